@@ -26,16 +26,16 @@ INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
 # Name, module and one line of help: listing commands must not import them.
 COMMANDS = {
     "run": ("run", "Run a training job, watch it, and say what holds it back."),
-    "watch": ("watch", "Watch a run of another terminal live, or replay an old one."),
+    "watch": ("watch", "Watch a run from another terminal live, or replay an old one."),
     "report": ("report", "Show the report of a run, also while it is still running."),
-    "compare": ("compare", "Put runs side by side: faster, slower or the same, and why."),
-    "bench": ("bench", "Train ResNet50 setting by setting: how fast, and what holds it back."),
+    "compare": ("compare", "Compare runs: faster, slower or the same, and why."),
+    "bench": ("bench", "Benchmark ResNet50 setting by setting: how fast, and what holds it back."),
     "fleet": ("fleet", "Rank many machines by their results; name the outliers."),
     "triage": ("triage", "Check a machine before training on it: keep it, fix a setting, or hand it back."),
     "explain": ("explain", "Explain a rule: why it is slow, what to do, when it is wrong."),
     "rules": ("explain", "List the rules and what each needs to be measured."),
     "doctor": ("doctor", "Check what can be measured on this machine."),
-    "bundle": ("bundle", "Pack a run into one file to hand on."),
+    "bundle": ("bundle", "Pack a run into one file to share."),
 }
 
 EXIT_CODES = """\b
@@ -120,12 +120,12 @@ def _invoke(argv: list[str]) -> int:
 
 
 def _end(number: int, _: object) -> None:
-    """Unpacked bundles are removed on the way out; shells report this exit code of whoever dies of the signal."""
+    """Removes unpacked bundles and exits with the code that shells report for a death by this signal."""
     sys.exit(128 + number)
 
 
 def _told(error: BaseException) -> tuple[str, str, int]:
-    """What to say, a hint, and the exit code; nothing is said where nobody is left to read it."""
+    """The message, hint and exit code for an error; no message if nobody is left to read it."""
     match error:
         case AdvisorError():
             return error.message, error.hint, error.exit_code
@@ -139,7 +139,11 @@ def _told(error: BaseException) -> tuple[str, str, int]:
         case OSError():
             name = f"{error.filename}: " if error.filename else ""
             return f"{name}{error.strerror or error}", "", AdvisorError.exit_code
-    return f"{type(error).__name__}: {error}", f"this is a bug; {DEBUG_VARIABLE}=1 shows where", INTERNAL_ERROR
+    return (
+        f"{type(error).__name__}: {error}",
+        f"this is a bug in rn50-advisor; {DEBUG_VARIABLE}=1 shows where",
+        INTERNAL_ERROR,
+    )
 
 
 def _give_up_stdout() -> None:

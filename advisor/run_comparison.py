@@ -32,6 +32,13 @@ from rn50_advisor.advisor.model.documents.comparison import (
     RunColumn,
 )
 from rn50_advisor.advisor.model.findings import SEVERITIES
+from rn50_advisor.advisor.model.measures.host_measures import (
+    CPU_ALLOWED_CORES,
+    CPU_HOST_BUSY_CORES,
+    CPU_OTHER_CORES,
+    CPU_STEAL_SHARE,
+)
+from rn50_advisor.advisor.model.measures.step_measures import STEP_RUN_DELAY_S, STEP_SYSTEM_S
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.report import PHASES, Report
 from rn50_advisor.advisor.model.thresholds import Config
@@ -43,7 +50,7 @@ from rn50_advisor.advisor.verdict.diagnose import diagnose, of_a_recording
 # smaller, and 0.02 is an assumption.
 BETWEEN_RUNS = 0.05
 BETWEEN_RUNS_GPU = 0.02
-# What is assumed weighs as much as this many repeated runs, where some are given.
+# An assumed spread weighs as much as this many repeated runs, where some are given.
 _ASSUMED_RUNS = 3
 # Besides waiting for a core, neighbours take caches, memory bandwidth and the core's other thread. Of the step, if they kept all
 # cores busy: jobs beside 1.3 busy cores of two took 1.4 to 1.8 times as long, their waits for a core and page faults taken off.
@@ -54,7 +61,7 @@ _STEPS_MIN = 10  # steady ones: the mean of fewer is an anecdote
 _PHASE_SHOWN = 0.002  # of the step
 _WORTH_FIXING = SEVERITIES[:3]
 _OTHERS_CORES = 0.1  # that others keep busy: less is the kernel and the advisor
-_ALIKE = "computing differs no more than between runs of one job"
+_ALIKE = "compute differs no more than between runs of the same job"
 _TOLD = 0.02  # of the step: a smaller part of chance need not be told
 
 
@@ -124,7 +131,7 @@ def _between_runs(base: Run, repeated: Sequence[Run]) -> tuple[float, str]:
 
 def _neighbours(run: Run) -> float:
     """The share of the cores that others kept busy."""
-    others, cores = run.analysis.get("cpu.other_cores") or 0.0, run.analysis.get("cpu.allowed_cores") or 0.0
+    others, cores = run.analysis.get(CPU_OTHER_CORES) or 0.0, run.analysis.get(CPU_ALLOWED_CORES) or 0.0
     return min(1.0, others / cores) if others >= _OTHERS_CORES and cores > 0 else 0.0
 
 
@@ -201,7 +208,7 @@ def _unfit(run: Run) -> str:
 
 
 def _measure(base: Run, other: Run) -> tuple[Measure | None, float]:
-    """What is compared, and the work of a step of the one over a step of the other."""
+    """The quantity to compare, and the ratio of the work in a step of the two runs."""
     if base.work and other.work:
         return "samples/s", other.work / base.work
     return ("steps/s", 1.0) if base.report.job.ranks == other.report.job.ranks else (None, 1.0)
@@ -224,7 +231,7 @@ def _why(change: Change, speed: Estimate) -> str:
         return span
     unseen = max(1.0 / speed.lo, speed.hi)
     least = percent(100 * (unseen - 1.0)) if unseen < _BLIND else f"a factor of {number(round(unseen, 1))}"
-    return f"{span}: no difference was found, one below {least} might not be seen"
+    return f"{span}: no difference was found; one below {least} might not be seen"
 
 
 def chance_s(a: Analysis) -> float:
@@ -232,9 +239,9 @@ def chance_s(a: Analysis) -> float:
 
     Whether malloc gives memory back in each step is decided by how the heap came to lie: runs of one job take 32 ms a step or 44 by it.
     """
-    faults = max(a.by_rank("step.system_s").values(), default=0.0)
-    others, busy = a.get("cpu.other_cores") or 0.0, a.get("cpu.host_busy_cores") or 0.0
-    delay = max(a.by_rank("step.run_delay_s").values(), default=0.0)
+    faults = max(a.by_rank(STEP_SYSTEM_S).values(), default=0.0)
+    others, busy = a.get(CPU_OTHER_CORES) or 0.0, a.get(CPU_HOST_BUSY_CORES) or 0.0
+    delay = max(a.by_rank(STEP_RUN_DELAY_S).values(), default=0.0)
     return faults + (delay * min(1.0, others / busy) if others >= _OTHERS_CORES and busy > 0 else 0.0)
 
 
@@ -247,7 +254,7 @@ def _of_chance(spared_s: tuple[float, float]) -> str:
 
 
 def _disturbances(run: Run) -> list[str]:
-    others, steal = run.analysis.get("cpu.other_cores") or 0.0, run.analysis.get("cpu.steal_share") or 0.0
+    others, steal = run.analysis.get(CPU_OTHER_CORES) or 0.0, run.analysis.get(CPU_STEAL_SHARE) or 0.0
     told = []
     if others >= 2.5 * _OTHERS_CORES:
         told.append(f"other processes kept {others:.2g} cores busy during {run.name}")

@@ -50,7 +50,7 @@ def rate_of(steps_s: Sequence[float], images: int, *, together: int = 1) -> Esti
 
 
 def _rank(count: int) -> int:
-    """How many values may be left out at either end and the median of what they are drawn from still lie between the rest."""
+    """The number of values that may be dropped at either end so that the rest still brackets the population's median."""
     rank, outside = -1, 0.0
     for place in range(count // 2):
         outside += 2 * math.comb(count, place) / 2**count
@@ -71,7 +71,7 @@ _OF_OTHER_LAUNCHERS = frozenset(("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORL
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What all cells have in common. `folder` holds their recordings, outputs and results."""
+    """The settings that all cells share. `folder` holds their recordings, outputs and results."""
 
     folder: Path
     options: Options
@@ -119,7 +119,7 @@ class Bench:
         )
 
     def probe(self) -> dict[str, Any]:
-        """What torch sees here. Raises AdvisorError where there is none."""
+        """The devices that torch sees. Raises AdvisorError if there is no torch."""
         result = self.folder / "probe.json"
         log = self.folder / "probe.log"
         command = [self.python, str(TRAINER), "--probe", "--result", str(result)]
@@ -182,7 +182,7 @@ def cell_name(setting: Setting) -> str:
 
 
 def run_logged(command: list[str], log: Path, environment: dict[str, str], limit_s: float) -> str:
-    """How it ended, empty for exit code 0. What it says goes into the file. Ctrl-C ends it before it ends us."""
+    """Runs a command with its output in a file. Returns how it ended, empty for exit code 0. Ctrl-C ends the child first."""
     with log.open("wb") as output:
         child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment
@@ -199,7 +199,7 @@ def run_logged(command: list[str], log: Path, environment: dict[str, str], limit
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """SIGTERM, which the advisor hands on to the job. Who does not heed it is killed with the job, which would train on."""
+    """Sends SIGTERM, which the advisor passes to the job; kills both if they ignore it, or the job would train on."""
     child.terminate()
     try:
         child.wait(_ENDING_S)
@@ -227,7 +227,7 @@ def _read_result(path: Path) -> dict[str, Any]:
 
 
 def rank_was_killed(log: Path) -> bool:
-    """Whether torchrun, which ends with 1 whatever happened, says that SIGKILL began it; the ranks after that it killed itself."""
+    """True if torchrun, which always exits with 1, reports that SIGKILL came first; it kills the other ranks itself."""
     try:
         return bool(_KILLED_FIRST.search(log.read_text(errors="replace")))
     except OSError:

@@ -1,4 +1,4 @@
-"""What there is to train on, and what is measured of it unless somebody asks for something else."""
+"""The devices to train on, and the settings that are measured by default."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SWEEP_MAX = {"cuda": 1024, "cpu": 4}
 
 @dataclass(frozen=True, slots=True)
 class TorchDevices:
-    """What torch told in a process of its own."""
+    """Torch's view of the devices, from a process of its own."""
 
     device: Literal["cpu", "cuda"]
     names: tuple[str, ...]
@@ -43,7 +43,9 @@ def seen(told: Mapping[str, Any], wanted: str) -> TorchDevices:
     """`wanted`: auto, cpu or cuda. Raises UsageError where it is not there."""
     names = tuple(map(str, told["names"]))
     if wanted == "cuda" and not names:
-        raise UsageError("torch sees no CUDA device here", "rn50-advisor doctor tells why; --device cpu goes without")
+        raise UsageError(
+            "torch sees no CUDA device here", "rn50-advisor doctor says why; --device cpu does without one"
+        )
     cuda = bool(names) and wanted != "cpu"
     capability = told.get("capability")
     return TorchDevices(
@@ -58,7 +60,9 @@ def seen(told: Mapping[str, Any], wanted: str) -> TorchDevices:
 
 
 def machine_of(found: TorchDevices, *, devices: int, metadata: bool) -> Machine:
-    """`metadata`: ask the provider's metadata service which instance this is; else it is told from what the machine holds."""
+    """Describes the machine. `metadata`: ask the provider's metadata service for the instance type; otherwise infer it
+    from the hardware.
+    """
     instance, source = _instance(found, metadata)
     return Machine(
         host=platform.node(),
@@ -88,13 +92,13 @@ def _instance(found: TorchDevices, metadata: bool) -> tuple[str | None, str]:
 
 
 def precisions_of(found: TorchDevices) -> tuple[Precision, ...]:
-    """Those that the device has units for: a CPU without them takes ten times as long in bf16."""
+    """Precisions that the device has units for: a CPU without them takes ten times as long in bf16."""
     possible = possible_precisions(found)
     return possible if found.device == "cuda" or found.bf16_units else ("fp32",)
 
 
 def possible_precisions(found: TorchDevices) -> tuple[Precision, ...]:
-    """Those that can be asked for."""
+    """Precisions that may be requested."""
     if found.device == "cpu":
         return ("fp32", "bf16")
     capability = found.capability or (0, 0)

@@ -25,8 +25,8 @@ from rn50_advisor.advisor.reference.training_speeds import Tier, band
 
 # Standard deviation between two runs of one job on one machine where nothing was changed: `compare` assumes the same.
 BETWEEN_RUNS = {"cpu": 0.05, "cuda": 0.02}
-_Z = 1.96  # of the normal distribution at 95 %, the confidence of the cells
-_WORTH = 0.01  # as for `compare`: less than a hundredth is nobody's regression
+_Z_95 = 1.96  # of the normal distribution at 95 %, the confidence of the cells
+_CHANGE_SHARE_MIN = 0.01  # as for `compare`: less than a hundredth is nobody's regression
 _TIERS: tuple[Tier, ...] = ("typical", "tuned", "course")
 Key = TypeVar("Key", bound=Hashable)
 
@@ -109,7 +109,7 @@ def against(now: Benchmark, then: Benchmark, name: str) -> Benchmark:
     notes = [f"runs of one job are taken to differ by {100 * usual:.0f} % in any case"]
     ours, theirs = (o.options for o in (now, then))
     if (ours.model, ours.image_size) != (theirs.model, theirs.image_size):
-        notes += [*_differences(now, then, real=False), "another model or picture size: nothing is compared"]
+        notes += [*_differences(now, then, real=False), "another model or image size: nothing is compared"]
         return replace(now, against=Against(name, (), tuple(notes)))
     places = {cell.setting: place for place, cell in enumerate(then.cells) if cell.images_per_s}
     changes = []
@@ -124,9 +124,9 @@ def against(now: Benchmark, then: Benchmark, name: str) -> Benchmark:
 
 def judge(speed: Estimate) -> Change:
     """Improved or regressed only where the interval says so."""
-    if speed.lo > 1.0 and speed.value >= 1.0 + _WORTH:
+    if speed.lo > 1.0 and speed.value >= 1.0 + _CHANGE_SHARE_MIN:
         return "improved"
-    return "regressed" if speed.hi < 1.0 and speed.value <= 1.0 - _WORTH else "same"
+    return "regressed" if speed.hi < 1.0 and speed.value <= 1.0 - _CHANGE_SHARE_MIN else "same"
 
 
 def slower_than(made: Benchmark, max_regression: float) -> tuple[CellChange, ...]:
@@ -163,7 +163,7 @@ def _ratio(cell: Cell, other: Cell, *, per: int = 1) -> Estimate:
 
 def _widened(ratio: Estimate, between_runs: float) -> Estimate:
     """By what two runs of one job differ, independently of each other."""
-    factor = math.exp(_Z * math.sqrt(2) * between_runs)
+    factor = math.exp(_Z_95 * math.sqrt(2) * between_runs)
     return Estimate(ratio.value, ratio.lo / factor, ratio.hi * factor)
 
 

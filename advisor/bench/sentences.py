@@ -1,4 +1,4 @@
-"""What stands out in a benchmark, as one would say it."""
+"""The main results of a benchmark, in sentences."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AMP_GAIN_MIN = 1.3
 # Eight GPUs of one machine reach 84 to 99 % in the reference table.
 EFFICIENCY_MIN = 0.84
 DATA_SHARE_MIN = 0.95  # two runs of one setting differ by as much
-_FASTER = 0.03  # a layout that is faster by less is not worth a sentence
+_FASTER_SHARE_MIN = 0.03  # a layout that is faster by less is not worth a sentence
 
 
 def sentences(made: Benchmark) -> tuple[str, ...]:
@@ -59,7 +59,7 @@ def _layout(made: Benchmark) -> list[str]:
             other = _like(made, cell, lambda s: replace(s, channels_last=False))
             if other is not None:
                 gain = cell.rate / other.rate
-                if abs(gain - 1) >= _FASTER:
+                if abs(gain - 1) >= _FASTER_SHARE_MIN:
                     said.append(f"channels-last is {gain:.2f}× channels-first in {precision} ({_short(cell.setting)})")
                 break
     return said
@@ -76,8 +76,8 @@ def _batches(made: Benchmark) -> list[str]:
             text = f"images/s still grow at batch {top} ({where})"
         else:
             lost = 1 - sweep.images_per_s[-1] / max(sweep.images_per_s)
-            text = f"a batch beyond {sweep.knee} brings less than 5 % ({where})"
-            text += f", and {top} loses {100 * lost:.0f} %" if lost >= _FASTER else ""
+            text = f"a batch beyond {sweep.knee} gains less than 5 % ({where})"
+            text += f", and {top} loses {100 * lost:.0f} %" if lost >= _FASTER_SHARE_MIN else ""
         said.append(text + (f"; {sweep.oom_at} does not fit" if sweep.oom_at else ""))
     return said
 
@@ -85,7 +85,7 @@ def _batches(made: Benchmark) -> list[str]:
 def _devices(made: Benchmark) -> list[str]:
     said = []
     if not made.scaling and any(cell.setting.devices > 1 for cell in _measured(made)):
-        said.append("no scaling efficiency: no setting was measured on one device alone as well (--devices 1,…)")
+        said.append("no scaling efficiency: no setting was also measured on a single device (--devices 1,…)")
     for line in made.scaling:
         most, efficiency = line.devices[-1], line.efficiency[-1].value
         setting = Setting(line.precision, line.channels_last, line.batch, most, line.data)

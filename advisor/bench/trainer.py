@@ -81,7 +81,7 @@ def make_loader(args: argparse.Namespace, device: torch.device) -> DataLoader[An
         drop_last=True,
     )
     if not len(loader):  # it would be begun anew for ever
-        raise SystemExit(f"train: {folder} holds {len(pictures)} pictures, fewer than a batch of every rank")
+        raise SystemExit(f"train: {folder} holds {len(pictures)} images, fewer than one batch for every rank")
     return loader
 
 
@@ -153,7 +153,7 @@ def warm_up_steps(args: argparse.Namespace, usual_s: float) -> int:
 
 
 def steps_to_come(args: argparse.Namespace, usual_s: float, steps_s: Sequence[float]) -> int:
-    """How many fill another portion of the time asked for, at the latest pace; none when it is filled."""
+    """Number of steps that fill the next portion of the requested time at the latest pace; 0 once it is filled."""
     together = max(1, args.workers) if args.data is not None else 1
     least = args.min_steps if args.min_steps * usual_s < 2 * args.seconds else FEWEST_STEPS
     lacking = max(least, FEWEST_ROUNDS * together if together > 1 else 0) - len(steps_s)
@@ -213,7 +213,7 @@ def has_bf16_units() -> bool:
 
 
 def probe() -> dict[str, Any]:
-    """What there is to train on."""
+    """The devices to train on."""
     cuda = torch.cuda.is_available()
     count = torch.cuda.device_count() if cuda else 0
     return {

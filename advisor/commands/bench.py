@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from rn50_advisor.advisor.bench.bench_plan import BenchPlan, Measure
     from rn50_advisor.advisor.model.documents.benchmark import Benchmark, Cell, Options, Setting
 
-_SHOWN = "rn50_advisor.advisor.report.benched"
 QUICK_S, USUAL_S = 3.0, 10.0
 _NUMBERS = re.compile(r"\d+(,\d+)*")
 
@@ -30,7 +29,7 @@ def _numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> t
         return None
     found = tuple(sorted({int(part) for part in value.split(",")})) if _NUMBERS.fullmatch(value) else (0,)
     if found[0] < 1:
-        raise click.BadParameter(f"{value!r} is no list of whole numbers such as 1,2,4", ctx, param)
+        raise click.BadParameter(f"{value!r} is not a list of whole numbers such as 1,2,4", ctx, param)
     return found
 
 
@@ -42,10 +41,12 @@ def _numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> t
 @click.option(
     "--precisions", metavar="P,P,…", help="Of fp32, tf32, bf16, fp16. Default: those that the device has units for."
 )
-@click.option("--layout", type=click.Choice(("both", "last", "first")), help="Channels last or first. Default: both.")
-@click.option("--batch", type=click.IntRange(1), help="Of each device, where precisions and layouts are compared.")
 @click.option(
-    "--batches", callback=_numbers, metavar="N,N,…", help="The batches to sweep, until one does not fit in memory."
+    "--layout", type=click.Choice(("both", "last", "first")), help="Channels-last or channels-first. Default: both."
+)
+@click.option("--batch", type=click.IntRange(1), help="Batch per device where precisions and layouts are compared.")
+@click.option(
+    "--batches", callback=_numbers, metavar="N,N,…", help="Batches to sweep, until one does not fit in memory."
 )
 @click.option("--no-sweep", is_flag=True, help="No sweep over batches.")
 @click.option(
@@ -55,16 +56,18 @@ def _numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> t
     help="Numbers of devices (on CPUs: of ranks). Default: 1, 2, 4, … and all.",
 )
 @click.option(
-    "--data", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Pictures, a folder a class."
+    "--data", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Images, one folder per class."
 )
+@click.option("--workers", type=click.IntRange(0), help="Loader workers per device with --data. Default: its cores.")
 @click.option(
-    "--workers", type=click.IntRange(0), help="Loader workers of each device with --data. Default: its cores."
-)
-@click.option(
-    "--seconds", type=click.FloatRange(0.1), help=f"Of each measurement. Default: {USUAL_S:g}, quick {QUICK_S:g}."
+    "--seconds",
+    type=click.FloatRange(0.1),
+    help=f"Length of each measurement. Default: {USUAL_S:g}, quick {QUICK_S:g}.",
 )
 @click.option("--quick", is_flag=True, help="Fewer settings, shorter measurements.")
-@click.option("--all-combinations", is_flag=True, help="Instead of one dimension at a time around the fastest.")
+@click.option(
+    "--all-combinations", is_flag=True, help="Every combination, not one dimension at a time around the fastest."
+)
 @click.option(
     "--against", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="An earlier result (JSON)."
 )
@@ -74,7 +77,7 @@ def _numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> t
     metavar="PERCENT",
     help="With --against: end with exit code 3 when a setting is slower beyond doubt and by more than this.",
 )
-@click.option("--metadata", is_flag=True, help="Ask the cloud provider's metadata service which instance this is.")
+@click.option("--metadata", is_flag=True, help="Ask the cloud provider's metadata service for the instance type.")
 @click.option("--python", "python", help="The interpreter to train with. Default: the one that runs the advisor.")
 @click.option("--format", "format_", type=click.Choice(FORMATS), default="text", show_default=True, help="On stdout.")
 @click.option(
@@ -131,6 +134,7 @@ def bench(
     from rn50_advisor.advisor.config_file import load_config
     from rn50_advisor.advisor.model.documents.benchmark import Options
     from rn50_advisor.advisor.report import format_of
+    from rn50_advisor.advisor.report.benched import document
     from rn50_advisor.advisor.store.run_folders import new_run_folder
 
     for output in outputs:
@@ -165,7 +169,7 @@ def bench(
     try:
         cells = _measure_all(plan, job.measure)
     except _Interrupted as cut:
-        result_output.write(_concluded(machine, asked, cut.cells), folder / "bench.json", "json", _SHOWN)
+        result_output.write(_concluded(machine, asked, cut.cells), folder / "bench.json", "json", document)
         click.echo(f"what was measured so far: {folder / 'bench.json'}", err=True)
         raise KeyboardInterrupt from None
     made = _concluded(machine, asked, cells)
@@ -174,8 +178,8 @@ def bench(
 
         made = put_beside(made, earlier, against.name)
     for output in (folder / "bench.json", *outputs):
-        result_output.write(made, output, format_of(str(output)), _SHOWN)
-    result_output.show(made, format_, None, _SHOWN)
+        result_output.write(made, output, format_of(str(output)), document)
+    result_output.show(made, format_, None, document)
     _judge(made, max_regression)
 
 

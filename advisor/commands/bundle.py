@@ -13,7 +13,7 @@ from rn50_advisor.advisor.commands import common_options
 @common_options.which_run
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Default: <run>.tar.gz here.")
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
-@click.option("--with-code", is_flag=True, help="Leave in the files of the job that findings point into, for diffs.")
+@click.option("--with-code", is_flag=True, help="Keep the files of the job that findings point to, for diffs.")
 @common_options.run_dir
 def bundle(run: str, output: Path | None, force: bool, with_code: bool, run_dir: Path) -> None:
     """Pack RUN (a folder, a run's name, or `latest`) into one file that `report` and `watch` read anywhere.

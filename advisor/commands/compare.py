@@ -23,13 +23,13 @@ from rn50_advisor.advisor.model.errors import NotComparable, Regressed, UsageErr
     "--between-runs",
     type=click.FloatRange(min=0, max=50),
     metavar="PERCENT",
-    help="By how much runs of one job differ on this machine (standard deviation). Default: 5, and 2 for jobs on GPUs.",
+    help="How much runs of the same job differ on this machine (standard deviation). Default: 5, and 2 for jobs on GPUs.",
 )
 @click.option(
     "--repeated",
     multiple=True,
     metavar="RUN",
-    help="One more run of the first one's job, to measure that instead; may be given several times.",
+    help="Another run of the first one's job, to measure that instead; may be given several times.",
 )
 @result_output.output_option
 @common_options.run_dir
@@ -58,14 +58,14 @@ def compare(
     """
     from rn50_advisor.advisor.config_file import load_config
     from rn50_advisor.advisor.merge.job_reading import read_job, resolve_job
-    from rn50_advisor.advisor.report.compared import wording
+    from rn50_advisor.advisor.report.compared import document, wording
     from rn50_advisor.advisor.run_comparison import compare as put_side_by_side
     from rn50_advisor.advisor.run_comparison import load
 
     if len(runs) < 2:
-        raise UsageError("compare needs two runs at least", "rn50-advisor compare BEFORE AFTER")
+        raise UsageError("compare needs at least two runs", "rn50-advisor compare BEFORE AFTER")
     if results := [run for run in (*runs, *repeated) if run.endswith(".json") and Path(run).is_file()]:
-        told = f"{results[0]} is no run: fleet puts results of triage and bench side by side"
+        told = f"{results[0]} is not a run: fleet compares results of triage and bench"
         raise UsageError(told, f"rn50-advisor fleet {' '.join(runs)}; of one machine: bench --against EARLIER.json")
     settings = load_config(config)
     paths = [resolve_job(run, run_dir) for run in (*runs, *repeated)]
@@ -79,11 +79,11 @@ def compare(
         between_runs=None if between_runs is None else between_runs / 100,
         max_regression=None if max_regression is None else max_regression / 100,
     )
-    result_output.show(made, result_output.chosen(format_, output), output, "rn50_advisor.advisor.report.compared")
+    result_output.show(made, result_output.chosen(format_, output), output, document)
     if made.gate is not None and made.gate.failed:
         raise Regressed(wording.gate(made))
     if made.gate is not None and made.gate.unjudged:
-        raise NotComparable(wording.gate(made), "let the runs last longer, or compare runs of one job")
+        raise NotComparable(wording.gate(made), "let the runs last longer, or compare runs of the same job")
 
 
 def _names(paths: list[Path]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What `run` says once the job has ended: the summary and the reports. Nothing in here may change how the run ends."""
+"""The end of `run`: the summary and the reports. Nothing here may change how the run ends."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _conclude_within(
 
 
 def _silence_libraries() -> None:
-    """What C libraries print when they find no memory is not for the user of a job: our own line is."""
+    """Hides messages of C libraries that run out of memory; the user gets our own line instead."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         ours = sys.stderr
         if ours.fileno() == _STDERR:

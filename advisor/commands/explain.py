@@ -18,7 +18,6 @@ from rn50_advisor.advisor.report.styled_lines import WIDTH, Line, paint, wrapped
 if TYPE_CHECKING:
     from rn50_advisor.rules.rule import Rule
 
-_LABEL = re.compile(r"(?P<title>[A-Z][a-z]+(?: [a-z]+){0,4}):\s+")
 _KEPT = re.compile(r"\s*[-*] |\s{2,}\S")
 _CODE = re.compile(r"(`+)(.+?)\1")
 
@@ -35,7 +34,7 @@ def explain(rule: str | None) -> None:
 
     every = all_rules()
     if rule is None:
-        paint([*listing(every), [], [("rn50-advisor explain RULE tells more.", "dim")]], sys.stdout)
+        paint([*listing(every), [], [("rn50-advisor explain RULE says more.", "dim")]], sys.stdout)
         return
     found = next((each for each in every if each.id == rule.strip().upper()), None)
     if found is None:
@@ -72,24 +71,36 @@ def listing(every: Sequence[Rule], *, needs: bool = False) -> list[Line]:
 
 
 def explanation(rule: Rule) -> list[Line]:
-    """The rule's docstring, its parts under headings and wrapped anew; then its thresholds, which the docstring does not repeat."""
+    """The rule's docstring, its sections under headings and wrapped anew; then its thresholds, needs and consequences."""
+    from rn50_advisor.rules.rule import sections
+
     out: list[Line] = [[(f"{rule.id}  ", "title"), (rule.name, "title")]]
-    for number, paragraph in enumerate(re.split(r"\n\s*\n", rule.doc.strip())):
-        if number == 0 and _same(paragraph, rule.name):
+    for number, (heading, text) in enumerate(sections(rule.doc)):
+        if number == 0 and _same(text, rule.name):
             continue
-        label = _LABEL.match(paragraph)
-        if label:
-            out += [[], [(label["title"], "title")]]
-        text = paragraph[label.end() :] if label else paragraph
-        out += [*([] if label else [[]]), *_paragraph(text[:1].upper() + text[1:])]
+        out.append([])
+        if heading:
+            out.append([(heading, "title")])
+        out += _paragraph(text[:1].upper() + text[1:])
     if rule.thresholds:
         out += [[], [("Thresholds", "title")]]
         for name, threshold in rule.thresholds.items():
             out += wrapped(f"{name} = {threshold.value:g}  ", threshold.why, "dim", label_style="code")
-    for title, names in (("Needs", rule.needs), ("Explains, where both fire", rule.explains)):
-        if names:
-            out += [[], [(title, "title")], *wrapped("", ", ".join(names))]
+    if rule.needs:
+        out += [[], [("Needs", "title")], *wrapped("", ", ".join(rule.needs))]
+    explained = _explained(rule)
+    if explained:
+        out += [[], [("Explains, where both fire", "title")]]
+        out += [line for words in explained for line in wrapped("", words)]
     return out
+
+
+def _explained(rule: Rule) -> list[str]:
+    """Rules that it always explains, then `COM001, where …`."""
+    from rn50_advisor.rules.causes import consequences_of
+
+    found = {"": rule.explains} if rule.explains else consequences_of(rule.id)
+    return [", ".join([*others, *([words] if words else [])]) for words, others in found.items()]
 
 
 def _same(paragraph: str, name: str) -> bool:

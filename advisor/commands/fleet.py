@@ -15,12 +15,14 @@ from rn50_advisor.advisor.model.errors import NotARun
 @result_output.format_option()
 @result_output.output_option
 @click.option(
-    "--save-baseline", type=click.Path(path_type=Path, dir_okay=False), help="Keep what these machines have in common."
+    "--save-baseline",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Keep what is usual for these machines as a baseline.",
 )
 @click.option(
     "--baseline",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Judge by what was kept, not by these machines themselves: then even a single one can be judged.",
+    help="Judge by a kept baseline, not by these machines themselves: then even a single one can be judged.",
 )
 @common_options.config
 def fleet(
@@ -52,7 +54,7 @@ def fleet(
     from rn50_advisor.advisor.fleet import baseline as baselines
     from rn50_advisor.advisor.fleet.fleet_ranking import rank
     from rn50_advisor.advisor.fleet.result_files import read_all
-    from rn50_advisor.advisor.report.fleets import wording
+    from rn50_advisor.advisor.report.fleets import document, wording
 
     stored = baselines.load(baseline) if baseline else None
     told, unread = read_all(places, load_config(config))
@@ -62,7 +64,7 @@ def fleet(
     made = rank(told, unread, stored=stored)
     if save_baseline is not None:
         baselines.save(save_baseline, [one for one in made.baselines if one.source == "fleet"])
-    result_output.show(made, result_output.chosen(format_, output), output, "rn50_advisor.advisor.report.fleets")
+    result_output.show(made, result_output.chosen(format_, output), output, document)
     if made.outliers:
         from rn50_advisor.advisor.model.documents.ranked_fleet import OutliersFound
 

@@ -139,7 +139,7 @@ def ring_folder() -> DoctorCheck:
     try:
         rings = RingFolder()
     except OSError as error:
-        return DoctorCheck(name, "missing", str(error), "a run goes without the view from inside")
+        return DoctorCheck(name, "missing", str(error), "a run works without the recorder inside the job")
     place = rings.path.parent
     rings.close(remove=True)
     return DoctorCheck(name, "ok", f"{place}, in memory")
@@ -177,7 +177,7 @@ def py_spy(python: str) -> DoctorCheck:
                 target.kill()  # it is ours, and whatever was named with --python may not end by itself
                 target.wait(CHILD_TIMEOUT_S)
     if isinstance(seen, ProbeGap):
-        hint = seen.hint or "without it a hang or a gap has no file and line"
+        hint = seen.hint or "without it, hangs and gaps have no file and line"
         return DoctorCheck("py-spy", "warn", f"cannot read the stack of a child: {seen.reason}", hint)
     return DoctorCheck("py-spy", "ok", f"reads stacks ({find_py_spy()})")
 
@@ -198,7 +198,7 @@ def nvidia_driver() -> DoctorCheck:
                 "docker run --gpus all; is the driver loaded?",
             )
         return DoctorCheck(
-            name, "warn", "no NVIDIA GPU seen", "CPU training is watched all the same; GPU measurements will be gaps"
+            name, "warn", "no NVIDIA GPU seen", "CPU training is still observed; GPU measurements will be missing"
         )
     try:
         driver, count = pynvml.nvmlSystemGetDriverVersion(), pynvml.nvmlDeviceGetCount()
@@ -217,14 +217,14 @@ def cgroup() -> DoctorCheck:
     reader.begin_tick(time.monotonic_ns())
     state = reader.state_of(os.getpid())
     if state is None or state.cpu is None:
-        hint = "mount /sys/fs/cgroup into the container; a CPU quota could throttle the job unseen"
+        hint = "mount /sys/fs/cgroup into the container; a CPU quota could throttle the job unnoticed"
         return DoctorCheck(name, "warn", "our own CPU cgroup cannot be seen", hint)
     cores = len(os.sched_getaffinity(0))
     quota = state.cpu.quota_cores
     limit = state.memory.limit_bytes if state.memory else None
     memory = f", memory limit {fmt.bytes_(limit)}" if limit else ""
     if quota is not None and quota < cores:
-        hint = "the kernel throttles anything beyond; torch and DataLoader count cores, not quotas"
+        hint = "the kernel throttles anything beyond; torch and DataLoader count cores and ignore quotas"
         return DoctorCheck(name, "warn", f"{version}, CPU quota {fmt.number(quota)} of {cores} cores{memory}", hint)
     return DoctorCheck(name, "ok", f"{version}, no CPU quota below the {cores} cores at hand{memory}")
 
@@ -236,7 +236,7 @@ def pressure() -> DoctorCheck:
     except (OSError, IndexError) as error:
         reason = error.strerror if isinstance(error, OSError) else "empty"
         return DoctorCheck(
-            name, "warn", f"/proc/pressure/cpu: {reason}", "needs Linux 4.20 with CONFIG_PSI, or psi=1 at boot"
+            name, "warn", f"/proc/pressure/cpu: {reason}", "needs Linux 4.20 or newer with CONFIG_PSI, or psi=1 at boot"
         )
     return DoctorCheck(name, "ok", line)
 
@@ -258,7 +258,7 @@ def terminal() -> DoctorCheck:
     name = "terminal"
     kind = os.environ.get("TERM", "")
     if kind != "dumb" and not has_terminal():
-        return DoctorCheck(name, "ok", "none here: `run` prints a summary, `watch` needs one")
+        return DoctorCheck(name, "ok", "no terminal here: `run` prints a summary, `watch` needs one")
     columns, rows = shutil.get_terminal_size()
     encoding = (sys.stdout.encoding or "").lower().replace("-", "")
     found = f"{kind or 'TERM not set'}, {columns}×{rows}, {encoding}"

@@ -30,7 +30,7 @@ STARTED_WITHIN_S = 10.0
 BRIEF_S = 1.0
 LAST_LINES = 20
 _LOOK_S = 0.2
-# What Python ends with where it asks and its input is at an end: `input()`, `breakpoint()`.
+# Python's last words when it reads input at end of file: `input()`, `breakpoint()`.
 _ASKED_NOBODY = re.compile(rb"\b(EOFError: EOF when reading a line|bdb\.BdbQuit)\b")
 
 
@@ -48,7 +48,7 @@ def run_on_screen(
         try:
             job = Supervised.start(argv, run_folder=folder, options=settings, name=name, size=(rows, columns))
         except OSError as error:
-            raise AdvisorError(f"no process for its supervisor: {error.strerror or error}") from error
+            raise AdvisorError(f"its supervisor could not be started: {error.strerror or error}") from error
         signals.reach(job)
         end = _brief(job, signals)
         if end is not None:
@@ -102,7 +102,7 @@ class _Signals:
 
 
 def _brief(job: Supervised, signals: _Signals) -> JobEnd | None:
-    """Waits until the job has started, and a moment longer; to its end, where it was told to stop meanwhile."""
+    """Waits until the job has started, and a moment longer; until its end if it was told to stop meanwhile."""
     until = time.monotonic() + STARTED_WITHIN_S
     started = False
     while time.monotonic() < until and not signals.told:
@@ -151,7 +151,7 @@ def _wait(job: Supervised) -> JobEnd:
 
 
 def _copy_output(output: Path, last_lines: int = 0) -> None:
-    """What the job has printed, bytes as they were; of a long job that failed only the end."""
+    """Prints the job's output unchanged; for a long job that failed only its last lines."""
     with contextlib.suppress(OSError):
         text = output.read_bytes()
         asked = _ASKED_NOBODY.search(text)
@@ -163,4 +163,4 @@ def _copy_output(output: Path, last_lines: int = 0) -> None:
         sys.stdout.buffer.write(text)
         sys.stdout.flush()
         if asked:
-            warn("behind the screen nobody answers a job: its input is empty; --no-tui leaves it this terminal")
+            warn("behind the screen the job's input is empty; --no-tui gives it this terminal")

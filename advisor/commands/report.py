@@ -33,4 +33,4 @@ def report(run: str, format_: str | None, output: Path | None, run_dir: Path, co
     from rn50_advisor.advisor.verdict.diagnose import diagnose
 
     made = diagnose(read_job(resolve_job(run, run_dir)), load_config(config))
-    result_output.show(made, result_output.chosen(format_, output), output, "rn50_advisor.advisor.report")
+    result_output.show(made, result_output.chosen(format_, output), output)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from rn50_advisor.advisor.model.errors import AdvisorError
-from rn50_advisor.advisor.report import FORMATS, SUFFIXES, format_of
+from rn50_advisor.advisor.report import FORMATS, SUFFIXES, Result, format_of, rendered
+from rn50_advisor.advisor.report.document import MakeDocument
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -22,7 +22,7 @@ def format_option(*also: str) -> Callable[[Command], Command]:
         "--format",
         "format_",
         type=click.Choice((*FORMATS, *also)),
-        help="Default: by the name after -o, else text.",
+        help="Default: by the file name after -o, else text.",
     )
 
 
@@ -52,25 +52,24 @@ def make_room(*paths: Path | None) -> None:
             raise AdvisorError(f"cannot write {path}: permission denied")
 
 
-def write(made: Any, path: Path, format_: str, package: str) -> None:
-    """Raises AdvisorError where the file cannot be written. `package`: its `render` knows how to show what was made."""
-    text: str = import_module(package).render(made, format_)
+def write(made: Result, path: Path, format_: str, document: MakeDocument | None = None) -> None:
+    """`document`: for other results than a report. Raises AdvisorError where the file cannot be written."""
     try:
-        path.write_text(text, encoding="utf-8", errors="replace")
+        path.write_text(rendered(made, format_, document), encoding="utf-8", errors="replace")
     except OSError as error:
         raise AdvisorError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def show(made: Any, format_: str, output: Path | None, package: str) -> None:
-    """To the file, else to stdout. `package` has `render`, and a module `text` with `document`. Raises AdvisorError."""
+def show(made: Any, format_: str, output: Path | None, document: MakeDocument | None = None) -> None:
+    """To the file, else to stdout. Raises AdvisorError."""
     if output is not None:
-        write(made, output, format_, package)
+        write(made, output, format_, document)
     elif format_ == "text":
-        from rn50_advisor.advisor.report import styled_lines
+        from rn50_advisor.advisor.report import document_text, styled_lines, text
 
-        styled_lines.paint(import_module(f"{package}.text").document(made), sys.stdout)
+        styled_lines.paint(document_text.lines(document(made)) if document else text.document(made), sys.stdout)
     else:
-        _write_utf8(import_module(package).render(made, format_))
+        _write_utf8(rendered(made, format_, document))
 
 
 def _write_utf8(text: str) -> None:

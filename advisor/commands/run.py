@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rn50_advisor.advisor.run.run_options import RunOptions
 
 
-_SAID = 1000  # characters of a message or a hint
+_MESSAGE_CHARS_MAX = 1000  # characters of a message or a hint
 
 
 def check_report_files(context: click.Context, parameter: click.Parameter, files: tuple[str, ...]) -> tuple[str, ...]:
@@ -44,13 +44,13 @@ def check_report_files(context: click.Context, parameter: click.Parameter, files
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND [ARGS]...")
 @common_options.run_dir
-@click.option("--name", default="", help="Call the run so; its folder is <time>-<name>.")
+@click.option("--name", default="", help="Name of the run; its folder is <time>-<name>.")
 @click.option(
     "--no-tui",
     is_flag=True,
     envvar="RN50_ADVISOR_NO_TUI",
     show_envvar=True,
-    help="No screen, also on a terminal: it is left to the job, which cannot be typed to behind the screen (input(), "
+    help="No screen, even on a terminal: the terminal is left to the job, which cannot be typed to behind the screen (input(), "
     "breakpoint() and logins find an empty input there).",
 )
 @common_options.config
@@ -60,18 +60,18 @@ def check_report_files(context: click.Context, parameter: click.Parameter, files
     default=2.0,
     show_default=True,
     metavar="PERCENT",
-    help="Switch measurements off, dearest first, when watching costs more than this.",
+    help="Switch measurements off, the most expensive first, when observing the job costs more than this.",
 )
 @click.option(
     "--deep",
     is_flag=True,
-    help="Look into two early steps of the first rank with torch's profiler: kernels by class, idle time of the GPU, "
-    "FLOPs. These steps are slower and left out of all other numbers; the trace is kept in the run's folder.",
+    help="Profile two early steps of the first rank with torch's profiler: kernels by class, idle time of the GPU, "
+    "FLOPs. These steps are slower and excluded from all other numbers; the trace is kept in the run's folder.",
 )
 @click.option(
     "--deep-auto",
     is_flag=True,
-    help="The same later, once, and only if the job trains on a GPU, hardly waits for anything else, and the look costs "
+    help="The same, later and once, only if the job trains on a GPU, hardly waits for anything else, and profiling costs "
     "less than the overhead budget.",
 )
 @click.option(
@@ -86,16 +86,16 @@ def check_report_files(context: click.Context, parameter: click.Parameter, files
     "--merge-listen",
     metavar="HOST:PORT",
     default="",
-    help="Take in what other nodes send while they record, and show the job as a whole. Without it nothing listens.",
+    help="Receive what other nodes send while they record, and show the job as a whole. Without it nothing listens.",
 )
 @click.option(
-    "--merge-to", metavar="HOST:PORT", default="", help="Send a summary of this run there, every ten seconds."
+    "--merge-to", metavar="HOST:PORT", default="", help="Send a summary of this run to that node every ten seconds."
 )
 @click.option(
     "--merge-token-file",
     metavar="FILE",
     default="",
-    help="What both sides must know: made where --merge-listen finds none, to be copied to the other nodes, "
+    help="The secret that both sides share: --merge-listen creates it if it does not exist; copy it to the other nodes, "
     "which look for it while the job runs.",
 )
 def run(
@@ -184,7 +184,7 @@ def _plainly(command: tuple[str, ...], folder: Path | None, settings: RunOptions
 
 
 def _has_children() -> bool:
-    """Whether something that we started is still there: then that may be the job."""
+    """True if a process that we started still runs: it may be the job."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -210,7 +210,7 @@ def _behind_screen(
         warn(f"the job runs without the screen: {error}")
         return _plainly(command, folder, settings, name)
     if end is not None and not end.started and end.exit_code is not None:
-        warn(f"the job runs without the screen: its supervisor ended with exit code {end.exit_code}")
+        warn(f"the job runs without the screen: its supervisor exited with code {end.exit_code}")
         return _plainly(command, folder, settings, name)
     if end is not None and end.complaint:
         warn(end.complaint)
@@ -223,6 +223,7 @@ def check_merge(listen: str, to: str, token_file: str) -> None:
     """Raises UsageError or AdvisorError; makes the token where this side listens and there is none.
 
     A side that sends starts without one: the listening side may be about to make it, and a job does not wait for that. The run says so.
+    So it does where pyzmq is missing, after a line here.
     """
     if not listen and not to:
         if token_file:
@@ -231,16 +232,20 @@ def check_merge(listen: str, to: str, token_file: str) -> None:
     if listen and to:
         raise UsageError("a node either listens or sends", "--merge-listen on one node, --merge-to on all others")
     if not token_file:
-        raise UsageError("a merge needs --merge-token-file", "the side that listens makes the file")
-    from rn50_advisor.advisor.merge.node_link import NoToken, parse_address, read_token
+        raise UsageError("a merge needs --merge-token-file", "the listening side creates the file")
+    from rn50_advisor.advisor.merge.node_link import INSTALL, NoToken, has_pyzmq, parse_address, read_token
 
     if not parse_address(listen or to)[0] and to:
-        raise UsageError(f"{to!r} names no host", "give HOST:PORT")
+        raise UsageError(f"{to!r} does not name a host", "give HOST:PORT")
     try:
         read_token(Path(token_file), make=bool(listen))
     except NoToken:
         if listen:
             raise
+    if not has_pyzmq():
+        from rn50_advisor.advisor.commands.conclusion import warn
+
+        warn(f"the job runs without the live merge: pyzmq is not installed; {INSTALL}")
 
 
 def _has_table(pyproject: Path) -> bool:
@@ -261,9 +266,9 @@ def check_config(config: Path | None) -> None:
 
             load_config(config)
         except AdvisorError as error:
-            failure = {"message": error.message[:_SAID], "hint": error.hint[:_SAID]}
+            failure = {"message": error.message[:_MESSAGE_CHARS_MAX], "hint": error.hint[:_MESSAGE_CHARS_MAX]}
         except Exception as error:  # noqa: BLE001 - a child must not return into its parent's stack
-            failure = {"unread": f"{type(error).__name__}: {error}"[:_SAID]}
+            failure = {"unread": f"{type(error).__name__}: {error}"[:_MESSAGE_CHARS_MAX]}
         finally:
             os.write(writer, json.dumps(failure).encode())
             os._exit(0)

@@ -1,4 +1,4 @@
-"""Whether there is a screen to open."""
+"""Finds out whether a screen can be opened."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _PLAIN = str.maketrans(
 )
 
 
-# What a terminal or a pipe gets whose encoding knows no bars and arrows: one plain character for each, so that tables stay in line.
+# Replacements for terminals and pipes whose encoding lacks bars and arrows: one plain character for each, so that tables stay aligned.
 def _plain(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error

@@ -20,19 +20,19 @@ EXIT_CODES: dict[TriageState, int] = {"keep": 0, "fix": 3, "hand-back": 4}
 
 @click.command
 @click.option(
-    "--quick/--full", "quick", default=True, help="A minute, or several with longer measurements. Default: --quick."
+    "--quick/--full", "quick", default=True, help="One minute, or several with longer measurements. Default: --quick."
 )
 @click.option(
     "--data",
     type=Path,  # not click's own: it would ask a mount that hangs, and wait for ever
     metavar="DIRECTORY",
-    help="The folder with the training data: it is read from there, never written to.",
+    help="The folder with the training data: only read, never written.",
 )
 @click.option(
     "--scratch",
     type=Path,
     metavar="DIRECTORY",
-    help="Where the scratch folder is made, which goes away again. Default: where temporary files go.",
+    help="Where the scratch folder is created; it is removed afterwards. Default: the folder for temporary files.",
 )
 @click.option(
     "--python", metavar="PYTHON", help="The interpreter that runs your training. Default: python of your PATH."
@@ -44,8 +44,8 @@ EXIT_CODES: dict[TriageState, int] = {"keep": 0, "fix": 3, "hand-back": 4}
     type=click.Path(path_type=Path, dir_okay=False),
     help="Also pack everything for the provider's ticket into this .tar.gz.",
 )
-@click.option("--metadata", is_flag=True, help="Ask the provider's metadata service which instance this is.")
-@click.option("--yes", is_flag=True, help="Agree to the long disk test of --full without being asked.")
+@click.option("--metadata", is_flag=True, help="Ask the provider's metadata service for the instance type.")
+@click.option("--yes", is_flag=True, help="Run the long disk test of --full without asking.")
 @click.pass_context
 def triage(
     context: click.Context,
@@ -73,7 +73,7 @@ def triage(
     """
     from rn50_advisor.advisor.commands.machine_checks import job_python
     from rn50_advisor.advisor.instances.metadata import ask
-    from rn50_advisor.advisor.report.triaged import render, wording
+    from rn50_advisor.advisor.report.triaged import document, render, wording
     from rn50_advisor.advisor.triage.found_checks import TriageOptions
     from rn50_advisor.advisor.triage.storage.folder_place import scratch_folder
     from rn50_advisor.advisor.triage.triage_runner import FULL_LIMIT_S, QUICK_LIMIT_S
@@ -96,7 +96,7 @@ def triage(
             folder, interpreter, place, not quick, large, metadata=metadata, named=named, until_s=until_s
         )
         found = examine(setting, _tell)
-    result_output.show(found, format_, output, "rn50_advisor.advisor.report.triaged")
+    result_output.show(found, format_, output, document)
     if output is not None:
         click.echo(f"{wording.verdict(found)}: {output}", err=True)
     if bundle is not None:
@@ -125,7 +125,7 @@ def _check_folders(data: Path | None, scratch: Path | None) -> None:
 
 
 def _agreed(*, yes: bool) -> bool:
-    """Whether more than 2 GB may be moved; without anybody to ask it is not."""
+    """True if the user allows more than 2 GB of traffic; false if there is nobody to ask."""
     if yes or not sys.stdin.isatty():
         return yes
     from rn50_advisor.advisor.triage.storage.disk_checks import LARGE_WORDS

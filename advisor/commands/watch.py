@@ -23,7 +23,7 @@ STALE_S = 30.0  # a run is written every second; one that was not for so long ha
 @click.option(
     "--speed",
     type=click.FloatRange(min=0, min_open=True),
-    help="Replay so many times as fast. Default for old runs: 1.",
+    help="Replay speed as a factor. Default for old runs: 1.",
 )
 @common_options.run_dir
 def watch(run: str, speed: float | None, run_dir: Path) -> None:
@@ -49,6 +49,6 @@ def watch(run: str, speed: float | None, run_dir: Path) -> None:
 
 
 def is_live(meta: Meta, *, now_unix_s: float) -> bool:
-    """Whether somebody still writes this run; works for runs of other hosts on a shared disk."""
+    """True if a process still writes this run, also from another host on a shared disk."""
     written_unix_s = meta.started_unix_s + (meta.last_ns - meta.started_ns) / 1e9
     return meta.ended_ns is None and meta.recording_stopped_ns is None and now_unix_s - written_unix_s < STALE_S

@@ -10,8 +10,8 @@ from pathlib import PurePosixPath
 
 from rn50_advisor.advisor.edits.calls import find_call, find_settings, options_of_settings
 from rn50_advisor.advisor.edits.edit_plan import UNSEEN, EditPlan
-from rn50_advisor.advisor.edits.fix_request import Request, Value
 from rn50_advisor.advisor.edits.syntax import Code, parse_code
+from rn50_advisor.advisor.model.job_changes import CallChange, Expression, Value
 from rn50_advisor.advisor.model.recording import Source
 
 MASKED = "***"  # what stands where a secret was: such lines are not those of the file
@@ -20,7 +20,7 @@ _CONTEXT_LINES = 3
 
 # A unified diff that `patch` and `git apply` take, from two texts of one file.
 def unified(before: str, after: str, name: str) -> str | None:
-    """None where nothing differs, or where a line that differs is masked."""
+    """A unified diff; None if nothing differs, or if a line that differs is masked."""
     old, new = _lines(before), _lines(after)
     for context in range(_CONTEXT_LINES, -1, -1):
         made = list(difflib.unified_diff(old, new, f"a/{name}", f"b/{name}", n=context, lineterm="\n"))
@@ -50,7 +50,7 @@ def _ended(line: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class JobCommands:
-    """What is known besides the code: words of the command lines, and the folder the job was started in."""
+    """The job's command lines as words, and the folder it was started in."""
 
     argv: tuple[str, ...] = ()
     folder: str = ""
@@ -58,14 +58,15 @@ class JobCommands:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """`words`: what to do where the diff does not do it, or instead of it."""
+    """`words`: what to do where the diff does not do it, or instead of it; `options`: those of them that name one of the job's own."""
 
     diff: str | None
     words: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
 
 
 def advise(
-    request: Request,
+    change: CallChange,
     *,
     file: str,
     line: int,
@@ -74,28 +75,30 @@ def advise(
     sources: Sequence[Source],
     job: JobCommands,
 ) -> Advice | None:
-    """None where nothing better can be said than the fix already does.
+    """The edit for a request, or None where it cannot improve on the fix's own text.
 
     `known`: what the arguments were when the job ran. `through`: the function of an installed package that called, between this line and
     the call that is meant.
     """
     codes = [code for source in sources if not source.edited and (code := parse_code(source.path, source.text))]
     code = next((c for c in codes if c.path == file), None)
-    wanted = {name: value for name, value in request.arguments.items() if known.get(name, UNSEEN) != value}
-    if code is None or not wanted:
+    literals = {name: value for name, value in change.arguments if not isinstance(value, Expression)}
+    wanted = {name: value for name, value in literals.items() if known.get(name, UNSEEN) != value}
+    # a file need not know the names of an expression
+    if code is None or not wanted or len(literals) < len(change.arguments):
         return None
-    call = find_call(code, line, request.call, through_package=bool(through), wanted=wanted)
-    if call is None and request.call == "DataLoader" and through.startswith("transformers."):
+    call = find_call(code, line, change.callable, through_package=bool(through), wanted=wanted)
+    if call is None and change.callable == "DataLoader" and through.startswith("transformers."):
         call = find_settings(code)
         if call is None and (flags := options_of_settings(code, wanted)):
-            return Advice(None, flags)
+            return Advice(None, flags, flags)
     if call is None or (set(wanted) == {"persistent_workers"} and _in_a_loop(code, call.node)):
         return None  # made anew in each epoch, a loader would still end its workers
     if call.spread is None:
         return Advice(None, (f"its arguments come from `{call.stars}` there",))
     plan = EditPlan(code, call, known=known, others=[c for c in codes if c is not code], argv=job.argv)
-    diff = _diff(plan, codes, job.folder) if plan.make(wanted) else None
-    return Advice(diff, tuple(plan.words)) if diff or plan.words else None
+    diff = _diff(plan, codes, job.folder) if plan.make(wanted, without=change.without) else None
+    return Advice(diff, tuple(plan.words), tuple(plan.options)) if diff or plan.words else None
 
 
 def _in_a_loop(code: Code, node: ast.AST) -> bool:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import posixpath
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from rn50_advisor.advisor.edits.advise import Advice, JobCommands, advise
-from rn50_advisor.advisor.edits.fix_request import Request, Value, request_of
+from rn50_advisor.advisor.edits.syntax import Code, last_name, parse_code
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Finding, Fix, Where
+from rn50_advisor.advisor.model.job_changes import Argument, Assignment, CallChange, Invocation, Setup, Value
 from rn50_advisor.advisor.model.recording import Source
 
-_SHARE_OUT = "an IterableDataset gives every worker all samples: let it share them out by get_worker_info() first"
+_SHARE_OUT = "an IterableDataset gives every worker all samples: split them by get_worker_info() first"
+# Other ways to set the same.
+_ALSO = {"set_detect_anomaly": "detect_anomaly"}
 _FACTS_OF: Mapping[str, str] = {"DataLoader": "loaders", "DistributedDataParallel": "ddp"}
 
 
 def with_edits(findings: Iterable[Finding], analysis: Analysis, sources: Sequence[Source]) -> tuple[Finding, ...]:
-    """The same findings; a fix whose place or request is none that an edit could serve stays as it is."""
+    """The same findings; a fix whose place or call is none that an edit could serve stays as it is."""
     if not sources:
         return tuple(findings)
     kept = tuple(sources)
@@ -27,23 +31,23 @@ def with_edits(findings: Iterable[Finding], analysis: Analysis, sources: Sequenc
 
 
 def _edited(fix: Fix, analysis: Analysis, sources: tuple[Source, ...]) -> Fix:
-    request = request_of(fix.change) if fix.where is not None else None
-    if request is None or fix.where is None or request.call not in _FACTS_OF:
+    call, where = fix.call, fix.where
+    if where is None:
+        return _at_its_place(fix, sources)
+    if not isinstance(call, CallChange) or call.callable not in _FACTS_OF:
         return fix
-    entry, rank = _entry(analysis, _FACTS_OF[request.call], fix.where.file, fix.where.line)
-    where = fix.where
+    entry, rank = _entry(analysis, _FACTS_OF[call.callable], where.file, where.line)
     if (original := _made_of(entry, rank)) is not None:
         entry, where = original, Where(str(original["file"]), int(original["line"]))
     folder = str(rank.get("cwd") or analysis.meta.cwd)
-    if (instead := _instead(entry, request)) is not None:
+    if (instead := _instead(entry, dict(call.arguments))) is not None:
         return replace(fix, change=f"{fix.change}\n{instead}", where=where)
     argv = (*analysis.meta.argv, *(str(word) for word in rank.get("argv") or ()))
     asked = _Asked(
-        call=request.call,
-        arguments=tuple(request.arguments.items()),
+        call=call,
         file=posixpath.normpath(posixpath.join(folder, where.file)),
         line=where.line,
-        known=tuple((name, entry[name]) for name in request.arguments if _plain(entry, name)),
+        known=tuple((name, entry[name]) for name, _ in call.arguments if _plain(entry, name)),
         through=str(entry.get("through") or ""),
         sources=sources,
         job=JobCommands(argv, folder),
@@ -51,13 +55,13 @@ def _edited(fix: Fix, analysis: Analysis, sources: tuple[Source, ...]) -> Fix:
     advice = _advice(asked)
     if advice is None:
         return replace(fix, where=where)
-    return replace(fix, change="\n".join([fix.change, *advice.words]), diff=advice.diff, where=where)
+    change = "\n".join([fix.change, *advice.words])
+    return replace(fix, change=change, diff=advice.diff, where=where, options=advice.options)
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    call: str
-    arguments: tuple[tuple[str, Value], ...]
+    call: CallChange
     file: str
     line: int
     known: tuple[tuple[str, Value], ...]
@@ -71,7 +75,7 @@ class _Asked:
 def _advice(asked: _Asked) -> Advice | None:
     try:
         return advise(
-            Request(asked.call, dict(asked.arguments)),
+            asked.call,
             file=asked.file,
             line=asked.line,
             known=dict(asked.known),
@@ -84,7 +88,7 @@ def _advice(asked: _Asked) -> Advice | None:
 
 
 def _entry(analysis: Analysis, kind: str, file: str, line: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """What a rank said of the object made at this line (the one that trains, if there are more), and the rank's facts."""
+    """The facts of the object created at this line (the one that trains, if there are several), and its rank's facts."""
     first: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
     for facts in analysis.facts.values():
         for entry in (facts.get(kind) or ()) if isinstance(facts, Mapping) else ():
@@ -95,26 +99,26 @@ def _entry(analysis: Analysis, kind: str, file: str, line: int) -> tuple[Mapping
     return first or ({}, next((f for f in analysis.facts.values() if isinstance(f, Mapping)), {}))
 
 
-def _instead(entry: Mapping[str, Any], request: Request) -> str | None:
-    """What is to be done first where the arguments alone would not help, or would change what is trained on."""
-    wanted, there = request.arguments.get("num_workers"), entry.get("num_workers")
+def _instead(entry: Mapping[str, Any], arguments: Mapping[str, Argument]) -> str | None:
+    """A step that must come first where the arguments alone would not help, or would change the training data."""
+    wanted, there = arguments.get("num_workers"), entry.get("num_workers")
     iterable = entry.get("sampler") == "_InfiniteConstantSampler"
     if iterable and isinstance(wanted, int) and wanted > 1 and isinstance(there, int) and there <= 1:
         return _SHARE_OUT
     workers, without = isinstance(wanted, int) and wanted > 0, isinstance(wanted, int) and wanted == 0
     held = _held(entry.get("dataset"))
     if workers and there == 0 and held:
-        return f"its data set holds {', '.join(held)}, which forked workers cannot share: let each make its own first"
+        return f"its data set holds {', '.join(held)}, which forked workers cannot share: let each worker open its own first"
     if without and (iterable or entry.get("worker_init")):
-        return "without workers worker_init_fn never runs and get_worker_info() is None: see first that the data set can do so"
+        return "without workers, worker_init_fn never runs and get_worker_info() is None: check first that the data set can do without them"
     anew = isinstance(entry.get("made"), int) and entry["made"] > 1
-    if anew and wanted == there and request.arguments.get("persistent_workers"):
-        return f"it was made {entry['made']} times: make it once, or its workers end with it all the same"
+    if anew and wanted == there and arguments.get("persistent_workers"):
+        return f"it is created {entry['made']} times: create it once, or its workers still end with it"
     return None
 
 
 def _held(dataset: Any) -> list[str]:
-    """Of a data set and what it wraps."""
+    """Types of a data set and of those it wraps."""
     found: list[str] = []
     while isinstance(dataset, Mapping):
         found += [str(name) for name in dataset.get("held") or ()]
@@ -136,3 +140,39 @@ def _made_of(entry: Mapping[str, Any], facts: Mapping[str, Any]) -> Mapping[str,
 
 def _plain(entry: Mapping[str, Any], name: str) -> bool:
     return name in entry and isinstance(entry[name], (int, float, bool, str, type(None)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    where: Where
+    words: str
+    same: bool  # the very call or attribute of the fix, not another way to set the same
+
+
+def _at_its_place(fix: Fix, sources: Sequence[Source]) -> Fix:
+    """The fix with the place and words of the one statement that it replaces; unchanged where the job has none, or several."""
+    if not isinstance(fix.call, Setup) or len(fix.call.statements) != 1:
+        return fix
+    wanted = fix.call.statements[0]
+    codes = [code for source in sources if not source.edited and (code := parse_code(source.path, source.text))]
+    found = [statement for code in codes for statement in _statements(code, wanted)]
+    if len(found) != 1:
+        return fix
+    title = f"{wanted} instead of {found[0].words}" if found[0].same else fix.title
+    return replace(fix, title=title, where=found[0].where)
+
+
+def _statements(code: Code, wanted: Invocation | Assignment) -> Iterator[_Statement]:
+    if isinstance(wanted, Invocation):
+        name = wanted.callable.rpartition(".")[2]
+        for call in code.calls():
+            used = last_name(call.func)
+            if used is not None and used in (name, _ALSO.get(name)):
+                yield _Statement(Where(code.path, call.lineno), code.words(call), used == name)
+        return
+    for node in ast.walk(code.tree):
+        if not isinstance(node, ast.Assign):
+            continue
+        for target in node.targets:
+            if isinstance(target, ast.Attribute) and f".{wanted.target}".endswith(f".{code.words(target)}"):
+                yield _Statement(Where(code.path, node.lineno), code.words(node), same=True)

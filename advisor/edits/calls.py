@@ -60,7 +60,7 @@ class FoundCall:
         return ", ".join([*given, *(f"**{ast.unparse(k.value)}" for k in self.node.keywords if k.arg is None)])
 
     def takes(self, name: str) -> bool:
-        """Whether the argument can be added for sure."""
+        """True if the call certainly accepts the argument."""
         return self.kind == "itself" and (not self.prefix or name in _SETTINGS_KNOWN)
 
     def argument(self, name: str) -> Argument | None:

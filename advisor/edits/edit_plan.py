@@ -7,15 +7,13 @@ from collections.abc import Mapping, Sequence
 
 from rn50_advisor.advisor.edits.calls import FoundCall
 from rn50_advisor.advisor.edits.edit_changes import Change, NewArguments, NewLiteral
-from rn50_advisor.advisor.edits.fix_request import Value, is_literal, literal
 from rn50_advisor.advisor.edits.names import written_as
 from rn50_advisor.advisor.edits.origins import FromOption, Literally, origin_of
 from rn50_advisor.advisor.edits.script_options import Option
-from rn50_advisor.advisor.edits.syntax import Code
+from rn50_advisor.advisor.edits.syntax import Code, is_literal, literal
+from rn50_advisor.advisor.model.job_changes import Value
 
 UNSEEN = object()  # what nobody knows: differs from every value
-# With num_workers=0 a DataLoader refuses to be made with these.
-_WORKERS_ONLY = ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context")
 _WORKERS = "num_workers"
 _NEEDS_WORKERS: Mapping[str, str] = {
     "persistent_workers": "{workers} > 0",
@@ -24,7 +22,7 @@ _NEEDS_WORKERS: Mapping[str, str] = {
 
 
 class EditPlan:
-    """`words`: what to do that no edit does, or what cannot be done for sure."""
+    """`words`: what to do that no edit does, or what cannot be done for sure; `options`: those of them that name an option of the job."""
 
     def __init__(
         self,
@@ -46,13 +44,14 @@ class EditPlan:
         self._drop: list[str] = []
         self._workers = _variable(call, _WORKERS)
         self.words: list[str] = []
+        self.options: list[str] = []
 
-    def make(self, wanted: Mapping[str, Value]) -> bool:
-        """False: the argument that matters most, which comes first, cannot be changed for sure."""
+    def make(self, wanted: Mapping[str, Value], *, without: Sequence[str] = ()) -> bool:
+        """False: the argument that matters most, which comes first, cannot be changed for sure, or one of those `without` stays."""
         for name, value in wanted.items():
             if not self._argument(name, value) and self._empty:
                 return False
-        return wanted.get(_WORKERS, 1) != 0 or self._drop_what_needs_workers()
+        return self._drop_all(without)
 
     def changes(self, code: Code) -> list[Change]:
         found: list[Change] = [NewLiteral(node, value) for where, node, value in self._literals if where is code]
@@ -63,9 +62,7 @@ class EditPlan:
 
     @property
     def _empty(self) -> bool:
-        return not (
-            self._put or self._add or self._literals or any(w.startswith(("pass ", "set ")) for w in self.words)
-        )
+        return not (self._put or self._add or self._literals or self.options)
 
     def _argument(self, name: str, value: Value) -> bool:
         argument = self._call.argument(name)
@@ -93,6 +90,7 @@ class EditPlan:
             return True
         if isinstance(origin, FromOption) and (said := self._option(origin, value, seen)) is not None:
             self.words.append(said)
+            self.options.append(said)
             default = origin.option.default
             if self._default_decides(origin, seen) and default is not None:
                 self._literals.append((origin.option.code, default, _like(default, value)))
@@ -103,7 +101,7 @@ class EditPlan:
         return False
 
     def _follows_workers(self, node: ast.expr) -> bool:
-        """Whether it is made of the number of workers: then it changes with that."""
+        """True if the expression depends on the number of workers, and so changes with it."""
         if self._workers is None:
             return False
         return any(self._workers.strip("()") in ast.unparse(n) for n in (node, written_as(self._code, node)))
@@ -128,7 +126,7 @@ class EditPlan:
         return told + (f" (line {origin.changed_at} may change it)" if origin.changed_at else "")
 
     def _default_decides(self, origin: FromOption, seen: object) -> bool:
-        """Whether the default was used as it is written: then changing it is the same as passing the option."""
+        """True if the default was used as written: changing it then equals passing the option."""
         option = origin.option
         if option.variable or origin.changed_at or option.takes != "a value" or option.default is None:
             return False
@@ -142,9 +140,9 @@ class EditPlan:
             return repr(value)
         return form.format(workers=self._workers, value=repr(value))
 
-    def _drop_what_needs_workers(self) -> bool:
+    def _drop_all(self, names: Sequence[str]) -> bool:
         """False where one of them is passed in a way that cannot be taken out."""
-        for name in _WORKERS_ONLY:
+        for name in names:
             argument = self._call.argument(name)
             if argument is None:
                 continue
@@ -166,7 +164,7 @@ def _like(default: ast.expr, value: Value) -> str:
 
 
 def _variable(call: FoundCall, name: str) -> str | None:
-    """What the call has for an argument, where that is no literal."""
+    """The variable that the call passes for an argument; None for a literal."""
     argument = call.argument(name)
     if argument is None or is_literal(argument.value):
         return None

@@ -1,4 +1,4 @@
-"""What a file writes for its names: assignments of a scope, dicts, parameters."""
+"""Values that a file binds to its names: assignments of a scope, dicts, parameters."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import ast
 
 from rn50_advisor.advisor.edits.syntax import Code, Function, Scope, inside, last_name
 
-_STEPS = 6  # from one name to the next
+_NAMES_FOLLOWED_MAX = 6  # from one name to the next
 _DEFINING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def assignments(scope: Scope, name: str) -> list[ast.expr | None]:
-    """What a scope assigns to a name; None for each time it does so in another way (a loop, unpacking, `+=`, an import, a `def`)."""
+    """The expressions that a scope assigns to a name; None for each other kind of binding (a loop, unpacking, `+=`, an
+    import, a `def`).
+    """
     found: list[ast.expr | None] = []
     for node in inside(scope):
         if isinstance(node, (ast.Assign, ast.AnnAssign)):
@@ -33,14 +35,14 @@ def assignments(scope: Scope, name: str) -> list[ast.expr | None]:
 
 
 def _named(node: ast.AST) -> tuple[str | None, ...]:
-    """What `def`, `class`, `except … as` and `case` give a name to."""
+    """Names bound by `def`, `class`, `except … as` and `case`."""
     if isinstance(node, (*_DEFINING, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)):
         return (node.name,)
     return (node.rest,) if isinstance(node, ast.MatchMapping) else ()
 
 
 def bound_otherwise(code: Code, node: ast.Name) -> bool:
-    """Whether its value comes from a lambda, the body of a class that it stands in, or a function that is told `global` or `nonlocal`."""
+    """True if the value comes from a lambda, an enclosing class body, or a function that declares the name `global` or `nonlocal`."""
     if any(isinstance(n, (ast.Global, ast.Nonlocal)) and node.id in n.names for n in ast.walk(code.tree)):
         return True
     for around in code.around(node):
@@ -83,7 +85,7 @@ def written_dict(code: Code, node: ast.expr) -> dict[str, ast.expr] | None:
 
 
 def _changes(node: ast.AST, name: str) -> bool:
-    """Whether a node is `name[…]` being stored or deleted, or a method of it that may change it."""
+    """True if a node stores to or deletes `name[…]`, or calls a method that may change it."""
     if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
         return ast.unparse(node.value) == name
     return (
@@ -95,8 +97,8 @@ def _changes(node: ast.AST, name: str) -> bool:
 
 
 def written_as(code: Code, node: ast.expr) -> ast.expr:
-    """What a name stands for, as far as it is assigned once and plainly; else the node itself."""
-    for _ in range(_STEPS):
+    """The expression that a name stands for if it is assigned once and plainly; otherwise the node itself."""
+    for _ in range(_NAMES_FOLLOWED_MAX):
         if not isinstance(node, ast.Name):
             break
         scopes = [*code.functions_around(node), code.tree]

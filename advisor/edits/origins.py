@@ -6,12 +6,11 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rn50_advisor.advisor.edits.fix_request import is_literal
 from rn50_advisor.advisor.edits.names import assignments, bound_otherwise, parameters, stored, written_dict
 from rn50_advisor.advisor.edits.script_options import Option, decorating_option, environment_variable, options_for
-from rn50_advisor.advisor.edits.syntax import Code, Function, last_name
+from rn50_advisor.advisor.edits.syntax import Code, Function, is_literal, last_name
 
-_STEPS = 6  # from one name to the next
+_NAMES_FOLLOWED_MAX = 6  # from one name to the next
 _NAMESPACES = ("Namespace", "SimpleNamespace", "EasyDict", "edict")
 
 
@@ -37,7 +36,7 @@ class Unknown:
 Origin = Literally | FromOption | Unknown
 
 
-def origin_of(code: Code, node: ast.expr, others: Sequence[Code] = (), steps: int = _STEPS) -> Origin:
+def origin_of(code: Code, node: ast.expr, others: Sequence[Code] = (), steps: int = _NAMES_FOLLOWED_MAX) -> Origin:
     """Where the value of this expression comes from; `others`: further files of the job, in which options may be declared."""
     found: Origin = Unknown()
     if is_literal(node):
@@ -76,7 +75,7 @@ def _of_name(code: Code, node: ast.Name, others: Sequence[Code], steps: int) -> 
 
 
 def _of_assigned(code: Code, assigned: list[ast.expr | None], others: Sequence[Code], steps: int) -> Origin:
-    """Of a name or attribute that is assigned exactly once, and plainly."""
+    """The origin of a name or attribute that is assigned exactly once, and plainly."""
     if len(assigned) != 1 or assigned[0] is None:
         return Unknown()
     return origin_of(code, assigned[0], others, steps - 1)
@@ -97,7 +96,7 @@ def _of_parameter(code: Code, function: Function, name: str, others: Sequence[Co
 
 
 def _passed(code: Code, function: Function, name: str) -> tuple[list[ast.expr | None], int]:
-    """What callers in this file pass for a parameter (None: out of sight, by a star), and how many callers there are."""
+    """Arguments that callers in this file pass for a parameter (None if hidden by a star), and the number of callers."""
     cls = code.parent(function)
     method = isinstance(cls, ast.ClassDef)
     called_as = cls.name if isinstance(cls, ast.ClassDef) and function.name == "__init__" else function.name
@@ -179,7 +178,7 @@ def _set_anew(code: Code, name: str) -> int | None:
 
 
 def _of_namespace(code: Code, name: str, others: Sequence[Code], steps: int) -> Origin:
-    """Of `cfg.name`: a field of the one class that has it, or what a namespace is made with."""
+    """The origin of `cfg.name`: a field of the one class that has it, or an argument that a namespace is made with."""
     classes = [n for n in ast.walk(code.tree) if isinstance(n, ast.ClassDef) and _field(n, name) is not None]
     if len(classes) == 1:
         return _of_field(code, classes[0], name, others, steps)

@@ -197,7 +197,7 @@ def _add(call: cst.Call, name: str, value: str, column: int) -> cst.Call:
 
 
 def _separator(call: cst.Call, *, long: bool) -> cst.BaseParenthesizableWhitespace:
-    """What stands between the arguments: before the last one, or on long lines the line break that there is somewhere."""
+    """The separator between arguments: the one before the last argument or, on long lines, an existing line break."""
     commas = [arg.comma.whitespace_after for arg in call.args[:-1] if isinstance(arg.comma, cst.Comma)]
     breaks = [w for w in [call.whitespace_before_args, *commas] if isinstance(w, cst.ParenthesizedWhitespace)]
     if commas and not (long and breaks):

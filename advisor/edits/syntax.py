@@ -6,11 +6,13 @@ import ast
 import functools
 from collections.abc import Iterator
 
+from rn50_advisor.advisor.model.job_changes import Value
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Scope = Function | ast.ClassDef | ast.Module
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
-# Nobody nests code so deep; libcst's parser dies of a few thousand levels, and with it the process.
-_DEEPEST = 100
+# Real code is not nested so deep; libcst's parser crashes the process at a few thousand levels.
+_NESTING_MAX = 100
 
 
 class Code:
@@ -28,7 +30,7 @@ class Code:
         return self._parents.get(id(node))
 
     def around(self, node: ast.AST) -> Iterator[ast.AST]:
-        """What stands around a node, the nearest first."""
+        """The nodes that enclose a node, innermost first."""
         found = self.parent(node)
         while found is not None:
             yield found
@@ -51,7 +53,7 @@ class Code:
 
 @functools.lru_cache(maxsize=32)
 def parse_code(path: str, text: str) -> Code | None:
-    """None for what is no Python of a kind that people write."""
+    """The parsed file; None if it is no Python of a kind that people write."""
     plain = text.replace("\r\n", "\n")
     if "\r" in plain or "\f" in plain or "\0" in plain:
         return None  # lines would be counted otherwise here than there
@@ -59,7 +61,7 @@ def parse_code(path: str, text: str) -> Code | None:
         tree = ast.parse(text.removeprefix("\ufeff"))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    return Code(path, text, tree) if _depth_within(tree, _DEEPEST) else None
+    return Code(path, text, tree) if _depth_within(tree, _NESTING_MAX) else None
 
 
 def inside(scope: Scope) -> Iterator[ast.AST]:
@@ -70,6 +72,18 @@ def inside(scope: Scope) -> Iterator[ast.AST]:
         yield node
         if not isinstance(node, _SCOPES):
             left.extend(ast.iter_child_nodes(node))
+
+
+def is_literal(node: ast.expr) -> bool:
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        node = node.operand
+    return isinstance(node, ast.Constant) and isinstance(node.value, (int, float, bool, str, type(None)))
+
+
+def literal(node: ast.expr) -> Value:
+    """The value of a node that `is_literal`."""
+    value: Value = ast.literal_eval(node)
+    return value
 
 
 def last_name(node: ast.expr) -> str | None:

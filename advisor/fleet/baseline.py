@@ -1,4 +1,4 @@
-"""What machines of one kind have in common: a baseline without the bad ones, a spread that they do not widen.
+"""Baseline and spread of machines of one kind, neither of which bad machines can shift.
 
 The baseline is made as Microsoft's SuperBench makes it (`fix_threshold` of
 superbench/analyzer/baseline_generation.py, with the −5 % of its variance rule): the mean of all, those that are more
@@ -23,7 +23,7 @@ SCHEMA = "rn50-advisor/baseline/1"
 DROP = 0.05
 # Machines differ by a hundredth without any being bad: a smaller spread is luck, or a number that is rounded.
 SPREAD_MIN = 0.01
-_NORMAL = 1.4826
+_MAD_TO_SIGMA = 1.4826
 
 
 def iterative_baseline(values: Sequence[float], better: Better) -> float:
@@ -41,7 +41,7 @@ def iterative_baseline(values: Sequence[float], better: Better) -> float:
 
 
 def baseline_of(group: str, component: str, readings: Sequence[MachineNumber]) -> Baseline:
-    """Of one component over all machines of a group. Raises ValueError for none."""
+    """The baseline of one component over all machines of a group. Raises ValueError if there are none."""
     values = np.asarray([reading.value for reading in readings], dtype=np.float64)
     first, median = readings[0], float(np.median(values))
     scales = [reading.scale for reading in readings if reading.scale is not None]
@@ -54,7 +54,7 @@ def baseline_of(group: str, component: str, readings: Sequence[MachineNumber]) -
         first.better,
         _beside_a_step(values, scale, first.better) if scale else iterative_baseline(values.tolist(), first.better),
         median,
-        max(_NORMAL * mad, SPREAD_MIN * (abs(median) if scale is None else scale)),
+        max(_MAD_TO_SIGMA * mad, SPREAD_MIN * (abs(median) if scale is None else scale)),
         len(readings),
         scale=scale,
     )

@@ -1,4 +1,4 @@
-"""What makes a machine an outlier whatever its numbers are: its own triage gives it back, or GPUs are missing that its sisters have.
+"""Flaws that make a machine an outlier regardless of its numbers: a triage that rejects it, or missing GPUs.
 
 A machine with seven of eight GPUs, or with a dead driver, is of a kind of its own: among its numbers nothing can be unusual.
 """
@@ -8,56 +8,50 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from rn50_advisor.advisor.fleet.machine_readings import NO_GPU
+from rn50_advisor.advisor.fleet.machine_readings import group_of
 from rn50_advisor.advisor.model.documents.ranked_fleet import ResultFile
 
 SISTERS_LEAST = 3  # for each of the odd ones: of two machines nobody can tell which is as it should be
 ODD_MOST = 5  # six of a kind are a kind
-# Of the same host model: another number of cores is another instance, sold with other GPUs.
+# Facts that identify a host model: another number of cores is another instance type, sold with other GPUs.
 _ALIKE = ("cpu.model", "cpu.cores_seen")
 
 Facts = Mapping[str, str]
+Models = tuple[str, ...]  # of a machine's GPUs
 
 
 def flaws(
-    group: str, results: Sequence[ResultFile], facts: Facts, kinds: Mapping[str, Sequence[Facts]]
+    models: Models, results: Sequence[ResultFile], facts: Facts, kinds: Mapping[Models, Sequence[Facts]]
 ) -> tuple[str, ...]:
-    """`kinds`: the facts of all machines, by group. A job, or a benchmark, may have been given a part of the GPUs: only a triage counts."""
+    """`kinds`: the facts of all machines, by their GPUs. A job or a benchmark may have been given a part of them: only a triage counts."""
     last = next((one for one in reversed(results) if one.kind == "triage"), None)
     if last is None:
         return ()
     # what was mended since an earlier triage is mended
-    handed = ("its triage hands it back" + f": {last.why}" * bool(last.why),) if last.state == "hand-back" else ()
-    fewer = _fewer_gpus(group, facts, kinds)
+    handed = (
+        ("its triage says to hand it back" + f": {last.why}" * bool(last.why),) if last.state == "hand-back" else ()
+    )
+    fewer = _fewer_gpus(models, facts, kinds)
     return (*handed, fewer) if fewer else handed
 
 
-def _fewer_gpus(group: str, facts: Facts, kinds: Mapping[str, Sequence[Facts]]) -> str:
-    own = _gpus(group)
-    if own is None or len(kinds[group]) > ODD_MOST:
+def _fewer_gpus(own: Models, facts: Facts, kinds: Mapping[Models, Sequence[Facts]]) -> str:
+    if len(set(own)) > 1 or len(kinds[own]) > ODD_MOST:
         return ""
     for other, sisters in kinds.items():
-        theirs = _gpus(other)
-        if theirs is None or theirs[0] <= own[0] or len(sisters) < SISTERS_LEAST * len(kinds[group]):
+        if len(set(other)) > 1 or len(other) <= len(own) or len(sisters) < SISTERS_LEAST * len(kinds[own]):
             continue
         alike = _alike(facts, sisters)
-        if own[0] and own[1] == theirs[1] and alike is not False:
-            return f"{own[0]} GPUs where {len(sisters)} others have {theirs[0]}: lost, or a container was given a part"
-        if not own[0] and alike:
-            return f"no GPU is seen where {len(sisters)} such machines have {other}: the driver does not answer, or none was given"
+        if own and own[0] == other[0] and alike is not False:
+            return f"{len(own)} GPUs where {len(sisters)} others have {len(other)}: some are lost, or not given to the container"
+        if not own and alike:
+            seen = f"no GPU is seen where {len(sisters)} such machines have {group_of(other)}"
+            return f"{seen}: the driver does not answer, or the container was given none"
     return ""
 
 
-def _gpus(group: str) -> tuple[int, str] | None:
-    """(how many, of which kind); None for GPUs of several kinds."""
-    if group == NO_GPU:
-        return 0, ""
-    count, _, kind = group.partition(" × ")
-    return (int(count), kind) if count.isdigit() and ", " not in kind else None
-
-
 def _alike(facts: Facts, sisters: Sequence[Facts]) -> bool | None:
-    """Whether its processors are those that most sisters have; None where nothing is told of them."""
+    """True if its processors are those of most sisters; None if nothing is known about them."""
     told = []
     for name in _ALIKE:
         usual = Counter(sister[name] for sister in sisters if name in sister).most_common(1)

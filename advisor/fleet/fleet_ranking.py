@@ -1,9 +1,9 @@
-"""Ranks machines by how far they are from others of their kind. Pure.
+"""Ranks machines by their distance from others of their kind. Pure.
 
-A component is an outlier where it is both unusual and worse than the baseline by more than 5 %: of two hundred alike
-machines some are always the slowest, and some components differ by a tenth among good ones. Unusual is what chance
-would bring in one of a hundred fleets; the fewer machines there are, the less their own spread is to be trusted.
-What needs no numbers to be told makes an outlier, too (`flaws`).
+A component is an outlier if it is both unusual and worse than the baseline by more than 5 %: of two hundred equal
+machines some are always the slowest, and some components differ by a tenth among good ones. Unusual means what chance
+would produce in one of a hundred fleets; the fewer machines there are, the less their own spread is trusted. Flaws
+that need no numbers make an outlier, too (`flaws`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from statistics import NormalDist, median
 
 from rn50_advisor.advisor.fleet.baseline import DROP, baseline_of
 from rn50_advisor.advisor.fleet.flaws import flaws
-from rn50_advisor.advisor.fleet.machine_readings import NO_GPU, Told, worth_ranking
+from rn50_advisor.advisor.fleet.machine_readings import Told, group_of, worth_ranking
 from rn50_advisor.advisor.model.documents.ranked_fleet import (
     Baseline,
     Deviation,
@@ -31,10 +31,10 @@ from rn50_advisor.advisor.model.documents.ranked_fleet import (
 )
 
 MACHINES_MIN = 6  # of five the median deviation says nothing: the odd one would have to be 14 of them away
-_CHANCE = 0.01
+_FALSE_OUTLIER_CHANCE = 0.01
 # How much farther than normal values the worst of a few machines lies from their median, in their own median deviations:
 # 3.5 times for 6, 1.75 for 20, 1.1 for 200. By 400,000 drawn values for each number, ten components a machine.
-_FEW = 15.0
+_FEW_MACHINES_SIGMAS = 15.0
 USUAL_SHARE = 0.8  # of a group: what so many are alike in is the usual
 _SCORE_MAX = 99.0
 _SEES_ALL = {"bench": 1, "triage": 2}
@@ -43,10 +43,14 @@ _SEES_ALL = {"bench": 1, "triage": 2}
 @dataclass(slots=True)
 class _Machine:
     name: str
-    group: str
+    models: tuple[str, ...]
     sources: list[ResultFile] = field(default_factory=list)
     readings: dict[str, list[MachineNumber]] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def group(self) -> str:
+        return group_of(self.models)
 
     def reading(self, component: str) -> MachineNumber | None:
         """The median of several results: one machine measured three times is one machine."""
@@ -64,7 +68,7 @@ def rank(
     groups: dict[str, list[_Machine]] = {}
     for machine in machines:
         groups.setdefault(machine.group, []).append(machine)
-    kinds = {group: [member.facts for member in members] for group, members in groups.items()}
+    kinds = {members[0].models: [member.facts for member in members] for members in groups.values()}
     baselines: list[Baseline] = []
     ranked: list[FleetMachine] = []
     notes: list[str] = []
@@ -75,13 +79,11 @@ def rank(
         enough = len(members) >= MACHINES_MIN
         if not enough and not any(one.source == "file" for one in own.values()):
             few = f"{len(members)} machine{'s' if len(members) > 1 else ''}"
-            notes.append(
-                f"{group}: {few}, fewer than the {MACHINES_MIN} among which an outlier can be told; only ranked"
-            )
+            notes.append(f"{group}: {few}, fewer than the {MACHINES_MIN} needed to call one an outlier; only ranked")
         notes += _of_few(group, own.values())
         for machine in members:
             one = _ranked(machine, own, usual, values=len(own) * len(members), enough=enough)
-            found = flaws(group, machine.sources, machine.facts, kinds)
+            found = flaws(machine.models, machine.sources, machine.facts, kinds)
             ranked.append(replace(one, flaws=found, outlier=one.outlier or bool(found)))
     ordered = sorted(ranked, key=lambda machine: (not machine.outlier, machine.score, machine.name))
     return Fleet(tuple(ordered), tuple(baselines), tuple(unread), tuple(notes))
@@ -95,18 +97,18 @@ def _of_few(group: str, baselines: Iterable[Baseline]) -> list[str]:
         return []
     of = f"all {len(few)}" if len(few) == len(stored) else f"{len(few)} of {len(stored)}"
     least = f"{min(few)} machine{'s' if min(few) > 1 else ''}"
-    needed = f"fewer than the {MACHINES_MIN} whose spread can be trusted: by those nothing is called an outlier"
+    needed = f"fewer than the {MACHINES_MIN} whose spread can be trusted: so nothing is called an outlier by them"
     return [f"{group}: {of} stored baselines are of {least}, {needed}"]
 
 
 @functools.cache
 def unusual_from(machines: int, values: int) -> float:
     """From how many deviations on a value is unusual, of so many in the group and a spread measured on so many machines."""
-    return NormalDist().inv_cdf(1 - _CHANCE / max(values, 1)) * (1 + _FEW / machines)
+    return NormalDist().inv_cdf(1 - _FALSE_OUTLIER_CHANCE / max(values, 1)) * (1 + _FEW_MACHINES_SIGMAS / machines)
 
 
 def _apart(told: Sequence[Told]) -> list[Told]:
-    """Of one host name several boots are several machines, for images that were cloned all call themselves the same.
+    """Separates machines that share a host name, as cloned images do, by their boots.
 
     Those that share a GPU are one machine, of which its last boot counts: what was mended before that is mended. A machine without GPUs
     that was restarted between two results shows twice, which hides nothing.
@@ -126,7 +128,7 @@ def _of_host(results: Sequence[Told]) -> Iterator[Told]:
 
 
 def _boots(results: Sequence[Told]) -> list[list[str]]:
-    """Of each machine its boots, the last one at the end."""
+    """The boots of each machine, the last one at the end."""
     gpus: dict[str, frozenset[str]] = {}
     for one in results:
         if one.boot:
@@ -144,10 +146,10 @@ def _made(one: Told) -> float:
 
 def _machines(told: Sequence[Told]) -> list[_Machine]:
     """Results of one host are one machine. Its kind is what triage saw of it, else bench: a job may have been given a part of the GPUs."""
-    named: dict[str, str] = {}
+    named: dict[str, tuple[str, ...]] = {}
     for one in sorted(told, key=lambda result: (_SEES_ALL.get(result.source.kind, 0), _made(result))):
-        if one.group != NO_GPU or one.machine not in named:
-            named[one.machine] = one.group
+        if one.models or one.machine not in named:
+            named[one.machine] = one.models
     found: dict[str, _Machine] = {}
     for one in sorted(told, key=_made):
         machine = found.setdefault(one.machine, _Machine(one.machine, named[one.machine]))

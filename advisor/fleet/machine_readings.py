@@ -1,9 +1,10 @@
-"""What one result says of a machine: numbers to rank it by, facts to tell it apart by."""
+"""Reads one result of a machine: numbers to rank it by, and facts to group it by."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, TypeGuard
@@ -14,7 +15,7 @@ from rn50_advisor.advisor.model.documents.ranked_fleet import Better, MachineNum
 from rn50_advisor.advisor.model.report import PHASE_TITLES
 from rn50_advisor.advisor.reference.gpu_names import gpu_model
 
-# Of units whose numbers are better the larger, or the smaller, they are, where no band of the check says it.
+# Units in which larger (or smaller) numbers are better, where the check has no band that says so.
 _HIGHER = ("/s", "MHz", "links", "GB", "GiB")
 _LOWER = ("s", "ms", "µs", "us", "errors", "events")
 _OF_A_LIMIT = ("share", "cores")
@@ -25,10 +26,13 @@ NO_GPU = "no GPU"
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One result as far as a fleet is concerned. `boot`: which start of its kernel, and `gpus`: their UUIDs, where it says so."""
+    """One result as far as a fleet is concerned. `models`: of its GPUs, in order.
+
+    `boot`: which start of its kernel, and `gpus`: their UUIDs, where it says so.
+    """
 
     machine: str
-    group: str
+    models: tuple[str, ...]
     source: ResultFile
     readings: Mapping[str, MachineNumber] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
@@ -37,7 +41,7 @@ class Told:
 
 
 def of_triage(document: Mapping[str, Any], file: str, name: str) -> Told:
-    """Checks whose state is unknown prove nothing and are left out. `name`: where the result names no host."""
+    """Checks whose state is unknown prove nothing and are left out. `name`: where the result does not name a host."""
     readings: dict[str, MachineNumber] = {}
     facts: dict[str, str] = {}
     host, boot, made, gpus, uuids = name, "", None, [], set()
@@ -65,7 +69,7 @@ def of_triage(document: Mapping[str, Any], file: str, name: str) -> Told:
     verdict = document["verdict"]
     why = str(next(iter(verdict["reasons"]), ""))
     source = ResultFile("triage", file, str(verdict["state"]), made, why)
-    return Told(host, _group(gpus), source, readings, facts, boot, frozenset(uuids))
+    return Told(host, _models(gpus), source, readings, facts, boot, frozenset(uuids))
 
 
 def of_benchmark(made: Benchmark, file: str) -> Told:
@@ -78,7 +82,7 @@ def of_benchmark(made: Benchmark, file: str) -> Told:
     }
     machine = made.machine
     facts = {"torch": machine.torch, "cores": f"{machine.cores:g}" if machine.cores else ""}
-    return Told(machine.host, _group(machine.names), ResultFile("bench", file, "", made.made_unix_s), readings, facts)
+    return Told(machine.host, _models(machine.names), ResultFile("bench", file, "", made.made_unix_s), readings, facts)
 
 
 def of_report(document: Mapping[str, Any], file: str, name: str, *, kind: Any = "report") -> Told:
@@ -99,11 +103,11 @@ def of_report(document: Mapping[str, Any], file: str, name: str, *, kind: Any = 
     state = verdict["rule"] or verdict["state"]
     started = environment.get("started")
     source = ResultFile(kind, file, str(state), float(started) if _finite(started) else None)
-    return Told(str(environment.get("host") or name), _group(gpus), source, readings, facts)
+    return Told(str(environment.get("host") or name), _models(gpus), source, readings, facts)
 
 
 def worth_ranking(component: str, values: Mapping[str, MachineNumber]) -> bool:
-    """Whether any machine spends enough on this phase, or has so much of a limit, to speak of; other numbers always."""
+    """True if some machine spends a relevant time on this phase, or a relevant part of a limit; always true for other numbers."""
     return any(r.scale is None or r.value >= _PHASE_MIN * r.scale for r in values.values())
 
 
@@ -118,7 +122,9 @@ def _better(expected: Mapping[str, Any], unit: str) -> Better | None:
 
 
 def _scale(expected: Mapping[str, Any], unit: str) -> float | None:
-    """Of what should be nothing, its limit: a thousandth of stolen time is not many times as bad as none."""
+    """The unit of comparison for a number that should be zero: its limit. Otherwise 0.1 % of steal would be infinitely
+    worse than none.
+    """
     hi = expected.get("hi")
     return float(hi) if unit in _OF_A_LIMIT and _finite(hi) and hi > 0 else None
 
@@ -127,13 +133,13 @@ def _finite(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _group(names: list[str] | tuple[str, ...]) -> str:
+def group_of(models: Sequence[str]) -> str:
     """`8 × A100-SXM`: only machines of one kind are compared."""
-    kinds: dict[str, int] = {}
-    for name in names:
-        kind = gpu_model(name) or name
-        kinds[kind] = kinds.get(kind, 0) + 1
-    return ", ".join(f"{count} × {kind}" for kind, count in sorted(kinds.items())) or NO_GPU
+    return ", ".join(f"{count} × {model}" for model, count in sorted(Counter(models).items())) or NO_GPU
+
+
+def _models(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(gpu_model(name) or name for name in names))
 
 
 def _job(document: Mapping[str, Any]) -> str:

@@ -63,7 +63,7 @@ def _candidates(place: Path) -> Iterator[Path]:
 
 
 def _read(path: Path, config: Config | None) -> Told | None:
-    """None for a file of somebody else's."""
+    """The result in a file; None if the file is not one of ours."""
     if path.suffix != ".json":
         return _run(path, config)  # a folder, its file, or a bundle
     text = path.read_text(encoding="utf-8", errors="replace") if path.stat().st_size <= _BYTES_MAX else ""
@@ -91,5 +91,5 @@ def _run(path: Path, config: Config | None) -> Told:
 
 
 def _named_by(path: Path) -> str:
-    """What a result is called that names no host: `node7.json`, or the folder of `node7/triage.json`."""
+    """A name for a result that names no host: `node7.json`, or the folder of `node7/triage.json`."""
     return path.parent.name if path.stem in ("triage", "report", "bench", "result") and path.parent.name else path.stem

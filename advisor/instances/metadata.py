@@ -23,7 +23,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,63}")
 
 @dataclass(frozen=True, slots=True)
 class NamedInstance:
-    """What a metadata service said. `instance` is None where the table has none of that name."""
+    """The answer of a metadata service. `instance` is None if the table does not list that name."""
 
     provider: str
     name: str
@@ -31,7 +31,7 @@ class NamedInstance:
 
 
 def ask(address: str = ADDRESS, timeout_s: float = TIMEOUT_S) -> NamedInstance | None:
-    """None where no service answers, or none as its provider's does. All three are asked at once."""
+    """Asks all three metadata services at once; None if none answers as its provider's does."""
     services: tuple[tuple[str, Callable[[str, float], str]], ...] = (("AWS", _aws), ("GCP", _gcp), ("Azure", _azure))
     with ThreadPoolExecutor(len(services)) as pool:
         answers = list(pool.map(lambda service: _answer(service[1], address, timeout_s), services))

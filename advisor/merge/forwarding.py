@@ -7,7 +7,7 @@ from typing import Any
 
 from rn50_advisor.advisor.merge.outbox import Outbox
 from rn50_advisor.advisor.model.metrics import ProbeGap, Sample
-from rn50_advisor.advisor.model.recording import Event, Process
+from rn50_advisor.advisor.model.recording import AnyEvent, Process
 from rn50_advisor.advisor.store.run_writer import RunWriter
 
 
@@ -39,7 +39,7 @@ class ForwardingWriter(RunWriter):
         self._lay(lambda outbox: outbox.put_samples(told))
         super().put_samples(t_ns, told)
 
-    def put_event(self, event: Event) -> None:
+    def put_event(self, event: AnyEvent) -> None:
         self._lay(lambda outbox: outbox.put_event(event))
         super().put_event(event)
 
@@ -58,4 +58,4 @@ class ForwardingWriter(RunWriter):
             put(self.outbox)
         except Exception as error:  # noqa: BLE001 - the wall: what is not sent is in the run all the same
             self.outbox = None
-            super().put_gap(ProbeGap("node.merge", "job", f"sending broke off: {type(error).__name__}: {error}"))
+            super().put_gap(ProbeGap("node.merge", "job", f"sending stopped: {type(error).__name__}: {error}"))

@@ -1,7 +1,7 @@
-"""What other nodes sent, kept beside the run in a file of its own: written by the merging side, read by whoever shows the job.
+"""Frames from other nodes, kept beside the run in a file of their own: the merging side writes it, every display reads it.
 
-Frames are kept as they came, the last two hours of steps and the latest two tellings of the state of each node: each node's own run file
-has everything. What cannot be read of it is left out; a run is never lost for what others sent.
+Frames are stored as received: the last two hours of steps and the latest two states of each node, whose own run file
+has everything. Unreadable frames are skipped; a run is never lost because of what others sent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ import numpy as np
 from rn50_advisor.advisor.merge.node_frames import SENT_TABLES, NotAFrame, received_table, unpacked
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Event, Meta, Process, Recording, Series, Table
+from rn50_advisor.advisor.store.document_checks import DOCUMENTS, fitting
 from rn50_advisor.advisor.store.schema import NODES_NAME
+from rn50_advisor.probes.documents.rank_documents import RankFacts
 
 INBOX_NAME = NODES_NAME
 _TABLES = (
@@ -32,7 +34,7 @@ _UNREADABLE = (ValueError, TypeError, KeyError, IndexError, OverflowError, Attri
 
 
 class Unreadable(Exception):
-    """What other nodes sent cannot be read; says why."""
+    """Frames of other nodes cannot be read; says why."""
 
 
 class Inbox:
@@ -160,9 +162,15 @@ def _state(body: bytes) -> Recording | None:
         return Recording(
             meta=Meta(**known),
             processes=tuple(_process(dict(zip(names, row, strict=True))) for row in frame["processes"]),
-            facts={int(pid): facts for pid, facts in frame["facts"].items() if isinstance(facts, dict)},
+            facts={
+                int(pid): fitting(dict(facts), RankFacts)[0]
+                for pid, facts in frame["facts"].items()
+                if isinstance(facts, dict)
+            },
             events=tuple(
-                Event(int(t), str(kind), pid, rank, dict(data)) for t, kind, pid, rank, data in frame["events"]
+                Event(int(t), str(kind), pid, rank, fitting(dict(data), DOCUMENTS[kind])[0])
+                for t, kind, pid, rank, data in frame["events"]
+                if kind in DOCUMENTS
             ),
             gaps=tuple(ProbeGap(*map(str, gap)) for gap in frame["gaps"]),
         )

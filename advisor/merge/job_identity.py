@@ -44,7 +44,7 @@ def identity_of(recording: Recording) -> Identity:
 
 
 def same_job(a: Identity, b: Identity) -> bool:
-    """Whether both are nodes of one job: at the same time, no rank twice, and a common name; without names, parts of one world."""
+    """True if both are nodes of one job: overlapping in time, no rank twice, and a common name or, without names, parts of one world."""
     together = a.began_unix_s <= b.last_unix_s + STARTS_WITHIN_S and b.began_unix_s <= a.last_unix_s + STARTS_WITHIN_S
     near = abs(a.began_unix_s - b.began_unix_s) <= STARTS_WITHIN_S
     distinct = not takes_place(a, b)
@@ -54,12 +54,12 @@ def same_job(a: Identity, b: Identity) -> bool:
 
 
 def takes_place(a: Identity, b: Identity) -> bool:
-    """Whether the one stands where the other does: with a rank of it, or on its host while nobody knows whose ranks are there."""
+    """True if both occupy the same place: a common rank, or the same host while ranks are unknown."""
     return bool(set(a.ranks) & set(b.ranks)) or (a.host == b.host and not (a.ranks and b.ranks))
 
 
 def _environments(recording: Recording) -> Iterator[Mapping[str, Any]]:
-    """What each rank saw, then what the agent did."""
+    """The environment as each rank saw it, then as the agent saw it."""
     for process in process_by_rank(recording.processes).values():
         yield recording.facts.get(process.pid, {}).get("environment_rank") or {}
     yield recording.meta.environment.get("variables") or {}

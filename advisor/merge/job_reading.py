@@ -20,7 +20,7 @@ from rn50_advisor.advisor.store.schema import FILE_NAME
 
 _RECENT_FRAMES = 30  # five minutes of each node are enough for a screen that is drawn anew every few seconds
 _GLANCE = 1  # step per rank: enough to tell whose run it is
-# What was last written to so long before the newest job began is no part of it, however wrong a host's clock is (an hour) and however long
+# A run last written so long before the newest job started is no part of it, however wrong a host's clock is (an hour) and however long
 # its nodes took to start: of a folder with hundreds of runs only the last few are read.
 _LONG_OVER_S = 3600.0 + STARTS_WITHIN_S
 
@@ -61,13 +61,13 @@ def _with_sent(run: Path, shown_as: Path, recent_steps: int | None) -> Recording
     try:
         return merge([own, *sent_recordings(inbox, recent=None if recent_steps is None else _RECENT_FRAMES)])
     except Unreadable as why:
-        reason = f"what other nodes sent cannot be read: {why}"
+        reason = f"the data that other nodes sent cannot be read: {why}"
         gap = ProbeGap("node", "job", reason, "merge the nodes' own run files: rn50-advisor report FOLDER")
         return replace(own, gaps=(*own.gaps, gap))
 
 
 def written_files(path: Path) -> list[Path]:
-    """What changes on disk while the job in `path` is recorded."""
+    """Files that change on disk while the job in `path` is recorded."""
     folders = [path] if path.is_dir() else []
     if folders and not (path / FILE_NAME).is_file():
         folders = [run for run in runs_in(path) if run.is_dir()]
@@ -120,7 +120,7 @@ def _written_unix_s(run: Path) -> float:
 
 
 def _nearer(other: _Seen, one: _Seen, seen: Sequence[_Seen]) -> bool:
-    """Whether `other` began with another run that has the place of `one`: of a job that was started again, older nodes are left over."""
+    """True if `other` started with another run in the place of `one`: a restarted job leaves older nodes behind."""
 
     def apart_s(a: _Seen, b: _Seen) -> float:
         return abs(a.identity.began_unix_s - b.identity.began_unix_s)

@@ -1,4 +1,4 @@
-"""What a node does in a live merge while it records: nothing unless asked, and then it sends, or it receives."""
+"""A node's part in a live merge while it records: nothing unless requested; then it either sends or receives."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rn50_advisor.advisor.merge.node_link import parse_address, read_token
+from rn50_advisor.advisor.merge.node_link import INSTALL, parse_address, read_token
 from rn50_advisor.advisor.model.errors import AdvisorError
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.store.run_writer import RunWriter
@@ -36,11 +36,13 @@ class Part:
                 self._receive(writer.folder, read_token(Path(self._token_file), make=True), post)
             else:
                 self._send(writer, meta, post)
+        except ImportError as error:
+            post(ProbeGap("node.merge", "job", f"no live merge: {error}", INSTALL))
         except (AdvisorError, OSError, RuntimeError) as error:
             post(ProbeGap("node.merge", "job", f"no live merge: {error}", getattr(error, "hint", "")))
 
     def _receive(self, folder: Path, token: bytes, post: Callable[[ProbeGap], object]) -> None:
-        from rn50_advisor.advisor.merge.receiver import Receiver  # noqa: PLC0415 - asyncio, which no other run needs
+        from rn50_advisor.advisor.merge.receiver import Receiver  # noqa: PLC0415 - pyzmq, which no other run needs
 
         self._receiver = Receiver(parse_address(self._listen), token, folder, post=post)
         (folder / ADDRESS_NAME).write_text("{}:{}\n".format(*self._receiver.address))

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from rn50_advisor.advisor.model.recording import Event
+from rn50_advisor.advisor.model.recording import AnyEvent, Event, events_of
+from rn50_advisor.probes.documents.event_documents import StallEnd, StallSeen, StandingRank
 
+Number = int | str | None
+Ends = Mapping[Number, Event[StallEnd]]
 # Agents look every few seconds, and only after a quarter of a minute of silence: what is further apart is another hang.
 _APART_NS = 30_000_000_000
 
 
-def merged_stalls(events: Iterable[Event]) -> list[Event]:
+def merged_stalls(events: Sequence[AnyEvent]) -> list[AnyEvent]:
     """The stalls, those of the same time with the ranks of all nodes in one; and their ends."""
-    by_id: dict[Any, list[Event]] = {}
-    ends: dict[Any, Event] = {}
-    for event in events:
-        if event.kind == "stall":
-            by_id.setdefault(event.data.get("id"), []).append(event)
-        else:
-            ends[event.data.get("id")] = event
+    by_id: dict[Number, list[Event[StallSeen]]] = {}
+    for event in events_of(events, StallSeen):
+        by_id.setdefault(event.data.get("id"), []).append(event)
+    ends: Ends = {event.data.get("id"): event for event in events_of(events, StallEnd)}
     # two looks tell more of a rank than one: what stands at the same place in both has not run in between
     looks = {number: sorted(told, key=lambda e: e.t_ns)[-2:] for number, told in by_id.items()}
-    found: list[Event] = []
+    found: list[AnyEvent] = []
     for group in _groups(sorted((told[-1] for told in looks.values()), key=_began_ns), ends):
         number = group[0].data.get("id")
         before = [told[0] for event in group if len(told := looks[event.data.get("id")]) > 1]
@@ -32,16 +31,17 @@ def merged_stalls(events: Iterable[Event]) -> list[Event]:
         known = [end for end in over if end is not None]
         if len(known) == len(group):
             last = max(known, key=lambda e: e.t_ns)
-            found.append(replace(last, data={**last.data, "id": number}))
+            end: StallEnd = {**last.data, "id": number or ""}
+            found.append(replace(last, data=end))
     return found
 
 
-def _began_ns(event: Event) -> int:
-    return event.t_ns - round(float(event.data.get("stalled_s", 0.0)) * 1e9)
+def _began_ns(event: Event[StallSeen]) -> int:
+    return event.t_ns - round(event.data.get("stalled_s", 0.0) * 1e9)
 
 
-def _groups(stalls: Sequence[Event], ends: Mapping[Any, Event]) -> list[list[Event]]:
-    groups: list[list[Event]] = []
+def _groups(stalls: Sequence[Event[StallSeen]], ends: Ends) -> list[list[Event[StallSeen]]]:
+    groups: list[list[Event[StallSeen]]] = []
     until_ns = 0
     for event in stalls:
         end = ends.get(event.data.get("id"))
@@ -55,14 +55,17 @@ def _groups(stalls: Sequence[Event], ends: Mapping[Any, Event]) -> list[list[Eve
     return groups
 
 
-def _same_node(event: Event, group: Sequence[Event]) -> bool:
+def _same_node(event: Event[StallSeen], group: Sequence[Event[StallSeen]]) -> bool:
     """A second stall of one node is a second stall."""
     node = str(event.data.get("id")).rpartition("@")[2]
     return any(str(other.data.get("id")).rpartition("@")[2] == node for other in group)
 
 
-def _one(group: Sequence[Event], number: object) -> Event:
-    longest = max(group, key=lambda e: float(e.data.get("stalled_s", 0.0)))
-    rows = [{**row, "seen_ns": event.t_ns} for event in group for row in event.data.get("ranks") or ()]
-    rows.sort(key=lambda row: int(row["rank"]))
-    return replace(longest, t_ns=max(e.t_ns for e in group), data={**longest.data, "id": number, "ranks": rows})
+def _one(group: Sequence[Event[StallSeen]], number: Number) -> Event[StallSeen]:
+    longest = max(group, key=lambda e: e.data.get("stalled_s", 0.0))
+    rows: list[StandingRank] = [
+        {**row, "seen_ns": event.t_ns} for event in group for row in event.data.get("ranks", ())
+    ]
+    rows.sort(key=lambda row: row["rank"])
+    data: StallSeen = {**longest.data, "id": number or "", "ranks": rows}
+    return replace(longest, t_ns=max(e.t_ns for e in group), data=data)

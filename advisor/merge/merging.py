@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from rn50_advisor.advisor.analysis.comm.buffer_waits import accounted_steps
 from rn50_advisor.advisor.analysis.steps.attribution import account
@@ -14,8 +13,10 @@ from rn50_advisor.advisor.merge.merged_stalls import merged_stalls
 from rn50_advisor.advisor.merge.node_clocks import clock_of
 from rn50_advisor.advisor.merge.renaming import TABLES, Renaming
 from rn50_advisor.advisor.model.metrics import ProbeGap
-from rn50_advisor.advisor.model.recording import Clock, Event, Meta, Node, Recording, Series, Source
+from rn50_advisor.advisor.model.recording import AnyEvent, Clock, Meta, Node, Recording, Series, Source
 from rn50_advisor.advisor.model.wording.quantities import counted, duration
+from rn50_advisor.probes.documents.event_documents import KINDS, StallEnd, StallSeen
+from rn50_advisor.probes.documents.machine_documents import MachineFacts
 
 # A run is written every second, a live merge hears of a node every ten: beyond this it is gone, not slow.
 LOST_AFTER_NS = 60_000_000_000
@@ -54,7 +55,7 @@ def _place(recording: Recording) -> tuple[int, int, float, str]:
 
 
 def _rank_numbers(ordered: Sequence[Recording]) -> list[Mapping[int, int]]:
-    """New numbers for the ranks of nodes that all count from 0: ranks whose own number nobody told them."""
+    """New numbers for ranks of nodes that all count from 0 because nobody told them their global rank."""
     taken: set[int] = set()
     found: list[Mapping[int, int]] = []
     for own in ordered:
@@ -67,8 +68,7 @@ def _rank_numbers(ordered: Sequence[Recording]) -> list[Mapping[int, int]]:
 
 
 def _gpus(recording: Recording) -> int:
-    told = recording.meta.environment.get("gpus") or ()
-    return 1 + max((int(gpu["index"]) for gpu in told), default=-1)
+    return 1 + max((gpu["index"] for gpu in recording.meta.environment.get("gpus", ())), default=-1)
 
 
 def _named(nodes: list[Node]) -> list[Node]:
@@ -145,34 +145,35 @@ def _meta(nodes: Sequence[Node]) -> Meta:
     )
 
 
-def _devices(metas: Iterable[Meta]) -> dict[str, Any]:
+def _devices(metas: Sequence[Meta]) -> MachineFacts:
     """GPUs and the paths between them, of all nodes."""
-    known = list(metas)
-    found = {name: [d for m in known for d in m.environment.get(name) or ()] for name in ("gpus", "gpu_paths")}
-    return {name: devices for name, devices in found.items() if devices}
+    found: MachineFacts = {}
+    if gpus := [gpu for meta in metas for gpu in meta.environment.get("gpus", ())]:
+        found["gpus"] = gpus
+    if paths := [path for meta in metas for path in meta.environment.get("gpu_paths", ())]:
+        found["gpu_paths"] = paths
+    return found
 
 
 def _agent(metas: Sequence[Meta]) -> dict[str, float]:
-    """Of the node whose agent took most: cost is a share of a core on each of them."""
+    """The cost of the costliest agent: it is a share of a core on each node."""
     costly: list[Mapping[str, float]] = [m.agent for m in metas if m.agent.get("wall_s")]
     most = sorted(costly, key=lambda agent: agent.get("cpu_s", 0.0) / agent["wall_s"])
     return dict(most[-1]) if most else {}
 
 
-def _events(events: Iterable[Event]) -> tuple[Event, ...]:
-    found = list(events)
-    others = [event for event in found if event.kind not in ("stall", "stall_end")]
-    stalls = [event for event in found if event.kind in ("stall", "stall_end")]
-    return tuple(sorted([*others, *merged_stalls(stalls)], key=lambda event: event.t_ns))
+def _events(events: Sequence[AnyEvent]) -> tuple[AnyEvent, ...]:
+    others = [event for event in events if event.kind not in (KINDS[StallSeen], KINDS[StallEnd])]
+    return tuple(sorted([*others, *merged_stalls(events)], key=lambda event: event.t_ns))
 
 
 def _sources(own: Sequence[Recording]) -> tuple[Source, ...]:
-    """Of files that differ between hosts the first node's: findings name its lines."""
+    """Source files; where a file differs between hosts, the first node's version, whose lines the findings name."""
     return tuple({source.path: source for r in reversed(own) for source in r.sources}.values())
 
 
 def _gaps(nodes: Sequence[Node]) -> tuple[ProbeGap, ...]:
-    """What every node misses alike is said once."""
+    """Gaps of all nodes; a gap that all of them share is listed once."""
     by_gap: dict[ProbeGap, list[str]] = {}
     for node in nodes:
         for gap in node.recording.gaps:
@@ -190,30 +191,30 @@ def _node_gaps(nodes: Sequence[Node]) -> tuple[ProbeGap, ...]:
     for node in nodes:
         meta = node.recording.meta
         if node.lost_ns is not None:
-            reason = f"nothing was heard of {node.host} after {duration((node.lost_ns - origin_ns) / 1e9)}"
+            reason = f"nothing was received from {node.host} after {duration((node.lost_ns - origin_ns) / 1e9)}"
             found.append(
-                ProbeGap("node", node.host, reason, "its agent or the way to it ended; its own run file may know more")
+                ProbeGap(
+                    "node", node.host, reason, "its agent ended or the connection broke; its own run file may hold more"
+                )
             )
         elif over and not _over(node):
-            reason = (
-                f"the end of {node.host} was not seen: last heard of after {duration((meta.last_ns - origin_ns) / 1e9)}"
-            )
-            found.append(ProbeGap("node", node.host, reason, "its own run file may know more"))
+            reason = f"the end of {node.host} was not seen: the last data came after {duration((meta.last_ns - origin_ns) / 1e9)}"
+            found.append(ProbeGap("node", node.host, reason, "its own run file may hold more"))
         if node.number > 0 and meta.recording_stopped_ns is not None:
             found.append(ProbeGap("recording", node.host, meta.recording_stopped_reason or "recording stopped there"))
         if node.clock.basis == "wall clock":
-            reason = f"the clock of {node.host} is known by wall time only: ranks exchanged nothing that could tell"
+            reason = f"the clock of {node.host} is known from wall time only: the ranks exchanged nothing that shows it"
             found.append(ProbeGap("node.clock", node.host, reason, "blame between hosts by time is left out below 1 s"))
     return (*found, *_of_one_host(nodes), *_missing_ranks(nodes))
 
 
 def _of_one_host(nodes: Sequence[Node]) -> list[ProbeGap]:
     """One agent a rank (plain `srun`) makes a node of each: they share what only one host has."""
-    told = [{gpu.get("uuid") for gpu in node.recording.meta.environment.get("gpus") or ()} for node in nodes]
+    told = [{gpu.get("uuid") for gpu in node.recording.meta.environment.get("gpus", ())} for node in nodes]
     seen = [uuid for uuids in told for uuid in uuids if uuid]
     if len(seen) == len(set(seen)):
         return []
-    reason = "several of the runs merged are of one host: its GPUs and cores count once for each, and its ranks as if a network lay between"
+    reason = "several of the merged runs are from one host: its GPUs and cores count once per run, its ranks as if on different hosts"
     return [
         ProbeGap("node", "job", reason, "one agent a host: srun --ntasks-per-node=1 rn50-advisor run -- torchrun ...")
     ]
@@ -225,8 +226,8 @@ def _missing_ranks(nodes: Sequence[Node]) -> list[ProbeGap]:
     seen = {rank for w in who for rank in w.ranks}
     if world is None or len(seen) >= world:
         return []
-    reason = f"{counted(world - len(seen), 'rank')} of {world} are in none of the {len(nodes)} runs merged"
-    return [ProbeGap("node", "job", reason, "run rn50-advisor on every node, and give report the runs of all of them")]
+    reason = f"{counted(world - len(seen), 'rank')} of {world} are in none of the {len(nodes)} merged runs"
+    return [ProbeGap("node", "job", reason, "run rn50-advisor on every node, and pass the runs of all nodes to report")]
 
 
 def _with_host(merged: Recording, nodes: Sequence[Node]) -> Recording:

@@ -1,4 +1,4 @@
-"""How the monotonic clocks of two hosts compare: by the gradient exchanges that ranks of both left together, else by wall clocks.
+"""Aligns the monotonic clocks of two hosts: by gradient exchanges that ranks of both took part in, else by wall clocks.
 
 Of one all-reduce no rank is done before every rank has joined, and none long after: the ends of one step's backward on two hosts are one
 moment, give or take the exchange itself and what the host notices of it. Their differences over many steps show the offset, how far it
@@ -28,7 +28,7 @@ _AFTER_BACKWARD = ("clip_ns", "optimizer_ns", "gap_ns", "evaluation_ns", "checkp
 
 
 def clock_of(other: Recording, first: Recording) -> Clock:
-    """What brings the times of `other` to the clock of `first`."""
+    """Converts the times of `other` to the clock of `first`."""
     return _by_collectives(other, first) or _by_wall_clock(other, first)
 
 
@@ -79,7 +79,7 @@ def _exchange_ends(recording: Recording) -> tuple[Numbers, Numbers] | None:
 
 
 def _exchange_ns(other: Recording, first: Recording) -> float:
-    """How much later one host may be done with an exchange than another: no longer than its shortest stretch after the last gradient."""
+    """How much later one host may finish an exchange than another: at most its shortest interval after the last gradient."""
     shortest = [
         float(np.median(left)) for r in (other, first) for table in r.comm.values() if (left := _left(table)).size
     ]

@@ -1,4 +1,4 @@
-"""What a node sends of its run every ten seconds: two kilobytes a rank, compressed JSON, and nothing that is trusted on arrival.
+"""The frames a node sends of its run every ten seconds: 2 kB per rank of compressed JSON, none of it trusted on arrival.
 
 A rank's table travels as columns: zeros are left out, times are microseconds, and what only grows is sent as differences. Of the steps of
 ten seconds a dozen that follow each other go as they are, the same ones from every rank, for blame needs steps side by side; the others
@@ -16,18 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rn50_advisor.advisor.model.recording import Table
+from rn50_advisor.advisor.store.schema import BESIDE, RING_TABLES, cells_beside
 from rn50_advisor.advisor.store.step_folding import COLUMNS, fold
-from rn50_advisor.probes.rank.layout import BATCH_FIELDS, COLLECTIVES_FIELDS, COMM_FIELDS, FLAG_TAIL, GPU_STEP_FIELDS
+from rn50_advisor.probes.rank.layout import FIELDS, FLAG_TAIL
 
 VERSION = 1
 FRAME_BYTES_MAX = 1 << 20
 UNPACKED_BYTES_MAX = 8 << 20  # a frame of 64 ranks has a tenth of it; more is an attempt to fill memory
 SENT_TABLES: Mapping[str, tuple[str, ...]] = {
-    "steps": COLUMNS,
-    "comm": (*COMM_FIELDS, "flags"),
-    "gpu_steps": (*GPU_STEP_FIELDS, "flags"),
-    "collectives": (*COLLECTIVES_FIELDS, "flags"),
-    "batches": (*BATCH_FIELDS, "flags", "pid"),
+    table: (*FIELDS[kind], *BESIDE[table])
+    for kind, table in RING_TABLES.items()
+    if table in ("steps", "comm", "gpu_steps", "collectives", "batches")
 }
 _SIDE_BY_SIDE = 12  # steps in a row that every rank sends
 _BATCHES = 4
@@ -52,7 +51,7 @@ def unpacked(data: bytes) -> dict[str, Any]:
         stream = zlib.decompressobj()
         text = stream.decompress(data, UNPACKED_BYTES_MAX)
         if not stream.eof:
-            raise NotAFrame("it does not end where it should")
+            raise NotAFrame("it has the wrong length")
         frame = json.loads(text)
     except (zlib.error, ValueError, RecursionError) as error:
         raise NotAFrame(str(error)) from error
@@ -125,10 +124,5 @@ def _grows(field: str) -> bool:
 
 def as_rows(table: str, records: Iterable[tuple[int, tuple[int, ...]]], *, pid: int | None = None) -> Rows:
     """Ring records, each (flags, payload), as rows of this table."""
-    if table == "steps":
-        made = [(*payload, flags, 1) for flags, payload in records]
-    elif table == "batches":
-        made = [(*payload, flags, pid or 0) for flags, payload in records]
-    else:
-        made = [(*payload, flags) for flags, payload in records]
+    made = [(*payload, *cells_beside(table, flags, pid or 0)) for flags, payload in records]
     return np.array(made, np.int64).reshape(-1, len(SENT_TABLES[table]))

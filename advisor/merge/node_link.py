@@ -1,30 +1,16 @@
-"""How two agents know each other and tell whole frames from anything else: a shared token that never crosses the wire, a MAC a frame.
-
-Nothing is encrypted: what is sent are step times, host readings and facts with secrets masked. Whoever lacks the token can neither send
-frames, nor change them on their way, nor pass for the merging side.
-
-Not torch's TCPStore: the agent has no torch, and would have to import it for this alone on every node; and a store authenticates nobody
-and keeps whatever it is sent, so that who floods its port fills the memory that the job needs.
-"""
+"""Settings of both sides of a live merge: the address to listen on, and the token that both must know."""
 
 from __future__ import annotations
 
-import hashlib
-import hmac
+import importlib.util
 import os
 import secrets
 import stat
-import struct
 from pathlib import Path
 
 from rn50_advisor.advisor.model.errors import AdvisorError, UsageError
 
-GREETING = b"RN50MERGE1\n"
-NONCE_BYTES = 32
-PROOF_BYTES = 32
-HEADER = struct.Struct("!IB16s")  # body's length, kind, MAC
-KINDS = {0: "who", 1: "state", 2: "steps"}
-KIND_CODES = {name: code for code, name in KINDS.items()}
+INSTALL = 'pip install "rn50-advisor[cluster]"'
 _TOKEN_CHARACTERS_MIN = 16
 
 
@@ -32,32 +18,9 @@ class NoToken(AdvisorError):
     """The file is not there; it may be yet to come."""
 
 
-def proof(token: bytes, side: bytes, server_nonce: bytes, client_nonce: bytes) -> bytes:
-    """That somebody who knows the token has seen both nonces; `side` keeps one side's answer from being played back to it."""
-    return hmac.digest(token, side + server_nonce + client_nonce, hashlib.sha256)
-
-
-class Seal:
-    """MACs of one connection's frames in their order: a frame left out, repeated or changed no longer fits."""
-
-    def __init__(self, token: bytes, server_nonce: bytes, client_nonce: bytes) -> None:
-        self._key = proof(token, b"frames", server_nonce, client_nonce)
-        self._n = 0
-
-    def mac(self, code: int, body: bytes) -> bytes:
-        self._n += 1
-        return hmac.digest(self._key, struct.pack("!QB", self._n, code) + body, hashlib.sha256)[:16]
-
-    def sealed(self, kind: str, body: bytes) -> bytes:
-        code = KIND_CODES[kind]
-        return HEADER.pack(len(body), code, self.mac(code, body)) + body
-
-    def fits(self, code: int, body: bytes, mac: bytes) -> bool:
-        return hmac.compare_digest(self.mac(code, body), mac)
-
-
-def same(a: bytes, b: bytes) -> bool:
-    return hmac.compare_digest(a, b)
+def has_pyzmq() -> bool:
+    """Looks without importing it: nothing of it belongs into the process that starts the job."""
+    return importlib.util.find_spec("zmq") is not None
 
 
 def read_token(file: Path, *, make: bool) -> bytes:
@@ -68,7 +31,7 @@ def read_token(file: Path, *, make: bool) -> bytes:
         token = file.read_bytes().strip()
         shared = stat.S_IMODE(file.stat().st_mode) & 0o077
     except OSError as error:
-        hint = "the side that listens makes it: copy it from there, or name a file that both see"
+        hint = "the listening side creates it: copy it from there, or name a file that both can read"
         missing = isinstance(error, FileNotFoundError) and file.absolute().parent.is_dir()
         raise (NoToken if missing else AdvisorError)(
             f"the token {file} cannot be read: {error.strerror or error}", "" if make else hint
@@ -78,7 +41,7 @@ def read_token(file: Path, *, make: bool) -> bytes:
             f"the token in {file} is shorter than {_TOKEN_CHARACTERS_MIN} characters", "openssl rand -hex 32"
         )
     if shared:
-        raise UsageError(f"{file} can be read by others than you", f"chmod 600 {file}")
+        raise UsageError(f"{file} can be read by other users", f"chmod 600 {file}")
     return token
 
 
@@ -103,5 +66,5 @@ def parse_address(text: str) -> tuple[str, int]:
     """`host:port`, `[::1]:port`, or `:port` for every interface. Raises UsageError."""
     host, colon, port = text.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit()) or not 0 <= int(port) < 1 << 16:
-        raise UsageError(f"{text!r} is no address", "give HOST:PORT")
+        raise UsageError(f"{text!r} is not an address", "give HOST:PORT")
     return host.strip("[]"), int(port)

@@ -1,4 +1,4 @@
-"""What a node has not sent yet. Filled by the thread that writes the run, emptied by the one that sends; bounded, whatever happens."""
+"""Data that a node has not sent yet. The writer thread fills it, the sender thread empties it; always bounded."""
 
 from __future__ import annotations
 
@@ -13,9 +13,21 @@ import numpy as np
 
 from rn50_advisor.advisor.merge.node_frames import SENT_TABLES, VERSION, Rows, as_rows, sent_tables
 from rn50_advisor.advisor.model.metrics import ProbeGap, Sample
-from rn50_advisor.advisor.model.recording import Event, Process
+from rn50_advisor.advisor.model.recording import AnyEvent, Process, data_of, events_of
 from rn50_advisor.advisor.store.schema import RING_TABLES
 from rn50_advisor.advisor.store.secrets.masking import redact_json, redact_text
+from rn50_advisor.probes.documents.event_documents import (
+    KINDS,
+    AgentCrash,
+    FlightDumps,
+    NotedDeath,
+    OomKill,
+    PrintedLines,
+    RecorderCost,
+    ShedProbe,
+    StallEnd,
+    StallSeen,
+)
 from rn50_advisor.probes.rank.layout import KIND_BATCH
 
 _ROWS_MAX = 20_000  # of one rank's table between two frames: ten seconds of half-millisecond steps
@@ -23,13 +35,14 @@ _EVENTS_KEPT = 64
 _PROCESSES_KEPT = 512
 _GAPS_KEPT = 64
 _FACTS_BYTES = 16_384  # of one rank; loaders with long arguments are what makes them large
-_SAID = ("stall", "stall_end", "death", "oom_kill", "shed", "recorder_cost", "agent_crash", "output", "flight")
+_TOLD = (StallSeen, StallEnd, NotedDeath, OomKill, ShedProbe, RecorderCost, AgentCrash, PrintedLines, FlightDumps)
+_SAID = frozenset(KINDS[document] for document in _TOLD)
 _LOOKS_KEPT = 2  # of one stall: what tells is in the last two, and of a hang of hours there would be hundreds
 _EVENTS_BYTES = (
     4 << 20
 )  # beyond, older ones go without stacks and dumps: whoever unpacks a frame takes no more than 8 MiB
 _HEAVY = ("flight", "frames")  # of what is told of a rank in a stall
-# What the merging side shows or judges by; every other sample stays in the node's own run file.
+# Metrics that the merging side shows or judges by; all others stay in the node's own run file.
 _HOST_METRICS = frozenset(
     (
         "cpu.busy_s", "cpu.idle_s", "cpu.iowait_s", "cpu.steal_s", "cpu.cores", "cpu.allowed_cores", "job.cpu_s", "mem.total_bytes",
@@ -52,7 +65,7 @@ class Outbox:
         self._meta: dict[str, Any] = {}
         self._processes: dict[tuple[int, int], Process] = {}
         self._facts: dict[int, Mapping[str, Any]] = {}
-        self._events: deque[Event] = deque(maxlen=_EVENTS_KEPT)
+        self._events: deque[AnyEvent] = deque(maxlen=_EVENTS_KEPT)
         self._gaps: dict[tuple[str, str], ProbeGap] = {}
         self.changed = False  # the state, since it was last told
         self.urgent = False  # and by something that cannot wait
@@ -96,7 +109,7 @@ class Outbox:
     def put_facts(self, pid: int, facts: Mapping[str, Any]) -> None:
         self._state(self._facts.__setitem__, pid, dict(facts))
 
-    def put_event(self, event: Event) -> None:
+    def put_event(self, event: AnyEvent) -> None:
         if event.kind in _SAID:
             self._state(self._keep_event, event)
             self.urgent = True
@@ -105,7 +118,7 @@ class Outbox:
         self._state(self._keep_gap, gap)
 
     def steps_frame(self, now_ns: int) -> dict[str, Any]:
-        """What was put in since the last call."""
+        """The steps recorded since the last call."""
         with self._lock:
             rows, self._rows, self._counts = self._rows, {}, {}
             samples, self._samples = self._samples, {}
@@ -117,7 +130,7 @@ class Outbox:
         return {"v": VERSION, "t": now_ns, "positions": positions, "samples": samples, "ranks": ranks}
 
     def state_frame(self, now_ns: int) -> dict[str, Any]:
-        """All that stands: whoever has this and the steps has the run."""
+        """The complete state: together with the steps it makes up the run."""
         with self._lock:
             self.changed = self.urgent = False
             events = tuple(self._events)
@@ -146,11 +159,11 @@ class Outbox:
             for key in ended[: len(ended) // 2 + 1]:
                 del self._processes[key]
 
-    def _keep_event(self, event: Event) -> None:
-        number = event.data.get("id")
-        looks = [e for e in self._events if event.kind == e.kind == "stall" and e.data.get("id") == number]
-        for look in looks[: len(looks) + 1 - _LOOKS_KEPT]:
-            self._events.remove(look)
+    def _keep_event(self, event: AnyEvent) -> None:
+        if (stall := data_of(event, StallSeen)) is not None:
+            looks = [e for e in events_of(self._events, StallSeen) if e.data.get("id") == stall.get("id")]
+            for look in looks[: max(0, len(looks) + 1 - _LOOKS_KEPT)]:
+                self._events.remove(look)
         self._events.append(event)
 
     def _keep_gap(self, gap: ProbeGap) -> None:
@@ -158,24 +171,25 @@ class Outbox:
             self._gaps[gap.metric, gap.scope] = gap
 
 
-def _affordable(events: Sequence[Event]) -> list[list[Any]]:
+def _affordable(events: Sequence[AnyEvent]) -> list[list[Any]]:
     """The latest whole as far as they fit, for they tell of what goes on; the older ones without what makes them large."""
     rows: list[list[Any]] = []
     left = _EVENTS_BYTES
     for event in reversed(events):
         if left:
             left = max(0, left - len(json.dumps(event.data, default=str)))
-        data = event.data if left else _light(event.data)
-        rows.append([event.t_ns, event.kind, event.pid, event.rank, redact_json(dict(data))])
+        data = dict(event.data) if left else _light(event)
+        rows.append([event.t_ns, event.kind, event.pid, event.rank, redact_json(data)])
     return rows[::-1]
 
 
-def _light(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Who stood where, without stacks and dumps."""
-    rows = data.get("ranks")
-    if not isinstance(rows, list):
-        return {name: value for name, value in data.items() if name != "ranks"}  # dumps that a watchdog left, by rank
-    return {**data, "ranks": [{name: row[name] for name in row if name not in _HEAVY} for row in rows]}
+def _light(event: AnyEvent) -> dict[str, object]:
+    """Positions of the ranks, without stacks and dumps."""
+    told = {name: value for name, value in event.data.items() if name != "ranks"}  # or dumps that a watchdog left
+    if (stall := data_of(event, StallSeen)) is not None:
+        rows = stall.get("ranks", ())
+        told["ranks"] = [{name: value for name, value in row.items() if name not in _HEAVY} for row in rows]
+    return told
 
 
 def _short(facts: Mapping[str, Any]) -> dict[str, Any]:

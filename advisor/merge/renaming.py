@@ -14,8 +14,20 @@ import numpy as np
 
 from rn50_advisor.advisor.merge.node_clocks import to_first
 from rn50_advisor.advisor.model.metrics import ProbeGap
-from rn50_advisor.advisor.model.recording import NODE_PIDS, Clock, Event, Meta, Process, Recording, Series, Table
+from rn50_advisor.advisor.model.recording import (
+    NODE_PIDS,
+    AnyEvent,
+    Clock,
+    Meta,
+    Process,
+    Recording,
+    Series,
+    Table,
+    data_of,
+)
 from rn50_advisor.advisor.store.schema import RING_TABLES
+from rn50_advisor.probes.documents.event_documents import StallEnd, StallSeen, StandingRank
+from rn50_advisor.probes.documents.machine_documents import MachineFacts
 
 TABLES = tuple(RING_TABLES.values())
 _GPU_SCOPE = re.compile(r"(gpu:|mig:)(\d+)")
@@ -91,34 +103,35 @@ class Renaming:
             ended_ns=self._maybe(self.t, p.ended_ns),
         )
 
-    def _event(self, e: Event) -> Event:
-        data: Mapping[str, Any] = e.data
-        if e.kind in ("stall", "stall_end"):
-            rows = [
-                {**row, "rank": self.rank(int(row["rank"])), "since_ns": self.t(int(row.get("since_ns", e.t_ns)))}
-                for row in data.get("ranks") or ()
-            ]
-            data = {**data, "id": f"{data.get('id')}@{self._number}", **({"ranks": rows} if rows else {})}
-        return Event(self.t(e.t_ns), e.kind, self._maybe(self.pid, e.pid), self._maybe(self.rank, e.rank), data)
+    def _event(self, e: AnyEvent) -> AnyEvent:
+        data = e.data
+        if (stall := data_of(e, StallSeen)) is not None:
+            seen: StallSeen = {**stall, "id": f"{stall.get('id')}@{self._number}"}
+            if rows := [self._row(row, e.t_ns) for row in stall.get("ranks", ())]:
+                seen["ranks"] = rows
+            data = seen
+        elif (end := data_of(e, StallEnd)) is not None:
+            ended: StallEnd = {**end, "id": f"{end.get('id')}@{self._number}"}
+            data = ended
+        pid, rank = self._maybe(self.pid, e.pid), self._maybe(self.rank, e.rank)
+        return replace(e, t_ns=self.t(e.t_ns), pid=pid, rank=rank, data=data)
+
+    def _row(self, row: StandingRank, seen_ns: int) -> StandingRank:
+        return {**row, "rank": self.rank(row["rank"]), "since_ns": self.t(row.get("since_ns", seen_ns))}
 
     def _meta(self, m: Meta) -> Meta:
-        gpus = [
-            {**gpu, "index": int(gpu["index"]) + self._first_gpu, "index_on_host": int(gpu["index"])}
-            for gpu in m.environment.get("gpus") or ()
-        ]
-        paths = [
-            {**path, "a": int(path["a"]) + self._first_gpu, "b": int(path["b"]) + self._first_gpu}
-            for path in m.environment.get("gpu_paths") or ()
-        ]
+        environment: MachineFacts = {**m.environment}
+        first = self._first_gpu
+        if gpus := m.environment.get("gpus"):
+            environment["gpus"] = [{**g, "index": g["index"] + first, "index_on_host": g["index"]} for g in gpus]
+        if paths := m.environment.get("gpu_paths"):
+            environment["gpu_paths"] = [{**path, "a": path["a"] + first, "b": path["b"] + first} for path in paths]
         return replace(
             m,
             started_ns=self.t(m.started_ns),
             last_ns=self.t(m.last_ns),
             ended_ns=self._maybe(self.t, m.ended_ns),
             recording_stopped_ns=self._maybe(self.t, m.recording_stopped_ns),
-            environment={
-                **m.environment,
-                **({"gpus": gpus} if gpus else {}),
-                **({"gpu_paths": paths} if paths else {}),
-            },
+            left_out_until_ns=self._maybe(self.t, m.left_out_until_ns),
+            environment=environment,
         )

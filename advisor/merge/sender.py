@@ -1,6 +1,7 @@
-"""Sends what this node recorded to the side that merges, every ten seconds, from a thread of its own.
+"""Sends this node's records to the merging side, every ten seconds, from a thread of its own.
 
-No answer, no delay and no error of the other side reaches the run.
+No answer, delay or error of the other side affects the run. Frames that it does not take in time are lost and
+counted; frames in flight when a connection breaks are lost.
 """
 
 from __future__ import annotations
@@ -13,30 +14,38 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+import zmq
+
+from rn50_advisor.advisor.merge.curve_keys import PROVES_WITHIN_MS, curve_keys, waiting_events
 from rn50_advisor.advisor.merge.node_frames import FRAME_BYTES_MAX, packed
-from rn50_advisor.advisor.merge.node_link import GREETING, NONCE_BYTES, PROOF_BYTES, Seal, proof, same
 from rn50_advisor.advisor.merge.outbox import Outbox
 from rn50_advisor.advisor.model.errors import AdvisorError
 from rn50_advisor.advisor.model.metrics import ProbeGap
 
 PERIOD_S = 10.0
 _STATE_EVERY_S = 60.0  # it is larger than the steps; what is urgent does not wait for it
-_ANSWERS_WITHIN_S = 3.0
-_DEAD_AFTER_S = 30.0  # a cable that was pulled: the kernel alone would try for a quarter of an hour
-_RETRY_S = (1.0, 30.0)
-_KEPT_FRAMES = 30  # of five minutes without a way to the other side
+_RETRY_S = 5.0  # after a refusal; libzmq itself comes back to whoever does not answer
+_KEPT_BYTES = 8 << 20
 _LOOK_S = 0.5
-_ALL_HERE = "this node's own run file has everything: merge it afterwards"
-
-
-class Refused(OSError):
-    """Whoever listens there is not the merging side of this token."""
+_LAST_WORDS_S = 3.0
+_ALL_HERE = "this node's own run file is complete: merge it afterwards"
+_REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+_OPTIONS = {
+    zmq.IMMEDIATE: 1,  # nothing is queued for a side that is not there
+    zmq.SNDHWM: 2,  # beside the kernel's buffer; the others are kept here
+    zmq.CONNECT_TIMEOUT: 3_000,
+    zmq.HANDSHAKE_IVL: PROVES_WITHIN_MS,
+    zmq.RECONNECT_IVL: 1_000,
+    zmq.RECONNECT_IVL_MAX: 30_000,
+    zmq.HEARTBEAT_IVL: 10_000,
+    zmq.HEARTBEAT_TIMEOUT: 30_000,  # a cable that was pulled: the kernel alone would try for a quarter of an hour
+}
 
 
 class Sender:
     """`start` and `finish` belong to the agent's thread and raise nothing.
 
-    `token` is asked for at each connection: its file may come later than the job. It may raise AdvisorError.
+    `token` is asked for until the other side knows it: its file may come later than the job. It may raise AdvisorError.
     """
 
     def __init__(
@@ -55,15 +64,14 @@ class Sender:
         self._period_s = period_s
         self._look_s = min(_LOOK_S, period_s)
         self._who = secrets.token_hex(16).encode()
-        self._waiting: deque[tuple[str, bytes]] = deque(maxlen=_KEPT_FRAMES)
-        self._socket: socket.socket | None = None
-        self._seal: Seal | None = None
-        self._retry_s, self._retry_at_s = _RETRY_S[0], 0.0
-        self._state_at_s = 0.0
+        self._waiting: deque[tuple[bytes, bytes]] = deque()
+        self._lost = 0
+        self._context = zmq.Context()
+        self._socket: zmq.Socket[bytes] | None = None
+        self._connected = self._failed = False
+        self._retry_at_s = self._state_at_s = 0.0
         self._tell_from_s = 0.0  # nodes start in any order: until then nobody is missed
-        self._trouble = ""
-        self._too_large = False
-        self.sent_bytes = 0
+        self._told: set[str] = set()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rn50-merge", daemon=True)
 
@@ -71,7 +79,7 @@ class Sender:
         self._thread.start()
 
     def finish(self, within_s: float) -> None:
-        """What is left goes now or never."""
+        """Sends what is left, within the time; the rest is lost."""
         self._ending.set()
         if self._thread.ident is not None:
             self._thread.join(within_s)
@@ -85,91 +93,111 @@ class Sender:
                     self._gather(now_s)
                     due_s = max(due_s, now_s) + (self._period_s if now_s >= due_s else 0.0)
                 self._send(now_s)
-            self._gather(time.monotonic(), last=True)
-            self._retry_at_s = self._tell_from_s = 0.0
-            self._send(time.monotonic())
+            self._end(time.monotonic() + _LAST_WORDS_S)
         except Exception as error:  # noqa: BLE001 - the wall of this thread: the run goes on without the other side
-            self._tell(f"sending broke off: {type(error).__name__}: {error}")
+            self._tell("job", f"sending stopped: {type(error).__name__}: {error}")
         finally:
-            self._hang_up()
+            self._context.destroy(linger=0)
 
     def _gather(self, now_s: float, *, last: bool = False) -> None:
-        outbox, now_ns = self._outbox, time.perf_counter_ns()
+        outbox = self._outbox
         state_due = outbox.changed and (now_s - self._state_at_s >= _STATE_EVERY_S or outbox.urgent or last)
-        self._waiting.append(("steps", packed(outbox.steps_frame(now_ns))))
+        self._keep(b"steps", packed(outbox.steps_frame(time.perf_counter_ns())))
         if state_due:
-            self._state_at_s = now_s
-            self._waiting.append(("state", packed(outbox.state_frame(now_ns))))
+            self._keep_state(now_s)
 
-    def _send(self, now_s: float) -> None:
+    def _keep_state(self, now_s: float) -> None:
+        self._state_at_s = now_s
+        self._keep(b"state", packed(self._outbox.state_frame(time.perf_counter_ns())))
+
+    def _keep(self, kind: bytes, body: bytes) -> None:
+        if len(body) > FRAME_BYTES_MAX:
+            # the other side would cut us off
+            reason = f"this node's {kind.decode()} frame is too large to send: {len(body)} bytes"
+            self._tell(kind.decode(), reason)
+            return
+        self._waiting.append((kind, body))
+        while sum(len(waiting) for _, waiting in self._waiting) > _KEPT_BYTES:
+            self._waiting.popleft()
+            self._lost += 1
+
+    def _send(self, now_s: float, *, until_s: float = 0.0) -> None:
+        """Sends queued frames as far as the other side takes them at once, or by `until_s`."""
         if self._socket is None and now_s < self._retry_at_s:
             return
         try:
-            if self._socket is None:
-                self._connect(now_s)
-            while self._waiting:
-                self._put(*self._waiting[0])
-                self._waiting.popleft()
+            link = self._socket = self._socket or self._connect()
+            if self._look(until_s):
+                self._told.discard("job")
+                self._keep_state(now_s)  # whoever listens now may never have heard of this node
+            with contextlib.suppress(zmq.Again):
+                while self._waiting and self._connected:
+                    link.sndtimeo = _left_ms(until_s)
+                    link.send_multipart((self._who, *self._waiting[0]))
+                    self._waiting.popleft()
+            why = "no connection" if self._failed or (until_s and not self._connected) else ""
         except (OSError, AdvisorError) as error:
             self._hang_up()
-            self._retry_at_s = now_s + self._retry_s
-            self._retry_s = min(2 * self._retry_s, _RETRY_S[1])
-            if now_s >= self._tell_from_s:
-                why = getattr(error, "strerror", None) or error
-                self._tell(f"the merging side at {self._address[0]}:{self._address[1]} was not reached: {why}")
+            self._retry_at_s = now_s + _RETRY_S
+            why = str(getattr(error, "strerror", None) or error)
+        if why and now_s >= self._tell_from_s:
+            self._tell("job", f"the merge server at {self._address[0]}:{self._address[1]} was not reached: {why}")
 
-    def _connect(self, now_s: float) -> None:
-        token = self._token()
-        link = self._socket = socket.create_connection(self._address, _ANSWERS_WITHIN_S)
-        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1000 * _DEAD_AFTER_S))
-        greeting = _exactly(link, len(GREETING) + NONCE_BYTES)
-        if not greeting.startswith(GREETING):
-            raise Refused("it does not greet as an rn50-advisor does")
-        theirs, ours = greeting[len(GREETING) :], secrets.token_bytes(NONCE_BYTES)
-        link.sendall(ours + proof(token, b"sender", theirs, ours))
-        if not same(_exactly(link, PROOF_BYTES), proof(token, b"merger", theirs, ours)):
-            raise Refused("it does not know the token")
-        self._seal = Seal(token, theirs, ours)
-        self._put("who", self._who)
-        self._put("state", packed(self._outbox.state_frame(time.perf_counter_ns())))
-        self._retry_s, self._state_at_s = _RETRY_S[0], now_s
-        self._trouble = ""
+    def _connect(self) -> zmq.Socket[bytes]:
+        token, (host, port) = self._token(), self._address
+        families = {family for family, *_ in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+        keys, (theirs, _) = curve_keys(token, "sender"), curve_keys(token, "listener")
+        link = self._context.socket(zmq.PUSH)
+        link.curve_publickey, link.curve_secretkey = keys
+        link.curve_serverkey = theirs
+        # libzmq tries one address of a name, and most listen on 0.0.0.0
+        for option, value in {**_OPTIONS, zmq.IPV6: socket.AF_INET not in families}.items():
+            link.setsockopt(option, value)
+        self._monitor = link.get_monitor_socket(
+            zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED | _REFUSED
+        )
+        link.connect(f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}")
+        return link
 
-    def _put(self, kind: str, body: bytes) -> None:
-        assert self._socket is not None and self._seal is not None
-        if len(body) > FRAME_BYTES_MAX:
-            self._tell_too_large(kind, len(body))
-            return
-        self._socket.sendall(self._seal.sealed(kind, body))
-        self.sent_bytes += len(body)
+    def _look(self, until_s: float) -> bool:
+        """True if it was connected since the last call; waits until then for the result of an attempt. Raises AdvisorError."""
+        anew = False
+        while True:
+            for event in waiting_events(self._monitor):
+                if event & _REFUSED:
+                    raise AdvisorError("it has another token, or is not a merge server")
+                self._connected = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
+                self._failed = not self._connected
+                anew = anew or self._connected
+            left_ms = _left_ms(until_s)
+            if self._connected or self._failed or not left_ms:
+                return anew
+            self._monitor.poll(left_ms)
 
     def _hang_up(self) -> None:
         if self._socket is not None:
-            with contextlib.suppress(OSError):
-                self._socket.close()
-            self._socket = None
+            self._socket.disable_monitor()
+            self._monitor.close(0)
+            self._socket.close(0)
+        self._socket, self._connected, self._failed = None, False, False
 
-    def _tell(self, reason: str) -> None:
-        """Once for each outage."""
-        if not self._trouble:
-            self._post(ProbeGap("node.merge", "job", reason, _ALL_HERE))
-        self._trouble = reason
+    def _end(self, until_s: float) -> None:
+        now_s = time.monotonic()
+        self._gather(now_s, last=True)
+        if not self._connected:
+            self._hang_up()  # its next attempt may be half a minute away
+        self._retry_at_s = self._tell_from_s = 0.0
+        self._send(now_s, until_s=until_s)
+        if lost := self._lost + len(self._waiting):
+            self._tell("frames", f"{lost} frames were not accepted in time")
+        self._context.destroy(linger=_left_ms(until_s))
 
-    def _tell_too_large(self, kind: str, size: int) -> None:
-        """Once: the other side would hang up on it."""
-        if not self._too_large:
-            reason = f"what this node has to say of its {kind} is too large to be sent: {size} bytes"
-            self._post(ProbeGap("node.merge", kind, reason, _ALL_HERE))
-        self._too_large = True
+    def _tell(self, scope: str, reason: str) -> None:
+        """Once; of the job once for each outage."""
+        if scope not in self._told:
+            self._post(ProbeGap("node.merge", scope, reason, _ALL_HERE))
+        self._told.add(scope)
 
 
-def _exactly(link: socket.socket, size: int) -> bytes:
-    """So many bytes. Raises Refused where the other side hangs up before."""
-    data = b""
-    while len(data) < size:
-        more = link.recv(size - len(data))
-        if not more:
-            raise Refused("it hung up: another token, or too many at once")
-        data += more
-    return data
+def _left_ms(until_s: float) -> int:
+    return max(0, round(1000 * (until_s - time.monotonic())))

@@ -1,11 +1,11 @@
-"""What a recording means in numbers, before anybody judges them: the only thing that rules read."""
+"""A recording in numbers, before any judgement: the only input of rules."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast, overload
 
 from rn50_advisor.advisor.model.changes import Coincidence, MemoryTrend, PeriodicStall, SpeedChange
 from rn50_advisor.advisor.model.comm.nccl_settings import NcclFacts
@@ -20,6 +20,8 @@ from rn50_advisor.advisor.model.input.data_loaders import LoaderFacts, training_
 from rn50_advisor.advisor.model.input.input_source import InputSource
 from rn50_advisor.advisor.model.input.mounts import DataMount
 from rn50_advisor.advisor.model.input.sample_cost import SampleCost, SampleLine, SharedLock
+from rn50_advisor.advisor.model.measures.measure import JOB, GpuMeasure, JobMeasure, Measure, RankMeasure, Scope, Scoped
+from rn50_advisor.advisor.model.measures.measured import ByMeasure
 from rn50_advisor.advisor.model.recording import Meta
 from rn50_advisor.advisor.model.report import (
     Budget,
@@ -35,11 +37,10 @@ from rn50_advisor.advisor.model.report import (
     TimelinePoint,
 )
 from rn50_advisor.advisor.model.seen_share import Coverage
-from rn50_advisor.advisor.model.values import JOB, VALUES
+from rn50_advisor.probes.documents.rank_documents import EvaluationSite, RankFacts, SaveSite
 
 __all__ = [
     "JOB",
-    "VALUES",
     "Analysis",
     "Coincidence",
     "Death",
@@ -80,10 +81,10 @@ class Analysis:
     world_size: int
     step_time: StepTime
     throughput: Throughput
-    values: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    missing: Mapping[str, str] = field(default_factory=dict)  # value -> why it could not be had
+    values: Mapping[Scoped, float] = field(default_factory=dict)
+    reasons: Mapping[tuple[Measure, Scope], str] = field(default_factory=dict)  # why a value could not be had
     model: StepModel | None = None
-    workers: WorkerModel | None = None  # None: nobody saw a batch being made
+    workers: WorkerModel | None = None  # None: no batch preparation was observed
     forecast: Forecast | None = None  # of the step, by workers per rank
     budget: Budget = field(default_factory=Budget)
     # by rank and phase: own beyond the others' median
@@ -102,10 +103,13 @@ class Analysis:
     waiting_lines: tuple[HotLine, ...] = ()  # where ranks sleep inside the step, the longest first
     preparing_lines: tuple[HotLine, ...] = ()  # that make batches ready between fetch and model, the longest first
     measuring_lines: tuple[HotLine, ...] = ()  # that measure what came out between model and backward pass
-    save_sites: tuple[Mapping[str, Any], ...] = ()
+    save_sites: tuple[SaveSite, ...] = ()
+    evaluation_sites: tuple[EvaluationSite, ...] = ()  # the most frequent first
+    # share of the batches that loaders supplied for evaluation; None: they supplied none
+    evaluated_with_gradients: float | None = None
     deaths: tuple[Death, ...] = ()
     failure: Failure | None = None
-    out_of_memory: OutOfMemory | None = None  # where the failure is that of a GPU's memory, and its numbers were told
+    out_of_memory: OutOfMemory | None = None  # if a GPU ran out of memory and its numbers were reported
     stalls: tuple[Stall, ...] = ()
     memory: tuple[MemoryTrend, ...] = ()
     # cores that processes of the job kept busy which are neither ranks nor workers, by command
@@ -129,8 +133,11 @@ class Analysis:
     nodes: tuple[NodeStrip, ...] = ()  # of a job on several hosts; empty where one host is all there was
     # the ranks whose host the values of cores, memory and disks are of; empty: that of all ranks
     host_ranks: tuple[int, ...] = ()
-    # the values by name and scope, filled at the first question
-    _scopes: dict[str, dict[str, float]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _measured: ByMeasure[Scoped, float] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        values = self.values if isinstance(self.values, ByMeasure) else ByMeasure(self.values)
+        object.__setattr__(self, "_measured", values)
 
     @property
     def ranks_of_host(self) -> int:
@@ -138,13 +145,18 @@ class Analysis:
         return len(self.host_ranks) or max(self.world_size, 1)
 
     def of_host(self, by_rank: Mapping[int, float]) -> dict[int, float]:
-        """Of these ranks those on that host."""
+        """The ranks on that host."""
         return {rank: value for rank, value in by_rank.items() if not self.host_ranks or rank in self.host_ranks}
+
+    @property
+    def rank_facts(self) -> dict[int, RankFacts]:
+        """Facts by rank, where a rank wrote any."""
+        return {int(name): cast(RankFacts, told) for name, told in self.facts.items() if name.isdecimal()}
 
     @property
     def on_gpu(self) -> bool:
         """Some rank trains on a GPU."""
-        return any(isinstance(told, dict) and bool(told.get("cuda")) for told in self.facts.values())
+        return any(told.get("cuda") for told in self.rank_facts.values())
 
     @property
     def stopped_from_outside(self) -> bool:
@@ -162,35 +174,43 @@ class Analysis:
         return bool(asked) and whole and all(d.signal == signal.SIGTERM and not d.oom_killed for d in asked)
 
     def _ended_as_asked(self, ranks: list[Death]) -> bool:
-        """What was asked to end may take its time, and leaves with whatever code it likes."""
+        """True if the job was asked to end and then ended. It may take its time, and exit with any code."""
         if not ranks and self.failure is not None:
             return False
         ended_s = ranks[0].t_s if ranks else self.duration_s
         asked = any(0.0 <= ended_s - t_s <= _LEAVES_WITHIN_S for t_s in self.asked_to_end_s)
         return asked and not (ranks and ranks[0].failed_by_itself)
 
-    def get(self, name: str, rank: int | None = None) -> float | None:
+    @overload
+    def get(self, measure: JobMeasure, rank: None = None) -> float | None: ...
+    @overload
+    def get(self, measure: RankMeasure, rank: int) -> float | None: ...
+    def get(self, measure: Measure, rank: int | None = None) -> float | None:
         """A value of the job, or of one rank; None when it was not measured."""
-        return self.values.get((name, JOB if rank is None else f"rank:{rank}"))
+        return self._measured.row(measure).get(JOB if rank is None else rank)
 
-    def value(self, name: str, rank: int | None = None) -> float:
+    @overload
+    def value(self, measure: JobMeasure, rank: None = None) -> float: ...
+    @overload
+    def value(self, measure: RankMeasure, rank: int) -> float: ...
+    def value(self, measure: Measure, rank: int | None = None) -> float:
         """As `get`, for a value the rule lists under `needs`. Raises KeyError when absent."""
-        return self.values[name, JOB if rank is None else f"rank:{rank}"]
+        return self._measured.row(measure)[JOB if rank is None else rank]
 
-    def by_rank(self, name: str) -> dict[int, float]:
+    def by_rank(self, measure: RankMeasure) -> dict[int, float]:
         """The value of every rank that has it."""
-        found = {int(s[5:]): v for s, v in self._by_name().get(name, {}).items() if s.startswith("rank:")}
-        return dict(sorted(found.items()))
+        return self._measured.by_rank(measure)
 
-    def has(self, name: str) -> bool:
-        return name in self._by_name()
+    def of_gpu(self, measure: GpuMeasure, index: int) -> float | None:
+        return self._measured.row(measure).get(index)
 
-    def _by_name(self) -> Mapping[str, Mapping[str, float]]:
-        """Sorted once: of a thousand ranks a hundred thousand values are not gone through at each of three hundred questions."""
-        if not self._scopes:
-            for (name, scope), value in self.values.items():
-                self._scopes.setdefault(name, {})[scope] = value
-        return self._scopes
+    def has(self, measure: Measure) -> bool:
+        return self._measured.has(measure)
+
+    @property
+    def missing(self) -> dict[Measure, str]:
+        """Why measures could not be had: of several ranks the last one's reason."""
+        return {measure: why for (measure, _), why in self.reasons.items()}
 
     def training_loader(self, rank: int) -> LoaderFacts | None:
         return training_loader(self.loaders, rank)

@@ -1,4 +1,4 @@
-"""What changes while a job trains: its speed, for good or again and again, and the memory of its processes."""
+"""Changes during training: of speed, once or periodically, and of the memory of processes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Coincidence:
-    """What a probe of the host saw before and after the speed changed: means over both stretches."""
+    """A host metric before and after a speed change: means over both intervals."""
 
     metric: str
     scope: str
@@ -39,6 +39,17 @@ class SpeedChange:
 
 
 @dataclass(frozen=True, slots=True)
+class PeriodicCall:
+    """A line of the training loop that belongs to no part of the step, and takes about as much of the time as the stalls."""
+
+    file: str
+    line: int
+    called: str  # the function of the user's, empty where it calls none
+    share: float  # of the time
+    in_model: float  # of this share
+
+
+@dataclass(frozen=True, slots=True)
 class PeriodicStall:
     """Steps that are far longer than the usual one, again and again. One of the periods is known at least."""
 
@@ -53,6 +64,7 @@ class PeriodicStall:
     phase: str
     coincides: str  # empty: with nothing that was seen
     last_step: int
+    call: PeriodicCall | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,35 @@
-"""What rules say: evidence, fixes, predicted savings, and the four possible outcomes of one rule."""
+"""The results of rules: evidence, fixes, predicted savings, and the four possible outcomes of one rule."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
+
+from rn50_advisor.advisor.model.job_changes import JobChange
+from rn50_advisor.advisor.model.measures.measure import Measure
 
 Severity = Literal["critical", "high", "medium", "low", "info"]
 SEVERITIES: tuple[Severity, ...] = ("critical", "high", "medium", "low", "info")
+# What only a rule's check can tell, and what decides on causes of its finding, or on what it is the cause of: `rules/conditions.py`.
+Circumstance = Literal[
+    "better than workers",
+    "ended a rank",
+    "exchange grew",
+    "gap grew",
+    "held by settings",
+    "input grew",
+    "others hold as long",
+]
 Effort = Literal["one line", "small change", "larger change", "outside the code"]
 # Two runs of one and the same job differ by so much on a quiet machine. Of 317 speed-ups that were measured, 246 lay inside intervals
 # without it, and 292 inside those with it.
 RUNS_DIFFER = 0.05
 A_GAIN = 1.005  # a range that ends below reads "1.00×": saying so would be no prediction
+
+
+# How a sentence is made of a value and its note: "rank 1 waits 400 ms" stands alone, "of one rank in a step" continues "8 samples", and
+# "read back from swap" explains "8 MB/s", behind a colon.
+NoteForm = Literal["alone", "continues", "explains"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +39,23 @@ class Evidence:
     unit: str = ""
     threshold: float | None = None
     note: str = ""
+    form: NoteForm = "alone"
+    gpu: int | None = None  # that the note speaks of
+
+    @classmethod
+    def of(
+        cls,
+        measure: Measure,
+        value: float | str | None,
+        threshold: float | None = None,
+        note: str = "",
+        *,
+        unit: str | None = None,
+        form: NoteForm = "alone",
+        gpu: int | None = None,
+    ) -> Evidence:
+        """A value of this measure; `unit` where it is shown in another than the measure's own."""
+        return cls(measure.name, value, measure.unit if unit is None else unit, threshold, note, form, gpu)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,33 +66,47 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """`change` written as a call with `...` (`DataLoader(..., num_workers=6)`) is made a diff of, where the call at `where` allows it."""
+    """`change` is for people, `call` is what it asks for where that can be done for them: in the call at `where`, or in the whole job."""
 
     title: str
     change: str = ""
     where: Where | None = None
     effort: Effort = "small change"
     diff: str | None = None  # unified, against the file as the job ran it
+    call: JobChange | None = None
+    options: tuple[str, ...] = ()  # of the job's own command line or environment that do it: `pass --workers 6`
+    gpus: tuple[int, ...] = ()  # that it is for, where the finding's GPUs need different ones
+
+    @classmethod
+    def of(cls, title: str, call: JobChange, where: Where | None, effort: Effort, *, more: str = "") -> Fix:
+        """Shown as its call; `more`: what is said behind that."""
+        return cls(title, f"{call}{more}", where, effort, call=call)
 
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """Predicted gain as ranges; `speedup` is old step time over new."""
+    """Predicted gain; speed-ups are old step time over new, below 1.0 where the job may become slower.
+
+    A rule gives the worst and the best case. In a report both ranges hold what comes in `confidence` of all cases, as predictions of that
+    rule have fared, and the two cases are its `bounds`.
+    """
 
     seconds_per_step: tuple[float, float]
     speedup: tuple[float, float]
     basis: str
+    likely: float | None = None  # speed-up; None in reports of older versions
+    confidence: float | None = None
+    bounds: tuple[float, float] | None = None  # speed-ups
 
-    def of_another_run(self) -> Saving:
-        """As the run with the fix may show it: two runs of one job differ, whatever was changed. Nothing becomes a gain by that."""
+    @property
+    def is_gain(self) -> bool:
+        return max(self.speedup) >= A_GAIN
+
+    @property
+    def is_vague(self) -> bool:
+        """True if the range is too wide to say how much comes."""
         low, high = self.speedup
-        if high < A_GAIN:
-            return self
-        step_s = self.seconds_per_step[1] / (1.0 - 1.0 / high)
-        low, high = max(1.0, low * (1.0 - RUNS_DIFFER)), high * (1.0 + RUNS_DIFFER)
-        return replace(
-            self, seconds_per_step=(step_s * (1.0 - 1.0 / low), step_s * (1.0 - 1.0 / high)), speedup=(low, high)
-        )
+        return high > 2.0 * low
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +130,10 @@ class Finding:
     evidence: tuple[Evidence, ...] = ()
     fixes: tuple[Fix, ...] = ()
     saving: Saving | None = None
-    # from a rule: what this finding explains beyond the rule's own list; from the engine: all that it did explain
+    # from a rule of another distribution: what this finding explains beyond the rule's own list; from the engine: all that it did explain
     explains: tuple[str, ...] = ()
     explained_by: str | None = None
-    # the inverse, from a rule that says when or how often but not why: rules whose findings are its cause where their ranks overlap
-    causes: tuple[str, ...] = ()
+    circumstances: frozenset[Circumstance] = frozenset()
     fatal: bool = False  # the job hangs or died: nothing else matters until that is mended
     # the job will die of it within minutes, or runs where it should not: comes before whatever only costs time
     urgent: bool = False

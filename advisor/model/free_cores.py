@@ -25,13 +25,13 @@ class Cores:
 
     @property
     def idle(self) -> float:
-        """What more of the job could still get: within what it is allowed, and where nobody else is."""
+        """Cores that the job could still use: within its limit, and not busy with others."""
         free = max(self.allowed, self.host or 0.0) - self.busy - self.stolen
         return min(self.allowed - self.job, free)
 
     @property
     def taken(self) -> float | None:
-        """Of what the job may use, what neighbours keep busy; None where nobody saw them.
+        """Cores that neighbours keep busy among those the job may use; None if not measured.
 
         On cores out of reach they take nothing, and a quota leaves them those beyond it.
         """

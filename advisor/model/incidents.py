@@ -1,4 +1,4 @@
-"""What went wrong in a job: processes that died, what made it fail, where it stood still."""
+"""Incidents of a job: processes that died, the cause of a failure, and stalls."""
 
 from __future__ import annotations
 
@@ -7,6 +7,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 _CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)  # nobody sends these
+
+
+@dataclass(frozen=True, slots=True)
+class RaisedError:
+    """An exception where it was raised first."""
+
+    text: str  # type and message
+    within: str  # which helper of the rank raised it: "DataLoader worker process 0"; empty: the rank itself
+    file: str  # the innermost line of the user's own; empty where none is known
+    line: int
+    function: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +31,8 @@ class Death:
     phase: str
     step: int
     role: str = "rank"
-    exception: str = ""
+    exception: str = ""  # whole, with the traceback of a helper
+    raised: RaisedError | None = None
     first: bool = False
     follows: bool = False  # by its own exception: another rank had gone before
     loader: int | None = None  # of a worker that made a batch: the number of its loader
@@ -31,7 +43,7 @@ class Death:
 
     @property
     def failed_by_itself(self) -> bool:
-        """For a reason of its own, as far as it told one."""
+        """True if it reported a reason of its own."""
         return self.oom_killed or self.signal in _CRASHES or bool(self.exception and not self.follows)
 
 
@@ -42,7 +54,7 @@ class Failure:
     kind: str  # of the known failures, or "exception"
     title: str
     advice: str  # empty: only what the exception itself says
-    rank: int | None  # None: before there were ranks, or nobody told
+    rank: int | None  # None: before there were ranks, or unknown
     line: str  # where it was read
 
 
@@ -87,7 +99,7 @@ class Stall:
     typical_step_s: float
     p99_step_s: float
     ranks: tuple[StalledRank, ...]
-    collective: StuckCollective | None = None  # None: nobody could tell which, or it is none
+    collective: StuckCollective | None = None  # None: unknown, or no collective
     others_moved: bool = False  # it was one that stood, not the job
     resumed: bool = False  # steps followed it
     group_size: int = 0  # with how many these ranks exchange, as far as is known: not all need be seen

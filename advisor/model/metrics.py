@@ -45,7 +45,7 @@ class ProbeGap:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one probe saw at one tick."""
+    """The readings of one probe at one tick."""
 
     samples: tuple[Sample, ...] = ()
     gaps: tuple[ProbeGap, ...] = ()
@@ -66,7 +66,7 @@ SAMPLES: dict[str, Metric] = dict(
         ),
         _m("cpu.idle_s", "s", "counter", "host|cpu", "idle time without iowait"),
         _m("cpu.iowait_s", "s", "counter", "host|cpu", "idle with I/O pending; reads 0 on FUSE and NFS"),
-        _m("cpu.steal_s", "s", "counter", "host|cpu", "the hypervisor ran somebody else"),
+        _m("cpu.steal_s", "s", "counter", "host|cpu", "the hypervisor ran another virtual machine"),
         _m("cpu.load1", "tasks", "level", "host", "load average over one minute"),
         _m("cpu.runnable", "tasks", "level", "host", "tasks running or runnable right now"),
         _m("cpu.cores", "cores", "level", "host", "cores the kernel has online"),
@@ -82,7 +82,7 @@ SAMPLES: dict[str, Metric] = dict(
             "cores",
             "level",
             "job",
-            "cores the advisor may use, and so the job could, had it not bound itself",
+            "cores the advisor may use, which the job could use too unless it bound itself to fewer",
         ),
         _m("cpu.freq_mhz", "MHz", "level", "host", "mean current clock of the cores"),
         _m("cgroup.quota_cores", "cores", "level", "pid", "the tightest CPU quota above this process; absent: none"),
@@ -147,7 +147,7 @@ SAMPLES: dict[str, Metric] = dict(
             "files",
             "counter",
             "mount",
-            "different files that were seen open for reading by whoever makes batches",
+            "different files seen open for reading by processes that make batches",
         ),
         _m(
             "net.in_exceeded",
@@ -159,7 +159,7 @@ SAMPLES: dict[str, Metric] = dict(
         _m("net.rx_bytes", "bytes", "counter", "net", "received"),
         _m("net.tx_bytes", "bytes", "counter", "net", "sent"),
         _m("net.speed_mbps", "Mbit/s", "level", "net", "link speed as the driver reports it"),
-        _m("job.cpu_s", "s", "counter", "job", "CPU time of the job's whole process tree, its dead included"),
+        _m("job.cpu_s", "s", "counter", "job", "CPU time of the job's whole process tree, including ended processes"),
         _m("job.processes", "processes", "level", "job", "live processes of the job"),
         _m("proc.cpu_s", "s", "counter", "pid", "CPU time of all threads"),
         _m("proc.run_delay_s", "s", "counter", "pid", "main thread runnable without a core"),
@@ -179,7 +179,7 @@ SAMPLES: dict[str, Metric] = dict(
             "bytes",
             "level",
             "pid",
-            "of one worker of the job: pages that it shares with nobody, so its copies of what was there before the fork",
+            "private pages of one worker of the job: its copies of what existed before the fork",
         ),
         _m("proc.threads", "threads", "level", "pid", "threads"),
         _m("proc.read_bytes", "bytes", "counter", "pid", "caused to be read from storage"),
@@ -232,7 +232,7 @@ SAMPLES: dict[str, Metric] = dict(
             "what the driver asks for: 0 nothing, 1 reset, 2 reboot, 3 and 4 drain, 5 NVLink domain, 6 bus reset, 7 reboot",
         ),
         _m("gpu.xids", "reports", "counter", "gpu", "Xids reported since the recording began"),
-        _m("gpu.xid", "", "level", "gpu", "number of an Xid, at the moment it was reported"),
+        _m("gpu.xid", "", "level", "gpu", "number of an Xid, when it was reported"),
         _m("gpu.lost", "", "level", "gpu", "1: the driver has lost the GPU or asks for its reset"),
         _m("gpu.own_processes", "processes", "level", "gpu", "processes of this job that compute on it"),
         _m("gpu.foreign_processes", "processes", "level", "gpu", "others that compute on it"),
@@ -242,6 +242,6 @@ SAMPLES: dict[str, Metric] = dict(
         _m("gpu.sm_occupancy_pct", "%", "level", "gpu", "warps of those that would fit (GPM)"),
         _m("gpu.tensor_active_pct", "%", "level", "gpu", "tensor cores at work (GPM)"),
         _m("gpu.dram_active_pct", "%", "level", "gpu", "device memory bandwidth in use (GPM)"),
-        _m("gpu.probe_s", "s", "counter", "host", "wall time that asking the driver took"),
+        _m("gpu.probe_s", "s", "counter", "host", "wall time spent querying the driver"),
     )
 )

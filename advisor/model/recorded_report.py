@@ -37,12 +37,15 @@ def from_json(document: Mapping[str, Any]) -> Report:
         scope: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in f.pop("scope").items()}
         fixes = tuple(Fix(**{**x, "where": Where(**x["where"]) if x["where"] else None}) for x in f.pop("fixes"))
         saving = f.pop("saving")
-        if saving:
-            pairs = {k: tuple(saving[k]) for k in ("seconds_per_step", "speedup")}
-            saving = Saving(**pairs, basis=saving["basis"])
         evidence = tuple(Evidence(**x) for x in f.pop("evidence"))
         f["explains"] = tuple(f["explains"])
-        return Finding(**f, scope=Affected(**scope), fixes=fixes, saving=saving, evidence=evidence)
+        return Finding(
+            **f,
+            scope=Affected(**scope),
+            fixes=fixes,
+            saving=recorded_saving(saving) if saving else None,
+            evidence=evidence,
+        )
 
     budget = d["budget"]
     job = {**d["job"], "argv": tuple(d["job"]["argv"])}
@@ -67,6 +70,12 @@ def from_json(document: Mapping[str, Any]) -> Report:
         worker_curve=_curve(d["worker_curve"]) if d.get("worker_curve") else None,
         nodes=tuple(_node(n) for n in d.get("nodes") or ()),
     )
+
+
+def recorded_saving(saving: Mapping[str, Any]) -> Saving:
+    ranges = {name: tuple(saving[name]) for name in ("seconds_per_step", "speedup")}
+    bounds = saving.get("bounds")
+    return Saving(**{**saving, **ranges, "bounds": tuple(bounds) if bounds else None})
 
 
 def _node(n: Mapping[str, Any]) -> NodeStrip:

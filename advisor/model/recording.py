@@ -1,19 +1,23 @@
-"""What one run recorded, as plain values: the only thing that analysis reads. Times are monotonic ns unless a name says otherwise."""
+"""The recording of one run as plain values: the only input of analysis. Times are monotonic ns unless a name says otherwise."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Generic, Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
+from rn50_advisor.probes.documents.event_documents import KINDS, EventDocument
+from rn50_advisor.probes.documents.loader_documents import PartName
+from rn50_advisor.probes.documents.machine_documents import MachineFacts
+from rn50_advisor.probes.documents.rank_documents import RankFacts
 
 Role = Literal["rank", "worker", "other"]
 Table = NDArray[np.void]  # structured array; columns as rn50_advisor.probes.rank.layout names them
-# Of a merged job, by how much the process numbers of each further node are moved up: the kernel's end at 4 million.
+# Offset of process ids for each further node of a merged job; the kernel's ids end at 4 million.
 NODE_PIDS = 10_000_000
 
 
@@ -28,21 +32,46 @@ class Process:
     command: str
     first_seen_ns: int
     ended_ns: int | None = None
-    exit_code: int | None = None  # None while it runs, or where nobody could see it
+    exit_code: int | None = None  # None while it runs, or if it could not be observed
     exit_signal: int | None = None
     clean_exit: bool | None = None  # the interpreter shut down by itself
     oom_killed: bool = False
 
 
+Told = TypeVar("Told", bound=EventDocument)
+Told_co = TypeVar("Told_co", bound=EventDocument, covariant=True)
+
+
 @dataclass(frozen=True, slots=True)
-class Event:
+class Event(Generic[Told_co]):
     """Something that happened once: a stall with its stacks, a death, a stack sample, a shed probe, recording stopped."""
 
     t_ns: int
-    kind: str
+    kind: str  # that of its document; a newer advisor may know others
     pid: int | None
     rank: int | None
-    data: Mapping[str, Any]
+    data: Told_co
+
+
+AnyEvent = Event[EventDocument]
+
+
+def happened(
+    document: type[Told], data: Told, *, t_ns: int, pid: int | None = None, rank: int | None = None
+) -> Event[Told]:
+    """An event of the kind that these documents tell of."""
+    return Event(t_ns, KINDS[document], pid, rank, data)
+
+
+def events_of(events: Iterable[AnyEvent], document: type[Told]) -> list[Event[Told]]:
+    """Events of one kind, in their order."""
+    kind = KINDS[document]
+    return [cast("Event[Told]", event) for event in events if event.kind == kind]
+
+
+def data_of(event: AnyEvent, document: type[Told]) -> Told | None:
+    """The event's data if it is of this kind."""
+    return cast(Told, event.data) if event.kind == KINDS[document] else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +87,7 @@ class Source:
     """A file of the job's own code, secrets masked, as it was when the recorder first spoke of it."""
 
     path: str
-    sha256: str  # of the file's bytes, so that whoever would change it can tell whether it is still the same
+    sha256: str  # of the file's bytes, to detect changes before the file is edited
     text: str
     edited: bool = False  # written to after the job had begun: lines may not be those that run
 
@@ -81,8 +110,7 @@ class Meta:
     recording_stopped_reason: str | None = None
     processes_left_out: int = 0  # ended ones that the run no longer lists, and when the last of them ended
     left_out_until_ns: int | None = None
-    # host, kernel, cores, gpus, chosen environment variables
-    environment: Mapping[str, Any] = field(default_factory=dict)
+    environment: MachineFacts = field(default_factory=MachineFacts)
     agent: Mapping[str, float] = field(default_factory=dict)  # cpu_s, wall_s, lost_records, startup_s
 
 
@@ -90,8 +118,7 @@ class Meta:
 class Recording:
     meta: Meta
     processes: tuple[Process, ...] = ()
-    # by pid: what the recorder saw of loaders, DDP, versions
-    facts: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    facts: Mapping[int, RankFacts] = field(default_factory=dict)  # by pid
     # by rank; columns: STEP_FIELDS, flags, count (steps folded into the row, 1 for a raw step; times are their sums)
     steps: Mapping[int, Table] = field(default_factory=dict)
     gpu_steps: Mapping[int, Table] = field(default_factory=dict)
@@ -102,9 +129,9 @@ class Recording:
     # by rank, where samples were looked into; columns: LOOK_FIELDS or PART_FIELDS, flags. A part is told by its number.
     looks: Mapping[int, Table] = field(default_factory=dict)
     parts: Mapping[int, Table] = field(default_factory=dict)
-    part_names: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    part_names: Mapping[int, PartName] = field(default_factory=dict)
     samples: Mapping[tuple[str, str], Series] = field(default_factory=dict)
-    events: tuple[Event, ...] = ()
+    events: tuple[AnyEvent, ...] = ()
     gaps: tuple[ProbeGap, ...] = ()
     sources: tuple[Source, ...] = ()
     # by rank: phase, step, since_ns, as last seen
@@ -120,7 +147,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """How a node's clock was brought to the first node's: t + offset_ns + drift * (t - since_ns)."""
+    """Converts a node's clock to the first node's: t + offset_ns + drift * (t - since_ns)."""
 
     basis: Literal["own", "collectives", "wall clock"] = "own"
     offset_ns: int = 0

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal
 
-from rn50_advisor.advisor.model.findings import Finding
+from rn50_advisor.advisor.model.findings import Evidence, Finding, Fix
 from rn50_advisor.advisor.model.forecast.worker_curve import WorkerCurve
 from rn50_advisor.advisor.model.metrics import ProbeGap
 
@@ -30,8 +30,8 @@ PHASES = (
 )
 PHASE_TITLES = {
     "input_wait": "waiting for input",
-    EPOCH_START: "begin of epochs",
-    INPUT_OR_FORWARD: "input or forward",  # no loader was seen: fetching and forward cannot be told apart
+    EPOCH_START: "epoch starts",
+    INPUT_OR_FORWARD: "input or forward",  # no loader was seen: fetch and forward cannot be separated
     "forward": "forward",
     "backward": "backward",
     "comm_exposed": "communication (exposed)",
@@ -88,7 +88,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What one stage could deliver alone, all ranks together, samples/s; `measured=False` has a reason in `basis` and no numbers."""
+    """The rate one stage could sustain alone, all ranks together, samples/s; `measured=False` has a reason in `basis` and no numbers."""
 
     stage: str  # storage, preprocessing, loader, copy, compute, communication
     samples_per_s: float | None
@@ -154,6 +154,7 @@ class GpuStrip:
     trouble: str = ""  # in a few words; empty: none known
     place: str = ""  # of a job on several hosts: which one's, and the number it has there
     instances: str = ""  # its MIG instances and what is in use of the memory of each
+    host: str = ""  # of a job on several
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +247,9 @@ class Report:
     ranks: tuple[RankStrip, ...] = ()
     host: HostStrip | None = None
     gpus: tuple[GpuStrip, ...] = ()
-    worker_curve: WorkerCurve | None = None  # None: nobody saw a batch being made, or how many samples it held
+    worker_curve: WorkerCurve | None = (
+        None  # None: no batch preparation was observed, or its number of samples is unknown
+    )
     nodes: tuple[NodeStrip, ...] = ()  # of a job on several hosts; empty where one host is all there was
 
     def as_json(self) -> dict[str, Any]:
@@ -267,12 +270,20 @@ def nodes_shown(report: Report, most: int) -> list[NodeStrip]:
     return [node for node in report.nodes if node in chosen]
 
 
+# Fields that are no part of the contract: the engine's business.
+_INTERNAL: Mapping[type, tuple[str, ...]] = {
+    Finding: ("fatal", "urgent", "circumstances"),
+    Evidence: ("form", "gpu"),
+    Fix: ("call", "options", "gpus"),
+    GpuStrip: ("host",),
+}
+
+
 def plain_values(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         plain = {f.name: plain_values(getattr(value, f.name)) for f in fields(value)}
-        if isinstance(value, Finding):
-            for name in ("fatal", "urgent", "causes"):  # the engine's business
-                plain.pop(name)
+        for name in _INTERNAL.get(type(value), ()):
+            plain.pop(name)
         return plain
     if isinstance(value, Mapping):
         return {str(key): plain_values(item) for key, item in value.items()}

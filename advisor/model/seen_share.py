@@ -1,4 +1,4 @@
-"""How much of a training was seen: steps, and beside them batches that met no backward pass."""
+"""The share of the training that was seen: steps, and batches without a backward pass."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Of the rank that was seen best, since its first step began."""
+    """Coverage of the rank that was seen best, since the start of its first step."""
 
     steps: int
     total_s: float

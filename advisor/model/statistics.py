@@ -20,7 +20,7 @@ def median(values: Array) -> float:
 
 
 def weighted_quantile(values: Array, weights: Array, share: float) -> float:
-    """Of a list in which each value stands as often as it weighs. Raises ValueError for an empty array.
+    """The quantile of values that each count as often as their weight. Raises ValueError for an empty array.
 
     Rows of a run that was folded hold one step or hundreds; unweighted, the single ones among them, which are its outliers, would decide.
     """
@@ -33,13 +33,20 @@ def weighted_quantile(values: Array, weights: Array, share: float) -> float:
     return float(values[order][min(np.searchsorted(filled, share * filled[-1]), values.size - 1)])
 
 
+def error_of_mean(values: Array) -> float:
+    """Two standard errors of the mean of at least two values.
+
+    Neighbouring values are alike, so means of stretches are compared, not single values.
+    """
+    stretches = [float(part.mean()) for part in np.array_split(values, min(values.size, _STRETCHES))]
+    return float(2 * np.std(stretches, ddof=1) / np.sqrt(len(stretches)))
+
+
 def relative_error(values: Array) -> float:
-    """Two standard errors of the mean over the mean. What follows each other is alike, so means of stretches are compared, not values."""
+    """Two standard errors of the mean over the mean; 1 at most, and for fewer than two values."""
     if values.size < 2 or not values.mean():
         return 1.0
-    stretches = [float(part.mean()) for part in np.array_split(values, min(values.size, _STRETCHES))]
-    spread = float(np.std(stretches, ddof=1)) / np.sqrt(len(stretches))
-    return min(1.0, float(2 * spread / abs(values.mean())))
+    return min(1.0, error_of_mean(values) / abs(float(values.mean())))
 
 
 def increase(t_ns: NDArray[np.int64], counter: Array, start_ns: int, end_ns: int) -> tuple[float, float] | None:

@@ -1,4 +1,4 @@
-"""What a user may change about judging: thresholds of rules, and rules to leave out."""
+"""User settings for judging: thresholds of rules, and rules to leave out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of somebody else's text may reach a terminal or a page: the words, and nothing that is obeyed or hides.
+"""Filters foreign text for terminals and pages: words pass; control sequences and hidden characters do not.
 
 Every border asks here: the screen, the report's formats, and lines on stderr. The job's own output is the job's, and passes untouched.
 """

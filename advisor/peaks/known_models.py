@@ -34,7 +34,7 @@ class KnownModel:
     resizable: bool
 
     def flops_per_sample(self, height: int, width: int) -> float | None:
-        """Of training on one picture; None for a size that the table says nothing of."""
+        """FLOPs to train on one image; None for a size that the table does not cover."""
         if (height, width) == (_SIZE, _SIZE):
             gmac = self.gmac
         elif self.resizable and height >= 32 and width >= 32:

@@ -1,4 +1,4 @@
-"""What a GPU in good order has been measured to deliver, for the judgement of another one of its kind.
+"""Measured performance of healthy GPUs, the reference for judging another GPU of the same model.
 
 Bandwidths are GB/s (10⁹ bytes), compute is TFLOP/s of dense bf16 or fp16 products. The bus bandwidth is NCCL's, of an
 all-reduce of 1 GiB or more over eight GPUs of one machine; where NVLS adds in the switch, the figure without it (a
@@ -15,7 +15,7 @@ from importlib.resources import files
 from rn50_advisor.advisor.reference.gpu_names import gpu_model
 from rn50_advisor.advisor.reference.training_speeds import sources
 
-# Of what was measured elsewhere: other drivers, clocks and boards take up to a tenth, a fault takes more than a quarter.
+# Share of published results: other drivers, clocks and boards cost up to a tenth, a fault more than a quarter.
 USABLE = 0.75
 
 
@@ -35,7 +35,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class GpuDelivery:
-    """None: nobody has published it, or the GPU has no such link. `named`: of those of the model whose name has this in it."""
+    """Reference values of one GPU model. None: unpublished, or no such link. `named`: only for GPUs whose name contains this."""
 
     gpu: str
     named: str
@@ -44,11 +44,6 @@ class GpuDelivery:
     h2d_gb_per_s: Figure | None
     allreduce8_gb_per_s: Figure | None
     allreduce_ring8_gb_per_s: Figure | None
-
-    @property
-    def figures(self) -> tuple[Figure, ...]:
-        told = (self.hbm_gb_per_s, self.half_tflop_per_s, self.h2d_gb_per_s)
-        return tuple(one for one in (*told, self.allreduce8_gb_per_s, self.allreduce_ring8_gb_per_s) if one is not None)
 
 
 def delivery(device: str) -> GpuDelivery | None:
@@ -60,7 +55,7 @@ def delivery(device: str) -> GpuDelivery | None:
 
 @functools.cache
 def all_deliveries() -> tuple[GpuDelivery, ...]:
-    """Of a model the rows that not all of its kind share come first."""
+    """All rows; within a model, rows that apply to some variants only come first."""
     text = (files(__package__) / "gpus.csv").read_text(encoding="utf-8")
     return tuple(_delivery(cells) for cells in csv.DictReader(text.splitlines()))
 

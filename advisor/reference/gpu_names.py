@@ -1,7 +1,7 @@
-"""Tells by a driver's or torch's name for a device which GPU it is, in the words of the tables: `A100-SXM`, `RTX4090`.
+"""Maps a driver's or torch's device name to the GPU names of the tables: `A100-SXM`, `RTX4090`.
 
-Form factors are told apart, for they differ in speed; memory sizes are not. An unknown name, a laptop's chip or a MIG
-slice is None, never the next best: a wrong reference is worse than none.
+Form factors are distinguished, since they differ in speed; memory sizes are not. An unknown name, a laptop GPU or a
+MIG instance is None, never the closest match: a wrong reference is worse than none.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What training of a known model has been measured to reach on a known GPU, each row with its source, in two tiers.
+"""Published training throughput of known models on known GPUs, each row with its source, in two tiers.
 
 `typical` is what PyTorch programs reach, `tuned` a ceiling that took a vendor's own kernels. `course` rows are
 expectations that somebody wrote down, below every measurement: to be shown beside the others, never to be a
@@ -101,7 +101,7 @@ def band(
     model: str = "resnet50",
     image_size: int = 224,
 ) -> SpeedBand | None:
-    """What this setting reaches in one tier; None where no source has measured it.
+    """Published range for this setting in one tier; None if no source has measured it.
 
     Other numbers of GPUs in one machine are one GPU's rows, from the poorest scaling in the table to a perfect one.
     """
@@ -121,7 +121,7 @@ def band(
 
 @functools.cache
 def poorest_scaling() -> float:
-    """Of the measured pairs of one GPU and more in one machine, the lowest efficiency: 0.84, NVIDIA's own on eight A100 under AMP."""
+    """Lowest efficiency among measured pairs of one GPU and several in one machine: 0.84, NVIDIA's own on eight A100 under AMP."""
     measured = [row for row in rows() if row.tier != "course" and row.gpus <= _SCALED_GPUS_MAX]
     return min(
         many.images_per_s[0] / many.gpus / one.images_per_s[0]

@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
+import json
 from importlib import import_module
 from pathlib import Path
+from typing import Any, Protocol
 
 from rn50_advisor.advisor.model.errors import UsageError
 from rn50_advisor.advisor.model.report import Report
+from rn50_advisor.advisor.report.document import MakeDocument
 
-# Each is a module of this package, and of those below it, with `render`; jinja2 is loaded only for HTML, rich only for colour.
+# Each is a module of this package, and one for documents; jinja2 is loaded only for HTML, rich only for colour.
 FORMATS = ("text", "json", "md", "html")
 SUFFIXES = {".txt": "text", ".json": "json", ".md": "md", ".markdown": "md", ".html": "html", ".htm": "html"}
-_MODULES = {"text": "text", "json": "json", "md": "markdown", "html": "html"}
+_MODULES = {"text": "text", "md": "markdown", "html": "html"}
+DATA_LIMIT = 150_000  # characters of JSON that a page holds
+
+
+class Result(Protocol):
+    """The result of a command: a contract for programs, with keys always in the same order."""
+
+    def as_json(self) -> dict[str, Any]: ...
 
 
 def render(report: Report, format: str) -> str:
     """The whole report in one of `FORMATS`; the text has no trailing blank lines and ends with one newline."""
-    return rendered(__name__, report, format)
+    return rendered(report, format)
 
 
-def rendered(package: str, made: object, format: str) -> str:
-    """By the module of this package that is for the format. Raises UsageError on a format that is none."""
+def rendered(made: Result, format: str, document: MakeDocument | None = None) -> str:
+    """`document` makes what people read of another result than a report. Raises UsageError on an unknown format."""
     if format not in FORMATS:
         raise UsageError(f"unknown format {format!r}", f"formats: {', '.join(FORMATS)}")
-    text: str = import_module(f"{package}.{_MODULES[format]}").render(made)
+    text: str
+    if format == "json":  # in plain ASCII, so that any locale and any bytes in file names survive
+        text = json.dumps(made.as_json(), indent=2, allow_nan=False)
+    elif document is None:
+        text = import_module(f"{__name__}.{_MODULES[format]}").render(made)
+    else:
+        text = import_module(f"{__name__}.document_{_MODULES[format]}").render(document(made))
     return text.rstrip("\n") + "\n"
 
 

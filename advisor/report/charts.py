@@ -39,13 +39,13 @@ def budget_bar(row: Mapping[str, float], *, names: Sequence[str], longest_s: flo
             continue
         width = 100 * seconds / longest_s
         text = f"{phrases.phase(name)}: {fmt.duration(seconds)}, {fmt.share(seconds / whole)}"
-        parts.append(_rect(x, width, phase_class(name), text))
+        parts.append(rect(x, width, phase_class(name), text))
         if seconds / longest_s >= LABEL_SHARE:
             css = "in-bar" if seconds / longest_s >= LABEL_SHARE_PHONE else "in-bar tight"
             label = Markup('<text class="{}" x="{:.2f}%" y="17.5" text-anchor="middle">{}</text>')
             parts.append(label.format(css, x + width / 2, fmt.share(seconds / whole)))
         x += width
-    return _svg(BAR_HEIGHT, f"{title}: {fmt.duration(whole)} a step", parts)
+    return svg(BAR_HEIGHT, f"{title}: {fmt.duration(whole)} a step", parts)
 
 
 def capacity_scale(capacities: Iterable[Capacity], measured: float | None) -> float:
@@ -62,17 +62,17 @@ def capacity_bar(capacity: Capacity, *, scale: float, measured: float | None, sl
     rate = capacity.samples_per_s or 0.0
     cut = rate > scale
     text = f"{phrases.stage(capacity)}: {fmt.number(rate)} samples/s"
-    parts = [_rect(0.0, ROOM * min(rate / scale, 1.0), "c-slowest" if slowest else "c-stage", text)]
+    parts = [rect(0.0, ROOM * min(rate / scale, 1.0), "c-slowest" if slowest else "c-stage", text)]
     if cut:
         parts.append(Markup('<text class="cut" x="{:.2f}%" y="18" text-anchor="start">»</text>').format(ROOM + 1))
     elif capacity.lo is not None and capacity.hi is not None:
         lo, hi = (ROOM * min(max(edge, 0.0) / scale, 1.04) for edge in (capacity.lo, capacity.hi))
-        parts.append(_line(lo, hi, 13, 13, "whisker"))
-        parts += [_line(edge, edge, 8, 18, "whisker") for edge in (lo, hi)]
+        parts.append(line(lo, hi, 13, 13, "whisker"))
+        parts += [line(edge, edge, 8, 18, "whisker") for edge in (lo, hi)]
     if measured is not None and 0 < measured <= scale:
         x = ROOM * measured / scale
-        parts.append(_line(x, x, 0, BAR_HEIGHT, "measured"))
-    return _svg(BAR_HEIGHT, text, parts)
+        parts.append(line(x, x, 0, BAR_HEIGHT, "measured"))
+    return svg(BAR_HEIGHT, text, parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,24 +96,21 @@ def plot(
 ) -> Markup:
     """A line over the run's time, broken where nothing is known, with the run's segments behind it. `points` are (seconds, value)."""
     behind = [_band(segment, end_s) for segment in segments if segment.end_s > segment.start_s]
-    grid = [_line(0, 100, PLOT_HEIGHT * y, PLOT_HEIGHT * y, "grid") for y in (0.0, 0.5, 1.0)]
+    grid = [line(0, 100, PLOT_HEIGHT * y, PLOT_HEIGHT * y, "grid") for y in (0.0, 0.5, 1.0)]
     shapes = []
     for piece in _pieces(points):
-        line = " ".join(
+        joined = " ".join(
             f"{PLOT_UNITS * t / end_s:.1f},{PLOT_HEIGHT * (1 - min(value / top, 1.0)):.1f}" for t, value in piece
         )
         first, last = PLOT_UNITS * piece[0][0] / end_s, PLOT_UNITS * piece[-1][0] / end_s
         shapes.append(
             Markup('<polygon class="area" points="{:.1f},{} {} {:.1f},{}"/>').format(
-                first, PLOT_HEIGHT, line, last, PLOT_HEIGHT
+                first, PLOT_HEIGHT, joined, last, PLOT_HEIGHT
             )
         )
-        shapes.append(Markup('<polyline class="line" points="{}"/>').format(line))
-    stretched = Markup(
-        '<svg viewBox="0 0 {:.0f} {}" width="100%" height="{}" preserveAspectRatio="none">{}</svg>'
-    ).format(PLOT_UNITS, PLOT_HEIGHT, PLOT_HEIGHT, Markup("").join(shapes))
+        shapes.append(Markup('<polyline class="line" points="{}"/>').format(joined))
     above = [_mark(mark, end_s) for mark in marks]
-    return _svg(PLOT_HEIGHT, title, [*behind, *grid, stretched, *above], "plot")
+    return svg(PLOT_HEIGHT, title, [*behind, *grid, stretched(Markup("").join(shapes)), *above], "plot")
 
 
 def _mark(mark: Mark, end_s: float) -> Markup:
@@ -137,19 +134,16 @@ def worker_chart(curve: WorkerCurve, *, top: float, title: str) -> Markup:
     shapes = Markup('<polygon class="area" points="{} {}"/><polyline class="line" points="{}"/>').format(
         upper, lower, middle
     )
-    stretched = Markup(
-        '<svg viewBox="0 0 {:.0f} {}" width="100%" height="{}" preserveAspectRatio="none">{}</svg>'
-    ).format(PLOT_UNITS, PLOT_HEIGHT, PLOT_HEIGHT, shapes)
-    grid = [_line(0, 100, PLOT_HEIGHT * share, PLOT_HEIGHT * share, "grid") for share in (0.0, 0.5, 1.0)]
-    parts = [*grid, stretched]
+    grid = [line(0, 100, PLOT_HEIGHT * share, PLOT_HEIGHT * share, "grid") for share in (0.0, 0.5, 1.0)]
+    parts = [*grid, stretched(shapes)]
     for x, point in places:
         if point.workers == curve.knee:
-            parts.append(_line(x / 10, x / 10, 0, PLOT_HEIGHT, "knee"))
+            parts.append(line(x / 10, x / 10, 0, PLOT_HEIGHT, "knee"))
         if point.workers == curve.measured:
             dot = '<circle class="dot" cx="{:.2f}%" cy="{:.1f}" r="5"><title>{}</title></circle>'
             told = f"{point.workers} workers: {point.words} samples/s, measured"
             parts.append(Markup(dot).format(x / 10, y(sum(point.samples_per_s) / 2), told))
-    return _svg(PLOT_HEIGHT, title, parts, "plot")
+    return svg(PLOT_HEIGHT, title, parts, "plot")
 
 
 def worker_ticks(curve: WorkerCurve, most: int = 9) -> list[tuple[float, int]]:
@@ -179,7 +173,7 @@ def _band(segment: Segment, end_s: float) -> Markup:
     )
     text = f"{label}: {fmt.clock(segment.start_s)} to {fmt.clock(segment.end_s)}"
     x, share = 100 * segment.start_s / end_s, (segment.end_s - segment.start_s) / end_s
-    band = _rect(x, 100 * share, f"s-{kind}", text, PLOT_HEIGHT)
+    band = rect(x, 100 * share, f"s-{kind}", text, PLOT_HEIGHT)
     if share < LABEL_SHARE * len(label) / 5:
         return band
     return band + Markup('<text class="band" x="{:.2f}%" dx="6" y="{}">{}</text>').format(x, PLOT_HEIGHT - 8, label)
@@ -196,19 +190,26 @@ def _pieces(points: Iterable[tuple[float, float | None]]) -> list[list[tuple[flo
     return [piece if len(piece) > 1 else [*piece, (piece[0][0] + 0.5, piece[0][1])] for piece in pieces if piece]
 
 
-def _rect(x: float, width: float, css: str, text: str, height: int = BAR_HEIGHT) -> Markup:
+def stretched(shapes: Markup) -> Markup:
+    """Shapes in the plot's own coordinates, as wide as the page is."""
+    return Markup('<svg viewBox="0 0 {:.0f} {}" width="100%" height="{}" preserveAspectRatio="none">{}</svg>').format(
+        PLOT_UNITS, PLOT_HEIGHT, PLOT_HEIGHT, shapes
+    )
+
+
+def rect(x: float, width: float, css: str, text: str, height: int = BAR_HEIGHT) -> Markup:
     if not math.isfinite(x + width):
         return Markup("")
     shape = '<rect class="{}" x="{:.2f}%" y="0" width="{:.2f}%" height="{}"><title>{}</title></rect>'
     return Markup(shape).format(css, x, max(width, 0.15), height, inert_text.one_line(text))
 
 
-def _line(x1: float, x2: float, y1: float, y2: float, css: str) -> Markup:
+def line(x1: float, x2: float, y1: float, y2: float, css: str) -> Markup:
     if not math.isfinite(x1 + x2):
         return Markup("")
     return Markup('<line class="{}" x1="{:.2f}%" x2="{:.2f}%" y1="{:.1f}" y2="{:.1f}"/>').format(css, x1, x2, y1, y2)
 
 
-def _svg(height: int, title: str, parts: Iterable[Markup], css: str = "bar") -> Markup:
+def svg(height: int, title: str, parts: Iterable[Markup], css: str = "bar") -> Markup:
     head = '<svg class="{}" role="img" aria-label="{}" width="100%" height="{}">{}</svg>'
     return Markup(head).format(css, inert_text.one_line(title), height, Markup("").join(parts))

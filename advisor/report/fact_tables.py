@@ -7,7 +7,7 @@ from rn50_advisor.advisor.model.wording.told_facts import rows
 from rn50_advisor.advisor.report import inert_text, styled_lines
 from rn50_advisor.advisor.report.styled_lines import Line
 
-TITLES = {"storage": "What the data lies on", "exchange": "What the ranks exchange"}
+TITLES = {"storage": "Storage of the data", "exchange": "Communication between the ranks"}
 _LABEL_WIDTH = 19
 
 
@@ -30,6 +30,6 @@ def text_lines(report: Report) -> list[Line]:
 def markdown_lines(report: Report) -> list[str]:
     out: list[str] = []
     for _, title, told in tables(report):
-        table = [f"| {inert_text.markdown(label)} | {inert_text.markdown(text)} |" for label, text in told]
-        out += [*([""] if out else []), f"## {title}", "", "| what | value |", "| --- | --- |", *table]
+        table = inert_text.markdown_table(("what", "value"), [[*map(inert_text.markdown, row)] for row in told])
+        out += [*([""] if out else []), f"## {title}", "", *table]
     return out

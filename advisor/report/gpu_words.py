@@ -37,7 +37,7 @@ class PathMatrix:
 
 
 def path_matrix(environment: Mapping[str, Any]) -> PathMatrix | None:
-    """How each pair of GPUs is connected; None where a few words say all of it, or the page is too narrow."""
+    """The connections between all pairs of GPUs; None if a few words cover them, or the page is too narrow."""
     paths = [
         p
         for p in _mappings(environment.get("gpu_paths"))

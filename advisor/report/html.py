@@ -18,11 +18,10 @@ from rn50_advisor.advisor.model.input.sample_cost import sample_table
 from rn50_advisor.advisor.model.report import SCHEMA, Report, TimelinePoint
 from rn50_advisor.advisor.model.wording import quantities as fmt
 from rn50_advisor.advisor.model.wording.loader_words import loader_rows
-from rn50_advisor.advisor.report import charts, fact_tables, inert_text, phrases, surroundings
+from rn50_advisor.advisor.report import DATA_LIMIT, charts, fact_tables, inert_text, phrases, surroundings
 
 PAGE_LIMIT = 400_000  # bytes: what a mail or a ticket takes, and a phone opens at once
-DATA_LIMIT = 150_000  # characters of embedded JSON
-# What can go, first the parts that say least about the verdict; `report --format json` has them all.
+# Parts that may be dropped, least relevant to the verdict first; `report --format json` has them all.
 EXPENDABLE = (
     "facts",
     "environment",
@@ -95,7 +94,7 @@ def embedded(report: Report) -> dict[str, Any]:
 
 @functools.cache
 def templates() -> Environment:
-    """What report and comparison are printed with."""
+    """The template environment for reports and comparisons."""
     environment = Environment(
         loader=PackageLoader("rn50_advisor.advisor.report", "templates"),
         autoescape=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from rn50_advisor.advisor.model.visible_text import in_lines, on_one_line
 from rn50_advisor.advisor.model.wording.quantities import shorten
@@ -65,6 +65,12 @@ def markdown_code(text: object, limit: int = LINE_LIMIT) -> str:
 def markdown_cell_code(text: object, limit: int = LINE_LIMIT) -> str:
     """A code span in a table cell: there, and only there, GitHub needs pipes escaped and undoes it inside code."""
     return markdown_code(text, limit).replace("|", "\\|")
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[int] = ()) -> list[str]:
+    """Lines of a table whose cells are harmless already; `right`: the columns of numbers."""
+    rule = ["---:" if place in right else "---" for place in range(len(head))]
+    return ["| " + " | ".join(cells) + " |" for cells in (head, rule, *rows)]
 
 
 def markdown_block(text: object, language: str = "") -> str:

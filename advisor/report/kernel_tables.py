@@ -24,7 +24,7 @@ def text_lines(report: Report) -> list[Line]:
         out += styled_lines.wrapped(label.ljust(_LABEL), told, most=3)
     tables = deep_tables(report.facts)[:_WINDOWS_SHOWN]
     if tables:
-        out += [*([[]] if out else []), styled_lines.title("looked into with torch's profiler")]
+        out += [*([[]] if out else []), styled_lines.title("profiled with torch's profiler")]
     for table in tables:
         out += _text(table)
     return out
@@ -43,27 +43,23 @@ def _text(table: DeepTable) -> list[Line]:
 
 
 def markdown_lines(report: Report) -> list[str]:
-    out: list[str] = []
-    rows = [*roofline_rows(report.facts), *memory_rows(report.facts)]
-    reached = [f"| {inert_text.markdown(label)} | {inert_text.markdown(told)} |" for label, told in rows]
-    head = ["## Arithmetic and memory", "", "| what | value |", "| --- | --- |", *reached] if reached else []
-    for table in deep_tables(report.facts)[:_WINDOWS_SHOWN]:
-        out += [
-            "",
-            f"**{inert_text.markdown(table.title)}**",
-            "",
-            f"{inert_text.markdown('; '.join(table.notes), 1000)}.",
-            "",
-        ]
-        out += ["| class | time a step | share |", "| --- | ---: | ---: |"]
-        out += [f"| {inert_text.markdown(name)} | {took} | {part} |" for name, took, part in table.classes]
-        if table.rows:
-            out += ["", "| longest | class | time a step | calls | operator |", "| --- | --- | ---: | ---: | --- |"]
-        for name, kind, took, calls, operator in table.rows:
-            at = inert_text.markdown_cell_code(fmt.shorten(operator, _OPERATOR)) if operator else ""
-            out.append(
-                f"| {inert_text.markdown_cell_code(name)} | {inert_text.markdown(kind)} | {took} | {calls} | {at} |"
-            )
-    if out:
-        head += [*([""] if head else []), "## Looked into with torch's profiler"]
-    return [*head, *out]
+    reached = [*roofline_rows(report.facts), *memory_rows(report.facts)]
+    told = inert_text.markdown_table(("what", "value"), [[*map(inert_text.markdown, row)] for row in reached])
+    head = ["## Arithmetic and memory", "", *told] if reached else []
+    tables = deep_tables(report.facts)[:_WINDOWS_SHOWN]
+    if tables:
+        head += [*([""] if head else []), "## Profiled with torch's profiler"]
+    return [*head, *(line for table in tables for line in _markdown(table))]
+
+
+def _markdown(table: DeepTable) -> list[str]:
+    text, code = inert_text.markdown, inert_text.markdown_cell_code
+    classes = [(text(name), took, part) for name, took, part in table.classes]
+    longest = [
+        (code(name), text(kind), took, calls, code(fmt.shorten(operator, _OPERATOR)))
+        for name, kind, took, calls, operator in table.rows
+    ]
+    out = ["", f"**{text(table.title)}**", "", f"{text('; '.join(table.notes), 1000)}.", ""]
+    out += inert_text.markdown_table(("class", "time a step", "share"), classes, right=(1, 2))
+    columns = ("longest", "class", "time a step", "calls", "operator")
+    return out + (["", *inert_text.markdown_table(columns, longest, right=(2, 3))] if longest else [])

@@ -31,16 +31,10 @@ def markdown_lines(report: Report) -> list[str]:
         return []
     out = ["## Data loaders", ""]
     out += [f"- {inert_text.markdown_code(row.place)} {row.role}: {inert_text.markdown(row.short)}" for row in rows]
-    out += [
-        "",
-        "<details><summary>All their arguments</summary>",
-        "",
-        "| loader | what | value |",
-        "| --- | --- | --- |",
+    arguments = [
+        (inert_text.markdown_cell_code(row.place), inert_text.markdown(label), inert_text.markdown(value))
+        for row in rows
+        for label, value in row.details
     ]
-    for row in rows:
-        place = inert_text.markdown_cell_code(row.place)
-        out += [
-            f"| {place} | {inert_text.markdown(label)} | {inert_text.markdown(value)} |" for label, value in row.details
-        ]
-    return [*out, "", "</details>"]
+    table = inert_text.markdown_table(("loader", "what", "value"), arguments)
+    return [*out, "", "<details><summary>All their arguments</summary>", "", *table, "", "</details>"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from rn50_advisor.advisor.model.findings import Finding, Fix
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.model.wording import quantities as fmt
@@ -14,6 +12,7 @@ ROWS_SHOWN = 60
 RANKS_SHOWN = 8  # as columns; GitHub shows about this many without scrolling
 _SEVERITY_MARK = {"critical": "🔴", "high": "🔴", "medium": "🟠", "low": "🟡", "info": "⚪"}
 _text, _code, _cell_code = inert_text.markdown, inert_text.markdown_code, inert_text.markdown_cell_code
+_table = inert_text.markdown_table
 
 
 def render(report: Report) -> str:
@@ -78,8 +77,12 @@ def _budget(report: Report) -> list[str]:
         ]
         rows.append((_text(phrases.phase(name)), *cells))
     rows.append(("**whole step**", *(f"**{fmt.duration(sum(row.values()))}**" for _, row in columns)))
-    out = ["## Where a step's time goes", "", *_table(["phase", *(title for title, _ in columns)], rows, numbers=True)]
-    out += ["", "Communication of a rank includes waiting for other ranks; on the critical path it is the wire alone."]
+    head = ["phase", *(title for title, _ in columns)]
+    out = ["## Where a step's time goes", "", *_table(head, rows, right=range(1, len(head)))]
+    out += [
+        "",
+        "Communication of a rank includes waiting for other ranks; on the critical path it is transfer time only.",
+    ]
     hidden = len(budget.per_rank) - len(shown)
     return [*out, f"{hidden} more ranks are in the JSON report."] if hidden > 0 else out
 
@@ -97,7 +100,7 @@ def _capacities(report: Report) -> list[str]:
         span = phrases.capacity_range(capacity) or fmt.DASH
         rows.append((name, rate, phrases.capacity_bar(report, capacity), span, _text(capacity.basis)))
     head = ["stage", "samples/s", "", "interval", "basis"]
-    return ["## What each stage could deliver alone", "", *_table(head, rows)]
+    return ["## Capacity of each stage alone", "", *_table(head, rows)]
 
 
 def _workers(report: Report) -> list[str]:
@@ -110,7 +113,7 @@ def _workers(report: Report) -> list[str]:
         rows.append((str(point.workers), point.words, " ".join(marks)))
     told = f"workers: {curve.words}, all ranks together."
     points = _folded("All numbers of workers", _table(["workers a rank", "samples/s", ""], rows))
-    return ["## With another number of loader workers", "", told, "", *points]
+    return ["## With a different number of loader workers", "", told, "", *points]
 
 
 def _findings(report: Report) -> list[str]:
@@ -168,10 +171,10 @@ def _not_measured(report: Report) -> list[str]:
         return []
     out = ["## Not measured", ""]
     out += [
-        f"- {_code(row.rule)} could not look: needs {_text(', '.join(row.missing)) or 'what was not there'}"
+        f"- {_code(row.rule)} not measured: needs {_text(', '.join(row.missing)) or 'what was not there'}"
         for row in missing
     ]
-    out += [f"- {_code(row.rule)} failed itself: {_text(', '.join(row.missing))}" for row in broken]
+    out += [f"- {_code(row.rule)} failed: {_text(', '.join(row.missing))}" for row in broken]
     if report.gaps:
         rows = [
             (_cell_code(g.metric), _text(g.scope), _text(g.reason), _text(g.hint) or fmt.DASH)
@@ -222,15 +225,8 @@ def _machine(report: Report) -> list[str]:
 
 def _overhead(report: Report) -> list[str]:
     told = "; ".join(f"{label} {value}" for label, value in phrases.overhead(report))
-    return [f"What watching cost: {_text(told, 600)}."]
+    return [f"Overhead of the advisor: {_text(told, 600)}."]
 
 
 def _folded(title: str, content: list[str]) -> list[str]:
     return [f"<details><summary>{title}</summary>", "", *content, "", "</details>"]
-
-
-def _table(head: Iterable[str], rows: Iterable[tuple[str, ...]], *, numbers: bool = False) -> list[str]:
-    """Cells are escaped already; with `numbers` every column but the first is set to the right."""
-    head = list(head)
-    rule = ["---", *("---:" if numbers else "---" for _ in head[1:])]
-    return ["| " + " | ".join(cells) + " |" for cells in (head, rule, *rows)]

@@ -1,4 +1,4 @@
-"""What every report says in the same words: states, scopes, evidence, savings, and which finding stands under which."""
+"""Wording shared by all reports: states, scopes, evidence, savings, and which finding is listed under which."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterable
 from datetime import datetime, timezone
 
-from rn50_advisor.advisor.model.findings import A_GAIN, Affected, Evidence, Finding, Fix, Saving
+from rn50_advisor.advisor.model.findings import Affected, Evidence, Finding, Fix, Saving
 from rn50_advisor.advisor.model.report import (
     PHASE_TITLES,
     PHASES,
@@ -19,6 +19,7 @@ from rn50_advisor.advisor.model.report import (
     State,
     Verdict,
 )
+from rn50_advisor.advisor.model.wording import gain_words
 from rn50_advisor.advisor.model.wording import quantities as fmt
 
 # glyph and word always go together: neither colour nor a font may be needed to understand a report
@@ -98,15 +99,14 @@ def evidence(item: Evidence) -> str:
 
 
 def gain(saving: Saving | None) -> str:
-    """`1.9–2.3× faster, saves 280–330 ms a step`; empty when nothing is predicted."""
-    if saving is None:
-        return ""
-    parts = []
-    if max(saving.speedup) >= A_GAIN:
-        parts.append(f"{fmt.speedup_range(saving.speedup)} faster")
-    if max(saving.seconds_per_step) > 0:
-        parts.append(f"saves {fmt.seconds_range(saving.seconds_per_step)} a step")
-    return ", ".join(parts)
+    """Empty where nothing is predicted."""
+    return gain_words.gain(saving) if saving else ""
+
+
+def speedup(saving: Saving) -> tuple[str, str]:
+    """What is likely, and its range; the range alone is the first of them."""
+    likely, spread = gain_words.likely(saving), fmt.speedup_range(saving.speedup)
+    return (likely, spread) if likely else (spread, "")
 
 
 def cost(finding: Finding) -> str:
@@ -120,18 +120,17 @@ def place(fix: Fix) -> str:
 
 def option(fix: Fix) -> str:
     """`: pass --workers 6`, where an option of the job's own does it."""
-    said = [line for line in fix.change.split("\n")[1:] if line.startswith(("pass -", "set "))]
-    return f": {', '.join(said)}" if said else ""
+    return f": {', '.join(fix.options)}" if fix.options else ""
 
 
 def ending(job: Job) -> str:
-    """How the job stands: running, its exit code, or the signal that ended it."""
+    """The state of the job: running, its exit code, or the signal that ended it."""
     if job.running:
         return f"still running after {fmt.duration(job.duration_s)}"
     if job.exit_signal:
         return f"killed by {job.exit_signal} after {fmt.duration(job.duration_s)}"
     if job.exit_code is None:
-        return f"end not seen, recorded for {fmt.duration(job.duration_s)}"
+        return f"end not seen; recorded for {fmt.duration(job.duration_s)}"
     if job.exit_code < 0:
         return f"killed by {_signal_name(-job.exit_code)} after {fmt.duration(job.duration_s)}"
     return f"exit code {job.exit_code} after {fmt.duration(job.duration_s)}"

@@ -1,4 +1,4 @@
-"""What a sample costs, in the text and Markdown reports: a row for each transform, loading and the rest."""
+"""The cost of a sample in text and Markdown reports: one row per transform, loading and the rest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def text_lines(report: Report) -> list[Line]:
         [inert_text.one_line(name, _NAME), cost, part, fmt.shorten_path(inert_text.one_line(place, 1000), _PLACE)]
         for name, cost, part, place in found.rows[:_SHOWN_IN_TEXT]
     ]
-    out: list[Line] = [styled_lines.title("what a sample costs")]
+    out: list[Line] = [styled_lines.title("cost of a sample")]
     out += styled_lines.table(["part", "CPU a sample", "share", "at"], rows)
     hidden = found.hidden + max(0, len(found.rows) - _SHOWN_IN_TEXT)
     return [
@@ -34,8 +34,9 @@ def markdown_lines(report: Report) -> list[str]:
     found = sample_table(report.facts)
     if found is None:
         return []
-    out = ["## What a sample costs", "", "| part | CPU a sample | share | at |", "| --- | ---: | ---: | --- |"]
-    for name, cost, part, place in found.rows:
-        at = inert_text.markdown_cell_code(place) if place else ""
-        out.append(f"| {inert_text.markdown(name)} | {cost} | {part} | {at} |")
-    return [*out, "", inert_text.markdown(found.notes) + "."]
+    rows = [
+        (inert_text.markdown(name), cost, part, inert_text.markdown_cell_code(place))
+        for name, cost, part, place in found.rows
+    ]
+    table = inert_text.markdown_table(("part", "CPU a sample", "share", "at"), rows, right=(1, 2))
+    return ["## Cost of a sample", "", *table, "", inert_text.markdown(found.notes) + "."]

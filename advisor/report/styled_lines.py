@@ -57,16 +57,18 @@ def diff(text: str, indent: int) -> list[Line]:
     return [[(" " * indent, ""), (line, styles.get(line[:1], ""))] for line in inert_text.diff(text).split("\n")]
 
 
-def table(head: list[str], rows: list[list[str]], indent: int = 2) -> list[Line]:
-    """First column to the left, the others to the right, all as wide as they need."""
+def table(head: list[str], rows: list[list[str]], *, left: tuple[int, ...] = (0,)) -> list[Line]:
+    """`left`: the columns that are set to the left; all are as wide as they need."""
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    if len(head) - 1 in left:
+        widths[-1] = 0  # nothing follows it
 
     def line(row: list[str], style: Style) -> Line:
         cells = [
-            cell.rjust(width) if i else cell.ljust(width)
+            cell.ljust(width) if i in left else cell.rjust(width)
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
-        return [(" " * indent, ""), ("  ".join(cells), style)]
+        return [("  ", ""), ("  ".join(cells), style)]
 
     return [line(head, "dim"), *(line(row, "") for row in rows)]
 
@@ -88,7 +90,7 @@ def paint(lines: Iterable[Line], stream: TextIO | None) -> None:
 
 
 def closed_stdout() -> OSError:
-    """What Python leaves as None was closed before we started (`>&-`)."""
+    """The error for a stdout that was closed before we started (`>&-`), which Python leaves as None."""
     return OSError(errno.EBADF, os.strerror(errno.EBADF), "standard output")
 
 

@@ -18,7 +18,7 @@ NODES_SHOWN = 16
 
 
 def pairs(report: Report, *, beside: Collection[str] = ()) -> list[tuple[str, str]]:
-    """Environment and facts as flat pairs; the start, loaders, samples and storage, told elsewhere, left out, and what stands `beside`."""
+    """Environment and facts as flat pairs, with those of `beside`; start, loaders, samples and storage are shown elsewhere."""
     rest = {key: value for key, value in report.environment.items() if key not in ("started", *beside)}
     facts = with_pace_in_words(without_told(without_samples(without_loaders(report.facts))))
     return [*flat(in_words(rest)), *flat(facts, "job.")]
@@ -29,7 +29,7 @@ def gpu_paths(report: Report) -> PathMatrix | None:
 
 
 def nodes(report: Report) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Of a job on several hosts (of many those that matter) each one's name, ranks and clock, and what was seen of it last."""
+    """Name, ranks and clock of each host of a multi-host job (of many hosts, those that matter), and its last sign of life."""
     chosen = nodes_shown(report, NODES_SHOWN)
     told = [(node.host, [*_node(node, report), *(host(node.strip) if node.strip else [])]) for node in chosen]
     left = len(report.nodes) - len(chosen)
@@ -127,7 +127,7 @@ def _link(strip: GpuStrip) -> str:
 
 
 def _at_work(strip: GpuStrip) -> str:
-    """What the GPU itself counts, Hopper and later: a kernel that is resident may wait."""
+    """The GPU's own activity counter (Hopper and later): a resident kernel may still wait."""
     if strip.sm_active_pct is None:
         return fmt.DASH
     return f"{fmt.percent(strip.sm_active_pct)}, {fmt.percent(strip.tensor_active_pct)}"

@@ -95,14 +95,15 @@ def _why(report: Report, finding: Finding | None) -> str:
 
 
 def _speed(report: Report) -> str:
-    rate, step, parts = report.throughput, report.step_time, []
+    rate, parts = report.throughput, []
     if rate.samples_per_s is not None:
         parts.append(fmt.rate(rate.samples_per_s, "samples/s"))
-    if step.median_s is not None:
-        parts.append(f"{fmt.duration(step.median_s)} a step")
+    if rate.steps_per_s:
+        parts.append(f"{fmt.duration(1.0 / rate.steps_per_s)} a step")  # the mean, as in all that is said of the step
     if energy := phrases.energy(report):
         parts.append(energy)
-    parts.append(f"{step.steps:,} steps seen" if step.steps else "no training step seen")
+    steps = report.step_time.steps
+    parts.append(f"{steps:,} steps seen" if steps else "no training step seen")
     if report.job.ranks:
         parts.append(fmt.counted(report.job.ranks, "rank"))
     parts.append(phrases.ending(report.job))
@@ -157,7 +158,7 @@ def _budget(report: Report) -> list[Line]:
         ]
         rows.append(["whole step", *(fmt.duration(sum(row.values())) for _, row in group)])
         out += [*styled_lines.table(["phase", *(title for title, _ in group)], rows), []]
-    notes = ["communication of a rank includes waiting for other ranks; on the critical path it is the wire alone"]
+    notes = ["communication of a rank includes waiting for other ranks; on the critical path it is transfer time only"]
     if len(budget.per_rank) > len(shown):
         notes.append(f"{len(budget.per_rank) - len(shown)} more ranks are in the JSON report")
     return out[:-1] + [line for note in notes for line in styled_lines.wrapped("", note, "dim")]
@@ -195,7 +196,7 @@ def _workers(report: Report) -> list[Line]:
         return []
     told = f"{curve.words}, all ranks together"
     return [
-        styled_lines.title("with another number of loader workers a rank"),
+        styled_lines.title("with a different number of loader workers per rank"),
         *styled_lines.wrapped("workers: ", told),
     ]
 

@@ -1,4 +1,4 @@
-"""Watches the job and writes the run: rings a few times a second, everything slower in threads of its own that post their news here."""
+"""Watches the job and writes the run: reads rings a few times a second; slower sources run in threads that post their results here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from rn50_advisor.advisor.merge.live_merge import Part, writer_type
 from rn50_advisor.advisor.model.metrics import ProbeGap
-from rn50_advisor.advisor.model.recording import Event
+from rn50_advisor.advisor.model.recording import AnyEvent, Event, happened
 from rn50_advisor.advisor.run.hangs.watched_ranks import watched_ranks
 from rn50_advisor.advisor.run.overhead_budget import Thrift
 from rn50_advisor.advisor.run.own_usage import CostBook
@@ -36,19 +36,21 @@ from rn50_advisor.advisor.run.stacks.batch_making import makers_of
 from rn50_advisor.advisor.run.stacks.stack_thread import StackWatch
 from rn50_advisor.advisor.store.recording_failure import RecordingStopped
 from rn50_advisor.advisor.store.secrets.masking import redact_argv
+from rn50_advisor.probes.documents.event_documents import AgentCrash, EndRequest
+from rn50_advisor.probes.documents.machine_documents import MachineFacts
 from rn50_advisor.probes.host.process.death_watch import ProcessDeath
 
 _HOST_ANSWERS_WITHIN_S = 2.0
 _STACKS_END_WITHIN_S = 0.5
 _TRACE_READ_WITHIN_S = 4.0
 _LEAVING_S = 0.5  # helpers of the job (resource trackers) end a moment after it
-# A disk that does not answer shall not fill the memory that the job needs: beyond that, samples are dropped.
+# An unresponsive disk must not fill the memory that the job needs: above this, samples are dropped.
 _NEWS_MAX = 300
-_WAIT_WORTH_SHARE = 0.05  # of the step: a shorter wait for input is nothing to mend
+_WAIT_WORTH_SHARE = 0.05  # share of the step: a shorter input wait needs no fix
 
 
 class Agent:
-    """Lives in one thread. `run` and `close` raise only on bugs of ours; a recording that cannot go on is an answer."""
+    """Runs in one thread. `run` and `close` raise only on bugs of ours; a recording that cannot go on is a return value."""
 
     def __init__(self, plan: RecordingPlan, job_pid: int, requests: deque[tuple[int, int]]) -> None:
         """`requests`: when (ns) and by which signal the job was asked to end; they are taken from it.
@@ -59,11 +61,11 @@ class Agent:
         self._plan = plan
         self._requests = requests
         self._options = plan.options
-        self._environment: dict[str, Any] = kept_environment(plan.run_folder)
+        self._environment: MachineFacts = kept_environment(plan.run_folder)
         book = CostBook(budget=plan.options.overhead_budget, grace_s=plan.options.stack_dense_s)
         meta = first_meta(plan)
         self._writer = writer_type(self._options.merge_to).create(plan.run_folder, meta=meta)
-        self._news: deque[News | ProcessDeath | Event] = deque()
+        self._news: deque[News | ProcessDeath | AnyEvent] = deque()
         self._part = _part(self._options)
         self._part.start(self._writer, meta, self._news.append)
         self._roster = Roster(self._writer, job_pid, " ".join(redact_argv(plan.argv)))
@@ -99,13 +101,13 @@ class Agent:
         self._unfinished: str | None = None
 
     def _take_in(self, news: News) -> None:
-        """From the thread of the host probes, which goes on while this one waits for a disk."""
+        """Called in the host probes' thread, which continues while this one waits for a disk."""
         if isinstance(news, HostNews) and len(self._news) >= _NEWS_MAX:
             news = without_samples(news)
         self._news.append(news)
 
     def run(self, job_ended: threading.Event) -> str | None:
-        """Until the job has ended; why the recording stopped before, if it did."""
+        """Runs until the job ends; returns the reason if the recording stopped earlier."""
         self._host.start()
         self._stacks.start()
         self._departures.start()
@@ -122,7 +124,7 @@ class Agent:
         return self._stopped
 
     def close(self, end: Mapping[str, Any]) -> str | None:
-        """Write down the end of the job and of the recording. `end`: exit_code or signal, t_ns, and the CPU seconds of the launcher."""
+        """Writes the end of the job and of the recording. `end`: exit_code or signal, t_ns, and the CPU seconds of the launcher."""
         exit_code, signal, ended_ns = end["exit_code"], end["signal"], end["t_ns"]
         answered = self._end_threads()
         self._at_the_end(self._poll)
@@ -146,7 +148,7 @@ class Agent:
         return self._stopped or self._unfinished
 
     def leave(self) -> str | None:
-        """The launcher was killed: how the job will end, nobody can say. A node that merges it is told nothing, and loses it."""
+        """Ends the recording after the launcher was killed: the job's end is unknown, and a merging node simply loses this one."""
         self._end_threads()
         self._at_the_end(self._poll)
         since = {
@@ -158,28 +160,23 @@ class Agent:
         return self._stopped or self._unfinished
 
     def note_crash(self, reason: str) -> None:
-        """A bug of ours ended `run`: the run says since when nothing was watched."""
-        gap = ProbeGap(
-            "agent", "job", f"the agent broke off: {reason}", "please report this with the bundle of this run"
-        )
+        """Records since when nothing was watched, after a bug of ours ended `run`."""
+        gap = ProbeGap("agent", "job", f"the agent stopped: {reason}", "please report this with the bundle of this run")
         self._record(lambda: self._writer.put_gap(gap))
-        self._record(
-            lambda: self._writer.put_event(Event(time.perf_counter_ns(), "agent_crash", None, None, {"error": reason}))
-        )
+        crash: AgentCrash = {"error": reason}
+        self._record(lambda: self._writer.put_event(happened(AgentCrash, crash, t_ns=time.perf_counter_ns())))
         self._record(self._writer.commit)
-        self._end_threads()  # nobody takes their news any more
+        self._end_threads()  # their results are no longer read
 
     def _at_the_end(self, action: Any) -> None:
-        """A bug of ours in one part of the end must not cost the others: how the job ended is what a run is asked for first."""
+        """Runs one part of the end; a bug of ours in it must not prevent the others, since the job's end matters most."""
         try:
             self._record(action)
-        except Exception as error:  # noqa: BLE001 - the launcher tells it when all has been tried
-            self._unfinished = (
-                self._unfinished or f"the end of the recording broke off: {type(error).__name__}: {error}"
-            )
+        except Exception as error:  # noqa: BLE001 - the launcher reports it after all parts
+            self._unfinished = self._unfinished or f"finishing the recording failed: {type(error).__name__}: {error}"
 
     def _record(self, action: Any) -> None:
-        """The writer tells once that it cannot go on; from then on what it is given is dropped."""
+        """The writer reports once that it cannot go on, and drops everything after that."""
         try:
             action()
         except RecordingStopped as stopped:
@@ -195,10 +192,10 @@ class Agent:
             self._take(self._news.popleft())
         while self._requests:
             t_ns, number = self._requests.popleft()
-            self._writer.put_event(Event(t_ns, "asked_to_end", None, None, {"signal": number}))
+            self._writer.put_event(happened(EndRequest, {"signal": number}, t_ns=t_ns))
         self._believe_the_tree()
 
-    def _take(self, news: News | ProcessDeath | Event) -> None:
+    def _take(self, news: News | ProcessDeath | AnyEvent) -> None:
         if isinstance(news, HostNews):
             self._take_tick(news)
         elif isinstance(news, ProcessDeath):
@@ -236,7 +233,7 @@ class Agent:
             self._notes.leave(death.pid)
 
     def _root_ended(self, death: ProcessDeath) -> None:
-        """The launcher reaped it and is certain; nobody else is asked."""
+        """The launcher reaped the process, so its status is certain and no other source is used."""
         self._roster.root_seen(death.t_ns)
         self._died(death)
 
@@ -253,14 +250,17 @@ class Agent:
         self._stacks.watched = watched_ranks(ranks, facts)
         self._stacks.makers = makers_of(self._followers.makers(_WAIT_WORTH_SHARE), facts)
         self._look_deep()
-        # a deep window was asked for, and what its trace takes to read is no reason to give up other measurements
+        # the user requested the deep window: reading its trace must not cost other measurements
         self._thrift.look(ranks, self._followers.workers(), asked_cpu_s=self._deep.cpu_s)
         self._writer.commit()
 
     def _look_deep(self) -> None:
         if self._notes:
             ranks = self._followers.ranks()
-            seen = [Candidate(f.rank or 0, f.pid, f.steps, f.wait_share, f.outside_share, f.idle_share) for f in ranks]
+            seen = [
+                Candidate(f.rank or 0, f.pid, s.steps, s.wait_share, s.outside_share, s.idle_share)
+                for f, s in ((f, f.recent) for f in ranks)
+            ]
             for news in self._deep.look(seen, self._notes.facts):
                 self._take(news)
 
@@ -288,21 +288,19 @@ class Agent:
                 ProbeGap("host.*", "host", "a probe did not answer at the end of the run", "see dmesg")
             )
         if self._plan.ring_folder is None:
-            reason = "the recorder could not be brought into the job"
+            reason = "the recorder could not be injected into the job"
             self._writer.put_gap(ProbeGap("steps", "job", reason, "see the warning at the start of the run"))
         elif not self._followers.ranks_seen:
             hint = (
                 "python -I, -S or -E keeps the recorder out; so does a job that drops PYTHONPATH or runs in a container, and "
-                "a /dev/shm without room"
+                "a full /dev/shm"
             )
-            self._writer.put_gap(
-                ProbeGap("steps", "job", "no process of the job trained in view of the recorder", hint)
-            )
+            self._writer.put_gap(ProbeGap("steps", "job", "the recorder saw no process of the job train", hint))
         self._roster.tell_survivors(_LEAVING_S)
         self._followers.close()
 
     def _take_gaps(self) -> None:
-        """What a merge had to say at its end."""
+        """Takes over the gaps that a merge reported at its end."""
         for gap in [news for news in self._news if isinstance(news, ProbeGap)]:
             self._writer.put_gap(gap)
 
@@ -329,5 +327,5 @@ def _part(options: RunOptions) -> Part:
 
 
 def _next_deadline(last_s: float, period_s: float, now_s: float) -> float:
-    """Fixed deadlines; those that were missed are skipped."""
+    """Fixed deadlines; missed ones are skipped."""
     return last_s + period_s * (int((now_s - last_s) / period_s) + 1) if now_s >= last_s else last_s

@@ -1,6 +1,6 @@
-"""The recording beside the job, as the launcher sees it: a process of its own that is told of the job and never waited for but at the end.
+"""The launcher's handle on the recording process, which gets messages about the job; the launcher waits only for its end.
 
-Drivers, databases and arrays live in there: what crashes them costs the recording, not the job.
+Drivers, databases and arrays are loaded only there, so that a crash in them costs the recording, not the job.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from rn50_advisor.advisor.run.launch.own_processes import start_module
 from rn50_advisor.advisor.run.recording_plan import RecordingPlan
 
 _MODULE = "rn50_advisor.advisor.run.recording_process"
-_UNSENT_MAX = 64 << 10  # bytes of requests to end that a stopped process has not taken; beyond that they are dropped
+_UNSENT_MAX = 64 << 10  # bytes of unread requests for a stopped process; more are dropped
 _LOOK_S = 0.02
 _LINE_MAX = 500  # characters
 _ENDS_WITHIN_S = 1.0  # once it has written everything down
 
 
 class Companion:
-    """All belongs to the launcher and raises nothing."""
+    """Used by the launcher; no method raises."""
 
     def __init__(self, plan: RecordingPlan, job_pid: int) -> None:
         self._plan = plan
@@ -37,32 +37,32 @@ class Companion:
         self._done = False
         self._complaint: str | None = None
         self._warned = False
-        self._began_cpu_s = time.process_time()  # what we take from now on is a cost of watching
+        self._began_cpu_s = time.process_time()  # our cost from now on counts as overhead
 
     def start(self) -> None:
         if self._plan.run_folder is None:
             return
         try:
             self._talk = _Talk("record", plan=self._plan.as_json(), job_pid=self._job_pid)
-        except Exception as error:  # noqa: BLE001 - the job runs already, and goes on
+        except Exception as error:  # noqa: BLE001 - the job is running and goes on
             self._complain(f"the job runs unrecorded: {told_error(error)}", at_once=True)
 
     def pids(self) -> frozenset[int]:
-        """Of the process that records, until it has been reaped."""
+        """The recording process, until it has been reaped."""
         return frozenset() if self._talk is None or self._talk.status is not None else frozenset({self._talk.pid})
 
     @property
     def descriptor(self) -> int | None:
-        """Readable where `look` has something to take in."""
+        """Readable when `look` has something to read."""
         return None if self._talk is None else self._talk.answers
 
     def asked_to_end(self, number: int) -> None:
-        """Somebody asks the job to end, now: what ends soon after did not fail by itself."""
+        """Reports a request to end the job, so that processes ending soon after do not count as failed."""
         if self._talk is not None and self._talk.unsent_bytes < _UNSENT_MAX:
             self._talk.tell(event="asked_to_end", t_ns=time.perf_counter_ns(), signal=number)
 
     def look(self) -> None:
-        """Take in what it has said, send what it had no room for, reap it."""
+        """Reads its answers, sends pending messages, reaps it."""
         if self._talk is None:
             return
         self._talk.send()
@@ -77,13 +77,13 @@ class Companion:
         self._talk.reap()
 
     def send_signal(self, number: int) -> None:
-        """It stops and goes on with us."""
+        """Stops and continues it together with us."""
         if self._talk is not None and self._talk.status is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._talk.pid, number)
 
     def finish(self, exit_code: int | None, number: int | None, ended_ns: int) -> tuple[bool, str | None]:
-        """Whether there is a recording, and why it is missing or incomplete. Waits for its end, but not for ever."""
+        """Waits, with a bound, for the recording to end. Returns whether there is one, and why it is missing or incomplete."""
         end = {
             "exit_code": exit_code,
             "signal": number,
@@ -93,8 +93,8 @@ class Companion:
         deadline_s = time.monotonic() + self._plan.options.close_within_s
         try:
             self._finish(end, deadline_s)
-        except Exception as error:  # noqa: BLE001 - how the job ended is known, and nothing in here may change that
-            self._complain(f"the end of the recording broke off: {told_error(error)}")
+        except Exception as error:  # noqa: BLE001 - the job's end is known, and nothing here may change it
+            self._complain(f"finishing the recording failed: {told_error(error)}")
         if self._complaint is not None and not self._warned:
             warn(self._complaint)
         return self._recorded, self._complaint
@@ -103,17 +103,15 @@ class Companion:
         if self._talk is None:
             return
         self._talk.tell(event="ended", **end)
-        self.send_signal(signal.SIGCONT)  # who was stopped shall write down the end
+        self.send_signal(signal.SIGCONT)  # a stopped process must write the end, too
         self._wait(deadline_s)
         if self._talk.status is None:
             self._talk.kill()
             if not self._done:
-                self._complain(
-                    "the end of the recording was not waited for: the disk of the run folder does not answer"
-                )
+                self._complain("the end of the recording was not awaited: the disk of the run folder does not answer")
         elif not self._done:
             how = told_status(self._talk.status)
-            self._complain(f"the recording broke off: the agent {how}")
+            self._complain(f"the recording stopped: the agent {how}")
             if self._recorded:
                 self._close_broken(f"the agent {how}", end, deadline_s)
 
@@ -126,13 +124,13 @@ class Companion:
                 deadline_s = min(deadline_s, time.monotonic() + _ENDS_WITHIN_S)
 
     def _close_broken(self, reason: str, end: Mapping[str, Any], deadline_s: float) -> None:
-        """Another process writes down the end of the job, and since when nothing was watched."""
+        """Starts another process to write the end of the job and since when nothing was watched."""
         talk = _Talk("close", plan=self._plan.as_json(), job_pid=self._job_pid, reason=reason, end=end)
         if not talk.wait(deadline_s):
             talk.kill()
 
     def _complain(self, text: str, *, at_once: bool = False) -> None:
-        """One line to the user; at once where there will be no recording at all, else when the job has ended."""
+        """Prints one line to the user: at once if there is no recording at all, else when the job has ended."""
         self._complaint = self._complaint or text
         if at_once and not self._warned:
             self._warned = True
@@ -140,7 +138,7 @@ class Companion:
 
 
 class _Talk:
-    """A child in a session of its own, to which we write lines of JSON and which answers so; neither side's pipe ever holds us up."""
+    """A child in its own session that exchanges JSON lines with us; neither pipe ever blocks us."""
 
     def __init__(self, task: str, **first: Any) -> None:
         """Raises OSError where no process can be started."""
@@ -157,7 +155,7 @@ class _Talk:
             os.close(theirs_in)
             os.close(theirs_out)
         self.pid = self._process.pid
-        self.status: int | None = None  # as waitpid tells it, once it is reaped
+        self.status: int | None = None  # status from waitpid, once reaped
         self.answers: int | None = answers
         self._orders: int | None = orders
         self._unsent, self._unread = b"", b""
@@ -198,7 +196,7 @@ class _Talk:
         *lines, self._unread = self._unread.split(b"\n")
         found = []
         for line in lines:
-            with contextlib.suppress(ValueError):  # what runs wild in there may write anything
+            with contextlib.suppress(ValueError):  # a faulty process may write anything
                 found.append(json.loads(line))
         return [each for each in found if isinstance(each, dict)]
 
@@ -212,7 +210,7 @@ class _Talk:
         return self.status
 
     def await_news(self, timeout_s: float) -> None:
-        """Until it says something, takes something or ends, which shows at its pipe."""
+        """Waits until it writes, reads or ends, by polling its pipes."""
         poller = select.poll()
         if self.answers is not None:
             poller.register(self.answers, select.POLLIN)
@@ -222,7 +220,7 @@ class _Talk:
         poller.poll(1000 * min(timeout_s, _LOOK_S if self.answers is None else timeout_s))
 
     def wait(self, deadline_s: float) -> bool:
-        """Whether it has ended in time; what it says is of no interest."""
+        """True if the process ended in time; its answers are ignored."""
         while self.reap() is None:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
@@ -237,11 +235,11 @@ class _Talk:
             os.kill(self.pid, signal.SIGKILL)
         self._process.returncode = (
             -signal.SIGKILL
-        )  # who hangs in a disk's driver does not die now, and Popen must not wait
+        )  # a process hung in a disk driver does not die now, and Popen must not wait
 
 
 def note_launch_error(plan: RecordingPlan, error: AdvisorError) -> None:
-    """A run of a job that could not be started says so. What cannot be written is not: the error itself is on its way to the user."""
+    """Notes in the run that the job could not be started. Write errors are ignored: the user gets the original error anyway."""
     if plan.run_folder is None:
         return
     with contextlib.suppress(Exception):
@@ -252,6 +250,6 @@ def note_launch_error(plan: RecordingPlan, error: AdvisorError) -> None:
 
 
 def warn(line: str) -> None:
-    """One line on stderr, whole, past every buffer; never an error."""
+    """Writes one line to stderr in one unbuffered write; never raises."""
     with contextlib.suppress(OSError):
         os.write(2, f"rn50-advisor: {' '.join(line.split())[:_LINE_MAX]}\n".encode(errors="replace"))

@@ -1,5 +1,5 @@
-"""What has been measured on this machine before, kept with a run for its report: `triage -o RUN_DIR/triage.json`, once a boot, and
-`bench -o RUN_DIR/bench.json`.
+"""Earlier measurements of this machine, kept with a run for its report: `triage -o RUN_DIR/triage.json` (once per boot)
+and `bench -o RUN_DIR/bench.json`.
 """
 
 from __future__ import annotations
@@ -7,10 +7,11 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from rn50_advisor.advisor.model.documents.machine_triage import BOOT_ID, DATA_PLACE, MADE_AT, Check, parse_triage
 from rn50_advisor.advisor.model.errors import NotARun, NotATriage
+from rn50_advisor.probes.documents.machine_documents import BatchSweep, KnownCheck, KnownSweeps, KnownTriage
 from rn50_advisor.probes.host.procfs import read_text
 
 FILE_NAME = "triage.json"
@@ -18,7 +19,7 @@ BENCH_NAME = "bench.json"
 _BYTES_MAX = 1 << 20
 
 
-def known_machine(run_dir: Path, root: Path = Path("/")) -> dict[str, Any]:
+def known_machine(run_dir: Path, root: Path = Path("/")) -> KnownTriage:
     """The numbers of a triage that lies beside the runs; empty where there is none, or one of another machine or before its last boot."""
     try:
         with (run_dir / FILE_NAME).open(encoding="utf-8", errors="replace") as file:
@@ -32,14 +33,14 @@ def known_machine(run_dir: Path, root: Path = Path("/")) -> dict[str, Any]:
         "verdict": found.verdict.state,
         "made_at": made.value if made else None,
         "checks": {
-            check.name: _plain(check) | ({"place": place.value} if place and check.name.startswith("disk.") else {})
+            check.name: _plain(check, value, place if check.name.startswith("disk.") else None)
             for check in found.checks
-            if isinstance(check.value, (int, float))
+            if isinstance(value := check.value, (int, float))
         },
     }
 
 
-def known_sweeps(run_dir: Path) -> dict[str, Any]:
+def known_sweeps(run_dir: Path) -> KnownSweeps:
     """Images/s at growing batches of a benchmark that lies beside the runs; empty where there is none, or one of another host."""
     try:
         with (run_dir / BENCH_NAME).open(encoding="utf-8", errors="replace") as file:
@@ -55,14 +56,18 @@ def known_sweeps(run_dir: Path) -> dict[str, Any]:
         "model": found.options.model,
         "image_size": found.options.image_size,
         "device": next(iter(found.machine.names), ""),
-        "sweeps": [asdict(sweep) for sweep in found.sweeps if sweep.devices == 1 and sweep.data == "synthetic"],
+        "sweeps": [
+            cast(BatchSweep, asdict(sweep))
+            for sweep in found.sweeps
+            if sweep.devices == 1 and sweep.data == "synthetic"
+        ],
     }
 
 
-def _plain(check: Check) -> dict[str, Any]:
+def _plain(check: Check, value: float, place: Check | None) -> KnownCheck:
     band = check.expected
-    return {
-        "value": check.value,
+    told: KnownCheck = {
+        "value": value,
         "unit": check.unit,
         "lo": band.lo,
         "hi": band.hi,
@@ -70,3 +75,6 @@ def _plain(check: Check) -> dict[str, Any]:
         "state": check.state,
         "hint": check.hint,
     }
+    if place is not None:
+        told["place"] = place.value
+    return told

@@ -1,4 +1,4 @@
-"""Keeps what the advisor costs within its budget: one measurement after the other is given up, and what cannot be is told of."""
+"""Keeps the advisor within its overhead budget: it drops one measurement after another, and reports each."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import time
 from collections.abc import Iterable, Sequence
 
 from rn50_advisor.advisor.model.metrics import ProbeGap, Sample
-from rn50_advisor.advisor.model.recording import Event
+from rn50_advisor.advisor.model.recording import happened
 from rn50_advisor.advisor.run.own_usage import CostBook
 from rn50_advisor.advisor.run.processes.host_watch import HostWatch
 from rn50_advisor.advisor.run.rings.ring_follower import Follower
 from rn50_advisor.advisor.run.stacks.stack_thread import StackWatch
 from rn50_advisor.advisor.store.run_writer import RunWriter
+from rn50_advisor.probes.documents.event_documents import RecorderCost, ShedProbe
 
 _EACH_CORE = "cpu:"
 _RECORDER_OVER_NS = 30_000_000_000
@@ -66,9 +67,9 @@ class Thrift:
             self.workers = False
         elif not self._host.shed(name):
             return
-        data = {"probe": name, "share": share, "budget": self._budget}
-        self._writer.put_event(Event(time.perf_counter_ns(), "shed", None, None, data))
-        reason = f"given up: the advisor took {share:.1%} of a core, its budget is {self._budget:.1%}"
+        data: ShedProbe = {"probe": name, "share": share, "budget": self._budget}
+        self._writer.put_event(happened(ShedProbe, data, t_ns=time.perf_counter_ns()))
+        reason = f"given up: the advisor used {share:.1%} of a core, its budget is {self._budget:.1%}"
         self._writer.put_gap(ProbeGap(name, "host", reason, "raise --overhead-budget"))
 
     def _active(self) -> list[str]:
@@ -76,7 +77,7 @@ class Thrift:
         return [name for name, on in switches.items() if on] + list(self._host.active)
 
     def _mind_recorders(self, ranks: Iterable[Follower]) -> None:
-        """Their own count of their cost. They cannot be given up, but nobody shall be left in the dark."""
+        """The recorders' own count of their cost. They cannot be dropped, so an excess is only reported."""
         now_ns = time.perf_counter_ns()
         for rank in ranks:
             before_ns, self_ns = self._self_ns.setdefault(rank.pid, (now_ns, rank.position.self_ns))
@@ -86,8 +87,8 @@ class Thrift:
             self._self_ns[rank.pid] = (now_ns, rank.position.self_ns)
             if share > self._budget and not self._told_recorder:
                 self._told_recorder = True
-                data = {"share": share, "budget": self._budget}
-                self._writer.put_event(Event(now_ns, "recorder_cost", rank.pid, rank.rank, data))
+                data: RecorderCost = {"share": share, "budget": self._budget}
+                self._writer.put_event(happened(RecorderCost, data, t_ns=now_ns, pid=rank.pid, rank=rank.rank))
 
     def _mind_workers(self, workers: Iterable[Follower]) -> None:
         now_ns = time.perf_counter_ns()

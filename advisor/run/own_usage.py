@@ -1,4 +1,4 @@
-"""What the advisor costs, and what it gives up first when that is too much. Rings are never given up."""
+"""The advisor's own cost, and the order in which it drops measurements when that is too high. Rings are never dropped."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 WINDOW_S = 30.0
-# Dearest for what it tells comes first. Names of host probes are theirs; the others are switches of the agent.
+# Worst cost/benefit first. Some are names of host probes, the others are switches of the agent.
 SHED_ORDER = ("stacks", "cpu_cores", "gpu", "workers", "data_files", "allowances", "network", "disk", "memory")
 
 

@@ -1,4 +1,4 @@
-"""What is to be recorded, and where: made by the launcher, and told to the process that records."""
+"""The settings of a recording and its place, made by the launcher and sent to the recording process."""
 
 from __future__ import annotations
 

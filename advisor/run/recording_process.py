@@ -1,4 +1,4 @@
-"""The process that records beside the job: told of it by the launcher through a pipe, it answers through another.
+"""The process that records beside the job: the launcher talks to it through one pipe, and it answers through another.
 
 It lives in a session of its own with the signals blocked that the launcher blocks: what ends it is the end of its launcher, or SIGKILL.
 """
@@ -64,7 +64,7 @@ class JobRecorder:
             threading.Thread(target=self._listen, args=(lines,), name="rn50-orders", daemon=True).start()
             self._record()
         except Exception as error:  # noqa: BLE001 - the wall: the launcher tells the user when the job has ended
-            self._complain(f"the recording broke off: {told_error(error)}")
+            self._complain(f"the recording stopped: {told_error(error)}")
         self._tell(event="done")
 
     def _listen(self, lines: Iterable[str]) -> None:

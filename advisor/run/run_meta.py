@@ -1,4 +1,4 @@
-"""What is known of a run before anything was seen of it."""
+"""Facts about a run that are known before it starts."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rn50_advisor.advisor.run.rings.own_folder import start_ticks
 from rn50_advisor.advisor.store.database import close_broken_off
 from rn50_advisor.advisor.store.run_writer import RunWriter
 from rn50_advisor.advisor.store.secrets.masking import redact_argv, redact_environment
+from rn50_advisor.probes.documents.machine_documents import MachineFacts
 from rn50_advisor.probes.host.process.process_tree import boot_offset_ns
 from rn50_advisor.probes.host.procfs import CLOCK_TICKS
 
@@ -33,13 +34,16 @@ def first_meta(plan: RecordingPlan) -> dict[str, Any]:
     }
 
 
-def kept_environment(run_folder: Path | None) -> dict[str, Any]:
+def kept_environment(run_folder: Path | None) -> MachineFacts:
     """Variables, and what a triage and a benchmark have found of the machine, where they lie beside the runs."""
     variables = {os.fsdecode(name): os.fsdecode(value) for name, value in inherited_environment().items()}
-    known = {}
+    kept: MachineFacts = {"variables": redact_environment(variables)}
     if run_folder is not None:
-        known = {"triage": known_machine(run_folder.parent), "bench": known_sweeps(run_folder.parent)}
-    return {"variables": redact_environment(variables), **{name: found for name, found in known.items() if found}}
+        if triage := known_machine(run_folder.parent):
+            kept["triage"] = triage
+        if bench := known_sweeps(run_folder.parent):
+            kept["bench"] = bench
+    return kept
 
 
 def _working_directory() -> str:
@@ -57,7 +61,7 @@ def startup_s(plan: RecordingPlan) -> float:
     return max(0.0, (plan.began_ns - started_ns) / 1e9)
 
 
-# What is written into a run that nobody records: a job that could not be started, or the end of one whose recording broke off.
+# Notes in a run without a recording process: a job that could not be started, or the end of one whose recording broke off.
 def note_launch_error(plan: RecordingPlan, *, message: str, exit_code: int, t_ns: int) -> None:
     assert plan.run_folder is not None
     writer = RunWriter.create(plan.run_folder, meta=first_meta(plan))

@@ -1,4 +1,4 @@
-"""What a user may set about how a run is watched; the command line fills it, everything below only reads it."""
+"""User options for watching a run; the command line fills them, everything below only reads them."""
 
 from __future__ import annotations
 

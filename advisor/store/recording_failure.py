@@ -1,4 +1,4 @@
-"""What ends a recording, in a user's words."""
+"""Words for a user on why a recording ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class RecordingStopped(AdvisorError):
     """Nothing more can be written. Raised once, by whatever call met it; then the writer is quiet."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"recording stopped: {reason}", "the job goes on; what was recorded until then can be read")
+        super().__init__(f"recording stopped: {reason}", "the job goes on; everything recorded until then can be read")
         self.reason = reason
 
 

@@ -16,7 +16,7 @@ _PLACES = ("evaluation", "checkpoint")  # labels of spans in which a rank can be
 
 
 def cut(recording: Recording, until_ns: int) -> Recording:
-    """What the run file held at `until_ns`. GPU and communication records have no time of their own: they go by their step."""
+    """The recording as of `until_ns`. GPU and communication records have no time of their own and follow their step."""
     steps = {rank: rows for rank, table in recording.steps.items() if len(rows := _ended(table, until_ns))}
     spans = {rank: rows for rank, table in recording.spans.items() if len(rows := table[table["t_end_ns"] <= until_ns])}
     processes = tuple(_alive_at(p, until_ns) for p in recording.processes if p.first_seen_ns <= until_ns)

@@ -26,7 +26,7 @@ _WINDOWS_MAX = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much is kept. The numbers of rows are per rank (spans: and label; events: per kind; samples: altogether)."""
+    """Retention limits. Row counts are per rank (spans: and label; events: per kind; samples: in total)."""
 
     raw_steps: int = 20_000
     windows: int = 36_000  # ten hours of one-second windows; 8 ranks then take about 40 MB
@@ -177,7 +177,7 @@ class Retention:
         stretch.moved(size, size - deleted, last)
 
     def _leave_processes_out(self) -> None:
-        """Of ended processes the newest stay, and before them those that failed, and ranks; the rest is counted, and how late one ended."""
+        """Keeps the newest ended processes, preferring failed ones and ranks; counts the others, and when the last of them ended."""
         self._processes = 0
         (rows,) = self._db.execute("SELECT count(*) FROM processes").fetchone()
         gone = self._db.execute(

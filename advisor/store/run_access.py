@@ -40,10 +40,10 @@ def check_identity(database: Path) -> None:
     except OSError as error:
         raise NotARun(f"{database} cannot be read: {error.strerror}") from error
     if len(header) < _HEADER_BYTES or not header.startswith(_MAGIC):
-        raise NotARun(f"{database} is no run file: it is {'empty' if not header else 'not an SQLite database'}")
+        raise NotARun(f"{database} is not a run file: it is {'empty' if not header else 'not an SQLite database'}")
     user_version, application_id = _IDENTITY.unpack_from(header)
     if application_id != APPLICATION_ID:
-        raise NotARun(f"{database} is no run file: it is the SQLite database of another program")
+        raise NotARun(f"{database} is not a run file: it is the SQLite database of another program")
     if user_version > USER_VERSION:
         raise NotARun(
             f"{database} has format {user_version}; this rn50-advisor reads up to format {USER_VERSION}",
@@ -109,10 +109,10 @@ def _check_tables(db: sqlite3.Connection, database: Path) -> None:
         # A column that is computed as it is read may be of any size: a file of some kilobytes took 3 GB, and hours.
         quoted = table.replace('"', '""')
         if any(hidden for *_, hidden in db.execute(f'PRAGMA table_xinfo("{quoted}")')):
-            raise NotARun(f"{database} is no run file of ours: its table {table} has columns that are computed")
+            raise NotARun(f"{database} is not one of our run files: its table {table} has columns that are computed")
 
 
 def table_names(db: sqlite3.Connection) -> set[str]:
-    """Of tables alone, not of views and virtual tables: those compute what they tell."""
+    """Names of plain tables. Views and virtual tables are left out, since they execute code."""
     found = db.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'")
     return {name for (name,) in found}

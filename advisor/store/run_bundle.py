@@ -94,9 +94,9 @@ def unpack_bundle(bundle: Path, folder: Path) -> Path:
                     got.add(name)
     except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError) as error:
         if FILE_NAME not in got:
-            raise NotARun(f"{bundle} is no bundle of a run: {error}") from error
+            raise NotARun(f"{bundle} is not a bundle of a run: {error}") from error
     if FILE_NAME not in got:
-        raise NotARun(f"{bundle} is no bundle of a run: there is no {FILE_NAME} in it")
+        raise NotARun(f"{bundle} is not a bundle of a run: there is no {FILE_NAME} in it")
     return folder / FILE_NAME
 
 
@@ -115,7 +115,7 @@ def _copy_database(db: sqlite3.Connection, copy: Path, *, with_code: bool) -> No
 
 
 def _leave_data_alone(db: sqlite3.Connection) -> None:
-    """What a stranger's file would have computed as its rows are masked: triggers, constraints, indexes over expressions."""
+    """Drops everything in a foreign file that would run while rows are masked: triggers, constraints, indexes over expressions."""
     db.execute("PRAGMA ignore_check_constraints = ON")
     kept = {f"CREATE INDEX {table}_by_{column} ON {table} ({column})" for table, column in INDEXES.items()}
     found = db.execute("SELECT type, name, sql FROM sqlite_master WHERE type != 'table' AND sql IS NOT NULL").fetchall()

@@ -55,7 +55,7 @@ def resolve_run(argument: str, base: Path) -> Path:
         raise not_read(argument, error) from error
     runs = list_runs(base)
     if not runs:
-        raise NotARun(f"{argument} is no run, and {base} holds none", "record one: rn50-advisor run -- COMMAND")
+        raise NotARun(f"{argument} is not a run, and {base} holds none", "record one: rn50-advisor run -- COMMAND")
     if argument == LATEST:
         return runs[0]
     for fits in (_is_called, _begins_like):
@@ -64,9 +64,9 @@ def resolve_run(argument: str, base: Path) -> Path:
             return found[0]
         if found:
             names = ", ".join(run.name for run in found[:_SHOWN_MAX]) + (" …" if len(found) > _SHOWN_MAX else "")
-            raise NotARun(f"{argument} may be any of {len(found)} runs: {names}", "give more of the name")
+            raise NotARun(f"{argument} matches {len(found)} runs: {names}", "give a longer part of the name")
     raise NotARun(
-        f"{argument} is no run: neither a path nor the name of one in {base}", f"the newest is {runs[0].name}"
+        f"{argument} is not a run: neither a path nor the name of one in {base}", f"the newest is {runs[0].name}"
     )
 
 

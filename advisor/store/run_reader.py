@@ -15,12 +15,12 @@ import numpy as np
 
 from rn50_advisor.advisor.model.errors import NotARun
 from rn50_advisor.advisor.model.metrics import ProbeGap
-from rn50_advisor.advisor.model.recording import Event, Meta, Process, Recording, Role, Series, Source, Table
-from rn50_advisor.advisor.store.fact_shapes import EVENT_NEEDS, is_number, misfit
+from rn50_advisor.advisor.model.recording import AnyEvent, Event, Meta, Process, Recording, Role, Series, Source, Table
+from rn50_advisor.advisor.store.document_checks import DOCUMENTS, misfit
 from rn50_advisor.advisor.store.replay import cut
 from rn50_advisor.advisor.store.run_access import open_database, table_names
 from rn50_advisor.advisor.store.run_bundle import is_bundle, unpack_bundle
-from rn50_advisor.advisor.store.schema import LATER_COLUMNS, RING_TABLES
+from rn50_advisor.advisor.store.schema import BESIDE, LATER_COLUMNS, RING_TABLES
 from rn50_advisor.advisor.store.typed_rows import (
     RANK_MAX,
     TIME_MAX,
@@ -31,12 +31,16 @@ from rn50_advisor.advisor.store.typed_rows import (
     only_numbers,
     rows,
 )
+from rn50_advisor.probes.documents.bounded_numbers import Number
+from rn50_advisor.probes.documents.event_documents import EventDocument
+from rn50_advisor.probes.documents.loader_documents import PartName
+from rn50_advisor.probes.documents.machine_documents import MachineFacts
+from rn50_advisor.probes.documents.rank_documents import RankFacts
 from rn50_advisor.probes.rank.layout import FIELDS, SPAN_LABELS
 
 __all__ = ["cut", "read_recording"]
 
 LIVE_SAMPLES = 200_000  # what a live screen may read each second: about 0.2 s
-_EXTRA_COLUMNS = {"steps": ("flags", "count"), "batches": ("flags", "pid")}
 # Ring tables are in order of arrival; batches arrive worker by worker and become a timeline only when sorted.
 _ORDER = {"steps": "t_start_ns", "batches": "t_end_ns", "spans": "t_start_ns", "looks": "t_end_ns", "parts": "t_end_ns"}
 _SAMPLE = np.dtype([("t_ns", np.int64), ("series", np.int64), ("value", np.float64)])
@@ -70,7 +74,7 @@ def _read(path: Path, shown_path: Path, recent: int | None) -> Recording:
         try:
             return _recording(db, recent)
         except (Corrupt, RecursionError, MemoryError) as error:
-            why = str(error) or "it asks for more memory than there is"
+            why = str(error) or "reading it would need more memory than there is"
             raise NotARun(f"{shown_path} is damaged: {why:.200}") from error
 
 
@@ -92,7 +96,7 @@ def _recording(db: sqlite3.Connection, recent: int | None) -> Recording:
     latest += [event.t_ns for event in events]
     meta = _meta(db, max(latest, default=0), left_out)
     facts = {
-        pid: left_out.trimmed("facts", pid, _object("facts", pid, value))
+        pid: left_out.trimmed("facts", pid, _object("facts", pid, value), RankFacts)
         for pid, value in rows(db, "facts", ("pid", "value"))
     }
     part_names = _part_names(db, left_out)
@@ -125,22 +129,25 @@ def _recording(db: sqlite3.Connection, recent: int | None) -> Recording:
     )
 
 
-def _events(db: sqlite3.Connection, left_out: LeftOut) -> tuple[Event, ...]:
+def _events(db: sqlite3.Connection, left_out: LeftOut) -> tuple[AnyEvent, ...]:
     events = []
     for t_ns, kind, pid, rank, text in rows(db, "events", ("t_ns", "kind", "pid", "rank", "data"), "ORDER BY t_ns"):
         data = _object("events", f"at {t_ns}", text)
-        if wrong := misfit(data, EVENT_NEEDS.get(kind, ())):
+        if kind in DOCUMENTS and (wrong := misfit(data, DOCUMENTS[kind])):
             left_out.note("events", kind, wrong)
         else:
-            events.append(Event(t_ns, kind, pid, rank, data))
+            events.append(Event(t_ns, kind, pid, rank, cast(EventDocument, data)))
     return tuple(events)
 
 
-def _part_names(db: sqlite3.Connection, left_out: LeftOut) -> dict[int, Mapping[str, Any]]:
+def _part_names(db: sqlite3.Connection, left_out: LeftOut) -> dict[int, PartName]:
     if "part_names" not in table_names(db):
         return {}
     found = rows(db, "part_names", ("part", "value"))
-    return {part: left_out.trimmed("part_names", part, _object("part_names", part, value)) for part, value in found}
+    return {
+        part: left_out.trimmed("part_names", part, _object("part_names", part, value), PartName)
+        for part, value in found
+    }
 
 
 def _object(table: str, row: object, text: str) -> dict[str, Any]:
@@ -150,12 +157,12 @@ def _object(table: str, row: object, text: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise Corrupt(f"table {table}, row {row}: {error}") from error
     if not isinstance(value, dict):
-        raise Corrupt(f"table {table}, row {row}: {text[:40]!r} is no JSON object")
+        raise Corrupt(f"table {table}, row {row}: {text[:40]!r} is not a JSON object")
     return value
 
 
 def _ring_table(db: sqlite3.Connection, table: str, names: tuple[str, ...], recent: int | None) -> dict[int, Table]:
-    columns = (*names, *_EXTRA_COLUMNS.get(table, ("flags",)))
+    columns = (*names, *BESIDE[table])
     dtype = np.dtype([(name, np.int64) for name in columns])
     query = f"SELECT {', '.join(_asked(db, table, columns))} FROM {table} WHERE rank = ? ORDER BY rowid"
     if recent is not None:
@@ -235,7 +242,7 @@ def _process(row: Mapping[str, Any]) -> Process:
 
 
 def _sources(db: sqlite3.Connection) -> tuple[Source, ...]:
-    """None in runs of an advisor that kept none."""
+    """Source files of the run; empty in runs of an advisor that kept none."""
     if "sources" not in table_names(db):
         return ()
     found = rows(db, "sources", ("path", "sha256", "text", "edited"), "ORDER BY path")
@@ -252,9 +259,9 @@ def _meta(db: sqlite3.Connection, latest_ns: int, left_out: LeftOut) -> Meta:
         if not isinstance(value, _META_TYPES[name]) or (isinstance(value, (int, float)) and not abs(value) <= TIME_MAX):
             raise Corrupt(f"table meta: {name} is {value!r:.40}")
     values["argv"] = tuple(str(word) for word in values["argv"])
-    values["environment"] = left_out.trimmed("meta", "environment", values.get("environment", {}))
-    if not all(map(is_number, values.get("agent", {}).values())):
-        left_out.note("meta", "agent", "it holds what is no number")
+    values["environment"] = left_out.trimmed("meta", "environment", values.get("environment", {}), MachineFacts)
+    if wrong := misfit(values.get("agent", {}), dict[str, Number]):
+        left_out.note("meta", "agent", wrong)
         values["agent"] = {}
     values["last_ns"] = max(values.get("last_ns") or 0, values["started_ns"], latest_ns)
     return Meta(**values)

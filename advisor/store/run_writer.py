@@ -13,7 +13,7 @@ from typing import Any
 
 from rn50_advisor.advisor import __version__
 from rn50_advisor.advisor.model.metrics import ProbeGap, Sample
-from rn50_advisor.advisor.model.recording import Event, Process, Source
+from rn50_advisor.advisor.model.recording import AnyEvent, Process, Source
 from rn50_advisor.advisor.store.database import (
     SET_META,
     create_database,
@@ -24,14 +24,13 @@ from rn50_advisor.advisor.store.database import (
 )
 from rn50_advisor.advisor.store.recording_failure import RecordingStopped, failure_reason
 from rn50_advisor.advisor.store.retention import Limits, Retention
-from rn50_advisor.advisor.store.schema import FILE_NAME, RING_TABLES
+from rn50_advisor.advisor.store.schema import FILE_NAME, RECORD_COLUMNS, RING_TABLES, cells_beside
 from rn50_advisor.advisor.store.secrets.masking import as_json
 from rn50_advisor.advisor.store.secrets.source_secrets import redact_source
-from rn50_advisor.probes.rank.layout import FIELDS, SPAN_FIELDS
+from rn50_advisor.probes.rank.layout import SPAN_FIELDS
 
 REDUCING_BUDGET_S = 0.02  # of one commit a second, so at most 2 % of a core even when much is overdue
 
-_COLUMNS_BEFORE = {"steps": ("rank", "flags", "count"), "batches": ("rank", "pid", "flags")}
 _LABEL = SPAN_FIELDS.index("label")
 _BUGS = (sqlite3.ProgrammingError, sqlite3.IntegrityError, sqlite3.InterfaceError)
 
@@ -40,7 +39,7 @@ __all__ = ["RecordingStopped", "RunWriter"]
 
 
 class RunWriter:
-    """The one writer of a run. Not thread-safe: whoever shares it between threads takes turns."""
+    """The only writer of a run. Not thread-safe: threads that share it must take turns."""
 
     def __init__(
         self, folder: Path, db: sqlite3.Connection, lock: int, limits: Limits, clock: Callable[[], int]
@@ -54,7 +53,7 @@ class RunWriter:
         self._clock = clock
         self._retention = Retention(db, limits)
         self._series: dict[tuple[str, str], int] = {}
-        self._insert = {kind: _insert_record(table, FIELDS[kind]) for kind, table in RING_TABLES.items()}
+        self._insert = {kind: _insert_record(table) for kind, table in RING_TABLES.items()}
         self._committed_ns = clock()
         self._stopped: str | None = None
         self._pending_meta: dict[str, Any] = {}  # not committed yet; when a commit fails, it goes with the last note
@@ -115,7 +114,7 @@ class RunWriter:
         self._write("INSERT OR REPLACE INTO facts VALUES (?, ?)", [(pid, as_json(facts))])
 
     def put_part_name(self, part: int, described: Mapping[str, Any]) -> None:
-        """What the parts of looks with this number are."""
+        """Stores the meaning of the sample parts with this number."""
         self._write("INSERT OR REPLACE INTO part_names VALUES (?, ?)", [(part, as_json(described))])
 
     def put_records(
@@ -125,14 +124,9 @@ class RunWriter:
         if not rows:
             return
         table = RING_TABLES[kind]
-        if table == "steps":
-            full = [(rank, flags, 1, *payload) for flags, payload in rows]
-        elif table == "batches":
-            if pid is None:
-                raise ValueError("batches come with the pid of their worker")
-            full = [(rank, pid, flags, *payload) for flags, payload in rows]
-        else:
-            full = [(rank, flags, *payload) for flags, payload in rows]
+        if table == "batches" and pid is None:
+            raise ValueError("batches come with the pid of their worker")
+        full = [(rank, *cells_beside(table, flags, pid), *payload) for flags, payload in rows]
         self._write(self._insert[kind], full)
         if table == "spans":
             for label, count in Counter(payload[_LABEL] for _, payload in rows).items():
@@ -155,7 +149,7 @@ class RunWriter:
         self._write("INSERT INTO samples VALUES (?, ?, ?)", rows)
         self._retention.sampled(t_ns, len(rows))
 
-    def put_event(self, event: Event) -> None:
+    def put_event(self, event: AnyEvent) -> None:
         row = (event.t_ns, event.kind, event.pid, event.rank, as_json(event.data))
         self._write("INSERT INTO events VALUES (?, ?, ?, ?, ?)", [row])
         self._retention.inserted("events", event.kind, 1)
@@ -246,8 +240,8 @@ class RunWriter:
         self._pending_meta.clear()
 
 
-def _insert_record(table: str, fields: tuple[str, ...]) -> str:
-    columns = (*_COLUMNS_BEFORE.get(table, ("rank", "flags")), *fields)
+def _insert_record(table: str) -> str:
+    columns = RECORD_COLUMNS[table]
     return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({_marks(len(columns))})"
 
 

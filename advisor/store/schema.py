@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from rn50_advisor.probes.rank.layout import (
-    BATCH_FIELDS,
-    COLLECTIVES_FIELDS,
-    COMM_FIELDS,
-    GPU_STEP_FIELDS,
+    FIELDS,
     KIND_BATCH,
     KIND_COLLECTIVES,
     KIND_COMM,
@@ -15,10 +12,6 @@ from rn50_advisor.probes.rank.layout import (
     KIND_PART,
     KIND_SPAN,
     KIND_STEP,
-    LOOK_FIELDS,
-    PART_FIELDS,
-    SPAN_FIELDS,
-    STEP_FIELDS,
 )
 
 APPLICATION_ID = 0x52353041  # "R50A"
@@ -30,8 +23,28 @@ NODES_NAME = (
 OUTPUT_NAME = "output.log"  # the job's output, kept only when the screen stood between it and the terminal
 
 
-def _columns(fields: tuple[str, ...]) -> str:
-    return ", ".join(f"{name} INTEGER NOT NULL" for name in fields)
+RING_TABLES = {
+    KIND_STEP: "steps",
+    KIND_GPU_STEP: "gpu_steps",
+    KIND_COMM: "comm",
+    KIND_COLLECTIVES: "collectives",
+    KIND_SPAN: "spans",
+    KIND_BATCH: "batches",
+    KIND_LOOK: "looks",
+    KIND_PART: "parts",
+}
+# Beside a record's own fields its table has the rank, and these.
+_BESIDE = {"steps": ("flags", "count"), "batches": ("pid", "flags")}
+BESIDE = {table: _BESIDE.get(table, ("flags",)) for table in RING_TABLES.values()}
+# In a run file these come first; rows that travel or are read begin with the record's fields.
+RECORD_COLUMNS = {table: ("rank", *BESIDE[table], *FIELDS[kind]) for kind, table in RING_TABLES.items()}
+
+
+def cells_beside(table: str, flags: int, pid: int | None) -> tuple[int | None, ...]:
+    """Values of `BESIDE` for a record of a ring; `pid`: of the worker that made a batch."""
+    if table == "steps":
+        return flags, 1
+    return (pid, flags) if table == "batches" else (flags,)
 
 
 # A table of ring records is keyed by rank; WITHOUT ROWID would sort every insert, so they stay in order of arrival with
@@ -45,14 +58,7 @@ TABLES = {
         "clean_exit INTEGER, oom_killed INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (pid, first_seen_ns)"
     ),
     "facts": "pid INTEGER PRIMARY KEY, value TEXT NOT NULL",  # JSON object a process
-    "steps": f"rank INTEGER NOT NULL, flags INTEGER NOT NULL, count INTEGER NOT NULL, {_columns(STEP_FIELDS)}",
-    "gpu_steps": f"rank INTEGER NOT NULL, flags INTEGER NOT NULL, {_columns(GPU_STEP_FIELDS)}",
-    "comm": f"rank INTEGER NOT NULL, flags INTEGER NOT NULL, {_columns(COMM_FIELDS)}",
-    "collectives": f"rank INTEGER NOT NULL, flags INTEGER NOT NULL, {_columns(COLLECTIVES_FIELDS)}",
-    "spans": f"rank INTEGER NOT NULL, flags INTEGER NOT NULL, {_columns(SPAN_FIELDS)}",
-    "batches": f"rank INTEGER NOT NULL, pid INTEGER NOT NULL, flags INTEGER NOT NULL, {_columns(BATCH_FIELDS)}",
-    "looks": f"rank INTEGER NOT NULL, flags INTEGER NOT NULL, {_columns(LOOK_FIELDS)}",
-    "parts": f"rank INTEGER NOT NULL, flags INTEGER NOT NULL, {_columns(PART_FIELDS)}",
+    **{table: ", ".join(f"{name} INTEGER NOT NULL" for name in columns) for table, columns in RECORD_COLUMNS.items()},
     "part_names": "part INTEGER PRIMARY KEY, value TEXT NOT NULL",  # JSON object: kind, name, file, line
     "samples": "t_ns INTEGER NOT NULL, metric INTEGER NOT NULL, value REAL NOT NULL",  # metric: id in `series`
     "series": "id INTEGER PRIMARY KEY, metric TEXT NOT NULL, scope TEXT NOT NULL, UNIQUE (metric, scope)",
@@ -68,24 +74,4 @@ LATER_TABLES = frozenset({"sources", "looks", "parts", "part_names", "collective
 # The same of columns: they read as -1, unknown.
 LATER_COLUMNS = {"batches": ("sending_ns",)}
 # By them retention walks a rank's (or a kind's) rows in order of arrival, and the live screen finds the latest.
-INDEXES = {
-    "steps": "rank",
-    "gpu_steps": "rank",
-    "comm": "rank",
-    "collectives": "rank",
-    "spans": "rank",
-    "batches": "rank",
-    "looks": "rank",
-    "parts": "rank",
-    "events": "kind",
-}
-RING_TABLES = {
-    KIND_STEP: "steps",
-    KIND_GPU_STEP: "gpu_steps",
-    KIND_COMM: "comm",
-    KIND_COLLECTIVES: "collectives",
-    KIND_SPAN: "spans",
-    KIND_BATCH: "batches",
-    KIND_LOOK: "looks",
-    KIND_PART: "parts",
-}
+INDEXES = {**dict.fromkeys(RING_TABLES.values(), "rank"), "events": "kind"}

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from rn50_advisor.advisor.store.schema import BESIDE
 from rn50_advisor.probes.rank.layout import FLAG_DEEP, FLAG_EPOCH_START, STEP_FIELDS
 
 Rows = NDArray[np.int64]
 
-COLUMNS = (*STEP_FIELDS, "flags", "count")
+COLUMNS = (*STEP_FIELDS, *BESIDE["steps"])
 _AT = {name: position for position, name in enumerate(COLUMNS)}
 _FIRST = [_AT[name] for name in ("step", "t_start_ns")]
 _SUMMED = [_AT[name] for name in COLUMNS if name not in ("step", "t_start_ns", "t_end_ns", "loader", "flags")]

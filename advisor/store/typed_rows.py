@@ -6,19 +6,20 @@ import contextlib
 import sqlite3
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
-from rn50_advisor.advisor.store.fact_shapes import misfit
+from rn50_advisor.advisor.store.document_checks import fitting
 from rn50_advisor.advisor.store.schema import TABLES
 
 TIME_MAX = 1 << 61  # ns: wall clocks until 2043; the difference of any two fits into 64 bits
 RANK_MAX = 1 << 24
 _TYPES: Mapping[str, tuple[type, ...]] = {"INTEGER": (int,), "REAL": (int, float), "TEXT": (str,)}
 _NOTES_MAX = 20
+_Document = TypeVar("_Document")
 
 
 class Corrupt(Exception):
@@ -57,7 +58,7 @@ def only_numbers(table: str) -> Iterator[None]:
 
 
 def check_numbers(table: str, rank: int, columns: tuple[str, ...], numbers: NDArray[np.int64]) -> None:
-    """Of one rank's rows. Raises Corrupt where one is beyond all time and memory, or an end comes before its begin."""
+    """Checks one rank's rows. Raises Corrupt for a number beyond all time and memory, or an end before its start."""
     beyond = (numbers > TIME_MAX) | (numbers < -TIME_MAX)
     if beyond.any():
         row, column = np.argwhere(beyond)[0]
@@ -77,7 +78,7 @@ def check_times(table: str, times: NDArray[np.int64]) -> None:
 
 
 class LeftOut:
-    """Facts and events of a shape that analysis does not know are left out, as if nobody had told them, and the report says so."""
+    """Facts and events of an unknown shape: they are left out, and the report says so."""
 
     def __init__(self) -> None:
         self._notes: dict[tuple[str, str], str] = {}
@@ -85,19 +86,14 @@ class LeftOut:
     def note(self, table: str, name: object, wrong: str) -> None:
         self._notes.setdefault((table, str(name)), wrong)
 
-    def trimmed(self, table: str, row: object, document: Mapping[str, Any]) -> dict[str, Any]:
+    def trimmed(self, table: str, row: object, document: Mapping[str, Any], shape: type[_Document]) -> _Document:
         """Without the names under which something is wrong."""
-        kept = {}
-        for name, value in document.items():
-            if wrong := misfit({name: value}):
-                self.note(table, row, wrong)
-            else:
-                kept[name] = value
+        kept, wrong = fitting(document, shape)
+        for words in wrong[:1]:
+            self.note(table, row, words)
         return kept
 
     def gaps(self) -> Iterator[ProbeGap]:
         """One for each table row or kind of event, up to a bound."""
         for (table, name), wrong in list(self._notes.items())[:_NOTES_MAX]:
-            yield ProbeGap(
-                table, name, f"not as any advisor writes it, and left out: {wrong}", "is the run file damaged?"
-            )
+            yield ProbeGap(table, name, f"not written by any advisor, and ignored: {wrong}", "is the run file damaged?")

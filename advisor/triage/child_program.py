@@ -67,7 +67,7 @@ def run_child(
 def why_not(ended: Ended, what: str) -> str:
     """Why a program gave no result."""
     if ended.timed_out:
-        return f"{what} took too long and was ended"
+        return f"{what} took too long and was stopped"
     if ended.code < 0:
         return f"{what} died of {signal.Signals(-ended.code).name}"
     return f"{what}: {ended.said or f'exit code {ended.code}'}"
@@ -90,7 +90,7 @@ def _start(
 
 
 def _caches_in(scratch: Path) -> dict[str, str]:
-    """What python, torch and CUDA write by the way goes into the scratch folder: beside it nothing may be written."""
+    """Sends the caches of python, torch and CUDA into the scratch folder, so that nothing is written elsewhere."""
     there = str(scratch.absolute())
     return {
         "TMPDIR": there,

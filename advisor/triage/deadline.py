@@ -1,4 +1,4 @@
-"""Ends what may never end: a hung mount or a wedged driver blocks whoever asks it, and hears no signal short of a kill."""
+"""Puts a deadline on calls that may never return: a hung mount or a wedged driver blocks its caller beyond any signal but SIGKILL."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rn50_advisor.advisor.triage.found_checks import Item
 _ENDS_S = 3.0
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _DAY_S = 86_400.0  # no clock of the system takes infinity
-_HINT = "something there does not answer, or is slower than all machines that were seen: see dmesg"
+_HINT = "something does not answer, or is slower than on any machine seen before: see dmesg"
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ def within(seconds: float, ask: Callable[[], T]) -> T | None:
 
 
 def as_they_come(make: Callable[[], Iterable[Item]], seconds: float, late: Callable[[], Item]) -> Iterator[Item]:
-    """What a thread makes, one by one; `late` instead of whatever has not come until then. The thread is left behind as above."""
+    """Items from a thread, one by one; `late` replaces items that miss the deadline. The thread is abandoned as above."""
     made: queue.SimpleQueue[tuple[Item | None, Exception | None]] = queue.SimpleQueue()
 
     def work() -> None:
@@ -76,7 +76,7 @@ def as_they_come(make: Callable[[], Iterable[Item]], seconds: float, late: Calla
 
 
 def apart(make: Callable[[], Iterable[Item]], title: str, *, seconds: float) -> list[Item]:
-    """What a fork of this process makes until then, and a gap where there was more to come."""
+    """Items that a fork of this process makes before the deadline, and a gap if there was more to come."""
     receive, send = multiprocessing.Pipe(duplex=False)
     try:
         pid = os.fork()
@@ -95,9 +95,9 @@ def apart(make: Callable[[], Iterable[Item]], title: str, *, seconds: float) -> 
                 whole = True
                 return items
             items.append(item)
-        return [*items, TriageGap(title, f"not at its end after {seconds:.0f} s", _HINT)]
+        return [*items, TriageGap(title, f"not finished after {seconds:.0f} s", _HINT)]
     except EOFError:
-        return [*items, TriageGap(title, "its process ended before its end", "see dmesg for what ended it")]
+        return [*items, TriageGap(title, "its process ended early", "see dmesg for what ended it")]
     finally:
         receive.close()
         _end(pid, asked=not whole)

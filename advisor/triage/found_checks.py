@@ -1,4 +1,4 @@
-"""What a group of checks hands out: a check, what would mend it, and what could have disturbed it."""
+"""The results of a group of checks: the check, its remedy, and possible disturbances."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Remedy = Literal["note", "fix", "hand-back"]
 # Outside of a band is low; at less than this share of its lower end, or beyond its upper end by as much, it is bad: benchmarks of sound
 # machines of several kinds differ by a third, not by a half. Of one and the same model they do not: there whoever judges says so.
 BAD_SHARE = 0.5
-# Of the wall time of processes that have nothing to wait for: with less of it on a core something holds them back.
+# Share of wall time that processes with nothing to wait for spend on a core; with less, something holds them back.
 RAN_SHARE = 0.8
 
 
@@ -26,7 +26,7 @@ RAN_SHARE = 0.8
 class Found:
     """`needs_cores`: others who use our cores make the number worse, which is not the machine's fault. `why`: for the verdict.
 
-    `ran_share`: of the time that it took, how much our processes were on a core; None where that does not matter.
+    `ran_share`: of the time that it took, how much our processes were on a core; None where that does not matter. `gpus`: that it is about.
     """
 
     check: Check
@@ -34,6 +34,11 @@ class Found:
     needs_cores: bool = False
     why: str = ""
     ran_share: float | None = None
+    gpus: tuple[int, ...] = ()
+
+    def is_of_a_gpu(self, name: str) -> bool:
+        """True for the check of this name of any GPU."""
+        return len(self.gpus) == 1 and self.check.name == f"gpu.{self.gpus[0]}.{name}"
 
 
 Item = Found | TriageGap
@@ -41,7 +46,7 @@ Item = Found | TriageGap
 
 @dataclass(frozen=True, slots=True)
 class TriageOptions:
-    """What a triage may use. `large`: somebody has agreed to more than 2 GB; `python`: the interpreter that trains.
+    """The resources a triage may use. `large`: more than 2 GB was agreed to; `python`: the interpreter that trains.
 
     `metadata`: the provider's service was to be asked, and `named` is what it said. `listing`: files of the data; None where it does not
     answer. `until_s`: by the monotonic clock, when this must be over.
@@ -66,7 +71,7 @@ class TriageOptions:
 def fact(name: str, value: float | str | None, unit: str = "", *, hint: str = "") -> Found:
     """A check that nothing is expected of."""
     state: CheckState = "unknown" if value is None else "ok"
-    return Found(Check(name, value, unit, Band(source="told, not judged"), state, hint))
+    return Found(Check(name, value, unit, Band(source="reported, not judged"), state, hint))
 
 
 def judged(

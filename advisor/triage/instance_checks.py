@@ -18,21 +18,21 @@ def instance(setting: TriageOptions) -> Iterator[Item]:
         return
     named = setting.named
     if named is None:
-        hint = "no provider's service answers here: a container or a firewall may keep it away"
-        yield TriageGap("machine.instance", "nobody told which instance this is", hint)
+        hint = "no cloud metadata service answers here: a container or a firewall may block it"
+        yield TriageGap("machine.instance", "the instance type is not known", hint)
         return
     known = named.instance
-    yield fact("machine.instance", f"{named.provider} {named.name}", hint="" if known else "our table does not know it")
+    yield fact("machine.instance", f"{named.provider} {named.name}", hint="" if known else "it is not in our table")
     seen = host_facts(setting.root)["threads"]
     if known is None or not seen:
         return
-    hint = f"{known.words} has {known.vcpus} vCPUs, the kernel shows {seen}: threads may be switched off on purpose"
+    hint = f"{known.words} has {known.vcpus} vCPUs, the kernel shows {seen}: hyper-threading may be switched off on purpose"
     yield judged("machine.vcpus", float(seen), "cores", _band(known, known.vcpus), hint=hint)
     yield fact("machine.gpus_of_instance", float(known.gpus), "GPUs")
 
 
 def gpu_count(devices: tuple[GpuDevice, ...], known: Instance | None, root: Path = Path("/")) -> Item:
-    """How many GPUs the driver shows, against what the instance is sold with where that is known.
+    """Compares the number of GPUs the driver shows with the number the instance type has, if known.
 
     Fewer are the owner's affair where we see the whole machine: all its cores, and a PCI bus that lacks them. A container sees the bus
     of its host, and may have been given a part of the GPUs.
@@ -41,7 +41,7 @@ def gpu_count(devices: tuple[GpuDevice, ...], known: Instance | None, root: Path
     if known is None:
         return fact("gpu.count", count, "GPUs")
     whole = host_facts(root)["threads"] == known.vcpus and 0 < len(on_bus(root)) < known.gpus
-    why = "and its PCI bus has no more" if whole else "a container may have been given a part of them"
+    why = "and its PCI bus has no more" if whole else "a container may have been given only some of them"
     hint = f"{known.words} has {known.gpus} GPUs, the driver shows {count:.0f}: {why}"
     remedy: Remedy = "hand-back" if whole else "note"
     return judged(

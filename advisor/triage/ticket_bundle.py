@@ -33,7 +33,7 @@ KERNEL_FILES = (
     "sys/class/dmi/id/product_name",
     "sys/class/dmi/id/sys_vendor",
 )
-# Of our own control group and those above it, wherever they are mounted: the root's say nothing of a quota.
+# Files of our own control group and of those above it, wherever they are mounted; the root's contain no quota.
 GROUP_FILES = {
     "cpu": ("cpu.max", "cpu.stat", "cpu.cfs_quota_us", "cpu.cfs_period_us"),
     "memory": ("memory.max", "memory.limit_in_bytes"),

@@ -40,7 +40,7 @@ def verdict_of(found: Sequence[Found], gaps: Sequence[TriageGap]) -> TriageVerdi
     owner = [one for one in found if one.remedy == "hand-back" and one.check.state == "bad"]
     settings = [one for one in found if one.remedy == "fix" and one.check.state in ("bad", "low")]
     weak = [one for one in found if one.remedy == "hand-back" and one.check.state == "low"]
-    noted = [f"worth a word: {_said(one)}" for one in found if one.remedy == "note" and one.check.state == "bad"]
+    noted = [f"worth noting: {_said(one)}" for one in found if one.remedy == "note" and one.check.state == "bad"]
     if owner:
         return TriageVerdict("hand-back", (*(_said(one) for one in [*owner, *settings]), *noted))
     if settings:
@@ -48,7 +48,7 @@ def verdict_of(found: Sequence[Found], gaps: Sequence[TriageGap]) -> TriageVerdi
     judged = [one for one in found if one.check.expected.lo is not None or one.check.expected.hi is not None]
     sound = sum(one.check.state == "ok" for one in judged)
     unknown = sum(one.check.state == "unknown" for one in judged) + len(gaps)
-    summary = f"{sound} of {len(judged)} checks with a band lie in it"
+    summary = f"{sound} of {len(judged)} checks with a band are inside it"
     left = (f"{unknown} could not be measured: see the gaps and what is unknown",) if unknown else ()
     return TriageVerdict("keep", (summary, *(f"low: {_said(one)}" for one in weak), *noted, *left))
 
@@ -59,7 +59,7 @@ def _said(one: Found) -> str:
 
 IDLE_S = 3.0
 # From begin to end, with what remains until the last process has gone and the result is written: a quick one ends within two minutes.
-# Whoever overruns takes it from those after it, and what has no time left is not begun.
+# A check that overruns shortens those after it; a check without time left is not started.
 QUICK_LIMIT_S, FULL_LIMIT_S = 101.0, 1800.0
 _GRACE_S = 4.0  # of what ends by its own clock
 _DATA_ANSWERS_S = 10.0  # a folder of which nothing is heard in that time hangs: it is listed for three seconds
@@ -90,7 +90,7 @@ def triage(setting: TriageOptions, tell: Tell) -> Triage:
     for number, group in enumerate(groups, start=2):
         tell(group.title, number, len(groups) + 1)
         if setting.left_s <= 0.0:
-            items.append(TriageGap(group.title, "no time was left for it", "the gaps above say what took so long"))
+            items.append(TriageGap(group.title, "no time was left for it", "the gaps above show what took so long"))
             continue
         # whatever comes later needs time, too
         left = setting.left_s / (1 if group is groups[-1] else 2)
@@ -134,12 +134,12 @@ def _of_group(group: CheckGroup, setting: TriageOptions, idle: LoadInterval) -> 
 
 
 def _disturbed(item: Item, stretch: LoadInterval, watch: Watch) -> Item:
-    """What is low while others use our cores, or may have used them, proves nothing about the machine."""
+    """Marks a low result as inconclusive if others used, or may have used, our cores."""
     if not isinstance(item, Found) or not item.needs_cores or item.check.state not in ("low", "bad"):
         return item
     allowed = processor.cores_allowed(watch)
     if stretch.others_cores is None:
-        unknown = "nobody tells whether others used our cores while it was measured"
+        unknown = "it is not known whether others used our cores during the measurement"
         return unproved(item, f"{unknown}: measure on the host") if item.remedy == "hand-back" else item
     others = taken_from_us(stretch.others_cores, len(watch.cores), allowed)
     if others > (processor.others_band(allowed).hi or 0.0):
@@ -147,7 +147,7 @@ def _disturbed(item: Item, stretch: LoadInterval, watch: Watch) -> Item:
         return unproved(item, f"{busy}: measure again when the machine is idle")
     if item.ran_share is not None and item.ran_share < RAN_SHARE:
         held = f"our processes had a core for {fmt.share(item.ran_share)} of the time, and nobody else used them"
-        return unproved(item, f"{held}: something we cannot see stops us, such as a quota around this container")
+        return unproved(item, f"{held}: something outside stops us, such as a quota around this container")
     return item
 
 

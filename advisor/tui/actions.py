@@ -50,21 +50,23 @@ class Action:
 ACTIONS = (
     Action("Views", "1", "1", "show_view('overview')", VIEWS[0].what, "View", footer_key="1–5"),
     *(Action("Views", v.key, v.key, f"show_view('{v.id}')", v.what) for v in VIEWS[1:]),
-    Action("Views", "tab", "Tab", "app.focus_next", "next pane: arrows and Page keys scroll it", palette=False),
+    Action("Views", "tab", "Tab", "app.focus_next", "next pane; arrow and Page keys scroll it", palette=False),
     Action("Views", "question_mark,f1", "?", "help", "this help", "Help"),
     Action("Findings", "n", "n", "next_finding", "next finding", "Next"),
     Action("Findings", "p", "p", "previous_finding", "previous finding", "Prev"),
     Action("Findings", "c", "c", "copy_finding", "copy the finding as text", "Copy"),
     Action("Ranks", "r", "r", "order_ranks", "order ranks by number, lateness, step time, time in phase"),
     Action("Report", "s", "s", "save_report", "save a report: HTML, Markdown or JSON", "Save", needs="save"),
-    Action("Output", "o", "o", "toggle_output", "output: beside, alone, closed", "Output", needs="output"),
+    Action("Output", "o", "o", "toggle_output", "output: side by side, alone, closed", "Output", needs="output"),
     Action("Output", "slash", "/", "search_output", "search the output", needs="output"),
     Action("Output", "f", "f", "follow_output", "follow the end of the output", needs="output"),
-    Action("Replay", "space", "Space", "pause_replay", "pause or go on", needs="replay"),
+    Action("Replay", "space", "Space", "pause_replay", "pause or continue", needs="replay"),
     Action("Replay", "comma,left", ",", "seek(-10)", "10 seconds back", needs="replay"),
     Action("Replay", "full_stop,right", ".", "seek(10)", "10 seconds on", needs="replay"),
-    Action("Replay", "less_than_sign", "<", "leap(-1)", "a minute back, of a long run a fiftieth", needs="replay"),
-    Action("Replay", "greater_than_sign", ">", "leap(1)", "a minute on, of a long run a fiftieth", needs="replay"),
+    Action("Replay", "less_than_sign", "<", "leap(-1)", "back a minute, or a fiftieth of a long run", needs="replay"),
+    Action(
+        "Replay", "greater_than_sign", ">", "leap(1)", "forward a minute, or a fiftieth of a long run", needs="replay"
+    ),
     Action("Replay", "b", "b", "seek_to(0)", "to the beginning", needs="replay"),
     Action("Replay", "e", "e", "seek_to(1)", "to the end", needs="replay"),
     Action("Replay", "minus", "-", "change_speed(-1)", "half the speed", needs="replay"),
@@ -132,7 +134,7 @@ def help_lines(can: Callable[[Needs], bool]) -> list[Content]:
         lines += [line((f"  {a.shown:<8}", "bold"), a.what) for a in actions]
         lines.append(Content(""))
     lines.append(
-        line(("Step budget", "bold $text-primary"), muted("   slanted: waiting; dotted: outside the step's work"))
+        line(("Step budget", "bold $text-primary"), muted("   slanted: waiting; dotted: outside the step's own work"))
     )
     for phase in ORDER:
         seen = look(phase)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import ClassVar
 
 from textual import events, on
@@ -29,11 +30,16 @@ from rn50_advisor.advisor.tui.report_source import JobControls, ReplaySource, Re
 from rn50_advisor.advisor.tui.styles.drawing import unmarked
 from rn50_advisor.advisor.tui.views import Checks, Findings, MachineView, Overview, Ranks
 
+if sys.platform == "win32":
+    TerminalDriver = None
+else:
+    from rn50_advisor.advisor.tui.terminal_driver import TerminalDriver
+
 _FOCUS = {"findings": "#finding-list", "ranks": "#rank-table", "machine": "#machine", "checks": "#checks"}
 
 
 class AdvisorApp(App[str]):
-    """`run` returns why the screen was left: ended, detached, stopped or quit."""
+    """`run` returns why the screen was left: ended, detached, stopped, quit or hung up."""
 
     CSS_PATH = "app.tcss"
     COMMANDS = App.COMMANDS | {AdvisorCommands}
@@ -49,7 +55,7 @@ class AdvisorApp(App[str]):
         save: SaveReport | None = None,
         poll_s: float = 1.0,
     ) -> None:
-        super().__init__()
+        super().__init__(driver_class=TerminalDriver)
         self.title = title
         self.source = source
         self.replay = source if isinstance(source, ReplaySource) else None
@@ -122,7 +128,11 @@ class AdvisorApp(App[str]):
         self._ended = not self.job.running()
         self._show_trouble(None, self.job.trouble if self._ended else "")
         if self._ended:
-            kept = "nobody saw how; what was recorded stays" if self.job.unseen() else "the final verdict stays"
+            kept = (
+                "its exit code is unknown; what was recorded remains"
+                if self.job.unseen()
+                else "the final verdict remains"
+            )
             self.notify(f"The job has ended; {kept}. q quits.", timeout=10)
         if self._ended or self.job.unseen():
             self._show_banner()
@@ -169,7 +179,7 @@ class AdvisorApp(App[str]):
             self.base.set_class(mode == name, f"-output-{name}")
 
     def can(self, needs: Needs) -> bool:
-        """Whether what an action needs was given to this screen."""
+        """True if this screen has what the action needs."""
         have = {"replay": self.replay, "output": self.output, "job": self.job, "save": self.save}
         return not needs or have[needs] is not None
 
@@ -267,7 +277,7 @@ class AdvisorApp(App[str]):
         self.base.query_one(ReplayBar).change_speed(direction)
 
     def action_interrupt_job(self) -> None:
-        """What Ctrl-C does on a terminal: the job gets it each time, the screen stays. Without a job it ends the screen."""
+        """Acts like Ctrl-C on a terminal: each press reaches the job, the screen stays. Without a job it ends the screen."""
         if self.job is None:
             self.exit("quit")
         elif not self.job.running():

@@ -39,11 +39,11 @@ class JobControl:
             return False
 
     def notice(self) -> str:
-        """What else keeps the job from being seen as it is, now."""
+        """Any other reason why the job's state cannot be seen now."""
         return self._controls.notice() if isinstance(self._controls, HasSupervisor) else ""
 
     def unseen(self) -> bool:
-        """Whether its end is, or was, seen by nobody."""
+        """True if nobody sees, or saw, the job's end."""
         return isinstance(self._controls, HasSupervisor) and self._controls.unseen()
 
     def interrupt(self) -> None:

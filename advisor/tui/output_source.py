@@ -9,4 +9,4 @@ from rn50_advisor.advisor.run.launch.output_lines import NewOutput
 
 class OutputSource(Protocol):
     def lines_since(self, n: int) -> NewOutput:
-        """What came since the caller knew `n` lines; called in a worker thread, by one caller."""
+        """Output after the caller's first `n` lines; called in a worker thread, by one caller."""

@@ -51,7 +51,7 @@ class ReplaySource(ReportSource, Protocol):
 
 
 class JobControls(Protocol):
-    """What the screen may do to the job; each call returns at once."""
+    """The screen's controls over the job; each call returns at once."""
 
     def interrupt(self) -> None: ...
     def terminate(self) -> None: ...
@@ -102,22 +102,13 @@ class LiveSource:
 class ReplayedRun:
     """An old run, shown as it would have looked at each moment."""
 
-    def __init__(
-        self,
-        run_path: Path,
-        speed: float = 1.0,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        start_s: float = 0.0,
-        diagnosis: Diagnosis | None = None,
-    ) -> None:
+    def __init__(self, run_path: Path, speed: float = 1.0, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.run_path = run_path
-        self._diagnose = diagnosis or _diagnose
         self._clock = clock
         self._lock = threading.Lock()
         self._recording: Recording | None = None
         self._duration_s = 0.0
-        self._base_s = start_s
+        self._base_s = 0.0
         self._anchor = clock()
         self._speed = speed
         self._paused = False
@@ -169,7 +160,7 @@ class ReplayedRun:
         ):
             return None
         until_ns = recording.meta.started_ns + round(position_s * 1e9)
-        report = self._diagnose(recording if at_end else cut(recording, until_ns))
+        report = _diagnose(recording if at_end else cut(recording, until_ns))
         self._shown_s = position_s
         return report
 

@@ -1,4 +1,4 @@
-"""How the parts make up the views; which of them are seen at which size is the style sheet's business."""
+"""Composes views from panels; the style sheet decides which panels show at which size."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class LegendPanel(Panel):
 
 
 class Overview(Container):
-    """What one leaves open all day."""
+    """The view to leave open all day."""
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="left"):

@@ -16,6 +16,8 @@ from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.errors import AdvisorError, NotARun
 from rn50_advisor.advisor.model.findings import Finding
 from rn50_advisor.advisor.model.forecast.worker_curve import WorkerCurve, worker_curve
+from rn50_advisor.advisor.model.measures.gpu_measures import GPU_JOULES_PER_SAMPLE, GPU_WATTS
+from rn50_advisor.advisor.model.measures.step_measures import STEP_SAMPLES
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.report import Job, Report
@@ -61,14 +63,16 @@ def _diagnose(recording: Recording, config: Config | None) -> Report:
     analysis = analyse(recording)
     judgement = with_hosts(judge(analysis, _rules(), config or Config()), analysis)
     gpus = tuple(gpu.index for gpu in analysis.gpu_view.used)
-    findings = with_machine(judgement.findings, recording.meta.environment, host=recording.meta.host, gpus=gpus)
+    findings = with_machine(
+        judgement.findings, recording.meta.environment, _rules(), host=recording.meta.host, gpus=gpus
+    )
     return Report(
         verdict=judgement.verdict,
         job=_job(analysis),
         throughput=replace(
             analysis.throughput,
-            watts=analysis.get("gpu.watts"),
-            joules_per_sample=analysis.get("gpu.joules_per_sample"),
+            watts=analysis.get(GPU_WATTS),
+            joules_per_sample=analysis.get(GPU_JOULES_PER_SAMPLE),
         ),
         step_time=analysis.step_time,
         findings=with_edits(findings, analysis, recording.sources),
@@ -90,7 +94,7 @@ def _diagnose(recording: Recording, config: Config | None) -> Report:
 
 
 def with_hosts(judgement: Judgement, analysis: Analysis) -> Judgement:
-    """Of a job on several hosts: on which of them a finding's ranks are, and whose cores, memory or disk it speaks of."""
+    """Adds to the findings of a multi-host job the hosts of their ranks, and the host whose cores, memory or disk they mean."""
     if not analysis.nodes:
         return judgement
     findings = tuple(
@@ -107,7 +111,7 @@ def _hosts(finding: Finding, analysis: Analysis) -> tuple[str, ...]:
     ranks = set(finding.scope.ranks)
     if ranks:
         return tuple(node.host for node in analysis.nodes if ranks & set(node.ranks))
-    gpus = [strip.place.rpartition(",")[0] for strip in analysis.gpus if strip.index in finding.scope.gpus]
+    gpus = [strip.host for strip in analysis.gpus if strip.index in finding.scope.gpus]
     if any(gpus):
         return tuple(node.host for node in analysis.nodes if node.host in gpus)
     of_a_host = finding.rule.startswith(_OF_A_HOST)
@@ -128,7 +132,7 @@ def _job(analysis: Analysis) -> Job:
 
 
 def _worker_curve(analysis: Analysis) -> WorkerCurve | None:
-    samples = analysis.get("step.samples")
+    samples = analysis.get(STEP_SAMPLES)
     if analysis.forecast is None or not samples or analysis.model is None:
         return None
     knee = analysis.forecast.worth(room_for_workers(analysis))
@@ -161,9 +165,9 @@ def _environment(recording: Recording, analysis: Analysis) -> dict[str, Any]:
 
 
 def _gaps(recording: Recording, analysis: Analysis) -> tuple[ProbeGap, ...]:
-    """What probes could not have, what analysis could not derive, and since when nothing was recorded."""
+    """Measurements that probes could not take or analysis could not derive, and the time since the last record."""
     found = list(recording.gaps)
-    found += [ProbeGap(name, "job", why) for name, why in sorted(analysis.missing.items())]
+    found += [ProbeGap(measure.name, "job", why) for measure, why in sorted(analysis.missing.items())]
     meta = recording.meta
     if meta.recording_stopped_ns is not None:
         since = (meta.recording_stopped_ns - meta.started_ns) / 1e9

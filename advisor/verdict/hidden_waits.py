@@ -1,74 +1,77 @@
-"""What a step that looks like compute may hide: sleep, and waiting for other ranks that nobody timed."""
+"""Waits that may hide in steps that look like compute: sleep, and untimed waiting for other ranks."""
 
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.measures.comm_measures import (
+    COLLECTIVES_CALLS,
+    COLLECTIVES_TIMED_SHARE,
+    COMM_EXPOSED_S,
+    COMM_JOINED,
+    COMM_WIRE_S,
+)
+from rn50_advisor.advisor.model.measures.kernel_measures import KERNEL_NCCL_OVERLAP_SHARE, KERNEL_NCCL_S
+from rn50_advisor.advisor.model.measures.step_measures import INTERPRETER_WAITING_SHARE, STEP_ASLEEP_S, STEP_TIME_S
 from rn50_advisor.advisor.model.wording.quantities import duration
 
-# Collectives that nobody timed: so many in a step leave open what takes the time, unless a deep window saw them take less than this share.
+# Untimed collectives: so many in a step leave open what takes the time, unless a deep window saw them take less than this share.
 _CALLS_A_STEP = 1.0
 _COLLECTIVES_SHARE = 0.15  # where COM001 begins
-# Of the step, what a training thread may sleep inside the model without a word: most sound jobs were seen to sleep up to a twentieth.
+# Share of the step that a training thread may sleep inside the model: most healthy jobs were seen to sleep up to a twentieth.
 _ASLEEP_SHARE = 0.15
-SLEEPS = "The training thread sleeps, and nobody saw for what"
-_WAITING = "interpreter.waiting_share"
+SLEEPS = "The training thread sleeps, and the reason was not observed"
+_WAITING = INTERPRETER_WAITING_SHARE
 
 
 def unknown_waits(a: Analysis, text: str) -> tuple[str, str] | None:
-    """Title and summary where ranks wait for each other, and nobody timed for how long."""
+    """Title and summary where ranks wait for each other for an unmeasured time."""
     untimed = _waited_for_others(a) or _untimed_collectives(a)
     return ("How long the ranks wait for each other is not known", f"{text}; {untimed}.") if untimed else None
 
 
 def asleep(a: Analysis) -> tuple[float, str]:
     """The share of the step in which the model neither computes nor stands in line for a core, and a sentence on it where it is much."""
-    sleeping, step = a.by_rank("step.asleep_s"), a.value("step.time_s")
+    sleeping, step = a.by_rank(STEP_ASLEEP_S), a.value(STEP_TIME_S)
     rank = max(sleeping, key=lambda r: sleeping[r], default=None)
     if rank is None or sleeping[rank] < _ASLEEP_SHARE * step:
         return 0.0, ""
-    looked = a.get("interpreter.waiting_share", rank) is not None
+    looked = a.get(INTERPRETER_WAITING_SHARE, rank) is not None
     for_what = (
-        "not for the interpreter" if looked else f"for what is not known: {a.missing.get(_WAITING, 'nobody looked')}"
+        "not for the interpreter" if looked else f"the reason is not known: {a.missing.get(_WAITING, 'nobody looked')}"
     )
     words = (
-        f" In {100 * sleeping[rank] / step:.0f} % of the step rank {rank}'s training thread sleeps in them, {for_what}."
+        f" In {100 * sleeping[rank] / step:.0f} % of the step rank {rank}'s training thread sleeps in them; {for_what}."
     )
     return sleeping[rank] / step, words
 
 
 def _waited_for_others(a: Analysis) -> str:
-    """As below, of an exchange that was timed, where nobody knows what it waits for: ranks that are not in the recording, or the wire."""
-    waited, step = min(a.by_rank("comm.exposed_s").values(), default=0.0), a.value("step.time_s")
-    if a.has("comm.wire_s") or waited < _COLLECTIVES_SHARE * step:
+    """Wording for a timed exchange whose wait has an unknown cause: ranks outside the recording, or the network."""
+    waited, step = min(a.by_rank(COMM_EXPOSED_S).values(), default=0.0), a.value(STEP_TIME_S)
+    if a.has(COMM_WIRE_S) or waited < _COLLECTIVES_SHARE * step:
         return ""
-    why = a.missing.get("comm.wire_s", "for the wire or for another rank, was not measured")
+    why = a.missing.get(COMM_WIRE_S, "whether for the network or for another rank was not measured")
     return f"{100 * waited / step:.0f} % of the step is waiting in exchanges with other ranks; {why}"
 
 
 def _untimed_collectives(a: Analysis) -> str:
-    """Why compute may not be what takes the time: collectives that nobody timed are in it, or that nobody saw.
+    """Why compute may not be what takes the time: it contains collectives that were not timed or not observed.
 
     Untimed: FSDP's, DeepSpeed's on GPUs. Unseen: functional ones, as tensor parallelism calls them, and Horovod's. Else empty: ranks that
     have joined no group exchange nothing.
     """
-    calls, joined = max(a.by_rank("collectives.calls").values(), default=0.0), a.get("comm.joined") or 0.0
+    calls, joined = max(a.by_rank(COLLECTIVES_CALLS).values(), default=0.0), a.get(COMM_JOINED) or 0.0
     unseen = calls < _CALLS_A_STEP
-    if (
-        max(a.world_size, joined) < 2
-        or a.has("comm.wire_s")
-        or (unseen and (joined < 2 or a.by_rank("comm.exposed_s")))
-    ):
+    if max(a.world_size, joined) < 2 or a.has(COMM_WIRE_S) or (unseen and (joined < 2 or a.by_rank(COMM_EXPOSED_S))):
         return ""
-    taken, overlap = a.by_rank("kernel.nccl_s"), a.by_rank("kernel.nccl_overlap_share")
+    taken, overlap = a.by_rank(KERNEL_NCCL_S), a.by_rank(KERNEL_NCCL_OVERLAP_SHARE)
     exposed = min((s * (1.0 - overlap.get(rank, 0.0)) for rank, s in taken.items()), default=None)
-    if exposed is not None and exposed < _COLLECTIVES_SHARE * a.value("step.time_s"):
+    if exposed is not None and exposed < _COLLECTIVES_SHARE * a.value(STEP_TIME_S):
         return ""
-    timed = max(a.by_rank("collectives.timed_share").values(), default=None)
+    timed = max(a.by_rank(COLLECTIVES_TIMED_SHARE).values(), default=None)
     if timed is not None and timed < _COLLECTIVES_SHARE:
         return ""
     seen = "" if exposed is None else f", but for {duration(exposed)} of them in the deep window"
     if unseen:
-        return (
-            f"its {joined:.0f} ranks have joined one process group, and nobody saw what they exchange in a step{seen}"
-        )
-    return f"{calls:.0f} collectives a step run in it, and how long they hold the ranks was not timed{seen}"
+        return f"its {joined:.0f} ranks have joined one process group, and what they exchange in a step was not observed{seen}"
+    return f"{calls:.0f} collectives a step run in it, and how long they block the ranks was not timed{seen}"

@@ -1,19 +1,22 @@
-"""Runs the rules over an analysis, tells causes from consequences, orders what is left by what it costs, and picks the verdict."""
+"""Runs the rules over an analysis, separates causes from symptoms, sorts the remaining findings by cost, and picks the verdict."""
 
 from __future__ import annotations
 
-import re
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import SEVERITIES, Clear, Crashed, Evidence, Finding, NotMeasured, Outcome
+from rn50_advisor.advisor.model.measures.step_measures import STEP_STEADY, STEP_TIME_S
 from rn50_advisor.advisor.model.report import EPOCH_START, INPUT_OR_FORWARD, PHASE_TITLES, OutcomeRow, Verdict
 from rn50_advisor.advisor.model.thresholds import Config
-from rn50_advisor.advisor.model.wording.quantities import counted, duration, quantity, rule_ids, share, speedup_range
+from rn50_advisor.advisor.model.wording.gain_words import speedup
+from rn50_advisor.advisor.model.wording.quantities import counted, duration, quantity, rule_ids, share
 from rn50_advisor.advisor.verdict.hidden_waits import SLEEPS, asleep, unknown_waits
+from rn50_advisor.advisor.verdict.likely_gain import errors_of, expected
 from rn50_advisor.advisor.verdict.unseen_input import input_is_unknown, speaks_for, unseen_input, unseen_training
+from rn50_advisor.rules.causes import is_cause
 from rn50_advisor.rules.rule import Rule
 
 # Below this share of the step, forward, backward and optimizer are not "what takes the time", and the job is not called healthy.
@@ -23,8 +26,7 @@ _COMPUTE_SHARE = 0.5
 _UNEXPLAINED_SHARE = 0.15
 _UNEXPLAINED = ("input_wait", EPOCH_START, "gap", "unattributed")  # an exchange is judged below, the others have a name
 _WORTH_FIXING = SEVERITIES[:3]
-_GOES_ON = re.compile(r"(?:of|a step|since|beyond|by|to make)\b")  # how a note begins that goes on from its value
-# Of its consequence's seconds a cause must cost at least this much by its own estimate, which is rougher for some causes than for others.
+# Minimum cost of a cause as a share of its consequence's, by its own estimate, which is rough for some causes.
 _CAUSE_SHARE = 0.25
 
 
@@ -39,8 +41,14 @@ def judge(analysis: Analysis, rules: Iterable[Rule], config: Config) -> Judgemen
     """Raises nothing: a rule that fails is an outcome of its own."""
     chosen = [rule for rule in rules if rule.id not in config.disabled]
     outcomes = [run_rule(rule, analysis, config) for rule in chosen]
-    found = [_of_another_run(o) for o in outcomes if isinstance(o, Finding)]
-    findings = link(found, {rule.id: rule.explains for rule in chosen})
+    found = [_with_likely_gain(o) for o in outcomes if isinstance(o, Finding)]
+    declared = {rule.id: rule.explains for rule in chosen}
+
+    def explains(cause: Finding, consequence: Finding) -> bool:
+        themselves = consequence.rule in (*declared.get(cause.rule, ()), *cause.explains)
+        return themselves or is_cause(analysis, cause, consequence)
+
+    findings = link(found, explains)
     if (
         unseen_training(analysis) is not None
     ):  # what a fix brings to the steps that were seen, it need not bring to the run
@@ -51,8 +59,8 @@ def judge(analysis: Analysis, rules: Iterable[Rule], config: Config) -> Judgemen
 def run_rule(rule: Rule, analysis: Analysis, config: Config) -> Outcome:
     """One rule's outcome; what it needs and cannot see is "not measured", never "clear"."""
     missing = [name for name in rule.needs if not analysis.has(name)]
-    if rule.steady_steps and analysis.step_time.steady_steps < rule.steady_steps and "step.steady" not in missing:
-        missing.insert(0, "step.steady")
+    if rule.steady_steps and analysis.step_time.steady_steps < rule.steady_steps and STEP_STEADY not in missing:
+        missing.insert(0, STEP_STEADY)
     if missing:
         return NotMeasured(rule.id, tuple(missing))
     given = config.thresholds.get(rule.id, {})
@@ -63,11 +71,12 @@ def run_rule(rule: Rule, analysis: Analysis, config: Config) -> Outcome:
         return Crashed(rule.id, f"{type(error).__name__}: {error}")
 
 
-def _of_another_run(finding: Finding) -> Finding:
-    return finding if finding.saving is None else replace(finding, saving=finding.saving.of_another_run())
+def _with_likely_gain(finding: Finding) -> Finding:
+    saving = finding.saving
+    return finding if saving is None else replace(finding, saving=expected(saving, errors_of(finding.rule)))
 
 
-def link(findings: list[Finding], explains: Mapping[str, tuple[str, ...]]) -> tuple[Finding, ...]:
+def link(findings: list[Finding], explains: Callable[[Finding, Finding], bool]) -> tuple[Finding, ...]:
     """Findings with causes before consequences: fatal and urgent first, then roots by seconds lost, each followed by what it explains."""
     cause: dict[str, str] = {}
     # the cheapest first: in a ring of rules that explain each other the costliest is left over as the root
@@ -75,10 +84,10 @@ def link(findings: list[Finding], explains: Mapping[str, tuple[str, ...]]) -> tu
         causes = [
             f
             for f in findings
-            if (finding.rule in (*explains.get(f.rule, ()), *f.explains) or f.rule in finding.causes)
-            and _overlap(f, finding)
+            if _overlap(f, finding)
             and _weighs(f, finding)
             and finding.rule not in _ancestry(f.rule, cause)
+            and explains(f, finding)
         ]
         if causes:
             cause[finding.rule] = max(causes, key=_cost).rule
@@ -122,9 +131,9 @@ def _ancestry(rule: str, cause: Mapping[str, str]) -> list[str]:
 
 
 def _weighs(cause: Finding, consequence: Finding) -> bool:
-    """A small trouble is not the reason of a large one: it must cost a good part of it, and be worth fixing if that is.
+    """True if a cause is large enough to explain a consequence: it costs a good part of it, and is worth fixing if the consequence is.
 
-    What costs nobody knows how much may be the reason of anything.
+    A finding of unknown cost may explain any other.
     """
     if cause.fatal or (cause.seconds_per_step == 0.0 and cause.severity in _WORTH_FIXING):
         return True
@@ -165,21 +174,22 @@ def _summary(finding: Finding) -> str:
         where = f" ({fix.where.file}:{fix.where.line})" if fix.where else ""
         parts.append(f"Fix: {fix.title}{where}")
     if finding.saving is not None and not finding.fatal:
-        parts.append(f"Predicted: {speedup_range(finding.saving.speedup)}")
+        parts.append(f"Predicted: {speedup(finding.saving)}")
     return ". ".join(parts) + "." if parts else ""
 
 
 def _told(e: Evidence) -> str:
     """A note as a sentence has it: a table shows its value beside it, and many a note goes on from there."""
-    goes_on = _GOES_ON.match(e.note)
-    if e.value is None or isinstance(e.value, str):
-        return f"{e.value} {e.note}" if goes_on and e.value else e.note
-    a_switch = e.unit == "" and e.value in (0.0, 1.0)
-    if not goes_on and (a_switch or any(character.isdigit() for character in e.note)):
+    if e.form == "alone" or e.value in (None, ""):
         return e.note
+    return f"{_amount(e)} {e.note}" if e.form == "continues" else f"{_amount(e)}: {e.note}"
+
+
+def _amount(e: Evidence) -> str:
+    if e.value is None or isinstance(e.value, str):
+        return e.value or ""
     unit = e.unit.removesuffix("s") if e.value == 1.0 and e.unit.isalpha() and len(e.unit) > len("GPU") else e.unit
-    said = share(e.value) if unit in ("", "share") and 0.0 <= e.value <= 1.0 else quantity(e.value, unit)
-    return f"{said} {e.note}" if goes_on else f"{said}: {e.note}"
+    return share(e.value) if unit in ("", "share") and 0.0 <= e.value <= 1.0 else quantity(e.value, unit)
 
 
 def _failed_job(analysis: Analysis) -> Verdict | None:
@@ -190,9 +200,7 @@ def _failed_job(analysis: Analysis) -> Verdict | None:
     if meta.exit_signal is not None and not analysis.stopped_from_outside:
         return Verdict("failed", None, f"The job was killed by {_signal_name(meta.exit_signal)}", f"It ended {when}.")
     if meta.exit_code and not analysis.stopped_from_outside:
-        return Verdict(
-            "failed", None, f"The job ended with exit code {meta.exit_code}", f"It ended {when}, in its own way."
-        )
+        return Verdict("failed", None, f"The job ended with exit code {meta.exit_code}", f"It ended {when}.")
     return None
 
 
@@ -210,7 +218,7 @@ def _no_bottleneck(analysis: Analysis, outcomes: list[Outcome]) -> Verdict:
         elif analysis.running:
             why = "the job has not made a step yet"
         else:
-            why = "no training step was seen: nothing in the job ran a backward pass that could be watched"
+            why = "no training step was seen: the job ran no backward pass that could be observed"
         return Verdict(
             "inconclusive", None, "Nothing can be said yet" if analysis.running else "Nothing can be said", why + "."
         )
@@ -224,7 +232,9 @@ def _no_bottleneck(analysis: Analysis, outcomes: list[Outcome]) -> Verdict:
     blind = _blind(analysis, outcomes)
     unexplained = _unexplained(analysis)
     if computed < _COMPUTE_SHARE or unexplained:
-        text = f"only {100 * computed:.0f} % of the step is compute, and no rule that could look explains the rest"
+        text = (
+            f"only {100 * computed:.0f} % of the step is compute, and no rule that could be checked explains the rest"
+        )
         return Verdict("inconclusive", None, "No cause was found", f"{text}{unexplained}; not measured: {blind}.")
     parts = ", ".join(
         f"{phase.replace('_', ' ')} {100 * critical[phase] / step:.0f} %" for phase in computing if critical.get(phase)
@@ -233,7 +243,7 @@ def _no_bottleneck(analysis: Analysis, outcomes: list[Outcome]) -> Verdict:
     view = analysis.gpu_view
     if view.unseen:
         who = f"rank{'s' if len(view.unseen) > 1 else ''} {', '.join(map(str, view.unseen[:8]))}"
-        why = f"whether the GPU of {who} is sound is not known: {view.why_unseen}"
+        why = f"it is not known whether the GPU of {who} is healthy: {view.why_unseen}"
         return Verdict("inconclusive", None, "The GPUs could not be watched", f"{text}; {why}.")
     slept, beside = asleep(analysis)
     unknown = (SLEEPS, f"{text}.{beside}") if slept else unknown_waits(analysis, text)
@@ -272,7 +282,7 @@ def _blind(a: Analysis, outcomes: list[Outcome]) -> str:
 
 def _unexplained(a: Analysis) -> str:
     """Which phases take much of the step though they are no compute, in brackets; empty where none does."""
-    critical, step = a.budget.critical, a.value("step.time_s")
+    critical, step = a.budget.critical, a.value(STEP_TIME_S)
     large = [phase for phase in _UNEXPLAINED if critical.get(phase, 0.0) >= _UNEXPLAINED_SHARE * step]
     return f" ({', '.join(f'{PHASE_TITLES[p]} {100 * critical[p] / step:.0f} %' for p in large)})" if large else ""
 
@@ -283,5 +293,5 @@ def _row(outcome: Outcome) -> OutcomeRow:
     if isinstance(outcome, Clear):
         return OutcomeRow(outcome.rule, "clear")
     if isinstance(outcome, NotMeasured):
-        return OutcomeRow(outcome.rule, "not_measured", outcome.missing)
+        return OutcomeRow(outcome.rule, "not_measured", tuple(map(str, outcome.missing)))
     return OutcomeRow(outcome.rule, "crashed", (outcome.error,))

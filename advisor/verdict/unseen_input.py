@@ -5,60 +5,69 @@ from __future__ import annotations
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Where
 from rn50_advisor.advisor.model.input.input_source import FeedSamples, InputSource
+from rn50_advisor.advisor.model.measures.gpu_measures import GPU_UTIL_SHARE
+from rn50_advisor.advisor.model.measures.host_measures import (
+    CPU_ALLOWED_CORES,
+    CPU_HOST_BUSY_CORES,
+    CPU_HOST_CORES,
+    CPU_JOB_CORES,
+)
+from rn50_advisor.advisor.model.measures.step_measures import STEP_INPUT_WAIT_S, STEP_TIME_S
+from rn50_advisor.advisor.model.measures.storage_measures import STORAGE_BUSY_SHARE
 from rn50_advisor.advisor.model.report import Verdict
 from rn50_advisor.advisor.model.wording import quantities as fmt
 from rn50_advisor.advisor.model.wording.quantities import counted
 
-# Of the step: what is worth fixing begins here, as with the rules on input.
+# Share of the step from which a finding is worth fixing, as with the input rules.
 _WORTH = 0.05
 _EXHAUSTED = 0.85  # of the allowed cores, as DAT001 has it
 _DISK_BUSY = 0.80  # from here on requests queue behind each other
 _GPU_IDLE = 0.80
-# Of the time since the first step: where so much was not seen, the steps that were do not speak for the run.
+# Share of the time since the first step: with this much unseen, the recorded steps do not represent the run.
 _UNSEEN_SHARE = 0.5
 # Nothing tells an inference after the training, or an upload, from a training that makes no fetch. Warm-ups before a graph is replayed
 # have a dozen steps, timings by hand some tens, and what follows takes many times as long.
 _FEW_STEPS = 50
 _UNSEEN_AFTER_SHARE = 0.8
-_MARKLESS = "a replayed CUDA graph, torch.autograd.grad, a loop in C++ or in another process leave no mark"
+_MARKLESS = "a replayed CUDA graph, torch.autograd.grad, and a loop in C++ or in another process cannot be observed"
 _TO_SEE_IT = (
-    "To have it seen, train for some minutes with Tensor.backward() and without the graph; to have it known as an evaluation, "
+    "To make it visible, train for some minutes with Tensor.backward() and without the graph; to mark it as an evaluation, "
     "fetch under torch.no_grad()"
 )
 
 
 def unseen_training(analysis: Analysis) -> Verdict | None:
-    """None where the steps that were seen are the better part of what the job did since the first of them."""
+    """The verdict of a run whose seen steps are the smaller part of its work; otherwise None."""
     c = analysis.coverage
     if c is None or c.unseen_s + c.after_s < _UNSEEN_SHARE * c.total_s:
         return None
     seen = f"the {counted(c.steps, 'step')} seen took {fmt.duration(c.seen_s)} of the {fmt.duration(c.total_s)} since training began"
     if c.unseen_s >= _UNSEEN_SHARE * c.total_s:
         text = (
-            f"{c.unseen_batches} batches were fetched and not seen trained on: no backward pass followed, and nothing shows that they "
-            f"were evaluated; {seen}. What became of them is not known: {_MARKLESS}. {_TO_SEE_IT}."
+            f"{c.unseen_batches} batches were fetched but not seen in training: no backward pass followed, and nothing shows that they "
+            f"were evaluated; {seen}. What they were used for is not known: {_MARKLESS}. {_TO_SEE_IT}."
         )
-        return Verdict("inconclusive", None, "Most of the training was not seen", text)
+        return Verdict("inconclusive", None, "Most of the training was not observed", text)
     if c.steps >= _FEW_STEPS or c.unseen_s + c.after_s < _UNSEEN_AFTER_SHARE * c.total_s:
         return None
     unknown = fmt.duration(c.after_s + c.unseen_s)
     text = f"For {unknown} no training, evaluation or checkpoint was seen; {seen}. What was done is not known: {_MARKLESS}. {_TO_SEE_IT}."
-    return Verdict("inconclusive", None, "Most of what the job did was not seen", text)
+    return Verdict("inconclusive", None, "Most of what the job did was not observed", text)
 
 
 def speaks_for(analysis: Analysis) -> str:
-    """What a verdict has to add that speaks for the smaller part of the run; else empty."""
+    """A sentence added to a verdict that covers only the smaller part of the run; else empty."""
     c = analysis.coverage
     if c is None or c.unseen_s + c.after_s < _UNSEEN_SHARE * c.total_s:
         return ""
     return (
-        f" This speaks for {counted(c.steps, 'step')} in {fmt.duration(c.seen_s)}; in {fmt.duration(c.unseen_s + c.after_s)} more "
+        f" This covers {counted(c.steps, 'step')} in {fmt.duration(c.seen_s)}; in {fmt.duration(c.unseen_s + c.after_s)} more "
         "no backward pass was seen."
     )
 
 
 def unseen_input(analysis: Analysis) -> Verdict | None:
-    """None where input was seen, or where what was seen is enough to say that it hardly matters."""
+    """The verdict of a run whose input was not seen, unless the rest proves that input hardly matters."""
     feed = analysis.feed
     if feed is None or analysis.model is None:
         return None
@@ -66,31 +75,31 @@ def unseen_input(analysis: Analysis) -> Verdict | None:
 
 
 def input_is_unknown(analysis: Analysis) -> str:
-    """What a verdict has to add that was reached without knowing the wait for input; empty where that is known."""
+    """A sentence added to a verdict reached without a measured input wait; empty where it was measured."""
     feed = analysis.feed
     return "" if feed is None or feed.measured else f" How long it waits for input is not measured: {feed.why_unknown}."
 
 
 def _timed(a: Analysis, feed: InputSource) -> Verdict | None:
-    step, waits = a.value("step.time_s"), a.by_rank("step.input_wait_s")
+    step, waits = a.value(STEP_TIME_S), a.by_rank(STEP_INPUT_WAIT_S)
     wait = max(waits.values(), default=0.0)
     if wait < _WORTH * step:
         return None
     text = (
         f"{fmt.share(wait / step)} of a {fmt.duration(step)} step waits for batches of {feed.library}{_at(feed.where)}"
     )
-    summary = f"{text}; how it makes them is out of sight. {_host(a)}".strip()
+    summary = f"{text}; how it makes them is not observed. {_host(a)}".strip()
     return Verdict("inconclusive", None, f"The loop waits for {feed.library}", summary)
 
 
 def _untimed(a: Analysis, feed: InputSource) -> Verdict | None:
-    step = a.value("step.time_s")
+    step = a.value(STEP_TIME_S)
     if feed.looks is not None:
         share = feed.chunk_s / step
         if (1.0 - feed.looks.model) * share < _WORTH:
             return None
         text = (
-            f"{fmt.share(share)} of a {fmt.duration(step)} step lies between the optimizer and the backward; "
+            f"{fmt.share(share)} of a {fmt.duration(step)} step passes between the optimizer and the backward pass; "
             f"{feed.looks.count} looks found it {_found(feed.looks)}"
         )
         summary = f"{text}.{input_is_unknown(a)} {_host(a)}".strip()
@@ -121,7 +130,7 @@ def _title(looks: FeedSamples, share: float) -> str:
         return f"The loop spends its time in {looks.library}"
     if looks.waiting * share >= _WORTH:
         return "The loop waits for something that is not the model"
-    return "The loop does more than train before the backward"
+    return "The loop does other work before the backward pass"
 
 
 def _at(where: Where | None) -> str:
@@ -129,20 +138,20 @@ def _at(where: Where | None) -> str:
 
 
 def _host(a: Analysis) -> str:
-    """What the machine did while the steps ran, as far as it is known."""
+    """The state of the machine during the steps, as far as known."""
     found = []
-    job, allowed, busy = a.get("cpu.job_cores"), a.get("cpu.allowed_cores"), a.get("cpu.host_busy_cores")
+    job, allowed, busy = a.get(CPU_JOB_CORES), a.get(CPU_ALLOWED_CORES), a.get(CPU_HOST_BUSY_CORES)
     if allowed and (job is not None or busy is not None):
         # what others do on cores beyond a quota or an affinity takes nothing from the job
-        beyond = max(0.0, (a.get("cpu.host_cores") or 0.0) - allowed)
+        beyond = max(0.0, (a.get(CPU_HOST_CORES) or 0.0) - allowed)
         most = min(allowed, max(job or 0.0, (busy or 0.0) - beyond))
         told = ": the CPUs are exhausted" if most >= _EXHAUSTED * allowed else ""
         own = "" if job is None else f", {job:.1f} by this job"
         found.append(f"{most:.1f} of {allowed:.3g} allowed cores were busy{own}{told}")
-    busy_share = a.get("storage.busy_share")
+    busy_share = a.get(STORAGE_BUSY_SHARE)
     if a.storage is not None and busy_share is not None and busy_share >= _DISK_BUSY:
         found.append(f"the disk of its data ({a.storage.words}) was busy {fmt.share(busy_share)} of the time")
-    resident = {gpu.index: a.values.get(("gpu.util_share", f"gpu:{gpu.index}")) for gpu in a.gpu_view.devices}
+    resident = {gpu.index: a.of_gpu(GPU_UTIL_SHARE, gpu.index) for gpu in a.gpu_view.devices}
     idle = {index: share for index, share in resident.items() if share is not None and share < _GPU_IDLE}
     if idle:
         least = min(idle, key=lambda index: idle[index])

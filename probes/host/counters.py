@@ -1,4 +1,4 @@
-"""Bookkeeping that every probe needs between ticks: each gap told once, counters that survive a change of their source."""
+"""Bookkeeping for probes between ticks: each gap is reported once, and counters survive a change of their source."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class GapsOnce:
 class Continued:
     """Counters read from a source that may be replaced (a process moves to another cgroup, a job to another network).
 
-    What the old source had counted is kept, what the new one had counted before is not added: the counter never jumps or falls.
+    Keeps the old source's count and ignores the new one's earlier count, so the counter never jumps or falls.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Continued:
         if last is None:
             value = raw
         elif last[0] == source:
-            value = last[2] + (raw - last[1] if raw >= last[1] else raw)  # a source that fell began again at 0
+            value = last[2] + (raw - last[1] if raw >= last[1] else raw)  # a source that fell restarted at 0
         else:
             value = last[2]
         self._state[owner, counter] = (source, raw, value)

@@ -1,4 +1,4 @@
-"""The host's processors: where their time went, how many tasks want them, how many this job may use."""
+"""The host's processors: their time by use, runnable tasks, and the cores this job may use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rn50_advisor.probes.host.target import Target
 STAT_BYTES = 1 << 18  # the cpu lines of 1024 cores; what follows them is not needed
 MANY_CORES = 16  # above, per-core counters are read every CORES_PERIOD_NS: 256 cores would be 1000 samples a second
 CORES_PERIOD_NS = 10_000_000_000
-FREQ_PERIOD_NS = 30_000_000_000  # asking 128 cores for their clock costs milliseconds and wakes idle ones
+FREQ_PERIOD_NS = 30_000_000_000  # reading the clock of 128 cores costs milliseconds and wakes idle ones
 
 
 def parse_cpu_times(line: bytes) -> tuple[float, float, float, float]:
@@ -93,7 +93,7 @@ class CpuProbe:
             if cores is not None:
                 samples.append(Sample("cpu.allowed_cores", "job", cores))
             elif (self._root / f"proc/{asked[0]}/status").exists():
-                self._gaps.add("cpu.allowed_cores", "job", "the kernel does not tell which CPUs the job may use")
+                self._gaps.add("cpu.allowed_cores", "job", "the kernel does not report which CPUs the job may use")
             given = allowed_cores(os.getpid(), self._root, self._reader)
             if given is not None:
                 samples.append(Sample("cpu.given_cores", "job", given))
@@ -110,7 +110,7 @@ class CpuProbe:
         samples.append(Sample("cpu.cores", "host", float(cores)))
         if not any(parse_cpu_times(text.partition(b"\n")[0])):
             times = ("cpu.busy_s", "cpu.idle_s", "cpu.iowait_s", "cpu.steal_s")
-            hint = "sandboxes like gVisor keep no such account: run the advisor on the host"
+            hint = "sandboxes like gVisor do not provide it: run the advisor on the host"
             self._gaps.add(times, "host", "/proc/stat reads zero", hint)
             return
         with_cores = cores <= MANY_CORES or self._cores_due_ns is None or now_ns >= self._cores_due_ns
@@ -141,7 +141,7 @@ class CpuProbe:
             self._gaps.add(
                 "cpu.freq_mhz",
                 "host",
-                "neither cpufreq nor /proc/cpuinfo tells a clock",
+                "neither cpufreq nor /proc/cpuinfo reports a clock",
                 "usual on Arm virtual machines",
             )
         else:

@@ -53,10 +53,6 @@ class ProbeCost:
     cpu_s: float = 0.0  # of the sampling thread
     wall_s: float = 0.0  # a driver that blocks shows here alone
 
-    @property
-    def cpu_s_per_tick(self) -> float:
-        return self.cpu_s / self.ticks if self.ticks else 0.0
-
 
 def host_probes(
     root: Path = Path("/"), *, tree: ProcessTree | None = None, job_pid: int | None = None
@@ -78,9 +74,10 @@ def host_probes(
 
 
 class Sampler:
-    """Never sleeps by itself: the agent asks `wait_s()` how long it may do other things and calls `poll` as often as it likes.
+    """Samples at fixed deadlines, and never sleeps itself: the agent asks `wait_s()` how long it is free and calls
+    `poll` as often as it likes.
 
-    Deadlines are the start plus whole periods. Whoever comes late gets one tick for all the deadlines missed, and they are counted.
+    Deadlines are the start plus whole periods. A late call gets one tick for all missed deadlines, and they are counted.
     """
 
     def __init__(
@@ -95,10 +92,6 @@ class Sampler:
         self._gaps: list[ProbeGap] = []
         self.missed = 0
         self.ticks = 0
-
-    @property
-    def deadline_ns(self) -> int:
-        return self._deadline_ns
 
     @property
     def active(self) -> tuple[str, ...]:
@@ -141,7 +134,9 @@ class Sampler:
 
     def shed(self, name: str) -> bool:
         """Stop a probe for good; the next tick reports it as a gap. False if it does not run."""
-        return self._drop(name, "shed to keep the advisor within its overhead budget", "raise --overhead-budget")
+        return self._drop(
+            name, "switched off to keep the advisor within its overhead budget", "raise --overhead-budget"
+        )
 
     def _run(self, probe: Probe, now_ns: int, targets: Sequence[Target]) -> tuple[Sample, ...]:
         wall_ns, cpu_ns = time.monotonic_ns(), time.thread_time_ns()

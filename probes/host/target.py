@@ -1,4 +1,4 @@
-"""What the agent asks probes about: the processes of the job, and the shape every host probe has."""
+"""The processes that probes are asked about, and the interface of host probes."""
 
 from __future__ import annotations
 

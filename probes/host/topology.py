@@ -1,18 +1,18 @@
-"""What the host is: processor, sockets, NUMA, memory, kernel, and whether it is virtual or a container. Asked once a run."""
+"""The host: processor, sockets, NUMA, memory, kernel, virtualisation and container. Read once per run."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
+from rn50_advisor.probes.documents.machine_documents import MachineFacts
 from rn50_advisor.probes.host.procfs import parse_cpu_list, parse_keyed, read_text
 
 CONTAINER_MARKS = ("docker", "kubepods", "containerd", "libpod", "lxc", "garden")
 
 
-def host_facts(root: Path = Path("/")) -> dict[str, Any]:
-    """Plain JSON values; None: could not be told."""
+def host_facts(root: Path = Path("/")) -> MachineFacts:
+    """The host's properties as plain JSON values; None: unknown."""
     cpuinfo = _cpuinfo(root)
     meminfo = parse_keyed((read_text(root / "proc/meminfo") or "").encode())
     return {
@@ -56,7 +56,7 @@ def _cpu_model(cpuinfo: list[dict[str, str]]) -> str | None:
     return first.get("cpu")
 
 
-def _cores(root: Path, cpuinfo: list[dict[str, str]]) -> dict[str, Any]:
+def _cores(root: Path, cpuinfo: list[dict[str, str]]) -> MachineFacts:
     """Threads online, physical cores, sockets, and whether cores run two threads."""
     pairs = set()
     for cpu in sorted(root.glob("sys/devices/system/cpu/cpu[0-9]*/topology")):

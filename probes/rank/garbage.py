@@ -1,7 +1,7 @@
-"""When garbage is collected, and in which thread: noted without a line of Python.
+"""Records garbage collections and their threads without running Python code.
 
-A signal's handler runs at the first bytecode there is, and what it raises in a callback of the collector is printed and forgotten:
-Ctrl-C, or the job's own time limit, would be lost in a function of ours. So what notes the times is put together from parts written in C.
+A signal handler runs at the next bytecode, and an exception that it raises inside a collector callback is printed and dropped: a Python
+function of ours would lose Ctrl-C or the job's own time limit. So the callback is composed of objects implemented in C.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from itertools import repeat
 from time import perf_counter_ns
 from typing import Any
 
-# Nobody reads them in a process that trains no more: the oldest go. Of more than half as many collections within one phase the last count.
+# A process that has stopped training reads no events, so the oldest are dropped. If one phase has more than half as many, the last count.
 # 130 bytes each: 1 MB.
 EVENTS_MAX = 1 << 13
 
 
 class Garbage:
-    """Collections follow each other, whichever threads they run in: a begin and an end in turns."""
+    """Collections never overlap, in whichever threads they run: starts and ends alternate."""
 
     __slots__ = ("callback", "events")
 
@@ -29,7 +29,7 @@ class Garbage:
         self.events: deque[tuple[int, int, bool]] = deque(maxlen=EVENTS_MAX)  # when (ns), thread, whether it begins
 
     def listen(self) -> None:
-        """`gc` is given a callback: it calls `getattr(collector, "start", info)`, and the like at the end."""
+        """Callback for `gc`: it calls `getattr(collector, "start", info)`, and likewise at the end."""
 
         class Collector:
             start = property(partial(next, self._noting(begins=True)))
@@ -39,7 +39,7 @@ class Garbage:
         gc.callbacks.append(self.callback)
 
     def stop(self) -> None:
-        """Of a process whose collections nobody asks for."""
+        """Stops counting collections in a process whose collections are not needed."""
         if self.callback in gc.callbacks:
             gc.callbacks.remove(self.callback)
         self.events.clear()
@@ -56,12 +56,12 @@ class Garbage:
         """(begin, end) of the collections that have ended in this thread since the last call, in ns."""
         found: list[tuple[int, int]] = []
         events = self.events
-        # as many as there are now: what is kept here may itself begin a collection, which notes two more
+        # only the current ones: appending here may itself start a collection, which adds two more
         for _ in range(len(events)):
             if not events or (events[0][2] and len(events) == 1):
                 break
             began, where, begins = events.popleft()
-            if begins and not events[0][2]:  # else its other half was dropped
+            if begins and not events[0][2]:  # otherwise its start was dropped
                 ended = events.popleft()[0]
                 if where == thread:
                     found.append((began, ended))

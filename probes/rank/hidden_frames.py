@@ -1,6 +1,6 @@
-"""Frames of the recorder's that stand between the job's: not in tracebacks, and passed over by `warnings` and `logging`.
+"""Hides the recorder's frames from tracebacks, `warnings` and `logging`.
 
-Whoever walks the stack itself (`inspect.stack`, `sys._getframe`, a tracer) still meets them.
+Code that walks the stack itself (`inspect.stack`, `sys._getframe`, a tracer) still sees them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
-# When `stacklevel` is counted, CPython passes over files with "importlib" and "_bootstrap" in their names: `warnings` since 3.5, `logging`
-# since 3.11.
+# When counting `stacklevel`, CPython skips files with "importlib" and "_bootstrap" in their names: `warnings` since 3.5, `logging` since
+# 3.11.
 _PASSED_OVER = " (between the job's, as is importlib._bootstrap)"
 
 
 def passed_over(code: CodeType) -> CodeType:
-    """The same code, and all within it, from a file of such a name. It begins as before: with our folder."""
+    """The code and its nested code with such a file name, which still starts with our folder."""
     if code.co_filename.endswith(_PASSED_OVER):
         return code
     inner = tuple(passed_over(each) if isinstance(each, CodeType) else each for each in code.co_consts)
@@ -30,25 +30,25 @@ def passed_over(code: CodeType) -> CodeType:
 
 def wraps(original: Callable[..., Any]) -> Callable[[Any], Any]:
     """As `functools.wraps`, but a wrapper shows the original's annotations and parameters or none, never its own."""
-    import inspect  # torch has it; whoever hides the frames of a failed import of torch needs none
+    import inspect  # torch has it imported; hiding the frames of a failed torch import needs none
 
     def decorate(wrapper: Any) -> Any:
         wrapper.__annotations__ = {}
         functools.wraps(original)(wrapper)
         try:
-            if not hasattr(original, "__wrapped__"):  # `getfullargspec` asks no `__wrapped__`
+            if not hasattr(original, "__wrapped__"):  # `getfullargspec` ignores `__wrapped__`
                 wrapper.__signature__ = inspect.signature(original)
         except (TypeError, ValueError):
-            pass  # the original has none to show
+            pass  # the original has none
         return wrapper
 
     return decorate
 
 
 def hide_frame(error: BaseException) -> None:
-    """Called in the `except` clause that caught this, before a bare `raise`: that shows the job's own frames alone.
+    """Call it in the `except` clause before a bare `raise`, so that the traceback shows only the job's own frames.
 
-    What a signal's handler raises amid our code has frames of ours in front of the handler's.
+    An exception of a signal handler that interrupted our code has our frames before the handler's.
     """
     traceback = error.__traceback__
     if traceback is not None:
@@ -64,19 +64,19 @@ def hide_frame(error: BaseException) -> None:
 
 
 def _raise_again_with(error: BaseException, traceback: Any) -> None:
-    """Up to Python 3.10 a bare `raise` takes the traceback from `sys.exc_info()`, as it was when the exception was caught."""
+    """Sets the traceback in `sys.exc_info()`, which a bare `raise` uses up to Python 3.10."""
     import ctypes
 
     hold, replace = _of_python()
     held = [ctypes.py_object(each) for each in (type(error), error, traceback) if each is not None]
     for each in held:
-        hold(each)  # what is given is given away
+        hold(each)  # PyErr_SetExcInfo steals the references
     replace(*held, *([None] if traceback is None else []))
 
 
 @functools.lru_cache(None)
 def _of_python() -> tuple[Any, Any]:
-    """Functions of the C API, as objects of our own: the job may have declared those that `pythonapi` keeps."""
+    """Our own objects for functions of the C API: the job may have declared types on those that `pythonapi` shares."""
     import ctypes
 
     hold, replace = ctypes.pythonapi["Py_IncRef"], ctypes.pythonapi["PyErr_SetExcInfo"]

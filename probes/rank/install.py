@@ -18,20 +18,19 @@ from .wall import let_pass
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_RELATIVES_ONLY = "1"  # with 0 nobody need ask, with 2 and 3 no process can let another one look
+_RELATIVES_ONLY = "1"  # 0 needs no permission; with 2 and 3 no process can grant one
 _PR_SET_PTRACER = 0x59616D61
 _SWITCH = "RN50_ADVISOR_NO_PTRACE"
 
 
-# Lets the advisor look into this process where yama lets only ancestors do so: py-spy is a child of the advisor, not of ours.
+# Lets the advisor inspect this process where yama restricts ptrace to ancestors: py-spy is a child of the advisor, not of ours.
 #
-# The permission names the launcher, which the agent belongs to; yama takes it for all processes below that one as well, the job's own
-# among them: each may look into the others, as each may without yama. `RN50_ADVISOR_NO_PTRACE=1` keeps it from being given, which costs
-# the lines of code that hangs and gaps are told with. A variable and no option: it comes to each process by itself, however that was
-# started.
+# The permission names the launcher, which the agent belongs to; yama extends it to all its descendants, including the job's processes:
+# they may inspect each other, as they may without yama. `RN50_ADVISOR_NO_PTRACE=1` prevents it, at the cost of the lines of code in
+# hangs and gaps. It is a variable and not an option so that every process inherits it, however it was started.
 #
-# A process has one such permission. It is given when torch is imported, and at once in every child that is forked, so that what the job
-# gives later (to its own debugger, or a crash reporter) stands.
+# A process has one such permission. It is granted when torch is imported, and immediately in every forked child, so that a later grant
+# by the job (to its own debugger or a crash reporter) replaces it.
 def let_owner_look(folder: str, root: str = "/") -> None:
     """`folder`: the advisor's ring folder, whose name says which process it is. Raises nothing of its own."""
     try:
@@ -40,15 +39,15 @@ def let_owner_look(folder: str, root: str = "/") -> None:
             allow()
             os.register_at_fork(after_in_child=allow)
     except Exception:
-        let_pass()  # that py-spy is refused then is told as a gap
+        let_pass()  # the refusal of py-spy is then reported as a gap
 
 
 def permission(folder: str, root: str = "/") -> Callable[[], Any] | None:
-    """What gives the advisor the permission; None where it needs none, or is no process that can be seen from here."""
+    """A function that permits the advisor to inspect this process; None if it needs no permission or is not visible here."""
     if os.environ.get(_SWITCH) or _read(root, "proc/sys/kernel/yama/ptrace_scope").strip() != _RELATIVES_ONLY:
         return None
     pid, start_ticks = os.path.basename(folder).split("-")[2:4]
-    # it may have died, and in a container of the job's another process has its number
+    # it may have died, and in the job's container another process may have its pid
     if _read(root, "proc/%s/stat" % pid).rpartition(")")[2].split()[19:20] != [start_ticks]:
         return None
     import ctypes
@@ -76,7 +75,7 @@ def install(folder: str, after: Callable[[str, Callable[[], None]], Any]) -> Non
     torch_patches._quietly(recorder, foreign_loaders.install, recorder, after)
     for module, name in torch_patches.SAVERS:
         sys.meta_path.insert(0, after(module, partial(torch_patches.save_of_library, recorder, module, name)))
-    atexit.register(recorder.leave)  # also of what never trains: how it failed
+    atexit.register(recorder.leave)  # also records the failure of processes that never train
 
     def hide() -> None:
         skip = sys.modules["torch._dynamo.eval_frame"].skip_code
@@ -90,13 +89,13 @@ def install(folder: str, after: Callable[[str, Callable[[], None]], Any]) -> Non
 
 
 def own_code(wrappers: list[Any]) -> Iterator[types.CodeType]:
-    """The code of everything that may run between the job's frames: dynamo must not take it for frames of the job to compile."""
+    """The code objects that may run between the job's frames, so that dynamo is told not to compile them."""
     for function in _functions(wrappers):
         yield from _with_inner(function.__code__)
 
 
 def _functions(wrappers: list[Any]) -> Iterator[types.FunctionType]:
-    """The recorder's own, methods too."""
+    """The recorder's own functions and methods."""
     package = __name__.rpartition(".")[0]
     for name, module in list(sys.modules.items()):
         if name.startswith(package + "."):
@@ -110,7 +109,7 @@ def _functions(wrappers: list[Any]) -> Iterator[types.FunctionType]:
 
 
 def _with_inner(code: types.CodeType) -> Iterator[types.CodeType]:
-    """Wrappers that are made later are among the constants of the function that makes them."""
+    """Includes nested code constants: those of wrappers created later."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

@@ -13,18 +13,15 @@ HEADER_BYTES = 4096
 SLOT_BYTES = 256
 RANK_SLOTS = 1024  # a quarter of a MiB; one second of 1 ms steps, four polls of the agent
 WORKER_SLOTS = 128
-# Of the memory that is free a ring takes so much at most, and has fewer slots for it: loader workers hand their batches over in the same
-# memory, of which a container may have 64 MiB (Docker's default) or eight. The smallest is made like any small file, in a share of 1/16.
+# Maximum share of free memory for a ring, which gets fewer slots if needed: loader workers pass batches through the same memory, of
+# which a container may have 64 MiB (Docker's default) or 8. The smallest ring, like any small file, may use a share of 1/16.
 RING_SHARE = 1 / 128
 SLOTS_LEAST = 128
 
-# All that is ever made in a ring folder, by whichever side: nothing else is removed from one. Files get their names when they are whole.
-OWN_FILES = r"(?:(?:rank|worker)-\d+\.ring|(?:facts|times|flight|part)-\d+\.json|error-\d+\.txt|deep\.json|budget)(?:\.[0-9a-f]{16}\.new)?"
-
 # Header, fixed part: written once when the ring is made.
-# magic, version, slot bytes, slots, pid, role, rank, local rank, world size, worker id, parent pid, wall-clock and monotonic ns then
+# magic, version, slot bytes, slots, pid, role, rank, local rank, world size, worker id, parent pid, wall-clock and monotonic ns
 FIXED = struct.Struct("<8sIIIiiiiiiiqq")
-# Header, live part: where the process is right now. sequence (records written so far), phase, step, phase entered at, self-cost ns, errors
+# Header, live part: the state of the process now. sequence (records written so far), phase, step, phase entered at, self-cost ns, errors
 LIVE_OFFSET = 128
 # head, phase, step, since_ns, self_ns, errors, ended (0 running, 1 left by its own exit)
 LIVE = struct.Struct("<QqqqqqQ")
@@ -37,15 +34,15 @@ COLLECTIVE_KINDS = (
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "reduce", "gather", "scatter", "barrier",
 )  # fmt: skip
 
-# A recorder that has swallowed so many stands still: something in it does not fit this job. Its header no longer tells of the process.
-COMPILATIONS_MAX = 64  # of dynamo, in the facts of a rank: the latest
+# The recorder stops after swallowing this many errors, since it does not fit this job. Its header is then out of date.
+COMPILATIONS_MAX = 64  # dynamo's latest compilations in the facts of a rank
 ERRORS_MAX = 50
 
 ROLE_RANK = 1
 ROLE_WORKER = 2
 ROLES = {ROLE_RANK: "rank", ROLE_WORKER: "worker"}
 
-# Where a process can be. The exclusive phases of a step come first; the labelled ones are spent inside `gap`.
+# Phases of a process. The exclusive phases of a step come first; the labelled ones are spent inside `gap`.
 PHASES = ("start", "input_wait", "forward", "backward", "clip", "optimizer", "gap", "evaluation", "checkpoint", "ended")
 PHASE_CODE = {name: code for code, name in enumerate(PHASES)}
 
@@ -64,12 +61,14 @@ KIND_COLLECTIVES = 8
 FLAG_EPOCH_START = 1  # the first training fetch of an iterator lies in this step
 FLAG_SKIPPED_UPDATE = 2  # GradScaler skipped the optimizer (inf or nan in the gradients)
 FLAG_NO_LOADER = 4  # no DataLoader fed this step: input wait is unknown, not zero
-FLAG_NO_OPTIMIZER = 8  # the optimizer's step is invisible (compiled): one backward is taken for one step
+FLAG_NO_OPTIMIZER = 8  # the optimizer's step is invisible (compiled): each backward counts as a step
 FLAG_COMM_SAMPLED = 16  # DDP stamped this step
 FLAG_FIRST_BATCH = 32  # a worker's first batch after its start
-FLAG_TAIL = 64  # no step: what the rank did after its last one, written when it leaves
-FLAG_DEEP = 256  # torch's profiler was begun, ran or was ended in this step: a deep window
-FLAG_CLOCKED = 128  # CPU clocks were read in this step: in short steps only in some, they cost a system call each
+FLAG_TAIL = 64  # not a step: the time after the last step, written at exit
+FLAG_DEEP = 256  # torch's profiler started, ran or stopped in this step: a deep window
+FLAG_CLOCKED = (
+    128  # CPU clocks were read in this step: short steps read them only sometimes, as each costs a system call
+)
 
 # Payloads: signed 64-bit integers in this order. Units: _ns nanoseconds, others counts.
 STEP_FIELDS = (
@@ -80,7 +79,7 @@ STEP_FIELDS = (
     "input_wait_ns",
     "forward_ns",
     "backward_ns",
-    "clip_ns",  # end of backward to begin of optimizer: unscaling, clipping, whatever the loop does there
+    "clip_ns",  # end of backward to start of optimizer: unscaling, clipping, other work of the loop
     "optimizer_ns",
     "gap_ns",  # end of optimizer to next training fetch, without the labelled parts that follow
     "evaluation_ns",
@@ -91,9 +90,9 @@ STEP_FIELDS = (
     "backward_cpu_ns",
     "optimizer_cpu_ns",
     "gap_cpu_ns",
-    "run_delay_ns",  # of the training thread: runnable without a core, since it was read last: in a clocked step, or with notes
-    "gc_ns",  # garbage collections, inside whatever phase they hit
-    "loader_start_ns",  # making training iterators and their workers; part of input_wait
+    "run_delay_ns",  # the training thread runnable without a core, since the last reading (in a clocked step or with the tape)
+    "gc_ns",  # garbage collections, also contained in the phase they ran in
+    "loader_start_ns",  # creating training iterators and their workers; part of input_wait
     # loading inside the training process (num_workers=0), part of input_wait, timed in clocked steps
     "fetches",  # batches that were timed
     "fetch_ns",
@@ -103,12 +102,12 @@ STEP_FIELDS = (
     "samples",
     "micro_batches",
     "loader",  # id of the DataLoader, -1 unknown
-    "self_ns",  # what the recorder itself took in this step
+    "self_ns",  # the recorder's own cost in this step
     "compute_system_ns",  # CPU time in the kernel during forward and backward (page faults, mostly), in clocked steps
 )
 GPU_STEP_FIELDS = (  # elapsed on the CUDA stream between the marks of a step
     "step",
-    "input_wait_ns",  # the stream stood idle for input
+    "input_wait_ns",  # the stream was idle waiting for input
     "forward_ns",
     "backward_ns",
     "optimizer_ns",
@@ -130,16 +129,16 @@ COMM_FIELDS = (  # DistributedDataParallel's own stamps of one sampled iteration
     "comm_start_ns",  # arrival at the first bucket's all-reduce
     "comm_end_ns",
 )
-COLLECTIVES_FIELDS = (  # of one step, what the job called from Python
+COLLECTIVES_FIELDS = (  # collectives of one step called from Python
     "step",
     "calls",
-    "bytes",  # that they move: what the largest argument of each holds
-    "bus_bytes",  # of these, what each link carries in a ring
+    "bytes",  # bytes moved: the sum of each call's largest argument
+    "bus_bytes",  # bytes that each link carries in a ring algorithm
     "call_ns",
     "waits",  # for asynchronous ones
     "wait_ns",
     "asynchronous",
-    "on_device",  # that were queued on a GPU: their call is over at once
+    "on_device",  # calls queued on a GPU, which return immediately
     # time in which calls and waits held the training thread, by phase
     "forward_ns",
     "backward_ns",
@@ -152,10 +151,10 @@ COLLECTIVES_FIELDS = (  # of one step, what the job called from Python
     "group_size",  # of the largest group
 )
 SPAN_FIELDS = ("label", "step", "t_start_ns", "t_end_ns", "cpu_ns", "count", "site")
-# `fetch`, in clocked steps that gather several batches: of one, `count` says which of its epoch. `pin`: of `count` batches, its length is
-# what pinning them took, be it in another thread. `site` is the loader in both. `unseen`: `count` batches so far that met no backward pass,
-# and that nothing shows to be evaluated; told again, with the same begin, as they become more. `skipped`: thrown away on the way to
-# where training goes on.
+# `fetch`: one batch of a clocked step that gathers several; `count` is its index in the epoch. `pin`: the length is the time to pin
+# `count` batches, in any thread. In both `site` is the loader. `unseen`: `count` batches so far without a backward pass and without a
+# sign of evaluation; rewritten with the same start as the count grows. `skipped`: batches dropped on the way to the point where
+# training resumes.
 SPAN_LABELS = (
     "evaluation", "checkpoint", "gc", "loader_start", "fsync", "index", "fetch", "pin", "unseen", "skipped",
 )  # fmt: skip
@@ -169,34 +168,34 @@ BATCH_FIELDS = (  # one batch made by one worker
     "run_delay_ns",
     "blocks",  # 512-byte blocks read from a device
     "samples",
-    "evaluation",  # always -1: the loader tells
-    "wait_ns",  # idle before this batch: no index was waiting
-    "number",  # of this batch in its worker, from 0
-    "system_ns",  # of the CPU time, inside the kernel: taking pages of shared memory, mostly
-    "sending_ns",  # CPU time of the threads that send batches, since the one before; -1 unknown
+    "evaluation",  # always -1: known from the loader
+    "wait_ns",  # idle before this batch, without an index to work on
+    "number",  # index of this batch in its worker, from 0
+    "system_ns",  # the kernel's part of the CPU time: mostly page faults in shared memory
+    "sending_ns",  # CPU time of the threads that send batches since the previous batch; -1 unknown
 )
-LOOK_FIELDS = (  # one batch in which a sample was looked into; -1 unknown
+LOOK_FIELDS = (  # one batch with a profiled sample; -1 unknown
     "worker",  # -1 in the training process
     "loader",
     "t_start_ns",
     "t_end_ns",
     "samples",
-    "covered",  # samples that were looked into: one, or all where they cannot be told apart
+    "covered",  # profiled samples: one, or all if they can't be separated
     "wall_ns",  # of these
     "cpu_ns",
     "collate_ns",
     "collate_cpu_ns",
     "batch_bytes",
-    "width",  # of the picture before its transforms
+    "width",  # of the image before its transforms
     "height",
     "file_bytes",
-    "self_ns",  # what the look itself took, outside these times
+    "self_ns",  # cost of profiling, outside these times
 )
-PART_FIELDS = (  # of one look, each of its parts
+PART_FIELDS = (  # one part of a profiled sample
     "worker",
     "loader",
     "t_end_ns",
-    "part",  # the number that a part file is named by
+    "part",  # the number in the name of the part file
     "wall_ns",
     "cpu_ns",
 )
@@ -215,6 +214,6 @@ SLOT = {
     for kind, fields in FIELDS.items()
 }
 
-# What steps work on, in the facts: a row of these wherever it changes. `first` stands for the first of the parameters, whichever it is.
+# The work of a step, in the facts: one row per change. `first` identifies the first learning parameter.
 WORK_FIELDS = ("step", "trained", "first", "batch_bytes")
-SIZES_APART = 1.1  # batches are of one size below that
+SIZES_APART = 1.1  # batch sizes within this ratio count as equal

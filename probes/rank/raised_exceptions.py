@@ -1,4 +1,4 @@
-"""The exception that ends a process, and the phase in which it was raised: its traceback tells, where the marks have gone on since."""
+"""The exception that ends a process and the phase in which it was raised, from its traceback if later marks have changed the phase."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 _DEVICE = re.compile(r"\bGPU (\d+)\b|Allocation on device (\d+)")
 _SECRET_NAME = re.compile(r"token|secret|passw|credential|(api|access|private|auth)_?key", re.IGNORECASE)
-_SECRET_CHARS_MIN = 8  # a shorter value stands in too many words by chance
-# Phases in which a forward pass may run that no mark has told of: one on tensors of the loop's own, or a second loss.
+_SECRET_CHARS_MIN = 8  # shorter values occur in too many words by chance
+# Phases in which an unmarked forward pass may run: on the loop's own tensors, or for a second loss.
 _UNMARKED = ("", "start", "clip", "gap", "optimizer")
 
 
 def uncaught() -> BaseException | None:
-    """Called while the process ends. A child of multiprocessing is still on its way out of what it raised.
+    """The exception that ends the process, called at exit. In a child of multiprocessing it is still being handled.
 
-    mp.spawn catches that, hands its text to the parent and exits; what another handler exits for may have been no error.
+    mp.spawn catches it, sends its text to the parent and exits; other handlers may exit without an error.
     """
     error = getattr(sys, "last_value", None) or sys.exc_info()[1]
     if not isinstance(error, SystemExit):
@@ -32,7 +32,7 @@ def uncaught() -> BaseException | None:
 
 
 def raised_in(torch: Any, error: BaseException, marked: str) -> str:
-    """`marked`: the phase by the last mark. What stands around a backward pass, or a scaler's step, has marked its end on the way out."""
+    """`marked`: the phase by the last mark. The wrappers of a backward pass or a scaler's step have marked its end during unwinding."""
     found, traceback = "", error.__traceback__
     while traceback is not None:
         frame, traceback = traceback.tb_frame, traceback.tb_next
@@ -47,7 +47,7 @@ def raised_in(torch: Any, error: BaseException, marked: str) -> str:
 
 
 def without_secrets(text: str, variables: Mapping[str, str]) -> str:
-    """Mask the values of secret variables. The agent knows those that the job was started with; others the job has set itself."""
+    """Masks the values of secret variables. The agent knows those set at the job's start; the job may have set others."""
     texts = [
         pair for pair in variables.items() if all(isinstance(each, str) for each in pair)
     ]  # a job may replace os.environ
@@ -58,6 +58,6 @@ def without_secrets(text: str, variables: Mapping[str, str]) -> str:
 
 
 def device_named(text: str) -> str:
-    """By torch's message that its memory has run out, as tensors name it; empty where the message does not tell."""
+    """The device, as tensors name it, from torch's out-of-memory message; empty if the message names none."""
     named = _DEVICE.search(text)
     return "cuda:%s" % (named[1] or named[2]) if named else ""

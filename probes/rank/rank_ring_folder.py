@@ -1,8 +1,7 @@
-"""The ring folder as this process may use it: opened anew each time, and only while it is the one that was there at the start, private
-to this user, and its owner lives.
+"""Access to the ring folder: opened anew each time, and only while it is the original folder, private to this user, and its owner lives.
 
-No descriptor is kept: a job may close all of its own, and give the number to a file. Whatever cannot be done raises OSError, which the
-wall swallows: a rank that has given up its rights, or its root, goes on without us.
+No descriptor is kept, since a job may close all descriptors and reuse the number for a file. Failures raise OSError, which the callers
+swallow: a rank that has dropped its privileges or changed its root goes on without us.
 """
 
 from __future__ import annotations
@@ -15,22 +14,23 @@ import stat
 import sys
 from typing import TYPE_CHECKING
 
+from .side_files import ERROR
 from .thread_clocks import file_size_max
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 OWNER = "owner.lock"
-_SHARE = 1 / 16  # of the memory that is free, for a small file
+_SHARE = 1 / 16  # share of free memory for a small file
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_seen: dict[str, tuple[int, int]] = {}  # path -> device and inode, of the first time
+_seen: dict[str, tuple[int, int]] = {}  # path -> device and inode at the first use
 
 
 def arm(path: str) -> bool:
-    """Whether the advisor that made the folder lives: daemons of a job outlive it, and their children find its name in the environment."""
+    """True if the advisor that made the folder lives. Daemons of a job outlive it, and their children inherit the folder's name."""
     try:
         with _opened(path) as folder:
             return owner_lives(folder) is True
@@ -39,7 +39,7 @@ def arm(path: str) -> bool:
 
 
 def owner_is_gone(path: str) -> bool:
-    """Of a folder whose owner was there once."""
+    """True if the folder once had an owner that is gone."""
     try:
         with _opened(path) as folder:
             return owner_lives(folder) is False
@@ -48,9 +48,9 @@ def owner_is_gone(path: str) -> bool:
 
 
 def owner_lives(folder: int) -> bool | None:
-    """It holds a lock as long as it lives, and so does its agent. None: there is no marker.
+    """True if the owner holds its lock, as it and its agent do while they live. None: there is no marker.
 
-    Who sweeps the folder holds that lock too: what is made meanwhile goes with the next sweep.
+    A sweep of the folder holds the lock, too: files created meanwhile are removed by the next sweep.
     """
     try:
         marker = os.open(OWNER, _READ, dir_fd=folder)
@@ -70,7 +70,7 @@ def owner_lives(folder: int) -> bool | None:
 
 @contextlib.contextmanager
 def writable(path: str) -> Iterator[int]:
-    """A descriptor of the folder, for the moment."""
+    """A short-lived descriptor of the folder."""
     with _opened(path) as folder:
         if owner_lives(folder) is False:
             raise OSError(errno.ESTALE, "nobody is left to read it")
@@ -78,18 +78,18 @@ def writable(path: str) -> Iterator[int]:
 
 
 def room(folder: int, share: float) -> int:
-    """Bytes that one file may have: more than the job may write would end it (SIGXFSZ), and the memory is the job's."""
+    """Maximum size of one file: beyond the job's file size limit SIGXFSZ would kill it, and the memory is the job's."""
     space, limit = os.fstatvfs(folder), file_size_max()
-    # without a limit of their own, file systems in memory say that they have no blocks at all
+    # tmpfs without a size limit reports zero blocks
     free = space.f_bavail * space.f_frsize if space.f_blocks else sys.maxsize
     return min(int(share * free), limit if limit >= 0 else sys.maxsize)
 
 
 def create(folder: int, name: str, size: int) -> tuple[str, int]:
-    """A new file under a name of its own, with room for `size` bytes: its name and a descriptor; `keep` gives it the name it is read by."""
+    """Creates a file of `size` allocated bytes under a temporary name; returns name and descriptor; `keep` gives it its final name."""
     if size > room(folder, _SHARE):
         with contextlib.suppress(OSError):  # a name takes no room
-            os.close(os.open("error-%d.txt" % os.getpid(), _APPEND, 0o600, dir_fd=folder))
+            os.close(os.open(ERROR % os.getpid(), _APPEND, 0o600, dir_fd=folder))
         raise OSError(errno.ENOSPC, "no room for %s" % name)
     partial = "%s.%s.new" % (name, os.urandom(8).hex())
     return partial, os.open(partial, _NEW, 0o600, dir_fd=folder)
@@ -100,7 +100,7 @@ def keep(folder: int, partial: str, name: str) -> None:
 
 
 def put(path: str, name: str, text: str) -> None:
-    """One small file, whole or not at all; in the place of the one that was there."""
+    """Writes one small file atomically, replacing an existing one."""
     data = text.encode("utf-8", "surrogateescape")
     with writable(path) as folder:
         partial, descriptor = create(folder, name, len(data))
@@ -114,9 +114,9 @@ def put(path: str, name: str, text: str) -> None:
 
 
 def note_error(path: str, text: str) -> None:
-    """One line more of what went wrong in this process."""
+    """Appends one line to this process's error file."""
     with writable(path) as folder:
-        descriptor = os.open("error-%d.txt" % os.getpid(), _APPEND, 0o600, dir_fd=folder)
+        descriptor = os.open(ERROR % os.getpid(), _APPEND, 0o600, dir_fd=folder)
         with open(descriptor, "ab") as file:
             if _is_own_file(os.fstat(descriptor)):
                 file.write(text.encode("utf-8", "replace") + b"\n")

@@ -1,6 +1,6 @@
-"""One process of the job, seen from inside: it is nothing until its deeds make it a rank or a worker.
+"""The recorder of one process of the job, which becomes a rank or a worker by what it does.
 
-Every method here is called by `patches` behind a wall that swallows and counts exceptions.
+`patches` calls every method here in a wrapper that swallows and counts exceptions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from . import rank_ring_folder
 from .comm.ddp_stamps import DdpStamps
+from .evaluation_calls import Evaluations
 from .facts import process_facts
+from .facts.batch_facts import BatchLooks
 from .facts.known_loaders import KnownLoaders
 from .facts.optimizer_holdings import describe_convolutions, describe_holdings, describe_optimizer, held_at_end
 from .facts.precision_facts import Precision, fast_paths
@@ -34,7 +36,7 @@ from .patches.pinning import Pinning
 from .raised_exceptions import raised_in, uncaught, without_secrets
 from .ring import Ring
 from .step_account import USUAL_MARKS, Account
-from .step_phases import BACKWARD, FORWARD, GAP, INPUT, OPTIMIZER
+from .step_phases import BACKWARD, CLIP, FORWARD, GAP, INPUT, OPTIMIZER
 from .tape import NOTED_NS, Tape, mark_ns
 from .thread_clocks import RunDelay
 from .unmet_batches import shows_evaluation
@@ -49,15 +51,15 @@ if TYPE_CHECKING:
     from .gpu.profiler_window import ProfilerWindow
 
 _MESSAGE_HALF = 1000  # characters
-_OPTIMIZER_LOOKS = 3  # its state is made in its first step
-_MARKS_TOLD = 32  # four a batch: of a step that gathers sixteen or more, every second, third … fetch is told
+_OPTIMIZER_LOOKS = 3  # the optimizer creates its state in its first step
+_MARKS_TOLD = 32  # four per batch: of a step that gathers sixteen or more, every second, third … fetch is recorded
 _NO_MEMORY = "out of memory"
-_FOLLOWED_TOLD_NS = 1_000_000_000  # a job may have a new thread for each step
-_THREADS_MAX = 64  # that are told apart by what they do, besides the one that trains
+_FOLLOWED_TOLD_NS = 1_000_000_000  # a job may start a new thread for each step
+_THREADS_MAX = 64  # threads classified by what they do, besides the training thread
 
 
 class _Token:
-    """Lies in the training thread's own storage, and is gone when that has ended."""
+    """Kept in the training thread's local storage, so it is deleted when the thread ends."""
 
     __slots__ = ("__weakref__",)
 
@@ -70,7 +72,7 @@ class Recorder:
         self.tape = Tape()
         self.garbage = Garbage()
         self.foreign: Any = None  # a Foreign, once it is installed
-        self.collectives: Any = None  # a Collectives, likewise
+        self.collectives: Any = None  # a Collectives, once installed
         self.captures = Captures()
         self.captures.before = self._before_capture
         self.precision = Precision(torch, lambda: self.facts.values, self.failed)
@@ -79,11 +81,11 @@ class Recorder:
         os.register_at_fork(before=self.before_fork, after_in_child=self.forget)
 
     def forget(self) -> None:
-        """A new process, or one just forked: nothing is known of it, and the parent's ring is not ours to write."""
+        """Resets in a new or forked process: nothing is known of it, and it must not write the parent's ring."""
         self.active = True
         self.tape.forget()
         self.errors = 0
-        self.account: Any = None  # an Account, made at the first deed of a training thread
+        self.account: Any = None  # an Account, created at the first mark of a training thread
         self.worker: WorkerLog | None = None
         if self.foreign is not None:
             self.foreign.forget()
@@ -91,45 +93,47 @@ class Recorder:
         self.precision.forget()
         self.syncs.forget()
         self.hooked = Hooked()
-        # taken by the thread that becomes the one that trains; nobody ever waits for it
+        # taken by the thread that becomes the training thread; never waited for
         self._becoming = allocate_lock()
         self._own = threading.local()
-        self._trains: Callable[[], Any] = object  # gives None once the thread that trains has ended
+        self._trains: Callable[[], Any] = object  # returns None once the training thread has ended
         self._native_id = self._followed_ns = 0
-        self._others: set[int] = set()  # threads that train beside it
-        self.fetching_threads: dict[int, int] = {}  # threads that fetch and do not train -> the loader they fetch from
+        self._others: set[int] = set()  # other threads that train
+        self.fetching_threads: dict[int, int] = {}  # threads that fetch but do not train -> their loader
         self.in_process: InProcess | None = None
         self.drawing = Drawing()
         self.pinning = Pinning()
-        self.place = -1  # in its epoch, of the batch that is fetched, where that is to be told
+        self.place = -1  # epoch index of the batch being fetched, if it is to be recorded
         self.stamps = DdpStamps()
         self.gpu: GpuTimes | None = None
         self.facts = process_facts.Facts(self.folder)
         self.work = Work(self.facts)
+        self.batch_looks = BatchLooks(self.facts)
         self.loaders = KnownLoaders()
-        self.iterators: dict[int, int] = {}  # loader -> id of the iterator that the training thread asked last
-        # steps from which on a batch's pictures are looked at, until it is known what they are
+        self.iterators: dict[int, int] = {}  # loader -> id of the iterator last used by the training thread
+        # steps from which on a batch's images are inspected, until their kind is known
         self.looks = list(LOOK_AT)
         self.saves = Saves()
+        self.evaluations = Evaluations()
         self.garbage.events.clear()
-        self.crowded = False  # several threads train: what is noted does not tell which one it was
+        self.crowded = False  # several threads train: the tape does not record the thread
         self.refresh_at = self.due_at = 1
         self.asks_for_aids = False  # at the next backward
         self.deep: ProfilerWindow | None = None  # where one was asked for
         self._evaluating = not_in_training(self.torch)
 
     def before_fork(self) -> None:
-        """A child would inherit the profiler in the thread that forks, and keep what it records for ever."""
+        """Called before a fork: a child would inherit the profiler in the forking thread and keep its records for ever."""
         if self.deep is not None:
             self.deep.give_way("a process was forked")
 
     def _before_capture(self) -> None:
-        """The profiler synchronises where it ends."""
+        """Called before a graph capture, because stopping the profiler synchronises."""
         if self.deep is not None:
             self.deep.give_way("a CUDA graph was captured")
 
     def failed(self) -> None:
-        """An exception is swallowed by the wall."""
+        """Records an exception that a wrapper swallowed."""
         let_pass()
         self.errors += 1
         if self.errors >= ERRORS_MAX:
@@ -144,25 +148,25 @@ class Recorder:
             try:
                 rank_ring_folder.note_error(self.folder, "%s: %s" % (type(error).__name__, error))
             except Exception:
-                pass  # no place to tell of it, or an error that cannot be printed: it is counted
+                pass  # no place to write it, or an error that cannot be printed: it is counted
 
-    # -- who is this process ---------------------------------------------------------------------------------------------------
+    # -- role of the process ---------------------------------------------------------------------------------------------------
 
     def own_account(self) -> Account | None:
-        """The account of the calling thread, None when another thread is the one that trains."""
+        """The account if the calling thread is the training thread, else None."""
         account: Account | None = self.account
         if account is None:
             account = self._claim()
         if account is None or account.thread != get_ident():
             return None
-        if self._trains() is None:  # the number is that of a thread which has ended, and of this one now
+        if self._trains() is None:  # the id of an ended thread, reused by this one
             self._follow(account)
         if self.tape.on:
             self.tape.read_into(account)
         return account
 
     def _claim(self) -> Account | None:
-        """The first of several threads makes the account, its own; the others wait for nothing."""
+        """The first of several threads creates the account and owns it; the others never wait."""
         if self.worker is not None or not self._becoming.acquire(False):
             return None
         try:
@@ -171,10 +175,12 @@ class Recorder:
             self._becoming.release()
 
     def _new_account(self) -> Account:
-        """The calling thread's, as far as is known."""
+        """The calling thread's loader, if known."""
         account = Account(thread=get_ident(), garbage=self.garbage)
         account.on_step = self._stepped
         account.unmet.evaluates = lambda: shows_evaluation(self.precision.trained())
+        account.graph_nodes = getattr(getattr(self.torch, "autograd", None), "_get_sequence_nr", None)
+        account.in_eval_mode, account.trained_in_eval_mode = self.evaluations.goes_on, self.evaluations.trains_so
         self.in_process = InProcess(account, self.folder, self.failed)
         self._is_this_thread()
         self.account = account
@@ -186,13 +192,13 @@ class Recorder:
         self._native_id = get_native_id()
 
     def _follow(self, account: Account) -> None:
-        """The thread that trained has ended, and the calling one trains on."""
+        """The calling thread takes over training after the previous training thread has ended."""
         if self.tape.on:
             self.tape.read_into(account)
         before = self._native_id
         self._is_this_thread()
         if before == self._native_id:
-            return  # one of C++, which Python knows only while it calls
+            return  # a C++ thread, which Python knows only during a call
         account.goes_on_in(get_ident(), RunDelay() if account.ring is not None else None)
         if self.in_process is not None:
             self.in_process.goes_on()
@@ -204,11 +210,11 @@ class Recorder:
             self.facts.write()
 
     def training_account(self, roots: Any) -> Account | None:
-        """As `own_account`, for a backward pass of these tensors: the thread that does the first one is the thread that trains."""
+        """Like `own_account`, for a backward pass of these tensors: the thread of the first one becomes the training thread."""
         account = self.own_account()
         if account is not None and account.ring is not None:
             return account
-        # several may begin their first one together: the first becomes the rank, and makes its ring once
+        # several threads may start their first one together: the first becomes the rank and creates its ring once
         if self.worker is not None or not self._becoming.acquire(False):
             return None
         try:
@@ -233,14 +239,14 @@ class Recorder:
             self._becoming.release()
 
     def _in_a_hook(self) -> bool:
-        """Whether this thread, another one, may do what it does for the backward that the training thread waits for."""
+        """True if this other thread runs part of the backward pass that the training thread waits for."""
         account, tape = self.account, self.tape
         if account is None or get_ident() in self._others:
             return False
         return bool(tape.inside_backward if tape.on else account.inside_backward)
 
     def _trains_too(self) -> None:
-        """The calling thread, another one. From now on marks are told at once, as only then each tells whose it is."""
+        """Notes that the calling thread trains, too. From then on marks are processed at once, since the tape does not record threads."""
         if len(self._others) < _THREADS_MAX:
             self._others.add(get_ident())
         self.crowded = True
@@ -253,11 +259,11 @@ class Recorder:
         delay = RunDelay()
         account.become_rank(ring, delay)
         atexit.register(self.leave)
-        # children of multiprocessing end by os._exit: atexit is not for them
+        # multiprocessing children end by os._exit, which skips atexit
         sys.modules["multiprocessing.util"].Finalize(None, self.leave, exitpriority=-100)
         self.facts.values.update(process_facts.process_facts(self.torch))
         self._trains_on(roots)
-        self.facts.values.update(rank=rank, local_rank=local_rank, world_size=world_size)
+        self.facts.values.update({"rank": rank, "local_rank": local_rank, "world_size": world_size})
         self.facts.values["main_thread"] = threading.get_native_id()
         self.facts.values["run_delay"] = bool(delay)
         self.facts.values["indices_timed"] = True
@@ -270,7 +276,7 @@ class Recorder:
         self.facts.write()
 
     def _trains_on(self, tensors: Any) -> None:
-        """The GPU is that of the tensors that are trained, which need not be the current one."""
+        """Uses the GPU of the trained tensors, which need not be the current one."""
         if self.facts.values.get("cuda") is not None or self.captures.under_way:
             return
         try:
@@ -282,7 +288,7 @@ class Recorder:
             self._gpu_failed(error)
 
     def leave(self) -> None:
-        """The interpreter shuts down. Called by it, so this method is a wall of its own."""
+        """Called at interpreter shutdown, not by a wrapper, so this method catches its own exceptions."""
         ring = None if self.account is None else self.account.ring
         try:
             if self.active and ring is not None:
@@ -299,10 +305,10 @@ class Recorder:
         except Exception:
             self.active = False
         if ring is not None:
-            ring.end()  # whatever failed above, or long ago: this process was not killed
+            ring.end()  # also after failures: this process was not killed
 
     def _note_failure(self) -> None:
-        """It ends by an exception and has not trained: a launcher, or a rank that never came to its first backward."""
+        """Records the exception of a process that has not trained: a launcher, or a rank that fails before its first backward."""
         self.active = False
         self.facts.active = True
         self.facts.values["rank"] = process_facts.distributed_identity(self.torch)[0]
@@ -314,14 +320,18 @@ class Recorder:
     def _note_exception(self) -> None:
         error = uncaught()
         if error is not None:
-            told = {"type": type(error).__name__, "message": shortened(without_secrets(str(error), os.environ))}
             marked = PHASES[self.account.phase] if self.account is not None else ""
-            self.facts.values["exception"] = {**told, "phase": raised_in(self.torch, error, marked)}
+            self.facts.values["exception"] = {
+                "type": type(error).__name__,
+                "message": shortened(without_secrets(str(error), os.environ)),
+                "phase": raised_in(self.torch, error, marked),
+                **process_facts.raised_at(error),
+            }
             if _NO_MEMORY in str(error):
                 self.facts.values["held_at_end"] = held_at_end(self.torch, error, self._device())
 
     def _device(self) -> str:
-        """The one watched, as tensors name theirs; empty without a GPU."""
+        """The recorded device, as tensors name it; empty without a GPU."""
         cuda = self.facts.values.get("cuda")
         return "cuda:%d" % cuda["device"] if cuda else ""
 
@@ -333,21 +343,21 @@ class Recorder:
         finally:
             account.leave()
         if rank_ring_folder.owner_is_gone(self.folder):
-            rank_ring_folder.remove(*os.path.split(account.ring.path))  # nobody is left to read it, and memory holds it
+            rank_ring_folder.remove(*os.path.split(account.ring.path))  # no reader is left, and it occupies memory
 
     def _sum_up(self) -> None:
         values = self.facts.values
         values["loaders"] = self.loaders.facts(self.account)
         values["save_sites"] = self.saves.facts()
+        values["evaluation_sites"] = self.evaluations.facts()
+        values["evaluation_batches"] = [self.account.evaluated_batches, self.account.evaluated_with_gradients]
         if self.crowded:
             values["several_threads_train"] = True
         if self.gpu is not None and self.gpu.dropped:
             values["gpu_steps_dropped"] = self.gpu.dropped
         try:
             process_facts.note_compilations(values, now_ns=perf_counter_ns(), wall_us=1e6 * time.time())
-        except (
-            Exception
-        ):  # dynamo's own records, which may look otherwise in another torch: the other facts are written all the same
+        except Exception:  # dynamo's records may differ in another torch version; the other facts are written anyway
             let_pass()
 
     # -- marks -----------------------------------------------------------------------------------------------------------------
@@ -369,13 +379,13 @@ class Recorder:
             self._gpu_failed(error)
 
     def _gpu_failed(self, error: Exception) -> None:
-        """Events do not fit this job (one that changes its device between marks, say): its steps go on without them."""
+        """Stops GPU events after an error (a job that changes its device between marks, say); steps go on without them."""
         let_pass()
         self.gpu = None
         self.facts.miss("gpu times: %s" % error)
 
     def read_tape(self, iterator: Any) -> None:
-        """As much was noted as should be, and this iterator's fetch was noted last."""
+        """Called when the tape is full and its last note is this iterator's fetch."""
         account = self.account
         self.tape.read_into(account)
         if account.begin_step():
@@ -389,32 +399,32 @@ class Recorder:
             self._note_or_mark(account)
 
     def _note_or_mark(self, account: Account) -> None:
-        """A step begins: are its marks noted on the tape, and for how many steps?"""
+        """Decides at a step's start whether its marks go on the tape, and for how many steps."""
         if account.replaying:
             return
         timed = self.gpu is not None and self.gpu.turn(account.step, account.t_start, account.self_ns)
         if timed or account.clocked or self.crowded or not self.active:
             return
-        if self.syncs.open or self.asks_for_aids:  # one step, not those of a whole tape
+        if self.syncs.open or self.asks_for_aids:  # one step, not a whole tape
             return
-        # neither of the marks at which a tape is found to be full
+        # neither of the marks that check for a full tape
         if account.optimizers == 0 and account.last_loader < 0:
             return
-        if self.deep is not None and self.deep.on:  # its steps begin and end on time
+        if self.deep is not None and self.deep.on:  # its steps must start and end on time
             return
-        # a step of several backward passes may be stamped in each: they are looked at one by one
+        # each backward pass of a step may be stamped, so they are read one by one
         stamped = self.stamps.steps_to_read(account.step) - (account.fewest_marks != USUAL_MARKS)
         steps = min(account.steps_to_clock(), max(1, NOTED_NS // max(account.last_step_ns, 1)), stamped)
         if self.deep is not None:
-            steps = min(steps, self.deep.next_step - account.step)  # it begins at a step's begin, not at a tape's
+            steps = min(steps, self.deep.next_step - account.step)  # it starts at a step's start, not a tape's
         if self.gpu is not None:
-            steps = min(steps, self.gpu.next_step - account.step)  # so do steps with events
+            steps = min(steps, self.gpu.next_step - account.step)  # steps with events, too
         if steps > 0 and account.fewest_marks > 0:
             loader = account.last_loader
             self.tape.start(account, steps, self.loaders.batch_size(loader), self.iterators.get(loader, 0))
 
     def _due(self) -> None:
-        """A step begins for which something was planned."""
+        """Called at the start of a step with scheduled work."""
         step = self.account.step
         if step >= self.precision.until:
             self.precision.disarm()
@@ -434,7 +444,7 @@ class Recorder:
         step = self.account.step
         if self.foreign is not None:
             self.foreign.look()
-        # rarely, and ever more rarely
+        # at growing intervals
         self.refresh_at = step + 1 if step < 4 else 50 if 25 <= step < 50 else 2 * step
         values = self.facts.values
         self._sum_up()
@@ -445,7 +455,7 @@ class Recorder:
         self.facts.write()
 
     def fetch_begin(self, iterator: Any) -> tuple[Account, bool, int] | None:
-        """Returns the account and whether the fetch may train, or None where this thread is not watched."""
+        """Returns the account and whether the fetch may train, or None if this thread is not recorded."""
         began = perf_counter_ns()
         account = self.own_account()
         loader = getattr(iterator, "_rn50_loader", -1)
@@ -455,7 +465,7 @@ class Recorder:
             return None
         if self.foreign is not None and self.foreign.inside:
             return None
-        if account.phase == INPUT:  # a data set that iterates over a loader of its own: part of the fetch that runs
+        if account.phase == INPUT:  # a dataset that iterates over its own loader: part of the running fetch
             return None
         if loader >= 0:
             self.iterators[loader] = id(iterator)
@@ -465,14 +475,14 @@ class Recorder:
         return token
 
     def fetches(self, loader: int, thread: int | None = None) -> None:
-        """The calling thread, or this one, fetches from this loader and does not train."""
+        """Notes that the calling thread, or the given one, fetches from this loader and does not train."""
         threads = self.fetching_threads
         threads[get_ident() if thread is None else thread] = loader
-        if len(threads) > _THREADS_MAX:  # the first of them has ended, most likely
+        if len(threads) > _THREADS_MAX:  # the oldest one has most likely ended
             threads.pop(next(iter(threads)), None)
 
     def _watch_fetch(self, account: Account, iterator: Any) -> None:
-        """In a clocked step: what draws its indices and, of a loader without workers, what makes its batch, and pins it."""
+        """In a clocked step: times drawing the indices and, without workers, making and pinning the batch."""
         if not account.clocked:
             return
         self.drawing.watch(iterator)
@@ -481,12 +491,12 @@ class Recorder:
             self.in_process.watch(fetcher)
             if getattr(iterator, "_pin_memory", False):
                 self.pinning.watch(getattr(iterator, "_rn50_loader", -1))
-        elif account.fewest_marks > USUAL_MARKS:  # the step's sums do not tell its fetches apart
+        elif account.fewest_marks > USUAL_MARKS:  # the step's sums do not separate its fetches
             place = iterator._num_yielded
             self.place = -1 if place % max(1, account.fewest_marks // _MARKS_TOLD) else place
 
     def begin_fetch(self, account: Account, loader: int, first: bool, began: int) -> tuple[Account, bool, int]:
-        """A source of batches is asked for the next one, for the first one of an epoch where `first` is true."""
+        """Called when the next batch is requested from a source; `first`: the first of an epoch."""
         if account.step == 0:
             self.precision.begin()
         training = account.fetch_begin(loader, self._evaluating(), first)
@@ -512,6 +522,7 @@ class Recorder:
             self.pinning.tell(account)
             if self.work.looks(account.step, began):
                 self.work.batch(batch)
+            self.batch_looks.batch(batch)
         if training and self.looks and account.step >= self.looks[0]:
             self._look_at(batch)
         if training and self.gpu is not None:
@@ -522,9 +533,9 @@ class Recorder:
         self.looks.pop(0)
         found = describe_pictures(batch)
         if found is None or found["from_bytes"] is not None or found["device"] != "cpu" or found["dtype"] == "uint8":
-            self.looks.clear()  # no pictures, or all that can be known of them
+            self.looks.clear()  # no images, or nothing left to learn about them
         if found is not None:
-            self.facts.set("pictures", found)
+            self.facts.tell({"pictures": found})
 
     def fetch_failed(self, token: tuple[Account, bool, int]) -> None:
         """The loader is exhausted, or it raised."""
@@ -542,12 +553,14 @@ class Recorder:
         began = perf_counter_ns()
         account = self.training_account(roots)
         if account is None:
-            # a checkpointed layer runs another backward in autograd's thread; one of Python's own begins one for itself
+            # activation checkpointing runs another backward in autograd's thread; a Python thread's is its own
             if self.account is not None and not (_is_native() and self._in_a_hook()):
                 self._trains_too()
             return None
         if not account.backward_begin():
             return None
+        if account.backwards < _OPTIMIZER_LOOKS or self.asks_for_aids:
+            self.evaluations.loop_runs()
         if self.gpu is not None:
             self._gpu_mark("forward")
         if self.stamps.any and account.backwards:
@@ -565,7 +578,7 @@ class Recorder:
         try:
             self.stamps.read(account.ring, step, step_ns, self.facts.values.get("cuda") is not None)
         except Exception:
-            # a wrapper without DDP's logger (its Python reducer): the phases go on without stamps
+            # a wrapper without DDP's logger (its Python reducer): phases are recorded without stamps
             self.stamps.any = False
             self.facts.miss("ddp: no stamps")
 
@@ -595,27 +608,32 @@ class Recorder:
             first = account.clocked and account._optimizer_depth == 1
             if first and self.work.looks(account.step, began, fed=account.micro_batches > 0):
                 self.work.optimizer(optimizer)
+                self.evaluations.trains(optimizer)
             if account.optimizers < _OPTIMIZER_LOOKS:
                 self._describe_optimizer(optimizer)
             account.self_ns += perf_counter_ns() - began
 
     def _describe_optimizer(self, optimizer: Any) -> None:
-        """The first one, and again when it has made its state."""
+        """Notes an optimizer at its first step, and again once its state exists."""
+        self.evaluations.trains(optimizer)
         self._trains_on(
             optimizer.param_groups[0]["params"]
-        )  # where the loss came back from the GPU before its backward
+        )  # if the loss was read back from the GPU before its backward
         found = describe_optimizer(optimizer)
         known = self.facts.values.get("optimizer")
-        if known is None or all(known[name] == value for name, value in found.items()):
-            held = {**describe_holdings(optimizer, self._device()), **describe_convolutions(self.torch, optimizer)}
-            self.facts.values["optimizer"] = {**found, **held}
+        if known is None or {**known, **found} == known:
+            held, convolutions = (
+                describe_holdings(optimizer, self._device()),
+                describe_convolutions(self.torch, optimizer),
+            )
+            self.facts.values["optimizer"] = {**found, **held, **convolutions}
 
     def optimizer_end(self, optimizer: Any, stepped: bool = True) -> None:
         began = perf_counter_ns()
         account = self.own_account()
         if account is not None:
-            # before the account: it may close the step, and this event is the step's last
-            # inside the backward, one for each parameter, it is the backward's: events around it would be too many
+            # before the account: it may close the step, and this is the step's last event
+            # an optimizer step per parameter inside the backward belongs to the backward: it would need too many events
             if self.gpu is not None and account._optimizer_depth <= 1 and not account._updated_inside:
                 self._gpu_mark("optimizer")
             account.optimizer_end(id(optimizer), stepped)
@@ -633,8 +651,8 @@ class Recorder:
         self.epoch_begun(iterator, began)
 
     def epoch_begun(self, iterator: Any, began: int) -> None:
-        # the fetch that follows is a first one, and none to be noted only: be it the same iterator's, or that of one at the same address,
-        # and whichever thread begins it
+        # the next fetch is the first of an epoch and must be processed, not only noted, even for the same iterator, another one at the same
+        # address, or another thread
         self.iterators.pop(iterator._rn50_loader, None)
         if id(iterator) == self.tape.iterator:
             self.tape.iterator = 0
@@ -643,7 +661,7 @@ class Recorder:
             account.loader_started(iterator._rn50_loader, self._evaluating(), began)
 
     def workers_end(self, iterator: Any) -> int | None:
-        """They are told to end and waited for: within the last fetch, or where the loop lets go of their iterator."""
+        """Called when an epoch's workers are stopped: in the last fetch, or when the loop drops the iterator."""
         known = self.account
         if known is None or known.replaying or self.garbage.under_way or getattr(iterator, "_shutdown", True):
             return None
@@ -665,12 +683,23 @@ class Recorder:
             if len(made) < process_facts.MADE_MAX:
                 made.append(options)
 
-    def save_begin(self) -> Any:
-        return self.saves.begin(self.own_account() if self.account is not None else None)
+    def evaluation_begins(self, module: Any) -> None:
+        """Called before a module is put into `eval()` mode."""
+        account = self.own_account() if self.account is not None else None
+        if account is None or account.ring is None or account.phase not in (FORWARD, CLIP, GAP):
+            return
+        if self.evaluations.begins(module):
+            account.evaluation_begin()
 
-    def save_end(self, token: Any) -> None:
+    def save_begin(self, file: Any = None) -> Any:
+        token = self.saves.begin(self.own_account() if self.account is not None else None)
+        return None if token is None else (token, file)
+
+    def save_end(self, begun: Any) -> None:
+        token, file = begun
         if self.saves.end(token):
             self._refresh_facts()
+        self.saves.until_closed(token[0], file, self.failed)
 
     def fsync_begin(self) -> Any:
         return self.saves.fsync_begin(self.own_account() if self.account is not None else None)
@@ -681,24 +710,24 @@ class Recorder:
     # -- workers ---------------------------------------------------------------------------------------------------------------
 
     def become_worker(self, worker: int, queue: Any = None) -> None:
-        """`queue`: what it puts its batches into."""
+        """`queue`: the queue for its batches."""
         self.garbage.stop()
         if rank_ring_folder.owner_is_gone(self.folder):
-            # nobody is left to read its ring, nor to remove it: those of many epochs would fill /dev/shm
+            # no process is left to read or remove its ring: those of many epochs would fill /dev/shm
             self.active = False
             return
         self.worker = WorkerLog(self.folder, os.getpid(), worker, own_loader(), queue)
 
 
 def shortened(message: str) -> str:
-    """What an error begins with and, of a traceback that a worker sent, the end: there it says what happened."""
+    """The start of an error message; for a worker's traceback also its end, which names the error."""
     return (
         message if len(message) <= 2 * _MESSAGE_HALF else message[:_MESSAGE_HALF] + "\n...\n" + message[-_MESSAGE_HALF:]
     )
 
 
 def _is_native() -> bool:
-    """Whether the calling thread was started by others than Python's `threading`: autograd, say. Asked without taking its lock."""
+    """True if Python's `threading` did not start the calling thread, as with autograd's. Takes no lock."""
     known = threading._active.get(get_ident())  # type: ignore[attr-defined]
     return known is None or isinstance(known, threading._DummyThread)
 

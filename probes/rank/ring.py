@@ -14,14 +14,16 @@ from .layout import HEADER_BYTES, LIVE_OFFSET, RING_SHARE, SLOT, SLOT_BYTES, SLO
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# The live part of the header, as numbers of eight-byte words.
+# Offsets of the header's live part in eight-byte words.
 _HEAD = LIVE_OFFSET // 8
 PHASE, STEP, SINCE, _SELF, _ERRORS, _ENDED = range(_HEAD + 1, _HEAD + 7)
 _WRITABLE = 0x200  # PyBUF_WRITE
 
 
 class Ring:
-    """Of fewer slots where memory is short. Raises OSError where it cannot have all its pages: a mapping must never meet a full disk."""
+    """A ring in shared memory, with fewer slots if memory is short. Raises OSError unless all its pages can be allocated: a full file
+    system would otherwise raise SIGBUS.
+    """
 
     def __init__(
         self,
@@ -40,7 +42,7 @@ class Ring:
             while slots > SLOTS_LEAST and HEADER_BYTES + slots * SLOT_BYTES > room:
                 slots //= 2
             size = HEADER_BYTES + slots * SLOT_BYTES
-            # a file of this ring's own: none that another thread has mapped is ever opened again, let alone cut short (SIGBUS)
+            # always a new file: reopening or truncating one that another thread has mapped would raise SIGBUS
             partial, descriptor = rank_ring_folder.create(at, name, size)
             try:
                 os.posix_fallocate(descriptor, 0, size)
@@ -55,17 +57,17 @@ class Ring:
                 raise
             finally:
                 os.close(descriptor)
-        # single stores of eight bytes: `pack_into` clears its target first, and a reader would see zeros in between
+        # single eight-byte stores: `pack_into` clears its target first, so a reader could see zeros
         self.words = self._map.cast("q")
         self.path = path
         self._slots = slots
         self._next = 0
 
     def write(self, kind: int, flags: int, values: Iterable[int]) -> None:
-        """Append one record; `values` are the integers of the kind's fields."""
+        """Appends one record; `values` are the integers of the kind's fields."""
         sequence = self._next
         base = HEADER_BYTES + (sequence % self._slots) * SLOT_BYTES
-        # the slot is cleared, then written from its first byte to its last: until the two sequence numbers agree it is seen as torn
+        # `pack_into` clears the slot, then writes from first to last byte: readers see it as torn until both sequence numbers agree
         SLOT[kind].pack_into(self._map, base, sequence, kind, flags, 0, *values, sequence)
         self._next = sequence + 1
         self.words[_HEAD] = self._next
@@ -77,20 +79,20 @@ class Ring:
         words[SINCE] = since_ns
 
     def cost(self, self_ns: int, errors: int) -> None:
-        """Total time the recorder took so far and the exceptions it swallowed."""
+        """Writes the recorder's total cost and its number of swallowed exceptions."""
         self.words[_SELF] = self_ns
         self.words[_ERRORS] = errors
 
     def end(self) -> None:
-        """Say that the process is leaving by itself."""
+        """Marks that the process exits by itself."""
         self.words[_ENDED] = 1
 
 
 def mapped(descriptor: int, size: int) -> memoryview:
-    """A shared mapping of the file's first `size` bytes, which stays until the process ends. Raises OSError.
+    """A shared mapping of the file's first `size` bytes that lasts until the process ends. Raises OSError.
 
-    Python's own `mmap` keeps a descriptor beside its mapping (until 3.13, where it may be told not to) and closes that number in the end:
-    in a job that has closed all its descriptors, as daemons do, a file of the job's.
+    Python's own `mmap` keeps a descriptor (optional from 3.13 on) and closes that number in the end: in a job that has closed all its
+    descriptors, as daemons do, the number may be one of the job's files.
     """
     map_file = ctypes.CDLL(None, use_errno=True).mmap
     map_file.restype = ctypes.c_void_p
@@ -99,6 +101,6 @@ def mapped(descriptor: int, size: int) -> memoryview:
     if address == ctypes.c_void_p(-1).value:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     kind = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
-    # a prototype of our own: `pythonapi.PyMemoryView_FromMemory` is one object for the whole process, the job's too
+    # our own prototype: `pythonapi.PyMemoryView_FromMemory` is shared with the job
     memory: memoryview = kind(("PyMemoryView_FromMemory", ctypes.pythonapi))(address, size, _WRITABLE)
     return memory

@@ -1,7 +1,7 @@
-"""What the marks of a training thread mean: which loader trains, which backward and optimizer end a step, where evaluation goes.
+"""Interprets the marks of a training thread: the loader that trains, the backward and optimizer that end a step, evaluation.
 
-Where a chunk of time belongs is sometimes known only at its end (an optimizer that runs the closure, a second optimizer of the same step):
-then the closing mark says so.
+The phase of a chunk of time is sometimes known only at its end (an optimizer that runs the closure, a second optimizer of the same
+step): then the closing mark sets it.
 """
 
 from __future__ import annotations
@@ -20,51 +20,63 @@ if TYPE_CHECKING:
 
 TRAINING = 1
 EVALUATING = 2
-INSIDE_BACKWARD = 0  # no optimizer's id: the one of each parameter, which a hook of its gradient runs (PyTorch's memory tutorial, LOMO)
+INSIDE_BACKWARD = 0  # stands for the optimizers per parameter that gradient hooks run (PyTorch's memory tutorial, LOMO)
 
-# An optimizer whose step is compiled fires no hook. After this many backward passes without one, each backward counts as a step.
+# A compiled optimizer step fires no hook. After this many backward passes without one, each backward counts as a step.
 INVISIBLE_OPTIMIZER_AFTER = 20
-# So many turns of an optimizer without a fetch between them, and the loop is one that no loader feeds (in-memory tensors, one fixed batch).
+# Updates without a fetch after which the loop counts as having no loader (in-memory tensors, one fixed batch).
 TURNS_WITHOUT_LOADER = 2
-# So many steps of other optimizers, and the first one is gone: one loop after another, each with an optimizer of its own.
+# Steps of other optimizers after which the first one counts as gone (successive loops with their own optimizers).
 FIRST_IS_GONE_AFTER = 20
-# Prefetchers and loops with a teacher model fetch what they train on under no_grad; an evaluation of one batch may precede a backward, too.
+# Prefetchers and loops with a teacher model fetch training batches under no_grad; a one-batch evaluation may also precede a backward.
 UNGRADED_IS_HABIT_AFTER = 3
 USUAL_MARKS = 6  # of a step of a plain loop
-# Fields that are zero in a step that `take_usual_steps` takes, between those that are not.
+# Runs of fields that are zero in the steps of `take_usual_steps`.
 BEFORE_DELAY_NS = (0,) * (STEP_FIELDS.index("run_delay_ns") - STEP_FIELDS.index("gap_ns") - 1)
 BEFORE_SAMPLES = (0,) * (STEP_FIELDS.index("samples") - STEP_FIELDS.index("gc_ns") - 1)
 
 
 class Account(Steps):
-    """The phases of one training thread. `ring` is None until the process has shown itself a rank by its first backward pass."""
+    """The phases of one training thread. `ring` is None until the first backward pass makes the process a rank."""
 
     def __init__(self, *, thread: int, garbage: Garbage | None = None, **clocks: Callable[[], int]) -> None:
-        """`garbage` and `clocks`: those of `Steps`, where they are not the process's own."""
-        self.loaders: dict[int, int] = {}  # DataLoader id -> TRAINING or EVALUATING, once its deeds have told
-        self.evaluated: set[int] = set()  # loaders that were asked for a batch of evaluation
+        """`garbage` and `clocks`: passed to `Steps` instead of the process's own."""
+        self.loaders: dict[int, int] = {}  # DataLoader id -> TRAINING or EVALUATING, once known from its use
+        self.evaluated: set[int] = set()  # loaders that supplied an evaluation batch
+        # batches of loaders for evaluation; with the latter, autograd's graph grew
+        self.evaluated_batches = self.evaluated_with_gradients = 0
+        self.graph_nodes: Callable[[], int] | None = None  # made so far in this thread
+        self._nodes_at_batch = -1  # when the last batch for evaluation came
         self.backwards = 0
         self.optimizers = 0  # optimizer steps seen in all
         self._first_optimizer: int | None = None
-        self.last_optimizer: int | None = None  # the id of what stepped last
-        self._cycle_end: int | None = None  # the optimizer that steps last in one turn of a loop without loader
-        self._turns = 0  # turns of the first optimizer since the last training fetch
+        self.last_optimizer: int | None = None  # id of the optimizer that stepped last
+        self._cycle_end: int | None = None  # the last optimizer in one iteration of a loop without loader
+        self._turns = 0  # iterations of the first optimizer since the last training fetch
         self._without_first = 0  # steps of other optimizers since its last one
+        self._in_turn: set[int] = set()  # the other optimizers of a loop without loader
+        self._newcomers: set[int] = set()  # optimizers outside such a loop that have stepped since its first one
         self._optimizer_depth = 0
-        self._gradients = False  # a backward has run that no optimizer has used yet
-        self._updated_inside = False  # an optimizer has stepped inside the backward that runs
-        self._doubtful = -1  # loader taken for an evaluating one by its last fetch, which may yet meet a backward
+        self._gradients = False  # a backward has run and no optimizer has stepped since
+        self._updated_inside = False  # an optimizer has stepped inside the running backward
+        self._doubtful = -1  # loader classified as evaluating by its last fetch, whose batch may still get a backward
         self._in_no_grad = False  # that fetch
-        self._ungraded: dict[int, int] = {}  # loader -> how often a single batch fetched under no_grad met a backward
-        # (loader, wall, cpu of input_wait before) of an iterator just made by a loader of unknown purpose
+        self._ungraded: dict[int, int] = {}  # loader -> how often a single batch fetched under no_grad got a backward
+        # (loader, earlier wall and cpu of input_wait) of an iterator just created by an unclassified loader
         self._opened: tuple[int, int, int] | None = None
+        self._batch_samples = 0  # of the last training candidate's batch
         self.unmet = Unmet()
+        self._evaluates = False  # since the model was put into `eval()` mode no backward pass has begun
+        self.in_eval_mode: Callable[[], bool] = lambda: False  # whether it still is
+        self.trained_in_eval_mode: Callable[[], None] = lambda: None  # called at a backward pass in it
         super().__init__(thread=thread, garbage=garbage, **clocks)
 
     def fetch_begin(self, loader: int, evaluating: bool, first: bool) -> bool:
-        """A loader is asked for a batch. Returns True when the fetch may feed training."""
+        """Called when a batch is requested from a loader. Returns True if the fetch may feed training."""
         known = self.loaders.get(loader)
         came = self.since
+        if self._evaluates and not evaluating:
+            evaluating = self.in_eval_mode()
         if known == EVALUATING or (evaluating and not (known == TRAINING and self._is_habit(loader))):
             now = self.enter(EVALUATION)
             if not evaluating and self.unmet.add(loader, came, now, self._walls()):
@@ -73,9 +85,10 @@ class Account(Steps):
             self._doubtful = loader if self._evaluated == 1 or not evaluating else -1
             self._in_no_grad = evaluating
             self.evaluated.add(loader)
+            self._note_evaluated()
             return False
-        self._optimizer_depth = 0  # an optimizer that raised has told of no end
-        charge = GAP if self.phase == CLIP else -1  # accumulation: the micro-batch ended with its backward
+        self._optimizer_depth = 0  # an optimizer that raised has no end mark
+        charge = GAP if self.phase == CLIP else -1  # gradient accumulation: the micro-batch ended with its backward
         if self.unconsumed is not None:
             self._meets_nothing(came)
         if self.unconsumed is not None and self._was_evaluation(loader):
@@ -86,6 +99,8 @@ class Account(Steps):
         if first:
             self.flags |= FLAG_EPOCH_START
             self.unmet.iterator_begins(loader)
+            if self.unconsumed is not None and self.unconsumed[0] == loader:
+                self._not_trained()
         self._turns = 0
         self.fetched[loader] = self.fetched.get(loader, 0) + 1
         before = self.wall[INPUT], self.cpu[INPUT]
@@ -95,20 +110,26 @@ class Account(Steps):
         self.unconsumed = (loader, before[0], self.wall[FORWARD], before[1], self.cpu[FORWARD])
         return True
 
+    def _not_trained(self) -> None:
+        """Takes the last batch out of what the step trains on: its iterator was dropped after it, as by `next(iter(loader))`."""
+        self.samples -= self._batch_samples
+        self.micro_batches -= self._batch_samples > 0
+        self._batch_samples = 0
+
     def _meets_nothing(self, came: int) -> None:
-        """The last candidate's batch, which `came` then, met no backward."""
+        """Called if the last candidate's batch, fetched at `came`, got no backward."""
         last, wait, forward = self.unconsumed[:3]
         now = self.clock()
         if not self.unmet.add(last, came, now, (wait, forward, self.wall[EVALUATION])):
             return
         if self._look_into_unmet(last, now) and self.loaders.get(last) == TRAINING:
-            # it trains, and now it is evaluated on
+            # a training loader used for evaluation now
             wait, forward, _ = self.unmet.walls
             self.loaders[last] = EVALUATING
             self.unconsumed = (last, wait, forward, *self.unconsumed[3:])
 
     def _look_into_unmet(self, loader: int, now: int) -> bool:
-        """Whether the run of batches that met no backward shows to be an evaluation. If not, it is told of as far as it goes."""
+        """True if the batches without a backward pass are an evaluation; otherwise reports them so far."""
         if self.unmet.looked(loader):
             return True
         self.span(UNSEEN, self.unmet.since, now, 0, self.unmet.batches, loader)
@@ -118,18 +139,18 @@ class Account(Steps):
         return self.wall[INPUT], self.wall[FORWARD], self.wall[EVALUATION]
 
     def _end_unmet(self, loader: int, now: int) -> None:
-        """Batches of this loader train again; -1: the process ends."""
+        """Ends a run of batches without backward: this loader trains again; -1: the process ends."""
         what, batches = self.unmet.met(loader, now)
         if not batches:
             return
         self.span(what, self.unmet.since, now, 0, batches, loader)
-        if what == SKIPPED:  # before the first backward they were taken for an evaluation's
+        if what == SKIPPED:  # before the first backward they counted as evaluation
             taken = max(0, self.wall[EVALUATION] - self.unmet.walls[2])
             self.wall[EVALUATION] -= taken
             self.wall[INPUT] += taken
 
     def _was_evaluation(self, loader: int) -> bool:
-        """The last candidate's batch met no backward. Unless its loader is known to train, what it took goes to evaluation."""
+        """Charges the last candidate's batch, which got no backward, to evaluation unless its loader is known to train."""
         last, wait, forward, wait_cpu, forward_cpu = self.unconsumed
         if self.loaders.get(last) == TRAINING:
             return False
@@ -148,9 +169,20 @@ class Account(Steps):
         if training:
             self.samples += samples
             self.micro_batches += 1
+            self._batch_samples = samples
+        elif self.graph_nodes is not None:
+            self._nodes_at_batch = self.graph_nodes()
+
+    def _note_evaluated(self) -> None:
+        """Counts the last batch of an evaluation, if there is one, and whether gradients were recorded with it."""
+        before, self._nodes_at_batch = self._nodes_at_batch, -1
+        if before >= 0 and self.graph_nodes is not None:
+            self.evaluated_batches += 1
+            self.evaluated_with_gradients += self.graph_nodes() > before
 
     def fetch_stop(self, training: bool, loader: int) -> None:
-        """The loader is exhausted, or its fetch raised: no batch came."""
+        """Called when the loader is exhausted or its fetch raised."""
+        self._note_evaluated()
         self.enter(GAP)
         if training:
             self.unconsumed = None
@@ -159,7 +191,7 @@ class Account(Steps):
             if self.fetched[loader] == 0:
                 del self.fetched[loader]
             elif not self.backward_seen and loader not in self.loaders:
-                # all its batches met no backward; that of a loop which looks ahead may still come
+                # none of its batches got a backward; with look-ahead it may still come
                 self.loaders[loader] = EVALUATING
                 self._doubtful = loader
                 self._in_no_grad = False
@@ -168,7 +200,7 @@ class Account(Steps):
             self._doubtful = -1
 
     def loader_started(self, loader: int, evaluating: bool, began: int) -> None:
-        """An iterator was made and its workers started: it took from `began` until now."""
+        """Called after creating an iterator and starting its workers, which took from `began` until now."""
         known = self.loaders.get(loader)
         evaluation = evaluating or known == EVALUATING
         began = max(began, self.since)
@@ -184,7 +216,7 @@ class Account(Steps):
         self.span("loader_start", began, now, 0, 0, loader)
 
     def workers_end(self, loader: int) -> int:
-        """Returns the phase to go back to; what ends an epoch counts as the begin of the next."""
+        """Returns the phase to go back to; the end of an epoch counts to the start of the next."""
         phase, evaluation = self.phase, self.loaders.get(loader) == EVALUATING
         now = self.enter(EVALUATION if evaluation else INPUT)
         if not evaluation and self.stepped:
@@ -192,9 +224,11 @@ class Account(Steps):
         return phase
 
     def backward_begin(self) -> bool:
-        """Returns False for a backward inside a backward."""
+        """Returns False for a nested backward."""
         if self.phase == BACKWARD:
             return False
+        if self._evaluates:
+            self._end_evaluation()
         # gap, clip: the forward of a second optimizer or loss; optimizer: inside a closure; start: nothing was marked before
         self.enter(BACKWARD, FORWARD if self.phase in (GAP, CLIP, OPTIMIZER, START) else -1)
         if self.unmet.batches:
@@ -207,7 +241,7 @@ class Account(Steps):
         return True
 
     def _trains_after_all(self, loader: int) -> bool:
-        """The last batch taken for an evaluating one met a backward; one fetched under no_grad does so by habit alone."""
+        """Reclassifies the last evaluation batch, which got a backward; a batch fetched under no_grad only if this recurs."""
         if not self._in_no_grad:
             return True
         self._ungraded[loader] = self._ungraded.get(loader, 0) + 1
@@ -217,11 +251,11 @@ class Account(Steps):
         return self._ungraded.get(loader, 0) >= UNGRADED_IS_HABIT_AFTER
 
     def _consume(self) -> None:
-        """The loaders fetched as often as the last one feed training; the others of this step do not."""
+        """Loaders fetched as often as the last one feed training; others in this step do not."""
         last = self.unconsumed[0]
         self.unconsumed = None
         self.loader = last
-        if len(self.fetched) == 1 and last in self.loaders:  # the usual step
+        if len(self.fetched) == 1 and last in self.loaders:  # the common case
             self.loaders[last] = TRAINING
             return
         often = self.fetched[last]
@@ -234,7 +268,7 @@ class Account(Steps):
     def backward_end(self) -> None:
         inside, self._updated_inside = self._updated_inside, False
         if inside:
-            self._optimizer_depth = 0  # one that raised has told of no end
+            self._optimizer_depth = 0  # one that raised has no end mark
         now = self.enter(OPTIMIZER if self._optimizer_depth else GAP if inside else CLIP)
         self.backwards += 1
         self.backward_seen = True
@@ -242,15 +276,15 @@ class Account(Steps):
         if inside:
             self._end_turn(INSIDE_BACKWARD, now)
         elif not self.fetched and self._optimizer_invisible():
-            self._close(now)  # a loop that updates its parameters by hand, on tensors of its own
+            self._close(now)  # a loop that updates its parameters manually
 
     def optimizer_begin(self, optimizer: int) -> None:
         if self._optimizer_depth == 0:
             inside = self.phase == BACKWARD
-            if not (inside and self._updated_inside):  # all that a backward's hooks run are one
+            if not (inside and self._updated_inside):  # all optimizers run by hooks of one backward count as one
                 self._begin_turn(INSIDE_BACKWARD if inside else optimizer)
             self._updated_inside = inside
-            # the next batch was fetched between backward and optimizer: the chunk is no forward
+            # the next batch was fetched between backward and optimizer: not a forward
             late = self.phase == FORWARD and self._gradients and self.unconsumed is not None
             self.enter(OPTIMIZER, CLIP if late else -1)
         self._optimizer_depth += 1
@@ -262,6 +296,7 @@ class Account(Steps):
             self._count_others(optimizer)
         else:
             self._without_first = 0
+            self._newcomers.clear()
             if self.stepped:
                 self._turns += 1
                 self._cycle_end = self.last_optimizer
@@ -272,9 +307,18 @@ class Account(Steps):
 
     def _count_others(self, optimizer: int) -> None:
         self._without_first += 1
-        if self._without_first > FIRST_IS_GONE_AFTER:
+        if optimizer in self._newcomers:  # the loop before has ended, and this one's first turn
+            self._first_optimizer, self._cycle_end = optimizer, self.last_optimizer
+            self._in_turn, self._newcomers = self._newcomers, set()
+            self._without_first = 0
+        elif self._without_first > FIRST_IS_GONE_AFTER:
             self._first_optimizer, self._cycle_end = optimizer, None
+            self._in_turn, self._newcomers = set(), set()
             self._without_first = self._turns = 0
+        elif self._turns < TURNS_WITHOUT_LOADER:
+            self._in_turn.add(optimizer)
+        elif optimizer not in self._in_turn:
+            self._newcomers.add(optimizer)
 
     def optimizer_end(self, optimizer: int, stepped: bool = True) -> None:
         self._optimizer_depth = max(0, self._optimizer_depth - 1)
@@ -292,12 +336,12 @@ class Account(Steps):
         self._end_turn(optimizer, self.enter(GAP))
 
     def updated_in_hooks(self, updates: list[tuple[int, int, int]]) -> None:
-        """While this thread waits for its backward, hooks have stepped optimizers in others: (begin, end, id), as if in this one."""
+        """Adds optimizer steps (begin, end, id) that hooks ran in other threads during this thread's backward, as if in this one."""
         clock, replaying = self.clock, self.replaying
-        self.replaying = True  # of the clocks only wall time is theirs
+        self.replaying = True  # only wall time: the CPU clocks are of this thread
         try:
             for began, ended, optimizer in sorted(updates):
-                # several devices' threads may step at a time
+                # threads of several devices may step concurrently
                 self.clock = partial(max, began, self.since)
                 self.optimizer_begin(optimizer)
                 self.clock = partial(max, ended, self.since)
@@ -313,8 +357,33 @@ class Account(Steps):
         self._end_unmet(-1, self.clock())
         super().leave()
 
+    def evaluation_begin(self) -> None:
+        """Called when the model that trains is put into `eval()` mode. The next fetch or backward pass for training ends it."""
+        self._evaluates = True
+        self.enter(EVALUATION)
+
+    def _end_evaluation(self) -> None:
+        """Called at the next backward pass. No mark divides its forward from the evaluation: it is taken to be as long as the last one.
+
+        A model that is trained in `eval()` mode has not evaluated.
+        """
+        self._evaluates = False
+        trains_so = self.in_eval_mode()
+        if trains_so:
+            self.trained_in_eval_mode()
+        if self.phase != EVALUATION:
+            return
+        if not trains_so:
+            clock = self.clock
+            self.clock = partial(max, self.since, clock() - self.last_forward_ns)
+            self.enter(FORWARD)
+            self.clock = clock
+        elif self._evaluation_began == self.since:
+            self._evaluation_began = 0
+            self.enter(FORWARD, FORWARD)
+
     def update_skipped(self) -> None:
-        """GradScaler found inf or nan: the update counts as a step, flagged."""
+        """After GradScaler found inf or nan the update counts as a step, with a flag."""
         self.flags |= FLAG_SKIPPED_UPDATE
         self.stepped = True
 
@@ -329,11 +398,11 @@ class Account(Steps):
         self.span("checkpoint", began, now, 0, 1, site)
 
     def take_usual_steps(self, times: list[int], samples: list[int], collections: list[tuple[int, int]]) -> int:
-        """Whole steps of a plain loop, each from its first fetch to the next step's: what their marks one by one would come to.
+        """Processes whole steps of a plain loop, each from its first fetch to the next step's, with the same result as mark by mark.
 
-        `times` are those of each step's marks: its batch, backward, its end, optimizer, its end, next fetch; `samples` those of each batch;
-        of the garbage `collections`, begin and end, those within these steps are taken out. Returns how many steps were taken: all or,
-        where these may be no such steps, none.
+        `times` has each step's marks: batch, backward start and end, optimizer start and end, next fetch; `samples` each batch's size.
+        Garbage `collections` (begin, end) within these steps are removed. Returns the number of steps processed: all, or none if they
+        may not be plain steps.
         """
         loader, began, steps = self.last_loader, self.since, len(times) // USUAL_MARKS
         if (
@@ -354,7 +423,7 @@ class Account(Steps):
             batch, backward, backward_end, update, update_end, fetch = times[i : i + USUAL_MARKS]
             while collections and collections[0][1] <= fetch:
                 self.collected(*collections.pop(0))
-            # as `_write` would: in a step that is not clocked and had no other mark, all the rest is zero
+            # same as `_write`: without clocks and other marks all other fields are zero
             write(
                 KIND_STEP,
                 self.flags,
@@ -385,7 +454,7 @@ class Account(Steps):
             last, began = began, fetch
         self.backwards += steps
         self.optimizers += steps
-        self.last_step_ns = began - last
+        self.last_step_ns, self.last_forward_ns = began - last, backward - batch
         self.t_start = self.since = began
         return steps
 

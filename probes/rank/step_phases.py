@@ -1,4 +1,4 @@
-"""The steps of a training thread: which phase it is in, since when, and what each step comes to when it is written.
+"""The steps of a training thread: its current phase and the sums of each step, written at its end.
 
 Marks arrive from the patched boundaries (`patches`); `account` knows what they mean. Each closes the chunk of time since the last one and
 gives it to exactly one phase, so the phases of a step sum to its length.
@@ -29,18 +29,18 @@ EVALUATION = PHASE_CODE["evaluation"]
 CHECKPOINT = PHASE_CODE["checkpoint"]
 ENDED = PHASE_CODE["ended"]
 
-# A CPU clock is a system call: 0.6 us in a tight loop, 10-30 us where training has emptied the caches, ten of them a step. They are read
-# once in this time, and more often at first: a short run is to be understood, too.
+# A CPU clock is a system call: 0.6 us in a tight loop, 10-30 us with caches cold after compute, ten per step. They are read once
+# per this period, and more often at first, to cover short runs.
 CLOCKED_EVERY_NS = 500_000_000
 CLOCKED_FIRST_NS = 100_000_000
 FIRST_CLOCKED = 30  # steps
-CLOCKED_EVERY_MAX = 512  # a loop of steps that take next to nothing
-_DELAYS_MAX = 1024  # read ahead of the steps they belong to: those of two tapes
-LONG_GC_NS = 5_000_000  # collections beyond this get a line of their own on the timeline
+CLOCKED_EVERY_MAX = 512  # a loop of near-empty steps
+_DELAYS_MAX = 1024  # collections read before their steps: those of two tapes
+LONG_GC_NS = 5_000_000  # longer collections get their own line on the timeline
 
 
 class Fetching:
-    """What the account adds up about loading inside the training process (num_workers=0)."""
+    """Sums of fetch times inside the training process (num_workers=0)."""
 
     __slots__ = ("batches", "blocks", "cpu_ns", "delay_ns", "wall_ns")
 
@@ -52,7 +52,7 @@ class Fetching:
 
 
 class Steps:
-    """Chunks of time, added up by phase, on the wall clock and in some steps on that of the CPU."""
+    """Sums chunks of time by phase, in wall time and in some steps also in CPU time."""
 
     def __init__(
         self,
@@ -79,17 +79,15 @@ class Steps:
         self._evaluated = 0
         self._self_at_step = 0
         self._delay_read = 0
-        self._delays: list[
-            tuple[int, int]
-        ] = []  # of the run-queue delay what goes to the step that ends then (0: the next one), ns
+        self._delays: list[tuple[int, int]] = []  # end of a step (0: the next one) -> its run-queue delay, ns
         self.clocked = True
         self.clocked_at = 0  # the step that was clocked last
         self._clocked_steps = 1
-        # marks come late, from a tape: the clocks but for wall time, and the live header, are not theirs
+        # replaying a tape: CPU clocks and the live header do not match the marks
         self.replaying = False
-        self.last_step_ns = 0
-        self.fewest_marks = 0  # of a step since the first; 0 unknown
-        self.fewest_rounds = 0  # likewise, its batches, or where no loader feeds it its updates
+        self.last_step_ns = self.last_forward_ns = 0
+        self.fewest_marks = 0  # the smallest number of marks in a step since the first; 0 unknown
+        self.fewest_rounds = 0  # likewise, of its batches, or of its updates if no loader feeds it
         self.last_loader = -1
         self.phase = START
         self.since = clock()
@@ -111,16 +109,16 @@ class Steps:
         self.updates = 0  # steps of optimizers
         self.loader = -1
         self.flags = FLAG_CLOCKED if self.clocked else 0
-        self.stepped = False  # an optimizer has stepped since the step began
-        self.exhausted = False  # a training loader had no more: its last batch may have been fetched before
+        self.stepped = False  # an optimizer has stepped in this step
+        self.exhausted = False  # a training loader was exhausted: its last batch may have been fetched earlier
         self.backward_seen = False
         self.fetched: dict[int, int] = {}  # training candidates: loader id -> fetches in this step
-        self.unconsumed: Any = None  # (loader, wall, cpu) at the last candidate's fetch, until a backward consumes it
+        self.unconsumed: Any = None  # (loader, wall, cpu) at the last candidate's fetch, until a backward uses it
 
     # -- chunks ---------------------------------------------------------------------------------------------------------------
 
     def enter(self, phase: int, charge: int = -1) -> int:
-        """Close the running chunk, charge it to `charge` (default: the phase it ran under) and go on in `phase`."""
+        """Ends the running chunk, adds it to `charge` (default: its phase) and continues in `phase`."""
         now = self.clock()
         owner = self.phase if charge < 0 else charge
         self.wall[owner] += now - self.since
@@ -155,7 +153,7 @@ class Steps:
             self._evaluation_began = self._evaluated = 0
 
     def collected(self, began: int, ended: int) -> None:
-        """A garbage collection."""
+        """Adds one garbage collection."""
         self.gc_ns += ended - began
         if ended - began >= LONG_GC_NS:
             self.span("gc", began, ended, 0, 1, -1)
@@ -175,7 +173,7 @@ class Steps:
                 self.cpu_since, self.system_since = self.cpu_clock(), self.system_clock()
 
     def begin_step(self) -> bool:
-        """After a tape was read: if its last mark began a step, choose whether this one's CPU clocks are read. False: it did not."""
+        """After replaying a tape: if its last mark began a step, decides whether to read that step's CPU clocks. False: it did not."""
         if self.phase != INPUT or self.since != self.t_start:
             return False
         self._choose_clock()
@@ -184,18 +182,19 @@ class Steps:
         return True
 
     def steps_to_clock(self) -> int:
-        """Steps before the next one in which CPU clocks are read; 0 or less: this one."""
+        """Number of steps until the next one with CPU clocks; 0 or less: this one."""
         often = CLOCKED_FIRST_NS if self._clocked_steps < FIRST_CLOCKED else CLOCKED_EVERY_NS
         every = min(CLOCKED_EVERY_MAX, often // max(self.last_step_ns, 1))
         return self.clocked_at + every - self.step if every > 1 else 0
 
     def _close(self, now: int) -> None:
-        """Write the step that ends at `now` and begin the next."""
+        """Writes the step that ends at `now` and begins the next."""
         if not self.fetched and not self.exhausted:
             self.flags |= FLAG_NO_LOADER
         if self.ring is not None:
             self._write(now)
         self.last_step_ns, self.last_loader = now - self.t_start, self.loader
+        self.last_forward_ns = self.wall[FORWARD] // max(self.micro_batches, 1)
         if self.step:
             self.fewest_marks = min(self.fewest_marks or self.marks, self.marks)
             rounds = self.micro_batches or self.updates or 1
@@ -256,9 +255,9 @@ class Steps:
         self.ring.cost(self.self_ns, self.errors)
 
     def read_delay(self, ends: Sequence[int] = ()) -> None:
-        """The run-queue delay since the last reading goes to the step that is written next.
+        """Assigns the run-queue delay since the last reading to the step that is written next.
 
-        Of several steps that end at these times (ns) it goes to those that took longer than the usual one, as much longer as they did.
+        Among several steps, ending at these times (ns), it is split over those longer than usual, in proportion to their excess.
         """
         if len(self._delays) > _DELAYS_MAX:  # nothing ends a step: a loop that fetches and computes without a backward
             self._delays = [(0, sum(delay for _, delay in self._delays))]
@@ -283,7 +282,7 @@ class Steps:
         return taken
 
     def become_rank(self, ring: Ring, run_delay: Callable[[], int]) -> None:
-        """From now on marks and steps are written."""
+        """Writes marks and steps from now on."""
         self.garbage.take(self.thread)
         self.ring = ring
         self.run_delay = run_delay
@@ -291,14 +290,14 @@ class Steps:
         ring.phase(self.phase, self.step, self.since)
 
     def goes_on_in(self, thread: int, run_delay: Callable[[], int] | None) -> None:
-        """The thread that trained has ended, and this one trains on: clocks of a thread are its own from here."""
+        """This thread takes over training; thread clocks are read from it from now on."""
         self.thread = thread
         self.cpu_since, self.system_since = self.cpu_clock(), self.system_clock()
         if run_delay is not None:
             self.run_delay, self._delay_read = run_delay, run_delay()
 
     def leave(self) -> None:
-        """The process ends by itself: write what came after the last step."""
+        """Writes the time after the last step when the process exits by itself."""
         now = self.enter(ENDED)
         self.flags |= FLAG_TAIL
         if self.ring is not None:

@@ -1,13 +1,12 @@
-"""Marks of whole steps, kept until there are enough of them to be read in one go.
+"""Buffers the marks of whole steps, to be processed in one batch.
 
-After the compute of a step the caches hold the job's data, not our code: each of its six marks then costs several times what it does in a
-tight loop. So a mark only notes when it happened, in a list of its kind: `append` of one number is the least that Python can do. The
-account reads the notes of a step, or of several short ones, together. Only the training thread writes here, and hooks of its backward that
-autograd runs in threads of its own while that one waits. What is noted and not yet read when the process is killed is lost: `NOTED_NS` of
-training at most, or the step that runs.
+After a step's compute the CPU caches hold the job's data, not our code: each of its six marks then costs several times what it does in a
+tight loop. So a mark only appends its time to a list of its kind, the cheapest operation in Python. The account processes the notes of
+one step, or of several short ones, together. Only the training thread writes here, and autograd's threads run hooks of its backward
+while it waits. Unprocessed notes are lost if the process is killed: at most `NOTED_NS` of training, or the running step.
 
-No kind grows for ever: a fetch, a backward and a step of an optimizer each find the tape full by their own number, so that a loop which
-changes into another (leaves its loader and trains on, say) is read soon after, whichever of them it still has.
+Every list is bounded: fetches, backward passes and optimizer steps each check their own number, so the tape is also read soon when
+the loop changes (stops using its loader, say) and keeps only one of these kinds.
 """
 
 from __future__ import annotations
@@ -23,24 +22,24 @@ from .workers.batch_size import count_samples
 if TYPE_CHECKING:
     from .step_account import Account
 
-# Those of a plain loop's step, in their order: it ends with the next one's fetch. A collection is no mark, but is read among them.
+# Marks of a plain loop's step in order; it ends with the next step's fetch. A garbage collection is no mark but is read with them.
 BATCH, BACKWARD, BACKWARD_END, OPTIMIZER, OPTIMIZER_END, FETCH, COLLECTED = range(7)
 NOTED_NS = 200_000_000
-# In steps from this length on the run-queue delay is read with the notes: so much waiting at once is told from what else delays a step.
+# From this step length on the run-queue delay is read with the notes: that much waiting can be separated from other delays.
 DELAY_FROM_NS = 20_000_000
-# What noting one mark takes in steps of 1 ms; in longer ones, up to 50 ms, more as the root of their length: `tests/bench/marks.py` found
-# some 1.8, 4.5 and 10 us at 1, 5 and 50 ms. Timing each one would cost as much again.
+# Cost of one mark in steps of 1 ms; it grows with the square root of the step's length up to 50 ms: `tests/bench/marks.py` measured
+# some 1.8, 4.5 and 10 us at 1, 5 and 50 ms. Timing each mark would double the cost.
 MARK_NS = 1_800
 _MARK_GROWS_UNTIL_NS = 50_000_000
 _NEVER = 1 << 62
-# Of one kind. Each may end a step, and the steps of a tape are written at once: not more than half a ring, so that the agent loses none of
-# them, unless a single step has so many marks; and never more than some 2 MB of numbers in all.
+# Maximum marks of one kind. Each may end a step, and all steps of a tape are written at once: at most half a ring, so that the agent
+# loses none (unless a single step has that many marks), and some 2 MB of numbers in all.
 _RECORDS_MAX = RANK_SLOTS // 2
 MARKS_MAX = 8192
 
 
 class Tape:
-    """`marks` are times, ns, by kind. One `append` each: a signal handler that raises between two bytecodes leaves no half of a mark."""
+    """`marks`: times in ns by kind. One `append` each, so a signal handler that raises between bytecodes leaves no partial mark."""
 
     __slots__ = (
         "_at",
@@ -68,29 +67,29 @@ class Tape:
 
     def __init__(self) -> None:
         self.marks: tuple[list[int], ...] = tuple([] for _ in range(USUAL_MARKS))
-        self.sizes: dict[int, int] = {}  # batches of other sizes than the one before: when they came, and their samples
-        self.others: dict[int, int] = {}  # updates by other optimizers than the usual one: when they began, and its id
+        self.sizes: dict[int, int] = {}  # batches whose size differs from the previous one: their times and samples
+        self.others: dict[int, int] = {}  # updates by other optimizers than the usual one: start times and ids
         self.on = False
         self.forget()
 
     def forget(self) -> None:
-        """Another process now, or another purpose: nothing is noted."""
+        """Resets to not noting, in another process or for another role."""
         self.on = False
         self._clear()
         self.account: Any = None
         self.thread = 0
         self.loader = -1  # the one DataLoader whose fetches are noted
-        self.iterator = 0  # id of its iterator; one made anew at the same address has the tape read first
+        self.iterator = 0  # id of its iterator; before a new one at the same address the tape is read
         self.batch_size: int | None = None
-        self.elements = -1  # of the batch counted last, in its first tensor; -1 unknown
-        self.samples = self._first_samples = 0  # in that batch, and in the one before the first that is noted
-        self.optimizer: int | None = None  # id of the usual one
-        self.fetch: Any = None  # what stands for a noted fetch until its batch is there
-        # it is full at so many fetches or, where no loader feeds the loop, ends of an optimizer
+        self.elements = -1  # elements in the first tensor of the batch counted last; -1 unknown
+        self.samples = self._first_samples = 0  # samples in that batch, and in the last one before the tape began
+        self.optimizer: int | None = None  # id of the usual optimizer
+        self.fetch: Any = None  # placeholder of a noted fetch until its batch arrives
+        # full at this many fetches or, without a loader, optimizer ends
         self.fetches = self.updates = 0
-        self.most = 0  # and, where the loop has become another, at so many backward passes or begins of an optimizer
+        self.most = 0  # and, if the loop has changed, at this many backward passes or optimizer starts
         self.inside_backward = False
-        self.step = 0  # about: the account puts it right when it reads
+        self.step = 0  # approximate; the account corrects it when it reads
         self.words: Any = None  # the live part of the ring's header
         self._at = 0
 
@@ -101,13 +100,13 @@ class Tape:
         self.others.clear()
 
     def start(self, account: Account, steps: int, batch_size: int | None, iterator: int = 0) -> None:
-        """Note the marks of so many steps, never of more, from the begin of a step. `iterator`: id of the one that feeds them."""
-        self._clear()  # one that a signal handler cut in two may have come after the last was read
+        """Starts noting the marks of at most `steps` steps, at the start of one. `iterator`: id of the one that feeds them."""
+        self._clear()  # a mark interrupted by a signal handler may have come after the last reading
         self.account = account
         self.thread = account.thread
         self.iterator = iterator
         if self.loader != account.last_loader:
-            self.elements = -1  # another loader's batches may hold as many elements in other samples
+            self.elements = -1  # another loader's batches may have as many elements in a different number of samples
         self.loader = account.last_loader
         self.batch_size = batch_size
         self._first_samples = self.samples
@@ -115,11 +114,11 @@ class Tape:
         self.fetch = (account, True, self.loader)
         self.step = account.step
         self.words = account.ring.words
-        account.ring.phase(account.phase, account.step, account.since)  # the next fetch counts on from here
+        account.ring.phase(account.phase, account.step, account.since)  # the next fetch continues from here
         rounds = account.fewest_rounds * steps
-        usual = max(account.fewest_marks, USUAL_MARKS)  # more than there are of any one kind
+        usual = max(account.fewest_marks, USUAL_MARKS)  # more than the marks of any kind
         self.most = min(usual * (steps + 1), max(_RECORDS_MAX, 2 * usual), MARKS_MAX)
-        # the end of the update that closes the last step is the account's: it is not noted
+        # the end of the last step's final update goes to the account and is not noted
         self.fetches, self.updates = (
             min(rounds, self.most),
             self.most if self.loader >= 0 else min(rounds - 1, self.most),
@@ -128,22 +127,22 @@ class Tape:
         self.on = True
 
     def fill(self) -> None:
-        """No more notes on this one. Also called in other threads: the one that trains reads it at its next mark."""
+        """Stops noting. Also called in other threads; the training thread reads the tape at its next mark."""
         self.fetches = self.updates = self.most = 0
 
     def end_elsewhere(self) -> None:
-        """An update ends in a thread of autograd's, which may not read a tape that is full: the one that trains does so next."""
+        """Called when an update ends in autograd's thread, which must not read a full tape; the training thread does next."""
         if self.inside_backward and len(self.marks[OPTIMIZER_END]) < len(self.marks[OPTIMIZER]):
             self.marks[OPTIMIZER_END].append(perf_counter_ns())
         self.fill()
 
     def count(self, now: int, batch: Any, elements: int = -1) -> None:
-        """The batch that came `now` is not as large as the one before."""
+        """Notes that the batch fetched `now` differs in size from the previous one."""
         self.sizes[now] = self.samples = count_samples(batch, self.batch_size)
         self.elements = elements
 
     def read_into(self, account: Account) -> None:
-        """Give the account what was noted, each mark at its time. Noting is off afterwards."""
+        """Replays the notes to the account, each mark at its time. Noting is off afterwards."""
         began = perf_counter_ns()
         self.on = False
         noted, sizes, others = [times[:] for times in self.marks], self.sizes.copy(), self.others.copy()
@@ -180,12 +179,12 @@ class Tape:
         arguments: dict[int, list[Any]],
         collections: list[tuple[int, int]],
     ) -> None:
-        """What is no usual step, in the order in which it came. `arguments`: of these kinds, parallel to their times."""
+        """Replays unusual steps in their order, mark by mark. `arguments`: for kinds that have them, parallel to their times."""
         marks = [
             mark for kind, times in enumerate(noted) for mark in zip(times, repeat(kind), arguments.get(kind, times))
         ]
         marks += [(ended, COLLECTED, began) for began, ended in collections]
-        begun: list[int] = []  # optimizers, the innermost last; one that raised has told of no end
+        begun: list[int] = []  # running optimizers, the innermost last; one that raised has no end mark
         for self._at, kind, argument in sorted(marks):
             if kind == FETCH:
                 account.fetch_begin(self.loader, False, False)
@@ -208,12 +207,12 @@ class Tape:
 
 
 def mark_ns(step_ns: int) -> int:
-    """What noting one mark takes, ns, in steps of this length."""
+    """Time to note one mark, ns, in steps of this length."""
     return int(MARK_NS * (min(step_ns, _MARK_GROWS_UNTIL_NS) / 1e6) ** 0.5)
 
 
 def _usual_times(noted: list[list[int]]) -> list[int]:
-    """Of a plain loop's whole steps, mark by mark, as many as there are; empty where their marks or later ones came in another order."""
+    """The marks of all whole plain steps, in order; empty if these marks or later ones came in another order."""
     steps = min(map(len, noted))
     times = [of_kind[n] for n in range(steps) for of_kind in noted]
     later = [of_kind[steps] for of_kind in noted if len(of_kind) > steps]

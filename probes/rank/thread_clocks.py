@@ -1,4 +1,4 @@
-"""Clocks of one thread that only the kernel keeps: run-queue delay, blocks read, another thread's CPU time. Standard library only."""
+"""Kernel clocks of one thread: run-queue delay, blocks read, another thread's CPU time. Standard library only."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from importlib.machinery import BuiltinImporter, PathFinder
 from importlib.util import module_from_spec
 from typing import TYPE_CHECKING, Any
 
-_OF_A_THREAD = 6  # in a clock's number: CPU time, of one thread (CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED)
+_OF_A_THREAD = 6  # bits of a clock id for one thread's CPU time (CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED)
 
 
 def _resource_module() -> Any:
-    """The standard library's, under no name: torch imports none, so that a `resource.py` of the job's would be found, and run."""
+    """The standard library's module, loaded without a name: torch does not import it, so an import could run a `resource.py` of the job."""
     library = os.path.dirname(os.__file__)
     spec = BuiltinImporter.find_spec("resource") or PathFinder.find_spec(
         "resource", [os.path.join(library, "lib-dynload"), library]
@@ -33,17 +33,17 @@ else:
 
 
 class RunDelay:
-    """Nanoseconds a thread was runnable without a core, since it started (`schedstat`, field 2); 0 for ever where the kernel keeps none.
+    """Nanoseconds a thread was runnable without a core since its start (`schedstat`, field 2); always 0 if the kernel has no such clock.
 
-    Some kernels have the file and write zeros: there the third field, how often the thread has got a core, is 0 as well.
+    Some kernels have the file but write zeros: then the third field, the number of time slices, is 0 as well.
     """
 
     __slots__ = ("_descriptor", "_last_ns", "_path")
 
     def __init__(self, *, keep_open: bool = False) -> None:
-        """`keep_open`: read four times as fast (3 instead of 14 us), for one more descriptor in the process.
+        """`keep_open`: reads four times as fast (3 instead of 14 us), with one more descriptor in the process.
 
-        A training process has none of ours: a job may close all there are, and take the numbers for files of its own.
+        Not used in a training process: a job may close all descriptors and reuse the numbers for its own files.
         """
         self._path = "/proc/self/task/%d/schedstat" % threading.get_native_id()
         self._descriptor = -1
@@ -51,7 +51,7 @@ class RunDelay:
         try:
             descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            self._path = ""  # the facts say so: what is written then is no measurement
+            self._path = ""  # noted in the facts: the values are then no measurement
             return
         if not _kept(descriptor):
             self._path = ""
@@ -61,7 +61,7 @@ class RunDelay:
             os.close(descriptor)
 
     def __bool__(self) -> bool:
-        """False where the kernel keeps no such clock."""
+        """False if the kernel has no such clock."""
         return bool(self._path)
 
     def __call__(self) -> int:
@@ -69,7 +69,7 @@ class RunDelay:
             try:
                 self._last_ns = int(self._read().split()[1])
             except (OSError, IndexError, ValueError):
-                pass  # no descriptor left, or another root: what was read last stands
+                pass  # no descriptor left, or another root: keep the last value
         return self._last_ns
 
     def _read(self) -> bytes:
@@ -90,33 +90,33 @@ def _kept(descriptor: int) -> bool:
 
 
 def file_size_max() -> int:
-    """Bytes that a file which this process writes may have; negative without a limit."""
+    """This process's file size limit in bytes; negative without one."""
     return resource.getrlimit(resource.RLIMIT_FSIZE)[0]
 
 
 def blocks_read() -> int:
-    """512-byte blocks this thread caused to be read from a device (0 when the page cache had them)."""
+    """512-byte blocks this thread has read from a device (page cache hits excluded)."""
     return resource.getrusage(resource.RUSAGE_THREAD).ru_inblock
 
 
 def system_time_ns() -> int:
-    """CPU time of this thread inside the kernel, by its ticks: right in the mean of many steps, not in one."""
+    """CPU time of this thread inside the kernel, in ticks: accurate only averaged over many steps."""
     return int(resource.getrusage(resource.RUSAGE_THREAD).ru_stime * 1e9)
 
 
 def reads_and_system_ns() -> tuple[int, int]:
-    """`blocks_read` and `system_time_ns` by one system call."""
+    """`blocks_read` and `system_time_ns` from one system call."""
     usage = resource.getrusage(resource.RUSAGE_THREAD)
     return usage.ru_inblock, int(usage.ru_stime * 1e9)
 
 
 def cpu_of_thread_ns(native_id: int) -> int:
-    """CPU time of another thread of this process. Raises OSError where it has ended; `pthread_getcpuclockid` may crash then."""
+    """CPU time of another thread of this process. Raises OSError if it has ended, when `pthread_getcpuclockid` might crash."""
     return time.clock_gettime_ns(~native_id << 3 | _OF_A_THREAD)
 
 
 class Sending:
-    """CPU time of the threads that send a worker's batches: that of its queue pickles them, another hands out their shared memory."""
+    """CPU time of the threads that send a worker's batches: its queue's thread pickles them, another shares their memory."""
 
     __slots__ = ("_last_ns", "_queue")
 
@@ -125,12 +125,12 @@ class Sending:
         self._last_ns = 0
 
     def __call__(self) -> int:
-        """Nanoseconds since the last call; -1 where they cannot be told."""
+        """Nanoseconds since the last call; -1 if unknown."""
         sharer = sys.modules.get("multiprocessing.resource_sharer")
         try:
             threads = self._queue._thread, getattr(getattr(sharer, "_resource_sharer", None), "_thread", None)
             now_ns = sum(cpu_of_thread_ns(thread.native_id) for thread in threads if thread is not None)
         except (AttributeError, OSError, TypeError):
-            return -1  # a queue without a thread of its own, one that has ended, a kernel without such clocks
+            return -1  # a queue without a thread, an ended thread, a kernel without such clocks
         passed_ns, self._last_ns = now_ns - self._last_ns, now_ns
         return passed_ns

@@ -1,8 +1,8 @@
-"""Batches that were fetched with gradients on and met no backward pass: what became of them, nobody saw.
+"""Tracks batches fetched with gradients enabled that got no backward pass, so that their use is unknown.
 
-Replayed CUDA graphs, `torch.autograd.grad` and loops in C++ train without a mark; evaluations and a data loader that is wound forward to
-where a job goes on fetch without one, too. A run of such batches ends with the next backward pass. The account asks once in a while whether
-the run is an evaluation, never at each fetch.
+Replayed CUDA graphs, `torch.autograd.grad` and loops in C++ train without a mark; evaluations and a loader fast-forwarded to the resume
+point also fetch without one. A run of such batches ends with the next backward pass. The account checks now and then, not at each fetch,
+whether the run is an evaluation.
 """
 
 from __future__ import annotations
@@ -17,31 +17,33 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 UNSEEN, SKIPPED = "unseen", "skipped"
-TOLD_FROM = 8  # batches: fewer are looked ahead for, or gathered for one backward
-_BODY_SHARE = 0.25  # of the time: a loop that throws its batches away does nothing between two fetches, and our marks take some of that
+TOLD_FROM = 8  # batches: fewer may be prefetched, or accumulated for one backward
+_BODY_SHARE = 0.25  # share of the time: a loop that skips batches does nothing between fetches, apart from our marks
 _EVALUATES = re.compile(
     r"(?:^|_)(?:eval\w*|val|valid\w*|test\w*|infer\w*|predict\w*|calibrat\w*)(?:_|$)", re.IGNORECASE
 )
 
 
 class Unmet:
-    """The run that goes on. `evaluates()` says whether the thread that fetches is at an evaluation, as far as that shows."""
+    """The current run. `evaluates()`: whether the fetching thread appears to be evaluating."""
 
     def __init__(self) -> None:
         self.evaluates: Callable[[], bool] = lambda: False
         self.batches = 0
-        self.walls: tuple[int, ...] = ()  # of the account when the run began: waiting, forward, evaluation, in ns
-        self._shown: set[int] = set()  # loaders that were found to feed an evaluation
+        self.walls: tuple[int, ...] = ()  # the account's waiting, forward and evaluation at the run's start, in ns
+        self._shown: set[int] = set()  # loaders known to feed an evaluation
         self._tell_at = TOLD_FROM
-        self._begun_with = -1  # the loader whose iterator's first batch began the run, or would
+        self._begun_with = -1  # the loader whose new iterator began the run, or would begin it
         self._body_ns = self._since = 0
 
     def iterator_begins(self, loader: int) -> None:
-        """One iterator that is begun within a run is a second pass: such a run winds nothing forward."""
+        """A new iterator within a run is a second pass, so the run is no fast-forward."""
         self._begun_with = -1 if self.batches else loader
 
     def add(self, loader: int, came: int, now: int, walls: tuple[int, ...]) -> bool:
-        """A batch of this loader came, and the next is asked for `now`. Returns whether the run is to be told of, or looked into."""
+        """Adds a batch that came at `came`, with the next one requested `now`. Returns True if the run of batches is to
+        be reported or inspected.
+        """
         if loader in self._shown:
             return False
         if not self.batches:
@@ -51,7 +53,7 @@ class Unmet:
         return self.batches >= self._tell_at
 
     def looked(self, loader: int) -> bool:
-        """Whether it shows to be an evaluation; if not, the next time to ask is when it is twice as long."""
+        """True if the run is an evaluation; otherwise the next check comes when it is twice as long."""
         if self.evaluates():
             self._shown.add(loader)
             self.batches = 0
@@ -64,9 +66,9 @@ class Unmet:
         return self._since
 
     def met(self, loader: int, now: int) -> tuple[str, int]:
-        """A batch of this loader meets a backward pass, which ends the run. Returns what it was, and how many batches; 0: nothing to tell.
+        """Ends the run when a batch of this loader gets a backward pass. Returns its kind and number of batches; 0: nothing to report.
 
-        Where each backward has as many batches as the one before, that is how the job trains.
+        If each backward has as many batches as the previous one, this is the job's normal training.
         """
         batches, self.batches = self.batches, 0
         told = batches if batches >= TOLD_FROM and 2 * batches > self._tell_at else 0
@@ -77,11 +79,11 @@ class Unmet:
 
 
 def shows_evaluation(model: Any) -> bool:
-    """By the model, in the thread that fetches: it is in `eval()`. Or by the name of the function that fetches: `validate`, `run_test`.
+    """True if the model is in `eval()` mode, or the fetching function is named like an evaluation: `validate`, `run_test`.
 
-    Variables of frames are not asked for: before Python 3.13 that keeps alive what they hold.
+    Frame variables are not read: before Python 3.13 that keeps their values alive.
     """
-    wrapped = (own(model).get("_modules") or {}).get("module")  # what DistributedDataParallel wraps
+    wrapped = (own(model).get("_modules") or {}).get("module")  # the model inside DistributedDataParallel
     if any(own(each).get("training") is False for each in (model, wrapped)):
         return True
     frame, _ = call_frames(2)

@@ -1,4 +1,4 @@
-"""What the walls around the recorder must let through: an exception that is the job's own, though it came up amid our code."""
+"""Lets exceptions of the job's signal handlers pass through the recorder's except clauses."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Any
 
 
 def let_pass() -> None:
-    """Called where an exception was caught: raises it again where a signal handler of the job's has raised it.
+    """Call it in an `except` clause: re-raises the exception if a signal handler of the job raised it.
 
-    Handlers run between any two bytecodes, ours too: a time limit, a preemption, or torch's DataLoader, which tells so that a worker was
-    killed.
+    Handlers run between any two bytecodes, also ours: a time limit, a preemption, or torch's DataLoader, which reports a killed worker so.
     """
     error = sys.exc_info()[1]
     if error is not None and _raised_by_a_handler(error):
@@ -32,7 +31,7 @@ def _raised_by_a_handler(error: BaseException) -> bool:
 
 
 def _is_given(frame: types.FrameType, interrupted: types.FrameType) -> bool:
-    """A handler gets the frame that it interrupts. It may be installed no longer: those of a time limit take themselves out, then raise."""
+    """A handler gets the interrupted frame. It may no longer be installed: those of time limits remove themselves before they raise."""
     values = list(frame.f_locals.values())
     return any(
         each is interrupted for each in values + [inner for each in values if type(each) is tuple for inner in each]
@@ -40,7 +39,7 @@ def _is_given(frame: types.FrameType, interrupted: types.FrameType) -> bool:
 
 
 def _code_of(handler: Any) -> types.CodeType | None:
-    """Of a function, a method, a partial, or an object that can be called; None of what is not written in Python."""
+    """The code of a function, a method, a partial, or a callable object; None if not written in Python."""
     while isinstance(handler, functools.partial):
         handler = handler.func
     handler = getattr(handler, "__func__", handler)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +21,7 @@ from rn50_advisor.advisor.analysis.stacks.thinned_profiles import with_few_profi
 from rn50_advisor.advisor.analysis.steps.phases import AFTER_BACKWARD, WAITS_FOR_BUFFERS, phases_of
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps, all_steps, common_rows
 from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.probes.documents.rank_documents import RankFacts
 
 Array = NDArray[np.float64]
 
@@ -43,10 +43,10 @@ def accounted_steps(recording: Recording) -> dict[int, RankSteps]:
 
 
 def _sent_over(recording: Recording, rank: int) -> str | None:
-    """The backend over which the buffers of the rank's models go; None where none do, or nobody knows."""
+    """The backend that broadcasts the buffers of the rank's models; None if none are sent or the backend is unknown."""
     pids = [p.pid for p in recording.processes if p.role == "rank" and p.rank == rank]
-    models: list[Mapping[str, Any]] = [m for pid in pids for m in recording.facts.get(pid, {}).get("ddp") or ()]
-    return next((str(m.get("backend_name")) for m in models if m.get("synced_buffers")), None)
+    models = [model for pid in pids for model in recording.facts.get(pid, RankFacts()).get("ddp", ())]
+    return next((str(model.get("backend_name")) for model in models if model.get("synced_buffers")), None)
 
 
 def _waits(

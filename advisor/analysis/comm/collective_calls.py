@@ -13,19 +13,31 @@ from numpy.typing import NDArray
 
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps, common_rows
-from rn50_advisor.advisor.model.analysis import JOB
-from rn50_advisor.advisor.model.comm.exchanged_bytes import sent_share
 from rn50_advisor.advisor.model.comm.nccl_settings import NcclFacts
+from rn50_advisor.advisor.model.measures.comm_measures import (
+    COLLECTIVES_BY_HAND_S,
+    COLLECTIVES_CALLS,
+    COLLECTIVES_HELD_S,
+    COLLECTIVES_MEGABYTES,
+    COLLECTIVES_NORM_CALLS,
+    COLLECTIVES_NORM_S,
+    COMM_GLOO_ON_GPU,
+    DDP_SEARCHED,
+    DDP_WITH_UNUSED,
+    NCCL_SOCKET,
+    NET_GBIT_PER_S,
+)
+from rn50_advisor.advisor.model.measures.measure import JOB
+from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Recording, Table
 from rn50_advisor.probes.rank.layout import COLLECTIVES_FIELDS
 
 Array = NDArray[np.float64]
-Values = dict[tuple[str, str], float]
 
 HELD = ("forward", "backward", "optimizer", "gap")  # phases whose collectives are told apart; evaluation keeps its own
 # A job that calls them in so many of its latest steps does so by its nature: steps whose record is gone had some as well.
 _USUAL_SHARE = 0.5
-# Of the traffic of the busiest card: one that carries less is not what the ranks exchange over, but somebody's shell or storage.
+# Share of the busiest card's traffic: a card with less serves a shell or storage, not the exchange between ranks.
 _CARRIES_SHARE = 0.1
 
 
@@ -63,9 +75,9 @@ def held(steps: RankSteps, table: Table | None) -> dict[str, Array] | None:
     return seconds if sum(float(values.sum()) for values in seconds.values()) > 0 else None
 
 
-def collective_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Values:
-    """What each rank calls in a step, and what of it is synchronised batch norm and averaging by hand."""
-    values: Values = {}
+def collective_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
+    """Collectives per step of each rank, and the part of synchronised batch norm and of averaging by hand."""
+    values = Measured()
     norms: dict[int, Array] = {}
     averaging: dict[int, Array] = {}
     for rank, steps in steady.items():
@@ -73,91 +85,48 @@ def collective_values(recording: Recording, steady: Mapping[int, RankSteps]) -> 
         if table is None or table.size == 0:
             continue
         rows = {name: per_row(steps, table, name) for name in COLLECTIVES_FIELDS if name not in ("step", "group_size")}
-        scope, count = f"rank:{rank}", max(float(steps.count.sum()), 1.0)
-        values["collectives.calls", scope] = float(rows["calls"].sum()) / count
-        values["collectives.megabytes", scope] = float(rows["bytes"].sum()) / count / 1e6
-        values["collectives.held_s", scope] = sum(float(rows[f"{phase}_ns"].sum()) for phase in HELD) / count / 1e9
-        values["collectives.norm_calls", scope] = float(rows["norm_calls"].sum()) / count
+        count = max(float(steps.count.sum()), 1.0)
+        values[COLLECTIVES_CALLS, rank] = float(rows["calls"].sum()) / count
+        values[COLLECTIVES_MEGABYTES, rank] = float(rows["bytes"].sum()) / count / 1e6
+        values[COLLECTIVES_HELD_S, rank] = sum(float(rows[f"{phase}_ns"].sum()) for phase in HELD) / count / 1e9
+        values[COLLECTIVES_NORM_CALLS, rank] = float(rows["norm_calls"].sum()) / count
         if float(rows["on_device"].sum()) < 0.5 * max(float(rows["calls"].sum()), 1.0):
             norms[rank] = rows["norm_ns"] / 1e9
             averaging[rank] = rows["optimizer_ns"] / 1e9
     if len(norms) == len(steady) > 1:
-        values["collectives.norm_s", JOB] = _shortest(steady, norms)
-        values["collectives.by_hand_s", JOB] = _shortest(steady, averaging)
+        values[COLLECTIVES_NORM_S, JOB] = _shortest(steady, norms)
+        values[COLLECTIVES_BY_HAND_S, JOB] = _shortest(steady, averaging)
     return values
 
 
 def _shortest(steady: Mapping[int, RankSteps], seconds: Mapping[int, Array]) -> float:
-    """Of each step the rank that was held shortest: what no waiting for a late rank is in. Seconds per step."""
+    """Seconds per step on the rank that was held shortest, which includes no waiting for a straggler."""
     rows = common_rows(steady)
     if min(own.size for own in rows.values()) > 0:
         return float(np.min(np.stack([values[rows[rank]] for rank, values in seconds.items()]), axis=0).mean())
     return min(float(values.sum() / max(steady[rank].count.sum(), 1.0)) for rank, values in seconds.items())
 
 
-def wire_values(
-    recording: Recording,
-    steady: Mapping[int, RankSteps],
-    *,
-    wire_s: float | None,
-    span_s: float | None,
-    exchanges: int = 1,
-) -> Values:
-    """How many bytes a step exchanges in how many parts, what each link carried of them, and what the backward pass hid."""
-    found: Values = {}
-    models = [model for facts in recording.facts.values() for model in facts.get("ddp") or ()]
-    largest = max(models, key=lambda model: float(model.get("total_parameter_size_bytes") or 0), default=None)
-    buckets = [float(size) for size in (largest or {}).get("bucket_bytes") or ()]
-    if sum(buckets) > 0:
-        found["comm.buckets", JOB] = float(len(buckets))
-        found["comm.largest_bucket", JOB] = max(buckets) / sum(buckets)
-    for rank, table in recording.comm.items():
-        if table.size:
-            found["comm.hidden_s", f"rank:{rank}"] = exchanges * float(np.median(table["overlap_ns"])) / 1e9
-            found["comm.exchanges", JOB] = float(exchanges)
-    size = float((largest or {}).get("total_parameter_size_bytes") or 0)
-    if largest is not None and size:
-        share = sent_share(largest.get("comm_hook"))
-        if share is None:
-            return found
-        size *= exchanges * share
-        found["comm.megabytes", JOB] = size / 1e6
-        ranks = max(int(largest.get("world_size") or 0), 1)
-        bus, seconds = 2 * (ranks - 1) / ranks * size, max(wire_s or 0.0, span_s or 0.0)
-    else:
-        bus, seconds = _bus_bytes(recording, steady), wire_s or 0.0
-    if bus > 0 and seconds > 0:
-        found["comm.bus_gb_per_s", JOB] = bus / seconds / 1e9
-    return found
-
-
-def _bus_bytes(recording: Recording, steady: Mapping[int, RankSteps]) -> float:
-    """Per steady step, what each link carries of the collectives called from Python. Steps without such calls have no record."""
-    means = [
-        float(per_row(steps, recording.collectives.get(rank), "bus_bytes").sum() / max(steps.count.sum(), 1.0))
-        for rank, steps in steady.items()
-    ]
-    return max(means, default=0.0)
-
-
-def network_values(recording: Recording, nccl: NcclFacts | None) -> Values:
-    """What lies between the ranks, as far as NCCL or the host's cards tell; and whether GPUs go around NCCL."""
-    found: Values = {}
+def network_values(recording: Recording, nccl: NcclFacts | None) -> Measured:
+    """The network between the ranks, as NCCL or the host's cards report it, and whether GPU tensors bypass NCCL."""
+    found = Measured()
     if nccl is not None and nccl.over_sockets is not None:
-        found["nccl.socket", JOB] = float(nccl.over_sockets and nccl.nodes != 1)
+        found[NCCL_SOCKET, JOB] = float(nccl.over_sockets and nccl.nodes != 1)
     speed = _speed_mbps(recording, nccl)
     if speed:
-        found["net.gbit_per_s", JOB] = speed / 1000
+        found[NET_GBIT_PER_S, JOB] = speed / 1000
     for process in recording.processes:
         models = recording.facts.get(process.pid, {}).get("ddp") or ()
         if process.role == "rank" and process.rank is not None and models:
             slow = any(m.get("device") == "cuda" and "gloo" in str(m.get("backend_name")) for m in models)
-            found["comm.gloo_on_gpu", f"rank:{process.rank}"] = float(slow)
+            found[COMM_GLOO_ON_GPU, process.rank] = float(slow)
     return found
 
 
 def _speed_mbps(recording: Recording, nccl: NcclFacts | None) -> float | None:
-    """Of the fastest card that the exchange may go over: by sockets one that carries something, else any (InfiniBand's is not counted)."""
+    """Speed of the fastest card the exchange may use: with sockets a card that carried traffic, otherwise any
+    (InfiniBand is not counted).
+    """
     speeds = {
         scope: float(series.value[-1])
         for (metric, scope), series in recording.samples.items()
@@ -179,23 +148,23 @@ def _by_sockets(recording: Recording, nccl: NcclFacts | None) -> bool:
     """NCCL says so, or the ranks exchange by another backend; where NCCL says nothing it may be either."""
     if nccl is not None and nccl.over_sockets is not None:
         return nccl.over_sockets
-    facts = recording.facts.values()
-    told = [row for named in facts for key in ("ddp", "collectives") for row in named.get(key) or ()]
-    backends = {str(row.get("backend_name") or row.get("backend") or "") for row in told} - {""}
+    facts = list(recording.facts.values())
+    backends = {model.get("backend_name") or "" for told in facts for model in told.get("ddp", ())}
+    backends |= {site.get("backend", "") for told in facts for site in told.get("collectives", ())}
+    backends -= {""}
     return bool(backends) and not any("nccl" in backend for backend in backends)
 
 
-# What DistributedDataParallel's searches for unused parameters found.
-def search_values(recording: Recording, missing: dict[str, str]) -> dict[tuple[str, str], float]:
+# Results of DistributedDataParallel's searches for unused parameters.
+def search_values(recording: Recording) -> Measured:
     """Values of each rank; zero iterations where DDP does not search in each of them (a static graph is searched once)."""
-    found: dict[tuple[str, str], float] = {}
+    found = Measured()
     for rank, process in process_by_rank(recording.processes).items():
         models = recording.facts.get(process.pid, {}).get("ddp") or ()
         searching = [m for m in models if m.get("find_unused_parameters") and not m.get("static_graph")]
         if models:
-            scope = f"rank:{rank}"
-            found["ddp.searched", scope] = sum(float(m.get("searched_iterations", 0)) for m in searching)
-            found["ddp.with_unused", scope] = sum(float(m.get("iterations_with_unused", 0)) for m in searching)
+            found[DDP_SEARCHED, rank] = sum(float(m.get("searched_iterations", 0)) for m in searching)
+            found[DDP_WITH_UNUSED, rank] = sum(float(m.get("iterations_with_unused", 0)) for m in searching)
     if not found:
-        missing["ddp.searched"] = missing["ddp.with_unused"] = "no DistributedDataParallel here"
+        found.missing[DDP_SEARCHED, JOB] = found.missing[DDP_WITH_UNUSED, JOB] = "no DistributedDataParallel here"
     return found

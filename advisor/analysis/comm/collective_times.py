@@ -1,53 +1,60 @@
-"""What NCCL itself timed of a job's collectives, where the user has it do so (`TORCH_NCCL_ENABLE_TIMING=1`), by torch's flight recorder.
+"""Collective durations that NCCL timed itself (`TORCH_NCCL_ENABLE_TIMING=1`, set by the user), read from torch's flight recorder.
 
-A collective runs on a GPU for as long as it waits for the last rank to come, so of one kind and size the shortest of all ranks is the wire.
-How much of it the GPU computed beside is not told: all of them together are the most that they can have held it.
+A collective runs on a GPU until the last rank has joined, so the shortest duration over all ranks, for one kind and
+size, is the transfer. How much of it overlaps with compute is unknown: the sum of all collectives is an upper bound
+on the time they can have cost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.model.comm.exchanged_bytes import TimedCollective
+from rn50_advisor.advisor.model.measures.comm_measures import COLLECTIVES_TIMED_SHARE
+from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.probes.documents.collective_documents import TimedCollectives
+from rn50_advisor.probes.documents.rank_documents import RankFacts
 
-Values = dict[tuple[str, str], float]
-FACT = "collective_times"
 _SPAN_S = 1.0  # between the first and the last: of less, chance decides
 _UNTIMED_SHARE = 0.05  # of the calls: those under way when the times were read; of more, nobody knows what they take
 _ROWS_MAX = 3
 
 
-def timed_values(recording: Recording) -> Values:
-    """Of a rank's time the share in which a collective ran on its GPU."""
-    return {
-        ("collectives.timed_share", f"rank:{rank}"): min(1.0, float(told["ms"]) / 1e3 / float(told["span_s"]))
-        for rank, told in _told(recording)
-        if float(told.get("span_s") or 0.0) >= _SPAN_S and told["untimed"] <= _UNTIMED_SHARE * told["calls"]
-    }
+def timed_values(recording: Recording) -> Measured:
+    """Share of each rank's time in which a collective ran on its GPU."""
+    return Measured(
+        {
+            (COLLECTIVES_TIMED_SHARE, rank): min(1.0, told["ms"] / 1e3 / told["span_s"])
+            for rank, told in _told(recording)
+            if _is_enough(told)
+        }
+    )
+
+
+def _is_enough(told: TimedCollectives) -> bool:
+    """True if the sample covers enough time and hardly any call is missing."""
+    return told.get("span_s", 0.0) >= _SPAN_S and told["untimed"] <= _UNTIMED_SHARE * told["calls"]
 
 
 def timed_collectives(recording: Recording) -> tuple[TimedCollective, ...]:
-    """Those that take the most, of each the shortest mean of all ranks and its rate on each link of a ring."""
+    """The costliest collectives: for each the shortest mean over all ranks and its rate per link of a ring."""
     means: dict[tuple[str, int, int], list[float]] = {}
     spent: dict[tuple[str, int, int], float] = {}
     for _, told in _told(recording):
-        for row in told.get("rows") or ():
-            if not isinstance(row, Mapping) or not row.get("calls"):
-                continue
-            key = (_kind(str(row.get("name"))), int(row.get("bytes") or 0), _ranks(str(row.get("ranks") or "")))
-            means.setdefault(key, []).append(float(row["ms"]) / 1e3 / int(row["calls"]))
-            spent[key] = max(spent.get(key, 0.0), float(row["ms"]))
+        for row in told["rows"]:
+            key = _kind(row["name"]), row["bytes"], _ranks(row["ranks"])
+            means.setdefault(key, []).append(row["ms"] / 1e3 / max(row["calls"], 1))
+            spent[key] = max(spent.get(key, 0.0), row["ms"])
     most = sorted(means, key=lambda key: -spent[key])[:_ROWS_MAX]
     return tuple(TimedCollective(kind, size, ranks, min(means[kind, size, ranks])) for kind, size, ranks in most)
 
 
-def _told(recording: Recording) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _told(recording: Recording) -> Iterator[tuple[int, TimedCollectives]]:
     for rank, process in sorted(process_by_rank(recording.processes).items()):
-        told = recording.facts.get(process.pid, {}).get(FACT)
-        if isinstance(told, Mapping) and told.get("rows"):
+        told = recording.facts.get(process.pid, RankFacts()).get("collective_times")
+        if told is not None and told.get("rows"):
             yield rank, told
 
 
@@ -57,5 +64,5 @@ def _kind(name: str) -> str:
 
 
 def _ranks(text: str) -> int:
-    """Of `[0, 1, 2]`; 0 where nothing is told."""
+    """Number of ranks in a text like `[0, 1, 2]`; 0 if there is none."""
     return sum(part.strip().isdigit() for part in text.strip("[]").split(","))

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rn50_advisor.advisor.model.analysis import StuckCollective
+from rn50_advisor.probes.documents.collective_documents import FlightDump
+from rn50_advisor.probes.documents.event_documents import StandingRank
 
-Row = Mapping[str, Any]
+Dumps = Mapping[int, Sequence[FlightDump]]  # by rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +33,11 @@ class Recorded:
         return self.name.rpartition(":")[2].strip("_") or self.name
 
 
-def entries(dump: Row) -> tuple[Recorded, ...]:
+def entries(dump: FlightDump) -> tuple[Recorded, ...]:
     """The collectives of a dump, oldest first; sends and receives between two ranks have numbers of their own and are left out."""
     found = []
-    for entry in dump.get("entries") or ():
+    told = dump.get("entries")
+    for entry in told if isinstance(told, list) else ():
         if not isinstance(entry, Mapping) or entry.get("is_p2p"):
             continue
         group = entry.get("process_group")
@@ -56,7 +58,7 @@ def entries(dump: Row) -> tuple[Recorded, ...]:
     return tuple(found)
 
 
-def stuck_by_flight(dumps: Mapping[int, Sequence[Row]]) -> StuckCollective | None:
+def stuck_by_flight(dumps: Dumps) -> StuckCollective | None:
     """By each rank's dumps. None where they tell of no rank that is behind or calls another collective than the rest.
 
     Ranks that wait for each other in two groups stand in both: it began with the call that was made first.
@@ -122,20 +124,21 @@ def _differing(number: int, called: Mapping[int, Recorded]) -> StuckCollective:
     )
 
 
-def _members(dumps: Mapping[int, Sequence[Row]], group: str) -> frozenset[int]:
+def _members(dumps: Dumps, group: str) -> frozenset[int]:
     """Ranks of a group as a dump tells: `"ranks": "[0, 1]"`."""
     for several in dumps.values():
         for dump in several:
-            config = (dump.get("pg_config") or {}).get(group) or {}
-            text = str(config.get("ranks") or "").strip("[]")
+            groups = dump.get("pg_config")
+            config = groups.get(group) if isinstance(groups, Mapping) else None
+            text = str(config.get("ranks") or "").strip("[]") if isinstance(config, Mapping) else ""
             if text:
                 return frozenset(int(part) for part in text.split(",") if part.strip().isdigit())
     return frozenset()
 
 
-def stuck_by_calls(rows: Sequence[Row]) -> StuckCollective | None:
+def stuck_by_calls(rows: Sequence[StandingRank]) -> StuckCollective | None:
     """By the collective that each rank was last seen to begin from Python, as its ring's header says; None where none is inside one."""
-    known = {int(row["rank"]): row["collective"] for row in rows if row.get("collective")}
+    known = {row["rank"]: row["collective"] for row in rows if row.get("collective")}
     inside = {rank: call for rank, call in known.items() if call.get("inside_s") is not None}
     if not inside:
         return None
@@ -143,10 +146,10 @@ def stuck_by_calls(rows: Sequence[Row]) -> StuckCollective | None:
     # of several the one in which most stand; of as many the earliest, as nobody can be beyond it
     (group, number), _ = min(places.items(), key=lambda item: (-item[1], item[0][1]))
     present = sorted(r for r, call in inside.items() if (call["group"], call["begun"]) == (group, number))
-    size = int(inside[present[0]].get("size") or 0)
+    size = inside[present[0]].get("size", 0)
     left = {r for r, call in known.items() if call["group"] == group and call["begun"] >= number} - set(present)
-    seen = {int(row["rank"]) for row in rows}
-    kinds = {rank: str(inside[rank]["kind"]) for rank in present}
+    seen = {row["rank"] for row in rows}
+    kinds = {rank: inside[rank]["kind"] for rank in present}
     usual = Counter(kinds.values()).most_common(1)[0][0]
     differing = (
         "; ".join(f"rank {rank}: {kind}" for rank, kind in kinds.items()) if len(set(kinds.values())) > 1 else ""
@@ -156,7 +159,7 @@ def stuck_by_calls(rows: Sequence[Row]) -> StuckCollective | None:
         missing |= {rank for rank, kind in kinds.items() if kind != usual}
     return StuckCollective(
         kind=usual,
-        number=int(number),
+        number=number,
         group_size=size or len(seen),
         present=tuple(rank for rank in present if rank not in missing),
         missing=tuple(sorted(missing)),

@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from rn50_advisor.advisor.model.comm.nccl_settings import NcclFacts
-from rn50_advisor.advisor.model.recording import Recording
-
-EVENT = "nccl_log"
+from rn50_advisor.advisor.model.recording import Recording, events_of
+from rn50_advisor.probes.documents.event_documents import NcclPrinted
 
 _VERSION = re.compile(r"NCCL version (\d[\w.+-]*)")
 _NETWORK = re.compile(r"NCCL INFO Using network (.+?)\s*$")
@@ -31,8 +30,8 @@ _PROTOCOLS = {"0": "LL", "1": "LL128", "2": "Simple"}
 
 
 def nccl_facts(recording: Recording) -> NcclFacts | None:
-    """None where NCCL said nothing that was kept."""
-    lines = [str(line) for event in recording.events if event.kind == EVENT for line in event.data.get("lines") or ()]
+    """NCCL's log as facts; None where none of it was kept."""
+    lines = [line for event in events_of(recording.events, NcclPrinted) for line in event.data.get("lines", ())]
     return parse(lines) if lines else None
 
 
@@ -66,7 +65,7 @@ def _last(pattern: re.Pattern[str], lines: Iterable[str]) -> str:
 
 
 def _connections(lines: Iterable[str]) -> tuple[dict[str, int], bool | None]:
-    """How many of each transport, and whether any through a network card goes to the GPU's memory itself."""
+    """Connections by transport, and whether any network card reads GPU memory directly (GPUDirect RDMA)."""
     transports: Counter[str] = Counter()
     direct: bool | None = None
     for line in lines:
@@ -82,7 +81,7 @@ def _connections(lines: Iterable[str]) -> tuple[dict[str, int], bool | None]:
 
 
 def _carriers(lines: Iterable[str], network: str) -> tuple[str, ...]:
-    """The interfaces of the network in use; of the first that is told of where its name is not known."""
+    """Interfaces of the network in use; those of the first one listed if its name is unknown."""
     interfaces: dict[str, list[str]] = {}
     for line in lines:
         if found := _USING.search(line):

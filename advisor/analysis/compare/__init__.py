@@ -1,1 +1,1 @@
-"""What `compare` needs of each run, and by how much runs differ."""
+"""Prepares each run for `compare`, and measures by how much runs differ."""

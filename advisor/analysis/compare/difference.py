@@ -20,24 +20,25 @@ Array = NDArray[np.float64]
 
 # At 95 % one of twenty comparisons of a job with itself would be called a change; CI asks more often than that.
 CONFIDENCE = 0.99
-_DRAWS = 4000
+_BOOTSTRAP_DRAWS = 4000
 # Phases in which runs of one job hardly differ. Measured on 24 quiet runs of five jobs on two shared CPU cores: forward and backward differ
 # by 1 to 6 % of themselves from run to run, the exposed exchange by 13 to 28 %, and each of these by at most 0.4 % of the step, or
-# where it is 5 % of the step and more by 8 % of itself. Whoever keeps the cores busy beside a job starves its loader first.
+# where it is 5 % of the step and more by 8 % of itself. Other load on the cores starves a job's loader first.
 _INPUT = ("input_wait", "input_wait.epoch_start")
 _BETWEEN = ("optimizer", "gap", "gap.evaluation", "gap.checkpoint")
 _BESIDE_STEP = 0.005
 _BESIDE_OWN = 0.1
-_SEED = 20261120  # the same two runs always give the same interval
-_Z = 2.575829  # of the normal distribution at that confidence
-_ONE_FREEDOM = 63.657  # of Student's t
+_BOOTSTRAP_SEED = 20261120  # the same two runs always give the same interval
+_Z_99 = 2.575829  # of the normal distribution at that confidence
+# Of Student's t with one to four degrees of freedom, where the expansion falls short.
+_T_99 = (63.657, 9.925, 5.841, 4.604)
 
 
 def drawn(blocks: StepBlocks, *, seed: int) -> dict[str, Array]:
     """Means of the step ("step") and of its phases, once for each draw of blocks with replacement."""
     count = blocks.steps.size
-    random = np.random.default_rng(_SEED + seed)
-    weights = random.multinomial(count, np.full(count, 1.0 / count), size=_DRAWS).astype(np.float64)
+    random = np.random.default_rng(_BOOTSTRAP_SEED + seed)
+    weights = random.multinomial(count, np.full(count, 1.0 / count), size=_BOOTSTRAP_DRAWS).astype(np.float64)
     steps = weights @ blocks.steps
     named = {"step": blocks.seconds, **blocks.phases}
     return {name: _widened(weights @ values / steps, values, blocks.steps) for name, values in named.items()}
@@ -49,17 +50,17 @@ def _widened(draws: Array, values: Array, steps: Array) -> Array:
     freedom = values.size - 1
     if freedom < 1:
         return np.full(draws.size, centre)
-    factor = math.sqrt(values.size / freedom) * student(freedom) / _Z
+    factor = math.sqrt(values.size / freedom) * student(freedom) / _Z_99
     if draws.min() <= 0.0:  # a phase that most blocks do without
         return np.asarray(centre + factor * (draws - centre))
     return np.asarray(centre * np.exp(factor * np.log(draws / centre)))  # nothing becomes shorter than nothing
 
 
 def student(freedom: int) -> float:
-    """The two-sided point of Student's t at this confidence (expansion in 1/freedom, good to 5 % from 4 on)."""
-    if freedom < 2:
-        return _ONE_FREEDOM
-    z = _Z
+    """The two-sided point of Student's t at this confidence (from 5 on an expansion in 1/freedom, good to 3 %)."""
+    if freedom <= len(_T_99):
+        return _T_99[freedom - 1]
+    z = _Z_99
     return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
 
@@ -76,7 +77,7 @@ def speed_ratio(
     `between_runs`: share of the step by which each run may differ from its like, standard deviation. `spared_s`: seconds per
     step of each run that chance has brought and that may as well not be there. The interval covers both.
     """
-    noise = np.random.default_rng(_SEED).normal(0.0, math.hypot(*between_runs), _DRAWS)
+    noise = np.random.default_rng(_BOOTSTRAP_SEED).normal(0.0, math.hypot(*between_runs), _BOOTSTRAP_DRAWS)
     raw = np.log(base["step"] / other["step"])
     without = np.log(_less(base["step"], spared_s[0]) / _less(other["step"], spared_s[1]))
     ends = [np.percentile(values + noise, _ends()) for values in (raw, without)]
@@ -94,10 +95,10 @@ def ratio_beside_compute(
     others on the machine may have lengthened anything in each run, standard deviation; with any, input is left out.
     """
     names = _BETWEEN if any(disturbed) else (*_INPUT, *_BETWEEN)
-    own = [sum((run[name] for name in names if name in run), np.zeros(_DRAWS)) for run in (base, other)]
+    own = [sum((run[name] for name in names if name in run), np.zeros(_BOOTSTRAP_DRAWS)) for run in (base, other)]
     widths = [(_BESIDE_OWN + share) * float(took.mean()) for took, share in zip(own, disturbed, strict=True)]
     widths += [_BESIDE_STEP * float(run["step"].mean()) for run in (base, other)]
-    noise = np.random.default_rng(_SEED).normal(0.0, math.hypot(*widths), _DRAWS)
+    noise = np.random.default_rng(_BOOTSTRAP_SEED).normal(0.0, math.hypot(*widths), _BOOTSTRAP_DRAWS)
     more = own[1] - own[0]
     lo, hi = np.percentile(_slowed(base["step"], more + noise), _ends())
     return Estimate(float(np.mean(_slowed(base["step"], more))), float(lo), float(hi))
@@ -114,7 +115,7 @@ def _less(step_s: Array, spared_s: float) -> Array:
 def phase_delta(base: Array, other: Array, *, between_runs: tuple[float, float]) -> Estimate:
     """Seconds per step that a phase of `other` takes more; what runs differ by in any case goes by the phase's own length."""
     width = math.hypot(between_runs[0] * float(base.mean()), between_runs[1] * float(other.mean()))
-    noise = np.random.default_rng(_SEED).normal(0.0, 1.0, _DRAWS) * width
+    noise = np.random.default_rng(_BOOTSTRAP_SEED).normal(0.0, 1.0, _BOOTSTRAP_DRAWS) * width
     lo, hi = np.percentile(other - base + noise, _ends())
     return Estimate(float(other.mean() - base.mean()), float(lo), float(hi))
 

@@ -1,4 +1,4 @@
-"""What a run was started with, as flat names and short values; and in what two runs differ."""
+"""The settings a run was started with, as flat names and short values, and the differences between two runs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import Any
 from rn50_advisor.advisor.model.documents.comparison import FactChange
 from rn50_advisor.advisor.model.report import Report
 
-# Of a process or an object: never the same twice, and no reason for anything.
+# Properties of one process or object: never the same twice, and no cause of anything.
 _PASSING = frozenset(
     (
         "pid", "main_thread", "argv", "rank", "local_rank", "world_size", "group_size", "environment_rank", "save_sites", "exception",
         "run_delay", "visible_optimizer", "mounts", "started", "id", "line", "file", "training", "collections", "uuid", "hostname",
         "syncs", "copies", "again", "varies", "calls", "bytes", "ns", "searched_iterations", "iterations_with_unused",
+        "work", "padding", "batch_sizes", "compilations", "evaluation_sites", "evaluation_batches",
     )
 )  # fmt: skip
 _VERSIONS = ("python", "torch", "advisor", "driver", "driver_cuda", "nccl", "cudnn")
@@ -45,7 +46,7 @@ def circumstances(report: Report) -> Circumstances:
 
 
 def changes(base: Circumstances, other: Circumstances) -> tuple[FactChange, ...]:
-    """What stands differently, in the order of the first run."""
+    """Settings that differ, in the order of the first run."""
     keys = dict.fromkeys([*base, *other])
     groups = list(dict.fromkeys(group for group, _ in keys))
     differing = [key for key in keys if base.get(key) != other.get(key)]
@@ -59,15 +60,15 @@ def other_job(base: Report, other: Report) -> str:
     """Why the steps of these two runs are not the same work; empty where nothing says so."""
     old, new = base.throughput.batch_size, other.throughput.batch_size
     if old and new and abs(new - old) > 0.01 * old:
-        return f"batch size {old:g} → {new:g} a rank: a step is other work"
+        return f"batch size {old:g} → {new:g} a rank: a step does different work"
     was, now = _parameters(base), _parameters(other)
     if any(was[name] != now[name] for name in was.keys() & now.keys()):
-        return "the models have other parameters: a step is other work"
+        return "the models have different parameters: a step does different work"
     given = [options(report.job.argv) for report in (base, other)]
     for name in _MODEL_OPTIONS:
         one, two = given[0].get(f"--{name}"), given[1].get(f"--{name}")
         if one != two:
-            return f"--{name} {one or 'not given'} → {two or 'not given'}: a step is other work"
+            return f"--{name} {one or 'not given'} → {two or 'not given'}: a step does different work"
     return ""
 
 
@@ -89,14 +90,14 @@ def options(argv: Sequence[str]) -> dict[str, str]:
 
 
 def training_loader(about: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The loader that feeds the training, of what one rank told."""
+    """The loader that feeds the training, from one rank's facts."""
     loaders = [loader for loader in about.get("loaders") or () if isinstance(loader, Mapping)]
     known = [loader for loader in loaders if loader.get("training")]
     return known[-1] if known else loaders[0] if len(loaders) == 1 else {}
 
 
 def _parameters(report: Report) -> dict[str, Any]:
-    """What tells one model from another: bytes under DDP, and tensors that the optimizer steps; what is not known is absent."""
+    """Numbers that identify a model: bytes under DDP and tensors in the optimizer. Unknown ones are absent."""
     about: Mapping[str, Any] = report.facts.get("0") or {}
     sizes = [d.get("total_parameter_size_bytes") for d in about.get("ddp") or () if isinstance(d, Mapping)]
     found = {"bytes": sizes or None, "tensors": (about.get("optimizer") or {}).get("parameters")}
@@ -104,7 +105,7 @@ def _parameters(report: Report) -> dict[str, Any]:
 
 
 def _paths(nccl: Mapping[str, Any]) -> Mapping[str, Any]:
-    """How ranks are connected, without how often: that follows from how many there are."""
+    """Connections between ranks, without their number, which follows from the world size."""
     counted = {name: sorted(nccl.get(name) or ()) for name in ("transports", "algorithms")}
     return {**{name: value for name, value in nccl.items() if name not in ("version", "ranks", "nodes")}, **counted}
 

@@ -29,7 +29,7 @@ _STEPS_MIN = 4  # of a block: fewer and it is hardly longer than what it shall a
 
 @dataclass(frozen=True, slots=True)
 class StepBlocks:
-    """Of each block its steps, the seconds they took (mean over the ranks), and the seconds of each phase of the critical path."""
+    """Blocks of steps: the number of steps, their seconds (mean over the ranks), and the seconds of each phase on the critical path."""
 
     steps: Array
     seconds: Array
@@ -41,7 +41,7 @@ class StepBlocks:
 
 
 def step_blocks(recording: Recording) -> StepBlocks | None:
-    """None where no step is steady."""
+    """The run's steady steps in blocks; None where no step is steady."""
     everything = accounted_steps(recording)
     recording = with_one_start(recording, everything)
     steady = steady_steps(everything)

@@ -21,7 +21,8 @@ from rn50_advisor.advisor.analysis.failures.known_failures import (
     recognised,
 )
 from rn50_advisor.advisor.model.analysis import Death, Failure
-from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.model.recording import Recording, events_of
+from rn50_advisor.probes.documents.event_documents import FlightDumps, PrintedLines
 
 _EXCEPTION = re.compile(
     r"^(?:\[\w+\]:\s*)?((?:\w+\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Failure|Timeout|Warning)): ?(.*)"
@@ -29,11 +30,11 @@ _EXCEPTION = re.compile(
 _RANK = re.compile(r"^\s*\[(?:rank|default)(\d+)\]:|\[[Rr]ank (\d+)\]|\bRank (\d+)\b|\brank (\d+)\b")
 _ROOT = re.compile(r"Root Cause \(first observed failure\)")
 _ROOT_RANK = re.compile(r"^\s*rank\s*: (\d+) \(")
-_ROOT_WITHIN = 6  # lines
+_ROOT_CAUSE_LINES = 6  # lines
 # multiprocessing.spawn raises it in the parent
 SPAWNED = re.compile(r"-- Process (\d+) terminated with the following error")
-_REASON_WITHIN = 5  # lines: NCCL names the call first, and CUDA's error below
-_TRACEBACK = 30  # lines, of a thread of the loader
+_REASON_LINES = 5  # lines: NCCL names the call first, and CUDA's error below
+_TRACEBACK_LINES = 30  # lines, of a thread of the loader
 _LAST_LINES = 20  # of what was printed, where a message may stand that was caught and printed before the end
 _ENQUEUED = re.compile(r"\bRank (\d+)\].*last enqueued (?:NCCL )?work: (-?\d+)")
 
@@ -62,7 +63,7 @@ def with_leaver(recording: Recording, deaths: tuple[Death, ...]) -> tuple[Death,
 
 
 def failure_of(recording: Recording, deaths: Sequence[Death]) -> Failure | None:
-    """What made the job fail, by the exceptions that processes left and by the output that was kept. None: nothing tells."""
+    """The cause of a failed job, from exceptions in processes and from kept output; None if neither shows it."""
     told = [death for death in deaths if death.exception and not death.follows and death.role == "rank"]
     ranks = [death for death in deaths if death.role == "rank" and not death.follows]
     for death in told:
@@ -80,7 +81,7 @@ def failure_of(recording: Recording, deaths: Sequence[Death]) -> Failure | None:
 
 
 def _behind_in_flight(recording: Recording, found: Failure | None, *, aborted: bool) -> Failure | None:
-    """Of a watchdog's end whose lines name nobody, or were not kept: the one rank that is behind in the dumps which the watchdogs left."""
+    """For a watchdog abort whose lines name no rank or were not kept: the one rank that is behind in the flight recorder dumps."""
     if found is None and aborted:
         gave_up = next(failure(known, "", "") for known in KNOWN if known.kind == "watchdog")
     elif found is not None and found.rank is None and found.kind.startswith("watchdog"):
@@ -89,9 +90,9 @@ def _behind_in_flight(recording: Recording, found: Failure | None, *, aborted: b
         return found
     dumps = {
         int(rank): [dump]
-        for event in recording.events
-        if event.kind == "flight"
-        for rank, dump in (event.data.get("ranks") or {}).items()
+        for event in events_of(recording.events, FlightDumps)
+        for rank, dump in event.data.get("ranks", {}).items()
+        if rank.isdecimal()
     }
     stuck = stuck_by_flight(dumps)
     if stuck is None:
@@ -112,7 +113,7 @@ def _before_training(recording: Recording) -> Failure | None:
     texts = []
     for pid, facts in sorted(recording.facts.items(), key=lambda item: ended.get(item[0], 0)):
         error = facts.get("exception")
-        if pid not in trained and isinstance(error, dict):
+        if pid not in trained and error is not None:
             text = f"{error.get('type')}: {error.get('message')}"
             spawned = SPAWNED.search(text)
             rank = int(spawned[1]) if spawned else facts.get("rank")
@@ -132,8 +133,8 @@ def _before_training(recording: Recording) -> Failure | None:
 
 
 def _output(recording: Recording) -> list[str]:
-    """Of a job behind the screen: lines that tell of errors, and its last ones."""
-    return [str(line) for event in recording.events if event.kind == "output" for line in event.data.get("lines") or ()]
+    """Kept output of a job behind the screen: lines about errors, and the last ones."""
+    return [line for event in events_of(recording.events, PrintedLines) for line in event.data.get("lines", ())]
 
 
 def _in_output(lines: Sequence[str], deaths: Sequence[Death]) -> Failure | None:
@@ -153,13 +154,13 @@ def _in_output(lines: Sequence[str], deaths: Sequence[Death]) -> Failure | None:
 
 
 def _with_reason(lines: Sequence[str], number: int) -> Failure | None:
-    """What a line tells of, read with those lines of the same traceback that say what was behind it."""
+    """The failure that a line reports, with the lines of the same traceback that give its reason."""
     known = recognised(lines[number])
     if known is not None and known.kind == "NCCL":
-        near = (recognised(line) for line in lines[number + 1 : number + _REASON_WITHIN])
+        near = (recognised(line) for line in lines[number + 1 : number + _REASON_LINES])
         return next((reason for reason in near if reason is not None and reason.kind == GPU_MEMORY), known)
     if known is not None and known.kind == GPU_MEMORY:
-        before = lines[max(0, number - _TRACEBACK) : number]
+        before = lines[max(0, number - _TRACEBACK_LINES) : number]
         pinning = next((line for line in before if PINNING in line), "")
         return (recognised(f"{pinning}\n{lines[number]}") if pinning else None) or known
     return known
@@ -183,7 +184,7 @@ def _ended_by_it(lines: Sequence[str], number: int, rank: int | None, deaths: Se
 
 
 def _first_rank(lines: Sequence[str], number: int, kind: str) -> int | None:
-    """Who failed first: torchrun says so at the end; else who is behind in a collective; else who wrote the line."""
+    """The rank that failed first: as torchrun's summary says, else the one behind in a collective, else the one that wrote the line."""
     if kind == "watchdog":  # whoever gives up is waiting: the first to do so is no more guilty than the others
         return _behind(lines)
     wrote = _rank_in(lines[number])
@@ -191,7 +192,7 @@ def _first_rank(lines: Sequence[str], number: int, kind: str) -> int | None:
         return wrote
     for place, line in enumerate(lines):
         if _ROOT.search(line):
-            found = (_ROOT_RANK.search(near) for near in lines[place : place + _ROOT_WITHIN])
+            found = (_ROOT_RANK.search(near) for near in lines[place : place + _ROOT_CAUSE_LINES])
             return next((int(rank[1]) for rank in found if rank), None)
     return None
 

@@ -34,32 +34,32 @@ KNOWN = (
         r"Detected mismatch between collectives on ranks|NCCL WARN Mismatched collective detected"
         r"|op\.preamble\.length <= op\.nbytes",
         "ranks called different collectives",
-        "compare what these ranks call at that place: a branch, a shape or a log call that differs between ranks",
+        "compare what these ranks call there: a branch, a shape or a logging call that differs between ranks",
     ),
     _known(
         "late rank",
         r"Ranks? ([\d, ]+) failed to pass monitoredBarrier",
-        "rank {0} never came to the barrier",
-        "look at what that rank did instead: its last step and line",
+        "rank {0} never reached the barrier",
+        "check what that rank did instead: its last step and line",
     ),
     _known(
         "watchdog",
         r"[Cc]aught collective operation timeout: (?:WorkNCCL\(.*?OpType=(\w+))?",
         "the NCCL watchdog gave up on a collective ({0})",
-        "find the rank that did not come to it: one that reports no timeout, or whose last enqueued work is behind the others'",
+        "find the rank that did not reach it: the one that reports no timeout, or whose last enqueued work is behind the others'",
     ),
     _known(
         "watchdog stuck",
         r"watchdog got stuck for (\d+) seconds|Heartbeat monitor timed out",
         "the NCCL watchdog itself was stuck (for {0} s)",
-        "a CUDA or NCCL call never returned: look at dmesg for Xid errors, and for a rank that ended unseen; a longer "
-        "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC only where such a long call is normal",
+        "a CUDA or NCCL call never returned: check dmesg for Xid errors, and look for a rank that died unnoticed; raise "
+        "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC only if such long calls are normal",
     ),
     _known(
         "different models",
         r"DDP expects same model across all ranks|appears not to match sizes of the same param in process",
         "the ranks wrapped different models in DDP",
-        "build the model from the same arguments on every rank: a class count or a checkpoint that only some ranks load",
+        "build the model from the same arguments on every rank: look for a class count or a checkpoint that only some ranks load",
     ),
     _known(
         "one GPU for two ranks",
@@ -70,7 +70,7 @@ KNOWN = (
     _known(
         HOST_MEMORY,
         rf"{PINNING}(?:.|\n)*out of memory",
-        "no more pinned memory of the host could be had",
+        "the host ran out of memory that can be pinned",
         "fewer or smaller batches pinned ahead (prefetch_factor), a higher limit, or pin_memory=False",
     ),
     _known(
@@ -85,52 +85,52 @@ KNOWN = (
         "shared memory",
         r"Unexpected bus error encountered in worker|is killed by signal: Bus error"
         r"|unable to (?:mmap|allocate shared memory|write to file)\b.*torch_",
-        "a loader worker found no room in shared memory",
+        "a loader worker ran out of shared memory",
         "a larger /dev/shm (docker: --shm-size=8g), fewer workers or prefetched batches",
     ),
     _known(
         "worker killed",
         r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) (?:is killed by signal: (?!Terminated|Interrupt|Hangup)(\w+)|exited unexpectedly)",
         "a loader worker died ({0})",
-        "read what that worker printed; Killed means that the host's or the container's memory ran out",
+        "read what that worker printed; Killed means that the host or container ran out of memory",
     ),
     _known(
         "address in use",
         r"EADDRINUSE|[Aa]ddress already in use",
-        "the port for the rendezvous is taken",
-        "end the job that still holds it, or let torchrun choose: --standalone, or --rdzv-endpoint=localhost:0; else another MASTER_PORT",
+        "the rendezvous port is already in use",
+        "stop the job that still holds it, let torchrun choose one (--standalone or --rdzv-endpoint=localhost:0), or set MASTER_PORT",
     ),
     _known(
         "rendezvous",
         r"Rendezvous(?:Connection|Timeout|Closed|State)?Error|client socket has (?:timed out|failed to connect)"
         r"|seconds waiting for (?:clients|workers)\. (\d+/\d+)|[Tt]imed out initializing process group in store based barrier"
         r"|connect\(\) timed out|wait timeout after \d+ms, keys|DistStoreError: Socket Timeout|gai error: -\d+",
-        "the ranks did not find each other ({0} came)",
-        "the same MASTER_ADDR, port, number of nodes and rendezvous id everywhere; a firewall; a rank that died before it came",
+        "the ranks did not find each other ({0} joined)",
+        "check that MASTER_ADDR, port, node count and rendezvous id are the same everywhere; else a firewall, or a rank that died first",
     ),
     _known(
         "unused parameters",
         r"Expected to have finished reduction in the prior iteration|Expected to mark a variable ready only once",
         "DDP waits for parameters that took no part in the loss",
-        "take them out of the model or into the loss; find_unused_parameters=True if they come and go",
+        "remove them from the model or use them in the loss; find_unused_parameters=True if they are used only in some steps",
     ),
     _known(
         "device assertion",
         r"device-side assert triggered",
         "a kernel's assertion failed on the GPU",
-        "mostly an index or a label out of range; run once with CUDA_LAUNCH_BLOCKING=1 for the line",
+        "usually an index or a label out of range; run once with CUDA_LAUNCH_BLOCKING=1 to get the line",
     ),
     _known(
         "GPU memory access",
         r"an illegal memory access was encountered|CUDA error: misaligned address",
         "a kernel accessed memory that is not its own",
-        "run once with CUDA_LAUNCH_BLOCKING=1 for the line; suspect custom kernels first",
+        "run once with CUDA_LAUNCH_BLOCKING=1 to get the line; suspect custom kernels first",
     ),
     _known(
         "GPU lost",
         r"GPU has fallen off the bus|CUDA error: (uncorrectable ECC|unspecified launch failure|device.* unavailable|no CUDA-capable)",
         "the GPU failed ({0})",
-        "look at dmesg for Xid errors, drain the machine and hand it back if there are some",
+        "check dmesg for Xid errors; if there are any, drain the machine and hand it back",
     ),
     _known(
         HOST_MEMORY,
@@ -139,7 +139,25 @@ KNOWN = (
         "the host's memory ran out",
         "fewer workers or prefetched batches, a smaller cache, a higher limit",
     ),
-    _known("disk", r"No space left on device", "a disk is full", "make room, or write checkpoints elsewhere"),
+    _known(
+        "shared file",
+        r"DataLoader worker(?:.|\n)*(BadZipFile|zlib\.error|Bad CRC-32|inflate\(\) failed|UnpicklingError|Truncated File Read)",
+        "a loader worker read wrong bytes of a file ({0}), most likely one that all workers share",
+        "open the file in each worker (at its first __getitem__), not in the data set's __init__; damaged if num_workers=0 fails, too",
+    ),
+    _known(
+        "worker tensors",
+        r"received 0 items of ancdata|Too many open files\. Communication with the workers",
+        "tensors from loader workers took all file descriptors",
+        "keep no tensors that came from workers, each holds a descriptor (copy them, or keep loss.item()); or raise `ulimit -n`",
+    ),
+    _known(
+        "open files",
+        r"Too many open files",
+        "the process ran out of file descriptors",
+        "close files that are no longer read, or raise `ulimit -n`",
+    ),
+    _known("disk", r"No space left on device", "a disk is full", "free some space, or write checkpoints elsewhere"),
     _known(
         "NCCL",
         r"nccl(UnhandledCudaError|SystemError|InternalError|InvalidUsage|InvalidArgument)",
@@ -147,7 +165,7 @@ KNOWN = (
         "run again with NCCL_DEBUG=WARN: it names the call and the reason",
     ),
 )  # fmt: skip
-# What is said by those whose peer has gone, or who were told to end.
+# Errors of processes whose peer has gone, or that were asked to end.
 _CONSEQUENCE = re.compile(
     r"Connection (?:closed|reset) by (?:remote )?peer|remote process exited or there was a network error|ncclRemoteError"
     r"|NCCL communicator was aborted|ChildFailedError|ProcessExitedException|SignalException|closing signal SIG"
@@ -174,7 +192,7 @@ def failure(known: Known, group: str, line: str) -> Failure:
 
 
 def is_consequence(text: str) -> bool:
-    """Said by a rank whose peer had gone before, or that was told to end."""
+    """True for an error of a rank whose peer had failed before, or that was asked to stop."""
     return bool(_CONSEQUENCE.search(text)) and recognised(text) is None
 
 

@@ -19,7 +19,9 @@ from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.model.analysis import Death, Failure
 from rn50_advisor.advisor.model.gpu.allocator_settings import growing_segments
 from rn50_advisor.advisor.model.gpu.out_of_memory import OutOfMemory
-from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.model.recording import Recording, events_of
+from rn50_advisor.probes.documents.event_documents import PrintedLines
+from rn50_advisor.probes.documents.rank_documents import ExceptionFacts, HeldMemory, ModelFacts, RankFacts
 from rn50_advisor.probes.rank.raised_exceptions import device_named
 
 _SIZE = r"([\d.]+) (bytes|KiB|MiB|GiB|TiB)"
@@ -38,12 +40,12 @@ _PATTERNS = {name: re.compile(pattern) for name, pattern in _TELLS.items()}
 _OTHER = re.compile(rf"Process \d+ has {_SIZE} memory in use")
 # Tensors at the end of steps: so much more in the last third than in the first, and so much of the GPU, is no odd batch; and what settles
 # rises less in the second half (as in GPU004).
-_GREW_TIMES = 1.2
+_GROWTH_MIN = 1.2
 _GREW_SHARE = 0.10
-_LASTING = 0.3
+_HALF_GROWTH_SHARE = 0.3
 _WARM_UP = 4  # the first of so many parts: gradients, state and caches are made
-_LOOKS = 6  # two for each third
-# What an optimizer will keep for each parameter, where it had not made it yet: by its name alone, in copies of the parameters.
+_READINGS_MIN = 6  # two for each third
+# Optimizer state per parameter before it exists, from the optimizer's name, in copies of the parameters.
 _STATE_COPIES = {
     "Adam": 2.0,
     "AdamW": 2.0,
@@ -77,7 +79,7 @@ def sizes(text: str) -> dict[str, float]:
 
 
 def _others(listed: list[float], told: Mapping[str, float]) -> float:
-    """What the processes that torch lists hold beside this one; 0 where that cannot be told.
+    """Memory held by other processes that torch lists; 0 if it cannot be determined.
 
     In a container torch does not find itself among them, for their ids are the host's: then the smallest that holds as much as torch has
     reserved is this one.
@@ -95,7 +97,7 @@ def _others(listed: list[float], told: Mapping[str, float]) -> float:
 
 
 def out_of_memory(recording: Recording, deaths: tuple[Death, ...], failure: Failure | None) -> OutOfMemory | None:
-    """None where the job did not fail so, or nobody told its numbers."""
+    """The numbers of an out-of-memory failure; None if the job failed otherwise or no numbers were reported."""
     if failure is None or failure.kind != GPU_MEMORY:
         return None
     said = next((each for each in _texts(recording, deaths, failure) if len(sizes(each[1])) > 1), None)
@@ -118,7 +120,7 @@ def out_of_memory(recording: Recording, deaths: tuple[Death, ...], failure: Fail
         allocated=told.get("allocated"),
         unallocated=told.get("unallocated"),
         others=told.get("others"),
-        segments=growing_segments(own.meta.environment),
+        segments=str(growing_segments(own.meta.environment) or ""),
         **_parts(facts, steps=steps, device=device_named(text)),
         phase=_phase(facts, death),
         batch=_batch(recording, rank, facts),
@@ -130,84 +132,70 @@ def out_of_memory(recording: Recording, deaths: tuple[Death, ...], failure: Fail
 
 def _texts(
     recording: Recording, deaths: tuple[Death, ...], failure: Failure
-) -> Iterator[tuple[int | None, str, Mapping[str, Any]]]:
-    """Who said it, the whole of it (the line that a failure keeps is cut), and the facts of that process where they are known."""
+) -> Iterator[tuple[int | None, str, RankFacts]]:
+    """The rank that reported the error, the full text (a failure keeps only part of the line), and that process's facts if known."""
     for death in deaths:
         if death.exception and not death.follows and failure.rank in (None, death.rank):
             yield death.rank, death.exception, recording.facts.get(death.pid, {})
     for facts in recording.facts.values():
-        error = facts.get("exception")
-        text = str(error.get("message")) if isinstance(error, Mapping) else ""
+        text = (facts.get("exception") or ExceptionFacts()).get("message", "")
         spawned = SPAWNED.search(text)  # then these are the facts of its parent
         if text and failure.rank in (None, int(spawned[1]) if spawned else facts.get("rank")):
             yield failure.rank, text, {} if spawned else facts
-    for event in recording.events:
-        if event.kind == "output":
-            yield from ((failure.rank, str(line), {}) for line in event.data.get("lines") or ())
+    for event in events_of(recording.events, PrintedLines):
+        yield from ((failure.rank, line, RankFacts()) for line in event.data.get("lines", ()))
 
 
-def _phase(facts: Mapping[str, Any], death: Death | None) -> str:
+def _phase(facts: RankFacts, death: Death | None) -> str:
     """Empty where it is not known: who has left stands in none."""
     if death is None:
-        told = (facts.get("exception") or {}).get("phase")
-        return str(told) if told not in (None, "", "start") else "forward"  # it had not come to its first backward pass
+        told = (facts.get("exception") or ExceptionFacts()).get("phase", "")
+        return told if told not in ("", "start") else "forward"  # it had not come to its first backward pass
     return "" if death.phase == "ended" else death.phase
 
 
-def _parts(facts: Mapping[str, Any], *, steps: int, device: str) -> dict[str, Any]:
-    """What does not depend on the batch, by what the optimizer steps; where it was never seen, by the model or by what DDP wraps.
+def _parts(facts: RankFacts, *, steps: int, device: str) -> dict[str, Any]:
+    """Memory that does not depend on the batch size: from the optimizer's parameters or, if those are unknown, from the model or DDP.
 
     The frames that failed know best what there was at that moment, but not all know the optimizer.
     """
-    end, seen = (_holdings(facts.get(name), device) for name in ("held_at_end", "optimizer"))
-    model = max(float(end.get("model_bytes") or 0), _model_bytes(facts.get("model"), device))
+    end, seen = (_holdings(told, device) for told in (facts.get("held_at_end"), facts.get("optimizer")))
+    model = float(max(end.get("model_bytes", 0), facts.get("model", ModelFacts()).get("bytes", {}).get(device, 0)))
     known = end if "class" in end else seen or end
     if not known:
-        wrapped = [m.get("total_parameter_size_bytes") for m in facts.get("ddp") or () if isinstance(m, Mapping)]
-        learns = max((float(size) for size in wrapped if isinstance(size, int)), default=0.0)
+        learns = float(max((model.get("total_parameter_size_bytes", 0) for model in facts.get("ddp", ())), default=0))
         return {"parameters": learns, "frozen": max(0.0, model - learns), "gradients": learns} if learns else {}
-    parameters, state = float(known["parameter_bytes"]), float(known.get("state_bytes") or 0)
+    parameters, state = float(known["parameter_bytes"]), float(known.get("state_bytes", 0))
     # before a step all gradients are there, at the end not all need be
     gradients = float(seen.get("gradient_bytes") or known.get("learning_bytes") or parameters)
-    copies = 1.0 if known.get("momentum") else _STATE_COPIES.get(str(known.get("class")), 0.0)
+    copies = 1.0 if known.get("momentum") else _STATE_COPIES.get(known.get("class", ""), 0.0)
     whole = state if state and steps else max(state, copies * gradients)
     made_since = known is seen and steps > 0  # it was looked at before its first step
     return {
         "parameters": parameters,
         "frozen": max(0.0, model - parameters),
         "gradients": gradients,
-        "gradients_held": float(end.get("gradient_bytes") or 0) if end else None,
+        "gradients_held": float(end.get("gradient_bytes", 0)) if end else None,
         "state": whole or None,
         "state_held": whole if made_since else state,
     }
 
 
-def _holdings(told: object, device: str) -> Mapping[str, Any]:
+def _holdings(told: HeldMemory | None, device: str) -> HeldMemory:
     """Empty where it is of another device, or nothing of it lies on this one."""
-    if not isinstance(told, Mapping) or not isinstance(told.get("parameter_bytes"), int):
+    if told is None or "parameter_bytes" not in told or (device and told.get("device", device) != device):
         return {}
-    elsewhere = device and told.get("device", device) != device
-    return {} if elsewhere or not (told["parameter_bytes"] or told.get("model_bytes")) else told
+    return told if told["parameter_bytes"] or told.get("model_bytes") else {}
 
 
-def _model_bytes(told: object, device: str) -> float:
-    held = told.get("bytes") if isinstance(told, Mapping) else None
-    found = held.get(device, 0) if isinstance(held, Mapping) else 0
-    return float(found)
-
-
-def _batch(recording: Recording, rank: int | None, facts: Mapping[str, Any]) -> float | None:
+def _batch(recording: Recording, rank: int | None, facts: RankFacts) -> float | None:
     """Samples of a micro-batch: of the last step made, else as the only loader that may train was made."""
     table = recording.steps.get(rank) if rank is not None else None
     if table is not None and table.size:
         full = table[(table["samples"] > 0) & (table["micro_batches"] > 0)]
         if full.size:
             return float(full["samples"][-1]) / float(full["micro_batches"][-1])
-    sizes = {
-        loader.get("batch_size")
-        for loader in facts.get("loaders") or ()
-        if isinstance(loader, Mapping) and loader.get("training") is not False
-    }
+    sizes = {loader.get("batch_size") for loader in facts.get("loaders", ()) if loader.get("training") is not False}
     known = sizes.pop() if len(sizes) == 1 else None
     return float(known) if isinstance(known, int) and known > 0 else None
 
@@ -219,9 +207,9 @@ def _grew(recording: Recording, rank: int | None, total: float | None) -> tuple[
         return None
     held = table["allocated_bytes"][table["allocated_bytes"] >= 0]
     held = held[held.size // _WARM_UP :]
-    if held.size < _LOOKS:
+    if held.size < _READINGS_MIN:
         return None
     first, second, third = (float(np.median(part)) for part in np.array_split(held, 3))
-    much = third >= _GREW_TIMES * first and (not total or third - first >= _GREW_SHARE * total)
-    lasting = min(second - first, third - second) >= _LASTING * (third - first)
+    much = third >= _GROWTH_MIN * first and (not total or third - first >= _GREW_SHARE * total)
+    lasting = min(second - first, third - second) >= _HALF_GROWTH_SHARE * (third - first)
     return (first, third) if much and lasting else None

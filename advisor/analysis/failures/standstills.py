@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from rn50_advisor.advisor.analysis.comm.collective_calls import group_size
 from rn50_advisor.advisor.analysis.comm.flight_dumps import stuck_by_calls, stuck_by_flight
@@ -15,8 +15,10 @@ from rn50_advisor.advisor.analysis.stacks.stack_moments import place
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import called
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps, warm_up_rows
 from rn50_advisor.advisor.model.analysis import Stall, StalledRank, StuckCollective
-from rn50_advisor.advisor.model.recording import Event, Recording, Series
+from rn50_advisor.advisor.model.recording import Event, Recording, Series, events_of
 from rn50_advisor.advisor.model.statistics import weighted_quantile
+from rn50_advisor.probes.documents.code_places import StackFrame
+from rn50_advisor.probes.documents.event_documents import CallUnderWay, StallEnd, StallSeen, StandingRank
 from rn50_advisor.probes.host.stacks.process_stacks import is_ours
 from rn50_advisor.probes.rank.layout import FLAG_TAIL
 
@@ -34,14 +36,16 @@ _MOVED_S = 15.0
 _LOOKS_APART_NS = 2_000_000_000
 _STOPPED = "T"  # by a signal, as the kernel says of its training thread; a debugger's stop is another
 _BUSY_SHARE = 0.05  # of a core, over all threads of a process that does nothing but wait
-# Of a core: far more than threads that look around take, and what is left of one where four share two.
+# Share of a core: far more than polling threads use, and what remains of one where four threads share two.
 _WORKING_SHARE = 0.5
 _FRAMES_SHOWN = 8  # of a stack: from a library's depths up to the line that called it
 _GPU_RESTS_PCT = 10.0  # a kernel that waits for another rank shows as 100 %, and its own rank may spin until it is over
-# What a thread sleeps in that waits for time, a signal or a lock: not for a disk, a socket, a pipe or a process that works for it.
+# Kernel functions of threads that wait for time, a signal or a lock, and not for a disk, a socket, a pipe or a child process.
 _IDLE = re.compile(r"nanosleep|nsleep|sys_pause|futex|sigsuspend|sigtimedwait|locks_")
 
-Look = tuple[Event, Mapping[str, Any]]  # and what it has seen of one rank
+_SEEN: tuple[Literal["state", "user", "frames"], ...] = ("state", "user", "frames")
+_PLACE: tuple[Literal["pid", "phase", "step", "since_ns"], ...] = ("pid", "phase", "step", "since_ns")
+Look = tuple[Event[StallSeen], StandingRank]  # and what it has seen of one rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ class SlowestSteps:
 
 
 def slowest_steps(everything: Mapping[int, RankSteps]) -> SlowestSteps:
-    """Of few steps the first ones, which compile, would make a hang of any that comes later wait ten times as long."""
+    """The longest steps so far. The first steps of a short run compile; counting them would delay the detection of a hang tenfold."""
     usual, whole = [0.0], [0.0]
     for steps in everything.values():
         lengths, counts = steps.length / steps.count, steps.count
@@ -67,25 +71,28 @@ def slowest_steps(everything: Mapping[int, RankSteps]) -> SlowestSteps:
 
 def stalls(recording: Recording, typical_step_s: float, slowest: SlowestSteps) -> tuple[Stall, ...]:
     """Each stall as last seen; `culprit` is the rank that stands outside any collective while others wait in one."""
-    looks: dict[Any, list[Event]] = {}
-    ends = {event.data.get("id"): event.t_ns for event in recording.events if event.kind == "stall_end"}
-    for event in recording.events:
-        if event.kind == "stall":
-            looks.setdefault(event.data.get("id"), []).append(event)
+    looks: dict[int | str | None, list[Event[StallSeen]]] = {}
+    ends = {event.data.get("id"): event.t_ns for event in events_of(recording.events, StallEnd)}
+    for event in events_of(recording.events, StallSeen):
+        looks.setdefault(event.data.get("id"), []).append(event)
     return tuple(_stall(recording, told, ends.get(number), typical_step_s, slowest) for number, told in looks.items())
 
 
 def _stall(
-    recording: Recording, looks: list[Event], ended_ns: int | None, typical_step_s: float, slowest: SlowestSteps
+    recording: Recording,
+    looks: list[Event[StallSeen]],
+    ended_ns: int | None,
+    typical_step_s: float,
+    slowest: SlowestSteps,
 ) -> Stall:
     last = looks[-1]
     until_ns = last.t_ns
     if ended_ns is None and recording.meta.ended_ns is None and _still_there(recording, last):
         until_ns = max(until_ns, recording.meta.last_ns)
     stuck = _stuck(last)
-    group = group_size(recording, [int(row["rank"]) for row in last.data.get("ranks") or ()])
+    group = group_size(recording, [row["rank"] for row in last.data.get("ranks", ())])
     ranks = _stalled_ranks(recording, looks, until_ns, frozenset(stuck.missing if stuck else ()), group)
-    stalled_s = float(last.data.get("stalled_s", 0.0)) + (until_ns - last.t_ns) / 1e9
+    stalled_s = last.data.get("stalled_s", 0.0) + (until_ns - last.t_ns) / 1e9
     evaluating = any(rank.phase == "evaluation" for rank in ranks)
     p99_s = slowest.whole_s if evaluating else slowest.usual_s
     moved_s = max(min(stalled_s / 2, _MOVED_S), p99_s)
@@ -103,20 +110,20 @@ def _stall(
     )
 
 
-def _still_there(recording: Recording, look: Event) -> bool:
-    """Whether the ranks' own positions, which come every second, are those of the last look: it goes on between two looks.
+def _still_there(recording: Recording, look: Event[StallSeen]) -> bool:
+    """True while the ranks' positions, which are read every second, equal those of the last look; looks are further apart.
 
     A rank that has not begun to train has none for as long as that is so.
     """
-    rows = look.data.get("ranks") or ()
-    places = {int(row["rank"]): (row.get("phase"), row.get("step"), row.get("since_ns")) for row in rows}
+    rows = look.data.get("ranks", ())
+    places = {row["rank"]: (row.get("phase"), row.get("step"), row.get("since_ns")) for row in rows}
     known = places.keys() & recording.positions.keys()
     unseen = (places[rank][0] == "start" for rank in places.keys() - known)
     return bool(known) and all(recording.positions[rank] == places[rank] for rank in known) and all(unseen)
 
 
 def _went_on(recording: Recording, ended_ns: int) -> bool:
-    """Whether steps were finished after it, by any rank."""
+    """True if any rank finished a step afterwards."""
     for table in recording.steps.values():
         real = table[(table["flags"] & FLAG_TAIL) == 0]
         if real.size and int(real["t_end_ns"].max()) > ended_ns:
@@ -124,41 +131,41 @@ def _went_on(recording: Recording, ended_ns: int) -> bool:
     return False
 
 
-def _stuck(event: Event) -> StuckCollective | None:
-    """What torch's flight recorder tells comes first: it has also seen what DDP calls."""
-    rows = list(event.data.get("ranks") or ())
-    dumps = {int(row["rank"]): list(row["flight"]) for row in rows if row.get("flight")}
+def _stuck(event: Event[StallSeen]) -> StuckCollective | None:
+    """The collective that ranks are stuck in. The flight recorder takes precedence: it also sees DDP's own calls."""
+    rows = event.data.get("ranks", [])
+    dumps = {row["rank"]: row["flight"] for row in rows if row.get("flight")}
     return stuck_by_flight(dumps) or stuck_by_calls(rows)
 
 
 def _stalled_ranks(
-    recording: Recording, looks: list[Event], until_ns: int, missing: frozenset[int], group: int
+    recording: Recording, looks: list[Event[StallSeen]], until_ns: int, missing: frozenset[int], group: int
 ) -> tuple[StalledRank, ...]:
     """`missing`: ranks that have not come to the collective in which others stand, as far as calls were counted.
 
     `group`: with how many these ranks exchange; some may have ended, or be on other nodes.
     """
     event = looks[-1]
-    told = list(event.data.get("ranks") or ())
-    before = {int(row["rank"]): (look, row) for look in looks[-2:-1] for row in look.data.get("ranks") or ()}
+    told = event.data.get("ranks", [])
+    before = {row["rank"]: (look, row) for look in looks[-2:-1] for row in look.data.get("ranks", ())}
     several = max(len(told), group) > 1
     used = _use_of_gpus(recording)
-    waiting = {int(row["rank"]): _waits(row, several=several, missing=missing) for row in told}
+    waiting = {row["rank"]: _waits(row, several=several, missing=missing) for row in told}
     culprits = _culprits(told, waiting, missing)
     rows = []
     for row in told:
-        rank = int(row["rank"])
-        frames = list(row.get("frames") or ())
-        user = row.get("user") or (frames[0] if frames else {})
+        rank = row["rank"]
+        frames = row.get("frames", [])
+        user = row.get("user") or (frames[0] if frames else None)
         rows.append(
             StalledRank(
                 rank=rank,
-                phase=str(row.get("phase", "")),
-                step=int(row.get("step", 0)),
-                since_s=max(0.0, (until_ns - int(row.get("since_ns", event.t_ns))) / 1e9),
-                file=str(user.get("file", "")),
-                line=int(user.get("line", 0) or 0),
-                function=str(user.get("function", "")),
+                phase=row.get("phase", ""),
+                step=row.get("step", 0),
+                since_s=max(0.0, (until_ns - row.get("since_ns", event.t_ns)) / 1e9),
+                file=user["file"] if user else "",
+                line=user["line"] if user else 0,
+                function=user["function"] if user else "",
                 leaf=place(frames[0]) if frames else "",
                 culprit=rank in culprits,
                 waiting_in_collective=waiting[rank],
@@ -171,29 +178,29 @@ def _stalled_ranks(
     return tuple(rows)
 
 
-def _shown(frames: list[Mapping[str, Any]]) -> tuple[str, ...]:
+def _shown(frames: list[StackFrame]) -> tuple[str, ...]:
     """Innermost first, without our own marks."""
-    return tuple(place(frame) for frame in frames if not is_ours(str(frame.get("file"))))[:_FRAMES_SHOWN]
+    return tuple(place(frame) for frame in frames if not is_ours(frame["file"]))[:_FRAMES_SHOWN]
 
 
-def _waits(row: Mapping[str, Any], *, several: bool, missing: frozenset[int]) -> bool:
+def _waits(row: StandingRank, *, several: bool, missing: frozenset[int]) -> bool:
     if row.get("state") == _STOPPED:
         return False
     # DDP waits for its all-reduce inside the backward, where no Python frame tells
-    inside = (row.get("collective") or {}).get("inside_s") is not None
-    in_backward = row.get("phase") == "backward" and several and int(row["rank"]) not in missing
-    return inside or in_backward or any(_in_collective(frame) for frame in list(row.get("frames") or ())[:6])
+    inside = row.get("collective", CallUnderWay()).get("inside_s") is not None
+    in_backward = row.get("phase") == "backward" and several and row["rank"] not in missing
+    return inside or in_backward or any(_in_collective(frame) for frame in row.get("frames", [])[:6])
 
 
-def _culprits(told: list[Mapping[str, Any]], waiting: Mapping[int, bool], missing: frozenset[int]) -> frozenset[int]:
-    stopped = frozenset(int(row["rank"]) for row in told if row.get("state") == _STOPPED)
+def _culprits(told: list[StandingRank], waiting: Mapping[int, bool], missing: frozenset[int]) -> frozenset[int]:
+    stopped = frozenset(row["rank"] for row in told if row.get("state") == _STOPPED)
     if stopped:
         return stopped  # wherever it was when it was stopped: the others wait for it
     outside = [rank for rank, waits in waiting.items() if not waits]
     if outside and len(outside) == len(told) > 1:
         # none waits in a collective that can be seen: the one that is furthest behind keeps the others
-        behind = min(int(row.get("step", 0)) for row in told)
-        outside = [int(row["rank"]) for row in told if int(row.get("step", 0)) == behind]
+        behind = min(row.get("step", 0) for row in told)
+        outside = [row["rank"] for row in told if row.get("step", 0) == behind]
     # a rank may hang inside its backward pass, where it looks like one that waits, or wait in another collective than the rest
     return frozenset([rank for rank in outside if rank in missing] or outside or missing)
 
@@ -204,7 +211,7 @@ def _halted(earlier: Look | None, later: Look) -> Literal["", "asleep", "stopped
     if earlier is None or cores is None or cores > _BUSY_SHARE:
         return ""
     before, now = earlier[1], later[1]
-    if any(before.get(key) != now.get(key) for key in ("state", "user", "frames")):
+    if any(before.get(key) != now.get(key) for key in _SEEN):
         return ""
     if now.get("state") == _STOPPED:
         return "stopped"
@@ -212,7 +219,7 @@ def _halted(earlier: Look | None, later: Look) -> Literal["", "asleep", "stopped
 
 
 def _use_of_gpus(recording: Recording) -> dict[int, list[Series]]:
-    """Of each rank that trains on GPUs how much of the time these had a kernel, as far as it was read."""
+    """GPU utilisation of each rank that trains on GPUs, as far as it was read."""
     ranks = process_by_rank(recording.processes).items()
     found: dict[int, list[Series]] = {rank: [] for rank, p in ranks if recording.facts.get(p.pid, {}).get("cuda")}
     for gpu in gpus_of(recording) if found else ():
@@ -224,7 +231,7 @@ def _use_of_gpus(recording: Recording) -> dict[int, list[Series]]:
 
 
 def _works(used: list[Series] | None, earlier: Look | None, later: Look) -> bool:
-    """Whether the rank computed on the CPUs between two looks, as far as that can be told from spinning until its GPU is done.
+    """True if the rank computed on the CPU between two looks, as far as this differs from spinning until its GPU is done.
 
     `used`: None where it trains on none.
     """
@@ -238,14 +245,14 @@ def _works(used: list[Series] | None, earlier: Look | None, later: Look) -> bool
 
 
 def _cores_used(earlier: Look | None, later: Look) -> float | None:
-    """By all threads between two looks at the same place; None where nobody knows."""
+    """Cores that all threads used between two looks at the same place; None if unknown."""
     if earlier is None:
         return None
     before, now = earlier[1], later[1]
     apart_ns = _seen_ns(later) - _seen_ns(earlier)
-    moved = any(before.get(key) != now.get(key) for key in ("pid", "phase", "step", "since_ns"))
+    moved = any(before.get(key) != now.get(key) for key in _PLACE)
     used_s, used_then_s = now.get("cpu_s"), before.get("cpu_s")
-    if moved or apart_ns < _LOOKS_APART_NS or not isinstance(used_s, float) or not isinstance(used_then_s, float):
+    if moved or apart_ns < _LOOKS_APART_NS or used_s is None or used_then_s is None:
         return None
     return (used_s - used_then_s) / (apart_ns / 1e9)
 
@@ -253,22 +260,23 @@ def _cores_used(earlier: Look | None, later: Look) -> float | None:
 def _seen_ns(look: Look) -> int:
     """Agents of several nodes look at times of their own."""
     event, row = look
-    return int(row.get("seen_ns", event.t_ns))
+    return row.get("seen_ns", event.t_ns)
 
 
-def _sleeps(row: Mapping[str, Any]) -> bool:
-    idle = row.get("state") == "S" and _IDLE.search(str(row.get("wchan") or ""))
+def _sleeps(row: StandingRank) -> bool:
+    idle = row.get("state") == "S" and _IDLE.search(row.get("wchan", ""))
     return bool(idle) and _in_users_line(row)
 
 
-def _in_users_line(row: Mapping[str, Any]) -> bool:
-    """Whether the user's own line is what waits: not a library below it, which may be fetching, writing or compiling for it."""
-    user, frames = row.get("user") or {}, row.get("frames") or ()
+def _in_users_line(row: StandingRank) -> bool:
+    """True if the user's own line waits, and no library below it, which may be downloading, writing or compiling."""
+    user, frames = row.get("user"), row.get("frames")
     if not user or not frames:
         return False
-    return all(frames[0].get(key) == user.get(key) for key in ("file", "line", "function"))
+    at = frames[0]
+    return (at["file"], at["line"], at["function"]) == (user["file"], user["line"], user["function"])
 
 
-def _in_collective(frame: Mapping[str, Any]) -> bool:
+def _in_collective(frame: StackFrame) -> bool:
     """Other libraries have functions called `wait` or `send` too: only torch's count."""
-    return "/torch/" in str(frame.get("file")) and called(frame) in _COLLECTIVE_FUNCTIONS
+    return "/torch/" in frame["file"] and called(frame) in _COLLECTIVE_FUNCTIONS

@@ -1,1 +1,1 @@
-"""What the GPUs did, by the driver and by the recorder."""
+"""The GPUs of the job, as the driver and the recorder saw them."""

@@ -1,33 +1,34 @@
-"""How much of a GPU's arithmetic a job uses: FLOPs of a sample, by a table of known models or by a deep window, times samples a second."""
+"""Achieved FLOP/s of a job: FLOPs per sample, from a table of known models or a profiler window, times samples/s."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.analysis.steps.trained_model import gpus_of_job, model_of, picture_of, precision_of, replicas
-from rn50_advisor.advisor.model.analysis import JOB
 from rn50_advisor.advisor.model.gpu.kernel_classes import DeepWindow
 from rn50_advisor.advisor.model.gpu.roofline import Roofline
+from rn50_advisor.advisor.model.measures.measure import JOB
+from rn50_advisor.advisor.model.measures.measured import Measured
+from rn50_advisor.advisor.model.measures.pace_measures import ROOFLINE_FLOPS_PER_SAMPLE, ROOFLINE_MFU, ROOFLINE_TFLOPS
+from rn50_advisor.advisor.model.measures.step_measures import STEP_SAMPLES, STEP_TIME_S
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.peaks.gpu_peaks import peak
 from rn50_advisor.advisor.peaks.known_models import KnownModel
 from rn50_advisor.advisor.reference.training_speeds import SpeedBand, Tier, band
+from rn50_advisor.probes.documents.rank_documents import RankFacts
 
-Values = dict[tuple[str, str], float]
 
-
-def roofline(recording: Recording, windows: Sequence[DeepWindow], values: Values) -> Roofline | None:
-    """Of the lowest rank that was looked into, else of the lowest one; its numbers are added to `values`. None: nothing tells FLOPs."""
+def roofline(recording: Recording, windows: Sequence[DeepWindow], values: Measured) -> Roofline | None:
+    """The roofline of the lowest rank with a profiler window, else of the lowest rank. None if FLOPs are unknown."""
     processes = process_by_rank(recording.processes)
     ranks = [window.rank for window in windows if window.rank in processes] or sorted(processes)
-    step_s = values.get(("step.time_s", JOB))
+    step_s = values.get((STEP_TIME_S, JOB))
     if not ranks or not step_s:
         return None
     rank = ranks[0]
-    samples = values.get(("step.samples", f"rank:{rank}"))
+    samples = values.get((STEP_SAMPLES, rank))
     if not samples:
         return None
     told = recording.facts.get(processes[rank].pid, {})
@@ -51,21 +52,23 @@ def roofline(recording: Recording, windows: Sequence[DeepWindow], values: Values
     found = _beside_the_peak(found, told, window, values)
     if known is not None and size is not None:
         found = _beside_others(found, known, size, ranks=len(processes), gpus=gpus_of_job(recording, values))
-    scope = f"rank:{rank}"
-    values["roofline.flops_per_sample", scope] = flops
-    values["roofline.tflops", scope] = found.tflops
-    if found.mfu is not None:
-        values["roofline.mfu", scope] = found.mfu
     return found
 
 
-def _beside_the_peak(
-    found: Roofline, told: Mapping[str, Any], window: DeepWindow | None, values: Mapping[tuple[str, str], float]
-) -> Roofline:
+def roofline_values(found: Roofline) -> Measured:
+    values = Measured()
+    values[ROOFLINE_FLOPS_PER_SAMPLE, found.rank] = found.flops_per_sample
+    values[ROOFLINE_TFLOPS, found.rank] = found.tflops
+    if found.mfu is not None:
+        values[ROOFLINE_MFU, found.rank] = found.mfu
+    return values
+
+
+def _beside_the_peak(found: Roofline, told: RankFacts, window: DeepWindow | None, values: Measured) -> Roofline:
     cuda = told.get("cuda")
-    if not isinstance(cuda, Mapping):
+    if cuda is None:
         return found
-    hardware = str(cuda.get("name", ""))
+    hardware = cuda.get("name", "")
     precision = (window.precision if window is not None else "") or precision_of(told, values, found.rank)
     best = peak(hardware)
     if best is None or precision not in best.tflops:

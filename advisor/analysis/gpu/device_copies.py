@@ -1,4 +1,4 @@
-"""What crosses from the host to the devices in each step, and what that takes."""
+"""Host-to-device copies of each step and the time they take."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.gpu.gpu_pace import Habits, HostCopy
 from rn50_advisor.advisor.model.gpu.kernel_classes import DeepWindow
+from rn50_advisor.advisor.model.measures.measured import Measured
+from rn50_advisor.advisor.model.measures.pace_measures import COPY_FLOAT_PICTURES_MB, COPY_MB
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.wording.quantities import duration, number
 
-_UNTIMED = 0.02  # of the bytes: labels beside pictures are less
+_UNTIMED_SHARE_MAX = 0.02  # of the bytes: labels are a smaller share than that next to images
 _DEEP = "; run with --deep"
 
 
 @dataclass(frozen=True, slots=True)
 class CopyTime:
-    """What one rank's copies to its GPU take in a step, in seconds: as a rule, at best and at worst."""
+    """Seconds per step that one rank's host-to-device copies take: typical, at best and at worst."""
 
     usual_s: float
     best_s: float
@@ -29,7 +31,7 @@ class CopyTime:
 
 
 def copy_times(
-    recording: Recording, ways: Habits, windows: Sequence[DeepWindow], missing: Mapping[str, str]
+    recording: Recording, ways: Habits, windows: Sequence[DeepWindow], values: Measured
 ) -> tuple[dict[int, CopyTime], str]:
     """By rank, where copies were timed; and why those of others were not."""
     looked_into = {window.rank: window for window in windows if window.device == "cuda"}
@@ -42,7 +44,7 @@ def copy_times(
         elif copies:
             told = _by_host(copies, dry=runs_dry(recording.gpu_steps.get(rank)))
         else:
-            told = f"{missing.get('copy.mb', 'no copy of the training thread was seen in most steps')}{_DEEP}"
+            told = f"{values.why(COPY_MB) or 'no copy of the training thread was seen in most steps'}{_DEEP}"
         if isinstance(told, CopyTime):
             found[rank] = told
         else:
@@ -54,8 +56,8 @@ def _by_window(window: DeepWindow, copies: Sequence[HostCopy]) -> CopyTime | str
     whole, rate = window.pinned_bytes + window.pageable_bytes, window.pinned_mb_per_s
     if whole <= 0:
         return "nothing was copied to the GPU in the deep window"
-    if rate is None and window.pinned_bytes > _UNTIMED * whole:
-        return "no copy of the deep window was large enough to tell what the link carries"
+    if rate is None and window.pinned_bytes > _UNTIMED_SHARE_MAX * whole:
+        return "no copy in the deep window was large enough to measure the link"
     pinned_mb = window.pinned_bytes / 1e6 if rate else 0.0
     rates = (rate, window.pinned_most_mb_per_s, window.pinned_least_mb_per_s)
     usual, best, worst = (window.pageable_s + pinned_mb / (each or rate or 1.0) for each in rates)
@@ -73,15 +75,15 @@ def _by_host(copies: Sequence[HostCopy], *, dry: bool) -> CopyTime | str:
     """From copies that hold the host until they are done. With kernels queued before them they hold it for these, too."""
     timed = [copy for copy in copies if not (copy.pinned and copy.non_blocking)]
     whole_mb = sum(copy.mb for copy in copies)
-    if whole_mb - sum(copy.mb for copy in timed) > _UNTIMED * whole_mb:
-        return f"copies that do not block were not timed{_DEEP}"
+    if whole_mb - sum(copy.mb for copy in timed) > _UNTIMED_SHARE_MAX * whole_mb:
+        return f"non-blocking copies were not timed{_DEEP}"
     if not dry and any(not copy.aside for copy in timed):
-        return f"how long copies wait for what is queued on the GPU before them cannot be told{_DEEP}"
+        return f"how long copies wait for work queued on the GPU before them is unknown{_DEEP}"
     usual, least = sum(copy.blocked_s for copy in timed), sum(copy.least_s for copy in timed)
     if least <= 0:
         return f"copies were too short to be timed{_DEEP}"
     in_forward = sum(copy.blocked_s for copy in _in_forward(timed))
-    basis = f"copies hold the host {duration(usual)} a step, {duration(least)} at the least, with nothing queued before them"
+    basis = f"copies hold the host {duration(usual)} a step, at least {duration(least)} with nothing queued before them"
     return CopyTime(usual, least, usual, in_forward, basis)
 
 
@@ -89,25 +91,23 @@ def _in_forward(copies: Iterable[HostCopy]) -> list[HostCopy]:
     return [copy for copy in copies if copy.phase == "forward" and not copy.aside]
 
 
-def copy_values(
-    recording: Recording, steady: Mapping[int, RankSteps], missing: dict[str, str]
-) -> dict[tuple[str, str], float]:
+def copy_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
     """`copy.float_pictures_mb` of every rank whose batch was looked at; 0 where its pictures are not bytes in disguise."""
-    found: dict[tuple[str, str], float] = {}
+    found = Measured()
     processes = process_by_rank(recording.processes)
     for rank, steps in steady.items():
         facts = recording.facts.get(processes[rank].pid, {}) if rank in processes else {}
         pictures = facts.get("pictures")
         if not facts.get("cuda"):
-            missing["copy.float_pictures_mb"] = "no CUDA device: nothing is copied"
+            found.missing[COPY_FLOAT_PICTURES_MB, rank] = "no CUDA device: nothing is copied"
         elif not pictures:
-            missing["copy.float_pictures_mb"] = "no batch of pictures was seen"
+            found.missing[COPY_FLOAT_PICTURES_MB, rank] = "no batch of images was seen"
         elif pictures["device"] == "cpu" and pictures["dtype"] != "uint8" and pictures["from_bytes"] is None:
-            missing["copy.float_pictures_mb"] = (
-                "whether the pictures were bytes could not be told from the batches looked at"
+            found.missing[COPY_FLOAT_PICTURES_MB, rank] = (
+                "the batches inspected do not show whether the images were bytes"
             )
         else:
             crosses = pictures["device"] == "cpu" and bool(pictures["from_bytes"])
             batches = max(steps.per_step("micro_batches"), 1.0)
-            found["copy.float_pictures_mb", f"rank:{rank}"] = crosses * batches * pictures["bytes"] / 1e6
+            found[COPY_FLOAT_PICTURES_MB, rank] = crosses * batches * pictures["bytes"] / 1e6
     return found

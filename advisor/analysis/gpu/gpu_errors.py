@@ -8,77 +8,90 @@ from collections.abc import Mapping
 from rn50_advisor.advisor.analysis.gpu.gpu_gaps import tell_missing
 from rn50_advisor.advisor.analysis.host.node_window import Window
 from rn50_advisor.advisor.model.gpu.gpu_facts import PROGRAMS_XIDS, Gpu
+from rn50_advisor.advisor.model.measures.gpu_measures import (
+    GPU_ERRORS_WATCHED,
+    GPU_HARDWARE_XIDS,
+    GPU_LOST,
+    GPU_NVLINK_CRC_PER_S,
+    GPU_NVLINK_RECOVERIES,
+    GPU_NVLINKS_ACTIVE,
+    GPU_NVLINKS_DUE,
+    GPU_RECOVERY_ACTION,
+    GPU_ROW_REMAP_FAILED,
+    GPU_ROW_REMAP_PENDING,
+    GPU_UNCORRECTED_ERRORS,
+)
+from rn50_advisor.advisor.model.measures.measure import JOB, GpuMeasure
+from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Recording
 
-Values = dict[tuple[str, str], float]
 
-
-def error_values(recording: Recording, gpus: tuple[Gpu, ...], missing: dict[str, str]) -> Values:
-    """On all GPUs of the job; in `missing` why some kinds of errors could not be looked for."""
-    values: Values = {}
+def error_values(recording: Recording, gpus: tuple[Gpu, ...]) -> Measured:
+    """On all GPUs of the job."""
+    values = Measured()
     whole = Window(recording, recording.meta.started_ns, recording.meta.last_ns)
     used = tuple(gpu for gpu in gpus if gpu.ranks)
     for gpu in used:
         scope = f"gpu:{gpu.index}"
-        found: dict[str, float | None] = {
-            "gpu.uncorrected_errors": whole.growth("gpu.ecc_uncorrected", scope),
-            "gpu.row_remap_pending": _most(recording, "gpu.row_remap_pending", scope),
-            "gpu.row_remap_failed": _most(recording, "gpu.row_remap_failed", scope),
-            "gpu.recovery_action": _most(recording, "gpu.recovery_action", scope),
-            "gpu.lost": _most(recording, "gpu.lost", scope),
-            "gpu.hardware_xids": _hardware_xids(whole, gpu),
+        found: dict[GpuMeasure, float | None] = {
+            GPU_UNCORRECTED_ERRORS: whole.growth("gpu.ecc_uncorrected", scope),
+            GPU_ROW_REMAP_PENDING: _most(recording, "gpu.row_remap_pending", scope),
+            GPU_ROW_REMAP_FAILED: _most(recording, "gpu.row_remap_failed", scope),
+            GPU_RECOVERY_ACTION: _most(recording, "gpu.recovery_action", scope),
+            GPU_LOST: _most(recording, "gpu.lost", scope),
+            GPU_HARDWARE_XIDS: _hardware_xids(whole, gpu),
         }
-        known = {name: value for name, value in found.items() if value is not None}
-        values.update({(name, scope): value for name, value in known.items()})
+        known = {measure: value for measure, value in found.items() if value is not None}
+        values.update({(measure, gpu.index): value for measure, value in known.items()})
         # that the GPU still answers is no error looked for
         covered = whole.covers("gpu.lost", scope)  # which is read as long as anything is
-        watched = [name for name in known if known[name] > 0 or (covered and name != "gpu.lost")]
+        watched = [measure for measure in known if known[measure] > 0 or (covered and measure != GPU_LOST)]
         if watched:
-            values["gpu.errors_watched", scope] = float(len(watched))
+            values[GPU_ERRORS_WATCHED, gpu.index] = float(len(watched))
         if gpu.nvlinks is not None:
             _nvlink_errors(whole, gpu, values)
-    _links_due(recording, used, values, missing)
-    linked = tuple(gpu for gpu in used if values.get(("gpu.nvlinks_active", f"gpu:{gpu.index}")))
+    _links_due(recording, used, values)
+    linked = tuple(gpu for gpu in used if values.get((GPU_NVLINKS_ACTIVE, gpu.index)))
     asked = {
-        "gpu.hardware_xids": used,
-        "gpu.uncorrected_errors": tuple(gpu for gpu in used if gpu.ecc is not False),
-        "gpu.nvlink_recoveries": linked,
-        "gpu.nvlink_crc_per_s": linked,
+        GPU_HARDWARE_XIDS: used,
+        GPU_UNCORRECTED_ERRORS: tuple(gpu for gpu in used if gpu.ecc is not False),
+        GPU_NVLINK_RECOVERIES: linked,
+        GPU_NVLINK_CRC_PER_S: linked,
     }
-    tell_missing(recording, gpus, asked, values, missing)
+    tell_missing(recording, gpus, asked, values)
     return values
 
 
 def _hardware_xids(whole: Window, gpu: Gpu) -> float | None:
-    """None where nobody watched for them, or not for most of the run."""
+    """Xid errors that point to hardware; None if they were not watched for most of the run."""
     if not gpu.xids and not whole.covers("gpu.xids", f"gpu:{gpu.index}"):
         return None
     return float(sum(xid.code not in PROGRAMS_XIDS for xid in gpu.xids))
 
 
-def _nvlink_errors(whole: Window, gpu: Gpu, values: Values) -> None:
+def _nvlink_errors(whole: Window, gpu: Gpu, values: Measured) -> None:
     scope = f"gpu:{gpu.index}"
     if gpu.nvlinks == 0:
-        values["gpu.nvlinks_active", scope] = 0.0
+        values[GPU_NVLINKS_ACTIVE, gpu.index] = 0.0
         return
     active = whole.recording.samples.get(("gpu.nvlinks_active", scope))
     found = {
-        "gpu.nvlinks_active": float(active.value.min()) if active is not None and active.value.size else None,
-        "gpu.nvlink_crc_per_s": whole.rate("gpu.nvlink_crc_errors", scope),
-        "gpu.nvlink_recoveries": whole.growth("gpu.nvlink_recoveries", scope),
+        GPU_NVLINKS_ACTIVE: float(active.value.min()) if active is not None and active.value.size else None,
+        GPU_NVLINK_CRC_PER_S: whole.rate("gpu.nvlink_crc_errors", scope),
+        GPU_NVLINK_RECOVERIES: whole.growth("gpu.nvlink_recoveries", scope),
     }
-    values.update({(name, scope): value for name, value in found.items() if value is not None})
+    values.update({(measure, gpu.index): value for measure, value in found.items() if value is not None})
 
 
-def _links_due(recording: Recording, used: tuple[Gpu, ...], values: Values, missing: dict[str, str]) -> None:
-    active = {g.index: n for g in used if (n := values.get(("gpu.nvlinks_active", f"gpu:{g.index}"))) is not None}
+def _links_due(recording: Recording, used: tuple[Gpu, ...], values: Measured) -> None:
+    active = {g.index: n for g in used if (n := values.get((GPU_NVLINKS_ACTIVE, g.index))) is not None}
     most = {index: n for index in active if (n := _most(recording, "gpu.nvlinks_active", f"gpu:{index}")) is not None}
     due = links_due(used, active, most)
-    values.update({("gpu.nvlinks_due", f"gpu:{index}"): number for index, number in due.items()})
+    values.update({(GPU_NVLINKS_DUE, index): number for index, number in due.items()})
     unknown = [str(index) for index in active if index not in due]
     if unknown:
-        missing["gpu.nvlinks_due"] = (
-            f"GPU {', '.join(unknown)}: no NVLink is up, others of the model have some, and whether a bridge is there is not told"
+        values.missing[GPU_NVLINKS_DUE, JOB] = (
+            f"GPU {', '.join(unknown)}: no NVLink is up here, some are on others of the model; whether a bridge is installed is unknown"
         )
 
 
@@ -95,7 +108,8 @@ _SXM = re.compile(r"SXM|H100 80GB HBM3|H200$|B[23]00$")
 def links_due(
     gpus: tuple[Gpu, ...], active: Mapping[int, float], most: Mapping[int, float] | None = None
 ) -> dict[int, float]:
-    """By GPU, of those whose links that are up were counted (`active` the fewest, `most` the most in the run); as many where nobody knows.
+    """Links that should be up on each GPU. `active` and `most`: fewest and most that were up; a GPU without a count is
+    expected to equal its peers.
 
     A board that takes a bridge and has no link up has none, or a broken one: beside others that have some it is left out.
     """

@@ -5,47 +5,60 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu
+from rn50_advisor.advisor.model.measures.gpu_measures import (
+    GPU_CLOCK_MHZ,
+    GPU_FOREIGN_PROCESSES,
+    GPU_HARDWARE_XIDS,
+    GPU_IDLE,
+    GPU_NVLINK_CRC_PER_S,
+    GPU_NVLINK_RECOVERIES,
+    GPU_PCIE_WIDTH,
+    GPU_POWER_CAPPED_SHARE,
+    GPU_THROTTLED_SHARE,
+    GPU_UNCORRECTED_ERRORS,
+)
+from rn50_advisor.advisor.model.measures.measure import JOB, GpuMeasure
+from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Recording
 
 _MADE_OF = {
-    "gpu.throttled_share": ("gpu.sw_thermal_s", "gpu.hw_thermal_s", "gpu.thermal_s"),
-    "gpu.power_capped_share": ("gpu.power_cap_s",),
-    "gpu.clock_mhz": ("gpu.sm_clock_mhz",),
-    "gpu.pcie_width": ("gpu.pcie_gen", "gpu.pcie_width", "gpu.util_pct"),
-    "gpu.idle": ("gpu.util_pct", "gpu.mem_used_bytes"),
-    "gpu.foreign_processes": ("gpu.foreign_processes",),
-    "gpu.hardware_xids": ("gpu.xids",),
-    "gpu.uncorrected_errors": ("gpu.ecc_uncorrected",),
-    "gpu.nvlink_recoveries": ("gpu.nvlink_recoveries",),
-    "gpu.nvlink_crc_per_s": ("gpu.nvlink_crc_errors",),
+    GPU_THROTTLED_SHARE: ("gpu.sw_thermal_s", "gpu.hw_thermal_s", "gpu.thermal_s"),
+    GPU_POWER_CAPPED_SHARE: ("gpu.power_cap_s",),
+    GPU_CLOCK_MHZ: ("gpu.sm_clock_mhz",),
+    GPU_PCIE_WIDTH: ("gpu.pcie_gen", "gpu.pcie_width", "gpu.util_pct"),
+    GPU_IDLE: ("gpu.util_pct", "gpu.mem_used_bytes"),
+    GPU_FOREIGN_PROCESSES: ("gpu.foreign_processes",),
+    GPU_HARDWARE_XIDS: ("gpu.xids",),
+    GPU_UNCORRECTED_ERRORS: ("gpu.ecc_uncorrected",),
+    GPU_NVLINK_RECOVERIES: ("gpu.nvlink_recoveries",),
+    GPU_NVLINK_CRC_PER_S: ("gpu.nvlink_crc_errors",),
 }
 _FEW = "too few readings in the run"
 _UNSEEN = {
-    "gpu.idle": _FEW,
-    "gpu.foreign_processes": "the driver lists no process of this job: another PID namespace, or none is shown",
-    "gpu.uncorrected_errors": _FEW,
-    "gpu.nvlink_recoveries": _FEW,
-    "gpu.nvlink_crc_per_s": _FEW,
+    GPU_IDLE: _FEW,
+    GPU_FOREIGN_PROCESSES: "the driver lists no process of this job: another PID namespace, or none is shown",
+    GPU_UNCORRECTED_ERRORS: _FEW,
+    GPU_NVLINK_RECOVERIES: _FEW,
+    GPU_NVLINK_CRC_PER_S: _FEW,
 }
 
 
 def tell_missing(
     recording: Recording,
     gpus: tuple[Gpu, ...],
-    asked: Mapping[str, tuple[Gpu, ...]],
-    values: Mapping[tuple[str, str], float],
-    missing: dict[str, str],
+    asked: Mapping[GpuMeasure, tuple[Gpu, ...]],
+    values: Measured,
 ) -> None:
     """`asked`: by value, those of the host's GPUs that should have it."""
-    for name, some in asked.items():
-        without = [gpu for gpu in some if (name, f"gpu:{gpu.index}") not in values]
+    for measure, some in asked.items():
+        without = [gpu for gpu in some if (measure, gpu.index) not in values]
         if without:
-            why = _why(recording, _MADE_OF[name], without, gpus)
-            missing[name] = why or _UNSEEN.get(name, "too few readings under load")
+            why = _why(recording, _MADE_OF[measure], without, gpus)
+            values.missing[measure, JOB] = why or _UNSEEN.get(measure, "too few readings under load")
 
 
 def _why(recording: Recording, metrics: tuple[str, ...], without: list[Gpu], gpus: tuple[Gpu, ...]) -> str | None:
-    """What no GPU of a kind reports was told of the first of them alone."""
+    """The reason why GPUs report no such metric. A metric that no GPU of a kind reports is explained for the first of them only."""
     gaps = [gap for gap in recording.gaps if gap.metric in (*metrics, "gpu.*")]
     own = {f"gpu:{gpu.index}" for gpu in without}
     told = [gap for gap in gaps if gap.scope in {"host", *own}]

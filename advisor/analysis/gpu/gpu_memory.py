@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,20 +13,27 @@ from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.analysis.steps.work_changes import batch_bytes_at
 from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu, GpuMemoryTrend
 from rn50_advisor.advisor.model.gpu.gpu_memory_rows import DeviceMemory
+from rn50_advisor.advisor.model.measures.gpu_measures import (
+    GPU_ALLOC_RETRIES,
+    GPU_FRAGMENTED_SHARE,
+    GPU_MEMORY_WATCHED,
+    GPU_PEAK_SHARE,
+    GPU_RESERVED_SHARE,
+)
+from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Recording, Series, Table
-
-Values = dict[tuple[str, str], float]
+from rn50_advisor.probes.documents.rank_documents import CudaFacts, HeldMemory, RankFacts
 
 _MB = 1e6
-_READINGS = 6  # two for each third
+_READINGS_MIN = 6  # two for each third
 _WARM_UP_SHARE = 0.25  # caches of the allocator and of cuDNN fill at first
 
 
 def gpu_memory(
     recording: Recording, steady: Mapping[int, RankSteps], gpus: tuple[Gpu, ...]
-) -> tuple[Values, tuple[GpuMemoryTrend, ...]]:
+) -> tuple[Measured, tuple[GpuMemoryTrend, ...]]:
     """Values of ranks, and what their tensors hold as it moves over the run."""
-    values: Values = {}
+    values = Measured()
     trends = []
     for rank, steps in steady.items():
         looks = _looks(recording.gpu_steps.get(rank), steps)
@@ -37,14 +43,13 @@ def gpu_memory(
         process = process_by_rank(recording.processes).get(rank)
         told = recording.facts.get(process.pid, {}) if process else {}
         total = _total_bytes(told, gpu)
-        scope = f"rank:{rank}"
-        values["gpu.memory_watched", scope] = float(looks.size)
-        values["gpu.alloc_retries", scope] = float(looks["alloc_retries"].max() - looks["alloc_retries"].min())
+        values[GPU_MEMORY_WATCHED, rank] = float(looks.size)
+        values[GPU_ALLOC_RETRIES, rank] = float(looks["alloc_retries"].max() - looks["alloc_retries"].min())
         peak, reserved = float(looks["peak_bytes"].max()), float(looks["reserved_bytes"].max())
-        values["gpu.fragmented_share", scope] = max(0.0, 1.0 - peak / reserved)
+        values[GPU_FRAGMENTED_SHARE, rank] = max(0.0, 1.0 - peak / reserved)
         if total:
-            values["gpu.reserved_share", scope] = reserved / total
-            values["gpu.peak_share", scope] = peak / total
+            values[GPU_RESERVED_SHARE, rank] = reserved / total
+            values[GPU_PEAK_SHARE, rank] = peak / total
         trend = _trend(rank, gpu, looks, steps, total, facts=told)
         if trend is not None:
             trends.append(trend)
@@ -59,19 +64,18 @@ def _looks(table: Table | None, steps: RankSteps) -> Table | None:
     return looked[np.argsort(looked["step"], kind="stable")] if looked.size else None
 
 
-def _total_bytes(facts: Mapping[str, Any], gpu: Gpu | None) -> float | None:
-    """What the rank may fill: of a MIG instance its own part, which CUDA tells."""
-    cuda = facts.get("cuda")
-    told = cuda.get("memory_bytes") if isinstance(cuda, Mapping) else None
+def _total_bytes(facts: RankFacts, gpu: Gpu | None) -> float | None:
+    """Memory the rank may use; on a MIG instance its own part, as CUDA reports it."""
+    told = (facts.get("cuda") or CudaFacts()).get("memory_bytes")
     return float(told) if told else gpu.mem_total_bytes if gpu is not None and not gpu.mig else None
 
 
 def _trend(
-    rank: int, gpu: Gpu | None, looks: Table, steps: RankSteps, total: float | None, *, facts: Mapping[str, Any]
+    rank: int, gpu: Gpu | None, looks: Table, steps: RankSteps, total: float | None, *, facts: RankFacts
 ) -> GpuMemoryTrend | None:
     first, last = int(looks["step"][0]), int(looks["step"][-1])
     late = looks[looks["step"] >= first + _WARM_UP_SHARE * (last - first)]
-    if late.size < _READINGS or last <= int(late["step"][0]):
+    if late.size < _READINGS_MIN or last <= int(late["step"][0]):
         return None
     held = late["allocated_bytes"].astype(np.float64) / _MB
     # as if steps were nanoseconds: the slope is per step then
@@ -102,9 +106,9 @@ def _mean_step_s(steps: RankSteps) -> float:
     return float(lengths.sum() / max(float(steps.count.sum()), 1.0))
 
 
-# What the allocator of each rank held, by the recorder's looks at it and by what its optimizer steps.
+# Allocator memory of each rank, from the recorder's samples and from its optimizer's parameters.
 def device_memory(recording: Recording) -> tuple[DeviceMemory, ...]:
-    """Of every rank whose allocator was looked at, warm-up included: a peak is a peak."""
+    """Allocator statistics of every rank that was sampled, warm-up included: a peak is a peak."""
     found = []
     for rank, process in sorted(process_by_rank(recording.processes).items()):
         table = recording.gpu_steps.get(rank)
@@ -112,8 +116,7 @@ def device_memory(recording: Recording) -> tuple[DeviceMemory, ...]:
         if looks is None or not looks.size:
             continue
         facts = recording.facts.get(process.pid, {})
-        cuda, held = facts.get("cuda"), facts.get("optimizer")
-        total = cuda.get("memory_bytes") if isinstance(cuda, Mapping) else None
+        total, held = (facts.get("cuda") or CudaFacts()).get("memory_bytes"), facts.get("optimizer", HeldMemory())
         found.append(
             DeviceMemory(
                 rank=rank,
@@ -121,13 +124,17 @@ def device_memory(recording: Recording) -> tuple[DeviceMemory, ...]:
                 peak=float(looks["peak_bytes"].max()),
                 reserved=float(looks["reserved_bytes"].max()),
                 retries=float(looks["alloc_retries"].max() - looks["alloc_retries"].min()),
-                total=float(total) if isinstance(total, int) else None,
-                **(_parts(held) if isinstance(held, Mapping) else {}),
+                total=None if total is None else float(total),
+                **_parts(held),
             )
         )
     return tuple(found)
 
 
-def _parts(held: Mapping[str, Any]) -> dict[str, float]:
-    names = {"parameters": "parameter_bytes", "gradients": "gradient_bytes", "state": "state_bytes"}
-    return {part: float(held[name]) for part, name in names.items() if isinstance(held.get(name), int)}
+def _parts(held: HeldMemory) -> dict[str, float]:
+    told = {
+        "parameters": held.get("parameter_bytes"),
+        "gradients": held.get("gradient_bytes"),
+        "state": held.get("state_bytes"),
+    }
+    return {part: float(size) for part, size in told.items() if size is not None}

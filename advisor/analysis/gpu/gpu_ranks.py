@@ -8,16 +8,21 @@ from typing import Any
 
 from rn50_advisor.advisor.analysis.host.node_window import Window, process_by_rank
 from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu, GpuPath, Xid
+from rn50_advisor.advisor.model.measures.gpu_measures import GPU_CLOCK_MHZ, GPU_THROTTLED_SHARE
+from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.probes.documents.machine_documents import GpuDeviceFacts
+from rn50_advisor.probes.documents.rank_documents import CudaFacts
 from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice, MigInstance
 from rn50_advisor.probes.host.gpu.gpu_visibility import same_uuid, visible_devices
 from rn50_advisor.probes.host.procfs import parse_cpu_list
 
-# Any driver tells one of these.
+_UNTOLD = {"name": "", "uuid": "", "pci_bus_id": "", "mem_total_bytes": None}
+# Every driver reports one of these.
 _BASICS = frozenset({"gpu.sm_clock_mhz", "gpu.power_w", "gpu.mem_used_bytes", "gpu.temp_c"})
-# What GPU001 and GPU002 stand on. Strangers and errors are no condition: in a container nobody sees who else is on the GPU, and no run
+# Evidence of GPU001 and GPU002. Foreign processes and errors are not required: a container hides other processes on the GPU, and no run
 # there would be healthy; that they were not looked for stands beside the verdict.
-_HELD_BACK = {"gpu.throttled_share": "what held its clocks down", "gpu.clock_mhz": "its clock under load"}
+_HELD_BACK = {GPU_THROTTLED_SHARE: "what held its clocks down", GPU_CLOCK_MHZ: "its clock under load"}
 
 
 def gpus_of(recording: Recording) -> tuple[Gpu, ...]:
@@ -36,42 +41,39 @@ def gpus_of(recording: Recording) -> tuple[Gpu, ...]:
 
 
 def _told(recording: Recording) -> list[GpuDevice]:
-    told = recording.meta.environment.get("gpus") or ()
-    return [_device(entry) for entry in told if isinstance(entry, Mapping)]
+    return [_device(entry) for entry in recording.meta.environment.get("gpus", ())]
 
 
 def gpu_places(recording: Recording) -> dict[int, tuple[str, int]]:
     """By number in the job: the host of a GPU and its number there. Empty where the job ran on one."""
     return {
-        int(gpu["index"]): (node.host, int(gpu.get("index_on_host", gpu["index"])))
+        gpu["index"]: (node.host, gpu.get("index_on_host", gpu["index"]))
         for node in recording.nodes
-        for gpu in node.recording.meta.environment.get("gpus") or ()
+        for gpu in node.recording.meta.environment.get("gpus", ())
     }
 
 
 def paths_of(recording: Recording) -> tuple[GpuPath, ...]:
-    told = recording.meta.environment.get("gpu_paths") or ()
-    return tuple(GpuPath(int(p["a"]), int(p["b"]), str(p["path"]), str(p["p2p"])) for p in told)
+    told = recording.meta.environment.get("gpu_paths", ())
+    return tuple(GpuPath(path["a"], path["b"], path["path"], path["p2p"]) for path in told)
 
 
-def unseen_ranks(
-    recording: Recording, gpus: tuple[Gpu, ...], values: Mapping[tuple[str, str], float], missing: Mapping[str, str]
-) -> tuple[tuple[int, ...], str]:
-    """(ranks that train on a GPU of which it is not known for most of the steps whether it is held back, why).
+def unseen_ranks(recording: Recording, gpus: tuple[Gpu, ...], values: Measured) -> tuple[tuple[int, ...], str]:
+    """(ranks whose GPU was not watched for throttling during most steps, the reason).
 
-    Of a part of one (MIG) neither clocks nor power are told: those of the whole are what the others on it make of them, too.
+    For a MIG instance the driver reports neither clocks nor power: those of the whole GPU also depend on its other instances.
     """
     read = _read_scopes(recording)
     blind = {rank for gpu in gpus if not _is_seen(gpu, read, values) for rank in gpu.ranks}
     seen = {rank for gpu in gpus for rank in gpu.ranks} - blind
     facts = {rank: recording.facts.get(p.pid, {}) for rank, p in process_by_rank(recording.processes).items()}
     unseen = tuple(sorted(rank for rank, told in facts.items() if told.get("cuda") and rank not in seen))
-    return unseen, _why_unseen(recording, gpus, unseen, read, missing) if unseen else ""
+    return unseen, _why_unseen(recording, gpus, unseen, read, values) if unseen else ""
 
 
-def _is_seen(gpu: Gpu, read: set[str], values: Mapping[tuple[str, str], float]) -> bool:
-    scope = f"gpu:{gpu.index}"
-    return not gpu.mig and scope in read and all((name, scope) in values for name in _HELD_BACK)
+def _is_seen(gpu: Gpu, read: set[str], values: Measured) -> bool:
+    told = all((measure, gpu.index) in values for measure in _HELD_BACK)
+    return told and not gpu.mig and f"gpu:{gpu.index}" in read
 
 
 def _read_scopes(recording: Recording) -> set[str]:
@@ -83,23 +85,23 @@ def _read_scopes(recording: Recording) -> set[str]:
 
 
 def _why_unseen(
-    recording: Recording, gpus: tuple[Gpu, ...], unseen: tuple[int, ...], read: set[str], missing: Mapping[str, str]
+    recording: Recording, gpus: tuple[Gpu, ...], unseen: tuple[int, ...], read: set[str], values: Measured
 ) -> str:
     on = [gpu for gpu in gpus if set(gpu.ranks) & set(unseen)]
     if on and all(gpu.mig for gpu in on):
-        return "of a part of a GPU (MIG) the driver tells neither clocks nor power"
-    untold = [f"{what} is not told ({missing[name]})" for name, what in _HELD_BACK.items() if name in missing]
+        return "for a slice of a GPU (MIG) the driver reports neither clocks nor power"
+    untold = [f"{what} is not reported ({why})" for measure, what in _HELD_BACK.items() if (why := values.why(measure))]
     if on and untold and all(f"gpu:{gpu.index}" in read for gpu in on):
         return untold[0]
     told = next((gap.reason for gap in recording.gaps if gap.metric == "gpu.*"), "")
-    return told or ("its readings stopped early" if on else "which GPU is theirs is not known")
+    return told or ("its readings stopped early" if on else "it is not known which GPU they use")
 
 
 def rank_devices(recording: Recording, devices: Iterable[GpuDevice]) -> dict[int, int]:
-    """NVML's index of the GPU of each rank: by the UUID that CUDA told, else by CUDA_VISIBLE_DEVICES; ranks without GPU are absent.
+    """NVML index of each rank's GPU: by the UUID that CUDA reports, else by CUDA_VISIBLE_DEVICES. Ranks without a GPU are absent.
 
-    A name that none of these GPUs has is that of one which the driver did not give out, and so is a number that is missing among theirs:
-    whoever counts on lands on another rank's GPU.
+    A name that no listed GPU has belongs to a GPU that the driver did not list, and so does a missing index: counting
+    on would assign another rank's GPU.
     """
     known, found = tuple(devices), {}
     if recording.nodes:  # what a variable counts are the GPUs of its own host
@@ -107,13 +109,13 @@ def rank_devices(recording: Recording, devices: Iterable[GpuDevice]) -> dict[int
         return {
             r: i for own, here in on_hosts for r, i in rank_devices(own, [d for d in known if d.index in here]).items()
         }
-    variables = recording.meta.environment.get("variables") or {}
+    variables = recording.meta.environment.get("variables", {})
     named, complete = any(d.uuid for d in known), _is_complete(recording)
     for rank, process in process_by_rank(recording.processes).items():
         cuda = recording.facts.get(process.pid, {}).get("cuda")
-        if not isinstance(cuda, Mapping):
+        if cuda is None:
             continue
-        uuid = str(cuda.get("uuid") or "")
+        uuid = cuda.get("uuid") or ""
         index = next((d.index for d in known if any(same_uuid(uuid, name) for name in (d.uuid, *d.mig_uuids))), None)
         if index is None and complete and not (uuid and named):
             index = _by_environment(cuda, variables, known)
@@ -123,9 +125,9 @@ def rank_devices(recording: Recording, devices: Iterable[GpuDevice]) -> dict[int
 
 
 def _is_complete(recording: Recording) -> bool:
-    """Whether no number is missing among this host's GPUs: a variable counts those that the driver did not give out, too."""
-    told = [entry for entry in recording.meta.environment.get("gpus") or () if isinstance(entry, Mapping)]
-    numbers = {int(entry.get("index_on_host", entry["index"])) for entry in told}
+    """True if this host's GPU indices have no hole. CUDA_VISIBLE_DEVICES also counts GPUs that the driver did not list."""
+    told = recording.meta.environment.get("gpus", ())
+    numbers = {entry.get("index_on_host", entry["index"]) for entry in told}
     return numbers == set(range(len(told)))
 
 
@@ -138,26 +140,21 @@ def _of_one_rank(recording: Recording, on: Mapping[int, int]) -> list[tuple[int,
     return [(ranks[0], int(scope.removeprefix("gpu:"))) for scope in listed]
 
 
-def _by_environment(
-    cuda: Mapping[str, Any], variables: Mapping[str, Any], devices: tuple[GpuDevice, ...]
-) -> int | None:
+def _by_environment(cuda: CudaFacts, variables: Mapping[str, str], devices: tuple[GpuDevice, ...]) -> int | None:
     setting = {
         "CUDA_VISIBLE_DEVICES": cuda.get("visible"),
         "CUDA_DEVICE_ORDER": cuda.get("order") or variables.get("CUDA_DEVICE_ORDER"),
     }
-    visible = visible_devices({name: str(value) for name, value in setting.items() if value is not None}, devices)
-    place = cuda.get("device")
-    return visible[place] if visible and isinstance(place, int) and 0 <= place < len(visible) else None
+    visible = visible_devices({name: value for name, value in setting.items() if value is not None}, devices)
+    place = cuda.get("device", -1)
+    return visible[place] if visible and 0 <= place < len(visible) else None
 
 
-def _device(entry: Mapping[str, Any]) -> GpuDevice:
+def _device(entry: GpuDeviceFacts) -> GpuDevice:
     """As the agent wrote it down; older recordings know less."""
-    names = {name: entry.get(name) for name in GpuDevice.__slots__ if name in entry and name != "mig_instances"}
-    instances = tuple(
-        MigInstance(str(i["uuid"]), str(i.get("name", "")), None) for i in entry.get("mig_instances") or ()
-    )
-    given: dict[str, Any] = {"name": "", "uuid": "", "pci_bus_id": "", "mem_total_bytes": None, **names}
-    return GpuDevice(**{**given, "mig_instances": instances})
+    instances = (MigInstance(i.get("uuid", ""), i.get("name", ""), None) for i in entry.get("mig_instances", ()))
+    named: dict[str, Any] = {name: value for name, value in entry.items() if name in GpuDevice.__slots__}
+    return GpuDevice(**{**_UNTOLD, **named, "mig_instances": tuple(instances)})
 
 
 def _gpu(recording: Recording, device: GpuDevice, ranks: tuple[int, ...]) -> Gpu:

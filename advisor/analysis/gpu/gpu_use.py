@@ -1,9 +1,8 @@
-"""What the GPUs of the job did, as the driver told it: which rank runs on which, clocks, limits, links, strangers."""
+"""The job's GPUs as the driver reports them: their ranks, clocks, limits, links, and other processes on them."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,12 +10,41 @@ from numpy.typing import NDArray
 from rn50_advisor.advisor.analysis.gpu.gpu_gaps import tell_missing
 from rn50_advisor.advisor.analysis.gpu.observed_steps import trains_on_gpu
 from rn50_advisor.advisor.analysis.host.node_window import Window, process_by_rank
-from rn50_advisor.advisor.model.analysis import JOB
 from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu, GpuPath
+from rn50_advisor.advisor.model.measures.gpu_measures import (
+    GPU_CLOCK_MHZ,
+    GPU_DRAM_ACTIVE_SHARE,
+    GPU_FOREIGN_MEM_MB,
+    GPU_FOREIGN_PROCESSES,
+    GPU_FOREIGN_SM_SHARE,
+    GPU_HW_THERMAL_SHARE,
+    GPU_IDLE,
+    GPU_IDLE_BESIDE,
+    GPU_JOULES_PER_SAMPLE,
+    GPU_MEM_USED_MB,
+    GPU_NEAR_CPU_SHARE,
+    GPU_NVLINK_MB_PER_S,
+    GPU_PAIRS,
+    GPU_PCIE_GEN,
+    GPU_PCIE_RX_MB_PER_S,
+    GPU_PCIE_WIDTH,
+    GPU_PEERS_CLOCK_MHZ,
+    GPU_POWER_BRAKE_SHARE,
+    GPU_POWER_CAPPED_SHARE,
+    GPU_POWER_LIMIT_W,
+    GPU_POWER_W,
+    GPU_SM_ACTIVE_SHARE,
+    GPU_SW_THERMAL_SHARE,
+    GPU_TEMP_C,
+    GPU_TENSOR_ACTIVE_SHARE,
+    GPU_THROTTLED_SHARE,
+    GPU_UTIL_SHARE,
+    GPU_WATTS,
+)
+from rn50_advisor.advisor.model.measures.measure import JOB, GpuMeasure
+from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Recording, Series
 from rn50_advisor.advisor.model.statistics import others_median
-
-Values = dict[tuple[str, str], float]
 
 # A reading counts as under load from here on: below, clocks and links rest.
 _LOADED_PCT = 10.0
@@ -24,21 +52,21 @@ _HELD_SHARE = 0.1  # of the memory: a driver keeps less for itself
 _LOADED_READINGS = 3  # one look at a link may meet it in the act of changing
 _MB = 1e6
 _THROTTLES = {
-    "gpu.sw_thermal_share": "gpu.sw_thermal_s",
-    "gpu.hw_thermal_share": "gpu.hw_thermal_s",
-    "gpu.power_brake_share": "gpu.power_brake_s",
+    GPU_SW_THERMAL_SHARE: "gpu.sw_thermal_s",
+    GPU_HW_THERMAL_SHARE: "gpu.hw_thermal_s",
+    GPU_POWER_BRAKE_SHARE: "gpu.power_brake_s",
 }
 _COUNTED = {
-    "gpu.sm_active_share": "gpu.sm_active_pct",
-    "gpu.tensor_active_share": "gpu.tensor_active_pct",
-    "gpu.dram_active_share": "gpu.dram_active_pct",
-    "gpu.util_share": "gpu.util_pct",
+    GPU_SM_ACTIVE_SHARE: "gpu.sm_active_pct",
+    GPU_TENSOR_ACTIVE_SHARE: "gpu.tensor_active_pct",
+    GPU_DRAM_ACTIVE_SHARE: "gpu.dram_active_pct",
+    GPU_UTIL_SHARE: "gpu.util_pct",
 }
-_TIMES_ENOUGH = 2  # the power brake alone is not enough to say that no heat held it back
+_COUNTERS_MIN = 2  # the power brake alone is not enough to say that no heat held it back
 # Clock event reasons, where no times are kept: thermal by software, thermal by hardware, power brake; and the power cap.
 _HELD_BITS, _CAPPED_BIT = 0x20 | 0x40 | 0x80, 0x4
 _LOOKS_LEAST, _LOOKS_HIT = 5, 3
-_TOLD = ("gpu.throttled_share", "gpu.power_capped_share", "gpu.clock_mhz", "gpu.pcie_width", "gpu.foreign_processes")
+_TOLD = (GPU_THROTTLED_SHARE, GPU_POWER_CAPPED_SHARE, GPU_CLOCK_MHZ, GPU_PCIE_WIDTH, GPU_FOREIGN_PROCESSES)
 
 
 class Covered(Window):
@@ -57,17 +85,16 @@ class Covered(Window):
 def gpu_values(
     window: Window,
     gpus: tuple[Gpu, ...],
-    missing: dict[str, str],
     samples_per_s: float | None = None,
     *,
     of_load: bool = False,
-) -> Values:
-    """What the job's GPUs did in the steady steps; of the others only whether they idled. Readings that stopped before half of them are
-    left out.
+) -> Measured:
+    """Measures of the job's GPUs over the steady steps; of unused GPUs only whether they idled. Series that stop before
+    half of the steps are left out.
 
     `of_load`: clocks that were held down are a share of the time in which there was work, where each GPU has it for a while only.
     """
-    values: Values = {}
+    values = Measured()
     window = Covered(window.recording, window.start_ns, window.end_ns)
     used, others = (tuple(gpu for gpu in gpus if bool(gpu.ranks) == some) for some in (True, False))
     for gpu in used:
@@ -79,20 +106,20 @@ def gpu_values(
         _near_cpus(window.recording, gpu, values)
     for gpu in others:
         if (idle := _idles(window, f"gpu:{gpu.index}")) is not None:
-            values["gpu.idle", f"gpu:{gpu.index}"] = float(idle)
+            values[GPU_IDLE, gpu.index] = float(idle)
     # of what others draw as well no sample of this job costs anything
-    shared = any(values.get(("gpu.foreign_processes", f"gpu:{gpu.index}")) for gpu in used)
+    shared = any(values.get((GPU_FOREIGN_PROCESSES, gpu.index)) for gpu in used)
     values.update(energy_values(window, gpus, None if shared else samples_per_s))
-    tell_missing(window.recording, gpus, {**dict.fromkeys(_TOLD, used), "gpu.idle": others}, values, missing)
+    tell_missing(window.recording, gpus, {**dict.fromkeys(_TOLD, used), GPU_IDLE: others}, values)
     return values
 
 
-def idle_beside(recording: Recording, gpus: tuple[Gpu, ...], values: Values) -> Values:
+def idle_beside(recording: Recording, gpus: tuple[Gpu, ...], values: Measured) -> Measured:
     """GPUs with nothing to do beside ranks of which none trains on one; those whose memory is in use are somebody's."""
     if trains_on_gpu(recording) or any(gpu.ranks for gpu in gpus):
-        return {}
-    seen = [idle for gpu in gpus if (idle := values.get(("gpu.idle", f"gpu:{gpu.index}"))) is not None]
-    return {("gpu.idle_beside", JOB): sum(seen)} if seen else {}
+        return Measured()
+    seen = [idle for gpu in gpus if (idle := values.get((GPU_IDLE, gpu.index))) is not None]
+    return Measured({(GPU_IDLE_BESIDE, JOB): sum(seen)} if seen else {})
 
 
 def _idles(window: Window, scope: str) -> bool | None:
@@ -104,48 +131,48 @@ def _idles(window: Window, scope: str) -> bool | None:
     return use < _LOADED_PCT and held < _HELD_SHARE * total
 
 
-def path_values(gpus: tuple[Gpu, ...], paths: tuple[GpuPath, ...]) -> Values:
-    """One GPU alone has no pairs, which is known; pairs of which nothing is told are not."""
+def path_values(gpus: tuple[Gpu, ...], paths: tuple[GpuPath, ...]) -> Measured:
+    """Measures of GPU-to-GPU paths. A single GPU has no pairs, which is a known value; pairs without a reading are unknown."""
     used = {gpu.index for gpu in gpus if gpu.ranks}
     known = [p for p in paths if p.a in used and p.b in used and p.path != "?"]
-    return {("gpu.pairs", JOB): float(len(known))} if known or len(used) == 1 else {}
+    return Measured({(GPU_PAIRS, JOB): float(len(known))} if known or len(used) == 1 else {})
 
 
-def _time_values(window: Window, gpu: Gpu, values: Values, *, of_load: bool) -> None:
+def _time_values(window: Window, gpu: Gpu, values: Measured, *, of_load: bool) -> None:
     scope = f"gpu:{gpu.index}"
     rate = functools.partial(_rate_under_load, window) if of_load else window.rate
     shares = {name: rate(metric, scope) for name, metric in _THROTTLES.items()}
     split = [share for share in shares.values() if share is not None]
     # The three overlap: the driver lowers clocks while the board has halved them.
     whole = rate("gpu.thermal_s", scope)
-    if whole is None and len(split) < _TIMES_ENOUGH:
+    if whole is None and len(split) < _COUNTERS_MIN:
         whole = _seen_share(window, scope, _HELD_BITS)
     capped = rate("gpu.power_cap_s", scope)
     thermal = [*split, whole] if whole is not None else split
     held = window.level("gpu.mem_used_bytes", scope)
-    found = {
+    found: dict[GpuMeasure, float | None] = {
         **shares,
-        "gpu.throttled_share": max(thermal) if thermal and (len(split) >= _TIMES_ENOUGH or whole is not None) else None,
-        "gpu.power_capped_share": _seen_share(window, scope, _CAPPED_BIT) if capped is None else capped,
-        "gpu.power_w": window.level("gpu.power_w", scope),
-        "gpu.power_limit_w": window.level("gpu.power_limit_w", scope),
-        "gpu.mem_used_mb": None if held is None else held / _MB,
+        GPU_THROTTLED_SHARE: max(thermal) if thermal and (len(split) >= _COUNTERS_MIN or whole is not None) else None,
+        GPU_POWER_CAPPED_SHARE: _seen_share(window, scope, _CAPPED_BIT) if capped is None else capped,
+        GPU_POWER_W: window.level("gpu.power_w", scope),
+        GPU_POWER_LIMIT_W: window.level("gpu.power_limit_w", scope),
+        GPU_MEM_USED_MB: None if held is None else held / _MB,
     }
     for name, metric in _COUNTED.items():
         percent = window.level(metric, scope)
         found[name] = None if percent is None else percent / 100
     clock, temperature = _loaded(window, "gpu.sm_clock_mhz", scope), _loaded(window, "gpu.temp_c", scope)
     if clock is not None and clock.size:
-        found["gpu.clock_mhz"] = float(clock.mean())
+        found[GPU_CLOCK_MHZ] = float(clock.mean())
     if temperature is not None and temperature.size:
-        found["gpu.temp_c"] = float(temperature.max())
-    values.update(
-        {(name, scope): min(value, 1.0) if name.endswith("_share") else value for name, value in _known(found)}
-    )
+        found[GPU_TEMP_C] = float(temperature.max())
+    for measure, value in found.items():
+        if value is not None:
+            values[measure, gpu.index] = min(value, 1.0) if measure.endswith("_share") else value
 
 
 def _rate_under_load(window: Window, metric: str, scope: str) -> float | None:
-    """Growth over the time with work alone; all of the time where nobody knows (MIG), None where there was hardly any."""
+    """Growth of a counter per second of load; per second of wall time if load is unknown (MIG), None with hardly any load."""
     rate, use = window.rate(metric, scope), _within(window, "gpu.util_pct", scope)
     if rate is None or use is None:
         return rate
@@ -162,57 +189,59 @@ def _seen_share(window: Window, scope: str, bits: int) -> float | None:
     return hits / reasons.size if hits >= _LOOKS_HIT else 0.0
 
 
-def _link_values(window: Window, gpu: Gpu, values: Values) -> None:
-    """The link under load: while a GPU rests its link falls back to the first generation.
+def _link_values(window: Window, gpu: Gpu, values: Measured) -> None:
+    """The PCIe link under load; an idle GPU's link falls back to the first generation.
 
-    Where nobody knows when it rests, looks at less than the best it can be may all have met it at rest: only the best is told.
+    If its load is unknown, readings below the best may all be from idle moments: only the best is used.
     """
     scope = f"gpu:{gpu.index}"
     blind = _within(window, "gpu.util_pct", scope) is None
-    for name, best in (("gpu.pcie_gen", gpu.pcie_gen_max), ("gpu.pcie_width", gpu.pcie_width_max)):
-        readings = _loaded(window, name, scope)
+    for measure, best in ((GPU_PCIE_GEN, gpu.pcie_gen_max), (GPU_PCIE_WIDTH, gpu.pcie_width_max)):
+        readings = _loaded(window, measure.name, scope)
         if readings is not None and blind:
             readings = readings[readings >= (best or np.inf)]
         if readings is not None and readings.size >= _LOADED_READINGS:
-            values[name, scope] = float(np.median(readings))
-    if blind and ("gpu.pcie_gen", scope) not in values:
-        values.pop(("gpu.pcie_width", scope), None)  # half of a link says nothing
-    received = window.level("gpu.pcie_rx_bytes_per_s", scope)  # GPM's, where it tells: by nvml.h the counter may wrap
+            values[measure, gpu.index] = float(np.median(readings))
+    if blind and (GPU_PCIE_GEN, gpu.index) not in values:
+        values.pop((GPU_PCIE_WIDTH, gpu.index), None)  # half of a link says nothing
+    received = window.level(
+        "gpu.pcie_rx_bytes_per_s", scope
+    )  # GPM's, where available: according to nvml.h the counter may wrap
     if received is None:
         received = window.rate("gpu.pcie_rx_bytes", scope)
     over_links = window.rate("gpu.nvlink_rx_bytes", scope)
     if over_links is None:
         over_links = window.level("gpu.nvlink_rx_bytes_per_s", scope)
     if received is not None:
-        values["gpu.pcie_rx_mb_per_s", scope] = received / _MB
+        values[GPU_PCIE_RX_MB_PER_S, gpu.index] = received / _MB
     if over_links is not None:
-        values["gpu.nvlink_mb_per_s", scope] = over_links / _MB
+        values[GPU_NVLINK_MB_PER_S, gpu.index] = over_links / _MB
 
 
-def _foreign_values(window: Window, gpu: Gpu, values: Values) -> None:
+def _foreign_values(window: Window, gpu: Gpu, values: Measured) -> None:
     scope = f"gpu:{gpu.index}"
     count, used = (window.recording.samples.get((f"gpu.foreign_{n}", scope)) for n in ("processes", "mem_bytes"))
     if count is None or not window.covers("gpu.foreign_processes", scope):
         return
-    values["gpu.foreign_processes", scope] = float(np.median(count.value))
+    values[GPU_FOREIGN_PROCESSES, gpu.index] = float(np.median(count.value))
     if used is not None and used.value.size:
-        values["gpu.foreign_mem_mb", scope] = float(used.value.max()) / _MB
+        values[GPU_FOREIGN_MEM_MB, gpu.index] = float(used.value.max()) / _MB
     share = window.level("gpu.foreign_sm_pct", scope)
     if share is not None:
-        values["gpu.foreign_sm_share", scope] = share / 100
+        values[GPU_FOREIGN_SM_SHARE, gpu.index] = share / 100
 
 
-def _peers_clock(gpu: Gpu, used: tuple[Gpu, ...], values: Values) -> None:
+def _peers_clock(gpu: Gpu, used: tuple[Gpu, ...], values: Measured) -> None:
     clocks = {
-        other.index: values["gpu.clock_mhz", f"gpu:{other.index}"]
+        other.index: values[GPU_CLOCK_MHZ, other.index]
         for other in used
-        if other.name == gpu.name and ("gpu.clock_mhz", f"gpu:{other.index}") in values
+        if other.name == gpu.name and (GPU_CLOCK_MHZ, other.index) in values
     }
     if len(clocks) > 1 and gpu.index in clocks:
-        values["gpu.peers_clock_mhz", f"gpu:{gpu.index}"] = others_median(clocks, gpu.index)
+        values[GPU_PEERS_CLOCK_MHZ, gpu.index] = others_median(clocks, gpu.index)
 
 
-def _near_cpus(recording: Recording, gpu: Gpu, values: Values) -> None:
+def _near_cpus(recording: Recording, gpu: Gpu, values: Measured) -> None:
     """On a host of one node everything is near; nothing where the host does not say what is."""
     nodes = recording.meta.environment.get("numa_nodes") or {}
     several = sum(bool(cpus) for cpus in nodes.values()) > 1
@@ -220,13 +249,13 @@ def _near_cpus(recording: Recording, gpu: Gpu, values: Values) -> None:
     for rank in gpu.ranks:
         allowed = recording.facts.get(processes[rank].pid, {}).get("cpus_allowed")
         if nodes and not several:
-            values["gpu.near_cpu_share", f"rank:{rank}"] = 1.0
+            values[GPU_NEAR_CPU_SHARE, rank] = 1.0
         elif allowed and gpu.cpus and several:
-            values["gpu.near_cpu_share", f"rank:{rank}"] = len(gpu.cpus & set(allowed)) / len(allowed)
+            values[GPU_NEAR_CPU_SHARE, rank] = len(gpu.cpus & set(allowed)) / len(allowed)
 
 
 def _loaded(window: Window, metric: str, scope: str) -> NDArray[np.float64] | None:
-    """Readings in the window at which the GPU had work; all of them where nobody knows (MIG)."""
+    """Readings taken while the GPU had work; all readings if its load is unknown (MIG)."""
     series = _within(window, metric, scope)
     if series is None:
         return None
@@ -245,12 +274,8 @@ def _within(window: Window, metric: str, scope: str) -> Series | None:
     return Series(series.t_ns[inside], series.value[inside]) if inside.any() else None
 
 
-def _known(found: Mapping[str, float | None]) -> list[tuple[str, float]]:
-    return [(name, value) for name, value in found.items() if value is not None]
-
-
-# What the GPUs that train draw, and what a sample costs of it.
-def energy_values(window: Window, gpus: tuple[Gpu, ...], samples_per_s: float | None) -> Values:
+# Power of the GPUs that train, and energy per sample.
+def energy_values(window: Window, gpus: tuple[Gpu, ...], samples_per_s: float | None) -> Measured:
     """Nothing unless it is known of each GPU that trains; of a part of one (MIG) it is not, nor where a rank's GPU is unknown."""
     recording, used = window.recording, [gpu for gpu in gpus if gpu.ranks and not gpu.mig]
     ranks = {
@@ -259,10 +284,10 @@ def energy_values(window: Window, gpus: tuple[Gpu, ...], samples_per_s: float | 
     watts = [_watts(window, f"gpu:{gpu.index}") for gpu in used]
     known = [each for each in watts if each is not None]
     if not known or len(known) < len(watts) or ranks - {rank for gpu in used for rank in gpu.ranks}:
-        return {}
-    values = {("gpu.watts", JOB): sum(known)}
+        return Measured()
+    values = Measured({(GPU_WATTS, JOB): sum(known)})
     if samples_per_s:
-        values["gpu.joules_per_sample", JOB] = sum(known) / samples_per_s
+        values[GPU_JOULES_PER_SAMPLE, JOB] = sum(known) / samples_per_s
     return values
 
 

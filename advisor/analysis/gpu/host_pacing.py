@@ -16,28 +16,36 @@ from numpy.typing import NDArray
 
 from rn50_advisor.advisor.analysis.gpu.observed_steps import trains_on_gpu
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
-from rn50_advisor.advisor.model.analysis import JOB
 from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu
 from rn50_advisor.advisor.model.gpu.gpu_pace import Habits
+from rn50_advisor.advisor.model.measures.gpu_measures import (
+    GPU_HOST_PACED_S,
+    GPU_IDLE_GAP_S,
+    GPU_IDLE_INPUT_S,
+    GPU_UTIL_SHARE,
+)
+from rn50_advisor.advisor.model.measures.measure import JOB
+from rn50_advisor.advisor.model.measures.measured import Measured
+from rn50_advisor.advisor.model.measures.pace_measures import COPY_BLOCKING_S, COPY_PAGEABLE_S, SYNC_BLOCKED_S
+from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.advisor.model.recording import Recording, Table
 
 Array = NDArray[np.float64]
-Values = dict[tuple[str, str], float]
 
 PHASES = ("forward", "backward", "optimizer")
 _ROWS_MIN = 10
 _DRY_S = 30e-6  # two events with nothing between them are a few microseconds apart
 # Behind by no more than this at the end of a phase, the GPU kept up: its last kernels run a moment longer than their launches.
 _BEHIND_SHARE, _BEHIND_S = 0.10, 0.0002
-# A phase whose host time is to this share a wait for the GPU tells nothing of launches.
+# A phase that spends this share of its host time waiting for the GPU says nothing about launches.
 _WAITED_SHARE = 0.10
 _TOLD = {
-    "gpu.idle_input_s": "input_ms",
-    "gpu.idle_gap_s": "between_steps_ms",
-    "gpu.host_paced_s": "at_the_hosts_pace_ms",
-    "sync.blocked_s": "host_waits_ms",
-    "copy.pageable_s": "host_in_pageable_copies_ms",
-    "copy.blocking_s": "host_in_blocking_copies_ms",
+    SYNC_BLOCKED_S: "host_waits_ms",
+    COPY_PAGEABLE_S: "host_in_pageable_copies_ms",
+    COPY_BLOCKING_S: "host_in_blocking_copies_ms",
+    GPU_IDLE_INPUT_S: "input_ms",
+    GPU_IDLE_GAP_S: "between_steps_ms",
+    GPU_HOST_PACED_S: "at_the_hosts_pace_ms",
 }
 _SEVERAL = "steps of several batches: the order of their phases is not recorded"
 
@@ -53,31 +61,27 @@ class _Rows:
     one_batch: bool
 
 
-def pace_values(
-    recording: Recording, steady: Mapping[int, RankSteps], known: Habits, missing: dict[str, str]
-) -> Values:
+def pace_values(recording: Recording, steady: Mapping[int, RankSteps], known: Habits) -> Measured:
     """Idle time and host-paced time of every rank whose events were read."""
-    values: Values = {}
+    values = Measured()
     for rank, steps in steady.items():
         table = recording.gpu_steps.get(rank)
         rows = _together(steps, table) if table is not None and steps.fed else None
         if rows is None:
             continue
-        scope = f"rank:{rank}"
-        values["gpu.idle_input_s", scope] = float(rows.gpu["input_wait"].mean())
+        values[GPU_IDLE_INPUT_S, rank] = float(rows.gpu["input_wait"].mean())
         if rows.quiet_before.any():
             idle = np.minimum(rows.gpu["gap"], rows.gap_before)
-            values["gpu.idle_gap_s", scope] = float(idle[rows.quiet_before].mean())
+            values[GPU_IDLE_GAP_S, rank] = float(idle[rows.quiet_before].mean())
         if rows.one_batch:
             paced = _host_paced(rows)
             lost = _not_launching(rank, known, rows)
-            values["gpu.host_paced_s", scope] = sum(max(0.0, paced[p] - lost[p]) for p in PHASES)
+            values[GPU_HOST_PACED_S, rank] = sum(max(0.0, paced[p] - lost[p]) for p in PHASES)
         else:
-            missing["gpu.host_paced_s"] = _SEVERAL
-    if trains_on_gpu(recording) and not any(name == "gpu.idle_input_s" for name, _ in values):
-        missing["gpu.idle_input_s"] = missing["gpu.idle_gap_s"] = missing["gpu.host_paced_s"] = (
-            "no events of a GPU were read in steps that a loader feeds"
-        )
+            values.missing[GPU_HOST_PACED_S, rank] = _SEVERAL
+    if trains_on_gpu(recording) and not values.has(GPU_IDLE_INPUT_S):
+        for measure in (GPU_IDLE_INPUT_S, GPU_IDLE_GAP_S, GPU_HOST_PACED_S):
+            values.missing[measure, JOB] = "no GPU events were read in steps that a loader feeds"
     return values
 
 
@@ -107,17 +111,16 @@ def runs_dry(table: Table | None) -> bool:
     return table is not None and table.size > 0 and bool(np.median(table["input_wait_ns"]) > 1e9 * _DRY_S)
 
 
-def gaps_as_seen(values: Mapping[tuple[str, str], float], gpus: Iterable[Gpu]) -> Values:
+def gaps_as_seen(paced: Measured, known: Measured, gpus: Iterable[Gpu]) -> Measured:
     """The idle time between steps of each rank, no more than its GPUs had no kernel at all."""
-    found: Values = {}
+    found = Measured()
     for gpu in gpus:
-        resident = values.get(("gpu.util_share", f"gpu:{gpu.index}"))
+        resident = known.get((GPU_UTIL_SHARE, gpu.index))
         for rank in gpu.ranks:
-            gap, fetch = (values.get((f"gpu.idle_{name}_s", f"rank:{rank}")) for name in ("gap", "input"))
+            gap, fetch = (paced.get((measure, rank)) for measure in (GPU_IDLE_GAP_S, GPU_IDLE_INPUT_S))
             if resident is not None and gap is not None:
-                idle = max(0.0, (1.0 - resident) * values["step.time_s", JOB] - (fetch or 0.0))
-                key = "gpu.idle_gap_s", f"rank:{rank}"
-                found[key] = max(found.get(key, 0.0), min(gap, idle))
+                idle = max(0.0, (1.0 - resident) * known[STEP_TIME_S, JOB] - (fetch or 0.0))
+                found[GPU_IDLE_GAP_S, rank] = max(found.get((GPU_IDLE_GAP_S, rank), 0.0), min(gap, idle))
     return found
 
 
@@ -136,7 +139,7 @@ def _host_paced(rows: _Rows) -> dict[str, float]:
 
 
 def _not_launching(rank: int, known: Habits, rows: _Rows) -> dict[str, float]:
-    """Of the host's time in each phase, what tells nothing of launches: copies, and the whole phase where it waits for the GPU in it."""
+    """Host time in each phase that says nothing about kernel launches: copies, and whole phases in which the host waits for the GPU."""
     lost = dict.fromkeys(PHASES, 0.0)
     for copy in known.copies:
         if copy.rank == rank and copy.phase in lost:
@@ -152,10 +155,14 @@ def _not_launching(rank: int, known: Habits, rows: _Rows) -> dict[str, float]:
     return lost
 
 
-def idle_facts(values: Mapping[tuple[str, str], float]) -> dict[str, dict[str, dict[str, float]]]:
-    """Where the GPU's time goes beside its compute, of each rank with events: milliseconds of a step, for the facts."""
-    found: dict[str, dict[str, float]] = {}
-    for (name, scope), seconds in values.items():
-        if name in _TOLD and scope.startswith("rank:") and ("gpu.idle_input_s", scope) in values:
-            found.setdefault(scope[5:], {})[_TOLD[name]] = round(1000 * seconds, 3)
+def idle_facts(values: Measured) -> dict[str, dict[str, dict[str, float]]]:
+    """The GPU's time outside compute for each rank with events, in milliseconds per step, for the facts."""
+    found = {
+        str(rank): {
+            word: round(1000 * seconds, 3)
+            for measure, word in _TOLD.items()
+            if (seconds := values.get((measure, rank))) is not None
+        }
+        for rank in values.by_rank(GPU_IDLE_INPUT_S)
+    }
     return {"gpu_idle": found} if found else {}

@@ -1,27 +1,42 @@
-"""What the recorder saw of a rank's ways in the steps it looked at: waits for the GPU, copies to it, precision and layout."""
+"""Steps the recorder inspected: synchronisations with the GPU, copies to it, precision and memory layout."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.analysis.steps.trained_model import convolutions_of
 from rn50_advisor.advisor.model.gpu.gpu_pace import Habits, HostCopy, Wait
+from rn50_advisor.advisor.model.measures.measure import JOB, RankMeasure
+from rn50_advisor.advisor.model.measures.measured import Measured
+from rn50_advisor.advisor.model.measures.pace_measures import (
+    COPY_BLOCKING_MB,
+    COPY_BLOCKING_S,
+    COPY_MB,
+    COPY_PAGEABLE_MB,
+    COPY_PAGEABLE_S,
+    LAYOUT_CHANNELS_FIRST,
+    PARALLEL_DEVICES,
+    PRECISION_CAPABILITY,
+    PRECISION_HALF,
+    PRECISION_TF32,
+    SYNC_BLOCKED_S,
+    SYNC_CALLS,
+    SYNC_LOOKS,
+)
 from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.probes.documents.rank_documents import CopySite, ModelFacts, RankFacts, SyncFacts, WaitSite
 
-Values = dict[tuple[str, str], float]
-
-_MOST = 0.5  # of the steps looked at: what happens more rarely is no habit of each step
+_STEPS_SHARE_MIN = 0.5  # of the steps looked at: what happens more rarely is no habit of each step
 _HALF = ("bfloat16", "float16")
-_CONVOLUTIONS = 4  # a transformer cuts its pictures into patches by one, and computes in matrix products
-_UNSEEN = "calls that wait for the GPU were not looked for: "
-_TOO_SHORT = "the run was too short, or the GPU not in use when it began"
+_CONVOLUTIONS_MIN = 4  # a transformer cuts its pictures into patches by one, and computes in matrix products
+_UNSEEN = "calls that wait for the GPU were not searched for: "
+_TOO_SHORT = "the run was too short, or the GPU was not in use at its start"
 # By the recorder's word for it.
 _WHY_UNSEEN = {
     "dynamo": "torch._dynamo was not loaded, and keeps on its import what it finds in torch.Tensor",
-    "compiling": "torch compiled in each step in which it was tried",
-    "failed": "a look went wrong, and none was taken after it",
+    "compiling": "torch was compiling in each step in which it was tried",
+    "failed": "one inspection failed, and no more were made",
 }
 
 
@@ -30,159 +45,151 @@ def habits(recording: Recording) -> Habits:
     waits: list[Wait] = []
     copies: list[HostCopy] = []
     for rank, told, looks in _looked_at(recording):
-        waits += [_wait(rank, entry, looks) for entry in _entries(told["syncs"].get("sites"))]
-        copies += [_copy(rank, entry, looks) for entry in _entries(told.get("copies")) if _often(entry, looks)]
-    usual = [wait for wait in waits if wait.steps_share >= _MOST]
+        waits += [_wait(rank, site, looks) for site in told["syncs"].get("sites", ())]
+        copies += [_copy(rank, site, looks) for site in told.get("copies", ()) if _often(site, looks)]
+    usual = [wait for wait in waits if wait.steps_share >= _STEPS_SHARE_MIN]
     usual.sort(key=lambda wait: -wait.blocked_s)
     copies.sort(key=lambda copy: -copy.mb)
     return Habits(tuple(usual), tuple(copies))
 
 
-def habit_values(recording: Recording, known: Habits, missing: dict[str, str]) -> Values:
-    """What these places come to in a step of each rank, and with what it computes."""
-    values: Values = {}
+def habit_values(recording: Recording, known: Habits) -> Measured:
+    """Cost per step of these call sites for each rank, and the precision it computes with."""
+    values = Measured()
     for rank, _, looks in _looked_at(recording):
-        scope = f"rank:{rank}"
-        values["sync.looks", scope] = float(looks)
+        values[SYNC_LOOKS, rank] = float(looks)
         mine = [wait for wait in known.waits if wait.rank == rank]
-        values["sync.calls", scope] = sum(wait.calls for wait in mine)
-        values["sync.blocked_s", scope] = sum(wait.blocked_s for wait in mine)
+        values[SYNC_CALLS, rank] = sum(wait.calls for wait in mine)
+        values[SYNC_BLOCKED_S, rank] = sum(wait.blocked_s for wait in mine)
         moved = [copy for copy in known.copies if copy.rank == rank]
         in_line = [copy for copy in moved if not copy.aside]
         pageable = [copy for copy in in_line if not copy.pinned]
         blocking = [copy for copy in in_line if copy.pinned and not copy.non_blocking]
-        values["copy.mb", scope] = sum(copy.mb for copy in moved)
-        values["copy.pageable_mb", scope] = sum(copy.mb for copy in pageable)
-        values["copy.pageable_s", scope] = sum(copy.least_s for copy in pageable)
-        values["copy.blocking_mb", scope] = sum(copy.mb for copy in blocking)
-        values["copy.blocking_s", scope] = sum(copy.blocked_s for copy in blocking)
+        values[COPY_MB, rank] = sum(copy.mb for copy in moved)
+        values[COPY_PAGEABLE_MB, rank] = sum(copy.mb for copy in pageable)
+        values[COPY_PAGEABLE_S, rank] = sum(copy.least_s for copy in pageable)
+        values[COPY_BLOCKING_MB, rank] = sum(copy.mb for copy in blocking)
+        values[COPY_BLOCKING_S, rank] = sum(copy.blocked_s for copy in blocking)
     on_gpu = trains_on_gpu(recording)
-    if on_gpu and not any(name == "sync.looks" for name, _ in values):
-        missing["sync.looks"] = missing["copy.mb"] = _UNSEEN + _why_unseen(recording)
+    if on_gpu and not values.has(SYNC_LOOKS):
+        values.missing[SYNC_LOOKS, JOB] = values.missing[COPY_MB, JOB] = _UNSEEN + _why_unseen(recording)
     for rank, process in process_by_rank(recording.processes).items():
         told = recording.facts.get(process.pid, {})
-        values.update({(name, f"rank:{rank}"): value for name, value in _computing(told).items()})
-    if on_gpu and not any(name == "precision.half" for name, _ in values):
-        missing["precision.half"] = "with what precision the model computes was not seen"
-    if not any(name == "layout.channels_first" for name, _ in values) and _is_compiled(recording):
-        missing["layout.channels_first"] = "of convolutions that are compiled the compiler chooses the layout"
+        values.update({(measure, rank): value for measure, value in _computing(told).items()})
+    if on_gpu and not values.has(PRECISION_HALF):
+        values.missing[PRECISION_HALF, JOB] = "the precision that the model computes in was not observed"
+    if not values.has(LAYOUT_CHANNELS_FIRST) and _is_compiled(recording):
+        values.missing[LAYOUT_CHANNELS_FIRST, JOB] = "the compiler chooses the layout of compiled convolutions"
     return values
 
 
 def _why_unseen(recording: Recording) -> str:
-    told = (facts.get("syncs") for facts in recording.facts.values())
-    words = (_WHY_UNSEEN.get(str(syncs.get("unseen"))) for syncs in told if isinstance(syncs, Mapping))
+    told = (facts.get("syncs", SyncFacts()) for facts in recording.facts.values())
+    words = (_WHY_UNSEEN.get(syncs.get("unseen", "")) for syncs in told)
     return next(filter(None, words), _TOO_SHORT)
 
 
 def trains_on_gpu(recording: Recording) -> bool:
-    """Of other jobs nobody needs to be told why this or that of a GPU is not known."""
+    """True if the job uses a GPU; other jobs need no explanation of missing GPU measures."""
     return any(told.get("cuda") for told in recording.facts.values())
 
 
-def _looked_at(recording: Recording) -> Iterator[tuple[int, Mapping[str, Any], int]]:
+def _looked_at(recording: Recording) -> Iterator[tuple[int, RankFacts, int]]:
     """(rank, its facts, steps looked at)."""
     for rank, process in sorted(process_by_rank(recording.processes).items()):
         told = recording.facts.get(process.pid, {})
-        syncs = told.get("syncs")
-        looks = syncs.get("looks") if isinstance(syncs, Mapping) else None
-        if isinstance(looks, int) and looks > 0:
+        looks = told.get("syncs", SyncFacts()).get("looks", 0)
+        if looks > 0:
             yield rank, told, looks
 
 
-def _entries(told: Any) -> list[Mapping[str, Any]]:
-    return [entry for entry in told if isinstance(entry, Mapping)] if isinstance(told, (list, tuple)) else []
+def _often(site: CopySite, looks: int) -> bool:
+    return site.get("looks", 0) >= _STEPS_SHARE_MIN * looks
 
 
-def _often(entry: Mapping[str, Any], looks: int) -> bool:
-    return float(entry.get("looks", 0)) >= _MOST * looks
-
-
-def _wait(rank: int, entry: Mapping[str, Any], looks: int) -> Wait:
+def _wait(rank: int, site: WaitSite, looks: int) -> Wait:
     return Wait(
         rank=rank,
-        call=str(entry.get("call", "")),
-        file=str(entry.get("file", "")),
-        line=int(entry.get("line", 0)),
-        function=str(entry.get("function", "")),
-        through=str(entry.get("through", "")),
-        phase=str(entry.get("phase", "")),
-        calls=float(entry.get("count", 0)) / looks,
-        steps_share=float(entry.get("looks", 0)) / looks,
-        blocked_s=float(entry.get("blocked_ns", 0)) / 1e9 / looks,
+        call=site.get("call", ""),
+        file=site.get("file", ""),
+        line=site.get("line", 0),
+        function=site.get("function", ""),
+        through=site.get("through", ""),
+        phase=site.get("phase", ""),
+        calls=site.get("count", 0) / looks,
+        steps_share=site.get("looks", 0) / looks,
+        blocked_s=site.get("blocked_ns", 0) / 1e9 / looks,
     )
 
 
-def _copy(rank: int, entry: Mapping[str, Any], looks: int) -> HostCopy:
-    calls = float(entry.get("count", 0)) / looks
+def _copy(rank: int, site: CopySite, looks: int) -> HostCopy:
+    calls = site.get("count", 0) / looks
     return HostCopy(
         rank=rank,
-        call=str(entry.get("call", "")),
-        file=str(entry.get("file", "")),
-        line=int(entry.get("line", 0)),
-        mb=float(entry.get("bytes", 0)) / 1e6 / looks,
-        pinned=bool(entry.get("pinned")),
-        non_blocking=bool(entry.get("non_blocking")),
-        aside=bool(entry.get("aside")),
-        phase=str(entry.get("phase", "")),
-        blocked_s=float(entry.get("blocked_ns", 0)) / 1e9 / looks,
-        least_s=calls * float(entry.get("least_ns", 0)) / 1e9,
+        call=site.get("call", ""),
+        file=site.get("file", ""),
+        line=site.get("line", 0),
+        mb=site.get("bytes", 0) / 1e6 / looks,
+        pinned=site.get("pinned", False),
+        non_blocking=site.get("non_blocking", False),
+        aside=site.get("aside", False),
+        phase=site.get("phase", ""),
+        blocked_s=site.get("blocked_ns", 0) / 1e9 / looks,
+        least_s=calls * site.get("least_ns", 0) / 1e9,
     )
 
 
-def _computing(told: Mapping[str, Any]) -> dict[str, float]:
+def _computing(told: RankFacts) -> dict[RankMeasure, float]:
     """Precision, layout and replicas of one rank, as far as they were seen."""
-    found: dict[str, float] = {}
+    found: dict[RankMeasure, float] = {}
     cuda = told.get("cuda")
     half = _half(told)
     if half is not None:
-        found["precision.half"] = float(half)
-    if isinstance(cuda, Mapping) and cuda.get("capability"):
+        found[PRECISION_HALF] = float(half)
+    if cuda is not None and cuda.get("capability"):
         major, minor = [*cuda["capability"], 0][:2]
-        found["precision.capability"] = float(major) + float(minor) / 10
-        switch = cuda.get("tf32_cudnn" if _mostly_convolves(told) else "tf32_matmul")
+        found[PRECISION_CAPABILITY] = float(major) + float(minor) / 10
+        switch = cuda.get("tf32_cudnn") if _mostly_convolves(told) else cuda.get("tf32_matmul")
         if switch is not None:
-            found["precision.tf32"] = float(bool(switch) and major >= 8)
+            found[PRECISION_TF32] = float(bool(switch) and major >= 8)
     conv = told.get("conv")
-    if isinstance(conv, Mapping) and conv.get("input_layout"):
+    if conv is not None and conv.get("input_layout"):
         layouts = {conv["input_layout"], conv.get("weight_layout")}
         if "channels_last" in layouts:
-            found["layout.channels_first"] = 0.0
+            found[LAYOUT_CHANNELS_FIRST] = 0.0
         elif "channels_first" in layouts:
-            found["layout.channels_first"] = 1.0
+            found[LAYOUT_CHANNELS_FIRST] = 1.0
     elif convolutions_of(told).get("channels_last"):
-        found["layout.channels_first"] = 0.0
-    parallel = _entries(told.get("data_parallel"))
-    if parallel:
-        found["parallel.devices"] = float(max(int(made.get("devices", 0)) for made in parallel))
+        found[LAYOUT_CHANNELS_FIRST] = 0.0
+    if parallel := told.get("data_parallel"):
+        found[PARALLEL_DEVICES] = float(max(made.get("devices", 0) for made in parallel))
     return found
 
 
-def _half(told: Mapping[str, Any]) -> bool | None:
-    """None: not seen. Whether autocast is around them the layers tell that ran after it was entered.
+def _half(told: RankFacts) -> bool | None:
+    """True if autocast is active around the layers; None if that was not seen.
 
     Of a compiled model there are none: what autocast does to it is seen where it is entered, or that it never is; else its weights tell.
     """
-    layers = [layer for name in ("conv", "linear") if isinstance(layer := told.get(name), Mapping)]
+    layers = [layer for layer in (told.get("conv"), told.get("linear")) if layer is not None]
     for layer in layers:
         if layer.get("autocast") in _HALF or layer.get("weight") in _HALF:
             return True
     entered = told.get("autocast")
     asked = any(layer.get("after_autocast") for layer in layers)
-    if isinstance(entered, Mapping) and entered.get("enabled") and not asked:
+    if entered is not None and entered.get("enabled") and not asked:
         return entered.get("dtype") in _HALF
     weights = convolutions_of(told)
-    if any(dtype in _HALF for dtype in weights.get("dtypes") or ()):
+    if any(dtype in _HALF for dtype in weights.get("dtypes", ())):
         return True
-    return False if layers or (weights.get("weights") and isinstance(entered, Mapping)) else None
+    return False if layers or (weights.get("weights") and entered is not None) else None
 
 
-def _mostly_convolves(told: Mapping[str, Any]) -> bool:
-    model = told.get("model")
-    layers = model.get("layers") if isinstance(model, Mapping) else None
-    if not isinstance(layers, Mapping):
-        return bool(told.get("conv")) or (convolutions_of(told).get("weights") or 0) >= _CONVOLUTIONS
-    return sum(int(n) for kind, n in layers.items() if str(kind).startswith("Conv")) >= _CONVOLUTIONS
+def _mostly_convolves(told: RankFacts) -> bool:
+    layers = told.get("model", ModelFacts()).get("layers")
+    if layers is None:
+        return bool(told.get("conv")) or convolutions_of(told).get("weights", 0) >= _CONVOLUTIONS_MIN
+    return sum(n for kind, n in layers.items() if kind.startswith("Conv")) >= _CONVOLUTIONS_MIN
 
 
 def _is_compiled(recording: Recording) -> bool:

@@ -1,1 +1,1 @@
-"""What the node did meanwhile: cores, memory, threads, the interpreter lock."""
+"""The node during the run: cores, memory, threads and the interpreter lock."""

@@ -1,4 +1,4 @@
-"""How the memory of ranks and workers moves over a run, and how much of it is left."""
+"""Memory of ranks and workers over the run, and the memory that is left."""
 
 from __future__ import annotations
 
@@ -10,7 +10,19 @@ from numpy.typing import NDArray
 
 from rn50_advisor.advisor.analysis.host.node_window import Window, process_by_rank
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
-from rn50_advisor.advisor.model.analysis import JOB, LoaderFacts, MemoryTrend, training_loader
+from rn50_advisor.advisor.model.analysis import LoaderFacts, MemoryTrend, training_loader
+from rn50_advisor.advisor.model.measures.host_measures import (
+    MEMORY_HEADROOM_MB,
+    MEMORY_HOST_LEFT_SHARE,
+    MEMORY_LIMIT_MB,
+    MEMORY_LIMIT_USED_SHARE,
+    MEMORY_PRESSURE_SHARE,
+    MEMORY_SWAP_IN_MB_PER_S,
+    MEMORY_WATCHED_S,
+    MEMORY_WORKER_MB,
+)
+from rn50_advisor.advisor.model.measures.measure import JOB
+from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Process, Recording, Series
 
 Array = NDArray[np.float64]
@@ -18,10 +30,10 @@ Array = NDArray[np.float64]
 # Allocators, caches and the page tables of forked workers fill at first; what still grows after so much of the time
 # does not settle.
 _WARM_UP_SHARE = 0.25
-_READINGS = 6  # two for each third
+_READINGS_MIN = 6  # two for each third
 _READINGS_OF_COPIES = 4  # read every ten seconds or less often, and they hardly fall
 _LAST_NS = 2_000_000_000  # workers end with their loader, a little before the rank's last step does
-_PAIRS_OF = 150  # readings among which slopes are taken: 11,000 pairs
+_SLOPE_READINGS_MAX = 150  # readings among which slopes are taken: 11,000 pairs
 _MB = 1e6
 
 
@@ -59,24 +71,22 @@ def memory_trends(
     return tuple(trend for trend in found if trend is not None)
 
 
-def memory_values(
-    recording: Recording, steps: Mapping[int, RankSteps], trends: Iterable[MemoryTrend]
-) -> dict[tuple[str, str], float]:
+def memory_values(recording: Recording, steps: Mapping[int, RankSteps], trends: Iterable[MemoryTrend]) -> Measured:
     """Values of the job: how long its memory was followed, how much of it is left, and what a worker takes of it."""
-    found: dict[tuple[str, str], float] = {}
+    found = Measured()
     watched = max((trend.seconds for trend in trends), default=None)
     if watched is not None:
-        found["memory.watched_s", JOB] = watched
+        found[MEMORY_WATCHED_S, JOB] = watched
     headroom = _headroom_bytes(recording, steps) if steps else None
     if headroom is not None:
-        found["memory.headroom_mb", JOB] = headroom / _MB
+        found[MEMORY_HEADROOM_MB, JOB] = headroom / _MB
     private = [
         float(series.value.max())
         for p in recording.processes
         if p.role == "worker" and (series := recording.samples.get(("proc.private_bytes", f"pid:{p.pid}"))) is not None
     ]
     if private:
-        found["memory.worker_mb", JOB] = max(private) / _MB
+        found[MEMORY_WORKER_MB, JOB] = max(private) / _MB
     return found
 
 
@@ -89,14 +99,14 @@ def _trend(
     *,
     filling: FirstPass | None,
 ) -> MemoryTrend | None:
-    """Of the processes together, from those that were followed; None with too few readings."""
+    """Joint memory trend of the processes that were followed; None with too few readings."""
     begin_ns, end_ns = span_ns
     begin_ns += round(_WARM_UP_SHARE * max(0, end_ns - begin_ns))
     if filling is not None and filling.ended_ns is not None:
         begin_ns = max(begin_ns, filling.ended_ns)
     followed = [_between(recording.samples.get((metric, f"pid:{p.pid}")), begin_ns, end_ns) for p in processes]
     copied = metric == "proc.private_bytes"
-    enough = _READINGS_OF_COPIES if copied else _READINGS
+    enough = _READINGS_OF_COPIES if copied else _READINGS_MIN
     seen = [series for series in followed if series is not None and series.t_ns.size >= enough]
     if not seen:
         return None
@@ -124,7 +134,7 @@ def _trend(
 
 
 def _headroom_bytes(recording: Recording, steps: Mapping[int, RankSteps]) -> float | None:
-    """What was left when the last step ended: after that the processes give their memory back."""
+    """Free memory at the end of the last step; afterwards the processes return theirs."""
     end_ns = max(int(s.end_ns[-1]) for s in steps.values())
     left = [_last(recording, "mem.available_bytes", "host", end_ns)]
     for process in process_by_rank(recording.processes).values():
@@ -139,7 +149,7 @@ def _headroom_bytes(recording: Recording, steps: Mapping[int, RankSteps]) -> flo
 
 def slope(series: Series) -> float:
     """Median of the slopes between all pairs of readings, per second: a jump or a few outliers do not move it (Theil and Sen)."""
-    pick = np.linspace(0, series.t_ns.size - 1, min(series.t_ns.size, _PAIRS_OF)).astype(np.int64)
+    pick = np.linspace(0, series.t_ns.size - 1, min(series.t_ns.size, _SLOPE_READINGS_MAX)).astype(np.int64)
     t_s, value = (series.t_ns[pick] - series.t_ns[0]) / 1e9, series.value[pick]
     a, b = np.triu_indices(pick.size, 1)
     later = t_s[b] > t_s[a]
@@ -179,36 +189,36 @@ class FirstPass:
 
 
 def first_pass(steps: RankSteps, loader: LoaderFacts | None, since_ns: int, *, ranks: int) -> FirstPass | None:
-    """Of processes that load for this rank since then. None where nobody knows how long it is: of a stream, or beyond its length."""
+    """The first pass of these processes over the data set since `since_ns`; None if its length is unknown (a stream) or it is over."""
     later = steps.start_ns[steps.epoch_start & (steps.start_ns > since_ns)]
     if later.size:
         return FirstPass(int(later[0]), None)
     length = None if loader is None else loader.dataset.get("length")
     rows = steps.start_ns >= (steps.start_ns[steps.epoch_start][-1] if steps.epoch_start.any() else since_ns)
     samples, took_s = float(steps.columns["samples"][rows].sum()), float(steps.length[rows].sum())
-    if not isinstance(length, int) or not 0 < samples < length:
+    if length is None or not 0 < samples < length:
         return None
     # each rank has its share, as a rule; one that has gone on beyond it reads it all
     ends = length / ranks if samples < length / ranks else length
     return FirstPass(None, took_s * (ends - samples) / samples)
 
 
-# Whether memory was short while the steps ran: stalls for it, pages read back from swap, and how near each rank's limit was.
-def shortage_values(window: Window) -> dict[tuple[str, str], float]:
-    """What was not sampled is absent; a rank without a limit has no share of it."""
-    found: dict[tuple[str, str], float] = {}
+# Memory shortage during the steps: stalls, pages read back from swap, and the distance to each rank's limit.
+def shortage_values(window: Window) -> Measured:
+    """Memory shortage measures. What was not sampled is absent; a rank without a limit has no share of it."""
+    found = Measured()
     pressure, swapped = window.rate("psi.mem_some_s", "host"), window.rate("mem.swap_in_bytes", "host")
     total, left = window.level("mem.total_bytes", "host"), window.level("mem.available_bytes", "host")
     if pressure is not None:
-        found["memory.pressure_share", JOB] = min(1.0, pressure)
+        found[MEMORY_PRESSURE_SHARE, JOB] = min(1.0, pressure)
     if swapped is not None:
-        found["memory.swap_in_mb_per_s", JOB] = swapped / _MB
+        found[MEMORY_SWAP_IN_MB_PER_S, JOB] = swapped / _MB
     if total and left is not None:
-        found["memory.host_left_share", JOB] = left / total
+        found[MEMORY_HOST_LEFT_SHARE, JOB] = left / total
     for rank, process in process_by_rank(window.recording.processes).items():
         held = _held(window, f"pid:{process.pid}")
         if held is not None:
-            found["memory.limit_used_share", f"rank:{rank}"], found["memory.limit_mb", f"rank:{rank}"] = held
+            found[MEMORY_LIMIT_USED_SHARE, rank], found[MEMORY_LIMIT_MB, rank] = held
     return found
 
 

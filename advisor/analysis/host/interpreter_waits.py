@@ -1,4 +1,4 @@
-"""How long the training thread sleeps inside the model, and how much of a step it waits for the interpreter that another thread has."""
+"""Sleep of the training thread inside the model, and its wait for the interpreter lock that another thread holds."""
 
 from __future__ import annotations
 
@@ -14,34 +14,42 @@ from rn50_advisor.advisor.analysis.steps.attribution import StepAttribution
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.findings import Where
 from rn50_advisor.advisor.model.gpu.gpu_pace import Holder
-from rn50_advisor.advisor.model.recording import Event, Recording
+from rn50_advisor.advisor.model.measures.measure import JOB
+from rn50_advisor.advisor.model.measures.measured import Measured
+from rn50_advisor.advisor.model.measures.step_measures import (
+    INTERPRETER_ERROR,
+    INTERPRETER_LOOKS,
+    INTERPRETER_LOST_S,
+    INTERPRETER_WAITING_SHARE,
+    STEP_ASLEEP_S,
+)
+from rn50_advisor.advisor.model.recording import Event, Recording, events_of
+from rn50_advisor.probes.documents.event_documents import InterpreterHolder, KnownStack, WaitingLooks
 from rn50_advisor.probes.rank.layout import FLAG_CLOCKED
-
-Values = dict[tuple[str, str], float]
 
 _MODEL = ("forward", "backward", "clip", "optimizer")
 _CLOCKED = ("forward", "backward", "optimizer")  # CPU clocks: that of the optimizer is clipping's, too
 _CLOCKED_MIN = 3  # steps: two a second are clocked
 _LOOKS_MIN = 30  # a share of a tenth then reaches from nothing to a fifth
-_TELLING_EVENTS = 4  # of fewer, how much they differ says nothing
+_EVENTS_MIN = 4  # of fewer, how much they differ says nothing
 
 
-def asleep_values(
-    recording: Recording, steady: Mapping[int, RankSteps], accounts: StepAttribution, missing: dict[str, str]
-) -> Values:
-    """Of ranks on a CPU: what forward, backward and optimizer take beyond computing, standing in line, and waiting for other ranks."""
-    values: Values = {}
+def asleep_values(recording: Recording, steady: Mapping[int, RankSteps], accounts: StepAttribution) -> Measured:
+    """For ranks on a CPU: time in forward, backward and optimizer beyond compute, waiting for a core, and waiting for other ranks."""
+    values = Measured()
     processes = process_by_rank(recording.processes)
     for rank, steps in steady.items():
         facts = recording.facts.get(processes[rank].pid, {}) if rank in processes else {}
         clocked = steps.sample & ((steps.flags & FLAG_CLOCKED) != 0)
         waited = accounts.exposed.get(rank) if len(steady) > 1 else 0.0
         if facts.get("cuda"):
-            missing["step.asleep_s"] = "on a GPU the host waits for the device: that is no loss by itself"
+            values.missing[STEP_ASLEEP_S, rank] = (
+                "on a GPU job the host waits for the device: that is no loss by itself"
+            )
         elif waited is None:
-            missing["step.asleep_s"] = "how long ranks wait for each other was not timed"
+            values.missing[STEP_ASLEEP_S, rank] = "the time that ranks wait for each other was not measured"
         elif not facts.get("run_delay", True) or clocked.sum() < _CLOCKED_MIN:
-            missing["step.asleep_s"] = "no CPU clocks were read, or the kernel keeps no run-queue delay"
+            values.missing[STEP_ASLEEP_S, rank] = "no CPU clocks were read, or the kernel keeps no run-queue delay"
         else:
             c = steps.columns
             phases = np.sum([c[p] for p in _MODEL], axis=0) - np.sum([c[f"{p}_cpu"] for p in _CLOCKED], axis=0)
@@ -49,7 +57,7 @@ def asleep_values(
                 phases = phases - c["forward"] + c["forward_cpu"]
             # a long step is clocked more often than a short one
             off_cpu_s = steps.per_step_s * float(phases[clocked].sum() / steps.length[clocked].sum())
-            values["step.asleep_s", f"rank:{rank}"] = max(0.0, off_cpu_s - waited - steps.per_step("run_delay"))
+            values[STEP_ASLEEP_S, rank] = max(0.0, off_cpu_s - waited - steps.per_step("run_delay"))
     return values
 
 
@@ -60,50 +68,56 @@ class _Looks:
     error: float  # standard error of the share
 
 
-def interpreter_values(recording: Recording, steady: Mapping[int, RankSteps], missing: dict[str, str]) -> Values:
+def interpreter_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
     """By rank: the share of the looks that found it waiting, their standard error, and the seconds of a step that this is."""
-    values: Values = {}
+    values = Measured()
     for rank, steps in steady.items():
-        found = _looks([e for e in recording.events if e.kind == "interpreter" and e.rank == rank], steps)
+        found = _looks([e for e in events_of(recording.events, WaitingLooks) if e.rank == rank], steps)
         if found is None:
             continue
-        scope, share = f"rank:{rank}", found.waiting / found.looks
+        share = found.waiting / found.looks
         step_s = steps.per_step_s
         within_s = step_s - steps.per_step("evaluation") - steps.per_step("checkpoint")  # nobody looks there
-        values["interpreter.looks", scope] = float(found.looks)
-        values["interpreter.waiting_share", scope] = share
-        values["interpreter.error", scope] = found.error
-        values["interpreter.lost_s", scope] = share * max(0.0, within_s)
+        values[INTERPRETER_LOOKS, rank] = float(found.looks)
+        values[INTERPRETER_WAITING_SHARE, rank] = share
+        values[INTERPRETER_ERROR, rank] = found.error
+        values[INTERPRETER_LOST_S, rank] = share * max(0.0, within_s)
     if not values:
         gap = next((g for g in recording.gaps if g.metric in ("interpreter", "stacks")), None)
-        missing["interpreter.waiting_share"] = gap.reason if gap else "nobody looked, or too seldom"
+        values.missing[INTERPRETER_WAITING_SHARE, JOB] = gap.reason if gap else "too few samples were taken"
     return values
 
 
 def holders(recording: Recording, steady: Mapping[int, RankSteps]) -> tuple[Holder, ...]:
-    """Who had the interpreter when a rank waited for it: of each rank the thread and line seen most often, with how often."""
+    """For each rank, the thread and line that most often held the interpreter while the rank waited for it, with the count."""
     found = []
     for rank, steps in steady.items():
-        seen = [e for e in recording.events if e.kind == "holder" and e.rank == rank and _within(e, steps)]
+        seen = [
+            e
+            for e in events_of(recording.events, InterpreterHolder)
+            if e.rank == rank and _within(e.t_ns, e.t_ns, steps)
+        ]
         if seen:
-            threads = Counter(str(e.data.get("thread") or "") for e in seen)
+            threads = Counter(e.data.get("thread") or "" for e in seen)
             thread, times = threads.most_common(1)[0]
-            lines = Counter(_line(e) for e in seen if str(e.data.get("thread") or "") == thread)
+            lines = Counter(_line(e.data) for e in seen if (e.data.get("thread") or "") == thread)
             (file, line, function), _ = lines.most_common(1)[0]
             where = Where(file, line) if file else None
             found.append(Holder(rank, thread, function, where, times, len(seen)))
     return tuple(found)
 
 
-def _line(event: Event) -> tuple[str, int, str]:
+def _line(stack: KnownStack) -> tuple[str, int, str]:
     """The user's line, else the innermost one: a library's thread."""
-    frames = event.data.get("frames") or [{}]
-    at = event.data.get("user") or {**frames[0], "file": ""}
-    return str(at.get("file") or ""), int(at.get("line") or 0), str(at.get("function") or "")
+    user, frames = stack.get("user"), stack["frames"]
+    if user is not None:
+        return user["file"], user["line"], user["function"]
+    return ("", frames[0]["line"], frames[0]["function"]) if frames else ("", 0, "")
 
 
-def _looks(events: Sequence[Event], steps: RankSteps) -> _Looks | None:
-    told = [(int(e.data["looks"]), int(e.data["waiting"])) for e in events if _within(e, steps)]
+def _looks(events: Sequence[Event[WaitingLooks]], steps: RankSteps) -> _Looks | None:
+    inside = [e.data for e in events if _within(e.data.get("since_ns", e.t_ns), e.t_ns, steps)]
+    told = [(data["looks"], data["waiting"]) for data in inside]
     looks, waiting = sum(n for n, _ in told), sum(n for _, n in told)
     if looks < _LOOKS_MIN:
         return None
@@ -112,10 +126,10 @@ def _looks(events: Sequence[Event], steps: RankSteps) -> _Looks | None:
     error = math.sqrt(share * (1 - share) / (looks + 2))
     # looks that follow each other closely find the same wait: how much whole groups of them differ says more
     shares = np.array([k / n for n, k in told if n])
-    if shares.size >= _TELLING_EVENTS:
+    if shares.size >= _EVENTS_MIN:
         error = max(error, float(shares.std(ddof=1) / math.sqrt(shares.size)))
     return _Looks(looks, waiting, error)
 
 
-def _within(event: Event, steps: RankSteps) -> bool:
-    return int(steps.start_ns[0]) < event.t_ns and int(event.data.get("since_ns", event.t_ns)) < int(steps.end_ns[-1])
+def _within(since_ns: int, until_ns: int, steps: RankSteps) -> bool:
+    return int(steps.start_ns[0]) < until_ns and since_ns < int(steps.end_ns[-1])

@@ -1,4 +1,4 @@
-"""What the node did meanwhile: cores, quota, steal, and the strips of the screen."""
+"""The node during the steady steps: cores, quota, steal, and the strips of the screen."""
 
 from __future__ import annotations
 
@@ -8,12 +8,30 @@ from dataclasses import dataclass
 import numpy as np
 
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
+from rn50_advisor.advisor.model.measures.host_measures import (
+    CPU_AFFINITY_CORES,
+    CPU_ALLOWED_CORES,
+    CPU_GIVEN_CORES,
+    CPU_HELPER_CORES,
+    CPU_HOST_BUSY_CORES,
+    CPU_HOST_CORES,
+    CPU_JOB_CORES,
+    CPU_OTHER_CORES,
+    CPU_STEAL_SHARE,
+    QUOTA_CORES,
+    QUOTA_THROTTLED_S_PER_S,
+    QUOTA_THROTTLED_SHARE,
+    SHM_TOTAL_MB,
+    SHM_USED_SHARE,
+)
+from rn50_advisor.advisor.model.measures.measure import JOB, JobMeasure, RankMeasure
+from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import NODE_PIDS, Process, Recording, Series
 from rn50_advisor.advisor.model.report import HostStrip
 from rn50_advisor.advisor.model.statistics import increase
 
-_COVERED = 0.5
-_HELPS = 0.05  # of a core: launchers and trackers take less
+_COVERED_SHARE_MIN = 0.5
+_HELPER_CORES_MIN = 0.05  # of a core: launchers and trackers take less
 _SPARSE_NS = 10_000_000_000  # some probes read once in five seconds
 _RECENT_NS = 5_000_000_000  # the strips show the last five seconds
 
@@ -57,31 +75,31 @@ class Window:
         if series is None or series.value.size == 0:
             return False
         seen_ns = min(int(series.t_ns[-1]), self.end_ns) - max(int(series.t_ns[0]), self.start_ns)
-        return seen_ns + _SPARSE_NS >= _COVERED * (self.end_ns - self.start_ns)
+        return seen_ns + _SPARSE_NS >= _COVERED_SHARE_MIN * (self.end_ns - self.start_ns)
 
     def scopes(self, metric: str) -> list[str]:
         return sorted(scope for name, scope in self.recording.samples if name == metric)
 
 
-def cpu_values(window: Window) -> dict[str, float]:
+def cpu_values(window: Window) -> dict[JobMeasure, float]:
     """The job's and the host's cores over the window; what was not sampled is absent."""
-    found: dict[str, float | None] = {
-        "cpu.allowed_cores": window.level("cpu.allowed_cores", "job"),
-        "cpu.given_cores": window.level("cpu.given_cores", "job"),
-        "cpu.host_cores": window.level("cpu.cores", "host"),
-        "cpu.affinity_cores": _affinity_cores(window.recording),
-        "cpu.job_cores": window.rate("job.cpu_s", "job"),
-        "cpu.host_busy_cores": window.rate("cpu.busy_s", "host"),
+    found: dict[JobMeasure, float | None] = {
+        CPU_ALLOWED_CORES: window.level("cpu.allowed_cores", "job"),
+        CPU_GIVEN_CORES: window.level("cpu.given_cores", "job"),
+        CPU_HOST_CORES: window.level("cpu.cores", "host"),
+        CPU_AFFINITY_CORES: _affinity_cores(window.recording),
+        CPU_JOB_CORES: window.rate("job.cpu_s", "job"),
+        CPU_HOST_BUSY_CORES: window.rate("cpu.busy_s", "host"),
     }
-    busy, job = found["cpu.host_busy_cores"], found["cpu.job_cores"]
-    found["cpu.other_cores"] = None if busy is None or job is None else max(0.0, busy - job)
+    busy, job = found[CPU_HOST_BUSY_CORES], found[CPU_JOB_CORES]
+    found[CPU_OTHER_CORES] = None if busy is None or job is None else max(0.0, busy - job)
     helpers = helper_cores(window)
-    found["cpu.helper_cores"] = sum(helpers.values()) if helpers else None
+    found[CPU_HELPER_CORES] = sum(helpers.values()) if helpers else None
     parts = [window.rate(f"cpu.{name}_s", "host") for name in ("busy", "idle", "iowait", "steal")]
     steal = parts[3]
     total = sum(part for part in parts if part is not None)
-    found["cpu.steal_share"] = None if steal is None or total <= 0 else steal / total
-    return {name: value for name, value in found.items() if value is not None}
+    found[CPU_STEAL_SHARE] = None if steal is None or total <= 0 else steal / total
+    return {measure: value for measure, value in found.items() if value is not None}
 
 
 def helper_cores(window: Window) -> dict[str, float]:
@@ -99,7 +117,7 @@ def helper_cores(window: Window) -> dict[str, float]:
         scope = f"pid:{pid}"
         grown, pace = window.growth("proc.cpu_s", scope) or 0.0, window.rate("proc.cpu_s", scope) or 0.0
         cores = min(pace, grown / seconds)  # it may have lived for a part of the time, and be read a little beyond it
-        if cores >= _HELPS:
+        if cores >= _HELPER_CORES_MIN:
             found[process.command] = found.get(process.command, 0.0) + cores
     return found
 
@@ -118,40 +136,47 @@ def _affinity_cores(recording: Recording) -> float | None:
     for rank, process in process_by_rank(recording.processes).items():
         if node is None or rank in node.ranks:
             told = recording.facts.get(process.pid, {}).get("cpus_allowed")
-            if not isinstance(told, (list, tuple)) or not told:
+            if not told:
                 return None
             found |= set(told)
     return float(len(found)) if found else None
 
 
-def quota_values(window: Window, process: Process) -> dict[str, float]:
+def quota_values(window: Window, process: Process) -> dict[RankMeasure, float]:
     """The quota above one process: cores, share of throttled periods, seconds held back per second.
 
     Without a quota the probe says so by a counter that stands at zero; empty where it could not see.
     """
     scope = f"pid:{process.pid}"
     cores = window.level("cgroup.quota_cores", scope)
-    found = {} if cores is None else {"quota.cores": cores}
+    found: dict[RankMeasure, float] = {} if cores is None else {QUOTA_CORES: cores}
     periods, throttled = window.growth("cgroup.periods", scope), window.growth("cgroup.throttled_periods", scope)
     if periods and throttled is not None:
-        found["quota.throttled_share"] = throttled / periods
+        found[QUOTA_THROTTLED_SHARE] = throttled / periods
     held = window.rate("cgroup.throttled_s", scope)
     if held is not None:
-        found["quota.throttled_s_per_s"] = held
+        found[QUOTA_THROTTLED_S_PER_S] = held
     return found
 
 
-def shared_memory_values(recording: Recording) -> dict[tuple[str, str], float]:
-    """How full /dev/shm ever was: a batch that finds no room there kills its worker at once, whatever the mean says."""
+def host_values(window: Window) -> Measured:
+    """Cores of the job and of its host, and the quota above each rank."""
+    found = Measured({(measure, JOB): value for measure, value in cpu_values(window).items()})
+    for rank, process in process_by_rank(window.recording.processes).items():
+        found.update({(measure, rank): value for measure, value in quota_values(window, process).items()})
+    return found
+
+
+def shared_memory_values(recording: Recording) -> Measured:
+    """The highest use of /dev/shm: a batch that finds no room kills its worker at once, whatever the mean is."""
     used, total = (recording.samples.get((f"mem.shm_{name}_bytes", "host")) for name in ("used", "total"))
     if used is None or total is None or used.value.size != total.value.size or not (total.value > 0).any():
-        return {}
+        return Measured()
     share = np.divide(used.value, total.value, out=np.zeros_like(used.value), where=total.value > 0)
     fullest = int(share.argmax())
-    return {
-        ("shm.used_share", "job"): float(share[fullest]),
-        ("shm.total_mb", "job"): float(total.value[fullest]) / 1e6,
-    }
+    return Measured(
+        {(SHM_USED_SHARE, JOB): float(share[fullest]), (SHM_TOTAL_MB, JOB): float(total.value[fullest]) / 1e6}
+    )
 
 
 def host_strip(recording: Recording) -> HostStrip | None:
@@ -169,10 +194,10 @@ def host_strip(recording: Recording) -> HostStrip | None:
     return HostStrip(
         name=recording.meta.host,
         cores=now.level("cpu.cores", "host"),
-        allowed_cores=cpu.get("cpu.allowed_cores"),
-        busy_cores=cpu.get("cpu.host_busy_cores"),
-        job_cores=cpu.get("cpu.job_cores"),
-        steal_pct=_percent(cpu.get("cpu.steal_share")),
+        allowed_cores=cpu.get(CPU_ALLOWED_CORES),
+        busy_cores=cpu.get(CPU_HOST_BUSY_CORES),
+        job_cores=cpu.get(CPU_JOB_CORES),
+        steal_pct=_percent(cpu.get(CPU_STEAL_SHARE)),
         throttled_pct=_percent(_most(held)),
         mem_used_bytes=None if total is None or available is None else total - available,
         mem_total_bytes=total,

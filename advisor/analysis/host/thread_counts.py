@@ -1,4 +1,4 @@
-"""How many threads ranks and loader workers compute with, how many of them stand in line for a core, and who of a worker's computes."""
+"""Compute threads of ranks and loader workers, the number that wait for a core, and which of a worker's threads compute."""
 
 from __future__ import annotations
 
@@ -10,40 +10,43 @@ import numpy as np
 from rn50_advisor.advisor.analysis.host.node_window import Window, process_by_rank
 from rn50_advisor.advisor.analysis.input.loading import made_for
 from rn50_advisor.advisor.model.analysis import LoaderFacts, training_loader
+from rn50_advisor.advisor.model.measures.host_measures import THREADS_INTRA_OP, THREADS_WAITING
+from rn50_advisor.advisor.model.measures.input_measures import LOADER_HELPER_CORES, LOADER_HELPER_SHARE
+from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Table
 from rn50_advisor.probes.rank.layout import FLAG_FIRST_BATCH
 
-# Of a rank's workers: the kernel counts in hundredths of a second, and batches are cut off at both ends.
+# CPU time of a rank's workers: the kernel counts in hundredths of a second, and batches are cut off at both ends.
 _LEAST_CPU_S = 0.5
-_LEAST_BATCHES = 3  # of a worker
+_BATCHES_MIN = 3  # of a worker
 
 
-def thread_values(window: Window) -> dict[tuple[str, str], float]:
+def thread_values(window: Window) -> Measured:
     """Values of each rank; what was not seen is absent."""
-    found: dict[tuple[str, str], float] = {}
+    found = Measured()
     for rank, process in process_by_rank(window.recording.processes).items():
         threads = window.recording.facts.get(process.pid, {}).get("threads")
         waiting = window.rate("proc.threads_delay_s", f"pid:{process.pid}")
-        if isinstance(threads, int) and threads > 0:
-            found["threads.intra_op", f"rank:{rank}"] = float(threads)
+        if threads:
+            found[THREADS_INTRA_OP, rank] = float(threads)
         if waiting is not None:
-            found["threads.waiting", f"rank:{rank}"] = waiting  # seconds of waiting per second
+            found[THREADS_WAITING, rank] = waiting  # seconds of waiting per second
     return found
 
 
-def helper_thread_values(window: Window, loaders: Sequence[LoaderFacts]) -> dict[tuple[str, str], float]:
-    """What threads of each rank's loader workers compute beside the one that makes batches: cores, and the share of their CPU time."""
-    found: dict[tuple[str, str], float] = {}
+def helper_thread_values(window: Window, loaders: Sequence[LoaderFacts]) -> Measured:
+    """Compute of each rank's loader workers outside the thread that makes batches: cores, and the share of their CPU time."""
+    found = Measured()
     for rank, table in window.recording.batches.items():
-        loader, scope = training_loader(loaders, rank), f"rank:{rank}"
+        loader = training_loader(loaders, rank)
         if loader is None or not loader.num_workers:
             continue
         seen = list(_workers(window, made_for(table, loader)))
         total_s, making_s = sum(use.process_s for use in seen), sum(use.making_s for use in seen)
         if total_s >= _LEAST_CPU_S:
             helping_s = max(0.0, total_s - making_s)
-            found["loader.helper_share", scope] = helping_s / total_s
-            found["loader.helper_cores", scope] = loader.num_workers * helping_s / sum(use.seconds for use in seen)
+            found[LOADER_HELPER_SHARE, rank] = helping_s / total_s
+            found[LOADER_HELPER_CORES, rank] = loader.num_workers * helping_s / sum(use.seconds for use in seen)
     return found
 
 
@@ -69,7 +72,7 @@ def _workers(window: Window, batches: Table) -> Iterator[_Use]:
             continue
         times, readings = series.t_ns[inside], series.value[inside]
         within = rows[(rows["t_end_ns"] > times[0]) & (rows["t_end_ns"] <= times[-1])]
-        if within.size >= _LEAST_BATCHES:
+        if within.size >= _BATCHES_MIN:
             # by the worker's own count: of a long run not all rows are kept
             made = np.diff(np.interp(times[[0, -1]], rows["t_end_ns"], rows["number"]))
             making_s = float(made[0]) * float(within["cpu_ns"].mean()) / 1e9

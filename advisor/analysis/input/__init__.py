@@ -1,1 +1,1 @@
-"""How the loop gets its batches: loaders, workers, transforms, waits for input."""
+"""The loop's input: data loaders, workers, transforms and the time the step waits for a batch."""

@@ -1,4 +1,4 @@
-"""What each stage could deliver alone, from what it did while it was busy; the smallest is the bottleneck, the next one caps the gain.
+"""Measures the rate that each stage could sustain alone. The smallest is the bottleneck; the second smallest caps the gain.
 
 Each interval is two standard errors of the mean, from batch to batch or step to step, widened by what one run cannot tell; for copies it is
 from the slowest to the fastest. `basis` says what that is.
@@ -20,10 +20,21 @@ from rn50_advisor.advisor.analysis.steps.attribution import StepAttribution
 from rn50_advisor.advisor.analysis.steps.phases import split_of
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.analysis.storage.reading_limit import storage_ceiling
-from rn50_advisor.advisor.model.analysis import JOB, LoaderFacts, training_loader
+from rn50_advisor.advisor.model.analysis import LoaderFacts, training_loader
 from rn50_advisor.advisor.model.forecast.step_model import WARMER, StepModel
 from rn50_advisor.advisor.model.forecast.worker_model import WorkerModel
 from rn50_advisor.advisor.model.input.data_loaders import with_helpers_s
+from rn50_advisor.advisor.model.measures.comm_measures import COMM_WIRE_S
+from rn50_advisor.advisor.model.measures.input_measures import (
+    DATA_NETWORK_MOUNT,
+    FETCH_BLOCKED_SHARE,
+    FETCH_HAND_OVER_ERROR,
+    FETCH_HAND_OVER_S,
+    LOADER_HELPER_SHARE,
+)
+from rn50_advisor.advisor.model.measures.measure import JOB
+from rn50_advisor.advisor.model.measures.measured import Measured
+from rn50_advisor.advisor.model.measures.step_measures import STEP_BATCHES
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.report import Capacity
 from rn50_advisor.advisor.model.statistics import relative_error
@@ -31,16 +42,16 @@ from rn50_advisor.advisor.model.wording.quantities import duration, number
 
 Array = NDArray[np.float64]
 
-_LITTLE = 0.02  # a stage with less than this share of the batch's making is no limit that could be told
-_ALSO_BLOCKS = 0.10  # of the time that a batch is blocked: locks and queues stand in it too
-_READY = 0.05  # of the step's compute: who waited no longer had its input ready
+_STAGE_SHARE_MIN = 0.02  # a stage below this share of the batch's preparation time cannot be identified as the limit
+_OTHER_BLOCKING_SHARE = 0.10  # of the time that a batch is blocked: locks and queues stand in it too
+_INPUT_READY_SHARE = 0.05  # of the step's compute: who waited no longer had its input ready
 _READY_S = 0.003  # taking a batch that lies ready from a worker: 1.6 to 2.2 ms on two cores
-_ENOUGH = 20  # steps with their input ready
+_READY_STEPS_MIN = 20  # steps with their input ready
 
 
 @dataclass(frozen=True, slots=True)
 class CapacityInputs:
-    """What capacities are told from."""
+    """Everything that capacities are computed from."""
 
     recording: Recording
     steady: Mapping[int, RankSteps]
@@ -48,14 +59,10 @@ class CapacityInputs:
     account: StepAttribution
     model: StepModel
     loaders: tuple[LoaderFacts, ...]
-    values: Mapping[tuple[str, str], float]
-    missing: Mapping[str, str]
+    values: Measured
     workers: WorkerModel | None
     copies: Mapping[int, CopyTime]
     uncopied: str  # why the copies of other ranks were not timed
-
-    def of(self, name: str, rank: int | None = None) -> float | None:
-        return self.values.get((name, JOB if rank is None else f"rank:{rank}"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,26 +114,26 @@ def _slowest(seen: CapacityInputs) -> _Making | None:
 
 def _reads(seen: CapacityInputs, making: _Making) -> bool:
     """Blocked time is the storage's: blocks were read, or the mount is one where none show."""
-    return making.made.reads or bool(seen.of("data.network_mount", making.rank))
+    return making.made.reads or bool(seen.values.get((DATA_NETWORK_MOUNT, making.rank)))
 
 
 def _unclocked(seen: CapacityInputs, making: _Making) -> str:
     """Why the time that its batches are blocked is not known; empty where it is."""
-    told = seen.of("fetch.blocked_share", making.rank) is not None
-    return "" if told else seen.missing.get("fetch.blocked_share", "")
+    told = seen.values.get((FETCH_BLOCKED_SHARE, making.rank)) is not None
+    return "" if told else seen.values.why(FETCH_BLOCKED_SHARE, making.rank)
 
 
 def _storage(seen: CapacityInputs, making: _Making | None, samples: float) -> Capacity:
     if making is None:
-        return _unknown("storage", "no batch was seen being made")
+        return _unknown("storage", "no batch was seen being loaded")
     if why := _unclocked(seen, making):
         return _unknown("storage", why)
     made = making.made
-    if not _reads(seen, making) or made.blocked_s < _LITTLE * made.wall_s:
+    if not _reads(seen, making) or made.blocked_s < _STAGE_SHARE_MIN * made.wall_s:
         return _unknown("storage", "nothing was read from a device: the page cache served the data")
     ranks, error = len(seen.model.own), making.errors["waiting"]
     by_lanes = ranks / making.per_sample_s(made.blocked_s)
-    ceiling = storage_ceiling(seen.of, made, seen.model.hosts)
+    ceiling = storage_ceiling(seen.values, made, seen.model.hosts)
     if ceiling is not None and ceiling.reached:
         return _known("storage", min(by_lanes, ceiling.samples_per_s), error, ceiling.why)
     # nobody saw all lanes read at a time: what one of them reads alone, or all by turns, is certain
@@ -135,23 +142,23 @@ def _storage(seen: CapacityInputs, making: _Making | None, samples: float) -> Ca
     if ceiling is not None and ceiling.samples_per_s < by_lanes:
         value, basis = ceiling.samples_per_s, ceiling.why
     else:
-        error, basis = error + _ALSO_BLOCKS, f"{basis}; other waiting in it ±{_ALSO_BLOCKS:.0%}"
+        error, basis = error + _OTHER_BLOCKING_SHARE, f"{basis}; other waiting in it ±{_OTHER_BLOCKING_SHARE:.0%}"
     return _known("storage", value, error, basis, less=max(0.0, 1 - least / value))
 
 
 def _preprocessing(seen: CapacityInputs, making: _Making | None) -> Capacity:
     if making is None:
-        return _unknown("preprocessing", "no batch was seen being made")
+        return _unknown("preprocessing", "no batch was seen being loaded")
     made, ranks = making.made, len(seen.model.own)
     asleep = 0.0 if _reads(seen, making) else made.blocked_s
     work = made.cpu_s + asleep
-    if work < _LITTLE * made.wall_s or work <= 0:
-        return _unknown("preprocessing", "making a batch takes next to no CPU time")
+    if work < _STAGE_SHARE_MIN * made.wall_s or work <= 0:
+        return _unknown("preprocessing", "making a batch takes almost no CPU time")
     by_cores, per_core = _on_all_cores(seen, making)
     value = min(ranks / making.per_sample_s(work), by_cores)
-    what = "CPU time" if asleep < _LITTLE * made.wall_s else "CPU time and waiting that is no reading,"
+    what = "CPU time" if asleep < _STAGE_SHARE_MIN * made.wall_s else "CPU time and waiting other than reading,"
     more, why = 0.0, _unclocked(seen, making)
-    if why and asleep >= _LITTLE * made.wall_s:  # it may all have been waiting for a core
+    if why and asleep >= _STAGE_SHARE_MIN * made.wall_s:  # it may all have been waiting for a core
         what = "CPU time and all waiting,"
         at_most = min(ranks / making.per_sample_s(made.cpu_s), by_cores) if made.cpu_s > 0 else value
         more = at_most / value - 1
@@ -167,7 +174,7 @@ def _on_all_cores(seen: CapacityInputs, making: _Making) -> tuple[float, str]:
     made, cores = making.made, seen.model.allowed_cores
     if made.cpu_s <= 0:
         return math.inf, "no CPU time"
-    per_core = made.samples / with_helpers_s(made.cpu_s, seen.of("loader.helper_share", making.rank))
+    per_core = made.samples / with_helpers_s(made.cpu_s, seen.values.get((LOADER_HELPER_SHARE, making.rank)))
     return (seen.model.hosts * cores * per_core if cores else math.inf), f"{number(per_core)} a second and core"
 
 
@@ -182,11 +189,11 @@ def _in_company(seen: CapacityInputs, making: _Making) -> tuple[float, str]:
     if slower >= 0.01:
         return slower, f"parallel efficiency {_efficiency(seen.workers)}"
     known = f", at a parallel efficiency of {_efficiency(seen.workers)}" if seen.workers.crowding_measured else ""
-    return 0.0, f"with all of them at work{known}"
+    return 0.0, f"all of them busy{known}"
 
 
 def _efficiency(workers: WorkerModel) -> str:
-    """Of a worker beside cores that are all busy, against one that computes alone."""
+    """Describes how fast a worker computes on a fully busy machine, compared with one that runs alone."""
     most, least = (1 / (1 + slower) for slower in workers.crowding)
     if not workers.crowding_measured:
         return f"{least:.1f}–{most:.1f}, not measured"
@@ -203,18 +210,18 @@ def _hand_over(seen: CapacityInputs, samples: float) -> Capacity:
     """The way of a batch that is made: pickled, through shared memory, pinned, taken by the training thread."""
     made = {rank: known for rank, known in seen.loading.items() if known is not None}
     if not made:
-        return _unknown("loader", "no batch was seen being made")
+        return _unknown("loader", "no batch was seen being loaded")
     if not any(known.workers for known in made.values()):
-        return _unknown("loader", "batches are made where they are used: nothing is handed over")
-    handed = {rank: seconds for rank in made if (seconds := seen.of("fetch.hand_over_s", rank)) is not None}
+        return _unknown("loader", "batches are made in the training process: nothing is handed over")
+    handed = {rank: seconds for rank in made if (seconds := seen.values.get((FETCH_HAND_OVER_S, rank))) is not None}
     if not handed:
-        return _unknown("loader", seen.missing.get("fetch.hand_over_s", "no batch could be followed to the loop"))
-    each = {rank: max(seen.of("step.batches", rank) or 1.0, 1e-9) * seconds for rank, seconds in handed.items()}
+        return _unknown("loader", seen.values.why(FETCH_HAND_OVER_S) or "no batch could be followed to the loop")
+    each = {rank: max(seen.values.get((STEP_BATCHES, rank), 1.0), 1e-9) * seconds for rank, seconds in handed.items()}
     slow = max(each, key=lambda rank: each[rank])
     if each[slow] <= 0:
-        return _unknown("loader", "the loop has a batch as soon as it is made: no time was seen in between")
-    error = seen.of("fetch.hand_over_error", slow) or 0.0
-    basis = f"{1e3 * handed[slow]:.3g} ms from a batch's making to the loop having it; the loop takes one at a time"
+        return _unknown("loader", "no time was measured between finishing a batch and using it")
+    error = seen.values.get((FETCH_HAND_OVER_ERROR, slow), 0.0)
+    basis = f"{1e3 * handed[slow]:.3g} ms from finished batch to training loop; the loop takes one batch at a time"
     return _known("loader", samples / each[slow] * len(seen.model.own), error, basis)
 
 
@@ -230,7 +237,7 @@ def _copy(seen: CapacityInputs, samples: float) -> Capacity:
 
 def _compute(seen: CapacityInputs, samples: float) -> Capacity:
     if not all(steps.fed for steps in seen.steady.values()):
-        return _unknown("compute", "no loader was seen: fetching and forward cannot be told apart")
+        return _unknown("compute", "no loader was seen: fetching and forward cannot be separated")
     found = []
     for rank, steps in seen.steady.items():
         busy, wait = _busy_and_wait(seen, rank, steps)
@@ -245,29 +252,29 @@ def _compute(seen: CapacityInputs, samples: float) -> Capacity:
 
 
 def _copied_s(seen: CapacityInputs, rank: int) -> float:
-    """Of its forward, seconds of copying: they bound another stage. Ranks that nobody looked into copy as those that were."""
+    """Seconds of host-to-device copies within the forward pass of a rank; ranks without a sample take the others' value."""
     each = {known: copies.in_forward_s for known, copies in seen.copies.items()}
     return each.get(rank, min(each.values(), default=0.0))
 
 
 def _computed(busy: Array, wait: Array, samples: float, copied_s: float) -> Capacity:
     """One rank's, from the steps that did not wait for input, where there are enough of them."""
-    ready = wait <= max(_READY * float(np.median(busy)), _READY_S)
+    ready = wait <= max(_INPUT_READY_SHARE * float(np.median(busy)), _READY_S)
     busy = np.clip(busy - copied_s, 1e-9, None)
-    less = f", {duration(copied_s)} of copies left out" if copied_s > 0 else ""
-    if ready.sum() >= _ENOUGH:
+    less = f", {duration(copied_s)} of copies excluded" if copied_s > 0 else ""
+    if ready.sum() >= _READY_STEPS_MIN:
         part = busy[ready]
         basis = f"forward, backward and optimizer of {int(ready.sum())} steps whose input was ready{less}"
         return _known("compute", samples / float(part.mean()), relative_error(part), basis)
     basis = (
-        f"only {int(ready.sum())} of {busy.size} steps had their input ready: forward, backward and optimizer of all{less}, "
-        f"up to {WARMER:.0%} more without waits that let caches go cold"
+        f"only {int(ready.sum())} of {busy.size} steps had their input ready, so compute is measured over all steps{less}, "
+        f"up to {WARMER:.0%} more without the waits, which let caches go cold"
     )
     return _known("compute", samples / float(busy.mean()), relative_error(busy), basis, more=WARMER)
 
 
 def _busy_and_wait(seen: CapacityInputs, rank: int, steps: RankSteps) -> tuple[Array, Array]:
-    """Of single steps, the seconds of computing and of waiting for input."""
+    """Seconds of compute and of input wait, one entry per step."""
     phases = split_of(seen.recording, steps, ranks=len(seen.steady)).phases
     busy = phases["forward"] + phases["backward"] + phases["optimizer"]
     return busy[steps.sample], phases["input_wait"][steps.sample]
@@ -276,9 +283,11 @@ def _busy_and_wait(seen: CapacityInputs, rank: int, steps: RankSteps) -> tuple[A
 def _communication(seen: CapacityInputs, samples: float) -> Capacity:
     ranks, account = len(seen.model.own), seen.account
     if ranks > 1 and not account.exposed:
-        return _unknown("communication", "no DistributedDataParallel stamps, no collectives from Python: not measured")
-    if seen.of("comm.wire_s") is None:
-        return _unknown("communication", seen.missing.get("comm.wire_s", "not measured"))
+        return _unknown(
+            "communication", "not measured: no DistributedDataParallel timestamps, no collectives called from Python"
+        )
+    if seen.values.get((COMM_WIRE_S, JOB)) is None:
+        return _unknown("communication", seen.values.why(COMM_WIRE_S) or "not measured")
     if seen.model.wire_s < 1e-6:
         return _unknown("communication", "hidden behind the backward pass")
     who = "DDP stamped" if any(rows.size for rows in seen.recording.comm.values()) else "called collectives"

@@ -9,7 +9,7 @@ A step of one batch begins with its fetch. Of steps that gather several, the rec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,18 +18,32 @@ from numpy.typing import NDArray
 from rn50_advisor.advisor.analysis.input.loading import training_batches
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import LoaderFacts, training_loader
+from rn50_advisor.advisor.model.measures.input_measures import (
+    FETCH_BEHIND_S,
+    FETCH_HAND_OVER_ERROR,
+    FETCH_HAND_OVER_S,
+    FETCH_PINNING_S,
+    FETCH_SENDING_S,
+    FETCH_SLOW_RATIO,
+    FETCH_WORKER_LAG,
+)
+from rn50_advisor.advisor.model.measures.measure import RankMeasure
+from rn50_advisor.advisor.model.measures.measured import Measured
+from rn50_advisor.advisor.model.measures.step_measures import STEP_BATCHES
 from rn50_advisor.advisor.model.recording import Recording, Table
 from rn50_advisor.advisor.model.statistics import relative_error
 from rn50_advisor.probes.rank.layout import FLAG_FIRST_BATCH, SPAN_CODE, SPAN_FIELDS
 
 Array = NDArray[np.float64]
 
-_ORDERED = 0.98  # of the fetches: a mark between two clocks may be late now and then, another order fails everywhere
-_LEAST = 20  # matched fetches; fewer are an anecdote
+_IN_ORDER_SHARE_MIN = (
+    0.98  # of the fetches: a mark between two clocks may be late now and then, another order fails everywhere
+)
+_FETCHES_MIN = 20  # matched fetches; fewer are an anecdote
 _LEAST_OF_WORKER = 8  # batches, to be compared with the others
-_ERRORS = 3  # standard errors: of many workers one is slowest by chance
+_STANDARD_ERRORS = 3  # standard errors: of many workers one is slowest by chance
 _SLACK_S = 0.001
-_MOST = 0.5
+_GATHERING_SHARE_MAX = 0.5
 _EVER_NS = np.iinfo(np.int64).min
 
 
@@ -66,48 +80,47 @@ def delivery_values(
     loaders: Sequence[LoaderFacts],
     *,
     drawn: Mapping[int, float],
-    missing: dict[str, str],
-) -> dict[tuple[str, str], float]:
-    """How batches reached the training loop, of every rank with workers; `drawn`: seconds of a step for the next ones' indices."""
-    found: dict[tuple[str, str], float] = {}
+) -> Measured:
+    """How batches reached the training loop, for every rank with workers; `drawn`: seconds per step spent drawing indices."""
+    found = Measured()
     for rank, steps in steady.items():
-        scope, loader = f"rank:{rank}", training_loader(loaders, rank)
-        found["step.batches", scope] = batches = steps.per_step("micro_batches")
-        found.update({(name, scope): value for name, value in _parts(recording, steps, loader).items()})
+        loader = training_loader(loaders, rank)
+        found[STEP_BATCHES, rank] = batches = steps.per_step("micro_batches")
+        found.update({(part, rank): value for part, value in _parts(recording, steps, loader).items()})
         table = recording.batches.get(rank)
         if loader is None or not loader.num_workers or table is None:
             continue
         made = delivery(everything[rank], steps, table, loader, recording.spans.get(rank))
         if isinstance(made, str):
-            missing["fetch.hand_over_s"] = missing["fetch.behind_s"] = made
+            found.missing[FETCH_HAND_OVER_S, rank] = found.missing[FETCH_BEHIND_S, rank] = made
             continue
         # the indices of a later batch are drawn before this one is handed out
         index_s = drawn.get(rank, 0.0) / max(batches, 1e-3)
         left_s = max(0.0, made.hand_over_s - index_s)
-        found["fetch.hand_over_s", scope] = left_s
-        found["fetch.hand_over_error", scope] = min(1.0, made.hand_over_error * made.hand_over_s / max(left_s, 1e-9))
-        found["fetch.behind_s", scope] = batches * made.behind_s
-        found["fetch.slow_ratio", scope] = made.slow_ratio
-        found["fetch.worker_lag", scope] = made.worker_lag
+        found[FETCH_HAND_OVER_S, rank] = left_s
+        found[FETCH_HAND_OVER_ERROR, rank] = min(1.0, made.hand_over_error * made.hand_over_s / max(left_s, 1e-9))
+        found[FETCH_BEHIND_S, rank] = batches * made.behind_s
+        found[FETCH_SLOW_RATIO, rank] = made.slow_ratio
+        found[FETCH_WORKER_LAG, rank] = made.worker_lag
     return found
 
 
 def delivery(
     everything: RankSteps, steady: RankSteps, batches: Table, loader: LoaderFacts, spans: Table | None = None
 ) -> Delivery | str:
-    """One rank's; a string says why it cannot be told."""
+    """The delivery of one rank, or the reason why it cannot be determined."""
     rows = batches[batches["loader"] == loader.id]
     starts = np.flatnonzero(everything.epoch_start)
     if rows.size == 0:
-        return "no batch was seen being made"
+        return "no batch was seen being loaded"
     if starts.size == 0:
-        return "no epoch began within the steps at hand: which batch was made for which cannot be counted"
+        return "no epoch began within the measured steps: batches cannot be matched to the steps that used them"
     first_step = int(everything.step[0])
     # some do nevertheless: a loop that looks a batch ahead (accelerate, Lightning) takes two in its first step
-    if (everything.columns["micro_batches"] > 1.5 * everything.count).mean() > _MOST:
+    if (everything.columns["micro_batches"] > 1.5 * everything.count).mean() > _GATHERING_SHARE_MAX:
         noted, begun = (_told(spans, label, loader) for label in ("fetch", "loader_start"))
         if not noted.size or loader.beside:
-            return "steps of several batches: how long each fetch took was not noted"
+            return "steps of several batches: the time of each fetch was not recorded"
         before = np.array([] if first_step else [_EVER_NS], np.int64)  # workers start before the first step does
         opened = np.concatenate([before, begun["t_start_ns"]])
         epoch, place = _numbered_from(opened, rows, loader)
@@ -117,37 +130,26 @@ def delivery(
         fetches = _fetches(everything, starts, loader)
     made_from, done = (_lookup(fetches, epoch, place, rows[name]) for name in ("t_start_ns", "t_end_ns"))
     if not _in_order(fetches, made_from, done):
-        return "batches did not come in the order of their making (in_order=False, or a sampler of its own)"
+        return "batches did not arrive in the order they were made in (in_order=False, or a custom sampler)"
     later = _earliest_later(fetches, epoch, place, rows["t_end_ns"])
     use = ~np.isnan(done) & (fetches.begin >= steady.start_ns[0] / 1e9) & (fetches.begin <= steady.end_ns[-1] / 1e9)
-    if use.sum() < _LEAST:
-        return f"only {use.sum()} fetches could be told apart"
+    if use.sum() < _FETCHES_MIN:
+        return f"only {use.sum()} fetches could be separated"
     found = _delivery(fetches, use, done, later, done - made_from)
     return replace(found, worker_lag=_worker_lag(rows[(rows["flags"] & FLAG_FIRST_BATCH) == 0]))
 
 
-def _parts(recording: Recording, steps: RankSteps, loader: LoaderFacts | None) -> dict[str, float]:
-    """What sending and pinning a batch take, where that was timed: each alone, be it beside the loop's computing."""
+def _parts(recording: Recording, steps: RankSteps, loader: LoaderFacts | None) -> dict[RankMeasure, float]:
+    """Mean time to send and to pin a batch, where these were timed, whether or not they overlap with compute."""
     found = {}
     sending = training_batches(recording, steps, loader)["sending_ns"]
     pins = _told(recording.spans.get(steps.rank), "pin", loader)
     pins = pins[(pins["t_end_ns"] > steps.start_ns[0]) & (pins["t_end_ns"] <= steps.end_ns[-1])]
     if (sending > 0).any():
-        found["fetch.sending_s"] = float(sending[sending >= 0].mean()) / 1e9
+        found[FETCH_SENDING_S] = float(sending[sending >= 0].mean()) / 1e9
     if pins.size:
-        found["fetch.pinning_s"] = float((pins["t_end_ns"] - pins["t_start_ns"]).sum() / pins["count"].sum()) / 1e9
+        found[FETCH_PINNING_S] = float((pins["t_end_ns"] - pins["t_start_ns"]).sum() / pins["count"].sum()) / 1e9
     return found
-
-
-def known_parts(of: Callable[[str, int | None], float | None], rank: int) -> str:
-    """The parts of a batch's way that were timed by themselves, to stand behind the whole of it; empty where none was."""
-    parts = (
-        ("collating {} ms (part of the making)", of("batch.collate_s", None)),
-        ("sending {} ms of its worker's CPU", of("fetch.sending_s", rank)),
-        ("pinning {} ms", of("fetch.pinning_s", rank)),
-    )
-    told = [words.format(f"{1e3 * seconds:.2g}") for words, seconds in parts if seconds]
-    return f"; timed apart: {', '.join(told)}" if told else ""
 
 
 def _worker_lag(rows: Table) -> float:
@@ -158,7 +160,8 @@ def _worker_lag(rows: Table) -> float:
     slow = max(range(len(made)), key=lambda n: made[n].mean())
     others = np.concatenate([part for n, part in enumerate(made) if n != slow])
     at_least, at_most = (
-        part.mean() + side * _ERRORS * part.std() / np.sqrt(part.size) for side, part in ((-1, made[slow]), (1, others))
+        part.mean() + side * _STANDARD_ERRORS * part.std() / np.sqrt(part.size)
+        for side, part in ((-1, made[slow]), (1, others))
     )
     return max(1.0, float(at_least / max(at_most, 1e-9)))
 
@@ -182,7 +185,7 @@ def _delivery(fetches: _Fetches, use: NDArray[np.bool_], done: Array, later: Arr
 def _numbered(
     steps: RankSteps, starts: NDArray[np.intp], rows: Table, loader: LoaderFacts, *, from_the_begin: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Of every batch the epoch and its place in it; epoch -1 where that cannot be known."""
+    """Epoch and position of every batch within it; epoch -1 where it is unknown."""
     opened = steps.start_ns[starts].copy()
     if from_the_begin and starts[0] == 0:
         opened[0] = _EVER_NS  # workers start before the first step does
@@ -229,7 +232,9 @@ def _fetches(steps: RankSteps, starts: NDArray[np.intp], loader: LoaderFacts) ->
 
 
 def _noted(steps: RankSteps, noted: Table, opened: NDArray[np.int64], loader: LoaderFacts) -> _Fetches:
-    """Those of steps that gather several; an index was sent no earlier than the step began in which so many fetches before were made."""
+    """Fetches of steps that take several batches. An index was sent at the earliest when the step began that made as
+    many fetches before.
+    """
     fed, ahead = steps.columns["micro_batches"], _ahead(loader)
     before = np.cumsum(fed) - fed
     _, first, of_step = np.unique(noted["step"], return_index=True, return_inverse=True)
@@ -249,7 +254,7 @@ def _ahead(loader: LoaderFacts) -> int:
 
 
 def _told(spans: Table | None, label: str, loader: LoaderFacts | None) -> Table:
-    """In order of their begin; of all loaders where nobody knows which."""
+    """The spans of one label for this loader, sorted by start; spans of an unknown loader are included."""
     if spans is None:
         return np.empty(0, [(name, np.int64) for name in SPAN_FIELDS])
     rows = spans[spans["label"] == SPAN_CODE[label]]
@@ -288,4 +293,7 @@ def _in_order(fetches: _Fetches, begun: Array, done: Array) -> bool:
     made_before = done[known] <= fetches.end[known] + _SLACK_S
     told = known & ~np.isnan(fetches.sent)
     begun_after = begun[told] + _SLACK_S >= fetches.sent[told]
-    return bool(made_before.mean() >= _ORDERED and (begun_after.size == 0 or begun_after.mean() >= _ORDERED))
+    return bool(
+        made_before.mean() >= _IN_ORDER_SHARE_MIN
+        and (begun_after.size == 0 or begun_after.mean() >= _IN_ORDER_SHARE_MIN)
+    )

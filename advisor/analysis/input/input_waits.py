@@ -1,4 +1,4 @@
-"""What of a step's wait for input goes to the begin of epochs, what to drawing the indices of its batches, and the rest."""
+"""Splits a step's input wait into epoch starts, drawing of indices, and the rest."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.analysis.steps.attribution import StepAttribution
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import LoaderFacts, training_loader
+from rn50_advisor.advisor.model.input.input_source import InputSource
+from rn50_advisor.advisor.model.measures.measured import Measured
+from rn50_advisor.advisor.model.measures.step_measures import STEP_EPOCH_START_S, STEP_INDEX_S, STEP_INPUT_WAIT_S
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.probes.rank.layout import FLAG_CLOCKED, SPAN_CODE
 
 # Retention keeps so many of the latest in full; a live screen reads 2000 of a rank's spans.
-_SPANS = 5_000
-_SPANS_FEW = 1_000  # fewer than any of these are all there were
+_SPANS_MAX = 5_000
+_SPANS_COMPLETE_BELOW = 1_000  # fewer than any of these are all there were
 
 
 def input_values(
@@ -24,22 +27,24 @@ def input_values(
     loaders: Sequence[LoaderFacts],
     *,
     drawn: Mapping[int, float],
-    missing: dict[str, str],
-) -> dict[tuple[str, str], float]:
+    source: InputSource | None,
+) -> Measured:
     """The three parts of each rank that a loader feeds; `drawn` as `index_times` has it."""
-    found: dict[tuple[str, str], float] = {}
+    found = Measured()
     for rank, steps in steady.items():
         if not steps.fed:
+            if source is not None:
+                found.missing[STEP_INPUT_WAIT_S, rank] = source.why_unknown
             continue
-        scope, wait, loader = f"rank:{rank}", accounts.own[rank]["input_wait"], training_loader(loaders, rank)
+        wait, loader = accounts.own[rank]["input_wait"], training_loader(loaders, rank)
         begins = min(_epoch_start_s(steps, by_workers=bool(loader and loader.num_workers)), wait)
         index_s = min(drawn.get(rank, 0.0), wait - begins)
-        found["step.epoch_start_s", scope] = begins
-        found["step.input_wait_s", scope] = wait - begins - index_s
+        found[STEP_EPOCH_START_S, rank] = begins
+        found[STEP_INPUT_WAIT_S, rank] = wait - begins - index_s
         if rank in drawn:
-            found["step.index_s", scope] = index_s
+            found[STEP_INDEX_S, rank] = index_s
         else:
-            missing["step.index_s"] = "no clocked step tells how long its indices were drawn"
+            found.missing[STEP_INDEX_S, rank] = "in no step was the drawing of indices timed"
     return found
 
 
@@ -59,17 +64,19 @@ def index_times(recording: Recording, steady: Mapping[int, RankSteps]) -> dict[i
 def _drawn_s(recording: Recording, steps: RankSteps) -> float:
     """Per step. With several batches a step there are more spans than steps: of older steps they may be gone."""
     rows = recording.spans.get(steps.rank)
-    rows = None if rows is None else rows[rows["label"] == SPAN_CODE["index"]][-_SPANS:]
+    rows = None if rows is None else rows[rows["label"] == SPAN_CODE["index"]][-_SPANS_MAX:]
     if rows is None or rows.size == 0:
         return 0.0
-    if rows.size >= _SPANS_FEW and (told := steps.step > rows["step"][0]).any():
+    if rows.size >= _SPANS_COMPLETE_BELOW and (told := steps.step > rows["step"][0]).any():
         steps = steps.keep(told)
     rows = rows[np.isin(rows["step"], steps.step)]
     return float((rows["t_end_ns"] - rows["t_start_ns"]).sum()) / 1e9 / steps.step.size
 
 
 def _epoch_start_s(steps: RankSteps, *, by_workers: bool) -> float:
-    """What the first fetch of an epoch takes beyond a usual one, per step. Where each step begins one, workers would have a batch ready."""
+    """Extra time of an epoch's first fetch over a usual one, per step. Where each step starts an epoch, workers would
+    have a batch ready.
+    """
     first, waits, count = steps.epoch_start, steps.columns["input_wait"], steps.count
     if first.all():
         return steps.per_step("input_wait") if by_workers else 0.0

@@ -1,17 +1,31 @@
-"""How batches are made: in workers or in the training process, computing, waiting for a core, or blocked."""
+"""How batches are made: in workers or in the training process, and whether that computes, waits for a core, or blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
-from rn50_advisor.advisor.model.analysis import LoaderFacts
+from rn50_advisor.advisor.analysis.steps.step_parts import UNCLOCKED
+from rn50_advisor.advisor.model.analysis import LoaderFacts, training_loader
+from rn50_advisor.advisor.model.measures.input_measures import (
+    FETCH_BLOCKED_SHARE,
+    FETCH_CPU_SHARE,
+    FETCH_DELAY_SHARE,
+    FETCH_READ_MB,
+    FETCH_READ_MB_PER_S,
+    FETCH_SYSTEM_SHARE,
+    FETCH_WALL_S,
+    LOADER_BUSY_SHARE,
+    LOADER_WORKERS,
+)
+from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Process, Recording, Table
+from rn50_advisor.probes.documents.loader_documents import DescribedDataset, ToldLoader
+from rn50_advisor.probes.documents.rank_documents import RankFacts
 from rn50_advisor.probes.rank.layout import BATCH_FIELDS, FLAG_FIRST_BATCH, SPAN_CODE
 
 BLOCK_BYTES = 512
@@ -53,33 +67,36 @@ def loader_facts(recording: Recording, ranks: Mapping[int, int]) -> tuple[Loader
     return tuple(sorted(found, key=lambda loader: (loader.rank, loader.id)))
 
 
-def _loader(loader: Mapping[str, Any], rank: int, facts: Mapping[str, Any]) -> LoaderFacts:
-    size = loader.get("batch_size")
-    mounts = facts.get("mounts") or {}
-    root = (loader.get("dataset") or {}).get("root")
+def _loader(loader: ToldLoader, rank: int, facts: RankFacts) -> LoaderFacts:
+    size, dataset = loader.get("batch_size"), loader.get("dataset", DescribedDataset())
     return LoaderFacts(
         rank=rank,
-        id=int(loader["id"]),
+        id=loader["id"],
         training=loader.get("training"),
-        file=str(loader.get("file", "")),
-        line=int(loader.get("line", 0)),
-        num_workers=int(loader.get("num_workers") or 0),
-        batch_size=int(size) if isinstance(size, int) else None,
+        file=loader.get("file", ""),
+        line=loader.get("line", 0),
+        num_workers=loader.get("num_workers") or 0,
+        batch_size=size if isinstance(size, int) else None,
         persistent_workers=bool(loader.get("persistent_workers")),
         pin_memory=bool(loader.get("pin_memory")),
-        dataset=loader.get("dataset") or {},
-        mount=mounts.get(root) if root else None,
-        prefetch_factor=int(loader["prefetch_factor"]) if isinstance(loader.get("prefetch_factor"), int) else None,
-        batch_bytes=int(loader["batch_bytes"]) if isinstance(loader.get("batch_bytes"), int) else None,
-        library=str(loader.get("library") or ""),
-        made=int(loader.get("made") or 1),
+        dataset=dataset,
+        mount=facts.get("mounts", {}).get(dataset.get("root", "")),
+        prefetch_factor=loader.get("prefetch_factor"),
+        batch_bytes=loader.get("batch_bytes"),
+        library=loader.get("library", ""),
+        collate=loader.get("collate"),
+        batch_sampler=loader.get("batch_sampler"),
+        shuffle=loader.get("shuffle"),
+        made=loader.get("made") or 1,
     )
 
 
 def loading_of(
     recording: Recording, steps: RankSteps, loader: LoaderFacts | None, index_s: float = 0.0
 ) -> Loading | None:
-    """None where batches were made out of sight (another framework's loader, tensors in memory). `index_s`: per step, to draw indices."""
+    """How one rank's batches are made; None if that was not visible (another framework's loader, tensors in memory).
+    `index_s`: drawing indices, per step.
+    """
     beside = loader is not None and loader.beside and loader.num_workers
     inside = None if beside else _in_process(steps, loader, index_s)
     if inside is not None:
@@ -110,7 +127,7 @@ def loading_of(
 def _aside_ns(
     recording: Recording, rank: int, begin_ns: NDArray[np.int64], end_ns: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Of each of these stretches, what lies in the rank's evaluations and checkpoints: it takes no training batch in them."""
+    """The part of each interval that lies within the rank's evaluations and checkpoints, when it takes no training batch."""
     spans = recording.spans.get(rank)
     spans = None if spans is None else spans[np.isin(spans["label"], _ASIDE)]
     if spans is None or spans.size == 0:
@@ -125,7 +142,7 @@ def _aside_ns(
 
 
 def training_batches(recording: Recording, steps: RankSteps, loader: LoaderFacts | None) -> Table:
-    """What workers made for one rank's steady steps; empty where none was seen."""
+    """Batches that workers made for one rank's steady steps; empty where none was seen."""
     table = recording.batches.get(steps.rank)
     if table is None or table.size == 0:
         return np.empty(0, dtype=[(name, np.int64) for name in (*BATCH_FIELDS, "flags", "pid")])
@@ -136,7 +153,7 @@ def training_batches(recording: Recording, steps: RankSteps, loader: LoaderFacts
 
 
 def made_for(rows: Table, loader: LoaderFacts | None) -> Table:
-    """Of these the ones of this loader, and those of workers that knew no loader (runs of older advisors: spawned ones)."""
+    """Batches of this loader, and those of workers that knew no loader (spawned workers in runs of older advisors)."""
     return rows if loader is None else rows[(rows["loader"] == loader.id) | (rows["loader"] < 0)]
 
 
@@ -156,7 +173,9 @@ def making_of(
 
 
 def _samples(steps: RankSteps, loader: LoaderFacts | None) -> float:
-    """That the loop gets for a batch; zero where nobody knows. A worker whose data set makes batches itself is asked for one at a time."""
+    """Samples that the loop gets per batch; zero if unknown. A worker whose data set makes whole batches is asked for
+    one item at a time.
+    """
     batches = (loader.per_step if loader else None) or max(steps.per_step("micro_batches"), 1e-3)
     return steps.per_step("samples") / batches
 
@@ -186,3 +205,39 @@ def _in_process(steps: RankSteps, loader: LoaderFacts | None, index_s: float) ->
 
 def ranks_by_pid(processes: tuple[Process, ...]) -> dict[int, int]:
     return {p.pid: p.rank for p in processes if p.role == "rank" and p.rank is not None}
+
+
+def loading_values(
+    loading: Mapping[int, Loading | None], loaders: Sequence[LoaderFacts], unclocked: Collection[int]
+) -> Measured:
+    """Measures of how each rank's batches are made, without those that need a run-queue delay where the kernel keeps none."""
+    found = Measured()
+    for rank in unclocked:
+        found.missing[FETCH_DELAY_SHARE, rank] = found.missing[FETCH_BLOCKED_SHARE, rank] = UNCLOCKED
+    for rank, made in loading.items():
+        loader = training_loader(loaders, rank)
+        if loader is not None and loader.library:
+            why = f"{loader.library} makes the batches: not visible to the recorder"
+            found.missing[LOADER_WORKERS, rank] = found.missing[FETCH_WALL_S, rank] = why
+            continue
+        if loader is not None:
+            found[LOADER_WORKERS, rank] = float(loader.num_workers)
+        elif made is not None:
+            found[LOADER_WORKERS, rank] = float(made.workers)
+        if made is None:
+            why = "no batch was seen being loaded: another framework's loader, or tensors in memory"
+            found.missing[FETCH_WALL_S, rank] = why
+            continue
+        wall = max(made.wall_s, 1e-9)
+        found[FETCH_WALL_S, rank] = made.wall_s
+        found[FETCH_CPU_SHARE, rank] = min(1.0, made.cpu_s / wall)
+        if rank not in unclocked:
+            found[FETCH_DELAY_SHARE, rank] = min(1.0, made.delay_s / wall)
+            found[FETCH_BLOCKED_SHARE, rank] = min(1.0, made.blocked_s / wall)
+        found[FETCH_READ_MB, rank] = made.read_bytes / 1e6
+        found[FETCH_READ_MB_PER_S, rank] = made.read_bytes / 1e6 / wall
+        if made.system_s is not None:
+            found[FETCH_SYSTEM_SHARE, rank] = min(1.0, made.system_s / wall)
+        if made.busy_share is not None:
+            found[LOADER_BUSY_SHARE, rank] = made.busy_share
+    return found

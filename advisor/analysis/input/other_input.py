@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.analysis.stacks.after_update import ways_of_unfed
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import Ways, after_update
 from rn50_advisor.advisor.analysis.steps.attribution import StepAttribution
-from rn50_advisor.advisor.analysis.steps.phases import AFTER_UPDATE
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import LoaderFacts, training_loader
 from rn50_advisor.advisor.model.findings import Where
 from rn50_advisor.advisor.model.input.input_source import FeedSamples, InputSource
-from rn50_advisor.advisor.model.recording import Event, Recording
+from rn50_advisor.advisor.model.recording import AnyEvent, Recording, data_of
+from rn50_advisor.probes.documents.code_places import UserLine
+from rn50_advisor.probes.documents.event_documents import KnownStack, StackProfile, StackSample
+from rn50_advisor.probes.documents.rank_documents import RankFacts
 from rn50_advisor.probes.rank.layout import FLAG_CLOCKED
 
 # Fewer looks are an anecdote: a share of a half then reaches from a fifth to four fifths.
@@ -38,7 +39,7 @@ _LIBRARIES = {
     "/petastorm/": "petastorm",
 }
 _INSTALLED = ("site-packages/", "dist-packages/")
-# What the chunk is not: a profile knows no phases, but these are seen in its stacks.
+# Phases outside the chunk: a profile knows no phases, but its stacks show these.
 _OTHER_PHASES = ("/torch/_tensor.py", "/torch/autograd/", "/torch/optim/")
 _MODEL = ("/torch/nn/", "/torch/_dynamo/", "/torch/_inductor/", "/torch/amp/")
 # (end of the file's name, functions): where a thread stands that waits for another
@@ -51,7 +52,7 @@ _WAITS = (
     ("_base.py", ("result",)),
     ("subprocess.py", ("wait", "communicate", "_wait")),
 )
-# Calls into C leave no frame: the user's own line tells of them.
+# Calls into C leave no frame: only the user's own line shows them.
 _WAITING_LINE = re.compile(r"\.(get|wait|result|recv|recv_bytes|acquire|join|read)\(|\bsleep\(")
 
 
@@ -60,18 +61,17 @@ def feed(
     steady: Mapping[int, RankSteps],
     accounts: StepAttribution,
     loaders: Sequence[LoaderFacts],
-    missing: dict[str, str],
 ) -> InputSource | None:
-    """None where torch's loaders feed every rank."""
+    """The input of ranks that no torch loader feeds; None where torch's loaders feed every rank."""
     unfed = [rank for rank, steps in steady.items() if not steps.fed]
     if not unfed:
         return _timed(steady, loaders)
     facts = _facts(recording, unfed)
-    libraries = tuple(dict.fromkeys(str(name) for f in facts for name in f.get("input_libraries") or ()))
+    libraries = tuple(dict.fromkeys(name for f in facts for name in f.get("input_libraries", ())))
     worst = max(unfed, key=lambda rank: accounts.own[rank]["forward"])
     on_gpu = any(f.get("cuda") for f in facts)
     another = any(f.get("fetches_in_another_thread") for f in facts)
-    found = InputSource(
+    return InputSource(
         library="",
         measured=False,
         libraries=libraries,
@@ -80,10 +80,6 @@ def feed(
         blocked_s=None if on_gpu else _blocked_s(steady[worst]),
         looks=_looks(recording.events, unfed, ways_of_unfed(recording, unfed)),
     )
-    missing["step.input_wait_s"] = found.why_unknown
-    if any(AFTER_UPDATE not in steady[rank].columns for rank in unfed):
-        missing["step.gap_s"] = found.why_unknown
-    return found
 
 
 def _timed(steady: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts]) -> InputSource | None:
@@ -95,13 +91,13 @@ def _timed(steady: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts]) -> I
     return None
 
 
-def _facts(recording: Recording, ranks: Iterable[int]) -> list[Mapping[str, Any]]:
+def _facts(recording: Recording, ranks: Iterable[int]) -> list[RankFacts]:
     processes = process_by_rank(recording.processes)
     return [recording.facts.get(processes[rank].pid, {}) for rank in ranks if rank in processes]
 
 
 def _blocked_s(steps: RankSteps) -> float | None:
-    """Of the time before the backward, per step: neither computing nor waiting for a core, by the steps whose clocks were read."""
+    """Seconds per step before the backward pass that are neither compute nor waiting for a core, from steps with CPU clocks."""
     clocked = steps.sample & ((steps.flags & FLAG_CLOCKED) != 0)
     if not clocked.any():
         return None
@@ -117,17 +113,15 @@ class _Look:
     line: tuple[str, int, str] | None
 
 
-def _looks(events: Sequence[Event], ranks: Sequence[int], ways: Mapping[int, Ways]) -> FeedSamples | None:
-    """What stack samples and profiles of these ranks found, not yet after the update; None where there are too few."""
+def _looks(events: Sequence[AnyEvent], ranks: Sequence[int], ways: Mapping[int, Ways]) -> FeedSamples | None:
+    """Stack samples and profiles of these ranks from before the update; None where there are too few."""
     seen: Counter[_Look] = Counter()
     wanted = frozenset(ranks)
-    for event in events:
-        if event.rank is not None and event.rank in wanted:
-            for count, row in _stacks(event):
-                known = ways.get(event.rank)
-                look = None if known and after_update(row.get("frames") or (), known) else _look(row)
-                if look is not None:
-                    seen[look] += count
+    for rank, count, stack in _stacks(events):
+        known = ways.get(rank)
+        look = None if rank not in wanted or (known and after_update(stack["frames"], known)) else _look(stack)
+        if look is not None:
+            seen[look] += count
     total = seen.total()
     if total < _LOOKS_MIN:
         return None
@@ -150,21 +144,23 @@ def _looks(events: Sequence[Event], ranks: Sequence[int], ways: Mapping[int, Way
     )
 
 
-def _stacks(event: Event) -> list[tuple[int, Mapping[str, Any]]]:
-    """(how often, stack): of single samples those before a backward, of profiles all."""
-    data = event.data
-    if event.kind == "stack" and data.get("phase") in ("gap", "clip") and int(data.get("step", 0)) >= 1:
-        return [(1, data)]
-    if event.kind == "profile":
-        return [(int(row["count"]), row) for row in data.get("stacks") or ()]
-    return []
+def _stacks(events: Sequence[AnyEvent]) -> Iterator[tuple[int, int, KnownStack]]:
+    """(rank, how often, stack): of single samples those before a backward, of profiles all."""
+    for event in events:
+        sample, profile = data_of(event, StackSample), data_of(event, StackProfile)
+        if event.rank is None:
+            continue
+        if sample is not None and sample.get("phase") in ("gap", "clip") and sample.get("step", 0) >= 1:
+            yield event.rank, 1, sample
+        for row in profile["stacks"] if profile is not None else ():
+            yield event.rank, row["count"], row
 
 
-def _look(data: Mapping[str, Any]) -> _Look | None:
-    """None for a stack of the backward pass or of an optimizer."""
-    frames = [(str(f.get("file")), str(f.get("function"))) for f in data.get("frames") or ()]
-    user = data.get("user") or {}
-    line = (str(user["file"]), int(user["line"]), str(user["function"])) if user else None
+def _look(stack: KnownStack) -> _Look | None:
+    """One stack sample; None if it lies in the backward pass or in an optimizer."""
+    frames = [(frame["file"], frame["function"]) for frame in stack["frames"]]
+    user = stack.get("user")
+    line = (user["file"], user["line"], user["function"]) if user else None
     library = next((name for file, _ in frames if (name := _library(file))), "")
     if library:
         return _Look("fetching", library, line)
@@ -176,14 +172,15 @@ def _look(data: Mapping[str, Any]) -> _Look | None:
 
 
 def _library(file: str) -> str:
-    """Of an installed package; a folder of the user's may have the same name."""
+    """The installed package that a file belongs to; a folder of the user's may have the same name and is not one."""
     place = next((file[file.rindex(part) + len(part) - 1 :] for part in _INSTALLED if part in file), "")
     return next((name for part, name in _LIBRARIES.items() if place.startswith(part)), "")
 
 
-def _waits(frames: Sequence[tuple[str, str]], user: Mapping[str, Any]) -> bool:
+def _waits(frames: Sequence[tuple[str, str]], user: UserLine | None) -> bool:
     innermost = frames[:3]
     if any(file.endswith(end) and function in names for file, function in innermost for end, names in _WAITS):
         return True
-    at_users_line = bool(frames) and frames[0] == (str(user.get("file")), str(user.get("function")))
-    return at_users_line and bool(_WAITING_LINE.search(str(user.get("text", ""))))
+    if user is None or not frames or frames[0] != (user["file"], user["function"]):
+        return False
+    return bool(_WAITING_LINE.search(user.get("text", "")))

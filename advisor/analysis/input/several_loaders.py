@@ -1,7 +1,8 @@
-"""Several loaders that feed one step (labelled and unlabelled pictures, two domains): which of them it waits for.
+"""Finds which of several loaders that feed one step (labelled and unlabelled images, two domains) the step waits for.
 
-A step tells how many batches it took, how long it waited for all of them together, and of which loader the last one was. The rest is told
-by who makes them: they do so beside one another, and the step waits for those who need longest for their share of it.
+A step records how many batches it took, how long it waited for all of them, and the loader of the last one. The rest
+follows from the workers: the loaders work concurrently, and the step waits for the one that needs longest for its
+share.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import LoaderFacts
 from rn50_advisor.advisor.model.recording import Recording, Table
 
-_SEVERAL = 1.5  # batches a step; one that is only looked ahead to is taken once
-_NAMED = 0.05  # of the steps: a loader that came last in so many trains at other times, not beside
-_LASTING = 0.5  # of the time: batches that were made ahead for a later stage are none of these steps
+_BATCHES_A_STEP_MIN = 1.5  # batches a step; one that is only looked ahead to is taken once
+_LAST_SHARE_MAX = 0.05  # of the steps: a loader that came last in so many trains at other times, not beside
+_TIME_SHARE_MIN = 0.5  # of the time: batches that were made ahead for a later stage are none of these steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ def with_slowest(
     """The same loaders; of those that feed steps together, the one that these wait for is marked."""
     marked = {}
     for rank, steps in steady.items():
-        if steps.per_step("micro_batches") >= _SEVERAL:
+        if steps.per_step("micro_batches") >= _BATCHES_A_STEP_MIN:
             mine = [loader for loader in loaders if loader.rank == rank and loader.training and not loader.library]
             slowest = _slowest(recording, steps, mine)
             if slowest is not None:
@@ -45,7 +46,7 @@ def with_slowest(
 
 
 def _slowest(recording: Recording, steps: RankSteps, loaders: Sequence[LoaderFacts]) -> LoaderFacts | None:
-    """None where one loader feeds these steps, or one after the other."""
+    """The loader that the steps wait for; None where one loader feeds them, or one after the other."""
     last = steps.columns["loader"][steps.sample]
     if last.size == 0:
         return None  # rows of several steps: which loader came last in each is gone
@@ -53,7 +54,7 @@ def _slowest(recording: Recording, steps: RankSteps, loaders: Sequence[LoaderFac
     first = max(loaders, key=lambda loader: named[loader.id], default=None)
     if first is None or not named[first.id]:
         return None
-    beside = [loader for loader in loaders if loader is first or named[loader.id] < _NAMED]
+    beside = [loader for loader in loaders if loader is first or named[loader.id] < _LAST_SHARE_MAX]
     shares = _in_process(steps, beside)
     fetched = steps.per_step("micro_batches") - sum(share.batches for share in shares)
     tables = [(loader, rows) for loader in beside if (rows := _lasting(recording, steps, loader)).size]
@@ -82,9 +83,9 @@ def _in_process(steps: RankSteps, loaders: Sequence[LoaderFacts]) -> list[_Share
 
 
 def _lasting(recording: Recording, steps: RankSteps, loader: LoaderFacts) -> Table:
-    """What its workers made, if they did so for most of these steps."""
+    """Batches that the loader's workers made, if they did so for most of these steps."""
     rows = training_batches(recording, steps, loader)
     rows = rows[(rows["loader"] == loader.id) & (loader.num_workers > 0)]
     window_ns = int(steps.end_ns.max() - steps.start_ns.min())
-    lasted = rows.size and np.ptp(rows["t_end_ns"]) >= _LASTING * window_ns
+    lasted = rows.size and np.ptp(rows["t_end_ns"]) >= _TIME_SHARE_MIN * window_ns
     return np.asarray(rows if lasted else rows[:0])

@@ -1,4 +1,4 @@
-"""What a sample costs, transform by transform: from the looks that workers, or the training process, took into single samples."""
+"""The cost of a sample by transform, from the single samples that workers or the training process profiled."""
 
 from __future__ import annotations
 
@@ -10,46 +10,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
-from rn50_advisor.advisor.model.analysis import JOB, LoaderFacts, training_loader
+from rn50_advisor.advisor.model.analysis import LoaderFacts, training_loader
 from rn50_advisor.advisor.model.input.sample_cost import PartKind, SampleCost, SampleLine, SamplePart
-from rn50_advisor.advisor.model.recording import Recording, Table
+from rn50_advisor.advisor.model.measures.input_measures import (
+    BATCH_COLLATE_S,
+    BATCH_MEGABYTES,
+    SAMPLE_CPU_S,
+    SAMPLE_FILE_KB,
+    SAMPLE_LOOKS,
+    SAMPLE_MEGAPIXELS,
+    SAMPLE_TRANSFORM_SHARE,
+)
+from rn50_advisor.advisor.model.measures.measure import JOB
+from rn50_advisor.advisor.model.measures.measured import Measured
+from rn50_advisor.advisor.model.recording import Recording, Table, events_of
+from rn50_advisor.probes.documents.event_documents import SampleMaking
+from rn50_advisor.probes.documents.loader_documents import PartName
 
-_LEAST = 20  # looks: of fewer, one sample that is unlike the others moves a share by more than a tenth
+_SAMPLES_MIN = 15  # looks: of fewer, one sample that takes two and a half times as long as the others moves a share by more than a tenth
 _PARTS_MAX = 30
 _LINES_MAX = 5
 _NOTHING: Table = np.empty(0, [(name, np.int64) for name in ("t_end_ns", "loader", "cpu_ns")])
 _KINDS = ("transform", "load", "rest")
 
-Values = dict[tuple[str, str], float]
 Named = tuple[PartKind, str, str, int]
 
 
 def sample_cost(
-    recording: Recording,
-    steady: Mapping[int, RankSteps],
-    loaders: Sequence[LoaderFacts],
-    values: Values,
-    missing: dict[str, str],
-) -> SampleCost | None:
-    """Of all ranks together. What rules may read of it goes into `values`, or into `missing` why it cannot be told."""
-    cost = _cost(recording, steady, loaders)
-    if isinstance(cost, str):
-        missing["sample.transform_share"] = cost
-        return None
-    values.update(_values(cost))
-    return cost
-
-
-def _cost(recording: Recording, steady: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts]) -> SampleCost | str:
-    """A string says why it cannot be told."""
+    recording: Recording, steady: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts]
+) -> SampleCost | str:
+    """All ranks together; a string says why it is unknown."""
     kept = [_of_rank(recording, steps, training_loader(loaders, rank)) for rank, steps in steady.items()]
     looks, parts = ([rows for rows in tables if rows.size] for tables in zip(*kept, strict=True))
     if not looks:
-        return "no sample was seen being made: another framework's loader, tensors in memory, or batches made at once"
+        return (
+            "no sample was seen being loaded: another framework's loader, tensors in memory, or whole batches at once"
+        )
     seen, made = np.concatenate(looks), np.concatenate(parts) if parts else _NOTHING
     samples = int(seen["covered"].sum())
-    if samples < _LEAST or made.size == 0:
-        return f"only {samples} samples were looked into while they were made"
+    if samples < _SAMPLES_MIN or made.size == 0:
+        return f"only {samples} samples were profiled while they were made"
     cpu_s, wall_s = (float(seen[name].sum()) / 1e9 / samples for name in ("cpu_ns", "wall_ns"))
     return SampleCost(
         looks=samples,
@@ -69,15 +69,14 @@ def _lines(recording: Recording, steady: Mapping[int, RankSteps]) -> tuple[Sampl
     """Where stacks of sample makers stood in the user's code, innermost; in none of it where all is a library's."""
     begin = min(int(steps.start_ns.min()) for steps in steady.values())
     end = max(int(steps.end_ns.max()) for steps in steady.values())
-    events = [e for e in recording.events if e.kind == "making" and begin < e.t_ns < end]
+    events = [e for e in events_of(recording.events, SampleMaking) if begin < e.t_ns < end]
     found: Counter[tuple[str, str]] = Counter()
     lines: dict[tuple[str, str], Counter[int]] = {}
     for event in events:
-        user = event.data.get("user")
-        if isinstance(user, Mapping):
-            key = str(user.get("function")), str(user.get("file"))
+        if user := event.data.get("user"):
+            key = user["function"], user["file"]
             found[key] += 1
-            lines.setdefault(key, Counter())[int(user.get("line") or 0)] += 1
+            lines.setdefault(key, Counter())[user["line"]] += 1
     return tuple(
         SampleLine(function, file, lines[function, file].most_common(1)[0][0], seen, len(events))
         for (function, file), seen in found.most_common(_LINES_MAX)
@@ -98,7 +97,7 @@ def _of_rank(recording: Recording, steps: RankSteps, loader: LoaderFacts | None)
 
 
 def _mean(values: NDArray[np.int64], unit: float = 1.0) -> float | None:
-    """Of what is known."""
+    """Mean of the known values; None if there is none."""
     known = values[values >= 0]
     return float(known.mean()) * unit if known.size else None
 
@@ -118,12 +117,10 @@ def _parts(recording: Recording, rows: Table, cpu_s: float, wall_s: float) -> tu
     return tuple(sorted(found, key=lambda part: -part.cpu_s)[:_PARTS_MAX])
 
 
-def _named(told: Mapping[str, object]) -> Named:
+def _named(told: PartName) -> Named:
     """A part whose name did not come through belongs to the rest."""
     kind = told.get("kind") if told.get("kind") in _KINDS else "rest"
-    line = told.get("line")
-    name = str(told.get("name") or "other code")
-    return cast(PartKind, kind), name, str(told.get("file") or ""), line if isinstance(line, int) else 0
+    return cast(PartKind, kind), told.get("name") or "other code", told.get("file", ""), told.get("line", 0)
 
 
 def _error(rows: Table, mine: NDArray[np.bool_], part_share: float, whole: float) -> float:
@@ -134,15 +131,21 @@ def _error(rows: Table, mine: NDArray[np.bool_], part_share: float, whole: float
     return float(np.sqrt(((own - part_share * totals) ** 2).sum()) / whole)
 
 
-def _values(cost: SampleCost) -> Values:
+def sample_values(cost: SampleCost | str) -> Measured:
+    """Measures of a sample's cost, for the rules."""
+    found = Measured()
+    if isinstance(cost, str):
+        found.missing[SAMPLE_TRANSFORM_SHARE, JOB] = cost
+        return found
     costliest = cost.costliest_transform
-    found = {
-        "sample.looks": float(cost.looks),
-        "sample.cpu_s": cost.cpu_s,
-        "sample.transform_share": costliest.share if costliest else 0.0,
-        "batch.collate_s": cost.collate_s,
-        "batch.megabytes": None if cost.batch_bytes is None else cost.batch_bytes / 1e6,
-        "sample.file_kb": None if cost.file_bytes is None else cost.file_bytes / 1e3,
-        "sample.megapixels": cost.width * cost.height / 1e6 if cost.width and cost.height else None,
+    told = {
+        SAMPLE_LOOKS: float(cost.looks),
+        SAMPLE_CPU_S: cost.cpu_s,
+        SAMPLE_TRANSFORM_SHARE: costliest.share if costliest else 0.0,
+        BATCH_COLLATE_S: cost.collate_s,
+        BATCH_MEGABYTES: None if cost.batch_bytes is None else cost.batch_bytes / 1e6,
+        SAMPLE_FILE_KB: None if cost.file_bytes is None else cost.file_bytes / 1e3,
+        SAMPLE_MEGAPIXELS: cost.width * cost.height / 1e6 if cost.width and cost.height else None,
     }
-    return {(name, JOB): value for name, value in found.items() if value is not None}
+    found.update({(measure, JOB): value for measure, value in told.items() if value is not None})
+    return found

@@ -7,39 +7,40 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
-from rn50_advisor.advisor.model.analysis import JOB
 from rn50_advisor.advisor.model.input.sample_cost import SampleLine, SharedLock
-from rn50_advisor.advisor.model.recording import Event, Recording
+from rn50_advisor.advisor.model.measures.input_measures import LOADER_ASKING_SHARE, LOADER_LOCK_ERROR, LOADER_LOCK_SHARE
+from rn50_advisor.advisor.model.measures.measure import JOB
+from rn50_advisor.advisor.model.measures.measured import Measured
+from rn50_advisor.advisor.model.recording import Event, Recording, events_of
+from rn50_advisor.probes.documents.event_documents import SampleMaking
 
-_LEAST = 6  # looks: of fewer, two that chanced upon a short wait are a third
+_LOOKS_MIN = 6  # looks: of fewer, two that chanced upon a short wait are a third
 
 
-def lock_values(
-    recording: Recording, steady: Mapping[int, RankSteps], missing: dict[str, str]
-) -> dict[tuple[str, str], float]:
+def lock_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
     """The share of the looks that found a process waiting, and its standard error."""
+    found = Measured()
     looks, waiting = _looks(recording, steady)
-    if len(looks) < _LEAST:
-        missing["loader.lock_share"] = f"{len(looks)} stacks of sample makers were looked at"
-        return {}
+    if len(looks) < _LOOKS_MIN:
+        found.missing[LOADER_LOCK_SHARE, JOB] = f"{len(looks)} stacks of processes making samples were inspected"
+        return found
     share = len(waiting) / len(looks)
     # by one more of each kind than was seen, or a few alike would be certain
     told = (len(waiting) + 1) / (len(looks) + 2)
     error = math.sqrt(told * (1 - told) / (len(looks) + 2))
     asking = sum(bool(event.data.get("asks")) for event in looks) / len(looks)
-    return {
-        ("loader.lock_share", JOB): share,
-        ("loader.lock_error", JOB): error,
-        ("loader.asking_share", JOB): asking,
-    }
+    found[LOADER_LOCK_SHARE, JOB] = share
+    found[LOADER_LOCK_ERROR, JOB] = error
+    found[LOADER_ASKING_SHARE, JOB] = asking
+    return found
 
 
 def shared_lock(recording: Recording, steady: Mapping[int, RankSteps]) -> SharedLock | None:
-    """What most of those who waited waited for, and where."""
+    """The lock or server that most of the waiting workers waited for, and the line where they waited."""
     looks, waiting = _looks(recording, steady)
     if not waiting:
         return None
-    kind = Counter(str(event.data["awaits"]) for event in waiting).most_common(1)[0][0]
+    kind = Counter(str(event.data.get("awaits")) for event in waiting).most_common(1)[0][0]
     return SharedLock(kind, _line(waiting, len(looks)))
 
 
@@ -49,11 +50,9 @@ def asking_line(recording: Recording, steady: Mapping[int, RankSteps]) -> Sample
     return _line([event for event in looks if event.data.get("asks")], len(looks))
 
 
-def _line(found: Sequence[Event], looks: int) -> SampleLine | None:
+def _line(found: Sequence[Event[SampleMaking]], looks: int) -> SampleLine | None:
     lines = Counter(
-        (str(user.get("function")), str(user.get("file")), int(user.get("line") or 0))
-        for event in found
-        if isinstance(user := event.data.get("user"), Mapping)
+        (user["function"], user["file"], user["line"]) for event in found if (user := event.data.get("user"))
     )
     if not lines:
         return None
@@ -61,9 +60,12 @@ def _line(found: Sequence[Event], looks: int) -> SampleLine | None:
     return SampleLine(function, file, line, seen, looks)
 
 
-def _looks(recording: Recording, steady: Mapping[int, RankSteps]) -> tuple[list[Event], list[Event]]:
+def _looks(
+    recording: Recording, steady: Mapping[int, RankSteps]
+) -> tuple[list[Event[SampleMaking]], list[Event[SampleMaking]]]:
     """All that tell, and of them those that found a process waiting, within the steady steps."""
     begin = min((int(steps.start_ns.min()) for steps in steady.values()), default=0)
     end = max((int(steps.end_ns.max()) for steps in steady.values()), default=0)
-    looks = [e for e in recording.events if e.kind == "making" and "awaits" in e.data and begin < e.t_ns < end]
-    return looks, [event for event in looks if event.data["awaits"]]
+    making = events_of(recording.events, SampleMaking)
+    looks = [event for event in making if "awaits" in event.data and begin < event.t_ns < end]
+    return looks, [event for event in looks if event.data.get("awaits")]

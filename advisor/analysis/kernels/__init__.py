@@ -1,1 +1,1 @@
-"""What traces of torch's profiler say: kernels, operators, idle gaps."""
+"""Traces of torch's profiler: kernels, operators and idle gaps."""

@@ -1,7 +1,7 @@
-"""A Chrome trace as torch's profiler (Kineto) writes it, sorted into what happened on the GPU and what on the host.
+"""Reads a Chrome trace as torch's profiler (Kineto) writes it, and separates GPU activity from host activity.
 
-The format is read as pytorch/kineto's `output_json.cpp` and torch's own `profiler/_chrome_trace_export.py` write it: complete events
-(`ph` X) with `ts` and `dur` in microseconds, told apart by `cat`. Whatever is not of this shape is passed over.
+The format follows pytorch/kineto's `output_json.cpp` and torch's own `profiler/_chrome_trace_export.py`: complete
+events (`ph` X) with `ts` and `dur` in microseconds, distinguished by `cat`. Events of another shape are skipped.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Trace:
 
 
 def read_trace(document: Mapping[str, Any]) -> Trace:
-    """Of the busiest GPU, where the process used several. Raises ValueError where the document is no trace."""
+    """The trace of the busiest GPU, if the process used several. Raises ValueError if the document is no trace."""
     events = document.get("traceEvents")
     if not isinstance(events, list):
         raise ValueError("no traceEvents in it")
@@ -138,13 +138,13 @@ def length(intervals: Iterable[Interval]) -> float:
 
 
 def within(moment: float, intervals: list[Interval]) -> bool:
-    """Whether one of these, as `union` makes them, holds it."""
+    """True if one of these intervals, as `union` makes them, contains the moment."""
     at = bisect_left(intervals, (moment, float("inf"))) - 1
     return at >= 0 and intervals[at][0] <= moment < intervals[at][1]
 
 
 def common(ones: list[Interval], others: list[Interval]) -> list[Interval]:
-    """What two lists, each as `union` makes them, have in common."""
+    """The intersection of two lists of intervals, each as `union` makes them."""
     found, i, j = [], 0, 0
     while i < len(ones) and j < len(others):
         begin, end = max(ones[i][0], others[j][0]), min(ones[i][1], others[j][1])

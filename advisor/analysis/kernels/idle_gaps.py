@@ -58,7 +58,7 @@ def _is_held(call: Span) -> bool:
 def _causes(
     gap: Interval, trace: Trace, launches: dict[int, Span], waits: list[Span], begins: list[float]
 ) -> list[tuple[str, float]]:
-    """What it was for, in microseconds."""
+    """The causes of an idle gap, each with its microseconds."""
     begin, end = gap
     us = end - begin
     if us < _WORTH_US:

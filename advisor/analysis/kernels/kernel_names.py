@@ -1,4 +1,4 @@
-"""What a kernel or an operator does, by its name: its class, and whether it uses tensor cores.
+"""Classifies kernels and operators by name, and recognises tensor-core kernels.
 
 Names are those of cuDNN, cuBLAS, CUTLASS, NCCL, ATen, Apex and Triton, as they stand in traces. The words for tensor cores begin with
 those of PyProf (`pyprof/prof/tc.py`), which torch's TensorBoard plugin took over (pytorch/kineto, `tb_plugin/torch_tb_profiler/profiler/
@@ -97,7 +97,7 @@ def is_attention(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_template(name: str) -> bool:
-    """A product that torch.compile wrote itself, where it was told to tune them: its name tells nothing of its arithmetic."""
+    """True for a matrix product that torch.compile generated while autotuning: its name does not show its arithmetic."""
     return bool(_TEMPLATE.match(name))
 
 
@@ -109,7 +109,7 @@ def is_recurrent(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def operator_class(name: str) -> str | None:
-    """None where it has no class of its own: then its parent's counts."""
+    """The class of an operator; None if it has none of its own, in which case its parent's counts."""
     if is_optimizer_step(name):
         return "optimizer"
     if is_fetch(name):
@@ -132,7 +132,7 @@ def is_optimizer_step(name: str) -> bool:
 
 
 def is_fetch(name: str) -> bool:
-    """What torch's DataLoader calls its own fetch."""
+    """True for the name that torch's DataLoader gives its own fetch."""
     return bool(_FETCH.match(name))
 
 

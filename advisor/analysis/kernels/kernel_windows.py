@@ -1,4 +1,4 @@
-"""What a traced window says: of a GPU its kernels by class, tensor cores, idle time, copies, exchange; of a CPU its operators by class.
+"""Summarises a profiler window: for a GPU kernels by class, tensor cores, idle time, copies, exchange; for a CPU operators by class.
 
 A window is two steps. From the first kernel of one to the first kernel of the next there is everything that a step holds, its begin too:
 idle time is of that stretch. Kernels are counted over both steps.
@@ -39,16 +39,18 @@ from rn50_advisor.advisor.analysis.kernels.kernel_names import (
 from rn50_advisor.advisor.analysis.kernels.operator_flops import step_flops
 from rn50_advisor.advisor.model.gpu.kernel_classes import DeepWindow, KernelRow
 
-_ROWS = 20
+_ROWS_MAX = 20
 _SHAPES_MAX = 100  # characters
 _US = 1e-6
-_LARGE = 4e6  # bytes of a copy: 77 us on the fastest link, beside which its few microseconds of beginning are little
+_LARGE_COPY_BYTES = (
+    4e6  # bytes of a copy: 77 us on the fastest link, beside which its few microseconds of beginning are little
+)
 _HALF = ("bf16", "fp16", "fp8", "fp4")
 _NARROW = re.compile(r"float([48])_")
 
 
 def window_of(document: Mapping[str, Any], *, rank: int, first_step: int = 0) -> DeepWindow:
-    """Raises ValueError where the document is no trace, or nothing in it can be told."""
+    """The summary of a trace. Raises ValueError if the document is no trace, or contains nothing to summarise."""
     trace = read_trace(document)
     if len(trace.marks) < 2:
         raise ValueError("no whole step in it")
@@ -196,7 +198,7 @@ class _Rows:
             self._longest[key] = us, operator
 
     def precision(self) -> str:
-        """Empty where it cannot be told of most of them."""
+        """The precision of most of the products; empty if unknown."""
         return self._types.most_common(1)[0][0] if self._types else ""
 
     def most(self, steps: int) -> tuple[KernelRow, ...]:
@@ -210,7 +212,7 @@ class _Rows:
                 operator=operator.name if operator is not None and operator.name != key[0] else "",
                 shapes=_shapes(operator),
             )
-            for key, us in sorted(self._us.items(), key=lambda item: -item[1])[:_ROWS]
+            for key, us in sorted(self._us.items(), key=lambda item: -item[1])[:_ROWS_MAX]
             for operator in [self._longest[key][1]]
         )
 
@@ -251,11 +253,11 @@ def _bytes(copies: Iterable[Span]) -> float:
 
 
 def _large_mb_per_s(copies: Iterable[Span]) -> list[float]:
-    """Of each large one: what the link carries."""
+    """Rates of the large copies, which show the link's bandwidth."""
     return [
         size / (copy.end - copy.start)
         for copy in copies
-        if (size := _bytes([copy])) >= _LARGE and copy.end > copy.start
+        if (size := _bytes([copy])) >= _LARGE_COPY_BYTES and copy.end > copy.start
     ]
 
 

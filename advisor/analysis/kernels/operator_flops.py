@@ -37,7 +37,7 @@ def is_counted(name: str) -> bool:
 
 
 def step_flops(trace: Trace) -> float | None:
-    """Of a step between the marks; None where an operator's shapes are missing, or what was counted is only a part."""
+    """FLOPs of a step between the marks; None if shapes of an operator are missing, or only a part was counted."""
     begin, end = trace.marks[0], trace.marks[-1]
     counted = [span for span in trace.operators if is_counted(span.name)]
     if _uncounted_share(trace, counted) > _UNCOUNTED_MAX:
@@ -54,7 +54,7 @@ def step_flops(trace: Trace) -> float | None:
 
 
 def _uncounted_share(trace: Trace, counted: list[Span]) -> float:
-    """Of the time of products on a GPU: those that none of these operators launched."""
+    """Share of the GPU's time in matrix products that none of the counted operators launched."""
     spans: dict[str, list[Span]] = defaultdict(list)
     for span in counted:
         spans[span.thread].append(span)
@@ -77,7 +77,7 @@ def _is_product(kernel: Span, operator: Span | None) -> bool:
 
 
 def operator_flops(name: str, args: Mapping[str, Any]) -> float | None:
-    """None where the trace does not hold the shapes, or the operator has no formula."""
+    """FLOPs of one operator; None if the trace lacks its shapes, or there is no formula for it."""
     shapes = args.get("Input Dims")
     if not isinstance(shapes, list):
         return None

@@ -1,1 +1,1 @@
-"""What stack samples of the training thread say."""
+"""Stack samples of the training thread."""

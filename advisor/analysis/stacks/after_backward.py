@@ -1,4 +1,4 @@
-"""What ranks do between the backward pass and the update that need not be there: output, waiting, looks at the gradients.
+"""Avoidable work between the backward pass and the update: output, waiting, inspection of gradients.
 
 Clipping and unscaling gradients, averaging them over ranks and waiting for that are the update's own; torch does them, a library made for
 it, or the user by hand, which shows in lines that work in place. Marks cannot tell these apart, stacks can: of the time between backward
@@ -12,16 +12,22 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
-from rn50_advisor.advisor.analysis.stacks.stack_profiles import Place, after_backward, inside_torch
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
+    Place,
+    SeenStack,
+    UsersStack,
+    after_backward,
+    inside_torch,
+)
 from rn50_advisor.advisor.analysis.steps.phases import BEFORE_UPDATE, events_read
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
-from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.model.recording import Recording, data_of
+from rn50_advisor.probes.documents.event_documents import KnownStack, StackProfile, StackSample
 from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
-Row = Mapping[str, Any]
+Row = KnownStack | SeenStack
 Line = tuple[str, int]  # file, number
 
 _LOOKS_MIN = 3  # fewer are chance
@@ -51,14 +57,14 @@ def users_own(recording: Recording) -> tuple[list[_Look], list[_Look]]:
     for event in recording.events:
         if event.rank is None:
             continue
-        if event.kind == "profile":
-            found = after_backward(event.data)
+        if (profile := data_of(event, StackProfile)) is not None:
+            found = after_backward(profile)
             looks += [_Look(event.rank, count, row, found.updates_seen) for count, row in found.rows]
             loops |= found.loops
-        elif event.kind == "stack" and event.data.get("phase") == "clip" and int(event.data.get("step", 0)) >= 1:
-            looks.append(_Look(event.rank, 1, event.data, exact=True))
+        elif (sample := data_of(event, StackSample)) and sample.get("phase") == "clip" and sample.get("step", 0) >= 1:
+            looks.append(_Look(event.rank, 1, sample, exact=True))
     # what else a function does that averages or clips by hand belongs to that
-    by_hand = {_place(look.row) for look in looks if _in_place(look.row) or _exchanges(look.row)} - loops
+    by_hand = {_place(look.row) for look in looks if works_in_place(look.row) or _exchanges(look.row)} - loops
     own, rest = list[_Look](), list[_Look]()
     for look in looks:
         (own if _is_own(look.row) and _place(look.row) not in by_hand else rest).append(look)
@@ -70,8 +76,8 @@ def needed_lines(recording: Recording) -> frozenset[Line]:
     found = Counter[Line]()
     for looks, sign in zip(users_own(recording), (-1, 1), strict=True):
         for look in looks:
-            if look.exact and look.row.get("user"):
-                found[str(look.row["user"]["file"]), int(look.row["user"]["line"])] += sign * look.count
+            if look.exact and (user := look.row.get("user")):
+                found[user["file"], user["line"]] += sign * look.count
     return frozenset(line for line, count in found.items() if count > 0)
 
 
@@ -94,9 +100,9 @@ def with_own_work(recording: Recording, everything: Mapping[int, RankSteps]) -> 
 
 
 def _share(own: Iterable[_Look], rest: Iterable[_Look], clip_s: float, gap_s: float) -> float | None:
-    """Of the time between backward and update; None where too few looks were taken.
+    """Share of the time between backward and update; None with too few stack samples.
 
-    Where nobody knows which looks came after the update, all that is needed is taken to have come before it.
+    If it is unknown which samples came after the update, as many as needed are taken to have come before it.
     """
     for exact, among_s in ((True, clip_s), (False, clip_s + gap_s)):
         mine, others = (sum(look.count for look in looks if look.exact is exact) for looks in (own, rest))
@@ -106,21 +112,22 @@ def _share(own: Iterable[_Look], rest: Iterable[_Look], clip_s: float, gap_s: fl
 
 
 def _is_own(row: Row) -> bool:
-    frames = list(row.get("frames") or ())
-    if not row.get("user") or not frames or inside_torch(frames) or _in_place(row):
+    frames = row["frames"]
+    if not row.get("user") or not frames or inside_torch(frames) or works_in_place(row):
         return False
-    called = itertools.takewhile(lambda file: not is_user_file(file), (str(frame["file"]) for frame in frames))
+    called = itertools.takewhile(lambda file: not is_user_file(file), (frame["file"] for frame in frames))
     return not any(_TRAINERS.search(file) for file in called)
 
 
-def _in_place(row: Row) -> bool:
-    return bool(_IN_PLACE.search(str((row.get("user") or {}).get("text", ""))))
+def works_in_place(row: Row | UsersStack) -> bool:
+    user = row.get("user")
+    return user is not None and bool(_IN_PLACE.search(user.get("text", "")))
 
 
 def _exchanges(row: Row) -> bool:
-    return any(_EXCHANGE in str(frame.get("file")) for frame in list(row.get("frames") or ())[:_NEAR])
+    return any(_EXCHANGE in frame["file"] for frame in row["frames"][:_NEAR])
 
 
 def _place(row: Row) -> Place:
-    user = row.get("user") or {}
-    return str(user.get("file", "")), str(user.get("function", ""))
+    user = row.get("user")
+    return (user["file"], user["function"]) if user else ("", "")

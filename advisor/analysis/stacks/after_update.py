@@ -7,24 +7,41 @@ GPU has done its work looks alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
-from rn50_advisor.advisor.analysis.stacks.stack_profiles import Ways, after_update, in_forward, told_rows, ways_to
+from rn50_advisor.advisor.analysis.stacks.after_backward import Line, works_in_place
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
+    Frames,
+    UsersStack,
+    Ways,
+    after_update,
+    called,
+    in_forward,
+    inner,
+    place_of,
+    told_rows,
+    ways_to,
+)
 from rn50_advisor.advisor.analysis.steps.phases import AFTER_UPDATE, IN_MODEL
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
-from rn50_advisor.advisor.model.recording import Event, Recording
+from rn50_advisor.advisor.model.changes import PeriodicCall
+from rn50_advisor.advisor.model.recording import AnyEvent, Recording, events_of
+from rn50_advisor.probes.documents.event_documents import StackProfile
+from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
+LoopLine = tuple[str, int]
 _LOOKS_MIN = 100  # of fewer, a twentieth is too few to tell
+_NEAR = 0.4  # of the stalls' share of the time: a profile looks at some steps more than at others
 
 
 def with_own_loop(recording: Recording, everything: Mapping[int, RankSteps]) -> dict[int, RankSteps]:
-    """The same steps, of unfed ranks with columns of what comes after the update and of the model, where a profile tells."""
+    """The same steps; ranks without a loader get columns for the time after the update and in the model, where a profile shows it."""
     processes = process_by_rank(recording.processes)
     found = dict(everything)
     for rank, steps in everything.items():
@@ -49,30 +66,82 @@ def ways_of_unfed(recording: Recording, unfed: Iterable[int]) -> dict[int, Ways]
     return found
 
 
+def evaluation_lines(recording: Recording) -> frozenset[Line]:
+    """Lines that call an evaluation the recorder saw: its time is labelled, and no longer part of the chunk."""
+    sites = (site for facts in recording.facts.values() for site in facts.get("evaluation_sites", ()))
+    return frozenset((site["file"], site["line"]) for site in sites)
+
+
+def evaluates(row: UsersStack, evaluations: Set[Line]) -> bool:
+    return any((frame["file"], frame["line"]) in evaluations for frame in row["frames"])
+
+
+def after_own_update(row: UsersStack, ways: Ways) -> bool:
+    """As `after_update`; where no optimizer was seen, a line that works in place is the update."""
+    return after_update(row["frames"], ways) and bool(ways.updates or not works_in_place(row))
+
+
 def _shares(recording: Recording, steps: RankSteps) -> tuple[float, float] | None:
-    """Of all looks at a rank those after its update, and those in its model's forward; None where no profile shows where its loop is."""
+    """Shares of a rank's stack samples after its update and in its model's forward; None if no profile shows where its loop is."""
     ways = ways_of_unfed(recording, [steps.rank]).get(steps.rank)
     told = _profiles(recording.events, steps.rank)
-    looks = sum(int(profile["looks"]) for profile in told)
+    looks = sum(profile["looks"] for profile in told)
     if ways is None or looks < _LOOKS_MIN:
         return None
+    evaluations = evaluation_lines(recording)
     after = model = 0
-    for row in (row for profile in told for row in told_rows(profile)):
-        if after_update(row["frames"], ways):
-            after += int(row["count"])
+    for row in (row for profile in told for row in told_rows(profile) if not evaluates(row, evaluations)):
+        if after_own_update(row, ways):
+            after += row["count"]
         elif in_forward(row["frames"]):
-            model += int(row["count"])
+            model += row["count"]
     # where nobody saw the update, what stands before it is among them
     before = 0.0 if ways.updates else float(steps.columns["clip"].sum() / steps.length.sum())
     return max(0.0, after / looks - before), model / looks
 
 
-def _profiles(events: Iterable[Event], rank: int) -> list[Mapping[str, Any]]:
-    return [event.data for event in events if event.kind == "profile" and event.rank == rank]
+def periodic_call(recording: Recording, rank: int, share: float) -> PeriodicCall | None:
+    """The line of this rank's loop that takes about `share` of its time and leads to no part of the step; None if none or several do."""
+    ways = ways_of_unfed(recording, [rank]).get(rank)
+    told = _profiles(recording.events, rank)
+    looks = sum(profile["looks"] for profile in told)
+    if ways is None or looks < _LOOKS_MIN:
+        return None
+    found, inside, callees = Counter[LoopLine](), Counter[LoopLine](), dict[LoopLine, str]()
+    for row in (row for profile in told for row in told_rows(profile)):
+        beside = _beside_the_step(row["frames"], ways)
+        if beside is not None:
+            line, callees[line] = beside
+            found[line] += row["count"]
+            inside[line] += row["count"] * in_forward(row["frames"])
+    near = [(at, count) for at, count in found.items() if abs(count / looks - share) <= _NEAR * share]
+    if len(near) != 1:
+        return None
+    [(at, count)] = near
+    return PeriodicCall(*at, callees[at], count / looks, inside[at] / count)
+
+
+def _beside_the_step(frames: Frames, ways: Ways) -> tuple[LoopLine, str] | None:
+    """(the line of the innermost training function, the user's function that it calls), unless it leads to the backward pass or update."""
+    called_by = inner(frames)
+    for n in reversed(range(len(called_by))):
+        place, line = place_of(called_by[n]), called_by[n]["line"]
+        if place not in ways.backwards:
+            return None
+        if line not in ways.backwards[place]:
+            if line in ways.updates.get(place, ()):
+                return None
+            callee = called_by[n - 1] if n else None
+            return (place[0], line), called(callee) if callee and is_user_file(callee["file"]) else ""
+    return None
+
+
+def _profiles(events: Iterable[AnyEvent], rank: int) -> list[StackProfile]:
+    return [event.data for event in events_of(events, StackProfile) if event.rank == rank]
 
 
 def _spread(steps: RankSteps, seconds: float) -> NDArray[np.float64]:
-    """So many seconds over the chunks of all steps: what a step takes beyond the usual one is not its batch nor its forward."""
+    """Distributes seconds over the chunks of all steps, excluding time beyond the usual step, which is neither input nor forward."""
     chunk = steps.columns["forward"]
     seconds = min(seconds, float(chunk.sum()))
     beyond = np.maximum(0.0, chunk - float(np.median(chunk / steps.count)) * steps.count)

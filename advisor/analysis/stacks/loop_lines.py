@@ -1,4 +1,4 @@
-"""What the training thread computes between the batch and the backward pass in lines of the user's, outside of the model.
+"""Compute of the training thread between the batch and the backward pass, in the user's own lines outside the model.
 
 The marks cannot tell it from the forward pass. A profile can: of each function on the way to the model, from the loop that fetches inwards,
 the lines before the first that calls the model make its batch ready, which loader workers could do ahead; of those after it, up to the
@@ -10,15 +10,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.analysis.stacks.stack_moments import place
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     FETCH,
     TORCH,
-    Frame,
     Place,
+    SeenStack,
     inner,
     lines_to,
     place_of,
@@ -27,11 +27,14 @@ from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
 )
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import HotLine
-from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.model.measures.gpu_measures import GPU_HOST_PACED_S
+from rn50_advisor.advisor.model.measures.measured import Measured
+from rn50_advisor.advisor.model.measures.step_measures import STEP_MEASURING_S, STEP_PREPARING_S
+from rn50_advisor.advisor.model.recording import Recording, events_of
+from rn50_advisor.probes.documents.code_places import StackFrame
+from rn50_advisor.probes.documents.event_documents import StackProfile
 from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
-Values = dict[tuple[str, str], float]
-Row = Mapping[str, Any]
 Kind = Literal["preparing", "measuring"]
 
 _MODULE, _CALLS = "/torch/nn/modules/module.py", ("_call_impl", "_wrapped_call_impl")
@@ -40,9 +43,9 @@ _TRANSFORMS = ("/torchvision/transforms/", "/torchaudio/transforms/", "/kornia/a
 # Below a line that makes something ready stands none of these, nor a module of a model. Progress bars go around the loader.
 _OF_THE_STEP = (FETCH, "/torch/autograd/", "/torch/optim/", "/torch/distributed/", "/tqdm/", "/rich/")
 _MODULES = "/torch/nn/modules/"
-# What waits for the GPU or copies to it is told elsewhere.
+# Waits for the GPU and copies to it are reported elsewhere.
 _FOR_THE_GPU = re.compile(r"\.(?:to|cuda|cpu|item|tolist|numpy|copy_|synchronize)\(")
-# Who stands there computes nothing, whoever looked: a profile may not tell who was asleep.
+# Frames in which a thread computes nothing; a profile may not show which thread was asleep.
 _ASLEEP = (
     "/threading.py",
     "/queue.py",
@@ -54,20 +57,20 @@ _ASLEEP = (
 _LOOKS_MIN = 100  # of a profile: of fewer, a twentieth is too few to tell
 
 
-def own_values(recording: Recording, steady: Mapping[int, RankSteps], values: Values) -> Values:
+def own_values(recording: Recording, steady: Mapping[int, RankSteps], values: Measured) -> Measured:
     """Seconds of a step that a rank computes so, where a profile was taken.
 
     No more than its forward pass takes; of a rank on a GPU, no more than that had nothing queued.
     """
-    found: Values = {}
+    found = Measured()
     on_gpu = _on_gpu(recording)
     for rank, steps in steady.items():
-        shares, scope = _shares(recording, rank, on_gpu=rank in on_gpu), f"rank:{rank}"
-        most_s = values.get(("gpu.host_paced_s", scope)) if rank in on_gpu else steps.per_step("forward")
+        shares = _shares(recording, rank, on_gpu=rank in on_gpu)
+        most_s = values.get((GPU_HOST_PACED_S, rank)) if rank in on_gpu else steps.per_step("forward")
         if steps.fed and shares is not None and most_s is not None:
-            found["step.preparing_s", scope] = min(most_s, shares["preparing"] * steps.per_step_s)
-            left_s = most_s - found["step.preparing_s", scope]
-            found["step.measuring_s", scope] = min(left_s, shares["measuring"] * steps.per_step_s)
+            found[STEP_PREPARING_S, rank] = min(most_s, shares["preparing"] * steps.per_step_s)
+            left_s = most_s - found[STEP_PREPARING_S, rank]
+            found[STEP_MEASURING_S, rank] = min(left_s, shares["measuring"] * steps.per_step_s)
     return found
 
 
@@ -77,10 +80,10 @@ def own_lines(recording: Recording, kind: Kind) -> tuple[HotLine, ...]:
     leaves: dict[tuple[str, int, str], Counter[str]] = {}
     on_gpu = _on_gpu(recording)
     for rank, profile in _profiles(recording):
-        looks += int(profile["looks"])
+        looks += profile["looks"]
         for what, frame, row, count in _own(profile, on_gpu=rank in on_gpu):
             if what == kind:
-                key = (str(frame["file"]), int(frame["line"]), str(frame["function"]))
+                key = (frame["file"], frame["line"], frame["function"])
                 lines[key] += count
                 leaf = "" if row["frames"][0] == frame else place(row["frames"][0])
                 leaves.setdefault(key, Counter())[leaf] += count
@@ -90,9 +93,9 @@ def own_lines(recording: Recording, kind: Kind) -> tuple[HotLine, ...]:
 
 
 def _shares(recording: Recording, rank: int, *, on_gpu: bool) -> Mapping[Kind, float] | None:
-    """Of the looks at a rank those that found it so; None where no profile can tell."""
+    """Shares of a rank's stack samples by kind of line; None if no profile can show them."""
     told = [profile for of, profile in _profiles(recording) if of == rank]
-    looks = sum(int(profile["looks"]) for profile in told)
+    looks = sum(profile["looks"] for profile in told)
     if looks < _LOOKS_MIN:
         return None
     seen = Counter[Kind]()
@@ -107,20 +110,20 @@ def _on_gpu(recording: Recording) -> set[int]:
     return {rank for rank, process in ranks.items() if recording.facts.get(process.pid, {}).get("cuda")}
 
 
-def _profiles(recording: Recording) -> Iterator[tuple[int, Row]]:
-    for event in recording.events:
-        if event.kind == "profile" and event.rank is not None:
+def _profiles(recording: Recording) -> Iterator[tuple[int, StackProfile]]:
+    for event in events_of(recording.events, StackProfile):
+        if event.rank is not None:
             yield event.rank, event.data
 
 
-def _own(profile: Row, *, on_gpu: bool) -> Iterator[tuple[Kind, Frame, Row, int]]:
+def _own(profile: StackProfile, *, on_gpu: bool) -> Iterator[tuple[Kind, StackFrame, SeenStack, int]]:
     """(what it does, the loop's own line, the stack, how many looks found it awake there)"""
     rows = told_rows(profile)
     way = _Way(rows)
     for row in rows:
-        found, count = way.off(row), int(row.get("awake", row["count"]))
-        waits = on_gpu and _FOR_THE_GPU.search(str(row["user"].get("text", ""))) is not None
-        waits |= str(row["frames"][0]["file"]).endswith(_ASLEEP)
+        found, count = way.off(row), row.get("awake", row["count"])
+        waits = on_gpu and _FOR_THE_GPU.search(row["user"].get("text", "")) is not None
+        waits |= row["frames"][0]["file"].endswith(_ASLEEP)
         if found is not None and count and not waits:
             yield (*found, row, count)
 
@@ -128,31 +131,31 @@ def _own(profile: Row, *, on_gpu: bool) -> Iterator[tuple[Kind, Frame, Row, int]
 class _Way:
     """Functions on the way to the model, and the lines of theirs that lead there."""
 
-    def __init__(self, rows: list[Row]) -> None:
+    def __init__(self, rows: list[SeenStack]) -> None:
         self._ways = ways_to(rows)
         self._models = lines_to([row for row in rows if not _transforms(row)], _calls_model)
         # an evaluation fetches and calls the model as well
         self._others = {at for at in self._models if at in self._ways.fetches and at not in self._ways.backwards}
 
-    def off(self, row: Row) -> tuple[Kind, Frame] | None:
+    def off(self, row: SeenStack) -> tuple[Kind, StackFrame] | None:
         """Where a stack leaves it, and what it does there; None where it does not, or where that is none of the user's own."""
         frames = inner(row["frames"])
         if any(place_of(frame) in self._others for frame in frames):
             return None
         for n in reversed(range(len(frames))):
-            at, line = place_of(frames[n]), int(frames[n]["line"])
+            at, line = place_of(frames[n]), frames[n]["line"]
             models = self._models.get(at)
             if not models:
                 return None
             if line not in models:
-                below = [str(frame["file"]) for frame in frames[:n]]
+                below = [frame["file"] for frame in frames[:n]]
                 ready = line < min(models)
                 mine = self._makes_ready(row, at, line, below) if ready else self._measures(at, line, below)
-                own = next((f for f in reversed(frames[: n + 1]) if is_user_file(str(f["file"]))), None)
+                own = next((f for f in reversed(frames[: n + 1]) if is_user_file(f["file"])), None)
                 return ("preparing" if ready else "measuring", own) if mine and own is not None else None
         return None
 
-    def _makes_ready(self, row: Row, at: Place, line: int, below: list[str]) -> bool:
+    def _makes_ready(self, row: SeenStack, at: Place, line: int, below: list[str]) -> bool:
         step = any(part in file for file in below for part in _OF_THE_STEP)
         step |= any(_MODULES in file for file in below) and not _transforms(row)
         return not step and line >= min(self._ways.fetches.get(at, ()), default=0)
@@ -162,9 +165,9 @@ class _Way:
         return bool(elsewhere) and line < max(self._ways.backwards.get(at, ()), default=line + 1)
 
 
-def _transforms(row: Row) -> bool:
-    return any(part in str(frame["file"]) for frame in row["frames"] for part in _TRANSFORMS)
+def _transforms(row: SeenStack) -> bool:
+    return any(part in frame["file"] for frame in row["frames"] for part in _TRANSFORMS)
 
 
-def _calls_model(frame: Frame) -> bool:
-    return str(frame["file"]).endswith(_MODULE) and str(frame["function"]).rpartition(".")[2] in _CALLS
+def _calls_model(frame: StackFrame) -> bool:
+    return frame["file"].endswith(_MODULE) and frame["function"].rpartition(".")[2] in _CALLS

@@ -9,21 +9,30 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from rn50_advisor.advisor.analysis.stacks.stack_moments import place
-from rn50_advisor.advisor.analysis.stacks.stack_profiles import FETCH, TORCH, Ways, inner, place_of, told_rows, ways_to
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
+    FETCH,
+    TORCH,
+    SeenStack,
+    Ways,
+    inner,
+    place_of,
+    told_rows,
+    ways_to,
+)
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import HotLine
-from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.model.measures.gpu_measures import GPU_HOST_PACED_S
+from rn50_advisor.advisor.model.measures.measured import Measured
+from rn50_advisor.advisor.model.measures.step_measures import STEP_ASLEEP_S, STEP_WAITING_S
+from rn50_advisor.advisor.model.recording import Recording, events_of
+from rn50_advisor.probes.documents.event_documents import StackProfile
 
-Values = dict[tuple[str, str], float]
-Row = Mapping[str, Any]
-
-# What runs below one of these is the model's: its forward, a hook of its backward pass, a closure of its optimizer.
+# Frames below these belong to the model: its forward, a hook of its backward pass, a closure of its optimizer.
 _MODEL = ("/torch/nn/", "/torch/autograd/", "/torch/_tensor.py", "/torch/optim/")
-_AT_MOST = ("step.asleep_s", "gpu.host_paced_s")
-_MOSTLY = 0.5  # of the looks at a line: one that computes is found asleep only by chance
+_AT_MOST = (STEP_ASLEEP_S, GPU_HOST_PACED_S)
+_ASLEEP_SHARE_MIN = 0.5  # of the looks at a line: one that computes is found asleep only by chance
 _LOOKS_MIN = 100  # of a profile; of fewer, a twentieth is too few to tell
 
 
@@ -36,23 +45,25 @@ class _Asleep:
     leaf: str
 
 
-def waiting_values(
-    recording: Recording, steady: Mapping[int, RankSteps], values: Values, missing: dict[str, str]
-) -> Values:
+def waiting_values(recording: Recording, steady: Mapping[int, RankSteps], values: Measured) -> Measured:
     """Seconds of a step that a rank sleeps in lines of the user's inside the step.
 
     No more than it sleeps there at all; of a rank on a GPU, where the host has to sleep, no more than the GPU had nothing queued.
     """
-    found: Values = {}
+    found = Measured()
     for rank, steps in steady.items():
-        scope, share = f"rank:{rank}", _share(recording, rank)
-        most_s = next((values[name, scope] for name in _AT_MOST if (name, scope) in values), None)
+        share = _share(recording, rank)
+        most_s = next((values[name, rank] for name in _AT_MOST if (name, rank) in values), None)
         if most_s is None:
-            missing["step.waiting_s"] = missing.get("step.asleep_s", "nobody knows how long it sleeps")
+            found.missing[STEP_WAITING_S, rank] = (
+                values.why(STEP_ASLEEP_S, rank) or "the duration of the sleep is unknown"
+            )
         elif share is not None:
-            found["step.waiting_s", scope] = min(most_s, share * steps.per_step_s)
+            found[STEP_WAITING_S, rank] = min(most_s, share * steps.per_step_s)
         elif most_s > 0:
-            missing["step.waiting_s"] = "no profile was taken: nobody saw where the training thread sleeps"
+            found.missing[STEP_WAITING_S, rank] = (
+                "no profile was taken: where the training thread sleeps was not observed"
+            )
     return found
 
 
@@ -61,7 +72,7 @@ def waiting_lines(recording: Recording) -> tuple[HotLine, ...]:
     lines, looks = Counter[tuple[str, int, str]](), 0
     leaves: dict[tuple[str, int, str], str] = {}
     for _, profile in _profiles(recording):
-        looks += int(profile["looks"])
+        looks += profile["looks"]
         for key, line in _lines(profile).items():
             lines[key] += line.asleep
             leaves[key] = line.leaf
@@ -69,48 +80,50 @@ def waiting_lines(recording: Recording) -> tuple[HotLine, ...]:
 
 
 def _share(recording: Recording, rank: int) -> float | None:
-    """Of the looks at a rank those that found it asleep in such a line; None where no profile can tell."""
+    """Share of a rank's stack samples that sleep in such a line; None if no profile can show it."""
     told = [profile for of, profile in _profiles(recording) if of == rank]
-    looks = sum(int(profile["looks"]) for profile in told)
+    looks = sum(profile["looks"] for profile in told)
     return sum(line.asleep for p in told for line in _lines(p).values()) / looks if looks >= _LOOKS_MIN else None
 
 
-def _profiles(recording: Recording) -> Iterable[tuple[int, Row]]:
-    for event in recording.events:
-        if event.kind == "profile" and event.rank is not None and any("awake" in r for r in event.data["stacks"]):
+def _profiles(recording: Recording) -> Iterable[tuple[int, StackProfile]]:
+    for event in events_of(recording.events, StackProfile):
+        if event.rank is not None and any("awake" in row for row in event.data["stacks"]):
             yield event.rank, event.data
 
 
-def _lines(profile: Row) -> dict[tuple[str, int, str], _Asleep]:
+def _lines(profile: StackProfile) -> dict[tuple[str, int, str], _Asleep]:
     rows = told_rows(profile)
     ways = ways_to(rows)
-    found: dict[tuple[str, int, str], list[Row]] = {}
+    found: dict[tuple[str, int, str], list[SeenStack]] = {}
     for row in rows:
         if _in_step(row, ways):
             user = row["user"]
-            found.setdefault((str(user["file"]), int(user["line"]), str(user["function"])), []).append(row)
+            found.setdefault((user["file"], user["line"], user["function"]), []).append(row)
     lines = {key: _summed(rows) for key, rows in found.items()}
-    return {key: line for key, line in lines.items() if line.asleep >= _MOSTLY * line.looks}
+    return {key: line for key, line in lines.items() if line.asleep >= _ASLEEP_SHARE_MIN * line.looks}
 
 
-def _summed(rows: list[Row]) -> _Asleep:
-    """Of one line. The two profiles are of different seconds, and one of its stacks may have more looks in the second."""
-    looks = sum(int(row["count"]) for row in rows)
-    longest = max(rows, key=lambda row: int(row["count"]) - int(row["awake"]))
-    return _Asleep(looks - sum(int(row["awake"]) for row in rows), looks, place(longest["frames"][0]))
+def _summed(rows: list[SeenStack]) -> _Asleep:
+    """The sum of a line's rows. The two profiles cover different seconds, and one stack may have more samples in the second."""
+    looks = sum(row["count"] for row in rows)
+    longest = max(rows, key=lambda row: row["count"] - row["awake"])
+    return _Asleep(looks - sum(row["awake"] for row in rows), looks, place(longest["frames"][0]))
 
 
-def _in_step(row: Row, ways: Ways) -> bool:
-    """Whether the user's own line waits inside the model, or between the batch and its backward pass."""
+def _in_step(row: SeenStack, ways: Ways) -> bool:
+    """True if the user's own line waits inside the model, or between the batch and its backward pass."""
     frames = inner(row["frames"])
-    user = next((n for n, f in enumerate(frames) if all(f[k] == row["user"][k] for k in ("file", "line"))), None)
-    files = [str(frame["file"]) for frame in frames]
+    user = next(
+        (n for n, f in enumerate(frames) if (f["file"], f["line"]) == (row["user"]["file"], row["user"]["line"])), None
+    )
+    files = [frame["file"] for frame in frames]
     if user is None or any(TORCH in file for file in files[:user]) or any(FETCH in file for file in files):
         return False
     if any(part in file for file in files[user:] for part in _MODEL):
         return True
     for frame in reversed(frames):
-        line, last = int(frame["line"]), max(ways.backwards.get(place_of(frame), ()), default=None)
+        line, last = frame["line"], max(ways.backwards.get(place_of(frame), ()), default=None)
         if last is not None and line != last:  # on the same line its callee tells
             return min(ways.fetches.get(place_of(frame), ()), default=0) < line < last
     return False

@@ -1,32 +1,43 @@
-"""What happened once: deaths, and the lines of code that stack samples found between steps."""
+"""The lines of code that stack samples found between steps."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import cast
 
 from rn50_advisor.advisor.analysis.stacks.after_backward import needed_lines
-from rn50_advisor.advisor.analysis.stacks.after_update import ways_of_unfed
+from rn50_advisor.advisor.analysis.stacks.after_update import (
+    after_own_update,
+    evaluates,
+    evaluation_lines,
+    ways_of_unfed,
+)
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     Place,
+    UsersStack,
     after_saving,
-    after_update,
     between_steps,
     called,
     savers_and_ways,
     told_rows,
 )
-from rn50_advisor.advisor.model.analysis import Death, HotLine
-from rn50_advisor.advisor.model.recording import Process, Recording
+from rn50_advisor.advisor.model.analysis import HotLine
+from rn50_advisor.advisor.model.measures.measure import JOB
+from rn50_advisor.advisor.model.measures.measured import Measured
+from rn50_advisor.advisor.model.measures.step_measures import GAP_IO_SHARE, GAP_SAVE_SHARE
+from rn50_advisor.advisor.model.recording import Recording, data_of, events_of
+from rn50_advisor.probes.documents.code_places import StackFrame, UserLine
+from rn50_advisor.probes.documents.event_documents import StackProfile, StackSample
 
 # A frame of one of these files, or one of these functions, is output: file writes, printing, loggers and trackers.
 _OUTPUT_FILES = (
     "/logging/", "tensorboard", "/wandb/", "/mlflow/", "/csv.py", "/json/", "/pickle", "tqdm", "/rich/", "/comet_ml/", "/clearml/",
     "/neptune/", "loguru",
 )  # fmt: skip
-# Of these a `log` is a logarithm, as is one without arguments, and `info` is what a file's header says.
+# In these modules `log` is a logarithm, as is one without arguments, and `info` reads a file's header.
 _MATHS = (
     "np", "numpy", "jnp", "cp", "cupy", "xp", "torch", "special", "F", "math", "cmath", "emath", "tf", "lax", "sympy",
     "torchaudio", "soundfile", "sf",
@@ -38,16 +49,15 @@ _OUTPUT_LINE = re.compile(
 _OUTPUT_FUNCTIONS = frozenset(
     ("print", "write", "writelines", "flush", "fsync", "emit", "writerow", "dump", "add_scalar", "savetxt")
 )
-_OWN_LINE = re.compile(
-    r"\s*\[(rank|default)(\d+)\]:"
-)  # torch marks tracebacks by rank, torchrun what it redirects by local rank
-_LAST_LINES = 5
 
 
-def requests(recording: Recording) -> tuple[float, ...]:
-    """When the job was asked to end, in seconds since its start."""
-    start = recording.meta.started_ns
-    return tuple(sorted((e.t_ns - start) / 1e9 for e in recording.events if e.kind == "asked_to_end"))
+def outside_values(lines: Sequence[HotLine], saving_share: float) -> Measured:
+    """Measures from stack samples between steps; empty if there were none. Takes both results of `hot_lines`."""
+    found = Measured()
+    if lines or saving_share:
+        found[GAP_IO_SHARE, JOB] = sum(line.share for line in lines if line.io)
+        found[GAP_SAVE_SHARE, JOB] = saving_share
+    return found
 
 
 def hot_lines(recording: Recording, unfed: Iterable[int] = ()) -> tuple[tuple[HotLine, ...], float]:
@@ -68,12 +78,12 @@ def hot_lines(recording: Recording, unfed: Iterable[int] = ()) -> tuple[tuple[Ho
         if _saves(row, savers):
             saving += count
             continue
-        user, frames = row["user"], list(row.get("frames") or ())
-        key = (str(user["file"]), int(user["line"]), str(user["function"]))
+        user, frames = row["user"], row["frames"]
+        key = (user["file"], user["line"], user["function"])
         if key[:2] in needed:
             continue
         found[key] += count
-        if _is_output(frames, user) or _OUTPUT_LINE.search(str(user.get("text", ""))):
+        if _is_output(frames, user) or _OUTPUT_LINE.search(user.get("text", "")):
             outputs[key] += count
         if frames:
             leaves[key] = place(frames[0])
@@ -96,14 +106,13 @@ def hot_lines(recording: Recording, unfed: Iterable[int] = ()) -> tuple[tuple[Ho
 def _saving_functions(recording: Recording) -> frozenset[Place]:
     """Functions that save and do not train; none where no profile tells which those are that train."""
     savers, trainers, profiles = set[Place](), set[Place](), 0
-    for event in recording.events:
-        if event.kind == "profile":
-            saving, ways = savers_and_ways(event.data)
-            savers |= saving
-            trainers |= {*ways.backwards}
-            profiles += 1
-    sites = [site for facts in recording.facts.values() for site in facts.get("save_sites") or ()]
-    savers |= {(str(site["caller"][0]), str(site["caller"][1])) for site in sites if site.get("caller")}
+    for event in events_of(recording.events, StackProfile):
+        saving, ways = savers_and_ways(event.data)
+        savers |= saving
+        trainers |= {*ways.backwards}
+        profiles += 1
+    sites = [site for facts in recording.facts.values() for site in facts.get("save_sites", ())]
+    savers |= {(site["caller"][0], site["caller"][1]) for site in sites if site.get("caller")}
     trained = {_plain(place) for place in trainers}
     return frozenset(place for each in savers if (place := _plain(each)) not in trained) if profiles else frozenset()
 
@@ -113,105 +122,45 @@ def _plain(place: Place) -> Place:
     return place[0], place[1].rpartition(".")[2]
 
 
-def _saves(row: Mapping[str, Any], savers: frozenset[Place]) -> bool:
-    return any((str(frame.get("file")), called(frame)) in savers for frame in row.get("frames") or ())
+def _saves(row: UsersStack, savers: frozenset[Place]) -> bool:
+    return any((frame["file"], called(frame)) in savers for frame in row["frames"])
 
 
-def _samples(
-    recording: Recording, savers: frozenset[Place], unfed: Iterable[int]
-) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Of ranks that no loader feeds nothing marks the end of the time after the update: the lines of their loops tell."""
+def _samples(recording: Recording, savers: frozenset[Place], unfed: Iterable[int]) -> Iterator[tuple[int, UsersStack]]:
+    """Stack samples between steps. Without a loader no mark ends the time after the update; the lines of the loop do."""
     unfed = frozenset(unfed)
-    ways = ways_of_unfed(recording, unfed)
+    ways, evaluations = ways_of_unfed(recording, unfed), evaluation_lines(recording)
     for event in recording.events:
-        sample = event.kind == "stack" and bool(event.data.get("user")) and _between_steps(event.data)
-        if event.rank is not None and event.rank in unfed:
-            rows = told_rows(event.data) if event.kind == "profile" else [{**event.data, "count": 1}] * sample
-            known = ways.get(event.rank)
-            yield from ((int(row["count"]), row) for row in rows if known and after_update(row["frames"], known))
-        elif event.kind == "profile":
-            yield from between_steps(event.data)
-            yield from after_saving(event.data, savers)
-        elif sample:
-            yield 1, event.data
+        rows: Iterable[tuple[int, UsersStack]] = ()
+        fed, profile, sample = event.rank not in unfed, data_of(event, StackProfile), data_of(event, StackSample)
+        if profile is not None:
+            told = ((row["count"], row) for row in told_rows(profile))
+            rows = chain(between_steps(profile), after_saving(profile, savers)) if fed else told
+        elif sample is not None and sample.get("user") and _between_steps(sample):
+            rows = [(1, cast(UsersStack, sample))]
+        known = None if event.rank is None else ways.get(event.rank)
+        for count, row in rows:
+            if fed or (known and after_own_update(row, known) and not evaluates(row, evaluations)):
+                yield count, row
 
 
-def _between_steps(sample: Mapping[str, Any]) -> bool:
-    """What comes before the first step is set-up."""
-    return sample.get("phase") in ("gap", "clip") and int(sample.get("step", 0)) >= 1
+def _between_steps(sample: StackSample) -> bool:
+    """True between steps; samples before the first step are set-up."""
+    return sample.get("phase") in ("gap", "clip") and sample.get("step", 0) >= 1
 
 
-def _is_output(frames: list[Mapping[str, Any]], user: Mapping[str, Any]) -> bool:
+def _is_output(frames: Iterable[StackFrame], user: UserLine) -> bool:
     """Among the frames that the user's line called: anything that writes."""
     for frame in frames:
-        file = str(frame.get("file"))
+        file = frame["file"]
         if called(frame) in _OUTPUT_FUNCTIONS:
             return True
-        if (file, frame.get("function")) == (user.get("file"), user.get("function")):
+        if (file, frame["function"]) == (user["file"], user["function"]):
             return False  # from here outwards they are callers
         if any(part in file for part in _OUTPUT_FILES):
             return True
     return False
 
 
-def place(frame: Mapping[str, Any]) -> str:
-    name = str(frame.get("file", "")).rsplit("/", 1)[-1]
-    return f"{frame.get('function', '?')} ({name}:{frame.get('line', 0)})"
-
-
-def deaths(recording: Recording) -> tuple[Death, ...]:
-    """Ranks and workers that ended otherwise than by a clean exit with code 0, first to die first."""
-    found = []
-    for process in recording.processes:
-        if process.role == "other" or process.ended_ns is None:
-            continue
-        failed = bool(process.exit_signal) or bool(process.exit_code) or process.oom_killed
-        unseen = process.exit_code is None and process.exit_signal is None and process.clean_exit is False
-        if not failed and not (unseen and process.role == "rank"):
-            continue
-        phase, step, _ = recording.positions.get(process.rank if process.rank is not None else -1, ("", 0, 0))
-        error = recording.facts.get(process.pid, {}).get("exception") or {}
-        text = f"{error.get('type')}: {error.get('message')}" if error else ""
-        # who ends by itself has marked its end
-        found.append((process, str(error.get("phase") or phase), step, text))
-    found.sort(key=lambda item: item[0].ended_ns or 0)
-    ranks = [item for item in found if item[0].role == "rank"]
-    first = ranks[0][0].pid if ranks else None
-    start = recording.meta.started_ns
-    errors = {rank: node.clock.uncertainty_ns / 1e9 for node in recording.nodes for rank in node.ranks}
-    return tuple(
-        Death(
-            rank=process.rank,
-            pid=process.pid,
-            t_s=((process.ended_ns or start) - start) / 1e9,
-            exit_code=process.exit_code,
-            signal=process.exit_signal,
-            oom_killed=process.oom_killed,
-            phase=phase,
-            step=step,
-            role=process.role,
-            exception=text,
-            first=process.pid == first,
-            loader=_loader_of(recording, process),
-            t_error_s=errors.get(process.rank if process.rank is not None else -1, 0.0),
-            last_lines=_last_lines(recording, process) if process.role == "rank" else (),
-        )
-        for process, phase, step, text in found
-    )
-
-
-def _last_lines(recording: Recording, process: Process) -> tuple[str, ...]:
-    """Of the output of its own host, where the job is on several."""
-    numbers = {"rank": process.rank, "default": process.local_rank}
-    own = next((node.recording for node in recording.nodes if process.rank in node.ranks), recording)
-    told = [line for event in own.events if event.kind == "output" for line in map(str, event.data.get("lines") or ())]
-    marked = [line for line in told if (whose := _OWN_LINE.match(line)) and int(whose[2]) == numbers[whose[1]]]
-    return tuple(line for line in marked or told if any(map(str.isalnum, line)))[-_LAST_LINES:]  # no blanks, no rulers
-
-
-def _loader_of(recording: Recording, process: Process) -> int | None:
-    made = recording.batches.get(-1 if process.rank is None else process.rank)
-    if made is None:
-        return None
-    numbers = made["loader"][made["pid"] == process.pid]
-    return int(numbers[0]) if numbers.size and numbers[0] >= 0 else None
+def place(frame: StackFrame) -> str:
+    return f"{frame['function']} ({frame['file'].rpartition('/')[2]}:{frame['line']})"

@@ -1,4 +1,4 @@
-"""What of a profile of the training thread lies between steps, and what of it between a backward pass and the update.
+"""Finds the parts of a training thread's profile that lie between steps, and between a backward pass and the update.
 
 A profile knows no phases, but its stacks tell: what runs inside torch (a loader, the model, backward, an optimizer) is the step's. And the
 line of the training loop that called into torch tells where the loop is: between its fetch and its backward it prepares the forward pass.
@@ -10,8 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TypedDict, cast
 
+from rn50_advisor.probes.documents.code_places import StackFrame, UserLine
+from rn50_advisor.probes.documents.event_documents import StackProfile
 from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
 TORCH, FETCH = "/torch/", "/torch/utils/data/"
@@ -38,13 +40,26 @@ _OF_A_STEP = (
     "/torch/nn/utils/clip_grad.py",
 )
 # A line with more than this many times what the phases say of time between steps is not, or not only, between them.
-_TOO_MUCH = 2.0
+_OUTSIDE_RATIO_MAX = 2.0
 _LEAST_SHARE = 0.05  # of the looks, allowed in any case: few looks scatter
-_MANY_LOOKS = 100  # a backward pass has so many of 400, a fetch mostly far fewer
+_LOOKS_MIN = 100  # a backward pass has so many of 400, a fetch mostly far fewer
 
-Frame = Mapping[str, Any]
-Frames = Sequence[Frame]
+Frames = Sequence[StackFrame]
 Place = tuple[str, str]  # file, function
+
+
+class UsersStack(TypedDict):
+    """Where a line of the user's own is among the frames."""
+
+    frames: list[StackFrame]
+    user: UserLine
+
+
+class SeenStack(UsersStack, total=False):
+    """A stack of a profile; see `ProfiledStack`."""
+
+    count: int
+    awake: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +73,19 @@ class Ways:
 
 @dataclass(frozen=True, slots=True)
 class AfterBackward:
-    """Of a profile what follows the last backward pass of its function, up to the update where that was seen."""
+    """The stacks of a profile after the last backward pass of their function, up to the update if it was seen."""
 
-    rows: tuple[tuple[int, Mapping[str, Any]], ...]  # (looks, stack)
+    rows: tuple[tuple[int, SeenStack], ...]  # (looks, stack)
     updates_seen: bool  # if not, what comes after the update is in it as well
     loops: frozenset[Place]  # functions that start backward passes, or call one that does
 
 
-def between_steps(profile: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def between_steps(profile: StackProfile) -> Iterator[tuple[int, SeenStack]]:
     """(looks, stack) of those stacks that end in the user's own time between steps."""
     rows = told_rows(profile)
     loops, ways = _loops(rows), ways_to(rows)
     savers = _savers(rows, ways)
-    most = max(_TOO_MUCH * float(profile.get("outside_share") or 0.0), _LEAST_SHARE) * int(profile.get("looks") or 0)
+    most = max(_OUTSIDE_RATIO_MAX * (profile.get("outside_share") or 0.0), _LEAST_SHARE) * profile["looks"]
     outside = [
         row
         for row in rows
@@ -80,32 +95,32 @@ def between_steps(profile: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str
     ]
     of_line: dict[tuple[str, int], int] = {}
     for row in outside:
-        of_line[_line(row)] = of_line.get(_line(row), 0) + int(row["count"])
+        of_line[_line(row)] = of_line.get(_line(row), 0) + row["count"]
     for row in outside:
         if of_line[_line(row)] <= most:
-            yield int(row["count"]), row
+            yield row["count"], row
 
 
-def savers_and_ways(profile: Mapping[str, Any]) -> tuple[set[Place], Ways]:
+def savers_and_ways(profile: StackProfile) -> tuple[set[Place], Ways]:
     rows = told_rows(profile)
     ways = ways_to(rows)
     return _savers(rows, ways), ways
 
 
-def after_saving(profile: Mapping[str, Any], savers: Set[Place]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def after_saving(profile: StackProfile, savers: Set[Place]) -> Iterator[tuple[int, SeenStack]]:
     """(looks, stack) of those functions outside of torch: it may have saved to memory, and they write that."""
     for row in told_rows(profile):
         frames = inner(row["frames"])
-        in_torch = any(TORCH in str(frame["file"]) for frame in frames)
-        if not in_torch and any((str(frame["file"]), called(frame)) in savers for frame in frames):
-            yield int(row["count"]), row
+        in_torch = any(TORCH in frame["file"] for frame in frames)
+        if not in_torch and any((frame["file"], called(frame)) in savers for frame in frames):
+            yield row["count"], row
 
 
-def told_rows(profile: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [row for row in profile.get("stacks") or () if row.get("user") and row.get("frames")]
+def told_rows(profile: StackProfile) -> list[SeenStack]:
+    return [cast(SeenStack, row) for row in profile["stacks"] if row.get("user") and row["frames"]]
 
 
-def after_backward(profile: Mapping[str, Any]) -> AfterBackward:
+def after_backward(profile: StackProfile) -> AfterBackward:
     rows = told_rows(profile)
     backwards = {place: max(lines) for place, lines in _lines_into(rows, starts_backward).items()}
     later = {
@@ -116,26 +131,26 @@ def after_backward(profile: Mapping[str, Any]) -> AfterBackward:
     updates = {place: min(lines) for place, lines in later.items() if lines}
     found = []
     for row in rows:
-        if any(FETCH in str(frame["file"]) for frame in row["frames"]):
+        if any(FETCH in frame["file"] for frame in row["frames"]):
             continue  # of the next batch, early
         loop = next((frame for frame in inner(row["frames"]) if place_of(frame) in backwards), None)
         if loop is None:
             continue
-        place, line = place_of(loop), int(loop["line"])
+        place, line = place_of(loop), loop["line"]
         # of functions that update nowhere, where another does, nobody knows when they run
         if backwards[place] < line < updates.get(place, 0 if updates else line + 1):
-            found.append((int(row["count"]), row))
+            found.append((row["count"], row))
     return AfterBackward(tuple(found), bool(updates), frozenset(backwards))
 
 
-def _line(row: Mapping[str, Any]) -> tuple[str, int]:
-    return str(row["user"]["file"]), int(row["user"]["line"])
+def _line(row: UsersStack) -> tuple[str, int]:
+    return row["user"]["file"], row["user"]["line"]
 
 
 def inner(frames: Frames) -> Frames:
     """Frames (innermost first) below the outermost of the user's: what started the script, torchrun or a spawn, is left out."""
-    outermost = next((i for i in reversed(range(len(frames))) if _is_users(str(frames[i]["file"]))), 0)
-    return [f for f in frames[: outermost + 1] if not _decorates(str(f["file"]))]
+    outermost = next((i for i in reversed(range(len(frames))) if _is_users(frames[i]["file"])), 0)
+    return [f for f in frames[: outermost + 1] if not _decorates(f["file"])]
 
 
 # The same few hundred files stand in all frames.
@@ -150,95 +165,93 @@ def _decorates(file: str) -> bool:
 
 
 def inside_torch(frames: Frames) -> bool:
-    return any(TORCH in str(frame["file"]) and not _is_thin(frame) for frame in inner(frames))
+    return any(TORCH in frame["file"] and not _is_thin(frame) for frame in inner(frames))
 
 
-def _is_thin(frame: Frame) -> bool:
-    file = str(frame["file"])
+def _is_thin(frame: StackFrame) -> bool:
+    file = frame["file"]
     return any(part in file for part in _THIN) or (file.endswith(_MODULE) and called(frame) in _WALKS)
 
 
 def in_forward(frames: Frames) -> bool:
     """Inside a module, and in no backward pass that has come back to it for what it did not keep."""
-    files = [str(frame["file"]) for frame in inner(frames)]
+    files = [frame["file"] for frame in inner(frames)]
     return any(_MODULES in file for file in files) and not any(part in file for file in files for part in _OF_A_STEP)
 
 
-def called(frame: Frame) -> str:
-    """The function's own name: from Python 3.11 on its class stands before it."""
-    return str(frame.get("function")).rpartition(".")[2]
+def called(frame: StackFrame) -> str:
+    """The function's own name, without the class that Python 3.11 and later prefix."""
+    return frame["function"].rpartition(".")[2]
 
 
-def place_of(frame: Mapping[str, Any]) -> Place:
-    return str(frame["file"]), str(frame["function"])
+def place_of(frame: StackFrame) -> Place:
+    return frame["file"], frame["function"]
 
 
-def _calls(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Frame, Frames]]:
+def _calls(rows: Sequence[SeenStack]) -> Iterator[tuple[StackFrame, Frames]]:
     """(frame of torch, its callers, innermost first) of every stack that goes into torch."""
     for row in rows:
         frames = inner(row["frames"])
-        into = max((i for i, frame in enumerate(frames) if TORCH in str(frame["file"])), default=-1)
+        into = max((i for i, frame in enumerate(frames) if TORCH in frame["file"]), default=-1)
         if 0 <= into < len(frames) - 1:
             yield frames[into], frames[into + 1 :]
 
 
-def starts_backward(frame: Frame) -> bool:
-    return called(frame) == "backward" and str(frame["file"]).endswith(_BACKWARD)
+def starts_backward(frame: StackFrame) -> bool:
+    return called(frame) == "backward" and frame["file"].endswith(_BACKWARD)
 
 
-def _updates(frame: Frame) -> bool:
+def _updates(frame: StackFrame) -> bool:
     """An optimizer's step, as torch wraps it, or a gradient scaler's; a scheduler wraps it as well, and has a step of its own."""
-    file, function = str(frame["file"]), called(frame)
+    file, function = frame["file"], called(frame)
     if file.endswith((_SCALER, _SCHEDULERS)):
         return function == ("step" if file.endswith(_SCALER) else "wrapper")
     return _OPTIMIZERS in file and function in ("step", "wrapper")
 
 
-def _savers(rows: Sequence[Mapping[str, Any]], ways: Ways) -> set[Place]:
-    """Functions that save and do not train as well: all of their time is a checkpoint's, which is told elsewhere."""
-    return {
-        place_of(callers[0]) for callee, callers in _calls(rows) if _SAVE in str(callee["file"])
-    } - ways.backwards.keys()
+def _savers(rows: Sequence[SeenStack], ways: Ways) -> set[Place]:
+    """Functions that save without training: all of their time is a checkpoint's, which is reported elsewhere."""
+    return {place_of(callers[0]) for callee, callers in _calls(rows) if _SAVE in callee["file"]} - ways.backwards.keys()
 
 
-def _loops(rows: Sequence[Mapping[str, Any]]) -> dict[Place, tuple[int, int]]:
-    """Of every function that both fetches batches and starts backward passes: first line of the one, last line of the other."""
+def _loops(rows: Sequence[SeenStack]) -> dict[Place, tuple[int, int]]:
+    """Functions that both fetch batches and start backward passes: first line of the one, last line of the other."""
     fetches = {place: min(lines) for place, lines in _lines_into(rows, _fetches, 1).items()}
     backwards = {place: max(lines) for place, lines in _lines_into(rows, starts_backward, 1).items()}
     return {place: (fetches[place], line) for place, line in backwards.items() if fetches.get(place, line) < line}
 
 
 def _lines_into(
-    rows: Iterable[Mapping[str, Any]], is_one: Callable[[Frame], bool], callers_up: int | None = None
+    rows: Iterable[SeenStack], is_one: Callable[[StackFrame], bool], callers_up: int | None = None
 ) -> dict[Place, frozenset[int]]:
     """Functions that call into torch there, or (up to so many) that call one that does, and the lines of theirs that do."""
     seen = Counter[tuple[Place, int]]()
     for row in rows:
         for callee, callers in _calls([row]):
             for caller in callers[:callers_up] if is_one(callee) else ():
-                seen[place_of(caller), int(caller["line"])] += int(row["count"])
+                seen[place_of(caller), caller["line"]] += row["count"]
     return _lines_by_place(seen)
 
 
-def ways_to(rows: Iterable[Mapping[str, Any]]) -> Ways:
-    """Also functions that call one that fetches: a loop may have its parts in functions of their own."""
+def ways_to(rows: Iterable[SeenStack]) -> Ways:
+    """Paths to functions that fetch, including callers: a loop may keep its parts in functions of their own."""
     rows = list(rows)
     return Ways(*(lines_to(rows, is_one) for is_one in (_fetches, starts_backward, _updates)))
 
 
-def lines_to(rows: Iterable[Mapping[str, Any]], is_one: Callable[[Frame], bool]) -> dict[Place, frozenset[int]]:
+def lines_to(rows: Iterable[SeenStack], is_one: Callable[[StackFrame], bool]) -> dict[Place, frozenset[int]]:
     """Functions on the way to the outermost such frame, and the lines of theirs that lead there."""
     seen = Counter[tuple[Place, int]]()
     for row in rows:
         frames = inner(row["frames"])
         into = max((n for n, frame in enumerate(frames) if is_one(frame)), default=len(frames))
         for frame in frames[into + 1 :]:
-            seen[place_of(frame), int(frame["line"])] += int(row["count"])
+            seen[place_of(frame), frame["line"]] += row["count"]
     return _lines_by_place(seen)
 
 
-def _fetches(frame: Frame) -> bool:
-    return FETCH in str(frame["file"])
+def _fetches(frame: StackFrame) -> bool:
+    return FETCH in frame["file"]
 
 
 def _lines_by_place(seen: Mapping[tuple[Place, int], int]) -> dict[Place, frozenset[int]]:
@@ -247,7 +260,7 @@ def _lines_by_place(seen: Mapping[tuple[Place, int], int]) -> dict[Place, frozen
     for (place, _), count in seen.items():
         of_place[place] += count
     # where there are many looks, a function that has hardly any is torn as well
-    least = _LEAST_SHARE * max(of_place.values(), default=0) if sum(seen.values()) >= _MANY_LOOKS else 0.0
+    least = _LEAST_SHARE * max(of_place.values(), default=0) if sum(seen.values()) >= _LOOKS_MIN else 0.0
     found: dict[Place, frozenset[int]] = {}
     for (place, line), count in seen.items():
         if count >= max(least, _LEAST_SHARE * of_place[place]):
@@ -256,15 +269,15 @@ def _lines_by_place(seen: Mapping[tuple[Place, int], int]) -> dict[Place, frozen
 
 
 def after_update(frames: Frames, ways: Ways) -> bool:
-    """Whether a function that trains has done its update, and goes on with something else than another part of the step.
+    """True if a training function has done its update and continues with something other than another part of the step.
 
     The model, or what else torch does, is an evaluation there that no loader feeds.
     """
     called_by = inner(frames)
-    if any(part in str(frame["file"]) for frame in called_by for part in _OF_A_STEP):
+    if any(part in frame["file"] for frame in called_by for part in _OF_A_STEP):
         return False
     for n in reversed(range(len(called_by))):
-        place, line = place_of(called_by[n]), int(called_by[n]["line"])
+        place, line = place_of(called_by[n]), called_by[n]["line"]
         backward = max(ways.backwards.get(place, ()), default=None)
         later = [at for at in ways.updates.get(place, ()) if at >= (backward or 0)]
         # an update may be too short to be found: then it is taken to follow its backward pass at once
@@ -282,5 +295,5 @@ def _before_backward(frames: Frames, loops: Mapping[Place, tuple[int, int]]) -> 
     for frame in inner(frames):
         lines = loops.get(place_of(frame))
         if lines is not None:
-            return lines[0] < int(frame["line"]) <= lines[1]
+            return lines[0] < frame["line"] <= lines[1]
     return False

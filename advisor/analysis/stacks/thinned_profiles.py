@@ -7,23 +7,24 @@ from dataclasses import replace
 
 import numpy as np
 
-from rn50_advisor.advisor.model.recording import Event, Recording
+from rn50_advisor.advisor.model.recording import Event, Recording, data_of, events_of
+from rn50_advisor.probes.documents.event_documents import StackProfile
 
-# Of all ranks together, for a live job is analysed each second: one takes 10 ms, with sixty stacks of twenty frames.
-_ENOUGH = 40
+# For all ranks together, since a live job is analysed each second and one profile takes 10 ms (sixty stacks of twenty frames).
+_PROFILES_MAX = 40
 
 
 def with_few_profiles(recording: Recording) -> Recording:
     """The same recording with some profiles of each rank, evenly over its time; of the rare ones that tell where it sleeps as many."""
-    kinds = defaultdict[tuple[int | None, bool], list[Event]](list)
-    for event in recording.events:
-        if event.kind == "profile":
-            kinds[event.rank, any("awake" in row for row in event.data.get("stacks") or ())].append(event)
-    each = max(1, _ENOUGH // max(1, len(kinds)))
+    kinds = defaultdict[tuple[int | None, bool], list[Event[StackProfile]]](list)
+    for event in events_of(recording.events, StackProfile):
+        kinds[event.rank, any("awake" in row for row in event.data["stacks"])].append(event)
+    each = max(1, _PROFILES_MAX // max(1, len(kinds)))
     if all(len(events) <= each for events in kinds.values()):
         return recording
     kept = {id(events[n]) for events in kinds.values() for n in _spread(len(events), each)}
-    return replace(recording, events=tuple(e for e in recording.events if e.kind != "profile" or id(e) in kept))
+    others = (e for e in recording.events if data_of(e, StackProfile) is None or id(e) in kept)
+    return replace(recording, events=tuple(others))
 
 
 def _spread(count: int, kept: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Who owns the time of a step: own work of each rank, the wire, and waiting for the rank that comes last.
+"""Attributes the time of a step: own work of each rank, exposed communication, and waiting for the straggler.
 
 Ranks of a DDP job leave the gradient all-reduce together. So a rank's *turn* runs from one such moment to the next: what follows the
 backward of step n-1 (clipping, optimizer, gap), then input, forward and backward of step n up to its last gradient. The rank with the
@@ -18,7 +18,7 @@ from rn50_advisor.advisor.analysis.steps.phases import AFTER_BACKWARD, OWN_PHASE
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps, common_rows
 from rn50_advisor.advisor.model.recording import Table
 from rn50_advisor.advisor.model.report import EPOCH_START, INPUT_OR_FORWARD, Budget
-from rn50_advisor.advisor.model.statistics import relative_error
+from rn50_advisor.advisor.model.statistics import error_of_mean, relative_error
 
 Array = NDArray[np.float64]
 
@@ -41,6 +41,7 @@ class StepAttribution:
     budget: Budget
     sampled_steps: int
     wire_error: float = 0.0  # two standard errors of `wire_s`, relative
+    excess_error_s: Mapping[int, float] = field(default_factory=dict)  # by rank, of its turns beyond the others'
     span_s: float | None = None  # of the exchange, what backward hides included
     exchanges: int = 1  # of the gradients in a step, where DDP stamps them
     # by rank, of the steps that all ranks have: row numbers, and seconds of each turn; empty where ranks cannot be laid side by side
@@ -101,7 +102,7 @@ def _per_rank(
     budget = {}
     for rank, named in means.items():
         row = {**named, **({"comm_exposed": exposed[rank]} if rank in exposed else {})}
-        row["unattributed"] = max(0.0, lengths[rank] - sum(row.values()))
+        row["unattributed"] = _rest_s(lengths[rank], row)
         budget[rank] = row
     return budget
 
@@ -113,7 +114,7 @@ def _apart(
     lengths: Mapping[int, float],
     stamps: Mapping[int, NDArray[np.bool_]],
 ) -> StepAttribution:
-    """One rank, or ranks whose communication nobody stamped: the longest step is the critical one."""
+    """One rank, or ranks without communication stamps: the longest step is the critical one."""
     per_rank = _per_rank(means, exposed, lengths)
     critical = max(lengths, key=lambda rank: lengths[rank])
     wire = exposed.get(critical) if len(means) > 1 else 0.0
@@ -162,7 +163,7 @@ def _together(
         # steps that are folded, or that another rank has lost: what they differ by
         beside = {**means[most], "comm_exposed": exposed_mean[most]}[phase] - float(values[common[most]].mean())
         critical[phase] = max(0.0, critical[phase] + beside)
-    critical["unattributed"] = max(0.0, step_s - sum(critical.values()))
+    critical["unattributed"] = _rest_s(step_s, critical)
     waited = waiting(whole)[1:]
     return StepAttribution(
         step_s=step_s,
@@ -176,19 +177,26 @@ def _together(
         budget=Budget(critical, _per_rank(means, exposed_mean, lengths)),
         sampled_steps=int(both.sum()),
         wire_error=relative_error(wires),
+        excess_error_s=_excess_errors_s(whole, ranks),
         rows=common,
         turns={rank: whole[i] for i, rank in enumerate(ranks)},
     )
 
 
+def _excess_errors_s(turns: Array, ranks: list[int]) -> dict[int, float]:
+    """By rank, two standard errors of its turns beyond the other rank's, or beyond the median of many."""
+    usual = np.median(turns, axis=0) if len(ranks) > 2 else None
+    return {rank: error_of_mean(turns[i] - (turns[1 - i] if usual is None else usual)) for i, rank in enumerate(ranks)}
+
+
 def waiting(turns: Array) -> Array:
-    """Of each step, how long the others (ranks x steps: their turns) wait for the last rank."""
+    """How long the other ranks wait for the last one in each step; `turns` is ranks x steps."""
     others = np.median(turns, axis=0) if turns.shape[0] > 2 else turns.min(axis=0)
     return np.asarray(turns.max(axis=0) - others, np.float64)
 
 
 def _in_a_row(late: NDArray[np.bool_]) -> float:
-    """How many of these follow each other, in the mean; 0 where there is none."""
+    """Mean length of the runs of late steps; 0 where there is none."""
     begins = int(late[:1].sum()) + int((late[1:] & ~late[:-1]).sum())
     return float(late.sum()) / begins if begins else 0.0
 
@@ -213,9 +221,15 @@ def _turn(phases: Mapping[str, Array], rows: NDArray[np.int64]) -> dict[str, Arr
     }
 
 
-# Parts of the budget that have a name of their own, and the part that nobody could tell apart.
+def _rest_s(whole_s: float, parts: Mapping[str, float]) -> float:
+    """What is left of the whole; less than a nanosecond is none but rounding."""
+    rest = whole_s - sum(parts.values())
+    return rest if rest >= 1e-9 else 0.0
+
+
+# Parts of the budget that have a name of their own, and the unattributed remainder.
 def labelled(budget: Budget, steady: Mapping[int, RankSteps], epoch_start_s: Mapping[int, float]) -> Budget:
-    """The begin of epochs apart from the usual wait for input; a forward that may be a fetch under a name that says so.
+    """The epoch starts apart from the usual wait for input; a forward that may be a fetch under a name that says so.
 
     `epoch_start_s`: by rank, what the first fetch of each epoch takes beyond a usual one, per step.
     """

@@ -1,4 +1,4 @@
-"""How the compute of a step depends on the size of its batch: from batches of other sizes that came by, as the last one of an epoch is."""
+"""How the compute of a step depends on its batch size, from the odd sizes that occur, such as the last batch of an epoch."""
 
 from __future__ import annotations
 
@@ -10,20 +10,24 @@ from numpy.typing import NDArray
 from rn50_advisor.advisor.analysis.gpu.observed_steps import trains_on_gpu
 from rn50_advisor.advisor.analysis.steps.phases import exposed_comm, phases_of
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
+from rn50_advisor.advisor.model.measures.input_measures import (
+    BATCH_FIXED_SHARE,
+    BATCH_SAMPLES,
+    BATCH_SIZES,
+    BATCH_USUAL_SHARE,
+)
+from rn50_advisor.advisor.model.measures.measure import JOB
+from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Recording
 
-Values = dict[tuple[str, str], float]
-
 _STEPS_MIN = 3  # of a size: the first one of a new size is tuned or compiled for
-_APART = 0.25  # of the usual size: closer ones differ by less than the noise between steps
-_ONE_SIZE = (
-    "all batches have one size: what another would take is not known (bench -o RUN_DIR/bench.json would measure it)"
-)
+_SIZE_DIFFERENCE_MIN = 0.25  # of the usual size: closer ones differ by less than the noise between steps
+_ONE_SIZE = "all batches have one size: what another size would take is not known (bench -o RUN_DIR/bench.json would measure it)"
 
 
-def batch_values(recording: Recording, steady: Mapping[int, RankSteps], missing: dict[str, str]) -> Values:
-    """Of every rank that met batches of several sizes, in steps of as many micro-batches as most have."""
-    values: Values = {}
+def batch_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
+    """Fit for every rank that met several batch sizes, over steps with the usual number of micro-batches."""
+    values = Measured()
     for rank, steps in steady.items():
         plain = (steps.count == 1) & (steps.columns["samples"] > 0)
         if not plain.any():
@@ -32,20 +36,22 @@ def batch_values(recording: Recording, steady: Mapping[int, RankSteps], missing:
         plain &= steps.columns["micro_batches"] == _most_common(steps.columns["micro_batches"][plain])
         sizes, often = np.unique(steps.columns["samples"][plain], return_counts=True)
         usual = float(sizes[often.argmax()])
-        values["batch.samples", f"rank:{rank}"] = usual
-        values["batch.usual_share", f"rank:{rank}"] = float(often.max() / often.sum())
+        values[BATCH_SAMPLES, rank] = usual
+        values[BATCH_USUAL_SHARE, rank] = float(often.max() / often.sum())
         others = [
-            float(s) for s, n in zip(sizes, often, strict=True) if n >= _STEPS_MIN and abs(s - usual) >= _APART * usual
+            float(s)
+            for s, n in zip(sizes, often, strict=True)
+            if n >= _STEPS_MIN and abs(s - usual) >= _SIZE_DIFFERENCE_MIN * usual
         ]
         if not others:
             continue
         compute = _compute_s(recording, rank, steps)
         taken = [float(np.median(compute[plain & (steps.columns["samples"] == size)])) for size in (usual, *others)]
         fixed = _fixed_s(np.array([usual, *others]), np.array(taken))
-        values["batch.fixed_share", f"rank:{rank}"] = min(1.0, max(0.0, fixed / max(taken[0], 1e-12)))
-        values["batch.sizes", f"rank:{rank}"] = float(1 + len(others))
-    if trains_on_gpu(recording) and not any(name == "batch.fixed_share" for name, _ in values):
-        missing["batch.fixed_share"] = _ONE_SIZE
+        values[BATCH_FIXED_SHARE, rank] = min(1.0, max(0.0, fixed / max(taken[0], 1e-12)))
+        values[BATCH_SIZES, rank] = float(1 + len(others))
+    if trains_on_gpu(recording) and not values.has(BATCH_FIXED_SHARE):
+        values.missing[BATCH_FIXED_SHARE, JOB] = _ONE_SIZE
     return values
 
 

@@ -1,4 +1,4 @@
-"""What at the begin of a run is not how it goes on: batches that were made ahead, and a first epoch with cold caches."""
+"""Separates the cold start of a run from its steady state: batches made ahead, and a first epoch with cold caches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # While the first steps compile and allocate, workers fill their queues; the steps after that live off them. A fetch is served from the
 # queue when it takes less than this share of the usual wait.
-_SERVED = 0.25
+_RUN_AHEAD_WAIT_SHARE = 0.25
 # Workers that finish together serve some fetches in a row all the time: only a longer row than ever later was made ahead.
 _LONGER_THAN_LATER = 1.5
 _AHEAD_MAX_SHARE = 1 / 3
@@ -22,7 +22,7 @@ _USUAL_STEPS = 10  # must remain to say what is usual
 _WAIT_SHARE = 0.05  # of the step: a shorter wait is nothing that a queue could hide
 
 # A first epoch is cold when its fetches wait so much longer than later ones; below that it is the usual coming and going.
-_COLD_TIMES = 2.0
+_COLD_WAIT_RATIO = 2.0
 _COLD_SHARE = 0.10  # of the later step
 _FIRST_ROWS = 3  # of the run: whatever they wait for, it is not usual
 _FIRST_STEPS = 5
@@ -30,14 +30,14 @@ _LATER_STEPS = 10
 
 
 def run_ahead_rows(steps: RankSteps, warm_up: int) -> int:
-    """How many rows after the warm-up were fed by batches that were made during it, while later ones have to wait for theirs."""
+    """Number of rows after the warm-up that used batches made during it, while later rows have to wait for theirs."""
     rows = steps.keep(np.arange(steps.step.size) >= warm_up)
     size = rows.step.size
     waits = rows.columns["input_wait"] / np.maximum(rows.count, 1.0)
     later = waits[size // 2 :]
     if later.size < _USUAL_STEPS or later.mean() < _WAIT_SHARE * (rows.length / rows.count)[size // 2 :].mean():
         return 0
-    served = (waits < _SERVED * later.mean()) & (rows.count == 1)
+    served = (waits < _RUN_AHEAD_WAIT_SHARE * later.mean()) & (rows.count == 1)
     ahead = int(served.argmin()) if not served.all() else 0
     longest = _longest_run(served[ahead:])
     enough = 2 <= ahead <= _AHEAD_MAX_SHARE * size and ahead > _LONGER_THAN_LATER * longest
@@ -59,11 +59,12 @@ class ColdEpoch:
     wait_s: float
     later_wait_s: float
     step_s: float
-    later_step_s: float
 
 
 def cold_epoch(everything: Mapping[int, RankSteps]) -> ColdEpoch | None:
-    """None where there is none, or not enough to say so. The first fetch of an epoch is left out: it waits in each of them."""
+    """The cold first epoch; None where there is none or too little was seen. First fetches of epochs are excluded: each
+    epoch waits there.
+    """
     firsts, laters, next_step, next_ns = [], [], 0, 0
     for steps in everything.values():
         starts = np.flatnonzero(steps.epoch_start)
@@ -81,10 +82,10 @@ def cold_epoch(everything: Mapping[int, RankSteps]) -> ColdEpoch | None:
         return None
     wait, later_wait = (float(np.mean([s.per_step("input_wait") for s in part])) for part in (firsts, laters))
     step, later_step = (float(np.mean([_usual_step_s(s) for s in part])) for part in (firsts, laters))
-    if wait < _COLD_TIMES * later_wait or wait - later_wait < _COLD_SHARE * later_step:
+    if wait < _COLD_WAIT_RATIO * later_wait or wait - later_wait < _COLD_SHARE * later_step:
         return None
     steps_seen = float(np.mean([first.count.sum() for first in firsts]))
-    return ColdEpoch(next_step, next_ns, steps_seen, wait, later_wait, step, later_step)
+    return ColdEpoch(next_step, next_ns, steps_seen, wait, later_wait, step)
 
 
 def _usual_step_s(steps: RankSteps) -> float:

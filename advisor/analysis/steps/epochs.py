@@ -1,4 +1,4 @@
-"""What the begin of an epoch costs (ending the workers, starting new ones, their first batch), and what the first epoch did alone."""
+"""The cost of starting an epoch (ending workers, starting new ones, their first batch), and of the first epoch alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,24 @@ from numpy.typing import NDArray
 from rn50_advisor.advisor.analysis.input.loading import made_for
 from rn50_advisor.advisor.analysis.steps.cold_start import cold_epoch
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
-from rn50_advisor.advisor.model.analysis import JOB, LoaderFacts, training_loader
+from rn50_advisor.advisor.model.analysis import LoaderFacts, training_loader
+from rn50_advisor.advisor.model.measures.measure import JOB
+from rn50_advisor.advisor.model.measures.measured import Measured
+from rn50_advisor.advisor.model.measures.step_measures import (
+    EPOCH_COLD_LATER_READ_MB,
+    EPOCH_COLD_LATER_WAIT_S,
+    EPOCH_COLD_READ_MB,
+    EPOCH_COLD_STEP_S,
+    EPOCH_COLD_STEPS,
+    EPOCH_COLD_WAIT_S,
+    EPOCH_FIRST_BATCH_S,
+    EPOCH_INDEX_S,
+    EPOCH_START_COMPUTE_S,
+    EPOCH_START_S,
+    EPOCH_STARTS,
+    EPOCH_STEPS,
+    STEP_EVALUATION_START_S,
+)
 from rn50_advisor.advisor.model.recording import Recording, Table
 from rn50_advisor.probes.rank.layout import FLAG_FIRST_BATCH, SPAN_CODE
 
@@ -20,30 +37,28 @@ _BLOCK_BYTES = 512
 _ECHO_STEPS = 5
 
 
-def epoch_values(
-    recording: Recording, steady: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts]
-) -> dict[tuple[str, str], float]:
+def epoch_values(recording: Recording, steady: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts]) -> Measured:
     """`epoch.*` of every rank, over the epochs that began within the steady steps; of fewer than one only the count."""
-    found: dict[tuple[str, str], float] = {}
+    found = Measured()
     for rank, steps in steady.items():
         if not steps.fed:
             continue
-        scope, single = f"rank:{rank}", steps.sample
-        found["epoch.steps", scope] = float(single.sum()) / max(1.0, float((single & steps.epoch_start).sum()))
+        single = steps.sample
+        found[EPOCH_STEPS, rank] = float(single.sum()) / max(1.0, float((single & steps.epoch_start).sum()))
         starts = steps.keep(steps.epoch_start & (steps.count == 1))
-        found["epoch.starts", scope] = float(starts.step.size)
+        found[EPOCH_STARTS, rank] = float(starts.step.size)
         if starts.step.size == 0:
             continue
         loader = training_loader(loaders, rank)
         beyond = starts.columns["input_wait"] - _usual_wait_s(steps, loader)
-        found["epoch.start_s", scope] = max(0.0, float(beyond.mean()))
+        found[EPOCH_START_S, rank] = max(0.0, float(beyond.mean()))
         # of several ranks the backward has the waiting for the others in it
         compute = ("forward", "backward") if len(steady) == 1 else ("forward",)
-        found["epoch.start_compute_s", scope] = max(0.0, _slower_at_start_s(steps, compute))
+        found[EPOCH_START_COMPUTE_S, rank] = max(0.0, _slower_at_start_s(steps, compute))
         first = _first_batches(recording.batches.get(rank), starts, loader)
         if first is not None:
-            found["epoch.first_batch_s", scope] = float((first["t_end_ns"] - first["t_start_ns"]).mean() / 1e9)
-            found["epoch.index_s", scope] = _index_s(recording.spans.get(rank), starts, first, loader)
+            found[EPOCH_FIRST_BATCH_S, rank] = float((first["t_end_ns"] - first["t_start_ns"]).mean() / 1e9)
+            found[EPOCH_INDEX_S, rank] = _index_s(recording.spans.get(rank), starts, first, loader)
     return found
 
 
@@ -55,7 +70,7 @@ def _usual_wait_s(steps: RankSteps, loader: LoaderFacts | None) -> float:
 
 
 def _slower_at_start_s(steps: RankSteps, compute: Sequence[str]) -> float:
-    """What the first steps of an epoch compute longer than those of its second half, per epoch."""
+    """Extra compute of an epoch's first steps over those of its second half, per epoch."""
     work = np.asarray(sum(steps.columns[name] for name in compute), np.float64)
     row = np.arange(work.size)
     begun = np.maximum.accumulate(np.where(steps.epoch_start, row, -1))
@@ -81,7 +96,7 @@ def _first_batches(table: Table | None, starts: RankSteps, loader: LoaderFacts |
 
 
 def _index_s(spans: Table | None, starts: RankSteps, first: Table, loader: LoaderFacts | None) -> float:
-    """Making the iterator after the last of its workers stood: the order of samples is made there, whoever makes the batches."""
+    """Time to make the iterator after the last worker was started: the sampler's order is drawn there, whoever makes the batches."""
     if spans is None:
         return 0.0
     rows = spans[spans["label"] == SPAN_CODE["loader_start"]]
@@ -105,29 +120,46 @@ def _within(steps: RankSteps, begin_ns: NDArray[np.int64], end_ns: NDArray[np.in
     return np.where((at >= 0) & (end_ns <= steps.end_ns[np.maximum(at, 0)]), at, -1)
 
 
-def cold_values(
-    recording: Recording, everything: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts]
-) -> dict[tuple[str, str], float]:
+def evaluation_start_values(
+    recording: Recording, steady: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts]
+) -> Measured:
+    """`step.evaluation_start_s`: from asking for an evaluation's iterator until its workers are started, of loaders with workers."""
+    found = Measured()
+    for rank, steps in steady.items():
+        spans = recording.spans.get(rank)
+        evaluating = [x.id for x in loaders if x.rank == rank and x.training is False and x.num_workers]
+        if spans is None or not evaluating:
+            continue
+        rows = spans[(spans["label"] == SPAN_CODE["loader_start"]) & np.isin(spans["site"], evaluating)]
+        inside = _within(steps, rows["t_start_ns"], rows["t_end_ns"]) >= 0
+        total_ns = float((rows["t_end_ns"] - rows["t_start_ns"])[inside].sum())
+        found[STEP_EVALUATION_START_S, rank] = total_ns / 1e9 / float(steps.count.sum())
+    return found
+
+
+def cold_values(recording: Recording, everything: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts]) -> Measured:
     """`epoch.cold_*`: the first epoch, where its steps waited much longer than later ones do; empty where they did not."""
     cold = cold_epoch(everything)
+    found = Measured()
     if cold is None:
-        return {}
-    found = {
-        "epoch.cold_steps": cold.steps,
-        "epoch.cold_wait_s": cold.wait_s,
-        "epoch.cold_later_wait_s": cold.later_wait_s,
-        "epoch.cold_step_s": cold.step_s,
+        return found
+    told = {
+        EPOCH_COLD_STEPS: cold.steps,
+        EPOCH_COLD_WAIT_S: cold.wait_s,
+        EPOCH_COLD_LATER_WAIT_S: cold.later_wait_s,
+        EPOCH_COLD_STEP_S: cold.step_s,
     }
+    found.update({(measure, JOB): value for measure, value in told.items()})
     reads = []
     for rank, steps in everything.items():
         made = recording.batches.get(rank)
         rows = None if made is None else made_for(made, training_loader(loaders, rank))
         reads.append(_reads(rows, steps, cold.next_ns))
-    for name, values in zip(("epoch.cold_read_mb", "epoch.cold_later_read_mb"), zip(*reads, strict=True), strict=True):
+    for measure, values in zip((EPOCH_COLD_READ_MB, EPOCH_COLD_LATER_READ_MB), zip(*reads, strict=True), strict=True):
         known = [value for value in values if value is not None]
         if len(known) == len(reads):
-            found[name] = sum(known) / len(known)
-    return {(name, JOB): value for name, value in found.items()}
+            found[measure, JOB] = sum(known) / len(known)
+    return found
 
 
 def _reads(table: Table | None, steps: RankSteps, next_ns: int) -> tuple[float | None, float | None]:

@@ -1,9 +1,8 @@
-"""What pauses the steps: garbage collections, by the part of the step they fall into, and late compilations."""
+"""Pauses of the steps: garbage collections, by the phase they fall into, and late compilations."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,35 +10,42 @@ from numpy.typing import NDArray
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.analysis.steps.attribution import StepAttribution
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
-from rn50_advisor.advisor.model.analysis import JOB
+from rn50_advisor.advisor.model.measures.measure import JOB
+from rn50_advisor.advisor.model.measures.measured import Measured
+from rn50_advisor.advisor.model.measures.step_measures import (
+    COMPILE_LATE,
+    COMPILE_LATE_S,
+    GC_BETWEEN_S,
+    GC_CRITICAL_S,
+    GC_REPEATED_PAUSE_S,
+)
 from rn50_advisor.advisor.model.recording import Recording, Table
+from rn50_advisor.probes.documents.rank_documents import CompilationFacts
 from rn50_advisor.probes.rank.layout import COMPILATIONS_MAX, SPAN_CODE
 
 Array = NDArray[np.float64]
 
-_REPEATED = 3  # a single long pause is a warm-up that came late, or chance
+_REPEATS_MIN = 3  # a single long pause is a warm-up that came late, or chance
 _BETWEEN = ("gap", "evaluation", "checkpoint")
 _AFTER_BACKWARD = (*_BETWEEN, "optimizer", "clip")
 
 
-def collecting_values(
-    recording: Recording, steady: Mapping[int, RankSteps], account: StepAttribution
-) -> dict[tuple[str, str], float]:
+def collecting_values(recording: Recording, steady: Mapping[int, RankSteps], account: StepAttribution) -> Measured:
     """Values of each rank, and what all of them lose together, over the steady steps."""
-    found: dict[tuple[str, str], float] = {("gc.critical_s", JOB): _critical_s(recording, steady, account)}
+    found = Measured({(GC_CRITICAL_S, JOB): _critical_s(recording, steady, account)})
     for rank, steps in steady.items():
-        scope, single = f"rank:{rank}", steps.count == 1
+        single = steps.count == 1
         between = _begun_in(steps, recording.spans.get(rank), _BETWEEN)
         fair = steps.sample
-        found["gc.between_s", scope] = float(between[fair].sum() / max(fair.sum(), 1))
+        found[GC_BETWEEN_S, rank] = float(between[fair].sum() / max(fair.sum(), 1))
         longest = np.sort(steps.columns["gc"][single])
-        if longest.size >= _REPEATED:
-            found["gc.repeated_pause_s", scope] = float(longest[-_REPEATED])
+        if longest.size >= _REPEATS_MIN:
+            found[GC_REPEATED_PAUSE_S, rank] = float(longest[-_REPEATS_MIN])
     return found
 
 
 def _critical_s(recording: Recording, steady: Mapping[int, RankSteps], account: StepAttribution) -> float:
-    """How much shorter the mean step would be.
+    """Time by which the mean step would be shorter without garbage collections.
 
     A step is as long as its slowest rank. Ranks that collect in different steps each keep the others waiting, so together they lose more
     than any of them collects; a collection of a rank that others outlast costs nothing.
@@ -78,12 +84,12 @@ def _begun_in(steps: RankSteps, spans: Table | None, phases: tuple[str, ...]) ->
 WARM_UP_STEPS = 50  # until then each shape and branch may be met for the first time
 
 
-def compilation_values(recording: Recording, steady: Mapping[int, RankSteps]) -> dict[tuple[str, str], float]:
-    """Of ranks that have compiled anything: compilations after step 50 and their seconds a step, over the steady steps.
+def compilation_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
+    """Compilations after step 50 and their seconds per steady step, for ranks that compiled anything.
 
     Where there were more than a rank keeps, over the steps since the first one that it kept.
     """
-    found: dict[tuple[str, str], float] = {}
+    found = Measured()
     processes = process_by_rank(recording.processes)
     for rank, steps in steady.items():
         told = recording.facts.get(processes[rank].pid, {}).get("compilations") if rank in processes else None
@@ -91,14 +97,14 @@ def compilation_values(recording: Recording, steady: Mapping[int, RankSteps]) ->
         if told and len(told) >= COMPILATIONS_MAX:
             late &= steps.end_ns >= told[0].get("began_ns", 0)
         if told and late.any():
-            scope, after = f"rank:{rank}", steps.keep(late)
+            after = steps.keep(late)
             took = list(_within(told, int(after.start_ns[0]), int(after.end_ns[-1])))
-            found["compile.late", scope] = float(len(took))
-            found["compile.late_s", scope] = sum(took) / max(float(after.count.sum()), 1.0)
+            found[COMPILE_LATE, rank] = float(len(took))
+            found[COMPILE_LATE_S, rank] = sum(took) / max(float(after.count.sum()), 1.0)
     return found
 
 
-def _within(told: Iterable[Mapping[str, Any]], first_ns: int, last_ns: int) -> Iterable[float]:
+def _within(told: Iterable[CompilationFacts], first_ns: int, last_ns: int) -> Iterable[float]:
     """Seconds of the compilations that began in this time."""
     for made in told:
         if first_ns <= made.get("began_ns", -1) <= last_ns:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rn50_advisor.advisor.analysis.gpu.observed_steps import trains_on_gpu
+from rn50_advisor.advisor.analysis.stacks.after_update import periodic_call
 from rn50_advisor.advisor.analysis.steps.phases import OWN_PHASES, lengths_of, most_events_read, split_of
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import PeriodicStall
@@ -21,21 +22,23 @@ from rn50_advisor.advisor.model.statistics import weighted_quantile
 
 Array = NDArray[np.float64]
 
-_MADS = 5.0
-_LEAST = 1.33  # of the usual step: with a spread of nearly nothing, five times it is nothing either
+_STALL_MADS = 5.0
+_STALL_RATIO_MIN = 1.33  # of the usual step: with a spread of nearly nothing, five times it is nothing either
 # Where the stalls together follow no period, the tall ones alone may: a busy machine adds small ones by chance.
 _HEIGHTS = (0.75, 0.9)
 _EVENTS_MIN = 5
-_COVERED = 0.6  # of the stalls that the period would have had in the stretch: a hiccup at the start is no period
+_PERIODS_SEEN_SHARE = (
+    0.6  # of the stalls that the period would have had in the stretch: a hiccup at the start is no period
+)
 _PERIOD_MIN = 3  # steps: what comes in every second step is two kinds of step
-_REGULAR = 0.75  # of the distances
+_REGULAR_SHARE_MIN = 0.75  # of the distances
 _TOLERANCE_S = 0.1  # of a period in seconds
-_MOST = 0.6  # of the stalls, to name what coincides
+_COINCIDING_SHARE_MIN = 0.6  # of the stalls, to name what coincides
 _FLUSH_MB_PER_S = 5.0
-_FLUSH_TIMES = 3.0  # what is usually written
-_READINGS = 3  # of the disk between two stalls: the probe reads once a second
-_NOTED = 0.3  # of a stall's excess: the part that a garbage collection or an evaluation must make to be named
-# Of a stall's excess, where it is work: what forward and backward must each make at least, and the whole of the model. The turn of a WGAN's
+_FLUSH_WRITE_RATIO = 3.0  # what is usually written
+_DISK_READINGS_MIN = 3  # of the disk between two stalls: the probe reads once a second
+_PAUSE_SHARE_MIN = 0.3  # of a stall's excess: the part that a garbage collection or an evaluation must make to be named
+# Minimum shares of a stall's excess that is work: of forward and backward each, and of the whole model. The turn of a WGAN's
 # generator lay to 0.26 and 0.46 in them, R1 to 0.29 and 0.50; waiting and housekeeping stand in one place.
 _EACH, _MODEL = 0.15, 0.75
 _OF_MODEL = ("forward", "backward", "optimizer")
@@ -82,6 +85,7 @@ def periodic_stalls(recording: Recording, steady: Mapping[int, RankSteps]) -> Pe
         or _flushes(recording, longest.start_ns[rows][heads], longest.end_ns[rows][heads])
         or (MORE_WORK if period is not None and rank is None and works else ""),
         last_step=int(at[-1]),
+        call=None if longest.fed else periodic_call(recording, longest.rank, float(excess / length.sum())),
     )
 
 
@@ -92,9 +96,9 @@ def _periods(steps: RankSteps, rows: NDArray[np.int64], heads: NDArray[np.int64]
     start_ns, end_ns = steps.start_ns[rows], steps.end_ns[rows]
     period = period_of(np.diff(steps.step[rows][heads]).astype(np.float64), tolerance=1.0, share=0.03)
     seconds = period_of(np.diff(start_ns[heads] / 1e9), tolerance=0.0, share=_TOLERANCE_S)
-    if period is not None and (period < _PERIOD_MIN or heads.size < _COVERED * rows.size / period):
+    if period is not None and (period < _PERIOD_MIN or heads.size < _PERIODS_SEEN_SHARE * rows.size / period):
         period = None
-    if seconds is not None and heads.size < _COVERED * float(end_ns[-1] - start_ns[0]) / 1e9 / seconds:
+    if seconds is not None and heads.size < _PERIODS_SEEN_SHARE * float(end_ns[-1] - start_ns[0]) / 1e9 / seconds:
         seconds = None
     return period, seconds
 
@@ -118,7 +122,7 @@ def stalls_in(length: Array, height: float = 0.0) -> tuple[float, NDArray[np.int
     """
     usual = float(np.median(length))
     mad = float(np.median(np.abs(length - usual)))
-    least = max(usual + _MADS * mad, _LEAST * usual)
+    least = max(usual + _STALL_MADS * mad, _STALL_RATIO_MIN * usual)
     if height and (length > least).any():
         least = max(least, usual + 0.5 * float(np.quantile(length[length > least] - usual, height)))
     long = length > least
@@ -138,7 +142,7 @@ def period_of(distances: Array, *, tolerance: float, share: float) -> float | No
     near = np.abs(distances - multiples * period) <= room
     regular = near & (multiples <= 3)
     once = near & (multiples == 1)
-    return period if regular.mean() >= _REGULAR and once.mean() >= 0.5 else None
+    return period if regular.mean() >= _REGULAR_SHARE_MIN and once.mean() >= 0.5 else None
 
 
 def _mask(steps: RankSteps, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -166,23 +170,27 @@ def _where(recording: Recording, steady: Mapping[int, RankSteps], at: NDArray[np
     worst = ranks[int(first)]
     sums = each.sum(axis=1)
     others = np.delete(sums, int(first))
-    alone = len(ranks) > 1 and share / at.size >= _MOST and float(np.median(others)) <= 0.5 * sums[int(first)] > 0
+    alone = (
+        len(ranks) > 1
+        and share / at.size >= _COINCIDING_SHARE_MIN
+        and float(np.median(others)) <= 0.5 * sums[int(first)] > 0
+    )
     phase = max(OWN_PHASES, key=lambda name: float(beyond[worst][name].sum()))
     return (worst if alone else None), phase
 
 
 def _coincides(steps: RankSteps, member: NDArray[np.bool_], excess: Array) -> str:
-    """What happens in most of the stalls, and hardly elsewhere; empty where nothing does."""
+    """The event that occurs in most of the stalls and hardly elsewhere; empty if there is none."""
     c = steps.columns
     signs = {
         "an epoch begins": steps.epoch_start,
-        "a checkpoint": c["checkpoint"] >= _NOTED * excess,
-        "an evaluation": c["evaluation"] >= _NOTED * excess,
-        "a garbage collection": c["gc"] >= _NOTED * excess,
-        "waiting for a core": c["run_delay"] >= _NOTED * excess,
+        "a checkpoint": c["checkpoint"] >= _PAUSE_SHARE_MIN * excess,
+        "an evaluation": c["evaluation"] >= _PAUSE_SHARE_MIN * excess,
+        "a garbage collection": c["gc"] >= _PAUSE_SHARE_MIN * excess,
+        "waiting for a core": c["run_delay"] >= _PAUSE_SHARE_MIN * excess,
     }
     for name, sign in signs.items():
-        if sign[member].mean() >= _MOST and (sign & (excess > 0))[~member].mean() <= 0.1:
+        if sign[member].mean() >= _COINCIDING_SHARE_MIN and (sign & (excess > 0))[~member].mean() <= 0.1:
             return name
     return ""
 
@@ -192,17 +200,17 @@ def _works(phases: Mapping[str, Array], member: NDArray[np.bool_], excess: Array
     beyond = {name: values - float(np.median(values[~member])) for name, values in phases.items()}
     together = np.minimum(beyond["forward"], beyond["backward"]) >= _EACH * excess
     whole = np.sum(list(beyond.values()), axis=0) >= _MODEL * excess
-    return bool((together & whole)[member].mean() >= _MOST)
+    return bool((together & whole)[member].mean() >= _COINCIDING_SHARE_MIN)
 
 
 def _flushes(recording: Recording, starts_ns: NDArray[np.int64], ends_ns: NDArray[np.int64]) -> str:
-    """Whether a disk is written to while the job stalls, and hardly at other times."""
+    """Names the disk that is written to during the stalls and hardly at other times; empty if there is none."""
     for (metric, _), series in sorted(recording.samples.items()):
-        if metric != "disk.write_bytes" or series.t_ns.size < _READINGS * starts_ns.size:
+        if metric != "disk.write_bytes" or series.t_ns.size < _DISK_READINGS_MIN * starts_ns.size:
             continue
         seconds = np.maximum(np.diff(series.t_ns) / 1e9, 1e-9)
         rate = np.maximum(0.0, np.diff(series.value)) / seconds / 1e6
-        high = rate > max(_FLUSH_MB_PER_S, _FLUSH_TIMES * float(np.median(rate)))
+        high = rate > max(_FLUSH_MB_PER_S, _FLUSH_WRITE_RATIO * float(np.median(rate)))
         # a reading belongs to a stall that lies in its interval, or began in the one before: what was dirty is written a little later
         during = np.zeros(rate.size, dtype=np.bool_)
         found = 0
@@ -213,6 +221,6 @@ def _flushes(recording: Recording, starts_ns: NDArray[np.int64], ends_ns: NDArra
             found += bool((high & here).any())
         inside = (series.t_ns[1:] > starts_ns[0]) & (series.t_ns[:-1] < ends_ns[-1]) & ~during
         elsewhere = float(high[inside].mean()) if inside.any() else 1.0
-        if found >= _MOST * starts_ns.size and elsewhere <= 0.1:
+        if found >= _COINCIDING_SHARE_MIN * starts_ns.size and elsewhere <= 0.1:
             return "a disk flush"
     return ""

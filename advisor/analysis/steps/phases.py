@@ -1,7 +1,8 @@
-"""The steps of one rank, row by row: the seconds of each phase, and of waiting for other ranks and the wire.
+"""The steps of one rank, row by row: seconds of each phase, of waiting for other ranks and of exposed communication.
 
-On a GPU the stream's own times count, where events were read: the host runs ahead of it. Of a long run only a part of the steps is kept
-as they came, and only a part of the events; what is not known of a row is told from the rows of which it is.
+On a GPU the stream's own times count where events were read, since the host runs ahead of it. In a long run only part
+of the steps is kept in full, and only part of the events; unknown values of a row are inferred from rows where they
+are known.
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ Array = NDArray[np.float64]
 
 AFTER_BACKWARD = ("optimizer", "gap.evaluation", "gap.checkpoint", "gap")
 OWN_PHASES = ("input_wait", "forward", "backward", *AFTER_BACKWARD)
-WAITS_FOR_BUFFERS = "waits_for_buffers"  # a column of the steps, where it is known: seconds at the begin of the forward
+WAITS_FOR_BUFFERS = "waits_for_buffers"  # a column of the steps, where it is known: seconds at the start of the forward
 # A column, where it is known: seconds between backward and update in which the user's own code ran, and neither clipping nor an exchange.
 BEFORE_UPDATE = "before_update"
 # The same of a loop without a loader: seconds after the update that are no part of the chunk with the next batch and the forward in it.
 AFTER_UPDATE = "after_update"
 IN_MODEL = "in_model"  # and those that are the model's
 _ON_STREAM = ("input_wait", "forward", "backward", "optimizer", "gap")
-# Of the latest steps, for the stream's times to replace the host's: the most; or, where steps are so short that only a block of them now
+# Share of the latest steps for the stream's times to replace the host's: most; or, where steps are so short that only a block of them now
 # and then has events, so many early and late ones among them.
 _READ_SHARE = 0.5
 _READ_STEPS = 20
 # A step of which no event was kept is split as the others are, unless it is this much longer than the usual: what made it so, the host saw.
-_ODD = 1.5
+_ODD_STEP_RATIO = 1.5
 # Where steps differ in size, backward grows with forward. The forward tells the backward of a step that nobody stamped if it does so twice
 # as well as the usual backward does, over so many stamped ones, and half of these are a tenth and more apart from it, as sizes are.
-_TELLS = 0.5
+_ERROR_RATIO_MAX = 0.5
 _TELLS_STEPS = 10
-_SIZES_APART = 0.1
+_SIZE_SPREAD_MIN = 0.1
 
 
 def phases_of(steps: RankSteps, gpu: Table | None) -> dict[str, Array]:
@@ -68,7 +69,7 @@ def most_events_read(steps: RankSteps, gpu: Table | None) -> bool:
 
 
 def _latest_read(steps: RankSteps, gpu: Table | None) -> NDArray[np.bool_]:
-    """Of the latest steps, which have events."""
+    """Marks the latest steps that have GPU events."""
     if gpu is None or gpu.size == 0:
         return np.empty(0, np.bool_)
     return np.isin(steps.step[steps.latest], gpu["step"])
@@ -93,7 +94,7 @@ def _on_gpu(steps: RankSteps, gpu: Table, host: Mapping[str, Array]) -> dict[str
     usual_s = float(np.median((left / steps.count)[seen])) if seen.any() else 0.0
     own = _before_update_on_stream(steps, sums)
     sums = {**sums, "optimizer": sums["optimizer"] - own, "gap": sums["gap"] + own}
-    alike = ~seen & (left <= _ODD * usual_s * steps.count)
+    alike = ~seen & (left <= _ODD_STEP_RATIO * usual_s * steps.count)
     everything = max(float(total[seen].sum()), 1e-12)
     told = {}
     for name, seconds in sums.items():
@@ -126,7 +127,7 @@ def lengths_of(steps: RankSteps, gpu: Table | None) -> Array:
 
 
 def _before_update_on_stream(steps: RankSteps, sums: Mapping[str, Array]) -> Array:
-    """What the GPU waited for the user's own code between backward and update.
+    """Time that the GPU waited for the user's own code between backward and update.
 
     At the end of the backward it is behind the host by what forward and backward take it longer, and works on meanwhile. And launching the
     update takes the host as long as it does, whatever came before.
@@ -142,7 +143,7 @@ def _before_update_on_stream(steps: RankSteps, sums: Mapping[str, Array]) -> Arr
 
 
 def _rows_of(steps: RankSteps, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Of each of these step numbers the row that holds it; -1 where none does."""
+    """The row of each step number; -1 where no row holds it."""
     order = np.argsort(steps.step, kind="stable")
     at = np.searchsorted(steps.step[order], numbers, side="right") - 1
     row = order[np.maximum(at, 0)]
@@ -174,7 +175,7 @@ def exposed_comm(
 
 
 def _by_chance(beyond: Array, exposed: float) -> float:
-    """What to take from each of `beyond`, and nothing may fall below zero, so that they sum to `exposed`.
+    """Amounts to take from each of `beyond`, without going below zero, so that they sum to `exposed`.
 
     Computing takes longer now and then, and is never negative: taken as it comes, what a backward takes beyond the usual is more than the
     wire. (The threshold of a projection onto a simplex: Duchi and others, 2008.)
@@ -185,7 +186,7 @@ def _by_chance(beyond: Array, exposed: float) -> float:
 
 
 def after_last_gradient_ns(comm: Table) -> NDArray[np.int64]:
-    """What of each exchange the backward pass does not hide: these times are the device's.
+    """The part of each exchange that the backward pass does not hide, in device time.
 
     DDP's stamps of begins and ends are the host's, and NCCL lets the host go on at once.
     """
@@ -193,19 +194,19 @@ def after_last_gradient_ns(comm: Table) -> NDArray[np.int64]:
 
 
 def _own_backward(steps: RankSteps, forward: Array, own: Array, stamped: NDArray[np.bool_]) -> Array:
-    """What the backward of each row takes without waiting, as far as the stamped ones tell."""
+    """Backward time of each row without waiting, as far as rows with stamps show it."""
     seen, beside = own[stamped], forward[stamped]
     usual = float(np.median(seen))
     apart = float(np.median(np.abs(seen - usual)))
-    if seen.size >= _TELLS_STEPS and apart >= _SIZES_APART * usual and (beside > 0).all():
+    if seen.size >= _TELLS_STEPS and apart >= _SIZE_SPREAD_MIN * usual and (beside > 0).all():
         times = float(np.median(seen / beside))
-        if np.median(np.abs(seen - times * beside)) < _TELLS * apart:
+        if np.median(np.abs(seen - times * beside)) < _ERROR_RATIO_MAX * apart:
             return times * forward
     return usual * steps.count
 
 
 def exchanges(steps: RankSteps, comm: Table | None) -> int:
-    """How often DDP exchanges the gradients in a step: after each micro-batch that `no_sync` does not spare. It stamps one of them.
+    """Gradient exchanges per step: one for each micro-batch outside `no_sync`. DDP stamps one of them.
 
     DDP counts the forward passes after which it will; of a model that is asked several times for one batch that says nothing.
     """

@@ -1,4 +1,4 @@
-"""What the advisor itself costs: its recorder in each step and in workers, its agent beside the job, its start."""
+"""The advisor's own cost: its recorder in each step and in workers, its agent process, and its start-up."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from rn50_advisor.advisor.analysis.steps.steady_state import Array, RankSteps
-from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.model.recording import Recording, events_of
 from rn50_advisor.advisor.model.report import Overhead
+from rn50_advisor.probes.documents.event_documents import ShedProbe
 
 STRETCHES = 10
 
@@ -16,7 +17,7 @@ STRETCHES = 10
 def own_cost(recording: Recording, everything: Mapping[int, RankSteps]) -> Overhead:
     agent = recording.meta.agent
     wall = agent.get("wall_s") or 0.0
-    shed = tuple(str(event.data.get("probe")) for event in recording.events if event.kind == "shed")
+    shed = tuple(event.data.get("probe", "") for event in events_of(recording.events, ShedProbe))
     startup = agent.get("startup_s")
     agent_share = agent["cpu_s"] / wall if wall else None
     workers_s = agent.get("workers_wall_s")

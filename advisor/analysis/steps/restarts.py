@@ -67,7 +67,7 @@ def _starts(steps: RankSteps) -> list[RankSteps]:
 
 
 def _chosen(starts: Mapping[int, list[RankSteps]]) -> dict[int, int]:
-    """Of each rank the number of its start that counts; without the ranks that were not part of it."""
+    """The start that counts for each rank; ranks that took no part in it are left out."""
     if all(len(own) == 1 for own in starts.values()):
         return dict.fromkeys(starts, 0)
     last = max((own[-1] for own in starts.values()), key=lambda steps: int(steps.start_ns[0]))

@@ -1,4 +1,4 @@
-"""What part of the training its steps speak for: see `model.seen_share`."""
+"""The share of the training that the recorded steps represent: see `model.seen_share`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from collections.abc import Mapping
 import numpy as np
 
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps, tails
-from rn50_advisor.advisor.model.analysis import JOB
+from rn50_advisor.advisor.model.measures.measure import JOB
+from rn50_advisor.advisor.model.measures.measured import Measured
+from rn50_advisor.advisor.model.measures.step_measures import (
+    START_BEFORE_S,
+    START_FETCH_S,
+    START_FIRST_STEP_S,
+    START_SKIPPED_S,
+    START_TOTAL_S,
+)
 from rn50_advisor.advisor.model.recording import Recording, Table
 from rn50_advisor.advisor.model.seen_share import Coverage
 from rn50_advisor.probes.rank.layout import SPAN_CODE
@@ -16,14 +24,14 @@ _ASIDE = tuple(SPAN_CODE[label] for label in ("evaluation", "checkpoint"))
 
 
 def coverage_of(recording: Recording, everything: Mapping[int, RankSteps]) -> Coverage | None:
-    """None where no step was seen."""
+    """The share of training that was seen; None where no step was seen."""
     after = tails(recording)
     each = [_of_rank(recording, steps, after.get(rank)) for rank, steps in everything.items()]
     return max(each, key=lambda c: c.seen_s / max(c.total_s, 1e-9), default=None)
 
 
 def unseen_runs(spans: Table | None, label: str = "unseen") -> Table:
-    """One row a run of batches: it is told of again and again while it grows."""
+    """One row per run of unseen batches, which is reported repeatedly while it grows."""
     if spans is None:
         return np.empty(0, [("t_start_ns", np.int64), ("t_end_ns", np.int64), ("count", np.int64)])
     rows = np.sort(spans[spans["label"] == SPAN_CODE[label]], order=["t_start_ns", "count"])
@@ -56,21 +64,21 @@ def _of_rank(recording: Recording, steps: RankSteps, tail: RankSteps | None) -> 
     )
 
 
-# What passes before training is under way: until the first fetch, in the first fetch, in batches that are thrown away to go on where an
+# Time before training is under way: until the first fetch, in the first fetch, in batches that are skipped to continue where an
 # earlier run ended, and in the first step beyond a usual one.
-def start_values(recording: Recording, everything: Mapping[int, RankSteps]) -> dict[tuple[str, str], float]:
-    """Of the rank whose first step was done last: all others waited for it. Nothing where no rank made two steps."""
+def start_values(recording: Recording, everything: Mapping[int, RankSteps]) -> Measured:
+    """Start-up measures of the rank that finished its first step last, which all others waited for. Empty if no rank made two steps."""
     parts = [_parts(recording, steps) for steps in everything.values() if steps.step.size > 1]
-    if not parts:
-        return {}
-    before_s, fetch_s, skipped_s, first_s = max(parts, key=sum)
-    return {
-        **({("start.skipped_s", JOB): skipped_s} if skipped_s else {}),
-        ("start.before_s", JOB): before_s,
-        ("start.fetch_s", JOB): fetch_s,
-        ("start.first_step_s", JOB): first_s,
-        ("start.total_s", JOB): before_s + fetch_s + skipped_s + first_s,
-    }
+    found = Measured()
+    if parts:
+        before_s, fetch_s, skipped_s, first_s = max(parts, key=sum)
+        found[START_BEFORE_S, JOB] = before_s
+        found[START_FETCH_S, JOB] = fetch_s
+        found[START_FIRST_STEP_S, JOB] = first_s
+        found[START_TOTAL_S, JOB] = before_s + fetch_s + skipped_s + first_s
+        if skipped_s:
+            found[START_SKIPPED_S, JOB] = skipped_s
+    return found
 
 
 def _parts(recording: Recording, steps: RankSteps) -> tuple[float, float, float, float]:

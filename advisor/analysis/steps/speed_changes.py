@@ -23,13 +23,13 @@ from rn50_advisor.advisor.model.statistics import weighted_quantile
 
 Array = NDArray[np.float64]
 
-_BINS = 60  # stretches that levels are fitted to: 1,800 medians
+_STRETCHES_MAX = 60  # stretches that levels are fitted to: 1,800 medians
 _BIN_STEPS_MIN = 3  # the median of three shrugs off one outlier
 _SIDE_MIN = 4  # stretches on each side of a change
-_LEVELS = 4  # a bump, and a change besides
-_LEAST = 1.05  # what is smaller is nobody's change; the rule asks for more
+_LEVELS_MAX = 4  # a bump, and a change besides
+_CHANGE_RATIO_MIN = 1.05  # what is smaller is nobody's change; the rule asks for more
 # A stretch after the change is slower than one before it so often. FACTS: belief above 90 %.
-_SEPARATION = 0.9
+_SEPARATION_MIN = 0.9
 _SHOWN, _SHOWN_SHARE = 1.1, 0.03  # what a plot of the run marks
 _ALIKE = (0.25, 2.5)  # of the growth of the whole step
 
@@ -50,7 +50,7 @@ def speed_changes(recording: Recording, steady: Mapping[int, RankSteps]) -> tupl
     rows = [int(at[0]), *(_refined(longest, row, width, pair) for row, pair in begins), longest.step.size]
     found = []
     for n, (was, now) in enumerate(itertools.pairwise(levels)):
-        if now < _LEAST * was:
+        if now < _CHANGE_RATIO_MIN * was:
             continue
         # waves of less than half the rise make neither side shorter, nor does a second rise
         half = (now - was) / 2
@@ -58,14 +58,14 @@ def speed_changes(recording: Recording, steady: Mapping[int, RankSteps]) -> tupl
         last = next((m for m in range(n + 1, len(levels)) if levels[m] < now - half), len(levels))
         usual_s = float(np.median(level_s[edges[first] : edges[n + 1]]))
         span = (rows[first], rows[n + 1], rows[last])
-        if now < _LEAST * was * _larger(longest, span):
+        if now < _CHANGE_RATIO_MIN * was * _larger(longest, span):
             continue
         found.append(_change(recording, steady, longest, span, levels_s=(usual_s, now), ended=last < len(levels)))
     return tuple(found)
 
 
 def _larger(steps: RankSteps, rows: tuple[int, int, int]) -> float:
-    """How many times the samples a step has after the change: it may take as many times as long. A smaller batch excuses nothing."""
+    """How many times more samples a step has after the change, at least 1: a smaller batch excuses nothing."""
     before, after = (steps.columns["samples"][a:b].sum() / steps.count[a:b].sum() for a, b in itertools.pairwise(rows))
     return max(1.0, float(after / before)) if before > 0 else 1.0
 
@@ -95,7 +95,7 @@ def usual_rows(steps: RankSteps) -> NDArray[np.bool_]:
 def _bins(steps: RankSteps) -> tuple[NDArray[np.int64], Array] | None:
     """(first row of each stretch, its median step) over stretches of equally many rows; None of too few."""
     usual = np.flatnonzero(usual_rows(steps))
-    count = min(_BINS, usual.size // _BIN_STEPS_MIN)
+    count = min(_STRETCHES_MAX, usual.size // _BIN_STEPS_MIN)
     if count < 2 * _SIDE_MIN:
         return None
     length, weight = (steps.length / steps.count)[usual], steps.count[usual]
@@ -106,28 +106,28 @@ def _bins(steps: RankSteps) -> tuple[NDArray[np.int64], Array] | None:
 
 def _cuts(level_s: Array) -> list[int]:
     """Where levels change: the best fit of a few of them, joined again where neighbours are not clearly apart."""
-    if float(np.percentile(level_s, 90)) < _LEAST * float(np.percentile(level_s, 10)):
+    if float(np.percentile(level_s, 90)) < _CHANGE_RATIO_MIN * float(np.percentile(level_s, 10)):
         return []
     cuts = _best_fit(level_s)
     while cuts:
         edges = [0, *cuts, level_s.size]
         gaps = [_apart(level_s[a:b], level_s[b:c]) for a, b, c in zip(edges, edges[1:], edges[2:], strict=False)]
         weakest = int(np.argmin(gaps))
-        if gaps[weakest] >= _SEPARATION:
+        if gaps[weakest] >= _SEPARATION_MIN:
             break
         del cuts[weakest]
     return cuts
 
 
 def _best_fit(level_s: Array) -> list[int]:
-    """The cuts into _LEVELS levels, each of _SIDE_MIN stretches at least, that leave the least distance to their medians."""
+    """The cuts into _LEVELS_MAX levels, each of _SIDE_MIN stretches at least, that leave the least distance to their medians."""
     size = level_s.size
     misfit = np.full((size + 1, size + 1), np.inf)
     for first in range(size):
         for last in range(first + _SIDE_MIN, size + 1):
             misfit[first, last] = _misfit(level_s[first:last])
     best, back = misfit[0], []
-    for _ in range(min(_LEVELS, size // _SIDE_MIN) - 1):
+    for _ in range(min(_LEVELS_MAX, size // _SIDE_MIN) - 1):
         total = best[:, None] + misfit
         back.append(total.argmin(axis=0))
         best = total.min(axis=0)
@@ -142,9 +142,9 @@ def _misfit(part: Array) -> float:
 
 
 def _apart(before: Array, after: Array) -> float:
-    """How often a stretch of the one side lies beyond one of the other; 0 where their levels are alike."""
+    """How far two groups of stretches are apart: the share of pairs in which one is beyond the other; 0 where their levels are alike."""
     old, new = float(np.median(before)), float(np.median(after))
-    if max(old, new) < _LEAST * min(old, new):
+    if max(old, new) < _CHANGE_RATIO_MIN * min(old, new):
         return 0.0
     slower = float((after[:, None] > before[None, :]).mean())
     return max(slower, 1.0 - slower)
@@ -168,7 +168,7 @@ def _change(
     levels_s: tuple[float, float],
     ended: bool,
 ) -> SpeedChange:
-    """Of the stretch between two rows against the stretch before it."""
+    """Describes the interval between two rows compared with the one before it."""
     times = [int(longest.start_ns[row]) for row in rows[:2]] + [
         int(longest.end_ns[min(rows[2], longest.step.size) - 1])
     ]
@@ -250,7 +250,7 @@ def _culprit(grown: Mapping[int, Mapping[str, float]]) -> tuple[int | None, str,
     return (worst if alone else None), phase, grown[worst].get(phase, 0.0)
 
 
-# name, unit, and by how much it must move to be worth a word: its own units, and a share of the larger value
+# name, unit, and by how much it must move to be worth noting: its own units, and a share of the larger value
 _MOVES = (
     ("cpu.other_cores", "cores", 0.3, 0.3),
     ("cpu.job_cores", "cores", 0.3, 0.25),
@@ -269,7 +269,7 @@ _MOVES = (
 def coincidences(
     recording: Recording, before_ns: tuple[int, int], after_ns: tuple[int, int]
 ) -> tuple[Coincidence, ...]:
-    """What the host's probes saw change between the two intervals, most first."""
+    """Host metrics that changed between the two intervals, largest change first."""
     was, now = (_circumstances(recording, Window(recording, *span)) for span in (before_ns, after_ns))
     found = []
     for name, unit, least, share in _MOVES:

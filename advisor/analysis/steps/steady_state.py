@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 _WARM_UP_FACTOR = 1.5
 _WARM_UP_MIN = 1  # the first step always pays for something that no later one does
 _WARM_UP_SMALL = 3  # of many steps, the first three are left out whatever they took
-_MANY = 20
+_MANY_ROWS = 20
 _WARM_UP_MAX_SHARE = 0.5
 # Where rows hold several steps, a single step alone between them is an outlier that retention kept, at most a few in a row; what nodes send
 # each other whole are a dozen in a row, and the latest thousands stand side by side.
@@ -117,14 +117,14 @@ def _rank_steps(rank: int, table: Table) -> RankSteps:
 
 
 def warm_up_rows(steps: RankSteps) -> int:
-    """How many leading rows are warm-up."""
+    """Number of leading rows that are warm-up."""
     rows = steps.step.size
     if rows <= _WARM_UP_MIN:
         return rows
     aside = steps.columns["evaluation"] + steps.columns["checkpoint"]
     core = (steps.length - aside) / np.maximum(steps.count, 1.0)
     usual = float(np.median(core[rows // 2 :]))
-    at_least = _WARM_UP_SMALL if rows >= _MANY else _WARM_UP_MIN
+    at_least = _WARM_UP_SMALL if rows >= _MANY_ROWS else _WARM_UP_MIN
     most = max(at_least, int(rows * _WARM_UP_MAX_SHARE))
     slow = core > _WARM_UP_FACTOR * usual
     first = at_least
@@ -147,13 +147,13 @@ def all_steps(recording: Recording) -> dict[int, RankSteps]:
 
 
 def deep_steps(recording: Recording) -> NDArray[np.int64]:
-    """Steps in which any rank was looked into with torch's profiler: the others waited for it."""
+    """Steps in which any rank was profiled with torch's profiler: the others waited for it."""
     found = [t["step"][((t["flags"] & FLAG_DEEP) != 0) & (t["count"] == 1)] for t in recording.steps.values()]
     return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
 
 
 def tails(recording: Recording) -> dict[int, RankSteps]:
-    """What each rank did after its last step, where it left by itself."""
+    """The time each rank spent after its last step, where it exited by itself."""
     found = {}
     for rank, table in sorted(recording.steps.items()):
         tail = table[(table["flags"] & FLAG_TAIL) != 0]
@@ -177,7 +177,7 @@ def steady_steps(everything: Mapping[int, RankSteps]) -> dict[int, RankSteps]:
     if cold is not None:
         first = max(first, cold.next_step)
     # what a job does before it breaks out of its loop, it does in its last step
-    last = min(int(steps.step[-1]) - (steps.left and steps.step.size >= _MANY) for steps in everything.values())
+    last = min(int(steps.step[-1]) - (steps.left and steps.step.size >= _MANY_ROWS) for steps in everything.values())
     kept = {}
     for rank, steps in everything.items():
         mask = (steps.step >= first) & (steps.step <= last)

@@ -1,25 +1,25 @@
-"""Whether a job has more to do since some step: other or more parameters learn, or its batches hold more."""
+"""Detects that a job does more work since some step: more parameters learn, or its batches are larger."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rn50_advisor.advisor.model.wording.quantities import quantity
+from rn50_advisor.probes.documents.rank_documents import RankFacts
 from rn50_advisor.probes.rank.layout import SIZES_APART, WORK_FIELDS
 
 _NEAR_S = 3.0  # the recorder looks once in a second, and a change of pace is found a little beside its step
 _NEAR_STEPS = 4.0
 _MODEL = ("forward", "backward", "optimizer", "comm_exposed")
-_SPREAD = 1.1  # of a measured ratio
+_RATIO_SPREAD = 1.1  # of a measured ratio
 
 
-def more_work(facts: Mapping[str, Any], step: int, levels_s: tuple[float, float], phase: str) -> str:
-    """What the rank with these facts has more to do since about this step, if that can be why it is slower in this phase; else empty."""
+def more_work(facts: RankFacts, step: int, levels_s: tuple[float, float], phase: str) -> str:
+    """The extra work of a rank since about this step, if it can explain a slowdown in this phase; otherwise empty."""
     if phase not in _MODEL:
         return ""
     near = max(_NEAR_STEPS, _NEAR_S / levels_s[0])
@@ -28,14 +28,14 @@ def more_work(facts: Mapping[str, Any], step: int, levels_s: tuple[float, float]
     return next((words for words in told if words), "")
 
 
-def learning(facts: Mapping[str, Any]) -> int | None:
-    """How many parameters had gradients when the rank with these facts was last looked at."""
+def learning(facts: RankFacts) -> int | None:
+    """Number of parameters that had gradients at the last inspection of the rank."""
     looks = _looks(facts)
     return looks[-1]["trained"] if looks else None
 
 
-def batch_bytes_at(facts: Mapping[str, Any], steps: NDArray[np.int64]) -> NDArray[np.float64] | None:
-    """What a batch of the rank with these facts holds at each of these steps; None where its batches were not seen."""
+def batch_bytes_at(facts: RankFacts, steps: NDArray[np.int64]) -> NDArray[np.float64] | None:
+    """Bytes per batch of the rank at each of these steps; None where its batches were not seen."""
     seen = [look for look in _looks(facts) if look["batch_bytes"] > 0]
     if not seen:
         return None
@@ -43,9 +43,9 @@ def batch_bytes_at(facts: Mapping[str, Any], steps: NDArray[np.int64]) -> NDArra
     return np.array([look["batch_bytes"] for look in seen], dtype=np.float64)[np.maximum(looked, 0)]
 
 
-def _looks(facts: Mapping[str, Any]) -> list[Mapping[str, int]]:
-    found: Sequence[Sequence[int]] = facts.get("work", ())
-    return [dict(zip(WORK_FIELDS, look, strict=True)) for look in found if len(look) == len(WORK_FIELDS)]
+def _looks(facts: RankFacts) -> list[Mapping[str, int]]:
+    told = facts.get("work", ())
+    return [dict(zip(WORK_FIELDS, look, strict=True)) for look in told if len(look) == len(WORK_FIELDS)]
 
 
 def _told(was: Mapping[str, int], now: Mapping[str, int], slower: float) -> str:
@@ -55,6 +55,6 @@ def _told(was: Mapping[str, int], now: Mapping[str, int], slower: float) -> str:
         return f"{now['trained']:,} parameters learn, and not the same {was['trained']:,} as before"
     size = now["batch_bytes"] / was["batch_bytes"] if was["batch_bytes"] else 0.0
     # attention grows with the square of what it looks at
-    if size >= SIZES_APART and slower <= _SPREAD * size**2:
+    if size >= SIZES_APART and slower <= _RATIO_SPREAD * size**2:
         return f"a batch holds {quantity(size, '×')} the bytes"
     return ""

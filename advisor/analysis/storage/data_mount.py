@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from rn50_advisor.advisor.analysis.host.node_window import Window
 from rn50_advisor.advisor.analysis.input.loading import BLOCK_BYTES
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.analysis.storage.process_io import grown, readers_of
-from rn50_advisor.advisor.model.analysis import JOB, LoaderFacts, training_loader
+from rn50_advisor.advisor.model.analysis import LoaderFacts, training_loader
 from rn50_advisor.advisor.model.input.mounts import DataMount
-from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.model.measures.input_measures import DATA_NETWORK_MOUNT, FETCH_WALL_S
+from rn50_advisor.advisor.model.measures.measure import JOB
+from rn50_advisor.advisor.model.measures.measured import Measured
+from rn50_advisor.advisor.model.measures.storage_measures import STORAGE_SAMPLE_KB
+from rn50_advisor.advisor.model.recording import Recording, events_of
+from rn50_advisor.probes.documents.event_documents import DataMounted
+from rn50_advisor.probes.documents.rank_documents import MountFacts
 
-_FILES = 5  # seen open on a mount: more than a list of labels and a lock
-_ALIKE = 0.8  # one count of bytes to another
+_FILES_MIN = 5  # seen open on a mount: more than a list of labels and a lock
+_BYTES_RATIO_MIN = 0.8  # one count of bytes to another
 _LEAST_BYTES = 1e6  # of less no likeness is worth telling
 
 
@@ -22,10 +27,10 @@ def data_mounts(
     recording: Recording, steps: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts]
 ) -> tuple[DataMount, ...]:
     """The training data's first, then others that data lies on, those with the most files seen open before those that data sets name."""
-    known = {str(e.data.get("mount_point")): _mount(e.data) for e in recording.events if e.kind == "data_mount"}
+    known = {e.data.get("mount_point", ""): _mount(e.data) for e in events_of(recording.events, DataMounted)}
     files = _files_seen(recording)
     first = _of_training(recording, steps, loaders, known=known, files=files)
-    seen = [known[point] for point, count in files.items() if count >= _FILES and point in known]
+    seen = [known[point] for point, count in files.items() if count >= _FILES_MIN and point in known]
     named = [_mount(loader.mount) for loader in loaders if loader.mount]
     found: dict[str, DataMount] = {}
     for mount in (*((first,) if first else ()), *seen, *named):
@@ -33,16 +38,22 @@ def data_mounts(
     return tuple(found.values())
 
 
-def network_values(
-    mounts: Sequence[DataMount], values: Mapping[tuple[str, str], float]
-) -> dict[tuple[str, str], float]:
-    """`data.network_mount` of ranks whose data set names no folder, by the files seen open. Those in memory may have come from anywhere."""
-    asked_kb = values.get(("storage.sample_kb", JOB))
+def mount_values(
+    ranks: Iterable[int], loaders: Sequence[LoaderFacts], mounts: Sequence[DataMount], values: Measured
+) -> Measured:
+    """`data.network_mount` as the data set tells by its folder, else by the files seen open. Data in memory may come from anywhere."""
+    found = Measured()
+    for rank in ranks:
+        loader = training_loader(loaders, rank)
+        stated = loader.mount if loader is not None and not loader.library else None
+        if stated is not None and stated.get("network") is not None:
+            found[DATA_NETWORK_MOUNT, rank] = float(bool(stated["network"]))
+    asked_kb = values.get((STORAGE_SAMPLE_KB, JOB))
     network = mounts[0].network if mounts else None
-    if network is None or (asked_kb is not None and 1e3 * asked_kb < BLOCK_BYTES):
-        return {}
-    untold = [scope for name, scope in values if name == "fetch.wall_s" and ("data.network_mount", scope) not in values]
-    return {("data.network_mount", scope): float(network) for scope in untold}
+    if network is not None and (asked_kb is None or 1e3 * asked_kb >= BLOCK_BYTES):
+        for rank in values.by_rank(FETCH_WALL_S):
+            found.setdefault((DATA_NETWORK_MOUNT, rank), float(network))
+    return found
 
 
 def _files_seen(recording: Recording) -> dict[str, float]:
@@ -68,7 +79,7 @@ def _of_training(
     None where nothing tells.
     """
     most = next(iter(files), "")
-    if most in known and files[most] >= _FILES:
+    if most in known and files[most] >= _FILES_MIN:
         return known[most]
     stated = [loader.mount for rank in steps if (loader := training_loader(loaders, rank)) and loader.mount]
     if stated:
@@ -89,19 +100,19 @@ def _by_bytes(recording: Recording, steps: Mapping[int, RankSteps], mounts: Iter
     fits = []
     for mount in mounts:
         of_disk = window.growth("disk.read_bytes", f"disk:{mount.disk}")
-        if of_disk is not None and _ALIKE * read <= of_disk <= read / _ALIKE:
+        if of_disk is not None and _BYTES_RATIO_MIN * read <= of_disk <= read / _BYTES_RATIO_MIN:
             fits.append(mount)
     return fits[0] if len(fits) == 1 else None
 
 
-def _mount(data: Mapping[str, Any]) -> DataMount:
+def _mount(told: MountFacts) -> DataMount:
     return DataMount(
-        mount_point=str(data.get("mount_point", "")),
-        fs_type=str(data.get("fs_type", "")),
-        device=str(data.get("device", "")),
-        network=data.get("network"),
-        disk=data.get("disk"),
-        below=tuple(data.get("below") or ()),
-        seeks=data.get("seeks"),
-        model=str(data.get("model") or ""),
+        mount_point=told.get("mount_point", ""),
+        fs_type=told.get("fs_type", ""),
+        device=told.get("device", ""),
+        network=told.get("network"),
+        disk=told.get("disk"),
+        below=tuple(told.get("below", ())),
+        seeks=told.get("seeks"),
+        model=told.get("model", ""),
     )

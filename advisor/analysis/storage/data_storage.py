@@ -1,172 +1,187 @@
-"""What the training data lies on, what that delivered while the steps ran, and how much came out of the page cache instead."""
+"""The storage of the training data: its throughput during the steps, and the share served by the page cache instead."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from rn50_advisor.advisor.analysis.host.node_window import Window, process_by_rank
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
-from rn50_advisor.advisor.analysis.storage.process_io import grown, growth, readers_of
-from rn50_advisor.advisor.model.analysis import JOB
+from rn50_advisor.advisor.analysis.storage.disk_readings import OfJob, disk_readings, requests
+from rn50_advisor.advisor.analysis.storage.process_io import grown, readers_of
 from rn50_advisor.advisor.model.input.mounts import DataMount
+from rn50_advisor.advisor.model.measures.input_measures import FETCH_BLOCKED_SHARE, FETCH_WALL_S
+from rn50_advisor.advisor.model.measures.measure import JOB
+from rn50_advisor.advisor.model.measures.measured import Measured, Reasons
+from rn50_advisor.advisor.model.measures.step_measures import STEP_BATCHES, STEP_TIME_S
+from rn50_advisor.advisor.model.measures.storage_measures import (
+    STORAGE_ASKED_MB_S,
+    STORAGE_BLOCKED,
+    STORAGE_CACHE_HIT_SHARE,
+    STORAGE_DEVICE_SHARE,
+    STORAGE_EPOCH_MB,
+    STORAGE_GROUP_ROOM_MB,
+    STORAGE_HOST_ROOM_MB,
+    STORAGE_IO_WAIT_SHARE,
+    STORAGE_LATER_EPOCHS,
+    STORAGE_LATER_READ_SHARE,
+    STORAGE_LINK_EXCEEDED_S,
+    STORAGE_MOUNT_MB_S,
+    STORAGE_MOUNT_READS_S,
+    STORAGE_QUEUE,
+    STORAGE_READ_MB_S,
+    STORAGE_READ_S,
+    STORAGE_READS_S,
+    STORAGE_REREAD_SHARE,
+    STORAGE_SAMPLE_KB,
+)
 from rn50_advisor.advisor.model.recording import Process
 
-Array = NDArray[np.float64]
-Values = dict[tuple[str, str], float]
-Found = dict[str, float]
-
 _LEAST_BYTES = 1e6  # asked for in all: of less no share is worth telling
-_UNMAPPED = 0.5  # bytes asked for over bytes read: with less, files are mapped into memory and nothing is asked
-_USUAL, _SECONDS = 3, 6  # readings: for a median, and for a spread; of fewer they are chance
-_EPOCHS = 50  # told one by one
+_ASKED_RATIO_MIN = 0.5  # bytes asked for over bytes read: with less, files are mapped into memory and nothing is asked
+_EPOCHS_MAX = 50  # listed one by one
 _MB = 1e6
 
 
 def storage_values(
-    window: Window,
-    everything: Mapping[int, RankSteps],
-    mounts: Sequence[DataMount],
-    values: Values,
-    missing: dict[str, str],
-) -> Values:
-    """`storage.*` of the job, as far as they could be had; why others could not is added to `missing`.
+    window: Window, everything: Mapping[int, RankSteps], mounts: Sequence[DataMount], values: Measured
+) -> Measured:
+    """Measures `storage.*` of the job, as far as available.
 
-    `values` has what is known of steps and of the making of batches; of the first mount everything is told, of others how fast they read.
+    `values` has the measures of steps and of batch making. The first mount is described in full, others by their read rate.
     """
-    found: Found = {}
+    found = Measured()
     readers, mount = readers_of(window.recording, everything), mounts[0] if mounts else None
-    found.update(_asked(window, readers, everything, missing))
-    found.update(_epochs(window, readers, everything, missing))
-    found.update(_room(window))
+    told = _asked(window, readers, everything, found.missing)
+    told.update(_epochs(window, readers, everything, found.missing))
+    told.update(_room(window))
     if mount is None:
-        missing["storage.read_mb_s"] = (
-            "what the data lies on is not known: no data file was seen open, no data set names a folder"
+        found.missing[STORAGE_READ_MB_S, JOB] = (
+            "the storage of the data is unknown: no data file was seen open, no data set names a folder"
         )
     elif mount.disk is not None:
-        found.update(_disk(window, mount.disk, missing))
-        found.update(_blocked(window, found, values))
+        told.update(disk_readings(window, mount.disk, found.missing))
+        told.update(_blocked(window, told, values))
     else:
-        found.update(_network_mount(window, mount, missing))
+        told.update(_network_mount(window, mount, found.missing))
     if mount is None or mount.network is not False:
-        found.update(_link(window))
-    by_epoch = _hits_by_epoch(window, readers, everything)
-    return {**{(name, JOB): value for name, value in found.items()}, **by_epoch, **_beside(window, mounts[1:])}
-
-
-def _beside(window: Window, mounts: Sequence[DataMount]) -> Values:
-    """`storage.mount_*` of scope `mount:PATH`: how fast further mounts are read."""
-    found: Values = {}
-    for mount in mounts:
-        kind, where = ("disk", mount.disk) if mount.disk is not None else ("mount", mount.mount_point)
-        for name, metric, factor in (("mb_s", "read_bytes", 1 / _MB), ("reads_s", "reads", 1.0)):
-            rate = window.rate(f"{kind}.{metric}", f"{kind}:{where}")
-            if rate is not None:
-                found[f"storage.mount_{name}", f"mount:{mount.mount_point}"] = rate * factor
+        told.update(_link(window))
+    found.update({(measure, JOB): value for measure, value in told.items()})
+    found.update(_hits_by_epoch(window, readers, everything))
+    found.update(_beside(window, mounts[1:]))
     return found
 
 
-def _blocked(window: Window, found: Found, values: Values) -> Found:
-    """How long loaders are blocked, and how much of it the disk and any disk accounts for: the rest they wait for something else."""
-    reads_s, read_s, step_s = found.get("storage.reads_s"), found.get("storage.read_s"), values["step.time_s", JOB]
+def _beside(window: Window, mounts: Sequence[DataMount]) -> Measured:
+    """`storage.mount_*`: how fast further mounts are read."""
+    found = Measured()
+    for mount in mounts:
+        kind, where = ("disk", mount.disk) if mount.disk is not None else ("mount", mount.mount_point)
+        for measure, metric, factor in (
+            (STORAGE_MOUNT_MB_S, "read_bytes", 1 / _MB),
+            (STORAGE_MOUNT_READS_S, "reads", 1.0),
+        ):
+            rate = window.rate(f"{kind}.{metric}", f"{kind}:{where}")
+            if rate is not None:
+                found[measure, mount.mount_point] = rate * factor
+    return found
+
+
+def _blocked(window: Window, told: OfJob, values: Measured) -> OfJob:
+    """How long loaders are blocked, and the parts explained by this disk and by any disk; in the rest they wait for something else."""
+    reads_s, read_s, step_s = told.get(STORAGE_READS_S), told.get(STORAGE_READ_S), values[STEP_TIME_S, JOB]
     blocked = sum(
-        values.get(("fetch.blocked_share", scope), 0.0) * value * values.get(("step.batches", scope), 1.0) / step_s
-        for (name, scope), value in values.items()
-        if name == "fetch.wall_s"
+        values.get((FETCH_BLOCKED_SHARE, rank), 0.0) * wall * values.get((STEP_BATCHES, rank), 1.0) / step_s
+        for rank, wall in values.by_rank(FETCH_WALL_S).items()
     )
-    more = {"storage.blocked": blocked} if blocked > 0 else {}
+    more = {STORAGE_BLOCKED: blocked} if blocked > 0 else {}
     if reads_s is not None and read_s is not None and blocked > 0:
-        more["storage.device_share"] = reads_s * read_s / blocked
+        more[STORAGE_DEVICE_SHARE] = reads_s * read_s / blocked
     waiting = window.rate("psi.io_some_s", "host")
     if waiting is not None:
-        more["storage.io_wait_share"] = waiting
+        more[STORAGE_IO_WAIT_SHARE] = waiting
     return more
 
 
-def _asked(
-    window: Window, readers: Sequence[Process], everything: Mapping[int, RankSteps], missing: dict[str, str]
-) -> Found:
+def _asked(window: Window, readers: Sequence[Process], everything: Mapping[int, RankSteps], missing: Reasons) -> OfJob:
     asked = grown(window.recording, readers, "proc.rchar_bytes", window.start_ns, window.end_ns)
     read = grown(window.recording, readers, "proc.read_bytes", window.start_ns, window.end_ns)
     if asked is None or read is None:
-        missing["storage.cache_hit_share"] = "/proc/<pid>/io could not be read, or workers live too briefly for it"
+        missing[STORAGE_CACHE_HIT_SHARE, JOB] = "/proc/<pid>/io could not be read, or workers live too briefly for it"
         return {}
-    if asked < _UNMAPPED * read:
-        missing["storage.cache_hit_share"] = "files are mapped into memory, not read"
+    if asked < _ASKED_RATIO_MIN * read:
+        missing[STORAGE_CACHE_HIT_SHARE, JOB] = "files are mapped into memory, not read"
         return {}
     seconds = (window.end_ns - window.start_ns) / 1e9
     samples = sum(
         float(s.columns["samples"][(s.start_ns >= window.start_ns) & (s.end_ns <= window.end_ns)].sum())
         for s in everything.values()
     )
-    found = {"storage.asked_mb_s": asked / _MB / seconds}
+    found: OfJob = {STORAGE_ASKED_MB_S: asked / _MB / seconds}
     if samples:
-        found["storage.sample_kb"] = asked / 1e3 / samples
+        found[STORAGE_SAMPLE_KB] = asked / 1e3 / samples
     if asked < _LEAST_BYTES:
-        missing["storage.cache_hit_share"] = "next to nothing was read from files"
+        missing[STORAGE_CACHE_HIT_SHARE, JOB] = "almost nothing was read from files"
         return found
-    return {**found, "storage.cache_hit_share": max(0.0, 1.0 - read / asked)}
+    return {**found, STORAGE_CACHE_HIT_SHARE: max(0.0, 1.0 - read / asked)}
 
 
 def _epochs(
     window: Window,
     readers: Sequence[Process],
     everything: Mapping[int, RankSteps],
-    missing: dict[str, str],
-) -> Found:
+    missing: Reasons,
+) -> OfJob:
     """The first epoch's bytes, and what of the later ones was read again; nothing while the first one lasts."""
     recording = window.recording
     begun = [s.start_ns[s.epoch_start] for s in everything.values()]
     if not begun or any(starts.size < 2 for starts in begun):
-        missing["storage.reread_share"] = "no second epoch was seen: what the page cache keeps cannot be told"
+        missing[STORAGE_REREAD_SHARE, JOB] = "no second epoch was seen: what the page cache keeps is not known"
         return {}
     first, second = min(int(starts[0]) for starts in begun), max(int(starts[1]) for starts in begun)
     last = max(int(s.end_ns[-1]) for s in everything.values())
     asked = grown(recording, readers, "proc.rchar_bytes", first, second)
     again = grown(recording, readers, "proc.rchar_bytes", second, last)
     read = grown(recording, readers, "proc.read_bytes", second, last)
-    if asked is None or again is None or read is None or min(asked, again) < max(_LEAST_BYTES, _UNMAPPED * read):
-        missing["storage.reread_share"] = "what loaders read from files is not known (see storage.cache_hit_share)"
+    if asked is None or again is None or read is None or min(asked, again) < max(_LEAST_BYTES, _ASKED_RATIO_MIN * read):
+        missing[STORAGE_REREAD_SHARE, JOB] = "what loaders read from files is not known (see storage.cache_hit_share)"
         return {}
     return {
-        "storage.epoch_mb": asked / _MB,
-        "storage.later_epochs": again / asked,
-        "storage.reread_share": min(1.0, read / again),
+        STORAGE_EPOCH_MB: asked / _MB,
+        STORAGE_LATER_EPOCHS: again / asked,
+        STORAGE_REREAD_SHARE: min(1.0, read / again),
         **_later_reads(window, readers, second, last),
     }
 
 
-def _hits_by_epoch(window: Window, readers: Sequence[Process], everything: Mapping[int, RankSteps]) -> Values:
-    """`storage.cache_hit_share` of scope `epoch:N`, whole epochs and the last one so far; cold and warm ones differ."""
+def _hits_by_epoch(window: Window, readers: Sequence[Process], everything: Mapping[int, RankSteps]) -> Measured:
+    """`storage.cache_hit_share` of each epoch: whole ones and the last one so far; cold and warm ones differ."""
     begun = [s.start_ns[s.epoch_start] for s in everything.values()]
     count = min((starts.size for starts in begun), default=0)
-    edges = [max(int(starts[number]) for starts in begun) for number in range(min(count, _EPOCHS))]
-    edges += [max(int(s.end_ns[-1]) for s in everything.values())] if count and count <= _EPOCHS else []
-    found: Values = {}
+    edges = [max(int(starts[number]) for starts in begun) for number in range(min(count, _EPOCHS_MAX))]
+    edges += [max(int(s.end_ns[-1]) for s in everything.values())] if count and count <= _EPOCHS_MAX else []
+    found = Measured()
     for number, (start_ns, end_ns) in enumerate(itertools.pairwise(edges)):
         asked = grown(window.recording, readers, "proc.rchar_bytes", start_ns, end_ns)
         read = grown(window.recording, readers, "proc.read_bytes", start_ns, end_ns)
-        if asked is not None and read is not None and asked >= max(_LEAST_BYTES, _UNMAPPED * read):
-            found["storage.cache_hit_share", f"epoch:{number}"] = max(0.0, 1.0 - read / asked)
+        if asked is not None and read is not None and asked >= max(_LEAST_BYTES, _ASKED_RATIO_MIN * read):
+            found[STORAGE_CACHE_HIT_SHARE, number] = max(0.0, 1.0 - read / asked)
     return found
 
 
-def _later_reads(window: Window, readers: Sequence[Process], second_ns: int, last_ns: int) -> Found:
-    """Of what the steady steps read from storage, the part that the first epoch has no share in: only that can be kept."""
+def _later_reads(window: Window, readers: Sequence[Process], second_ns: int, last_ns: int) -> OfJob:
+    """Reads of the steady steps that no longer belong to the first epoch: only these can be cached."""
     read = grown(window.recording, readers, "proc.read_bytes", window.start_ns, window.end_ns)
     later = grown(window.recording, readers, "proc.read_bytes", max(second_ns, window.start_ns), last_ns)
-    return {"storage.later_read_share": min(1.0, later / read)} if read and later is not None else {}
+    return {STORAGE_LATER_READ_SHARE: min(1.0, later / read)} if read and later is not None else {}
 
 
-def _room(window: Window) -> Found:
-    """What could hold files: of the host, and within the tightest memory limit above a rank."""
-    found: Found = {}
+def _room(window: Window) -> OfJob:
+    """Memory that could cache files: on the host, and within the tightest memory limit above a rank."""
+    found: OfJob = {}
     free = window.level("mem.available_bytes", "host")
     if free is not None:
-        found["storage.host_room_mb"] = free / _MB
+        found[STORAGE_HOST_ROOM_MB] = free / _MB
     rooms = []
     for process in process_by_rank(window.recording.processes).values():
         scope = f"pid:{process.pid}"
@@ -174,117 +189,32 @@ def _room(window: Window) -> Found:
         if limit is not None and used is not None:
             rooms.append(limit - used + (window.level("cgroup.mem_cache_bytes", scope) or 0.0))
     if rooms:
-        found["storage.group_room_mb"] = max(0.0, min(rooms)) / _MB
+        found[STORAGE_GROUP_ROOM_MB] = max(0.0, min(rooms)) / _MB
     return found
 
 
-def _disk(window: Window, disk: str, missing: dict[str, str]) -> Found:
-    scope = f"disk:{disk}"
-    names = {
-        "storage.read_mb_s": ("disk.read_bytes", 1 / _MB),
-        "storage.reads_s": ("disk.reads", 1.0),
-        "storage.busy_share": ("disk.busy_s", 1.0),
-        "storage.queue": ("disk.queue_s", 1.0),
-        "storage.volume_exceeded_share": ("disk.volume_exceeded_s", 1.0),
-        "storage.instance_exceeded_share": ("disk.instance_exceeded_s", 1.0),
-    }
-    rates = {name: (window.rate(metric, scope), factor) for name, (metric, factor) in names.items()}
-    found = {name: rate * factor for name, (rate, factor) in rates.items() if rate is not None}
-    if "storage.read_mb_s" not in found:
-        missing["storage.read_mb_s"] = f"/proc/diskstats tells nothing of {disk}"
-        return found
-    waited, reads = window.growth("disk.read_wait_s", scope), window.growth("disk.reads", scope)
-    found.update(_requests(found, waited, reads))
-    for name, metric, factor in (
-        ("limit_mb_s", "limit_read_bytes_s", 1 / _MB),
-        ("limit_reads_s", "limit_reads_s", 1.0),
-    ):
-        most = window.level(f"disk.{metric}", scope)
-        if most is not None:
-            found[f"storage.{name}"] = most * factor
-    found.update(_job_share(window, scope))
-    found.update(_seconds(window, scope))
-    return found
-
-
-def _job_share(window: Window, scope: str) -> Found:
-    """Of the disk's bytes, read and written, what processes of the job caused."""
-    all_of_it, own = 0.0, 0.0
-    for kind in ("read", "write"):
-        series = window.recording.samples.get((f"disk.{kind}_bytes", scope))
-        if series is not None and series.value.size:
-            all_of_it += growth(series, None, window.start_ns, window.end_ns)
-        processes, metric = window.recording.processes, f"proc.{kind}_bytes"
-        caused = grown(window.recording, processes, metric, window.start_ns, window.end_ns)
-        if caused is None:
-            return {}
-        own += caused
-    return {"storage.job_share": min(1.0, own / all_of_it)} if all_of_it > 0 else {}
-
-
-def _requests(found: Found, waited_s: float | None, reads: float | None) -> Found:
-    """Size and time of one read, where there were any."""
-    more: Found = {}
-    if found.get("storage.reads_s"):
-        more["storage.request_kb"] = 1e3 * found["storage.read_mb_s"] / found["storage.reads_s"]
-    if waited_s is not None and reads:
-        more["storage.read_s"] = waited_s / reads
-    return more
-
-
-def _seconds(window: Window, scope: str) -> Found:
-    """The median second, and how even they are: a limit holds each of them to the same."""
-    rates = {
-        name: _rates(window, metric, scope) for name, metric in (("mb", "disk.read_bytes"), ("reads", "disk.reads"))
-    }
-    size = min(values.size for values in rates.values())
-    if size < _USUAL:
-        return {}
-    middle = {name: float(np.median(values)) for name, values in rates.items()}
-    found = {
-        "storage.seconds": float(size),
-        "storage.usual_mb_s": middle["mb"] / _MB,
-        "storage.usual_reads_s": middle["reads"],
-    }
-    if size >= _SECONDS and min(middle.values()) > 0:
-        for name, values in rates.items():
-            # upwards only: under a limit a second may have less, when nothing is asked for, and none has more
-            found[f"storage.{name}_spread"] = float(np.percentile(values, 90) - middle[name]) / middle[name]
-    return found
-
-
-def _rates(window: Window, metric: str, scope: str) -> Array:
-    """Growth per second between readings that lie within the window."""
-    series = window.recording.samples.get((metric, scope))
-    if series is None:
-        return np.empty(0)
-    inside = (series.t_ns >= window.start_ns) & (series.t_ns <= window.end_ns)
-    seconds = np.diff(series.t_ns[inside]) / 1e9
-    return np.asarray(np.diff(series.value[inside])[seconds > 0] / seconds[seconds > 0])
-
-
-def _network_mount(window: Window, mount: DataMount, missing: dict[str, str]) -> Found:
+def _network_mount(window: Window, mount: DataMount, missing: Reasons) -> OfJob:
     """NFS keeps counters; of other network file systems only what was asked for is known."""
     scope = f"mount:{mount.mount_point}"
     read, reads = window.rate("mount.read_bytes", scope), window.rate("mount.reads", scope)
     if read is None or reads is None:
-        missing["storage.read_mb_s"] = f"{mount.fs_type} keeps no counters of what it fetches: see storage.asked_mb_s"
+        missing[STORAGE_READ_MB_S, JOB] = f"{mount.fs_type} has no counters of what it fetches: see storage.asked_mb_s"
         return {}
-    found = {"storage.read_mb_s": read / _MB, "storage.reads_s": reads}
+    found: OfJob = {STORAGE_READ_MB_S: read / _MB, STORAGE_READS_S: reads}
     waited = window.growth("mount.read_wait_s", scope)
-    found.update(_requests(found, waited, window.growth("mount.reads", scope)))
+    found.update(requests(found, waited, window.growth("mount.reads", scope)))
     if waited is not None:
-        found["storage.queue"] = window.rate("mount.read_wait_s", scope) or 0.0
+        found[STORAGE_QUEUE] = window.rate("mount.read_wait_s", scope) or 0.0
     asked = window.growth("mount.asked_bytes", scope)
     if asked is not None and asked >= _LEAST_BYTES:
         fetched = window.growth("mount.read_bytes", scope) or 0.0
-        found["storage.cache_hit_share"] = max(0.0, 1.0 - fetched / asked)
-        missing.pop("storage.cache_hit_share", None)
+        found[STORAGE_CACHE_HIT_SHARE] = max(0.0, 1.0 - fetched / asked)
+        missing.pop((STORAGE_CACHE_HIT_SHARE, JOB), None)
     return found
 
 
-def _link(window: Window) -> Found:
+def _link(window: Window) -> OfJob:
     """Packets beyond the provider's limit, where data comes over a network or may do so."""
     rates = [window.rate("net.in_exceeded", scope) for scope in window.scopes("net.in_exceeded")]
     known = [rate for rate in rates if rate is not None]
-    return {"storage.link_exceeded_s": max(known)} if known else {}
+    return {STORAGE_LINK_EXCEEDED_S: max(known)} if known else {}

@@ -12,7 +12,7 @@ from rn50_advisor.advisor.model.recording import Process, Recording, Series
 
 
 def readers_of(recording: Recording, everything: Mapping[int, RankSteps]) -> tuple[Process, ...]:
-    """Whoever makes the batches: the workers of each rank, the rank itself where it has none."""
+    """The processes that make batches: each rank's workers, or the rank itself if it has none."""
     ranks = process_by_rank(recording.processes)
     found = [p for p in recording.processes if p.role == "worker" and p.rank in everything]
     served = {p.rank for p in found}

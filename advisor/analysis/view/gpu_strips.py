@@ -28,7 +28,7 @@ _FIELDS = (
 
 
 def gpu_strips(recording: Recording) -> tuple[GpuStrip, ...]:
-    """Those that the agent noted, and those that were read without being noted."""
+    """Strips of GPUs that the agent listed, and of GPUs that have readings without being listed."""
     end = recording.meta.last_ns
     now = Window(recording, end - _RECENT_NS, end)
     known = {gpu.index: gpu for gpu in gpus_of(recording)}
@@ -49,6 +49,7 @@ def _strip(now: Window, gpu: Gpu) -> GpuStrip:
         throttled_pct=None if throttled is None else min(100.0, 100 * throttled),
         trouble=_trouble(now, gpu, throttled),
         place="",
+        host="",
         instances=_instances(now, gpu),
         **{name: now.level(f"gpu.{name}", scope) for name in _FIELDS},
     )
@@ -76,7 +77,7 @@ def _trouble(now: Window, gpu: Gpu, throttled: float | None) -> str:
     xids = [xid.code for xid in gpu.xids if xid.code not in PROGRAMS_XIDS]
     if xids:
         return f"Xid {xids[-1]}"
-    for name, words in (("row_remap_failed", "memory row beyond repair"), ("recovery_action", "asks for a reset")):
+    for name, words in (("row_remap_failed", "memory row could not be replaced"), ("recovery_action", "needs a reset")):
         if (now.level(f"gpu.{name}", scope) or 0.0) > 0:
             return words
     if throttled is not None and throttled >= _HELD_SHARE:

@@ -33,8 +33,13 @@ def host_by_rank(recording: Recording) -> Mapping[int, str]:
 
 def with_places(strips: tuple[GpuStrip, ...], recording: Recording) -> tuple[GpuStrip, ...]:
     """GPUs of several hosts are numbered through; each host has numbers of its own."""
-    places = {index: f"{host}, {number}" for index, (host, number) in gpu_places(recording).items()}
-    return tuple(replace(strip, place=places.get(strip.index, "")) for strip in strips)
+    places = gpu_places(recording)
+    return tuple(
+        replace(strip, place=f"{places[strip.index][0]}, {places[strip.index][1]}", host=places[strip.index][0])
+        if strip.index in places
+        else strip
+        for strip in strips
+    )
 
 
 def _strip(node: Node, recording: Recording) -> NodeStrip:

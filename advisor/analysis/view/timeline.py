@@ -17,10 +17,10 @@ from rn50_advisor.advisor.model.report import Segment, TimelinePoint
 from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.probes.rank.layout import SPAN_CODE
 
-_SLICES = 240
-# Of a usual step: a first fetch that waits less longer than a usual one does not show on a line that is as long as the run.
+_SLICES_MAX = 240
+# Share of a usual step: a shorter extra wait of a first fetch does not show on a line that is as long as the run.
 _EPOCH_START_SHARE = 0.5
-_MUCH_LONGER = 2.0  # than the first rank: where all evaluate, its evaluations stand for those of all
+_LONGER_RATIO_MIN = 2.0  # than the first rank: where all evaluate, its evaluations stand for those of all
 _SEGMENTS_MAX = 200  # of each kind: a checkpoint every five steps is a rule's business, not a list's
 
 
@@ -37,7 +37,7 @@ def timeline(
     start = min(int(s.start_ns[0]) for s in steps.values())
     end = max(recording.meta.last_ns, *(int(s.end_ns[-1]) for s in steps.values()))
     longest = max(float(np.median(s.length / s.count)) for s in steps.values())
-    slices = int(np.clip((end - start) / 1e9 / max(2 * longest, 0.25), 1, _SLICES))
+    slices = int(np.clip((end - start) / 1e9 / max(2 * longest, 0.25), 1, _SLICES_MAX))
     edges = np.linspace(start, end, slices + 1)
     samples = np.zeros(slices)
     counts = np.zeros(slices)
@@ -153,18 +153,18 @@ def _deep_windows(recording: Recording, rank: int, origin: int) -> list[Segment]
         start_s, end_s = ((int(row[name]) - origin) / 1e9 for name in ("t_start_ns", "t_end_ns"))
         if found and found[-1].last_step == first - 1:
             start_s, first = found[-1].start_s, found.pop().first_step or 0
-        found.append(Segment("deep window", start_s, end_s, first, last, "looked into with torch's profiler"))
+        found.append(Segment("deep window", start_s, end_s, first, last, "profiled with torch's profiler"))
     return found
 
 
 def _spans(recording: Recording, first: int, origin: int) -> list[Segment]:
-    """Of the rank that spends most in them: one may evaluate for all, and need not be the first."""
+    """Evaluations and checkpoints of the rank that spends most time in them: one rank may evaluate for all, and need not be the first."""
     found: list[Segment] = []
     for kind in ("evaluation", "checkpoint"):
         of_kind = {rank: rows[rows["label"] == SPAN_CODE[kind]] for rank, rows in sorted(recording.spans.items())}
         spent_ns = {rank: int((rows["t_end_ns"] - rows["t_start_ns"]).sum()) for rank, rows in of_kind.items()}
         longest = max(spent_ns.values(), default=0)
-        rank = next((rank for rank, ns in spent_ns.items() if ns > longest / _MUCH_LONGER), first)
+        rank = next((rank for rank, ns in spent_ns.items() if ns > longest / _LONGER_RATIO_MIN), first)
         found += [
             Segment(
                 kind,
@@ -179,7 +179,7 @@ def _spans(recording: Recording, first: int, origin: int) -> list[Segment]:
     return found
 
 
-# Who was late when: of each slice of the run, the rank that kept the others waiting the most.
+# Stragglers over time: for each slice of the run, the rank that kept the others waiting most.
 def late_ranks(
     accounts: StepAttribution | None, steady: Mapping[int, RankSteps], edges_ns: NDArray[np.float64]
 ) -> dict[int, tuple[int, float]]:

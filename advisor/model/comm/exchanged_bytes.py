@@ -1,15 +1,33 @@
-"""What the ranks of a job exchange in a step, in words for the reports."""
+"""Words for the reports about the bytes that the ranks exchange in a step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from rn50_advisor.advisor.model.measures.comm_measures import (
+    COLLECTIVES_CALLS,
+    COLLECTIVES_HELD_S,
+    COLLECTIVES_MEGABYTES,
+    COLLECTIVES_TIMED_SHARE,
+    COMM_BUCKETS,
+    COMM_BUS_GB_PER_S,
+    COMM_EXCHANGES,
+    COMM_EXPOSED_S,
+    COMM_HIDDEN_S,
+    COMM_KEPT_WAITING_S,
+    COMM_LARGEST_BUCKET,
+    COMM_LATE_SHARE,
+    COMM_MEGABYTES,
+    COMM_WIRE_S,
+)
+from rn50_advisor.advisor.model.measures.measure import JOB, RankMeasure
+from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.wording.quantities import counted, duration, quantity, share
 
 FACT = "exchange"
 _RANKS_SHOWN = 3
-# Of the gradients' bytes, what a hook of torch sends, by the last part of its name.
+# Share of the gradient bytes that torch's hooks send, by the last part of their names.
 _SENT = {
     "": 1.0,
     "allreduce_hook": 1.0,
@@ -18,11 +36,10 @@ _SENT = {
     "bf16_compress_hook": 0.5,
     "fp16_compress": 0.5,
 }
-_Values = Mapping[tuple[str, str], float]
 
 
 def sent_share(hook: object) -> float | None:
-    """Of the gradients' bytes, what this compression hook of DDP sends; None: nobody knows (PowerSGD, wrappers, hooks of the job's own)."""
+    """Share of the gradient bytes that this DDP compression hook sends; None if unknown (PowerSGD, wrappers, the job's own hooks)."""
     return _SENT.get(str(hook or "").rpartition(".")[2].lower())
 
 
@@ -37,7 +54,7 @@ class TimedCollective:
 
     @property
     def bus_gb_per_s(self) -> float | None:
-        """What each link of a ring carries: 2(N-1)/N of the bytes of an all-reduce, (N-1)/N of what a gather or scatter makes or takes."""
+        """Rate per link of a ring: 2(N-1)/N of the bytes of an all-reduce, (N-1)/N of those of an all-gather or reduce-scatter."""
         if self.ranks < 2 or not self.size or self.took_s <= 0:
             return None
         part = (self.ranks - 1) / self.ranks
@@ -61,14 +78,14 @@ class TimedCollective:
         )
 
 
-def exchange_facts(values: _Values, timed: Iterable[TimedCollective] = ()) -> dict[str, dict[str, str]]:
-    """For the report, from values named as in rn50_advisor.advisor.model.values.VALUES; empty where nothing was seen to be exchanged."""
+def exchange_facts(values: Measured, timed: Iterable[TimedCollective] = ()) -> dict[str, dict[str, str]]:
+    """For the report; empty where nothing was seen to be exchanged."""
     found = {
         "each step": ", ".join(_each_step(values)),
         "called from Python": _called(values),
         "the wire": _wire(values),
-        "beside backward": _spread(values, "comm.hidden_s"),
-        "exposed": _spread(values, "comm.exposed_s"),
+        "beside backward": _spread(values, COMM_HIDDEN_S),
+        "exposed": _spread(values, COMM_EXPOSED_S),
         "each link": _link(values),
         "timed by NCCL": "; ".join([*(each.words for each in timed), *_share_of_time(values)]),
         "who comes last": "; ".join(_last(values)),
@@ -77,66 +94,62 @@ def exchange_facts(values: _Values, timed: Iterable[TimedCollective] = ()) -> di
     return {FACT: found} if set(found) - {"who comes last"} else {}
 
 
-def _each_step(values: _Values) -> Iterator[str]:
-    megabytes, buckets = values.get(("comm.megabytes", "job")), values.get(("comm.buckets", "job"))
+def _each_step(values: Measured) -> Iterator[str]:
+    megabytes, buckets = values.get((COMM_MEGABYTES, JOB)), values.get((COMM_BUCKETS, JOB))
     if megabytes:
         yield f"{quantity(megabytes, 'MB')} of gradients"
     if buckets:
         yield f"in {counted(round(buckets), 'bucket')}"
-        largest = values.get(("comm.largest_bucket", "job"))
+        largest = values.get((COMM_LARGEST_BUCKET, JOB))
         if largest is not None and buckets > 1:
             yield f"the largest with {share(largest)} of the bytes"
-    exchanges = values.get(("comm.exchanges", "job"), 1.0)
+    exchanges = values.get((COMM_EXCHANGES, JOB), 1.0)
     if exchanges > 1:
         yield f"exchanged {round(exchanges)} times"
 
 
-def _called(values: _Values) -> str:
-    calls = _by_rank(values, "collectives.calls")
+def _called(values: Measured) -> str:
+    calls = values.by_rank(COLLECTIVES_CALLS)
     if not calls:
         return ""
     rank = max(calls, key=lambda rank: calls[rank])
-    moved, held = (values.get((f"collectives.{name}", rank), 0.0) for name in ("megabytes", "held_s"))
+    moved, held = (values.get((measure, rank), 0.0) for measure in (COLLECTIVES_MEGABYTES, COLLECTIVES_HELD_S))
     often = round(calls[rank], 1)
     return (
         f"{quantity(often, 'call' if often == 1 else 'calls')}, {quantity(moved, 'MB')}; "
-        f"they hold {rank.replace(':', ' ')} for {duration(held)}"
+        f"they hold rank {rank} for {duration(held)}"
     )
 
 
-def _wire(values: _Values) -> str:
-    wire_s = values.get(("comm.wire_s", "job"))
+def _wire(values: Measured) -> str:
+    wire_s = values.get((COMM_WIRE_S, JOB))
     return "" if wire_s is None else f"{duration(wire_s)} exposed on the rank that comes last"
 
 
-def _spread(values: _Values, name: str) -> str:
-    """Of all ranks, from the least to the most."""
-    known = sorted(_by_rank(values, name).values())
+def _spread(values: Measured, measure: RankMeasure) -> str:
+    """The range over all ranks, lowest to highest."""
+    known = sorted(values.by_rank(measure).values())
     if not known:
         return ""
     least, most = duration(known[0]), duration(known[-1])
     words = least if least == most else f"{least} to {most}, by rank"
-    return words if name == "comm.hidden_s" else f"{words}, waiting for late ranks included"
+    return words if measure is COMM_HIDDEN_S else f"{words}, including waiting for late ranks"
 
 
-def _link(values: _Values) -> str:
-    rate = values.get(("comm.bus_gb_per_s", "job"))
+def _link(values: Measured) -> str:
+    rate = values.get((COMM_BUS_GB_PER_S, JOB))
     return f"{quantity(rate, 'GB/s')}: 2(N−1)/N of the bytes, over the exchange's time" if rate else ""
 
 
-def _share_of_time(values: _Values) -> Iterator[str]:
-    known = _by_rank(values, "collectives.timed_share")
+def _share_of_time(values: Measured) -> Iterator[str]:
+    known = values.by_rank(COLLECTIVES_TIMED_SHARE)
     if known:
         yield f"at most {share(max(known.values()))} of a rank's time, what computes beside them included"
 
 
-def _last(values: _Values) -> Iterator[str]:
-    kept = {rank: s for rank, s in _by_rank(values, "comm.kept_waiting_s").items() if s > 0}
+def _last(values: Measured) -> Iterator[str]:
+    kept = {rank: s for rank, s in values.by_rank(COMM_KEPT_WAITING_S).items() if s > 0}
     for rank in sorted(kept, key=lambda rank: -kept[rank])[:_RANKS_SHOWN]:
-        often = values.get(("comm.late_share", rank))
+        often = values.get((COMM_LATE_SHARE, rank))
         share_ = "" if often is None else f" in {share(often)} of the steps,"
-        yield f"{rank.replace(':', ' ')}{share_} for {duration(kept[rank])} of each step"
-
-
-def _by_rank(values: _Values, name: str) -> dict[str, float]:
-    return {scope: value for (known, scope), value in values.items() if known == name and scope.startswith("rank:")}
+        yield f"rank {rank}{share_} for {duration(kept[rank])} of each step"

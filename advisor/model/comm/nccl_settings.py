@@ -1,4 +1,4 @@
-"""What NCCL says of itself where the user has asked it to (`NCCL_DEBUG=INFO`): nothing of it is switched on by the advisor."""
+"""NCCL's own log, where the user switched it on (`NCCL_DEBUG=INFO`); the advisor switches nothing on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class NcclFacts:
-    """Of the whole job, as far as its lines were kept. What was not said is empty, 0 or None."""
+    """NCCL's settings for the whole job, from the lines that were kept. Unknown ones are empty, 0 or None."""
 
     version: str = ""
     network: str = ""  # as NCCL names it: IB, Socket, AWS Libfabric, IBext_v8
@@ -19,12 +19,12 @@ class NcclFacts:
     channels: int = 0
     ranks: int = 0
     nodes: int = 0
-    algorithms: Mapping[str, int] = field(default_factory=dict)  # "AllReduce Ring Simple" -> calls that were told of
+    algorithms: Mapping[str, int] = field(default_factory=dict)  # "AllReduce Ring Simple" -> reported calls
     switches: Mapping[str, str] = field(default_factory=dict)  # variables that NCCL says were set
 
     @property
     def over_sockets(self) -> bool | None:
-        """Ranks of different nodes (or such that nothing better connects) talk by TCP. None: no connection was told of."""
+        """True if ranks of different nodes (or without a better connection) use TCP; None if no connection was logged."""
         if any(name.startswith("NET/") for name in self.transports):
             return "NET/Socket" in self.transports
         return None if not self.transports else False
@@ -35,4 +35,4 @@ def nccl_words(facts: NcclFacts | None) -> dict[str, Any]:
     if facts is None:
         return {}
     said = {field.name: getattr(facts, field.name) for field in fields(facts)}
-    return {"nccl": {name: value for name, value in said.items() if value not in ("", 0, None, (), {})}}
+    return {"nccl": {name: value for name, value in said.items() if value or value is False}}

@@ -1,4 +1,4 @@
-"""What a machine trains, measured setting by setting: the one object that every output of `bench` shows; contract `rn50-advisor/bench/1`.
+"""A machine's training throughput by setting: the one object behind every output of `bench`; contract `rn50-advisor/bench/1`.
 
 ```
 made_unix_s, machine   {host, device, devices, names: [], cores, torch, torchvision, cuda, instance: null|string, instance_source}
@@ -62,7 +62,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What one cell trains with."""
+    """The training settings of one cell."""
 
     precision: Precision
     channels_last: bool

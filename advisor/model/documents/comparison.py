@@ -111,7 +111,9 @@ class Method:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What `--max-regression` asks, by places in the row of runs: `failed` are slower by more, `unjudged` could not be compared."""
+    """The result of `--max-regression`, as positions in the list of runs: `failed` are slower by more, `unjudged` could
+    not be compared.
+    """
 
     max_regression: float
     failed: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""What a machine is found to be before anything trains on it: the contract `rn50-advisor/triage/1`, keys always in the same order.
+"""The state of a machine before anything trains on it: the contract `rn50-advisor/triage/1`, keys always in the same order.
 
 ```
 verdict   {state: "keep"|"fix"|"hand-back", reasons: []}

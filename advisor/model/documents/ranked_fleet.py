@@ -74,7 +74,7 @@ class Deviation:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What a machine is, unlike nearly all others of its group: no number to rank, but perhaps the reason of one."""
+    """A property in which a machine differs from nearly all others of its group: not ranked, but a possible cause."""
 
     name: str
     value: str

@@ -1,4 +1,4 @@
-"""How long a step takes by the size of its batch, as a benchmark of the machine measured it with the job's own model."""
+"""Step time by batch size, as a benchmark of this machine measured it with the job's own model."""
 
 from __future__ import annotations
 

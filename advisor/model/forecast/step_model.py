@@ -1,4 +1,4 @@
-"""What a step would take if one of its parts changed: the only source of predicted speed-ups.
+"""Predicts the step time after a change of one part: the only source of predicted speed-ups.
 
 A step of N ranks is as long as the slowest rank's own work plus the exposed wire time, plus what chance adds because the slowest rank
 changes from step to step (`jitter_s`). A change of one part moves the own work of its ranks; the next slowest rank caps the gain.
@@ -39,7 +39,7 @@ class StepModel:
 
     @property
     def jitter_s(self) -> float:
-        """What a step takes beyond its slowest rank and the wire, on average."""
+        """Mean time of a step beyond its slowest rank and the exposed communication."""
         return max(0.0, self.step_s - self.slowest_s - self.wire_s)
 
     def cpu_floor_s(self, job_cpu_s: float | None = None) -> float:

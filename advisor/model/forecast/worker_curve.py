@@ -9,7 +9,7 @@ from rn50_advisor.advisor.model.wording.quantities import rate
 
 if TYPE_CHECKING:
     from rn50_advisor.advisor.model.forecast.worker_model import (
-        Forecast,  # it computes with numpy, which nobody needs to show a curve
+        Forecast,  # it imports numpy, which showing a curve does not need
     )
 
 

@@ -1,4 +1,4 @@
-"""What is known of how a job's ranks are fed, for whoever foretells other numbers of loader workers."""
+"""How a job's ranks are fed: the input of predictions for other numbers of loader workers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
 
-# What computing takes longer with all cores busy than with one, for memory, caches and clocks are common to them: parallel efficiency 0.7
+# Slowdown of compute with all cores busy over one, since memory, caches and clocks are shared: parallel efficiency 0.7
 # to 1.0, until a run has measured it. (Per worker at four workers, decoding: 62-89 %.)
 CROWDING = (0.0, 0.43)
 # Without workers a batch is made where it is used. The kernel's part of a worker's computing was for shared memory, and who sleeps between
@@ -21,7 +21,7 @@ _COLD_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class WorkerFeed:
-    """How one rank is fed, in seconds. The first two series belong together, batch by batch; they and `rest_s` repeat."""
+    """How one rank is fed, in seconds. The first two series belong together, batch by batch; they and `rest_s` are repeated."""
 
     workers: int  # there are; 0: the training process loads
     computing_s: tuple[float, ...]
@@ -59,7 +59,7 @@ class WorkerFeed:
 
     @property
     def computing_share(self) -> float:
-        """Of a core, what a worker takes that always has a batch to make."""
+        """Share of a core used by a worker that always has a batch to make."""
         return float(np.mean(self.computing_s)) / max(self.alone_s, 1e-9)
 
 

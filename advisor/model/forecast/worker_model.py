@@ -1,4 +1,4 @@
-"""How long a step would take with another number of loader workers: the only source of predictions about worker counts."""
+"""Predicts the step time with other numbers of loader workers: the only source of such predictions."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ __all__ = [
 ]
 
 _HEADROOM = 1.15  # the loader should be a little faster than the step
-_MOST = 64  # workers per rank, unless there are more: beyond it nobody has measured how they share a machine
-# Of the looks at workers: so many find one waiting for a lock only if the others leave it no rest. (Where four workers hold one for a fifth
+_MOST = 64  # workers per rank, unless there are more: how more of them share a machine has not been measured
+# Share of stack samples of workers that wait for a lock if the lock is always taken. (Where four workers hold one for a fifth
 # of their time each, a tenth would.)
 LOCK_TAKEN = 0.3
 _KNEE = 0.97  # of the best rate: two runs of one job differ by more than the rest

@@ -83,7 +83,7 @@ class Side:
         return np.asarray(np.maximum(np.maximum(slowest + step.wire_s + step.jitter_s * scale, floor), 1e-9))
 
     def _job_cpu_s(self) -> float:
-        """Of a step with workers, on all ranks; 0 where it is unknown."""
+        """CPU seconds per step of all ranks and workers; 0 if unknown."""
         return self.model.step.job_cpu_s + self.brought_s if self.model.step.job_cpu_s else 0.0
 
     def _in_process(self) -> float:
@@ -100,7 +100,7 @@ class Side:
         return step.at_best(after_s) if self.kind and after_s < step.step_s else after_s
 
     def _crowded(self, times: Array, work: Array) -> Array:
-        """What work costs with the cores as busy as they would be, over what it cost with them as busy as they were."""
+        """Scales the cost of work from the core load that was measured to the load that is predicted."""
         cores = self.model.step.allowed_cores or 0.0  # neighbours' too: they are busy, and so the caches
         if cores <= 1 or not self.model.step.job_cpu_s:
             return np.ones(times.size)
@@ -110,7 +110,7 @@ class Side:
         return np.asarray(then / now)
 
     def _in_line(self, times: Array, worker: Array, trainer: Array) -> tuple[Array, Array]:
-        """How much longer a worker and a training thread take because others stand at the cores too."""
+        """Slowdown of a worker and of a training thread caused by others that queue for the cores."""
         feed, ranks = self.feed, round(self.model.step.ranks_of_host)
         if self.kind:
             return np.ones(times.size), np.ones(times.size)
@@ -139,7 +139,7 @@ def _relief(feed: WorkerFeed, phases: Mapping[str, float], *, kind: bool) -> dic
 
 @dataclass(frozen=True, slots=True)
 class _Crowd:
-    """Who wants a core by chance: shares of the time in which one worker and one rank's training do."""
+    """Random demand for cores: shares of the time in which one worker and one rank's training thread want one."""
 
     cores: float
     threads: float  # of a rank's training

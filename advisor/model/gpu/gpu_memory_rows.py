@@ -1,4 +1,4 @@
-"""What torch's allocator held on a rank's GPU over the steady steps, and what of it was parameters, gradients, state and the rest."""
+"""Memory of torch's allocator on a rank's GPU over the steady steps: parameters, gradients, optimizer state and the rest."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DeviceMemory:
 
     @property
     def rest(self) -> float | None:
-        """Of the peak, what is no parameter, gradient or optimizer state: activations and the job's own tensors."""
+        """The part of the peak that is no parameter, gradient or optimizer state: activations and the job's own tensors."""
         if self.parameters is None:
             return None
         return max(0.0, self.peak - self.parameters - (self.gradients or 0.0) - (self.state or 0.0))

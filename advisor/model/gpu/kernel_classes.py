@@ -1,4 +1,4 @@
-"""What a rank did in two steps that were looked into with torch's profiler: kernels by class, idle time of the GPU, copies, exchange.
+"""Two steps under torch's profiler: kernels by class, idle time of the GPU, copies and exchanges.
 
 The table of numbers, the dataclass that travels as JSON in the run and in a report's facts, and its words.
 """
@@ -10,43 +10,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from rn50_advisor.advisor.model.wording.quantities import duration, number, quantity, share
-
-# As `model.values.VALUES`. Of a rank, in its deep window on a GPU; shares are of the kernels' time unless they say otherwise.
-KERNEL_VALUES: dict[str, tuple[str, str]] = {
-    "kernel.window_steps": ("steps", "steps that a deep window on a GPU covered"),
-    "kernel.busy_share": ("", "share of the window in which a kernel ran"),
-    "kernel.conv_share": ("", "convolutions"),
-    "kernel.matmul_share": ("", "matrix products and attention"),
-    "kernel.norm_share": ("", "normalisation layers"),
-    "kernel.elementwise_share": ("", "elementwise operations and reductions"),
-    "kernel.layout_share": ("", "reordering between channels-first and channels-last"),
-    "kernel.optimizer_share": ("", "the optimizer's step"),
-    "kernel.nccl_share": ("", "collectives"),
-    "kernel.other_share": ("", "everything else"),
-    "kernel.tensor_core_share": (
-        "",
-        "of convolutions and matrix products without attention, kernels that use tensor cores",
-    ),
-    "kernel.eligible_share": ("", "convolutions and matrix products together"),
-    "kernel.idle_share": ("", "share of a step in which the GPU stood idle, copies counted as idle"),
-    "kernel.idle_input_share": ("", "of a step: idle while the host fetched a batch"),
-    "kernel.idle_copy_share": ("", "of a step: idle but for a copy, or while the host was held in one"),
-    "kernel.idle_sync_share": ("", "of a step: idle after the host had waited for the GPU, no longer than it had"),
-    "kernel.idle_launch_share": ("", "of a step: idle because the next kernel was launched too late"),
-    "kernel.idle_other_share": ("", "of a step: idle though the next kernel was launched: streams wait for each other"),
-    "kernel.launches": ("launches", "kernels in a step"),
-    "kernel.mean_s": ("s", "mean length of a kernel"),
-    "kernel.syncs": ("calls", "calls of a step in which the host waits for the GPU"),
-    "kernel.sync_s": ("s", "what these take on the host, per step"),
-    "kernel.pinned_mb": ("MB", "copied to the device from pinned memory, per step"),
-    "kernel.pinned_mb_per_s": ("MB/s", "what a large copy from pinned memory to the device reached, the median"),
-    "kernel.pageable_mb": ("MB", "copied to the device from pageable memory, per step"),
-    "kernel.pageable_s": ("s", "what copies from pageable memory take, per step"),
-    "kernel.copy_s": ("s", "copies and fills on the GPU, in every direction, per step; kernels may run meanwhile"),
-    "kernel.nccl_s": ("s", "collectives on the GPU, per step"),
-    "kernel.nccl_overlap_share": ("", "of these, what other kernels hide"),
-    "kernel.flops": ("FLOP", "convolutions, matrix products and attention of a step, by their shapes"),
-}
 
 CLASSES = ("conv", "matmul", "norm", "elementwise", "layout", "optimizer", "nccl", "other")
 IDLE_CAUSES = ("input", "copy", "sync", "launch", "other")
@@ -76,7 +39,7 @@ _CAUSE_WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class KernelRow:
-    """One kernel or kind of copy, or on a CPU one operator: per step. `shapes` of the inputs that cost most; None: cannot be told."""
+    """One kernel or kind of copy (on a CPU one operator), per step. `shapes`: inputs of the costliest calls; None: unknown."""
 
     name: str
     kind: str
@@ -89,7 +52,9 @@ class KernelRow:
 
 @dataclass(frozen=True, slots=True)
 class DeepWindow:
-    """Of one rank. Seconds and counts are per step; `classes` and `idle` are seconds too. On a CPU the classes are of operators."""
+    """A profiler window of one rank. Seconds and counts are per step; `classes` and `idle` are seconds too. On a CPU the
+    classes are of operators.
+    """
 
     rank: int
     device: Literal["cuda", "cpu"]

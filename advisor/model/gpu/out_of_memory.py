@@ -42,7 +42,7 @@ class OutOfMemory:
 
     @property
     def activations(self) -> float | None:
-        """What tensors held beyond parameters, gradients and the optimizer's state: activations and the job's own."""
+        """Memory of tensors beyond parameters, gradients and optimizer state: activations and the job's own."""
         if self.allocated is None or self.parameters is None:
             return None
         return max(0.0, self.allocated - self._held)
@@ -60,12 +60,12 @@ class OutOfMemory:
 
     @property
     def _held(self) -> float:
-        """Of the parts that do not grow with the batch, those that existed."""
+        """Memory of those parts that existed and do not grow with the batch."""
         return (self.parameters or 0.0) + (self.frozen or 0.0) + self._gradients_held + self._state_held
 
     @property
     def fixed(self) -> float:
-        """Those parts, once all of them exist."""
+        """Memory of these parts once all of them exist."""
         gradients = max(self.gradients or 0.0, self._gradients_held)
         return (self.parameters or 0.0) + (self.frozen or 0.0) + gradients + max(self.state or 0.0, self._state_held)
 
@@ -75,7 +75,7 @@ class OutOfMemory:
 
     @property
     def fragmented(self) -> bool:
-        """What was asked for would have fitted into what torch held unused."""
+        """True if the request would have fitted into memory that torch held unused."""
         if self.unallocated is None or self.asked is None or not self.total:
             return False
         return self.unallocated >= self.asked and self.unallocated >= _FRAGMENTED_SHARE * self.total
@@ -91,15 +91,15 @@ class OutOfMemory:
 
     @property
     def _room(self) -> float:
-        """What torch may fill in all."""
+        """Memory that torch may use in total."""
         most = (self.allocated or 0.0) + (self.free or 0.0) + (self.unallocated or 0.0)
         return most if self.allowed is None else min(most, self.allowed)
 
     @property
     def fits(self) -> int | None:
-        """Samples of a micro-batch that would have had room, at most: what a sample took so far, and all that does not depend on it.
+        """Largest micro-batch that would have fitted: the room left beside the fixed parts, over the memory of one sample.
 
-        None: that cannot be told, no batch would have helped, or all that were in it fit by this arithmetic.
+        None if that is unknown, if no batch would have helped, or if this arithmetic says that the failed batch fits.
         """
         known = (self.allocated, self.asked, self.free, self.unallocated)
         if any(value is None for value in known) or not self.batch or self.grew or self.phase in _UPDATING:
@@ -130,7 +130,7 @@ class OutOfMemory:
         """(what, bytes, note), the largest of the parts first."""
         whole = self.total or 0.0
         parts = [
-            ("activations", self.activations, "and whatever else the job keeps on the GPU"),
+            ("activations", self.activations, "and anything else that the job keeps on the GPU"),
             ("parameters", self.parameters, ""),
             ("frozen weights", self.frozen, ""),
             ("gradients", *_made(self._gradients_held, self.gradients, "the backward pass")),
@@ -149,7 +149,7 @@ class OutOfMemory:
 
     @property
     def arithmetic(self) -> str:
-        """How the batch was come by; empty where nothing can be said."""
+        """How `fits` was computed; empty if nothing can be said."""
         if self.fits is None:
             return ""
         unfinished = " so far, so at most" if self.phase != "backward" else ":"
@@ -160,11 +160,11 @@ class OutOfMemory:
 
     @property
     def advice(self) -> str:
-        """What to change first."""
+        """The first thing to change."""
         return next(self._advices())
 
     def _advices(self) -> Iterator[str]:
-        """Those that hold, the most certain one first."""
+        """Advice that applies, most certain first."""
         if self.grew:
             yield (
                 f"find what keeps tensors: they grew from {bytes_(self.grew_from)} to {bytes_(self.grew_to)} at the end of steps "
@@ -177,7 +177,7 @@ class OutOfMemory:
         if self.fragmented and self.segments:
             yield (f"torch held {bytes_(self.unallocated)} in pieces, more than was asked for: {self.segments}")
         if self.total and self.fixed >= self.total:
-            yield f"weights, gradients and the optimizer's state alone come to {bytes_(self.fixed)}: no batch fits beside them; {_LESS}"
+            yield f"weights, gradients and optimizer state alone take {bytes_(self.fixed)}: no batch fits beside them; {_LESS}"
         if self.steps >= _FITTED_STEPS:
             yield (
                 f"it had fitted for {self.steps} steps: look for what was larger this time (a longer sample, evaluation with "
@@ -191,11 +191,11 @@ class OutOfMemory:
 
 
 def _made(held: float, whole: float | None, where: str) -> tuple[float | None, str]:
-    """Of a part what there was of it; of one that did not exist what it comes to."""
+    """The size and wording of a part: its actual size or, if it did not exist yet, its expected size."""
     if not whole or held >= whole:
         return held or whole, ""
     return (held, f"of {bytes_(whole)} that {where} makes") if held else (whole, f"to be made in {where}")
 
 
-_LESS = "an optimizer that keeps less, or shards of them on several GPUs (ZeRO, FSDP)"
+_LESS = "use an optimizer that keeps less state, or shard it over several GPUs (ZeRO, FSDP)"
 _FITTED_STEPS = 10

@@ -1,4 +1,4 @@
-"""What a rank's arithmetic comes to beside what its GPU could do at best, and beside what other programs reach with the same model."""
+"""A rank's FLOP/s compared with its GPU's peak and with the results of other programs for the same model."""
 
 from __future__ import annotations
 
@@ -8,19 +8,13 @@ from typing import Any, Literal
 
 from rn50_advisor.advisor.model.wording.quantities import number, share
 
-# As rn50_advisor.advisor.model.values.VALUES, of a rank over the steady steps.
-ROOFLINE_VALUES: dict[str, tuple[str, str]] = {
-    "roofline.flops_per_sample": ("FLOP", "training on one sample: of the model as a table knows it, or counted in a deep window"),
-    "roofline.tflops": ("TFLOP/s", "arithmetic of the model, stalls included"),
-    "roofline.mfu": ("", "of the most that the GPU's units for this precision could do"),
-}  # fmt: skip
 FACT = "roofline"
 _PRECISION_WORDS = {"fp32": "FP32", "tf32": "TF32", "bf16": "bf16", "fp16": "fp16"}
 
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Of one rank; TFLOP/s. `reference` and `tuned`: lowest and highest that sources have measured, a rank's part of such a job."""
+    """The roofline of one rank, TFLOP/s. `reference` and `tuned`: lowest and highest published results, scaled to one rank."""
 
     rank: int
     source: Literal["table", "window"]
@@ -44,7 +38,7 @@ class Roofline:
 
     @property
     def peaks_tflops(self) -> float | None:
-        """Of all the GPUs of this rank together."""
+        """Peak of all GPUs of this rank together."""
         return self.peak_tflops * self.gpus if self.peak_tflops else None
 
 

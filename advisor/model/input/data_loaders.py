@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from rn50_advisor.advisor.model.job_changes import CallChange
+from rn50_advisor.probes.documents.loader_documents import DescribedDataset
+from rn50_advisor.probes.documents.rank_documents import MountFacts
 
 _HELPING_MOST = 0.9  # of a worker's CPU time, what threads beside the one that makes batches are believed to take
+# With num_workers=0 a DataLoader refuses to be made with what only workers need.
+NO_WORKERS = CallChange(
+    "DataLoader",
+    (("num_workers", 0),),
+    without=("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class LoaderFacts:
-    """One DataLoader of the job as its construction tells."""
+    """One DataLoader of the job, as constructed."""
 
     rank: int
     id: int
@@ -22,14 +31,17 @@ class LoaderFacts:
     batch_size: int | None
     persistent_workers: bool
     pin_memory: bool
-    dataset: Mapping[str, Any]
-    mount: Mapping[str, Any] | None = None
+    dataset: DescribedDataset
+    mount: MountFacts | None = None
     prefetch_factor: int | None = None
     batch_bytes: int | None = None  # of its first batch's tensors
     library: str = ""  # of another library's loader: what stands above of its workers is not known
     # of several that feed the same steps the one that these wait for: how many of its batches each takes, and how many others there are
     per_step: float | None = None
     beside: int = 0
+    collate: str | None = None  # name of the function
+    batch_sampler: str | None = None  # class of one that is not torch's own
+    shuffle: bool | None = None  # None: unknown
     made: int = 1  # how often, at the same line for the same data
 
     @property

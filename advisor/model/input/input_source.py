@@ -1,4 +1,4 @@
-"""What feeds a training loop that takes its batches from none of torch's loaders, as far as it can be told."""
+"""The input of a training loop that uses no torch loader, as far as it can be determined."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class FeedSamples:
 
 @dataclass(frozen=True, slots=True)
 class InputSource:
-    """`measured`: the library's iterator was timed, so that the wait for input is known, but not how it makes its batches.
+    """`measured`: the library's iterator was timed, so the input wait is known, but not how batches are made.
 
-    Otherwise everything from the optimizer to the backward is one chunk: fetching and forward cannot be told apart.
+    Otherwise everything from optimizer to backward is one chunk: fetch and forward cannot be separated.
     """
 
-    library: str  # empty where nobody knows
+    library: str  # empty if unknown
     measured: bool
     where: Where | None = None
     libraries: tuple[str, ...] = ()  # loaded by the ranks, and able to make batches
@@ -49,4 +49,4 @@ class InputSource:
             source = f": they come from {self.looks.library}"
         elif self.another_thread:
             source = ": a thread of its own runs through a DataLoader"
-        return f"the batches of this loop come from none of torch's loaders{source}; fetching and forward cannot be told apart"
+        return f"this loop's batches do not come from torch's loaders{source}; fetching and forward cannot be separated"

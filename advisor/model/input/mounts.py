@@ -1,49 +1,33 @@
-"""Storage as a job uses it: what its data lies on, in words, and the names of the numbers that belong to it."""
+"""Storage as a job uses it: what its data lies on, in words."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rn50_advisor.advisor.model.measures.measure import JOB, JobMeasure
+from rn50_advisor.advisor.model.measures.measured import Measured
+from rn50_advisor.advisor.model.measures.storage_measures import (
+    STORAGE_BUSY_SHARE,
+    STORAGE_CACHE_HIT_SHARE,
+    STORAGE_EPOCH_MB,
+    STORAGE_GROUP_ROOM_MB,
+    STORAGE_HOST_ROOM_MB,
+    STORAGE_JOB_SHARE,
+    STORAGE_LIMIT_MB_S,
+    STORAGE_LIMIT_READS_S,
+    STORAGE_MOUNT_MB_S,
+    STORAGE_MOUNT_READS_S,
+    STORAGE_QUEUE,
+    STORAGE_READ_MB_S,
+    STORAGE_READ_S,
+    STORAGE_READS_S,
+    STORAGE_REQUEST_KB,
+    STORAGE_REREAD_SHARE,
+    STORAGE_SAMPLE_KB,
+    STORAGE_VOLUME_EXCEEDED_SHARE,
+)
 from rn50_advisor.advisor.model.wording.quantities import quantity, share
-
-# Values of the whole job (as rn50_advisor.advisor.model.values.VALUES): over the steady steps unless they say otherwise.
-STORAGE_VALUES: dict[str, tuple[str, str]] = {
-    "storage.read_mb_s": ("MB/s", "read from the disk or the server that the data lies on"),
-    "storage.reads_s": ("reads/s", "read requests to it"),
-    "storage.mount_mb_s": (
-        "MB/s",
-        "read from the disk or the server of a further mount with data, whose path is the scope",
-    ),
-    "storage.mount_reads_s": ("reads/s", "read requests to that"),
-    "storage.usual_mb_s": ("MB/s", "read in the median second"),
-    "storage.usual_reads_s": ("reads/s", "read requests in the median second"),
-    "storage.request_kb": ("KB", "mean size of such a request"),
-    "storage.read_s": ("s", "mean time that a read request took"),
-    "storage.queue": ("requests", "requests in flight on average"),
-    "storage.busy_share": ("", "share of the time with a request in flight"),
-    "storage.job_share": ("", "share of the disk's traffic that the job caused"),
-    "storage.device_share": ("", "of the time that loaders were blocked, what the disk took for their reads"),
-    "storage.blocked": ("processes", "loaders that are blocked at any time, on average"),
-    "storage.io_wait_share": ("", "share of the time in which anybody on the host waits for a disk (PSI)"),
-    "storage.asked_mb_s": ("MB/s", "asked for by whoever makes batches, the page cache included"),
-    "storage.sample_kb": ("KB", "asked for per sample: the mean file, where each sample is one"),
-    "storage.cache_hit_share": ("", "share of what was asked for that the page cache held"),
-    "storage.epoch_mb": ("MB", "asked for in the first epoch, by all ranks of this host"),
-    "storage.later_epochs": ("epochs", "what was asked for after the first epoch, in epochs"),
-    "storage.reread_share": ("", "of what was asked for after the first epoch, read from storage again"),
-    "storage.later_read_share": ("", "of what was read from storage, what later epochs read"),
-    "storage.host_room_mb": ("MB", "host memory that could hold files: free, or holding files now"),
-    "storage.group_room_mb": ("MB", "the same within the memory limit of the job's control group"),
-    "storage.limit_mb_s": ("MB/s", "what a control group of the job lets it read from the disk"),
-    "storage.limit_reads_s": ("reads/s", "the same, as a number of reads"),
-    "storage.seconds": ("readings", "readings of the disk's counters, about one a second"),
-    "storage.mb_spread": ("", "from the median of these seconds to the fast tenth, in bytes read, over the median"),
-    "storage.reads_spread": ("", "the same in reads"),
-    "storage.volume_exceeded_share": ("", "share of the time in which the provider held back this volume"),
-    "storage.instance_exceeded_share": ("", "share of the time in which the provider held back the machine's disks"),
-    "storage.link_exceeded_s": ("packets/s", "packets beyond what the provider lets this machine receive"),
-}
 
 _MB = 1e6
 _EPOCHS_SHOWN = 8
@@ -52,7 +36,7 @@ _SHOWN = 8  # mounts
 
 @dataclass(frozen=True, slots=True)
 class DataMount:
-    """The file system that the training data lies on. `network` None: cannot be told. `disk` None: no disk of this host."""
+    """The file system of the training data. `network` None: unknown. `disk` None: no disk of this host."""
 
     mount_point: str
     fs_type: str
@@ -76,11 +60,11 @@ class DataMount:
         return f"{self.mount_point} ({self.fs_type})"
 
 
-def storage_facts(mounts: Sequence[DataMount], values: Mapping[tuple[str, str], float]) -> dict[str, dict[str, str]]:
+def storage_facts(mounts: Sequence[DataMount], values: Measured) -> dict[str, dict[str, str]]:
     """For the report: what the data lies on and what it did, in words; of further mounts a row each. Empty where nothing is known."""
 
-    def told(name: str, unit: str, words: str) -> str:
-        value = values.get((f"storage.{name}", "job"))
+    def told(measure: JobMeasure, unit: str, words: str) -> str:
+        value = values.get((measure, JOB))
         if value is None:
             return ""
         value *= _MB if unit == "bytes" else 1.0
@@ -93,28 +77,28 @@ def storage_facts(mounts: Sequence[DataMount], values: Mapping[tuple[str, str], 
             for n, mount in enumerate(mounts[1:_SHOWN], 1)
         },
         "reads": (
-            told("read_mb_s", "MB/s", "{}"),
-            told("reads_s", "reads/s", "{}"),
-            told("request_kb", "KB", "{} each"),
-            told("read_s", "s", "in {}"),
+            told(STORAGE_READ_MB_S, "MB/s", "{}"),
+            told(STORAGE_READS_S, "reads/s", "{}"),
+            told(STORAGE_REQUEST_KB, "KB", "{} each"),
+            told(STORAGE_READ_S, "s", "in {}"),
         ),
         "disk": (
-            told("busy_share", "share", "{} busy"),
-            told("queue", "requests", "{} in flight"),
-            told("job_share", "share", "{} of its traffic is this job's"),
-            told("limit_mb_s", "MB/s", "a control group allows {}"),
-            told("limit_reads_s", "reads/s", "a control group allows {}"),
-            told("volume_exceeded_share", "share", "held back by the provider {} of the time"),
+            told(STORAGE_BUSY_SHARE, "share", "{} busy"),
+            told(STORAGE_QUEUE, "requests", "{} in flight"),
+            told(STORAGE_JOB_SHARE, "share", "{} of its traffic is this job's"),
+            told(STORAGE_LIMIT_MB_S, "MB/s", "a control group allows {}"),
+            told(STORAGE_LIMIT_READS_S, "reads/s", "a control group allows {}"),
+            told(STORAGE_VOLUME_EXCEEDED_SHARE, "share", "held back by the provider {} of the time"),
         ),
         "page cache": (
-            told("cache_hit_share", "share", "{} of the bytes asked for"),
-            told("reread_share", "share", "later epochs read {} again"),
+            told(STORAGE_CACHE_HIT_SHARE, "share", "{} of the bytes asked for"),
+            told(STORAGE_REREAD_SHARE, "share", "later epochs read {} again"),
             _by_epoch(values),
         ),
-        "data": (told("sample_kb", "KB", "{} a sample"), told("epoch_mb", "bytes", "{} an epoch")),
+        "data": (told(STORAGE_SAMPLE_KB, "KB", "{} a sample"), told(STORAGE_EPOCH_MB, "bytes", "{} an epoch")),
         "room for files": (
-            told("host_room_mb", "bytes", "{} on this host"),
-            told("group_room_mb", "bytes", "{} in its control group"),
+            told(STORAGE_HOST_ROOM_MB, "bytes", "{} on this host"),
+            told(STORAGE_GROUP_ROOM_MB, "bytes", "{} in its control group"),
         ),
     }
     found = {label: ", ".join(part for part in parts if part) for label, parts in lines.items()}
@@ -122,25 +106,23 @@ def storage_facts(mounts: Sequence[DataMount], values: Mapping[tuple[str, str], 
     return {"storage": found} if set(found) - {"room for files"} else {}
 
 
-def _by_epoch(values: Mapping[tuple[str, str], float]) -> str:
+def _by_epoch(values: Measured) -> str:
     """The first epochs one by one, where there are several."""
-    hits = [values.get(("storage.cache_hit_share", f"epoch:{number}")) for number in range(_EPOCHS_SHOWN)]
+    hits = [values.get((STORAGE_CACHE_HIT_SHARE, number)) for number in range(_EPOCHS_SHOWN)]
     known = [share(hit) for hit in hits if hit is not None]
     return f"by epoch {', '.join(known)}" if len(known) > 1 else ""
 
 
-def _beside(mount: DataMount, values: Mapping[tuple[str, str], float]) -> tuple[str, ...]:
+def _beside(mount: DataMount, values: Measured) -> tuple[str, ...]:
     """Where it lies, and how fast it is read."""
     rates = [
-        quantity(rate, unit)
-        for name, unit in (("mb_s", "MB/s"), ("reads_s", "reads/s"))
-        if (rate := values.get((f"storage.mount_{name}", f"mount:{mount.mount_point}"))) is not None
+        quantity(rate, measure.unit)
+        for measure in (STORAGE_MOUNT_MB_S, STORAGE_MOUNT_READS_S)
+        if (rate := values.get((measure, mount.mount_point))) is not None
     ]
     return _place(mount), *rates
 
 
 def _place(mount: DataMount) -> str:
-    network = {True: ", over a network", False: "", None: ", which may be another machine's or this host's"}[
-        mount.network
-    ]
+    network = {True: ", over a network", False: "", None: ", on another machine or on this host"}[mount.network]
     return mount.words + network + (f", {mount.model}" if mount.model else "")

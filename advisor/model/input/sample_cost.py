@@ -1,4 +1,4 @@
-"""What a sample costs: the CPU time of its transforms, of loading it and of collating, by the looks that were taken into its making."""
+"""The cost of a sample: CPU time of its transforms, of loading and of collating, from samples that were profiled."""
 
 from __future__ import annotations
 
@@ -7,18 +7,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from rn50_advisor.advisor.model.wording.quantities import bytes_, duration, number, share
-
-# Values of the whole job (as rn50_advisor.advisor.model.values.VALUES), over the steady steps.
-SAMPLE_VALUES: dict[str, tuple[str, str]] = {
-    "sample.looks": ("samples", "samples whose making was looked into"),
-    "sample.cpu_s": ("s", "CPU time of making one sample, collating left out"),
-    "sample.transform_share": ("", "of that time, what the costliest transform takes"),
-    "loader.asking_share": ("", "of the looks at workers' stacks, those that found one waiting for a server's answer"),
-    "batch.collate_s": ("s", "collating one batch"),
-    "batch.megabytes": ("MB", "tensors of one batch"),
-    "sample.file_kb": ("KB", "mean size of a sample's file"),
-    "sample.megapixels": ("Mpx", "mean size of a picture before its transforms"),
-}
 
 PartKind = Literal["transform", "load", "rest"]
 FACT = "sample"
@@ -65,7 +53,7 @@ class SampleLine:
 
 @dataclass(frozen=True, slots=True)
 class SharedLock:
-    """What workers wait for one after the other: a `lock`, or a `server` process; at a line of the user's, where it is known."""
+    """A `lock`, or a `server` process, that workers wait for one after another, with the user's line where it is known."""
 
     kind: str
     line: SampleLine | None = None
@@ -73,7 +61,7 @@ class SharedLock:
 
 @dataclass(frozen=True, slots=True)
 class SampleCost:
-    """Of the training samples. None: not measured."""
+    """The cost of training samples. None: not measured."""
 
     looks: int
     cpu_s: float
@@ -144,7 +132,7 @@ def _notes(cost: SampleCost) -> str:
         parts.append(f"files of {number(cost.file_bytes / 1000)} KB")
     if cost.lines:
         line = cost.lines[0]
-        parts.append(f"found most often in {line.words}: {line.seen} of {line.looks} looks at the stack")
+        parts.append(f"most often in {line.words}: {line.seen} of {line.looks} stack samples")
     return ", ".join(parts)
 
 

@@ -1,1 +1,1 @@
-"""How quantities, loaders, waits and facts are worded. Shared by the analysis, the reports and the screen."""
+"""Wording of quantities, loaders, waits and facts, shared by analysis, reports and the screen."""

@@ -44,7 +44,7 @@ def loader_rows(facts: Mapping[str, Any]) -> list[LoaderRow]:
 
 
 def without_loaders(facts: Facts) -> dict[str, Any]:
-    """The other facts, where loaders are told apart."""
+    """The facts without loaders, which are described separately."""
     return {
         rank: {key: value for key, value in told.items() if key != "loaders"} if isinstance(told, Mapping) else told
         for rank, told in facts.items()

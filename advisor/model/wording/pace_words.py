@@ -1,4 +1,4 @@
-"""What the recorder saw of a rank's waits, copies, precision and model, in a line each: the facts' own lists are for programs."""
+"""One line each for a rank's GPU waits, copies, precision and model; the lists in the facts are for programs."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _waits(told: Any) -> str:
         f"{number(float(entry.get('count', 0)) / looks)} a step, {_ms(entry, looks)}"
         for entry in _entries(told.get("sites"))
     ]
-    return f"{_few(parts) or 'none seen'} (in {looks} steps looked at)"
+    return f"{_few(parts) or 'none seen'} (in {looks} inspected steps)"
 
 
 def _copies(facts: Mapping[str, Any]) -> str:

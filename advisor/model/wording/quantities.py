@@ -1,4 +1,4 @@
-"""How quantities are written, in every screen and report alike: three significant digits, `–` for what is not known."""
+"""Formats quantities for every screen and report: three significant digits, `–` for unknown values."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def bytes_(n: float | None) -> str:
 
 
 def percent(x: float | None) -> str:
-    """Of a value already in percent: `41 %`, `4.2 %`, `<0.1 %`."""
+    """Formats a value that is already in percent: `41 %`, `4.2 %`, `<0.1 %`."""
     if not _known(x):
         return DASH
     size = abs(x)
@@ -80,7 +80,7 @@ def percent(x: float | None) -> str:
 
 
 def share(x: float | None) -> str:
-    """Of a fraction: 0.413 is `41 %`."""
+    """Formats a fraction: 0.413 is `41 %`."""
     return percent(x * 100) if _known(x) else DASH
 
 
@@ -88,12 +88,15 @@ def speedup_range(pair: tuple[float, float] | None) -> str:
     """`1.4–1.6×`; two decimals where one would hide the range or the gain (`1.04–1.07×`)."""
     if pair is None or not all(map(_known, pair)):
         return DASH
+    low, high = (speedup(end, pair) for end in (min(pair), max(pair)))
+    return low if low == high else f"{low.removesuffix('×')}–{high}"
+
+
+def speedup(x: float, pair: tuple[float, float]) -> str:
+    """`1.5×`, with as many decimals as its range needs."""
     lo, hi = min(pair), max(pair)
-    places = 1 if lo >= 1.195 and round(hi - lo, 2) >= 0.1 else 2
-    if lo >= 9.95:
-        places = 0
-    low, high = f"{lo:.{places}f}", f"{hi:.{places}f}"
-    return f"{low}×" if low == high else f"{low}–{high}×"
+    places = 0 if lo >= 9.95 else 1 if lo >= 1.195 and round(hi - lo, 2) >= 0.1 else 2
+    return f"{x:.{places}f}×"
 
 
 def seconds_range(pair: tuple[float, float] | None) -> str:

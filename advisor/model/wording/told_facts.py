@@ -16,6 +16,6 @@ def without_told(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rows(facts: Mapping[str, Any], name: str) -> list[tuple[str, str]]:
-    """Label and text of facts that are told in words; whatever is not of that shape is passed over."""
+    """Label and text of the facts that have a wording; values of another shape are skipped."""
     told = facts.get(name)
     return [(str(label), str(text)) for label, text in told.items()] if isinstance(told, Mapping) else []

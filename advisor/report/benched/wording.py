@@ -1,4 +1,4 @@
-"""How cells, sweeps and comparisons of a benchmark are said, in every output alike."""
+"""Wording of a benchmark's cells, sweeps and comparisons, the same in every output."""
 
 from __future__ import annotations
 

@@ -1,11 +1,109 @@
-"""Shows one `Comparison` as text, JSON, Markdown or HTML. Computes nothing new."""
+"""Shows one `Comparison` as text, eighty columns wide, JSON, Markdown or HTML. Computes nothing new."""
 
 from __future__ import annotations
 
-from rn50_advisor.advisor.model.documents.comparison import Comparison
-from rn50_advisor.advisor.report import rendered
+from dataclasses import replace
+from typing import Any
+
+from rn50_advisor.advisor.model.documents.comparison import SCHEMA, Change, Comparison, Pair
+from rn50_advisor.advisor.report import DATA_LIMIT, inert_text, rendered
+from rn50_advisor.advisor.report.compared import wording
+from rn50_advisor.advisor.report.document import (
+    Block,
+    Document,
+    Format,
+    Items,
+    Opening,
+    Paragraph,
+    Section,
+    Table,
+    TableRow,
+    Tone,
+)
+
+WIDTH = 80
+_TONES: dict[Change, Tone] = {"improved": "good", "regressed": "bad", "same": "", "unknown": "unclear"}
 
 
 def render(comparison: Comparison, format: str) -> str:
     """The whole comparison in one of the report's formats; ends with one newline."""
-    return rendered(__name__, comparison, format)
+    return rendered(comparison, format, document)
+
+
+def document(comparison: Comparison) -> Document:
+    basis = Paragraph(comparison.method.basis, kind="small", only=("text", "md"))
+    return Document(
+        kind="comparison",
+        title=" · ".join(run.name for run in comparison.runs),
+        about=f"{len(comparison.runs)} runs",
+        blocks=(
+            *(_verdict(comparison, pair) for pair in comparison.pairs),
+            *_gate(comparison, ("text", "md")),
+            Section(
+                "The runs",
+                (*_gate(comparison, ("html",)), _runs(comparison), replace(basis, only=("html",))),
+                titled=("html",),
+            ),
+            *(section for pair in comparison.pairs for section in _details(comparison, pair)),
+            basis,
+        ),
+        schema=SCHEMA,
+        embedded=lambda: _embedded(comparison),
+        text_width=WIDTH,
+    )
+
+
+def _embedded(comparison: Comparison) -> dict[str, Any]:
+    """Without the differing facts where they are too many; `omitted` says so."""
+    document = comparison.as_json()
+    if len(inert_text.script_json(document)) <= DATA_LIMIT:
+        return document
+    return {**document, "pairs": [{**pair, "facts": []} for pair in document["pairs"]], "omitted": ["facts"]}
+
+
+def _verdict(comparison: Comparison, pair: Pair) -> Opening:
+    return Opening(
+        wording.headline(comparison, pair),
+        (Paragraph(pair.why, "why", "lead"), Items(pair.notes, label="note")),
+        _TONES[pair.change],
+        f"{wording.change_word(pair.change)}:",
+        wording.CHANGE_WORDS[pair.change],
+    )
+
+
+def _gate(comparison: Comparison, formats: tuple[Format, ...]) -> list[Paragraph]:
+    gate = comparison.gate
+    tone: Tone = "bad" if gate is not None and (gate.failed or gate.unjudged) else "good"
+    return [Paragraph(wording.gate(comparison), "limit", tone=tone, only=formats)] if gate is not None else []
+
+
+def _runs(comparison: Comparison) -> Table:
+    return Table(
+        wording.RUN_COLUMNS,
+        [TableRow(wording.run_row(run)) for run in comparison.runs],
+        text_cell=WIDTH,
+        text_fits=True,
+    )
+
+
+def _details(comparison: Comparison, pair: Pair) -> list[Section]:
+    """Changes between two runs; with several pairs, each under its own title."""
+    facts: list[Block] = [
+        Table(
+            ("group", "what", "before", "after"),
+            [TableRow((fact.group, fact.name, *wording.fact_values(fact))) for fact in pair.facts],
+            (0, 1, 2, 3),
+            lines=[(f"{fact.group}  ".ljust(13), wording.fact(fact)) for fact in pair.facts],
+        )
+    ]
+    phases: list[Block] = [
+        Table(wording.PHASE_COLUMNS, [TableRow(wording.phase_row(delta)) for delta in pair.phases], names=0),
+        *([Paragraph("In brackets: a change that may be zero.")] if pair.phases else []),
+    ]
+    parts = [
+        Section("Where the time of a step went", phases),
+        Section("Differences", facts),
+        Section("Findings", [Items([wording.finding(change) for change in pair.findings])]),
+    ]
+    title = f"{comparison.runs[pair.other].name} against {comparison.runs[pair.base].name}"
+    return [Section(title, parts, sentence=True)] if len(comparison.pairs) > 1 else parts

@@ -1,4 +1,4 @@
-"""What every output of `compare` says in the same words."""
+"""Wording of `compare`, the same in every output."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ CHANGE_WORDS: dict[Change, tuple[str, str]] = {
     "unknown": ("?", "not comparable"),
 }
 FINDING_WORDS = {"appeared": ("+", "appeared"), "gone": ("-", "gone"), "stays": ("=", "stays")}
+PHASE_COLUMNS = ("phase of a step", "before", "after", "change", "interval")
 RUN_COLUMNS = ("run", "ranks", "samples/s", "a rank", "efficiency", "step", "verdict")
 
 
@@ -65,11 +66,6 @@ def run_row(run: RunColumn) -> list[str]:
     ]
 
 
-def scaled(comparison: Comparison) -> bool:
-    """Whether efficiency says anything: the runs have different numbers of ranks."""
-    return any(run.efficiency is not None for run in comparison.runs)
-
-
 def signed(seconds: float) -> str:
     return ("+" if seconds > 0 else "") + fmt.duration(seconds).replace("-", "−")
 
@@ -89,7 +85,11 @@ def phase_row(delta: PhaseDelta) -> list[str]:
 
 def fact(change: FactChange) -> str:
     """`--workers: 0 → 4`."""
-    return f"{change.name}: {change.base or 'not given'} → {change.other or 'not given'}"
+    return f"{change.name}: {' → '.join(fact_values(change))}"
+
+
+def fact_values(change: FactChange) -> tuple[str, str]:
+    return change.base or "not given", change.other or "not given"
 
 
 def finding(change: FindingChange) -> str:
@@ -99,7 +99,7 @@ def finding(change: FindingChange) -> str:
 
 
 def gate(comparison: Comparison) -> str:
-    """What `--max-regression` found; empty where it was not asked for."""
+    """The result of `--max-regression`; empty if it was not requested."""
     asked = comparison.gate
     if asked is None:
         return ""

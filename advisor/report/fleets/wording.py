@@ -1,4 +1,4 @@
-"""How machines of a fleet and their deviations are said, in every output alike."""
+"""Wording of a fleet's machines and their deviations, the same in every output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def outlier(machine: FleetMachine) -> str:
     """`node17 (8 × A100-SXM): memory.copy_gb_per_s 12 GB/s, 38 % worse than 19.4 GB/s; …`."""
     said = [*machine.flaws, *(deviating(one) for one in machine.deviations if one.outlier)]
     more = f"; {len(said) - _SHOWN} more" if len(said) > _SHOWN else ""
-    differs = [f"{d.name} is {d.value}, of the others {d.usual}" for d in machine.differences[:_SHOWN]]
+    differs = [f"{d.name} is {d.value}, {d.usual} on the others" for d in machine.differences[:_SHOWN]]
     return f"{machine.name} ({machine.group}): " + "; ".join(said[:_SHOWN]) + more + "".join(f"; {d}" for d in differs)
 
 
@@ -53,7 +53,12 @@ def score(value: float) -> str:
 
 def machine_row(machine: FleetMachine) -> list[str]:
     worst = next((one for one in machine.deviations if one.component == machine.worst), None)
-    head = [machine.name, machine.group, score(machine.score), results(machine)]
+    head = [
+        f"▼ {machine.name}" if machine.outlier else machine.name,
+        machine.group,
+        score(machine.score),
+        results(machine),
+    ]
     if worst is None:
         return [*head, "", fmt.DASH, fmt.DASH, fmt.DASH]
     return [*head, worst.component, *_amounts(worst), signed(worst)]

@@ -1,4 +1,4 @@
-"""What every output of `triage` says in the same words."""
+"""Wording of `triage`, the same in every output."""
 
 from __future__ import annotations
 

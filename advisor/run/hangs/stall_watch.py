@@ -1,4 +1,4 @@
-"""Notices when ranks that were training stand still, and for how long. What it means is the analysis's to say."""
+"""Detects stalls of training ranks and their duration. Their meaning is left to the analysis."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 _P99_TIMES = 10
 _AFTER_FORWARD = frozenset(("backward", "clip", "optimizer", "gap"))
-_SECOND_LOOK_NS = 2_500_000_000  # what stands at the same place in both has not run in between
+_SECOND_LOOK_NS = 2_500_000_000  # a thread at the same place in both has not run in between
 _REFRESH_MAX_NS = 600_000_000_000
-# The first step may compile for minutes. Eight ranks looked at each ten seconds would take more than the budget, and a measurement would be
-# given up for all of the run; a pair of looks at the begin tells who does nothing.
+# The first step may compile for minutes. Sampling eight ranks every ten seconds would exceed the budget and drop a measurement for the
+# whole run; two samples at the start show which ranks are idle.
 _FIRST_STEP_REFRESH_NS = 60_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class RankSight:
-    """Where a rank was at one look."""
+    """A rank's position at one check."""
 
     rank: int
     pid: int
@@ -30,7 +30,7 @@ class RankSight:
 
 @dataclass(frozen=True, slots=True)
 class StallState:
-    """A stall that goes on (`ended` false: take stacks and tell) or is over. The id stays the same all along."""
+    """A stall that goes on (`ended` false: take stacks and report) or is over. Its id never changes."""
 
     id: str
     since_ns: int
@@ -39,7 +39,7 @@ class StallState:
 
 
 class StallClock:
-    """Asked at every look; answers when there is something to tell."""
+    """Called at every check; returns a stall when there is something to report."""
 
     def __init__(self, *, after_s: float, refresh_s: float) -> None:
         self._after_ns = round(after_s * 1e9)
@@ -47,14 +47,14 @@ class StallClock:
         self._awake_ns = 0
         self._number = 0
         self._since_ns: int | None = None
-        self._still: dict[int, tuple[int, str, int, int]] = {}  # rank -> where it stood when the stall was seen
+        self._still: dict[int, tuple[int, str, int, int]] = {}  # rank -> position when the stall was detected
         self._told_ns = 0
         self._last_ns = 0
         self._seen_twice = False
         self._first_step = False
 
     def woke_up(self, now_ns: int) -> None:
-        """We stood still ourselves (Ctrl-Z, a suspended machine), most likely with the job: nobody is blamed for that time."""
+        """Excludes a time in which we were stopped ourselves (Ctrl-Z, a suspended machine), most likely together with the job."""
         self._awake_ns = now_ns
 
     def look(self, now_ns: int, sights: Sequence[RankSight]) -> StallState | None:
@@ -72,14 +72,14 @@ class StallClock:
         return None
 
     def end(self, now_ns: int) -> StallState | None:
-        """Somebody moved or died. None if there was no stall."""
+        """Ends the stall because a rank moved or died. None if there was none."""
         if self._since_ns is None:
             return None
         since_ns, self._since_ns = self._since_ns, None
         return StallState(f"stall-{self._number}", since_ns, now_ns - since_ns, ended=True)
 
     def _begin(self, now_ns: int, sights: Sequence[RankSight]) -> StallState | None:
-        # one that has not begun its first backward pass is not seen, and may be whom the others wait for
+        # a rank before its first backward pass is not visible, and the others may be waiting for it
         alone = max([len(sights), *(sight.group for sight in sights)]) < 2
         still = [sight for sight in sights if self._stands(now_ns, sight, alone=alone)]
         if not still:
@@ -93,7 +93,7 @@ class StallClock:
 
     def _stands(self, now_ns: int, sight: RankSight, *, alone: bool) -> bool:
         if not sight.steps and (alone or sight.phase not in _AFTER_FORWARD):
-            return False  # what begins to train alone may never make a step: a server's warm-up
+            return False  # a rank that starts training alone may never make a step: a server's warm-up
         stood_ns = now_ns - max(sight.since_ns, self._awake_ns)
         return stood_ns >= max(self._after_ns, _P99_TIMES * sight.p99_ns)
 
@@ -106,7 +106,7 @@ class StallClock:
         return StallState(f"stall-{self._number}", self._since_ns, now_ns - self._since_ns)
 
     def _pause_ns(self, now_ns: int) -> int:
-        """Every ten seconds at first; a job that hangs overnight shall not fill the run file with the same stacks."""
+        """The interval between stacks, ten seconds at first; a job that hangs overnight must not fill the run file with equal stacks."""
         assert self._since_ns is not None
         least_ns = max(self._refresh_ns, _FIRST_STEP_REFRESH_NS) if self._first_step else self._refresh_ns
         return max(least_ns, min((now_ns - self._since_ns) // 6, _REFRESH_MAX_NS))

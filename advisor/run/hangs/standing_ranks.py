@@ -1,4 +1,4 @@
-"""What is told of ranks that stand still, and of those that are absent: stacks, collectives, the kernel's word and their own."""
+"""Collects evidence on stalled and absent ranks: stacks, collectives, kernel state and their own notes."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.run.hangs.watched_ranks import Place, Places, Watched
 from rn50_advisor.advisor.run.rings.ring_reader import Position
 from rn50_advisor.advisor.run.stacks.stack_looker import Looker
 from rn50_advisor.advisor.run.stacks.stack_rows import COMPILERS, described, training_thread
+from rn50_advisor.advisor.store.document_checks import fitting
+from rn50_advisor.probes.documents.code_places import StackFrame
+from rn50_advisor.probes.documents.collective_documents import StandingPlace
+from rn50_advisor.probes.documents.event_documents import CallUnderWay, StandingRank
 from rn50_advisor.probes.host.procfs import parse_stat, read_text
 from rn50_advisor.probes.host.stacks.process_stacks import Frame, ThreadStack
+from rn50_advisor.probes.rank.side_files import FLIGHT
 
 _RANK = re.compile(rb"(?:^|\0)RANK=(\d+)\0")
 _DIGITS = re.compile(rb"\d+")  # of descriptors that a spawned process is handed
@@ -24,10 +28,10 @@ _DIGITS = re.compile(rb"\d+")  # of descriptors that a spawned process is handed
 
 # Ranks that others wait for and that have not begun to train: processes that a rank's own parent started like it.
 def absent_ranks(seen: Mapping[int, int], group: int, *, root: Path = Path("/")) -> dict[int, int]:
-    """pid by rank, of those of a group of this size that are not among the `seen` ones.
+    """pid by rank, for ranks of a group of this size that are not in `seen`.
 
-    As the launcher numbered them, or the only process left for the only number left. None where a number is beyond the group: then its
-    size is not known.
+    By the launcher's numbers, or the only process left for the only number left. None if a number exceeds the group, whose size is then
+    unknown.
     """
     left = [rank for rank in range(group) if rank not in seen] if max(seen, default=-1) < group else []
     found: dict[int, int] = {}
@@ -45,7 +49,7 @@ def absent_ranks(seen: Mapping[int, int], group: int, *, root: Path = Path("/"))
 
 def _siblings(pids: set[int], proc: Path) -> Iterator[int]:
     """Other children of the parents of these with the same command line, up to its digits."""
-    ours = {(_parent(pid, proc), _command(pid, proc)) for pid in pids} - {(-1, b"")}  # they have gone
+    ours = {(_parent(pid, proc), _command(pid, proc)) for pid in pids} - {(-1, b"")}  # they have ended
     for child in proc.iterdir():
         if child.name.isdigit() and int(child.name) not in pids:
             pid = int(child.name)
@@ -73,7 +77,7 @@ _FLIGHT_BYTES_MAX = 1 << 20
 
 
 class StandingRanks:
-    """`with_stacks`: processes may be looked into."""
+    """`with_stacks`: processes may be inspected."""
 
     def __init__(self, *, places: Places, looker: Looker, with_stacks: bool, post: Callable[[ProbeGap], None]) -> None:
         self._places = places
@@ -81,21 +85,22 @@ class StandingRanks:
         self._with_stacks = with_stacks
         self._post = post
 
-    def rows(self, here: Sequence[Place], watched: Sequence[Watched], since_ns: int) -> list[dict[str, Any]]:
-        """Of all ranks: who waits is as telling as who does not. `watched`: also those of whom nobody knows where they are."""
+    def rows(self, here: Sequence[Place], watched: Sequence[Watched], since_ns: int) -> list[StandingRank]:
+        """One row for each rank, since those that do not wait matter too. `watched` includes ranks whose position is unknown."""
         return [self._row(rank, at) for rank, at in (*here, *_absent(watched, since_ns))]
 
-    def _row(self, rank: Watched, at: Position) -> dict[str, Any]:
-        row: dict[str, Any] = {
+    def _row(self, rank: Watched, at: Position) -> StandingRank:
+        row: StandingRank = {
             "rank": rank.rank,
             "pid": rank.pid,
             "phase": at.phase,
             "step": at.step,
             "since_ns": at.since_ns,
             "since_s": (time.perf_counter_ns() - at.since_ns) / 1e9,
-            **_running(rank),
-            **self._collective(rank),
         }
+        _add_running(row, rank)
+        if (call := self._collective(rank)) is not None:
+            row["collective"] = call
         own = _own_words(rank, at)
         if own.get("dumps"):
             row["flight"] = own["dumps"]
@@ -107,22 +112,22 @@ class StandingRanks:
                 row["gap"] = stacks.reason
             else:
                 stack = training_thread(stacks, rank.thread)
-                # a backward pass is compiled in a thread of autograd's
+                # a backward pass is compiled in autograd's thread
                 row["compiles"] = any(frame.file.endswith(COMPILERS) for each in stacks for frame in each.frames)
         if stack is None and own.get("stack"):
             stack = _told_stack(own["stack"])
         if stack is not None:
-            row |= {"thread": stack.name, **described(stack, with_text=False)}
+            known = described(stack, with_text=False)
+            row["thread"], row["frames"], row["user"] = stack.name, known["frames"], known.get("user")
         return row
 
-    def _collective(self, rank: Watched) -> dict[str, Any]:
-        """Which collective it is in, as its ring tells."""
+    def _collective(self, rank: Watched) -> CallUnderWay | None:
+        """The rank's current collective, from its ring."""
         call = self._places.collective(rank)
         if call is None:
-            return {}
+            return None
         inside_s = (time.perf_counter_ns() - call.inside_since_ns) / 1e9 if call.inside_since_ns else None
-        told = {"begun": call.begun, "kind": call.kind, "group": call.group, "size": call.size, "inside_s": inside_s}
-        return {"collective": told}
+        return {"begun": call.begun, "kind": call.kind, "group": call.group, "size": call.size, "inside_s": inside_s}
 
 
 def _absent(watched: Sequence[Watched], since_ns: int) -> Iterator[Place]:
@@ -135,37 +140,35 @@ def _absent(watched: Sequence[Watched], since_ns: int) -> Iterator[Place]:
         yield Watched(rank, pid, ring, 0, steps=0, outside_share=0.0, p99_ns=0), at
 
 
-def _own_words(rank: Watched, at: Position) -> dict[str, list[dict[str, Any]]]:
-    """What the rank wrote down when it had stood at this place for a while: torch's flight recorder, and its own stack."""
-    path = rank.ring.with_name(f"flight-{rank.pid}.json")
+def _own_words(rank: Watched, at: Position) -> StandingPlace:
+    """Notes that the rank wrote after it had stalled for a while: torch's flight recorder and its own stack."""
+    path = rank.ring.with_name(FLIGHT % rank.pid)
     with contextlib.suppress(OSError, ValueError):
         if path.stat().st_size <= _FLIGHT_BYTES_MAX:
             told = json.loads(path.read_text())
             if isinstance(told, dict) and told.get("since_ns") == at.since_ns:
-                lists = {key: told[key] for key in ("dumps", "stack") if isinstance(told.get(key), list)}
-                return {key: [each for each in found if isinstance(each, dict)] for key, found in lists.items()}
+                return fitting(told, StandingPlace)[0]
     return {}
 
 
-def _told_stack(frames: Sequence[dict[str, Any]]) -> ThreadStack | None:
-    """A rank's own word on where its training thread stands, where nobody else may look into it."""
-    with contextlib.suppress(KeyError, TypeError, ValueError):
-        found = tuple(Frame(str(f["function"]), str(f["file"]), int(f["line"])) for f in frames)
-        return ThreadStack(None, "told by the rank itself", True, False, found)
-    return None
+def _told_stack(frames: Sequence[StackFrame]) -> ThreadStack:
+    """The rank's own record of its training thread's stack, for processes that cannot be inspected."""
+    found = tuple(Frame(frame["function"], frame["file"], frame["line"]) for frame in frames)
+    return ThreadStack(None, "told by the rank itself", True, False, found)
 
 
-def _running(rank: Watched) -> dict[str, Any]:
-    """What the kernel says of the thread that trains: R running, S sleeping, D in the kernel's hands (a disk, a driver), T stopped.
+def _add_running(row: StandingRank, rank: Watched) -> None:
+    """Kernel state of the training thread: R running, S sleeping, D uninterruptible (a disk, a driver), T stopped.
 
-    `wchan`: where in the kernel it sleeps; empty or "0" where that is not told. `cpu_s` is of all threads: another one may work for it.
+    `wchan`: the kernel function it sleeps in; empty or "0" if unknown. `cpu_s` covers all threads: another one may work for it.
     """
     process = Path(f"/proc/{rank.pid}")
     try:
         whole = parse_stat((process / "stat").read_bytes())
     except (OSError, ValueError, IndexError):
-        return {"state": None}
+        row["state"] = None
+        return
     thread, state = process / f"task/{rank.thread or rank.pid}", whole.state
     with contextlib.suppress(OSError, ValueError, IndexError):
         state = parse_stat((thread / "stat").read_bytes()).state
-    return {"state": state.decode(), "wchan": read_text(thread / "wchan") or "", "cpu_s": whole.cpu_s}
+    row["state"], row["wchan"], row["cpu_s"] = state.decode(), read_text(thread / "wchan") or "", whole.cpu_s

@@ -6,13 +6,13 @@ import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rn50_advisor.advisor.run.rings.ring_follower import Follower
 from rn50_advisor.advisor.run.rings.ring_reader import CollectiveCall, NotARing, Position, RingReader
+from rn50_advisor.probes.documents.rank_documents import RankFacts
 from rn50_advisor.probes.rank.layout import ERRORS_MAX
 
-LABELLED = frozenset({"evaluation", "checkpoint", "ended"})  # nobody need be asked where this time goes
+LABELLED = frozenset({"evaluation", "checkpoint", "ended"})  # the cause of this time is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Watched:
     rank: int
     pid: int
     ring: Path
-    ring_made_ns: int  # the same path may come to hold another ring: exec keeps the pid
+    ring_made_ns: int  # the same path may get another ring: exec keeps the pid
     steps: int
     outside_share: float
     p99_ns: int
@@ -33,7 +33,7 @@ class Watched:
     group: int = 1  # with so many it exchanges, itself included
 
     def p99_at(self, at: Position) -> int:
-        """Nanoseconds: what its longest steps take there."""
+        """The duration of its longest steps there, ns."""
         return self.whole_p99_ns if at.phase in LABELLED else self.p99_ns
 
     def trains(self, at: Position) -> bool:
@@ -58,14 +58,14 @@ class Places:
                 self._readers[key] = RingReader(key[0])
 
     def position(self, rank: Watched) -> Position | None:
-        """None also where its recorder has given up: then its header stands still, not the rank."""
+        """The rank's position; None also where its recorder has given up, since then its header stands still and not the rank."""
         with contextlib.suppress(KeyError, NotARing, OSError):
             at = self._readers[rank.ring, rank.ring_made_ns].position()
             return at if at.errors < ERRORS_MAX else None
         return None
 
     def collective(self, rank: Watched) -> CollectiveCall | None:
-        """The last one that it has begun."""
+        """The last step that it has begun."""
         with contextlib.suppress(KeyError, NotARing, OSError):
             return self._readers[rank.ring, rank.ring_made_ns].collective()
         return None
@@ -74,22 +74,22 @@ class Places:
         self.keep(())
 
 
-def watched_ranks(ranks: Sequence[Follower], facts: Mapping[int, Mapping[str, Any]]) -> tuple[Watched, ...]:
-    """`facts`: what each process has said of itself, by pid."""
+def watched_ranks(ranks: Sequence[Follower], facts: Mapping[int, RankFacts]) -> tuple[Watched, ...]:
+    """`facts`: each process's own facts, by pid."""
     return tuple(
         Watched(
             rank=f.rank or 0,
             pid=f.pid,
             ring=f.reader.path,
             ring_made_ns=f.reader.identity.created_ns,
-            steps=f.steps,
-            outside_share=f.outside_share,
-            p99_ns=f.step_p99_ns(),
-            whole_p99_ns=f.step_p99_ns(whole=True),
-            thread=facts.get(f.pid, {}).get("main_thread"),
-            long_forward_share=f.long_forward_share,
-            asleep_share=f.asleep_share(alone=len(ranks) == 1),
-            group=int(facts.get(f.pid, {}).get("group_size") or 1),
+            steps=f.recent.steps,
+            outside_share=f.recent.outside_share,
+            p99_ns=f.recent.p99_ns(),
+            whole_p99_ns=f.recent.p99_ns(whole=True),
+            thread=facts.get(f.pid, RankFacts()).get("main_thread"),
+            long_forward_share=f.recent.long_forward_share,
+            asleep_share=f.recent.asleep_share(alone=len(ranks) == 1),
+            group=facts.get(f.pid, RankFacts()).get("group_size") or 1,
         )
         for f in ranks
     )

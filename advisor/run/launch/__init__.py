@@ -1,1 +1,1 @@
-"""Starts the job, passes its signals and output through, and ends as it ended."""
+"""Starts the job, passes its signals and output through, and exits with its status."""

@@ -1,7 +1,7 @@
 """Tells signals sent to us alone from signals sent to our whole process group, the job included.
 
-Nothing that the kernel says about a signal tells the two apart, and a job that gets SIGTERM twice may break off its own orderly end. So an
-idle process sits in the group with every signal blocked: what is pending there was sent to all. It ends when we do, however we do.
+The kernel's signal information does not separate the two, and a job that gets SIGTERM twice may abort its own shutdown. So an idle
+process runs in the group with every signal blocked: a signal pending there was sent to all. It ends when we do, in any case.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 _PROGRAMS = ("/usr/bin/cat", "/bin/cat")
-# Where there is neither (images without a shell, NixOS): slower to start, and the same to signals.
+# Used if neither exists (images without a shell, NixOS): slower to start, with the same signal behaviour.
 _OWN_CAT = (sys.executable, "-IS", "-c", "import os\nwhile os.read(0, 1): pass")
 # Senders that walk through all processes of a cgroup or job step, one by one, need a moment between two of them.
 _GRACE_S = 0.2
@@ -35,7 +35,7 @@ class Canary:
         return bool(self._accounted)
 
     def group_got(self, number: int, *, patient: bool = True) -> bool:
-        """Whether the whole group got this signal; waits a little for it if `patient`. False also where nobody can tell."""
+        """True if the whole process group got this signal; waits briefly for it if `patient`. False if unknown."""
         bit = 1 << (number - 1)
         if self._carried & bit:
             self._carried &= ~bit
@@ -51,7 +51,7 @@ class Canary:
         return False
 
     def pids(self) -> frozenset[int]:
-        """Of the process, while it lives."""
+        """The canary process, while it lives."""
         return (
             frozenset() if self._process is None or self._process.poll() is not None else frozenset({self._process.pid})
         )

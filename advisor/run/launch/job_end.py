@@ -1,4 +1,4 @@
-"""How a job ended, and how to end ourselves so that nobody can tell us from the job."""
+"""The end of a job, and how the launcher exits in exactly the same way."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class JobEnd:
 
 
 def told_status(status: int) -> str:
-    """What `wait` tells of a process, in words."""
+    """A process's wait status in words."""
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return f"ended with exit code {code}"
@@ -60,7 +60,7 @@ def exit_like(end: JobEnd) -> NoReturn:
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # a core_pattern that is a pipe does not ask the limit
     with contextlib.suppress(OSError, ValueError):
-        signal.signal(end.signal, signal.SIG_DFL)  # refused for SIGKILL and SIGSTOP, which need it not
+        signal.signal(end.signal, signal.SIG_DFL)  # refused for SIGKILL and SIGSTOP, which do not need it
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {end.signal})
     os.kill(os.getpid(), end.signal)
     os._exit(128 + end.signal)  # the first process of a container is immune to its own signals

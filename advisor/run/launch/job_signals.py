@@ -1,4 +1,4 @@
-"""What the launcher does about signals while the job runs: it survives them, learns who sent them, and gives the job its own back.
+"""The launcher's signal handling while the job runs: it survives signals, learns their sender, and restores the job's own handling.
 
 Signals are blocked and taken one by one. Threads that were there before (of somebody's library) do not block them, so harmless handlers
 are set too.
@@ -19,7 +19,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 STOPS = frozenset({signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
-# Whatever somebody may send to a running job; SIGKILL and SIGSTOP cannot be caught.
+# All signals that a running job may get; SIGKILL and SIGSTOP cannot be caught.
 WATCHED = frozenset(map(int, signal.valid_signals())) - {signal.SIGKILL, signal.SIGSTOP}
 # Faults of our own end us although they are blocked. A handler that returns would meet them again and again.
 _FAULTS = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS})
@@ -30,7 +30,7 @@ _OVERWRITTEN = (signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores them when it s
 # Shells and systemd leave these alone, so what they ignore we were started with; others ignore them for themselves alone.
 _HONEST_PARENTS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "busybox", "systemd"})
 
-_NAP_S = 0.02  # where the kernel gives no signalfd
+_NAP_S = 0.02  # kernels without signalfd
 _SFD_FLAGS = os.O_CLOEXEC | os.O_NONBLOCK
 _MASK_WORDS = 16  # glibc's and musl's sigset_t has 1024 bits
 
@@ -70,7 +70,7 @@ class SignalDesk:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # What came while the recording was being closed was meant for the job, which is gone; SIGTERM and SIGHUP still end us.
+        # Signals that came while the recording was being closed were meant for the job, which is gone; SIGTERM and SIGHUP still end us.
         while signal.sigtimedwait(WATCHED - {signal.SIGTERM, signal.SIGHUP}, 0) is not None:
             pass
         if self._alarm is not None:
@@ -122,7 +122,7 @@ class SignalDesk:
         poller.poll(1000 * (timeout_s if self._alarm is not None else min(timeout_s, _NAP_S)))
 
     def stop_ourselves(self, number: int) -> None:
-        """Stop as a process without us would have; returns when somebody continues us."""
+        """Stops us as the signal would have stopped the job; returns when we are continued."""
         if number == signal.SIGSTOP:
             signal.raise_signal(number)
             return
@@ -149,7 +149,7 @@ def _pending_descriptor(numbers: Collection[int]) -> int | None:
 
 
 def _started_ignoring(number: int) -> bool:
-    """What Python found before it ignored the signal itself. An honest parent tells: a shell after `trap '' PIPE`, systemd."""
+    """True if the signal was ignored before Python ignored it itself, as after a shell's `trap '' PIPE` or under systemd."""
     with contextlib.suppress(OSError, ValueError, StopIteration):
         parent = Path(f"/proc/{_parent_pid()}")
         if (parent / "comm").read_text().strip() in _HONEST_PARENTS:

@@ -1,7 +1,7 @@
-"""Runs the job as if we were not there: everything passes through, every signal arrives once, and the job outlives whatever befalls us.
+"""Runs the job transparently: all output passes through, every signal arrives once, and the job survives the advisor.
 
-Nothing but the standard library and no thread until the job has ended: a crash in here loses its exit code, and whoever waits for it (a
-batch system, or a container, whose first process we may be) takes it for dead.
+Standard library only, and no thread until the job has ended: a crash in here would lose the job's exit code, and a
+parent (a batch system, or a container whose first process we may be) would take the job for dead.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def run_job(
 
 
 def _tidy_up(canary: Canary, rings: RingFolder | None) -> None:
-    with contextlib.suppress(Exception):  # how the job ended is told all the same
+    with contextlib.suppress(Exception):  # the job's end is reported anyway
         canary.close()
     with contextlib.suppress(Exception):
         if rings is not None:
@@ -90,7 +90,7 @@ def _tidy_up(canary: Canary, rings: RingFolder | None) -> None:
 
 
 def _bytes_in(descriptor: int) -> int:
-    """What stands in our stdout or stderr already; 0 where nobody can say: it may be a file that its server has forgotten."""
+    """Bytes already in the file behind our stdout or stderr; 0 if unknown, as for a file that its server has forgotten."""
     with contextlib.suppress(OSError):
         return os.fstat(descriptor).st_size
     return 0
@@ -116,7 +116,7 @@ def _run(
             on_start(job.pid)
         exit_code, number = _wait(job, desk, canary, companion, mind)
     except Exception as error:  # noqa: BLE001 - the wall: the job goes on, and is waited for
-        warn(f"signals are passed on without a look at their senders: {told_error(error)}")
+        warn(f"signals are passed on without checking their senders: {told_error(error)}")
         exit_code, number = _wait_plainly(job)
     ended_ns = time.perf_counter_ns()
     recorded, complaint = companion.finish(exit_code, number, ended_ns)
@@ -155,7 +155,7 @@ def _make_rings(run_folder: Path | None) -> RingFolder | None:
     try:
         return RingFolder()
     except OSError as error:
-        warn(f"the job runs without the view from inside: {error.strerror or error}")
+        warn(f"the job runs without the recorder inside it: {error.strerror or error}")
         return None
 
 
@@ -169,8 +169,8 @@ def _spawn(plan: RecordingPlan, desk: SignalDesk) -> subprocess.Popen[bytes]:
         except OSError as error:
             if error.errno != errno.E2BIG:
                 raise
-            reason = "its arguments and environment leave no room for two variables"
-        warn(f"the job runs without the view from inside: {reason}")
+            reason = "its arguments and environment leave no room for two more variables"
+        warn(f"the job runs without the recorder inside it: {reason}")
     return spawn(plan.argv, environment, desk.restore_in_child)
 
 
@@ -220,7 +220,7 @@ class _Child:
 
 
 def _wait_plainly(job: subprocess.Popen[bytes]) -> tuple[int | None, int | None]:
-    """Exit code of the job, or the signal that killed it; neither where somebody else has taken them."""
+    """Exit code of the job, or the signal that killed it; neither if another process has reaped it."""
     while job.returncode is None:
         try:
             pid, status = os.waitpid(job.pid, os.WNOHANG)
@@ -264,17 +264,21 @@ def _wait(
             if arrival.number in ENDING:
                 companion.asked_to_end(arrival.number)
             got = False
-            with contextlib.suppress(Exception):  # where nobody can tell, twice is better than never
+            with contextlib.suppress(Exception):  # if it is unknown, sending twice is better than never
                 got = _job_got(arrival, child, canary)
             if not got:
                 _pass_on(job.pid, arrival.number)
             if arrival.number in STOPS:
                 stop_until = time.monotonic() + _STOP_FOLLOWS_S
+    # what came with the job's end meant the job, which may have been the quicker one of a group that was sent it
+    while (late := desk.wait(0)) is not None:
+        if late.number in ENDING:
+            companion.asked_to_end(late.number)
     return end
 
 
 def _pass_on(pid: int, number: int) -> None:
-    """The job is not reaped yet, so the pid is still its own. A job under another user (sudo) we may not signal, nor could the sender."""
+    """The job is not reaped yet, so the pid is still its own. We may not signal a job under another user (sudo), nor could the sender."""
     with contextlib.suppress(PermissionError, ProcessLookupError):
         os.kill(pid, number)
 

@@ -1,4 +1,4 @@
-"""Reaps what became our child though we never started it: orphans of the job, where we lead a container or are a subreaper."""
+"""Reaps children that we did not start: orphans of the job, if we are a container's init or a subreaper."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _STYLES_MAX = 6
 
 @dataclass(frozen=True, slots=True)
 class NewOutput:
-    """What came since a caller knew `n` lines. `total` counts the unfinished last line, which may be overwritten later.
+    """Output after a caller's first `n` lines. `total` counts the unfinished last line, which may be overwritten later.
 
     `rewritten`: the last of those that the caller knows, as they are now.
     """

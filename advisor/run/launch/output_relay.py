@@ -1,4 +1,4 @@
-"""Copies what the job prints on its terminal into a file, secrets masked, and outlives whoever started it. Standard library only.
+"""Copies the job's terminal output into a file with secrets masked, and survives its parent. Standard library only.
 
 The job must never wait for it: it keeps reading when the disk is full or does not answer, and counts what it had to drop. What masks is
 loaded by the thread that writes, so that reading begins at once; where that fails nothing is written.

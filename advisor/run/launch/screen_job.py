@@ -1,4 +1,4 @@
-"""What a screen holds of a job that runs behind it: where its output is, whether it runs, and how to tell it to stop."""
+"""The screen's handle on a job that runs behind it: its output, its state, and how to stop it."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Supervised:
         return self.poll() is None
 
     def poll(self) -> JobEnd | None:
-        """None while it runs. Raises CommandNotFound or CommandNotExecutable where it could not be started."""
+        """The job's end, or None while it runs. Raises CommandNotFound or CommandNotExecutable if it could not be started."""
         if self._end is None:
             self._read_reports()
             status = self._process.poll()
@@ -114,12 +114,12 @@ class Supervised:
         return False
 
     def notice(self) -> str:
-        """What keeps the job's end or its record from being seen, in a sentence; empty while all is as it should be."""
+        """A sentence on anything that hides the job's end or breaks its recording; empty if nothing does."""
         if self.unseen():
             if self._end is not None:
                 return self._end.complaint or ""
             doing = "is stopped" if self._job_state() in _STOPPED else "still runs"
-            return f"the job {doing}, unrecorded: its supervisor is gone, and nobody will see how it ends"
+            return f"the job {doing}, unrecorded: its supervisor is gone, and its end will not be seen"
         if self._process.poll() is not None:
             return ""
         job, stopped = self._job_state(), _state_of(self.pid) in _STOPPED
@@ -133,7 +133,7 @@ class Supervised:
         elif job is None:
             what = "the job's supervisor is stopped"
         else:
-            what = "the recording stands still while the job runs on: its supervisor is stopped"
+            what = "the recording is paused while the job runs on: its supervisor is stopped"
         return f"{what}; kill -CONT {self.pid} lets it go on"
 
     def wait(self, timeout_s: float | None = None) -> JobEnd:
@@ -184,7 +184,9 @@ class Supervised:
         """The supervisor is gone and has not said how the job ended, and the job is gone too."""
         if self.job_pid is None:
             return JobEnd(None if status < 0 else status, -status if status < 0 else None, started=False)
-        complaint = "nobody saw how the job ended: its supervisor was gone before, and what came after is not recorded"
+        complaint = (
+            "how the job ended is not known: its supervisor was gone before, and what came after is not recorded"
+        )
         return JobEnd(None, None, recorded=(self.run_folder / FILE_NAME).exists(), complaint=complaint)
 
     def _job_state(self) -> bytes | None:
@@ -216,7 +218,9 @@ class Supervised:
     def _await_report(self, timeout_s: float | None) -> None:
         wait_s = 0.5 if timeout_s is None else min(0.5, timeout_s)
         if self._reports >= 0:
-            select.select([self._reports], [], [], wait_s)
+            waiting = select.poll()  # not `select`: whoever started us may have left more than 1,024 files open
+            waiting.register(self._reports, select.POLLIN)
+            waiting.poll(1000 * wait_s)
         else:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(wait_s)
@@ -252,7 +256,7 @@ class Supervised:
 
 
 def _state_of(pid: int, start_ticks: int | None = None) -> bytes | None:
-    """None where it has ended, or its number is another process's by now."""
+    """The process state; None if it has ended, or if its pid belongs to another process by now."""
     try:
         stat = parse_stat(Path(f"/proc/{pid}/stat").read_bytes())
     except (OSError, ValueError, IndexError):

@@ -54,7 +54,7 @@ def _explain(
     command: str, environment: Mapping[bytes, bytes], error: OSError
 ) -> CommandNotFound | CommandNotExecutable:
     found = _resolve(command, environment)
-    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+    if error.errno in (errno.ENOENT, errno.ENOTDIR) or not command:  # of no name a folder of PATH is tried
         if os.path.isfile(found):  # noqa: PTH113 - the same
             return CommandNotFound(f"{command}: its interpreter does not exist", _interpreter_hint(found))
         if "/" in command or not command:
@@ -65,7 +65,7 @@ def _explain(
     elif error.errno == errno.EACCES:
         reason, hint = "permission denied", f"chmod +x {command}, or name its interpreter first"
     elif error.errno == errno.ENOEXEC:
-        reason, hint = "is no program for this machine", ""
+        reason, hint = "is not a program for this machine", ""
     else:
         reason, hint = error.strerror or str(error), ""
     return CommandNotExecutable(f"{command}: {reason}", hint)

@@ -52,7 +52,7 @@ class Relay:
         return () if self._process is None else (self._process.pid,)
 
     def drained(self, within_s: float) -> bool:
-        """Whether all that was printed is in the file. Processes that the job left behind may still print."""
+        """True if all output is in the file. Processes that the job left behind may still print."""
         deadline_s = time.monotonic() + within_s
         while not self._drained.is_set() and (left_s := deadline_s - time.monotonic()) > 0:
             if self.look():
@@ -82,7 +82,7 @@ class Relay:
 
 
 class StatusLines:
-    """Lines of JSON to whoever started us; nobody may be listening any more."""
+    """Writes JSON lines to our parent, which may no longer be listening."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

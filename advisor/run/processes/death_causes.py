@@ -1,4 +1,4 @@
-"""Who died, how, and whether the kernel's OOM killer did it."""
+"""Processes that died, how they ended, and whether the kernel's OOM killer killed them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class DeathDesk:
         self._watch.watch(pid)
 
     def finish(self) -> None:
-        """What died until now has been posted when this returns."""
+        """Returns once all deaths so far have been posted."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join(20 * _WAIT_S)
@@ -47,10 +47,8 @@ class DeathDesk:
             self._tell(0.0)
             self._watch.close()
         except Exception as error:  # noqa: BLE001 - the wall of this thread
-            reason = f"the watch for deaths broke off: {type(error).__name__}: {error}"
-            self._post(
-                ProbeGap("deaths", "job", reason, "exit codes of ranks are seen only where a zombie is met by chance")
-            )
+            reason = f"watching for dead processes stopped: {type(error).__name__}: {error}"
+            self._post(ProbeGap("deaths", "job", reason, "exit codes of ranks are seen only by chance"))
 
     def _tell(self, wait_s: float) -> None:
         for death in self._watch.poll(wait_s):
@@ -85,7 +83,7 @@ class OomLedger:
             self._readings.popleft()
 
     def suspect(self, death: ProcessDeath) -> None:
-        """Anybody may send SIGKILL; of a death that nobody saw the status is unknown."""
+        """SIGKILL may have another sender; the status of a death that was not observed is unknown."""
         if death.signal == signal.SIGKILL or (death.signal is None and death.exit_code is None):
             self._suspects.append(death)
 

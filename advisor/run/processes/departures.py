@@ -34,7 +34,7 @@ class Departures:
             self._desk.start()
 
     def finish(self) -> None:
-        """What the desk knows has been posted when this returns."""
+        """Returns once everything known to the desk has been posted."""
         if self._desk is not None:
             self._desk.finish()
 
@@ -53,7 +53,7 @@ class Departures:
                 self._missed.append(death)
 
     def believed(self, now_ns: int, *, last: bool = False) -> Iterator[ProcessDeath]:
-        """Missing from the tree. Who waited for its death knows more, and mostly has told by now: then this is no news. `last`: all."""
+        """Deaths inferred from the process tree. Yields them after a delay, so that epoll's exit status wins. `last`: all of them."""
         while self._missed and (last or self._missed[0].t_ns <= now_ns - _NEWS_TAKES_NS):
             yield self._missed.popleft()
 

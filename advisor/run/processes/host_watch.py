@@ -7,13 +7,16 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
-from rn50_advisor.advisor.model.recording import Event
+from rn50_advisor.advisor.model.recording import AnyEvent, happened
 from rn50_advisor.advisor.run.sidefiles.job_sources import SourceNews, read_source
+from rn50_advisor.probes.documents.event_documents import DataMounted
+from rn50_advisor.probes.documents.machine_documents import GpuDeviceFacts, GpuPathFacts, MachineFacts
+from rn50_advisor.probes.documents.rank_documents import MountFacts
 from rn50_advisor.probes.host.gpu.gpu_probe import GpuProbe
 from rn50_advisor.probes.host.process.process_tree import Member, ProcessTree, TreeChange
 from rn50_advisor.probes.host.sampler import Sampler, Tick, host_probes
@@ -33,7 +36,7 @@ class HostNews:
 
 
 def without_samples(news: HostNews) -> HostNews:
-    """What must not be lost of a tick, and a gap for the rest."""
+    """The events of a tick, which must not be lost, and a gap in place of its samples."""
     gap = ProbeGap("host.*", "host", "samples were dropped: the disk of the run folder did not answer for minutes")
     return dataclasses.replace(news, tick=dataclasses.replace(news.tick, samples=(), gaps=(*news.tick.gaps, gap)))
 
@@ -41,17 +44,17 @@ def without_samples(news: HostNews) -> HostNews:
 @dataclass(frozen=True, slots=True)
 class MountNews:
     root: str
-    mount: Mapping[str, Any] | None
+    mount: MountFacts | None
 
 
 @dataclass(frozen=True, slots=True)
 class MachineNews:
-    """What the host is; GPUs are asked of the driver, which may take seconds."""
+    """Properties of the host. The driver is asked about GPUs, which may take seconds."""
 
-    facts: Mapping[str, Any]
+    facts: MachineFacts
 
 
-News = HostNews | MountNews | MachineNews | SourceNews | Event | ProbeGap
+News = HostNews | MountNews | MachineNews | SourceNews | AnyEvent | ProbeGap
 
 
 class HostWatch:
@@ -114,7 +117,7 @@ class HostWatch:
                     self._wanted.popleft()()
             self._tick(self._sampler.sample_now(self.targets))
         except Exception as error:  # noqa: BLE001 - the wall of this thread; single probes have their own
-            reason = f"host probes broke off: {type(error).__name__}: {error}"
+            reason = f"host probes stopped: {type(error).__name__}: {error}"
             self._post(ProbeGap("host.*", "host", reason, "please report this"))
 
     def _answer(self) -> None:
@@ -130,21 +133,21 @@ class HostWatch:
             change = self._tree.update(tick.t_ns)
             self._post(HostNews(tick, change, self._tree.members()))
             for mount in self._data_files.take_mounts() if self._data_files is not None else ():
-                self._post(Event(tick.t_ns, "data_mount", None, None, dataclasses.asdict(mount)))
+                self._post(happened(DataMounted, cast(DataMounted, dataclasses.asdict(mount)), t_ns=tick.t_ns))
 
     def _describe_machine(self) -> None:
-        facts = dict(host_facts())
+        facts = host_facts()
         if self._gpu is not None:
-            facts["gpus"] = [dataclasses.asdict(device) for device in self._gpu.devices()]
-            facts["gpu_paths"] = [dataclasses.asdict(path) for path in self._gpu.paths()]
+            facts["gpus"] = [cast(GpuDeviceFacts, dataclasses.asdict(device)) for device in self._gpu.devices()]
+            facts["gpu_paths"] = [cast(GpuPathFacts, dataclasses.asdict(path)) for path in self._gpu.paths()]
             facts["driver"] = self._gpu.driver_version
             facts["driver_cuda"] = self._gpu.cuda_version
         self._post(MachineNews(facts))
 
 
-def _mount(root: str) -> Mapping[str, Any] | None:
+def _mount(root: str) -> MountFacts | None:
     try:
         mount = mount_of(root)
     except OSError:
         return None
-    return dataclasses.asdict(mount) if mount else None
+    return cast(MountFacts, dataclasses.asdict(mount)) if mount else None

@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
-from rn50_advisor.advisor.model.recording import Event, Process
+from rn50_advisor.advisor.model.recording import Process, happened
 from rn50_advisor.advisor.run.rings.ring_reader import RingIdentity
 from rn50_advisor.advisor.store.run_writer import RunWriter
+from rn50_advisor.probes.documents.event_documents import LeftRunning, NotedDeath, OomKill
 from rn50_advisor.probes.host.process.death_watch import ProcessDeath
 from rn50_advisor.probes.host.process.process_tree import Member, TreeChange
 from rn50_advisor.probes.host.procfs import parse_stat
@@ -34,7 +35,7 @@ class Roster:
         self._rank_deaths = 0
 
     def update(self, change: TreeChange, members: tuple[Member, ...]) -> None:
-        """What the process tree found. Deaths are not taken from it: `ended` has the news that nothing else brought."""
+        """Applies changes of the process tree. Deaths come through `ended`, which carries what no other source knows."""
         self._members = {member.pid: member for member in members}
         for member in change.started:
             self._meet(member)
@@ -99,11 +100,8 @@ class Roster:
         if known is None:
             return  # so many have died since that it was let go of
         process = self._put(replace(known, oom_killed=True))
-        self._writer.put_event(
-            Event(
-                process.ended_ns or 0, "oom_kill", pid, process.rank, {"role": process.role, "command": process.command}
-            )
-        )
+        data: OomKill = {"role": process.role, "command": process.command}
+        self._writer.put_event(happened(OomKill, data, t_ns=process.ended_ns or 0, pid=pid, rank=process.rank))
 
     def tell_survivors(self, within_s: float) -> None:
         """Processes that the job left running, and that do not end in a moment either, are the user's business; the run names them."""
@@ -112,8 +110,8 @@ class Roster:
         while (left := [m for m in left if _lives(m)]) and time.monotonic() < deadline:
             time.sleep(_LOOK_S)
         if left:
-            data = {"processes": [{"pid": m.pid, "command": m.command} for m in left]}
-            self._writer.put_event(Event(time.perf_counter_ns(), "left_running", None, None, data))
+            data: LeftRunning = {"processes": [{"pid": m.pid, "command": m.command} for m in left]}
+            self._writer.put_event(happened(LeftRunning, data, t_ns=time.perf_counter_ns()))
 
     def _meet(self, member: Member) -> None:
         known = self._rows.get(member.pid)
@@ -138,7 +136,9 @@ class Roster:
         return member.command if member else ""
 
     def _let_go(self, dead: Process) -> None:
-        """What the tree has yet to tell of a death, and the OOM killer's count, come within seconds; a job may start workers for ever."""
+        """Forgets a dead process a few seconds later, once the tree and the OOM killer's count have arrived. A job may
+        start workers for ever.
+        """
         self._dead.append(dead)
         if len(self._dead) > _DEAD_KEPT:
             oldest = self._dead.popleft()
@@ -152,7 +152,7 @@ class Roster:
         )
         first = process.role == "rank" and not orderly and self._rank_deaths == 0
         self._rank_deaths += process.role == "rank" and not orderly
-        data = {
+        data: NotedDeath = {
             "role": process.role,
             "exit_code": process.exit_code,
             "signal": process.exit_signal,
@@ -161,7 +161,7 @@ class Roster:
             "first": first,  # the first rank that did not leave in order: the others mostly follow it
         }
         assert process.ended_ns is not None
-        self._writer.put_event(Event(process.ended_ns, "death", process.pid, process.rank, data))
+        self._writer.put_event(happened(NotedDeath, data, t_ns=process.ended_ns, pid=process.pid, rank=process.rank))
 
     def _put(self, process: Process) -> Process:
         self._rows[process.pid] = process

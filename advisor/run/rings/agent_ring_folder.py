@@ -16,11 +16,11 @@ from pathlib import Path
 from rn50_advisor.advisor.run.rings import own_folder
 from rn50_advisor.advisor.run.rings.own_folder import MOUNTS, OwnFolder, remove_files
 from rn50_advisor.probes.host.storage.mount_table import parse_mountinfo
-from rn50_advisor.probes.rank.layout import OWN_FILES
+from rn50_advisor.probes.rank.side_files import OWN_FILES
 
 SHARED_MEMORY = Path("/dev/shm")
 PREFIX = "rn50-advisor-"
-# So much must be free: a rank's smallest ring and a worker's (36 KiB) may take a sixteenth each (probes/rank/rank_ring_folder.py).
+# Required free space: a rank's smallest ring and a worker's (36 KiB) may take a sixteenth each (probes/rank/rank_ring_folder.py).
 ROOM_BYTES = 1 << 20
 _IN_MEMORY = frozenset(("tmpfs", "ramfs"))
 _remove = functools.partial(remove_files, re.compile(OWN_FILES))
@@ -57,7 +57,7 @@ def sweep(places: Iterable[Path] | None = None) -> int:
 
 
 def in_use(folder: Path) -> bool:
-    """Whether a live process has a file of the folder mapped."""
+    """True if a live process has a file of the folder mapped."""
     with contextlib.suppress(OSError):
         return any(_uses(pid, str(folder)) for pid in _ring_pids(entry.name for entry in folder.iterdir()))
     return False
@@ -103,7 +103,7 @@ def _ring_pids(names: Iterable[str]) -> Iterator[int]:
 
 
 def _uses(pid: int, folder: str) -> bool:
-    """Whether the process has a file of that folder mapped; a pid that others took over has not."""
+    """True if the process has a file of that folder mapped; false if its pid now belongs to another process."""
     try:
         with Path(f"/proc/{pid}/maps").open("rb") as maps:
             wanted = os.fsencode(folder) + b"/"

@@ -143,7 +143,7 @@ def _sweep_one(place: int, found: re.Match[str], remove: Remove, other_boots_aft
 
 
 def _is_gone(maker: _Maker, age_s: float, other_boots_after_s: float | None) -> bool:
-    """Of a maker who holds no lock."""
+    """True if a maker that holds no lock has ended."""
     here = _this_process()
     if maker.uid != here.uid:
         return False
@@ -176,7 +176,9 @@ def _maker(told: bytes) -> _Maker:
 
 
 def _mount(descriptor: int) -> str:
-    """What is mounted there, be it the same file system a second time. Raises ValueError on a kernel before 3.15."""
+    """The mount id of an open folder, which differs even for a second mount of one file system. Raises ValueError on
+    kernels before 3.15.
+    """
     for line in Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines():
         if line.startswith("mnt_id:"):
             return line

@@ -77,18 +77,18 @@ class Followers:
         return sorted((f for f in self._by_pid.values() if f.role == "rank"), key=lambda f: f.rank or 0)
 
     def workers(self) -> list[Follower]:
-        """Those that live."""
+        """Live loader workers."""
         return [f for f in self._by_pid.values() if f.role != "rank"]
 
     def makers(self, least_share: float) -> list[Follower]:
-        """Who makes batches for ranks that wait for them so much: their workers, or the rank itself."""
-        short = {f.rank: f for f in self.ranks() if f.wait_share >= least_share}
+        """Processes that make batches for ranks with at least this share of input wait: their workers, or the rank itself."""
+        short = {f.rank: f for f in self.ranks() if f.recent.wait_share >= least_share}
         workers = [f for f in self._by_pid.values() if f.role != "rank" and f.rank in short]
         loading = {f.rank for f in workers}
         return [*workers, *(f for rank, f in short.items() if rank not in loading)]
 
     def targets(self, *, with_workers: bool = True) -> list[Target]:
-        """Whom host probes shall look at: ranks and workers; before one has shown itself, the job's main process."""
+        """The processes to probe: ranks and workers, or the job's main process before any is known."""
         found = [
             Target(f.pid, "rank" if f.role == "rank" else "worker", f.rank)
             for f in self._by_pid.values()
@@ -97,7 +97,7 @@ class Followers:
         return found or [Target(self._roster.root_pid, "other")]
 
     def look(self, now_ns: int) -> None:
-        """Find new rings and read what was written since the last look."""
+        """Finds new rings and reads the records since the last poll."""
         self._find(now_ns)
         for follower in list(self._by_pid.values()):
             self._read(follower)
@@ -173,7 +173,7 @@ class Followers:
             rank = self._numbers.take(who.rank, who.pid)
             self.ranks_seen += 1
             if who.rank >= 0 and who.rank != rank:
-                reason = f"two living processes say they are rank {who.rank}; pid {who.pid} is shown as rank {rank}"
+                reason = f"two living processes claim to be rank {who.rank}; pid {who.pid} is shown as rank {rank}"
                 self._writer.put_gap(
                     ProbeGap("rank", f"pid:{who.pid}", reason, "two jobs in one run, or a stale RANK variable?")
                 )
@@ -198,9 +198,9 @@ class Followers:
         for kind, rows in drained.rows.items():
             self.records += len(rows)
             if follower.role == "rank" and kind == KIND_STEP:
-                follower.note_steps(rows)
+                follower.recent.add(rows)
             elif follower.role == "rank" and kind == KIND_GPU_STEP:
-                follower.note_gpu_steps(rows)
+                follower.recent.add_gpu(rows)
             if follower.rank is None:
                 taken = rows[: max(0, _HELD_ROWS_MAX - follower.held_rows)]
                 follower.held.setdefault(kind, []).extend(taken)
@@ -215,13 +215,15 @@ class Followers:
         if lost:
             self.lost_records += lost
             reason = f"{self.lost_records} records were overwritten before they were read"
-            self._writer.put_gap(ProbeGap("ring.records", "job", reason, "the agent got no CPU for a while"))
+            self._writer.put_gap(ProbeGap("ring.records", "job", reason, "the agent got no CPU time for a while"))
         errors = follower.position.errors
         if errors > self._errors.get(follower.pid, 0):
             self._errors[follower.pid] = errors
-            reason = f"the recorder in pid {follower.pid} swallowed {errors} errors of its own"
+            reason = f"the recorder in pid {follower.pid} suppressed {errors} errors of its own"
             if errors >= ERRORS_MAX:
-                reason += f" and stands still since step {follower.position.step}: what came after it is unknown"
+                reason += (
+                    f" and has recorded nothing since step {follower.position.step}: what came after it is unknown"
+                )
             self._writer.put_gap(ProbeGap("recorder.errors", f"pid:{follower.pid}", reason))
 
     def _settle_workers(self) -> None:
@@ -260,11 +262,11 @@ class Followers:
             follower.held_rows = 0
 
     def _tell_orphaned(self, rows: int) -> None:
-        reason = f"{rows} batches or more were made by workers of a process that did not train in view of the recorder"
+        reason = f"{rows} batches or more were made by workers of a process that the recorder did not see train"
         self._writer.put_gap(ProbeGap("batches", "job", reason))
 
 
 def _lives_since(pid: int, t_ns: int) -> bool:
-    """Whether the process was there at that time already; one that is gone again so soon is taken for the same."""
+    """True if the process existed at that time; one that ended again at once counts as the same."""
     ticks = start_ticks(pid)
     return ticks is None or ticks * 1e9 / CLOCK_TICKS + boot_offset_ns() <= t_ns

@@ -123,7 +123,7 @@ class RingReader:
         return _position(live)
 
     def collective(self) -> CollectiveCall | None:
-        """None where this rank has called none since it began to train."""
+        """The rank's latest collective; None if it has called none since its training began."""
         data = os.pread(self._descriptor, layout.COLLECTIVE.size, layout.COLLECTIVE_OFFSET)
         if len(data) < layout.COLLECTIVE.size:
             raise NotARing("it was cut off")
@@ -148,7 +148,7 @@ class RingReader:
         first = max(self._next, head - self._slots)
         lost = first - self._next
         slots = self._read_slots(first, head)
-        # What the writer reached meanwhile: it may be in the middle of record `reached`, whose slot held `reached - slots`.
+        # The writer's progress meanwhile: it may be in the middle of record `reached`, whose slot held `reached - slots`.
         _, reached = self._two_heads(head)
         overwritten = reached - self._slots
         rows: dict[int, list[Row]] = {}

@@ -1,6 +1,6 @@
 """Deep windows: asks ranks for one through a file in the ring folder, and takes up the traces that they leave.
 
-A trace is read, summed up, packed and put beside the run file in a thread of its own; what it says goes into the run as an event.
+A separate thread reads, summarises and compresses a trace and stores it beside the run file; the summary goes into the run as an event.
 """
 
 from __future__ import annotations
@@ -17,23 +17,25 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
-from rn50_advisor.advisor.model.recording import Event
+from rn50_advisor.advisor.model.recording import AnyEvent, happened
 from rn50_advisor.advisor.run.sidefiles.recorder_requests import FROM_STEP, STEPS, TRACE_BYTES_MAX, ask
+from rn50_advisor.probes.documents.event_documents import TracedWindow
+from rn50_advisor.probes.documents.rank_documents import RankFacts, WindowFacts
+from rn50_advisor.probes.rank.side_files import DEEP_TRACE
 
-# Automatic windows: what CUPTI's start, two slow steps and the export were guessed to take at most, until hardware has been seen.
+# Automatic windows: the maximum time for CUPTI's start, two slow steps and the export, estimated without measurements on hardware.
 ASSUMED_COST_S = 5.0
 AUTO_STEPS = 50
-# Of the step, for input or between steps: more, and compute is not the first thing to look at.
+# Share of the step in input wait and gaps: above it, compute is not the first thing to look at.
 AUTO_OUTSIDE_SHARE = 0.10
-# Below it training stayed 10-20 % slower after a window, for CUPTI was not let go of (pytorch#146604), and Kineto wrote to stderr.
+# Below it training stayed 10-20 % slower after a window, as CUPTI was not released (pytorch#146604), and Kineto wrote to stderr.
 AUTO_TORCH = (2, 7)
-_EVENT = "deep"
-_TRACE = re.compile(r"deep-\d+\.json")  # as the recorder names it, by its process
+_TRACE = re.compile(re.escape(DEEP_TRACE).replace("%d", r"\d+"))
 
-News = Event | ProbeGap
+News = AnyEvent | ProbeGap
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +51,24 @@ class Candidate:
 
     @property
     def elsewhere_share(self) -> float:
-        """What goes for input and between steps: as the GPU has it, for which the host may wait there."""
+        """Share of the time outside the model: input wait and gaps, as the GPU sees them, since the host may wait there."""
         return self.wait_share + self.outside_share if self.idle_share is None else self.idle_share
 
 
-def worth_a_window(candidates: Iterable[Candidate], facts: Mapping[int, Mapping[str, Any]]) -> Candidate | None:
-    """The first rank, where it trains on a GPU, on a torch that leaves no cost behind, and hardly waits for anything else."""
+def worth_a_window(candidates: Iterable[Candidate], facts: Mapping[int, RankFacts]) -> Candidate | None:
+    """The first rank, if it trains on a GPU with a torch version whose profiler leaves no cost behind, and is compute-bound."""
     first = min(candidates, key=lambda candidate: candidate.rank, default=None)
     if first is None or first.steps < AUTO_STEPS:
         return None
     told = facts.get(first.pid, {})
-    if not told.get("cuda") or _version(told.get("torch")) < AUTO_TORCH:
+    if not told.get("cuda") or _version(told.get("torch") or "") < AUTO_TORCH:
         return None
     return first if first.elsewhere_share <= AUTO_OUTSIDE_SHARE else None
 
 
-def _version(text: Any) -> tuple[int, int]:
+def _version(text: str) -> tuple[int, int]:
     try:
-        major, minor = str(text).split(".")[:2]
+        major, minor = text.split(".")[:2]
         return int(major), int(minor)
     except ValueError:
         return 0, 0
@@ -94,7 +96,7 @@ class DeepDesk:
         self._threads: list[threading.Thread] = []
         self.cpu_s = 0.0
 
-    def look(self, candidates: Iterable[Candidate], facts: Mapping[int, Mapping[str, Any]]) -> list[News]:
+    def look(self, candidates: Iterable[Candidate], facts: Mapping[int, RankFacts]) -> list[News]:
         if self._mode == "off":
             return []
         if self._mode == "auto" and not self._asked and self._affordable():
@@ -103,13 +105,12 @@ class DeepDesk:
                 self._asked = True
                 self._ask(chosen)
         for pid, told in facts.items():
-            window = told.get("deep")
-            if isinstance(window, Mapping):
+            if window := told.get("deep"):
                 self._take(pid, told, window)
         return self._told_now()
 
     def finish(self, within_s: float) -> list[News]:
-        """The job has ended: wait for traces that are being read, and say what never came."""
+        """At the job's end: waits for traces being read, and reports missing ones."""
         deadline = time.monotonic() + within_s
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -142,23 +143,22 @@ class DeepDesk:
         except OSError as error:
             self._gap(f"rank:{chosen.rank}", f"it could not be asked for: {error.strerror}")
 
-    def _take(self, pid: int, facts: Mapping[str, Any], window: Mapping[str, Any]) -> None:
-        state = str(window.get("state"))
+    def _take(self, pid: int, facts: RankFacts, window: WindowFacts) -> None:
+        state = window.get("state", "")
         if self._told.get(pid) == state:
             return
         self._told[pid] = state
-        rank = facts.get("rank")
-        rank = rank if isinstance(rank, int) and rank >= 0 else 0
+        rank = max(0, facts.get("rank", 0))
         if state == "refused":
-            self._gap(f"rank:{rank}", str(window.get("reason"))[:300])
+            self._gap(f"rank:{rank}", window.get("reason", "")[:300])
         elif state == "done":
-            thread = threading.Thread(target=self._read, args=(pid, rank, dict(window)), name="rn50-deep", daemon=True)
+            thread = threading.Thread(target=self._read, args=(pid, rank, window), name="rn50-deep", daemon=True)
             self._threads.append(thread)
             thread.start()
 
-    def _read(self, pid: int, rank: int, window: Mapping[str, Any]) -> None:
+    def _read(self, pid: int, rank: int, window: WindowFacts) -> None:
         began_s = time.thread_time()
-        raw = self._run_folder / f"deep-{pid}.json"  # never a path that the job names
+        raw = self._run_folder / (DEEP_TRACE % pid)  # never a path given by the job
         try:
             if raw.stat().st_size > TRACE_BYTES_MAX:
                 raise ValueError("it is larger than it should be")
@@ -171,7 +171,7 @@ class DeepDesk:
                 gzip.GzipFile(filename="", mode="wb", fileobj=out, compresslevel=6) as zipped,
             ):
                 shutil.copyfileobj(source, zipped, 1 << 20)
-            self._news.append(Event(time.perf_counter_ns(), _EVENT, pid, rank, data))
+            self._news.append(happened(TracedWindow, data, t_ns=time.perf_counter_ns(), pid=pid, rank=rank))
         except Exception as error:  # noqa: BLE001 - whatever a trace holds, the recording goes on
             self._gap(f"rank:{rank}", f"its trace cannot be read: {type(error).__name__}: {error}"[:300])
         finally:
@@ -180,7 +180,7 @@ class DeepDesk:
             self.cpu_s += time.thread_time() - began_s
 
     def _gap(self, scope: str, reason: str) -> None:
-        hint = "deep windows leave other profilers, CUDA graphs, full memory, evaluations and long accumulation alone"
+        hint = "deep windows are not opened beside other profilers, CUDA graphs, full memory, evaluations and long accumulation"
         self._news.append(ProbeGap("kernel.window", scope, reason, hint))
 
 
@@ -188,15 +188,13 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def summed_up(raw: Path, rank: int, window: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """What the run keeps of a trace. Raises OSError or ValueError."""
+def summed_up(raw: Path, rank: int, window: WindowFacts, name: str) -> TracedWindow:
+    """The summary of a trace that the run keeps. Raises OSError or ValueError."""
     from rn50_advisor.advisor.analysis.kernels.kernel_windows import window_of  # noqa: PLC0415 - with the job under way, not at the start
 
     document = json.loads(raw.read_bytes().decode("utf-8", "replace"))
     if not isinstance(document, dict):
-        raise ValueError("no JSON object")
-    first = window.get("first_step")
-    found = window_of(document, rank=rank, first_step=first if isinstance(first, int) else 0)
-    times = [window.get(key) for key in ("start_s", "stop_s", "export_s")]
-    cost_s = sum(float(value) for value in times if isinstance(value, (int, float)))
-    return asdict(replace(found, trace=name, cost_s=cost_s))
+        raise ValueError("not a JSON object")
+    found = window_of(document, rank=rank, first_step=window.get("first_step", 0))
+    cost_s = window.get("start_s", 0.0) + window.get("stop_s", 0.0) + window.get("export_s", 0.0)
+    return cast(TracedWindow, asdict(replace(found, trace=name, cost_s=cost_s)))

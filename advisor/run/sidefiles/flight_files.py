@@ -1,7 +1,7 @@
-"""Flight recorder dumps that NCCL's watchdog leaves behind when it ends a job: found, and read without trusting them.
+"""Finds the flight recorder dumps that NCCL's watchdog writes when it ends a job, and reads them as untrusted data.
 
-Their usual place is /tmp, where anybody may put a file of that name. They are pickles. What is read is numbers, strings, lists and dicts;
-anything else in them ends the reading.
+Their usual place is /tmp, where any user may create a file of that name. They are pickles: only numbers, strings, lists and dicts are
+read; anything else aborts the reading.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rn50_advisor.advisor.run.sidefiles.own_evidence import read_own
+from rn50_advisor.probes.documents.collective_documents import FlightDump
 
 _PREFIXES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 _DEFAULTS = ("/tmp/nccl_trace_rank_", "{home}/.cache/torch/comm_lib_trace_rank_")
@@ -28,9 +29,9 @@ _KEPT = (
 _LISTS = frozenset(("build_intlist", "build_boollist", "build_doublelist", "build_tensorlist"))
 
 
-def found_dumps(environment: Mapping[str, str], since_unix_s: float) -> dict[int, dict[str, Any]]:
-    """By rank, those that this user's processes have written since then. Nothing is removed: they are the user's."""
-    dumps: dict[int, dict[str, Any]] = {}
+def found_dumps(environment: Mapping[str, str], since_unix_s: float) -> dict[int, FlightDump]:
+    """Dumps by rank, written by this user's processes since then. None is removed: they are the user's."""
+    dumps: dict[int, FlightDump] = {}
     for path in _files(environment):
         number = re.search(r"(\d+)$", path.name)
         with contextlib.suppress(OSError):
@@ -48,7 +49,7 @@ def _files(environment: Mapping[str, str]) -> Iterable[Path]:
         yield from map(Path, sorted(glob.glob(glob.escape(prefix) + "*"))[:_FILES_MAX])  # noqa: PTH207 - an absolute prefix
 
 
-def read_dump(data: bytes) -> dict[str, Any] | None:
+def read_dump(data: bytes) -> FlightDump | None:
     """The latest entries of one dump; None for what is none."""
     try:
         dump = _Plain(io.BytesIO(data)).load()
@@ -66,7 +67,7 @@ def read_dump(data: bytes) -> dict[str, Any] | None:
 
 
 class _Plain(pickle.Unpickler):
-    """Makes nothing but what JSON could hold."""
+    """An unpickler that creates only JSON-like values."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module == "torch.jit._pickle" and name in _LISTS:

@@ -7,13 +7,14 @@ import os
 import posixpath
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Source
 from rn50_advisor.advisor.store.run_writer import RunWriter
+from rn50_advisor.probes.documents.code_places import CodePlace
+from rn50_advisor.probes.documents.rank_documents import RankFacts
 
 FILES_MAX = 16
 FILE_BYTES_MAX = 256 << 10
@@ -23,7 +24,7 @@ _INSTALLED = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python3[^/]*/")
 
 @dataclass(frozen=True, slots=True)
 class SourceNews:
-    """What became of reading a file: it, or why not."""
+    """The result of reading a source file: its text, or the reason why it is missing."""
 
     path: str
     source: Source | None
@@ -31,7 +32,7 @@ class SourceNews:
 
 
 class Sources:
-    """Asks for each file once, through `want`, which answers later: what a dead network mount holds is never waited for."""
+    """Requests each file once through `want`, which answers later, so that a dead network mount never blocks."""
 
     def __init__(self, writer: RunWriter, *, want: Callable[[str, float], None]) -> None:
         self._writer = writer
@@ -40,13 +41,13 @@ class Sources:
         self._answered: set[str] = set()
         self._bytes = 0
 
-    def named(self, facts: Mapping[str, Any]) -> None:
-        """Facts of a process: every file of the user's code that they name is wanted."""
-        known_at = facts.get("written_unix_s")
+    def named(self, facts: RankFacts) -> None:
+        """Requests every file of user code that a process's facts name."""
+        known_at = facts.get("written_unix_s", 0.0)
         for path in _paths(facts):
             if path not in self._asked and len(self._asked) < FILES_MAX:
-                self._asked[path] = float(known_at) if isinstance(known_at, (int, float)) else 0.0
-                self._want(path, self._asked[path])
+                self._asked[path] = known_at
+                self._want(path, known_at)
 
     def found(self, news: SourceNews) -> None:
         if news.path in self._answered:
@@ -59,12 +60,12 @@ class Sources:
             self._bytes += len(source.text)
             if self._writer.put_source(source):
                 return
-            why = "its secrets cannot be masked: no Python that this interpreter reads"
+            why = "its secrets cannot be masked: this interpreter cannot parse it"
         scope = posixpath.basename(news.path)
         self._writer.put_gap(ProbeGap("source", scope, f"{why or 'not read'}: fixes have no diff there"))
 
     def finish(self) -> None:
-        """The job has ended: what nobody has answered yet is read here and now."""
+        """At the job's end: reads the files still unanswered directly."""
         for path, known_at in self._asked.items():
             if path not in self._answered:
                 self.found(read_source(path, known_at))
@@ -77,7 +78,7 @@ def read_source(path: str, known_at_unix_s: float) -> SourceNews:
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                return SourceNews(path, None, "no plain file")
+                return SourceNews(path, None, "not a regular file")
             if status.st_size > FILE_BYTES_MAX:
                 return SourceNews(path, None, f"{status.st_size} bytes long")
             data = file.read(FILE_BYTES_MAX + 1)
@@ -90,19 +91,17 @@ def read_source(path: str, known_at_unix_s: float) -> SourceNews:
     return SourceNews(path, Source(path, hashlib.sha256(data).hexdigest(), text, edited))
 
 
-def _paths(facts: Mapping[str, Any]) -> Iterator[str]:
+def _paths(facts: RankFacts) -> Iterator[str]:
     """Absolute names of the files that loaders, models and checkpoints were made in, and of the script itself."""
-    folder = facts.get("cwd")
-    named = [entry.get("file") for key in ("loaders", "ddp", "save_sites") for entry in _entries(facts.get(key))]
-    argv = facts.get("argv")
-    named += argv[:1] if isinstance(argv, list) else []
-    for name in named:
-        if not isinstance(name, str) or not name.endswith(".py"):
+    places: list[CodePlace] = [
+        *facts.get("loaders", ()),
+        *facts.get("ddp", ()),
+        *facts.get("save_sites", ()),
+        *facts.get("evaluation_sites", ()),
+    ]
+    for name in [*(place.get("file", "") for place in places), *facts.get("argv", [])[:1]]:
+        if not name.endswith(".py"):
             continue
-        path = posixpath.normpath(posixpath.join(folder if isinstance(folder, str) else "", name))
+        path = posixpath.normpath(posixpath.join(facts.get("cwd") or "", name))
         if posixpath.isabs(path) and not _INSTALLED.search(path):
             yield path
-
-
-def _entries(value: Any) -> list[Mapping[str, Any]]:
-    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []

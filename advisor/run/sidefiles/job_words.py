@@ -1,4 +1,4 @@
-"""What the job and its libraries have said of themselves, put into the run: NCCL's lines, last words on stderr, dumps of watchdogs."""
+"""Stores the log output of the job and its libraries: NCCL's lines, the end of stderr, dumps of watchdogs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
-from rn50_advisor.advisor.model.recording import Event
+from rn50_advisor.advisor.model.recording import happened
 from rn50_advisor.advisor.run.rings.ring_follower import Follower
 from rn50_advisor.advisor.run.sidefiles.flight_files import found_dumps
 from rn50_advisor.advisor.run.sidefiles.last_words import last_words
@@ -15,6 +15,7 @@ from rn50_advisor.advisor.run.sidefiles.nccl_lines import NcclLines
 from rn50_advisor.advisor.run.sidefiles.stderr_files import StderrFiles, Streams
 from rn50_advisor.advisor.store.run_writer import RunWriter
 from rn50_advisor.advisor.store.schema import OUTPUT_NAME
+from rn50_advisor.probes.documents.event_documents import FlightDumps, NcclPrinted, PrintedLines
 
 _NOT_KEPT = ProbeGap(
     "output",
@@ -25,7 +26,7 @@ _NOT_KEPT = ProbeGap(
 
 
 class JobWords:
-    """`look` is for every second, `ended` for each death; the rest for the end of the job, some of it where it failed only."""
+    """Call `look` every second, `ended` for each death; the rest at the job's end, partly only if it failed."""
 
     def __init__(
         self, writer: RunWriter, *, launcher_pid: int, printed_before: tuple[int, int], since_unix_s: float
@@ -50,25 +51,25 @@ class JobWords:
         self._stderr.ended(pid)
 
     def keep_nccl(self) -> None:
-        """What NCCL has said of itself, where the user asked it to."""
+        """Stores NCCL's log where the user switched it on."""
         lines = self._nccl.look(self._stdout.files)
         if lines:
-            self._writer.put_event(Event(time.perf_counter_ns(), "nccl_log", None, None, {"lines": lines}))
+            self._writer.put_event(happened(NcclPrinted, {"lines": lines}, t_ns=time.perf_counter_ns()))
 
     def keep_output(self, ended_ns: int) -> None:
-        """What it said of its failure: behind the screen, or into files."""
+        """Stores the output of a failed job, from behind the screen or from files."""
         written, gaps = self._stderr.last_lines()
         lines = [*last_words(self._writer.folder), *written]
         if lines:
-            self._writer.put_event(Event(ended_ns, "output", None, None, {"lines": lines}))
+            self._writer.put_event(happened(PrintedLines, {"lines": lines}, t_ns=ended_ns))
         if not (lines or gaps or self._stderr.files or (self._writer.folder / OUTPUT_NAME).is_file()):
             gaps.append(_NOT_KEPT)
         for gap in gaps:
             self._writer.put_gap(gap)
 
     def keep_flight(self, ended_ns: int) -> None:
-        """What a watchdog that ended the job has written of the last collectives."""
+        """Stores the flight recorder dump of a watchdog that ended the job."""
         dumps = found_dumps(os.environ, self._since_unix_s)
         if dumps:
-            data = {"ranks": {str(rank): dump for rank, dump in dumps.items()}}
-            self._writer.put_event(Event(ended_ns, "flight", None, None, data))
+            data: FlightDumps = {"ranks": {str(rank): dump for rank, dump in dumps.items()}}
+            self._writer.put_event(happened(FlightDumps, data, t_ns=ended_ns))

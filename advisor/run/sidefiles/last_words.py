@@ -1,4 +1,4 @@
-"""What a job that failed has printed, where its output was kept: the lines that speak of errors, and the last ones. No opinions."""
+"""Selects kept output of a failed job: lines that mention errors, and the last ones. No opinions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def words_of(path: Path, *, begin: int = 0) -> list[str]:
 
 
 def telling(lines: Sequence[str]) -> list[str]:
-    """Lines that speak of errors, from the first on, and the last ones whatever they say."""
+    """Lines that mention errors, from the first on, and the last lines."""
     begin = max(0, len(lines) - _LAST)
     found = [line for line in lines[:begin] if _TELLING.search(line)][:_TELLING_MAX]
     return [*found, *lines[begin:]]

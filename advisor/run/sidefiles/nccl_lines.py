@@ -1,4 +1,4 @@
-"""Finds what NCCL prints of itself where the user has asked it to: in the output, kept or in files, or in those of `NCCL_DEBUG_FILE`."""
+"""Finds NCCL's log lines, if the user has enabled them: in the output (kept or in files) or in files of `NCCL_DEBUG_FILE`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rn50_advisor.advisor.run.sidefiles.own_evidence import open_own
 from rn50_advisor.advisor.run.sidefiles.stderr_files import ANSWERS_WITHIN_S, Printed
 from rn50_advisor.advisor.store.secrets.masking import redact_text
 
-_BYTES_MAX = 4 << 20  # of each file: what tells of connections stands at its begin
+_BYTES_MAX = 4 << 20  # per file: connections are logged at its start
 _FILES_MAX = 64
 _LINES_MAX = 600
 _CHARACTERS_MAX = 300
 _LOOK_AFTER_S = (10.0, 30.0, 120.0)
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
-# One line a connection and channel: of a large job thousands. Those that tell the same but for the host's name and the pid are kept once.
+# One line per connection and channel, thousands in a large job. Lines equal except for host name and pid are kept once.
 _TELLING = re.compile(
     r"NCCL version \d|NCCL INFO (?:Using network|NET/|.*coll channels|comm 0x|ncclCommInitRank|.* via |.*\bAlgo |.*set by environment)"
 )
@@ -32,7 +32,7 @@ class NcclLines:
     def __init__(
         self, output: Path, environment: Mapping[str, str], *, now_s: float, since_unix_s: float = 0.0
     ) -> None:
-        """Of the files that the user named only those written since then: `%p` leaves those of earlier runs beside them."""
+        """Reads only files written since the start: `%p` leaves those of earlier runs beside them."""
         self._since_unix_s = since_unix_s
         self._due_s = [now_s + after_s for after_s in _LOOK_AFTER_S]
         self._output = output
@@ -42,7 +42,7 @@ class NcclLines:
         self._reader: threading.Thread | None = None
 
     def due(self, now_s: float) -> bool:
-        """True a few times: communicators are made when a job begins to train."""
+        """True a few times: communicators are created when a job starts training."""
         if not self._due_s or now_s < self._due_s[0]:
             return False
         del self._due_s[0]

@@ -1,4 +1,4 @@
-"""Opens files that others may have put where the job's are looked for: only what the job can have written is evidence."""
+"""Opens files in places where other users may write, too: only files that the job can have written are accepted."""
 
 from __future__ import annotations
 

@@ -9,27 +9,33 @@ import json
 import os
 import posixpath
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.wording.quantities import counted
 from rn50_advisor.advisor.run.sidefiles.job_sources import Sources
+from rn50_advisor.advisor.store.document_checks import fitting
 from rn50_advisor.advisor.store.run_writer import RunWriter
+from rn50_advisor.probes.documents.collective_documents import TimedCollectives
+from rn50_advisor.probes.documents.loader_documents import DescribedDataset, PartName
+from rn50_advisor.probes.documents.rank_documents import MountFacts, RankFacts
+from rn50_advisor.probes.rank.side_files import ERROR, FACTS, LEFT_BY_PROCESS, PART, TIMES
 
+_READ = (FACTS, ERROR, PART, TIMES)
 _BYTES_MAX = 4 << 20
 _LEFT_KEPT = 200  # dead processes whose facts a late answer about a mount may complete
 _ERROR_CHARACTERS = 300
 _REASON_CHARACTERS = 600
-_NO_ROOM = "the memory that its ring would lie in is nearly full: what pid {pid} does is not recorded, or in part"
+_NO_ROOM = "the memory that its ring would lie in is nearly full: what pid {pid} does is recorded in part or not at all"
 _MORE_ROOM = "give the container more shared memory (docker: --shm-size)"
 
 
 class Notes:
     """Reads what changed since the last time. `facts` is by pid.
 
-    What a data set's root is mounted from is asked of `want_mount`, which answers later: a dead network mount answers never.
+    Requests the mount of a dataset's root through `want_mount`, which answers later, and never for a dead network mount.
     """
 
     def __init__(
@@ -45,9 +51,9 @@ class Notes:
         self._want_mount = want_mount
         self.sources = Sources(writer, want=want_source)
         self._seen: dict[str, tuple[int, int]] = {}
-        self._mounts: dict[str, Mapping[str, Any] | None] = {}
-        self._times: dict[int, dict[str, Any]] = {}  # of collectives, by pid
-        self.facts: dict[int, dict[str, Any]] = {}
+        self._mounts: dict[str, MountFacts | None] = {}
+        self._times: dict[int, TimedCollectives] = {}  # of collectives, by pid
+        self.facts: dict[int, RankFacts] = {}
         self._left: deque[int] = deque()
 
     def read(self) -> None:
@@ -56,8 +62,9 @@ class Notes:
         except OSError:
             return
         for entry in entries:
-            kind, _, number = entry.name.partition(".")[0].partition("-")
-            if kind not in ("facts", "error", "part", "times") or not number.isdigit() or entry.name.endswith(".new"):
+            number = "".join(filter(str.isdigit, entry.name))
+            kind = next((name for name in _READ if number and entry.name == name % int(number)), "")
+            if not kind:
                 continue
             try:
                 status = entry.stat(follow_symlinks=False)
@@ -69,9 +76,8 @@ class Notes:
                 continue
 
     def leave(self, pid: int) -> None:
-        """It has died: its files are read once more and go. A job that starts thousands of processes would fill shared memory with them."""
-        names = (f"facts-{pid}.json", f"times-{pid}.json", f"error-{pid}.txt", f"flight-{pid}.json")
-        left = [path for path in map(self._folder.joinpath, names) if path.exists()]
+        """Reads a dead process's files once more and removes them: those of thousands of processes would fill shared memory."""
+        left = [path for name in LEFT_BY_PROCESS if (path := self._folder / (name % pid)).exists()]
         if left:
             self.read()
         for path in left:
@@ -85,54 +91,62 @@ class Notes:
             self.facts.pop(oldest, None)
             self._times.pop(oldest, None)
 
-    def mount_found(self, root: str, mount: Mapping[str, Any] | None) -> None:
+    def mount_found(self, root: str, mount: MountFacts | None) -> None:
         self._mounts[root] = mount
         for pid, facts in self.facts.items():
             if root in _roots(facts).values():
                 self._put(pid, facts)
 
-    def _put(self, pid: int, facts: dict[str, Any]) -> None:
-        known = {root: self._mounts[place] for root, place in _roots(facts).items() if self._mounts.get(place)}
-        besides = {"mounts": known, "collective_times": self._times.get(pid)}
-        self._writer.put_facts(pid, {**facts, **{name: told for name, told in besides.items() if told}})
+    def _put(self, pid: int, facts: RankFacts) -> None:
+        whole: RankFacts = {**facts}
+        known = {root: self._mounts.get(place) for root, place in _roots(facts).items()}
+        if mounts := {root: mount for root, mount in known.items() if mount}:
+            whole["mounts"] = mounts
+        if times := self._times.get(pid):
+            whole["collective_times"] = times
+        self._writer.put_facts(pid, whole)
 
     def _take(self, kind: str, number: int, path: Path, size: int) -> None:
         """`number`: the pid of the process, or that of the part."""
-        pid, scope = number, f"{'part' if kind == 'part' else 'pid'}:{number}"
+        pid, scope = number, f"{'part' if kind == PART else 'pid'}:{number}"
         try:
             if size > _BYTES_MAX:
                 raise ValueError(f"{size} bytes long")
             text = path.read_text(errors="replace")
-            if kind == "error":
+            if kind == ERROR:
                 said = text.strip()[:_ERROR_CHARACTERS]
                 reason = f"the recorder met an error in pid {pid}: {said}" if said else _NO_ROOM.format(pid=pid)
                 self._writer.put_gap(ProbeGap("recorder", scope, reason, "" if said else _MORE_ROOM))
                 return
-            facts = json.loads(text)
-            if not isinstance(facts, dict):
-                raise ValueError("no JSON object")
-            if kind == "part":
-                self._writer.put_part_name(number, facts)
-                return
-            if kind == "times":
-                self._times[pid] = facts
-                if pid in self.facts:
-                    self._put(pid, self.facts[pid])
-                return
+            told = json.loads(text)
+            if not isinstance(told, dict):
+                raise ValueError("not a JSON object")
         except FileNotFoundError:
             raise
         except (OSError, ValueError) as error:
             self._writer.put_gap(ProbeGap("facts", scope, f"{path.name} cannot be read: {error}"))
             return
+        shape: type[Any] = {PART: PartName, TIMES: TimedCollectives}.get(kind, RankFacts)
+        kept, wrong = fitting(told, shape)
+        for words in wrong[:1]:
+            self._writer.put_gap(ProbeGap("facts", scope, f"{path.name} is read in part: {words}"))
+        if kind == PART:
+            self._writer.put_part_name(number, kept)
+        elif kind == TIMES:
+            self._times[pid] = kept
+            if pid in self.facts:
+                self._put(pid, self.facts[pid])
+        else:
+            self._take_facts(pid, kept)
+
+    def _take_facts(self, pid: int, facts: RankFacts) -> None:
         self.facts[pid] = facts
-        self._tell_unpatched(pid, facts.get("unpatched"))
-        self._tell_dropped(pid, facts.get("gpu_steps_dropped"))
+        self._tell_unpatched(pid, facts.get("unpatched", ()))
+        self._tell_dropped(pid, facts.get("gpu_steps_dropped", 0))
         if facts.get("several_threads_train"):
-            reason = (
-                f"several threads of pid {pid} train: of them the steps of one are recorded, that which began first"
-            )
+            reason = f"several threads of pid {pid} train: only the steps of the first one are recorded"
             self._writer.put_gap(
-                ProbeGap("recorder.threads", f"pid:{pid}", reason, "train in a process for each model")
+                ProbeGap("recorder.threads", f"pid:{pid}", reason, "train each model in its own process")
             )
         self.sources.named(facts)
         for place in _roots(facts).values():
@@ -141,28 +155,19 @@ class Notes:
                 self._want_mount(place)
         self._put(pid, facts)
 
-    def _tell_unpatched(self, pid: int, told: Any) -> None:
-        if isinstance(told, list) and told:
-            reason = f"the recorder in pid {pid} cannot see all it should: {'; '.join(map(str, told))}"
-            hint = "this torch may be older or newer than those that the advisor was tried with"
+    def _tell_unpatched(self, pid: int, told: Sequence[str]) -> None:
+        if told:
+            reason = f"the recorder in pid {pid} cannot see all it should: {'; '.join(told)}"
+            hint = "this torch may be older or newer than those that the advisor was tested with"
             self._writer.put_gap(ProbeGap("recorder.unpatched", f"pid:{pid}", reason[:_REASON_CHARACTERS], hint))
 
-    def _tell_dropped(self, pid: int, steps: Any) -> None:
-        if isinstance(steps, int) and steps > 0:
+    def _tell_dropped(self, pid: int, steps: int) -> None:
+        if steps > 0:
             reason = f"{counted(steps, 'step')} without GPU times: too many events, none ready in time, or none that could be read"
             self._writer.put_gap(ProbeGap("gpu.steps", f"pid:{pid}", reason))
 
 
-def _roots(facts: Mapping[str, Any]) -> dict[str, str]:
+def _roots(facts: RankFacts) -> dict[str, str]:
     """Folders that the process's data sets lie in, as they say and in full: a job may have changed its folder."""
-    folder = facts.get("cwd")
-    return {root: posixpath.join(folder if isinstance(folder, str) else "", root) for root in _said(facts)}
-
-
-def _said(facts: Mapping[str, Any]) -> Iterator[str]:
-    loaders = facts.get("loaders")
-    for loader in loaders if isinstance(loaders, list) else ():
-        dataset = loader.get("dataset") if isinstance(loader, dict) else None
-        root = dataset.get("root") if isinstance(dataset, dict) else None
-        if isinstance(root, str) and root:
-            yield root
+    said = (loader.get("dataset", DescribedDataset()).get("root") for loader in facts.get("loaders", ()))
+    return {root: posixpath.join(facts.get("cwd") or "", root) for root in said if root}

@@ -1,4 +1,6 @@
-"""What the recorder in the job is told, by files of the ring folder. Imports stay light: the launcher writes them before the job starts."""
+"""Requests to the recorder in the job, as files in the ring folder. Imports stay light: the launcher writes them before
+the job starts.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,8 @@ import json
 from pathlib import Path
 
 from rn50_advisor.probes.rank.rank_ring_folder import put
+from rn50_advisor.probes.rank.side_files import BUDGET, DEEP_REQUEST
 
-REQUEST_NAME = "deep.json"
-BUDGET_NAME = "budget"
 STEPS = 2
 FROM_STEP = 10  # allocators, autotuning and compilation are through
 TRACE_BYTES_MAX = 64 << 20  # some 100,000 events; parsing takes ten times that in memory for a second
@@ -24,9 +25,9 @@ def ask(ring_folder: Path, run_folder: Path, *, auto: bool = False, pid: int | N
         "folder": str(run_folder.resolve()),
         "bytes_max": TRACE_BYTES_MAX,
     }
-    put(str(ring_folder), REQUEST_NAME, json.dumps(request))
+    put(str(ring_folder), DEEP_REQUEST, json.dumps(request))
 
 
 def allow(ring_folder: Path, share: float) -> None:
-    """What looks into samples may take of the time of whoever makes them; asked for when a process begins to. Raises OSError."""
-    put(str(ring_folder), BUDGET_NAME, repr(share))
+    """Limits the share of time that sample profiling may take in processes that make batches; read when one starts. Raises OSError."""
+    put(str(ring_folder), BUDGET, repr(share))

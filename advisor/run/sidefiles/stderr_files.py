@@ -1,7 +1,7 @@
 """The last lines of a rank's stderr, where that is a file: `2> log`, logs of Slurm, a folder of torchrun's; and which file its stdout is.
 
-Which file it is, is asked of the kernel while the rank lives. What ranks print to is opened by threads that nobody waits for long, and last
-lines only when the job has failed: a server that no longer answers holds up nothing.
+The kernel names the file while the rank lives. Files are opened in threads with a bounded wait, and last lines only if the job has failed,
+so an unresponsive server delays nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Printed:
 
     rank: int | None
     path: str
-    begin: int = 0  # what stands before is not this job's
+    begin: int = 0  # content before this offset is not this job's
     inode: int | None = None  # by which it is known again, whosever it is; kernels before 5.14 do not tell
 
 
@@ -43,8 +43,8 @@ class Streams:
     ) -> None:
         self._descriptor = descriptor
         self._proc = proc
-        self._streams: dict[int, Printed | None] = {}  # None: no file, or nobody may know
-        self._gaps: dict[str, str] = {}  # scope -> why what it printed is not known
+        self._streams: dict[int, Printed | None] = {}  # None: no file, or not permitted
+        self._gaps: dict[str, str] = {}  # scope -> why its output is unknown
         self._ours = Printed(None, "", before_bytes)
         with contextlib.suppress(OSError):
             self._ours = Printed(None, self._path(str(owner)), before_bytes, _inode(self._about(str(owner))))
@@ -79,7 +79,7 @@ class Streams:
         told = self._about(str(pid))
         at, appends = int(told["pos"]), int(told["flags"], 8) & os.O_APPEND
         if appends and not at:
-            return None  # it has said nothing yet: nobody knows how much others wrote before
+            return None  # no output yet: the size of others' earlier output is unknown
         return Printed(rank, path, at if appends else 0, _inode(told))
 
     def _about(self, process: str) -> dict[str, str]:
@@ -102,7 +102,9 @@ class StderrFiles(Streams):
             self._ended.append(pid)
 
     def last_lines(self) -> tuple[list[str], list[ProbeGap]]:
-        """Of whoever ended first, first; without secrets. Of a file that is one rank's alone, each line says whose."""
+        """The last lines of each process, in the order in which they ended, without secrets. Lines of a single rank's
+        file name the rank.
+        """
         by_path: dict[str, list[Printed]] = {}
         for pid in dict.fromkeys((*self._ended, *self._streams)):
             stream = self._streams.get(pid)

@@ -1,4 +1,4 @@
-"""Stacks of processes that make batches: which line of the user's code a sample's time goes into, where its transforms do not tell."""
+"""Samples stacks of processes that make batches, to find the user's slow line if the transforms' times do not show it."""
 
 from __future__ import annotations
 
@@ -7,23 +7,25 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
-from rn50_advisor.advisor.model.recording import Event
+from rn50_advisor.advisor.model.recording import AnyEvent, happened
 from rn50_advisor.advisor.run.rings.ring_follower import Follower
 from rn50_advisor.advisor.run.stacks.stack_budget import StackBudget
+from rn50_advisor.probes.documents.code_places import UserLine
+from rn50_advisor.probes.documents.event_documents import SampleMaking
+from rn50_advisor.probes.documents.rank_documents import RankFacts
 from rn50_advisor.probes.host.stacks.process_stacks import Frame, ThreadStack, user_frame
 
 _FETCHER = "/torch/utils/data/_utils/fetch.py"
 _COLLATES = ("collate_fn", "default_collate")
 _REFUSALS_MAX = 3
-# Who stands here waits for another process: for a lock that it holds, or for the one process that serves all. A lock of threads is
+# Frames that wait for another process: for a lock that it holds, or for the one process that serves all. A lock of threads is
 # none of these: each worker has its own.
 _LOCKS = re.compile(r"/multiprocessing/synchronize\.py$|/(filelock|portalocker|fasteners)/")
 _SERVER = re.compile(r"/multiprocessing/managers\.py$")
 _LOCKING = re.compile(r"\b(acquire|flock|lockf)\(")  # calls into C, which leave no frame of their own
-# Who stands here asks a server for its sample, be it far away or on this machine. Drivers of databases mostly leave no frame of their own.
+# Frames that request a sample from a server, remote or local. Database drivers mostly leave no frame of their own.
 _CLIENTS = re.compile(
     r"/python3[^/]*/(socket|ssl|http/client|urllib/request)\.py$|/(urllib3|requests|httpx|httpcore|aiohttp|botocore|boto3|s3fs|gcsfs|minio"
     r"|redis|pymongo|pymysql|psycopg2?|grpc|google/cloud|azure|sqlite3|asyncpg|pymemcache|elasticsearch|elastic_transport)/"
@@ -42,15 +44,15 @@ class Maker:
     thread: int | None = None
 
 
-def makers_of(followers: Iterable[Follower], facts: Mapping[int, Mapping[str, Any]]) -> tuple[Maker, ...]:
-    """`facts`: what each process has said of itself, by pid."""
+def makers_of(followers: Iterable[Follower], facts: Mapping[int, RankFacts]) -> tuple[Maker, ...]:
+    """`facts`: each process's own facts, by pid."""
     return tuple(Maker(f.rank or 0, f.pid, facts.get(f.pid, {}).get("main_thread")) for f in followers)
 
 
 class MakingLooks:
     """`dump` returns the stacks and the CPU seconds that they took."""
 
-    def __init__(self, budget: StackBudget, *, dump: Dump, post: Callable[[Event | ProbeGap], None]) -> None:
+    def __init__(self, budget: StackBudget, *, dump: Dump, post: Callable[[AnyEvent | ProbeGap], None]) -> None:
         self._budget = budget
         self._dump = dump
         self._post = post
@@ -74,11 +76,11 @@ class MakingLooks:
         if isinstance(stacks, ProbeGap) and self._refusals == _REFUSALS_MAX:
             self._post(stacks)
         if found is not None:
-            self._post(Event(time.perf_counter_ns(), "making", maker.pid, maker.rank, found))
+            self._post(happened(SampleMaking, found, t_ns=time.perf_counter_ns(), pid=maker.pid, rank=maker.rank))
 
 
-def line_in_making(stacks: Sequence[ThreadStack], thread: int | None) -> dict[str, Any] | None:
-    """The innermost line of the user's below the fetcher, and what it waits for that workers share; None where no sample is made."""
+def line_in_making(stacks: Sequence[ThreadStack], thread: int | None) -> SampleMaking | None:
+    """The innermost user line below the fetcher, and the shared resource it waits for; None if no sample is being made."""
     stack = next((s for s in stacks if (s.thread_id == thread if thread is not None else s.main)), None)
     if stack is None:
         return None
@@ -87,9 +89,12 @@ def line_in_making(stacks: Sequence[ThreadStack], thread: int | None) -> dict[st
         return None
     frames = stack.frames[:depth]
     user = user_frame(frames)
-    found = {"function": user.function, "file": user.file, "line": user.line} if user else None
     # without a line of the user's the data set is a library's, and so are its transforms
-    return {"user": found, "awaits": _awaited(frames, user), **({"asks": True} if _asks(frames, user) else {})}
+    line: UserLine | None = {"function": user.function, "file": user.file, "line": user.line} if user else None
+    found: SampleMaking = {"user": line, "awaits": _awaited(frames, user)}
+    if _asks(frames, user):
+        found["asks"] = True
+    return found
 
 
 def _inside(frames: Sequence[Frame], user: Frame | None) -> Sequence[Frame]:
@@ -97,7 +102,7 @@ def _inside(frames: Sequence[Frame], user: Frame | None) -> Sequence[Frame]:
 
 
 def _asks(frames: Sequence[Frame], user: Frame | None) -> bool:
-    """Whether it waits for the answer of a server, or of a database."""
+    """True if the stack waits for the answer of a server or a database."""
     inside = _inside(frames, user)
     if user is None or inside:
         return any(_CLIENTS.search(frame.file) for frame in inside)
@@ -105,7 +110,7 @@ def _asks(frames: Sequence[Frame], user: Frame | None) -> bool:
 
 
 def _awaited(frames: Sequence[Frame], user: Frame | None) -> str | None:
-    """`lock` or `server`, where it stands in line for one that other processes use too; None where it is at work."""
+    """`lock` or `server` if it queues for one shared with other processes; None if it is working."""
     inside = _inside(frames, user)
     for word, files in (("server", _SERVER), ("lock", _LOCKS)):
         if any(files.search(frame.file) for frame in inside):

@@ -1,4 +1,4 @@
-"""Looks at training threads that sleep inside the model: whether they wait for the interpreter, and which thread has it."""
+"""Samples training threads that sleep inside the model: whether they wait for the GIL, and which thread holds it."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
-from rn50_advisor.advisor.model.recording import Event
+from rn50_advisor.advisor.model.recording import AnyEvent, happened
 from rn50_advisor.advisor.run.stacks.stack_budget import StackBudget
 from rn50_advisor.advisor.run.stacks.stack_rows import described
+from rn50_advisor.probes.documents.event_documents import InterpreterHolder, WaitingLooks
 from rn50_advisor.probes.host.process.interpreter_lock import InterpreterSight, NoInterpreter
 from rn50_advisor.probes.host.procfs import parse_stat
 from rn50_advisor.probes.host.stacks.process_stacks import ThreadStack
 
-WORTH_SHARE = 0.03  # of the step: who sleeps less than that is not looked at; a finding begins at 5 %
-# A look takes 0.05 ms. Those of a burst are further apart than a wait is long mostly: the interpreter changes hands every 5 ms.
+WORTH_SHARE = 0.03  # share of the step: ranks that sleep less are not sampled; a finding starts at 5 %
+# A sample takes 0.05 ms. Samples of a burst are further apart than most waits: the GIL switches every 5 ms.
 _BURST = 6
 _APART_S = 0.015
 _DENSE_LOOKS = 400  # at every poll; then one burst in some seconds keeps up with a job that changes
 _SELDOM_S = 5.0
 _TOLD_LOOKS = 30  # in one event
-# Of so many looks that found it waiting, it is worth a dump of all stacks to learn for whom.
+# Samples that found it waiting before a dump of all stacks, which shows the holder, is worth its cost.
 _WAITING_LOOKS = 3
 _WAITING_SHARE = 0.03
 _CATCHES = 20  # looks at most until it is seen waiting, so that a dump comes at that moment
@@ -64,7 +65,7 @@ class InterpreterLooks:
         budget: StackBudget,
         *,
         dump: Dump,
-        post: Callable[[Event | ProbeGap], None],
+        post: Callable[[AnyEvent | ProbeGap], None],
         pause: Callable[[float], bool],
         sight: Callable[[int, int], WaitingThread] = InterpreterSight,
     ) -> None:
@@ -77,7 +78,7 @@ class InterpreterLooks:
         self._refused = False
 
     def look(self, suspects: Sequence[Suspect]) -> None:
-        """A burst of looks at those who are due; a dump of one of them where they have been found waiting."""
+        """Takes a burst of samples of due ranks, and a dump of one that was found waiting."""
         for gone in [suspect for suspect in self._tallies if suspect not in suspects]:
             self._let_go(gone)
         now_s = time.monotonic()
@@ -112,7 +113,7 @@ class InterpreterLooks:
         return True
 
     def _count(self, suspect: Suspect) -> bool | None:
-        """None: it can no longer be looked at."""
+        """Counts one look at a suspect; None if it can no longer be looked at."""
         tally = self._tallies.get(suspect)
         if tally is None:
             return None
@@ -131,9 +132,7 @@ class InterpreterLooks:
         if isinstance(error, ProcessLookupError) or not _lives(suspect.pid):
             return
         self._refused = True
-        reason = (
-            f"whether a thread waits for the interpreter cannot be seen: {getattr(error, 'strerror', None) or error}"
-        )
+        reason = f"whether a thread waits for the interpreter lock cannot be seen: {getattr(error, 'strerror', None) or error}"
         hint = "run as the job's user; in a container: --cap-add SYS_PTRACE"
         self._post(ProbeGap("interpreter", f"pid:{suspect.pid}", reason, hint))
 
@@ -141,8 +140,8 @@ class InterpreterLooks:
         tally, now_ns = self._tallies[suspect], time.perf_counter_ns()
         looks, waiting = tally.looks - tally.told[0], tally.waiting - tally.told[1]
         if looks:
-            data = {"since_ns": tally.told_ns, "looks": looks, "waiting": waiting}
-            self._post(Event(now_ns, "interpreter", suspect.pid, suspect.rank, data))
+            data: WaitingLooks = {"since_ns": tally.told_ns, "looks": looks, "waiting": waiting}
+            self._post(happened(WaitingLooks, data, t_ns=now_ns, pid=suspect.pid, rank=suspect.rank))
         tally.told, tally.told_ns = (tally.looks, tally.waiting), now_ns
 
     def _let_go(self, suspect: Suspect) -> None:
@@ -158,7 +157,8 @@ class InterpreterLooks:
                 holder = None if isinstance(stacks, ProbeGap) else holder_of(stacks, suspect.thread)
                 self._budget.spent(suspect.rank, time.monotonic(), cpu_s, hit=holder is not None)
                 if holder is not None:
-                    self._post(Event(time.perf_counter_ns(), "holder", suspect.pid, suspect.rank, holder))
+                    now_ns = time.perf_counter_ns()
+                    self._post(happened(InterpreterHolder, holder, t_ns=now_ns, pid=suspect.pid, rank=suspect.rank))
                 return
 
     def _caught(self, suspect: Suspect) -> bool:
@@ -175,8 +175,8 @@ class InterpreterLooks:
         return False
 
 
-def holder_of(stacks: Sequence[ThreadStack], training: int) -> dict[str, Any] | None:
-    """The other thread that had the interpreter, and its line; None where the training thread had it, or for a moment nobody."""
+def holder_of(stacks: Sequence[ThreadStack], training: int) -> InterpreterHolder | None:
+    """The other thread that held the GIL, and its line; None if the training thread or no thread held it."""
     owner = next((s for s in stacks if s.owns_gil and s.thread_id != training), None)
     if owner is None or (owner.thread_id is None and owner.main):
         return None

@@ -1,4 +1,4 @@
-"""Looks into ranks while they are outside the model, where no mark explains their time, or sleep inside it."""
+"""Samples stacks of ranks that are outside the model, where no mark explains their time, or that sleep inside it."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ import time
 from collections.abc import Callable, Sequence
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
-from rn50_advisor.advisor.model.recording import Event
+from rn50_advisor.advisor.model.recording import AnyEvent, happened
 from rn50_advisor.advisor.run.hangs.watched_ranks import LABELLED, Place, Places, Watched
 from rn50_advisor.advisor.run.rings.ring_reader import Position
 from rn50_advisor.advisor.run.stacks.stack_budget import StackBudget
 from rn50_advisor.advisor.run.stacks.stack_looker import CountedStacks, Looker
 from rn50_advisor.advisor.run.stacks.stack_rows import described, summed, training_thread
+from rn50_advisor.probes.documents.event_documents import StackProfile, StackSample
 from rn50_advisor.probes.host.stacks.stack_profile import CountedStack
 
 _OUTSIDE = frozenset({"gap", "clip"})
-_WORTH_SHARE = 0.05  # of the step; a shorter gap is nothing to mend
-_LONG_NS = 100_000_000  # a gap that lasts so long is looked into whatever the share
+_WORTH_SHARE = 0.05  # share of the step; a shorter gap needs no fix
+_LONG_NS = 100_000_000  # a gap this long is sampled regardless of its share
 _HUNT_S = 0.4
 _HUNT_STEP_S = 0.02
 # A dump takes 50 ms and counts only where the rank stood still meanwhile: shorter gaps show only in a profile.
 _PROFILE_AGAIN_S = 120.0
-# Two profiles take 4 s, in which nobody else is looked at, and every rank with a GPU seems to sleep in its backward pass; many a sound
-# model has a long forward pass.
+# Two profiles take 4 s without samples of other ranks; every rank with a GPU appears to sleep in its backward pass, and many sound models
+# have a long forward pass.
 _SELDOM_AGAIN_S = 600.0
 
 
@@ -36,7 +37,7 @@ class OutsideLooks:
         *,
         places: Places,
         looker: Looker,
-        post: Callable[[Event | ProbeGap], None],
+        post: Callable[[AnyEvent | ProbeGap], None],
         pause: Callable[[float], bool],
     ) -> None:
         self._budget = budget
@@ -90,11 +91,11 @@ class OutsideLooks:
             if asleep:
                 self._woken_s[rank.rank] = now_s
             woken = None if awake is None or isinstance(awake, ProbeGap) else _of_training(awake, rank)
-            data = {"outside_share": rank.outside_share, **summed(mine, woken)}
-            self._post(Event(time.perf_counter_ns(), "profile", rank.pid, rank.rank, data))
+            data: StackProfile = {"outside_share": rank.outside_share, **summed(mine, woken)}
+            self._post(happened(StackProfile, data, t_ns=time.perf_counter_ns(), pid=rank.pid, rank=rank.rank))
 
     def _sample(self, rank: Watched, before: Position) -> None:
-        """A look counts only if the rank stood in the same phase before and after it."""
+        """A sample counts only if the rank was in the same phase before and after it."""
         stacks, cpu_s = self._looker.dump(rank.pid)
         now_ns = time.perf_counter_ns()
         after = self._places.position(rank)
@@ -106,14 +107,14 @@ class OutsideLooks:
         self._looker.refusals = 0
         stack = training_thread(stacks, rank.thread)
         if same and stack is not None:
-            data = {
+            data: StackSample = {
                 "phase": before.phase,
                 "label": None,
                 "step": before.step,
                 "phase_for_s": (now_ns - before.since_ns) / 1e9,
                 **described(stack),
             }
-            self._post(Event(now_ns, "stack", rank.pid, rank.rank, data))
+            self._post(happened(StackSample, data, t_ns=now_ns, pid=rank.pid, rank=rank.rank))
 
     def _refuse(self, rank: Watched, gap: ProbeGap) -> None:
         """py-spy failed; that the rank has just ended is no failure."""
@@ -135,7 +136,7 @@ def _of_training(stacks: CountedStacks, rank: Watched) -> list[CountedStack]:
 
 
 def _outside(rank: Watched, at: Position) -> bool:
-    """Whether the rank is where a stack is worth its cost: between the phases of the model, after its first step."""
+    """True if a stack of the rank is worth its cost: between the phases of the model, after its first step."""
     if at.phase not in _OUTSIDE and not (at.phase == "start" and at.step > 0):
         return False
     return rank.outside_share >= _WORTH_SHARE or time.perf_counter_ns() - at.since_ns >= _LONG_NS

@@ -1,4 +1,4 @@
-"""How often a process may be looked into: at first often enough for short runs, then within a fixed share of one core."""
+"""Paces stack samples: dense enough at first for short runs, then within a fixed share of one core."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class StackBudget:
         return self._looks.get(rank, 0) < self._first or self._credit(now_s) > 0
 
     def spent(self, rank: int, now_s: float, cpu_s: float, *, hit: bool) -> None:
-        """One look was taken and cost so much; `hit`: it told something."""
+        """Charges one look to the budget; `hit`: it found something."""
         self._credit(now_s)
         self._looks[rank] = self._looks.get(rank, 0) + 1
         if self._looks[rank] > self._first:

@@ -1,4 +1,4 @@
-"""Looks into processes with py-spy, and what it comes to: CPU seconds, and looks that were refused."""
+"""Reads stacks with py-spy and counts its CPU seconds and refusals."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Looker:
 
 @contextlib.contextmanager
 def _children_cpu() -> Iterator[list[float]]:
-    """CPU seconds of children that ended meanwhile. The job itself, should it be reaped just now, is not ours to count."""
+    """CPU seconds of children that ended meanwhile, without the job itself if it is reaped now."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     wall_s = time.monotonic()
     spent = [0.0]

@@ -1,11 +1,12 @@
-"""What is kept of Python stacks: frames, and of the user's own line its text."""
+"""Stored form of Python stacks: frames, and the text of the user's own line."""
 
 from __future__ import annotations
 
 import linecache
 from collections.abc import Sequence
-from typing import Any
 
+from rn50_advisor.probes.documents.code_places import StackFrame, UserLine
+from rn50_advisor.probes.documents.event_documents import KnownStack, ProfiledStack, StackProfile
 from rn50_advisor.probes.host.stacks.process_stacks import Frame, ThreadStack, is_ours, user_frame
 from rn50_advisor.probes.host.stacks.stack_profile import CountedStack
 
@@ -22,17 +23,16 @@ def training_thread(stacks: Sequence[ThreadStack], thread: int | None) -> Thread
     return known or next((s for s in stacks if s.main), None)
 
 
-def described(stack: ThreadStack, *, with_text: bool = True) -> dict[str, Any]:
+def described(stack: ThreadStack, *, with_text: bool = True) -> KnownStack:
     """Frames innermost first, and the user's own line. Its text is read from its file, which may lie on a server that no longer answers."""
-    frames = [{"function": f.function, "file": f.file, "line": f.line} for f in stack.frames[:_FRAMES_MAX]]
     user = user_frame(stack.frames)
     return {
-        "frames": frames,
+        "frames": [_told(frame) for frame in stack.frames[:_FRAMES_MAX]],
         "user": _line(user, stack.frames, with_text=with_text) if user else None,
     }
 
 
-def summed(stacks: Sequence[CountedStack], awake: Sequence[CountedStack] | None = None) -> dict[str, Any]:
+def summed(stacks: Sequence[CountedStack], awake: Sequence[CountedStack] | None = None) -> StackProfile:
     """A profile of one thread: its most frequent stacks, as in `described`, and how many looks it took.
 
     `awake`: a second profile that took as many looks and left out those that found the thread asleep.
@@ -42,18 +42,23 @@ def summed(stacks: Sequence[CountedStack], awake: Sequence[CountedStack] | None 
     rows = []
     for stack in often:
         user = user_frame(stack.frames)
-        # without our own marks, which stand between the training loop and torch
-        frames = [{"function": f.function, "file": f.file, "line": f.line} for f in stack.frames if not is_ours(f.file)]
-        row: dict[str, Any] = {
+        row: ProfiledStack = {
             "count": stack.count,
-            "frames": frames,
+            # without our own marks, which stand between the training loop and torch
+            "frames": [_told(frame) for frame in stack.frames if not is_ours(frame.file)],
             "user": _line(user, stack.frames) if user else None,
         }
-        rows.append(row if awake is None else {**row, "awake": awake_at.get(stack.frames, 0)})
+        if awake is not None:
+            row["awake"] = awake_at.get(stack.frames, 0)
+        rows.append(row)
     return {"looks": sum(stack.count for stack in stacks), "stacks": rows}
 
 
-def _line(frame: Frame, stack: Sequence[Frame], *, with_text: bool = True) -> dict[str, Any]:
+def _told(frame: Frame) -> StackFrame:
+    return {"function": frame.function, "file": frame.file, "line": frame.line}
+
+
+def _line(frame: Frame, stack: Sequence[Frame], *, with_text: bool = True) -> UserLine:
     """The user's line with its text: calls into C (a file's write, print) leave no frame of their own."""
     around = stack[stack.index(frame) :] if frame.function.endswith(_WITHIN) else ()
     function = next((f.function for f in around if f.file == frame.file and not f.function.endswith(_WITHIN)), None)

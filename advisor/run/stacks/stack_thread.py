@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
-from rn50_advisor.advisor.model.recording import Event
+from rn50_advisor.advisor.model.recording import AnyEvent, happened
 from rn50_advisor.advisor.run.hangs.stall_watch import RankSight, StallClock, StallState
 from rn50_advisor.advisor.run.hangs.standing_ranks import StandingRanks
 from rn50_advisor.advisor.run.hangs.watched_ranks import LABELLED, Place, Places, Watched
@@ -18,6 +17,7 @@ from rn50_advisor.advisor.run.stacks.interpreter_looks import WORTH_SHARE, Inter
 from rn50_advisor.advisor.run.stacks.outside_looks import OutsideLooks
 from rn50_advisor.advisor.run.stacks.stack_budget import StackBudget
 from rn50_advisor.advisor.run.stacks.stack_looker import Looker
+from rn50_advisor.probes.documents.event_documents import StallEnd, StallSeen
 
 _ASLEEP_NS = 5_000_000_000
 
@@ -26,7 +26,7 @@ class StackWatch:
     """`post` is called in the thread. `watched` is set from outside; positions are read from the rings by itself."""
 
     def __init__(
-        self, options: RunOptions, *, post: Callable[[Event | ProbeGap], None], looker: Looker | None = None
+        self, options: RunOptions, *, post: Callable[[AnyEvent | ProbeGap], None], looker: Looker | None = None
     ) -> None:
         self._options = options
         self._post = post
@@ -50,7 +50,7 @@ class StackWatch:
 
     @property
     def cpu_s(self) -> float:
-        """Of all the looks so far."""
+        """CPU seconds of all looks so far."""
         return self._looker.cpu_s
 
     def start(self) -> None:
@@ -83,7 +83,7 @@ class StackWatch:
                 seen_ns = time.perf_counter_ns()
             self._tell_stall(self._stalls.end(time.perf_counter_ns()), (), ())
         except Exception as error:  # noqa: BLE001 - the wall of this thread
-            reason = f"the watch for hangs broke off: {type(error).__name__}: {error}"
+            reason = f"watching for hangs stopped: {type(error).__name__}: {error}"
             self._post(ProbeGap("stacks", "job", reason, "please report this"))
         finally:
             self._interpreter.close()
@@ -103,24 +103,26 @@ class StackWatch:
             self._sample(here)
 
     def _sample(self, here: Sequence[Place]) -> None:
-        """Samples may break off; who stands still is told all the same."""
+        """Samples the stacks of these ranks. Samples may break off; stalled ranks are reported all the same."""
         try:
             self._outside.look(here)
             self._making.look(self.makers)
             self._interpreter.look([_suspect(place[0]) for place in here if _sleeps(place)])
         except Exception as error:  # noqa: BLE001 - the wall between samples and the watch for hangs
             self.sampling = False
-            reason = f"stack samples broke off: {type(error).__name__}: {error}"
+            reason = f"stack sampling stopped: {type(error).__name__}: {error}"
             self._post(ProbeGap("stacks", "job", reason, "please report this"))
 
     def _tell_stall(self, state: StallState | None, here: Sequence[Place], watched: Sequence[Watched]) -> None:
         if state is None:
             return
-        data: dict[str, Any] = {"id": state.id, "stalled_s": state.stalled_ns / 1e9}
-        if not state.ended:
-            data["ranks"] = self._standing.rows(here, watched, state.since_ns)
+        end: StallEnd = {"id": state.id, "stalled_s": state.stalled_ns / 1e9}
         now_ns = state.since_ns + state.stalled_ns
-        self._post(Event(now_ns, "stall_end" if state.ended else "stall", None, None, data))
+        if state.ended:
+            self._post(happened(StallEnd, end, t_ns=now_ns))
+        else:
+            seen: StallSeen = {**end, "ranks": self._standing.rows(here, watched, state.since_ns)}
+            self._post(happened(StallSeen, seen, t_ns=now_ns))
 
 
 def _sleeps(place: Place) -> bool:

@@ -1,4 +1,4 @@
-"""What must never be stored or shown: credentials in environment variables, command lines and text. In doubt it is masked.
+"""Masks credentials in environment variables, command lines and text before they are stored or shown. In doubt it masks.
 
 Every string of the job's passes here before it is written (by the writer of the run, the relay of its output, the frames to other nodes)
 and again before a bundle leaves. First the shapes that a well-kept collection knows (`secret_shapes`), then what a name, an option, a
@@ -60,7 +60,7 @@ KEPT_PREFIXES = (
     "HF_",
 )
 KEPT_NAMES = frozenset({"LD_PRELOAD", "PYTHONHASHSEED", "PYTHONUNBUFFERED", "PYTHONMALLOC"})
-# Of environment variables, any name that contains one of these is refused: few useful names do, so a false alarm costs little.
+# Environment variables whose name contains one of these are masked: few useful names do, so a false alarm costs little.
 _SECRET_PARTS = (
     "KEY",
     "TOKEN",
@@ -135,7 +135,6 @@ _NAMED = re.compile(
 )
 _TAG = re.compile(r"<(?P<name>[A-Za-z][\w:.-]{0,100})(?:\s[^<>\n]{0,200})?>(?P<value>[^<\n]{1,4096})</")
 _QUERY_NAMES = re.compile(r"(?i)sig|signature|code|key|auth|hmac|sid|pw|pass|jwt|sas|private")
-_BLANK = re.compile(r"\s{0,8}")
 _OPENS = re.compile(r"[bBrRuUfF]{0,2}('\\''|\\*(?:\"\"\"|'''|[\"'`])|&quot;|&#3[49];)")
 _VALUE_MAX = 8192
 _LIST_MAX = 400
@@ -386,7 +385,7 @@ def _spans(text: str, views: tuple[_View, ...], deep: int) -> Spans:
 
 
 def _seen_through(text: str, view: _View, deep: int) -> Spans:
-    """What is found there is read in the same way again, as it may be written so twice (`%253D`)."""
+    """Finds secrets in a decoded view, which is decoded again since text may be escaped twice (`%253D`)."""
     _, pattern, decode = view
     parts, at, length = [], 0, 0
     seen, real = [0], [0]  # where in the decoded text a piece begins, and where in this one
@@ -530,12 +529,12 @@ def _trimmed(run: str) -> str:
 
 
 def _begins_line(text: str, at: int) -> bool:
-    """Whether nothing but a name stands in front: `Password: correct horse`."""
+    """True if only a name precedes it on its line: `Password: correct horse`."""
     return bool(re.fullmatch(r"[\s>-]*[\w.-]+\s*:\s+", text[text.rfind("\n", 0, at) + 1 : at][-200:]))
 
 
 def _quoted(text: str, begin: int, quote: str) -> tuple[int, int]:
-    """What stands between quotes; to the end of the line where they are never closed."""
+    """The span between quotes; up to the end of the line if they are never closed."""
     at = begin
     limit = min(len(text), begin + _VALUE_MAX)
     while (end := text.find(quote, at, limit)) >= 0:
@@ -612,7 +611,7 @@ def _short_options(text: str) -> Spans:
 
 
 def _command_before(text: str, at: int) -> str:
-    """What stands in the same line; arguments may stand in lines of their own."""
+    """The text before it on the same line; arguments may stand on lines of their own."""
     before = text[max(0, at - _COMMAND_CHARACTERS_MAX) : at]
     return before if before.endswith("\n") else before.rpartition("\n")[2]
 

@@ -23,12 +23,12 @@ _OPEN_BLOCK = re.compile(
     rb"(?:\A|\n)(?:[^\n]{0,200}:[ \t]*[|>][+-]?[ \t]*\r?\n(?:[ \t]+[^\n]*\n)*|[^\n]{0,200}\bname\"?:[^\n]{0,200}\n)\Z"
 )
 _KEY_BEGINS = "-----BEGIN PRIVATE KEY-----\n"
-# What may come next: where it would be masked, it is the rest of a secret that begins before it.
+# A possible continuation: if it would be masked, it is the rest of a secret that begins before it.
 _NEXT = "Zx9Q7c2V5b8N1m4K6j3HT0w"
 
 
 class MaskedLines:
-    """Not thread-safe. Bytes that belong to no secret come out as they were."""
+    """Masks a stream line by line. Not thread-safe. Bytes that belong to no secret pass unchanged."""
 
     def __init__(self) -> None:
         self._line = b""  # unfinished
@@ -36,7 +36,7 @@ class MaskedLines:
         self._key_left = 0  # characters that an open private key may still have
 
     def take(self, data: bytes) -> bytes:
-        """What of all that came can go out now."""
+        """Accepts bytes and returns those that can be released now."""
         parts = []
         for at in range(0, len(data), _BATCH_BYTES):
             self._line += data[at : at + _BATCH_BYTES]

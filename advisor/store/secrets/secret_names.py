@@ -47,7 +47,7 @@ _GROWN_LIKELY = re.compile(
     r".*(?:token|(?:access|account|secret|shared|private|auth|signing|master|encryption|ssh|storage|license|deploy|service)key|sess(?:ion)?id)"
 )
 _GROWN_WEAK = re.compile(r"(?!(?:mon|don|tur|hot|whis|joc|hoc)key).+key")
-# What tells only of a secret, or of something else that has its name.
+# Words for properties of a secret, or for something else of the same name.
 _ABOUT = frozenset(
     (
         *(
@@ -215,7 +215,7 @@ _REFERENCE = re.compile(
 
 @functools.lru_cache(4096)
 def secrecy(name: str) -> Secrecy:  # noqa: PLR0911 - a list of cases, the first that fits decides
-    """Of its value, by its last word: `hf_token` is one, `token_ids`, `pad_token` and `key_padding` are none."""
+    """How secret a name's value is, by its last word: `hf_token` is, `token_ids`, `pad_token` and `key_padding` are not."""
     words = [word.lower() for word in _WORD.findall(name)]
     while len(words) > 1 and _TRAILING.fullmatch(words[-1]):
         words.pop()
@@ -237,7 +237,7 @@ def secrecy(name: str) -> Secrecy:  # noqa: PLR0911 - a list of cases, the first
 
 
 def is_plain(value: str, secrecy: Secrecy) -> bool:
-    """Whether a value, without its quotes, is none that this name would hide."""
+    """True if an unquoted value is not of the kind that this name would hide."""
     if len(value) > 200:
         return False
     value = value.strip()

@@ -1,1 +1,1 @@
-"""Programs that measure with the libraries of whoever trains: run by path in that interpreter, they import nothing of the advisor's."""
+"""Benchmarks that use the trainer's own libraries: run by path in that interpreter, they import nothing of the advisor."""

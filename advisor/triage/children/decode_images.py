@@ -111,7 +111,7 @@ def per_cpu_second(pipeline: Pipeline, pictures: List[bytes], seconds: float) ->
 
 
 def by_all(pipeline: Pipeline, pictures: List[bytes], processes: int, seconds: float) -> List[Any]:
-    """Of each of the forked processes, which are as a DataLoader's workers: (images a second of wall time, share of it on a core).
+    """For each forked process, which acts like a DataLoader worker: (images per second of wall time, share of it on a core).
 
     None for one that broke.
     """

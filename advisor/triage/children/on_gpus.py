@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def begin_cuda() -> int:
-    """How many devices CUDA gives us; before it is asked, whether this torch knows CUDA at all: what comes then is the machine's affair."""
+    """Number of CUDA devices. First checks that this torch has CUDA at all; a later failure is the machine's."""
     tell("cuda", None, torch.version.cuda, "")
     if torch.version.cuda is None:
         return 0
@@ -80,7 +80,7 @@ def settle(device: Any) -> None:
 
 
 def seconds_of(call: Callable[[], Any], device: Any, seconds: float) -> float:
-    """Of one call, over as many as fill the time; the device is waited for at both ends alone."""
+    """Seconds per call, over enough calls to fill the time; synchronises with the device only at both ends."""
     calls = max(1, min(10_000, round(seconds / _probed_s(call, device))))
     began = time.perf_counter()
     for _ in range(calls):
@@ -90,7 +90,7 @@ def seconds_of(call: Callable[[], Any], device: Any, seconds: float) -> float:
 
 
 def _probed_s(call: Callable[[], Any], device: Any) -> float:
-    """Of one call after a few, above zero: tells how many fill a time."""
+    """Seconds per call after a few calls, above zero; used to choose the number of calls."""
     for _ in range(_PROBE_CALLS):
         call()
     settle(device)
@@ -188,7 +188,9 @@ def peers(devices: List[Any], asked: Dict[str, Any]) -> None:
 
 
 def sustained(devices: List[Any], asked: Dict[str, Any]) -> None:
-    """All devices at once, as long as asked: what heat and power leave of the first second. From when to when is told for other clocks."""
+    """Loads all devices at once for the requested time: the rate that remains under heat and power limits. Reports start
+    and end for other clocks.
+    """
     holders = [threading.Thread(target=hold, args=(device, asked)) for device in devices]
     tell("sustained_begins", None, time.monotonic_ns(), "ns")
     for holder in holders:
@@ -250,7 +252,7 @@ def reduce_on(rank: int, world: int, asked: Dict[str, Any]) -> None:
 
 
 def timed_together(call: Callable[[], Any], distributed: Any, device: Any, seconds: float) -> float:
-    """Of one call; rank 0 says how many, or some would wait for ever for the others."""
+    """Seconds per call on all ranks; rank 0 decides their number, or some ranks would wait for others for ever."""
     calls = torch.tensor([max(1.0, min(1000.0, seconds / _probed_s(call, device)))], device=device)
     distributed.broadcast(calls, 0)
     many = int(calls.item())

@@ -33,7 +33,7 @@ def gpus(setting: TriageOptions, watch: Watch) -> Iterator[Item]:
     devices = within(patience_s, reader.meet)
     if devices is None:
         late = patience_s < DRIVER_ANSWERS_S
-        yield TriageGap("gpu.*", "no time was left to ask the driver") if late else wedged(patience_s)
+        yield TriageGap("gpu.*", "there was no time left to query the driver") if late else wedged(patience_s)
         return
     if not devices:
         gaps = reader.gaps()
@@ -41,8 +41,8 @@ def gpus(setting: TriageOptions, watch: Watch) -> Iterator[Item]:
         yield from missing((), gaps, setting.root)
         return
     driver, cuda = reader.versions()
-    yield fact("gpu.driver", driver, hint="" if driver else "the driver does not tell its version")
-    yield fact("gpu.cuda_of_driver", cuda, hint="" if cuda else "the driver does not tell")
+    yield fact("gpu.driver", driver, hint="" if driver else "the driver does not report its version")
+    yield fact("gpu.cuda_of_driver", cuda, hint="" if cuda else "the driver does not report it")
     yield from _named(devices, reader.serials)
     yield from described(devices, reader.paths)
     known = setting.named.instance if setting.named else None
@@ -62,7 +62,7 @@ def gpus(setting: TriageOptions, watch: Watch) -> Iterator[Item]:
 
 
 def _measured(reader: DriverReader, setting: TriageOptions) -> tuple[MeasuredGpus, bool]:
-    """What torch measured, and whether the driver, which is read meanwhile, still answers. Time to wait for it is left."""
+    """Torch's measurements, and whether the driver, which is read meanwhile, still answers. Leaves time to wait for it."""
     reader.begin()
     finished = False
     try:
@@ -75,38 +75,39 @@ def _measured(reader: DriverReader, setting: TriageOptions) -> tuple[MeasuredGpu
 
 def carrying(measured: Iterable[Item]) -> frozenset[int]:
     """GPUs to which copies are as fast as they should be: whatever their slot says of itself, it is no worse than others'."""
-    sound = (one.check for one in measured if isinstance(one, Found) and one.check.state == "ok")
+    sound = (one for one in measured if isinstance(one, Found) and one.check.state == "ok")
     return frozenset(
-        int(check.name.split(".")[1])
-        for check in sound
-        if check.name.endswith(".h2d_pinned_gb_per_s") and check.expected.lo is not None
+        gpu
+        for one in sound
+        if one.is_of_a_gpu("h2d_pinned_gb_per_s") and one.check.expected.lo is not None
+        for gpu in one.gpus
     )
 
 
 def _named(devices: tuple[GpuDevice, ...], serials: Mapping[int, str]) -> Iterator[Item]:
-    """By what whoever repairs the machine finds a GPU."""
+    """The identifiers by which a technician finds a GPU."""
     for device in devices:
         names = {"uuid": device.uuid, "pci_bus_id": device.pci_bus_id, "serial": serials.get(device.index)}
         yield from (fact(f"gpu.{device.index}.{what}", name) for what, name in names.items() if name)
 
 
 def _visible(devices: tuple[GpuDevice, ...]) -> int | None:
-    """How many of them CUDA shows to a process of this shell; None where MIG decides."""
+    """Number of GPUs that CUDA shows to a process of this shell; None where MIG decides."""
     chosen = visible_devices({**os.environ, **ORDER}, devices)
     return None if chosen is None or any(device.mig for device in devices) else len(chosen)
 
 
 def beside_strangers(measured: Iterable[Item], states: Iterable[Item]) -> Iterator[Item]:
-    """What is slow while somebody else computes on the GPU proves nothing about it."""
+    """Marks low results as inconclusive while another process computes on the GPU."""
     shared = {
-        one.check.name.removesuffix("foreign_processes")
+        gpu
         for one in states
-        if isinstance(one, Found) and one.check.name.endswith("foreign_processes") and one.check.state == "bad"
+        if isinstance(one, Found) and one.is_of_a_gpu("foreign_processes") and one.check.state == "bad"
+        for gpu in one.gpus
     }
-    places = (*shared, "gpu.allreduce") if shared else ()
     for item in measured:
-        if isinstance(item, Found) and item.check.state in ("low", "bad") and item.check.name.startswith(places):
-            yield unproved(item, "another process computed on it meanwhile: measure again when it has gone")
+        if isinstance(item, Found) and item.check.state in ("low", "bad") and not shared.isdisjoint(item.gpus):
+            yield unproved(item, "another process used it meanwhile: measure again when that has ended")
         else:
             yield item
 
@@ -114,25 +115,27 @@ def beside_strangers(measured: Iterable[Item], states: Iterable[Item]) -> Iterat
 def over_links_as_built(measured: Iterable[Item], states: Iterable[Item]) -> Iterator[Item]:
     """Where a short link is a note, because all GPUs here have the same, copies that are as fast as it allows are none but a note, too."""
     least = {
-        one.check.name.replace("pcie_link_", "h2d_pinned_"): USABLE * one.check.value
+        one.gpus: USABLE * one.check.value
         for one in states
         if isinstance(one, Found) and (one.check.state, one.remedy) == ("bad", "note")
-        if one.check.name.endswith(".pcie_link_gb_per_s") and isinstance(one.check.value, float)
+        if one.is_of_a_gpu("pcie_link_gb_per_s") and isinstance(one.check.value, float)
     }
     for item in measured:
-        if not isinstance(item, Found) or not isinstance(item.check.value, float) or item.check.name not in least:
+        if not isinstance(item, Found) or item.gpus not in least or not item.is_of_a_gpu("h2d_pinned_gb_per_s"):
             yield item
+        elif isinstance(item.check.value, float) and item.check.value >= least[item.gpus]:
+            yield replace(item, remedy="note")
         else:
-            yield replace(item, remedy="note") if item.check.value >= least[item.check.name] else item
+            yield item
 
 
 def link_of(paths: Iterable[GpuConnection]) -> Link | None:
-    """What is seen for sure: a virtual machine may hide NVLink, and shows none that is not there."""
+    """The link that is certain: a virtual machine may hide NVLink, but shows none that does not exist."""
     return "nvlink" if any(path.path.startswith("NV") for path in paths) else None
 
 
 def _instance(devices: tuple[GpuDevice, ...], link: Link | None, setting: TriageOptions) -> Iterator[Item]:
-    """What is sold under a name, as far as what is seen tells it."""
+    """Compares the visible hardware with the instance type it was rented as."""
     if len({device.name for device in devices}) != 1:
         return
     told = host_facts(setting.root)
@@ -148,5 +151,7 @@ def _instance(devices: tuple[GpuDevice, ...], link: Link | None, setting: Triage
     )
     if found:
         yield fact(
-            "machine.instance_like", " or ".join(one.words for one in found), hint="by what is seen; nobody was asked"
+            "machine.instance_like",
+            " or ".join(one.words for one in found),
+            hint="by what the machine shows; no service was asked",
         )

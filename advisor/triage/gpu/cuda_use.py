@@ -1,4 +1,4 @@
-"""Whether CUDA can use the GPUs that the driver shows: one that nothing can run on is no GPU, however healthy it looks."""
+"""Checks that CUDA can use the GPUs that the driver shows: a GPU on which nothing runs is useless, however healthy it looks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def usable(
         yield _gap(done.why or "this torch was built without CUDA")
         return
     if visible == 0 or (visible is None and listed and _NO_DEVICE.search(str(listed.get("reason")))):
-        yield _gap("CUDA_VISIBLE_DEVICES, or MIG without instances, leaves no GPU to this shell")
+        yield _gap("CUDA_VISIBLE_DEVICES, or MIG without instances, leaves this shell no GPU")
         return
     failed = _failed(done)
     trouble = _not_begun(done, longest_s) or _in_work(done, failed, longest_s)
@@ -44,7 +44,7 @@ def usable(
     elif done.why:
         yield _gap(done.why)
     elif visible is None:
-        yield fact(NAME, float(count), "GPUs", hint="devices of CUDA, of which MIG shows one at a time")
+        yield fact(NAME, float(count), "GPUs", hint="CUDA devices, of which MIG shows one at a time")
     else:
         yield judged(NAME, float(count), "GPUs", _band(visible))
 
@@ -99,13 +99,13 @@ def _unusable(count: int, due: int, trouble: str) -> Found:
     remedy: Remedy = "hand-back" if _HARDWARE.search(trouble) else "fix"
     mend = _MEND
     if _FABRIC.search(trouble):
-        mend = "start nvidia-fabricmanager, in the driver's very version, or have its owner do it"
+        mend = "start nvidia-fabricmanager in exactly the driver's version, or have the machine's owner do it"
     said = f"{trouble}: {mend}"
     return Found(Check(NAME, float(max(count, 0)), "GPUs", _band(due), "bad", said), remedy, why=said)
 
 
 def _band(due: int) -> Band:
-    return Band(float(due), None, "the GPUs that the driver shows, and CUDA_VISIBLE_DEVICES leaves, to this shell")
+    return Band(float(due), None, "the GPUs that the driver and CUDA_VISIBLE_DEVICES leave to this shell")
 
 
 def _gap(reason: str) -> TriageGap:

@@ -1,4 +1,4 @@
-"""What to expect of a number that torch measured on a GPU: by published measurements of the model, else by its vendor and its link."""
+"""Expected values for torch's measurements on a GPU: from published measurements of the model, else from its vendor and its link."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rn50_advisor.probes.host.procfs import read_text
 from rn50_advisor.rules.gpu.gpu_names_and_cost import link_mb_per_s
 
 HELD_SHARE = 0.85  # a sound GPU at its power limit loses some of its first second's rate
-# Of a vendor's figure, which no program reaches: the best ones come to 0.8 of that of the tensor cores.
+# Share of a vendor's figure, which no program reaches: the best ones get 0.8 of the tensor cores' peak.
 _SPEC_SHARE = 0.6
 # 0.75 of the least that a sound GPU was seen to reach of its plain FP32: an L4, whose 72 W do not suffice for more (12 of 30.3).
 _PLAIN_SHARE = 0.3
@@ -48,7 +48,7 @@ class Expected:
 
 
 def expected(name: str, device: str, told: GpuDevice | None = None, host_generation: int | None = None) -> Expected:
-    """`device`: its name; `told`: what the driver says of it; `host_generation`: of PCIe, that the processor can do."""
+    """The expected range. `device`: its name; `told`: the driver's description; `host_generation`: PCIe generation of the processor."""
     known, best = delivery(device), peak(device)
     if name in _COPIES:
         return _copy(name, known, told, host_generation)
@@ -66,14 +66,16 @@ def expected(name: str, device: str, told: GpuDevice | None = None, host_generat
 
 
 def reduction(device: str) -> Expected | None:
-    """Of an all-reduce of 1 GiB over eight: NCCL may have added in the switch or not, so the ring's figure counts where there is one."""
+    """Expected rate of a 1 GiB all-reduce over eight GPUs: the ring's figure if there is one, since NCCL may or may not
+    reduce in the switch.
+    """
     known = delivery(device)
     figure = known and (known.allreduce_ring8_gb_per_s or known.allreduce8_gb_per_s)
     return None if known is None or not figure else _measured(known, figure, "GB/s")
 
 
 def host_generation(root: Path = Path("/")) -> int | None:
-    """Of PCIe, that this processor can do; None for one that the table does not know."""
+    """PCIe generation of this processor; None if the table does not list it."""
     told: dict[str, str] = {}
     for line in (read_text(root / "proc/cpuinfo") or "").splitlines():
         name, _, value = line.partition(":")
@@ -106,7 +108,8 @@ def _by_vendor(best: Peak, precision: str, known: GpuDelivery | None, held: floa
 
 
 def _copy(name: str, known: GpuDelivery | None, told: GpuDevice | None, host: int | None) -> Expected:
-    """Of pinned memory. From the device a sound machine was seen to copy at a quarter of the rate: that way is a note.
+    """Expected rate of copies from pinned memory. Device-to-host copies on healthy machines reached a quarter of it, so
+    that direction is only a note.
 
     What the processor's own generation of PCIe ends is how the machine was built.
     """

@@ -19,8 +19,8 @@ _NVIDIA, _DISPLAY = (
     "0x10de",
     ("0x0300", "0x0302"),
 )  # VGA and 3D controllers; a board's sound and USB are functions of their own
-_BAND = Band(None, 0.0, "each GPU on the PCI bus is one that the driver gives out")
-# What keeps a GPU from us that others may use, and what is missing in here and not in the machine.
+_BAND = Band(None, 0.0, "the driver offers each GPU on the PCI bus")
+# Errors for a GPU that others may use, and for things missing in this container but not in the machine.
 _KEPT = tuple(ERRORS[name][0] for name in ("NVML_ERROR_NO_PERMISSION", "NVML_ERROR_OPERATING_SYSTEM"))
 _ABSENT = ("pynvml", "the bindings", ERRORS["NVML_ERROR_LIBRARY_NOT_FOUND"][0])
 
@@ -55,13 +55,13 @@ def missing(devices: Sequence[GpuDevice], gaps: Sequence[ProbeGap], root: Path =
     unseen = [] if blind else _unseen(functions, devices)
     count = max(len(refused), len(unseen))
     if not count and blind:
-        yield TriageGap(NAME, blind, "lspci and nvidia-smi -L tell on the host itself")
+        yield TriageGap(NAME, blind, "lspci and nvidia-smi -L show it on the host itself")
         return
     if not count and not (devices and functions):
         return
     what = "; ".join(dict.fromkeys(f"GPU {gap.scope.removeprefix('gpu:')}: {gap.reason}" for gap in refused))
     where = f"on the bus at {', '.join(unseen)}" if unseen else ""
-    said = f"{count} of {len(devices) + count} GPUs cannot be had from the driver: {'; '.join(filter(None, (what, where)))}"
+    said = f"{count} of {len(devices) + count} GPUs are not offered by the driver: {'; '.join(filter(None, (what, where)))}"
     yield judged(NAME, float(count), "GPUs", _BAND, remedy="hand-back", strict=True, hint=said, why=said)
 
 
@@ -81,14 +81,14 @@ def _blind(functions: Sequence[Function], devices: Sequence[GpuDevice], root: Pa
     if not devices or not functions:
         return ""
     if _part_of(functions, root):
-        return "this container has a part of the GPUs on the bus, and whether another of them is lost is not to be seen"
+        return "this container has only some of the GPUs on the bus: whether one of the others is lost cannot be seen"
     if not _ours(devices) & {function.bus_id for function in functions}:
-        return "the driver's GPUs lie at no place of the PCI bus that /sys shows"
+        return "the driver's GPUs are not among the PCI devices that /sys shows"
     return ""
 
 
 def _unseen(functions: Sequence[Function], devices: Sequence[GpuDevice]) -> list[str]:
-    """Of the models that the driver gives out, those on the bus that it does not. A GPU of another model may be too old for it."""
+    """GPUs on the bus that the driver does not list, among models it supports. Another model may be too old for the driver."""
     ours = _ours(devices)
     models = {function.model for function in functions if function.bus_id in ours}
     return [f.bus_id for f in functions if f.bus_id not in ours and f.model in models]

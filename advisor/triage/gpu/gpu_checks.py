@@ -1,4 +1,4 @@
-"""What a GPU is and where it sits, as its driver tells it: no rule asks for it, and a ticket does."""
+"""A GPU's identity and location from its driver: no rule needs them, but a support ticket does."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from collections.abc import Iterator, Sequence
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.documents.machine_triage import Band
 from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu
+from rn50_advisor.advisor.model.measures.gpu_measures import (
+    GPU_NVLINK_CRC_PER_S,
+    GPU_NVLINK_RECOVERIES,
+    GPU_POWER_LIMIT_W,
+)
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.triage.found_checks import Item, fact, judged
 from rn50_advisor.probes.host.gpu.gpu_devices import GpuConnection, GpuDevice, cpu_list
@@ -17,7 +22,7 @@ _LOWERED = gpu002.RULE.thresholds["limit"]
 
 
 def described(devices: Sequence[GpuDevice], paths: Sequence[GpuConnection]) -> Iterator[Item]:
-    """What does not change."""
+    """Constant properties of the GPUs."""
     for device in devices:
         here = f"gpu.{device.index}"
         if device.mem_total_bytes:
@@ -28,28 +33,33 @@ def described(devices: Sequence[GpuDevice], paths: Sequence[GpuConnection]) -> I
             yield fact(f"{here}.numa_node", str(device.numa_node))
         if device.cpus:
             yield fact(
-                f"{here}.near_cpus", device.cpus, hint="processors beside it: ranks on others reach it from afar"
+                f"{here}.near_cpus", device.cpus, hint="processors near it: ranks on others reach it over a longer path"
             )
         if ways := _ways(device.index, paths):
             yield fact(f"{here}.paths", ways, hint="as nvidia-smi topo -m names them")
 
 
 def seen(recording: Recording, a: Analysis, gpu: Gpu) -> Iterator[Item]:
-    """What the readings say beside the rules: memory that somebody held before anything was measured, limits, errors of links."""
+    """Readings beyond the rules: memory in use before any measurement, limits, link errors."""
     here, scope = f"gpu.{gpu.index}", f"gpu:{gpu.index}"
     used = recording.samples.get(("gpu.mem_used_bytes", scope))
     if used is not None and used.value.size:
-        hint = "before anything was measured: the driver's own, and whoever is on it"
+        hint = "before anything was measured: the driver's own, and other processes'"
         yield fact(f"{here}.memory_used_bytes", float(used.value[0]), "bytes", hint=hint)
-    limit, usual = of_gpu(a, "gpu.power_limit_w", gpu), gpu.power_limit_default_w
+    limit, usual = of_gpu(a, GPU_POWER_LIMIT_W, gpu), gpu.power_limit_default_w
     if limit is not None and usual:
         hint = f"GPU {gpu.index} may take {limit:.0f} W, its board is made for {usual:.0f}: nvidia-smi -i {gpu.index} -pl {usual:.0f}"
         band = Band((1 - _LOWERED.value) * usual, None, f"rule GPU002: {_LOWERED.why}")
         yield judged(f"{here}.power_limit_w", limit, "W", band, remedy="fix", strict=True, hint=hint, why=hint)
-    for name, unit in (("nvlink_crc_per_s", "errors/s"), ("nvlink_recoveries", "events")):
-        count = of_gpu(a, f"gpu.{name}", gpu)
+    for measure, unit in ((GPU_NVLINK_CRC_PER_S, "errors/s"), (GPU_NVLINK_RECOVERIES, "events")):
+        count = of_gpu(a, measure, gpu)
         if count is not None:
-            yield fact(f"{here}.{name}", count, unit, hint="rule GPU008 judges them with the links")
+            yield fact(
+                f"{here}.{measure.name.removeprefix('gpu.')}",
+                count,
+                unit,
+                hint="rule GPU008 judges them with the links",
+            )
 
 
 def _ways(index: int, paths: Sequence[GpuConnection]) -> str:

@@ -8,13 +8,14 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import numpy as np
 import psutil
 
 from rn50_advisor.advisor.model.metrics import ProbeGap, Reading
 from rn50_advisor.advisor.model.recording import Meta, Process, Recording, Series
+from rn50_advisor.probes.documents.machine_documents import GpuDeviceFacts, GpuPathFacts, MachineFacts
 from rn50_advisor.probes.host.gpu.gpu_devices import GpuConnection, GpuDevice
 from rn50_advisor.probes.host.gpu.gpu_probe import GpuProbe
 from rn50_advisor.probes.host.target import Target
@@ -48,11 +49,11 @@ class DriverReader:
         return self.devices
 
     def versions(self) -> tuple[str | None, str | None]:
-        """Of the driver, and of the newest CUDA that it can run."""
+        """Versions of the driver and of the newest CUDA that it supports."""
         return self._probe.driver_version, self._probe.cuda_version
 
     def gaps(self) -> tuple[ProbeGap, ...]:
-        """What the driver has refused so far."""
+        """Requests that the driver has refused so far."""
         if not self._readings and not self._thread.is_alive():
             return self._probe.sample(time.monotonic_ns(), ()).gaps
         return tuple(gap for _, reading in tuple(self._readings) for gap in reading.gaps)
@@ -97,17 +98,17 @@ def recording_of(
     paths: Sequence[GpuConnection],
     readings: Sequence[tuple[int, Reading]],
     gaps: Sequence[ProbeGap],
-    environment: Mapping[str, Any],
+    environment: MachineFacts,
 ) -> Recording:
     columns: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for t_ns, reading in readings:
         for sample in reading.samples:
             columns.setdefault((sample.metric, sample.scope), []).append((t_ns, sample.value))
     first, last = (readings[0][0], readings[-1][0]) if readings else (0, 0)
-    told = {
+    told: MachineFacts = {
         **environment,
-        "gpus": [dataclasses.asdict(device) for device in devices],
-        "gpu_paths": [dataclasses.asdict(path) for path in paths],
+        "gpus": [cast(GpuDeviceFacts, dataclasses.asdict(device)) for device in devices],
+        "gpu_paths": [cast(GpuPathFacts, dataclasses.asdict(path)) for path in paths],
     }
     return Recording(
         Meta("triage", (), "", "", 0.0, first, last, environment=told),
@@ -124,6 +125,6 @@ def _series(column: list[tuple[int, float]]) -> Series:
     return Series(np.array(times, dtype=np.int64), np.array(values, dtype=np.float64))
 
 
-def _environment(root: Path) -> dict[str, Any]:
+def _environment(root: Path) -> MachineFacts:
     variables = {name: os.environ[name] for name in _NCCL if name in os.environ}
     return {"numa_nodes": host_facts(root)["numa_nodes"], "variables": variables}

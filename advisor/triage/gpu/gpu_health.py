@@ -1,10 +1,9 @@
-"""What the rules on GPUs say of each GPU of this machine: the same rules, with the same thresholds, as for a job that ran on it."""
+"""The GPU rules for each GPU of this machine: same rules and thresholds as for a job that ran on it."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rn50_advisor.advisor.analysis.gpu.gpu_errors import error_values
 from rn50_advisor.advisor.analysis.gpu.gpu_ranks import gpus_of, paths_of
@@ -15,6 +14,28 @@ from rn50_advisor.advisor.model.documents.machine_triage import Band, Check, Che
 from rn50_advisor.advisor.model.findings import Clear, Crashed, Finding, NotMeasured, Outcome
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
 from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu, GpuView
+from rn50_advisor.advisor.model.measures.gpu_measures import (
+    GPU_CLOCK_MHZ,
+    GPU_ERRORS_WATCHED,
+    GPU_FOREIGN_PROCESSES,
+    GPU_HARDWARE_XIDS,
+    GPU_LOST,
+    GPU_NVLINKS_ACTIVE,
+    GPU_NVLINKS_DUE,
+    GPU_PAIRS,
+    GPU_PCIE_GEN,
+    GPU_PCIE_WIDTH,
+    GPU_POWER_CAPPED_SHARE,
+    GPU_RECOVERY_ACTION,
+    GPU_ROW_REMAP_FAILED,
+    GPU_ROW_REMAP_PENDING,
+    GPU_TEMP_C,
+    GPU_THROTTLED_SHARE,
+    GPU_UNCORRECTED_ERRORS,
+)
+from rn50_advisor.advisor.model.measures.measure import JOB, GpuMeasure, Measure
+from rn50_advisor.advisor.model.measures.measured import Measured
+from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.report import StepTime, Throughput
 from rn50_advisor.advisor.model.thresholds import Config
@@ -33,10 +54,16 @@ from rn50_advisor.rules.rule import Rule
 
 _STEADY = 100  # steps that a rule wants to have seen: here there are none, and nothing varies from one to the next
 _SLOT_SHORT = 2  # generations: a quarter of the rate
-# What is only wrong until the GPU is reset: a row that waits for it, and the Xids that say so (63: marked, 154: an action is asked for).
+# Errors that a reset clears: a row that waits for it, and the Xids that say so (63: marked, 154: an action is requested).
 _UNTIL_RESET_XIDS = frozenset({63, 154})
-_RANKS = re.compile(r" \(ranks? [\d, ]+\)")
-_ERRORS = ("uncorrected_errors", "row_remap_pending", "row_remap_failed", "hardware_xids", "recovery_action", "lost")
+_ERRORS = (
+    GPU_UNCORRECTED_ERRORS,
+    GPU_ROW_REMAP_PENDING,
+    GPU_ROW_REMAP_FAILED,
+    GPU_HARDWARE_XIDS,
+    GPU_RECOVERY_ACTION,
+    GPU_LOST,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +85,13 @@ def analysis_of(recording: Recording, within_ns: tuple[int, int] | None = None) 
 
     `within_ns`: of these readings alone, by the monotonic clock.
     """
-    gpus = gpus_of(recording)
+    gpus = tuple(replace(gpu, made_up_rank=True) for gpu in gpus_of(recording))
     paths = paths_of(recording)
     meta = recording.meta
     window = Window(recording, *(within_ns or (meta.started_ns, meta.last_ns)))
-    missing: dict[str, str] = {}
-    values = {
-        **gpu_values(window, gpus, missing, of_load=True),
-        **error_values(recording, gpus, missing),
-        **path_values(gpus, paths),
-        ("step.time_s", "job"): 1.0,
-    }
+    values = Measured({(STEP_TIME_S, JOB): 1.0})
+    for found in (gpu_values(window, gpus, of_load=True), error_values(recording, gpus), path_values(gpus, paths)):
+        values.add(found)
     own = {"input_wait": 0.0, "forward": 0.3, "backward": 0.6, "optimizer": 0.1}
     return Analysis(
         meta=meta,
@@ -76,7 +99,7 @@ def analysis_of(recording: Recording, within_ns: tuple[int, int] | None = None) 
         step_time=StepTime(1.0, 1.0, _STEADY, _STEADY),
         throughput=Throughput(None, 1.0, None, len(gpus)),
         values=values,
-        missing=missing,
+        reasons=values.missing,
         model=StepModel(1.0, {gpu.index: own for gpu in gpus}),
         gpu_view=GpuView(gpus, paths),
         duration_s=(meta.last_ns - meta.started_ns) / 1e9,
@@ -97,9 +120,9 @@ def health(
         yield from _history(recording, gpu)
         yield from _slot(recording, gpu, carrying)
         yield from seen(recording, a, gpu)
-        heat, clock = of_gpu(a, "gpu.temp_c", gpu), of_gpu(a, "gpu.clock_mhz", gpu)
+        heat, clock = of_gpu(a, GPU_TEMP_C, gpu), of_gpu(a, GPU_CLOCK_MHZ, gpu)
         if heat is not None:
-            yield fact(f"gpu.{gpu.index}.temp_c", heat, "°C", hint="the hottest that it was")
+            yield fact(f"gpu.{gpu.index}.temp_c", heat, "°C", hint="its highest temperature")
         if clock is not None:
             yield fact(
                 f"gpu.{gpu.index}.clock_mhz",
@@ -107,7 +130,7 @@ def health(
                 "MHz",
                 hint=f"under load; at most {gpu.sm_clock_max_mhz or 0:.0f} MHz",
             )
-        steady = of_gpu(held, "gpu.clock_mhz", gpu) if sustained_ns else None
+        steady = of_gpu(held, GPU_CLOCK_MHZ, gpu) if sustained_ns else None
         if sustained_ns and steady is not None:
             took = f"over the {(sustained_ns[1] - sustained_ns[0]) / 1e9:.0f} s in which all GPUs worked at once"
             yield fact(f"gpu.{gpu.index}.sustained_clock_mhz", steady, "MHz", hint=took)
@@ -122,35 +145,36 @@ def _checked(a: Analysis, gpu: Gpu, asked: Asked, outcome: Outcome) -> Found:
     if fired:
         assert isinstance(outcome, Finding)
         said = _words(gpu, outcome)
-        return Found(Check(name, value, asked.unit, band, "bad", said), asked.remedy(a, gpu), why=said)
+        return Found(
+            Check(name, value, asked.unit, band, "bad", said), asked.remedy(a, gpu), why=said, gpus=(gpu.index,)
+        )
     # a rule that fired for another GPU, or lacks something of another one, has looked at this one too
-    lacks = [n for n in outcome.missing if of_gpu(a, n, gpu) is None] if isinstance(outcome, NotMeasured) else []
+    missing = outcome.missing if isinstance(outcome, NotMeasured) else ()
+    lacks = [m for m in missing if isinstance(m, GpuMeasure) and of_gpu(a, m, gpu) is None]
     looked = not lacks and not isinstance(outcome, Crashed) and value is not None
     state: CheckState = "ok" if looked else "unknown"
-    return Found(Check(name, value, asked.unit, band, state, "" if looked else _why_unseen(a, asked, lacks)))
+    said = "" if looked else _why_unseen(a, asked, lacks)
+    return Found(Check(name, value, asked.unit, band, state, said), gpus=(gpu.index,))
 
 
 def _words(gpu: Gpu, finding: Finding) -> str:
-    mine = [_RANKS.sub("", e.note) for e in finding.evidence if e.note.startswith(f"GPU {gpu.index} ")]
-    told = "; ".join(mine) or finding.title
-    its_own = re.compile(rf"GPUs? (\d+(, | and ))*{gpu.index}\b")
-    fix = next((fix for fix in finding.fixes if its_own.search(fix.title)), next(iter(finding.fixes), None))
+    told = "; ".join(e.note for e in finding.evidence if e.gpu == gpu.index) or finding.title
+    fix = next((fix for fix in finding.fixes if gpu.index in fix.gpus), next(iter(finding.fixes), None))
     return f"{told}: {fix.title}" + (f" ({fix.change})" if fix.change else "") if fix else told
 
 
-def _why_unseen(a: Analysis, asked: Asked, lacks: Sequence[str]) -> str:
-    reasons = [a.missing[name] for name in (*lacks, *asked.rule.needs) if name in a.missing]
+def _why_unseen(a: Analysis, asked: Asked, lacks: Sequence[Measure]) -> str:
+    reasons = [a.missing[measure] for measure in (*lacks, *asked.rule.needs) if measure in a.missing]
     return reasons[0] if reasons else "the driver does not report it here"
 
 
-def _limit(rule: Rule, name: str, *, hi: bool = True) -> Band:
+def _limit(rule: Rule, name: str) -> Band:
     threshold = rule.thresholds[name]
-    source = f"rule {rule.id}: {threshold.why}"
-    return Band(None, threshold.value, source) if hi else Band(threshold.value, None, source)
+    return Band(None, threshold.value, f"rule {rule.id}: {threshold.why}")
 
 
 def _link_gb_per_s(a: Analysis, gpu: Gpu) -> float | None:
-    gen, width = of_gpu(a, "gpu.pcie_gen", gpu), of_gpu(a, "gpu.pcie_width", gpu)
+    gen, width = of_gpu(a, GPU_PCIE_GEN, gpu), of_gpu(a, GPU_PCIE_WIDTH, gpu)
     return None if gen is None or width is None else link_mb_per_s(gen, width) / 1e3
 
 
@@ -164,7 +188,7 @@ def _link_band(a: Analysis, gpu: Gpu) -> Band:
 
 def _links_band(a: Analysis, gpu: Gpu) -> Band:
     source = f"rule GPU008: {gpu008.RULE.thresholds['links'].why}"
-    return Band(of_gpu(a, "gpu.nvlinks_due", gpu), None, source)
+    return Band(of_gpu(a, GPU_NVLINKS_DUE, gpu), None, source)
 
 
 def _link_remedy(a: Analysis, gpu: Gpu) -> Remedy:
@@ -172,31 +196,31 @@ def _link_remedy(a: Analysis, gpu: Gpu) -> Remedy:
 
 
 def _errors(a: Analysis, gpu: Gpu) -> float | None:
-    """How many kinds of errors there are."""
-    told = [of_gpu(a, f"gpu.{name}", gpu) for name in _ERRORS]
+    """Number of kinds of errors."""
+    told = [of_gpu(a, measure, gpu) for measure in _ERRORS]
     known = [value for value in told if value is not None]
-    watched = of_gpu(a, "gpu.errors_watched", gpu)
+    watched = of_gpu(a, GPU_ERRORS_WATCHED, gpu)
     return float(sum(value > 0 for value in known)) if watched else None
 
 
 def _errors_remedy(a: Analysis, gpu: Gpu) -> Remedy:
     """A reset replaces a row that waits for it; whatever else comes while nothing trains comes again."""
-    for_good = ("uncorrected_errors", "row_remap_failed", "lost")
+    for_good = (GPU_UNCORRECTED_ERRORS, GPU_ROW_REMAP_FAILED, GPU_LOST)
     xids = {xid.code for xid in gpu.xids} - _UNTIL_RESET_XIDS
-    hardware = bool(of_gpu(a, "gpu.hardware_xids", gpu)) and bool(xids)
-    return "hand-back" if hardware or any(of_gpu(a, f"gpu.{name}", gpu) for name in for_good) else "fix"
+    hardware = bool(of_gpu(a, GPU_HARDWARE_XIDS, gpu)) and bool(xids)
+    return "hand-back" if hardware or any(of_gpu(a, measure, gpu) for measure in for_good) else "fix"
 
 
 def _peers(a: Analysis) -> Found:
     outcome = run_rule(com008.RULE, a, Config())
-    pairs = a.get("gpu.pairs")
+    pairs = a.get(GPU_PAIRS)
     band = Band(source="rule COM008: every pair that can reach each other does")
     if isinstance(outcome, Finding):
         evidence = outcome.evidence[0].note if outcome.evidence else outcome.title
         said = f"{outcome.title}: {evidence}: {outcome.fixes[0].title}"
         return Found(Check("gpu.peer_to_peer", pairs, "pairs", band, "bad", said), "fix", why=said)
     known = isinstance(outcome, Clear)
-    hint = "" if known else "the driver does not tell how these GPUs are connected"
+    hint = "" if known else "the driver does not report how these GPUs are connected"
     return Found(Check("gpu.peer_to_peer", pairs, "pairs", band, "ok" if known else "unknown", hint))
 
 
@@ -207,7 +231,7 @@ def _history(recording: Recording, gpu: Gpu) -> Iterator[Item]:
         yield fact(f"gpu.{gpu.index}.xids", ", ".join(f"{xid.code} after {xid.t_s:.0f} s" for xid in gpu.xids))
     since = recording.samples.get(("gpu.ecc_uncorrected", scope))
     if since is not None:
-        hint = f"GPU {gpu.index} had uncorrectable memory errors since its driver was loaded: reset it and look again"
+        hint = f"GPU {gpu.index} had uncorrectable memory errors since its driver was loaded: reset it and check again"
         band = Band(None, 0.0, "NVIDIA's GPU memory error management: none is expected")
         value = float(since.value[0])
         yield judged(
@@ -215,7 +239,9 @@ def _history(recording: Recording, gpu: Gpu) -> Iterator[Item]:
         )
     rows = recording.samples.get(("gpu.rows_remapped_uncorrected", scope))
     if rows is not None:
-        hint = "each was replaced for good; eight in one bank are the end of a board" if rows.value[-1] else ""
+        hint = (
+            "each was replaced permanently; eight in one bank mean that the board is worn out" if rows.value[-1] else ""
+        )
         yield fact(f"gpu.{gpu.index}.rows_remapped", float(rows.value[-1]), "rows", hint=hint)
 
 
@@ -248,8 +274,8 @@ def _always(remedy: Remedy) -> Callable[[Analysis, Gpu], Remedy]:
     return lambda a, gpu: remedy
 
 
-def _of(name: str) -> Callable[[Analysis, Gpu], float | None]:
-    return lambda a, gpu: of_gpu(a, name, gpu)
+def _of(measure: GpuMeasure) -> Callable[[Analysis, Gpu], float | None]:
+    return lambda a, gpu: of_gpu(a, measure, gpu)
 
 
 def _fixed(band: Band) -> Callable[[Analysis, Gpu], Band]:
@@ -261,7 +287,7 @@ _ASKED = (
     Asked(
         "throttled_share",
         gpu001.RULE,
-        _of("gpu.throttled_share"),
+        _of(GPU_THROTTLED_SHARE),
         "share",
         _fixed(_limit(gpu001.RULE, "share")),
         _always("hand-back"),
@@ -269,7 +295,7 @@ _ASKED = (
     Asked(
         "power_capped_share",
         gpu002.RULE,
-        _of("gpu.power_capped_share"),
+        _of(GPU_POWER_CAPPED_SHARE),
         "share",
         _fixed(Band(source="rule GPU002: full load at the full limit is sound as long as the peers are as fast")),
         _always("fix"),
@@ -278,7 +304,7 @@ _ASKED = (
     Asked(
         "foreign_processes",
         gpu005.RULE,
-        _of("gpu.foreign_processes"),
+        _of(GPU_FOREIGN_PROCESSES),
         "processes",
         _fixed(Band(None, _SHARED["processes"] - 1, f"rule GPU005: {gpu005.RULE.thresholds['processes'].why}")),
         _always("fix"),
@@ -292,5 +318,5 @@ _ASKED = (
         _fixed(Band(None, 0.0, "rule GPU007: none is expected")),
         _errors_remedy,
     ),
-    Asked("nvlinks_active", gpu008.RULE, _of("gpu.nvlinks_active"), "links", _links_band, _always("hand-back")),
+    Asked("nvlinks_active", gpu008.RULE, _of(GPU_NVLINKS_ACTIVE), "links", _links_band, _always("hand-back")),
 )

@@ -1,10 +1,10 @@
-"""What the GPUs deliver, measured by torch in a process of its own, against what such GPUs were measured to deliver elsewhere."""
+"""Compares GPU performance, measured by torch in a separate process, with published results for the same model."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rn50_advisor.advisor.model.documents.machine_triage import Band, TriageGap
@@ -34,7 +34,7 @@ Result = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class MeasuredGpus:
-    """What the program printed. `why`: it did not come to its end; `silent_s`: for so long it had said nothing when it was ended."""
+    """The output of the benchmark process. `why`: it did not finish; `silent_s`: time since its last output when it was ended."""
 
     results: Sequence[Result] = ()
     why: str = ""
@@ -99,13 +99,19 @@ def speeds(done: MeasuredGpus, devices: Sequence[GpuDevice], host_generation: in
             index, name, told = places.get(place, (place, "", None))
             if "to" in result:
                 to = int(result["to"])
-                yield _way(result, index, places[to][0] if to in places else to)
+                yield _about(_way(result, index, places[to][0] if to in places else to), index)
             else:
-                yield _one(result, index, name, told, host_generation)
+                yield _about(_one(result, index, name, told, host_generation), index)
             if result.get("share") is not None:
-                yield _held(index, result)
+                yield _about(_held(index, result), index)
     yield from _peers(done.results, {place: name for place, (_, name, _) in places.items()})
-    yield from _reductions(reduced, [name for _, name, _ in places.values()])
+    together = [index for index, _, _ in places.values()]
+    for one in _reductions(reduced, [name for _, name, _ in places.values()]):
+        yield _about(one, *together)
+
+
+def _about(item: Item, *gpus: int) -> Item:
+    return replace(item, gpus=gpus) if isinstance(item, Found) else item
 
 
 def _room_bytes(devices: Sequence[GpuDevice]) -> int:
@@ -115,7 +121,7 @@ def _room_bytes(devices: Sequence[GpuDevice]) -> int:
 
 
 def _device_of(entry: Mapping[str, Any], devices: Sequence[GpuDevice]) -> tuple[int, str, GpuDevice | None]:
-    """(NVML's index, name, what the driver told) of a device as torch counts them."""
+    """(NVML index, name, driver's description) of a device in torch's numbering."""
     for device in devices:
         if same_uuid(str(entry["uuid"]), device.uuid):
             return device.index, device.name, device
@@ -129,7 +135,7 @@ def _one(result: Result, index: int, device: str, told: GpuDevice | None, host_g
     value, unit = float(result["value"]), str(result["unit"])
     of = expected(str(result["name"]), device, told, host_generation)
     hint = f"GPU {index}: {fmt.number(value)} {unit}"
-    hint += f" where {fmt.number(of.band.lo)} at least are usual" if of.band.lo is not None else ""
+    hint += f" where at least {fmt.number(of.band.lo)} are usual" if of.band.lo is not None else ""
     return judged(name, value, unit, of.band, remedy=of.remedy, bad_share=of.bad_share, hint=hint, why=hint)
 
 
@@ -137,7 +143,7 @@ def _way(result: Result, index: int, to: int) -> Item:
     name = f"gpu.{index}.to_{to}.p2p_gb_per_s"
     if result["value"] is None:
         return _unmeasured(name, result)
-    through = "" if result.get("direct") else "through host memory: these GPUs do not read each other's memory"
+    through = "" if result.get("direct") else "through host memory: these GPUs cannot read each other's memory"
     return fact(name, float(result["value"]), str(result["unit"]), hint=through)
 
 
@@ -146,24 +152,24 @@ def _unmeasured(name: str, result: Result) -> TriageGap:
 
 
 def _peers(results: Sequence[Result], names: Mapping[int, str]) -> Iterator[Item]:
-    """Of GPUs that stand on a board which joins each to each, those pairs that go through host memory all the same."""
+    """GPU pairs that copy through host memory although their board connects every GPU to every other."""
     joined = {place for place, name in names.items() if gpu_model(name) in _ALL_JOINED}
     pairs = [r for r in results if r.get("name") == "p2p_gb_per_s" and r["value"] is not None]
     pairs = [pair for pair in pairs if {int(pair["gpu"]), int(pair["to"])} <= joined]
     if pairs:
         direct = sum(bool(pair.get("direct")) for pair in pairs)
         hint = (
-            f"{len(pairs) - direct} of {len(pairs)} ways between GPUs lead through host memory: NVLink joins them all, but the "
-            "fabric manager, an IOMMU or the virtual machine keeps them from it (nvidia-smi topo -p2p r)"
+            f"{len(pairs) - direct} of {len(pairs)} ways between GPUs lead through host memory: NVLink connects them all, but the "
+            "fabric manager, an IOMMU or the virtual machine prevents its use (nvidia-smi topo -p2p r)"
         )
         band = Band(float(len(pairs)), None, "boards with NVLink from each GPU to each: A100 and later in SXM form")
         yield judged("gpu.direct_ways", float(direct), "ways", band, remedy="fix", strict=True, hint=hint, why=hint)
 
 
 def _held(index: int, result: Result) -> Found:
-    """Of its own first seconds: what heat and power leave."""
+    """The share of its initial rate that a GPU sustains under heat and power limits."""
     share = float(result["share"])
-    band = Band(HELD_SHARE, None, "of the first seconds: clocks at the power limit move by a tenth, heat takes a half")
+    band = Band(HELD_SHARE, None, "of the first seconds: clocks at the power limit vary by a tenth, heat costs half")
     hint = f"GPU {index} falls to {fmt.share(share)} of its first seconds within {result['seconds']} s under load: heat or power"
     name, bad_share = f"gpu.{index}.sustained_share", _FALLEN_SHARE / HELD_SHARE
     return judged(name, share, "share", band, remedy="hand-back", bad_share=bad_share, hint=hint, why=hint)
@@ -178,7 +184,7 @@ def _reductions(results: Sequence[Result], names: Sequence[str]) -> Iterator[Ite
         if of is None or size < _BIG_BYTES:
             yield fact(name, value, "GB/s", hint=f"NCCL's bus bandwidth of an all-reduce over {gpus} GPUs")
             continue
-        usual = f"{fmt.number(of.band.lo or 0.0)} at least are usual"
+        usual = f"at least {fmt.number(of.band.lo or 0.0)} are usual"
         hint = (
             f"an all-reduce of {fmt.bytes_(size)} over {gpus} GPUs: {fmt.number(value)} GB/s of bus bandwidth, {usual}"
         )

@@ -43,8 +43,8 @@ def facts(watch: Watch, root: Path = Path("/")) -> Iterator[Item]:
     yield fact("memory.available_bytes", float(memory.available), "bytes")
     state = watch.limits()
     if state is None or state.memory is None:
-        hint = "mount /sys/fs/cgroup into the container: a limit could end the job unseen"
-        yield TriageGap("memory.limit_bytes", "our own control group for memory cannot be seen", hint)
+        hint = "mount /sys/fs/cgroup into the container: a memory limit could kill the job without warning"
+        yield TriageGap("memory.limit_bytes", "our memory control group cannot be seen", hint)
     elif state.memory.limit_bytes is None:
         yield fact("memory.limit_bytes", "none")
     else:
@@ -58,7 +58,7 @@ def facts(watch: Watch, root: Path = Path("/")) -> Iterator[Item]:
 
 
 def _huge_pages(root: Path) -> Iterator[Item]:
-    """Those that were set aside: whoever does not use them has so much less memory."""
+    """Reserved huge pages: they are lost to every process that does not use them."""
     told = parse_keyed((read_text(root / "proc/meminfo") or "").encode())
     for name, what in ((b"HugePages_Total", "total"), (b"HugePages_Free", "free")):
         if name in told:
@@ -81,15 +81,15 @@ def shared_memory(root: Path = Path("/")) -> Iterator[Item]:
         return
     size = space.f_blocks * space.f_frsize
     hint = (
-        f"/dev/shm has {fmt.bytes_(size)}: loader workers die of a bus error when it is full; "
+        f"/dev/shm has {fmt.bytes_(size)}: loader workers die with a bus error when it is full; "
         "docker run --shm-size=8g or --ipc=host, in Kubernetes an emptyDir of medium Memory"
     )
     band = Band(float(SHM_LEAST_BYTES), None, SHM_SOURCE)
     yield judged("memory.shm_bytes", float(size), "bytes", band, remedy="fix", hint=hint, why=hint)
     free = float(space.f_bavail * space.f_frsize)
     full = 0.1 * size
-    hint = f"only {fmt.bytes_(free)} of it is free: see ls -l /dev/shm for who fills it"
-    band = Band(full, None, "rule DAT012: nine tenths full leave no room for a batch")
+    hint = f"only {fmt.bytes_(free)} of it is free: see ls -l /dev/shm for what fills it"
+    band = Band(full, None, "rule DAT012: when it is nine tenths full there is no room for a batch")
     yield judged("memory.shm_free_bytes", free, "bytes", band, remedy="fix", strict=True, hint=hint, why=hint)
 
 
@@ -108,7 +108,7 @@ def speed(setting: TriageOptions, watch: Watch) -> Iterator[Item]:
         hint = "a limit on address space (ulimit -v) or on memory refused them"
         yield TriageGap("memory.copy_gb_per_s", f"no room for arrays of {fmt.bytes_(ARRAY_BYTES)}", hint)
         return
-    hint = f"copying memory takes {1 / max(alone, 1e-9):.2g} s a GB on one core: a neighbour on the socket, or a machine of a lesser kind"
+    hint = f"copying memory takes {1 / max(alone, 1e-9):.2g} s a GB on one core: another job on the socket, or a slower kind of machine"
     yield judged(
         "memory.copy_gb_per_s",
         alone,
@@ -127,7 +127,7 @@ def speed(setting: TriageOptions, watch: Watch) -> Iterator[Item]:
 
 
 def _copy_gb_per_s(threads: int, seconds: float, array_bytes: int) -> float | None:
-    """None where a thread could not have its arrays."""
+    """Copy bandwidth; None if a thread could not allocate its arrays."""
     rates: list[float] = []
     workers = [threading.Thread(target=_copy, args=(seconds, array_bytes, rates)) for _ in range(threads)]
     for worker in workers:

@@ -24,14 +24,14 @@ def links(root: Path = Path("/")) -> Iterator[Item]:
     infiniband = [rate for port in sorted(root.glob("sys/class/infiniband/*/ports/*/rate")) if (rate := _gbit(port))]
     if not cards and not infiniband:
         known = [gap for gap in reading.gaps if gap.metric == "net.speed_mbps"]
-        reason = known[0].reason if known else "no card tells a speed"
-        hint = known[0].hint if known else "usual in containers: the provider's instance type tells it"
+        reason = known[0].reason if known else "no network card reports a speed"
+        hint = known[0].hint if known else "usual in containers: look up the provider's instance type"
         yield TriageGap("network.link_gbit_per_s", reason, hint)
         return
     for name, mbps in sorted(cards.items()):
         yield fact(f"network.{name}_gbit_per_s", mbps / 1e3, "Gbit/s")
     best = max([*(mbps / 1e3 for mbps in cards.values()), *infiniband])
-    hint = "enough for one machine; ranks on several machines would wait for it (rule COM009)"
+    hint = "enough for one machine; ranks on several machines would be limited by it (rule COM009)"
     band = Band(
         SEVERAL_NODES_MBPS / 1e3, None, "rule COM009: below 25 Gbit/s several nodes train slower than their sum"
     )
@@ -71,7 +71,7 @@ def limits(root: Path = Path("/")) -> Iterator[Item]:
         return
     if not list(root.glob("sys/class/infiniband/*")):
         yield fact(
-            "limits.locked_memory", float(soft), "bytes", hint="matters to RDMA alone, of which there is none here"
+            "limits.locked_memory", float(soft), "bytes", hint="matters only for RDMA, which this machine does not have"
         )
         return
     hint = "docker run --ulimit memlock=-1: NCCL cannot register memory with the network card beyond it"

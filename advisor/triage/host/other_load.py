@@ -1,4 +1,4 @@
-"""Who else uses the machine while it is measured: CPU time that is not ours on our cores, stolen time, throttling, disks."""
+"""Other load on the machine during the measurement: foreign CPU time on our cores, steal, throttling, disks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _USER, _NICE, _SYSTEM, _IDLE, _IOWAIT, _IRQ, _SOFTIRQ, _STEAL = range(8)
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Counters at one instant, in seconds and bytes; None: not told."""
+    """Counters at one instant, in seconds and bytes; None: unknown."""
 
     at_s: float
     own_cpu_s: float
@@ -36,7 +36,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class LoadInterval:
-    """What happened between two moments."""
+    """The change of all counters between two moments."""
 
     before: Moment
     after: Moment
@@ -60,7 +60,7 @@ class LoadInterval:
 
     @property
     def steal_share(self) -> float | None:
-        """Of the time that somebody here wanted: a core that rests has nothing stolen, and most of ours rest most of the time."""
+        """Stolen share of the CPU time that was wanted: an idle core loses nothing, and most of ours are idle most of the time."""
         grown = self._grown()
         if grown is None:
             return None
@@ -69,7 +69,7 @@ class LoadInterval:
 
     @property
     def throttled_share(self) -> float | None:
-        """Of the periods of a CPU quota, those that ran out."""
+        """Share of CPU quota periods that ran out."""
         first, last = self.before, self.after
         if first.periods is None or last.periods is None or last.periods <= first.periods:
             return None
@@ -162,7 +162,7 @@ def cpu_times(text: str, cores: Collection[int]) -> tuple[float, ...] | None:
 
 
 def yielding_s(root: Path = Path("/")) -> dict[int, float]:
-    """Of niced and SCHED_IDLE processes, as far as that makes them give way to us: it weighs only within one group of the scheduler.
+    """CPU seconds of niced and SCHED_IDLE processes that really yield to us; niceness only counts within one scheduler group.
 
     Groups are control groups and, where the kernel groups by session (autogroup), sessions: a niced job in another one takes half.
     """
@@ -191,7 +191,7 @@ def _scheduled_in(process: Path) -> tuple[str | None, str]:
 
 
 def taken_from_us(others_cores: float, affinity_cores: int, allowed_cores: float) -> float:
-    """Of the cores that others use, those that we would have used: beside a quota there may be room for both."""
+    """Cores used by others that we would have used: beside a quota there may be room for both."""
     return max(0.0, others_cores - (affinity_cores - allowed_cores))
 
 
@@ -208,7 +208,7 @@ def _own_cpu_s() -> float:
 
 
 def _thermal_events(root: Path, cores: Collection[int]) -> int | None:
-    """Times that a core lowered its clock for the heat; not told by virtual machines and AMD."""
+    """Number of times a core lowered its clock because of heat; unavailable on virtual machines and AMD."""
     folders = (root / f"sys/devices/system/cpu/cpu{core}/thermal_throttle" for core in cores)
     counts = [read_text(folder / "core_throttle_count") for folder in folders]
     known = [int(count) for count in counts if count and count.isdigit()]

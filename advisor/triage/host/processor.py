@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from rn50_advisor.advisor.model.documents.machine_triage import Band, TriageGap
 from rn50_advisor.advisor.model.wording import quantities as fmt
 from rn50_advisor.advisor.triage.found_checks import Found, Item, fact, judged
 from rn50_advisor.advisor.triage.host.other_load import LoadInterval, Watch, mean_others, taken_from_us
+from rn50_advisor.probes.documents.machine_documents import MachineFacts
 from rn50_advisor.probes.host.procfs import parse_cpu_list, read_text
 from rn50_advisor.probes.host.topology import host_facts
 from rn50_advisor.rules.cpu.cpu001_a_cpu_quota_throttles_the_job import RULE as QUOTA
 from rn50_advisor.rules.cpu.cpu002_the_hypervisor_steals_cpu import RULE as STEAL
 from rn50_advisor.rules.memory.mem001_host_memory_is_short import RULE as MEMORY
 
-# Of the allowed cores: a number that is wanted to within a tenth is not to be had beside more than that.
+# Share of the allowed cores that others may use: beside more, no number is accurate to a tenth.
 OTHERS_SHARE, OTHERS_LEAST_CORES = 0.1, 0.2
 # The base clock is what a vendor promises for all cores under load; AVX-512 may take a tenth of it, heat or a power limit a quarter.
 _BASE_CLOCK_SHARE, _HELD_CLOCK_SHARE = 0.9, 0.75
@@ -27,9 +27,7 @@ _NOMINAL = re.compile(r"@ ?([\d.]+) ?GHz")
 
 def others_band(allowed_cores: float) -> Band:
     hi = max(OTHERS_LEAST_CORES, OTHERS_SHARE * allowed_cores)
-    return Band(
-        None, hi, f"{OTHERS_SHARE:.0%} of the allowed cores: numbers from a machine that is shared prove nothing"
-    )
+    return Band(None, hi, f"{OTHERS_SHARE:.0%} of the allowed cores: measurements on a machine in use prove nothing")
 
 
 def cores_allowed(watch: Watch) -> float:
@@ -40,7 +38,7 @@ def cores_allowed(watch: Watch) -> float:
 
 
 def facts(watch: Watch, root: Path = Path("/")) -> Iterator[Item]:
-    """What the machine is, and which part of it is ours."""
+    """The machine's processors, and the part that is ours."""
     told = host_facts(root)
     yield fact("cpu.model", told["cpu_model"])
     yield fact("machine.hypervisor", told["hypervisor"] or "none seen")
@@ -52,19 +50,22 @@ def facts(watch: Watch, root: Path = Path("/")) -> Iterator[Item]:
     seen = float(len(online) or len(watch.cores))
     yield fact("cpu.cores_seen", seen, "cores")
     yield _smt(told)
-    part = f"of {seen:.0f}: a cpuset or an affinity keeps the others from us; torch and DataLoader heed it"
+    part = f"of {seen:.0f}: a cpuset or CPU affinity excludes the others; torch and DataLoader respect it"
     yield fact("cpu.cores_affinity", float(len(watch.cores)), "cores", hint=part if len(watch.cores) < seen else "")
     yield _quota(watch)
     nodes = [cpus for cpus in told["numa_nodes"].values() if cpus]
     yield fact(
-        "numa.nodes", float(len(nodes)) if nodes else None, "nodes", hint="" if nodes else "/sys does not show nodes"
+        "numa.nodes",
+        float(len(nodes)) if nodes else None,
+        "nodes",
+        hint="" if nodes else "/sys does not show NUMA nodes",
     )
 
 
-def _smt(told: dict[str, Any]) -> Found:
+def _smt(told: MachineFacts) -> Found:
     threads, cores = told["threads"], told["cores"]
     per_core = threads / cores if threads and cores else None
-    shared = "two threads share a core: together they do about 1.3 times what one does alone"
+    shared = "two threads share a core: together they do about 1.3 times the work of one"
     hint = shared if told["smt"] else "" if per_core else "/sys does not show cores"
     return fact("cpu.threads_per_core", per_core, "threads", hint=hint)
 
@@ -72,12 +73,12 @@ def _smt(told: dict[str, Any]) -> Found:
 def _quota(watch: Watch) -> Item:
     state = watch.limits()
     if state is None or state.cpu is None:
-        hint = "mount /sys/fs/cgroup into the container: a CPU quota could throttle the job unseen"
-        return TriageGap("cpu.cores_allowed", "our own control group for CPUs cannot be seen", hint)
+        hint = "mount /sys/fs/cgroup into the container: a CPU quota could throttle the job unnoticed"
+        return TriageGap("cpu.cores_allowed", "our CPU control group cannot be seen", hint)
     affinity = float(len(watch.cores))
     allowed = cores_allowed(watch)
     band = Band(
-        affinity, None, "the cores that the system shows us: thread pools and workers are sized for them (rule CPU001)"
+        affinity, None, "the cores that the system shows: thread pools and workers are sized for them (rule CPU001)"
     )
     what = f"a CPU quota of {allowed:g} cores where {affinity:.0f} are seen"
     hint = (
@@ -88,7 +89,7 @@ def _quota(watch: Watch) -> Item:
 
 
 def load(stretches: Sequence[LoadInterval], watch: Watch, idle: LoadInterval) -> Iterator[Item]:
-    """What others, the hypervisor and limits took while everything else was measured."""
+    """CPU time that others, the hypervisor and limits took during the other measurements."""
     yield _others(stretches, watch)
     whole = LoadInterval(stretches[0].before, stretches[-1].after)
     steal = whole.steal_share
@@ -96,7 +97,7 @@ def load(stretches: Sequence[LoadInterval], watch: Watch, idle: LoadInterval) ->
         yield TriageGap("cpu.steal_share", "/proc/stat does not show it", _UNSEEN)
     else:
         limit = STEAL.thresholds["steal"]
-        taken = f"the hypervisor gave {fmt.share(steal)} of the CPU time that was wanted here to somebody else"
+        taken = f"the hypervisor gave {fmt.share(steal)} of the CPU time wanted here to another virtual machine"
         hint = f"{taken}: another instance type (dedicated cores) or another host"
         band = Band(None, limit.value, f"rule CPU002: {limit.why}")
         yield judged("cpu.steal_share", steal, "share", band, remedy="hand-back", strict=True, hint=hint, why=hint)
@@ -113,7 +114,7 @@ def load(stretches: Sequence[LoadInterval], watch: Watch, idle: LoadInterval) ->
 def _others(stretches: Sequence[LoadInterval], watch: Watch) -> Item:
     others = mean_others(stretches)
     if others is None:
-        return TriageGap("cpu.others_cores", "/proc/stat keeps no account of the cores that we may use", _UNSEEN)
+        return TriageGap("cpu.others_cores", "/proc/stat has no account of the cores that we may use", _UNSEEN)
     allowed = cores_allowed(watch)
     taken = taken_from_us(others, len(watch.cores), allowed)
     hint = (
@@ -131,7 +132,7 @@ def _pressure(idle: LoadInterval) -> Iterator[Item]:
     if memory is None:
         yield TriageGap("psi.memory_share", "no /proc/pressure", "Linux 4.20 with CONFIG_PSI, or psi=1 at boot")
         return
-    hint = "processes wait for memory while nothing trains: see who holds it, or take more of it"
+    hint = "processes wait for memory while nothing trains: find what uses it, or get more memory"
     limit = MEMORY.thresholds["pressure"]
     band = Band(None, limit.value, f"rule MEM001: {limit.why}")
     yield judged("psi.memory_share", memory, "share", band, remedy="fix", hint=hint, why=hint)
@@ -146,7 +147,7 @@ def _heat(whole: LoadInterval) -> Iterator[Item]:
             "cpu.thermal_events", "this processor or hypervisor does not count them", "usual on AMD and in VMs"
         )
         return
-    hint = "cores lowered their clocks for the heat while they were measured"
+    hint = "cores lowered their clocks because of heat while they were measured"
     yield judged("cpu.thermal_events", float(events), "events", Band(None, 0.0, "a cooled machine has none"), hint=hint)
 
 
@@ -195,10 +196,10 @@ def clock(loaded_mhz: float | None, root: Path = Path("/")) -> Item:
     nominal = nominal_mhz(root)
     if loaded_mhz is None or nominal is None:
         missing = "the clock" if loaded_mhz is None else "the base clock"
-        hint = "usual in virtual machines: decoding and memory speed stand for it"
-        return TriageGap("cpu.clock_mhz", f"nothing tells {missing} of these cores", hint)
+        hint = "usual in virtual machines: judge by decoding and memory speed instead"
+        return TriageGap("cpu.clock_mhz", f"{missing} of these cores is not reported", hint)
     band = Band(
-        _BASE_CLOCK_SHARE * nominal, None, f"the base clock of {nominal:.0f} MHz is promised for all cores under load"
+        _BASE_CLOCK_SHARE * nominal, None, f"the base clock of {nominal:.0f} MHz is guaranteed for all cores under load"
     )
     saves = _governor_that_saves(root)
     why_slow = f"its governor is {saves} (cpupower frequency-set -g performance)" if saves else "heat, or a power limit"

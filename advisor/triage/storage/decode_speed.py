@@ -1,4 +1,4 @@
-"""How many pictures a core prepares for training in a second, and all cores that we may use together."""
+"""Images per second that one core, and all available cores together, can prepare for training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rn50_advisor.advisor.triage.host.processor import clock, cores_allowed, wor
 # 1.03 ms where Pillow makes 537 (EPYC 9B14), so 1.54 ms there: 232 images/s for the whole chain.
 _TABLE = "Pillow on the slowest of five cloud processors (github.com/ternaus/imread_benchmark, arXiv 2605.08731)"
 _DECODE_ALONE, _WHOLE_CHAIN = 360.0, 232.0
-# What is usual, beside what is least: the same two of one core of a common server processor, in pictures of ImageNet's size.
+# Typical rates, beside the minimum: both for one core of a common server processor, in images of ImageNet's size.
 _USUAL_ALONE, _USUAL_CHAIN, _USUAL_CORE = 537.0, 437.0, "one core of an EPYC 9B14"
 _KEPT = 0.75
 # Workers share memory and caches: FACTS of four workers, 0.62 to 0.89 each; two threads of one core give 1.3 of one.
@@ -64,10 +64,10 @@ def decoding(setting: TriageOptions, watch: Watch) -> Iterator[Item]:
         hint = f"pictures of --data, {fmt.bytes_(told['data_bytes'])} each"
         yield fact("decode.data_images_per_core_s", float(told["data"]), "images/s", hint=hint)
     elif setting.data is not None:
-        reason = "no JPEGs of a picture's size lie there" if setting.listing else "it does not answer"
+        reason = "there are no JPEGs of an image's size" if setting.listing else "it does not answer"
         reason = "none of its pictures could be decoded" if asked["files"] else reason
         yield TriageGap(
-            "decode.data_images_per_core_s", f"{setting.data}: {reason}", "the made-up pictures stand for them"
+            "decode.data_images_per_core_s", f"{setting.data}: {reason}", "generated images are used instead"
         )
     if "all" in told:
         cores = min(allowed, float(processes))
@@ -89,7 +89,7 @@ def _source(*, whole: bool) -> str:
 
 def _per_core(rate: float, band: Band, usual: float) -> Item:
     said = f"a core prepares {fmt.number(rate)} images/s here, {usual:.0f} are usual ({_USUAL_CORE})"
-    hint = f"{said}: slow cores, or a neighbour on the same ones"
+    hint = f"{said}: slow cores, or another job on the same cores"
     found = judged(
         "decode.images_per_core_s", rate, "images/s", band, remedy="hand-back", needs_cores=True, hint=hint, why=hint
     )
@@ -97,7 +97,7 @@ def _per_core(rate: float, band: Band, usual: float) -> Item:
 
 
 def _together(rate: float, processes: int, band: Band) -> Found:
-    hint = f"{processes} processes prepare {fmt.number(rate)} images/s together: cores that share one another, or memory that is too slow"
+    hint = f"{processes} processes prepare {fmt.number(rate)} images/s together: hyper-threads that share cores, or slow memory"
     return judged(
         "decode.images_all_cores_s", rate, "images/s", band, remedy="hand-back", needs_cores=True, hint=hint, why=hint
     )

@@ -30,9 +30,9 @@ from rn50_advisor.advisor.triage.storage.timed_io import (
 )
 from rn50_advisor.rules.cpu.cpu001_a_cpu_quota_throttles_the_job import RULE as QUOTA
 
-# What the plainest SSD volume of a cloud delivers without paying extra, AWS gp3: 125 MB/s and 3,000 operations a second.
+# Baseline of a cloud's standard SSD volume, AWS gp3: 125 MB/s and 3,000 operations a second.
 VOLUME_MB_PER_S, VOLUME_READS_PER_S, _KEPT = 125.0, 3000.0, 0.75
-_VOLUME = "0.75 × the baseline of AWS gp3, the plainest SSD volume: 125 MB/s, 3,000 reads/s (docs.aws.amazon.com, EBS volume types)"
+_VOLUME = "0.75 × the baseline of AWS gp3, the most basic SSD volume: 125 MB/s, 3,000 reads/s (docs.aws.amazon.com, EBS volume types)"
 ROW_BAND = Band(_KEPT * VOLUME_MB_PER_S, None, _VOLUME)
 # Above what a turning disk takes to come around twice (8.3 ms each at 7,200 a minute) a small write waits for something else.
 SYNC_BAND = Band(
@@ -46,12 +46,12 @@ _ANSWERS_S = 5.0  # a throttled volume answers to a touch in a second or two
 _OTHERS_SHARE = 0.25  # of what we moved ourselves: more of it by others, and the rate is not the disk's
 _OTHERS_IDLE_MB_PER_S = 5.0
 _AGAIN = ": measure again when the disk is idle"
-_CACHED_SHARE = 0.1  # out of the page cache makes a rate a tenth too good
+_CACHED_SHARE = 0.1  # of the bytes, from the page cache: makes a rate a tenth too good
 
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """So much is read and written at most, and for so long each."""
+    """Upper bounds on bytes read and written, and on the time for each."""
 
     file_bytes: int
     pictures: int
@@ -74,7 +74,7 @@ def amounts(setting: TriageOptions) -> Amounts:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What is measured where, by how much, and what the disks did before."""
+    """One measurement: its folder, its size, and the disk activity before it."""
 
     place: Place
     most: Amounts
@@ -83,7 +83,7 @@ class Trial:
 
 
 def disks(setting: TriageOptions, watch: Watch, idle: LoadInterval) -> Iterator[Item]:
-    """Each place by a thread of its own: a disk that stops answering blocks whoever reads or writes there."""
+    """Checks each place in a thread of its own: a disk that stops answering blocks whoever uses it."""
 
     def trial(folder: Path) -> Trial:
         return Trial(place_of(folder, setting.root), amounts(setting), watch, idle)
@@ -114,7 +114,7 @@ def disks(setting: TriageOptions, watch: Watch, idle: LoadInterval) -> Iterator[
 
 
 def _late(name: str, folder: Path, touch: Callable[[], object]) -> Item:
-    """What was not at its end in time: it hangs where it does not even answer to a touch."""
+    """The result for a check that missed its deadline: the place hangs if it does not even answer a touch."""
 
     def touched() -> bool:
         with contextlib.suppress(OSError):
@@ -124,13 +124,13 @@ def _late(name: str, folder: Path, touch: Callable[[], object]) -> Item:
     if within(_ANSWERS_S, touched) is None:
         return _hung(name, folder)
     return TriageGap(
-        name, f"{folder} was still being measured when the time was over", "it is slow, or little time was left for it"
+        name, f"{folder} was still being measured when time ran out", "it is slow, or there was little time left for it"
     )
 
 
 def _hung(name: str, folder: Path) -> Found:
-    """Nobody asks there again: whoever does is blocked, too."""
-    why = f"{folder} does not answer: what hangs there blocks a training, too; see its server or disk (dmesg), or mount it anew"
+    """The result for a hung place, which is not accessed again: any access would block, too."""
+    why = f"{folder} does not answer, and would block a training job too; check its server or disk (dmesg), or mount it again"
     return Found(Check(name, "no", "", Band(source="a folder that answers"), "bad", why), "fix", why=why)
 
 
@@ -156,10 +156,10 @@ def _reads(listing: Listing, trial: Trial) -> Iterator[Item]:
     place, largest = trial.place, listing.largest
     if place.in_memory:
         why = f"{place.words} lies in memory: no disk is read for it"
-        yield from _gaps(_READS, why, "where it was copied from counts at the first epoch alone")
+        yield from _gaps(_READS, why, "the place that it was copied from matters only in the first epoch")
         return
     if largest is None or (largest[1] < _ROW_LEAST_BYTES and not listing.small):
-        reason = "no readable file was found there" if largest is None else "no file there is as large as a picture"
+        reason = "no readable file was found there" if largest is None else "no file there is as large as an image"
         yield from _gaps(
             _READS, f"{place.folder}: {reason}", "name the folder that holds the training data with --data"
         )
@@ -168,9 +168,9 @@ def _reads(listing: Listing, trial: Trial) -> Iterator[Item]:
         yield from _row(largest[0], trial)
     else:
         why = f"no file of {fmt.bytes_(_ROW_LEAST_BYTES)} was found in {place.folder}"
-        yield TriageGap(_READS[0], why, "pictures are read one by one: the small reads count")
+        yield TriageGap(_READS[0], why, "images are read one by one: small reads are what counts")
     if not listing.small:
-        yield TriageGap(_READS[1], f"{place.folder} holds no files of a picture's size", "shards are read in a row")
+        yield TriageGap(_READS[1], f"{place.folder} holds no files of an image's size", "shards are read sequentially")
         return
     room = max(_PICTURES_BYTES, trial.most.pictures * PICTURE_BYTES)
     pictures = some_of(listing.small, most_files=trial.most.pictures, most_bytes=room)
@@ -222,10 +222,10 @@ def _row(file: Path, trial: Trial) -> Iterator[Item]:
         remedy=place.remedy,
         needs_cores=True,
         hint=hint,
-        why=f"reads {fmt.number(one.mb_per_s)} MB/s in a row from {hint}",
+        why=f"reads {fmt.number(one.mb_per_s)} MB/s sequentially from {hint}",
     )
     yield _proved(found, one, others, place)
-    yield fact("disk.sequential_warm_mb_per_s", read_warm(file).mb_per_s, "MB/s", hint="out of the page cache")
+    yield fact("disk.sequential_warm_mb_per_s", read_warm(file).mb_per_s, "MB/s", hint="from the page cache")
 
 
 def _pictures(paths: list[Path], mean_bytes: float, trial: Trial) -> Iterator[Item]:
@@ -252,11 +252,11 @@ def _pictures(paths: list[Path], mean_bytes: float, trial: Trial) -> Iterator[It
     yield _proved(found, cold, others, place)
     filled = read_many(paths, way="warm", threads=threads, seconds=most.seconds)
     if filled.files < len(paths):
-        reason = f"{len(paths)} files could not be brought into the page cache in {most.seconds:g} s"
+        reason = f"{len(paths)} files could not be read into the page cache in {most.seconds:g} s"
         yield TriageGap("disk.small_reads_warm_per_s", reason, "the disk is too slow for it")
         return
     warm = read_many(paths, way="warm", threads=threads, seconds=min(1.0, most.seconds))
-    yield fact("disk.small_reads_warm_per_s", warm.files_per_s, "files/s", hint="the same files out of the page cache")
+    yield fact("disk.small_reads_warm_per_s", warm.files_per_s, "files/s", hint="the same files from the page cache")
 
 
 def _timed(trial: Trial, read: Callable[[], Pass]) -> tuple[Pass, str]:
@@ -273,9 +273,9 @@ def _timed(trial: Trial, read: Callable[[], Pass]) -> tuple[Pass, str]:
     beside = stretch.disk_bytes([disk]) - one.read_bytes
     resting = trial.idle.disk_bytes([disk]) / 1e6 / trial.idle.seconds
     if resting >= _OTHERS_IDLE_MB_PER_S:
-        return one, f"others moved {fmt.number(resting)} MB/s on {disk} while we did nothing{_AGAIN}"
+        return one, f"others moved {fmt.number(resting)} MB/s on {disk} while we were idle{_AGAIN}"
     if beside >= _OTHERS_SHARE * max(one.read_bytes, 1) and beside / 1e6 / stretch.seconds >= _OTHERS_IDLE_MB_PER_S:
-        return one, f"others moved {fmt.bytes_(beside)} on {disk} beside our {fmt.bytes_(one.read_bytes)}{_AGAIN}"
+        return one, f"others moved {fmt.bytes_(beside)} on {disk} besides our {fmt.bytes_(one.read_bytes)}{_AGAIN}"
     return one, ""
 
 
@@ -286,13 +286,13 @@ def _proved(found: Found, one: Pass, others: str, place: Place) -> Found:
     if one.way != "around" and (one.cached_share is None or one.cached_share > _CACHED_SHARE):
         return unproved(found, f"{_how(one)}: this says little about the disk")
     if place.caches:
-        return unproved(found, f"{place.words} may answer out of a cache of its own: this says little about the disk")
+        return unproved(found, f"{place.words} may answer from a cache of its own: this says little about the disk")
     return replace(found, check=replace(found.check, hint=others)) if others else found
 
 
 def _how(one: Pass) -> str:
     if one.way == "around":
-        return "around the page cache"
+        return "bypassing the page cache"
     if one.cached_share is None:
-        return "the page cache could not be gone around: an unknown share came out of it"
-    return f"{fmt.share(one.cached_share)} of it out of the page cache"
+        return "the page cache could not be bypassed: an unknown share came from it"
+    return f"{fmt.share(one.cached_share)} of it from the page cache"

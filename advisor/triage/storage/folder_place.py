@@ -1,4 +1,4 @@
-"""What a folder lies on, what our control groups allow there, and who could change it."""
+"""The storage behind a folder, the limits of our control groups on it, and who could change them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rn50_advisor.probes.host.storage.disk_probe import Mount, mount_of
 from rn50_advisor.probes.host.target import Target
 
 _IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
-# They take a request to go around the page cache and answer it out of a cache of their own, or of the host's.
+# They accept a request to bypass the page cache, and answer it from a cache of their own or of the host.
 _CACHING = ("zfs", "fuse", "9p", "virtiofs")
 _VOLUME_MODELS = ("elastic block", "card-pd", "virtual", "qemu", "vmware", "msft", "persistent")
 
@@ -64,12 +64,12 @@ class Place:
                 "a control group of ours limits reading (docker --device-read-bps, io.max): raise or remove that limit"
             )
         if self.remedy == "hand-back":
-            return "it is the machine's own disk"
-        return "another class of volume, a local NVMe disk, or the data in shards"
+            return "it is a local disk of the machine"
+        return "use another class of volume, a local NVMe disk, or store the data in shards"
 
 
 def _of_disks(mount: Mount) -> bool:
-    """Not of a file that is mounted: what lies between may be what is slow."""
+    """True for a disk; false for a mounted file, where the layer in between may be slow."""
     plain = (mount.disk or "").startswith(("nvme", "md", "dm-"))
     return plain and all(disk.startswith("nvme") for disk in mount.below or (mount.disk or "",))
 

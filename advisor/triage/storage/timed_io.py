@@ -30,7 +30,7 @@ Way = Literal["around", "dropped", "warm"]
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """`cached_share`: of the bytes, what came out of the page cache; None: it was gone around, or nobody can tell."""
+    """`cached_share`: of the bytes, what came from the page cache; None: it was gone around, or nobody can tell."""
 
     read_bytes: int
     seconds: float
@@ -90,7 +90,7 @@ def _files(folder: Path, *, until_s: float) -> Iterator[tuple[Path, int]]:
 
 
 def cold_way(path: Path) -> Way:
-    """How to read what does not lie in the page cache: around it, or where that is refused by dropping the file from it first."""
+    """A way to read past the page cache: direct I/O or, where that is refused, dropping the file from the cache first."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
     except OSError:
@@ -116,7 +116,7 @@ def read_in_a_row(path: Path, *, way: Way, seconds: float, most_bytes: int) -> P
             total, offset = total + got, offset + got
             if got < BLOCK_BYTES:
                 if way != "around" or total == 0:
-                    break  # a second round would come out of the page cache
+                    break  # a second round would come from the page cache
                 offset = 0
         return Pass(total, time.perf_counter() - began, 1, way, cached)
 
@@ -128,7 +128,7 @@ def read_warm(path: Path) -> Pass:
 
 
 def read_many(paths: Sequence[Path], *, way: Way, threads: int, seconds: float) -> Pass:
-    """Whole files in random order, by several threads at once as loader workers do. Whoever is interrupted leaves none of them reading."""
+    """Reads whole files in random order with several threads, like loader workers. An interruption leaves no thread reading."""
     order = list(paths)
     random.Random(0).shuffle(order)
     waiting = iter(order)
@@ -185,7 +185,7 @@ def _opened(path: Path, way: Way) -> Iterator[int]:
 
 
 def cached_share(fd: int, size: int) -> float | None:
-    """Of some places in the file, those that lie in the page cache; None where the file system does not tell."""
+    """Share of sampled positions in the file that are in the page cache; None if the file system does not tell."""
     if size <= 0:
         return None
     places = sorted({min(size - 1, size * n // _PROBES) for n in range(_PROBES)})
@@ -241,7 +241,7 @@ def write_many(paths: Sequence[Path], size: int, *, seconds: float) -> list[Path
 
 
 def sync_seconds(path: Path, times: int, *, seconds: float) -> list[float]:
-    """How long it takes each time until a small write is on the disk: what ends every checkpoint. Raises OSError."""
+    """Durations of small writes with fsync, the end of every checkpoint. Raises OSError."""
     took: list[float] = []
     until = time.perf_counter() + seconds
     with path.open("wb", buffering=0) as file:

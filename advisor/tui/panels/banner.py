@@ -9,9 +9,10 @@ from rich.cells import cell_len
 from textual.content import Content
 from textual.widgets import Static
 
-from rn50_advisor.advisor.model.findings import A_GAIN, Finding
+from rn50_advisor.advisor.model.findings import Finding
 from rn50_advisor.advisor.model.report import Job, Report
-from rn50_advisor.advisor.model.wording.quantities import DASH, clock, speedup_range
+from rn50_advisor.advisor.model.wording.gain_words import speedup
+from rn50_advisor.advisor.model.wording.quantities import DASH, clock
 from rn50_advisor.advisor.tui.panels.panel import Panel
 from rn50_advisor.advisor.tui.styles.drawing import Part, fit, harmless, line, muted, prose
 from rn50_advisor.advisor.tui.styles.severity_styles import state_look
@@ -62,11 +63,11 @@ class Banner(Panel):
         rule = f" {report.verdict.rule}" if report.verdict.rule else ""
         finding = verdict_finding(report)
         gain = ""
-        if finding and finding.saving and max(finding.saving.speedup) >= A_GAIN:
-            gain = f" {speedup_range(finding.saving.speedup)} faster if fixed "
+        if finding and finding.saving and finding.saving.is_gain:
+            gain = f" {speedup(finding.saving, faster=' faster')} if fixed "
         room = width - len(chip) - len(rule) - len(gain) - 2
         if room < 12 and gain:
-            gain = f" {speedup_range(finding.saving.speedup)} " if finding and finding.saving else ""
+            gain = f" {speedup(finding.saving, about='')} " if finding and finding.saving else ""
             room = width - len(chip) - len(rule) - len(gain) - 2
         title = fit(report.verdict.title or DASH, room)
         parts: list[Part] = [(chip, f"bold auto on {colour}"), (rule, "bold"), " ", (title, "bold"), " "]
@@ -118,4 +119,4 @@ class Trouble(Static):
         silent_s = time.monotonic() - self._heard_s
         if self._replayed or self._report is None or not self._report.job.running or silent_s < _SILENT_S:
             return ""
-        return f"nothing new has been recorded for {clock(silent_s)}: what is shown is that old"
+        return f"nothing new has been recorded for {clock(silent_s)}: the screen is that old"

@@ -70,7 +70,7 @@ class BudgetPanel(Panel):
         if left_out:
             lines.append(line(muted(fit(f"and {left_out} ranks more: see Ranks", width))))
         note = (
-            "critical: the wire alone is communication; on a rank also its waiting for others"
+            "communication: transfer time only on the critical path; on a rank also its waiting for others"
             if width >= 90 and self.terminal_lines >= 40
             else ""
         )

@@ -1,4 +1,4 @@
-"""What each stage could deliver alone, the bottleneck and what caps its fix marked; and the job by its number of loader workers."""
+"""The rate each stage could sustain alone, with the bottleneck and its cap marked, and the job's rate by number of loader workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was looked at and what could not be seen: outcomes of all rules, gaps with their hints, the advisor's own cost, the run's facts."""
+"""Coverage of the run: outcomes of all rules, gaps with hints, the advisor's own cost, the run's facts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WORDS = {"not_measured": "not measured"}
 
 def outcome_lines(report: Report, width: int) -> list[Content]:
     if not report.outcomes or report.step_time.steps == 0:
-        return [line(muted("rules can judge once steps have been seen"))]
+        return [line(muted("rules are checked once steps have been seen"))]
     counts = {state: sum(o.state == state for o in report.outcomes) for state in _ORDER}
     said = " · ".join(f"{n} {_WORDS.get(state, state)}" for state, n in counts.items() if n)
     lines = [line((fit(said, width), "bold"))]
@@ -121,7 +121,7 @@ class RunPanel(Panel):
 
 
 def _sample(report: Report) -> list[tuple[str, str]]:
-    """What a sample costs, part by part."""
+    """The cost of a sample, part by part."""
     found = sample_table(report.facts)
     if found is None:
         return []

@@ -9,14 +9,13 @@ from textual.content import Content
 from rn50_advisor.advisor.model.findings import Evidence, Finding, Fix
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.model.visible_text import in_lines
+from rn50_advisor.advisor.model.wording.gain_words import gain
 from rn50_advisor.advisor.model.wording.quantities import (
     DASH,
     amount,
     duration,
     metric_words,
-    seconds_range,
     share,
-    speedup_range,
 )
 from rn50_advisor.advisor.tui.panels.check_panel import outcome_lines
 from rn50_advisor.advisor.tui.panels.finding_list import finding_key, scope_words
@@ -47,8 +46,9 @@ def finding_lines(finding: Finding, report: Report, width: int) -> list[Content]
         lines += [Content(""), *(Content(text) for text in prose(report.verdict.summary, width))]
     if finding.saving:
         saving = finding.saving
-        gain = f"{speedup_range(saving.speedup)} faster, {seconds_range(saving.seconds_per_step)} less a step"
-        lines += [Content(""), line(("Gain  ", "bold $text-success"), (gain, "bold"))]
+        first, *more = prose(gain(saving), width - 6) or [DASH]
+        lines += [Content(""), line(("Gain  ", "bold $text-success"), (first, "bold"))]
+        lines += [line((f"      {text}", "bold")) for text in more]
         lines += [line(muted(f"      {text}")) for text in prose(saving.basis, width - 6)]
     lines += _evidence(finding.evidence, width)
     lines += _fixes(finding.fixes, width)
@@ -61,7 +61,7 @@ def _evidence(evidence: tuple[Evidence, ...], width: int) -> list[Content]:
     name = min(max(len(metric_words(e.metric)) for e in evidence), max(width - 2 * _NUMBER - 4, 12))
     lines = [
         Content(""),
-        line((fit("Evidence", name), "bold"), muted(f"  {'value':>{_NUMBER}}  {'threshold':>{_NUMBER}}")),
+        line((fit("Measured", name), "bold"), muted(f"  {'value':>{_NUMBER}}  {'threshold':>{_NUMBER}}")),
     ]
     for row in evidence:
         text = amount(row.value, row.unit, row.metric)
@@ -116,15 +116,15 @@ def _relations(finding: Finding, report: Report, width: int) -> list[Content]:
 
 
 def finding_text(finding: Finding, report: Report) -> str:
-    """What is copied: the lines of the screen, and each diff once more as `patch` takes it."""
+    """The text to copy: the lines of the screen, and each diff once more in the form that `patch` accepts."""
     told = "\n".join(content.plain.rstrip() for content in finding_lines(finding, report, 100)) + "\n"
     diffs = [in_lines(fix.diff) for fix in finding.fixes if fix.diff]
     return "\n".join([told, *diffs]) if diffs else told
 
 
 class DetailPanel(Panel):
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
+    def __init__(self) -> None:
+        super().__init__()
         self.key: str | None = None
 
     def draw(self, report: Report, width: int) -> list[Content]:
@@ -138,7 +138,7 @@ class FindingDetail(VerticalScroll):
     """Scrolls where the finding says more than the pane can show."""
 
     def compose(self) -> ComposeResult:
-        self.border_title = "What was looked at"
+        self.border_title = "Evidence"
         yield DetailPanel()
 
     def select(self, key: str | None) -> None:

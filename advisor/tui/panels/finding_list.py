@@ -8,7 +8,8 @@ from textual.widgets.option_list import Option
 
 from rn50_advisor.advisor.model.findings import Finding
 from rn50_advisor.advisor.model.report import Report
-from rn50_advisor.advisor.model.wording.quantities import duration, speedup_range
+from rn50_advisor.advisor.model.wording.gain_words import speedup
+from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.advisor.tui.styles.drawing import fit, line, muted
 from rn50_advisor.advisor.tui.styles.severity_styles import severity_look
 
@@ -88,7 +89,7 @@ class FindingList(OptionList):
         child = finding.explained_by is not None
         saving = finding.saving
         gain = (
-            speedup_range(saving.speedup)
+            speedup(saving, about="")
             if saving
             else duration(finding.seconds_per_step)
             if finding.seconds_per_step

@@ -48,8 +48,8 @@ class GpusPanel(Panel):
         lines: list[Content] = []
         host = ""
         for gpu in report.gpus:
-            if (its := gpu.place.rpartition(",")[0]) != host:
-                host = its
+            if gpu.host != host:
+                host = gpu.host
                 lines.append(line(muted(fit(host, width).rstrip())))
             lines.append(self._row(gpu, width, named))
         return [*lines, *troubles]
@@ -104,7 +104,7 @@ _NUMBER = 10
 _SHARE = 7
 
 
-# What a rank's arithmetic comes to, and what deep windows saw of its kernels; where none was opened, how one is asked for.
+# A rank's achieved FLOP/s and its kernels in profiler windows; without a window, how to request one.
 class DeepPanel(Panel):
     TITLE = "Arithmetic, memory and kernels"
 

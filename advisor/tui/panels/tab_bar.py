@@ -26,7 +26,7 @@ VIEWS = (
     View("findings", "2", "Findings", "all findings with evidence and fixes"),
     View("ranks", "3", "Ranks", "every rank: where it is, how fast, how often late"),
     View("machine", "4", "Machine", "GPUs and host"),
-    View("checks", "5", "Checks", "rules, what was not measured, the advisor's own cost"),
+    View("checks", "5", "Checks", "rules, missing measurements, the advisor's own cost"),
 )
 
 

@@ -1,4 +1,4 @@
-"""How fast the job trains, now and over the run."""
+"""Throughput of the job, now and over the run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SEGMENT_MARKS = {
 
 
 def waiting_lines(report: Report, width: int) -> list[Content]:
-    """What is known of a run in which no step has ended."""
+    """Lines for a run in which no step has ended yet."""
     job = report.job
     if not job.running:
         return [line(("no step was seen", "bold"), muted(f"   the job ended after {clock(job.duration_s)}"))]
@@ -32,7 +32,7 @@ def waiting_lines(report: Report, width: int) -> list[Content]:
     if len(report.ranks) > 3:
         seen.append(f"and {len(report.ranks) - 3} ranks more")
     if not seen:
-        seen = ["no process trains yet: the job is starting, or this Python hides from the recorder (-I, -S, -E)"]
+        seen = ["no process trains yet: the job is starting, or its Python keeps the recorder out (-I, -S, -E)"]
     return [*lines, *(Content(fit(text, width).rstrip()) for text in seen)]
 
 

@@ -149,14 +149,14 @@ def _apportion(values: Sequence[float], cells: int) -> list[int]:
     return given
 
 
-def chart(values: Sequence[float | None], width: int, height: int, colour: str = "$primary") -> list[Content]:
+def chart(values: Sequence[float | None], width: int, height: int) -> list[Content]:
     """Columns from zero to the largest value, `height` lines high; a blank column where nothing is known."""
     columns = _resample(values, width)
     top = max((v for v in columns if v is not None), default=0.0)
     lines = []
     for row in range(height - 1, -1, -1):
         cells = [_cell(v, top, row, height) for v in columns]
-        lines.append(Content.styled("".join(cells), colour))
+        lines.append(Content.styled("".join(cells), "$primary"))
     return lines
 
 

@@ -1,4 +1,4 @@
-"""How each phase of a step looks: a letter, a theme colour, and stripes where the step waits instead of working."""
+"""Style of each phase of a step: a letter, a theme colour, and stripes where the step waits instead of working."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a process to the directories of its cgroup and all cgroups above it, in v1, v2, hybrid and container layouts."""
+"""Finds the directories of a process's cgroup and all its parents, in v1, v2, hybrid and container layouts."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def membership_for(controller: str, memberships: Iterable[Membership]) -> Member
 
 
 def below_mount(path: str, mount_root: str) -> str | None:
-    """Where a cgroup lies below a mount of its hierarchy, "" for at the mount itself; None where it lies outside.
+    """A cgroup's path below a mount of its hierarchy, "" for the mount itself; None if it lies outside.
 
-    Both are relative to the reader's cgroup namespace and may lead out of it (`/../..`); the names above are not known then.
+    Both are relative to the reader's cgroup namespace and may lead out of it (`/../..`); the parents' names are then unknown.
     """
     parts = [p for p in path.split("/") if p]
     base = [p for p in mount_root.split("/") if p]
@@ -86,7 +86,7 @@ def find_levels(controller: str, pid: int, text: str, mounts: Sequence[MountEntr
     for mount in candidates:
         below = below_mount(membership.path, mount.root)
         directory = root / mount.mount_point.lstrip("/") / (below or "")
-        # not Path.is_dir: it raises where a process of another user keeps us out of its root
+        # not Path.is_dir: it raises if we may not read another user's process root
         if below is not None and os.path.isdir(directory):  # noqa: PTH112
             return _climb(mount, below, v2=membership.v2)
     for mount in candidates:

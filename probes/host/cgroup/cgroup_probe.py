@@ -1,4 +1,4 @@
-"""What cgroups allow each process of the job and how often they held it back: CPU quota, throttling, memory limit, OOM kills.
+"""The cgroup limits of each process of the job and their effect: CPU quota, throttling, memory limit, OOM kills.
 
 Limits above the topmost cgroup that is visible here (those of a Kubernetes pod, seen from its container) cannot be known.
 """
@@ -16,7 +16,7 @@ from rn50_advisor.probes.host.procfs import KeptFiles, parse_keyed, read_text
 from rn50_advisor.probes.host.storage.mount_table import MountEntry, parse_mountinfo
 from rn50_advisor.probes.host.target import Target
 
-NO_LIMIT_BYTES = 1 << 60  # v1 writes "none" as the largest multiple of a page in 63 bits
+NO_LIMIT_BYTES = 1 << 60  # v1's value for no limit: the largest multiple of a page in 63 bits
 MOUNTS_PERIOD_NS = 30_000_000_000
 _LIMIT_FILES = {"cpu": "cpu.max", "memory": "memory.max"}  # of v2: there wherever the controller is
 CPU_METRICS = ("cgroup.quota_cores", "cgroup.throttled_s", "cgroup.periods", "cgroup.throttled_periods")
@@ -27,7 +27,7 @@ MEMORY_METRICS = ("cgroup.mem_limit_bytes", "cgroup.mem_used_bytes", "cgroup.mem
 class CpuLimit:
     """The tightest quota above a process and what the cgroup that holds it counted; no holder: no quota, so nothing was held back.
 
-    `looser`: other quotas above it. Shared by several processes they may hold back one that keeps within its own.
+    `looser`: other quotas above it. Shared by several processes, they may throttle one that is within its own.
     """
 
     quota_cores: float | None = None
@@ -51,7 +51,7 @@ class MemoryLimit:
 
 @dataclass(frozen=True, slots=True)
 class CgroupState:
-    """None: what that controller allows cannot be seen from here. `withheld`: of these the cgroups can be seen, but have no controller."""
+    """Limits of one process. None: not visible from here. `withheld`: controllers that the visible cgroups lack."""
 
     cpu: CpuLimit | None
     memory: MemoryLimit | None
@@ -87,7 +87,7 @@ def parse_throttling(text: bytes) -> tuple[float, float, float]:
 def parse_droppable(text: bytes, version: int) -> int | None:
     """Bytes of page cache and of the kernel's own caches in `memory.stat`: names and inodes of millions of small files take gigabytes.
 
-    Shared memory counts as page cache there and cannot be dropped. Of its charge for the kernel v1 does not tell what is cache.
+    Shared memory counts as page cache there and cannot be dropped. v1 does not separate caches in its kernel memory charge.
     """
     values = parse_keyed(text)
     cache, shared = (b"file", b"shmem") if version == 2 else (b"total_cache", b"total_shmem")
@@ -97,7 +97,7 @@ def parse_droppable(text: bytes, version: int) -> int | None:
 
 
 class CgroupReader:
-    """Answers for any process, as often as asked: what cgroups have in common is read once a tick."""
+    """Reads limits of any process; values shared by cgroups are read once a tick."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
@@ -108,7 +108,7 @@ class CgroupReader:
         self._states: dict[bytes, CgroupState] = {}
 
     def begin_tick(self, now_ns: int) -> None:
-        """Forget what was read of limits and counters, and now and then which cgroups are mounted where."""
+        """Clears the cached limits and counters, and now and then the cached mounts."""
         self._states.clear()
         if now_ns >= self._mounts_due_ns:
             self._mounts = None
@@ -124,7 +124,7 @@ class CgroupReader:
         return text or None
 
     def state_of(self, pid: int) -> CgroupState | None:
-        """None once the process is gone."""
+        """The limits of a process; None once it is gone."""
         text = self.membership(pid)
         if text is None:
             return None
@@ -142,7 +142,9 @@ class CgroupReader:
         )
 
     def _withheld(self, levels: Levels, controller: str) -> bool:
-        """Whether v2 groups that end below the hierarchy's root, as in a container, all lack the controller: limits above are unseen."""
+        """True if all v2 groups, as in a container, end below the hierarchy's root and lack the controller: limits above
+        are invisible.
+        """
         if levels.version == 1 or self._read(levels.directories[-1], "cgroup.type") is None:
             return False  # the root has no type
         return all(self._read(directory, _LIMIT_FILES[controller]) is None for directory in levels.directories)
@@ -227,7 +229,7 @@ class CgroupReader:
 
 
 class CgroupProbe:
-    """Reports a worker only where its cgroup is another than its rank's: 64 workers would repeat their rank's numbers."""
+    """Reports a worker only if its cgroup differs from its rank's: 64 workers would repeat their rank's numbers."""
 
     name = "cgroup"
 
@@ -265,11 +267,11 @@ class CgroupProbe:
         for name, metrics, seen in (("cpu", CPU_METRICS, state.cpu), ("memory", MEMORY_METRICS, state.memory)):
             if seen is None:
                 reason, hint = (
-                    "the cgroup of this process cannot be seen from here",
+                    "the control group of this process is not visible here",
                     "run the advisor in the job's own container with /sys/fs/cgroup mounted",
                 )
                 if name in state.withheld:
-                    reason = f"the cgroups that can be seen from here do not control {name}"
+                    reason = f"the control groups visible here do not control {name}"
                     hint = "a limit may be set above them: ask who runs the container, or run the advisor on the host"
                 self._gaps.add(metrics, scope, reason, hint, key=(target.role, target.rank))
         if (cpu := state.cpu) is not None:
@@ -292,7 +294,7 @@ class CgroupProbe:
                 samples.append(Sample("cgroup.oom_kills", scope, kills))
 
     def _that_holds_back(self, pid: int, cpu: CpuLimit) -> CpuLimit:
-        """Of all quotas above a process the one that has held back most since it was first seen; the tightest where none has."""
+        """The quota above a process that has throttled it most since it was first seen; the tightest one if none has."""
 
         def grown_s(limit: CpuLimit) -> float:
             return limit.throttled_s - self._first_s.setdefault((pid, limit.holder), limit.throttled_s)

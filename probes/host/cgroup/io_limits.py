@@ -16,7 +16,7 @@ from rn50_advisor.probes.host.target import Target
 METRICS = ("disk.limit_read_bytes_s", "disk.limit_reads_s")
 _V1_FILES = {"blkio.throttle.read_bps_device": METRICS[0], "blkio.throttle.read_iops_device": METRICS[1]}
 _V2_KEYS = {"rbps": METRICS[0], "riops": METRICS[1]}
-PERIOD_NS = 5_000_000_000  # limits hardly move, and neither do jobs between groups
+PERIOD_NS = 5_000_000_000  # limits rarely change, and jobs rarely move between cgroups
 
 Limits = dict[tuple[str, str], float]  # metric and device number
 
@@ -47,7 +47,7 @@ def tightest(found: Iterable[tuple[tuple[str, str], float]]) -> Limits:
 
 
 class IoLimitsProbe:
-    """Of several ranks and levels the tightest limit counts; a disk without one is not named."""
+    """Tightest I/O limit per disk over all ranks and cgroup levels; disks without a limit are absent."""
 
     name = "io_limits"
 
@@ -73,7 +73,7 @@ class IoLimitsProbe:
             if levels is not None:
                 groups[levels.directories] = levels.version
         if pids and not groups:
-            hint = "mount /sys/fs/cgroup into the container; a limit on reading would be seen by its effect alone"
+            hint = "mount /sys/fs/cgroup into the container; a limit on reading would show only in its effect"
             self._gaps.add(METRICS, "host", "no control group for block devices", hint)
         found = [pair for names, version in groups.items() for pair in self._of_levels(names, version)]
         for (metric, number), value in sorted(tightest(found).items()):

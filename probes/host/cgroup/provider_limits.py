@@ -1,6 +1,6 @@
-"""What a provider says of its own throttling: EBS volumes in their NVMe log, ENA links in their driver's counters.
+"""Throttling reported by the provider: EBS volumes in their NVMe log, ENA links in their driver's counters.
 
-Neither needs a tool: the one is an ioctl on the device (as root), the other on any socket.
+Neither needs a tool: one is an ioctl on the device (as root), the other on any socket.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def ethtool(interface: str, request: bytearray) -> None:
 
 
 def statistic_names(interface: str) -> tuple[str, ...]:
-    """Of the driver's own counters, in the order of their values. Raises OSError."""
+    """Names of the driver's counters, in the order of their values. Raises OSError."""
     asked = bytearray(struct.pack("=IIQI", _GSSET_INFO, 0, 1 << _STATS_SET, 0))
     ethtool(interface, asked)
     count = struct.unpack_from("=I", asked, 16)[0]
@@ -86,7 +86,7 @@ def statistic(interface: str, place: int, count: int) -> float:
 
 
 class AllowancesProbe:
-    """Silent where no such device is; which are there is found out once."""
+    """Silent without such a device; devices are listed once."""
 
     name = "allowances"
 

@@ -1,4 +1,4 @@
-"""What does not change about the GPUs of a host: what each is, where it sits, and how each pair of them is connected."""
+"""Constant properties of a host's GPUs: model, location, and the connection of each pair."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class MigInstance:
 
 @dataclass(frozen=True, slots=True)
 class GpuDevice:
-    """`index` is NVML's, in the order of the PCI bus; what CUDA calls device 0 in a rank is `visible_devices(...)[0]`. None: not told."""
+    """`index` is NVML's, in PCI bus order; CUDA's device 0 in a rank is `visible_devices(...)[0]`. None: unknown."""
 
     index: int
     name: str
@@ -70,7 +70,7 @@ class GpuConnection:
 
 
 class Asking:
-    """Calls of the driver whose failure means "not told": a static fact's absence is no measurement that a rule could miss."""
+    """Driver calls whose failure means "unknown": no rule can miss a constant property."""
 
     def __init__(self, nvml: Any) -> None:
         self.nvml = nvml
@@ -148,7 +148,7 @@ def cpu_list(numbers: frozenset[int]) -> str:
 
 
 def _ecc(nvml: Any, handle: Any) -> bool | None:
-    """Whether errors are counted; a GPU that does not know the question has no ECC."""
+    """True if ECC errors are counted; a GPU that does not support the query has no ECC."""
     try:
         return bool(nvml.nvmlDeviceGetEccMode(handle)[0])
     except nvml.NVMLError_NotSupported:
@@ -216,7 +216,7 @@ def _bits(words: Any) -> frozenset[int]:
 
 
 def _far_ends(ask: Asking, handle: Any, links: int) -> list[str]:
-    """Of each active link: "switch", or the bus id of the GPU at its other end."""
+    """For each active link: "switch", or the bus id of the GPU at its other end."""
     found = []
     for link in range(links):
         if ask("nvmlDeviceGetNvLinkState", handle, link) != 1:

@@ -1,4 +1,4 @@
-"""How busy the parts of a GPU are, by its own counters (GPM, Hopper and later): two samples, and what lies between them."""
+"""Utilisation of the parts of a GPU from its own counters (GPM, Hopper and later), as differences of two samples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LEAST_NS = 100_000_000  # nvml.h: samples must be at least so far apart
 
 
 class Gpm:
-    """Of one GPU. Two samples are kept and written in turn: nothing is allocated while the job runs."""
+    """GPM sampling of one GPU. Two samples are kept and reused: nothing is allocated while the job runs."""
 
     def __init__(self, nvml: Any, device: GpuDevice, handle: Any) -> None:
         self._nvml = nvml
@@ -29,11 +29,11 @@ class Gpm:
         """The gap of a GPU that does not offer it."""
         if not self.off:
             return None
-        reason = f"{self._device.name} keeps no such counters: GPUs before Hopper do not"
-        return ProbeGap(ALL, f"gpu:{self._device.index}", reason, "power and clocks tell how hard it works")
+        reason = f"{self._device.name} has no such counters: GPUs before Hopper lack them"
+        return ProbeGap(ALL, f"gpu:{self._device.index}", reason, "power and clocks show how hard it works")
 
     def read(self, now_ns: int) -> list[Sample]:
-        """What happened since the last reading. Raises NVMLError."""
+        """Activity since the last reading. Raises NVMLError."""
         if self.off or (self._before is not None and now_ns - self._before_ns < _LEAST_NS):
             return []
         nvml = self._nvml

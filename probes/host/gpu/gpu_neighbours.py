@@ -1,4 +1,4 @@
-"""Whose processes are on a GPU: this job's, or somebody else's as well."""
+"""Detects processes of other jobs on this job's GPUs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _SERVERS = ("nvidia-cuda-mps", "nvidia-persiste")
 
 
 def neighbours(nvml: Any, index: int, handle: Any, own: Collection[int], root: Path) -> list[Sample]:
-    """Of a GPU that this job uses; nothing where none of its processes is listed. Raises NVMLError.
+    """Other processes on a GPU of this job; empty if none of the job's own processes is listed. Raises NVMLError.
 
-    A container sees the ids of another namespace, or none: who is a stranger is only told where our own are known. Of a GPU that is cut
+    A container sees pids of another namespace, or none: foreign processes are only reported if our own are listed. Of a GPU that is cut
     into instances (MIG) those of all are listed where we may see them; who computes in another one is no neighbour.
     """
     listed = nvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
@@ -34,7 +34,7 @@ def neighbours(nvml: Any, index: int, handle: Any, own: Collection[int], root: P
     ]
     sizes = [process.usedGpuMemory for process in strangers]
     if any(size is None or size == _NOT_AVAILABLE for size in sizes):
-        return found  # what they hold is not known, which is not nothing
+        return found  # their memory is unknown, not zero
     return [*found, Sample("gpu.foreign_mem_bytes", scope, float(sum(sizes)))]
 
 
@@ -43,7 +43,7 @@ def foreign_sm(nvml: Any, index: int, handle: Any, own: Collection[int], since_u
     try:
         told = nvml.nvmlDeviceGetProcessUtilization(handle, since_us)
     except nvml.NVMLError as error:
-        # nobody has used it since; the bindings raise "success" too where there is nothing to hand out
+        # no use since; the bindings also raise "success" for an empty result
         if error.value not in (nvml.NVML_SUCCESS, nvml.NVML_ERROR_NOT_FOUND):
             raise
         return [Sample("gpu.foreign_sm_pct", f"gpu:{index}", 0.0)], since_us

@@ -1,4 +1,4 @@
-"""The NVIDIA GPUs of this host through NVML: what they are, and how busy, full, hot, fast and sound they are."""
+"""The NVIDIA GPUs of this host through NVML: properties, utilisation, memory, temperature, clocks and errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from rn50_advisor.probes.host.gpu.gpu_readers import (
     DriverCall,
     FieldMetric,
     calls_for,
-    every_metric,
     fields_for,
     mig_samples,
 )
@@ -31,7 +30,6 @@ from rn50_advisor.probes.host.process.process_tree import Member
 from rn50_advisor.probes.host.target import Target
 
 NEVER = object()
-ALL_METRICS = tuple(sorted(every_metric()))
 _NEIGHBOURS = ("gpu.foreign_processes", "gpu.foreign_mem_bytes")
 
 
@@ -42,11 +40,11 @@ class Tree(Protocol):
 
 
 class Gone(Exception):
-    """The driver says that this GPU cannot be used any more; the message is NVML's name of why."""
+    """The driver reports that this GPU cannot be used any more; the message is NVML's name of the error."""
 
 
 class WatchedGpu:
-    """One GPU and what may still be asked of it: what it does not support is not asked again."""
+    """One GPU and its remaining queries: unsupported ones are not repeated."""
 
     def __init__(self, nvml: Any, device: GpuDevice, handle: Any) -> None:
         self.device = device
@@ -60,7 +58,7 @@ class WatchedGpu:
         self.sm_since_us = 0
 
     def replace(self, field: FieldMetric) -> bool:
-        """What is asked instead of a field that this GPU does not know; False: nothing is."""
+        """Replaces a field that this GPU does not support by another query; False if there is none."""
         gone = [f for f in self.fields if f.metric == field.metric] if field.instead else [field]
         self.fields = [f for f in self.fields if f not in gone]
         if field.instead is None:
@@ -85,14 +83,14 @@ class GpuProbe:
         self._opened = False
         self._gaps = GapsOnce()
         self._slow_ns: int | None = None
-        self._turn = 0  # whose PCIe traffic is looked at in this slow round
+        self._turn = 0  # the GPU whose PCIe traffic is read in this slow round
         self._spent_s = 0.0
-        self._own: set[int] = set()  # also of those that have ended: the driver still tells what they used
+        self._own: set[int] = set()  # includes ended ones: the driver still reports their use
         self.driver_version: str | None = None
         self.cuda_version: str | None = None  # the newest CUDA this driver can run, not the one in use
 
     def devices(self) -> tuple[GpuDevice, ...]:
-        """What does not change; empty without a driver, and a gap then says why."""
+        """Constant properties of the GPUs; empty without a driver, and a gap then says why."""
         self._open()
         return self._devices
 
@@ -102,7 +100,7 @@ class GpuProbe:
         return paths(self._nvml, self._devices, handles) if handles else ()
 
     def serials(self) -> dict[int, str]:
-        """What is printed on the boards, where the driver tells it: for whoever has to find one. No recording holds them."""
+        """Serial numbers printed on the boards, where the driver knows them, for a technician. No recording contains them."""
         self._open()
         ask = Asking(self._nvml)
         told = {index: ask("nvmlDeviceGetSerial", watched.handle) for index, watched in self._watched.items()}
@@ -182,7 +180,7 @@ class GpuProbe:
         return frozenset(self._own)
 
     def _xid_samples(self) -> list[Sample]:
-        """How many Xids each GPU has reported since the start, and which came now."""
+        """Number of Xids of each GPU since the start, and the new ones."""
         if self._xids is None:
             return []
         samples = []
@@ -265,9 +263,9 @@ class GpuProbe:
         return list(samples)
 
     def _asked(self, watched: WatchedGpu, metrics: Sequence[str], read: Any, *, lasting: bool = True) -> Any:
-        """The answer; None where there is none this time, NEVER where there will be none. Raises Gone.
+        """The answer; None if there is none this time, NEVER if there will be none. Raises Gone.
 
-        `lasting`: a refusal for good is told as a gap here.
+        `lasting`: a permanent refusal is reported as a gap here.
         """
         try:
             return read(self._nvml, watched.handle)

@@ -1,4 +1,4 @@
-"""What is read of one GPU again and again, and by which question: calls of the driver, and field values that one call fetches together.
+"""Periodic GPU readings and their queries: driver calls, and field values that one call fetches together.
 
 Fast questions (microseconds each) are asked at every tick, the others every `SLOW_NS`: limits that hardly move, error counters, links.
 """
@@ -150,7 +150,7 @@ PROBE_COST = "gpu.probe_s"
 
 
 def fields_for(device: GpuDevice) -> tuple[FieldMetric, ...]:
-    """What a GPU without ECC or without NVLink has not is no gap: it is not asked, or not missed where it may have it all the same."""
+    """Fields to query. A GPU without ECC or NVLink has no gap there: the field is not queried, or its absence is not reported."""
     return (
         *_EVERY_GPU,
         *(replace(field, silent=device.ecc is False) for field in _SOUNDNESS),
@@ -167,7 +167,7 @@ def calls_for(device: GpuDevice) -> tuple[DriverCall, ...]:
 
 
 def link_sum(nvml: Any, handle: Any, field: int) -> Values:
-    """Of a counter that each link has for itself. Raises NVMLError, also where a link that there is does not answer this time."""
+    """Sum of a per-link counter. Raises NVMLError, also if an existing link does not answer this time."""
     told = nvml.nvmlDeviceGetFieldValues(handle, [(field, link) for link in range(MAX_LINKS)])
     known = [answer.value.ullVal for answer in told if answer.nvmlReturn == 0]
     for code in {answer.nvmlReturn for answer in told} - {0}:
@@ -193,7 +193,7 @@ def mig_samples(nvml: Any, index: int, handle: Any) -> list[Sample]:
 
 
 def every_metric() -> frozenset[str]:
-    """All that is ever told of a GPU."""
+    """All metrics that a GPU can have."""
     every: tuple[FieldMetric, ...] = (*_EVERY_GPU, *_SOUNDNESS, *_WITH_ECC, *_WITH_LINKS)
     calls = [*CALLS, THERMAL, CAP, THROUGHPUT]
     names = {field.metric for field in every} | {metric for call in calls for metric in call.metrics}

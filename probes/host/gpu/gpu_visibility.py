@@ -11,7 +11,7 @@ _ORDINAL = re.compile(r"\s*([+-]?\d+)")
 
 
 class AskedGpu(Protocol):
-    """What is asked of a GPU; `index` is NVML's, in the order of the PCI bus."""
+    """Identity of a GPU for its queries; `index` is NVML's, in PCI bus order."""
 
     @property
     def index(self) -> int: ...

@@ -20,11 +20,11 @@ _LINE = re.compile(rb"NVRM: Xid \(PCI:([0-9a-fA-F:]+)(?:\.\d+)?\): (\d+)")
 _WHOSE = re.compile(r"pid=[^,]*, (name=[^,]*, )?")
 _KMSG = os.makedev(1, 11)
 _RECORD_BYTES = 8192
-_MOST = 256  # of one tick: a GPU that talks without end shall not hold the others up
+_MOST = 256  # per tick: a GPU with endless errors must not delay the others
 
 
 class XidWatch:
-    """Only what comes after it was made; what was reported before is nobody's news."""
+    """Reports only errors after its creation."""
 
     def __init__(
         self, nvml: Any, devices: Sequence[GpuDevice], handles: Mapping[int, Any], gaps: GapsOnce, root: Path

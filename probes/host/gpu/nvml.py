@@ -22,7 +22,7 @@ ERRORS: dict[str, tuple[str, str]] = {
     "NVML_ERROR_NOT_SUPPORTED": ("this GPU or its driver does not report it", "usual for GeForce, vGPU and MIG"),
     "NVML_ERROR_FUNCTION_NOT_FOUND": ("the driver is too old to report it", "update the NVIDIA driver"),
     "NVML_ERROR_ARGUMENT_VERSION_MISMATCH": (
-        "the driver does not know this version of the question",
+        "the driver does not know this version of the query",
         "update the NVIDIA driver",
     ),
     "NVML_ERROR_NO_PERMISSION": ("not permitted", "run as root, or ask the operator to allow it"),
@@ -49,10 +49,10 @@ LASTING = frozenset(
     {"NVML_ERROR_NOT_SUPPORTED", "NVML_ERROR_FUNCTION_NOT_FOUND", "NVML_ERROR_ARGUMENT_VERSION_MISMATCH"}
 )
 GPU_GONE = frozenset({"NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_RESET_REQUIRED"})
-# Of a single field value: a driver answers so to a number that came after it (as DCGM reads it too).
+# A driver's answer for a field value that is newer than itself (DCGM reads it the same way).
 _UNKNOWN_FIELD = "NVML_ERROR_INVALID_ARGUMENT"
 ALL_LINKS = 0xFFFFFFFF  # as the scope of a field value: of all NVLinks together
-# Of what the bindings must know the newest. An old package `pynvml` hides those of nvidia-ml-py where both are installed.
+# The newest names the bindings must have. An old package `pynvml` hides those of nvidia-ml-py where both are installed.
 _NEWEST = ("nvmlMemory_v2", "nvmlGpmSampleAlloc", "nvmlEventSetWait_v2", "nvmlDeviceGetCurrentClocksEventReasons")
 Field = int | tuple[int, int]  # number of a field value, or number and scope
 _MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # by nvmlValueType_t

@@ -1,4 +1,4 @@
-"""How processes died: exit code or signal of processes that are not our children, and a watch that tells the moment they end."""
+"""Deaths of processes that are not our children: exit code or signal, reported immediately."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ExitStatus:
 
 @dataclass(frozen=True, slots=True)
 class ProcessDeath:
-    """Code and signal both None: it was reaped before anybody could look."""
+    """Code and signal both None: it was reaped before we could read the status."""
 
     pid: int
     t_ns: int
@@ -39,13 +39,13 @@ class ProcessDeath:
 
 
 def decode_wait_status(status: int) -> ExitStatus:
-    """What waitpid and field 52 of /proc/<pid>/stat encode; the core-dump bit is dropped."""
+    """Decodes a status of waitpid or of field 52 of /proc/<pid>/stat; the core-dump bit is dropped."""
     signal = status & 0x7F
     return ExitStatus(None, signal) if signal else ExitStatus((status >> 8) & 0xFF, None)
 
 
 def exit_status(pid: int, root: Path = Path("/")) -> ExitStatus | None:
-    """How a zombie ended; None while it lives, once it is reaped, or where the kernel does not tell us (it would show 0)."""
+    """How a zombie ended; None while it lives, once it is reaped, or where the kernel hides it (it would show 0)."""
     text = read_text(root / f"proc/{pid}/stat")
     try:
         stat = parse_stat((text or "").encode())
@@ -57,7 +57,7 @@ def exit_status(pid: int, root: Path = Path("/")) -> ExitStatus | None:
 
 
 def _may_see_exit(pid: int, root: Path) -> bool:
-    """The kernel shows the exit code to whom it would let trace the process, and 0 to everybody else."""
+    """True if the kernel shows us the exit code, as it does only to processes with ptrace access; others see 0."""
     if os.geteuid() == 0:
         return True
     for line in (read_text(root / f"proc/{pid}/status") or "").splitlines():
@@ -93,7 +93,7 @@ class DeathWatch:
         self._gone: list[ProcessDeath] = []
 
     def watch(self, pid: int) -> None:
-        """A pid that is gone already is told by the next poll, without its exit code. Watching twice is watching once."""
+        """Watches a pid. One that is already gone is reported by the next poll, without exit code. Watching twice is harmless."""
         if pid in self._polled or pid in self._pid_of.values():
             return
         try:
@@ -113,7 +113,7 @@ class DeathWatch:
             self._release(fd)
 
     def poll(self, timeout_s: float) -> tuple[ProcessDeath, ...]:
-        """Waits until a watched process ends, at most `timeout_s`; every death is told once."""
+        """Waits until a watched process ends, at most `timeout_s`; every death is reported once."""
         deadline = time.monotonic() + timeout_s
         while True:
             deaths, self._gone = self._gone, []

@@ -1,4 +1,4 @@
-"""Whether a thread waits for the lock of its Python interpreter right now, as the kernel tells of the call in which it sleeps.
+"""Detects from the kernel's view of a sleeping thread whether it waits for its Python interpreter's lock (the GIL).
 
 A thread that is kept out asks for the lock again every few milliseconds: it sleeps in a futex of the interpreter's own memory, with a
 timeout. No other wait does: locks of Python code lie on the heap, those of libraries in theirs, and both mostly without a timeout.
@@ -12,7 +12,6 @@ import contextlib
 import os
 import platform
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 # System call numbers of futex(2). (asm/unistd_64.h, asm-generic/unistd.h)
@@ -25,13 +24,13 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 class NoInterpreter(Exception):
-    """What would have to be known of this process cannot be; says why."""
+    """The process's interpreter could not be located; says why."""
 
 
-def timed_wait(line: str, numbers: Mapping[str, int] = _FUTEX, machine: str | None = None) -> int | None:
+def timed_wait(line: str, machine: str | None = None) -> int | None:
     """The address at which a thread waits with a timeout, from its /proc/.../syscall; None where it does something else."""
     words = line.split()
-    if len(words) < 5 or words[0] != str(numbers.get(machine or platform.machine())):
+    if len(words) < 5 or words[0] != str(_FUTEX.get(machine or platform.machine())):
         return None  # also "running", and "-1 ..." outside of any call
     address, operation, timeout = int(words[1], 16), int(words[2], 16), int(words[4], 16)
     return address if operation & _COMMAND in _WAITS and timeout else None
@@ -64,7 +63,7 @@ class InterpreterSight:
         self._memory: Ranges | None = None
 
     def waits(self) -> bool:
-        """Whether the thread waits for the interpreter now. Raises NoInterpreter where no interpreter is found in the process."""
+        """True if the thread waits for the interpreter now. Raises NoInterpreter if the process has none."""
         assert self._file is not None
         address = timed_wait(os.pread(self._file, 256, 0).decode(errors="replace"))
         if address is None:

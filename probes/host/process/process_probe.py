@@ -1,4 +1,4 @@
-"""What each process of the job uses: CPU, memory, I/O, and how long its threads waited for a core."""
+"""Resources of each process of the job: CPU, memory, I/O, and the time its threads waited for a core."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WORKER_STATUS_PERIOD_NS = 5_000_000_000
 # often than takes a three-hundredth of a core.
 PRIVATE_PERIOD_NS = 2_000_000_000
 PRIVATE_COST = 300
-# Of what the job started beside ranks and workers, those are told of that have computed so long, and no more than these: a compiler's
+# Minimum CPU time and maximum number of other processes of the job that are reported: a compiler's
 # helpers may be dozens, and idle.
 HELPER_CPU_S = 1.0
 HELPERS_MAX = 4
@@ -109,7 +109,7 @@ class ProcessesProbe:
             )
             return
         if ran_ns == b"0":  # a process that was seen running has run: the kernel keeps no such account
-            hint = "the kernel keeps no scheduling account (CONFIG_SCHED_INFO or schedstats off)"
+            hint = "the kernel keeps no scheduling statistics (CONFIG_SCHED_INFO or schedstats off)"
             self._gaps.add(_delay_metrics(target), scope, "schedstat reads zero", hint, key=(target.role, target.rank))
             return
         samples.append(Sample("proc.run_delay_s", scope, int(delay_ns) / 1e9))

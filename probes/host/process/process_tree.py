@@ -33,7 +33,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class TreeChange:
-    """What an update found: members new since the last one, and members that are gone."""
+    """The result of an update: members that are new since the last one, and members that are gone."""
 
     started: tuple[Member, ...] = ()
     ended: tuple[Member, ...] = ()
@@ -95,7 +95,7 @@ class ProcessTree:
         return tuple(sorted(self._members.values(), key=lambda m: (m.start_ticks, m.pid)))
 
     def stat_of(self, pid: int) -> Stat | None:
-        """What the last update read of a member."""
+        """The last update's reading of a member."""
         return self._stats.get(pid)
 
     def adopt(self, pid: int) -> None:
@@ -227,7 +227,9 @@ class ProcessTree:
             os.close(fd)
 
     def _read_stat(self, pid: int) -> Stat | None:
-        """None: it is gone. Where it cannot be read for another reason (no descriptor is left), what was read last: it may well live."""
+        """The process's stat; None if it is gone. If it is unreadable for another reason (no descriptor left), the last
+        reading: it may well live.
+        """
         try:
             return parse_stat(self._files.read(pid, "stat"))
         except (FileNotFoundError, ProcessLookupError, ValueError, IndexError):

@@ -1,4 +1,4 @@
-"""How long the threads of a process stood ready without a core, all of them together: the kernel sums that nowhere."""
+"""Run-queue delay of all threads of a process together, a sum that the kernel does not keep."""
 
 from __future__ import annotations
 

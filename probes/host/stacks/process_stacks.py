@@ -1,4 +1,4 @@
-"""Where a process stands right now: the Python stacks of all its threads, taken from outside with py-spy, without stopping it."""
+"""Current Python stacks of all threads of a process, taken from outside with py-spy, without stopping it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Frame:
 class ThreadStack:
     """Frames innermost first. `active`: running or about to, not asleep in a system call. `thread_id` is the kernel's.
 
-    `owns_gil`: it held the interpreter's lock; between two owners nobody does.
+    `owns_gil`: it held the GIL; between two owners no thread does.
     """
 
     thread_id: int | None
@@ -51,7 +51,7 @@ class ThreadStack:
 
 
 def is_user_file(file: str) -> bool:
-    """Whether a frame's file is the user's own: no library, no generated or frozen code, not the advisor's recorder."""
+    """True if a frame's file is the user's own: no library, no generated or frozen code, not the recorder."""
     return bool(file) and not file.startswith("<") and not is_ours(file) and not _LIBRARY.search(file)
 
 
@@ -65,7 +65,7 @@ def user_frame(frames: Sequence[Frame]) -> Frame | None:
 
 
 def parse_dump(text: str) -> tuple[ThreadStack, ...]:
-    """What `py-spy dump --json` prints. Raises ValueError, KeyError, TypeError or AttributeError on anything else."""
+    """Parses the output of `py-spy dump --json`. Raises ValueError, KeyError, TypeError or AttributeError on anything else."""
     return tuple(_thread(thread) for thread in json.loads(text))
 
 
@@ -84,7 +84,7 @@ def find_py_spy() -> str | None:
 
 def explain_refusal(message: str, root: Path = Path("/")) -> tuple[str, str]:
     """Reason and hint for what py-spy said on stderr."""
-    first = next((line.strip() for line in message.splitlines() if line.strip()), "py-spy failed without a word")
+    first = next((line.strip() for line in message.splitlines() if line.strip()), "py-spy failed without a message")
     first = first.removeprefix("Error: ")
     if _REFUSED.search(message):
         try:
@@ -99,14 +99,14 @@ def explain_refusal(message: str, root: Path = Path("/")) -> tuple[str, str]:
         }
         return "not permitted to read the process's memory", hints.get(scope, hints[0])
     if re.search(r"No such (process|file)", message):
-        return "the process is gone, or it is no Python", ""
+        return "the process is gone, or is not Python", ""
     if re.search(r"python version|Failed to find|interpreter", message, re.I):
-        return f"no Python, or one that py-spy does not know ({first})", "pip install -U py-spy"
+        return f"not Python, or a version that py-spy does not know ({first})", "pip install -U py-spy"
     return first, ""
 
 
 def run_py_spy(pid: int, *arguments: str, timeout_s: float) -> str | ProbeGap:
-    """What py-spy prints about a process, which it never stops (`--nonblocking`): a frame may be one off while it runs."""
+    """The output of py-spy on a process, which it never stops (`--nonblocking`): a frame may be one off while it runs."""
     scope = f"pid:{pid}"
     program = find_py_spy()
     if program is None:
@@ -138,5 +138,5 @@ def dump_stacks(pid: int, *, timeout_s: float = 5.0) -> tuple[ThreadStack, ...] 
     try:
         return parse_dump(printed)
     except (ValueError, KeyError, TypeError, AttributeError) as e:
-        reason = f"py-spy printed something else than expected: {e}"
+        reason = f"py-spy printed unexpected output: {e}"
         return ProbeGap(METRIC, f"pid:{pid}", reason, "pip install -U py-spy")

@@ -1,4 +1,4 @@
-"""Where a process spends its time: Python stacks of all its threads, many a second, taken from outside with py-spy, without stopping it."""
+"""Stack profile of a process: Python stacks of all its threads, many per second, taken with py-spy without stopping it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CountedStack:
 def profile_stacks(
     pid: int, *, asleep: bool = True, seconds: int = 2, rate_hz: int = 200, timeout_s: float = 10.0
 ) -> tuple[CountedStack, ...] | ProbeGap:
-    """All threads' stacks over so many seconds; those of threads that sleep too, unless told otherwise.
+    """Stacks of all threads over so many seconds, including sleeping threads unless `asleep` is false.
 
     Measured: 500 looks at a thread took 0.1 s of CPU time.
     """
@@ -52,7 +52,7 @@ def profile_awake(pid: int) -> tuple[CountedStack, ...] | ProbeGap:
 
 
 def parse_raw(text: str) -> Iterator[CountedStack]:
-    """What `py-spy record --format raw --threads` writes. A line that reads otherwise is left out: a file's name may hold anything."""
+    """Parses `py-spy record --format raw --threads`. Other lines are skipped: a file's name may contain anything."""
     for line in text.splitlines():
         found = _LINE.fullmatch(line)
         frames = [_FRAME.fullmatch(frame) for frame in found["frames"].split(";")] if found else []

@@ -52,7 +52,7 @@ def _next_below(disk: str, root: Path, disk_of_file: Callable[[str], str | None]
 
 
 def rotational(disk: str, root: Path) -> bool | None:
-    """Whether the kernel takes the disk for one that seeks (many virtual disks claim so); None: not told."""
+    """True if the kernel considers the disk rotational, as many virtual disks claim; None: unknown."""
     told = read_text(root / "sys/class/block" / disk / "queue/rotational")
     return None if told is None else told == "1"
 

@@ -1,4 +1,4 @@
-"""Which file systems the job's data really lies on: files that whoever makes batches has open for reading.
+"""Finds the file systems of the training data from the files that batch-making processes hold open for reading.
 
 Data sets say where they lie in as many ways as there are authors; what they open cannot be hidden. Only mount points and counts are kept,
 never a name.

@@ -42,7 +42,7 @@ UNKNOWN_TYPES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """What a path lies on. `network` None: cannot be told from here. `disk`: the name in scopes `disk:<name>`, None: no disk seen.
+    """The mount of a path. `network` None: unknown. `disk`: the name in scopes `disk:<name>`, None: no disk visible.
 
     `below`: the disks that carry it, where it is no disk itself (LVM, RAID, encryption, a loop file). `seeks`: as the kernel thinks.
     """
@@ -58,7 +58,7 @@ class Mount:
 
 
 def is_network(fs_type: str, source: str) -> bool | None:
-    """Whether the filesystem is fetched over a network; None: unknown (another machine, or this VM's host, or a local program)."""
+    """True if the file system is fetched over a network; None: unknown (another machine, this VM's host, or a local program)."""
     if fs_type in NETWORK_TYPES:
         return True
     if fs_type.startswith("fuse"):
@@ -95,7 +95,7 @@ def disk_of(entry: MountEntry, root: Path) -> str | None:
 
 
 def mount_of(path: str | Path, root: Path = Path("/")) -> Mount | None:
-    """What `path` (symlinks resolved, need not exist) lies on; None where /proc/self/mountinfo cannot be read."""
+    """The mount of `path` (symlinks resolved, need not exist); None if /proc/self/mountinfo is unreadable."""
     entries = parse_mountinfo(read_text(root / "proc/self/mountinfo") or "")
     prefix = str(root.resolve()).rstrip("/")
     resolved = os.path.realpath(f"{prefix}/{Path(path).absolute().as_posix().lstrip('/')}").removeprefix(prefix) or "/"
@@ -103,7 +103,7 @@ def mount_of(path: str | Path, root: Path = Path("/")) -> Mount | None:
 
 
 def mount_in(entries: Sequence[MountEntry], path: str, root: Path = Path("/")) -> Mount | None:
-    """What an absolute path without symlinks lies on, by the mounts of whoever it is a path of."""
+    """The mount of an absolute path without symlinks, in the mount table of the process it belongs to."""
     entry = mount_entry_of(path, entries)
     if entry is None:
         return None
@@ -171,7 +171,7 @@ class DiskProbe:
             samples += [Sample(metric, scope, float(value)) for metric, value in zip(METRICS, values, strict=True)]
         if not samples:
             self._gaps.add(
-                METRICS, "host", "/proc/diskstats names no disk", "data may lie on a network or a host's filesystem"
+                METRICS, "host", "/proc/diskstats lists no disk", "data may lie on a network or a host's filesystem"
             )
         return Reading(tuple(samples), self._gaps.take())
 

@@ -1,4 +1,4 @@
-"""What NFS mounts fetched from their servers: disks know nothing of it, and iowait reads zero."""
+"""Traffic of NFS mounts with their servers: disks do not see it, and iowait reads zero."""
 
 from __future__ import annotations
 

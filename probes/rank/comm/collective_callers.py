@@ -1,4 +1,4 @@
-"""Who calls a collective: the job's own line, and the library that it calls through."""
+"""The caller of a collective: the job's own line, and the library in between."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from ..layout import COLLECTIVE_KINDS
 if TYPE_CHECKING:
     from types import FrameType
 
-# Who calls on behalf of the job, by a part of the file's name; the first that fits. Of other installed packages it is their name, of the
-# job's own code nothing.
+    from ...documents.rank_documents import CollectiveSite
+
+# Libraries that call for the job, by part of the file's name; the first match wins. Other packages go by their own name,
+# the job's own code has none.
 NORM = "SyncBatchNorm"
 _LIBRARIES = (
     (os.sep + "torch" + os.sep + "nn" + os.sep + "modules" + os.sep, NORM),
@@ -22,14 +24,13 @@ _LIBRARIES = (
     ("zero_redundancy_optimizer", "ZeRO"),
     (os.sep + "deepspeed" + os.sep, "DeepSpeed"),
     (os.sep + "ddp_comm_hooks" + os.sep, "communication hook"),
-    (os.sep + "torch" + os.sep, "torch"),
 )
 _PACKAGE = re.compile(r"^.*[/\\](?:site|dist)-packages[/\\](\w+)")
 _NORM_NAMES = re.compile(r"sync\w*_?(?:batch_?norm|bn)", re.IGNORECASE)
 
 
-def described(frame: FrameType, kind: int, group: Any) -> dict[str, Any]:
-    """Who calls: the job's line, and the library that it calls through, if any."""
+def described(frame: FrameType, kind: int, group: Any) -> CollectiveSite:
+    """The caller: the job's line, and the library that it calls through, if any."""
     library = _library(frame)
     user, _ = process_facts.call_frames(2)
     own = frame if user is None else user
@@ -49,15 +50,15 @@ def described(frame: FrameType, kind: int, group: Any) -> dict[str, Any]:
 
 def _library(frame: FrameType) -> str:
     code = frame.f_code
-    # Before Python 3.13 asking a frame for its variables keeps them alive as long as it runs: not of a loop that trains for days.
+    # Before Python 3.13 reading a frame's locals keeps them alive while the frame runs, which may be days for a training loop.
     brief = code.co_name in ("forward", "backward") and code.co_varnames
     first = frame.f_locals.get(code.co_varnames[0]) if brief else None
-    # the class that the function belongs to; a script may well be called train_syncbn.py
+    # matched on the function's class, since a script may be called train_syncbn.py
     owners = getattr(code, "co_qualname", "").rpartition("<locals>.")[2].split(".")[:-1]
     if any(_NORM_NAMES.search(name) for name in (*owners, type(first).__name__)):
         return NORM
     package = _PACKAGE.search(code.co_filename)
     if package is None and not code.co_filename.startswith(process_facts.torchs_folder()):
-        return ""  # whatever the job's own folders are called
+        return ""  # the job's own folders may have any name
     known = next((library for part, library in _LIBRARIES if part in code.co_filename), "")
     return known or (package[1] if package else "torch")

@@ -1,9 +1,8 @@
 """Collectives that the job calls from Python: how many, how large, how long they held it, where from, and the one it is in right now.
 
-DistributedDataParallel's own all-reduces are called in C++ and never come here: a plain step meets nothing of this. Averaging by hand,
-synchronised batch norm, FSDP, ZeRO, metrics and barriers do come here. Functional collectives are left alone, and while dynamo traces, a
-wrapper is the original. A call is counted on entry, so that a rank which hangs in one says which: kind, number and group stand in the
-header of its ring.
+DistributedDataParallel issues its own all-reduces in C++, so a plain step runs none of this code. Manual averaging, synchronised batch
+norm, FSDP, ZeRO, metrics and barriers do. Functional collectives are left alone, and under dynamo tracing a wrapper is the original.
+A call is counted on entry, so the ring's header names the collective in which a rank hangs: kind, number and group.
 """
 
 from __future__ import annotations
@@ -28,10 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
+    from ...documents.collective_documents import TimedCollectives
+    from ...documents.rank_documents import CollectiveSite
     from ..recorder import Recorder
 
 MODULE = "torch.distributed.distributed_c10d"
-# What stands in the module, whatever the version; the longer names are other names of the shorter ones.
+# Names in the module in any version; the longer names are aliases of the shorter ones.
 NAMES = {
     "all_reduce": "all_reduce",
     "all_reduce_coalesced": "all_reduce",
@@ -58,19 +59,19 @@ NAMES = {
     "monitored_barrier": "barrier",
 }
 _WAIT = -1
+_UNTIMED: TimedCollectives = {}
 SITES_MAX = 64
-_GROUPS_MAX = 256  # beyond it those that are gone are forgotten, and then all: their calls are counted anew
+_GROUPS_MAX = 256  # above it destroyed groups are dropped, then all groups; their call counts restart
 # The words of the header, beginning at COLLECTIVE_OFFSET
 _BEGUN, _KIND, _GROUP, _SIZE, _SINCE = range(COLLECTIVE_OFFSET // 8, COLLECTIVE_OFFSET // 8 + 5)
 
 
 def install(recorder: Recorder) -> list[Any]:
-    """Wrap what there is; what a torch of another version lacks is noted in the facts. Returns the wrappers."""
+    """Wraps the functions that exist and notes missing ones (other torch versions) in the facts. Returns the wrappers."""
     try:
         return _install(recorder)
     except (AttributeError, ImportError) as error:
-        values = recorder.facts.values
-        values["unpatched"] = [*values.get("unpatched", ()), "collectives: %s" % error]
+        recorder.facts.miss("collectives: %s" % error)
         return []
 
 
@@ -83,7 +84,7 @@ def _install(recorder: Recorder) -> list[Any]:
     wrappers = {}
     for name, kind in NAMES.items():
         original = getattr(module, name, None)
-        # one that warns names the line of its caller: that must stay the job's. It calls one of the others.
+        # Deprecated functions warn with their caller's line, which must stay the job's. They call one of the others.
         if original is not None and not hasattr(original, "__deprecated__"):
             wrappers[original] = _wrap(recorder, collectives, original, COLLECTIVE_KINDS.index(kind))
     _replace(wrappers)
@@ -93,7 +94,7 @@ def _install(recorder: Recorder) -> list[Any]:
 
 
 def _replace(wrappers: dict[Any, Any]) -> None:
-    """In all of torch.distributed: some of its modules have taken the functions by name. Dynamo's table is keyed by them."""
+    """Replaces the function in all modules of torch.distributed (some import it by name) and in dynamo's table, which is keyed by it."""
     for name, module in list(sys.modules.items()):
         if name.startswith("torch.distributed") and module is not None:
             for attribute, value in list(vars(module).items()):
@@ -109,11 +110,11 @@ def _known(wrappers: dict[Any, Any], value: Any) -> Any:
     try:
         return wrappers.get(value)
     except TypeError:
-        return None  # it cannot be hashed
+        return None  # not hashable
 
 
 def _wrap(recorder: Recorder, collectives: Collectives, original: Any, kind: int) -> Any:
-    # true to dynamo, and cheap to everybody else
+    # dynamo sees True; cheap for all other callers
     is_compiling = recorder.torch.compiler.is_dynamo_compiling
     inside = collectives.inside
 
@@ -124,7 +125,7 @@ def _wrap(recorder: Recorder, collectives: Collectives, original: Any, kind: int
         call, watched = None, recorder.active and get_ident() not in inside
         try:
             if watched:
-                # no frame lies below where autograd's own thread calls this as the hook itself
+                # there is no frame below if autograd's own thread calls this directly as a hook
                 call = quietly(recorder, collectives.begin, kind, (*args, *kwargs.values()), sys._getframe().f_back)
             result = original(*args, **kwargs)
         except BaseException as error:
@@ -142,7 +143,7 @@ def _wrap(recorder: Recorder, collectives: Collectives, original: Any, kind: int
 def _wrap_wait(recorder: Recorder, collectives: Collectives, original: Any) -> Any:
     inside = collectives.inside
 
-    # By this name and with this first argument pybind knows a call that comes from an override, and goes on to its own.
+    # pybind recognises a call from an override by this name and first argument, and then calls its own method.
     @wraps(original)
     def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
         call, watched = None, recorder.active and get_ident() not in inside
@@ -163,12 +164,12 @@ def _wrap_wait(recorder: Recorder, collectives: Collectives, original: Any) -> A
 
 
 class Group:
-    """A process group as far as calls on it tell: its name stands for it on all ranks."""
+    """A process group as seen through its calls; its name identifies it on all ranks."""
 
     __slots__ = ("backend", "begun", "name", "of", "size")
 
     def __init__(self, of: Callable[[], Any], name: str, size: int, backend: str) -> None:
-        self.of = of  # a weak reference: groups are destroyed and made anew, and the next one may lie at the same place
+        self.of = of  # a weak reference: groups are destroyed and recreated, possibly at the same address
         self.name = int.from_bytes(name.encode("utf-8", "replace")[:7], "big")
         self.size = size
         self.backend = backend
@@ -176,11 +177,11 @@ class Group:
 
 
 class Call:
-    """One that has begun."""
+    """A call in progress."""
 
     __slots__ = ("began", "device", "group", "kind", "phase", "sent", "site", "thread")
 
-    def __init__(self, kind: int, thread: int, group: Group | None, site: dict[str, Any]) -> None:
+    def __init__(self, kind: int, thread: int, group: Group | None, site: CollectiveSite) -> None:
         self.kind = kind
         self.thread = thread
         self.group = group
@@ -192,7 +193,7 @@ class Call:
 
 
 class Collectives:
-    """Sums over the running step. Any thread may call (autograd has its own on CUDA); only the one that trains writes them down."""
+    """Sums over the current step. Any thread may call (autograd has its own on CUDA); only the training thread writes them."""
 
     def __init__(self, recorder: Recorder, module: Any) -> None:
         self._recorder = recorder
@@ -201,13 +202,13 @@ class Collectives:
         self._process_group: Any = module.ProcessGroup
         self._no_member: Any = getattr(module.GroupMember, "NON_GROUP_MEMBER", self)
         self._no_function: Any = recorder.torch._C.DisableTorchFunction
-        self.inside: set[int] = set()  # threads that are in a call: what that calls in turn is part of it
+        self.inside: set[int] = set()  # threads inside a call; nested calls are part of the outer one
         self._on_step = self._close_step
         self._flight = FlightWatch(
             recorder,
             lambda: recorder.captures.outside(partial(read_dumps, recorder.torch), []),
             partial(training_stack, recorder),
-            lambda: recorder.captures.outside(partial(read_times, recorder.torch), {}),
+            lambda: recorder.captures.outside(partial(read_times, recorder.torch), _UNTIMED),
         )
         self.forget()
 
@@ -216,9 +217,9 @@ class Collectives:
         self._flight.forget()
         self.inside.clear()
         self._groups: dict[int, Group] = {}
-        self._sites: dict[Any, dict[str, Any]] = {}
-        self._described: list[dict[str, Any]] = []
-        # the last asynchronous call was about tensors of a GPU: nobody is held while waiting for it
+        self._sites: dict[Any, CollectiveSite] = {}
+        self._described: list[CollectiveSite] = []
+        # the last asynchronous call was on GPU tensors: waiting for it does not block the host
         self._on_device = False
         self._clear()
 
@@ -229,7 +230,7 @@ class Collectives:
         self._held = [0, 0, 0, 0, 0]  # ns, by `_place`
 
     def joins(self, world_size: int) -> None:
-        """This process has become a rank. The facts are written now and then, with the counts as they are by then."""
+        """Called when this process becomes a rank. The facts are written now and then, with the counts so far."""
         self._recorder.facts.values["collectives"] = self._described
         if world_size > 1:
             self._flight.start()
@@ -239,17 +240,17 @@ class Collectives:
         self._flight.stop()
 
     def begin(self, kind: int, given: tuple[Any, ...], frame: FrameType | None) -> Call | None:
-        """None where this rank has no part in it: torch warns and returns."""
+        """Begins a call; None if this rank is not in the group: torch warns and returns."""
         if any(item is self._no_member for item in given):
             return None
         recorder, thread = self._recorder, get_ident()
         account = recorder.account
         ring = None if account is None else account.ring
         if recorder.tape.on and account.thread == thread:
-            recorder.own_account()  # what was noted came before
+            recorder.own_account()  # the notes are of earlier steps
         group = None if kind == _WAIT else self._group(given)
         call = Call(kind, thread, group, _NOWHERE if frame is None else self._site(frame, kind, group))
-        with self._no_function():  # a subclass of the job's is not asked
+        with self._no_function():  # methods of the job's own subclasses are not called
             for item in given:
                 self._weigh(call, item)
         self.inside.add(thread)
@@ -271,7 +272,7 @@ class Collectives:
             return
         account.ring.words[_SINCE] = 0
         if call is None or call.phase == 0:
-            return  # before the first step there is none to count it to
+            return  # before the first step there is no step to add it to
         took = perf_counter_ns() - call.began
         if call.kind == _WAIT:
             self._waits += 1
@@ -279,21 +280,21 @@ class Collectives:
             held = not self._on_device
         else:
             held = self._count(call, result, took)
-        # on CUDA the backward pass runs in a thread of its own, and the one that trains waits for it
+        # on CUDA the backward pass runs in its own thread while the training thread waits
         if held and (call.thread == account.thread or call.phase == BACKWARD):
             self._held[_place(call.phase)] += took
         if account.on_step is not self._on_step:
             account.on_step = self._on_step
 
     def _count(self, call: Call, result: Any, took: int) -> bool:
-        """Whether the caller was held until it was done."""
+        """Counts a call. Returns True if the caller was held until it was done."""
         group: Any = call.group
         self._calls += 1
         self._bytes += call.sent
         self._bus_bytes += bus_bytes(call.kind, call.sent, group.size)
         self._call_ns += took
         self._size = max(self._size, group.size)
-        queued = call.device and group.backend != "gloo"  # the call returns once it stands in the stream's queue
+        queued = call.device and group.backend != "gloo"  # the call returns once it is queued on the stream
         self._device_calls += queued
         if result is not None and hasattr(result, "wait"):
             self._asynchronous += 1
@@ -309,7 +310,7 @@ class Collectives:
         return not queued
 
     def _close_step(self, step: int) -> None:
-        """In place of what usually follows a step's end: write down what was in it."""
+        """Replaces the usual step-end callback: writes the step's calls."""
         recorder = self._recorder
         account = recorder.account
         values = (
@@ -320,11 +321,11 @@ class Collectives:
         account.on_step = recorder._stepped
         account.ring.write(KIND_COLLECTIVES, 0, values)
         recorder._stepped(step)
-        if recorder.tape.on:  # the next step will have such calls too, most likely
+        if recorder.tape.on:  # the next step most likely has such calls too
             recorder.tape.read_into(account)
 
     def _weigh(self, call: Call, item: Any) -> None:
-        """A call moves what the largest of its arguments holds."""
+        """Bytes that a call moves: those of its largest argument."""
         if isinstance(item, self._tensor):
             size = item.numel() * item.element_size()
             call.device = call.device or item.is_cuda
@@ -333,7 +334,7 @@ class Collectives:
             call.device = call.device or item[0].is_cuda
         else:
             return
-        if type(size) is int:  # a symbol of an export that traces this: comparing it would settle its value
+        if type(size) is int:  # a symbolic size of a tracing export: comparing it would specialise it
             call.sent = max(call.sent, size)
 
     def _group(self, given: tuple[Any, ...]) -> Group:
@@ -343,7 +344,7 @@ class Collectives:
         known = self._groups.get(id(group))
         if known is None or known.of() is not group:
             if group is None:
-                return Group(_nobody, "", 0, "")  # there is none yet: torch says so
+                return Group(_nobody, "", 0, "")  # no group yet: torch raises its own error
             if len(self._groups) >= _GROUPS_MAX:
                 self._groups = {n: kept for n, kept in self._groups.copy().items() if kept.of() is not None}
                 if len(self._groups) >= _GROUPS_MAX:
@@ -352,19 +353,19 @@ class Collectives:
             known = self._groups[id(group)] = Group(weakref.ref(group), name, group.size(), backend)
         return known
 
-    def _site(self, frame: FrameType, kind: int, group: Group | None) -> dict[str, Any]:
+    def _site(self, frame: FrameType, kind: int, group: Group | None) -> CollectiveSite:
         key = frame.f_code, frame.f_lasti, group
         site = self._sites.get(key)
         if site is None:
             if len(self._sites) >= SITES_MAX:
-                return _NOWHERE  # finding out who calls takes a walk through all frames: not in each call for ever
+                return _NOWHERE  # finding the caller walks all frames, too slow to do at every call
             site = self._sites[key] = described(frame, kind, group)
             self._described.append(site)
         return site
 
 
 _PLACES = {FORWARD: 0, BACKWARD: 1, CLIP: 2, OPTIMIZER: 2, GAP: 3}
-_NOWHERE: dict[str, Any] = {"library": "", "calls": 0, "bytes": 0, "ns": 0}
+_NOWHERE: CollectiveSite = {"library": "", "calls": 0, "bytes": 0, "ns": 0}
 
 
 def _nobody() -> None:
@@ -372,12 +373,12 @@ def _nobody() -> None:
 
 
 def _place(phase: int) -> int:
-    """Forward, backward, optimizer with clipping, the gap after it, or what is none of them: evaluation, mostly."""
+    """Forward, backward, optimizer with clipping, the gap after it, or other (mostly evaluation)."""
     return _PLACES.get(phase, 4)
 
 
 def bus_bytes(kind: int, sent: int, ranks: int) -> int:
-    """What each link carries of a call on `sent` bytes: a ring sends an all-reduce around twice, less one part in N."""
+    """Bytes each link carries for a call on `sent` bytes: a ring all-reduce moves 2 (N-1)/N of them."""
     name = COLLECTIVE_KINDS[kind]
     if ranks < 2:
         return 0

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..facts.process_facts import call_site
 from ..layout import FLAG_COMM_SAMPLED, KIND_COMM
 
 if TYPE_CHECKING:
+    from ...documents.rank_documents import DdpFacts
     from ..ring import Ring
 
 _KEYS = (
@@ -21,33 +22,33 @@ _KEYS = (
     "backward_comm_time_start",
     "backward_comm_time_end",
 )
-# Reading costs about 8 us in a tight loop and a stamped iteration as much again: one in 50 to 100 ms of training is far below 0.1 % of it.
+# Reading costs about 8 us in a tight loop, a stamped iteration as much again: one per 50 to 100 ms of training is far below 0.1 %.
 _CPU_INTERVAL_NS = 50_000_000
-# What DDP does by itself after its first ten iterations, and does for ever where tensors are not all on the CPU: there a stamped iteration
-# synchronises events at the next forward, which stalls the host, and ends a capture of the whole step into a CUDA graph
-# (reducer_cuda.cpp, `measureDifference`). To read what was stamped is a copy of a map under the reducer's lock, on any device.
+# DDP's own sampling rate after its first ten iterations. It is kept unless all tensors are on the CPU: on a GPU a stamped iteration
+# synchronises events at the next forward, which stalls the host and breaks the capture of a whole step into a CUDA graph
+# (reducer_cuda.cpp, `measureDifference`). Reading the stamps copies a map under the reducer's lock, on any device.
 _DDPS_OWN_EVERY = 100
 _NEVER = 1 << 30
-_FIRST_LOOK_STEPS = 10  # DDP stamps its first ten iterations by itself
+_FIRST_LOOK_STEPS = 10  # DDP always stamps its first ten iterations
 
 
 class DdpStamps:
-    """The wrapped model with the most parameters speaks for the rank."""
+    """Reads the stamps of the rank's wrapped model with the most parameters."""
 
     def __init__(self) -> None:
-        self.any = False  # a DistributedDataParallel was made in this process
+        self.any = False  # this process has created a DistributedDataParallel
         self._model: weakref.ref[Any] | None = None
-        self._options: dict[str, Any] = {}  # the model's, as they stand in the facts
+        self._options: DdpFacts = {}  # the model's entry in the facts
         self._every = 1
         self._adapted = False
-        self._read = -1  # begin of the last backward that was read: each is written once
+        self._read = -1  # start of the last backward read; each is written once
         self._next_step = 0
 
-    def seen(self, model: Any) -> dict[str, Any]:
-        """A DistributedDataParallel was made; returns its options for the facts file."""
+    def seen(self, model: Any) -> DdpFacts:
+        """Registers a new DistributedDataParallel; returns its options for the facts file."""
         data = model._get_ddp_logging_data()
         self.any = True
-        options = {key: data[key] for key in _OPTIONS if key in data}
+        options = cast("DdpFacts", {key: data[key] for key in _OPTIONS if key in data})
         options["file"], options["line"] = call_site()
         options["device"] = _device(model)
         options["synced_buffers"] = len(getattr(model, "modules_buffers", ())) if data.get("broadcast_buffers") else 0
@@ -55,19 +56,19 @@ class DdpStamps:
         current = self._model() if self._model is not None else None
         if current is None or _size(model) > _size(current):
             self._model, self._options = weakref.ref(model), options
-            # it counts its iterations from none, and stamps as a new one does
+            # its iteration count restarts at zero, with the stamping of a new wrapper
             self._every, self._adapted, self._read, self._next_step = 1, False, -1, 0
         return options
 
     def steps_to_read(self, step: int) -> int:
-        """Steps from `step` on at whose end, or in the last one's backward, it is soon enough to read."""
+        """Number of steps from `step` on after which the next reading is due, at the end or in the last one's backward."""
         return self._next_step + 2 - step if self.any else _NEVER
 
     def read(self, ring: Ring, step: int, step_ns: int, on_cuda: bool) -> None:
         """Called between the forward and the next one: what DDP stamped in the iteration before, which was part of `step`."""
         model = self._model() if self._model is not None else None
         if model is None:
-            self.any = False  # it is gone: nothing is to be read until the next one is made
+            self.any = False  # the wrapper is gone: nothing to read until the next one is created
             return
         if step < self._next_step:
             return
@@ -97,14 +98,16 @@ class DdpStamps:
         ring.write(KIND_COMM, FLAG_COMM_SAMPLED, values)
 
     def _look_again(self, model: Any) -> None:
-        """By now DDP has sorted its buckets by the order in which gradients come, and a hook has been registered if one ever is."""
+        """Updates the facts once DDP has rebuilt its buckets in gradient order and any communication hook is registered."""
         data = model._get_ddp_logging_data()
         options = self._options
         options["bucket_bytes"] = _sizes(data.get("rebuilt_bucket_sizes") or data.get("bucket_sizes"))
         options["comm_hook"] = data.get("comm_hook") or options.get("comm_hook")
 
     def _count_unused(self, unused_bytes: int) -> None:
-        """Of stamped iterations DDP tells what the search before it found. The counts reach the facts when they are next written."""
+        """Counts the result of DDP's search for unused parameters, known for stamped iterations. The counts are written
+        with the next facts.
+        """
         options = self._options
         options["searched_iterations"] = options.get("searched_iterations", 0) + 1
         options["iterations_with_unused"] = options.get("iterations_with_unused", 0) + (unused_bytes > 0)
@@ -127,12 +130,12 @@ _OPTIONS = (
 
 
 def _rate(step_ns: int) -> int:
-    """A power of two: ranks whose steps differ a little still have the same ones stamped, and only those can be laid beside each other."""
+    """A power of two, so that ranks with slightly different step times stamp the same steps; only those can be compared."""
     return 1 << (-(-_CPU_INTERVAL_NS // step_ns) - 1).bit_length()
 
 
 def _sizes(text: Any) -> list[int]:
-    """DDP tells of the sizes of its buckets in one line: "1048576, 26214400"."""
+    """Parses DDP's list of bucket sizes, "1048576, 26214400"."""
     return [int(part) for part in str(text or "").split(",") if part.strip().isdigit()]
 
 
@@ -143,7 +146,7 @@ def _device(model: Any) -> str | None:
 
 
 def _on_the_cpu(model: Any) -> bool:
-    """Every one of its parameters is known to be there."""
+    """True if all its parameters are known to be on the CPU."""
     kinds = {getattr(getattr(parameter, "device", None), "type", None) for parameter in model.parameters()}
     return kinds == {"cpu"}
 

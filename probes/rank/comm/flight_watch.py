@@ -1,9 +1,9 @@
-"""What torch's own flight recorder knows of the collectives: where this rank stands, written down when it has stood still for long, and now
-and then what collectives take, where the user has NCCL time them (`TORCH_NCCL_ENABLE_TIMING=1`).
+"""Reads torch's flight recorder: the rank's current collective after a long standstill, and now and then the duration of collectives
+if the user has NCCL time them (`TORCH_NCCL_ENABLE_TIMING=1`).
 
-A thread of this process looks once in a few seconds whether the header of the ring still changes; it holds nothing meanwhile and touches no
-torch. Only of ranks of a distributed job, which have threads of the backend's anyhow. Nothing is switched on: where the user has the flight
-recorder off, there is nothing to read. A dump queries events: none is asked for while a CUDA graph is captured.
+A thread checks every few seconds whether the ring's header still changes; it holds no lock meanwhile and never touches torch. It runs only
+in ranks of a distributed job, whose backend has threads anyway. Nothing is switched on: if the user has the flight recorder off, there
+is nothing to read. A dump queries CUDA events, so none is made during a CUDA graph capture.
 """
 
 from __future__ import annotations
@@ -17,21 +17,24 @@ from typing import TYPE_CHECKING, Any
 from .. import rank_ring_folder
 from ..layout import PHASE_CODE
 from ..ring import PHASE, SINCE, STEP
+from ..side_files import FLIGHT, TIMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ...documents.code_places import StackFrame
+    from ...documents.collective_documents import FlightDump, StandingPlace, TimedCollectives, TimedRow
     from ..recorder import Recorder
 
 LOOK_S = 3.0
-STILL_LOOKS = 4  # so many looks at the same place: a dump is there when the agent calls it a stall, after 15 s
-ENTRIES_MAX = 24  # of the latest; older ones are done on all ranks
-# Looks between readings of what collectives take: half a minute, then five minutes. A dump of 2000 is 1 MB of text, some 10 ms of the
-# interpreter's time.
+STILL_LOOKS = 4  # checks without progress before a dump, so that it exists when the agent calls it a stall after 15 s
+ENTRIES_MAX = 24  # the latest ones; older ones are done on all ranks
+# Checks between readings of collective times: half a minute, then five minutes. A dump of 2000 entries is 1 MB of text and holds the
+# interpreter for some 10 ms.
 FIRST_TIMES, TIMES_EVERY = 10, 100
-TIMES_MAX = 16  # kinds and sizes, those that take the most
+TIMES_MAX = 16  # kinds and sizes with the most total time
 _TIMING = "TORCH_NCCL_ENABLE_TIMING"
-_YES = ("y", "yes", "1", "t", "true")  # as c10d reads its switches
+_YES = ("y", "yes", "1", "t", "true")  # the values that c10d accepts
 _ITEM_BYTES = {
     "Double": 8, "Long": 8, "ComplexFloat": 8, "Float": 4, "Int": 4, "Half": 2, "BFloat16": 2, "Short": 2,
 }  # fmt: skip
@@ -45,14 +48,14 @@ _LEAVING = frozenset((PHASE_CODE["start"], PHASE_CODE["ended"]))
 
 
 class FlightWatch:
-    """`start` once the process is a rank among others; `stop` before the interpreter goes."""
+    """Call `start` once the process is one of several ranks, `stop` before interpreter shutdown."""
 
     def __init__(
         self,
         recorder: Recorder,
-        read: Callable[[], list[dict[str, Any]]],
-        stack: Callable[[], list[dict[str, Any]]] = list,
-        times: Callable[[], dict[str, Any]] = dict,
+        read: Callable[[], list[FlightDump]],
+        stack: Callable[[], list[StackFrame]] = list,
+        times: Callable[[], TimedCollectives] = lambda: {},
     ) -> None:
         self._recorder = recorder
         self._read = read
@@ -66,7 +69,7 @@ class FlightWatch:
     def start(self) -> None:
         self._leaving = _thread.allocate_lock()
         self._leaving.acquire()
-        # no `threading.Thread`: those are counted, and this one is not the job's
+        # not a `threading.Thread`: those are counted as the job's
         _thread.start_new_thread(self._run, ())
 
     def stop(self) -> None:
@@ -75,7 +78,7 @@ class FlightWatch:
             lock.release()
 
     def forget(self) -> None:
-        """Another process now: threads stay behind."""
+        """Reset after a fork, which does not copy threads."""
         self._leaving = None
         self._looks = 0
         self._until_times = FIRST_TIMES
@@ -89,10 +92,10 @@ class FlightWatch:
                 elif timed and self.times_due():
                     timed = self._tell_times()
         except Exception:
-            self._recorder.errors += 1  # the wall of this thread
+            self._recorder.errors += 1  # nothing may escape from this thread
 
     def stands(self) -> bool:
-        """True once for each place at which this rank has been found so often running."""
+        """True once per place where the rank was found in that many consecutive checks."""
         account = self._recorder.account
         if account is None or account.ring is None:
             return False
@@ -103,40 +106,42 @@ class FlightWatch:
         return self._looks == STILL_LOOKS and words[PHASE] not in _LEAVING
 
     def write(self) -> None:
-        """One file, whole or not at all."""
-        found = {"dumps": self._read(), "stack": self._stack()}
-        told = {key: rows for key, rows in found.items() if rows}
+        """Writes one file atomically."""
+        told: StandingPlace = {}
+        if dumps := self._read():
+            told["dumps"] = dumps
+        if stack := self._stack():
+            told["stack"] = stack
         if told:
-            self._put("flight", {"since_ns": self._place[2], **told})
+            self._put(FLIGHT, {"since_ns": self._place[2], **told})
 
     def _tell_times(self) -> bool:
-        """Whether to go on: a dump that cannot be read shall not end the watch for hangs."""
+        """Writes collective times. Returns True to continue: an unreadable dump must not end the watch for hangs."""
         try:
-            self._put("times", self._times())
+            self._put(TIMES, self._times())
         except Exception:
             self._recorder.errors += 1
             return False
         return True
 
     def times_due(self) -> bool:
-        """True at one look in many."""
+        """True if this check also reads collective times."""
         self._until_times -= 1
         if self._until_times > 0:
             return False
         self._until_times = TIMES_EVERY
         return True
 
-    def _put(self, kind: str, told: dict[str, Any]) -> None:
-        if not told:
-            return
-        rank_ring_folder.put(self._recorder.folder, "%s-%d.json" % (kind, os.getpid()), json.dumps(told))
+    def _put(self, name: str, told: StandingPlace | TimedCollectives) -> None:
+        if told:
+            rank_ring_folder.put(self._recorder.folder, name % os.getpid(), json.dumps(told))
 
 
-def training_stack(recorder: Recorder) -> list[dict[str, Any]]:
-    """Frames of the thread that trains, innermost first: where nobody may look into this process (containers), it has to tell itself."""
+def training_stack(recorder: Recorder) -> list[StackFrame]:
+    """Frames of the training thread, innermost first, for processes that cannot be inspected from outside (containers)."""
     account = recorder.account
     frame = None if account is None else sys._current_frames().get(account.thread)
-    found: list[dict[str, Any]] = []
+    found: list[StackFrame] = []
     while frame is not None and len(found) < _FRAMES_MAX:
         code = frame.f_code
         found.append({"function": code.co_name, "file": code.co_filename, "line": frame.f_lineno or 0})
@@ -144,8 +149,8 @@ def training_stack(recorder: Recorder) -> list[dict[str, Any]]:
     return found
 
 
-def read_times(torch: Any) -> dict[str, Any]:
-    """What NCCL's collectives took on this GPU, waiting for other ranks included, by group, kind and bytes; empty where none was timed."""
+def read_times(torch: Any) -> TimedCollectives:
+    """Durations of NCCL's collectives on this GPU, waiting included, by group, kind and bytes; empty if none was timed."""
     dump = getattr(getattr(torch._C, "_distributed_c10d", None), "_dump_nccl_trace_json", None)
     if dump is None:
         return {}
@@ -156,22 +161,23 @@ def read_times(torch: Any) -> dict[str, Any]:
     return summed_times(json.loads(text)) if len(text) <= _DUMP_BYTES_MAX else {}
 
 
-def summed_times(dump: dict[str, Any]) -> dict[str, Any]:
-    """`ms`: of all calls together; `least_ms`: of the shortest. `span_s`: between the first and the last that were queued.
+def summed_times(dump: dict[str, Any]) -> TimedCollectives:
+    """`ms`: sum over all calls; `least_ms`: the shortest call. `span_s`: from the first queued call to the last.
 
-    `untimed`: calls of which no time is known, sends and receives between two ranks among them.
+    `untimed`: calls of unknown duration, including point-to-point sends and receives.
     """
     known = dump.get("entries") or []
     entries = [e for e in known if isinstance(e.get("duration_ms"), (int, float)) and not e.get("is_p2p")]
     if len(entries) < 2:
         return {}
-    rows: dict[tuple[str, str, int], dict[str, Any]] = {}
+    rows: dict[tuple[str, str, int], TimedRow] = {}
     for entry in entries:
         group, took = entry.get("process_group"), entry["duration_ms"]
         name = str(group[0] if isinstance(group, (list, tuple)) and group else group)
         key = (name, str(entry.get("profiling_name") or ""), _bytes_of(entry))
         row = rows.setdefault(
-            key, {"group": key[0], "name": key[1], "bytes": key[2], "calls": 0, "ms": 0.0, "least_ms": took}
+            key,
+            {"group": name, "name": key[1], "bytes": key[2], "calls": 0, "ms": 0.0, "least_ms": took, "ranks": ""},
         )
         row["calls"] += 1
         row["ms"] += took
@@ -191,7 +197,7 @@ def summed_times(dump: dict[str, Any]) -> dict[str, Any]:
 
 
 def _bytes_of(entry: dict[str, Any]) -> int:
-    """Of its inputs; 0 where their types are not told. What is not listed has a byte."""
+    """Bytes of a collective's inputs; 0 if their types are unknown. Unlisted types count as one byte."""
     total, kinds = 0, entry.get("input_dtypes") or ()
     for number, size in enumerate(entry.get("input_sizes") or ()):
         if number < len(kinds):
@@ -202,8 +208,8 @@ def _bytes_of(entry: dict[str, Any]) -> int:
     return total
 
 
-def read_dumps(torch: Any) -> list[dict[str, Any]]:
-    """Of every backend that has recorded something: its groups' state and the latest collectives, without stacks."""
+def read_dumps(torch: Any) -> list[FlightDump]:
+    """State and latest collectives, without stacks, of every backend with records."""
     module = getattr(torch._C, "_distributed_c10d", None)
     found = []
     for name, arguments in (
@@ -216,7 +222,7 @@ def read_dumps(torch: Any) -> list[dict[str, Any]]:
         try:
             text = dump(**arguments)
         except (RuntimeError, TypeError):
-            continue  # built without that backend, or of a version that asks otherwise
+            continue  # built without that backend, or a torch version with another signature
         if len(text) <= _DUMP_BYTES_MAX:
             kept = shortened(json.loads(text))
             if kept["entries"] or kept["pg_status"]:
@@ -224,8 +230,8 @@ def read_dumps(torch: Any) -> list[dict[str, Any]]:
     return found
 
 
-def shortened(dump: dict[str, Any]) -> dict[str, Any]:
-    """The latest entries, of each what tells which collective it is and how far it got."""
+def shortened(dump: dict[str, Any]) -> FlightDump:
+    """The latest entries, reduced to the identity and progress of each collective."""
     entries = dump.get("entries") or []
     return {
         "version": dump.get("version"),

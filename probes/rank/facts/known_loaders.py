@@ -10,12 +10,13 @@ from ..step_account import TRAINING
 from .loader_facts import batch_bytes, describe_loader, is_remade
 
 if TYPE_CHECKING:
+    from ...documents.loader_documents import DescribedLoader, ToldLoader
     from ..step_account import Account
 
 
-# Numbers by which objects of the job are known for as long as they live.
+# Numbers that identify objects of the job while they live.
 class Numbers:
-    """By identity: an object of the job may compare as it likes, and need have no hash. Nothing is kept alive."""
+    """Keyed by identity, since the job's objects may define any comparison and no hash. Keeps no object alive."""
 
     __slots__ = ("_known",)
 
@@ -23,40 +24,42 @@ class Numbers:
         self._known: dict[int, tuple[weakref.ref[Any], int]] = {}
 
     def get(self, item: Any) -> int:
-        """-1 of an object that has none."""
+        """The object's number; -1 if it has none."""
         known = self._known.get(id(item))
         return known[1] if known is not None and known[0]() is item else -1
 
     def put(self, item: Any, number: int) -> None:
         key, known = id(item), self._known
         try:
-            # in C: what a signal's handler raises in a callback of a reference is lost
+            # implemented in C: an exception of a signal handler inside a weakref callback would be lost
             known[key] = weakref.ref(item, partial(known.pop, key)), number
         except TypeError:
-            pass  # a list, say: nobody would tell when it is gone
+            pass  # a list, say, supports no weak reference
 
 
-LOADERS_MAX = 100  # a job that makes ever new ones is not followed into each
+LOADERS_MAX = 100  # bounds the number, for jobs that keep creating new ones
 
 
 class KnownLoaders:
-    """`described` also holds what a library's iterators enrol."""
+    """`described` also holds entries added for iterators of other libraries."""
 
     def __init__(self) -> None:
-        self.described: dict[int, dict[str, Any]] = {}
+        self.described: dict[int, DescribedLoader] = {}
         self.numbers = Numbers()
-        self._fed_by = Numbers()  # of data sets: the loader made last for them
-        self._batch_bytes: dict[int, int] = {}  # of each loader's first batch
-        self._made: dict[int, int] = {}  # how often each was made
+        self._fed_by = Numbers()  # data set -> its latest loader
+        self._batch_bytes: dict[int, int] = {}  # bytes of each loader's first batch
+        self._made: dict[int, int] = {}  # how often each was created
 
     def add(self, loader: Any) -> None:
-        """A loader made anew at the same line for the same data (for each evaluation, say) is the one known already."""
+        """A loader recreated at the same line for the same data (for each evaluation, say) keeps its number."""
         described = describe_loader(loader)
-        if is_remade(described):  # the line to change is where the job, or its trainer, made the one before it
-            given = self.described.get(self._fed_by.get(loader.dataset), {})
-            described.update({name: given[name] for name in ("file", "line", "through") if name in given})
-            if given and "through" not in given:
+        if is_remade(described):  # the line to change is where the job or its trainer created the original loader
+            given = self.described.get(self._fed_by.get(loader.dataset))
+            if given is not None:
+                described["file"], described["line"] = given["file"], given["line"]
                 del described["through"]
+                if "through" in given:
+                    described["through"] = given["through"]
         number = next((n for n, known in self.described.items() if known == described), len(self.described))
         self.numbers.put(loader, number)
         self._made[number] = self._made.get(number, 0) + 1
@@ -65,18 +68,18 @@ class KnownLoaders:
         self._fed_by.put(loader.dataset, number)
 
     def batch_size(self, number: int) -> int | None:
-        """As the loader was told, or as its sampler of batches was."""
+        """The batch size given to the loader or to its batch sampler."""
         known = self.described.get(number)
         size = None if known is None else known["batch_size"] or known.get("sampler_batch_size")
         return size if isinstance(size, int) else None
 
     def weigh(self, number: int, batch: Any) -> None:
-        """Note what its first batch holds."""
+        """Notes the size of its first batch."""
         if number in self.described and number not in self._batch_bytes:
             self._batch_bytes[number] = batch_bytes(batch)
 
-    def facts(self, account: Account) -> list[dict[str, Any]]:
-        """A loader trains, evaluates, or (None) has not been used yet."""
+    def facts(self, account: Account) -> list[ToldLoader]:
+        """Sets a loader's use: training, evaluation, or None for not used yet."""
         kinds, evaluated = account.loaders, account.evaluated
         return [
             {

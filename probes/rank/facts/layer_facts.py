@@ -1,4 +1,4 @@
-"""What layers and models are made of, as they lie there: types, memory layouts, how many of each kind. Objects of the job are only read."""
+"""The structure of layers and models: types, memory layouts, number of each kind. Objects of the job are only read."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from ..workers.sample_parts import own
 if TYPE_CHECKING:
     from types import FrameType
 
+    from ...documents.rank_documents import ModelFacts
+
 _KINDS_MAX = 16
 _MODULES_MAX = 20_000
 
 
 def weight_of(layer: Any) -> Any:
-    """As it lies there. Where it is made anew each time it is asked for (spectral norm takes another turn then): what it is made of."""
+    """The weight as stored, or the tensor it is computed from if each access recomputes it (spectral norm runs a power iteration)."""
     kept = own(layer)
     found = kept["_parameters"].get("weight")
     if found is None:
@@ -26,15 +28,15 @@ def weight_of(layer: Any) -> Any:
 
 
 def layout_of(torch: Any, tensor: Any) -> str:
-    """`either` where the sizes leave no difference: one channel, or pictures of one pixel."""
+    """`either` if both layouts coincide: one channel, or images of one pixel."""
     if tensor.dim() != 4:
         return ""
     last, first = tensor.is_contiguous(memory_format=torch.channels_last), tensor.is_contiguous()
     return "either" if last and first else "channels_last" if last else "channels_first" if first else "other"
 
 
-def describe_model(torch: Any, model: Any) -> dict[str, Any]:
-    """What the outermost module is made of: its class, how many layers of each kind, its parameters."""
+def describe_model(torch: Any, model: Any) -> ModelFacts:
+    """The outermost module: its class, the number of layers of each kind, its parameters."""
     inner = model
     while type(inner).__name__ in (
         "DistributedDataParallel",
@@ -69,13 +71,13 @@ def describe_model(torch: Any, model: Any) -> dict[str, Any]:
 
 
 def _of_replica(model: Any) -> list[Any]:
-    """DataParallel's copies, one a GPU, hold theirs as plain tensors."""
+    """DataParallel's replicas, one per GPU, hold their parameters as plain tensors."""
     former = (own(module).get("_former_parameters") or {} for module in model.modules())
     return list({id(p): p for held in former for p in held.values()}.values())
 
 
 def _bytes_by_device(tensors: list[Any]) -> dict[str, int]:
-    """Empty where they are shards of something larger: then their sizes are not this rank's memory."""
+    """Empty for sharded parameters, whose sizes are not this rank's memory."""
     if any(hasattr(tensor, "to_local") for tensor in tensors):
         return {}
     found: dict[str, int] = {}
@@ -86,7 +88,7 @@ def _bytes_by_device(tensors: list[Any]) -> dict[str, int]:
 
 
 def outermost(frame: FrameType | None) -> Any:
-    """The module whose call all of this is part of. Only that one frame's variables are looked at."""
+    """The outermost module in whose call this runs. Reads the variables of that one frame only."""
     found = None
     while frame is not None:
         if frame.f_code.co_name == "_call_impl" and frame.f_code.co_filename.endswith("nn/modules/module.py"):
@@ -96,7 +98,7 @@ def outermost(frame: FrameType | None) -> Any:
 
 
 def autocast_dtype(torch: Any, device: str) -> str | None:
-    """The type that autocast casts to right now on this kind of device; None where it is off."""
+    """The dtype that autocast currently uses on this device type; None if it is off."""
     try:
         return plain(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else None
     except TypeError:  # before torch 2.4

@@ -1,4 +1,4 @@
-"""What a DataLoader and its dataset say of themselves when they are made: arguments, classes, names.
+"""Properties of a DataLoader and its dataset at creation: arguments, classes, names.
 
 Never touches data, runs no property, no `__getattr__` and no `__repr__` of the user's, and keeps nothing but plain values.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import UserDict
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -18,53 +19,44 @@ from .process_facts import call_frames
 if TYPE_CHECKING:
     from types import FrameType
 
-_DEPTH = 4  # of wrappers around a data set
-_PARTS = 4  # of a concatenation that are described
+    from ...documents.loader_documents import DescribedDataset, DescribedLoader, Setting
+
+_DEPTH = 4  # nested wrappers around a data set
+_PARTS = 4  # parts of a concatenation that are described
 _TRANSFORMS = 20
 _CHARACTERS = 200
-# Their reprs are lists of settings; what a user's own repr costs or does nobody knows.
+# Their reprs list settings; a user's own repr has unknown cost and side effects.
 _TERSE = ("torchvision.", "albumentations.", "timm.", "torchaudio.", "kornia.")
 _ROOTS = ("root", "root_dir", "data_dir", "path", "img_dir")
 _WRAPPED = ("dataset", "base_dataset", "_dataset", "ds", "_hf_dataset")  # Subset, and what wrappers mostly call it
 _SLOW_NS = 50_000_000
 _ATTRIBUTES = 100
 _HANDLES = (
-    "_io",
-    "h5py",
-    "lmdb",
-    "netCDF4",
-    "sqlite3",
-    "zipfile",
-    "tarfile",
-    "psycopg2",
-    "pymysql",
-    "redis",
-    "pymongo",
-)
-# They make the loader that they are given anew, for their share of its samples.
+    "_io", "h5py", "lmdb", "netCDF4", "sqlite3", "zipfile", "tarfile", "psycopg2", "pymysql", "redis", "pymongo",
+)  # fmt: skip
+# They recreate the loader passed to them, for their share of its samples.
 _REMAKERS = ("accelerate.data_loader.", "lightning.fabric.utilities.data._re", "lightning_fabric.utilities.data._re")
 _slow_lengths: set[str] = set()  # classes whose `__len__` took long: it is called once, not for each loader
 
 
-def describe_loader(loader: Any) -> dict[str, Any]:
-    """The arguments of a DataLoader, and where and through what it was made."""
+def describe_loader(loader: Any) -> DescribedLoader:
+    """The arguments of a DataLoader, and where and through which function it was created."""
     frame, through = call_frames(2)
-    facts: dict[str, Any] = {"file": frame.f_code.co_filename if frame else "", "line": frame.f_lineno if frame else 0}
-    facts["class"] = type(loader).__qualname__
+    facts: DescribedLoader = {
+        "file": frame.f_code.co_filename if frame else "",
+        "line": frame.f_lineno if frame else 0,
+        "class": type(loader).__qualname__,
+    }
     if through is not None:
         facts["through"] = _function(through)
-    for name in (
-        "batch_size",
-        "num_workers",
-        "pin_memory",
-        "prefetch_factor",
-        "persistent_workers",
-        "drop_last",
-        "timeout",
-        "in_order",
-    ):
-        value = getattr(loader, name, None)
-        facts[name] = value if isinstance(value, (int, float, bool, str, type(None))) else str(type(value).__qualname__)
+    facts["batch_size"] = _setting(loader, "batch_size")
+    facts["num_workers"] = _number(loader, "num_workers")
+    facts["pin_memory"] = _setting(loader, "pin_memory")
+    facts["prefetch_factor"] = _number(loader, "prefetch_factor")
+    facts["persistent_workers"] = _setting(loader, "persistent_workers")
+    facts["drop_last"] = _setting(loader, "drop_last")
+    facts["timeout"] = _setting(loader, "timeout")
+    facts["in_order"] = _setting(loader, "in_order")
     sampler, batches = getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)
     size = own(batches, "batch_size") if facts["batch_size"] is None else None
     facts["sampler_batch_size"] = size if type(size) is int else None
@@ -79,14 +71,24 @@ def describe_loader(loader: Any) -> dict[str, Any]:
     return facts
 
 
-def is_remade(described: dict[str, Any]) -> bool:
-    """Whether a library made it in place of one that it was given."""
-    return str(described.get("through", "")).startswith(_REMAKERS)
+def _setting(loader: Any, name: str) -> Setting:
+    value = getattr(loader, name, None)
+    return value if isinstance(value, (int, float, bool, str, type(None))) else str(type(value).__qualname__)
 
 
-def describe_dataset(dataset: Any, depth: int = 0) -> dict[str, Any]:
-    """Class, length, root folder, transforms, and the same of what it wraps."""
-    facts: dict[str, Any] = {"class": _class(dataset), "length": _length(dataset)}
+def _number(loader: Any, name: str) -> int | None:
+    value = getattr(loader, name, None)
+    return value if isinstance(value, int) else None
+
+
+def is_remade(described: DescribedLoader) -> bool:
+    """True if a library created it to replace a loader passed to it."""
+    return described.get("through", "").startswith(_REMAKERS)
+
+
+def describe_dataset(dataset: Any, depth: int = 0) -> DescribedDataset:
+    """Class, length, root folder and transforms of a dataset and of those inside it."""
+    facts: DescribedDataset = {"class": _class(dataset), "length": _length(dataset)}
     root = next((path for name in _ROOTS if (path := _path(own(dataset, name))) is not None), None)
     if root is not None:
         facts["root"] = root
@@ -104,20 +106,23 @@ def describe_dataset(dataset: Any, depth: int = 0) -> dict[str, Any]:
     held = _held(dataset)
     if held:
         facts["held"] = held
+    arrays = _arrays(dataset, facts["length"])
+    if arrays:
+        facts["arrays"] = arrays
     facts.update(_of_known_kinds(dataset))
     if depth < _DEPTH and inner is not None:
         facts["inner"] = describe_dataset(inner, depth + 1)
     elif depth < _DEPTH and isinstance(parts, (list, tuple)) and parts:
         facts["parts"] = [describe_dataset(part, depth + 1) for part in parts[:_PARTS]]
         facts["parts_count"] = len(parts)
-    below = facts.get("inner") or (facts.get("parts") or [{}])[0]
-    if below.get("root"):
+    below = facts.get("inner") or next(iter(facts.get("parts", ())), None)
+    if below and below.get("root"):
         facts.setdefault("root", below["root"])
     return facts
 
 
 def _transforms(dataset: Any, wrapped: list[Any]) -> list[Any] | None:
-    """Where nothing is called so, the first list of them that it keeps under a name of its own and none that it wraps does."""
+    """The transforms under the usual names; else the first list of transforms under another name that no inner dataset has."""
     transform = own(dataset, "transform")
     if transform is None:
         transform = own(dataset, "transforms")
@@ -131,11 +136,11 @@ def _transforms(dataset: Any, wrapped: list[Any]) -> list[Any] | None:
 
 
 def own(value: Any, name: str) -> Any:
-    """An attribute as it lies in the object or its classes; None where code would have to run for it."""
+    """An attribute as stored in the object or its classes; None if reading it would run code."""
     found = attributes(value)
     if name in found:
         return found[name]
-    modules = found.get("_modules")  # nn.Module keeps its children apart
+    modules = found.get("_modules")  # nn.Module keeps its children in another dict
     if isinstance(modules, dict) and name in modules:
         return modules[name]
     for cls in type(value).__mro__:
@@ -146,7 +151,7 @@ def own(value: Any, name: str) -> Any:
 
 
 def transform_steps(transform: Any) -> list[Any]:
-    """What a Compose, an nn.Sequential or a list of transforms is made of; else the transform alone."""
+    """The parts of a Compose, an nn.Sequential or a list of transforms; otherwise the transform itself."""
     inner = own(transform, "transform")  # torchvision's StandardTransform
     if inner is not None and own(transform, "transforms") is None:
         transform = inner
@@ -160,12 +165,12 @@ def transform_steps(transform: Any) -> list[Any]:
 
 
 def name_of(value: Any) -> str | None:
-    """Of a function its name, of a partial what it calls, of anything else its class."""
+    """The name of a function, of the function inside a partial, or of the class of anything else."""
     if value is None:
         return None
     if type(value).__name__ == "partial" and hasattr(value, "func"):
         value = value.func
-    if type(value).__name__ == "builtin_function_or_method":  # torch.from_numpy is one of a class nobody knows
+    if type(value).__name__ == "builtin_function_or_method":  # torch.from_numpy has an unnamed class
         return str(value.__name__)[:_CHARACTERS]
     if isinstance(value, type) or type(value).__name__ in ("function", "method"):
         return str(value.__qualname__)[:_CHARACTERS]
@@ -174,7 +179,7 @@ def name_of(value: Any) -> str | None:
 
 def batch_bytes(batch: Any, depth: int = 0) -> int:
     """Bytes of the tensors and arrays in a batch, by their shapes."""
-    if isinstance(batch, dict):
+    if isinstance(batch, (dict, UserDict)):  # Hugging Face's BatchEncoding is one
         batch = list(batch.values())
     if isinstance(batch, (list, tuple)):
         return sum(batch_bytes(item, depth + 1) for item in batch[:1000]) if depth < _DEPTH else 0
@@ -183,7 +188,7 @@ def batch_bytes(batch: Any, depth: int = 0) -> int:
     try:
         return int(getattr(batch, "nbytes", 0))
     except (RuntimeError, TypeError):
-        return 0  # sparse tensors do not tell
+        return 0  # sparse tensors have no such attribute
 
 
 def _function(frame: FrameType) -> str:
@@ -196,7 +201,7 @@ def _class(value: Any) -> str:
 
 
 def _length(dataset: Any) -> int | None:
-    """None where asking takes long, and for an IterableDataset: making a loader of it asks for none, and it may count its records."""
+    """The length of the dataset; None if that would be slow, and for an IterableDataset, which may count its records."""
     name = _class(dataset)
     if name in _slow_lengths or issubclass(type(dataset), sys.modules["torch"].utils.data.IterableDataset):
         return None
@@ -212,7 +217,7 @@ def _length(dataset: Any) -> int | None:
 
 
 def _path(value: Any) -> str | None:
-    """The absolute path; only plain strings and pathlib's paths are asked."""
+    """The absolute path, of plain strings and pathlib paths only."""
     if isinstance(value, str) or type(value).__module__.partition(".")[0] == "pathlib":
         return os.path.abspath(os.fspath(value)) if value and "://" not in str(value) else str(value) or None
     return None
@@ -227,7 +232,7 @@ def _is_torchs(batch_sampler: Any) -> bool:
 
 
 def _shuffles(sampler: Any) -> bool | None:
-    """None: a sampler of the user's, which does as it likes."""
+    """True if the sampler shuffles; None for a user-defined sampler."""
     known = {"RandomSampler": True, "SubsetRandomSampler": True, "WeightedRandomSampler": True}
     known["SequentialSampler"] = False
     if type(sampler).__qualname__ in known and type(sampler).__module__.startswith("torch."):
@@ -237,23 +242,23 @@ def _shuffles(sampler: Any) -> bool | None:
 
 
 def _context(loader: Any) -> str | None:
-    """How workers are started, where the loader was told; the interpreter's own choice is not asked: that would settle it."""
+    """The loader's explicit start method for workers. The interpreter's default is not queried, since that would fix it."""
     context = own(loader, "_DataLoader__multiprocessing_context")
     name = getattr(type(context), "_name", None)
     return str(name) if name else None
 
 
 def _settings(step: Any) -> str | None:
-    """`RandomResizedCrop(size=(224, 224), …)`, of transforms whose repr is known to be a list of settings."""
+    """`RandomResizedCrop(size=(224, 224), …)`, for transforms whose repr is known to list settings."""
     if isinstance(step, type) or not type(step).__module__.startswith(_TERSE):
         return None
     if own(step, "transforms") is not None or own(step, "_modules"):
-        return None  # a container shows the reprs of what it holds, the user's own among them
+        return None  # a container's repr calls those of its members, including the user's
     return " ".join(repr(step).split())[:_CHARACTERS]
 
 
 def _held(dataset: Any) -> list[str]:
-    """What workers cannot share with the process they are forked from: open files, connections, tensors on a device."""
+    """Resources that workers cannot share with the process they are forked from: open files, connections, tensors on a device."""
     tensors = own(dataset, "tensors")
     found = set()
     for value in [
@@ -268,8 +273,25 @@ def _held(dataset: Any) -> list[str]:
     return sorted(found)[:_PARTS]
 
 
-def _of_known_kinds(dataset: Any) -> dict[str, Any]:
-    """What well-known data sets keep under names of their own."""
+def _arrays(dataset: Any, length: int | None) -> list[str]:
+    """Attributes with one row for each sample: tensors on the CPU and NumPy arrays, no memory maps; `tensors` of a TensorDataset."""
+    kinds = (sys.modules["torch"].Tensor, getattr(sys.modules.get("numpy"), "ndarray", None))
+    found = []
+    for name, value in list(attributes(dataset).items())[:_ATTRIBUTES]:
+        rows = value if name == "tensors" and isinstance(value, tuple) else (value,)
+        if length and rows and all(type(row) in kinds and _rows_in_memory(row) == length for row in rows):
+            found.append(str(name)[:_CHARACTERS])
+    return found[:_PARTS]
+
+
+def _rows_in_memory(value: Any) -> int | None:
+    device = getattr(value, "device", "cpu")
+    on_cpu = getattr(device, "type", device) == "cpu"
+    return int(value.shape[0]) if on_cpu and len(value.shape) else None
+
+
+def _of_known_kinds(dataset: Any) -> DescribedDataset:
+    """Attributes that well-known datasets store under other names."""
     tensors = own(dataset, "tensors")  # TensorDataset
     if isinstance(tensors, (list, tuple)) and tensors and "torch" in sys.modules:
         kind = sys.modules["torch"].Tensor
@@ -277,7 +299,7 @@ def _of_known_kinds(dataset: Any) -> dict[str, Any]:
         return {"tensors": shown}
     if not type(dataset).__module__.startswith("datasets."):
         return {}
-    found: dict[str, Any] = {}  # Hugging Face
+    found: DescribedDataset = {}  # Hugging Face
     info, files, split = own(dataset, "_info"), own(dataset, "_data_files"), own(dataset, "_split")
     name = own(info, "dataset_name") or own(info, "builder_name")
     if isinstance(name, str):

@@ -1,23 +1,30 @@
-"""What an optimizer steps and keeps on one device, in bytes: parameters, their gradients, its own state.
+"""Bytes that an optimizer updates and keeps on one device: parameters, their gradients, its own state.
 
-Looked at in the first steps, and once more when the process ends for want of the GPU's memory. Objects of the job are only read.
+Read in the first steps, and again when the process ends with a GPU out-of-memory error. Objects of the job are only read.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..raised_exceptions import device_named
 from ..workers.sample_parts import own
 from .layer_facts import layout_of, plain
 
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from ...documents.rank_documents import ConvolutionWeights, HeldMemory, OptimizerFacts
+
+    Sum = Literal["elements", "parameter_bytes", "learning_bytes", "gradient_bytes", "state_bytes", "momentum"]
+
 _TENSORS_MAX = 20_000  # 5 us each
 _FRAMES_MAX = 50
 _NAMES_MAX = 1000  # of one frame
-_SUMS = ("elements", "parameter_bytes", "learning_bytes", "gradient_bytes", "state_bytes")
+_SUMS: tuple[Sum, ...] = ("elements", "parameter_bytes", "learning_bytes", "gradient_bytes", "state_bytes", "momentum")
 
 
-def describe_optimizer(optimizer: Any) -> dict[str, Any]:
+def describe_optimizer(optimizer: Any) -> OptimizerFacts:
     group = optimizer.param_groups[0]
     return {
         "class": type(optimizer).__qualname__,
@@ -28,10 +35,10 @@ def describe_optimizer(optimizer: Any) -> dict[str, Any]:
     }
 
 
-def describe_convolutions(torch: Any, optimizer: Any) -> dict[str, Any]:
-    """Types and layouts of its weights of four dimensions, as they lie there: of a model that is compiled nothing else shows them.
+def describe_convolutions(torch: Any, optimizer: Any) -> OptimizerFacts:
+    """Types and layouts of its 4-D weights as stored: the only source for a compiled model.
 
-    Empty where parameters are shards, flat ones among them: of what they are parts of nothing is known.
+    Empty for sharded (also flat) parameters, whose whole is unknown.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     whole = [p for p in parameters if p.dim() > 1]
@@ -39,7 +46,7 @@ def describe_convolutions(torch: Any, optimizer: Any) -> dict[str, Any]:
         return {}
     weights = [p for p in whole if p.dim() == 4]
     layouts = [layout_of(torch, weight) for weight in weights]
-    found = {
+    found: ConvolutionWeights = {
         "weights": len(weights),
         "dtypes": sorted({plain(weight.dtype) for weight in weights}),
         "channels_last": layouts.count("channels_last"),
@@ -48,10 +55,10 @@ def describe_convolutions(torch: Any, optimizer: Any) -> dict[str, Any]:
     return {"convolutions": found}
 
 
-def describe_holdings(optimizer: Any, device: str = "") -> dict[str, Any]:
-    """What lies on this device, else on the one with most of it.
+def describe_holdings(optimizer: Any, device: str = "") -> HeldMemory:
+    """Bytes on this device, or on the device with the most bytes.
 
-    Empty where parameters are shards of something larger, or too many: then their sizes are not this rank's memory.
+    Empty for sharded parameters, whose sizes are not this rank's memory, and for too many parameters.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     found = _held(parameters, device)
@@ -66,29 +73,31 @@ def describe_holdings(optimizer: Any, device: str = "") -> dict[str, Any]:
     return found
 
 
-def held_at_end(torch: Any, error: BaseException, device: str = "") -> dict[str, Any]:
-    """Of the optimizers that the frames of an uncaught exception know, and of their largest model. Empty: they know neither.
+def held_at_end(torch: Any, error: BaseException, device: str = "") -> HeldMemory:
+    """Holdings found in the frames of an uncaught exception: of optimizers, and of their largest model. Empty if there are none.
 
-    `device`: the one watched, where the exception names none.
+    `device`: the recorded device, used if the exception names none.
     """
     device = device_named(str(error)) or device
     optimizers, models = _known(torch, error)
-    found: dict[str, Any] = {}
+    found: HeldMemory = {}
     each = [describe_holdings(optimizer, device) for optimizer in optimizers]
     if each and all(each):
-        found = {**each[0], **{name: sum(told[name] for told in each) for name in (*_SUMS, "momentum")}}
+        found = {**each[0]}
+        for name in _SUMS:
+            found[name] = sum(told[name] for told in each)
         found["class"] = type(optimizers[0]).__qualname__
     weights = [list(model.parameters()) for model in models]
     whole = [held for held in (_held(each, device) for each in weights) if held]
     if whole:
-        largest = max(whole, key=lambda told: int(told["parameter_bytes"]))
+        largest = max(whole, key=lambda told: told["parameter_bytes"])
         found = found or {**largest, "parameter_bytes": largest["learning_bytes"]}
         found["model_bytes"] = largest["parameter_bytes"]
     return found
 
 
 def _known(torch: Any, error: BaseException) -> tuple[list[Any], list[Any]]:
-    """Optimizers and models among the variables of these frames, and what an object keeps whose method one of them is."""
+    """Optimizers and models among the variables of these frames and the attributes of their `self` objects."""
     optimizers: dict[int, Any] = {}
     models: dict[int, Any] = {}
     traceback, frames = error.__traceback__, 0
@@ -96,22 +105,22 @@ def _known(torch: Any, error: BaseException) -> tuple[list[Any], list[Any]]:
         known = traceback.tb_frame.f_locals
         for value in [*list(known.values())[:_NAMES_MAX], *list(own(known.get("self")).values())[:_NAMES_MAX]]:
             if isinstance(value, torch.optim.Optimizer):
-                optimizers[id(value.param_groups)] = value  # once, also where another one stands around it
+                optimizers[id(value.param_groups)] = value  # counted once, even if another one contains it
             elif isinstance(value, torch.nn.Module):
                 models[id(value)] = value
         traceback, frames = traceback.tb_next, frames + 1
     return list(optimizers.values()), list(models.values())
 
 
-def _held(parameters: list[Any], device: str) -> dict[str, Any]:
+def _held(parameters: list[Any], device: str) -> HeldMemory:
     if len(parameters) > _TENSORS_MAX or any(hasattr(p, "to_local") for p in parameters):
         return {}
-    by_device: dict[str, dict[str, Any]] = {}
+    by_device: dict[str, HeldMemory] = {}
     for parameter in parameters:
         place = str(parameter.device)
         found = by_device.get(place)
         if found is None:
-            found = by_device[place] = {"device": place, **dict.fromkeys(_SUMS, 0)}
+            found = by_device[place] = _nothing(place)
         found["elements"] += parameter.numel()
         found["parameter_bytes"] += _bytes(parameter)
         if parameter.requires_grad:
@@ -120,8 +129,21 @@ def _held(parameters: list[Any], device: str) -> dict[str, Any]:
         if gradient is not None and not gradient.is_sparse:
             found["gradient_bytes"] += _bytes(gradient)
     if device:
-        return by_device.get(device) or {"device": device, **dict.fromkeys(_SUMS, 0)}
-    return max(by_device.values(), key=lambda told: int(told["parameter_bytes"]), default={})
+        return by_device.get(device) or _nothing(device)
+    if not by_device:
+        return {}
+    return max(by_device.values(), key=lambda told: told["parameter_bytes"])
+
+
+def _nothing(device: str) -> HeldMemory:
+    return {
+        "device": device,
+        "elements": 0,
+        "parameter_bytes": 0,
+        "learning_bytes": 0,
+        "gradient_bytes": 0,
+        "state_bytes": 0,
+    }
 
 
 def _bytes(tensor: Any) -> int:

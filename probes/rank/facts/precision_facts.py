@@ -1,10 +1,9 @@
-"""With what precision and memory layout a rank computes: seen where its model runs, not asked of its arguments.
+"""Precision and memory layout of a rank's computation, observed while its model runs instead of read from its arguments.
 
-The first convolution and the first linear layer of a step, and the first `autocast` that is entered, have a stand-in that notes what it
-sees, puts the original back and goes on; where these layers run outside of that autocast, those after them are asked for once, too. That
-happens in a handful of early steps, layers only where dynamo has compiled nothing: a plain step meets nothing of it. What is compiled
-enters autocast while it is traced and never again, so that one is watched from the first fetch on; of its layers the weights tell, as the
-optimizer has them.
+In a handful of early steps the first convolution, the first linear layer and the first `autocast` of a step are patched with a one-shot
+wrapper that notes what it sees and restores the original. If these layers run outside the autocast, later ones are checked once, too.
+Layers are patched only if dynamo has compiled nothing; a plain step runs none of this. Compiled code enters autocast only while it is
+traced, so autocast is watched from the first fetch on; compiled layers are described by the weights that the optimizer holds.
 """
 
 from __future__ import annotations
@@ -24,19 +23,21 @@ from .process_facts import MADE_MAX, call_site
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Look = Callable[[Any, Any, Callable[[], None]], None]  # (layer, its input, what puts the original back)
+    from ...documents.rank_documents import AutocastFacts, CudaFacts, LayerFacts, LayerKind, RankFacts
+
+    Look = Callable[[Any, Any, Callable[[], None]], None]  # (layer, its input, function that restores the original)
 
 ARMINGS_MAX = 8
-_ARMED_STEPS = 2  # facts may be written after a step's last layer: a whole one must follow
+_ARMED_STEPS = 2  # facts may be written after a step's last layer: wait for one whole step more
 NEVER = 1 << 62
-_ENTERED_MAX = 8  # an autocast that is switched off is no answer at once: an inner one may be on
+_ENTERED_MAX = 8  # a disabled autocast is not yet an answer: an inner one may be enabled
 _IN_VAIN_MAX = 200  # entered without gradients before any step: a process that only evaluates
 
 
-def fast_paths(torch: Any) -> dict[str, Any]:
-    """Switches of cuBLAS and cuDNN as they stand. Never by the attributes that warn, or raise where old and new names were mixed."""
+def fast_paths(torch: Any) -> CudaFacts:
+    """Current switches of cuBLAS and cuDNN, avoiding attributes that warn, or that raise if old and new names were mixed."""
     cudnn = torch.backends.cudnn
-    found = {
+    found: CudaFacts = {
         "cudnn_benchmark": bool(cudnn.benchmark),
         "cudnn_deterministic": bool(cudnn.deterministic),
         "cudnn_enabled": bool(cudnn.enabled),
@@ -55,7 +56,7 @@ def fast_paths(torch: Any) -> dict[str, Any]:
 
 
 def compiled_frames() -> int:
-    """How many pieces of code dynamo has compiled or given up on so far; with `fullgraph=True` it counts graphs alone, and no frames."""
+    """Number of code objects that dynamo has compiled or given up on; with `fullgraph=True` of graphs only."""
     utils = sys.modules.get("torch._dynamo.utils")
     counters = getattr(utils, "counters", None)
     if counters is None:
@@ -65,12 +66,12 @@ def compiled_frames() -> int:
 
 
 class Precision:
-    """What one rank's model was seen to compute with. Everything lands in `values`, to be written with the facts.
+    """The observed precision of one rank's model. Results go into `values`, which are written with the facts.
 
-    `until`: the step that begins with torch's classes as they were, whatever was met by then.
+    `until`: the step before which all patches are removed, whatever was observed.
     """
 
-    def __init__(self, torch: Any, values: Callable[[], dict[str, Any]], failed: Callable[[], None]) -> None:
+    def __init__(self, torch: Any, values: Callable[[], RankFacts], failed: Callable[[], None]) -> None:
         self._torch = torch
         self._values = values
         self._failed = failed
@@ -82,16 +83,16 @@ class Precision:
         self.disarm()
         self._armings = 0
         self._armed_at = -1
-        self._compiled = 0  # pieces of code that were compiled by then
+        self._compiled = 0  # code objects compiled so far
         self._entered = self._in_vain = 0
         self._model: weakref.ref[Any] | None = None
 
     def trained(self) -> Any:
-        """The outermost module that was seen to run in `train()`, with gradients on; None where there is none, or no longer."""
+        """The outermost module seen running in `train()` mode with gradients enabled; None if there is none or it is gone."""
         return None if self._model is None else self._model()
 
     def begin(self) -> None:
-        """The first batch is fetched: what the first step compiles has not been traced yet. Of layers dynamo would remember stand-ins."""
+        """Called at the first fetch, before the first step is traced. Layers are not patched yet, since dynamo would keep the wrappers."""
         if self._armings or self._armed_at >= 0 or self._in_vain or not hasattr(self._torch, "compile"):
             return  # torch before 2.0 compiles nothing
         try:
@@ -101,7 +102,7 @@ class Precision:
             self._give_up()
 
     def refresh(self, step: int) -> None:
-        """Facts are about to be written. Called amid other things that must go on."""
+        """Called before the facts are written, within other code that must go on, so it never raises."""
         try:
             self._refresh(step)
         except Exception:
@@ -114,12 +115,13 @@ class Precision:
 
     def _refresh(self, step: int) -> None:
         values = self._values()
-        if values.get("cuda"):
-            values["cuda"].update(fast_paths(self._torch))
+        cuda = values.get("cuda")
+        if cuda:
+            cuda.update(fast_paths(self._torch))
         compiled = compiled_frames()
         if compiled:
             values["compiled_frames"] = compiled
-        # nobody entered one in a whole step, nor while what it runs was traced
+        # no autocast was entered in a whole step, nor while its code was traced
         if 0 <= self._armed_at < step and not self._entered and not self._compiled and "autocast" not in values:
             values["autocast"] = self._around("cuda" if values.get("cuda") else "cpu")
         self.disarm()
@@ -129,8 +131,8 @@ class Precision:
             self.until = step + _ARMED_STEPS
             self._arm(compiled=bool(compiled), values=values)
 
-    def _around(self, device: str) -> dict[str, Any]:
-        """Of a loop that stands within autocast as a whole, or switches it on by other means."""
+    def _around(self, device: str) -> AutocastFacts:
+        """Precision of a loop that runs entirely inside autocast, or enables it by other means."""
         dtype = autocast_dtype(self._torch, device)
         return {"enabled": True, "device": device, "dtype": dtype} if dtype else {"enabled": False}
 
@@ -139,16 +141,17 @@ class Precision:
         while self._undo:
             self._undo.pop()()
 
-    def _arm(self, *, compiled: bool, values: dict[str, Any]) -> None:
+    def _arm(self, *, compiled: bool, values: RankFacts) -> None:
         nn = self._torch.nn
-        entered = (values.get("autocast") or {}).get("enabled")
+        entered = values["autocast"].get("enabled") if "autocast" in values else False
         if not entered:
             self._entered = 0
             self._stand_in(self._torch.amp.autocast_mode.autocast, "__enter__", self._autocast)
         if compiled:
             return
         armed = len(self._undo)
-        for kind, owner in (("conv", nn.Conv2d), ("linear", nn.Linear)):
+        layers: tuple[tuple[LayerKind, Any], ...] = (("conv", nn.Conv2d), ("linear", nn.Linear))
+        for kind, owner in layers:
             known = values.get(kind)
             if known is None or (kind == "conv" and not known["again"]):
                 self._stand_in(owner, "forward", self._layer(self._first(kind)))
@@ -157,7 +160,7 @@ class Precision:
         self._leave_to_dynamo(self._undo[armed:])
 
     def _leave_to_dynamo(self, layers: list[Callable[[], None]]) -> None:
-        """What it compiles with a stand-in, though it traces past it, it would compile once more without."""
+        """Removes the wrappers before dynamo compiles: code compiled with one would be recompiled without it."""
         handler = getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)
         called = getattr(handler, "start_callbacks", None)
         if not layers or not isinstance(called, list):
@@ -170,7 +173,7 @@ class Precision:
             except Exception:
                 self._failed()
 
-        def forget() -> None:  # not as it is called: dynamo walks its list then
+        def forget() -> None:  # not from within the callback: dynamo iterates over its list then
             if compiles in called:  # its reset clears it
                 called.remove(compiles)
 
@@ -178,7 +181,7 @@ class Precision:
         self._undo.append(forget)
 
     def _stand_in(self, owner: Any, name: str, make: Callable[[Any, Callable[[], None], list[bool]], Any]) -> None:
-        """`make(original, put_back, done)` gives what stands there until `put_back` is called; who kept it then finds it `done`."""
+        """`make(original, put_back, done)` returns the wrapper that is installed until `put_back`; kept references then see `done`."""
         original = vars(owner)[name]
         back: list[Callable[[], None]] = []
         done: list[bool] = []
@@ -224,7 +227,7 @@ class Precision:
 
         return __enter__
 
-    def _first(self, kind: str) -> Look:
+    def _first(self, kind: LayerKind) -> Look:
         torch = self._torch
 
         def look(layer: Any, given: Any, put_back: Callable[[], None]) -> None:
@@ -235,8 +238,8 @@ class Precision:
 
         return look
 
-    def _within_autocast(self, known: dict[str, Any]) -> Look:
-        """The first layer of its kind, `known`, ran without the autocast that is entered somewhere: it may be around later ones."""
+    def _within_autocast(self, known: LayerFacts) -> Look:
+        """Checks later layers, because the first of its kind, `known`, ran outside an autocast that is entered elsewhere."""
 
         def look(layer: Any, given: Any, put_back: Callable[[], None]) -> None:
             known["after_autocast"] = True
@@ -266,7 +269,7 @@ class Precision:
                     hide(error)
                     raise
 
-            # TorchScript takes the source from the original, and looks the names in it up here
+            # TorchScript compiles the original's source and resolves its names in these globals
             return types.FunctionType(
                 forward.__code__, getattr(original, "__globals__", {}), forward.__name__, None, forward.__closure__
             )
@@ -274,7 +277,7 @@ class Precision:
         return make
 
     def _holds_numbers(self, given: Any) -> bool:
-        """A tensor, and no stand-in for one that something traces with: asking that for its sizes would settle them, or leave marks."""
+        """True for a real tensor, not a tracing proxy: reading a proxy's sizes would specialise them or add guards."""
         torch = self._torch
         wrapped = getattr(torch._C._functorch, "is_functorch_wrapped_tensor", None)
         if not isinstance(given, torch.Tensor) or (wrapped is not None and wrapped(given)):
@@ -283,19 +286,24 @@ class Precision:
             with torch._C.DisableTorchFunction():
                 return all(type(n) is int for n in given.shape)
         except RuntimeError:
-            return False  # nested tensors have no shape; asked for in each forward, so that no error is counted
+            return False  # nested tensors have no shape; this runs in each forward, so the error is not counted
 
-    def _saw(self, kind: str, layer: Any, given: Any) -> None:
+    def _saw(self, kind: LayerKind, layer: Any, given: Any) -> None:
         values, torch = self._values(), self._torch
         device, weight = given.device.type, weight_of(layer)
         half = autocast_dtype(torch, device)
-        found = {"device": device, "input": plain(given.dtype), "weight": plain(weight.dtype), "autocast": half}
+        found: LayerFacts = {
+            "device": device,
+            "input": plain(given.dtype),
+            "weight": plain(weight.dtype),
+            "autocast": half,
+        }
         if kind == "conv":
             found["input_layout"] = layout_of(torch, given)
             found["weight_layout"] = layout_of(torch, weight)
             found["shape"] = [int(n) for n in given.shape]
             found["varies"] = "conv" in values and values["conv"]["shape"][1:] != found["shape"][1:]
-            # a loop may go to channels-last or autocast after its first steps: look once more
+            # a loop may switch to channels-last or autocast after its first steps: check once more
             found["again"] = "conv" in values
         found["weight_shape"] = [int(n) for n in weight.shape]
         values[kind] = found
@@ -303,7 +311,7 @@ class Precision:
             model = outermost(sys._getframe(2))
             if model is not None:
                 values["model"] = describe_model(torch, model)
-                if own(model).get("training"):  # one that is fine-tuned in `eval()` does not show when it is evaluated
+                if own(model).get("training"):  # a model fine-tuned in `eval()` mode gives no sign of evaluation
                     self._model = weakref.ref(model)
 
     def data_parallel(self, model: Any) -> None:

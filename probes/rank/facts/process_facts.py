@@ -1,4 +1,4 @@
-"""What does not change from step to step: versions, environment, who called from where. One small JSON file per process."""
+"""Facts that do not change from step to step: versions, environment, callers. One small JSON file per process."""
 
 from __future__ import annotations
 
@@ -12,16 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 from .. import rank_ring_folder
 from ..layout import COMPILATIONS_MAX
+from ..side_files import FACTS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import FrameType
 
+    from ...documents.rank_documents import CudaFacts, ExceptionFacts, RankFacts
 
-MADE_MAX = 32  # wrappers of models that are told of: a job may make ever new ones
+
+MADE_MAX = 32  # model wrappers that are described: a job may keep creating new ones
 _MISSES_MAX = 32
 _REASON_CHARS_MAX = 300
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # the whole recorder
-# Who this process is in its job, and which job that is: by it the runs of several nodes find each other.
+# Variables that identify the job and this process within it; they match the runs of several nodes.
 _LAUNCHER_TELLS = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT",
     "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_NODEID",
@@ -33,16 +37,16 @@ class Facts:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self.values: dict[str, Any] = {}
-        self.active = False  # nothing is written before the process has shown what it is
+        self.values: RankFacts = {}
+        self.active = False  # nothing is written before the role of the process is known
 
-    def set(self, key: str, value: Any) -> None:
-        if self.values.get(key) != value:
-            self.values[key] = value
+    def tell(self, news: RankFacts) -> None:
+        if {**self.values, **news} != self.values:
+            self.values.update(news)
             self.write()
 
     def miss(self, what: str) -> None:
-        """Something of the recorder's does not work here."""
+        """Notes a part of the recorder that does not work here."""
         known = self.values.get("unpatched", [])
         if what not in known and len(known) < _MISSES_MAX:
             self.values["unpatched"] = [*known, what]
@@ -51,9 +55,9 @@ class Facts:
         if not self.active:
             return
         self.values.update(changing_facts())
-        text = json.dumps(dict(self.values), default=str)  # other threads may add to them meanwhile
-        with contextlib.suppress(OSError):  # they stay as they were told last
-            rank_ring_folder.put(self._folder, "facts-%d.json" % os.getpid(), text)
+        text = json.dumps(dict(self.values), default=str)  # other threads may add values meanwhile
+        with contextlib.suppress(OSError):  # the previous values stay
+            rank_ring_folder.put(self._folder, FACTS % os.getpid(), text)
 
 
 def call_site() -> tuple[str, int]:
@@ -63,34 +67,55 @@ def call_site() -> tuple[str, int]:
 
 
 def calling_function() -> tuple[str, str]:
-    """(file, function) that called into the recorder, be it the user's, torch's or a library's."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_OWN):
-        frame = frame.f_back
+    """(file, function) that called into the recorder: the user's, torch's or a library's."""
+    frame = next(jobs_frames(2), None)
     return (frame.f_code.co_filename, frame.f_code.co_name) if frame is not None else ("", "")
+
+
+def jobs_frames(depth: int) -> Iterator[FrameType]:
+    """The frames outside this recorder, innermost first."""
+    frame: FrameType | None = sys._getframe(depth)
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith(_OWN):
+            yield frame
+        frame = frame.f_back
 
 
 def call_frames(depth: int) -> tuple[FrameType | None, FrameType | None]:
     """The innermost frame outside torch, this recorder and installed packages, and of a package the innermost inside of that.
 
-    The package's frame is taken for the user's when there is no better one.
+    The package's frame counts as the user's if there is no better one.
     """
-    frame: FrameType | None = sys._getframe(depth)
     package: FrameType | None = None
-    passed_over = (_OWN, "<", torchs_folder())
-    while frame is not None:
+    for frame in jobs_frames(depth):
         name = frame.f_code.co_filename
-        if not name.startswith(passed_over):
-            if "site-packages" not in name and "dist-packages" not in name and not _standard(name):
-                return frame, package
-            if package is None:
-                package = frame
-        frame = frame.f_back
+        if is_users(name):
+            return frame, package
+        if package is None and not name.startswith(("<", torchs_folder())):
+            package = frame
     return package, None
 
 
+def is_users(name: str) -> bool:
+    """True for a file of the job's own, outside torch, the standard library and installed packages."""
+    installed = "site-packages" in name or "dist-packages" in name
+    return not name.startswith(("<", _OWN, torchs_folder())) and not installed and not _standard(name)
+
+
+def raised_at(error: BaseException) -> ExceptionFacts:
+    """The innermost line of the user's own that the exception passed; empty without one."""
+    found: ExceptionFacts = {}
+    traceback = error.__traceback__
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if is_users(code.co_filename):
+            found = {"file": code.co_filename, "line": traceback.tb_lineno, "function": code.co_name}
+        traceback = traceback.tb_next
+    return found
+
+
 def torchs_folder() -> str:
-    """Where torch lies, also where it is no installed package; a folder of the job's may be called `torch` as well."""
+    """The folder of torch, also if it is no installed package; the job may have another folder called `torch`."""
     file = getattr(sys.modules.get("torch"), "__file__", None)
     return os.path.dirname(file) + os.sep if file else os.sep + os.sep
 
@@ -99,15 +124,15 @@ def _standard(name: str) -> bool:
     return name.startswith(os.path.dirname(os.__file__))
 
 
-def process_facts(torch: Any) -> dict[str, Any]:
-    """Who this process is: versions, rank as the launcher said, threads."""
-    facts: dict[str, Any] = {
+def process_facts(torch: Any) -> RankFacts:
+    """The identity of this process: versions, rank as the launcher set it, threads."""
+    facts: RankFacts = {
         "pid": os.getpid(),
         "python": "%d.%d.%d" % sys.version_info[:3],
         "torch": getattr(torch, "__version__", None),
         "argv": list(sys.argv[:64]),
         "cwd": _working_directory(),  # file names of code may be relative to it
-        "written_unix_s": time.time(),  # a file of code that is younger may not be what runs
+        "written_unix_s": time.time(),  # source files changed after this time may differ from the running code
         "environment_rank": {name: os.environ.get(name) for name in _LAUNCHER_TELLS},
         "cpus_allowed": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
@@ -116,7 +141,7 @@ def process_facts(torch: Any) -> dict[str, Any]:
     return facts
 
 
-def cuda_facts(torch: Any, device: int) -> dict[str, Any]:
+def cuda_facts(torch: Any, device: int) -> CudaFacts:
     """The GPU that this process trains on."""
     properties = torch.cuda.get_device_properties(device)
     return {
@@ -131,16 +156,16 @@ def cuda_facts(torch: Any, device: int) -> dict[str, Any]:
 
 
 def cuda_index(tensors: Any) -> int | None:
-    """Number of the GPU that holds a tensor, or the first of several; None where none does, or where asking would take it from the job."""
+    """Index of the GPU of a tensor, or of the first of several; None if there is none, or if reading would consume the job's iterator."""
     first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
     device: Any = getattr(first, "device", None)
     return device.index if getattr(device, "type", None) == "cuda" else None
 
 
-def changing_facts() -> dict[str, Any]:
-    """What a script may set after its first backward pass, or what grows: looked up whenever the facts are written."""
-    facts: dict[str, Any] = {
-        # not how many objects are frozen: the interpreter counts them one by one
+def changing_facts() -> RankFacts:
+    """Facts that grow, or that a script may set after its first backward pass: read whenever the facts are written."""
+    facts: RankFacts = {
+        # not the number of frozen objects: the interpreter counts them one by one
         "gc": {
             "enabled": gc.isenabled(),
             "collections": [generation["collections"] for generation in gc.get_stats()],
@@ -151,19 +176,19 @@ def changing_facts() -> dict[str, Any]:
         facts["threads"] = torch.get_num_threads()
         joined = joined_ranks(torch)
         if joined:
-            facts["group_size"] = joined  # it stays known when the group has been left
+            facts["group_size"] = joined  # kept after the group is destroyed
     return facts
 
 
 def joined_ranks(torch: Any) -> int:
-    """How many processes this one trains with, by torch.distributed or Horovod; 0 where it has joined none, whatever its launcher said."""
+    """Number of processes that train together, by torch.distributed or Horovod; 0 if it joined none, whatever its launcher set."""
     try:
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             return int(torch.distributed.get_world_size())
         horovod: Any = sys.modules.get("horovod.torch")
         return int(horovod.size()) if horovod is not None and horovod.is_initialized() else 0
     except (AttributeError, RuntimeError, ValueError):
-        return 0  # a group that is being torn down, or another version
+        return 0  # the group is being torn down, or another version
 
 
 def distributed_identity(torch: Any) -> tuple[int, int, int]:
@@ -173,7 +198,7 @@ def distributed_identity(torch: Any) -> tuple[int, int, int]:
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
     except (RuntimeError, ValueError):
-        pass  # a group that is being torn down: the variables stand
+        pass  # the group is being torn down: use the variables
     return rank, _number("LOCAL_RANK"), world
 
 
@@ -192,14 +217,14 @@ def _number(name: str) -> int:
 
 
 def _guard(reason: str) -> str:
-    """`0/0: n == 1` of a text that goes on with the source and its stack."""
+    """The guard of a recompilation reason, such as `0/0: n == 1`, without the source and stack after it."""
     return reason.partition("#")[0].partition("\n")[0].strip()[:_REASON_CHARS_MAX]
 
 
-def note_compilations(values: dict[str, Any], *, now_ns: int, wall_us: float) -> None:
-    """Add what dynamo has compiled since the last call, under `compilations`: when (monotonic), how long, which function, and why again.
+def note_compilations(values: RankFacts, *, now_ns: int, wall_us: float) -> None:
+    """Adds dynamo's compilations since the last call under `compilations`: time (monotonic), duration, function, reason to recompile.
 
-    Dynamo itself keeps its last 64, and so do we: more of them between two calls are not seen.
+    Dynamo keeps its last 64, and so do we: any more between two calls are missed.
     """
     ask = getattr(sys.modules.get("torch._dynamo.utils"), "get_compilation_metrics", None)
     if ask is None:
@@ -224,7 +249,7 @@ def note_compilations(values: dict[str, Any], *, now_ns: int, wall_us: float) ->
     del told[:-COMPILATIONS_MAX]
 
 
-AIDS_FROM_STEP = 25  # before, a profiler may have been asked for the first steps alone
+AIDS_FROM_STEP = 25  # earlier, a profiler may run for the first steps only
 # Variables of the environment that slow every step, and with what value; None: with any.
 _AID_VARIABLES = {
     "CUDA_LAUNCH_BLOCKING": ("1",),
@@ -236,11 +261,11 @@ _AID_VARIABLES = {
 _TOOLS = (0, 1, 2)  # of sys.monitoring (Python 3.12): a debugger, coverage, a profiler
 
 
-# Debugging aids that are switched on while a job trains: seen as they stand when a handful of backward passes begin.
+# Debugging aids that are on during training, read at the start of a handful of backward passes.
 #
-# Between steps is no place to ask: `with torch.autograd.detect_anomaly():` stands around the step, within the loop.
-def look_for_aids(torch: Any, values: dict[str, Any], *, profiled_by_us: bool) -> None:
-    """Count what is on in the training thread, under `debugging` of these facts."""
+# Not between steps: `with torch.autograd.detect_anomaly():` may enclose only the step.
+def look_for_aids(torch: Any, values: RankFacts, *, profiled_by_us: bool) -> None:
+    """Counts the aids that are on in the training thread, under `debugging` of these facts."""
     told = values.setdefault("debugging", {"looks": 0, "on": {}})
     told["looks"] += 1
     for name in _aids(torch, profiled_by_us=profiled_by_us):

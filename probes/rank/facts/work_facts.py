@@ -1,6 +1,6 @@
-"""What a step works on: how many parameters learn, which, and how large its batches are. Looked at now and then, noted where it changes.
+"""The work of a step: number and identity of learning parameters, size of batches. Sampled, and noted when it changes.
 
-A job that becomes slower because more of it learns (unfreezing), or with larger pictures, has not become slower by a fault.
+A job that slows down because more parameters learn (unfreezing) or images grow has no fault.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from .process_facts import Facts
 
 EVERY_NS = 1_000_000_000
-COST_TIMES = 1_000  # a look at a thousand parameters takes 0.2 ms: of the time, never more than a thousandth
-CONFIRMED = 3  # looks that agree: batches of text differ in size, and layers may be dropped by chance
+COST_TIMES = 1_000  # checking a thousand parameters takes 0.2 ms: at most a thousandth of the time
+CONFIRMED = 3  # equal samples needed: text batches differ in size, and layers may be dropped at random
 CHANGES_MAX = 100
 
 
 class Work:
-    """Of one process. A look covers one whole step, all of its optimizers."""
+    """The work of one process. A sample covers one whole step with all of its optimizers."""
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
@@ -33,9 +33,9 @@ class Work:
         self._seen = [-1, 0, 0, 0]
 
     def looks(self, step: int, now: int, *, fed: bool = False) -> bool:
-        """Whether this step is looked at. What the last look saw is settled when the next one begins.
+        """True if this step is sampled. A sample is concluded when the next one begins.
 
-        `fed`: its batch is there already, and was not looked at: then it is left alone, for a batch unseen is as large as any other.
+        `fed`: its batch was fetched already, unobserved, so its size is unknown and the step is not sampled.
         """
         if step == self._seen[0]:
             return True
@@ -52,7 +52,7 @@ class Work:
         self._spent(began)
 
     def optimizer(self, optimizer: Any) -> None:
-        """Before its step: what learns has a gradient."""
+        """Called before the optimizer's step, when learning parameters have gradients."""
         began = perf_counter_ns()
         learning = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         if learning and not self._seen[1]:

@@ -1,9 +1,9 @@
-"""Which of the job's calls wait for the device, and what it copies there: looked at in single steps, ever more rarely.
+"""Finds the job's calls that synchronise with the device or copy to it, by watching single steps at growing intervals.
 
-In such a step a few methods of `torch.Tensor` (`item`, `cpu`, `to` ...) and what synchronises in `torch.cuda` have stand-ins that time them
-and note the line of the user's code; when the step ends, classes and modules are as they were. A stand-in equals what it stands for and
-has its hash and attributes, so whoever keeps tensor methods in sets and tables finds it there. While dynamo is at work nobody looks, nor
-in a process that has not loaded it yet: on its import it keeps what it finds in `torch.Tensor`.
+In such a step a few methods of `torch.Tensor` (`item`, `cpu`, `to` ...) and the synchronising functions of `torch.cuda` are replaced by
+wrappers that time them and note the user's line; at the step's end the originals are restored. A wrapper has the original's hash,
+equality and attributes, so code that keeps tensor methods in sets and tables finds it there. Nothing is patched while dynamo is at work,
+nor before it is loaded: on its import it stores what it finds in `torch.Tensor`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import types
 from _thread import get_ident
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..facts.precision_facts import compiled_frames
 from ..facts.process_facts import call_frames
@@ -27,14 +27,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
+    from ...documents.rank_documents import CopySite, RankFacts
     from ..step_account import Account
 
 NEVER = 1 << 62
-# The first steps compile, tune and fill caches. Each look is a quarter further on: some sixty in a million steps, and never in step with
-# what happens each tenth one. Few, too, as Python gives a class only so many versions before it stops remembering where its attributes are.
+# The first steps compile, tune and fill caches. Each observed step comes a quarter later: some sixty in a million, never in phase with
+# an event every tenth step. Few, too, because Python's attribute cache supports a limited number of versions per class.
 FIRST_LOOK = 6
 NAMED_MAX = 24  # places that are told apart
-CALLS_MAX = 2000  # of one look: after the last step of all, it would go on for ever
+CALLS_MAX = 2000  # calls in one observed step: after the last step of all it would never end
 WAITING = ("item", "tolist", "cpu", "nonzero", "__bool__", "__float__", "__int__", "__index__", "__repr__")
 COPYING = ("to", "cuda", "copy_")
 _SYNCHRONISING = (("", "synchronize"), ("Event", "synchronize"), ("Stream", "synchronize"))  # in torch.cuda
@@ -42,7 +43,7 @@ _FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # the who
 
 
 class StandIn:
-    """In place of one method or function, for one step. Calls of other threads, and those inside a call that is timed, pass through."""
+    """Replaces one method or function for one step. Calls of other threads and nested calls pass through."""
 
     def __init__(self, owner: Any, name: str, original: Any, look: Syncs) -> None:
         self._owner = owner
@@ -52,7 +53,7 @@ class StandIn:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         look = self._look
-        # who took it in a look may keep it
+        # code that took it during the step may keep it
         watched = not look.inside and look.open and get_ident() == look.thread
         if watched:
             look.inside = True
@@ -94,31 +95,31 @@ class StandIn:
 
 
 class Syncs:
-    """The looks of one process. `due`: the step at which to look next, or to stop looking."""
+    """The observed steps of one process. `due`: the step at which the next observation starts or ends."""
 
     def __init__(self, torch: Any, failed: Callable[[], None], captures: Captures | None = None) -> None:
         self._torch = torch
         self._captures = captures or Captures()
         self._failed = failed
-        # tests have no other device than these
+        # tests have no other devices
         self._device = os.environ.get("RN50_ADVISOR_SYNC_DEVICE", "cuda")
         self._undo: list[Callable[[], None]] = []
         self.forget()
 
     def forget(self) -> None:
-        """A new process, or one just forked amid a look."""
+        """Resets in a new process, or one forked during an observed step."""
         self._put_back()
         self.due = FIRST_LOOK
         self.open = self.inside = False
         self.thread = self.looks = self._calls = self._began = 0
         self._compiled = -1
         self._account: Any = None
-        self._facts: dict[str, Any] = {}
-        self._sites: dict[Any, dict[str, Any]] = {}
-        self._copies: dict[Any, dict[str, Any]] = {}
+        self._facts: RankFacts = {}
+        self._sites: dict[Any, CopySite] = {}
+        self._copies: dict[Any, CopySite] = {}
 
-    def turn(self, step: int, account: Account, values: dict[str, Any]) -> None:
-        """A step begins at which something is due. What was seen goes into the facts, to be written when they are."""
+    def turn(self, step: int, account: Account, values: RankFacts) -> None:
+        """Starts or ends an observation at the start of a due step. Results go into the facts and are written with them."""
         self._facts = values
         try:
             if self.open:
@@ -129,7 +130,7 @@ class Syncs:
             self.fail()
 
     def fail(self) -> None:
-        """Something here does not fit this job: no look any more."""
+        """Stops observing after an error in this job."""
         self._put_back()
         self.open = False
         self.due = NEVER
@@ -152,7 +153,7 @@ class Syncs:
                     self._unseen("compiling")
 
     def _unseen(self, why: str) -> None:
-        """Why there was no look so far."""
+        """The reason why no step was observed so far."""
         if not self.looks:
             self._facts["syncs"] = {"looks": 0, "device": self._device, "sites": [], "unseen": why}
 
@@ -175,7 +176,7 @@ class Syncs:
         while self._undo:
             self._undo.pop()()
 
-    def _close(self, step: int, values: dict[str, Any]) -> None:
+    def _close(self, step: int, values: RankFacts) -> None:
         self._put_back()
         self.open = False
         self.due = step + max(1, self._began // 4)
@@ -189,7 +190,7 @@ class Syncs:
         began = perf_counter_ns()
         if self._account.phase in (EVALUATION, CHECKPOINT):
             return
-        with self._torch._C.DisableTorchFunction():  # a subclass of the user's is not asked
+        with self._torch._C.DisableTorchFunction():  # methods of user subclasses are not called
             copied = self._copied(name, args, kwargs, result) if name in COPYING else None
             if copied is not None:
                 self._note(self._copies, {"call": name, **copied}, took_ns, _bytes(result))
@@ -204,8 +205,8 @@ class Syncs:
         leaves = source.device.type == self._device and target.device.type == "cpu"
         return leaves and not _non_blocking(args, kwargs)
 
-    def _copied(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> dict[str, Any] | None:
-        """What is told of a copy from the host to the device; None where this is none."""
+    def _copied(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> CopySite | None:
+        """The record of a host-to-device copy; None for other calls."""
         tensor, target = _ends(name, args, kwargs, result)
         on_cuda = self._device == "cuda"
         if tensor.device.type != "cpu" or target.device.type != self._device or self._device == "cpu":
@@ -221,11 +222,11 @@ class Syncs:
         }
 
     def _aside(self) -> bool:
-        """On a stream of its own, beside what computes."""
+        """True if the copy runs on another stream than the computation."""
         cuda = self._torch.cuda
         return bool(cuda.current_stream() != cuda.default_stream())
 
-    def _note(self, notes: dict[Any, dict[str, Any]], about: dict[str, Any], took_ns: int, size: int) -> None:
+    def _note(self, notes: dict[Any, CopySite], about: CopySite, took_ns: int, size: int) -> None:
         self._calls += 1
         if self._calls > CALLS_MAX:
             self._put_back()
@@ -258,14 +259,14 @@ class Syncs:
         entry["bytes"] += size
 
 
-def _costliest(notes: dict[Any, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Plain values, not the notes themselves: the facts may be written in the middle of a look."""
+def _costliest(notes: dict[Any, CopySite]) -> list[CopySite]:
+    """Copies of the notes as plain values, since the facts may be written during an observed step."""
     ordered = sorted(notes.values(), key=lambda entry: -entry["blocked_ns"])
-    return [{name: value for name, value in entry.items() if name != "step"} for entry in ordered]
+    return [cast("CopySite", {name: value for name, value in entry.items() if name != "step"}) for entry in ordered]
 
 
 def _through(package: FrameType | None) -> str:
-    """The module of a library, or of torch's own (the gradient scaler, say), that stands between the user's line and the call."""
+    """The module of a library or of torch (the gradient scaler, say) between the user's line and the call."""
     if package is not None:
         return str(package.f_globals.get("__name__", ""))
     frame: FrameType | None = sys._getframe(1)
@@ -276,14 +277,14 @@ def _through(package: FrameType | None) -> str:
 
 
 def _ends(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> tuple[Any, Any]:
-    """What is copied, and where it arrives: `copy_` fills the tensor that it is called of."""
+    """Source and destination of a copy: `copy_` fills the tensor it is called on."""
     if name == "copy_":
         return (args[1] if len(args) > 1 else kwargs.get("src", result)), args[0]
     return args[0], result
 
 
 def _non_blocking(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """The first truth value among the arguments of `to`, `cuda` and `copy_` is this one."""
+    """The `non_blocking` argument of `to`, `cuda` and `copy_`: their first boolean."""
     told = next((value for value in args[1:] if isinstance(value, bool)), False)
     return bool(kwargs.get("non_blocking", told))
 

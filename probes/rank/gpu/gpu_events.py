@@ -1,6 +1,6 @@
 """Time on the GPU: a pooled CUDA event at each mark, read later by `query()`. Never a synchronise, none while any thread captures a graph.
 
-Only on the device that the rank trains on, which need not be the current one: an event on another would make a context there.
+Only on the rank's training device, which need not be the current one: an event on another would create a context there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..ring import Ring
 
     class Event(Protocol):
-        """What is asked of a `torch.cuda.Event`."""
+        """The part of `torch.cuda.Event` that is used."""
 
         def record(self, stream: Any) -> None: ...
         def query(self) -> bool: ...
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 
     Mark = tuple[Event, str]
 
-# The marks of a step with events cannot be noted on the tape: it costs some 150 us more than one without. Where the recorder takes more
-# than this share of the time for them, a block of steps has them now and then: of its first step the begin is not known, and of its last
-# what follows.
+# A step with events cannot use the tape and costs some 150 us more. If the recorder takes more than this share of the time for them,
+# only a block of steps has them now and then: the first step of a block lacks the time before its first event, the last one the time
+# after its last.
 _SHARE = 0.001
-_BLOCK = 12  # steps
-_FIRST = 5 * _BLOCK  # steps that all have them: a short run is to be understood, too
-_REST_MAX = 32 * _BLOCK
-_MARKS_MAX = 2_000  # of one step, 500 micro-batches: beyond it nothing may ever end the step
-_UNREAD_MAX = 20  # steps in a row whose events could not be read: then none can
-_OUTSTANDING_MAX = 64  # steps whose events are still in the queue; beyond it a step goes without
-_MEMORY_EVERY_NS = 1_000_000_000  # allocator statistics cost some 50 us: once a second
+_BLOCK_STEPS = 12  # steps
+_FIRST_STEPS = 5 * _BLOCK_STEPS  # steps that all have events, so that short runs are covered
+_REST_MAX = 32 * _BLOCK_STEPS
+_MARKS_MAX = 2_000  # per step, 500 micro-batches: beyond it the step may never end
+_UNREAD_MAX = 20  # consecutive steps with unreadable events before giving up
+_OUTSTANDING_MAX = 64  # steps with pending events; beyond it a step gets none
+_MEMORY_EVERY_NS = 1_000_000_000  # reading allocator statistics costs some 50 us
 _PHASES = ("input_wait", "forward", "backward", "optimizer", "gap")
 
 
 class GpuTimes:
-    """Events of the stream that computes on `device`. `cuda` is `torch.cuda`, or anything that behaves like it."""
+    """Events on the compute stream of `device`. `cuda` is `torch.cuda` or a substitute with the same interface."""
 
     def __init__(
         self, cuda: Any, device: int, captures: Captures | None = None, clock: Callable[[], int] = perf_counter_ns
@@ -55,24 +55,24 @@ class GpuTimes:
         self._stream = cuda.current_stream(device)
         self._free: list[Event] = []
         self._marks: list[Mark] = []  # (event, phase that ends here) of the running step
-        self._last: Event | None = None  # the event that ended the step before: this step begins there
+        self._last: Event | None = None  # the event that ended the previous step and begins this one
         self._waiting: deque[tuple[int, Event, list[Mark]]] = deque()
         self._memory_at = 0
-        self._block = (0, 0, 0)  # its first step, when that began, and what the recorder had taken by then
+        self._block = (0, 0, 0)  # its first step, the start of that, and the recorder's cost so far
         self.on = True
-        self.next_step = 0  # with events, where they are off
-        # steps that are not told: they had too many marks, too many waited, or theirs could not be read
+        self.next_step = 0  # next step with events, if they are off
+        # steps not reported: too many marks, too many pending steps, or unreadable events
         self.dropped = 0
-        self._unread = 0  # of them, in a row, those whose events could not be read
+        self._unread = 0  # consecutive ones with unreadable events
 
     def turn(self, step: int, now: int, self_ns: int) -> bool:
-        """A step begins `now`: does it have events? `self_ns`: what the recorder has taken in all."""
+        """Starts a step at `now`; returns whether it has events. `self_ns`: the recorder's total cost."""
         begun, since, taken = self._block
-        if self.on and step - begun < _BLOCK:
+        if self.on and step - begun < _BLOCK_STEPS:
             return True
         if self.on:
             rest = int((step - begun) * ((self_ns - taken) / max(now - since, 1) / _SHARE - 1))
-            if step >= _FIRST and rest >= _BLOCK // 2:
+            if step >= _FIRST_STEPS and rest >= _BLOCK_STEPS // 2:
                 self.on, self._last, self.next_step = False, None, step + min(rest, _REST_MAX)
         else:
             self.on = step >= self.next_step
@@ -81,10 +81,10 @@ class GpuTimes:
         return self.on
 
     def mark(self, ended: str) -> None:
-        """`ended` is the phase that ends now; it is charged with what passes on the stream since the last mark."""
+        """`ended`: the phase that ends now; it gets the stream's time since the last mark."""
         if not self.on or self._capturing():
             return
-        if ended == "forward":  # the job may fetch on another stream; asking for it takes as long as recording
+        if ended == "forward":  # the job may fetch on another stream; querying the stream takes as long as recording
             self._stream = self._cuda.current_stream(self._device)
         if len(self._marks) >= _MARKS_MAX:
             self.dropped += self._last is not None
@@ -96,10 +96,10 @@ class GpuTimes:
         self._marks.append((event, ended))
 
     def close(self, step: int, ring: Ring) -> None:
-        """The step ends: queue its events and read those that have passed. Amid a capture none may be asked: that breaks it."""
+        """Ends the step: queues its events and reads completed ones. During a capture none is queried: that would break it."""
         marks, self._marks = self._marks, []
         if self._capturing():
-            self._last = None  # part of what this step and the next one did is not on the stream
+            self._last = None  # part of the work of this step and the next one is not on the stream
             return
         if marks:
             before, self._last = self._last, marks[-1][0]
@@ -112,7 +112,7 @@ class GpuTimes:
             step, before, marks = self._waiting.popleft()
             try:
                 spent = self._read(before, marks)
-            except Exception:  # the stream changed amid the step: what is before its last event need not have passed
+            except Exception:  # the stream changed within the step: events before its last one may be pending
                 let_pass()
                 self.dropped += 1
                 self._unread += 1
@@ -123,11 +123,11 @@ class GpuTimes:
                 ring.write(KIND_GPU_STEP, 0, (step, *(spent[name] for name in _PHASES), *self._memory()))
 
     def _capturing(self) -> bool:
-        """By Python in any thread, or by whomever on this thread's stream."""
+        """True during a capture by Python in any thread, or by any code on this thread's stream."""
         return bool(self._captures.under_way or self._cuda.is_current_stream_capturing())
 
     def _read(self, before: Event, marks: list[Mark]) -> dict[str, int]:
-        """ns by phase."""
+        """GPU time in ns by phase."""
         spent = dict.fromkeys(_PHASES, 0)
         for event, phase in marks:
             spent[phase] += int(before.elapsed_time(event) * 1e6)  # ms to ns
@@ -136,7 +136,7 @@ class GpuTimes:
         return spent
 
     def _memory(self) -> tuple[int, int, int, int]:
-        """allocated, reserved, peak bytes and allocator retries, once a second; -1 between. The user's peak is read, never reset."""
+        """Allocated, reserved and peak bytes and allocator retries, once a second, else -1. The user's peak is read, never reset."""
         now = self._clock()
         if now - self._memory_at < _MEMORY_EVERY_NS:
             return -1, -1, -1, -1
@@ -145,7 +145,7 @@ class GpuTimes:
             stats = self._cuda.memory_stats(self._device)
         except (
             Exception
-        ):  # an allocator that keeps none (cudaMallocAsync of old versions, one of the job's own): events go on
+        ):  # an allocator without statistics (cudaMallocAsync of old versions, a custom one): events go on
             let_pass()
             return -1, -1, -1, -1
         return (

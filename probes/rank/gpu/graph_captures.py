@@ -1,7 +1,7 @@
-"""CUDA graphs that are captured right now, by whichever thread: then no call of ours may reach CUDA.
+"""Tracks CUDA graph captures in progress in any thread: meanwhile no call of ours may reach CUDA.
 
 A capture in the default mode fails where any thread of the process queries an event (cudaErrorStreamCaptureUnsupported), and
-`is_current_stream_capturing` tells of the calling thread's stream alone. Captures that C++ begins by itself go unseen.
+`is_current_stream_capturing` covers the calling thread's stream only. Captures started by C++ code are not detected.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
     Found = TypeVar("Found")
 
-_WAIT_S = 1.0  # for another thread of ours to be done; a dump takes some 10 ms, and holds the interpreter meanwhile
+_WAIT_S = 1.0  # wait for another thread of ours; a dump takes some 10 ms and holds the interpreter meanwhile
 
 
 class Captures:
-    """`under_way` is empty while nothing is captured. A graph that is let go of amid its capture is no longer in it."""
+    """`under_way` is empty while nothing is captured. A graph deleted during its capture is removed from it."""
 
     def __init__(self) -> None:
-        self.before: Callable[[], None] = lambda: None  # called where a capture is about to begin
+        self.before: Callable[[], None] = lambda: None  # called before a capture begins
         self.forget()
 
     def forget(self) -> None:
         """Another process now, or a new one."""
         self.under_way: dict[int, Any] = {}
-        self._asking = _thread.allocate_lock()  # held by a thread of ours from its look at `under_way` until it is done
+        self._asking = _thread.allocate_lock()  # held by a thread of ours from its check of `under_way` on
 
     def begins(self, graph: Any) -> None:
         self.before()
@@ -44,13 +44,13 @@ class Captures:
         self.under_way.pop(id(graph), None)
 
     def outside(self, call: Callable[[], Found], otherwise: Found) -> Found:
-        """What `call` returns, and what it does, unless a graph is captured; none begins meanwhile. In a thread of ours."""
+        """Calls `call`, or during a CUDA graph capture `otherwise`; delays captures meanwhile. For the recorder's own threads."""
         with self._asking:
             return otherwise if self.under_way else call()
 
 
 def watch(torch: Any, captures: Captures, failed: Callable[[], None]) -> list[Any]:
-    """Wrap what begins and ends every capture that Python makes: `torch.cuda.graph`, `make_graphed_callables` and inductor end up here."""
+    """Wraps the start and end of every capture from Python: `torch.cuda.graph`, `make_graphed_callables` and inductor end up here."""
     kind = torch.cuda.CUDAGraph
     begin, end = kind.capture_begin, kind.capture_end
 

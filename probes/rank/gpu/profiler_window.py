@@ -1,10 +1,10 @@
-"""A deep window: two steps under torch's own profiler, so that kernels and operators can be told. Only where it was asked for.
+"""A profiler window: two steps under torch's own profiler to identify kernels and operators. Only on request.
 
-What is wanted lies in a small file of the ring folder, read when the process becomes a rank. The window begins and ends at the begin of a
-step, in the training thread. It gives way to whatever would meet it: another profiler, a fork, the end of the job. So it does to what would
-make it long: an evaluation, a checkpoint, many batches. For whatever was recorded is read through when the profiler stops, wanted or not: a
-host that only launches pays some 6 s for each second of it. Nothing of ours escapes from here: what goes wrong is stated in the facts. CUDA
-graphs are left alone: CUPTI crashes with them below CUDA 12.6 (pytorch#75504, pytorch#150957).
+The request is a small file in the ring folder, read when the process becomes a rank. The window starts and ends at the start of a step, in
+the training thread. It yields to conflicts (another profiler, a fork, the end of the job) and to long work (an evaluation, a checkpoint,
+many batches), because all recorded events are processed when the profiler stops, needed or not: a launch-bound host pays some 6 s per
+recorded second. No exception escapes; errors are stated in the facts. Jobs with CUDA graphs are not profiled: CUPTI crashes with them
+below CUDA 12.6 (pytorch#75504, pytorch#150957).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from .. import rank_ring_folder
 from ..hidden_frames import hide_frame, wraps
 from ..layout import FLAG_DEEP
+from ..side_files import DEEP_REQUEST, DEEP_TRACE
 from ..step_phases import CHECKPOINT, EVALUATION, INPUT
 from ..wall import let_pass
 from ..workers.sample_standins import put
@@ -27,25 +28,26 @@ from .graph_captures import Captures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import Literal
 
+    from ...documents.rank_documents import WindowFacts
     from ..facts.process_facts import Facts
     from ..step_account import Account
 
-REQUEST = "deep.json"
 STEP_MARK = "rn50-advisor step"
 NEVER = 1 << 62
-_LOOK_EVERY_NS = 1_000_000_000  # a look at the file takes some 20 us
+_LOOK_EVERY_NS = 1_000_000_000  # checking the file takes some 20 us
 _AGAIN_STEPS = 5
-_ATTEMPTS = 3
+_ATTEMPTS_MAX = 3
 _DISK_LEFT = 256 << 20  # bytes; a trace of two steps takes 1 to 30 MB
-_DEVICE_LEFT = 512 << 20  # bytes; CUPTI's buffers lie there too
-_BATCHES_MAX = 16  # fetches or backward passes: of ResNet-50 some 110,000 events, 45 MB of trace
-_TIMES_USUAL = 4  # where the host only launches, a step takes some 2.4 times as long under the profiler
-_BEYOND_NS = 1_000_000_000  # a batch that came late, or the profiler's first calls
+_DEVICE_LEFT = 512 << 20  # bytes; includes CUPTI's buffers
+_BATCHES_MAX = 16  # fetches or backward passes: for ResNet-50 some 110,000 events, 45 MB of trace
+_TIMES_USUAL = 4  # a launch-bound step takes some 2.4 times as long under the profiler
+_BEYOND_NS = 1_000_000_000  # allows for a late batch or the profiler's first calls
 _EVALUATES = "an evaluation began"
 _LOG_LEVEL = "KINETO_LOG_LEVEL"
-_FROZEN = gc.get_freeze_count()  # objects made before torch was there: none of them is what is looked for
-# Under Nsight and its like CUPTI is taken.
+_FROZEN = gc.get_freeze_count()  # objects older than torch's import cannot be a graph
+# Nsight and similar tools occupy CUPTI.
 _TOOLS = ("NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "NVPROF_TMPDIR")
 
 
@@ -56,11 +58,11 @@ class Aside(Exception):
 def asked(
     torch: Any, folder: str, facts: Facts, rank: int, local_rank: int, captures: Captures | None = None
 ) -> ProfilerWindow | None:
-    """None where no window may ever be wanted: the rank pays nothing then."""
+    """The profiler window; None if none can be requested, so that the rank has no cost."""
     request = _read(folder)
     if request is None:
         return None
-    first = local_rank == 0 or (local_rank < 0 and rank <= 0)  # one rank a node; a launcher may not say local ranks
+    first = local_rank == 0 or (local_rank < 0 and rank <= 0)  # one rank per node; some launchers give no local rank
     if not request.get("auto") and not first:
         return None
     return ProfilerWindow(torch, folder, facts, request, captures or Captures())
@@ -68,14 +70,14 @@ def asked(
 
 def _read(folder: str) -> dict[str, Any] | None:
     try:
-        request = json.loads(rank_ring_folder.read(folder, REQUEST))
+        request = json.loads(rank_ring_folder.read(folder, DEEP_REQUEST))
     except (OSError, ValueError):
         return None
     return request if isinstance(request, dict) else None
 
 
 class ProfilerWindow:
-    """`next_step` is when `at_step` wants to be called; `on` while the profiler runs."""
+    """`next_step`: the step at which to call `at_step`; `on` while the profiler runs."""
 
     def __init__(self, torch: Any, folder: str, facts: Facts, request: dict[str, Any], captures: Captures) -> None:
         self.on = False
@@ -85,20 +87,20 @@ class ProfilerWindow:
         self._facts = facts
         self._captures = captures
         self._request = request
-        self._waiting = bool(request.get("auto"))  # for the agent to ask this very process
+        self._waiting = bool(request.get("auto"))  # lets the agent send a request to this process
         self._attempts = 0
         self._first = 0
         self._profile: Any = None
         self._account: Any = None
         self._undo: list[Callable[[], None]] = []
         self._until_ns = self._backwards = self._fetches = 0
-        self._times: dict[str, float] = {}
+        self._times: WindowFacts = {}
 
     def at_step(self, account: Account) -> None:
-        """A step begins for which this was planned."""
+        """Called at the start of `next_step`."""
         step = account.step
         if self._captures.under_way:
-            self.next_step = step + 1  # to begin and to end the profiler would synchronise
+            self.next_step = step + 1  # starting and stopping the profiler would synchronise
             return
         try:
             if self.on:
@@ -147,7 +149,7 @@ class ProfilerWindow:
         self._until_ns = perf_counter_ns() + _TIMES_USUAL * usual_ns + _BEYOND_NS
 
     def _watched(self, enter: Callable[..., int]) -> Callable[..., int]:
-        """In the place of the account's own while the window is open: no mark of any other step has to ask for it."""
+        """Replaces the account's method while the window is open, so that marks of other steps need no check."""
 
         def enter_watched(phase: int, charge: int = -1) -> int:
             reason = self._too_long(phase)
@@ -158,7 +160,7 @@ class ProfilerWindow:
         return enter_watched
 
     def _too_long(self, phase: int) -> str:
-        """Why what comes now, or has come since the window was opened, is not to be recorded; empty: it is."""
+        """The reason not to record what comes next or has come since the window opened; empty: none."""
         if phase == EVALUATION:
             return _EVALUATES
         if phase == CHECKPOINT:
@@ -192,15 +194,14 @@ class ProfilerWindow:
         cuda = self._facts.values.get("cuda")
         if (
             cuda and torch.cuda.mem_get_info(cuda["device"])[0] < _DEVICE_LEFT
-        ):  # of another GPU it would make a context there
+        ):  # on another GPU it would create a context
             raise Aside("the GPU's memory is full")
 
     def _mark(self) -> None:
         with self._torch.autograd.profiler.record_function(STEP_MARK):
             pass
 
-    def _took(self, what: str, since: int) -> None:
-        """All attempts together: the job paid for each."""
+    def _took(self, what: Literal["start_s", "stop_s", "export_s"], since: int) -> None:
         self._times[what] = self._times.get(what, 0.0) + (perf_counter_ns() - since) / 1e9
 
     def _stop(self) -> Any:
@@ -218,28 +219,30 @@ class ProfilerWindow:
         finally:
             self._took("stop_s", began)
         began = perf_counter_ns()
-        path = os.path.join(self._request["folder"], "deep-%d.json" % os.getpid())
-        # Kineto complains on stderr where it cannot write, and follows a link
+        path = os.path.join(self._request["folder"], DEEP_TRACE % os.getpid())
+        # Kineto prints to stderr if it cannot write, and follows symbolic links
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
         profile.export_chrome_trace(path)
         size = os.path.getsize(path)
-        del profile  # which takes half as long as to stop it
+        del profile  # takes half as long as stopping it
         self._took("export_s", began)
         if not 0 < size <= int(self._request.get("bytes_max", NEVER)):
             os.unlink(path)
             raise Aside("its trace is %.0f MB large" % (size / 1e6) if size else "its trace could not be written")
         self.next_step = NEVER
-        self._tell(state="done", path=path, bytes=size, first_step=self._first, steps=step - self._first)
+        self._tell(
+            {"state": "done", "path": path, "bytes": size, "first_step": self._first, "steps": step - self._first}
+        )
 
     def give_way(self, reason: str) -> None:
-        """Something comes that must not meet the profiler: it ends here, in the thread that it was begun in."""
+        """Stops the profiler before an event that it must not record, in the thread that started it."""
         if not self.on or self._account.thread != get_ident() or self._captures.under_way:
             return
         self._account.flags |= FLAG_DEEP
-        again = self._attempts < _ATTEMPTS
+        again = self._attempts < _ATTEMPTS_MAX
         began = perf_counter_ns()
         try:
-            self._stop()  # and let go of what it has seen
+            self._stop()  # and drop its events
         except Exception as error:
             self._took("stop_s", began)
             self._failed(self._account.step, "%s (%s)" % (reason, type(error).__name__), again=again)
@@ -249,22 +252,23 @@ class ProfilerWindow:
             self._failed(self._account.step, reason, again=again)
 
     def _failed(self, step: int, reason: str, *, again: bool) -> None:
-        """Again a little later, or not at all."""
+        """Schedules another attempt a little later, or gives up."""
         try:
             self._stop()
         except Exception:
             self.on = False
         self.next_step = step + _AGAIN_STEPS * self._attempts if again else NEVER
-        self._tell(state="trying" if again else "refused", reason=reason)
+        self._tell({"state": "trying" if again else "refused", "reason": reason})
 
-    def _tell(self, **told: Any) -> None:
-        with contextlib.suppress(Exception):  # a full disk: then nobody is told
-            self._facts.set("deep", {**told, **self._times})
+    def _tell(self, told: WindowFacts) -> None:
+        """Includes the total duration of all attempts, since the job paid for each."""
+        with contextlib.suppress(Exception):  # a full disk: no report
+            self._facts.tell({"deep": {**told, **self._times}})
 
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """Kineto writes to the job's stderr ("profiler_start", no GPU), from a level on that it reads when it is first used."""
+    """Silences Kineto's messages on the job's stderr ("profiler_start", no GPU); it reads the log level at its first use."""
     if _LOG_LEVEL in os.environ:
         yield
         return
@@ -276,7 +280,7 @@ def _silence() -> Iterator[None]:
 
 
 def _step_aside_for_others(module: Any, give_way: Any) -> list[Callable[[], None]]:
-    """Another profiler of this process that is begun meanwhile finds the way free. Returns what puts the functions back."""
+    """Ends our profiler when the process starts another one. Returns a function that restores the originals."""
 
     def begins(*args: Any, **kwargs: Any) -> None:
         give_way("the job began a profiler of its own")
@@ -287,11 +291,11 @@ def _step_aside_for_others(module: Any, give_way: Any) -> list[Callable[[], None
 
 
 def _tell_of_evaluation(torch: Any, give_way: Any) -> Callable[[], None]:
-    """One over tensors in memory has no mark but this: `eval()` is `train(False)`. Returns what puts the function back."""
+    """Detects evaluation over tensors in memory by `train(False)`, its only sign. Returns a function that restores the original."""
     is_compiling = torch.compiler.is_dynamo_compiling
 
     def trains(*args: Any, **kwargs: Any) -> None:
-        # to dynamo, which may be tracing it, nothing
+        # a no-op for dynamo, which may be tracing it
         if not is_compiling() and (args[1] if len(args) > 1 else kwargs.get("mode")) is False:
             give_way(_EVALUATES)
 
@@ -299,7 +303,7 @@ def _tell_of_evaluation(torch: Any, give_way: Any) -> Callable[[], None]:
 
 
 def _call_first(owner: Any, name: str, call: Callable[..., None]) -> Callable[[], None]:
-    """`call`, which raises nothing, is given the arguments first; whoever calls gets what the original returns or raises."""
+    """Calls `call` (which never raises) with the arguments before the original, whose result or exception is passed on."""
     original = getattr(owner, name)
 
     @wraps(original)

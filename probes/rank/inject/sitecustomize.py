@@ -11,7 +11,7 @@ _FOLDER = os.environ.get("RN50_ADVISOR_DIR", "")
 
 
 def _note(error):
-    """Leave the reason in the ring folder: the job's own output is not ours to write to."""
+    """Writes the reason to the ring folder, since the job's output must not be touched."""
     only = os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         folder = os.open(_FOLDER, os.O_RDONLY | os.O_DIRECTORY | only)
@@ -28,7 +28,7 @@ def _note(error):
 
 
 class _After(object):
-    """A finder that finds nothing itself: it lets the others find one module and calls back when that has been executed."""
+    """A finder that delegates to the others and calls back once the one module has been executed."""
 
     def __init__(self, name, callback):
         self._name = name
@@ -53,11 +53,11 @@ class _After(object):
     def _wrap(self, loader):
         import weakref
 
-        known = weakref.ref(loader)  # what lies on the loader and holds it would keep it alive
+        known = weakref.ref(loader)  # an attribute of the loader that refers to it would keep it alive
 
         def exec_module(module):
             try:
-                # the loader is this import's own object: it is left exactly as it was found
+                # restore the loader, the import's own object, exactly
                 loader = known()
                 loader.__dict__.pop("exec_module", None)
                 loader.exec_module(module)
@@ -74,17 +74,17 @@ class _After(object):
             except Exception as error:
                 _note(error)
 
-        code = exec_module.__code__  # a warning's `stacklevel` passes over files of such names: see hidden_frames.py
+        code = exec_module.__code__  # a warning's `stacklevel` skips files with such names: see hidden_frames.py
         exec_module.__code__ = code.replace(co_filename=code.co_filename + " (importlib._bootstrap)")
         loader.exec_module = exec_module
 
 
 def _hide_frame(error):
-    """As `hidden_frames` does. From Python 3.11 on without it: the job may have become a user who can read no modules."""
+    """Like `hidden_frames`, but not imported from Python 3.11 on: the job may have switched to a user who can't read our modules."""
     if sys.version_info >= (3, 11):
         error.__traceback__ = error.__traceback__.tb_next
         return
-    # the module alone, under no name: whether the recorder is started remains to be seen
+    # loads this module only, without a name; the recorder may not be started
     import importlib.util
 
     spec = importlib.util.spec_from_file_location("frames", os.path.join(os.path.dirname(_HERE), "hidden_frames.py"))
@@ -107,7 +107,7 @@ def _start_recorder():
     package = importlib.util.module_from_spec(spec)
     sys.modules[name] = package
     spec.loader.exec_module(package)
-    # asked now and not when Python starts: it takes a lock, and most processes never get here
+    # checked now, not at Python's start: it takes a lock, and most processes never get here
     if importlib.import_module(name + ".rank_ring_folder").arm(_FOLDER):
         importlib.import_module(name + ".install").install(_FOLDER, _After)
 
@@ -117,7 +117,7 @@ def _is_private(status):
 
 
 def _arm():
-    """The variable may lead anywhere: an advisor may be long gone, and a name that is free is anybody's."""
+    """Checks the folder named by the variable: its advisor may be gone, and anyone may reuse the name."""
     try:
         private = sys.version_info >= (3, 9) and os.path.isabs(_FOLDER) and _is_private(os.lstat(_FOLDER))
     except (OSError, ValueError):
@@ -127,20 +127,20 @@ def _arm():
 
 
 def _same(entry, folder):
-    """Whether an entry of a path leads to this folder, however it is spelled."""
+    """True if a path entry resolves to this folder."""
     try:
         return os.path.samefile(entry, folder)
     except Exception:
-        return False  # no folder: an archive, the name of a hook, or whatever else somebody has put there
+        return False  # not a folder: an archive, the name of a path hook, or something else
 
 
 def _restore_path():
-    """Make sys.path what it would be without us, entry by entry; grandchildren find us through the environment.
+    """Restores sys.path to what it would be without us; grandchildren find us through the environment.
 
-    The launcher has put one of two folders into PYTHONPATH. `inject` stands in front of what was there, and is simply taken out.
-    `inject_unset` stands for a variable that was unset or empty. A job that appends to that (`$PYTHONPATH:/src`) makes an empty
-    entry, which is the working directory. One that asks first (`${PYTHONPATH:+$PYTHONPATH:}/src`) would make none, but the text is
-    the same here: it gets the working directory too, because a job that lacks it dies.
+    The launcher has put one of two folders into PYTHONPATH. `inject` was prepended to the existing value and is simply removed.
+    `inject_unset` replaces an unset or empty variable. A job that appends to that (`$PYTHONPATH:/src`) would create an empty entry, which
+    is the working directory. One that tests first (`${PYTHONPATH:+$PYTHONPATH:}/src`) would create none, but the text is the same here:
+    both get the working directory, because a job that needs it would fail without it.
     """
     front, unset = (os.path.join(os.path.dirname(_HERE), name) for name in ("inject", "inject_unset"))
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -148,7 +148,7 @@ def _restore_path():
     try:
         current = os.path.abspath("")
     except OSError:
-        current = ""  # it was deleted, and this is what `site` makes of it
+        current = ""  # the working directory was deleted; `site` does the same
     path, replaced = [], False
     for entry in sys.path:
         if not _same(entry, front) and not _same(entry, unset):
@@ -158,7 +158,7 @@ def _restore_path():
         if not alone and _same(entry, unset):
             path.append(current)
             replaced = True
-    if replaced:  # of two that are the same `site` keeps the first
+    if replaced:  # of duplicates `site` keeps the first
         first = path.index(current)
         path = [entry for at, entry in enumerate(path) if entry != current or at == first]
     sys.path[:] = path
@@ -168,7 +168,7 @@ try:
     _restore_path()
 except Exception as _error:
     _note(_error)
-# The user's own `sitecustomize`, with its own errors. Where there is none, that ImportError tells `site` so, and no module stays behind.
+# The user's own `sitecustomize`, with its own errors. If there is none, the ImportError tells `site` so, and no module remains.
 sys.modules.pop("sitecustomize", None)
 try:
     import sitecustomize  # noqa: F401

@@ -1,4 +1,4 @@
-"""In PYTHONPATH where that was unset or empty: does what `inject` beside it does, which knows by this folder what it stands for."""
+"""In PYTHONPATH if that was unset or empty: runs the sibling `inject`, which recognises that case by this folder."""
 
 import os
 import sys

@@ -1,7 +1,13 @@
-"""Where checkpoints are written, how often, and what of an fsync belongs to one."""
+"""Records where and how often checkpoints are written, and what belongs to them after `torch.save`: fsync, and what is done with its file.
+
+A buffer in memory is still to be written, and a file on an object store to be uploaded when it is closed. Both end with the function that
+made them, and so does the file object.
+"""
 
 from __future__ import annotations
 
+import weakref
+from _thread import get_ident
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -9,29 +15,34 @@ from ..facts import process_facts
 from ..step_phases import CHECKPOINT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...documents.rank_documents import SaveSite
     from ..step_account import Account
 
-# An fsync so soon after torch.save belongs to the checkpoint.
-_SITES_MAX = 64  # code that is made anew for each save has ever new lines
+# An fsync within this time after torch.save belongs to the checkpoint.
+_SITES_MAX = 64  # generated code has ever new lines
 _TAIL_NS = 2_000_000_000
 
 
 class Saves:
     def __init__(self) -> None:
-        self._sites: dict[tuple[str, int], dict[str, Any]] = {}
+        self._sites: dict[tuple[str, int], SaveSite] = {}
         self._ended_at = 0
+        self._file: weakref.ref[Any] | None = None  # what the last save wrote to
 
-    def facts(self) -> list[dict[str, Any]]:
+    def facts(self) -> list[SaveSite]:
         return list(self._sites.values())
 
     def begin(self, account: Account | None) -> tuple[Account, int, int, tuple[str, int]] | None:
-        if account is None or account.ring is None or account.phase == CHECKPOINT:  # one inside another is part of it
+        self._file = None
+        if account is None or account.ring is None or account.phase == CHECKPOINT:  # nested: part of the outer one
             return None
         site = process_facts.call_site()
         return account, account.checkpoint_begin(), perf_counter_ns(), site
 
     def end(self, token: tuple[Account, int, int, tuple[str, int]]) -> bool:
-        """Returns whether it was the first at its line."""
+        """Returns True for the first save at its line."""
         account, phase, began, site = token
         entry = self._sites.get(site)
         if entry is None and len(self._sites) >= _SITES_MAX:
@@ -40,12 +51,29 @@ class Saves:
             return False
         if entry is None:
             entry = self._sites[site] = {"id": len(self._sites), "file": site[0], "line": site[1], "count": 0}
-            # a library's; what it does next writes the checkpoint, too
+            # a library's save; its next actions write the checkpoint, too
             entry["caller"] = process_facts.calling_function()
         entry["count"] += 1
         account.checkpoint_end(phase, began, entry["id"])
         self._ended_at = perf_counter_ns()
         return bool(entry["count"] == 1)
+
+    def until_closed(self, account: Account, file: Any, failed: Callable[[], None]) -> None:
+        """Called after a save to this object, or name: what follows is part of it if the object is gone before the next mark."""
+        since = account.since
+
+        def gone(_: Any) -> None:
+            try:
+                if account.since == since and get_ident() == account.thread and not account.replaying:
+                    self._ended_at = account.enter(account.phase, CHECKPOINT)
+                    account.span("checkpoint", since, self._ended_at, 0, 0, -1)
+            except Exception:
+                failed()
+
+        try:
+            self._file = weakref.ref(file, gone)
+        except TypeError:
+            pass  # a name, or an object that cannot be watched
 
     def fsync_begin(self, account: Account | None) -> tuple[Account, int, int] | None:
         if account is None or account.ring is None or perf_counter_ns() - self._ended_at > _TAIL_NS:

@@ -1,8 +1,8 @@
 """Batches that come from none of torch's loaders: iterators of known libraries, and threads of the user's own that run ahead.
 
-Nothing is imported for it. At the first backward pass, and whenever the facts are refreshed, classes that the job has loaded by then are
-looked up; Python asks a class for `__next__` anew at each step of a loop, so one that runs already is timed from its next batch on.
-What is not found here stays unknown: such steps carry `FLAG_NO_LOADER`.
+Nothing is imported for it. At the first backward pass, and whenever the facts are refreshed, classes that the job has loaded are looked
+up. Python looks up `__next__` on the class at each iteration, so a running loop is timed from its next batch on. Steps without a
+known source carry `FLAG_NO_LOADER`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from .torch_patches import iterator_init, loader_init, worker_loop
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ...documents.loader_documents import DescribedLoader
     from ..recorder import Recorder
 
     Token = tuple[Any, bool, int]
 
-# (module, iterator class, library): what the training loop calls `next` on
+# (module, class, library) of the iterators that training loops use
 SOURCES = (
     ("nvidia.dali.plugin.pytorch", "DALIGenericIterator", "nvidia.dali"),
     ("ffcv.loader.epoch_iterator", "EpochIterator", "ffcv"),
@@ -39,26 +40,26 @@ SOURCES = (
     ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator", "tf.data"),
     ("tensorflow.python.data.ops.dataset_ops", "NumpyIterator", "tf.data"),
 )
-# Whoever has loaded one of these may feed a loop from it without any loader of torch's: named where the input wait is unknown.
+# Libraries that can feed a loop without a torch loader: named if the input wait is unknown.
 LIBRARIES = (
     "nvidia.dali", "ffcv", "webdataset", "torchdata.nodes", "datasets", "streaming", "litdata", "tensorflow", "grain",
     "prefetch_generator", "petastorm", "deeplake", "ray.data",
 )  # fmt: skip
 STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
-_LOADER = "_rn50_loader"  # on a queue or on what a library's iterator belongs to: number of the loader behind it
-_BEGUN = "_rn50_begun"  # on an iterator or a queue: a batch has been taken from it
+_LOADER = "_rn50_loader"  # attribute of a queue or of an iterator's owner: number of its loader
+_BEGUN = "_rn50_begun"  # attribute of an iterator or a queue: a batch was taken from it
 _ALIASES = ("__next__", "next")
 
 
 def install(recorder: Recorder, after: Callable[[str, Callable[[], None]], Any]) -> None:
     """`after(name, callback)` makes a finder that calls back once a module has been imported."""
     recorder.foreign = Foreign(recorder)
-    # its loader starts workers with a loop of its own before any backward pass
+    # its loader starts workers with its own loop before any backward pass
     sys.meta_path.insert(0, after(STATEFUL, lambda: quietly(recorder, _follow_stateful, recorder)))
 
 
 def _follow_stateful(recorder: Recorder) -> None:
-    """torchdata's StatefulDataLoader is a DataLoader with constructors and a worker loop of its own."""
+    """Patches torchdata's StatefulDataLoader, a DataLoader with its own constructors and worker loop."""
     module: Any = sys.modules[STATEFUL]
     loader_init(recorder, module.StatefulDataLoader)
     for name in ("_StatefulSingleProcessDataLoaderIter", "_StatefulMultiProcessingDataLoaderIter"):
@@ -68,23 +69,23 @@ def _follow_stateful(recorder: Recorder) -> None:
 
 
 class Foreign:
-    """What this process has of them. `inside`: a fetch from one of them runs, and what it calls in turn is part of it."""
+    """This process's loaders of other libraries. `inside`: true during a fetch from one of them."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._timed: set[Any] = set()
-        self._owners: dict[int, Any] = {}  # loader number -> weak reference to what has it
+        self._owners: dict[int, Any] = {}  # loader number -> weak reference to the loader
         self._queues_watched = False
         self.forget()
 
     def forget(self) -> None:
         """A new process, or one just forked."""
         self.inside = False
-        self._fillers: dict[int, int] = {}  # threads that fill queues -> the kernel's number of each
-        self._waiting: tuple[int, Token] | None = None  # the queue that the training thread waits for, by its id
+        self._fillers: dict[int, int] = {}  # threads that fill queues -> kernel thread id
+        self._waiting: tuple[int, Token] | None = None  # id of the queue that the training thread waits for
 
     def look(self) -> None:
-        """Time what the job has loaded by now; tell which libraries may feed it. Called amid other things that must go on."""
+        """Patches the classes loaded so far and notes which libraries may feed the job. Never raises, so that its callers go on."""
         quietly(self._recorder, self._look)
 
     def _look(self) -> None:
@@ -104,7 +105,7 @@ class Foreign:
             _watch_queues(recorder)
 
     def begin(self, iterator: Any, library: str) -> Token | None:
-        """The training thread asks a library's iterator for a batch; None where that is none of our business."""
+        """Called when the training thread requests a batch from a library's iterator; None if the call is not recorded."""
         recorder = self._recorder
         account = recorder.own_account()
         if account is None or account.phase == INPUT:
@@ -116,7 +117,7 @@ class Foreign:
         return self._begun(iterator, account, number)
 
     def fills(self, queue: Any, loader: int) -> None:
-        """A thread puts batches of this loader into a queue. One that came to the place of another has yet to fetch itself."""
+        """Notes that a thread puts batches of this loader into a queue. A thread that reuses another's id must fetch first."""
         place, number = get_ident(), get_native_id()
         if len(self._fillers) >= LOADERS_MAX and place not in self._fillers:
             return
@@ -130,13 +131,13 @@ class Foreign:
             _time_queue(self._recorder, queue)
 
     def begin_queue(self, queue: Any) -> None:
-        """Somebody waits for what is in a queue that a thread fills with a DataLoader's batches, or takes it."""
+        """Called when a thread waits for or takes an item of a queue that another thread fills with a DataLoader's batches."""
         recorder = self._recorder
         if not recorder.active:
             return
         account = recorder.own_account()
         if account is None:
-            recorder.fetches(queue.__dict__[_LOADER])  # one thread hands on to the next
+            recorder.fetches(queue.__dict__[_LOADER])  # one prefetch thread passes batches to the next
         elif account.phase != INPUT:
             self._waiting = id(queue), self._begun(queue, account, queue.__dict__[_LOADER])
             self.inside = False
@@ -152,7 +153,7 @@ class Foreign:
             self.failed(queue, token, over=False)
 
     def _pending(self, queue: Any) -> Token | None:
-        """The training thread's wait for this queue, once."""
+        """Records the training thread's wait for this queue once."""
         waiting = self._waiting
         if waiting is None or waiting[0] != id(queue) or self._recorder.account.thread != get_ident():
             return None
@@ -170,7 +171,7 @@ class Foreign:
         recorder, tape = self._recorder, self._recorder.tape
         self.inside = False
         getattr(source, "__dict__", {})[_BEGUN] = True
-        if batch is None:  # how a thread says that there is no more
+        if batch is None:  # the thread's end marker
             self.failed(source, token, over=True)
         elif tape.on:
             now = perf_counter_ns()
@@ -181,7 +182,7 @@ class Foreign:
             recorder.fetch_end(token, batch)
 
     def failed(self, source: Any, token: Token, over: bool) -> None:
-        """It raised, or is exhausted (`over`): a library's iterator may be the same one in the next epoch."""
+        """Called when it raised or is exhausted (`over`); a library may reuse the iterator in the next epoch."""
         self.inside = False
         if over:
             getattr(source, "__dict__", {}).pop(_BEGUN, None)
@@ -197,10 +198,10 @@ class Foreign:
         return int(number)
 
     def _enrol(self, owner: Any, iterator: Any, library: str) -> int:
-        """One made anew for each epoch at the same line is the one known already; one that lives beside it is another."""
+        """An iterator recreated at the same line each epoch keeps its number; one that exists at the same time gets another."""
         file, line = process_facts.call_site()
         size = owner.__dict__.get("batch_size")
-        described = {
+        described: DescribedLoader = {
             "file": file,
             "line": line,
             "class": type(iterator).__qualname__,
@@ -225,7 +226,7 @@ def _nobody() -> None:
 
 
 def _loaded(module: str, name: str) -> Any:
-    """A class of a module that has been imported. A module that loads itself when it is touched stays untouched."""
+    """A class of an imported module; None for modules that load lazily, which must not be triggered."""
     found = sys.modules.get(module)
     return None if found is None else object.__getattribute__(found, "__dict__").get(name)
 
@@ -254,7 +255,7 @@ def _time_iterator(recorder: Recorder, iterator: Any, library: str) -> None:
 
 
 def _watch_queues(recorder: Recorder) -> None:
-    """Only where a thread was seen that fetches batches which the training thread then uses: find the queues that it fills."""
+    """Patches queues to find those that a prefetch thread fills; called only once such a thread was seen."""
     kind: Any = sys.modules["queue"].Queue
     original = kind.put
     foreign = recorder.foreign
@@ -274,11 +275,11 @@ def _watch_queues(recorder: Recorder) -> None:
 
 
 def _time_queue(recorder: Recorder, queue: Any) -> None:
-    """In one queue, what its `get` calls: a loop may have held that method itself since before we came. They run under its lock."""
+    """Patches the methods that one queue's `get` calls, since a loop may already hold `get` itself. They run under its lock."""
     if "_get" in vars(queue):
         return  # the job's
     foreign = recorder.foreign
-    known = weakref.ref(queue)  # what lies on an object and holds it would keep it alive, with its batches
+    known = weakref.ref(queue)  # an attribute that refers to its own object would keep it and its batches alive
     original_get, original_wait = weakref.WeakMethod(queue._get), weakref.WeakMethod(queue.not_empty.wait)
 
     def wait(timeout: float | None = None) -> bool:

@@ -1,5 +1,5 @@
-"""Optimizers that step in the backward, in other threads than the one that trains: on CUDA autograd runs the hooks of gradients in a thread
-of each device, while the one that called `backward` waits. It takes what was noted here when its backward ends.
+"""Notes optimizer steps inside the backward pass in other threads: on CUDA autograd runs gradient hooks in one thread per device while the
+thread that called `backward` waits. That thread reads these notes when its backward ends.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 from _thread import get_ident
 from time import perf_counter_ns
 
-UPDATES_MAX = 4096  # of one backward: one for each parameter, and all of them are one update to the account
+UPDATES_MAX = 4096  # steps of one backward, one per parameter; the account counts all of them as one update
 THREADS_MAX = 64
 
 
@@ -17,12 +17,12 @@ class Hooked:
     __slots__ = ("_begun", "_done")
 
     def __init__(self) -> None:
-        self._begun: dict[int, int] = {}  # thread -> when (ns) its optimizer began to step
+        self._begun: dict[int, int] = {}  # thread -> start (ns) of its optimizer's step
         self._done: list[tuple[int, int, int]] = []  # begin, end, id of the optimizer
 
     def begin(self) -> None:
         if len(self._begun) < THREADS_MAX:
-            self._begun.setdefault(get_ident(), perf_counter_ns())  # a scaler's step, then the optimizer's own
+            self._begun.setdefault(get_ident(), perf_counter_ns())  # the scaler's step contains the optimizer's own
 
     def end(self, optimizer: int) -> None:
         began = self._begun.pop(get_ident(), None)
@@ -30,7 +30,7 @@ class Hooked:
             self._done.append((began, perf_counter_ns(), optimizer))
 
     def take(self, since: int) -> list[tuple[int, int, int]]:
-        """Those that began after `since`; none is kept, nor one that raised and has told of no end."""
+        """Returns and forgets the updates that began after `since`; drops updates that raised and so have no end."""
         if self._begun:
             self._begun.clear()
         if not self._done:

@@ -1,6 +1,6 @@
-"""What it takes to copy batches into pinned memory: in the thread that a loader with workers has for it, or amid a fetch without them.
+"""Times copies of batches into pinned memory: in the loader's pinning thread, or within a fetch without workers.
 
-The thread works between queues that tell when it took a batch and when it gave it on. In a fetch a stand-in times one call, and is gone.
+The thread's queues are replaced by ones that note when it takes and passes on a batch. In a fetch a one-shot wrapper times one call.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _MODULE = "torch.utils.data._utils.pin_memory"
 
 
 class Pinning:
-    """Threads add to it, each for its own loader; the training thread tells in clocked steps what has come since."""
+    """Threads add times, each for its own loader; in clocked steps the training thread writes the growth."""
 
     def __init__(self) -> None:
-        self._spent: dict[int, tuple[int, int]] = {}  # by loader, so far: batches, ns
+        self._spent: dict[int, tuple[int, int]] = {}  # loader -> batches and ns so far
         self._told: dict[int, tuple[int, int]] = {}
         self._undo: Callable[[], None] | None = None
 
@@ -37,7 +37,7 @@ class Pinning:
         self._spent[loader] = batches + 1, ns + took_ns
 
     def tell(self, account: Account) -> None:
-        """In the training thread."""
+        """Called in the training thread."""
         if account.ring is None or self._spent == self._told:
             return
         now = perf_counter_ns()
@@ -48,7 +48,7 @@ class Pinning:
                 account.span("pin", now - (ns - known_ns), now, 0, batches - known, loader)
 
     def watch(self, loader: int) -> None:
-        """Time the next batch that is pinned in this thread, in a fetch of a loader without workers."""
+        """Times the next batch pinned in this thread, in a fetch of a loader without workers."""
         module: Any = sys.modules.get(_MODULE)
         original = getattr(module, "pin_memory", None)
         if original is None or self._undo is not None:
@@ -58,9 +58,9 @@ class Pinning:
 
         @functools.wraps(original)
         def pin_memory(*args: Any, **kwargs: Any) -> Any:
-            ours = get_ident() == thread  # else another loader's thread
+            ours = get_ident() == thread  # otherwise another loader's thread
             if ours:
-                self.release()  # of a batch's parts it calls itself for each
+                self.release()  # it recurses for each part of a batch
             began = perf_counter_ns()
             try:
                 return original(*args, **kwargs)
@@ -81,7 +81,7 @@ class Pinning:
 
 
 def timed_loop(original: Any, recorder: Recorder) -> Any:
-    """The loop of the thread that pins a loader's batches, between queues that tell when it takes one and when it gives it on."""
+    """The loop of a loader's pinning thread, with queues that note when it takes a batch and when it passes it on."""
 
     @functools.wraps(original)
     def _pin_memory_loop(*args: Any, **kwargs: Any) -> Any:
@@ -122,14 +122,14 @@ class _Taking:
 
 
 class _Giving:
-    """The queue that they go to. A place that was full is asked again: a batch counts once."""
+    """The queue that they go to. A retry after a full queue counts the batch once."""
 
     def __init__(self, queue: Any, taking: _Taking, pinning: Pinning, failed: Callable[[], None]) -> None:
         self._queue = queue
         self._taking = taking
         self._pinning = pinning
         self._failed = failed
-        self._loader = own_loader()  # that of the iterator whose making started this thread
+        self._loader = own_loader()  # the loader whose iterator started this thread
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._queue, name)
@@ -137,7 +137,7 @@ class _Giving:
     def put(self, item: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             taken_ns, self._taking.taken_ns = self._taking.taken_ns, 0
-            if taken_ns and type(item[0]) is int:  # else a worker's answer to the begin of an epoch
+            if taken_ns and type(item[0]) is int:  # otherwise a worker's acknowledgement of an epoch's start
                 self._pinning.add(self._loader, perf_counter_ns() - taken_ns)
         except Exception:
             self._failed()

@@ -1,7 +1,7 @@
-"""The boundaries where torch is touched. Every one lies outside compiled regions, keeps types and signatures, and lets through exactly
-what the original returns or raises; what the recorder does at them happens behind a wall.
+"""The patches of torch. Each lies outside compiled regions, keeps types and signatures, and returns or raises exactly what the original
+does; errors of the recorder in them are swallowed.
 
-While dynamo traces, each wrapper is the original: `is_compiling()` is a constant to it, so graphs stay what they were.
+While dynamo traces, each wrapper acts as the original: `is_compiling()` is a constant for it, so graphs do not change.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from ..step_account import Account
 
 
-# Who else writes checkpoints: (module, function).
+# Other functions that write checkpoints: (module, function).
 SAVERS = (("safetensors.torch", "save_file"), ("torch.distributed.checkpoint.state_dict_saver", "save"))
 
 
 def apply(torch: Any, recorder: Recorder) -> list[Any]:
-    """Patch what is there; what a torch of another version lacks is left out and noted in the facts. Returns the wrappers."""
+    """Patches the functions that exist and notes missing ones (other torch versions) in the facts. Returns the wrappers."""
     missing: list[str] = []
     wrappers: list[Any] = []
     for patch in (
@@ -47,6 +47,7 @@ def apply(torch: Any, recorder: Recorder) -> list[Any]:
         _scaler,
         _ddp,
         _data_parallel,
+        _evaluation,
         _save,
         _fsync,
         _collector,
@@ -54,7 +55,7 @@ def apply(torch: Any, recorder: Recorder) -> list[Any]:
     ):
         try:
             wrappers += patch(torch, recorder)
-        except Exception as error:  # what one patch does not find is no reason to leave the others out
+        except Exception as error:  # a patch without its target must not prevent the others
             missing.append("%s: %s" % (patch.__name__.strip("_"), error))
     if missing:
         recorder.facts.values["unpatched"] = missing
@@ -62,18 +63,18 @@ def apply(torch: Any, recorder: Recorder) -> list[Any]:
 
 
 def _quietly(recorder: Recorder, call: Callable[..., Any], *args: Any) -> Any:
-    """The wall: whatever goes wrong behind it is counted and is nothing to the job. What its signal handlers raise passes."""
+    """Swallows and counts errors of the recorder, so that none reaches the job. Exceptions of the job's signal handlers pass."""
     try:
         return call(*args)
     except RecursionError:
-        return None  # the job is near the end of its stack: nothing more may be called, not even to count this
+        return None  # the job is near its recursion limit: make no further call, not even to count this
     except Exception:
         _failed(recorder)
         return None
 
 
 def _failed(recorder: Recorder) -> None:
-    """Called where an exception was caught; the hot wrappers have the wall written out, a call less on each mark."""
+    """Call it in an `except` clause. Hot wrappers inline `_quietly` and call this, which saves one call per mark."""
     if sys.exc_info()[0] is RecursionError:
         return  # as above
     let_pass()
@@ -84,13 +85,13 @@ def _failed(recorder: Recorder) -> None:
 
 
 def _asks_dynamo(recorder: Recorder) -> Callable[[], bool]:
-    """What is true to dynamo, which may be tracing the caller, and false to everybody else."""
+    """A predicate that is true for dynamo while it traces the caller, else false."""
     compiler = getattr(getattr(recorder, "torch", None), "compiler", None)
     return getattr(compiler, "is_dynamo_compiling", bool)
 
 
 def count_elements(batch: Any, tensor: Any) -> int:
-    """Elements of the first tensor of a list, what the default collate makes of pairs; -1 where a batch is something else."""
+    """Elements of the first tensor of a list, the default collate's result for pairs; -1 for other batches."""
     return int(batch[0].numel()) if type(batch) is list and batch and type(batch[0]) is tensor else -1
 
 
@@ -146,7 +147,7 @@ def _next(torch: Any, recorder: Recorder, base: Any) -> Any:
             if tape.on:
                 now = perf_counter_ns()
                 came(now)
-                # asking a tensor for its size takes 5 us after compute, for its number of elements 1 us
+                # reading a tensor's size takes 5 us after compute, its number of elements 1 us
                 if (
                     type(batch) is not list
                     or not batch
@@ -175,15 +176,15 @@ def _around(
     *,
     raised_too: bool = True,
 ) -> Any:
-    """In place of what is called seldom. `begin` sees the arguments; what it returns, unless that is None, is given to `end`.
+    """Replaces a rarely called function. `begin` gets the arguments; its result, unless None, is passed to `end`.
 
-    Not `raised_too`: `end` follows only where the original returned.
+    Without `raised_too`, `end` runs only if the original returned.
     """
     is_compiling = _asks_dynamo(recorder)
 
     @wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        # an object in a cycle may be let go when the interpreter has cleared this module
+        # an object in a cycle may be finalised after the interpreter has cleared this module
         if is_compiling() or _quietly is None:
             return original(*args, **kwargs)
         token = None
@@ -204,7 +205,7 @@ def _around(
 
 
 def _once_made(recorder: Recorder, kind: Any, tell: Callable[[Any], None]) -> Any:
-    """Put a constructor in the place of a class's own that tells what was made."""
+    """Replaces a class's constructor by one that reports the new object."""
 
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return args[0]
@@ -237,11 +238,11 @@ def iterator_init(recorder: Recorder, iterator: Any) -> Any:
 
 
 def _workers(recorder: Recorder, dataloader: Any) -> list[Any]:
-    """Where workers that live on begin an epoch, and where workers end: outside of any fetch, and no step of the loop's own."""
+    """Times the start of an epoch with persistent workers and the shutdown of workers, both outside of fetches."""
     iterator = dataloader._MultiProcessingDataLoaderIter
 
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        # the first time, its making is around this
+        # the first time, inside the iterator's creation
         first = kwargs.get("first_iter", len(args) > 2 and args[2])
         return None if first or not recorder.active else (args[0], perf_counter_ns())
 
@@ -257,7 +258,7 @@ def _workers(recorder: Recorder, dataloader: Any) -> list[Any]:
 
 
 def _time_batches(recorder: Recorder) -> None:
-    """In a worker: time each batch where it is made. The training process never meets this wrapper: see `InProcess.watch`."""
+    """Times each batch inside a worker. The training process never runs this wrapper: see `InProcess.watch`."""
     from torch.utils.data._utils import fetch as module
 
     clock: Any = recorder.worker
@@ -280,7 +281,7 @@ def worker_loop(recorder: Recorder, module: Any) -> Any:
             _quietly(recorder, _time_batches, recorder)
         return recorder.worker
 
-    # name and qualified name are the original's: spawned workers find it by them
+    # keeps the original's names, by which spawned workers import it
     module._worker_loop = _around(recorder, module._worker_loop, begin, WorkerLog.leave)
     return module._worker_loop
 
@@ -342,7 +343,7 @@ def _backward(torch: Any, recorder: Recorder) -> list[Any]:
 
 
 def _backward_raised(recorder: Recorder, account: Account) -> None:
-    """Its end all the same."""
+    """Runs at its end in any case."""
     tape = recorder.tape
     if tape.on:
         now = perf_counter_ns()
@@ -355,7 +356,7 @@ def _backward_raised(recorder: Recorder, account: Account) -> None:
 
 
 def _known_to_jit(original: Any, wrapper: Any) -> None:
-    """TorchScript knows the functions that it has an operator for by identity: scripted code may call this one."""
+    """Registers the wrapper with TorchScript, which maps functions to operators by identity, since scripted code may call it."""
     module = sys.modules.get("torch.jit._builtins")
     operators = getattr(module, "_builtin_ops", [])
     operators += [(wrapper, operator) for function, operator in operators if function is original]
@@ -367,7 +368,7 @@ def _known_to_jit(original: Any, wrapper: Any) -> None:
 def _optimizer(torch: Any, recorder: Recorder) -> list[Any]:
     from torch.optim import optimizer as module
 
-    # true to dynamo, and the cheapest of its kind to everybody else
+    # dynamo sees True; the cheapest predicate for all other callers
     is_compiling = torch.compiler.is_dynamo_compiling
     tape = recorder.tape
     begins, begun, ends = tape.marks[OPTIMIZER], tape.marks[OPTIMIZER].append, tape.marks[OPTIMIZER_END]
@@ -413,7 +414,7 @@ def _scaler(torch: Any, recorder: Recorder) -> list[Any]:
     scaler = torch.amp.grad_scaler.GradScaler
 
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        # switched off, it calls the optimizer and does no more
+        # a disabled scaler only calls the optimizer
         if not recorder.active or not getattr(args[0], "_enabled", True):
             return None
         optimizer = args[1] if len(args) > 1 else kwargs["optimizer"]
@@ -443,9 +444,25 @@ def _data_parallel(torch: Any, recorder: Recorder) -> list[Any]:
     return [_once_made(recorder, torch.nn.DataParallel, recorder.precision.data_parallel)]
 
 
+def _nothing(_: Any) -> None:
+    """The end of a call whose beginning is all that is noted."""
+
+
+def _evaluation(torch: Any, recorder: Recorder) -> list[Any]:
+    """`eval` only: `train`, which it calls, calls itself for each part of a model."""
+    module = torch.nn.Module
+
+    def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if recorder.active:
+            recorder.evaluation_begins(args[0])
+
+    module.eval = _around(recorder, module.eval, begin, _nothing)
+    return [module.eval]
+
+
 def _saving(recorder: Recorder, original: Callable[..., Any]) -> Any:
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return recorder.save_begin() if recorder.active else None
+        return recorder.save_begin(args[1] if len(args) > 1 else kwargs.get("f")) if recorder.active else None
 
     return _around(recorder, original, begin, recorder.save_end)
 
@@ -456,13 +473,13 @@ def _save(torch: Any, recorder: Recorder) -> list[Any]:
 
 
 def save_of_library(recorder: Recorder, module: str, name: str) -> None:
-    """A library whose function writes checkpoints has been imported."""
+    """Called after the import of a library with a function that writes checkpoints."""
     owner: Any = sys.modules[module]
     setattr(owner, name, _saving(recorder, getattr(owner, name)))
 
 
 class _BuiltIn:
-    """In the place of a function of C: one of Python would bind where a class has it for an attribute, and be pickled by another name."""
+    """Replaces a builtin function: a Python function would bind as a class attribute and be pickled under another name."""
 
     def __init__(self, original: Any, call: Callable[..., Any]) -> None:
         self._original, self._call = original, call

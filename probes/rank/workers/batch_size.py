@@ -1,4 +1,4 @@
-"""How many samples a batch holds: asked of whatever the job makes its batches of, so nothing here may matter when it fails."""
+"""Counts the samples in a batch, which may be any object of the job, so failures are ignored."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from ..wall import let_pass
 
 def count_samples(batch: Any, batch_size: int | None) -> int:
     """Samples in a batch: the first tensor's first dimension, or the length of the first list that is as long as a batch."""
-    if type(batch) is list and batch:  # what the default collate makes of pairs
+    if type(batch) is list and batch:  # the default collate's result for pairs
         try:
             size = getattr(batch[0], "size", None)
-            if callable(size):  # asking a list of lists all the same costs 170 us for what is raised
+            if callable(size):  # trying a list of lists costs 170 us for the exception
                 return int(size(0))
         except Exception:
             let_pass()
     counted = None
     try:
         counted = _count(batch, batch_size)
-    except Exception:  # a batch is what the job makes it: nested tensors have no shape, with others it is a method
+    except Exception:  # batches may be anything: nested tensors have no shape, in other classes it is a method
         let_pass()
     return counted if counted is not None else batch_size or 0
 
 
 def _count(item: Any, batch_size: int | None) -> int | None:
-    """None where nothing tells."""
+    """The number of samples; None if unknown."""
     for depth in range(4):
         shape = getattr(item, "shape", None)
         if shape is not None:

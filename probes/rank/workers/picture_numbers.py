@@ -1,25 +1,28 @@
-"""Of which numbers a batch of pictures is made: a few hundred of them, looked at once on the host, never on a device.
+"""Detects batches of images that hold bytes as floating-point numbers, from a few hundred values on the host, never on a device.
 
-A picture that was read from a file has 256 levels a channel. `ToTensor` and `Normalize` scale and shift each channel, so whatever mean
-and deviation they were given, its values still lie on a grid of at most 256 points: such a batch says no more than its bytes did.
+An image read from a file has 256 levels per channel. `ToTensor` and `Normalize` scale and shift each channel, so with any mean and
+deviation its values lie on a grid of at most 256 points: the batch has no more information than the bytes.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-LOOK_AT = (8, 32, 128)  # steps: the first batches may be warm-up, or too plain to tell
-_DEPTH = 3
+if TYPE_CHECKING:
+    from ...documents.rank_documents import PictureFacts
+
+LOOK_AT = (8, 32, 128)  # steps: the first batches may be warm-up, or too uniform
+_DEPTH_MAX = 3
 _ITEMS_MAX = 32
 _CHANNELS = (1, 3, 4)
-_ACROSS = 24  # about so many rows and columns of each channel
+_POINTS_ACROSS = 24  # approximate number of rows and columns read per channel
 _LEVELS = 256
-_PLAIN = 16  # fewer different values and nothing can be said
-_OFF_GRID = 0.02  # of one level; single precision is off by 0.004 at most over 256 of them
+_VALUES_MIN = 16  # minimum number of different values for a result
+_GRID_TOLERANCE = 0.02  # fraction of a level; float32 is off by at most 0.004 over 256 levels
 
 
-def describe_pictures(batch: Any) -> dict[str, Any] | None:
-    """Type, place, bytes of the pictures in a batch, and whether they are bytes in disguise; None where there are none."""
+def describe_pictures(batch: Any) -> PictureFacts | None:
+    """Type, device and bytes of a batch's images, and whether their values are bytes stored as floats; None without images."""
     pictures = _find(batch, 0)
     if pictures is None:
         return None
@@ -36,23 +39,23 @@ def describe_pictures(batch: Any) -> dict[str, Any] | None:
 
 def _find(item: Any, depth: int) -> Any:
     """The first tensor of four dimensions, one of them channels."""
-    if hasattr(type(item), "element_size"):  # never asking an object of the job's
+    if hasattr(type(item), "element_size"):  # calls no code of the job's objects
         shape = item.shape
         return item if len(shape) == 4 and (shape[1] in _CHANNELS or shape[3] in _CHANNELS) else None
     if isinstance(item, dict):
         item = list(item.values())
-    if not isinstance(item, (list, tuple)) or depth >= _DEPTH:
+    if not isinstance(item, (list, tuple)) or depth >= _DEPTH_MAX:
         return None
     return next((found for part in item[:_ITEMS_MAX] if (found := _find(part, depth + 1)) is not None), None)
 
 
 def _from_bytes(pictures: Any) -> bool | None:
-    """By the first picture whose channels have enough different values to tell."""
+    """Checks the first image whose channels have enough different values."""
     last = pictures.shape[1] not in _CHANNELS
     for picture in pictures[:4].detach():
         for channel in range(picture.shape[-1] if last else picture.shape[0]):
             plane = picture[:, :, channel] if last else picture[channel]
-            rows, columns = (max(1, n // _ACROSS) for n in plane.shape)
+            rows, columns = (max(1, n // _POINTS_ACROSS) for n in plane.shape)
             values = plane[::rows, ::columns].tolist()
             found = on_a_grid([value for row in values for value in row])
             if found is not None:
@@ -61,16 +64,16 @@ def _from_bytes(pictures: Any) -> bool | None:
 
 
 def on_a_grid(values: list[float]) -> bool | None:
-    """Whether these lie on at most 256 evenly spaced levels; None where there are too few different ones to tell."""
+    """True if the values lie on at most 256 evenly spaced levels; None with too few different values."""
     levels = sorted(set(values))
-    if len(levels) < _PLAIN:
+    if len(levels) < _VALUES_MIN:
         return None
     least = min(levels[n + 1] - levels[n] for n in range(len(levels) - 1))
-    for parts in (1, 2, 3):  # neighbouring levels need not have been met
+    for parts in (1, 2, 3):  # neighbouring levels need not occur
         step = least / parts
         places = [(value - levels[0]) / step for value in levels]
         if places[-1] > _LEVELS:
             return False
-        if all(abs(place - round(place)) <= _OFF_GRID for place in places):
+        if all(abs(place - round(place)) <= _GRID_TOLERANCE for place in places):
             return True
     return False

@@ -1,10 +1,10 @@
-"""A look into the making of one batch: where one of its samples spends its time, part by part, and what collating takes.
+"""Profiles the making of one batch: the time of each part of one sample, and of collating.
 
-Nothing of the job is wrapped. The list of indices that the fetcher walks tells where a sample begins and ends, and while that one sample
-is made, classes of transforms have a descriptor that hands out their list of steps so that walking it tells where each step begins and
-ends. Then the classes are as they were. No frame of ours stands between the job's, so tracebacks are what they would have been; objects,
-their types and their attributes stay the job's own; no random number is drawn. (A single transform without a list is the exception: a
-wrapper around its `__call__`, which takes its frame out of tracebacks.)
+None of the job's objects is wrapped. The fetcher's index list is replaced by one that notes when a sample begins and ends. While that
+sample is made, transform classes get a descriptor that returns their list of steps as a list that notes when each step begins and ends.
+Then the classes are restored. None of our frames lies between the job's, so tracebacks do not change; objects keep their types and
+attributes; no random number is drawn. (The exception is a single transform without a list: a wrapper around its `__call__`, which
+removes its frame from tracebacks.)
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from .. import rank_ring_folder
 from ..facts.loader_facts import batch_bytes
 from ..layout import KIND_LOOK, KIND_PART
+from ..side_files import BUDGET
 from ..wall import let_pass
 from . import sample_parts
 from .sample_standins import FixedSteps, Indices, LookSteps, install, walks_one_by_one
@@ -28,22 +29,23 @@ if TYPE_CHECKING:
 
     from ..ring import Ring
 
-# A look costs 0.1 to 0.3 ms, most of it for CPU clocks and caches: a 500th of the time at first, less and less later.
+# Profiling a sample costs 0.1 to 0.3 ms, mostly for CPU clocks and caches: 1/500 of the time at first, then less and less.
 FIRST_EVERY_NS = 100_000_000
 LAST_EVERY_NS = 5_000_000_000
-# Loading in the training process is timed in clocked steps alone, some ten a second: most of them shall be without a look.
+# Loading in the training process is timed only in clocked steps, some ten a second: most of them should be without profiling.
 FIRST_EVERY_IN_PROCESS_NS = 200_000_000
-_SLOWER = 100  # looks a hundredth of the time since the first one apart: some hundred of them, however long the job
+_INTERVAL_DIVISOR = (
+    100  # each interval is 1/100 of the time since the first: some hundred profiles, however long the job
+)
 _PARTS_MAX = 24
-_GENERATOR = 0x20  # of a code's flags
-_STRIDE = 7  # another place in each batch that is looked into, without asking for random numbers
-# Of a process's time, where nobody has said another: as `RunOptions.overhead_budget` has it.
-_BUDGET = 0.02
-BUDGET_FILE = "budget"  # in the ring folder: what the user allows
+_GENERATOR = 0x20  # flag of a code object
+_PLACE_STRIDE = 7  # a different index in each profiled batch, without drawing random numbers
+# Default share of a process's time, equal to `RunOptions.overhead_budget`.
+_BUDGET_SHARE = 0.02
 
 
 class Looks:
-    """Decides when to look, in one process."""
+    """Schedules the profiling of samples in one process."""
 
     def __init__(self, folder: str, first_every_ns: int = FIRST_EVERY_NS) -> None:
         self.names = sample_parts.Names(folder)
@@ -58,37 +60,37 @@ class Looks:
         return now >= self._due
 
     def take(self, now: int, dataset: Any, index: Any, batched: bool = True) -> Look:
-        """A look into the batch of these indices; not `batched`: the index is the data set's own business."""
+        """A profile of the batch of these indices; not `batched`: the dataset makes its own batches of the index."""
         if not self._began:
             self._began = now
-        self._due = now + min(LAST_EVERY_NS, max(self._first_every_ns, (now - self._began) // _SLOWER))
+        self._due = now + min(LAST_EVERY_NS, max(self._first_every_ns, (now - self._began) // _INTERVAL_DIVISOR))
         self.taken += 1
-        return Look(self.names, dataset, index, self.taken * _STRIDE, batched)
+        return Look(self.names, dataset, index, self.taken * _PLACE_STRIDE, batched)
 
     def took(self, own_ns: int) -> None:
-        """So much did a look take. Another like it must leave all of them within the budget of the time since the first."""
+        """Adds the cost of one profile. The next one is due when the total is within its share of the time since the first."""
         self.self_ns += own_ns
         self._due = max(self._due, self._began + int((self.self_ns + own_ns) / self._budget))
 
 
 def _allowed(folder: str) -> float:
     try:
-        return max(float(rank_ring_folder.read(folder, BUDGET_FILE)), 1e-6)
+        return max(float(rank_ring_folder.read(folder, BUDGET)), 1e-6)
     except (OSError, ValueError):
-        return _BUDGET
+        return _BUDGET_SHARE
 
 
 class Look:
-    """`index` is what the fetcher is to be given. Either `finish` or `abandon` must follow."""
+    """`index` must be passed to the fetcher. Either `finish` or `abandon` must follow."""
 
     def __init__(self, names: sample_parts.Names, dataset: Any, index: Any, place: int, batched: bool = True) -> None:
         self.names = names
         self.thread = get_ident()
-        self.open = False  # a sample is being made, and its parts are told apart
+        self.open = False  # a sample is being made and its parts are timed
         self.wall: dict[int, int] = {}
         self.cpu: dict[int, int] = {}
         self.stack: list[int] = []
-        # lists of steps, what was given for them, and what both held then
+        # lists of steps, their replacements, and the contents of both at that time
         self.handed: list[tuple[list[Any], list[Any], list[Any]]] = []
         self.width = self.height = self.file_bytes = -1
         self.self_ns = 0
@@ -96,7 +98,7 @@ class Look:
         self._undo: list[Callable[[], None]] = []
         self._last_wall = self._last_cpu = self._charged = 0
         self._collating: tuple[int, int] | None = None
-        # samples: one, or all of the batch where they cannot be told apart; 0: as many as it turns out to hold
+        # samples: one, or all of the batch if they cannot be separated; 0: the batch's actual size
         self.covers = 0
         self.index = index
         self._over = False
@@ -106,7 +108,7 @@ class Look:
             self.index.look, self.index.place = self, place % len(index)
 
     def begin(self) -> None:
-        """The fetcher starts: without a list to walk all its samples are looked into, and collating with them."""
+        """Called before the fetch: without an index list all samples are profiled together with collating."""
         if not self.covers:
             self.covers = len(self.index) if type(self.index) is list else 0
             self._open()
@@ -116,7 +118,7 @@ class Look:
     def walk_samples(self, indices: Iterator[Any], place: int) -> Iterator[Any]:
         for number, index in enumerate(indices):
             if self._over:
-                pass  # whoever kept the list walks it again
+                pass  # code that kept the list iterates again
             elif number == place:
                 self._open()
             elif number == place + 1:
@@ -126,7 +128,7 @@ class Look:
         self._collating = perf_counter_ns(), thread_time_ns()
 
     def _open(self) -> None:
-        """The wall is here: this runs inside the fetcher's loop."""
+        """Swallows all errors, because it runs inside the fetcher's loop."""
         began = perf_counter_ns()
         try:
             makes = sample_parts.makes_samples(self._dataset)
@@ -153,7 +155,7 @@ class Look:
             try:
                 self._undo.pop()()
             except Exception:
-                self._restore()  # the others must still be brought back
+                self._restore()  # the others must still be restored
                 let_pass()
         for entry in self.handed:
             _agree(*entry)
@@ -168,19 +170,19 @@ class Look:
         self._last_wall, self._last_cpu = perf_counter_ns(), thread_time_ns()
 
     def _charge(self) -> None:
-        """The time since the last mark is that of the innermost part."""
+        """Adds the time since the last mark to the innermost part."""
         part, cpu, wall = self.stack[-1], thread_time_ns(), perf_counter_ns()
         self.wall[part] = self.wall.get(part, 0) + wall - self._last_wall
         self.cpu[part] = self.cpu.get(part, 0) + cpu - self._last_cpu
         self._charged = wall
 
     def _go_on(self) -> None:
-        """The next part's time begins; what has passed since the last one's end was the look's own."""
+        """Starts the next part's time; the time since the last one's end is profiling cost."""
         self._read_clocks()
         self.self_ns += self._last_wall - self._charged
 
     def enter(self, depth: int, item: Any, kind: str) -> None:
-        """At this depth another part begins."""
+        """Starts another part at this depth."""
         self._charge()
         del self.stack[depth:]
         self.stack.append(self.names.number(item, kind))
@@ -193,7 +195,7 @@ class Look:
             self._go_on()
 
     def walk_steps(self, steps: Iterator[Any]) -> Iterator[Any]:
-        """While the generator stands at a `yield`, the job does that step; it is not on the stack then."""
+        """The job runs each step while the generator is suspended at a `yield`, off the stack."""
         if not self.watches():
             yield from steps
             return
@@ -205,12 +207,12 @@ class Look:
                 if self.open:
                     self.enter(depth, step, sample_parts.TRANSFORM)
                 yield step
-        finally:  # also where the walk is broken off
+        finally:  # also if the iteration stops early
             if self.open:
                 self.leave(depth)
 
     def hand_out(self, steps: Any) -> Any:
-        """A list of steps that tells how far it was walked."""
+        """A list of steps that notes the progress of its iteration."""
         if type(steps) is tuple:
             fixed: Any = FixedSteps(steps)
             fixed.look = self
@@ -227,11 +229,11 @@ class Look:
         return given
 
     def _measure(self, values: Any) -> None:
-        """The size of the first picture among these. A wall: asking runs code of the job's (a subclass of Tensor), amid the job's own."""
+        """The size of the first image among these. Swallows errors: a Tensor subclass may run code of the job."""
         try:
             self._find_size(values)
         except Exception:
-            let_pass()  # else no size: it stays -1, which is "unknown"
+            let_pass()  # otherwise the size stays -1, unknown
 
     def _find_size(self, values: Any) -> None:
         for value in list(values)[:10]:
@@ -246,7 +248,7 @@ class Look:
         self.enter(1, loader, sample_parts.LOAD)
 
     def transforms(self, dataset: Any, transform: Any) -> None:
-        """`DatasetFolder.__getitem__` asks for its transform once to see whether there is one, and once to call it."""
+        """`DatasetFolder.__getitem__` reads its transform twice: once to test for None, once to call it."""
         self.leave(1)
         if self.file_bytes < 0:
             self._charged = perf_counter_ns()
@@ -266,11 +268,11 @@ class Look:
     # -- the batch -------------------------------------------------------------------------------------------------------------
 
     def abandon(self) -> None:
-        """The batch was not made."""
+        """Called if making the batch failed."""
         self.open, self._over = False, True
         self._restore()
-        self.index = None  # it knows this look
-        self._dataset = None  # who keeps a list of steps keeps this look
+        self.index = None  # it refers to this profile
+        self._dataset = None  # code that keeps a list of steps keeps this object
 
     def finish(self, ring: Ring, began: int, samples: int, batch: Any, *, worker: int, loader: int) -> None:
         end, cpu = perf_counter_ns(), thread_time_ns()
@@ -303,7 +305,7 @@ class Look:
 
 
 def _agree(original: list[Any], given: list[Any], held: list[Any]) -> None:
-    """A transform that changes its own list (shuffles it, say) meant the list itself: both hold what it made of either."""
+    """Copies a transform's changes of its list (a shuffle, say) from the replacement to the original, or back."""
     for changed in (given[:], original[:]):
         if list(map(id, changed)) != list(map(id, held)):
             original[:] = given[:] = held[:] = changed
@@ -311,18 +313,18 @@ def _agree(original: list[Any], given: list[Any], held: list[Any]) -> None:
 
 
 def _variables(frame: FrameType) -> dict[str, Any]:
-    """Before Python 3.13 whatever they hold lives on as long as the frame runs: not asked for of a stream, which runs for an epoch."""
+    """Frame variables are not read for a stream, which runs for an epoch: before Python 3.13 that keeps their values alive."""
     runs_on = frame.f_code.co_flags & _GENERATOR and sys.version_info < (3, 13)
     return {} if runs_on else frame.f_locals
 
 
 def _is_array(value: Any) -> bool:
-    """A tensor or NumPy array: asking these for their shape runs no code of the job's."""
+    """True for a tensor or NumPy array, whose shape can be read without running the job's code."""
     return isinstance(value, sys.modules["torch"].Tensor) or type(value).__module__ == "numpy"
 
 
 def _size(value: Any) -> tuple[int, int] | None:
-    """Width and height of a picture: PIL, or an array of two or three dimensions with colours first or last."""
+    """Width and height of an image: PIL, or an array of two or three dimensions with channels first or last."""
     if type(value).__module__.startswith("PIL."):
         return value.size  # type: ignore[no-any-return]
     shape: tuple[int, ...] = getattr(value, "shape", ()) if _is_array(value) else ()

@@ -1,7 +1,7 @@
-"""What a sample is made of: transforms, loader, the rest of the dataset's code. Their names, and where among the job's objects they are.
+"""The parts that make a sample: transforms, loader, the rest of the dataset's code; their names, and their place in the job's objects.
 
 A part is known by a number made from its name and place, the same in every worker; the name itself is one small file for all of them.
-Objects of the job are only looked at, through their `__dict__`: no property, no `__getattr__`, no `__len__` of theirs is called.
+Objects of the job are read only through `__dict__`: none of their properties, `__getattr__` or `__len__` is called.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 from .. import rank_ring_folder
+from ..side_files import PART
 from ..wall import let_pass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REST, LOAD, TRANSFORM = "rest", "load", "transform"
-PARTS_MAX = 100  # a job that makes ever new functions is not followed into each
+PARTS_MAX = 100  # bounds the number, for jobs that keep creating functions
 _DATASETS_MAX = 16
 _CONTAINERS_MAX = 32
 _DEPTH_MAX = 5
 _LIBRARIES = ("site-packages", "dist-packages")
 _STANDARD = os.path.dirname(os.__file__)
-# Where a transform's own work is written, the innermost first: torchvision v2 and Albumentations have methods of their own for it.
+# Methods with a transform's own work, the innermost first: torchvision v2 and Albumentations have their own.
 _METHODS = ("transform", "_transform", "apply", "forward", "__call__")
 # Containers that iterate over `self.transforms`, wherever their instances are kept.
 _KNOWN_CONTAINERS = (
@@ -40,20 +41,20 @@ _KNOWN_CONTAINERS = (
 
 
 class Names:
-    """Numbers of parts; a part seen for the first time leaves its name in the ring folder, unless another worker did."""
+    """Numbers of parts; writes the name of a new part to the ring folder unless another worker did."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._known: dict[Any, int] = {}
 
     def number(self, item: Any, kind: str) -> int:
-        """Of a transform, a loader, or (kind REST) the dataset's class; 0 where it has none. Never raises."""
+        """The number of a transform, a loader, or (kind REST) the dataset's class; 0 if it has none. Never raises."""
         try:
             key = (_key(item), kind)
             found = self._known.get(key)
         except Exception:
             let_pass()
-            return 0  # asked for in the middle of the job's own code: nothing of ours may escape from here
+            return 0  # runs inside the job's own code: no exception of ours may escape
         if found is None:
             if len(self._known) >= PARTS_MAX:
                 return 0
@@ -68,7 +69,7 @@ class Names:
     def _tell(self, kind: str, name: str, file: str, line: int) -> int:
         text = json.dumps({"kind": kind, "name": name, "file": file, "line": line})
         number = zlib.crc32(text.encode())
-        name = "part-%d.json" % number
+        name = PART % number
         if not os.path.exists(os.path.join(self._folder, name)):
             rank_ring_folder.put(self._folder, name, text)
         return number
@@ -130,7 +131,7 @@ def _place(code: types.CodeType) -> tuple[str, int]:
 
 
 def own(item: Any) -> dict[str, Any]:
-    """The instance's own attributes, without asking the instance."""
+    """The instance's own attributes, without running its code."""
     try:
         found = object.__getattribute__(item, "__dict__")
     except AttributeError:
@@ -152,7 +153,7 @@ def datasets(dataset: Any) -> list[Any]:
 
 
 def makes_samples(dataset: Any) -> Any:
-    """The dataset whose code makes the samples: the innermost that is told apart."""
+    """The dataset whose code makes the samples: the innermost one."""
     for _ in range(_DEPTH_MAX):
         inside = own(dataset)
         inner = inside.get("dataset")
@@ -165,12 +166,12 @@ def makes_samples(dataset: Any) -> Any:
 
 
 def _place_of_class(dataset: Any) -> bool:
-    """A wrapper of the user's own does work of its own."""
+    """True for a user-defined wrapper, which does its own work."""
     return bool(_own_place(type(dataset), ("__getitem__", "__iter__"))[0])
 
 
 def containers(found_in: list[Any]) -> list[Any]:
-    """Objects that the datasets keep and that pass a sample through a list of transforms; one inside another too."""
+    """Objects in the datasets that pass a sample through a list of transforms, including nested ones."""
     found: list[Any] = []
     waiting = [(value, 0) for dataset in found_in for value in _kept(dataset)]
     waiting += [(dataset, _DEPTH_MAX) for dataset in found_in]  # multi-crop: the dataset itself has the list
@@ -222,6 +223,6 @@ def known_containers() -> Iterator[type]:
 
 
 def is_folder(dataset: Any) -> bool:
-    """Whether samples are made by torchvision's own `DatasetFolder.__getitem__`."""
+    """True if torchvision's own `DatasetFolder.__getitem__` makes the samples."""
     folder = getattr(sys.modules.get("torchvision.datasets.folder"), "DatasetFolder", None)
     return folder is not None and getattr(type(dataset), "__getitem__", None) is folder.__getitem__

@@ -1,5 +1,5 @@
-"""What stands in the place of the job's own while a sample is looked into: lists that tell how far they were walked, and in the classes of
-transforms, for the time of that one sample, a descriptor or a method. `undo` brings everything back.
+"""Replacements for the job's objects while a sample is profiled: lists that note the progress of their iteration and, in transform classes,
+a descriptor or a method for that one sample. `undo` restores everything.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Indices(list):  # type: ignore[type-arg]
-    """What the fetcher walks: the same indices."""
+    """The indices that the fetcher iterates over, unchanged."""
 
     __slots__ = ("look", "place")
     look: Look
@@ -40,7 +40,7 @@ class LookSteps(list):  # type: ignore[type-arg]
         return self.look.walk_steps(list.__iter__(self))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return list, (list(list.__iter__(self)),)  # a copy is the job's, and a plain list
+        return list, (list(list.__iter__(self)),)  # a copy belongs to the job and is a plain list
 
 
 class FixedSteps(tuple):  # type: ignore[type-arg]
@@ -54,7 +54,7 @@ class FixedSteps(tuple):  # type: ignore[type-arg]
 
 
 class _Attribute:
-    """Stands in a class for an attribute that its instances hold, and tells `reading(owner, value)` when one is asked for."""
+    """A class-level descriptor over an instance attribute; calls `reading(owner, value)` at each access."""
 
     def __init__(self, name: str, look: Look, reading: Callable[..., Any], *, replaces: bool = False) -> None:
         self._name = name
@@ -86,9 +86,9 @@ class _Attribute:
 
 
 def walks_one_by_one(dataset: Any) -> bool:
-    """Whether the samples of a batch are made one by one as the list of indices is walked. Torch's own Subset does so too.
+    """True if a batch's samples are made one by one while iterating over the indices, as torch's own Subset does, too.
 
-    Asked as the fetcher asks at once itself: a wrapper may pass such questions on to the data set that it wraps.
+    Tests as the fetcher does next: a wrapper may forward attribute lookups to its dataset.
     """
     torch = sys.modules["torch"]
     if isinstance(dataset, torch.utils.data.IterableDataset):
@@ -130,7 +130,7 @@ def _single(look: Look, undo: list[Callable[[], None]], transform: Any) -> None:
     """A transform that is one object with a `__call__` of its own."""
     owner = type(transform)
     call = next((vars(base)["__call__"] for base in owner.__mro__ if "__call__" in vars(base)), None)
-    # one that is static is called otherwise, one written in C shows nothing
+    # a static method has another signature, one in C has no code
     written = isinstance(call, FunctionType) and not owner.__module__.startswith("torch.jit")
     if not written or owner.__module__ in ("builtins", "functools") or sample_parts.steps_of(transform) is not None:
         return
@@ -165,13 +165,13 @@ def _walked(look: Look, original: Any, watched: set[int]) -> Any:
 
 
 def _stand_in(undo: list[Callable[[], None]], owner: type, name: str, attribute: _Attribute) -> None:
-    """Only where the class has nothing of that name itself: what stands there is the job's."""
+    """Only if the class has no such attribute itself, which would be the job's."""
     if not any(name in vars(base) for base in owner.__mro__):
         undo.append(put(owner, name, attribute))
 
 
 def put(owner: Any, name: str, value: Any) -> Callable[[], None]:
-    """Returns what brings back what stood there, unless the job has put something of its own there meanwhile."""
+    """Returns a function that restores the original, unless the job has replaced the attribute meanwhile."""
     own, before = name in vars(owner), vars(owner).get(name)
 
     def put_back() -> None:

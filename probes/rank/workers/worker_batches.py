@@ -1,4 +1,4 @@
-"""Inside a DataLoader worker: every batch is timed where it is made. The same clock serves loading in the training process."""
+"""Times every batch inside a DataLoader worker; the same clock is used for loading in the training process."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _LOADER = "rn50_loader"
 
 
 def tell_workers(loader: int) -> None:
-    """Workers made from now on are this loader's: whatever lies in its configuration a process hands on, forked, spawned or served."""
+    """Marks workers created from now on as this loader's, in the multiprocessing configuration, which every start method passes on."""
     process.current_process()._config[_LOADER] = loader  # type: ignore[attr-defined]
 
 
 def own_loader() -> int:
-    """In a worker: the number of its loader; -1 where nobody told."""
+    """A worker's loader number; -1 if unknown."""
     return int(process.current_process()._config.get(_LOADER, -1))  # type: ignore[attr-defined]
 
 
 class WorkerLog:
-    """One worker process: a ring with one record a batch."""
+    """One worker process: a ring with one record per batch."""
 
     def __init__(self, folder: str, pid: int, worker: int, loader: int, queue: Any = None) -> None:
         """`queue`: what the worker puts its batches into."""
@@ -44,7 +44,7 @@ class WorkerLog:
         self.loader = loader
         self.busy = False  # a batch is being made
         self.batches = 0
-        self.self_ns = 0  # what the recorder itself took in here
+        self.self_ns = 0  # the recorder's own cost
         self.looks = Looks(folder)
         self._delay = RunDelay(keep_open=True)
         self._sending = Sending(queue)
@@ -53,7 +53,7 @@ class WorkerLog:
         self._ring.phase(_IDLE, 0, self._idle_since)
 
     def begin(self) -> tuple[int, int, int, int, int]:
-        """Returns the clocks at the begin of a batch."""
+        """Returns the clocks at the start of a batch."""
         now = perf_counter_ns()
         self._ring.phase(_BUSY, self.batches, now)
         clocks = now, thread_time_ns(), self._delay(), *reads_and_system_ns()
@@ -90,7 +90,7 @@ class WorkerLog:
         self._ring.phase(_IDLE, self.batches, self._idle_since)
 
     def look(self, dataset: Any, index: Any, batched: bool = True) -> Look | None:
-        """A look into the batch that begins, where one is due; the first batch of a worker imports and opens what later ones have."""
+        """A profile of the next batch if one is due; never of a worker's first batch, which also imports modules and opens files."""
         now = perf_counter_ns()
         if not self.batches or not self.looks.due(now):
             return None
@@ -121,11 +121,11 @@ class InProcess:
         self._watched: Any = None
 
     def goes_on(self) -> None:
-        """Loading goes on in the calling thread: the one before has ended."""
+        """Loading continues in the calling thread after the previous one has ended."""
         self._delay = RunDelay()
 
     def watch(self, fetcher: Any) -> None:
-        """Time this fetcher's next batch, by an attribute of its own: a wrapper on its class would cost each step of the job."""
+        """Times this fetcher's next batch by an instance attribute: a wrapper on its class would cost time in each step."""
         # a dataset may iterate over a loader of its own; a method that lies on the object itself is the job's
         if self._watched is None and "fetch" not in vars(fetcher):
             self._watched = weakref.ref(fetcher)
@@ -150,7 +150,7 @@ class InProcess:
         fetching.batches += 1
 
     def look(self, dataset: Any, index: Any, batched: bool = True) -> Look | None:
-        """As in a worker, once the process has shown itself a rank."""
+        """As in a worker, once the process is known to be a rank."""
         now = perf_counter_ns()
         if self._account.ring is None or not self.looks.due(now):
             return None
@@ -175,9 +175,9 @@ def timed_fetch(
     failed: Callable[[], None],
     watched: Callable[[], Any] | None = None,
 ) -> Any:
-    """A fetcher's `fetch`, timed by `clock` and looked into where a look is due; `failed` is told what goes wrong in there.
+    """A fetcher's `fetch`, timed by `clock`, with a sample profiled when one is due; `failed` is called on errors in our code.
 
-    `watched`: a weak reference to the one fetcher on which this is to lie as an attribute, instead of in the class.
+    `watched`: a weak reference to the one fetcher that gets this as an instance attribute, instead of its class.
     """
 
     def quietly(call: Callable[..., Any], *args: Any) -> Any:
@@ -228,9 +228,9 @@ def timed_fetch(
 LEAST_NS = 100_000  # torch's own samplers take 10 us for 256 indices, and once in an epoch longer
 
 
-# What it takes to draw the indices of a batch: the training thread does so at each fetch, whoever makes the batch then.
+# Time to draw the indices of a batch: the training thread does so at each fetch, wherever the batch is made.
 class Drawing:
-    """Timed in clocked steps, by an attribute of the iterator's own: a plain step meets nothing of it."""
+    """Times in clocked steps, by an instance attribute of the iterator: a plain step runs none of it."""
 
     __slots__ = ("_began_ns", "_count", "_took_ns", "_watched")
 
@@ -238,7 +238,7 @@ class Drawing:
         self._watched: Any = None
 
     def watch(self, iterator: Any) -> None:
-        """Time what this iterator's next fetch draws; a method that lies on the object itself is the job's."""
+        """Times drawing the indices of this iterator's next fetch; a method set on the object itself is the job's."""
         draw = getattr(type(iterator), "_next_index", None)
         if draw is None or self._watched is not None or "_next_index" in vars(iterator):
             return
@@ -261,7 +261,7 @@ class Drawing:
         iterator._next_index = timed
 
     def release(self, account: Account, loader: int) -> None:
-        """The fetch is over: note what was drawn, where that took its time."""
+        """Records the drawing time after the fetch, if it was long."""
         if self._watched is None:
             return
         watched, self._watched = self._watched(), None

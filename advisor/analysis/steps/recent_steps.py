@@ -1,0 +1,123 @@
+"""Phases of a live rank's latest steps, from rows as its ring holds them: enough to decide whom to look into, and when."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from statistics import median
+
+from rn50_advisor.advisor.model.gpu.gpu_pace import long_forward
+from rn50_advisor.probes.rank.layout import FLAG_CLOCKED, FLAG_NO_LOADER, FLAG_TAIL, GPU_STEP_FIELDS, STEP_FIELDS
+
+Row = tuple[int, tuple[int, ...]]  # flags and fields of a ring record
+
+_T_START, _T_END = STEP_FIELDS.index("t_start_ns"), STEP_FIELDS.index("t_end_ns")
+_GAP, _CLIP, _FORWARD = (STEP_FIELDS.index(name) for name in ("gap_ns", "clip_ns", "forward_ns"))
+_WAIT = STEP_FIELDS.index("input_wait_ns")
+_EVALUATION, _CHECKPOINT = STEP_FIELDS.index("evaluation_ns"), STEP_FIELDS.index("checkpoint_ns")
+_DELAY = STEP_FIELDS.index("run_delay_ns")
+_BACKWARD = tuple(STEP_FIELDS.index(name) for name in ("backward_ns", "backward_cpu_ns"))
+_COMPUTE = tuple(STEP_FIELDS.index(name) for name in ("forward_ns", "clip_ns", "optimizer_ns"))
+_COMPUTE_CPU = tuple(STEP_FIELDS.index(name) for name in ("forward_cpu_ns", "optimizer_cpu_ns"))
+_STREAM = tuple(
+    GPU_STEP_FIELDS.index(f"{name}_ns") for name in ("input_wait", "forward", "backward", "optimizer", "gap")
+)
+_RECENT_STEPS = 256
+_FIRST_STEPS = 3  # they compile, tune and allocate: ten times their length is no measure of a hang
+_ENOUGH_STEPS = 10
+_ENOUGH_CLOCKED = 3  # two a second are clocked
+_LEAST_PART = 0.1  # of the model, by which one may tell the rest
+
+
+@dataclass(slots=True)
+class RecentSteps:
+    """Sliding window over the steps of one rank; the oldest drop out."""
+
+    steps: int = 0
+    step_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))
+    # gap and clip of the same steps
+    outside_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))
+    wait_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))  # for input, in the same steps
+    # without the first ones, and without evaluation and checkpoints
+    usual_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))
+    # forward and backward of the same steps, where a loader feeds them
+    model_ns: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))
+    delay_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))  # waiting for a core
+    # of steps whose CPU clocks were read: forward and optimizer beyond their CPU time, the backward beyond its own, and what part of the
+    # three the former two are
+    off_cpu_ns: deque[tuple[int, int, float]] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))
+    # of steps with events, on the GPU's stream
+    idle_shares: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))
+    fed: bool = False  # by a loader, so that it is known where the model begins
+
+    @property
+    def outside_share(self) -> float:
+        """Share of recent steps outside the model, where only a stack can say what was done."""
+        total = sum(self.step_ns)
+        return sum(self.outside_ns) / total if total else 0.0
+
+    @property
+    def wait_share(self) -> float:
+        """Share of recent steps that waited for input."""
+        total = sum(self.step_ns)
+        return sum(self.wait_ns) / total if total else 0.0
+
+    @property
+    def long_forward_share(self) -> float:
+        """Share of recent steps by which their forward passes are longer than their backward passes let expect."""
+        total = sum(self.step_ns)
+        return long_forward(*map(sum, zip(*self.model_ns, strict=True))) / total if total and self.model_ns else 0.0
+
+    @property
+    def idle_share(self) -> float | None:
+        """Share of a usual step in which nothing was on the GPU's stream, for input or between steps; None where too few had events.
+
+        Where a loop reads a value of each step it waits for the GPU between them: by the host's clocks all of that is outside the model.
+        """
+        return median(self.idle_shares) if self.fed and len(self.idle_shares) >= _ENOUGH_STEPS else None
+
+    def asleep_share(self, *, alone: bool) -> float:
+        """Share of recent steps in which the model neither computed nor stood in line for a core; 0 while that is not known.
+
+        In the backward only of one that trains `alone`: others wait there for each other, and are taken to sleep as much as in the rest.
+        """
+        total, seen = sum(self.step_ns), len(self.off_cpu_ns)
+        if seen < _ENOUGH_CLOCKED or not total:
+            return 0.0
+        compute, backward, part = (sum(column) / seen for column in zip(*self.off_cpu_ns, strict=True))
+        off_cpu: float = compute + backward if alone else compute / max(part, _LEAST_PART)
+        return max(0.0, off_cpu - sum(self.delay_ns) / len(self.delay_ns)) * len(self.step_ns) / total
+
+    def p99_ns(self, *, whole: bool = False) -> int:
+        """The 99th percentile of recent steps; `whole`: with the evaluations and checkpoints within them."""
+        ordered = sorted(self.step_ns if whole or len(self.usual_ns) < _ENOUGH_STEPS else self.usual_ns)
+        return ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))] if ordered else 0
+
+    def add(self, rows: Iterable[Row]) -> None:
+        for flags, payload in rows:
+            if flags & FLAG_TAIL:
+                continue
+            self.steps += 1
+            length_ns = payload[_T_END] - payload[_T_START]
+            self.step_ns.append(length_ns)
+            if self.steps > _FIRST_STEPS:
+                self.usual_ns.append(length_ns - payload[_EVALUATION] - payload[_CHECKPOINT])
+            # without a loader nobody knows where the fetch ends and the model begins, until a stack has been seen
+            self.fed = not flags & FLAG_NO_LOADER
+            unknown = payload[_FORWARD] if flags & FLAG_NO_LOADER else 0
+            self.outside_ns.append(payload[_GAP] + payload[_CLIP] + unknown)
+            self.model_ns.append((payload[_FORWARD] - unknown, 0 if unknown else payload[_BACKWARD[0]]))
+            self.wait_ns.append(payload[_WAIT])
+            self.delay_ns.append(payload[_DELAY])
+            if flags & FLAG_CLOCKED:
+                compute, cpu = sum(payload[n] for n in _COMPUTE), sum(payload[n] for n in _COMPUTE_CPU)
+                backward, backward_cpu = (payload[n] for n in _BACKWARD)
+                part = compute / max(1, compute + backward)
+                self.off_cpu_ns.append((compute - cpu, backward - backward_cpu, part))
+
+    def add_gpu(self, rows: Iterable[Row]) -> None:
+        for _, payload in rows:
+            spent = [payload[n] for n in _STREAM]
+            if sum(spent) > 0:
+                self.idle_shares.append((spent[0] + spent[-1]) / sum(spent))

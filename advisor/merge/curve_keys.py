@@ -1,0 +1,32 @@
+"""The CURVE keys of both sides of a live merge, made from the token they share, and the events of their sockets."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Literal
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+from zmq.utils.z85 import encode
+
+from rn50_advisor.advisor.model.errors import AdvisorError
+
+PROVES_WITHIN_MS = 5_000
+
+
+def curve_keys(token: bytes, side: Literal["listener", "sender"]) -> tuple[bytes, bytes]:
+    """Public and secret, in Z85. Raises AdvisorError where libzmq was built without libsodium."""
+    if not zmq.has("curve"):
+        raise AdvisorError("this pyzmq cannot encrypt", "pip install --force-reinstall --only-binary pyzmq pyzmq")
+    # Any 32 bytes are a secret key of Curve25519, and BLAKE2b makes of a secret token 32 that nobody can tell from random ones; `person`
+    # makes those of the two sides independent. Who knows the token can pass for either side: that is what a shared token means. Each
+    # connection has short-term keys of its own, so a token that leaks later opens no traffic recorded before.
+    secret = encode(hashlib.blake2b(token, digest_size=32, person=side.encode()).digest())
+    return zmq.curve_public(secret), secret
+
+
+def waiting_events(monitor: zmq.Socket[bytes]) -> Iterator[int]:
+    """Events queued at a socket's monitor, without waiting for more."""
+    while monitor.poll(0):
+        yield recv_monitor_message(monitor)["event"]

@@ -1,0 +1,144 @@
+"""The changes that fixes make to a job, as data: the sentence shown, the diff of a file and a trial in a running rank
+derive from them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+Value = int | float | bool | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """Python source of an argument that is no literal: `torch.bfloat16`."""
+
+    source: str
+
+
+Argument = Value | Expression
+
+
+def source_of(argument: Argument) -> str:
+    """As one would write it."""
+    if isinstance(argument, Expression):
+        return argument.source
+    return json.dumps(argument, ensure_ascii=False) if isinstance(argument, str) else repr(argument)
+
+
+def _keywords(arguments: tuple[tuple[str, Argument], ...]) -> list[str]:
+    return [f"{name}={source_of(value)}" for name, value in arguments]
+
+
+@dataclass(frozen=True, slots=True)
+class CallChange:
+    """Keyword arguments that the job's own call gets, the one that matters most first; `without`: those that it must not have beside them.
+
+    `callable`: its last name (`DataLoader`), whatever it is imported as; `arguments`: values as Python has them.
+    """
+
+    callable: str
+    arguments: tuple[tuple[str, Argument], ...]
+    without: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, callable: str, /, **arguments: Argument) -> CallChange:
+        return cls(callable, tuple(arguments.items()))
+
+    def __str__(self) -> str:
+        """`DataLoader(..., num_workers=6)`."""
+        return f"{self.callable}({', '.join(['...', *_keywords(self.arguments)])})"
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """A call that the job does not make yet."""
+
+    callable: str
+    positional: tuple[Argument, ...] = ()
+    arguments: tuple[tuple[str, Argument], ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.callable}({', '.join([*map(source_of, self.positional), *_keywords(self.arguments)])})"
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """An attribute to set."""
+
+    target: str
+    value: Argument
+
+    def __str__(self) -> str:
+        return f"{self.target} = {source_of(self.value)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """Statements to run once, before the first step."""
+
+    statements: tuple[Invocation | Assignment, ...]
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.statements))
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChange:
+    """A call that is given the model and returns the one to train."""
+
+    made: Invocation
+
+    def __str__(self) -> str:
+        return f"model = {self.made}"
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardContext:
+    """A context manager around forward pass and loss."""
+
+    manager: Invocation
+
+    def __str__(self) -> str:
+        return f"with {self.manager}: loss = ..."
+
+
+@dataclass(frozen=True, slots=True)
+class CallRemoval:
+    """A call that is not made: its first argument stands in for what it returned."""
+
+    callable: str
+    given: str
+
+    def __str__(self) -> str:
+        return f"without the call to {self.callable}({self.given})"
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentChange:
+    """Variables of the environment that the job is started in; None: unset."""
+
+    variables: tuple[tuple[str, str | None], ...]
+
+    @classmethod
+    def unset(cls, name: str) -> EnvironmentChange:
+        return cls(((name, None),))
+
+    def __str__(self) -> str:
+        """`unset A` or `B=1 C=1`."""
+        return " ".join(f"unset {name}" if value is None else f"{name}={value}" for name, value in self.variables)
+
+
+@dataclass(frozen=True, slots=True)
+class LauncherChange:
+    """Options of the command that starts the ranks."""
+
+    launcher: str
+    options: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return " ".join((self.launcher, *self.options))
+
+
+JobChange = CallChange | Setup | ModelChange | ForwardContext | CallRemoval | EnvironmentChange | LauncherChange

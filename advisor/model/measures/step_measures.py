@@ -1,0 +1,130 @@
+"""Measures of the step and of what lies around it: its parts, pauses, epochs, the start, the run."""
+
+from __future__ import annotations
+
+from rn50_advisor.advisor.model.measures.measure import JobAndRankMeasure, JobMeasure, RankMeasure
+
+STEP_TIME_S = JobMeasure("step.time_s", "s", "mean time of a steady step")
+STEP_STEADY = JobMeasure("step.steady", "steps", "steady steps that all ranks have in common")
+STEP_INPUT_WAIT_S = RankMeasure(
+    "step.input_wait_s",
+    "s",
+    "waiting for input in a typical step, without the first fetch of each epoch and the drawing of indices",
+)
+STEP_INDEX_S = RankMeasure("step.index_s", "s", "drawing the indices of a step's batches, in the training thread")
+STEP_EPOCH_START_S = RankMeasure(
+    "step.epoch_start_s", "s", "first fetch of each epoch and start of its workers, per step"
+)
+STEP_COMPUTE_S = RankMeasure(
+    "step.compute_s", "s", "forward (where it is known), backward without communication, optimizer"
+)
+STEP_GAP_S = RankMeasure(
+    "step.gap_s",
+    "s",
+    "unlabelled time between the optimizer and the next fetch, and user code before the optimizer",
+)
+STEP_LONGEST_GAP_S = RankMeasure("step.longest_gap_s", "s", "the longest such time in a single step")
+STEP_LONGEST_GAP_SHARE = RankMeasure("step.longest_gap_share", "", "share of all such time in that step")
+STEP_BEFORE_UPDATE_S = RankMeasure(
+    "step.before_update_s", "s", "the part between backward and optimizer that is neither clipping nor an exchange"
+)
+STEP_EVALUATION_S = RankMeasure("step.evaluation_s", "s", "evaluation, spread over the steps")
+STEP_EVALUATION_START_S = RankMeasure(
+    "step.evaluation_start_s", "s", "starting the workers of evaluations, spread over the steps"
+)
+STEP_CHECKPOINT_S = RankMeasure("step.checkpoint_s", "s", "checkpoints with their fsync, spread over the steps")
+STEP_GC_S = RankMeasure("step.gc_s", "s", "garbage collections")
+STEP_SYSTEM_S = RankMeasure("step.system_s", "s", "forward and backward inside the kernel: page faults, mostly")
+STEP_RUN_DELAY_S = RankMeasure("step.run_delay_s", "s", "training thread runnable without a core")
+STEP_OWN_S = RankMeasure("step.own_s", "s", "everything except waiting for other ranks")
+STEP_BATCHES = RankMeasure("step.batches", "batches", "micro-batches of one rank in a step")
+STEP_SAMPLES = JobAndRankMeasure("step.samples", "samples", "samples of one rank in a step")
+STEP_ASLEEP_S = RankMeasure(
+    "step.asleep_s",
+    "s",
+    "part of forward, backward and optimizer: neither computing nor waiting for a core or another rank",
+)
+STEP_PREPARING_S = RankMeasure(
+    "step.preparing_s",
+    "s",
+    "part of the forward pass: computing in lines of the user's own code between the batch and the model",
+)
+STEP_MEASURING_S = RankMeasure(
+    "step.measuring_s",
+    "s",
+    "part of the forward pass: computing in libraries called by the user's own lines between model and backward pass",
+)
+STEP_WAITING_S = RankMeasure(
+    "step.waiting_s", "s", "part of these phases: asleep in lines of the user's own code, which wait for something"
+)
+
+COMPILE_LATE = RankMeasure("compile.late", "", "compilations by torch.compile after the 50th step")
+COMPILE_LATE_S = RankMeasure("compile.late_s", "s", "time that these took, spread over the steps after the 50th")
+
+GC_CRITICAL_S = JobMeasure(
+    "gc.critical_s", "s", "how much shorter the mean step would be without any rank's garbage collections"
+)
+GC_BETWEEN_S = RankMeasure(
+    "gc.between_s", "s", "garbage collections between the optimizer and the next fetch, those of 5 ms and more"
+)
+GC_REPEATED_PAUSE_S = RankMeasure(
+    "gc.repeated_pause_s", "s", "garbage collections in one step: as long in three steps at least"
+)
+
+GAP_IO_SHARE = JobMeasure(
+    "gap.io_share", "", "share of the stack samples between steps in file writes, prints or loggers"
+)
+GAP_SAVE_SHARE = JobMeasure(
+    "gap.save_share", "", "share of them in a function that saves, outside torch's own part of it"
+)
+
+RUN_EVALUATION_SHARE = JobMeasure("run.evaluation_share", "", "evaluation's share of the run since the first step")
+RUN_DURATION_S = JobMeasure("run.duration_s", "s", "since the job's start")
+
+START_TOTAL_S = JobMeasure(
+    "start.total_s", "s", "from the job's start until every rank had finished its first step, less a usual step"
+)
+START_BEFORE_S = JobMeasure(
+    "start.before_s", "s", "from the job's start until the first fetch of its slowest rank to start"
+)
+START_FETCH_S = JobMeasure("start.fetch_s", "s", "that rank's first fetch beyond a usual one")
+START_SKIPPED_S = JobMeasure(
+    "start.skipped_s", "s", "fetching batches that it threw away before the first that trained"
+)
+START_FIRST_STEP_S = JobMeasure("start.first_step_s", "s", "the rest of its first step beyond a usual one")
+
+EPOCH_STARTS = RankMeasure("epoch.starts", "epochs", "epochs that began within the steady steps")
+EPOCH_STEPS = RankMeasure("epoch.steps", "steps", "from the start of an epoch to that of the next")
+EPOCH_START_S = RankMeasure(
+    "epoch.start_s", "s", "extra time of an epoch's start over a usual fetch: ending and starting workers, first batch"
+)
+EPOCH_START_COMPUTE_S = RankMeasure(
+    "epoch.start_compute_s", "s", "extra compute time of an epoch's first step, while its workers are still starting"
+)
+EPOCH_FIRST_BATCH_S = RankMeasure("epoch.first_batch_s", "s", "a new worker's first batch")
+EPOCH_COLD_STEPS = JobMeasure(
+    "epoch.cold_steps", "steps", "the steps of the first epoch in which fetches waited much longer than later ones"
+)
+EPOCH_COLD_WAIT_S = JobMeasure("epoch.cold_wait_s", "s", "waiting for input in a step of that epoch")
+EPOCH_COLD_LATER_WAIT_S = JobMeasure("epoch.cold_later_wait_s", "s", "the same in later epochs")
+EPOCH_COLD_STEP_S = JobMeasure("epoch.cold_step_s", "s", "step time in that epoch")
+EPOCH_COLD_READ_MB = JobMeasure("epoch.cold_read_mb", "MB", "read from a device per batch in that epoch")
+EPOCH_COLD_LATER_READ_MB = JobMeasure("epoch.cold_later_read_mb", "MB", "the same in later epochs")
+EPOCH_INDEX_S = RankMeasure(
+    "epoch.index_s", "s", "making the iterator after its workers had started: the order of the samples"
+)
+
+INTERPRETER_LOOKS = RankMeasure(
+    "interpreter.looks",
+    "looks",
+    "checks of the training thread in its steps: does it wait for Python's interpreter lock",
+)
+INTERPRETER_WAITING_SHARE = RankMeasure(
+    "interpreter.waiting_share",
+    "",
+    "share of these checks that found it waiting while another thread held the lock",
+)
+INTERPRETER_ERROR = RankMeasure("interpreter.error", "", "standard error of that share")
+INTERPRETER_LOST_S = RankMeasure(
+    "interpreter.lost_s", "s", "time per step, by that share, in which the training thread waits for the lock"
+)

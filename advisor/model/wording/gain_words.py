@@ -1,0 +1,37 @@
+"""Wording of predicted gains: the likely value first, then its range."""
+
+from __future__ import annotations
+
+from rn50_advisor.advisor.model.findings import Saving
+from rn50_advisor.advisor.model.wording import quantities
+from rn50_advisor.advisor.model.wording.quantities import seconds_range, speedup_range
+
+# a range that wide says little: the cheapest way to know is to try
+TRY_IT = "how much is not known; one more run with it, and `rn50-advisor compare`, tell"
+
+
+def likely(saving: Saving, about: str = "about ") -> str:
+    """`about 1.5×`; empty where the range is too wide for a likely value, or none was predicted."""
+    if saving.likely is None or saving.is_vague or not saving.is_gain:
+        return ""
+    return about + quantities.speedup(saving.likely, saving.speedup)
+
+
+def speedup(saving: Saving, about: str = "about ", faster: str = "") -> str:
+    """`about 1.5× (1.3–1.7×)`, or the range alone."""
+    value, spread = likely(saving, about), speedup_range(saving.speedup)
+    return f"{value}{faster} ({spread})" if value else f"{spread}{faster}"
+
+
+def gain(saving: Saving) -> str:
+    """`about 1.5× faster (1.3–1.7×), saves 280–330 ms a step`; empty where nothing is gained."""
+    parts = []
+    if saving.is_gain:
+        parts.append(speedup(saving, faster=" faster"))
+    low_s, high_s = saving.seconds_per_step
+    if high_s > 0:
+        saved = seconds_range((low_s, high_s)) if low_s >= 0 else f"up to {seconds_range((high_s, high_s))}"
+        parts.append(f"saves {saved} a step")
+    if saving.is_gain and saving.is_vague:
+        parts.append(TRY_IT)
+    return ", ".join(parts)

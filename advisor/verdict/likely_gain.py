@@ -1,0 +1,80 @@
+"""What a fix is likely to bring: a rule's worst and best case, corrected by how its predictions have fared.
+
+A rule's model says between which step times a fix leads if everything it assumes holds or fails at once. What came in where fixes were
+tried lay at a part of that interval that is typical of the rule. `gain_errors.csv` keeps these parts as quantiles, from runs with and
+without each fix: conformal prediction with scores that are normalised by the width of the interval. A rule whose fix was never tried is
+corrected as the others are on average.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+
+from rn50_advisor.advisor.model.findings import RUNS_DIFFER, Saving
+
+CONFIDENCE = 0.8
+ANY_RULE = "any"
+
+
+@dataclass(frozen=True, slots=True)
+class GainErrors:
+    """Quantiles of `position` in measured gains, and how ranges and likely values made from them fared on scenarios that were left out."""
+
+    low: float
+    likely: float
+    high: float
+    scenarios: int
+    measured: int  # runs with a fix
+    held: int  # of these, inside the range
+    near: int  # of these, within 15 % of the likely value
+
+
+@cache
+def gain_errors() -> Mapping[str, GainErrors]:
+    """By rule, and for rules without measurements under `ANY_RULE`."""
+    text = (files(__package__) / "gain_errors.csv").read_text(encoding="utf-8")
+    return {row["rule"]: _errors(row) for row in csv.DictReader(text.splitlines())}
+
+
+def errors_of(rule: str) -> GainErrors:
+    return gain_errors().get(rule) or gain_errors()[ANY_RULE]
+
+
+def _errors(row: Mapping[str, str]) -> GainErrors:
+    low, likely, high = (float(row[name]) for name in ("low", "likely", "high"))
+    return GainErrors(low, likely, high, *(int(row[name]) for name in ("scenarios", "measured", "held", "near")))
+
+
+def position(bounds: tuple[float, float], gain: float) -> float:
+    """Where a speed-up lies between the worst case (-1) and the best (1), in logarithms, each case widened by what two runs differ by."""
+    centre, half = _scale(bounds)
+    return (math.log(gain) - centre) / half
+
+
+def expected(saving: Saving, errors: GainErrors) -> Saving:
+    """With a likely value and a range of `CONFIDENCE`; the two cases of the rule become its bounds. No gain stays none."""
+    if not saving.is_gain:
+        return replace(saving, likely=math.prod(saving.speedup) ** 0.5)
+    bounds = saving.speedup
+    centre, half = _scale(bounds)
+    likely, low, high = (math.exp(centre + half * at) for at in (errors.likely, errors.low, errors.high))
+    low, high = min(low, likely * (1.0 - RUNS_DIFFER)), max(high, likely * (1.0 + RUNS_DIFFER))
+    step_s = saving.seconds_per_step[1] / (1.0 - 1.0 / bounds[1])
+    return replace(
+        saving,
+        seconds_per_step=(step_s * (1.0 - 1.0 / low), step_s * (1.0 - 1.0 / high)),
+        speedup=(low, high),
+        likely=likely,
+        confidence=CONFIDENCE,
+        bounds=bounds,
+    )
+
+
+def _scale(bounds: tuple[float, float]) -> tuple[float, float]:
+    worst, best = map(math.log, bounds)
+    return (worst + best) / 2.0, (best - worst) / 2.0 + RUNS_DIFFER

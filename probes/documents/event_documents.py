@@ -1,0 +1,222 @@
+"""The data of events by kind. Code uses the types; the names of kinds occur in run files and only here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypedDict
+
+from .bounded_numbers import Number, Whole
+from .code_places import StackFrame, UserLine
+from .collective_documents import FlightDump
+from .rank_documents import MountFacts
+
+
+class AgentCrash(TypedDict, total=False):
+    error: str
+
+
+class EndRequest(TypedDict, total=False):
+    """The job was asked to end, by this signal."""
+
+    signal: Whole | None
+
+
+class DataMounted(MountFacts, total=False):
+    """A file system with open data files."""
+
+
+class NotedDeath(TypedDict, total=False):
+    """`first`: the first of the ranks that did not exit normally."""
+
+    role: str
+    exit_code: Whole | None
+    signal: Whole | None
+    clean_exit: bool | None
+    orderly: bool
+    first: bool
+
+
+class FlightDumps(TypedDict, total=False):
+    """The watchdogs that ended the job, by rank."""
+
+    ranks: dict[str, FlightDump]
+
+
+class TracedWindow(TypedDict, total=False):
+    """The agent's summary of a deep window's trace: see `DeepWindow` of advisor/model/gpu/kernel_classes.py, which reads it."""
+
+    rank: Whole
+
+
+class _Frames(TypedDict):
+    frames: list[StackFrame]
+
+
+class KnownStack(_Frames, total=False):
+    """Frames, innermost first, and the user's own line."""
+
+    user: UserLine | None
+
+
+class InterpreterHolder(KnownStack, total=False):
+    thread: str | None
+
+
+class _WaitingLooks(TypedDict):
+    looks: Whole
+    waiting: Whole
+
+
+class WaitingLooks(_WaitingLooks, total=False):
+    """Number of samples of a training thread that found it waiting for the interpreter lock."""
+
+    since_ns: Whole
+
+
+class LeftProcess(TypedDict, total=False):
+    pid: Whole
+    command: str
+
+
+class LeftRunning(TypedDict, total=False):
+    processes: list[LeftProcess]
+
+
+class SampleMaking(TypedDict, total=False):
+    """A sample of a thread that makes a batch. `awaits`: the lock or server that it queues for; `asks`: it waits for a server's answer."""
+
+    user: UserLine | None
+    awaits: str | None
+    asks: bool
+
+
+class PrintedLines(TypedDict, total=False):
+    """The job's own output about its failure."""
+
+    lines: list[str]
+
+
+class NcclPrinted(TypedDict, total=False):
+    lines: list[str]
+
+
+class OomKill(TypedDict, total=False):
+    role: str
+    command: str
+
+
+class _Counted(TypedDict):
+    count: Whole
+
+
+class ProfiledStack(KnownStack, _Counted, total=False):
+    """`awake`: number of samples with it in a second profile, without sleeping threads."""
+
+    awake: Whole
+
+
+class _StackProfile(TypedDict):
+    looks: Whole
+    stacks: list[ProfiledStack]
+
+
+class StackProfile(_StackProfile, total=False):
+    """The training thread's most frequent stacks over some seconds; `looks` counts all samples."""
+
+    outside_share: Number | None
+
+
+class RecorderCost(TypedDict, total=False):
+    share: Number
+    budget: Number
+
+
+class ShedProbe(TypedDict, total=False):
+    probe: str
+    share: Number
+    budget: Number
+
+
+class StackSample(KnownStack, total=False):
+    """One sample of a training thread between the model's phases."""
+
+    phase: str
+    label: str | None
+    step: Whole
+    phase_for_s: Number
+
+
+class CallUnderWay(TypedDict, total=False):
+    """The rank's latest collective, and since when it is inside."""
+
+    begun: Whole
+    kind: str
+    group: Whole
+    size: Whole
+    inside_s: Number | None
+
+
+class _StandingRank(TypedDict):
+    rank: Whole
+
+
+class StandingRank(_StandingRank, total=False):
+    """One rank of a stall: its position, its thread's kernel state (`state`, `wchan`), and its own notes."""
+
+    pid: Whole
+    phase: str
+    step: Whole
+    since_ns: Whole
+    since_s: Number
+    seen_ns: Whole
+    state: str | None
+    wchan: str
+    cpu_s: Number
+    collective: CallUnderWay
+    flight: list[FlightDump]
+    gap: str
+    compiles: bool
+    thread: str | None
+    frames: list[StackFrame]
+    user: UserLine | None
+
+
+class StallSeen(TypedDict, total=False):
+    """One sample of a stall, which has an `id`."""
+
+    id: Whole | str
+    stalled_s: Number
+    ranks: list[StandingRank]
+
+
+class StallEnd(TypedDict, total=False):
+    id: Whole | str
+    stalled_s: Number
+
+
+EventDocument = (
+    AgentCrash | EndRequest | DataMounted | NotedDeath | TracedWindow | FlightDumps | InterpreterHolder | WaitingLooks | LeftRunning
+    | SampleMaking | NcclPrinted | OomKill | PrintedLines | StackProfile | RecorderCost | ShedProbe | StackSample | StallSeen | StallEnd
+)  # fmt: skip
+
+KINDS: Mapping[type, str] = {
+    AgentCrash: "agent_crash",
+    EndRequest: "asked_to_end",
+    DataMounted: "data_mount",
+    NotedDeath: "death",
+    TracedWindow: "deep",
+    FlightDumps: "flight",
+    InterpreterHolder: "holder",
+    WaitingLooks: "interpreter",
+    LeftRunning: "left_running",
+    SampleMaking: "making",
+    NcclPrinted: "nccl_log",
+    OomKill: "oom_kill",
+    PrintedLines: "output",
+    StackProfile: "profile",
+    RecorderCost: "recorder_cost",
+    ShedProbe: "shed",
+    StackSample: "stack",
+    StallSeen: "stall",
+    StallEnd: "stall_end",
+}

@@ -1,0 +1,69 @@
+"""A rank's facts about its DataLoaders and their datasets."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from .bounded_numbers import Whole
+from .code_places import CodePlace
+
+Setting = bool | int | float | str | None  # plain, or the name of its class
+
+_Classed = TypedDict("_Classed", {"class": str}, total=False)
+
+
+class DescribedDataset(_Classed, total=False):
+    """`length` None: unknown, or too costly to read. `inner`: the wrapped dataset; `parts`: the first parts of a concatenation."""
+
+    length: Whole | None
+    root: str
+    transforms: list[str | None]
+    transform_settings: list[str | None]
+    held: list[str]
+    tensors: list[str]
+    arrays: list[str]  # attributes that hold one row for each sample, in the process's memory
+    name: str
+    split: str
+    inner: DescribedDataset
+    parts: list[DescribedDataset]
+    parts_count: Whole
+
+
+class DescribedLoader(_Classed, CodePlace, total=False):
+    """As it was made; `library`: whose loader it is, where it is not torch's; `through`: the function that made it for the user's line."""
+
+    library: str
+    through: str
+    batch_size: Setting
+    num_workers: Whole | None
+    pin_memory: Setting
+    prefetch_factor: Whole | None
+    persistent_workers: Setting
+    drop_last: Setting
+    timeout: Setting
+    in_order: Setting
+    sampler_batch_size: Whole | None
+    sampler: str
+    shuffle: bool | None
+    batch_sampler: str | None
+    collate: str | None
+    worker_init: str | None
+    context: str | None
+    generator: bool
+    dataset: DescribedDataset
+
+
+class ToldLoader(DescribedLoader, total=False):
+    """Its use. `training` None: not used yet."""
+
+    id: Whole
+    training: bool | None
+    batch_bytes: Whole | None  # of the tensors in its first batch
+    made: Whole | None  # how often
+
+
+class PartName(CodePlace, total=False):
+    """A part of making a sample; rings give its time by its number."""
+
+    kind: str
+    name: str

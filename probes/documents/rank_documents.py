@@ -1,0 +1,316 @@
+"""Facts that a rank writes about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, TypedDict
+
+from msgspec import Meta
+
+from .bounded_numbers import Flag, Number, Whole
+from .code_places import CodePlace
+from .collective_documents import TimedCollectives
+from .loader_documents import ToldLoader
+
+_Classed = TypedDict("_Classed", {"class": str}, total=False)
+
+
+class CudaFacts(TypedDict, total=False):
+    """The GPU of a rank, and the enabled fast paths."""
+
+    device: Whole
+    name: str
+    capability: list[Whole]
+    memory_bytes: Whole | None
+    uuid: str | None
+    visible: str | None  # CUDA_VISIBLE_DEVICES
+    order: str | None  # CUDA_DEVICE_ORDER
+    cudnn_benchmark: bool
+    cudnn_deterministic: bool
+    cudnn_enabled: bool
+    tf32_matmul: bool
+    tf32_cudnn: bool
+
+
+class AutocastFacts(TypedDict, total=False):
+    enabled: bool
+    device: str
+    dtype: str | None
+
+
+class LayerFacts(TypedDict, total=False):
+    """The first convolution or linear layer of a step; `after_autocast`: later layers were checked for an enclosing autocast, too."""
+
+    device: str
+    input: str
+    weight: str
+    autocast: str | None
+    after_autocast: bool
+    input_layout: str
+    weight_layout: str
+    shape: list[Whole]
+    weight_shape: list[Whole]
+    varies: bool
+    again: bool
+
+
+class ModelFacts(_Classed, total=False):
+    wrapped: str | None
+    parameters: Whole
+    bytes: dict[str, Whole]  # by device
+    dtypes: list[str]
+    layers: dict[str, Whole]  # how many of each kind
+    channels_last_weights: Whole
+    channels_first_weights: Whole
+
+
+class ConvolutionWeights(TypedDict, total=False):
+    weights: Whole
+    dtypes: list[str]
+    channels_last: Whole
+    channels_first: Whole
+
+
+class HeldMemory(_Classed, total=False):
+    """Bytes that an optimizer updates and keeps on one device; `momentum` is 1 if it creates momentum buffers."""
+
+    device: str
+    elements: Whole
+    parameter_bytes: Whole
+    learning_bytes: Whole
+    gradient_bytes: Whole
+    state_bytes: Whole
+    momentum: Whole
+    model_bytes: Whole
+
+
+class OptimizerFacts(HeldMemory, total=False):
+    foreach: bool | None
+    fused: bool | None
+    groups: Whole
+    parameters: Whole  # tensors
+    convolutions: ConvolutionWeights
+
+
+class PictureFacts(TypedDict, total=False):
+    dtype: str
+    shape: list[Whole]
+    device: str
+    bytes: Whole
+    from_bytes: bool | None
+
+
+class BatchSizes(TypedDict):
+    """Sums over batches for training: bytes of their tensors, and the squares of these."""
+
+    looks: Whole
+    bytes: Whole
+    squares: Number
+
+
+class PaddingFacts(TypedDict):
+    """Sums over batches: `cells` of their masks, `tokens` that are not padding, `longest`: cells if each was as wide as its longest row."""
+
+    looks: Whole
+    cells: Whole
+    tokens: Whole
+    longest: Whole
+
+
+class ReplicaFacts(CodePlace, total=False):
+    """A DataParallel."""
+
+    devices: Whole
+
+
+class DdpFacts(CodePlace, total=False):
+    """A DistributedDataParallel's own logged options, and the results of its searches for unused parameters."""
+
+    world_size: Whole
+    backend_name: str | None
+    module_name: str | None
+    bucket_cap_bytes: Whole
+    find_unused_parameters: Flag
+    gradient_as_bucket_view: Flag
+    static_graph: Flag
+    has_sync_bn: Flag
+    comm_hook: str | None
+    total_parameter_size_bytes: Whole
+    num_parameter_tensors: Whole
+    dtypes: str | None
+    device: str | None
+    synced_buffers: Whole
+    bucket_bytes: list[Whole]
+    searched_iterations: Whole
+    iterations_with_unused: Whole
+
+
+class CollectiveSite(CodePlace, total=False):
+    """A line that calls a collective, and the sums of its calls."""
+
+    function: str
+    library: str
+    kind: str
+    backend: str
+    group_size: Whole
+    calls: Whole
+    bytes: Whole
+    ns: Whole
+
+
+class WaitSite(CodePlace, total=False):
+    """A call that waits for the GPU, in the observed steps."""
+
+    call: str
+    function: str
+    through: str
+    phase: str
+    count: Whole
+    looks: Whole
+    step: Whole  # of the last observed step; not written
+    blocked_ns: Whole
+    least_ns: Whole
+    bytes: Whole
+
+
+class CopySite(WaitSite, total=False):
+    """A copy from the host to the GPU; `aside`: on a separate stream."""
+
+    pinned: bool
+    non_blocking: bool
+    aside: bool
+    channels_last: bool | None
+
+
+class SyncFacts(TypedDict, total=False):
+    """`unseen`: why no step was observed."""
+
+    looks: Whole
+    device: str
+    sites: Sequence[WaitSite]
+    unseen: str
+
+
+class SaveSite(CodePlace, total=False):
+    id: Whole
+    count: Whole
+    caller: Sequence[str]  # file and function that called torch.save, a library's perhaps
+
+
+class EvaluationSite(CodePlace, total=False):
+    """The line of the training loop that evaluates, and how often it has."""
+
+    count: Whole
+
+
+class CompilationFacts(CodePlace, total=False):
+    began_us: Number  # wall clock
+    began_ns: Whole
+    took_ns: Whole
+    function: str
+    reason: str  # reason to recompile
+
+
+class DebuggingAids(TypedDict, total=False):
+    looks: Whole
+    on: dict[str, Whole]  # in how many of them
+
+
+class GarbageFacts(TypedDict, total=False):
+    enabled: bool
+    collections: list[Whole]
+
+
+class ExceptionFacts(CodePlace, total=False):
+    """The place is the innermost line of the user's own in the exception's traceback."""
+
+    function: str
+    type: str
+    message: str
+    phase: str
+
+
+class WindowFacts(TypedDict, total=False):
+    """The state of a rank's deep window; times are sums over all attempts."""
+
+    state: str  # trying, refused, done
+    reason: str
+    path: str
+    bytes: Whole
+    first_step: Whole
+    steps: Whole
+    start_s: Number
+    stop_s: Number
+    export_s: Number
+
+
+class MountFacts(TypedDict, total=False):
+    """The storage of a path; see `Mount` of probes/host/storage/disk_probe.py."""
+
+    device: str
+    mount_point: str
+    fs_type: str
+    network: bool | None
+    disk: str | None
+    below: Sequence[str]
+    seeks: bool | None
+    model: str
+
+
+class RankFacts(TypedDict, total=False):
+    """One file per training process. The agent adds `mounts` and `collective_times`."""
+
+    pid: Whole
+    python: str
+    torch: str | None
+    argv: list[str]
+    cwd: str | None
+    written_unix_s: Number
+    environment_rank: dict[str, str | None]
+    cpus_allowed: list[Whole] | None
+    deterministic: bool
+    rank: Whole
+    local_rank: Whole
+    world_size: Whole
+    group_size: Whole
+    main_thread: Whole
+    threads: Whole
+    gc: GarbageFacts
+    run_delay: bool
+    indices_timed: bool
+    visible_optimizer: bool
+    fetches_in_another_thread: bool
+    several_threads_train: bool
+    gpu_steps_dropped: Whole
+    compiled_frames: Whole
+    unpatched: list[str]
+    input_libraries: list[str]
+    cuda: CudaFacts | None
+    autocast: AutocastFacts
+    conv: LayerFacts
+    linear: LayerFacts
+    model: ModelFacts
+    optimizer: OptimizerFacts
+    held_at_end: HeldMemory
+    pictures: PictureFacts | None
+    padding: PaddingFacts
+    batch_sizes: BatchSizes
+    loaders: list[ToldLoader]
+    data_parallel: list[ReplicaFacts]
+    ddp: list[DdpFacts]
+    collectives: list[CollectiveSite]
+    syncs: SyncFacts
+    copies: list[CopySite]
+    save_sites: list[SaveSite]
+    evaluation_sites: list[EvaluationSite]
+    evaluation_batches: list[Whole]  # of loaders, for evaluation: all, and those with gradients recorded
+    compilations: list[CompilationFacts]
+    debugging: DebuggingAids
+    work: list[Annotated[list[Whole], Meta(min_length=4)]]  # rows of WORK_FIELDS
+    exception: ExceptionFacts | None
+    deep: WindowFacts
+    mounts: dict[str, MountFacts]
+    collective_times: TimedCollectives
+
+
+LayerKind = Literal["conv", "linear"]

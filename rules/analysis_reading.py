@@ -1,4 +1,4 @@
-"""What several rules read from an analysis in the same way."""
+"""Values that several rules derive from an analysis."""
 
 from __future__ import annotations
 
@@ -11,28 +11,53 @@ from rn50_advisor.advisor.model.forecast.step_model import StepModel
 from rn50_advisor.advisor.model.forecast.worker_model import Forecast
 from rn50_advisor.advisor.model.free_cores import Cores
 from rn50_advisor.advisor.model.input.data_loaders import with_helpers_s
+from rn50_advisor.advisor.model.measures.host_measures import (
+    CPU_AFFINITY_CORES,
+    CPU_ALLOWED_CORES,
+    CPU_HOST_BUSY_CORES,
+    CPU_HOST_CORES,
+    CPU_JOB_CORES,
+    CPU_OTHER_CORES,
+    CPU_STEAL_SHARE,
+    MEMORY_HEADROOM_MB,
+    MEMORY_WORKER_MB,
+    SHM_TOTAL_MB,
+    SHM_USED_SHARE,
+)
+from rn50_advisor.advisor.model.measures.input_measures import (
+    FETCH_CPU_SHARE,
+    FETCH_WALL_S,
+    LOADER_HELPER_SHARE,
+    LOADER_WORKERS,
+)
+from rn50_advisor.advisor.model.measures.step_measures import (
+    STEP_BATCHES,
+    STEP_EPOCH_START_S,
+    STEP_INDEX_S,
+    STEP_RUN_DELAY_S,
+    STEP_SYSTEM_S,
+    STEP_TIME_S,
+    STEP_WAITING_S,
+)
 from rn50_advisor.advisor.model.statistics import others_median
 from rn50_advisor.advisor.model.wording.quantities import duration
 
 LAYERS = ("forward", "backward")
 COMPUTE = (*LAYERS, "optimizer")
-# Rules whose findings make steps wait for input.
-_SLOW_LOADING = ("DAT001", "DAT002", "DAT003", "DAT004", "DAT005", "DAT008", "DAT009", "DAT010", "DAT013")
-SLOW_INPUT = (*_SLOW_LOADING, "DSK001", "DSK002")
-PREFETCH = 2  # torch's own, in batches a worker
-# What a worker holds for itself where none was seen: forked ones that decode pictures took 121 and 137 MB, others 10 to 73; those of a
+PREFETCH = 2  # torch's default, in batches per worker
+# Private memory of a worker where none was measured: forked ones that decode images took 121 and 137 MB, others 10 to 73; those of a
 # fork server, which share nothing, 310.
 _WORKER_MB = 140.0
-# Of the memory that is left, what more workers may take: peaks and the page cache want the rest.
+# Share of the free memory that more workers may take: peaks and the page cache need the rest.
 _MEMORY_SHARE = 0.8
-_SHM_SHARE = 0.9  # DAT012 calls it nearly full from there on
+_SHM_SHARE = 0.9  # from there on DAT012 calls it nearly full
 # Even a worker that sleeps through its batches takes them in and hands them over.
 _LEAST_SHARE = 0.05
-_MOSTLY = 0.6  # of the sleep: a stall is counted beyond the usual step, which sleeps a little, too
+_STALL_SLEEP_SHARE = 0.6  # of the sleep: a stall counts beyond the usual step, which also sleeps a little
 
 
 def common(by_rank: Mapping[int, float]) -> float:
-    """What at least half of the ranks have: the lower median. One rank's trouble alone does not raise it."""
+    """The lower median: at least half of the ranks reach it, and one slow rank alone does not raise it."""
     ordered = sorted(by_rank.values())
     return ordered[(len(ordered) - 1) // 2]
 
@@ -42,11 +67,11 @@ def mean(values: Mapping[int, float]) -> float:
 
 
 def stalls_asleep(a: Analysis) -> bool:
-    """Most of what the step sleeps in the script's own code is in the stalls that come with a period."""
-    pulse, waits = a.pulse, a.by_rank("step.waiting_s")
+    """True if most of the step's sleep in the script's own code falls into periodic stalls."""
+    pulse, waits = a.pulse, a.by_rank(STEP_WAITING_S)
     if pulse is None or pulse.phase not in LAYERS or not waits:
         return False
-    return pulse.share * a.value("step.time_s") >= _MOSTLY * max(waits.values())
+    return pulse.share * a.value(STEP_TIME_S) >= _STALL_SLEEP_SHARE * max(waits.values())
 
 
 def model_of(a: Analysis) -> StepModel:
@@ -57,7 +82,7 @@ def model_of(a: Analysis) -> StepModel:
 
 
 def taken_from(own: Mapping[str, float], phases: Iterable[str], seconds: float) -> dict[str, float]:
-    """What is left of a rank's phases with so many seconds less in all, taken from the first of them as far as it goes."""
+    """A rank's phases after `seconds` are removed in total, from the first phase as far as it goes, then from the next."""
     left = {}
     for phase in phases:
         taken = min(seconds, own[phase])
@@ -67,81 +92,82 @@ def taken_from(own: Mapping[str, float], phases: Iterable[str], seconds: float) 
 
 
 def luck_of_the_heap(a: Analysis, rank: int) -> float:
-    """Seconds per step that the kernel takes for this rank's compute beyond the others': page faults that malloc brings on itself.
+    """Seconds per step of kernel time in this rank's compute beyond the others': page faults caused by malloc.
 
-    Whether the heap of a process shrinks and grows in each step is chance: of twelve starts of one sound job on two cores, two had a rank
-    1.2 times slower by it, each time another; with MALLOC_TRIM_THRESHOLD_ out of reach, ranks differed by 2 %.
+    Whether a process's heap shrinks and grows in each step is chance: of twelve starts of one sound job on two cores, two had a rank
+    1.2 times slower by it, a different one each time; with MALLOC_TRIM_THRESHOLD_ set out of reach, ranks differed by 2 %.
     """
-    system = a.by_rank("step.system_s")
+    system = a.by_rank(STEP_SYSTEM_S)
     return max(0.0, system[rank] - others_median(system, rank)) if rank in system and len(system) > 1 else 0.0
 
 
 def cores_of(a: Analysis) -> Cores:
-    """Raises KeyError where what the job or the host keeps busy was not measured."""
-    host = a.get("cpu.host_cores")
+    """Use of the cores. Raises KeyError if the busy cores of the job or the host were not measured."""
+    host = a.get(CPU_HOST_CORES)
     return Cores(
-        allowed=a.value("cpu.allowed_cores"),
-        job=a.value("cpu.job_cores"),
-        busy=a.value("cpu.host_busy_cores"),
-        others=a.get("cpu.other_cores"),
+        allowed=a.value(CPU_ALLOWED_CORES),
+        job=a.value(CPU_JOB_CORES),
+        busy=a.value(CPU_HOST_BUSY_CORES),
+        others=a.get(CPU_OTHER_CORES),
         host=host,
-        affinity=a.get("cpu.affinity_cores"),
-        stolen=(a.get("cpu.steal_share") or 0.0) * (host or 0.0),
+        affinity=a.get(CPU_AFFINITY_CORES),
+        stolen=(a.get(CPU_STEAL_SHARE) or 0.0) * (host or 0.0),
     )
 
 
 def idle_cores(a: Analysis) -> float:
-    """Cores that more of the job could have got while the steps ran."""
+    """Idle cores that the job could have used while the steps ran."""
     return cores_of(a).idle
 
 
 def busy_evidence(a: Analysis) -> Evidence:
-    """Why no core is left: the job uses all it may, or the host is full."""
+    """Why no core is idle: the job uses all it may, or the host is full."""
     cores = cores_of(a)
     if cores.allowed - cores.job <= cores.idle:
         note = f"of {cores.allowed:g} allowed: no room for another worker"
-        return Evidence("cpu.job_cores", cores.job, "cores", None, note)
+        return Evidence.of(CPU_JOB_CORES, cores.job, note=note, form="continues")
     whole = max(cores.allowed, cores.host or 0.0)
     note = f"of {whole:g}{' of the host' if whole > cores.allowed else ' allowed'}: no room for another worker"
-    return Evidence("cpu.host_busy_cores", cores.busy, "cores", None, note)
+    return Evidence.of(CPU_HOST_BUSY_CORES, cores.busy, note=note, form="continues")
 
 
 def spare_cores(a: Analysis, *, cores: float, share: float) -> float:
-    """What must idle for another worker to have a place: so many cores, on larger hosts this share of the allowed ones."""
-    return max(cores, share * a.value("cpu.allowed_cores"))
+    """The idle cores that another worker needs: `cores`, or on larger hosts this share of the allowed ones."""
+    return max(cores, share * a.value(CPU_ALLOWED_CORES))
 
 
 def cpu_of_workers_s(a: Analysis) -> float:
-    """CPU seconds per step that loader workers take to make batches, with all of their threads, of all ranks of the host together."""
-    shares, batches, helping = a.by_rank("fetch.cpu_share"), batches_made(a), a.by_rank("loader.helper_share")
+    """CPU seconds per step that loader workers take to make batches, over all their threads and all ranks of the host."""
+    shares, batches, helping = a.by_rank(FETCH_CPU_SHARE), batches_made(a), a.by_rank(LOADER_HELPER_SHARE)
     return sum(
         with_helpers_s(shares.get(rank, 0.0) * wall * batches.get(rank, 1.0), helping.get(rank))
-        for rank, wall in a.of_host(a.by_rank("fetch.wall_s")).items()
-        if a.get("loader.workers", rank)
+        for rank, wall in a.of_host(a.by_rank(FETCH_WALL_S)).items()
+        if a.get(LOADER_WORKERS, rank)
     )
 
 
 def batches_made(a: Analysis) -> dict[int, float]:
-    """By rank, batches a step that its training loader makes: all of them, unless others feed the step as well."""
-    loaders = {rank: a.training_loader(rank) for rank in a.by_rank("step.batches")}
+    """By rank, the batches per step that its training loader makes: all of them, unless other loaders feed the step too."""
+    loaders = {rank: a.training_loader(rank) for rank in a.by_rank(STEP_BATCHES)}
     own = {rank: loader.per_step for rank, loader in loaders.items() if loader and loader.per_step}
-    return {**a.by_rank("step.batches"), **own}
+    return {**a.by_rank(STEP_BATCHES), **own}
 
 
 def delay_of_own_making(a: Analysis) -> dict[int, float]:
-    """Seconds per step that each rank's training thread waits for a core which the job itself, not a neighbour, keeps busy.
+    """Seconds per step that each rank's training thread waits for a core that the job itself, not a neighbour, keeps busy.
 
-    Empty where nobody saw what neighbours take.
+    Empty if the neighbours' use was not measured.
     """
-    if any(a.get(f"cpu.{name}") is None for name in ("allowed_cores", "job_cores", "host_busy_cores", "other_cores")):
+    seen = (CPU_ALLOWED_CORES, CPU_JOB_CORES, CPU_HOST_BUSY_CORES, CPU_OTHER_CORES)
+    if any(a.get(measure) is None for measure in seen):
         return {}
     cores = cores_of(a)
     own = cores.job / max(cores.job + (cores.taken or 0.0), 1e-9)
-    return {rank: delay * own for rank, delay in a.by_rank("step.run_delay_s").items()}
+    return {rank: delay * own for rank, delay in a.by_rank(STEP_RUN_DELAY_S).items()}
 
 
 def without_delay(model: StepModel, delays: Mapping[int, float]) -> dict[tuple[int, str], float]:
-    """Changes for `StepModel.step_if`: these ranks get back so many seconds of waiting for a core, spread over their phases."""
+    """Changes for `StepModel.step_if`: these ranks regain these seconds of waiting for a core, spread over their phases."""
     changes: dict[tuple[int, str], float] = {}
     for rank, delay in delays.items():
         own = model.own_s(rank)
@@ -151,30 +177,30 @@ def without_delay(model: StepModel, delays: Mapping[int, float]) -> dict[tuple[i
 
 
 def step_without(a: Analysis, phase: str, spared_s: Mapping[int, float]) -> float:
-    """The step with so many seconds of this phase less on these ranks."""
+    """The step with these seconds removed from this phase on these ranks."""
     model = model_of(a)
     return model.step_if({(rank, phase): model.own[rank][phase] - seconds for rank, seconds in spared_s.items()})
 
 
 def lost_to_input(a: Analysis) -> float:
-    """Seconds per step that no wait for input would give back."""
+    """Seconds per step lost to waiting for input."""
     model = model_of(a)
     return model.step_s - model.step_if({(rank, "input_wait"): beside_batches(a, rank) for rank in model.own})
 
 
 def beside_batches(a: Analysis, rank: int) -> float:
-    """The part of a rank's input wait that no faster loading changes: workers that start (DAT006), indices that are drawn (DAT015)."""
-    return (a.get("step.epoch_start_s", rank) or 0.0) + (a.get("step.index_s", rank) or 0.0)
+    """The part of a rank's input wait that faster loading does not change: starting workers (DAT006), drawing indices (DAT015)."""
+    return (a.get(STEP_EPOCH_START_S, rank) or 0.0) + (a.get(STEP_INDEX_S, rank) or 0.0)
 
 
 def delay_evidence(delay_s: float, least_s: float | None) -> Evidence:
     note = f"the training thread waits {duration(delay_s)} for a core in each step"
-    return Evidence("step.run_delay_s", delay_s, "s", least_s, note)
+    return Evidence.of(STEP_RUN_DELAY_S, delay_s, least_s, note)
 
 
 def crowding_evidence(step_s: float, crowd_s: float, threshold: float) -> Evidence:
     note = f"{100 * crowd_s / step_s:.0f} % of a step the training thread waits for a core that the workers hold"
-    return Evidence("step.run_delay_s", crowd_s, "s", threshold * step_s, note)
+    return Evidence.of(STEP_RUN_DELAY_S, crowd_s, threshold * step_s, note)
 
 
 def where_of(loader: LoaderFacts | None) -> Where | None:
@@ -186,16 +212,16 @@ def training_loader(a: Analysis, ranks: Mapping[int, float]) -> LoaderFacts | No
 
 
 def worker_cap(a: Analysis) -> int | None:
-    """Workers per rank that cores (one of each rank's kept for training), memory and /dev/shm leave room for; None: unknown."""
-    cores = a.get("cpu.allowed_cores")
+    """Workers per rank that fit into the cores (one per rank kept for training), memory and /dev/shm; None if unknown."""
+    cores = a.get(CPU_ALLOWED_CORES)
     room = [] if cores is None else [max(0, math.floor(cores / a.ranks_of_host) - 1)]
     return min([*room, *(n for _, n in room_beside_cores(a))], default=None)
 
 
 def room_beside_cores(a: Analysis, ahead: int | None = None) -> tuple[tuple[str, int], ...]:
-    """Workers per rank that fit into what is not cores, as far as it is known: ("the memory", 5), ("/dev/shm", 12).
+    """Workers per rank that fit into resources other than cores, if known: ("the memory", 5), ("/dev/shm", 12).
 
-    `ahead`: batches that each would have on their way, where that is to be another number than now.
+    `ahead`: batches that each worker would prefetch, if that is to change.
     """
     ranks_seen = sorted({loader.rank for loader in a.loaders})
     loaders = [loader for rank in ranks_seen if (loader := a.training_loader(rank)) is not None]
@@ -204,17 +230,17 @@ def room_beside_cores(a: Analysis, ahead: int | None = None) -> tuple[tuple[str,
     now = max((loader.prefetch_factor or PREFETCH for loader in loaders), default=PREFETCH)
     ahead = ahead or now
     ranks, found = a.ranks_of_host, []
-    left_mb = a.get("memory.headroom_mb")
+    left_mb = a.get(MEMORY_HEADROOM_MB)
     if left_mb is not None:
-        seen_mb = a.get("memory.worker_mb")
+        seen_mb = a.get(MEMORY_WORKER_MB)
         worker_mb = seen_mb or _WORKER_MB
         deeper_mb = present * (ahead - now) * batch_mb
         more = (_MEMORY_SHARE * left_mb / ranks - deeper_mb) / (worker_mb + ahead * batch_mb)
         name = "the memory" if seen_mb else f"the memory ({_WORKER_MB:g} MB each)"
         found.append((name, max(0, present + math.floor(more))))
-    total_mb, used = a.get("shm.total_mb"), a.get("shm.used_share")
+    total_mb, used = a.get(SHM_TOTAL_MB), a.get(SHM_USED_SHARE)
     if total_mb and used is not None and batch_mb:
-        # what is in there besides the batches on their way stays there
+        # whatever it holds besides the batches in flight stays there
         others_mb = max(0.0, used * total_mb - ranks * present * now * batch_mb)
         room_mb = (_SHM_SHARE * total_mb - others_mb) / ranks - batch_mb  # the loop still holds one
         found.append(("/dev/shm", max(0, math.floor(room_mb / (ahead * batch_mb)))))
@@ -229,13 +255,13 @@ def forecast_of(a: Analysis) -> Forecast:
 
 
 def room_for_workers(a: Analysis) -> int | None:
-    """Workers per rank that fit: one for each core of the rank, more where they mostly wait; fewer where `worker_cap` allows fewer."""
-    cap, cores = worker_cap(a), a.get("cpu.allowed_cores")
+    """Workers per rank that fit: one for each core of the rank, more if they mostly wait, and at most `worker_cap`."""
+    cap, cores = worker_cap(a), a.get(CPU_ALLOWED_CORES)
     if cap is None or cores is None or a.workers is None:
         return cap
     own = cores / a.ranks_of_host
     if cap < math.floor(own) - 1:
-        return max(1, cap)  # something else than cores is short
+        return max(1, cap)  # another resource than the cores is short
     return max(1, min([_room_on_cores(a, own), *(count for _, count in room_beside_cores(a))]))
 
 
@@ -244,8 +270,8 @@ def _room_on_cores(a: Analysis, cores: float) -> int:
 
 
 def limit_words(a: Analysis) -> str:
-    """`8 would fit the cores, 5 the memory`, where something else than the cores sets the limit; else nothing."""
-    cores = a.get("cpu.allowed_cores")
+    """`8 would fit the cores, 5 the memory`, if another resource than the cores sets the limit; else empty."""
+    cores = a.get(CPU_ALLOWED_CORES)
     if cores is None:
         return ""
     on_cores = _room_on_cores(a, cores / a.ranks_of_host)
@@ -256,7 +282,7 @@ def limit_words(a: Analysis) -> str:
 
 
 def room_fix(a: Analysis, workers: int, where: Where | None) -> Fix:
-    """Where not one worker more would fit: what to do before there can be so many."""
+    """The fix if not one worker more would fit: make room first."""
     full = min(room_beside_cores(a), key=lambda limit: limit[1])[0]
     more = "docker run --shm-size=8g" if full == "/dev/shm" else "a larger limit, or less kept in each worker"
     told = limit_words(a)
@@ -269,12 +295,12 @@ def room_fix(a: Analysis, workers: int, where: Where | None) -> Fix:
 
 
 def core_share(a: Analysis) -> float:
-    """Of a core, what a worker takes that always has a batch to make; the rest of its time it waits for reads or sleeps."""
+    """The share of a core that a worker uses while it always has a batch to make; otherwise it waits for reads or sleeps."""
     shares = [feed.computing_share for feed in a.workers.feeds.values()] if a.workers else []
     return max(_LEAST_SHARE, *shares) if shares else 1.0
 
 
 def workers_for(a: Analysis) -> tuple[int, int]:
-    """(workers per rank advised, workers the step could use): the knee of the forecast, within the room there is and beyond it."""
+    """(workers per rank advised, workers the step could use): the knee of the forecast, within the available room and without it."""
     expected = forecast_of(a)
     return expected.knee(room_for_workers(a)), expected.knee()

@@ -1,13 +1,15 @@
-"""What a rule is: an id, a name that states the problem, what it needs to see, and one pure function."""
+"""The definition of a rule: an id, a name that states the problem, its needs, and one pure function."""
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Finding, NotMeasured, Severity
+from rn50_advisor.advisor.model.measures.measure import Measure
 
 # Share of the step (or of the run) that a finding costs, from the catalogue: below 2 % nothing is said.
 SEVERITY_SHARES: tuple[tuple[float, Severity], ...] = (
@@ -18,6 +20,7 @@ SEVERITY_SHARES: tuple[tuple[float, Severity], ...] = (
 )
 # Fewer steady steps than this and a mean says nothing about the run.
 MIN_STEADY_STEPS = 5
+_HEADING = re.compile(r"(?P<title>[A-Z][a-z]+(?: [a-z]+){0,4}):\s+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +32,30 @@ class Threshold:
 
 
 Thresholds = Mapping[str, float]
+TriageChecks = tuple[str | tuple[str, ...], ...]
 Check = Callable[[Analysis, Thresholds], Finding | Clear | NotMeasured]
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`explains`: rules whose findings are consequences of this one where their ranks overlap."""
+    """`explains`: rules whose findings are consequences of this one where their ranks overlap.
+
+    For rules of other distributions; what those of this package explain stands in `causes.py`.
+
+    `triage_checks`: checks of `triage` that measure the same thing, most telling first. `{gpu}` stands for each GPU of the finding, or if
+    it names none for the job's worst one; of several in brackets the first that was measured counts.
+    `needs`: measures without which it cannot look; a rule of another distribution may take them by name, as `MEASURES["step.time_s"]`.
+    """
 
     id: str
     name: str
     check: Check
-    needs: tuple[str, ...] = ()
+    needs: tuple[Measure, ...] = ()
     explains: tuple[str, ...] = ()
     thresholds: Mapping[str, Threshold] = field(default_factory=dict)
     doc: str = ""
     steady_steps: int = MIN_STEADY_STEPS
+    triage_checks: TriageChecks = ()
 
 
 def rule(
@@ -51,10 +63,11 @@ def rule(
     name: str,
     check: Check,
     *,
-    needs: tuple[str, ...] = (),
+    needs: tuple[Measure, ...] = (),
     explains: tuple[str, ...] = (),
     thresholds: Mapping[str, Threshold] | None = None,
     steady_steps: int = MIN_STEADY_STEPS,
+    triage_checks: TriageChecks = (),
 ) -> Rule:
     """The rule of a module named `dat003_…`: id and text come from the module itself."""
     identity = module.rsplit(".", 1)[-1].split("_", 1)[0].upper()
@@ -67,11 +80,19 @@ def rule(
         thresholds or {},
         (sys.modules[module].__doc__ or "").strip(),
         steady_steps,
+        triage_checks,
     )
 
 
+def sections(doc: str) -> Iterator[tuple[str, str]]:
+    """The paragraphs of a rule's docstring as (heading, text); the heading is "" if the paragraph has none."""
+    for paragraph in re.split(r"\n\s*\n", doc.strip()):
+        heading = _HEADING.match(paragraph)
+        yield (heading["title"], paragraph[heading.end() :]) if heading else ("", paragraph)
+
+
 def severity(share: float) -> Severity | None:
-    """None below the share worth mentioning."""
+    """The severity of a lost share; None below the smallest share worth mentioning."""
     return next((name for least, name in SEVERITY_SHARES if round(share, 9) >= least), None)
 
 

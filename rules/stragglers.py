@@ -1,4 +1,4 @@
-"""Which ranks stand apart from the rest, and whether it is they whom the rest waits for: one rank, or those of a bad host."""
+"""Which ranks differ clearly from the rest, and whether the rest waits for them: one rank, or those of a bad host."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from collections.abc import Callable, Mapping
 from statistics import median
 
 from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.measures.comm_measures import COMM_KEPT_WAITING_S, COMM_LATE_SHARE
 from rn50_advisor.advisor.model.wording.quantities import numbers
 from rn50_advisor.rules.rule import confidence
 
-# Of the waiting. Several slow ranks are last by turns and by little, so that none of them is clearly the last: that they cause nearly
+# Share of the waiting. Several slow ranks are last in turn and by little, so that none is clearly the last: that they cause nearly
 # all of the waiting tells of them. One rank alone caused 0.87 to 1.0 of it.
-_NEARLY_ALL = 0.85
-# Of the wire's time, which is without waiting for late ranks: what makes ranks late must cost nearly as much to be its reason. A quota on
-# one rank, which held the threads of its exchange back too, cost three times as much as the wire.
-_OF_THE_WIRE = 0.8
+_SKEW_SHARE_MIN = 0.85
 
 
 def apart(by_rank: Mapping[int, float], beyond: Callable[[float, float], bool]) -> tuple[tuple[int, ...], float]:
@@ -27,26 +25,21 @@ def apart(by_rank: Mapping[int, float], beyond: Callable[[float, float], bool]) 
 
 
 def last_share(a: Analysis, ranks: tuple[int, ...], enough: float) -> float:
-    """Of the steps, in how many one of these ranks comes last by a clear margin; at least `enough` where nearly all waiting is for them."""
-    late, kept = a.by_rank("comm.late_share"), a.by_rank("comm.kept_waiting_s")
+    """Share of the steps in which one of these ranks comes last by a clear margin; at least `enough` if nearly all waiting is for them."""
+    late, kept = a.by_rank(COMM_LATE_SHARE), a.by_rank(COMM_KEPT_WAITING_S)
     share, waited = sum(late.get(rank, 0.0) for rank in ranks), sum(kept.values())
-    if len(ranks) > 1 and waited > 0 and sum(kept.get(rank, 0.0) for rank in ranks) >= _NEARLY_ALL * waited:
+    if len(ranks) > 1 and waited > 0 and sum(kept.get(rank, 0.0) for rank in ranks) >= _SKEW_SHARE_MIN * waited:
         return max(share, enough)
     return share
 
 
 def sure(a: Analysis, theirs: float) -> float:
-    """Confidence in a culprit that is the last, or causes the waiting, to this share: by chance two ranks come to half each."""
+    """Confidence in a culprit that is last, or causes the waiting, to this share: by chance each of two ranks has half."""
     return confidence(a, cap=round(0.55 + 0.4 * min(1.0, theirs), 2))
 
 
-def slows_the_wire(a: Analysis, lost_s: float) -> tuple[str, ...]:
-    """What a finding that costs so much explains of the wire: nothing, where the wire costs more by itself."""
-    return ("COM001",) if lost_s >= _OF_THE_WIRE * (a.get("comm.wire_s") or 0.0) else ()
-
-
 def since(a: Analysis, ranks: tuple[int, ...]) -> int | None:
-    """The step from which on one of these ranks became slower, where it did so during the run and stayed so."""
+    """The step at which one of these ranks became slower, if it did so during the run and stayed slow."""
     return next((change.step for change in a.changes if change.rank in ranks and change.until_s is None), None)
 
 

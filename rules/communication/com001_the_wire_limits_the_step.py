@@ -1,35 +1,49 @@
 """The wire limits the step.
 
-What it does: finds steps in which even the rank that arrives last still waits for its gradients to be exchanged.
+What it does: finds steps in which even the rank that arrives last still waits for the gradient exchange.
 
-Why it is slow: the all-reduce needs longer than the backward pass that hides it. Waiting for a straggler is not counted: of one and the
-same collective the shortest duration is the wire, the rest is waiting for the last arrival.
+Fires when: exposed communication of the last rank, less two standard errors, ≥ 15 % of the step.
 
-Evidence: exposed communication of the last rank as a share of the step, from DistributedDataParallel's own stamps; gradient bytes; what
-each link carried of them, against what the path between the ranks should.
+Why it is slow: the all-reduce takes longer than the backward pass that hides it. Waiting for a straggler is not
+counted: for one collective, the shortest duration over the ranks is the transfer; the rest is waiting for the last
+arrival.
 
-Fix: fewer bytes (bf16 or fp16 compression hook), fewer exchanges (gradient accumulation under `no_sync`), more compute per exchange (a
-larger batch per rank), a faster path (NVLink, InfiniBand; fewer nodes).
+Evidence: the last rank's exposed communication as a share of the step, from DistributedDataParallel's own timestamps;
+the gradient bytes; the bandwidth that each link reached, against what the path between the ranks should reach.
 
-Estimate: half the bytes take half the wire time; accumulation over two batches halves it too. The exposed wire time is the ceiling. Where
-backward hides a part of the exchange, half of the whole comes off what is exposed. A loop that accumulates already, but exchanges after
-each of its batches, need only do so after the last: then one such time is left, and caches stay warm.
+Fix: fewer bytes (bf16 or fp16 compression hook), fewer exchanges (gradient accumulation under `no_sync`), more compute
+per exchange (a larger batch per rank), or a faster path (NVLink, InfiniBand; fewer nodes).
 
-A faster path has numbers of its own where the bytes are known, by the ring, 2(N-1)/N of them over the new rate. Latencies and what gloo
-does on CPUs for each byte do not shrink with the wire. Rates are what each link carries, not what is printed on the card; on one host whose
-path is sound already there is none.
+Estimate: half the bytes take half the transfer time, and accumulating over two batches halves it too. The gain never
+exceeds the exposed communication. If backward hides part of the exchange, half of the whole exchange comes off the
+exposed part. A loop that already accumulates but exchanges after each of its batches only needs to exchange after the
+last: one such exchange remains, and at best the caches stay warm.
 
-Synchronised batch norm holds the ranks by collectives of its own. Where these are most of it, they are named, and what helps against
-them (from 32 samples per rank on COM006 says that they are not needed).
+A faster path has its own estimate if the bytes are known. It follows the ring, with 2(N-1)/N of the bytes over the new
+rate. Latencies, and gloo's CPU work for each byte, do not shrink with a faster link. The rates are those that each link
+reaches in practice, not the nominal ones. On a single host whose path is sound already there is no such estimate.
 
-False alarms: waiting for a straggler (COM002 names it). A slow rank beside a slow wire is the wire's reason only where it costs nearly as
-much: what is counted here is without that waiting.
+Synchronised batch norm makes the ranks wait in collectives of its own. If these dominate, they are named together with
+their fix (from 32 samples per rank on, COM006 says that they are not needed).
+
+False alarms: waiting for a straggler (COM002 names it). A slow rank explains a slow exchange only if it costs nearly as
+much, because the time counted here already excludes waiting for it.
 """
 
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, Saving
+from rn50_advisor.advisor.model.job_changes import Expression, Invocation, Setup
+from rn50_advisor.advisor.model.measures.comm_measures import (
+    COLLECTIVES_HELD_S,
+    COLLECTIVES_MEGABYTES,
+    COLLECTIVES_NORM_S,
+    COMM_MEGABYTES,
+    COMM_SPAN_S,
+    COMM_WIRE_S,
+)
+from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.advisor.model.wording.quantities import seconds_range, speedup_range
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.communication.comm_cost import (
@@ -42,23 +56,24 @@ from rn50_advisor.rules.communication.comm_cost import (
     norms_s,
     on_faster_links,
     path_is_sound,
+    proven_s,
     several_hosts,
     taken_from_computing,
     wrapped_at,
 )
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-# Of the exposed time of one exchange among several in a step, what is left where it is the only one. Of 4 and 8 in a step at 1 and
+# Exposed time of a single exchange over that of one among several in a step. Of 4 and 8 in a step at 1 and
 # 3 Gb/s, three jobs: 0.93 to 1.01.
 _ONCE = (0.8, 1.2)
-# Of Ethernet cards, in Gbit/s. Those that links carry as much as already, and those that bring no more than the one before, are not named.
+# Ethernet speeds, in Gbit/s. Those no faster than the present links, or that gain no more than the one before, are not named.
 _RATES = (10.0, 25.0, 100.0)
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    wire, step = a.value("comm.wire_s"), a.value("step.time_s")
+    wire, step = a.value(COMM_WIRE_S), a.value(STEP_TIME_S)
     level = severity(wire / step)
-    if wire < t["wire"] * step or level is None:
+    if proven_s(a, wire) < t["wire"] * step or level is None:
         return Clear(RULE.id)
     by_norms = norms_s(a) > gradients_s(a)
     return Finding(
@@ -76,14 +91,14 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 
 def _saving(a: Analysis) -> Saving:
-    """Half the bytes of the gradients; batch norm's collectives stay as they are."""
+    """The saving with half the gradient bytes; batch norm's collectives stay as they are."""
     model, norms, wire, times = model_of(a), norms_s(a), gradients_s(a), exchanges_of(a)
     if times > 1:
         best, worst = (model.step_if({}, wire_s=norms + min(wire, share * wire / times)) for share in _ONCE)
-        # what the backward pass hides is not free where the cores that compute send the bytes too
+        # the exchange that the backward pass hides is not free if the computing cores also send the bytes
         beside_s = taken_from_computing(a) * (exchange_s(a) - wire) * (1 - 1 / times)
         return model.saving(model.at_best(best - beside_s), worst, f"one exchange in a step instead of {times}")
-    half = max(0.0, wire - 0.5 * (a.get("comm.span_s") or wire))
+    half = max(0.0, wire - 0.5 * (a.get(COMM_SPAN_S) or wire))
     return model.saving(
         model.step_if({}, wire_s=norms + min(0.4 * wire, half)),
         model.step_if({}, wire_s=norms + 0.6 * wire),
@@ -98,19 +113,21 @@ def _saving_of_norms(a: Analysis) -> Saving:
 
 
 def _evidence(a: Analysis, t: Thresholds) -> tuple[Evidence, ...]:
-    wire, step, norms = a.value("comm.wire_s"), a.value("step.time_s"), norms_s(a)
-    size, called = a.get("comm.megabytes"), max(a.by_rank("collectives.megabytes").values(), default=0.0)
-    found = [Evidence("comm.wire_s", wire, "s", t["wire"] * step, f"{100 * wire / step:.0f} % of the step, {_when(a)}")]
+    wire, step, norms = a.value(COMM_WIRE_S), a.value(STEP_TIME_S), norms_s(a)
+    size, called = a.get(COMM_MEGABYTES), max(a.by_rank(COLLECTIVES_MEGABYTES).values(), default=0.0)
+    found = [Evidence.of(COMM_WIRE_S, wire, t["wire"] * step, f"{100 * wire / step:.0f} % of the step, {_when(a)}")]
     if norms > 0:
         note = f"{100 * norms / step:.0f} % of the step of it in collectives of synchronised batch norm"
-        found.append(Evidence("collectives.norm_s", norms, "s", None, note))
+        found.append(Evidence.of(COLLECTIVES_NORM_S, norms, note=note))
     if size:
-        found.append(Evidence("comm.megabytes", size, "MB", None, "of gradients per step"))
+        found.append(Evidence.of(COMM_MEGABYTES, size, note="of gradients per step", form="continues"))
     elif called and _by_python(a):
         found.append(
-            Evidence("collectives.megabytes", called, "MB", None, "per step in collectives called from Python")
+            Evidence.of(
+                COLLECTIVES_MEGABYTES, called, note="per step in collectives called from Python", form="explains"
+            )
         )
-    # a rate over the time of other collectives would be nobody's
+    # the time includes other collectives, so a rate would be meaningless
     return (*found, *(carried_evidence(a) if norms < gradients_s(a) else ()))
 
 
@@ -121,8 +138,8 @@ def _when(a: Analysis) -> str:
 
 
 def _by_python(a: Analysis) -> bool:
-    """No DDP stamps its collectives: what was timed are calls of the job's own."""
-    return largest_model(a) is None and bool(a.by_rank("collectives.held_s"))
+    """No DDP timestamps: the collectives that were timed are the job's own calls."""
+    return largest_model(a) is None and bool(a.by_rank(COLLECTIVES_HELD_S))
 
 
 _FIXES_OF_NORMS = (
@@ -142,11 +159,10 @@ _FIXES_OF_NORMS = (
 
 
 def _fixes(a: Analysis) -> tuple[Fix, ...]:
-    """Half the bytes first, where they are not halved already: one line, and the batch stays what it is."""
-    hook = (
-        "model.register_comm_hook(None, torch.distributed.algorithms.ddp_comm_hooks.default_hooks.bf16_compress_hook)"
-    )
-    halve = Fix("halve the bytes: register a bf16 compression hook", hook, wrapped_at(a), "one line")
+    """Half the bytes first, unless they are halved already: this takes one line and keeps the batch size."""
+    compress = Expression("torch.distributed.algorithms.ddp_comm_hooks.default_hooks.bf16_compress_hook")
+    hook = Setup((Invocation("model.register_comm_hook", (None, compress)),))
+    halve = Fix.of("halve the bytes: register a bf16 compression hook", hook, wrapped_at(a), "one line")
     if _by_python(a):
         halve = Fix(
             "halve the bytes: exchange in bfloat16", "tensor.bfloat16() into the collective", None, "small change"
@@ -167,14 +183,14 @@ def _fixes(a: Analysis) -> tuple[Fix, ...]:
 
 
 def _faster(a: Analysis) -> tuple[Fix, ...]:
-    """Nothing on one host whose path does what it can: its rate is that of memory and cores."""
+    """Faster links; none on one host with a sound path, whose rate is set by memory and cores."""
     if path_is_sound(a) and not several_hosts(a):
         return ()
     told, spared_s = [], 0.0
     for gbit in _RATES:
         saving = on_faster_links(a, gbit / 8)
         middle_s = sum(saving.seconds_per_step) / 2 if saving else 0.0
-        if saving and severity((middle_s - spared_s) / a.value("step.time_s")):
+        if saving and severity((middle_s - spared_s) / a.value(STEP_TIME_S)):
             spared_s = middle_s
             told.append(_told(a, gbit, saving))
     title = "a faster path between the ranks"
@@ -182,7 +198,7 @@ def _faster(a: Analysis) -> tuple[Fix, ...]:
 
 
 def _told(a: Analysis, gbit: float, saving: Saving) -> str:
-    least, most = (a.value("step.time_s") - seconds for seconds in reversed(saving.seconds_per_step))
+    least, most = (a.value(STEP_TIME_S) - seconds for seconds in reversed(saving.seconds_per_step))
     return f"at {gbit:g} Gbit/s the step would take {seconds_range((least, most))} ({speedup_range(saving.speedup)})"
 
 
@@ -190,7 +206,7 @@ RULE = rule(
     __name__,
     "the wire limits the step",
     check,
-    needs=("step.time_s", "comm.wire_s"),
+    needs=(STEP_TIME_S, COMM_WIRE_S),
     thresholds={
         "wire": Threshold(
             0.15, "two gloo ranks of one machine exchange a ResNet's gradients in 2-13 % of a step with nothing wrong"

@@ -1,19 +1,24 @@
 """Ranks wait for a straggler.
 
-What it does: finds ranks that reach the gradient all-reduce well before the last one does, and names the late rank and its phase.
+What it does: finds ranks that reach the gradient all-reduce well before the last rank, and names the late rank and its
+slow phase.
 
-Why it is slow: the all-reduce ends for nobody before the last rank has joined.
+Fires when: the others finish ≥ 15 % of the step before the last one, and one rank causes ≥ 85 % of that; ≥ 25 % where they take turns.
 
-Evidence: how much earlier the others are done, as a share of the step; who comes last, how often (most of the time, or in bursts), in
-which phase it loses the time, and whether collections, a quota or waiting for a core stop it there; since which step, if not the first.
+Why it is slow: the all-reduce does not finish on any rank before the last one has joined.
 
-Fix: whatever makes the late rank late; where a rule names that, this finding is listed under it. Ranks that take turns in being late
-point at uneven samples, garbage collection or neighbours.
+Evidence: how much earlier the other ranks are ready, as a share of the step; which rank comes last and how often (in
+most steps, or in bursts); the phase in which it loses the time, and whether garbage collections, a quota or waiting for
+a core stop it there; the step at which this began, if not the first.
 
-Estimate: the skew, brought to nothing.
+Fix: remove the cause of the delay; if another rule names it, this finding is listed under that rule's. If ranks take
+turns in being late, look for uneven samples, garbage collection or neighbours.
 
-False alarms: what the kernel does for this rank's memory beyond the others' in forward and backward is taken off (see CMP007): it changes
-from start to start of the same job. A rank that is late only while it evaluates or writes a checkpoint for all (LOP001, LOP003 explain it).
+Estimate: the step without any skew.
+
+False alarms: kernel time spent on this rank's memory in forward and backward, beyond the other ranks' (see CMP007), is
+subtracted: it changes from one start of the same job to the next. A rank that is late only while it evaluates or writes
+a checkpoint for all is explained by LOP001 or LOP003.
 """
 
 from __future__ import annotations
@@ -22,24 +27,32 @@ from collections.abc import Mapping
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix
+from rn50_advisor.advisor.model.measures.comm_measures import (
+    COMM_KEPT_WAITING_S,
+    COMM_LATE_RUN_STEPS,
+    COMM_LATE_SHARE,
+    COMM_SKEW_S,
+)
+from rn50_advisor.advisor.model.measures.host_measures import QUOTA_THROTTLED_S_PER_S
+from rn50_advisor.advisor.model.measures.step_measures import STEP_GC_S, STEP_RUN_DELAY_S, STEP_TIME_S
 from rn50_advisor.advisor.model.report import PHASE_TITLES
 from rn50_advisor.advisor.model.statistics import others_median
 from rn50_advisor.rules.analysis_reading import luck_of_the_heap, model_of
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 from rn50_advisor.rules.stragglers import named, since, sure
 
-_TELLING = 0.3  # of the skew
-_MOSTLY = 0.6  # of the steps
-_BURSTY = 2.0  # times as many steps in a row as by chance
+_SKEW_SHARE_MIN = 0.3  # of the skew
+_STEPS_SHARE_MIN = 0.6  # of the steps
+_BURST_RATIO_MIN = 2.0  # times as many steps in a row as by chance
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    skew, step, late = a.value("comm.skew_s"), a.value("step.time_s"), a.by_rank("comm.late_share")
-    kept = a.by_rank("comm.kept_waiting_s")
+    skew, step, late = a.value(COMM_SKEW_S), a.value(STEP_TIME_S), a.by_rank(COMM_LATE_SHARE)
+    kept = a.by_rank(COMM_KEPT_WAITING_S)
     ranks = _who(kept, t["costs"])
     rank = max(ranks, key=lambda r: kept[r])
     share = sum(late[r] for r in ranks)
-    # not how often: a rank that a quota holds back in bursts is late in some steps only, but then it is it that costs the time
+    # judged by cost, not by frequency: a rank that a quota throttles in bursts is late in few steps but causes the waiting in them
     costs = sum(kept[r] for r in ranks) / skew if skew > 0 else 0.0
     persistent = costs >= t["costs"] and (share >= t["late"] or bool(_held_up(a, rank, skew)))
     if persistent:
@@ -49,13 +62,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     if skew < line * step or level is None:
         return Clear(RULE.id)
     model = model_of(a)
-    evidence = [Evidence("comm.skew_s", skew, "s", line * step, f"{100 * skew / step:.0f} % of the step")]
+    evidence = [Evidence.of(COMM_SKEW_S, skew, line * step, f"{100 * skew / step:.0f} % of the step")]
     if persistent:
         phase = max(a.excess[rank], key=lambda p: a.excess[rank][p])
         who, s = named(ranks)
-        bursts = ", in bursts" if share < _MOSTLY and _in_bursts(a, rank, late[rank]) else ""
+        bursts = ", in bursts" if share < _STEPS_SHARE_MIN and _in_bursts(a, rank, late[rank]) else ""
         note = f"{who} come{s} last{bursts}: {100 * costs:.0f} % of the waiting is for {'it' if s else 'them'}"
-        evidence.append(Evidence("comm.late_share", share, "", t["late"], note))
+        evidence.append(Evidence.of(COMM_LATE_SHARE, share, t["late"], note))
         evidence.append(Evidence("phase", phase, "", None, f"rank {rank} loses the time in: {PHASE_TITLES[phase]}"))
         evidence += _held_up(a, rank, skew)
         title, fix = (
@@ -64,12 +77,16 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         )
     else:
         evidence.append(
-            Evidence(
-                "comm.late_share", late[rank], "", t["late"], "no rank comes last most of the time: they take turns"
+            Evidence.of(
+                COMM_LATE_SHARE,
+                late[rank],
+                t["late"],
+                "no rank is last most of the time: they take turns",
+                form="explains",
             )
         )
         title, fix = (
-            "Ranks take turns in keeping each other waiting",
+            "Ranks delay each other in turn",
             "even out the work per step: sample sizes, garbage collection, neighbours",
         )
     after = max(step - skew, 1e-9)
@@ -87,25 +104,25 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 
 def _held_up(a: Analysis, rank: int, skew: float) -> list[Evidence]:
-    """What stops a rank in the middle of any phase, where this one has so much more of it than the others that it tells."""
-    step = a.value("step.time_s")
-    throttled = {r: share * step for r, share in a.by_rank("quota.throttled_s_per_s").items()}
+    """Interruptions of this rank in any phase, if they exceed the other ranks' by enough to explain the skew."""
+    step = a.value(STEP_TIME_S)
+    throttled = {r: share * step for r, share in a.by_rank(QUOTA_THROTTLED_S_PER_S).items()}
     found = []
     for name, seconds, what in (
-        ("step.gc_s", a.by_rank("step.gc_s"), "garbage collections"),
-        ("quota.throttled_s_per_s", throttled, "held back by its CPU quota"),
-        ("step.run_delay_s", a.by_rank("step.run_delay_s"), "waiting for a core"),
+        (STEP_GC_S, a.by_rank(STEP_GC_S), "garbage collections"),
+        (QUOTA_THROTTLED_S_PER_S, throttled, "held back by its CPU quota"),
+        (STEP_RUN_DELAY_S, a.by_rank(STEP_RUN_DELAY_S), "waiting for a core"),
     ):
         more = seconds[rank] - others_median(seconds, rank) if rank in seconds and len(seconds) > 1 else 0.0
         if name.startswith("quota") and len(seconds) == 1:
-            more = seconds.get(rank, 0.0)  # the others have no quota
-        if more >= _TELLING * skew:
+            more = seconds.get(rank, 0.0)  # the other ranks have no quota
+        if more >= _SKEW_SHARE_MIN * skew:
             found.append(Evidence(name, more, "s", None, f"{what}: {1000 * more:.3g} ms a step more than the others"))
     return found
 
 
 def _who(kept: Mapping[int, float], enough: float) -> tuple[int, ...]:
-    """The fewest ranks, half of them at most, that cause so much of the waiting; without such, the one that causes the most."""
+    """The fewest ranks, at most half of them, that cause this share of the waiting; else the rank that causes the most."""
     ordered = sorted(kept, key=lambda rank: (-kept[rank], rank))
     for count in range(1, len(ordered) // 2 + 1):
         if sum(kept[rank] for rank in ordered[:count]) >= enough * sum(kept.values()):
@@ -114,15 +131,15 @@ def _who(kept: Mapping[int, float], enough: float) -> tuple[int, ...]:
 
 
 def _in_bursts(a: Analysis, rank: int, late: float) -> bool:
-    """Late steps follow each other more than chance has them do: a rank late in the share p has them 1 / (1 - p) in a row."""
-    return a.by_rank("comm.late_run_steps").get(rank, 0.0) * (1.0 - late) >= _BURSTY
+    """Late steps follow each other more often than by chance, where a rank late in a share p of steps has 1 / (1 - p) in a row."""
+    return a.by_rank(COMM_LATE_RUN_STEPS).get(rank, 0.0) * (1.0 - late) >= _BURST_RATIO_MIN
 
 
 RULE = rule(
     __name__,
     "ranks wait for a straggler",
     check,
-    needs=("step.time_s", "comm.skew_s", "comm.late_share", "comm.kept_waiting_s"),
+    needs=(STEP_TIME_S, COMM_SKEW_S, COMM_LATE_SHARE, COMM_KEPT_WAITING_S),
     thresholds={
         "skew": Threshold(0.15, "two sound ranks on one CPU host were seen a tenth of a step apart"),
         "rotating_skew": Threshold(0.25, "ranks that share cores take turns without anything being wrong"),

@@ -1,36 +1,38 @@
 """The search for unused parameters is on for nothing.
 
-What it does: finds DistributedDataParallel(..., find_unused_parameters=True) around a model whose every parameter is
-used in every step.
+What it does: finds DistributedDataParallel(..., find_unused_parameters=True) around a model that uses every parameter
+in every step.
+
+Fires when: no parameter was unused in 20 checks; a note without a number.
 
 Why it is slow: at the end of each forward pass DDP walks the whole autograd graph, and in each backward pass the ranks
-tell each other by one more all-reduce which parameters were used. DDP also keeps its first guess of gradient buckets
-instead of rebuilding them in the order in which gradients really come. Measured on two CPU cores over gloo: a net of
-304 small tensors took 14.4 ms a step instead of 11.6, ResNet50 at batch 2 three to six percent more.
+exchange which parameters were used, in an additional all-reduce. DDP also keeps its initial gradient buckets instead of
+rebuilding them in the order in which gradients become ready. Measured on two CPU cores over gloo: a net of 304 small
+tensors took 14.4 ms a step instead of 11.6, ResNet50 at batch 2 three to six percent more.
 
-Evidence: DDP's own log says of each stamped iteration how large the unused parameters were; none was found on any
-rank.
+Evidence: DDP logs the size of the unused parameters for each iteration that it times; no rank had any.
 
-Fix: `find_unused_parameters=False` where the model is wrapped. Should a parameter be unused after all, DDP says so at
-the next step.
+Fix: `find_unused_parameters=False` where the model is wrapped. If a parameter is unused after all, DDP raises an error
+at the next step.
 
-Estimate: none. Nothing in a running job tells the search from the rest of the forward pass: measure it by a trial with
-and without.
+Estimate: none. A running job does not show this search apart from the rest of the forward pass: measure it by a trial
+with and without.
 
-False alarms: graphs that change from step to step and seldom leave a part out: only stamped iterations are looked at.
+False alarms: graphs that change from step to step and rarely leave a part out, because only the iterations that DDP
+times are checked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, Where
+from rn50_advisor.advisor.model.job_changes import CallChange
+from rn50_advisor.advisor.model.measures.comm_measures import DDP_SEARCHED, DDP_WITH_UNUSED
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    searched, used = a.by_rank("ddp.searched"), a.by_rank("ddp.with_unused")
+    searched, used = a.by_rank(DDP_SEARCHED), a.by_rank(DDP_WITH_UNUSED)
     looked = min(searched.values())
     if looked < t["iterations"] or any(used.values()):
         return Clear(RULE.id)
@@ -42,25 +44,26 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         seconds_per_step=0.0,
         scope=Affected(),
         evidence=(
-            Evidence("ddp.searched", looked, "iterations", t["iterations"], "looked at on each rank"),
-            Evidence("ddp.with_unused", 0.0, "iterations", None, "no rank had an unused parameter in any of them"),
+            Evidence.of(DDP_SEARCHED, looked, t["iterations"], "looked at on each rank", form="explains"),
+            Evidence.of(DDP_WITH_UNUSED, 0.0, note="no rank had an unused parameter in any of them", form="explains"),
         ),
         fixes=(
-            Fix(
+            Fix.of(
                 "find_unused_parameters=False",
-                "DistributedDataParallel(..., find_unused_parameters=False), then compare the steps",
+                CallChange.of("DistributedDataParallel", find_unused_parameters=False),
                 _where(a),
                 "one line",
+                more=", then compare the steps",
             ),
         ),
     )
 
 
 def _where(a: Analysis) -> Where | None:
-    for facts in a.facts.values():
-        for model in (facts.get("ddp") if isinstance(facts, Mapping) else None) or ():
+    for facts in a.rank_facts.values():
+        for model in facts.get("ddp", ()):
             if model.get("find_unused_parameters") and model.get("file"):
-                return Where(str(model["file"]), int(model["line"]))
+                return Where(model["file"], model["line"])
     return None
 
 
@@ -68,7 +71,7 @@ RULE = rule(
     __name__,
     "unused-parameter search is on for nothing",
     check,
-    needs=("ddp.searched", "ddp.with_unused"),
+    needs=(DDP_SEARCHED, DDP_WITH_UNUSED),
     thresholds={
         "iterations": Threshold(
             20, "a branch that is taken in a tenth of the steps hides from twenty looks one time in eight"

@@ -1,19 +1,24 @@
 """DataParallel loads GPU 0.
 
-What it does: finds `nn.DataParallel` over several GPUs of which the first carries more than the others.
+What it does: finds `nn.DataParallel` over several GPUs of which the first carries more load than the others.
 
-Why it is slow: one process drives all GPUs from Python threads. In each step it copies the whole model from GPU 0 to the others, scatters
-the batch, gathers all outputs on GPU 0 and computes the loss there; the others wait for it, and for the interpreter's lock.
+Fires when: `nn.DataParallel` over several GPUs, and the first carries more of the job's own load.
 
-Evidence: the line that made it, its number of GPUs; the memory in use on each GPU, and how busy each was.
+Why it is slow: one process drives all GPUs from Python threads. In each step it copies the whole model from GPU 0 to
+the others, scatters the batch, gathers all outputs on GPU 0 and computes the loss there. The other GPUs wait for GPU 0,
+and the threads for the interpreter lock.
 
-Fix: one process a GPU: DistributedDataParallel, started by torchrun. No diff is given: the command changes too, and what one process alone
-may do from then on (logs, checkpoints, evaluation) is for whoever knows the script to say.
+Evidence: the line that creates it and its number of GPUs; the memory in use on each GPU, and how busy each was.
 
-Estimate: the first GPU's load brought to the mean of all: 1 - balanced/actual. What the interpreter's lock costs comes on top, unknown.
+Fix: one process per GPU: DistributedDataParallel, started by torchrun. There is no diff, because the command changes
+too, and only the script's author can say what a single process should do from then on (logs, checkpoints, evaluation).
 
-False alarms: DataParallel over one GPU does no harm. GPUs that are loaded alike are told as such by nothing here. What others hold on
-these GPUs is no load of the job's: where it may hide who carries more, the rule has not looked.
+Estimate: the first GPU's load drops to the mean of all: 1 - balanced/actual. The cost of the interpreter lock comes on
+top and is unknown.
+
+False alarms: DataParallel over one GPU does no harm. For evenly loaded GPUs this rule stays silent. Memory or load of
+other users on these GPUs does not count as the job's; if it may hide which GPU carries more, the rule reports that it
+could not measure.
 """
 
 from __future__ import annotations
@@ -23,6 +28,16 @@ from collections.abc import Mapping
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Where
 from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu
+from rn50_advisor.advisor.model.measures.gpu_measures import (
+    GPU_FOREIGN_MEM_MB,
+    GPU_FOREIGN_PROCESSES,
+    GPU_FOREIGN_SM_SHARE,
+    GPU_MEM_USED_MB,
+    GPU_SM_ACTIVE_SHARE,
+    GPU_UTIL_SHARE,
+)
+from rn50_advisor.advisor.model.measures.pace_measures import PARALLEL_DEVICES
+from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import COMPUTE, model_of
 from rn50_advisor.rules.compute.compute_cost import facts_of
 from rn50_advisor.rules.gpu.gpu_names_and_cost import listed, of_gpu
@@ -37,21 +52,21 @@ _CHANGE = (
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
-    devices = a.by_rank("parallel.devices")
+    devices = a.by_rank(PARALLEL_DEVICES)
     rank = max(devices, key=lambda r: devices[r])
     gpus = [gpu for gpu in a.gpu_view.used if rank in gpu.ranks]
-    held = {gpu: mb for gpu in gpus if (mb := of_gpu(a, "gpu.mem_used_mb", gpu)) is not None}
+    held = {gpu: mb for gpu in gpus if (mb := of_gpu(a, GPU_MEM_USED_MB, gpu)) is not None}
     first = next((gpu for gpu in held if rank in gpu.first_of), None)
     if devices[rank] < t["devices"]:
         return Clear(RULE.id)
     if first is None or len(held) < 2:
-        return NotMeasured(RULE.id, ("gpu.mem_used_mb",))
+        return NotMeasured(RULE.id, (GPU_MEM_USED_MB,))
     more, at_most = _excess(a, first, held)
     balanced, busy = _balance(a, first, gpus)
     if more < 1.0 + t["excess"] and balanced > 1.0 - t["excess"]:
         hidden = _strangers_compute(a, gpus) or at_most >= 1.0 + t["excess"]
-        return NotMeasured(RULE.id, ("gpu.foreign_processes",)) if hidden else Clear(RULE.id)
-    step, model = a.value("step.time_s"), model_of(a)
+        return NotMeasured(RULE.id, (GPU_FOREIGN_PROCESSES,)) if hidden else Clear(RULE.id)
+    step, model = a.value(STEP_TIME_S), model_of(a)
     best = model.step_if({(rank, phase): model.own[rank][phase] * balanced for phase in COMPUTE})
     lost = (step - best) / 2
     return Finding(
@@ -62,15 +77,17 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         seconds_per_step=lost,
         scope=Affected(ranks=(rank,) if a.world_size > 1 else (), gpus=tuple(gpu.index for gpu in gpus)),
         evidence=(
-            Evidence(
-                "parallel.devices", devices[rank], "GPUs", t["devices"], "among which DataParallel splits each batch"
+            Evidence.of(
+                PARALLEL_DEVICES,
+                devices[rank],
+                t["devices"],
+                "among which DataParallel splits each batch",
+                form="explains",
             ),
-            Evidence(
-                "gpu.mem_used_mb",
+            Evidence.of(
+                GPU_MEM_USED_MB,
                 held[first],
-                "MB",
-                None,
-                f"in use on {listed([first])}, {more:.2f} times the mean of the others",
+                note=f"in use on {listed([first])}, {more:.2f} times the mean of the others",
             ),
             *busy,
         ),
@@ -88,7 +105,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 
 
 def _excess(a: Analysis, first: Gpu, held: Mapping[Gpu, float]) -> tuple[float, float]:
-    """How many times the mean of the others the first holds, at least and at most: nobody knows when strangers held what they did."""
+    """The first GPU's memory over the mean of the others, at least and at most: the times of other users' peaks are unknown."""
     others = [gpu for gpu in held if gpu is not first]
     own = {gpu: max(0.0, mb - _of_strangers(a, gpu, mb)) for gpu, mb in held.items()}
     all_of_them, own_alone = (max(sum(mb[gpu] for gpu in others) / len(others), 1e-9) for mb in (held, own))
@@ -96,37 +113,37 @@ def _excess(a: Analysis, first: Gpu, held: Mapping[Gpu, float]) -> tuple[float, 
 
 
 def _of_strangers(a: Analysis, gpu: Gpu, held_mb: float) -> float:
-    """All of it where strangers are on this GPU and nobody knows what they hold."""
-    if not of_gpu(a, "gpu.foreign_processes", gpu):
+    """Memory held by other users' processes; all of it if they are on this GPU and their share is unknown."""
+    if not of_gpu(a, GPU_FOREIGN_PROCESSES, gpu):
         return 0.0
-    theirs = of_gpu(a, "gpu.foreign_mem_mb", gpu)
+    theirs = of_gpu(a, GPU_FOREIGN_MEM_MB, gpu)
     return held_mb if theirs is None else theirs
 
 
 def _strangers_compute(a: Analysis, gpus: list[Gpu]) -> bool:
-    """On one of these, or they may: then how busy it is says nothing of the job's load."""
-    there = [gpu for gpu in gpus if of_gpu(a, "gpu.foreign_processes", gpu)]
-    return any(of_gpu(a, "gpu.foreign_sm_share", gpu) != 0.0 for gpu in there)
+    """Other users compute, or may compute, on one of these GPUs: its utilisation then does not show the job's load."""
+    there = [gpu for gpu in gpus if of_gpu(a, GPU_FOREIGN_PROCESSES, gpu)]
+    return any(of_gpu(a, GPU_FOREIGN_SM_SHARE, gpu) != 0.0 for gpu in there)
 
 
 def _balance(a: Analysis, first: Gpu, gpus: list[Gpu]) -> tuple[float, tuple[Evidence, ...]]:
-    """(mean over the first's of how busy these GPUs are, what tells it); 1 where others are busier, or nobody knows."""
+    """(mean utilisation over the first GPU's, the evidence); 1 if other GPUs are busier or it is unknown."""
     for name, what in (
-        ("gpu.sm_active_share", "of the SMs had work on"),
-        ("gpu.util_share", "of the time a kernel was resident on"),
+        (GPU_SM_ACTIVE_SHARE, "of the SMs had work on"),
+        (GPU_UTIL_SHARE, "of the time a kernel was resident on"),
     ):
         shares = [share for gpu in gpus if (share := of_gpu(a, name, gpu)) is not None]
         if len(shares) == len(gpus) and max(shares) > 0 and not _strangers_compute(a, gpus):
             own, mean = of_gpu(a, name, first) or 0.0, sum(shares) / len(shares)
             note = f"{what} {listed([first])}; the mean of all is {100 * mean:.0f} %"
-            return min(1.0, mean / max(own, 1e-9)), (Evidence(name, own, "", None, note),)
+            return min(1.0, mean / max(own, 1e-9)), (Evidence(name, own, "", None, note, form="continues"),)
     return 1.0, ()
 
 
 def _where(a: Analysis, rank: int) -> Where | None:
-    for made in facts_of(a, rank).get("data_parallel") or ():
-        if isinstance(made, dict) and made.get("file"):
-            return Where(str(made["file"]), int(made["line"]))
+    for made in facts_of(a, rank).get("data_parallel", ()):
+        if made.get("file"):
+            return Where(made["file"], made["line"])
     return None
 
 
@@ -134,8 +151,7 @@ RULE = rule(
     __name__,
     "DataParallel loads GPU 0",
     check,
-    needs=("step.time_s", "parallel.devices"),
-    explains=("CMP003", "CMP008"),
+    needs=(STEP_TIME_S, PARALLEL_DEVICES),
     thresholds={
         "devices": Threshold(2, "GPUs: over one it is only a wrapper"),
         "excess": Threshold(

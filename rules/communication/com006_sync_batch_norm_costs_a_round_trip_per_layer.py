@@ -1,50 +1,57 @@
 """SyncBatchNorm costs a round trip per layer.
 
-What it does: finds batch norm that is synchronised between ranks although each rank's batch is large enough for statistics of its own.
+What it does: finds batch norm that is synchronised between ranks although each rank's batch is large enough for
+statistics of its own.
 
-Why it is slow: each such layer gathers its statistics from all ranks in the forward pass and sums their gradients in the backward pass.
-Both block: nothing can be computed until the slowest rank has answered. ResNet50 has 53 of these layers, so 106 round trips a step.
+Fires when: its collectives take ≥ 5 % of the step, with ≥ 32 samples on each rank; on GPUs a note.
 
-Evidence: collectives that SyncBatchNorm calls in a step, the batch per rank, and the time for which they hold the rank that is held
-shortest (where the call blocks the host; on GPUs the calls are only queued, and their number alone is known).
+Why it is slow: each such layer gathers its statistics from all ranks in the forward pass and sums their gradients in
+the backward pass. Both block: nothing can be computed until the slowest rank has answered. ResNet50 has 53 of these
+layers, so 106 round trips a step.
 
-Fix: plain BatchNorm from a batch of 32 per rank on: leave out `convert_sync_batchnorm`. Watch the validation accuracy of the first epochs.
+Evidence: the number of collectives that SyncBatchNorm calls in a step, the batch per rank, and the time spent in them
+by the rank that waits least (if the call blocks the host; on GPUs the calls are only queued, and only their number is
+known).
 
-Estimate: the time of these collectives without any waiting for a late rank; at best with it what a rank's computing waits for a core, which
-the threads that answer for each layer take from it, and caches that stay warm.
+Fix: plain BatchNorm from a batch of 32 per rank on: leave out `convert_sync_batchnorm`. Watch the validation accuracy
+of the first epochs.
 
-False alarms: small batches per rank (detection, segmentation) need it; below 32 nothing is said. A late rank is waited for in these layers,
-but would be waited for elsewhere without them.
+Estimate: the time of these collectives, without waiting for a late rank. At best computing also no longer waits for
+cores that the threads answering for each layer occupy, and the caches stay warm.
+
+False alarms: small batches per rank (detection, segmentation) need it; below 32 the rule stays silent. Ranks wait for a
+late rank in these layers, but without them they would wait for it elsewhere.
 """
 
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
+from rn50_advisor.advisor.model.job_changes import CallRemoval
+from rn50_advisor.advisor.model.measures.comm_measures import COLLECTIVES_NORM_CALLS, COLLECTIVES_NORM_S
+from rn50_advisor.advisor.model.measures.step_measures import STEP_BATCHES, STEP_RUN_DELAY_S, STEP_SAMPLES, STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-# Of these waits, what returns at the exchange of gradients. In three pairs of runs none did: 1.03 to 1.21 of them were gone.
-_WORST = 1 / 3
-# Of these waits, what the threads that answer take from computing: with 24 layers and two ranks on two cores, computing waited 0.14 of them
+# Share of these waits that returns at the gradient exchange. In three pairs of runs none did: 1.03 to 1.21 of them were gone.
+_RETURNING_SHARE_MAX = 1 / 3
+# Share of these waits in which answering threads take cores: with 24 layers and two ranks on two cores, compute waited 0.14 of them
 # for a core, and hardly without them. What it waits beyond that is somebody else's doing.
-_TAKEN = 0.15
+_COMPUTE_TAKEN_SHARE = 0.15
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    calls, step = max(a.by_rank("collectives.norm_calls").values()), a.value("step.time_s")
-    batches = max([*a.by_rank("step.batches").values(), 1.0])
-    batch = a.value("step.samples") / batches
+    calls, step = max(a.by_rank(COLLECTIVES_NORM_CALLS).values()), a.value(STEP_TIME_S)
+    batches = max([*a.by_rank(STEP_BATCHES).values(), 1.0])
+    batch = a.value(STEP_SAMPLES) / batches
     if calls < t["calls"] or batch < t["batch"]:
         return Clear(RULE.id)
-    model, spent = model_of(a), a.get("collectives.norm_s")
+    model, spent = model_of(a), a.get(COLLECTIVES_NORM_S)
     level = severity((spent or 0.0) / step)
     if spent is not None and (level is None or spent < t["share"] * step):
         return Clear(RULE.id)
-    held = (
-        () if spent is None else (Evidence("collectives.norm_s", spent, "s", t["share"] * step, _share(spent, step)),)
-    )
-    worst = max(step - (1.0 - _WORST) * (spent or 0.0), 1e-9)
+    held = () if spent is None else (Evidence.of(COLLECTIVES_NORM_S, spent, t["share"] * step, _share(spent, step)),)
+    worst = max(step - (1.0 - _RETURNING_SHARE_MAX) * (spent or 0.0), 1e-9)
     return Finding(
         rule=RULE.id,
         title="Batch norm is synchronised between ranks, layer by layer",
@@ -53,13 +60,17 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         seconds_per_step=spent or 0.0,
         evidence=(
             *held,
-            Evidence("collectives.norm_calls", calls, "calls", t["calls"], "in each step, to synchronise batch norm"),
-            Evidence("step.samples", batch, "samples", t["batch"], "of one rank: enough for statistics of its own"),
+            Evidence.of(
+                COLLECTIVES_NORM_CALLS, calls, t["calls"], "in each step, to synchronise batch norm", form="explains"
+            ),
+            Evidence.of(
+                STEP_SAMPLES, batch, t["batch"], "of one rank: enough for statistics of its own", form="continues"
+            ),
         ),
         fixes=(
-            Fix(
+            Fix.of(
                 "plain BatchNorm: leave out SyncBatchNorm.convert_sync_batchnorm",
-                "without the call to torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)",
+                CallRemoval("torch.nn.SyncBatchNorm.convert_sync_batchnorm", "model"),
                 None,
                 "one line",
             ),
@@ -69,10 +80,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 
 def _at_best(a: Analysis, spent_s: float) -> float:
-    """The step without these collectives, and without what their threads take from computing."""
-    model, delays = model_of(a), a.by_rank("step.run_delay_s")
+    """The step without these collectives, and without the time that their threads take from computing."""
+    model, delays = model_of(a), a.by_rank(STEP_RUN_DELAY_S)
     waits_s = min((delays.get(rank, 0.0) for rank in model.own), default=0.0)
-    return model.at_best(max(a.value("step.time_s") - spent_s - min(waits_s, _TAKEN * spent_s), 1e-9))
+    return model.at_best(max(a.value(STEP_TIME_S) - spent_s - min(waits_s, _COMPUTE_TAKEN_SHARE * spent_s), 1e-9))
 
 
 def _share(spent: float, step: float) -> str:
@@ -83,11 +94,10 @@ RULE = rule(
     __name__,
     "SyncBatchNorm costs a round trip per layer",
     check,
-    needs=("step.time_s", "step.samples", "collectives.norm_calls"),
-    explains=("COM001",),
+    needs=(STEP_TIME_S, STEP_SAMPLES, COLLECTIVES_NORM_CALLS),
     thresholds={
         "calls": Threshold(2.0, "one layer calls once forward and once backward"),
-        "batch": Threshold(32.0, "samples of one rank: from there on its own statistics are as good for ResNets"),
+        "batch": Threshold(32.0, "samples per rank: from there on, per-rank statistics are as good for ResNets"),
         "share": Threshold(0.05, "of the step: less is not worth changing how a model trains"),
     },
 )

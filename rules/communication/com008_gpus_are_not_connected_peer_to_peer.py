@@ -1,24 +1,28 @@
 """GPUs are not connected peer to peer.
 
-What it does: finds jobs whose GPUs could reach each other directly and do not: peer-to-peer is switched off, or the job has got GPUs on
-far ends of a machine while near ones stand idle.
+What it does: finds jobs whose GPUs could reach each other directly but do not: peer-to-peer access is switched off, or
+the job runs on GPUs that are far apart in the machine while closer ones are idle.
 
-Why it is slow: without peer-to-peer each byte of a gradient is copied to host memory and back; between sockets it crosses their link
-besides.
+Fires when: peer-to-peer access is off, or near GPUs are idle while far ones are used; exposed communication ≥ 2 %.
 
-Evidence: the driver's topology and peer-to-peer status of each pair of the job's GPUs, `NCCL_P2P_DISABLE` and `NCCL_P2P_LEVEL` of the job's
-environment, the exposed time on the wire; of GPUs that are not the job's that they had nothing to do.
+Why it is slow: without peer-to-peer access each byte of a gradient is copied to host memory and back; between sockets
+it also crosses their interconnect.
 
-Fix: remove the variable; choose GPUs on one switch or bridge (`CUDA_VISIBLE_DEVICES`); in virtual machines and with ACS or an IOMMU in the
-way ask the operator.
+Evidence: the driver's topology and peer-to-peer status for each pair of the job's GPUs; `NCCL_P2P_DISABLE` and
+`NCCL_P2P_LEVEL` in the job's environment; the exposed transfer time; that GPUs outside the job were idle.
 
-Estimate: the bytes at what the better path carries: over NVLink up to 230 GB/s of bus bandwidth, over PCIe directly 10 to 26. Where bytes
-are not known, a tenth to a half of the exposed time on the wire remains over NVLink, a half to nine tenths over PCIe. Of a job on
-several hosts nothing is promised for sure: their network may set the pace.
+Fix: remove the variable; choose GPUs on one switch or bridge (`CUDA_VISIBLE_DEVICES`); in virtual machines, and if ACS
+or an IOMMU prevents it, ask the operator.
 
-False alarms: GeForce boards refuse peer-to-peer by themselves, and pairs on different sockets of a machine whose GPUs are all in use
-are how it was built: nothing is said. Nor is it where the wire takes no time worth a word. A GPU with somebody else's work on it is no
-choice; where nobody saw whether a nearer one idles, the rule has not looked.
+Estimate: the transfer time at the better path's bandwidth: up to 230 GB/s of bus bandwidth over NVLink, 10 to 26
+directly over PCIe. If the bytes are not known, a tenth to a half of the exposed transfer time remains over NVLink, and
+a half to nine tenths over PCIe. For a job on several hosts nothing is certain, because the network between them may set
+the pace.
+
+False alarms: GeForce boards refuse peer-to-peer access by design, and pairs on different sockets of a machine whose
+GPUs are all in use are how it was built: the rule stays silent. It also stays silent if the transfer time is
+negligible. A GPU with another user's work is not offered as a choice; if it is unknown whether a closer GPU is idle,
+the rule reports that it could not measure.
 """
 
 from __future__ import annotations
@@ -30,6 +34,10 @@ from typing import Literal
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Saving
 from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu, GpuPath
+from rn50_advisor.advisor.model.job_changes import EnvironmentChange
+from rn50_advisor.advisor.model.measures.comm_measures import COMM_WIRE_S
+from rn50_advisor.advisor.model.measures.gpu_measures import GPU_IDLE, GPU_PAIRS
+from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.communication.comm_cost import several_hosts, wire_left
 from rn50_advisor.rules.gpu.gpu_names_and_cost import of_gpu, on_each_host, placed
@@ -38,14 +46,14 @@ from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, sev
 _FAR = ("NODE", "SYS")
 _NVLINK = -1
 _ORDER = ("PSB", "PIX", "PXB", "PHB", *_FAR)
-# The second's levels had numbers once, and still may.
+# The levels of NCCL_P2P_LEVEL used to be numbers, which are still accepted.
 _OFF = {"NCCL_P2P_DISABLE": ("1",), "NCCL_P2P_LEVEL": ("LOC", "0")}
 _REFUSED = {"DR": "switched off in the driver's settings", "NS": "not supported here", "CNS": "refused by the chipset"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """GB/s that links carry, at best and at worst (None: not known), and where bytes are not known what remains of the wire time."""
+    """GB/s of the links at best and at worst (None if unknown), and the share of transfer time that remains if bytes are unknown."""
 
     gb_per_s: tuple[float, float | None]
     remains: tuple[float, float]
@@ -56,7 +64,7 @@ _BY_PCIE = _Way((26.0, 10.0), (0.5, 0.9))
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
-    view, wire, step = a.gpu_view, a.get("comm.wire_s"), a.value("step.time_s")
+    view, wire, step = a.gpu_view, a.get(COMM_WIRE_S), a.value(STEP_TIME_S)
     if wire is not None and wire < t["wire"] * step:
         return Clear(RULE.id)
     used = {gpu.index for gpu in view.used}
@@ -66,11 +74,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         return found or Clear(RULE.id)
     saving = None if not wire else _saving(a, found.way)
     lost = 0.0 if saving is None else sum(saving.seconds_per_step) / 2
-    seen = (Evidence("comm.wire_s", wire, "s", t["wire"] * step, "exposed time on the wire"),) if wire else ()
+    seen = (
+        (Evidence.of(COMM_WIRE_S, wire, t["wire"] * step, "exposed time on the wire", form="explains"),) if wire else ()
+    )
     return Finding(
         rule=RULE.id,
         title=found.title,
-        severity=severity(lost / step) or "low",  # where nobody timed the wire it is a hint
+        severity=severity(lost / step) or "low",  # a hint if the transfer was not timed
         confidence=confidence(a, cap=0.8),
         seconds_per_step=lost,
         scope=Affected(gpus=tuple(sorted(found.gpus or used)), hosts=found.hosts),
@@ -95,7 +105,7 @@ def _saving(a: Analysis, way: _Way) -> Saving:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`gpus`, `hosts`: whose it is; none for all of the job's."""
+    """`gpus`, `hosts`: where it applies; empty for all of the job's."""
 
     title: str
     evidence: tuple[Evidence, ...]
@@ -106,13 +116,13 @@ class Answer:
 
 
 def _switched_off(a: Analysis, pairs: list[GpuPath]) -> Answer | None:
-    variables = a.meta.environment.get("variables") or {}
+    variables = a.meta.environment.get("variables", {})
     name = next((name for name, off in _OFF.items() if variables.get(name) in off), "")
     if not name or not any(path.p2p == "OK" or path.path.startswith("NV") for path in pairs):
         return None
     by_nvlink = any(path.path.startswith("NV") for path in pairs)
     note = "these GPUs could reach each other by " + ("NVLink" if by_nvlink else "PCIe")
-    fix = Fix(f"remove {name} from the job's environment", f"unset {name}", None, "one line")
+    fix = Fix.of(f"remove {name} from the job's environment", EnvironmentChange.unset(name), None, "one line")
     evidence = Evidence(name, variables[name], "", None, note)
     return Answer(f"{name} keeps the GPUs from reaching each other", (evidence,), fix, _way(by_nvlink=by_nvlink))
 
@@ -135,7 +145,7 @@ def _refused(pairs: list[GpuPath]) -> Answer | None:
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """On one host: the job's pair that is farthest apart, and as many GPUs as the job has that are nearer to each other."""
+    """On one host: the job's pair that is farthest apart, and an equal number of GPUs that are closer together."""
 
     far: GpuPath
     used: tuple[Gpu, ...]
@@ -148,14 +158,16 @@ def _badly_chosen(a: Analysis) -> Answer | NotMeasured | None:
     found = [choice for host in hosts if (choice := _choice(a, host)) is not None]
     choices = [choice for choice in found if isinstance(choice, _Choice)]
     if not choices:
-        return NotMeasured(RULE.id, ("gpu.idle",)) if found else None
+        return NotMeasured(RULE.id, (GPU_IDLE,)) if found else None
     better = [gpu for choice in choices for gpu in choice.better]
     evidence = tuple(Evidence("path", choice.far.path, "", None, _note(choice)) for choice in choices[:3])
-    change = on_each_host(better, "CUDA_VISIBLE_DEVICES={}")
+    change, call = on_each_host(better, "CUDA_VISIBLE_DEVICES={}"), None
+    if not better[0].host:  # else each host has its own numbers
+        call = EnvironmentChange((("CUDA_VISIBLE_DEVICES", ",".join(str(gpu.own_index) for gpu in better)),))
     return Answer(
         "The job's GPUs are far from each other",
         evidence,
-        Fix(f"run on {placed(better)}", change, None, "one line"),
+        Fix(f"run on {placed(better)}", change, None, "one line", call=call),
         _way(by_nvlink=all(choice.worst < 0 for choice in choices)),
         frozenset(gpu.index for choice in choices for gpu in choice.used),
         tuple(choice.used[0].host for choice in choices if choice.used[0].host),
@@ -170,21 +182,21 @@ def _note(choice: _Choice) -> str:
 
 
 def _choice(a: Analysis, host: str) -> _Choice | Literal["unseen"] | None:
-    """None where this host has no better ones; unseen where they are among those of which nobody saw whether they idle."""
+    """A better set on this host, or None; "unseen" if only GPUs whose idleness is unknown would make one."""
     view = a.gpu_view
     used = tuple(gpu for gpu in view.used if gpu.host == host)
     kinds, numbers = {gpu.name for gpu in used}, {gpu.index for gpu in used}
     others = [gpu for gpu in view.devices if gpu.host == host and gpu.name in kinds and gpu not in used]
     own = [path for path in view.paths if {path.a, path.b} <= numbers and path.path in _FAR]
-    far = max(own, key=_distance, default=None)  # a path that nobody knows is not a far one
+    far = max(own, key=_distance, default=None)  # an unknown path is not a far one
     if far is None or not others:
         return None
     distances = {frozenset((path.a, path.b)): _distance(path) for path in view.paths}
-    idle = [gpu for gpu in others if of_gpu(a, "gpu.idle", gpu)]
+    idle = [gpu for gpu in others if of_gpu(a, GPU_IDLE, gpu)]
     found = _nearest([*used, *idle], len(used), distances)
     if found is not None:
         return _Choice(far, used, *found)
-    perhaps = [gpu for gpu in others if of_gpu(a, "gpu.idle", gpu) is None]
+    perhaps = [gpu for gpu in others if of_gpu(a, GPU_IDLE, gpu) is None]
     unseen = perhaps and _nearest([*used, *idle, *perhaps], len(used), distances)
     return "unseen" if unseen else None
 
@@ -192,9 +204,9 @@ def _choice(a: Analysis, host: str) -> _Choice | Literal["unseen"] | None:
 def _nearest(
     gpus: Sequence[Gpu], count: int, distances: Mapping[frozenset[int], int]
 ) -> tuple[tuple[Gpu, ...], int] | None:
-    """So many of these GPUs that meet on this side of a socket's link, and how far the farthest two are; None where none do.
+    """`count` of these GPUs that connect without crossing sockets, and the largest distance among them; None if there are none.
 
-    Whoever is near one GPU of a switch is near all of it: a group grows around each of them, and no set of sets is gone through.
+    A GPU close to one GPU of a switch is close to all of them, so growing a group around each GPU replaces a search over all sets.
     """
     ordered = sorted(gpus, key=lambda gpu: gpu.index)
     for limit in range(_NVLINK, _ORDER.index("PHB") + 1):
@@ -220,7 +232,6 @@ RULE = rule(
     __name__,
     "GPUs are not connected peer to peer",
     check,
-    needs=("step.time_s", "gpu.pairs"),
-    explains=("COM001",),
+    needs=(STEP_TIME_S, GPU_PAIRS),
     thresholds={"wire": Threshold(0.02, "of the step: severity 'low' begins here")},
 )

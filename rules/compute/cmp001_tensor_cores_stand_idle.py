@@ -2,18 +2,24 @@
 
 What it does: finds models that compute in single precision without TF32 on a GPU that has tensor cores.
 
-Why it is slow: a tensor core multiplies matrices 8 to 16 times as fast as the other cores, and takes half-precision or TF32 numbers only.
+Fires when: single precision without TF32, and tensor cores could do ≥ 20 % of the step.
 
-Evidence: neither autocast nor half-precision weights where the first layers ran; TF32 off for what the model mostly computes (convolutions
-or matrix products); the share of the step that the GPU computes at its own pace. A deep window tells it by the kernels themselves, without
-those of attention: in single precision they use tensor cores whatever the switches say.
+Why it is slow: tensor cores multiply matrices 8 to 16 times as fast as the other cores, but only in half precision or
+TF32.
 
-Fix: `torch.autocast` with bfloat16, on GPUs before Ampere with float16 and a GradScaler; TF32 where single precision must stay.
+Evidence: neither autocast nor half-precision weights where the first layers ran; TF32 off for most of the model's
+computing (convolutions or matrix products); the share of the step in which the GPU, not the host, sets the pace. A
+profiler window (`--deep`) shows it from the kernels themselves, excluding those of attention, which use tensor cores in
+single precision whatever the switches say.
 
-Estimate: forward and backward take 1/1.5 to 1/3.3 of their time: what ResNet50 gains on V100 and A100. A trial tells it of this model.
+Fix: `torch.autocast` with bfloat16, or with float16 and a GradScaler on GPUs before Ampere; TF32 if single precision
+must stay.
 
-False alarms: TF32 is on (torch's default for convolutions); a Turing board without tensor cores (GTX 16); a GPU that waits for the host
-gains nothing by faster kernels: such time is not counted.
+Estimate: forward and backward take 1/1.5 to 1/3.3 of their time, as ResNet50 does on V100 and A100. A trial measures it
+for this model.
+
+False alarms: TF32 is on (torch's default for convolutions); a Turing board without tensor cores (GTX 16). A GPU that
+waits for the host gains nothing from faster kernels, so such time is not counted.
 """
 
 from __future__ import annotations
@@ -22,6 +28,10 @@ import re
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
+from rn50_advisor.advisor.model.job_changes import Expression, ForwardContext, Invocation
+from rn50_advisor.advisor.model.measures.kernel_measures import KERNEL_ELIGIBLE_SHARE, KERNEL_TENSOR_CORE_SHARE
+from rn50_advisor.advisor.model.measures.pace_measures import PRECISION_CAPABILITY, PRECISION_HALF, PRECISION_TF32
+from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import common, model_of
 from rn50_advisor.rules.compute.compute_cost import ALLOW_TF32, AMPERE, computing_s, if_computed_faster
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
@@ -33,7 +43,7 @@ _WITHOUT = re.compile(r"GTX 16\d\d|MX[45]50|\bT(?:400|500|550|600|1000|1200|2000
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    half, tf32, capability = (a.by_rank(f"precision.{name}") for name in ("half", "tf32", "capability"))
+    half, tf32, capability = map(a.by_rank, (PRECISION_HALF, PRECISION_TF32, PRECISION_CAPABILITY))
     plain = [
         rank
         for rank in half
@@ -41,7 +51,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     ]
     if not plain or len(plain) < len(half) or any(not _has_any(a, rank) for rank in plain):
         return Clear(RULE.id)
-    step, tensor = a.value("step.time_s"), a.by_rank("kernel.tensor_core_share")
+    step, tensor = a.value(STEP_TIME_S), a.by_rank(KERNEL_TENSOR_CORE_SHARE)
     eligible = {rank: computing_s(a, rank) * _eligible(a, rank) for rank in plain}
     if common(eligible) < t["eligible"] * step or any(share >= t["tensor"] for share in tensor.values()):
         return Clear(RULE.id)
@@ -53,17 +63,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     newest = min(capability.values())
     return Finding(
         rule=RULE.id,
-        title="The GPU computes in single precision, its tensor cores stand idle",
+        title="The GPU computes in single precision, its tensor cores are idle",
         severity=level,
         confidence=confidence(a, cap=0.95 if tensor else 0.85),
         seconds_per_step=step - least,
         evidence=(
-            Evidence(
-                "precision.half",
-                0.0,
-                "",
-                None,
-                "no autocast around the layers, weights and inputs in float32, TF32 off",
+            Evidence.of(
+                PRECISION_HALF, 0.0, note="no autocast around the layers, weights and inputs in float32, TF32 off"
             ),
             Evidence(
                 "eligible compute",
@@ -84,13 +90,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 
 def _has_any(a: Analysis, rank: int) -> bool:
-    """Boards are told by their names, where the driver names them."""
+    """True if the GPU has tensor cores, judged by the board's name if the driver reports one."""
     return not any(rank in gpu.ranks and _WITHOUT.search(gpu.name) for gpu in a.gpu_view.used)
 
 
 def _eligible(a: Analysis, rank: int) -> float:
-    """Convolutions and matrix products, of what kernels take; all of it where nobody looked."""
-    share = a.get("kernel.eligible_share", rank)
+    """Convolutions and matrix products as a share of kernel time; 1 without a profiler window."""
+    share = a.get(KERNEL_ELIGIBLE_SHARE, rank)
     return 1.0 if share is None else share
 
 
@@ -103,12 +109,12 @@ def _by_kernels(tensor: dict[int, float], t: Thresholds) -> tuple[Evidence, ...]
         return ()
     share = max(tensor.values())
     return (
-        Evidence(
-            "kernel.tensor_core_share",
+        Evidence.of(
+            KERNEL_TENSOR_CORE_SHARE,
             share,
-            "",
             t["tensor"],
             "of convolutions and matrix products, in the deep window",
+            form="continues",
         ),
     )
 
@@ -117,24 +123,25 @@ def _fixes(capability: float) -> tuple[Fix, ...]:
     if capability < AMPERE:
         amp = 'with torch.autocast("cuda", torch.float16): loss = ...; scaler = torch.amp.GradScaler(); scaler.scale(loss).backward()'
         return (Fix("compute under autocast, with a gradient scaler", amp, None, "small change"),)
-    amp = 'with torch.autocast("cuda", torch.bfloat16): loss = ...'
+    half = ForwardContext(Invocation("torch.autocast", ("cuda", Expression("torch.bfloat16"))))
     return (
-        Fix("compute under autocast in bfloat16", amp, None, "small change"),
-        Fix("or allow TF32 where single precision must stay", ALLOW_TF32, None, "one line"),
+        Fix.of("compute under autocast in bfloat16", half, None, "small change"),
+        Fix.of("or allow TF32 where single precision must stay", ALLOW_TF32, None, "one line"),
     )
 
 
 RULE = rule(
     __name__,
-    "tensor cores stand idle",
+    "tensor cores are idle",
     check,
-    needs=("step.time_s", "precision.half", "precision.tf32", "precision.capability"),
-    explains=("CMP008", "CMP009"),
+    needs=(STEP_TIME_S, PRECISION_HALF, PRECISION_TF32, PRECISION_CAPABILITY),
     thresholds={
         "capability": Threshold(7.0, "Volta was the first with tensor cores"),
-        "eligible": Threshold(0.20, "of the step: as TensorBoard's plugin has it; less of it gains too little"),
+        "eligible": Threshold(
+            0.20, "of the step: the threshold of TensorBoard's plugin; below it the gain is too small"
+        ),
         "tensor": Threshold(
-            0.05, "of the eligible kernels' time on tensor cores, by a deep window: then they are in use"
+            0.05, "of the eligible kernels' time on tensor cores, by a profiler window: from there on they are in use"
         ),
     },
 )

@@ -1,41 +1,56 @@
 """The GPU waits for kernel launches.
 
-What it does: finds steps in which the GPU is done with each kernel before the host has launched the next.
+What it does: finds steps in which the GPU finishes each kernel before the host has launched the next.
 
-Why it is slow: launching a kernel from Python takes 5 to 20 microseconds. Where kernels are shorter than that, the GPU stands idle between
-them, and the host sets the pace: a faster GPU would not help.
+Fires when: the GPU is idle between kernels for ≥ 10 % of the step while the host launches.
 
-Evidence: CUDA events at the marks of a step: phases at whose end the GPU was not behind the host, so that nothing was queued. How much of
-this time it idled is told by the time without any kernel (NVML), or by a deep window; without either it is not measured.
+Why it is slow: launching a kernel from Python takes 5 to 20 microseconds. If kernels are shorter than that, the GPU
+idles between them and the host sets the pace: a faster GPU would not help.
 
-Fix: a larger batch, `torch.compile`, CUDA graphs, a fused optimizer: fewer and longer kernels.
+Evidence: CUDA events at the phase boundaries of a step: phases at whose end the GPU was not behind the host, so that
+nothing was queued. How long the GPU idled in them comes from the time without any kernel (NVML) or from a profiler
+window (`--deep`); without either it is not measured.
+
+Fix: fewer and longer kernels: a larger batch, `torch.compile`, CUDA graphs, a fused optimizer.
 
 Estimate: half of the idle time to all of it.
 
-False alarms: waiting for input and for copies is not counted, nor are phases in which the host waits for the GPU. A host that is held back
-(a CPU quota, neighbours, too many threads) launches slowly: what its thread waits for a core is taken off, and that is the cause then.
+False alarms: waiting for input and for copies is not counted, nor are phases in which the host waits for the GPU. A
+host that is held back (a CPU quota, neighbours, too many threads) launches slowly: its thread's wait for a core is
+subtracted, and that is the cause then.
 """
 
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured
+from rn50_advisor.advisor.model.job_changes import CallChange, Expression, Invocation, ModelChange
+from rn50_advisor.advisor.model.measures.gpu_measures import (
+    GPU_HOST_PACED_S,
+    GPU_IDLE_GAP_S,
+    GPU_IDLE_INPUT_S,
+    GPU_PEAK_SHARE,
+    GPU_UTIL_SHARE,
+)
+from rn50_advisor.advisor.model.measures.kernel_measures import KERNEL_IDLE_LAUNCH_SHARE, KERNEL_IDLE_SYNC_SHARE
+from rn50_advisor.advisor.model.measures.step_measures import STEP_RUN_DELAY_S, STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import COMPUTE, common, model_of
-from rn50_advisor.rules.compute.compute_cost import HELD_HOST, facts_of, fused_form, on_gpu_of
+from rn50_advisor.rules.compute.compute_cost import facts_of, fused_form, on_gpu_of
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-_ROOM = 0.45  # of the memory, by tensors: twice the batch fits
+_MEMORY_SHARE_MAX = 0.45  # of the memory, by tensors: twice the batch would fit
+_MODE = CallChange.of("torch.compile", mode="reduce-overhead")
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
-    step, delays = a.value("step.time_s"), a.by_rank("step.run_delay_s")
-    paced = {rank: max(0.0, s - delays.get(rank, 0.0)) for rank, s in a.by_rank("gpu.host_paced_s").items()}
+    step, delays = a.value(STEP_TIME_S), a.by_rank(STEP_RUN_DELAY_S)
+    paced = {rank: max(0.0, s - delays.get(rank, 0.0)) for rank, s in a.by_rank(GPU_HOST_PACED_S).items()}
     if common(paced) < t["idle"] * step:
         return Clear(RULE.id)
     told = {rank: _idle_s(a, rank, s) for rank, s in paced.items()}
     idle = {rank: seconds for rank, seconds in told.items() if seconds is not None}
     if len(idle) < len(told):
-        return NotMeasured(RULE.id, ("gpu.util_share",))
+        return NotMeasured(RULE.id, (GPU_UTIL_SHARE,))
     best = _if_queued(a, idle)
     worst = _if_queued(a, {rank: seconds / 2 for rank, seconds in idle.items()})
     expected = (best + worst) / 2
@@ -43,7 +58,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     if common(idle) < t["idle"] * step or level is None:
         return Clear(RULE.id)
     rank = next(rank for rank in paced if paced[rank] >= common(paced))
-    deep = a.get("kernel.idle_launch_share", rank) is not None
+    deep = a.get(KERNEL_IDLE_LAUNCH_SHARE, rank) is not None
     return Finding(
         rule=RULE.id,
         title="The GPU waits for kernel launches",
@@ -51,10 +66,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         confidence=confidence(a, cap=0.95 if deep else 0.8),
         seconds_per_step=step - expected,
         evidence=(
-            Evidence(
-                "gpu.host_paced_s",
+            Evidence.of(
+                GPU_HOST_PACED_S,
                 common(paced),
-                "s",
                 t["idle"] * step,
                 f"{100 * common(paced) / step:.0f} % of a {1000 * step:.1f} ms step went at the host's pace, nothing was queued",
             ),
@@ -66,26 +80,26 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 "the next kernel came too late, in the deep window"
                 if deep
                 else "no kernel was resident, and neither input nor the time between steps explains it",
+                form="explains",
             ),
         ),
         fixes=_fixes(a, rank),
         saving=model_of(a).saving(best, worst, "the GPU no longer idles between kernels, or half as long"),
-        causes=HELD_HOST,
     )
 
 
 def _idle_s(a: Analysis, rank: int, paced_s: float) -> float | None:
-    """Seconds a step that the GPU idled for launches; None where nobody saw when it had a kernel."""
-    step = a.value("step.time_s")
-    told = a.get("kernel.idle_launch_share", rank)
+    """Seconds per step that the GPU idled for launches; None if its kernel activity is unknown."""
+    step = a.value(STEP_TIME_S)
+    told = a.get(KERNEL_IDLE_LAUNCH_SHARE, rank)
     if told is not None:
-        # what the loop does between steps delays the next launch, too
-        between = (a.get("gpu.idle_gap_s", rank) or 0.0) - (a.get("kernel.idle_sync_share", rank) or 0.0) * step
+        # work of the loop between steps delays the next launch, too
+        between = (a.get(GPU_IDLE_GAP_S, rank) or 0.0) - (a.get(KERNEL_IDLE_SYNC_SHARE, rank) or 0.0) * step
         return max(0.0, min(paced_s, told * step - max(0.0, between)))
-    resident = on_gpu_of(a, rank, "gpu.util_share")
+    resident = on_gpu_of(a, rank, GPU_UTIL_SHARE)
     if resident is None:
         return None
-    elsewhere = sum(a.get(f"gpu.idle_{name}_s", rank) or 0.0 for name in ("input", "gap"))
+    elsewhere = sum(a.get(measure, rank) or 0.0 for measure in (GPU_IDLE_INPUT_S, GPU_IDLE_GAP_S))
     return max(0.0, min(paced_s, (1.0 - resident) * step - elsewhere))
 
 
@@ -102,17 +116,17 @@ def _if_queued(a: Analysis, spared: dict[int, float]) -> float:
 def _fixes(a: Analysis, rank: int) -> tuple[Fix, ...]:
     told = facts_of(a, rank)
     fixes = []
-    peak = a.get("gpu.peak_share", rank)
-    if peak is not None and peak <= _ROOM:
+    peak = a.get(GPU_PEAK_SHARE, rank)
+    if peak is not None and peak <= _MEMORY_SHARE_MAX:
         fixes.append(Fix("a larger batch: its kernels are longer, and as many", "", None, "small change"))
     if not told.get("compiled_frames"):
-        compiled = 'model = torch.compile(model, mode="reduce-overhead")'
-        fixes.append(Fix("compile the model: fewer kernels, replayed as a CUDA graph", compiled, None, "one line"))
+        compiled = ModelChange(Invocation("torch.compile", (Expression("model"),), _MODE.arguments))
+        fixes.append(Fix.of("compile the model: fewer kernels, replayed as a CUDA graph", compiled, None, "one line"))
     else:
-        fixes.append(Fix("replay the step as a CUDA graph", 'mode="reduce-overhead"', None, "one line"))
+        fixes.append(Fix("replay the step as a CUDA graph", 'mode="reduce-overhead"', None, "one line", call=_MODE))
     if name := fused_form(a, rank):
-        change = f"{name}(..., fused=True)"
-        fixes.append(Fix("a fused optimizer: one kernel instead of many", change, None, "one line"))
+        fused = CallChange.of(name, fused=True)
+        fixes.append(Fix.of("a fused optimizer: one kernel instead of many", fused, None, "one line"))
     return tuple(fixes)
 
 
@@ -120,9 +134,8 @@ RULE = rule(
     __name__,
     "the GPU waits for kernel launches",
     check,
-    needs=("step.time_s", "gpu.host_paced_s"),
-    explains=("CMP008",),
+    needs=(STEP_TIME_S, GPU_HOST_PACED_S),
     thresholds={
-        "idle": Threshold(0.10, "of the step: below it the first kernels of each phase explain it"),
+        "idle": Threshold(0.10, "of the step: less is explained by the first kernels of each phase"),
     },
 )

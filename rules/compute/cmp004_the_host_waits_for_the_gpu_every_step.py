@@ -1,21 +1,26 @@
 """The host waits for the GPU every step.
 
-What it does: finds calls in each step that wait until the GPU is done: `.item()`, `.cpu()`, `print(tensor)`, `float(loss)`, a comparison of
-a tensor, `synchronize`.
+What it does: finds calls in each step that wait until the GPU is done: `.item()`, `.cpu()`, `print(tensor)`,
+`float(loss)`, a comparison of a tensor, `synchronize`.
 
-Why it is slow: PyTorch queues work for the GPU and runs ahead. A value that is read back makes the host wait for all of it, and then the
-GPU for the host: while the next batch is fetched and the first kernels are launched it has nothing to do.
+Fires when: `.item()`, `.cpu()`, printing and the like in most steps take ≥ 2 % of the step; names the line.
 
-Evidence: in some steps, ever more rarely, the recorder times these calls and notes their lines; CUDA events tell how long the GPU idled
-between steps: at most what the host spends there, and what NVML saw without any kernel. A deep window tells how long it idled after waits.
+Why it is slow: PyTorch queues work for the GPU and runs ahead. Reading a value back makes the host wait for all queued
+work, and then the GPU wait for the host: it has nothing to do while the host fetches the next batch and launches the
+first kernels.
 
-Fix: read the value every so many steps, and keep sums on the device until then.
+Evidence: in some steps, ever more rarely, the recorder times these calls and records their lines. CUDA events show how
+long the GPU idled between steps: at most the time that the host spends there, and at most the time without any kernel
+that NVML saw. A profiler window (`--deep`) shows how long the GPU idled after such waits.
 
-Estimate: the GPU's idle time between steps, as far as the host was held that long: with it free, that time passes behind compute. A wait
-gives back no more than it took: what the host does after it, it does without it too.
+Fix: read the value only every N steps, and accumulate on the device until then.
 
-False alarms: the one wait at a log line is not in each step. Waiting that the GPU's compute covers costs nothing and is no finding. The
-gradient scaler asks for infinities once a step by itself: it is told as such, with what avoids it.
+Estimate: the GPU's idle time between steps, up to the time for which the host was blocked: with the host free, that
+time overlaps with compute. A wait gains no more than its own length: the work that the host does after it remains.
+
+False alarms: a single wait at a log line is not in every step. Waiting that the GPU's compute covers costs nothing and
+is not a finding. The gradient scaler reads its check for infinities once a step: it is reported under its own name,
+with a way to avoid it.
 """
 
 from __future__ import annotations
@@ -23,21 +28,31 @@ from __future__ import annotations
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Where
 from rn50_advisor.advisor.model.gpu.gpu_pace import Wait
+from rn50_advisor.advisor.model.job_changes import CallChange
+from rn50_advisor.advisor.model.measures.gpu_measures import GPU_IDLE_GAP_S
+from rn50_advisor.advisor.model.measures.kernel_measures import KERNEL_IDLE_SYNC_SHARE, KERNEL_SYNC_S
+from rn50_advisor.advisor.model.measures.pace_measures import (
+    PRECISION_CAPABILITY,
+    SYNC_BLOCKED_S,
+    SYNC_CALLS,
+    SYNC_LOOKS,
+)
+from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.compute.compute_cost import AMPERE, SCALER, fused_form, hidden_s, if_not_held
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-_SHOWN = 3
-_LOOKS_MIN = 3  # steps looked at: fewer may have met the log line by chance, or missed what is in each other step
-_LEAST = 0.25  # of the expected gain, should the host be held by something else then
+_PLACES_SHOWN = 3
+_LOOKS_MIN = 3  # sampled steps: fewer may hit the log line by chance, or miss a call in every other step
+_GAIN_SHARE_MIN = 0.25  # of the expected gain, if something else then blocks the host
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
-    step, looks, calls = a.value("step.time_s"), a.by_rank("sync.looks"), a.by_rank("sync.calls")
+    step, looks, calls = a.value(STEP_TIME_S), a.by_rank(SYNC_LOOKS), a.by_rank(SYNC_CALLS)
     if max(looks.values()) < _LOOKS_MIN:
-        return NotMeasured(RULE.id, ("sync.looks",))
+        return NotMeasured(RULE.id, (SYNC_LOOKS,))
     ranks = [rank for rank in calls if looks[rank] >= _LOOKS_MIN and calls[rank] >= t["calls"]]
-    hidden = {rank: hidden_s(a, rank, a.get("sync.blocked_s", rank) or 0.0) for rank in ranks}
+    hidden = {rank: hidden_s(a, rank, a.get(SYNC_BLOCKED_S, rank) or 0.0) for rank in ranks}
     hidden = {rank: max(seconds, _by_kernels(a, rank)) for rank, seconds in hidden.items()}
     if not hidden:
         return Clear(RULE.id)
@@ -56,13 +71,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         seconds_per_step=step - after,
         scope=Affected(ranks=() if len(ranks) == a.world_size else tuple(ranks)),
         evidence=(
-            Evidence("sync.calls", calls[rank], "calls", t["calls"], _told(waits) or "in each step"),
-            Evidence(
-                "sync.blocked_s",
-                a.get("sync.blocked_s", rank) or 0.0,
-                "s",
-                None,
-                f"the host's time in them, in {looks[rank]:.0f} steps that were looked at",
+            _calls(calls[rank], t["calls"], waits),
+            Evidence.of(
+                SYNC_BLOCKED_S,
+                a.get(SYNC_BLOCKED_S, rank) or 0.0,
+                note=f"the host's time in them, in {looks[rank]:.0f} steps that were looked at",
             ),
             Evidence(
                 "idle after waits",
@@ -72,19 +85,24 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 f"the GPU had nothing to do between steps: {100 * hidden[rank] / step:.0f} % of a {1000 * step:.0f} ms step",
             ),
         ),
-        fixes=tuple(_fix(a, wait) for wait in waits[:_SHOWN]) or (Fix("read values back every 50 steps only"),),
+        fixes=tuple(_fix(a, wait) for wait in waits[:_PLACES_SHOWN]) or (Fix("read values back every 50 steps only"),),
         saving=model.saving(
             after,
-            step - _LEAST * (step - after),
+            step - _GAIN_SHARE_MIN * (step - after),
             "what the GPU idles between steps passes behind compute, as far as the host was held",
         ),
     )
 
 
 def _by_kernels(a: Analysis, rank: int) -> float:
-    """What a deep window saw idle after the host had waited, as far as it was held."""
-    idle = (a.get("kernel.idle_sync_share", rank) or 0.0) * a.value("step.time_s")
-    return min(idle, a.get("kernel.sync_s", rank) or 0.0)
+    """GPU idle time after the host's waits in a profiler window, up to the length of these waits."""
+    idle = (a.get(KERNEL_IDLE_SYNC_SHARE, rank) or 0.0) * a.value(STEP_TIME_S)
+    return min(idle, a.get(KERNEL_SYNC_S, rank) or 0.0)
+
+
+def _calls(calls: float, threshold: float, waits: list[Wait]) -> Evidence:
+    told = _told(waits)
+    return Evidence.of(SYNC_CALLS, calls, threshold, told or "in each step", form="alone" if told else "explains")
 
 
 def _told(waits: list[Wait]) -> str:
@@ -92,36 +110,39 @@ def _told(waits: list[Wait]) -> str:
     told = [
         f"{wait.words} at {wait.file.rpartition('/')[2]}:{wait.line} ({1000 * wait.blocked_s:.1f} ms)" for wait in waits
     ]
-    more = len(told) - _SHOWN
-    return ", ".join(told[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    more = len(told) - _PLACES_SHOWN
+    return ", ".join(told[:_PLACES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def _fix(a: Analysis, wait: Wait) -> Fix:
     where = Where(wait.file, wait.line) if wait.file else None
     if wait.through.startswith(SCALER):
-        return Fix("spare the gradient scaler its question", _without_question(a, wait.rank), where, "one line")
+        return _without_question(a, wait.rank, where)
     if wait.call == "synchronize":
         return Fix("no synchronize() in each step: events tell times without it", "", where, "one line")
     change = "keep loss.detach() in a sum on the device, and read that every 50 steps"
     return Fix(f"no {wait.words} in each step", change, where, "small change")
 
 
-def _without_question(a: Analysis, rank: int) -> str:
-    name, capability = fused_form(a, rank), a.get("precision.capability", rank)
-    ways = [f"{name}(..., fused=True), which is told on the device"] if name else []
-    if capability is None or capability >= AMPERE:
-        ways.append("bfloat16, which needs no scaler")
-    return (
-        "; or ".join(ways) or "none for this optimizer; Adam and AdamW have a fused form, which is told on the device"
+def _without_question(a: Analysis, rank: int, where: Where | None) -> Fix:
+    title, name, capability = (
+        "spare the gradient scaler its question",
+        fused_form(a, rank),
+        a.get(PRECISION_CAPABILITY, rank),
     )
+    half = "bfloat16, which needs no scaler" if capability is None or capability >= AMPERE else ""
+    if name:
+        told = ", which is told on the device" + (f"; or {half}" if half else "")
+        return Fix.of(title, CallChange.of(name, fused=True), where, "one line", more=told)
+    none = "none for this optimizer; Adam and AdamW have a fused form, which is told on the device"
+    return Fix(title, half or none, where, "one line")
 
 
 RULE = rule(
     __name__,
     "the host waits for the GPU every step",
     check,
-    needs=("step.time_s", "sync.looks", "sync.calls", "gpu.idle_gap_s"),
-    explains=("LOP002", "LOP004", "CMP003", "CMP008"),
+    needs=(STEP_TIME_S, SYNC_LOOKS, SYNC_CALLS, GPU_IDLE_GAP_S),
     thresholds={
         "calls": Threshold(0.5, "calls a step, at places that wait in most steps"),
         "cost": Threshold(0.02, "of the step: severity 'low' begins here"),

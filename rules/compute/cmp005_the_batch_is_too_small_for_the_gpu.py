@@ -2,46 +2,59 @@
 
 What it does: finds jobs in which a larger batch would take hardly longer, with memory left for it.
 
-Why it is slow: much of a step costs the same for one sample as for many: launching kernels, filling the GPU, stepping the optimizer.
+Fires when: twice the batch would be ≥ 20 % faster per sample, with SMs and memory to spare.
 
-Evidence: a benchmark of this machine swept batches of this model (`rn50-advisor bench -o RUN_DIR/bench.json`): the smallest of the larger
-ones that is near the fastest, as far as they fit. Without one, batches of several sizes that came by (the last one of each epoch, say):
-a line through the time that each size takes to compute tells what part does not depend on the size. Tensors fill less than half of the
-memory; where the GPU counts it, neither its SMs nor its tensor cores nor its memory are busy.
+Why it is slow: much of a step costs the same for one sample as for many: launching kernels, filling the GPU, the
+optimizer step.
 
-Fix: that `batch_size`, or twice or four times as large a one by the line, with the learning rate in proportion (and warm-up). Gradient
-accumulation does not help: it computes the same small batches.
+Evidence: a benchmark of this machine that swept batch sizes of this model (`rn50-advisor bench -o RUN_DIR/bench.json`):
+the smallest of the larger batches that is close to the fastest, as far as memory allows. Without a benchmark, batches
+of several sizes in the run (the last one of each epoch, for example): a line through their compute times shows the part
+that does not depend on the size. Tensors fill less than half of the memory; if the GPU reports its activity, neither
+its SMs nor its tensor cores nor its memory are busy.
 
-Estimate: the time of a sample in the larger batch, as it was measured or from that line; loading caps it.
+Fix: that `batch_size`, or by the line a batch two or four times as large, with the learning rate in proportion (and
+warm-up). Gradient accumulation does not help: it computes the same small batches.
 
-False alarms: an input-bound job looks the same by its step time: only compute counts here, and what loading allows caps the gain.
-Without batches of other sizes, here or in a benchmark, nothing is measured.
+Estimate: the time per sample in the larger batch, as measured or from that line, limited by data loading.
+
+False alarms: an input-bound job has the same step times: therefore only compute counts here, and data loading limits
+the gain. Without batches of other sizes, in the run or in a benchmark, the rule is not measured.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
+from rn50_advisor.advisor.model.job_changes import CallChange
+from rn50_advisor.advisor.model.measures.gpu_measures import (
+    GPU_DRAM_ACTIVE_SHARE,
+    GPU_PEAK_SHARE,
+    GPU_SM_ACTIVE_SHARE,
+    GPU_TENSOR_ACTIVE_SHARE,
+)
+from rn50_advisor.advisor.model.measures.input_measures import BATCH_FIXED_SHARE
+from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import COMPUTE, common, model_of, training_loader, where_of
 from rn50_advisor.rules.compute.compute_cost import batch_size, by_whom, loading_floor_s, on_gpu_of
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _TIMES = (4, 2)
-_MEMORY_MAX = 0.90  # of the memory, with the larger batch: GPU003 speaks from there on
-_NEAR = 0.05  # of the fastest batch: as the benchmark has its knee
+_MEMORY_MAX = 0.90  # of the memory, with the larger batch: GPU003 fires from there on
+_NEAR_FASTEST_SHARE = 0.05  # of the fastest batch: as in the benchmark's knee
 _BUSY = {
-    "gpu.sm_active_share": "of the SMs had work",
-    "gpu.tensor_active_share": "of the time tensor cores were at work",
-    "gpu.dram_active_share": "of the device memory's bandwidth was in use",
+    GPU_SM_ACTIVE_SHARE: "of the SMs had work",
+    GPU_TENSOR_ACTIVE_SHARE: "of the time tensor cores were at work",
+    GPU_DRAM_ACTIVE_SHARE: "of the device memory's bandwidth was in use",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class _Larger:
-    """A batch `times` as large: what today's samples would take of its step at best, on the whole and at worst, and what tells it."""
+    """A batch `times` as large: the step time for today's samples at best, as expected and at worst, and the evidence."""
 
     times: float
     best_s: float
@@ -52,13 +65,13 @@ class _Larger:
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    fixed, peak = a.by_rank("batch.fixed_share"), max(a.by_rank("gpu.peak_share").values())
+    fixed, peak = a.by_rank(BATCH_FIXED_SHARE), max(a.by_rank(GPU_PEAK_SHARE).values())
     busy = _busy(a, fixed)
     if peak > t["memory"] or any(e.value > t["activity"] for e in busy if isinstance(e.value, float)):
         return Clear(RULE.id)
     swept = all(rank in a.batch_curves for rank in fixed)
     found = _by_sweep(a, fixed, peak, t) if swept else _by_line(a, fixed, peak, t)
-    step = a.value("step.time_s")
+    step = a.value(STEP_TIME_S)
     level = severity((step - found.expected_s) / step) if found is not None else None
     if found is None or level is None:
         return Clear(RULE.id)
@@ -71,14 +84,16 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         seconds_per_step=step - found.expected_s,
         evidence=(
             found.told,
-            Evidence("gpu.peak_share", peak, "", t["memory"], "of the GPU's memory, what tensors took at most"),
-            *(Evidence(e.metric, e.value, e.unit, t["activity"], e.note) for e in busy),
+            Evidence.of(
+                GPU_PEAK_SHARE, peak, t["memory"], "of the GPU's memory, what tensors took at most", form="continues"
+            ),
+            *(replace(e, threshold=t["activity"]) for e in busy),
         ),
         fixes=(
-            Fix(
+            Fix.of(
                 f"batches of {larger}, with the learning rate {found.times:.3g} times as high (and a warm-up); "
                 "accumulation does not help",
-                f"DataLoader(..., batch_size={larger})",
+                CallChange.of("DataLoader", batch_size=larger),
                 where_of(training_loader(a, fixed)),
                 "small change",
             ),
@@ -88,26 +103,26 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 
 def _busy(a: Analysis, ranks: Mapping[int, float]) -> list[Evidence]:
-    """What the GPUs of these ranks count of their work, the busiest of each kind."""
+    """The activity that these ranks' GPUs report, the highest of each kind."""
     found = []
     for name, note in _BUSY.items():
         shares = [share for rank in ranks if (share := on_gpu_of(a, rank, name)) is not None]
         if shares:
-            found.append(Evidence(name, max(shares), "", None, note))
+            found.append(Evidence(name, max(shares), "", None, note, form="continues"))
     return found
 
 
 def _by_sweep(a: Analysis, fixed: Mapping[int, float], peak: float, t: Thresholds) -> _Larger | None:
-    """The lowest rank's batch speaks for all: they train alike."""
+    """A larger batch by the benchmark's sweep; the lowest rank stands for all, because they train alike."""
     curve = a.batch_curves[min(fixed)]
-    size = curve.larger(near=_NEAR, most=curve.batch * _MEMORY_MAX / max(peak, 1e-9))
+    size = curve.larger(near=_NEAR_FASTEST_SHARE, most=curve.batch * _MEMORY_MAX / max(peak, 1e-9))
     gain = curve.gain(size)
     if gain < t["gain"]:
         return None
     times = size / curve.batch
     keep = dict.fromkeys(fixed, 1.0 / gain)
     best, expected = (_if_larger(a, keep, times, hopeful=hopeful) for hopeful in (True, False))
-    step = a.value("step.time_s")
+    step = a.value(STEP_TIME_S)
     note = (
         f"times as many samples/s with batches of {size:.0f} as with {curve.batch:.0f}{by_whom(a, fixed)}: "
         f"{curve.rate(size):.0f} after {curve.rate(curve.batch):.0f}"
@@ -118,7 +133,7 @@ def _by_sweep(a: Analysis, fixed: Mapping[int, float], peak: float, t: Threshold
 
 
 def _by_line(a: Analysis, fixed: Mapping[int, float], peak: float, t: Thresholds) -> _Larger | None:
-    share, step = common(fixed), a.value("step.time_s")
+    share, step = common(fixed), a.value(STEP_TIME_S)
     if 2.0 / (2.0 - share) < t["gain"]:
         return None
     times = next(n for n in _TIMES if n * peak <= _MEMORY_MAX or n == _TIMES[-1])
@@ -128,16 +143,16 @@ def _by_line(a: Analysis, fixed: Mapping[int, float], peak: float, t: Thresholds
         f"of the compute of a step is the same for fewer samples{by_whom(a, fixed)}; "
         f"batches have {batch_size(a):.0f} now"
     )
-    told = Evidence("batch.fixed_share", share, "", 2.0 - 2.0 / t["gain"], note)
+    told = Evidence.of(BATCH_FIXED_SHARE, share, 2.0 - 2.0 / t["gain"], note, form="continues")
     basis = f"a sample's share of a step of {times} times as many, by the line through the sizes seen"
     return _Larger(times, best, expected, step - (step - expected) / 2, told, basis)
 
 
 def _if_larger(a: Analysis, keep: Mapping[int, float], times: float, *, hopeful: bool) -> float:
-    """What today's number of samples would take of a step of so many times as many; `keep`: of each rank's compute, for a sample."""
+    """Time for today's samples in a batch `times` as large; `keep`: the share of each rank's compute per sample that remains."""
     model = model_of(a)
     changes = {(rank, phase): model.own[rank][phase] * share for rank, share in keep.items() for phase in COMPUTE}
-    # gradients are exchanged once for all of them
+    # one gradient exchange for all these samples
     return model.step_if(changes, wire_s=model.wire_s / times, floor_s=loading_floor_s(a, hopeful=hopeful))
 
 
@@ -145,13 +160,12 @@ RULE = rule(
     __name__,
     "the batch is too small for the GPU",
     check,
-    needs=("step.time_s", "batch.fixed_share", "gpu.peak_share"),
-    explains=("CMP003", "CMP008"),
+    needs=(STEP_TIME_S, BATCH_FIXED_SHARE, GPU_PEAK_SHARE),
     thresholds={
-        "gain": Threshold(1.20, "times as many samples/s by the larger batch: less is not worth another learning rate"),
-        "memory": Threshold(0.45, "of the memory, by tensors: twice as much fits below nine tenths"),
+        "gain": Threshold(1.20, "times as many samples/s by the larger batch: less is not worth a new learning rate"),
+        "memory": Threshold(0.45, "of the memory, by tensors: twice as much stays below nine tenths"),
         "activity": Threshold(
-            0.60, "of the SMs, tensor cores or memory bandwidth: busier ones have no room for more samples at a time"
+            0.60, "of the SMs, tensor cores or memory bandwidth: a busier GPU has no room for more samples at a time"
         ),
     },
 )

@@ -1,31 +1,39 @@
 """The batch is past the knee.
 
-What it does: finds batches that fill the memory and would be computed as fast, sample by sample, at half their size.
+What it does: finds batches that fill the memory although batches of half their size would be as fast per sample.
 
-Why it is slow: it is not; it costs memory and gains nothing. Memory that runs short makes allocations empty the cache (GPU003), and the
-next larger picture ends the job.
+Fires when: memory nearly full, and half the batch would be as fast; a note.
 
-Evidence: a benchmark of this machine swept batches of this model, or batches of several sizes came by: what doubling the batch gave, as it
-was measured, or by a line through the time that each takes to compute; what tensors take of the GPU's memory.
+Why it is slow: it is not; it costs memory and gains nothing. When memory runs short, allocations empty the cache
+(GPU003), and the next larger image ends the job.
 
-Fix: a smaller batch: of those that were swept the smallest that is as fast, else half of it. The same speed with less memory.
+Evidence: what doubling the batch gained, either measured by a benchmark of this machine that swept batch sizes of this
+model, or from a line through the compute times of batches of several sizes in the run; the share of the GPU's memory
+that tensors take.
+
+Fix: a smaller batch: the smallest swept size that is as fast, else half of today's. The speed stays the same, with less
+memory.
 
 Estimate: none: the speed is the same.
 
-False alarms: a full GPU that computes large batches is as it should be where memory is left: nothing is said then.
+False alarms: a busy GPU that computes large batches is as it should be if memory is left: then the rule stays silent.
 """
 
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
+from rn50_advisor.advisor.model.job_changes import CallChange
+from rn50_advisor.advisor.model.measures.gpu_measures import GPU_PEAK_SHARE
+from rn50_advisor.advisor.model.measures.input_measures import BATCH_FIXED_SHARE
+from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import training_loader, where_of
 from rn50_advisor.rules.compute.compute_cost import batch_size, by_whom
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    fixed, peak = a.by_rank("batch.fixed_share"), max(a.by_rank("gpu.peak_share").values())
+    fixed, peak = a.by_rank(BATCH_FIXED_SHARE), max(a.by_rank(GPU_PEAK_SHARE).values())
     samples = batch_size(a)
     curve = a.batch_curves.get(min(fixed))
     smaller = max(1, round(samples / 2))
@@ -33,8 +41,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         name, gain = "samples/s by the sweep", 1.0 / curve.gain(curve.batch / 2) - 1.0
         smaller = min(smaller, round(curve.smaller(near=t["gain"])))
     else:
-        # half the batch takes the fixed share longer a sample: so much is what doubling it gave
-        name, gain = "batch.fixed_share", max(fixed.values())
+        # with half the batch a sample takes longer by the fixed share: that is what doubling gained
+        name, gain = BATCH_FIXED_SHARE, max(fixed.values())
     if gain >= t["gain"] or peak < t["memory"]:
         return Clear(RULE.id)
     gave = f"more samples/s is all that doubling the batch to {samples:.0f} gave"
@@ -48,12 +56,14 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         seconds_per_step=0.0,
         evidence=(
             Evidence(name, gain, "", t["gain"], f"{100 * abs(gain):.0f} % {gave}{by_whom(a, fixed)}"),
-            Evidence("gpu.peak_share", peak, "", t["memory"], "of the GPU's memory, what tensors took at most"),
+            Evidence.of(
+                GPU_PEAK_SHARE, peak, t["memory"], "of the GPU's memory, what tensors took at most", form="continues"
+            ),
         ),
         fixes=(
-            Fix(
+            Fix.of(
                 f"batches of {smaller} where memory is wanted: the same speed",
-                f"DataLoader(..., batch_size={smaller})",
+                CallChange.of("DataLoader", batch_size=smaller),
                 where_of(training_loader(a, fixed)),
                 "small change",
             ),
@@ -65,9 +75,9 @@ RULE = rule(
     __name__,
     "the batch is past the knee",
     check,
-    needs=("step.time_s", "batch.fixed_share", "gpu.peak_share"),
+    needs=(STEP_TIME_S, BATCH_FIXED_SHARE, GPU_PEAK_SHARE),
     thresholds={
-        "gain": Threshold(0.05, "more samples/s by doubling: less is the noise between runs"),
-        "memory": Threshold(0.80, "of the memory, by tensors: below it nobody needs the room"),
+        "gain": Threshold(0.05, "more samples/s by doubling the batch: less is noise between runs"),
+        "memory": Threshold(0.80, "of the memory, by tensors: below it the room is not needed"),
     },
 )

@@ -1,49 +1,52 @@
 """Slower than this hardware should be.
 
-What it does: compares the images/s of a known model with what has been measured for it on this GPU, in this precision.
+What it does: compares the images/s of a known model with published measurements for this GPU and precision.
 
-Why it is slow: that is for the other rules to say. Where none of them says anything, the machine itself may be slow.
+Fires when: the job reaches < 70 % of what others have measured for this model, precision and GPU.
 
-Evidence: images of a step over its time without waiting for input, evaluation, checkpoints and whatever stands between steps; published
-measurements of the same model, GPU, number of GPUs and precision in two tiers, each with its source: what typical PyTorch programs reach
-(the least of them counts), and what a vendor's tuned ones do.
+Why it is slow: the other rules answer that. If none of them fires, the machine itself may be slow.
 
-Fix: what the other rules say; `rn50-advisor triage` tells whether the machine is sound.
+Evidence: the images of a step over its time without waiting for input, evaluation, checkpoints and other time between
+steps; published measurements of the same model, GPU, number of GPUs and precision in two tiers, each with its source:
+the rate of typical PyTorch programs (the lowest of them counts), and the rate of a vendor's tuned ones.
 
-Estimate: up to what typical programs reach, nothing for sure.
+Fix: what the other rules say; `rn50-advisor triage` checks whether the machine is sound.
 
-False alarms: other models, other sizes of pictures and other GPUs have no row in the table: not measured. Small batches, clipping, label
-smoothing, synchronised batch norm and heavy logging make a job slower than the measured ones, rightly.
+Estimate: up to the rate of typical programs; no gain is certain.
+
+False alarms: other models, image sizes and GPUs have no row in the table: not measured. Small batches, gradient
+clipping, label smoothing, synchronised batch norm and heavy logging legitimately make a job slower than the published
+ones.
 """
 
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
+from rn50_advisor.advisor.model.measures.pace_measures import (
+    REFERENCE_IMAGES_PER_S,
+    REFERENCE_OBSERVED_IMAGES_PER_S,
+    REFERENCE_TUNED_IMAGES_PER_S,
+)
+from rn50_advisor.advisor.model.measures.step_measures import STEP_SAMPLES, STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-_CAUSES = (
-    "CMP001", "CMP002", "CMP003", "CMP004", "CMP005", "CMP007", "CMP009", "COM001", "COM002", "COM003", "COM005", "COM006", "COM007",
-    "COM008", "COM009", "COM010", "CPU001", "CPU002", "CPU003", "CPU004", "CPU005", "GPU001", "GPU002", "GPU003", "GPU005", "GPU006",
-    "GPU008", "H2D001", "H2D002", "H2D003",
-)  # fmt: skip
-
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    usual, observed = a.value("reference.images_per_s"), a.value("reference.observed_images_per_s")
-    step, model = a.value("step.time_s"), model_of(a)
+    usual, observed = a.value(REFERENCE_IMAGES_PER_S), a.value(REFERENCE_OBSERVED_IMAGES_PER_S)
+    step, model = a.value(STEP_TIME_S), model_of(a)
     ratio = observed / usual
-    working = a.value("step.samples") * len(model.own) / observed
+    working = a.value(STEP_SAMPLES) * len(model.own) / observed
     best = step - working * (1.0 - ratio)
     level = severity((step - best) / 2 / step)
     if round(1.0 - ratio, 9) < t["shortfall"] or level is None:
         return Clear(RULE.id)
-    tuned = a.get("reference.tuned_images_per_s")
+    tuned = a.get(REFERENCE_TUNED_IMAGES_PER_S)
     ceiling = (
         ()
         if tuned is None
-        else (Evidence("reference.tuned_images_per_s", tuned, "images/s", None, "a vendor's tuned program"),)
+        else (Evidence.of(REFERENCE_TUNED_IMAGES_PER_S, tuned, note="a vendor's tuned program", form="explains"),)
     )
     return Finding(
         rule=RULE.id,
@@ -52,15 +55,18 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         confidence=confidence(a, cap=0.7),
         seconds_per_step=(step - best) / 2,
         evidence=(
-            Evidence(
-                "reference.observed_images_per_s",
+            Evidence.of(
+                REFERENCE_OBSERVED_IMAGES_PER_S,
                 observed,
-                "images/s",
                 (1.0 - t["shortfall"]) * usual,
                 "of all GPUs, stalls between steps left out",
+                form="continues",
             ),
-            Evidence(
-                "reference.images_per_s", usual, "images/s", None, "typical PyTorch programs, the least of the sources"
+            Evidence.of(
+                REFERENCE_IMAGES_PER_S,
+                usual,
+                note="typical PyTorch programs, the least of the sources",
+                form="explains",
             ),
             *ceiling,
         ),
@@ -69,7 +75,6 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             Fix("check the machine: rn50-advisor triage", "rn50-advisor triage", None, "outside the code"),
         ),
         saving=model.saving(best, step, "up to what typical programs reach; the other findings tell how"),
-        causes=_CAUSES,
     )
 
 
@@ -77,10 +82,15 @@ RULE = rule(
     __name__,
     "slower than this hardware should be",
     check,
-    needs=("step.time_s", "step.samples", "reference.images_per_s", "reference.observed_images_per_s"),
+    needs=(STEP_TIME_S, STEP_SAMPLES, REFERENCE_IMAGES_PER_S, REFERENCE_OBSERVED_IMAGES_PER_S),
     thresholds={
         "shortfall": Threshold(
-            0.30, "of the least of the sources, which differ by a quarter among themselves for one setting"
+            0.30, "below the lowest source; sources for one setting differ by a quarter among themselves"
         ),
     },
+    triage_checks=(  # GPUs before Ampere have no tensor cores for bf16
+        "gpu.{gpu}.hbm_gb_per_s",
+        ("gpu.{gpu}.matmul_bf16_tflop_per_s", "gpu.{gpu}.matmul_fp16_tflop_per_s"),
+        "gpu.{gpu}.sustained_clock_mhz",
+    ),
 )

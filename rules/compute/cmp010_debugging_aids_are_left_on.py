@@ -1,19 +1,22 @@
 """Debugging aids are left on.
 
-What it does: finds what is of use while a mistake is looked for, and slows every step when it stays: autograd's anomaly detection, torch's
+What it does: finds debugging aids that slow down every step if they stay on: autograd's anomaly detection, torch's
 profiler, a debugger, coverage or profiler of Python, launches that wait for their kernel, collectives that are checked.
 
-Why it is slow: anomaly detection keeps a Python traceback of every operator of the forward and looks for NaN after each of the backward; a
-profiler notes every operator; a tracer is called at each line; with `CUDA_LAUNCH_BLOCKING=1` the host waits for each kernel, and the GPU
-then for the host. (Forty small linear layers with tanh on a CPU: steps of 16 ms instead of 4.5 under anomaly detection.)
+Fires when: anomaly detection, a profiler or a tracer is on in ≥ 90 % of the checks, or `CUDA_LAUNCH_BLOCKING` and the like are set.
 
-Evidence: what was on as a backward pass began, in how many of the looks at the rank, from its 25th step on.
+Why it is slow: anomaly detection stores a Python traceback for every operator of the forward pass and checks each
+operator of the backward pass for NaN; a profiler records every operator; a tracer is called at each line; with
+`CUDA_LAUNCH_BLOCKING=1` the host waits for each kernel, and then the GPU for the host. (Forty small linear layers with
+tanh on a CPU: steps of 16 ms instead of 4.5 under anomaly detection.)
 
-Fix: take it out; where it is wanted now and then, for a few steps only.
+Evidence: what was on when a backward pass began, and in what share of the rank's checks, from its 25th step on.
 
-Estimate: none: nothing in the run tells what it costs. Measure it: a run with and a run without, and `rn50-advisor compare`.
+Fix: remove it; if it is needed now and then, switch it on for a few steps only.
 
-False alarms: a profiler with a schedule is on in some steps only. The advisor's own deep windows do not count.
+Estimate: none: nothing in the run shows its cost. Measure it: a run with and a run without, and `rn50-advisor compare`.
+
+False alarms: a profiler with a schedule is on in some steps only. The advisor's own profiler windows do not count.
 """
 
 from __future__ import annotations
@@ -22,14 +25,17 @@ from collections.abc import Mapping, Sequence
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Severity
+from rn50_advisor.advisor.model.job_changes import EnvironmentChange, Invocation, JobChange, Setup
+from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.advisor.model.wording.quantities import numbers
+from rn50_advisor.probes.documents.rank_documents import DebuggingAids
 from rn50_advisor.rules.analysis_reading import model_of
-from rn50_advisor.rules.compute.compute_cost import facts_of, part_of
+from rn50_advisor.rules.compute.compute_cost import facts_of
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
 
-_LEAST_LOOKS = 2
-_MEASURE = "what it gains, a run with and one without tell: rn50-advisor compare"
-# By name: how bad, and what to do.
+_LOOKS_MIN = 2
+_MEASURE = "measure the gain with one run each way: rn50-advisor compare"
+# By name: severity, and what to do.
 _AIDS: Mapping[str, tuple[Severity, str]] = {
     "anomaly detection": (
         "medium",
@@ -46,16 +52,21 @@ _AIDS: Mapping[str, tuple[Severity, str]] = {
     "TORCH_DISTRIBUTED_DEBUG": ("low", "unset TORCH_DISTRIBUTED_DEBUG, or set it to INFO"),
     "NCCL_DEBUG": ("low", "set NCCL_DEBUG to WARN"),
 }
+_CALLS: Mapping[str, JobChange] = {
+    "anomaly detection": Setup((Invocation("torch.autograd.set_detect_anomaly", (False,)),)),
+    **{name: EnvironmentChange.unset(name) for name in _AIDS if name.isupper()},
+    "NCCL_DEBUG": EnvironmentChange((("NCCL_DEBUG", "WARN"),)),
+}
 _OF_GPUS = ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING", "PYTORCH_NO_CUDA_MEMORY_CACHING", "NCCL_DEBUG")
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
-    told = {rank: part_of(facts_of(a, rank), "debugging") for rank in model_of(a).own}
-    if not any(known.get("looks", 0) >= _LEAST_LOOKS for known in told.values()):
+    told = {rank: facts_of(a, rank).get("debugging", DebuggingAids()) for rank in model_of(a).own}
+    if not any(known.get("looks", 0) >= _LOOKS_MIN for known in told.values()):
         return NotMeasured(RULE.id, ("debugging",))
     ranks: dict[str, list[int]] = {}
     for rank, known in told.items():
-        for name, seen in part_of(known, "on").items():
+        for name, seen in known.get("on", {}).items():
             idle = name in _OF_GPUS and not facts_of(a, rank).get("cuda")
             if name in _AIDS and not idle and seen >= t["looks"] * known["looks"]:
                 ranks.setdefault(name, []).append(rank)
@@ -72,14 +83,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         seconds_per_step=0.0,
         scope=Affected(ranks=() if everywhere else tuple(affected)),
         evidence=tuple(_seen(name, on) for name, on in ranks.items()),
-        fixes=tuple(Fix(_AIDS[name][1], _MEASURE, None, "one line") for name in ranks),
-        # what is on everywhere makes no rank slower than the others
-        explains=() if everywhere else ("CMP007", "COM002"),
+        fixes=tuple(Fix(_AIDS[name][1], _MEASURE, None, "one line", call=_CALLS.get(name)) for name in ranks),
     )
 
 
 def _seen(name: str, ranks: Sequence[int]) -> Evidence:
-    note = f"on whenever rank {numbers(ranks)} was looked at; this run does not tell what it costs"
+    note = f"on in all samples of rank {numbers(ranks)} ; this run does not show its cost"
     return Evidence("debugging", name, "", None, note)
 
 
@@ -87,7 +96,6 @@ RULE = rule(
     __name__,
     "debugging aids are left on",
     check,
-    needs=("step.time_s",),
-    explains=("CMP003", "CMP008"),
+    needs=(STEP_TIME_S,),
     thresholds={"looks": Threshold(0.9, "a profiler with a schedule is on in half of the steps at most")},
 )

@@ -1,28 +1,31 @@
 """GPUs idle while the job trains on the CPU.
 
-What it does: finds jobs none of whose ranks trains on a GPU, on a host that has some with nothing to do.
+What it does: finds jobs in which no rank trains on a GPU although the host has idle ones.
 
-Why it is slow: the model was never moved to the GPU, or torch cannot use it: a build without CUDA, a driver that is too old. Scripts that
-ask `torch.cuda.is_available()` then train on the CPU without a word.
+Fires when: no rank trains on a GPU, the driver reports idle ones, and a step computes ≥ 20 ms.
 
-Evidence: where the recorder saw the model's parameters; the driver's list of GPUs, their utilisation and the memory in use on them while
-the job trained; how long a step computes.
+Why it is slow: the model was never moved to the GPU, or torch cannot use it: a build without CUDA, or a driver that is
+too old. Scripts that check `torch.cuda.is_available()` then silently train on the CPU.
 
-Fix: move model and batches to the GPU, or first let torch see it: a build with CUDA for this driver.
+Evidence: the device of the model's parameters; the driver's list of GPUs, with their utilisation and memory use while
+the job trained; the compute time of a step.
 
-Estimate: none, for nothing was measured there. Try it: a run with and a run without, and `rn50-advisor compare`.
+Fix: move model and batches to the GPU. If torch cannot see it, first install a build with CUDA for this driver.
 
-False alarms: steps that compute for less than 20 ms may be no faster on a GPU, whose host takes some milliseconds to launch a step. Whoever
-hides the GPUs (`CUDA_VISIBLE_DEVICES=`) wants none. GPUs that compute or whose memory is in use are somebody else's.
+Estimate: none, because nothing was measured on the GPU. Try it: a run with and a run without, and `rn50-advisor
+compare`.
+
+False alarms: steps that compute for less than 20 ms may be no faster on a GPU, because its host takes some milliseconds
+to launch a step. A user who hides the GPUs (`CUDA_VISIBLE_DEVICES=`) does not want any. GPUs that compute, or whose
+memory is in use, belong to other users.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured
+from rn50_advisor.advisor.model.measures.gpu_measures import GPU_IDLE_BESIDE
+from rn50_advisor.advisor.model.measures.step_measures import STEP_COMPUTE_S, STEP_TIME_S
 from rn50_advisor.advisor.model.wording.quantities import counted
 from rn50_advisor.rules.analysis_reading import COMPUTE
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
@@ -32,13 +35,13 @@ _WITHOUT_CUDA = ("+cpu", "+rocm", "+xpu")
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
-    idle, computing = a.get("gpu.idle_beside"), sum(a.budget.critical.get(phase, 0.0) for phase in COMPUTE)
-    variables: Mapping[str, str] = a.meta.environment.get("variables") or {}
+    idle, computing = a.get(GPU_IDLE_BESIDE), sum(a.budget.critical.get(phase, 0.0) for phase in COMPUTE)
+    variables = a.meta.environment.get("variables", {})
     if a.on_gpu or computing < t["compute"] or variables.get("CUDA_VISIBLE_DEVICES") in _HIDDEN:
         return Clear(RULE.id)
     if not idle:
         unread = idle is None and bool(a.gpu_view.devices)
-        return NotMeasured(RULE.id, ("gpu.idle_beside",)) if unread else Clear(RULE.id)
+        return NotMeasured(RULE.id, (GPU_IDLE_BESIDE,)) if unread else Clear(RULE.id)
     names = sorted({gpu.name for gpu in a.gpu_view.devices})
     return Finding(
         rule=RULE.id,
@@ -48,8 +51,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         seconds_per_step=0.0,
         urgent=True,
         evidence=(
-            Evidence("gpu.idle_beside", idle, "GPUs", 1.0, f"{', '.join(names)}: less than a tenth of the time in use"),
-            Evidence("step.compute_s", computing, "s", t["compute"], "of each step computes on the CPU"),
+            Evidence.of(GPU_IDLE_BESIDE, idle, 1.0, f"{', '.join(names)}: less than a tenth of the time in use"),
+            Evidence.of(STEP_COMPUTE_S, computing, t["compute"], "of each step computes on the CPU", form="continues"),
             *(Evidence("torch", told, "", None, "the build that the ranks run") for told in _builds(a)),
         ),
         fixes=(_fix(a),),
@@ -57,8 +60,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 
 
 def _builds(a: Analysis) -> tuple[str, ...]:
-    told: list[Any] = [facts.get("torch") for facts in a.facts.values() if isinstance(facts, dict)]
-    return tuple(sorted({version for version in told if isinstance(version, str)}))
+    return tuple(sorted({version for facts in a.rank_facts.values() if (version := facts.get("torch"))}))
 
 
 def _fix(a: Analysis) -> Fix:
@@ -80,10 +82,10 @@ RULE = rule(
     __name__,
     "GPUs idle while the job trains on the CPU",
     check,
-    needs=("step.time_s",),
+    needs=(STEP_TIME_S,),
     thresholds={
         "compute": Threshold(
-            0.02, "s; a guess that no GPU has confirmed: a host takes some milliseconds to launch a step"
+            0.02, "s; an estimate, not yet confirmed on a GPU: a host takes some milliseconds to launch a step"
         )
     },
 )

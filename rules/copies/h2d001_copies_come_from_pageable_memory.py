@@ -2,18 +2,23 @@
 
 What it does: finds batches that are copied to the GPU from memory that is not pinned.
 
-Why it is slow: the driver first copies pageable memory into a pinned buffer of its own, on the CPU, in the calling thread: at a fraction
-of the link's bandwidth, and `non_blocking=True` changes nothing of it. The GPU computes nothing meanwhile.
+Fires when: batches are not pinned, and pinned memory would save ≥ 2 % of the step.
 
-Evidence: in some steps the recorder notes each copy of the training thread, its bytes, whether its memory is pinned, and how long it held
-the host; the shortest of them counts. A copy takes at least what the link takes for its bytes.
+Why it is slow: the driver first copies pageable memory into a pinned buffer of its own, on the CPU, in the calling
+thread. This reaches a fraction of the link's bandwidth, and `non_blocking=True` does not change it. The GPU computes
+nothing meanwhile.
+
+Evidence: in some steps the recorder records each copy of the training thread, its bytes, whether its memory is pinned,
+and how long it blocked the host; the shortest of them counts. A copy takes at least as long as the link needs for its
+bytes.
 
 Fix: `pin_memory=True` for the loader and `non_blocking=True` for the copy.
 
-Estimate: down to what the link takes from pinned memory; half of that for sure. The severity is that of their mean.
+Estimate: at best down to the link's time for a pinned copy; at worst half of that gain. The severity follows the mean
+of both.
 
-False alarms: copies on a stream of their own hide behind the compute and are not counted. Pinning costs memory and a thread: small
-batches are left alone.
+False alarms: copies on a separate stream overlap with compute and are not counted. Pinning costs memory and a thread,
+so small batches are ignored.
 """
 
 from __future__ import annotations
@@ -21,16 +26,20 @@ from __future__ import annotations
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, Where
 from rn50_advisor.advisor.model.gpu.gpu_pace import HostCopy
+from rn50_advisor.advisor.model.job_changes import CallChange
+from rn50_advisor.advisor.model.measures.kernel_measures import KERNEL_PAGEABLE_S
+from rn50_advisor.advisor.model.measures.pace_measures import COPY_PAGEABLE_MB, COPY_PAGEABLE_S
+from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import common, model_of, step_without, training_loader, where_of
 from rn50_advisor.rules.compute.compute_cost import link_of, without_waiting
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-# Pageable copies were seen to reach a fifth to a half of what pinned ones do.
-_SLOWEST = 0.2
+# Pageable copies reached a fifth to a half of the bandwidth of pinned ones.
+_PAGEABLE_RATE_MIN = 0.2
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    pageable, step, model = a.by_rank("copy.pageable_mb"), a.value("step.time_s"), model_of(a)
+    pageable, step, model = a.by_rank(COPY_PAGEABLE_MB), a.value(STEP_TIME_S), model_of(a)
     copies = {rank: _copy_s(a, rank, mb) for rank, mb in pageable.items()}
     copy = common(copies)
     spared = {rank: seconds - pageable[rank] / link_of(a, rank)[0] for rank, seconds in copies.items()}
@@ -49,7 +58,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         confidence=confidence(a, cap=0.85),
         seconds_per_step=step - expected,
         evidence=(
-            Evidence("copy.pageable_mb", pageable[rank], "MB", None, f"a step and rank{_places(a, rank)}"),
+            Evidence.of(COPY_PAGEABLE_MB, pageable[rank], note=f"a step and rank{_places(a, rank)}", form="continues"),
             Evidence(
                 "copy time",
                 copy,
@@ -65,13 +74,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 
 def _copy_s(a: Analysis, rank: int, mb: float) -> float:
-    """Seconds a step: as a deep window has it, else as the host was held at the least, within what links can do."""
-    told = a.get("kernel.pageable_s", rank)
+    """Seconds per step, from a profiler window; else the shortest time that the host was blocked, within the link's limits."""
+    told = a.get(KERNEL_PAGEABLE_S, rank)
     at_best = mb / link_of(a, rank)[0]
     return (
         max(told, at_best)
         if told is not None
-        else min(max(a.get("copy.pageable_s", rank) or 0.0, at_best), at_best / _SLOWEST)
+        else min(max(a.get(COPY_PAGEABLE_S, rank) or 0.0, at_best), at_best / _PAGEABLE_RATE_MIN)
     )
 
 
@@ -88,14 +97,16 @@ def _fixes(a: Analysis, rank: int) -> tuple[Fix, ...]:
     loader = training_loader(a, {rank: 0.0})
     fixes = []
     if loader is None or not loader.pin_memory:
-        fixes.append(Fix("pin_memory=True", "DataLoader(..., pin_memory=True)", where_of(loader), "one line"))
+        fixes.append(
+            Fix.of("pin_memory=True", CallChange.of("DataLoader", pin_memory=True), where_of(loader), "one line")
+        )
     else:
         change = "give the batch's type a method pin_memory(), or collate into tensors, lists and dicts"
         fixes.append(Fix("the loader pins, but not what it yields", change, where_of(loader), "small change"))
     blocking = next((copy for copy in _of(a, rank) if not copy.non_blocking and copy.file), None)
     if blocking is not None:
-        change = without_waiting(blocking.call)
-        fixes.append(Fix("do not wait for the copy", change, Where(blocking.file, blocking.line), "one line"))
+        where = Where(blocking.file, blocking.line)
+        fixes.append(without_waiting("do not wait for the copy", blocking.call, where))
     return tuple(fixes)
 
 
@@ -103,10 +114,9 @@ RULE = rule(
     __name__,
     "copies come from pageable memory",
     check,
-    needs=("step.time_s", "copy.pageable_mb"),
-    explains=("CMP008",),
+    needs=(STEP_TIME_S, COPY_PAGEABLE_MB),
     thresholds={
-        "cost": Threshold(0.02, "of the step, that pinned memory is expected to spare: severity 'low' begins here"),
+        "cost": Threshold(0.02, "of the step saved by pinned memory, as expected: severity 'low' begins here"),
         "slower": Threshold(1.25, "times as long as from pinned memory: less is the noise of a link"),
     },
 )

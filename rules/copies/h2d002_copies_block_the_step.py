@@ -1,39 +1,46 @@
 """Copies block the step.
 
-What it does: finds copies to the GPU that come from pinned memory and yet make the host wait for their end.
+What it does: finds copies to the GPU that come from pinned memory but still make the host wait for their end.
 
-Why it is slow: without `non_blocking=True` the host waits until the GPU has done all that was queued, the copy last. It launches nothing
-meanwhile, so the GPU idles at the begin of each step; and the copy itself stands in line with the compute.
+Fires when: batches are pinned, yet the step waits for their copy for ≥ 2 % of its time.
 
-Evidence: in some steps the recorder notes each copy of the training thread, its bytes, memory and arguments, and how long it held the host;
-the time that the link takes for the bytes; how long the GPU idled between steps.
+Why it is slow: without `non_blocking=True` the host waits until the GPU has done all queued work, including the copy.
+It launches nothing meanwhile, so the GPU idles at the beginning of each step, and the copy itself does not overlap with
+compute.
 
-Fix: `non_blocking=True`; and, where the copy itself is long, a stream of its own that copies the next batch ahead.
+Evidence: in some steps the recorder records each copy of the training thread, its bytes, memory and arguments, and how
+long it blocked the host; the link's time for these bytes; how long the GPU idled between steps.
 
-Estimate: what the GPU idles between steps because the host was held, and the copy where a stream of its own hides it.
+Fix: `non_blocking=True`. If the copy itself is long, also copy the next batch ahead on a separate stream.
 
-False alarms: copies from pageable memory block whatever they are told: that is H2D001's. Copies on a stream of their own are not counted.
-Where other waits hold the host as long in each step (CMP004), the idle time between steps is theirs, and this is listed under them.
+Estimate: the GPU's idle time between steps that the blocked host caused, and the copy if a separate stream hides it.
+
+False alarms: copies from pageable memory block with any argument: they belong to H2D001. Copies on a separate stream
+are not counted. If other waits block the host for as long in each step (CMP004), the idle time between steps is theirs,
+and this finding is listed under them.
 """
 
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, Where
+from rn50_advisor.advisor.model.measures.gpu_measures import GPU_IDLE_GAP_S
+from rn50_advisor.advisor.model.measures.pace_measures import COPY_BLOCKING_MB, COPY_BLOCKING_S, SYNC_BLOCKED_S
+from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import common, model_of
 from rn50_advisor.rules.compute.compute_cost import hidden_s, if_not_held, link_of, without_waiting
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-_LEAST = 0.25  # of the expected gain, should the host be held by something else then
+_GAIN_SHARE_MIN = 0.25  # of the expected gain, if something else then blocks the host
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    blocking, step, model = a.by_rank("copy.blocking_mb"), a.value("step.time_s"), model_of(a)
+    blocking, step, model = a.by_rank(COPY_BLOCKING_MB), a.value(STEP_TIME_S), model_of(a)
     ranks = {rank: mb for rank, mb in blocking.items() if mb > 0}
     if not ranks or len(ranks) < len(blocking):
         return Clear(RULE.id)
     copies = {rank: mb / link_of(a, rank)[0] for rank, mb in ranks.items()}
-    hidden = {rank: hidden_s(a, rank, a.get("copy.blocking_s", rank) or 0.0) for rank in ranks}
+    hidden = {rank: hidden_s(a, rank, a.get(COPY_BLOCKING_S, rank) or 0.0) for rank in ranks}
     exposed = {rank: copies[rank] + hidden[rank] for rank in ranks}
     after = if_not_held(a, hidden, hopeful=False)
     best = max(1e-9, after - min(copies.values()))
@@ -41,7 +48,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     if common(exposed) < t["exposed"] * step or level is None:
         return Clear(RULE.id)
     rank = next(r for r in exposed if exposed[r] >= common(exposed))
-    held = a.get("copy.blocking_s", rank) or 0.0
+    held = a.get(COPY_BLOCKING_S, rank) or 0.0
+    as_long = copies[rank] <= hidden[rank] <= (a.get(SYNC_BLOCKED_S, rank) or 0.0)
     return Finding(
         rule=RULE.id,
         title="The host waits for the end of each copy to the GPU",
@@ -49,12 +57,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         confidence=confidence(a, cap=0.85),
         seconds_per_step=(step - best) / 2,
         evidence=(
-            Evidence(
-                "copy.blocking_mb",
+            Evidence.of(
+                COPY_BLOCKING_MB,
                 ranks[rank],
-                "MB",
-                None,
-                f"a step and rank, from pinned memory; the host is held {1000 * held:.1f} ms",
+                note=f"a step and rank, from pinned memory; the host is held {1000 * held:.1f} ms",
+                form="continues",
             ),
             Evidence(
                 "copy and idle time",
@@ -68,11 +75,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         fixes=_fixes(a, rank),
         saving=model.saving(
             best,
-            step - _LEAST * (step - after),
+            step - _GAIN_SHARE_MIN * (step - after),
             "the host runs ahead of the copy; at best a stream of its own hides it",
         ),
-        # of the same idle time other waits hold the host as long: with the copies alone let go, those would keep it
-        causes=("CMP004",) if copies[rank] <= hidden[rank] <= (a.get("sync.blocked_s", rank) or 0.0) else (),
+        circumstances=frozenset({"others hold as long"} if as_long else ()),
     )
 
 
@@ -82,7 +88,7 @@ def _fixes(a: Analysis, rank: int) -> tuple[Fix, ...]:
     where = Where(found.file, found.line) if found else None
     call = found.call if found else "to"
     return (
-        Fix("non_blocking=True", without_waiting(call), where, "one line"),
+        without_waiting("non_blocking=True", call, where),
         Fix(
             "or copy the next batch ahead, on a stream of its own",
             "torch.cuda.Stream(), wait_stream, record_stream",
@@ -96,7 +102,6 @@ RULE = rule(
     __name__,
     "copies block the step",
     check,
-    needs=("step.time_s", "copy.blocking_mb", "gpu.idle_gap_s"),
-    explains=("CMP008",),
+    needs=(STEP_TIME_S, COPY_BLOCKING_MB, GPU_IDLE_GAP_S),
     thresholds={"exposed": Threshold(0.02, "severity 'low' begins at 2 % of the step; below that nothing is said")},
 )

@@ -1,42 +1,48 @@
 """Images cross as float32.
 
-What it does: finds pictures that are sent to the GPU as floating-point numbers although they still are the bytes of an image file.
+What it does: finds images that are sent to the GPU as floating-point numbers although they still hold only the bytes of
+an image file.
 
-Why it is slow: a byte becomes four. Collating, pinning, shared memory between worker and training process, and the copy to the device all
-move four times what they need to; the transforms convert and normalise on the CPU what the GPU does in passing.
+Fires when: images are float but still hold byte values, and their copy takes ≥ 2 % of the step.
 
-Evidence: the values of one batch lie on 256 levels a channel, whatever they were scaled and shifted by; its size; the time that the link
-takes for it at least, by its generation and lanes under load (where they are not known, as the fastest link there is).
+Why it is slow: each byte becomes four. Collating, pinning, shared memory between worker and training process, and the
+copy to the device all move four times the necessary bytes. The transforms convert and normalise on the CPU, although
+the GPU could do so at almost no cost.
+
+Evidence: the values of one batch take at most 256 levels per channel, whatever their scale and shift; its size; the
+link's minimum time for it, by its generation and lanes under load (if these are not known, for the fastest link
+available).
 
 Fix: send `uint8` and convert and normalise on the device.
 
-Estimate: three quarters of the copy at most; nothing where a stream of its own hides the copy behind the compute. The severity is that of
-their mean.
+Estimate: at most three quarters of the copy; nothing if a separate stream already hides the copy behind the compute.
+The severity follows the mean of both.
 
-False alarms: pictures that were resized, blurred or mixed as floats are no bytes any more, and the rule is silent.
+False alarms: images that were resized, blurred or mixed as floats no longer hold bytes, and the rule stays silent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
+from rn50_advisor.advisor.model.measures.pace_measures import COPY_FLOAT_PICTURES_MB
+from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
+from rn50_advisor.probes.documents.loader_documents import DescribedDataset
 from rn50_advisor.rules.analysis_reading import common, mean, model_of, step_without, training_loader, where_of
 from rn50_advisor.rules.compute.compute_cost import link_of
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-_GOES = 0.75  # of the bytes: one instead of four
+_BYTES_SAVED_SHARE = 0.75  # of the bytes are saved: one remains of four
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    pictures, step, model = a.by_rank("copy.float_pictures_mb"), a.value("step.time_s"), model_of(a)
+    pictures, step, model = a.by_rank(COPY_FLOAT_PICTURES_MB), a.value(STEP_TIME_S), model_of(a)
     copies = {rank: mb / link_of(a, rank)[0] for rank, mb in pictures.items()}
     copy = common(copies)
     if copy < t["copy"] * step:
         return Clear(RULE.id)
     loader = training_loader(a, pictures)
-    best = step_without(a, "forward", {r: _GOES * s for r, s in copies.items()})
+    best = step_without(a, "forward", {r: _BYTES_SAVED_SHARE * s for r, s in copies.items()})
     rank = next(r for r in copies if copies[r] >= copy)
     return Finding(
         rule=RULE.id,
@@ -45,7 +51,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         confidence=confidence(a, cap=0.8),
         seconds_per_step=(step - best) / 2,
         evidence=(
-            Evidence("copy.float_pictures_mb", mean(pictures), "MB", None, "a step and rank, of values that are bytes"),
+            Evidence.of(
+                COPY_FLOAT_PICTURES_MB,
+                mean(pictures),
+                note="a step and rank, of values that are bytes",
+                form="continues",
+            ),
             Evidence(
                 "copy time",
                 copy,
@@ -57,7 +68,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         fixes=(
             Fix(
                 "send uint8 and normalise on the device",
-                _change(loader.dataset if loader else {}),
+                _change(loader.dataset if loader else DescribedDataset()),
                 where_of(loader),
                 "small change",
             ),
@@ -66,10 +77,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     )
 
 
-def _change(dataset: Mapping[str, object]) -> str:
-    """What the transforms end with, and what the loop begins with."""
-    named = dataset.get("transforms")
-    names = [str(name).partition("(")[0] for name in named] if isinstance(named, (list, tuple)) else []
+def _change(dataset: DescribedDataset) -> str:
+    """The fix: the transforms end with uint8, and the loop begins with the conversion on the device."""
+    names = [(name or "").partition("(")[0] for name in dataset.get("transforms", ())]
     old = " and ".join(name for name in names if name in ("ToTensor", "Normalize", "ToDtype", "ConvertImageDtype"))
     return (
         f"transforms.PILToTensor() instead of {old or 'ToTensor and Normalize'}; in the loop "
@@ -81,6 +91,6 @@ RULE = rule(
     __name__,
     "images cross as float32",
     check,
-    needs=("step.time_s", "copy.float_pictures_mb"),
-    thresholds={"copy": Threshold(0.02, "of the step: of less than that too little can be spared")},
+    needs=(STEP_TIME_S, COPY_FLOAT_PICTURES_MB),
+    thresholds={"copy": Threshold(0.02, "of the step: below it the gain is too small")},
 )

@@ -1,18 +1,22 @@
 """A CPU quota throttles the job.
 
-What it does: finds ranks whose control group ran out of its CPU quota while they trained.
+What it does: finds ranks whose control group used up its CPU quota while they trained.
 
-Why it is slow: once a group has used its share of a period (usually 100 ms), the kernel stops all its threads until the next one. The
-cores look idle, `nproc` and `cpu_count` show all of them, and every thread pool is sized for cores that are not there.
+Fires when: the rank's own control group is throttled for ≥ 5 % of the wall time.
 
-Evidence: the quota in cores; share of enforcement periods in which the group was held back; seconds held back per second.
+Why it is slow: once a group has used its quota for a period (usually 100 ms), the kernel stops all its threads until
+the next period. The cores look idle, `nproc` and `cpu_count` show all of them, and every thread pool is sized for cores
+that are not available.
 
-Fix: raise or remove the limit (`docker --cpus`, Kubernetes `limits.cpu`, the cgroup's `cpu.max`); until then size worker and thread
-counts to the quota.
+Evidence: the quota in cores; the share of enforcement periods in which the group was throttled; throttled seconds per
+second.
 
-Estimate: a throttled rank brought to the median of those that are not, and the steps that a pause made longer than usual with it; where
-all are throttled, their time held back given back, down to what their CPU work takes on all cores of the host. At best the threads that
-carry their collectives get back as much.
+Fix: raise or remove the limit (`docker --cpus`, Kubernetes `limits.cpu`, the cgroup's `cpu.max`); until then size
+worker and thread counts to the quota.
+
+Estimate: a throttled rank drops to the median of the ranks that are not throttled, and the steps that a pause made
+longer shrink with it. If all ranks are throttled, their throttled time is regained, down to their CPU work on all cores
+of the host. At best the threads that run their collectives regain as much.
 
 False alarms: a quota that is never reached throttles nothing and is not reported.
 """
@@ -24,20 +28,27 @@ import numpy as np
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
+from rn50_advisor.advisor.model.measures.host_measures import (
+    CPU_HOST_CORES,
+    QUOTA_CORES,
+    QUOTA_THROTTLED_S_PER_S,
+    QUOTA_THROTTLED_SHARE,
+)
+from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.advisor.model.wording.quantities import numbers
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
-from rn50_advisor.rules.stragglers import since, slows_the_wire
+from rn50_advisor.rules.stragglers import since
 
-# Of a throttled rank's lag behind the free ones: what may have other causes.
+# Share of a throttled rank's lag that may have other causes.
 NOT_GIVEN_BACK = 0.25
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    held, periods = a.by_rank("quota.throttled_s_per_s"), a.by_rank("quota.throttled_share")
-    quota, step = a.by_rank("quota.cores"), a.value("step.time_s")
-    model, host_cores = model_of(a), a.get("cpu.host_cores")
-    # a rank may have a quota before it has made its first step
+    held, periods = a.by_rank(QUOTA_THROTTLED_S_PER_S), a.by_rank(QUOTA_THROTTLED_SHARE)
+    quota, step = a.by_rank(QUOTA_CORES), a.value(STEP_TIME_S)
+    model, host_cores = model_of(a), a.get(CPU_HOST_CORES)
+    # a rank may have a quota before its first step
     ranks = tuple(
         r for r in model.own if r in quota and held.get(r, 0.0) >= t["held"] and periods.get(r, 0.0) >= t["periods"]
     )
@@ -63,23 +74,22 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         severity=level,
         confidence=confidence(a),
         seconds_per_step=lost,
-        explains=slows_the_wire(a, lost),
         scope=Affected(ranks=() if len(ranks) == len(model.own) else ranks, since_step=since(a, ranks)),
         evidence=(
-            Evidence(
-                "quota.throttled_share",
+            Evidence.of(
+                QUOTA_THROTTLED_SHARE,
                 periods[first],
-                "",
                 t["periods"],
                 f"{who} was held back in {100 * periods[first]:.0f} % of the quota's periods",
             ),
-            Evidence("quota.throttled_s_per_s", held[first], "s/s", t["held"], "held back per second of wall time"),
-            Evidence(
-                "quota.cores",
+            Evidence.of(
+                QUOTA_THROTTLED_S_PER_S, held[first], t["held"], "held back per second of wall time", form="explains"
+            ),
+            Evidence.of(
+                QUOTA_CORES,
                 quota[first],
-                "cores",
-                None,
-                "the limit" + (f"; the host shows {host_cores:g}" if host_cores else ""),
+                note="the limit" + (f"; the host shows {host_cores:g}" if host_cores else ""),
+                form="explains",
             ),
         ),
         fixes=(
@@ -93,15 +103,15 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 def _after(
     model: StepModel, held: dict[int, float], ranks: tuple[int, ...], given_back: float, host_cores: float | None
 ) -> float:
-    """Step time when the throttled ranks get this share of their time held back again, or become as the unthrottled ones."""
+    """Step time if the throttled ranks regain this share of their throttled time, or become as fast as the others."""
     free = [rank for rank in model.own if rank not in ranks]
-    # a group's threads are all held back, those that carry its collectives too; at best they alone made the wire slow
+    # throttling stops all threads of a group, including those that run its collectives; at best they alone slowed communication
     wire_s = model.wire_s * (1.0 - min(0.9, max(held[rank] for rank in ranks))) if given_back == 1.0 else model.wire_s
     unsure = 0.0 if given_back == 1.0 else NOT_GIVEN_BACK
     changes = {}
     for rank in ranks:
         own = model.own_s(rank)
-        # several cores may be held back at once: never more than nine tenths of the wall
+        # several cores may be throttled at once: count at most nine tenths of the wall time
         target = own - given_back * min(held[rank], 0.9) * own
         if free:
             usual = float(np.median([model.own_s(other) for other in free]))
@@ -112,7 +122,7 @@ def _after(
         return model.step_if(
             changes, wire_s=wire_s, floor_s=(model.job_cpu_s or 0.0) / host_cores if host_cores else 0.0
         )
-    # a pause of the kernel's hits some steps, not all: it is in the mean step, and not in the rank's usual work
+    # throttling hits some steps, not all: it shows in the mean step, not in the rank's usual work
     pauses_s = max(held[rank] for rank in ranks) * model.step_s
     return model.step_if(
         changes, wire_s=wire_s, jitter_s=model.jitter_s - (1.0 - unsure) * min(model.jitter_s, pauses_s)
@@ -123,24 +133,10 @@ RULE = rule(
     __name__,
     "a CPU quota throttles the job",
     check,
-    needs=("step.time_s", "quota.throttled_s_per_s"),
-    explains=(
-        "CMP007",
-        "DAT001",
-        "DAT003",
-        "DAT004",
-        "DAT005",
-        "DAT008",
-        "DAT009",
-        "COM002",
-        "CPU003",
-        "LOP001",
-        "LOP002",
-        "LOP004",
-        "RUN004",
-    ),
+    needs=(STEP_TIME_S, QUOTA_THROTTLED_S_PER_S),
     thresholds={
         "held": Threshold(0.05, "a twentieth of the wall time"),
-        "periods": Threshold(0.05, "a group that hits its limit in fewer periods loses less than its jitter"),
+        "periods": Threshold(0.05, "of the periods: a group throttled in fewer loses less than its jitter"),
     },
+    triage_checks=("cpu.cores_allowed", "cpu.throttled_share"),
 )

@@ -1,12 +1,15 @@
 """The hypervisor steals CPU.
 
-What it does: finds virtual machines whose CPUs were given to somebody else while the job wanted to run.
+What it does: finds virtual machines whose physical CPUs ran other machines while the job wanted to run.
 
-Why it is slow: the instance shares its physical cores. What `steal` shows was runnable time here and run time elsewhere.
+Fires when: steal ≥ 5 %.
+
+Why it is slow: the instance shares its physical cores. `steal` is time in which this machine was runnable and another
+one ran.
 
 Evidence: steal as a share of the host's CPU time while training.
 
-Fix: another instance type (dedicated cores), another host, or hand the instance back.
+Fix: another instance type (dedicated cores), another host, or return the instance.
 
 Estimate: from half of the stolen share of the step to the stolen share of the time for which cores were wanted.
 
@@ -17,12 +20,14 @@ from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
+from rn50_advisor.advisor.model.measures.host_measures import CPU_HOST_BUSY_CORES, CPU_HOST_CORES, CPU_STEAL_SHARE
+from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    stolen, step = a.value("cpu.steal_share"), a.value("step.time_s")
+    stolen, step = a.value(CPU_STEAL_SHARE), a.value(STEP_TIME_S)
     level = severity(stolen)
     if stolen < t["steal"] or level is None:
         return Clear(RULE.id)
@@ -33,15 +38,17 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         severity=level,
         confidence=confidence(a),
         seconds_per_step=stolen * step,
-        evidence=(Evidence("cpu.steal_share", stolen, "", t["steal"], "of the host's CPU time while training"),),
+        evidence=(
+            Evidence.of(CPU_STEAL_SHARE, stolen, t["steal"], "of the host's CPU time while training", form="continues"),
+        ),
         fixes=(Fix("move to an instance with dedicated cores, or to another host", "", None, "outside the code"),),
         saving=model.saving(step * (1 - _of_wanted(a, stolen)), step * (1 - 0.5 * stolen), "no time stolen"),
     )
 
 
 def _of_wanted(a: Analysis, stolen: float) -> float:
-    """The stolen share of the time that somebody wanted: cores that idle were not stolen from."""
-    cores, busy = a.get("cpu.host_cores"), a.get("cpu.host_busy_cores")
+    """The stolen share of the wanted time: nothing is stolen from idle cores."""
+    cores, busy = a.get(CPU_HOST_CORES), a.get(CPU_HOST_BUSY_CORES)
     return stolen * cores / (stolen * cores + busy) if cores and busy else stolen
 
 
@@ -49,7 +56,7 @@ RULE = rule(
     __name__,
     "the hypervisor steals CPU",
     check,
-    needs=("step.time_s", "cpu.steal_share"),
-    explains=("CPU003", "DAT001", "DAT004", "COM001", "COM002"),
+    needs=(STEP_TIME_S, CPU_STEAL_SHARE),
     thresholds={"steal": Threshold(0.05, "severity 'medium' begins here; brief bursts stay below it over a run")},
+    triage_checks=(CPU_STEAL_SHARE,),
 )

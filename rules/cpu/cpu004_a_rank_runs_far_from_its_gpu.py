@@ -1,17 +1,20 @@
 """A rank runs far from its GPU.
 
-What it does: finds ranks that are bound to CPUs of another NUMA node than the one their GPU hangs on.
+What it does: finds ranks that are bound to CPUs of a different NUMA node than their GPU.
 
-Why it is slow: kernel launches and copies to the GPU cross the link between the sockets, and so does every batch in pinned memory.
+Fires when: ≥ 90 % of its CPUs on another NUMA node.
 
-Evidence: the CPUs the rank may run on, and those that the driver (or the kernel) calls near its GPU.
+Why it is slow: kernel launches and copies to the GPU cross the link between the sockets, and so does every batch in
+pinned memory.
+
+Evidence: the CPUs that the rank may run on, and those that the driver (or the kernel) reports as close to its GPU.
 
 Fix: bind each rank to its GPU's node: `torchrun --numa-binding=node`, or `numactl --cpunodebind=N --membind=N`.
 
-Estimate: none: how much it costs depends on the machine. Measure both.
+Estimate: none: the cost depends on the machine. Measure both.
 
-False alarms: hosts of one node; virtual machines that hide their nodes call all CPUs near. A rank that is not bound at all runs on both
-sides and is left alone.
+False alarms: hosts with a single node; virtual machines that hide their nodes report all CPUs as close. A rank that is
+not bound at all runs on both sides and is not reported.
 """
 
 from __future__ import annotations
@@ -19,12 +22,14 @@ from __future__ import annotations
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix
 from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu
+from rn50_advisor.advisor.model.job_changes import LauncherChange
+from rn50_advisor.advisor.model.measures.gpu_measures import GPU_NEAR_CPU_SHARE
 from rn50_advisor.advisor.model.wording.quantities import numbers
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    near = a.by_rank("gpu.near_cpu_share")
+    near = a.by_rank(GPU_NEAR_CPU_SHARE)
     far = [rank for rank, share in near.items() if 1.0 - share >= t["far"]]
     if not far:
         return Clear(RULE.id)
@@ -40,15 +45,16 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             gpus=tuple(sorted({gpus[rank].index for rank in far if rank in gpus})),
         ),
         evidence=tuple(
-            Evidence("gpu.near_cpu_share", near[rank], "", 1.0 - t["far"], _note(rank, near[rank], gpus.get(rank)))
+            Evidence.of(GPU_NEAR_CPU_SHARE, near[rank], 1.0 - t["far"], _note(rank, near[rank], gpus.get(rank)))
             for rank in far[:3]
         ),
         fixes=(
-            Fix(
+            Fix.of(
                 "bind each rank to the node of its GPU, and compare the steps",
-                "torchrun --numa-binding=node … (or numactl --cpunodebind=N --membind=N)",
+                LauncherChange("torchrun", ("--numa-binding=node",)),
                 None,
                 "one line",
+                more=" … (or numactl --cpunodebind=N --membind=N)",
             ),
         ),
     )
@@ -63,8 +69,7 @@ RULE = rule(
     __name__,
     "a rank runs far from its GPU",
     check,
-    needs=("gpu.near_cpu_share",),
-    thresholds={
-        "far": Threshold(0.9, "of its CPUs: unbound on eight nodes seven eighths are far, and that is nobody's fault")
-    },
+    needs=(GPU_NEAR_CPU_SHARE,),
+    thresholds={"far": Threshold(0.9, "of its CPUs: on eight nodes seven eighths are far even for an unbound rank")},
+    triage_checks=("numa.nodes",),
 )

@@ -1,43 +1,56 @@
 """The ranks are bound to few cores.
 
-What it does: finds ranks, or their loader workers, that stand in line for the cores to which they are bound while others of the job's cores
-idle.
+What it does: finds ranks, or their loader workers, that wait for the cores to which they are bound while other cores of
+the job are idle.
 
-Why it is slow: who is bound to a core waits for it, whatever is free elsewhere. Launchers bind each task to one core, or all of them to the
-same (`--cpu-bind`, `--bind-to core`), OpenMP binds the main thread (`OMP_PROC_BIND`), and loader workers inherit it.
+Fires when: ranks queue for a core for ≥ 10 % of the step while half of another core, which no rank may use, is idle.
 
-Evidence: the cores that any rank may run on, against those that the job may use; how long the training thread, or who makes a batch, waits
-for one; how many idle.
+Why it is slow: a thread bound to a core waits for it, even if others are free. Launchers bind each task to one core, or
+all of them to the same (`--cpu-bind`, `--bind-to core`), OpenMP binds the main thread (`OMP_PROC_BIND`), and loader
+workers inherit the binding.
 
-Fix: lift the binding, or bind each rank to cores of its own, as many as its threads and workers need.
+Evidence: the cores that any rank may run on, against those that the job may use; how long the training thread, or the
+process that makes a batch, waits for a core; how many cores are idle.
 
-Estimate: waiting for a core goes altogether at best, by three quarters at worst, and by no more than idles: threads that run at once share
-caches and memory. (Two ranks bound to one of two cores: steps of 89 ms, 41 of them in line; 44 ms without the binding.)
+Fix: remove the binding, or bind each rank to cores of its own, as many as its threads and workers need.
 
-False alarms: ranks bound to cores of their own, which do not wait; a container that has no more cores: they are not allowed, and not free.
+Estimate: at best the wait for a core disappears, at worst three quarters of it, because threads that run at the same
+time share caches and memory bandwidth. It never exceeds what the idle cores can take. (Two ranks bound to one of two
+cores: steps of 89 ms, 41 of them waiting; 44 ms without the binding.)
+
+False alarms: ranks bound to cores of their own, which do not wait; a container without further cores: cores that are
+not allowed are not free.
 """
 
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
+from rn50_advisor.advisor.model.measures.host_measures import (
+    CPU_AFFINITY_CORES,
+    CPU_ALLOWED_CORES,
+    CPU_GIVEN_CORES,
+    CPU_HOST_BUSY_CORES,
+)
+from rn50_advisor.advisor.model.measures.input_measures import FETCH_DELAY_SHARE
+from rn50_advisor.advisor.model.measures.step_measures import STEP_INPUT_WAIT_S, STEP_RUN_DELAY_S, STEP_TIME_S
 from rn50_advisor.advisor.model.wording.quantities import counted, numbers
 from rn50_advisor.rules.analysis_reading import common, delay_evidence, mean, model_of, without_delay
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-_SURE = 0.75
+_CONFIDENCE_MAX = 0.75
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    step, model, bound = a.value("step.time_s"), model_of(a), a.value("cpu.affinity_cores")
-    # a job that binds itself before its ranks start is allowed no more; who started it was
-    usable = max(a.value("cpu.allowed_cores"), a.get("cpu.given_cores") or 0.0)
-    free = usable - a.value("cpu.host_busy_cores")
-    delays, waits = a.by_rank("step.run_delay_s"), a.by_rank("step.input_wait_s")
+    step, model, bound = a.value(STEP_TIME_S), model_of(a), a.value(CPU_AFFINITY_CORES)
+    # a job that binds itself before its ranks start has lost the other cores, but its parent process had them
+    usable = max(a.value(CPU_ALLOWED_CORES), a.get(CPU_GIVEN_CORES) or 0.0)
+    free = usable - a.value(CPU_HOST_BUSY_CORES)
+    delays, waits = a.by_rank(STEP_RUN_DELAY_S), a.by_rank(STEP_INPUT_WAIT_S)
     if usable - bound < t["beyond"] or free < t["free"]:
         return Clear(RULE.id)
-    delay, in_fetch = common(delays), mean(a.by_rank("fetch.delay_share")) if a.has("fetch.delay_share") else 0.0
-    # a batch that is made sooner is waited for less; it is awaited no longer than the wait takes
+    delay, in_fetch = common(delays), mean(a.by_rank(FETCH_DELAY_SHARE)) if a.has(FETCH_DELAY_SHARE) else 0.0
+    # faster batches shorten the input wait, by at most the whole wait
     starved = common(waits) if in_fetch >= t["in_fetch"] else 0.0
     spared = {rank: in_fetch * wait if starved else 0.0 for rank, wait in waits.items()}
     lost = delay + common(spared)
@@ -47,8 +60,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     changes = dict(without_delay(model, delays))
     changes |= {(rank, "input_wait"): model.own[rank]["input_wait"] - s for rank, s in spared.items() if s > 0}
     after = model.step_if(changes)
-    # what idles may be less than what stands in line
-    sure = _SURE * min(1.0, free * step / max(sum(delays.values()) + sum(spared.values()), 1e-9))
+    # fewer cores may be idle than threads wait
+    sure = _CONFIDENCE_MAX * min(1.0, free * step / max(sum(delays.values()) + sum(spared.values()), 1e-9))
     return Finding(
         rule=RULE.id,
         title=f"The ranks are bound to {counted(round(bound), 'core')} while {free:.1f} others idle",
@@ -56,10 +69,18 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         confidence=confidence(a),
         seconds_per_step=lost,
         evidence=(
-            Evidence("cpu.affinity_cores", bound, "cores", None, _where(a, usable)),
+            Evidence.of(CPU_AFFINITY_CORES, bound, note=_where(a, usable)),
             delay_evidence(delay, t["delay"] * step),
             *(
-                (Evidence("fetch.delay_share", in_fetch, "", t["in_fetch"], "of making a batch is waiting for a core"),)
+                (
+                    Evidence.of(
+                        FETCH_DELAY_SHARE,
+                        in_fetch,
+                        t["in_fetch"],
+                        "of making a batch is waiting for a core",
+                        form="continues",
+                    ),
+                )
                 if starved
                 else ()
             ),
@@ -77,7 +98,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 
 def _where(a: Analysis, usable: float) -> str:
-    cores = {core for told in a.facts.values() if isinstance(told, dict) for core in told.get("cpus_allowed") or ()}
+    cores = {core for told in a.rank_facts.values() for core in told.get("cpus_allowed") or ()}
     which = f"core {numbers(sorted(cores))}" if cores else "so many"
     return f"{which}, all ranks together, of {usable:g} that the job may use"
 
@@ -87,18 +108,17 @@ RULE = rule(
     "the ranks are bound to few cores",
     check,
     needs=(
-        "step.time_s",
-        "step.run_delay_s",
-        "step.input_wait_s",
-        "cpu.affinity_cores",
-        "cpu.allowed_cores",
-        "cpu.host_busy_cores",
+        STEP_TIME_S,
+        STEP_RUN_DELAY_S,
+        STEP_INPUT_WAIT_S,
+        CPU_AFFINITY_CORES,
+        CPU_ALLOWED_CORES,
+        CPU_HOST_BUSY_CORES,
     ),
-    explains=("CPU003", "CPU005", "DAT001", "DAT003", "DAT004", "DAT005", "CMP007", "COM001", "COM002"),
     thresholds={
         "beyond": Threshold(1.0, "cores that the job may use and no rank may"),
-        "free": Threshold(0.5, "cores that idle: half a one carries another thread"),
-        "in_fetch": Threshold(0.20, "of making a batch; less is what workers of a busy host show"),
+        "free": Threshold(0.5, "idle cores: half of one carries another thread"),
+        "in_fetch": Threshold(0.20, "of making a batch; workers of any busy host show less"),
         "delay": Threshold(0.10, "a tenth of the step; short waits for a core are ordinary"),
     },
 )

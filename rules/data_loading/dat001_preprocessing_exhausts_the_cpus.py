@@ -1,22 +1,29 @@
 """Preprocessing exhausts the CPUs.
 
-What it does: finds training that waits for input, or for a core, while the loader's workers compute and no allowed core is left idle.
+What it does: finds training that waits for input, or for a CPU core, while the loader workers compute and no allowed
+core is idle.
 
-Why it is slow: the cores this job may use cannot decode and transform as many samples per second as the step consumes. More workers
-only share the same cores. Where the step computes on those cores too, it waits for them in the middle of its own work instead.
+Fires when: input wait ≥ 5 % of the step, or ≥ 10 % waiting for cores that the workers hold; no allowed core idle.
 
-Evidence: waiting for input (but for what comes after a batch was made), or of the training thread for a core that the workers hold, as a
-share of the step; CPU time (and waiting for a core) as a share of making a batch; cores the job keeps busy of those it is allowed.
+Why it is slow: the cores available to this job cannot decode and transform samples as fast as the training step
+consumes them. More workers only share the same cores. If the step itself computes on these cores, it waits for them in
+the middle of its own work instead.
 
-Fix: make each sample cheaper: pre-resized files, a faster JPEG decoder, uint8 batches normalised on the device, fewer transforms; or
-decode on the GPU (DALI); or store decoded data (FFCV); or get more cores per GPU. Never more workers: fewer, where the forecast over
-worker counts has fewer of them as fast, for what the others hold in memory.
+Evidence: the share of the step spent waiting for input (without the hand-over of finished batches), or the share in
+which the training thread waits for a core that the workers occupy; CPU time (and waiting for a core) as a share of
+making a batch; the cores that the job keeps busy, out of those it is allowed.
 
-Estimate: the step without these waits is the ceiling; halving the CPU work of a sample halves what is left of them. Neither beats the
-job's remaining CPU work over the allowed cores.
+Fix: make each sample cheaper: use pre-resized files, a faster JPEG decoder, uint8 batches normalised on the device, or
+fewer transforms. Alternatively decode on the GPU (DALI), store decoded data (FFCV), or get more cores per GPU. More
+workers never help. If the worker forecast predicts the same speed with fewer workers, use fewer: that frees the memory
+of the others.
 
-False alarms: a CPU quota looks like idle cores (CPU001 looks there); workers at 100 % are DAT004 while cores idle beside them, or more of
-them would shorten the step even at worst on what neighbours leave; compute threads that crowd each other are CPU005, neighbours CPU003.
+Estimate: at best these waits disappear. At worst the CPU work of a sample is halved, and the waits with it. Neither
+goes below the job's remaining CPU work divided by the allowed cores.
+
+False alarms: a CPU quota looks like idle cores (CPU001 covers it). Workers that are 100 % busy belong to DAT004 while
+cores are idle, or when more workers would shorten the step even in the worst case, on the cores that neighbours leave.
+Contention between compute threads belongs to CPU005, neighbours to CPU003.
 """
 
 from __future__ import annotations
@@ -24,6 +31,10 @@ from __future__ import annotations
 from rn50_advisor.advisor.model.analysis import Analysis, LoaderFacts
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, Where
 from rn50_advisor.advisor.model.input.sample_cost import SampleLine
+from rn50_advisor.advisor.model.job_changes import CallChange
+from rn50_advisor.advisor.model.measures.host_measures import CPU_ALLOWED_CORES, CPU_HOST_BUSY_CORES, CPU_JOB_CORES
+from rn50_advisor.advisor.model.measures.input_measures import FETCH_CPU_SHARE, FETCH_DELAY_SHARE, LOADER_WORKERS
+from rn50_advisor.advisor.model.measures.step_measures import STEP_INPUT_WAIT_S, STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import (
     busy_evidence,
     common,
@@ -41,15 +52,15 @@ from rn50_advisor.rules.data_loading.preprocessing import CROWDED, crowd_s, crow
 from rn50_advisor.rules.data_loading.worker_supply import STAFFED, cores_idle, workers_missing
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-# A line is named where at least so many stacks say so, and this share of them: then the fix begins there.
-_LEAST_STACKS = 6
+# A line is named, and the fix starts there, if at least this many stacks and this share of them show it.
+_STACKS_MIN = 6
 _LINE_SHARE = 2 / 3
-_AS_FAST = 1.03  # times today's step, in the middle of what is foreseen: two runs of one job differ by more
+_STEP_RATIO_MAX = 1.03  # times today's step, at the middle of the forecast: two runs of one job differ by more
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    waits, cpu, delay = making_waits(a), a.by_rank("fetch.cpu_share"), a.by_rank("fetch.delay_share")
-    workers, step = a.by_rank("loader.workers"), a.value("step.time_s")
+    waits, cpu, delay = making_waits(a), a.by_rank(FETCH_CPU_SHARE), a.by_rank(FETCH_DELAY_SHARE)
+    workers, step = a.by_rank(LOADER_WORKERS), a.value(STEP_TIME_S)
     wait, computing = common(waits), mean(cpu) + mean(delay)
     work, crowd = cpu_of_workers_s(a), crowd_s(a, t["workers_share"])
     crowded = crowd >= t["crowding"] * step
@@ -74,8 +85,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         evidence=(
             *([input_evidence(a, wait, t["input_wait"])] if wait >= t["input_wait"] * step else []),
             *([crowding_evidence(step, crowd, t["crowding"])] if crowded else []),
-            Evidence(
-                "fetch.cpu_share", computing, "", t["computing"], "making a batch is computing or waiting for a core"
+            Evidence.of(
+                FETCH_CPU_SHARE,
+                computing,
+                t["computing"],
+                "making a batch is computing or waiting for a core",
+                form="explains",
             ),
             busy_evidence(a),
             *([_line_evidence(line)] if line else []),
@@ -96,26 +111,30 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 
 def _fewer_workers(a: Analysis, loader: LoaderFacts | None) -> tuple[Fix, ...]:
-    """Where fewer of them would be as fast: their memory comes back, if nothing else does."""
+    """Suggest fewer workers where they would be as fast: at least their memory is freed."""
     if a.forecast is None or loader is None:
         return ()
     present, enough = loader.num_workers, workers_for(a)[0]
     now, then = (sum(a.forecast.step_s(count)) for count in (present, enough))
-    if enough >= present or then > _AS_FAST * now:
+    if enough >= present or then > _STEP_RATIO_MAX * now:
         return ()
-    change = f"DataLoader(..., num_workers={enough}): {present - enough} processes a rank less to hold in memory"
-    return (Fix(f"num_workers={present} → {enough}: as fast, with less memory", change, where_of(loader), "one line"),)
+    title, fewer = (
+        f"num_workers={present} → {enough}: as fast, with less memory",
+        CallChange.of("DataLoader", num_workers=enough),
+    )
+    more = f": {present - enough} processes a rank less to hold in memory"
+    return (Fix.of(title, fewer, where_of(loader), "one line", more=more),)
 
 
 def _dominant_line(a: Analysis) -> SampleLine | None:
-    """The line of the user's own code where most stacks of the workers stood, if it stands for most of a sample."""
+    """The line of user code in most of the workers' stacks, if it accounts for most of a sample."""
     line = a.sample.lines[0] if a.sample and a.sample.lines else None
-    return line if line and line.share >= _LINE_SHARE and line.looks >= _LEAST_STACKS else None
+    return line if line and line.share >= _LINE_SHARE and line.looks >= _STACKS_MIN else None
 
 
 def _line_evidence(line: SampleLine) -> Evidence:
     note = f"of {line.looks} stacks of workers making samples, in {line.words}"
-    return Evidence("stack samples", float(line.seen), "", None, note)
+    return Evidence("stack samples", float(line.seen), "", None, note, form="continues")
 
 
 RULE = rule(
@@ -123,21 +142,21 @@ RULE = rule(
     "preprocessing exhausts the CPUs",
     check,
     needs=(
-        "step.time_s",
-        "step.input_wait_s",
-        "fetch.cpu_share",
-        "fetch.delay_share",
-        "loader.workers",
-        "cpu.allowed_cores",
-        "cpu.job_cores",
-        "cpu.host_busy_cores",
+        STEP_TIME_S,
+        STEP_INPUT_WAIT_S,
+        FETCH_CPU_SHARE,
+        FETCH_DELAY_SHARE,
+        LOADER_WORKERS,
+        CPU_ALLOWED_CORES,
+        CPU_JOB_CORES,
+        CPU_HOST_BUSY_CORES,
     ),
-    explains=("COM002",),
     thresholds={
         "computing": Threshold(
-            0.70, "below it, waiting for reads or locks is a third of the work and cores are not the limit alone"
+            0.70, "below it, reads or locks take a third of the time, so cores are not the only limit"
         ),
         **CROWDED,
         **STAFFED,
     },
+    triage_checks=("decode.images_per_core_s", "decode.images_all_cores_s"),
 )

@@ -1,30 +1,55 @@
 """Storage starves the loader.
 
-What it does: finds training that waits for input while whoever makes the batches is blocked on reads from a device or a network mount.
+What it does: finds training that waits for input while the workers (or the training process) are blocked on reads from
+a device or a network mount.
 
-Why it is slow: the samples cannot be read as fast as they are consumed. The CPUs idle, and more workers queue at the same device.
+Fires when: input wait ≥ 5 %, at least half of making a batch blocked on reads from a device or a network mount (a quarter at the limit of
+its control group).
 
-Evidence: waiting for input as a share of the step; the share of making a batch that is neither computing nor waiting for a core (half, or
-a quarter where the job reads as fast as its control group may); bytes read from a device per batch; of the mount that the data lies on the
-MB/s, the number and size of reads, the mean file, and the share that the page cache served.
+Why it is slow: samples cannot be read as fast as they are consumed. The CPUs idle, and more workers only queue at the
+same device.
 
-Fix: bring the data nearer (local NVMe, RAM disk), into larger sequential reads (tar shards, WebDataset, one file per thousand samples),
-or make it smaller (pre-resized images).
+Evidence: the input wait as a share of the step; the share of making a batch that is neither computing nor waiting for a
+core (half, or a quarter if the job reads as fast as its control group allows); bytes read from a device per batch; for
+the mount that holds the data, MB/s, the number and size of reads, the mean file size, and the share served from the
+page cache.
 
-Estimate: reads twice as fast or better. At best the step waits no more, but no rank is faster than its workers compute their batches, and
-no step shorter than the CPU work over the allowed cores.
+Fix: move the data closer (local NVMe, RAM disk), pack it for larger sequential reads (tar shards, WebDataset, one file
+per thousand samples), or make it smaller (pre-resized images).
 
-False alarms: a cold first epoch heals by itself once the page cache holds the data. While it lasts the title says so; afterwards only
-later epochs count, and that the first one had to wait is a note. Reads through FUSE or NFS show no blocks: the mount's
-type stands in. A `sleep` or lock in the dataset is not storage: it blocks without reads, or with few, and the kernel sees nobody wait for a
-disk (PSI). DAT010 (later epochs read the same files again), DSK001 (a saturated disk) and DSK002 (a limit) look closer and are listed under
-this one, unless they are its reason: a memory limit too small for the data set, or somebody else on the disk.
+Estimate: reads twice as fast or better. At best the input wait disappears, but no rank becomes faster than its workers
+can compute their batches, and no step becomes shorter than the CPU work divided by the allowed cores.
+
+False alarms: a cold first epoch resolves itself once the page cache holds the data. During that epoch the title says
+so; afterwards only later epochs count, and a slow first epoch is reported as a note. Reads through FUSE or NFS report
+no blocks, so the mount's type is used instead. A `sleep` or a lock in the dataset is not storage: it blocks with few or
+no reads, and the kernel sees no task waiting for a disk (PSI). DAT010 (later epochs read the same files again), DSK001
+(a saturated disk) and DSK002 (a limit) give more detail and are listed under this finding, unless they are its cause: a
+memory limit too small for the data set, or another user of the disk.
 """
 
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
+from rn50_advisor.advisor.model.measures.input_measures import (
+    FETCH_BLOCKED_SHARE,
+    FETCH_READ_MB,
+    FETCH_READ_MB_PER_S,
+    LOADER_WORKERS,
+)
+from rn50_advisor.advisor.model.measures.step_measures import (
+    EPOCH_COLD_LATER_READ_MB,
+    EPOCH_COLD_LATER_WAIT_S,
+    EPOCH_COLD_READ_MB,
+    EPOCH_COLD_STEP_S,
+    EPOCH_COLD_WAIT_S,
+    EPOCH_STARTS,
+    STEP_BATCHES,
+    STEP_INPUT_WAIT_S,
+    STEP_SAMPLES,
+    STEP_TIME_S,
+)
 from rn50_advisor.rules.analysis_reading import common, lost_to_input, mean, training_loader, where_of
 from rn50_advisor.rules.data_loading.input_starvation import input_evidence, input_waits
 from rn50_advisor.rules.rule import Thresholds, confidence, rule, severity
@@ -32,26 +57,24 @@ from rn50_advisor.rules.storage.storage_starvation import (
     NEEDS,
     STARVED,
     blocked_enough,
-    only_memory_is_short,
-    others_use_the_disk,
     place_of,
     saving_of_faster_storage,
     starved,
     traffic,
 )
 
-_WARM_SHARE = 0.5  # of the first epoch's bytes: what reads more again is not warm
+_WARM_SHARE = 0.5  # of the first epoch's bytes: an epoch that reads more is not warm
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    waits, blocked, read = input_waits(a), a.by_rank("fetch.blocked_share"), a.by_rank("fetch.read_mb")
-    step, wait = a.value("step.time_s"), common(waits)
+    waits, blocked, read = input_waits(a), a.by_rank(FETCH_BLOCKED_SHARE), a.by_rank(FETCH_READ_MB)
+    step, wait = a.value(STEP_TIME_S), common(waits)
     level = severity(wait / step)
     if not starved(a, t) or level is None:
         return _first_epoch_only(a, t) or Clear(RULE.id)
     loader = training_loader(a, waits)
-    # one that began within the steady steps is the second one at least
-    so_far = ", in the first epoch so far" if not any(a.by_rank("epoch.starts").values()) and _repeats(a) else ""
+    # an epoch that began within the steady steps is at least the second
+    so_far = ", in the first epoch so far" if not any(a.by_rank(EPOCH_STARTS).values()) and _repeats(a) else ""
     return Finding(
         rule=RULE.id,
         title=f"Storage cannot deliver the samples: {place_of(a)}{so_far}",
@@ -60,19 +83,19 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         seconds_per_step=lost_to_input(a),
         evidence=(
             input_evidence(a, wait, t["input_wait"]),
-            Evidence(
-                "fetch.blocked_share",
+            Evidence.of(
+                FETCH_BLOCKED_SHARE,
                 mean(blocked),
-                "",
                 blocked_enough(a, t),
                 "of making a batch is blocked, not computing",
+                form="continues",
             ),
-            Evidence(
-                "fetch.read_mb",
+            Evidence.of(
+                FETCH_READ_MB,
                 mean(read),
-                "MB",
-                t["bytes_per_sample"] * (a.get("step.samples") or 1.0) / 1e6,
+                t["bytes_per_sample"] * (a.get(STEP_SAMPLES) or 1.0) / 1e6,
                 "read from the device per batch",
+                form="explains",
             ),
             *(traffic(a) or _by_loaders(a)),
         ),
@@ -81,28 +104,25 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             Fix("read larger pieces: tar shards or one file per many samples", "", where_of(loader), "larger change"),
         ),
         saving=saving_of_faster_storage(a),
-        explains=_details(a),
     )
 
 
 def _repeats(a: Analysis) -> bool:
-    """Later epochs may come, and find the files in memory."""
-    loader = training_loader(a, a.by_rank("step.input_wait_s"))
-    return loader is not None and a.has("epoch.starts")
+    """Later epochs may follow and find the files in memory."""
+    loader = training_loader(a, a.by_rank(STEP_INPUT_WAIT_S))
+    return loader is not None and a.has(EPOCH_STARTS)
 
 
 def _first_epoch_only(a: Analysis, t: Thresholds) -> Finding | None:
-    """Steady steps are those of warm epochs: that the first one waited for the disk is worth a word, no more."""
-    wait, later, step = (a.get(f"epoch.cold_{name}") for name in ("wait_s", "later_wait_s", "step_s"))
-    read, read_later = a.get("epoch.cold_read_mb"), a.get("epoch.cold_later_read_mb")
+    """A note that only the first epoch waited for the disk: the steady steps are those of warm epochs."""
+    wait, later, step = map(a.get, (EPOCH_COLD_WAIT_S, EPOCH_COLD_LATER_WAIT_S, EPOCH_COLD_STEP_S))
+    read, read_later = a.get(EPOCH_COLD_READ_MB), a.get(EPOCH_COLD_LATER_READ_MB)
     if wait is None or later is None or step is None or read is None or wait < t["input_wait"] * step:
         return None
-    per_batch = (
-        t["bytes_per_sample"] * (a.get("step.samples") or 1.0) / max(mean(a.by_rank("step.batches") or {0: 1}), 1)
-    )
+    per_batch = t["bytes_per_sample"] * (a.get(STEP_SAMPLES) or 1.0) / max(mean(a.by_rank(STEP_BATCHES) or {0: 1}), 1)
     if read * 1e6 < per_batch or (read_later or 0.0) > _WARM_SHARE * read:
         return None
-    loader = training_loader(a, a.by_rank("step.input_wait_s"))
+    loader = training_loader(a, a.by_rank(STEP_INPUT_WAIT_S))
     text = f"{1000 * wait:.0f} ms a step in the first epoch, {1000 * later:.0f} ms since"
     return Finding(
         rule=RULE.id,
@@ -111,8 +131,14 @@ def _first_epoch_only(a: Analysis, t: Thresholds) -> Finding | None:
         confidence=confidence(a),
         seconds_per_step=0.0,
         evidence=(
-            Evidence("epoch.cold_wait_s", wait, "s", t["input_wait"] * step, text),
-            Evidence("epoch.cold_read_mb", read, "MB", per_batch / 1e6, "read from the device per batch in that epoch"),
+            Evidence.of(EPOCH_COLD_WAIT_S, wait, t["input_wait"] * step, text),
+            Evidence.of(
+                EPOCH_COLD_READ_MB,
+                read,
+                per_batch / 1e6,
+                "read from the device per batch in that epoch",
+                form="explains",
+            ),
         ),
         fixes=(
             Fix(
@@ -127,19 +153,13 @@ def _first_epoch_only(a: Analysis, t: Thresholds) -> Finding | None:
 
 
 def _by_loaders(a: Analysis) -> tuple[Evidence, ...]:
-    """Where no probe saw the disk."""
-    rates = a.by_rank("fetch.read_mb_per_s")
+    """Evidence from the loaders alone, for when no probe saw the disk."""
+    rates = a.by_rank(FETCH_READ_MB_PER_S)
     if not rates:
         return ()
-    rate = sum(rates.values()) * max(1.0, mean(a.by_rank("loader.workers") or {0: 1.0}))
-    return (Evidence("fetch.read_mb_per_s", rate, "MB/s", None, f"from {place_of(a)}, all loaders together"),)
-
-
-def _details(a: Analysis) -> tuple[str, ...]:
-    """What says more of this storage belongs under it, unless it is the reason itself: a memory limit, or somebody else on the disk."""
-    details = ["DSK002"]
-    details += [] if others_use_the_disk(a) else ["DSK001"]
-    return tuple(details if only_memory_is_short(a) else ["DAT010", *details])
+    rate = sum(rates.values()) * max(1.0, mean(a.by_rank(LOADER_WORKERS) or {0: 1.0}))
+    note = f"from {place_of(a)}, all loaders together"
+    return (Evidence.of(FETCH_READ_MB_PER_S, rate, note=note, form="continues"),)
 
 
 RULE = rule(
@@ -147,7 +167,5 @@ RULE = rule(
     "storage starves the loader",
     check,
     needs=NEEDS,
-    # a device that all share is not shared fairly: one rank may starve more than the others
-    explains=("DAT001", "DAT003", "DAT004", "DAT008", "DAT009", "COM002"),
     thresholds=STARVED,
 )

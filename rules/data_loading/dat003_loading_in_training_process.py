@@ -2,28 +2,37 @@
 
 What it does: finds a training DataLoader with `num_workers=0` whose batches take a noticeable share of the step.
 
-Why it is slow: reading, decoding and transforming a batch and training on it take turns in one thread. The accelerator waits for every
-batch from its first byte to its last.
+Fires when: `num_workers=0` and input wait ≥ 5 %.
 
-Evidence: waiting for input as a share of the step; `num_workers=0` at file and line; time to make one batch in the training process.
+Why it is slow: one thread alternates between loading a batch (reading, decoding, transforming) and training on it. The
+accelerator is idle for the whole time it takes to make each batch.
 
-Fix: `num_workers=N`, with `persistent_workers=True`, and `pin_memory=True` when training on a GPU. N is the knee of the forecast over
-worker counts: the fewest workers that come near the best the cores of this rank can carry. Where workers gain less than 2 % even at
-best, cheaper samples instead.
+Evidence: the input wait as a share of the step; `num_workers=0` at file and line; the time to make one batch in the
+training process.
 
-Estimate: the same forecast at N. A loader with N workers is played through batch by batch, with the batch times of this run, handing over,
-and the cores shared with training (on a machine without idle cores workers cannot help: then up to all of the wait for samples,
-were they to cost nothing).
-At best the step computes faster besides: no batch goes through the caches of its core any more.
+Fix: `num_workers=N` with `persistent_workers=True`, and `pin_memory=True` when training on a GPU. N is the knee of the
+worker forecast: the fewest workers that come close to the best speed this rank's cores can sustain. If workers would
+gain less than 2 % even at best, or might as well cost time, make the samples cheaper instead.
 
-False alarms: tiny in-memory data, where workers cost more than they save (DAT007): nothing is said where a batch is made in less time than
-a worker takes to hand one over, nor below 5 % of the step. Nor where garbage collections may be what takes it there (CPU006).
+Estimate: the forecast at N. It simulates a loader with N workers batch by batch, with this run's batch times, the
+hand-over, and the cores shared with training; it is never better than a step without this wait. Workers cannot help
+on a machine without idle cores: there the estimate is up to the whole wait for samples, as if they cost nothing. At
+best the step also computes faster, because no batch passes through its core's caches any more.
+
+False alarms: tiny in-memory data, where workers cost more than they save (DAT007): nothing is reported if a batch is
+made faster than a worker could hand one over, or below 5 % of the step, or if garbage collection may explain the time
+(CPU006).
 """
 
 from __future__ import annotations
 
+import math
+
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
+from rn50_advisor.advisor.model.findings import RUNS_DIFFER, Clear, Evidence, Finding, Fix
+from rn50_advisor.advisor.model.job_changes import CallChange
+from rn50_advisor.advisor.model.measures.input_measures import FETCH_WALL_S, LOADER_FORESEEN, LOADER_WORKERS
+from rn50_advisor.advisor.model.measures.step_measures import STEP_GC_S, STEP_INPUT_WAIT_S, STEP_TIME_S
 from rn50_advisor.advisor.model.wording.quantities import counted
 from rn50_advisor.rules.analysis_reading import (
     common,
@@ -44,30 +53,33 @@ from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, sev
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    waits, walls = a.by_rank("step.input_wait_s"), a.by_rank("fetch.wall_s")
-    step, wait = a.value("step.time_s"), common(waits)
-    level, collecting = severity(wait / step), a.by_rank("step.gc_s")
+    waits, walls = a.by_rank(STEP_INPUT_WAIT_S), a.by_rank(FETCH_WALL_S)
+    step, wait = a.value(STEP_TIME_S), common(waits)
+    level, collecting = severity(wait / step), a.by_rank(STEP_GC_S)
     loading = common({rank: seconds - collecting.get(rank, 0.0) for rank, seconds in waits.items()})
-    if max(a.by_rank("loader.workers").values()) > 0 or loading < t["input_wait"] * step or level is None:
+    if max(a.by_rank(LOADER_WORKERS).values()) > 0 or loading < t["input_wait"] * step or level is None:
         return Clear(RULE.id)
     if max(walls.values()) < t["hand_over"]:
         return Clear(RULE.id)
     workers, wanted = workers_for(a)
     loader, model = training_loader(a, waits), model_of(a)
     best, worst = forecast_of(a).step_s(workers)
+    # what made other parts of the step long is not mended with it
+    best = max(best, model.at_best(model.step_s - lost_to_input(a)))
     title = f"num_workers=0 → {workers}, persistent_workers=True"
-    change = f"DataLoader(..., num_workers={workers}, persistent_workers=True)"
-    if loader is not None and a.on_gpu:
-        change = change[:-1] + ", pin_memory=True)"
+    pinned = {"pin_memory": True} if loader is not None and a.on_gpu else {}
+    change, more = CallChange.of("DataLoader", num_workers=workers, persistent_workers=True, **pinned), ""
     if wanted > workers:
         limits = limit_words(a)
-        change += f"; {wanted} workers would be needed, this machine has room for {workers}"
-        change += f" ({limits})" if limits else ""
-    fix = Fix(title, change, where_of(loader), "one line")
+        more = f"; {wanted} workers would be needed, this machine has room for {workers}"
+        more += f" ({limits})" if limits else ""
+    fix = Fix.of(title, change, where_of(loader), "one line", more=more)
     if any(count < 1 for _, count in room_beside_cores(a)):
         fix = room_fix(a, workers, where_of(loader))
     saving = model.saving(best, worst, f"{counted(workers, 'worker')} beside the step, on the cores there are")
-    if saving.speedup[1] < HARDLY:
+    # where a worker may make it slower, what is gained in the middle of the two cases must be more than two runs differ by
+    slower = worst > model.step_s and model.step_s < (1.0 + RUNS_DIFFER) * math.sqrt(best * worst)
+    if slower or saving.speedup[1] < HARDLY:
         fix = Fix(
             "make samples cheaper: workers would take the cores that computing needs",
             "transforms on whole batches, data decoded or cached once",
@@ -83,10 +95,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         seconds_per_step=lost_to_input(a),
         evidence=(
             input_evidence(a, wait, t["input_wait"]),
-            Evidence(
-                "loader.workers", 0.0, "workers", 1.0, f"at {loader.file}:{loader.line}" if loader else "num_workers=0"
-            ),
-            Evidence("fetch.wall_s", mean(walls), "s", None, "to make one batch in the training process"),
+            Evidence.of(LOADER_WORKERS, 0.0, 1.0, f"at {loader.file}:{loader.line}" if loader else "num_workers=0"),
+            Evidence.of(FETCH_WALL_S, mean(walls), note="to make one batch in the training process", form="continues"),
         ),
         fixes=(fix,),
         saving=saving,
@@ -97,12 +107,11 @@ RULE = rule(
     __name__,
     "loading happens in the training process",
     check,
-    needs=("step.time_s", "step.input_wait_s", "loader.workers", "fetch.wall_s", "loader.foreseen"),
-    explains=("COM002",),
+    needs=(STEP_TIME_S, STEP_INPUT_WAIT_S, LOADER_WORKERS, FETCH_WALL_S, LOADER_FORESEEN),
     thresholds={
         "input_wait": Threshold(0.05, "severity 'medium' begins at 5 % of the step"),
         "hand_over": Threshold(
-            0.002, "s to make a batch: handing one over took 1.6 to 2.2 ms on two cores, whatever was in it"
+            0.002, "s to make a batch: handing one over took 1.6 to 2.2 ms on two cores, whatever its content"
         ),
     },
 )

@@ -1,33 +1,50 @@
 """Too few workers for the cores at hand.
 
-What it does: finds training that waits for input while every loader worker is busy and there are cores for more of them.
+What it does: finds training that waits for input while every loader worker is busy and there are cores for more
+workers.
 
-Why it is slow: the workers make fewer samples per second than the step consumes, although there are cores for more of them.
+Fires when: input wait ≥ 5 %, workers busy, half an allowed core idle (15 % of them on larger hosts; less where workers mostly wait, or the
+forecast gains a tenth at worst).
 
-Evidence: waiting for input as a share of the step; how busy the workers are; cores the job keeps busy of those it is allowed.
+Why it is slow: the workers produce fewer samples per second than the step consumes, although there are cores for more
+workers.
 
-Fix: `num_workers=N` at file and line. N is the knee of the forecast over worker counts: the fewest workers that come near the best, at
-most as many as the idle cores carry.
+Evidence: the input wait as a share of the step; how busy the workers are; the cores that the job keeps busy, out of
+those it is allowed.
 
-Estimate: the same forecast at N. A loader with N workers is played through batch by batch, with the batch times of this run, handing over,
-and the cores shared with training.
+Fix: `num_workers=N` at file and line. N is the knee of the worker forecast: the fewest workers that come close to the
+best speed, and at most as many as the idle cores can carry.
 
-There are cores where some idle; or where the forecast shortens the step even at worst, with neighbours keeping the cores that they have and
-all of the job waiting in line for the rest. Else the CPUs are exhausted (DAT001).
+Estimate: the forecast at N. It simulates a loader with N workers batch by batch, with this run's batch times, the
+hand-over, and the cores shared with training.
 
-Workers that sleep through their batches (an object store answers) need less of a core than those that compute, and may outnumber the cores.
+Cores count as available if some are idle. They also count if the forecast shortens the step even in the worst case, in
+which neighbours keep their cores and the whole job queues for the rest. Otherwise the CPUs are exhausted (DAT001).
 
-Workers that wait for the answers of a server or a database get more of them only as long as it can answer more at once, which cannot be
-seen from here. So more workers are advised on that condition, and at worst they gain nothing.
+Workers that sleep while they make a batch (waiting for an object store, for example) need less of a core than workers
+that compute, and may outnumber the cores.
 
-False alarms: one slow mount blocks any number of workers (DAT002); so does a lock of all of them, for which nothing is said here (DAT013).
-Nor is anything said where more of them would shorten the step by less than 2 % even at best.
+Workers that wait for a server or a database gain from more workers only as long as it can answer more requests at once, which
+cannot be seen from here. More workers are then advised on that condition, and at worst they gain nothing.
+
+False alarms: a slow mount blocks any number of workers (DAT002). So does a lock that all workers share, for which this
+rule stays silent (DAT013). Nothing is reported if more workers would shorten the step by less than 2 % even at best.
 """
 
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis, LoaderFacts
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, Where
+from rn50_advisor.advisor.model.job_changes import CallChange
+from rn50_advisor.advisor.model.measures.host_measures import CPU_ALLOWED_CORES, CPU_HOST_BUSY_CORES, CPU_JOB_CORES
+from rn50_advisor.advisor.model.measures.input_measures import (
+    FETCH_WALL_S,
+    LOADER_ASKING_SHARE,
+    LOADER_BUSY_SHARE,
+    LOADER_FORESEEN,
+    LOADER_WORKERS,
+)
+from rn50_advisor.advisor.model.measures.step_measures import STEP_INPUT_WAIT_S, STEP_TIME_S
 from rn50_advisor.advisor.model.wording.quantities import counted
 from rn50_advisor.rules.analysis_reading import (
     common,
@@ -47,12 +64,12 @@ from rn50_advisor.rules.data_loading.input_starvation import input_evidence, inp
 from rn50_advisor.rules.data_loading.worker_supply import HARDLY, STAFFED, room_on_idle_cores, workers_missing
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-_ASKING = 0.5  # of the looks at workers: from here on it is mostly a server's answers that they wait for
+_SERVER_WAIT_SHARE_MIN = 0.5  # of the workers' stack samples: from here on they mostly wait for a server's answers
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    waits, now = input_waits(a), a.by_rank("loader.workers")
-    step, wait, busy = a.value("step.time_s"), common(waits), mean(a.by_rank("loader.busy_share"))
+    waits, now = input_waits(a), a.by_rank(LOADER_WORKERS)
+    step, wait, busy = a.value(STEP_TIME_S), common(waits), mean(a.by_rank(LOADER_BUSY_SHARE))
     idle = idle_cores(a)
     level = severity(wait / step)
     if wait < t["input_wait"] * step or level is None or not workers_missing(a, t):
@@ -62,10 +79,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     workers = max(present + 1, min(workers_for(a)[0], room_on_idle_cores(a, present)))
     workers = max(present, min([workers, *(count for _, count in room_beside_cores(a))]))
     loader, model = training_loader(a, waits), model_of(a)
-    then = max(workers, present + 1)  # with room made for it, where there is none
+    then = max(workers, present + 1)  # once room is made, if there is none
     best, worst = forecast_of(a).step_s(then)
-    saving = model.saving(best, worst, f"{then} workers, played through with the batches of this run")
-    served = (a.get("loader.asking_share") or 0.0) >= _ASKING
+    saving = model.saving(best, worst, f"{then} workers, simulated with the batches of this run")
+    served = (a.get(LOADER_ASKING_SHARE) or 0.0) >= _SERVER_WAIT_SHARE_MIN
     if served:
         saving = model.saving(best, model.step_s, f"{then} workers, if the server answers them as fast as it does now")
     elif saving.speedup[1] < HARDLY:
@@ -78,9 +95,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         seconds_per_step=lost_to_input(a),
         evidence=(
             input_evidence(a, wait, t["input_wait"]),
-            Evidence("loader.busy_share", busy, "", t["busy"], f"{counted(present, 'worker')} a rank"),
-            Evidence(
-                "cpu.job_cores", a.value("cpu.job_cores"), "cores", None, f"of {a.value('cpu.allowed_cores'):g} allowed"
+            Evidence.of(LOADER_BUSY_SHARE, busy, t["busy"], f"{counted(present, 'worker')} a rank"),
+            Evidence.of(
+                CPU_JOB_CORES,
+                a.value(CPU_JOB_CORES),
+                note=f"of {a.value(CPU_ALLOWED_CORES):g} allowed",
+                form="continues",
             ),
             *(_asking(a) if served else ()),
         ),
@@ -90,14 +110,14 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 
 def _asking(a: Analysis) -> tuple[Evidence, ...]:
-    share, line = a.value("loader.asking_share"), a.asking
+    share, line = a.value(LOADER_ASKING_SHARE), a.asking
     where = f", {line.seen} of {line.looks} looks at {line.words}" if line else ""
-    note = f"of the looks at workers' stacks found one waiting for a server's answer{where}"
-    return (Evidence("loader.asking_share", share, "", None, note),)
+    note = f"of the workers' stack samples waited for a server's answer{where}"
+    return (Evidence.of(LOADER_ASKING_SHARE, share, note=note, form="continues"),)
 
 
 def _beside(a: Analysis) -> tuple[Fix, ...]:
-    """Where more workers may only make the line before a server longer."""
+    """A second fix, because more workers may only lengthen the queue at a server."""
     where = Where(a.asking.file, a.asking.line) if a.asking else None
     return (
         Fix(
@@ -110,15 +130,15 @@ def _beside(a: Analysis) -> tuple[Fix, ...]:
 
 
 def _fix(a: Analysis, present: int, workers: int, loader: LoaderFacts | None, *, served: bool) -> Fix:
-    """More workers; or room for them, where cores idle and something else is full."""
+    """More workers, or room for them if cores are idle and another resource is full."""
     if workers <= present:
         return room_fix(a, present + 1, where_of(loader))
     limits = limit_words(a)
-    change = f"DataLoader(..., num_workers={workers}, persistent_workers=True)"
+    change = CallChange.of("DataLoader", num_workers=workers, persistent_workers=True)
     living = "" if loader is not None and loader.persistent_workers else ", persistent_workers=True"
     condition = ", if the server can answer more at once" if served else ""
     title = f"num_workers={present} → {workers}{living}{condition}"
-    return Fix(title, change + (f"; {limits}" if limits else ""), where_of(loader), "one line")
+    return Fix.of(title, change, where_of(loader), "one line", more=f"; {limits}" if limits else "")
 
 
 RULE = rule(
@@ -126,17 +146,16 @@ RULE = rule(
     "too few workers for the cores at hand",
     check,
     needs=(
-        "step.time_s",
-        "step.input_wait_s",
-        "fetch.wall_s",
-        "loader.workers",
-        "loader.busy_share",
-        "loader.foreseen",
-        "cpu.allowed_cores",
-        "cpu.job_cores",
-        "cpu.host_busy_cores",
+        STEP_TIME_S,
+        STEP_INPUT_WAIT_S,
+        FETCH_WALL_S,
+        LOADER_WORKERS,
+        LOADER_BUSY_SHARE,
+        LOADER_FORESEEN,
+        CPU_ALLOWED_CORES,
+        CPU_JOB_CORES,
+        CPU_HOST_BUSY_CORES,
     ),
-    explains=("COM002",),
     thresholds={
         "input_wait": Threshold(0.05, "severity 'medium' begins at 5 % of the step"),
         **STAFFED,

@@ -1,26 +1,30 @@
 """More workers than cores.
 
-What it does: finds loader workers that take turns on the allowed cores where fewer would do: they hold up the training threads, and each
-other where the loop waits for their first batches.
+What it does: finds loader workers that compete for the allowed cores where fewer workers would be enough. They delay
+the training threads, and each other when the loop waits for their first batches.
 
-Why it is slow: workers that make batches side by side share the cores with each other and with the training thread. While it stands in the
-queue for a core, the step stands too. When an epoch begins all of them start at once, and of twelve batches that are made side by side on
-two cores none is ready before all of them nearly are. (Measured: of an epoch of 24 steps of 28 ms the loop waited 190 to 280 ms for the
-first batch, that one worker makes in 18.)
+Fires when: worker and training threads are > 1.5 × the allowed cores, training threads wait for a core for ≥ 15 % of their compute, and
+cores are idle in between.
 
-Evidence: of the time in which a worker could run, what it waits for a core; waiting for a core as a share of computing a step; what epochs
-begin later by for the crowd that their first batches are made in.
+Why it is slow: workers that make batches at the same time share the cores with each other and with the training thread.
+While the training thread waits for a core, the step makes no progress. When an epoch begins, all workers start at once:
+of twelve batches made side by side on two cores, none is ready until nearly all of them are. (Measured: in an epoch of
+24 steps of 28 ms the loop waited 190 to 280 ms for the first batch, which one worker makes in 18 ms.)
 
-Fix: `num_workers=N` at file and line, with the N that keeps up with the step and leaves each training thread a core.
+Evidence: the share of the workers' runnable time in which they wait for a core; the training thread's wait for a core
+as a share of computing a step; how much later epochs begin because the first batches compete for cores.
 
-Estimate: the training threads' waiting for a core given back, and of the begin of epochs all that a crowd of N would not need; at worst
-half of both. But never a step shorter than the job's CPU work over the allowed cores. Where no core idles that is today's step: fewer
-workers do not make less work, and DAT001 says what helps. (Measured on two cores with two ranks and 32 ms of transforms a batch: 8 workers
-a rank 57 and 61 ms a step, 2 workers 54 and 60, 1 worker 59.) What is left are workers that crowd in bursts, with idle cores in between.
+Fix: `num_workers=N` at file and line, where N workers keep up with the step and leave each training thread a core.
 
-False alarms: neighbours on the host (CPU003), a quota (CPU001; the allowed cores respect it), threads of the ranks themselves (CPU005).
-What an epoch's begin takes beyond the batches that all workers make then is not theirs: workers that start (DAT006), a stream that fills
-its buffer (DAT014).
+Estimate: at best the training threads no longer wait for a core, and epochs begin as early as with N workers; at worst
+half of both is gained. No step becomes shorter than the job's CPU work divided by the allowed cores. If no core is
+idle, that limit is today's step: fewer workers do not reduce the work, and DAT001 says what helps. (Measured on two
+cores with two ranks and 32 ms of transforms a batch: 8 workers a rank took 57 and 61 ms a step, 2 workers 54 and 60, 1
+worker 59.) This rule covers the remaining case: workers that compete in bursts, with idle cores in between.
+
+False alarms: neighbours on the host (CPU003), a quota (CPU001; the allowed cores respect it), threads of the ranks
+themselves (CPU005). The part of an epoch's start that goes beyond the workers' first batches is not counted here:
+starting workers (DAT006), or a stream that fills its buffer (DAT014).
 """
 
 from __future__ import annotations
@@ -29,6 +33,22 @@ from collections.abc import Mapping
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
+from rn50_advisor.advisor.model.job_changes import CallChange
+from rn50_advisor.advisor.model.measures.host_measures import CPU_ALLOWED_CORES, CPU_HOST_BUSY_CORES, CPU_JOB_CORES
+from rn50_advisor.advisor.model.measures.input_measures import (
+    FETCH_CPU_SHARE,
+    FETCH_DELAY_SHARE,
+    FETCH_WALL_S,
+    LOADER_FORESEEN,
+    LOADER_WORKERS,
+)
+from rn50_advisor.advisor.model.measures.step_measures import (
+    EPOCH_FIRST_BATCH_S,
+    EPOCH_START_S,
+    STEP_EPOCH_START_S,
+    STEP_RUN_DELAY_S,
+    STEP_TIME_S,
+)
 from rn50_advisor.rules.analysis_reading import (
     PREFETCH,
     cores_of,
@@ -46,15 +66,15 @@ from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, sev
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    workers, delays = a.by_rank("loader.workers"), a.by_rank("step.run_delay_s")
-    allowed, model = a.value("cpu.allowed_cores"), model_of(a)
+    workers, delays = a.by_rank(LOADER_WORKERS), a.by_rank(STEP_RUN_DELAY_S)
+    allowed, model = a.value(CPU_ALLOWED_CORES), model_of(a)
     present, advised = int(max(workers.values())), workers_for(a)[0]
     begins = _crowded_begins(a, advised)
     best, worst = (_without(a, delays, begins, share) for share in (1.0, 0.5))
     lost = model.step_s - 0.5 * (best + worst)
     level = severity(lost / model.step_s)
     neighbours = (cores_of(a).taken or 0.0) >= t["others"] * allowed
-    # exhausted cores have no time to give back, whoever stands in the queue
+    # exhausted cores have no time to spare, whoever waits in the run queue
     exhausted = idle_cores(a) < spare_cores(a, cores=t["spare_cores"], share=t["spare_share"])
     threads, waiting = sum(a.of_host(workers).values()) + a.ranks_of_host, _waiting_share(a)
     crowded = threads > t["threads"] * allowed and waiting >= t["waiting"]
@@ -69,12 +89,17 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         confidence=confidence(a, cap=0.8),
         seconds_per_step=lost,
         evidence=(
-            Evidence("fetch.delay_share", waiting, "", t["waiting"], note),
+            Evidence.of(FETCH_DELAY_SHARE, waiting, t["waiting"], note, form="continues"),
             delay_evidence(mean(delays), None),
             *_begin_evidence(a, begins),
         ),
         fixes=(
-            Fix(title, f"DataLoader(..., num_workers={advised})", where_of(training_loader(a, workers)), "one line"),
+            Fix.of(
+                title,
+                CallChange.of("DataLoader", num_workers=advised),
+                where_of(training_loader(a, workers)),
+                "one line",
+            ),
         ),
         saving=model.saving(
             best, worst, "waiting for a core given back, in steps and when epochs begin, within the cores there are"
@@ -83,20 +108,20 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 
 def _waiting_share(a: Analysis) -> float:
-    """Of the time in which workers compute or stand in line for a core."""
-    delay, cpu = mean(a.by_rank("fetch.delay_share")), mean(a.by_rank("fetch.cpu_share"))
+    """Waiting for a core as a share of the time in which workers compute or wait for one."""
+    delay, cpu = mean(a.by_rank(FETCH_DELAY_SHARE)), mean(a.by_rank(FETCH_CPU_SHARE))
     return delay / max(delay + cpu, 1e-9)
 
 
 def _crowded_begins(a: Analysis, advised: int) -> dict[int, float]:
-    """By rank, seconds of a step: what epochs begin later than they would with so many workers.
+    """By rank, seconds per step by which epochs begin later than with the advised number of workers.
 
-    A worker that is asked for several batches begins the second at once: what sends off the first takes turns with that.
+    A worker with several batches queued starts the second at once, so sending the first competes with making it.
     """
-    starts, firsts, walls = (a.by_rank(name) for name in ("epoch.start_s", "epoch.first_batch_s", "fetch.wall_s"))
-    delays, shares = a.by_rank("fetch.delay_share"), a.by_rank("fetch.cpu_share")
-    crowd, found = a.ranks_of_host / a.value("cpu.allowed_cores"), {}
-    for rank, spread in a.by_rank("step.epoch_start_s").items():
+    starts, firsts, walls = (a.by_rank(name) for name in (EPOCH_START_S, EPOCH_FIRST_BATCH_S, FETCH_WALL_S))
+    delays, shares = a.by_rank(FETCH_DELAY_SHARE), a.by_rank(FETCH_CPU_SHARE)
+    crowd, found = a.ranks_of_host / a.value(CPU_ALLOWED_CORES), {}
+    for rank, spread in a.by_rank(STEP_EPOCH_START_S).items():
         start, loader = starts.get(rank, 0.0), a.training_loader(rank)
         if start <= 0.0 or loader is None or rank not in walls:
             continue
@@ -112,13 +137,13 @@ def _begin_evidence(a: Analysis, begins: Mapping[int, float]) -> tuple[Evidence,
     later = mean(begins) if begins else 0.0
     if later <= 0.0:
         return ()
-    step, start = a.value("step.time_s"), mean(a.by_rank("epoch.start_s"))
+    step, start = a.value(STEP_TIME_S), mean(a.by_rank(EPOCH_START_S))
     note = f"{100 * later / step:.0f} % of the time, for the crowd in which the first batches of epochs are made"
-    return (Evidence("step.epoch_start_s", later, "s", None, f"{note}; each begins with {1000 * start:.0f} ms"),)
+    return (Evidence.of(STEP_EPOCH_START_S, later, note=f"{note}; each begins with {1000 * start:.0f} ms"),)
 
 
 def _without(a: Analysis, delays: Mapping[int, float], begins: Mapping[int, float], share: float) -> float:
-    """Step time when the ranks get this share of their waiting for a core back, as far as the cores allow."""
+    """Step time if the ranks regain this share of their wait for a core, as far as the cores allow."""
     model = model_of(a)
     changes: dict[tuple[int, str], float] = {}
     for rank, own in model.own.items():
@@ -135,21 +160,19 @@ RULE = rule(
     "more workers than cores",
     check,
     needs=(
-        "step.time_s",
-        "step.run_delay_s",
-        "loader.workers",
-        "loader.foreseen",
-        "fetch.wall_s",
-        "fetch.cpu_share",
-        "fetch.delay_share",
-        "cpu.allowed_cores",
-        "cpu.job_cores",
-        "cpu.host_busy_cores",
+        STEP_TIME_S,
+        STEP_RUN_DELAY_S,
+        LOADER_WORKERS,
+        LOADER_FORESEEN,
+        FETCH_WALL_S,
+        FETCH_CPU_SHARE,
+        FETCH_DELAY_SHARE,
+        CPU_ALLOWED_CORES,
+        CPU_JOB_CORES,
+        CPU_HOST_BUSY_CORES,
     ),
-    # the begin of an epoch comes with a period
-    explains=("COM001", "COM002", "RUN004"),
     thresholds={
-        "threads": Threshold(1.5, "half as many again: with fewer a thread mostly finds a core at once"),
+        "threads": Threshold(1.5, "times the allowed cores: with fewer threads, each mostly finds a core at once"),
         "waiting": Threshold(
             0.4,
             "of the time in which a worker could run: of 2, 3 and 4 workers at once on two cores 0.11, 0.22 and 0.37, and one of them was "
@@ -157,8 +180,6 @@ RULE = rule(
         ),
         "spare_cores": Threshold(0.5, "half a core, as for DAT001: with less left the cores are the limit"),
         "spare_share": Threshold(0.15, "a saturated host still shows up to 15 % idle, in short gaps between batches"),
-        "others": Threshold(
-            0.25, "a quarter of the cores: from there on the neighbours are the first to mend (CPU003)"
-        ),
+        "others": Threshold(0.25, "a quarter of the cores: from there on, deal with the neighbours first (CPU003)"),
     },
 )

@@ -1,30 +1,48 @@
 """Workers restart every epoch.
 
-What it does: finds a training DataLoader without `persistent_workers`, or made anew for each epoch, that spends a noticeable share of each
-epoch on its begin.
+What it does: finds a training DataLoader without `persistent_workers`, or one created again for each epoch, that spends
+a noticeable share of each epoch on starting it.
 
-Why it is slow: at the end of an epoch the loader ends its worker processes, at the next one it starts them anew; each opens its files
-again, and the loop waits until the first batch is made. Nothing is computed meanwhile.
+Fires when: no `persistent_workers`, a loader made anew each epoch or an iterator for each step, and starting takes ≥ 5 % of the time.
 
-Evidence: what the first fetch of an epoch takes beyond a usual one, spread over the steps; `persistent_workers=False` at file and line.
+Why it is slow: the loader stops its worker processes at the end of an epoch and starts new ones at the next. Each new
+worker opens its files again, and the loop waits until the first batch is ready. Nothing is computed meanwhile.
 
-Fix: `persistent_workers=True`, with the DataLoader made once, before the loop over epochs. Where every step begins an epoch
-(`next(iter(loader))`, a data set of one batch): one iterator for all of them, or longer epochs.
+Evidence: how much longer the first fetch of an epoch takes than a usual one, spread over the steps;
+`persistent_workers=False` at file and line.
 
-Estimate: of the time at the begin of an epoch the first batch stays, for the queue is empty then. At worst it takes as long as in new
-workers and each worker is waited for once more, at best as long as any other batch. The order of samples is made anew in either case.
-What the first steps of an epoch compute longer goes by half or altogether: forked workers make each page that is written to a copy. At
-best all steps are shorter besides, for who waits starts with cold caches. One iterator for all steps leaves no begin at all, and at best
-nothing of what computing takes in the kernel.
+Fix: `persistent_workers=True`, with the DataLoader created once, before the loop over epochs. If every step begins an
+epoch (`next(iter(loader))`, a data set of one batch), use one iterator for all steps, or longer epochs.
 
-False alarms: a single epoch. A sampler that prepares its order in the training process is no work of the workers and left out. An
-IterableDataset begins anew in workers that live on, too: for it only their start and end are counted.
+Estimate: the wait for the first batch of an epoch remains, because the queue is empty then. At worst it takes as long
+as in new workers, and each worker is waited for once more; at best as long as any other batch. The order of samples is
+drawn again in either case. The extra computing time of an epoch's first steps shrinks by half or disappears: forked
+workers cause a copy of each page that is written to. At best all steps also become shorter, because a waiting thread
+resumes with cold caches. With one iterator for all steps no epoch start remains, and at best no kernel time in
+computing.
+
+False alarms: a single epoch. A sampler that prepares its order in the training process is not the workers' cost and is
+excluded. An IterableDataset also starts again in persistent workers: for it, only starting and stopping the workers
+counts.
 """
 
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis, LoaderFacts
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
+from rn50_advisor.advisor.model.job_changes import CallChange
+from rn50_advisor.advisor.model.measures.input_measures import FETCH_WALL_S, LOADER_WORKERS
+from rn50_advisor.advisor.model.measures.step_measures import (
+    EPOCH_FIRST_BATCH_S,
+    EPOCH_INDEX_S,
+    EPOCH_START_COMPUTE_S,
+    EPOCH_START_S,
+    EPOCH_STARTS,
+    STEP_EPOCH_START_S,
+    STEP_INPUT_WAIT_S,
+    STEP_SYSTEM_S,
+    STEP_TIME_S,
+)
 from rn50_advisor.rules.analysis_reading import common, model_of, training_loader, where_of
 from rn50_advisor.rules.data_loading.epoch_starts import (
     BEGINS,
@@ -35,14 +53,14 @@ from rn50_advisor.rules.data_loading.epoch_starts import (
 )
 from rn50_advisor.rules.rule import Thresholds, confidence, rule, severity
 
-# Of the gain, at the pessimistic end: two runs of one job differ by 3 to 5 %, as much as many an epoch's begin.
-_UNSURE = 0.25
+# Share taken off the lower end of the gain: two runs of one job differ by 3 to 5 %, as much as many epoch starts cost.
+_GAIN_UNCERTAINTY = 0.25
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    spread, step, model = a.by_rank("step.epoch_start_s"), a.value("step.time_s"), model_of(a)
+    spread, step, model = a.by_rank(STEP_EPOCH_START_S), a.value(STEP_TIME_S), model_of(a)
     loader = training_loader(a, spread)
-    epochs = max(a.by_rank("epoch.starts").values())
+    epochs = max(a.by_rank(EPOCH_STARTS).values())
     cost = common(spread)
     if loader is None or not starts_workers(a, loader):
         return Clear(RULE.id)
@@ -54,7 +72,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         best, worst = (_after(a, loader, first_like_new=new) for new in (False, True))
         basis = "workers that live on; the first batch of an epoch is still waited for"
     best = model.at_best(best)
-    worst += _UNSURE * (step - worst)
+    worst += _GAIN_UNCERTAINTY * (step - worst)
     lost = step - 0.5 * (best + worst)
     level = severity(lost / step)
     if epochs < t["epochs"] or cost < t["start"] * step or level is None:
@@ -75,26 +93,28 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 
 def _workers(loader: LoaderFacts) -> Evidence:
-    why = (
-        f"persistent_workers=True, but of a loader that was made {loader.made} times"
-        if loader.persistent_workers
-        else "persistent_workers=False: ended and started anew"
-    )
-    return Evidence("loader.workers", float(loader.num_workers), "workers", None, why)
+    workers = float(loader.num_workers)
+    if loader.persistent_workers:
+        why = f"persistent_workers=True, but of a loader that was made {loader.made} times"
+        return Evidence.of(LOADER_WORKERS, workers, note=why)
+    why = "persistent_workers=False: ended and started anew"
+    return Evidence.of(LOADER_WORKERS, workers, note=why, form="explains")
 
 
 def _fix(loader: LoaderFacts) -> Fix:
-    change = f"DataLoader(..., num_workers={loader.num_workers}, persistent_workers=True), made once before the loop over epochs"
+    change = CallChange.of("DataLoader", num_workers=loader.num_workers, persistent_workers=True)
+    where, more = where_of(loader), ", made once before the loop over epochs"
     if loader.persistent_workers:
-        return Fix("make the DataLoader once, before the loop over epochs", change, where_of(loader), "small change")
-    return Fix("persistent_workers=True", change, where_of(loader), "one line")
+        title = "make the DataLoader once, before the loop over epochs"
+        return Fix.of(title, change, where, "small change", more=more)
+    return Fix.of("persistent_workers=True", change, where, "one line", more=more)
 
 
 def _begun_once(a: Analysis, *, copied: bool) -> float:
-    """Step time where workers start once for all steps; `copied`: what computing takes in the kernel was for pages that forks share."""
-    model, system = model_of(a), a.by_rank("step.system_s")
+    """Step time if workers start once for all steps; `copied`: kernel time of computing was spent copying pages shared with forks."""
+    model, system = model_of(a), a.by_rank(STEP_SYSTEM_S)
     changes = {}
-    for rank, spread in a.by_rank("step.epoch_start_s").items():
+    for rank, spread in a.by_rank(STEP_EPOCH_START_S).items():
         own = model.own[rank]
         changes[rank, "input_wait"] = max(0.0, own["input_wait"] - spread)
         changes[rank, "forward"] = max(0.0, own.get("forward", 0.0) - (system.get(rank, 0.0) if copied else 0.0))
@@ -102,18 +122,18 @@ def _begun_once(a: Analysis, *, copied: bool) -> float:
 
 
 def _after(a: Analysis, loader: LoaderFacts, *, first_like_new: bool) -> float:
-    """Step time when workers live on, their first batch taking as long as a new worker's, or as any other."""
-    model, walls = model_of(a), a.by_rank("fetch.wall_s")
-    index, first, usual = (a.by_rank(name) for name in ("epoch.index_s", "epoch.first_batch_s", "step.input_wait_s"))
-    slow = a.by_rank("epoch.start_compute_s")
+    """Step time with persistent workers, whose first batch takes as long as a new worker's, or as any other."""
+    model, walls = model_of(a), a.by_rank(FETCH_WALL_S)
+    index, first, usual = (a.by_rank(name) for name in (EPOCH_INDEX_S, EPOCH_FIRST_BATCH_S, STEP_INPUT_WAIT_S))
+    slow = a.by_rank(EPOCH_START_COMPUTE_S)
     again = first_like_new or loader.dataset.get("length") is None
     changes = {}
-    for rank, spread in a.by_rank("step.epoch_start_s").items():
-        start = a.get("epoch.start_s", rank) or spread
+    for rank, spread in a.by_rank(STEP_EPOCH_START_S).items():
+        start = a.get(EPOCH_START_S, rank) or spread
         new = first.get(rank, walls.get(rank, 0.0))
         stays = index.get(rank, 0.0) + (new if again else min(new, walls.get(rank, new)))
         if first_like_new:
-            # the loop sends each worker word of the new epoch and waits for its answer: a hand-over each
+            # the loop announces the new epoch to each worker and waits for its answer: one hand-over each
             stays += loader.num_workers * usual.get(rank, 0.0)
         goes = max(0.0, 1.0 - stays / start) if start else 0.0
         changes[rank, "input_wait"] = model.own[rank]["input_wait"] - goes * spread
@@ -126,7 +146,6 @@ RULE = rule(
     __name__,
     "workers restart every epoch",
     check,
-    needs=("step.time_s", "step.epoch_start_s", "epoch.starts", "loader.workers"),
-    explains=("COM002",),
+    needs=(STEP_TIME_S, STEP_EPOCH_START_S, EPOCH_STARTS, LOADER_WORKERS),
     thresholds=BEGINS,
 )

@@ -1,57 +1,76 @@
 """Workers cost more than they save.
 
-What it does: finds a training DataLoader with workers whose batches are awaited longer than it takes to make them.
+What it does: finds a training DataLoader with workers where waiting for a batch takes longer than making it.
 
-Why it is slow: a worker's batch goes through shared memory, a pipe, and two wake-ups before the training loop has it. For a batch that is
-made in a moment (small tensors already in memory) that takes longer than making it on the spot.
+Fires when: input wait ≥ 5 %, and longer than loading the batch in the training process would take (× 1.25).
 
-Evidence: waiting for input against the time in which a batch is made; of the wait, how much came after the batch was made.
+Why it is slow: a worker's batch passes through shared memory, a pipe and two wake-ups before the training loop has it.
+If a batch is trivial to make (small tensors already in memory), this takes longer than making it in the training
+process.
+
+Evidence: the input wait against the time to make a batch; the part of the wait that came after the batch was made.
 
 Fix: `num_workers=0` at file and line; or no DataLoader at all: index the tensors by whole batches.
 
-Estimate: the forecast over worker counts at none: the batch made in the training process. At worst as fast as in a worker, without most of
-what the kernel did there for shared memory. At best without all of that, with warm caches, and nobody in line for a core. What the kernel
-does in the training process to take batches in goes by half or altogether. Measured 1.9 to 0.75 and 2.5 to 0.9 ms with one rank, 7.3 to 4.5
-and 8.8 to 4.4 ms with two ranks on two cores; beside it forward and backward went from 1.94 to 1.46 ms.
+Estimate: the worker forecast at zero workers: the batch is made in the training process. At worst that takes as long as
+in a worker, without most of the kernel time spent there on shared memory. At best all of that time disappears, the
+caches are warm, and nothing waits for a core. The kernel time that the training process spends on receiving batches
+shrinks by half or disappears. Measured: 1.9 to 0.75 and 2.5 to 0.9 ms with one rank, 7.3 to 4.5 and 8.8 to 4.4 ms with
+two ranks on two cores; forward and backward also went from 1.94 to 1.46 ms.
 
-False alarms: workers that are too slow never make the loop wait longer than one batch takes to make; only the hand-over does.
+False alarms: workers that are too slow never make the loop wait longer than it takes to make one batch; only the
+hand-over does.
 """
 
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
+from rn50_advisor.advisor.model.input.data_loaders import NO_WORKERS
+from rn50_advisor.advisor.model.measures.input_measures import (
+    FETCH_HAND_OVER_S,
+    FETCH_WALL_S,
+    LOADER_FORESEEN,
+    LOADER_WORKERS,
+)
+from rn50_advisor.advisor.model.measures.step_measures import STEP_INPUT_WAIT_S, STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import common, forecast_of, mean, model_of, training_loader, where_of
 from rn50_advisor.rules.data_loading.input_starvation import input_evidence
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    waits, step, model = a.by_rank("step.input_wait_s"), a.value("step.time_s"), model_of(a)
+    waits, step, model = a.by_rank(STEP_INPUT_WAIT_S), a.value(STEP_TIME_S), model_of(a)
     feeds = a.workers.feeds if a.workers else {}
     wait, making = common(waits), mean({rank: 0.5 * f.batches * sum(f.in_place_s) for rank, f in feeds.items()})
     best, worst = forecast_of(a).step_s(0)
     lost = step - 0.5 * (best + worst)
     level = severity(lost / step)
     if (
-        min(a.by_rank("loader.workers").values()) < 1
+        min(a.by_rank(LOADER_WORKERS).values()) < 1
         or wait < t["input_wait"] * step
         or wait < t["hand_over"] * making
         or level is None
     ):
         return Clear(RULE.id)
     loader = training_loader(a, waits)
-    after = a.by_rank("fetch.hand_over_s")
-    present = int(max(a.by_rank("loader.workers").values()))
+    after = a.by_rank(FETCH_HAND_OVER_S)
+    present = int(max(a.by_rank(LOADER_WORKERS).values()))
     evidence = [
         input_evidence(a, wait, t["input_wait"]),
-        Evidence(
-            "fetch.wall_s", making, "s", wait / t["hand_over"], "to make what a step is fed in the training process"
+        Evidence.of(
+            FETCH_WALL_S,
+            making,
+            wait / t["hand_over"],
+            "to make what a step is fed in the training process",
+            form="continues",
         ),
     ]
     if after:
         evidence.append(
-            Evidence("fetch.hand_over_s", mean(after), "s", None, "of the wait came after the batch was made")
+            Evidence.of(
+                FETCH_HAND_OVER_S, mean(after), note="of the wait came after the batch was made", form="continues"
+            )
         )
     return Finding(
         rule=RULE.id,
@@ -61,12 +80,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         seconds_per_step=lost,
         evidence=tuple(evidence),
         fixes=(
-            Fix(f"num_workers={present} → 0", "DataLoader(..., num_workers=0)", where_of(loader), "one line"),
+            Fix.of(f"num_workers={present} → 0", NO_WORKERS, where_of(loader), "one line"),
             Fix("index the tensors by whole batches, without a DataLoader", "", where_of(loader), "small change"),
         ),
-        saving=model.saving(
-            best, worst, "the batch made in the training process, played through with those of this run"
-        ),
+        saving=model.saving(best, worst, "the batch made in the training process, simulated with those of this run"),
     )
 
 
@@ -74,10 +91,11 @@ RULE = rule(
     __name__,
     "workers cost more than they save",
     check,
-    needs=("step.time_s", "step.input_wait_s", "loader.workers", "fetch.wall_s", "loader.foreseen"),
-    explains=("DAT001", "DAT004", "DAT006", "COM002"),
+    needs=(STEP_TIME_S, STEP_INPUT_WAIT_S, LOADER_WORKERS, FETCH_WALL_S, LOADER_FORESEEN),
     thresholds={
         "input_wait": Threshold(0.05, "severity 'medium' begins at 5 % of the step"),
-        "hand_over": Threshold(1.25, "times the making: nearer to it the gain is less than what two runs differ by"),
+        "hand_over": Threshold(
+            1.25, "times the time to make a batch: below it the gain is less than the difference between two runs"
+        ),
     },
 )

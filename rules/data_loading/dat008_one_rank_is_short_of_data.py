@@ -1,43 +1,61 @@
 """One rank is short of data.
 
-What it does: finds a rank that waits for its input clearly longer than the others and keeps them waiting at the gradient all-reduce.
+What it does: finds a rank that waits for its input clearly longer than the others and keeps them waiting at the
+gradient all-reduce.
 
-Why it is slow: the step of a data-parallel job is as long as its slowest rank. The others show up as slow "backward" or communication;
-they only wait.
+Fires when: its input wait exceeds the others' by ≥ 10 % of the step and it arrives last; where all ranks wait, it also makes its batches
+slower.
 
-Evidence: this rank's input wait against the median of the others; share of steps in which it arrives last; the time to make its batches,
-how much of it is blocked, and what is read from a device for one, beside the others'.
-Several ranks that are as short (those of one host, of one mount) are named together.
+Why it is slow: a data-parallel step takes as long as its slowest rank. The other ranks appear to have a slow "backward"
+or slow communication, but they only wait.
 
-Fix: by what its batches take longer in. Blocked on reads: the mount that its data lies on, where that is known. Blocked without reads: the
-server or the lock that its samples wait for. Computing: its shard and the size of its samples. In line for a core: its NUMA node.
+Evidence: this rank's input wait against the median of the others; the share of steps in which it arrives last; the time
+to make its batches, how much of it is blocked, and the bytes read from a device per batch, compared with the other
+ranks. Several ranks that are equally short of data (those of one host or one mount) are named together.
 
-Estimate: this rank's input wait brought to the median of the others, in a step no shorter than the others' workers take for a batch.
+Fix: depends on where its batches lose time. Blocked on reads: the mount that holds its data, where known. Blocked
+without reads: the server or lock that its samples wait for. Computing: its shard and the size of its samples. Waiting
+for a core: its NUMA node.
 
-False alarms: trouble that all ranks share (storage, cores): where the others wait for input too, the rank must be slower at making
-batches, not only unlucky. Of ranks in step, the one that comes last each time has no wait in which its workers could catch up:
-what the others would wait counts, were they not kept waiting.
+Estimate: this rank's input wait drops to the median of the others. The step does not become shorter than the time that
+the other ranks' workers need for a batch.
+
+False alarms: trouble that all ranks share (storage, cores): if the others wait for input too, the rank must be slower
+at making batches, not only unlucky. In lockstep training, the last rank never waits for others and so gives its workers
+no time to catch up; therefore the other ranks count with the input wait they would have if they did not wait for it.
 """
 
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import Affected, Clear, Effort, Evidence, Finding, Fix
+from rn50_advisor.advisor.model.findings import Affected, Clear, Effort, Evidence, Finding, Fix, NoteForm
+from rn50_advisor.advisor.model.measures.comm_measures import COMM_LATE_SHARE
+from rn50_advisor.advisor.model.measures.input_measures import (
+    DATA_NETWORK_MOUNT,
+    FETCH_BLOCKED_SHARE,
+    FETCH_CPU_SHARE,
+    FETCH_DELAY_SHARE,
+    FETCH_READ_MB,
+    FETCH_WALL_S,
+)
+from rn50_advisor.advisor.model.measures.measure import RankMeasure
+from rn50_advisor.advisor.model.measures.step_measures import STEP_BATCHES, STEP_INPUT_WAIT_S, STEP_SAMPLES, STEP_TIME_S
 from rn50_advisor.advisor.model.statistics import others_median
 from rn50_advisor.advisor.model.wording.quantities import amount
+from rn50_advisor.probes.documents.rank_documents import MountFacts
 from rn50_advisor.rules.analysis_reading import model_of, step_without, where_of
 from rn50_advisor.rules.compute.compute_cost import facts_of
 from rn50_advisor.rules.data_loading.input_starvation import batch_every_s, input_waits
 from rn50_advisor.rules.rule import Threshold, Thresholds, rule, severity
 from rn50_advisor.rules.storage.storage_starvation import STARVED
-from rn50_advisor.rules.stragglers import apart, last_share, named, since, slows_the_wire, sure
+from rn50_advisor.rules.stragglers import apart, last_share, named, since, sure
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     waits = input_waits(a)
     if len(waits) < 2:
         return Clear(RULE.id)
-    step, model = a.value("step.time_s"), model_of(a)
+    step, model = a.value(STEP_TIME_S), model_of(a)
     ranks, usual = apart(waits, lambda own, rest: own - rest >= t["excess"] * step)
     rank = max(ranks, key=lambda r: waits[r])
     excess, late = waits[rank] - usual, last_share(a, ranks, t["late"])
@@ -54,14 +72,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         return Clear(RULE.id)
     who, s = named(ranks)
     evidence = [
-        Evidence(
-            "step.input_wait_s",
+        Evidence.of(
+            STEP_INPUT_WAIT_S,
             waits[rank],
-            "s",
             usual + t["excess"] * step,
             f"rank {rank} waits {1000 * waits[rank]:.0f} ms for input in each step, the others {1000 * usual:.0f} ms",
         ),
-        Evidence("comm.late_share", late, "", t["late"], f"{who} arrive{s} last at the all-reduce"),
+        Evidence.of(COMM_LATE_SHARE, late, t["late"], f"{who} arrive{s} last at the all-reduce"),
     ]
     return Finding(
         rule=RULE.id,
@@ -69,7 +86,6 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         severity=level,
         confidence=sure(a, late),
         seconds_per_step=lost,
-        explains=slows_the_wire(a, lost),
         scope=Affected(ranks=ranks, since_step=since(a, ranks)),
         evidence=(*evidence, *_making(a, rank)),
         fixes=(_fix(a, rank, who),),
@@ -80,23 +96,24 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 
 def _making(a: Analysis, rank: int) -> list[Evidence]:
-    """How this rank makes its batches, beside the others."""
-    told = (
-        ("fetch.wall_s", "s", "to make a batch on rank {0}; {1} on the others"),
-        ("fetch.blocked_share", "", "of it is neither computing nor waiting for a core; {1} on the others"),
-        ("fetch.read_mb", "MB", "read from a device for a batch of rank {0}; {1} on the others"),
+    """Evidence on how this rank makes its batches, compared with the others."""
+    parts: tuple[tuple[RankMeasure, str, NoteForm], ...] = (
+        (FETCH_WALL_S, "to make a batch on rank {0}; {1} on the others", "continues"),
+        (FETCH_BLOCKED_SHARE, "of it is neither computing nor waiting for a core; {1} on the others", "continues"),
+        (FETCH_READ_MB, "read from a device for a batch of rank {0}; {1} on the others", "alone"),
     )
     found = []
-    for name, unit, note in told:
-        values = a.by_rank(name)
+    for measure, text, form in parts:
+        values = a.by_rank(measure)
         if rank in values and len(values) > 1:
             theirs = others_median(values, rank)
-            found.append(Evidence(name, values[rank], unit, theirs, note.format(rank, amount(theirs, unit, name))))
+            note = text.format(rank, amount(theirs, measure.unit, measure))
+            found.append(Evidence.of(measure, values[rank], theirs, note, form=form))
     return found
 
 
 def _fix(a: Analysis, rank: int, who: str) -> Fix:
-    """What to change, by what a batch of this rank takes longer in than one of the others."""
+    """The fix for the part of making a batch in which this rank is slower than the others."""
     longer, place = _longer_in(a, rank), _place(a, rank)
     most, on = max(longer, key=lambda part: longer[part], default=""), f" on {place}" if place else ""
     effort: Effort = "small change"
@@ -118,7 +135,7 @@ def _fix(a: Analysis, rank: int, who: str) -> Fix:
 
 
 def _faster_reads(a: Analysis, rank: int, who: str) -> str:
-    place, theirs = _place(a, rank), {_place(a, other) for other in a.by_rank("step.input_wait_s")}
+    place, theirs = _place(a, rank), {_place(a, other) for other in a.by_rank(STEP_INPUT_WAIT_S)}
     if not place:
         return f"let {who} read from what answers as fast as the others' data"
     if theirs <= {place, ""}:
@@ -127,32 +144,33 @@ def _faster_reads(a: Analysis, rank: int, who: str) -> str:
 
 
 def _longer_in(a: Analysis, rank: int) -> dict[str, float]:
-    """By what a batch is made of, how much longer one of this rank takes in it than one of the others."""
-    walls, found = a.by_rank("fetch.wall_s"), {}
-    for part in ("blocked", "cpu", "delay"):
-        spent = {r: share * walls[r] for r, share in a.by_rank(f"fetch.{part}_share").items() if r in walls}
+    """For each part of making a batch, how much longer this rank takes than the others."""
+    walls, found = a.by_rank(FETCH_WALL_S), {}
+    parts = {"blocked": FETCH_BLOCKED_SHARE, "cpu": FETCH_CPU_SHARE, "delay": FETCH_DELAY_SHARE}
+    for part, measure in parts.items():
+        spent = {r: share * walls[r] for r, share in a.by_rank(measure).items() if r in walls}
         if rank in spent and len(spent) > 1:
             found[part] = spent[rank] - others_median(spent, rank)
     return found
 
 
 def _reads(a: Analysis, rank: int) -> bool:
-    samples = max(1.0, (a.get("step.samples") or 1.0) / max(1.0, a.get("step.batches", rank) or 1.0))
-    read = 1e6 * (a.get("fetch.read_mb", rank) or 0.0) / samples >= STARVED["bytes_per_sample"].value
-    return read or bool(a.get("data.network_mount", rank))
+    samples = max(1.0, (a.get(STEP_SAMPLES) or 1.0) / max(1.0, a.get(STEP_BATCHES, rank) or 1.0))
+    read = 1e6 * (a.get(FETCH_READ_MB, rank) or 0.0) / samples >= STARVED["bytes_per_sample"].value
+    return read or bool(a.get(DATA_NETWORK_MOUNT, rank))
 
 
 def _place(a: Analysis, rank: int) -> str:
-    """What this rank's data set lies on, as it says: `/data (ext4 on sda)`; empty where it says nothing."""
+    """The storage of this rank's data set, as far as it is known: `/data (ext4 on sda)`, else empty."""
     loader = a.training_loader(rank)
-    mount = (loader.mount if loader else None) or {}
+    mount = (loader.mount if loader else None) or MountFacts()
     on = f" from {mount.get('device')}" if mount.get("network") else f" on {mount['disk']}" if mount.get("disk") else ""
     return f"{mount['mount_point']} ({mount.get('fs_type')}{on})" if mount.get("mount_point") else ""
 
 
 def _node(a: Analysis, rank: int) -> str:
-    """Where its CPUs all lie on one of several NUMA nodes."""
-    nodes = {name: set(cpus) for name, cpus in (a.meta.environment.get("numa_nodes") or {}).items() if cpus}
+    """The NUMA node of its CPUs, if all of them are on one of several."""
+    nodes = {name: set(cpus) for name, cpus in a.meta.environment.get("numa_nodes", {}).items() if cpus}
     allowed = set(facts_of(a, rank).get("cpus_allowed") or ())
     own = [name for name, cpus in nodes.items() if allowed and allowed <= cpus]
     return f"its CPUs are those of NUMA node {own[0]}" if own and len(nodes) > 1 else ""
@@ -162,11 +180,10 @@ RULE = rule(
     __name__,
     "one rank is short of data",
     check,
-    needs=("step.time_s", "step.input_wait_s", "comm.late_share"),
-    explains=("COM002",),
+    needs=(STEP_TIME_S, STEP_INPUT_WAIT_S, COMM_LATE_SHARE),
     thresholds={
-        "excess": Threshold(0.10, "below a tenth of the step, chance differs as much between ranks"),
+        "excess": Threshold(0.10, "of the step: ranks differ by a tenth by chance"),
         "slower": Threshold(1.1, "two ranks with equal work made batches in times 1.06 apart on crowded cores"),
-        "late": Threshold(0.5, "a culprit comes last in most steps; chance changes sides"),
+        "late": Threshold(0.5, "a culprit comes last in most steps; by chance, ranks take turns"),
     },
 )

@@ -1,20 +1,26 @@
 """A slow batch holds back ready ones.
 
-What it does: finds training that waits for a batch that is still being made while later ones lie ready.
+What it does: finds training that waits for a batch that is still being made while later batches are ready.
 
-Why it is slow: a DataLoader hands batches out in the order of their indices. One batch with a large image, a cold file or a retry in it
-stops the loop, however much the other workers have made meanwhile. So does a worker whose shard is larger or further away than the others'.
+Fires when: ≥ 5 % of the step is spent waiting for a batch while a later one is ready: one of twice the usual time, or of a worker whose
+batches take 1.25 × the others'.
 
-Evidence: the time in which the loop waited for one batch while a later one was made already; what those batches took against the median,
-or what one worker's batches take against those of the others.
+Why it is slow: a DataLoader delivers batches in index order. One batch with a large image, a cold file or a retry stops
+the loop, however much the other workers have finished meanwhile. A worker whose shard is larger or further away than
+the others' has the same effect.
 
-Fix: for one slow worker, shards of even cost. Else `in_order=False` (torch 2.7 and newer; the order of samples is then not the same in
-every run), a larger `prefetch_factor` as far as /dev/shm and memory have room for more, or samples of even cost.
+Evidence: the time in which the loop waited for one batch while a later one was already made; how long these batches
+took against the median, or one worker's batches against those of the others.
 
-Estimate: that wait given back, but never a step shorter than the workers' mean rate or the CPU work over the allowed cores allow.
+Fix: for one slow worker, shards of even cost. Otherwise `in_order=False` (torch 2.7 and newer; the order of samples
+then differs from run to run), a larger `prefetch_factor` if /dev/shm and memory have room for it, or samples of even
+cost.
 
-False alarms: workers that are too slow altogether leave nothing ready. Workers out of step by a moment are not slow: their batches took
-about the median.
+Estimate: the step without that wait, but never shorter than the workers' mean rate or the CPU work divided by the
+allowed cores allows.
+
+False alarms: workers that are too slow altogether leave no batch ready. Workers that are briefly out of step are not
+slow: their batches took about the median.
 """
 
 from __future__ import annotations
@@ -23,6 +29,15 @@ import re
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix
+from rn50_advisor.advisor.model.job_changes import CallChange
+from rn50_advisor.advisor.model.measures.input_measures import (
+    FETCH_BEHIND_S,
+    FETCH_SLOW_RATIO,
+    FETCH_WALL_S,
+    FETCH_WORKER_LAG,
+    LOADER_WORKERS,
+)
+from rn50_advisor.advisor.model.measures.step_measures import STEP_INPUT_WAIT_S, STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import PREFETCH, model_of, room_beside_cores, where_of
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -30,11 +45,11 @@ _IN_ORDER_SINCE = (2, 7)
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    behind, ratio, step = a.by_rank("fetch.behind_s"), a.by_rank("fetch.slow_ratio"), a.value("step.time_s")
+    behind, ratio, step = a.by_rank(FETCH_BEHIND_S), a.by_rank(FETCH_SLOW_RATIO), a.value(STEP_TIME_S)
     rank = max(behind, key=lambda r: behind[r])
     best, worst = _after(a, 1.0), _after(a, 0.5)
-    lag = a.get("fetch.worker_lag", rank) or 1.0
-    if lag >= t["lag"]:  # no slow batch is left to wait for
+    lag = a.get(FETCH_WORKER_LAG, rank) or 1.0
+    if lag >= t["lag"]:  # no slow batch remains to wait for
         best = model_of(a).at_best(best)
     lost = step - 0.5 * (best + worst)
     level = severity(lost / step)
@@ -48,23 +63,30 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         severity=level,
         confidence=confidence(a, cap=0.9),
         seconds_per_step=lost,
-        scope=Affected(ranks=() if len(ranks) == len(a.by_rank("step.input_wait_s")) else ranks),
+        scope=Affected(ranks=() if len(ranks) == len(a.by_rank(STEP_INPUT_WAIT_S)) else ranks),
         evidence=(
-            Evidence(
-                "fetch.behind_s",
+            Evidence.of(
+                FETCH_BEHIND_S,
                 behind[rank],
-                "s",
                 t["behind"] * step,
                 f"{100 * behind[rank] / step:.0f} % of the step goes to waiting for one batch while a later one is ready",
             ),
-            Evidence("fetch.worker_lag", lag, "×", t["lag"], "what the others need is what that worker's batches take")
+            Evidence.of(
+                FETCH_WORKER_LAG,
+                lag,
+                t["lag"],
+                "what the others need is what that worker's batches take",
+                unit="×",
+                form="explains",
+            )
             if lag >= t["lag"]
-            else Evidence(
-                "fetch.slow_ratio",
+            else Evidence.of(
+                FETCH_SLOW_RATIO,
                 ratio.get(rank, 1.0),
-                "×",
                 t["slow"],
                 "the median is what such a batch takes to make",
+                unit="×",
+                form="explains",
             ),
         ),
         fixes=(_deal_evenly(a, rank),) if lag >= t["lag"] else _fixes(a, rank),
@@ -73,10 +95,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 
 def _after(a: Analysis, given_back: float) -> float:
-    """Step time when so much of the wait behind slow batches is gone, at the rate of the workers there are."""
-    model, walls, workers = model_of(a), a.by_rank("fetch.wall_s"), a.by_rank("loader.workers")
+    """Step time if this much of the wait behind slow batches is gone, at the present workers' rate."""
+    model, walls, workers = model_of(a), a.by_rank(FETCH_WALL_S), a.by_rank(LOADER_WORKERS)
     changes = {}
-    for rank, behind in a.by_rank("fetch.behind_s").items():
+    for rank, behind in a.by_rank(FETCH_BEHIND_S).items():
         wait = model.own[rank]["input_wait"]
         rest = model.own_s(rank) - wait + model.wire_s
         rate = walls.get(rank, 0.0) / max(workers.get(rank, 1.0), 1.0)
@@ -85,7 +107,7 @@ def _after(a: Analysis, given_back: float) -> float:
 
 
 def _deal_evenly(a: Analysis, rank: int) -> Fix:
-    """Taking whatever is ready gains nothing where each worker has a part of its own to come through."""
+    """Even shards: delivery out of order gains nothing if each worker has to get through a part of its own."""
     change = "many small shards dealt out in turn, or the slow ones split or brought nearer"
     where = where_of(a.training_loader(rank))
     return Fix("let all workers have shards of the same cost", change, where, "small change")
@@ -96,29 +118,33 @@ def _fixes(a: Analysis, rank: int) -> tuple[Fix, ...]:
     where, count = where_of(loader), loader.num_workers if loader else 0
     ahead = (loader.prefetch_factor if loader else None) or PREFETCH
     more = _as_deep_as_fits(a, count, ahead)
-    deeper = Fix(
+    deeper = Fix.of(
         f"prefetch_factor={ahead} → {more}",
-        f"DataLoader(..., num_workers={count}, prefetch_factor={more}): more lies ready while a slow batch is made",
+        CallChange.of("DataLoader", num_workers=count, prefetch_factor=more),
         where,
         "one line",
+        more=": more lies ready while a slow batch is made",
     )
     even = Fix("make samples cost the same: resize or split the large ones beforehand", "", where, "larger change")
     rest = (deeper, even) if more > ahead else (even,)
     if _torch_version(a) < _IN_ORDER_SINCE:
         return rest
-    change = f"DataLoader(..., num_workers={count}, in_order=False); the order of samples then differs from run to run"
-    return (Fix("in_order=False", change, where, "one line"), *rest)
+    change, then = (
+        CallChange.of("DataLoader", num_workers=count, in_order=False),
+        "; the order of samples then differs from run to run",
+    )
+    return (Fix.of("in_order=False", change, where, "one line", more=then), *rest)
 
 
 def _as_deep_as_fits(a: Analysis, workers: int, ahead: int) -> int:
-    """Twice the batches that a worker has on their way, or as many as memory and /dev/shm have room for."""
+    """Twice the worker's prefetched batches, or as many as memory and /dev/shm have room for."""
     fits = (n for n in range(2 * ahead, ahead, -1) if all(room >= workers for _, room in room_beside_cores(a, n)))
     return next(fits, ahead)
 
 
 def _torch_version(a: Analysis) -> tuple[int, int]:
-    """Unknown: an old one."""
-    texts = [str(facts.get("torch", "")) for facts in a.facts.values() if isinstance(facts, dict)]
+    """The job's torch version; an unknown one counts as old."""
+    texts = (facts.get("torch") or "" for facts in a.rank_facts.values())
     found = [match for text in texts if (match := re.match(r"(\d+)\.(\d+)", text))]
     return min(((int(m[1]), int(m[2])) for m in found), default=(0, 0))
 
@@ -127,11 +153,10 @@ RULE = rule(
     __name__,
     "a slow batch holds back ready ones",
     check,
-    needs=("step.time_s", "step.input_wait_s", "fetch.behind_s", "fetch.slow_ratio"),
-    explains=("DAT001", "DAT004", "DAT008", "COM002"),
+    needs=(STEP_TIME_S, STEP_INPUT_WAIT_S, FETCH_BEHIND_S, FETCH_SLOW_RATIO),
     thresholds={
         "behind": Threshold(0.05, "severity 'medium' begins at 5 % of the step"),
-        "slow": Threshold(2.0, "chance alone makes batches half as slow again as the median"),
-        "lag": Threshold(1.25, "times what other workers' batches take, three standard errors off: not by chance"),
+        "slow": Threshold(2.0, "times the median: batches take half as long again by chance"),
+        "lag": Threshold(1.25, "times the other workers' batches, and three standard errors apart: not by chance"),
     },
 )

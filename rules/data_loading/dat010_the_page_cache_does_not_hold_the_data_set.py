@@ -1,20 +1,24 @@
 """The page cache does not hold the data set.
 
-What it does: finds training that waits for storage in later epochs although all of it was read before: files leave the page cache before
-their next turn.
+What it does: finds training that waits for storage in later epochs although an earlier epoch has read all the data:
+files are evicted from the page cache before they are read again.
 
-Why it is slow: what is read once can be kept in memory, and later epochs then read no storage at all. A data set a little larger than the
-memory left for it is read from storage again, largely: each file is the one that was not needed for longest.
+Fires when: later epochs read ≥ 30 % of what the first one did, and the job waits for it.
 
-Evidence: what was read from storage again, as a share of what was asked for after the first epoch; the size of an epoch; the memory that
-could hold it, of the host and within the limit of the job's control group.
+Why it is slow: data that was read once can stay in memory, and later epochs then read nothing from storage. A data set
+only a little larger than the memory left for it is still mostly read again, because the cache evicts the least recently
+used files first, and these are the next to be needed.
 
-Fix: a higher memory limit where the host has the memory; fewer bytes (images stored at training size, uint8 shards); more memory; a copy
-on local NVMe.
+Evidence: bytes read again from storage, as a share of the bytes requested after the first epoch; the size of an epoch;
+the memory that could hold it, on the host and within the limit of the job's control group.
 
-Estimate: the time for which loaders are blocked shrinks with what is read again. With cache share x, an epoch of D samples takes
-Dx/C + D(1-x)/S, C and S being samples/s from memory and from storage; between half of the rest held and all of it. Where the first epoch
-was told apart, that is said of later epochs: at worst the run is over after as many of them as were seen, and the first one weighs in.
+Fix: a higher memory limit if the host has the memory; fewer bytes (images stored at training size, uint8 shards); more
+memory; a copy on local NVMe.
+
+Estimate: the time for which loaders are blocked shrinks with the amount that is read again. With a cached share x, an
+epoch of D samples takes Dx/C + D(1-x)/S, where C and S are samples/s from memory and from storage. The range is from
+half of the remainder cached to all of it. If the first epoch was measured separately, the estimate refers to later
+epochs; in the worst case the run ends after as many later epochs as were seen, and the first one is counted in.
 
 False alarms: the first epoch, which has to read everything. Reads through O_DIRECT or FUSE may never enter the cache.
 """
@@ -23,13 +27,22 @@ from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured
+from rn50_advisor.advisor.model.measures.step_measures import EPOCH_COLD_STEP_S, EPOCH_COLD_STEPS, STEP_INPUT_WAIT_S
+from rn50_advisor.advisor.model.measures.storage_measures import (
+    STORAGE_EPOCH_MB,
+    STORAGE_GROUP_ROOM_MB,
+    STORAGE_HOST_ROOM_MB,
+    STORAGE_LATER_EPOCHS,
+    STORAGE_LATER_READ_SHARE,
+    STORAGE_REREAD_SHARE,
+)
 from rn50_advisor.rules.analysis_reading import common, model_of, training_loader, where_of
 from rn50_advisor.rules.data_loading.input_starvation import input_evidence, input_waits
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 from rn50_advisor.rules.storage.storage_starvation import NEEDS, STARVED, only_memory_is_short, starved, step_with_reads
 
 _ROOM_TO_SPARE = 1.15  # processes grow, and the kernel drops pages before a limit is reached
-_LATER = ("storage.reread_share", "storage.later_epochs", "storage.epoch_mb", "storage.later_read_share")
+_LATER = (STORAGE_REREAD_SHARE, STORAGE_LATER_EPOCHS, STORAGE_EPOCH_MB, STORAGE_LATER_READ_SHARE)
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
@@ -41,13 +54,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     again, later, epoch = (a.value(name) for name in _LATER[:3])
     model, first = (
         model_of(a),
-        1.0 - a.value("storage.later_read_share"),
-    )  # what the first epoch reads, it will always read
+        1.0 - a.value(STORAGE_LATER_READ_SHARE),
+    )  # the first epoch always has to read its data
     lost = model.step_s - step_with_reads(a, first)
     level = severity(lost / model.step_s)
     if again < t["again"] or later < t["later"] or level is None:
         return Clear(RULE.id)
-    loader = training_loader(a, a.by_rank("step.input_wait_s"))
+    loader = training_loader(a, a.by_rank(STEP_INPUT_WAIT_S))
     return Finding(
         rule=RULE.id,
         title=f"The page cache does not hold the data set: {100 * again:.0f} % of {_size(epoch)} is read again in each epoch",
@@ -56,12 +69,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         seconds_per_step=lost,
         evidence=(
             input_evidence(a, common(input_waits(a)), t["input_wait"]),
-            Evidence(
-                "storage.reread_share",
+            Evidence.of(
+                STORAGE_REREAD_SHARE,
                 again,
-                "share",
                 t["again"],
                 f"of {later:.1f} later epochs is read from storage again",
+                unit="share",
+                form="continues",
             ),
             *_room(a, epoch),
         ),
@@ -75,32 +89,34 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
             ),
         ),
         saving=model.saving(*_after(a, first), "half of what is read again held in memory, or all of it"),
-        explains=("DAT002", "DSK001", "DSK002") if only_memory_is_short(a) else (),
     )
 
 
 def _after(a: Analysis, first: float) -> tuple[float, float]:
-    """(best, worst) step time with all that is read again held in memory, or half of it, or for no longer than this run."""
+    """(best, worst) step time if all repeated reads come from memory, or half of them, or only for the length of this run."""
     best, half = (step_with_reads(a, keep) for keep in (first, 0.5 * (1.0 + first)))
-    cold_steps, cold_s = a.get("epoch.cold_steps"), a.get("epoch.cold_step_s")
+    cold_steps, cold_s = a.get(EPOCH_COLD_STEPS), a.get(EPOCH_COLD_STEP_S)
     if not cold_steps or not cold_s:
         return best, half
-    step, later = model_of(a).step_s, a.value("storage.later_epochs")
+    step, later = model_of(a).step_s, a.value(STORAGE_LATER_EPOCHS)
     whole_run = (cold_s + later * step) / (cold_s + later * best)
     return best, max(half, step / whole_run)
 
 
 def _room(a: Analysis, epoch_mb: float) -> tuple[Evidence, ...]:
-    found = [Evidence("storage.epoch_mb", epoch_mb, "MB", None, "asked for in the first epoch")]
-    for name, what in (("group", "within the memory limit of the job's control group"), ("host", "on this host")):
-        room = a.get(f"storage.{name}_room_mb")
+    found = [Evidence.of(STORAGE_EPOCH_MB, epoch_mb, note="asked for in the first epoch", form="explains")]
+    for measure, what in (
+        (STORAGE_GROUP_ROOM_MB, "within the memory limit of the job's control group"),
+        (STORAGE_HOST_ROOM_MB, "on this host"),
+    ):
+        room = a.get(measure)
         if room is not None:
-            found.append(Evidence(f"storage.{name}_room_mb", room, "MB", None, f"could hold files {what}"))
+            found.append(Evidence.of(measure, room, note=f"could hold files {what}", form="explains"))
     return tuple(found)
 
 
 def _more_memory(a: Analysis, epoch_mb: float) -> tuple[Fix, ...]:
-    group = a.get("storage.group_room_mb")
+    group = a.get(STORAGE_GROUP_ROOM_MB)
     if only_memory_is_short(a) and group is not None:
         more = _size(_ROOM_TO_SPARE * epoch_mb - group)
         change = "docker run --memory, resources.limits.memory, sbatch --mem, memory.max"
@@ -119,7 +135,9 @@ RULE = rule(
     needs=NEEDS,
     thresholds={
         **STARVED,
-        "again": Threshold(0.30, "below it, most of a later epoch comes from memory and more of it brings little"),
-        "later": Threshold(0.20, "a fifth of an epoch: of less it cannot be told what stays"),
+        "again": Threshold(
+            0.30, "below it, most of a later epoch comes from memory already and more memory gains little"
+        ),
+        "later": Threshold(0.20, "a fifth of an epoch: less does not show what stays cached"),
     },
 )

@@ -1,19 +1,23 @@
 """Shared memory is too small.
 
-What it does: finds loader workers that died for want of room in /dev/shm, and a /dev/shm that is nearly full while workers use it.
+What it does: finds loader workers that died because /dev/shm was full, and a /dev/shm that is nearly full while workers
+use it.
 
-Why it matters: workers hand their batches over through /dev/shm. Where it is full, the next one is killed by SIGBUS or fails to write, and
-the job ends with it. Containers have 64 MB of it unless told otherwise.
+Fires when: a worker died for lack of room in `/dev/shm`, or it is ≥ 90 % full.
 
-Evidence: how the worker died and what its rank said; size of /dev/shm as the job sees it, and the fullest it was.
+Why it matters: workers hand over their batches through /dev/shm. When it is full, the next worker is killed by SIGBUS
+or fails to write, and the job ends. Containers have 64 MB of it by default.
 
-Fix: more shared memory (`docker run --shm-size=8g` or `--ipc=host`; in Kubernetes an emptyDir of medium Memory on /dev/shm), or fewer and
-smaller batches on their way: `num_workers`, `prefetch_factor`.
+Evidence: how the worker died and what its rank reported; the size of /dev/shm as the job sees it, and its highest fill
+level.
 
-Estimate: none: it is no matter of speed. A job that dies of it is as slow as a job can be.
+Fix: more shared memory (`docker run --shm-size=8g` or `--ipc=host`; in Kubernetes an emptyDir of medium Memory on
+/dev/shm), or fewer and smaller batches in flight: `num_workers`, `prefetch_factor`.
 
-False alarms: data that somebody keeps in /dev/shm on purpose fills it just as well. What counts is the room that it leaves: twice what all
-workers can have on their way is enough, and so is a gigabyte where the size of a batch is not known.
+Estimate: none: this is not about speed, but the job may die of it.
+
+False alarms: data kept in /dev/shm on purpose fills it as well. The rule looks at the room that remains: twice the
+batches that all workers can have in flight is enough, and so is a gigabyte if the size of a batch is not known.
 """
 
 from __future__ import annotations
@@ -23,11 +27,13 @@ import signal
 
 from rn50_advisor.advisor.model.analysis import Analysis, Death, LoaderFacts
 from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured
+from rn50_advisor.advisor.model.job_changes import CallChange
+from rn50_advisor.advisor.model.measures.host_measures import SHM_TOTAL_MB, SHM_USED_SHARE
 from rn50_advisor.rules.analysis_reading import where_of
 from rn50_advisor.rules.rule import Threshold, Thresholds, rule
 
-_ROOMY_MB = 1000.0  # where nobody saw how large a batch is
-# What torch says in a worker or of one (MapAllocator.cpp, signal_handling.cpp). A long traceback may be cut off before its last line, but
+_ROOMY_MB = 1000.0  # if the size of a batch is not known
+# Torch's messages in or about a worker (MapAllocator.cpp, signal_handling.cpp). A long traceback may be cut off before its last line, but
 # nothing else than its memory fails in `_new_shared`.
 _WORDS = re.compile(
     r"insufficient shared memory|out of shared memory|unable to allocate shared memory|[Bb]us error"
@@ -38,12 +44,12 @@ _WORDS = re.compile(
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     loader = _loader(a)
-    share, total = a.get("shm.used_share"), a.get("shm.total_mb") or 0.0
+    share, total = a.get(SHM_USED_SHARE), a.get(SHM_TOTAL_MB) or 0.0
     died = _died_of_it(a)
     if died is not None and not a.stopped_from_outside:
         return _fatal(a, died, loader)
     if share is None:
-        return NotMeasured(RULE.id, ("shm.used_share",))
+        return NotMeasured(RULE.id, (SHM_USED_SHARE,))
     if share < t["full"] or loader is None or (1.0 - share) * total > _enough_mb(a):
         return Clear(RULE.id)
     room = f"of {total:.0f} MB: a batch that finds no room kills its worker"
@@ -53,20 +59,20 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         severity="medium",
         confidence=0.8,
         seconds_per_step=0.0,
-        evidence=(Evidence("shm.used_share", share, "", t["full"], room),),
+        evidence=(Evidence.of(SHM_USED_SHARE, share, t["full"], room, form="continues"),),
         fixes=_fixes(loader),
     )
 
 
 def _loader(a: Analysis) -> LoaderFacts | None:
-    """Of those with workers the one whose worker was killed, where it had made a batch by then; else the one that trains."""
+    """The loader whose worker was killed, if it had made a batch by then; else the training loader."""
     killed = [(d.rank, d.loader) for d in a.deaths if d.role == "worker" and d.signal == signal.SIGBUS]
     known = [loader for loader in a.loaders if loader.num_workers]
     return max(known, key=lambda k: ((k.rank, k.id) in killed, k == a.training_loader(k.rank)), default=None)
 
 
 def _enough_mb(a: Analysis) -> float:
-    """Room that no batch will miss: for as many as can be on their way at a time, once more and as large again."""
+    """Room that is always enough: twice the batches that can be in flight at a time."""
     loaders = [known for known in a.loaders if known.num_workers and known.training is not False]
     if not loaders or not all(known.batch_bytes for known in loaders):
         return _ROOMY_MB
@@ -75,7 +81,7 @@ def _enough_mb(a: Analysis) -> float:
 
 
 def _died_of_it(a: Analysis) -> Death | None:
-    """The worker killed by SIGBUS, or the rank that says that shared memory ran out."""
+    """The worker killed by SIGBUS, or the rank that reports that shared memory ran out."""
     workers = [d for d in a.deaths if d.role == "worker" and d.signal == signal.SIGBUS]
     telling = [d for d in a.deaths if d.role == "rank" and _WORDS.search(d.exception)]
     return next(iter([*telling, *workers]), None)
@@ -85,9 +91,9 @@ def _fatal(a: Analysis, died: Death, loader: LoaderFacts | None) -> Finding:
     said = [line.strip() for line in died.exception.splitlines() if _WORDS.search(line)]
     how = said[-1][:200] if said else "killed by SIGBUS"
     evidence = [Evidence(f"{died.role} {died.rank}", how, "", None, f"after {died.t_s:.1f} s, step {died.step}")]
-    share, total = a.get("shm.used_share"), a.get("shm.total_mb")
+    share, total = a.get(SHM_USED_SHARE), a.get(SHM_TOTAL_MB)
     if share is not None and total is not None:
-        evidence.append(Evidence("shm.total_mb", total, "MB", None, f"/dev/shm; seen {100 * share:.0f} % full"))
+        evidence.append(Evidence.of(SHM_TOTAL_MB, total, note=f"/dev/shm; seen {100 * share:.0f} % full"))
     return Finding(
         rule=RULE.id,
         title="A loader worker found no room in /dev/shm" + (f" of {total:.0f} MB" if total is not None else ""),
@@ -113,11 +119,12 @@ def _fixes(loader: LoaderFacts | None) -> tuple[Fix, ...]:
         return (more,)
     ahead = loader.prefetch_factor or 2
     half = max(1, loader.num_workers // 2)
-    fewer = Fix(
+    fewer = Fix.of(
         f"until then: num_workers={loader.num_workers} → {half}, prefetch_factor={ahead} → 1",
-        f"DataLoader(..., num_workers={half}, prefetch_factor=1): fewer batches on their way at a time",
+        CallChange.of("DataLoader", num_workers=half, prefetch_factor=1),
         where_of(loader),
         "one line",
+        more=": fewer batches on their way at a time",
     )
     return more, fewer
 
@@ -126,7 +133,6 @@ RULE = rule(
     __name__,
     "shared memory is too small",
     check,
-    explains=("RUN001", "RUN002"),
-    thresholds={"full": Threshold(0.9, "the tenth left is less than the batches on their way in most jobs")},
+    thresholds={"full": Threshold(0.9, "in most jobs the tenth left is less than the batches in flight")},
     steady_steps=0,
 )

@@ -1,21 +1,27 @@
 """Workers wait for one lock.
 
-What it does: finds training that waits for input while the loader's workers wait for one another: at a lock that only one of them can hold
-(`multiprocessing.Lock`, `flock`, `filelock`), or for the one process that serves them all (`multiprocessing.Manager`).
+What it does: finds training that waits for input while the loader workers wait for one another: at a lock that only one
+of them can hold (`multiprocessing.Lock`, `flock`, `filelock`), or for the single process that serves them all
+(`multiprocessing.Manager`).
 
-Why it is slow: they make their samples one after the other, as a single worker would. More workers make the line longer, nothing else.
+Fires when: input wait ≥ 5 %, and in ≥ 30 % of the stack samples a worker waits for a lock or server that all share.
 
-Evidence: waiting for input as a share of the step; the share of the looks at workers' stacks that found one waiting in that line, with its
-standard error; the user's line.
+Why it is slow: the workers make their samples one after the other, as a single worker would. More workers only lengthen
+the queue.
 
-Fix: a file, a connection or a copy for each worker instead of one for all, so that no lock is needed; or as little as possible under it. A
-manager's dictionary or list: an array, which workers share without asking anybody.
+Evidence: the input wait as a share of the step; the share of the workers' stack samples that show a wait at that lock
+or server, with its standard error; the user's line.
 
-Estimate: the loader of this run played through with batches that do not wait for the lock: the share of the looks, give or take its error,
-and no more of the time than all workers but one can wait.
+Fix: a file, a connection or a copy for each worker instead of a shared one, so that no lock is needed; or as little
+work as possible under the lock. Instead of a manager's dictionary or list, use an array, which workers share without
+asking another process.
 
-False alarms: a lock of threads is each worker's own, and not counted. A lock that is held for a moment is seldom found taken. What the lock
-protects may itself be no faster: a disk shows in DAT002, which stands under this until the lock is gone.
+Estimate: this run's loader simulated with batches that do not wait for the lock. The wait is the share of stack
+samples, plus or minus its error, and at most the time in which all workers but one can wait.
+
+False alarms: a thread lock belongs to one worker and is not counted. A lock that is held only briefly is seldom
+sampled. The resource under the lock may be no faster by itself: a slow disk shows up in DAT002, which is listed under
+this finding until the lock is gone.
 """
 
 from __future__ import annotations
@@ -24,11 +30,18 @@ from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured, Where
 from rn50_advisor.advisor.model.forecast.worker_model import LOCK_TAKEN, step_without_lock
 from rn50_advisor.advisor.model.input.sample_cost import SharedLock
+from rn50_advisor.advisor.model.measures.input_measures import (
+    FETCH_WALL_S,
+    LOADER_LOCK_ERROR,
+    LOADER_LOCK_SHARE,
+    LOADER_WORKERS,
+)
+from rn50_advisor.advisor.model.measures.step_measures import STEP_INPUT_WAIT_S, STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import common, lost_to_input, mean, model_of, training_loader, where_of
 from rn50_advisor.rules.data_loading.input_starvation import input_evidence, input_waits
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-_TWO_SIDED = 1.64  # standard errors: nine of ten
+_STANDARD_ERRORS = 1.64  # standard errors: a confidence of 90 %
 _WHAT = {"lock": "a lock that one of them holds at a time", "server": "the one process that serves them all"}
 _CHANGE = {
     "lock": "open the file or the connection in each worker (worker_init_fn, or at the first __getitem__) and drop the lock; "
@@ -38,17 +51,17 @@ _CHANGE = {
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
-    waits, step, workers = input_waits(a), a.value("step.time_s"), a.by_rank("loader.workers")
-    wait, share, error = common(waits), a.get("loader.lock_share"), a.get("loader.lock_error") or 0.0
+    waits, step, workers = input_waits(a), a.value(STEP_TIME_S), a.by_rank(LOADER_WORKERS)
+    wait, share, error = common(waits), a.get(LOADER_LOCK_SHARE), a.get(LOADER_LOCK_ERROR) or 0.0
     level, lock = severity(wait / step), a.lock or SharedLock("lock")
     if wait < t["input_wait"] * step or level is None or max(workers.values()) < 1 or a.workers is None:
         return Clear(RULE.id)
-    if share is None:  # nobody is looked at where input is not waited for
-        return NotMeasured(RULE.id, ("loader.lock_share",))
+    if share is None:  # no stacks are sampled where the loop does not wait for input
+        return NotMeasured(RULE.id, (LOADER_LOCK_SHARE,))
     if share < t["waiting"]:
         return Clear(RULE.id)
     most = 1.0 - 1.0 / max(2.0, sum(workers.values()))  # one of them holds it
-    ends = [step_without_lock(a.workers, min(most, share + sign * _TWO_SIDED * error)) for sign in (1, -1)]
+    ends = [step_without_lock(a.workers, min(most, share + sign * _STANDARD_ERRORS * error)) for sign in (1, -1)]
     freed, partly = (end or (step, step) for end in ends)
     loader, line = training_loader(a, waits), lock.line
     return Finding(
@@ -58,7 +71,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         confidence=confidence(a),
         seconds_per_step=lost_to_input(a),
         evidence=(
-            Evidence("loader.lock_share", share, "", t["waiting"], _seen(lock, error)),
+            Evidence.of(LOADER_LOCK_SHARE, share, t["waiting"], _seen(lock, error), form="continues"),
             input_evidence(a, wait, t["input_wait"]),
         ),
         fixes=(
@@ -72,26 +85,26 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         saving=model_of(a).saving(
             model_of(a).at_best(freed[0]),
             partly[1],
-            "this run's batches without waiting for each other, played through",
+            "this run's batches without waiting for each other, simulated",
         ),
     )
 
 
 def _seen(lock: SharedLock, error: float) -> str:
     where = f", {lock.line.seen} of {lock.line.looks} looks at {lock.line.words}" if lock.line else ""
-    return f"of the looks at workers' stacks, ± {error:.2f}{where}"
+    return f"of the workers' stack samples, ± {error:.2f}{where}"
 
 
 RULE = rule(
     __name__,
     "workers wait for one lock",
     check,
-    needs=("step.time_s", "step.input_wait_s", "fetch.wall_s", "loader.workers"),
-    explains=("DAT001", "DAT002", "DAT008", "DAT009", "COM002"),
+    needs=(STEP_TIME_S, STEP_INPUT_WAIT_S, FETCH_WALL_S, LOADER_WORKERS),
     thresholds={
         "input_wait": Threshold(0.05, "severity 'medium' begins at 5 % of the step"),
         "waiting": Threshold(
-            LOCK_TAKEN, "found taken so often, a lock has no rest; one that half idles is found so one time in ten"
+            LOCK_TAKEN,
+            "of the samples: a lock taken this often is always busy; one that is idle half of the time shows up in a tenth",
         ),
     },
 )

@@ -1,27 +1,42 @@
 """Epochs begin with a wait.
 
-What it does: finds training whose epochs begin with a wait much longer than a batch takes to make, for other reasons than workers that have
-to be started.
+What it does: finds training whose epochs begin with a wait much longer than a batch takes to make, for reasons other
+than starting workers.
 
-Why it is slow: a stream fills its shuffle buffer, opens its shards or seeks to its place before it yields a first sample; a sampler makes
-the order of a very large data set. Nothing is computed meanwhile, and with short epochs it happens often.
+Fires when: first batches of epochs take ≥ 5 % of the time, beyond making one and starting workers.
 
-Evidence: what the first fetch of an epoch takes beyond a usual one, spread over the steps, and how many epochs were seen; how long a batch
-takes to make. Where workers are started anew: what the order of an epoch takes.
+Why it is slow: a stream fills its shuffle buffer, opens its shards or seeks to its position before it yields the first
+sample; a sampler draws the order of a very large data set. Nothing is computed meanwhile, and with short epochs this
+happens often.
 
-Fix: begin less often: one stream without end whose epochs are counted in steps; a smaller shuffle buffer, filled by several workers; an
-order that is made once, or in the background.
+Evidence: how much longer the first fetch of an epoch takes than a usual one, spread over the steps, and how many epochs
+were seen; the time to make a batch. If workers are restarted, the time to draw the order of an epoch.
 
-Estimate: making one batch stays, for the queue is empty then, in all workers at once; of the rest at worst half goes, at best all. Where
-workers are started anew it is of a stream their first batch, of other data the order that is made once they stand.
+Fix: begin epochs less often: one endless stream whose epochs are counted in steps; a smaller shuffle buffer, filled by
+several workers; an order that is drawn once, or in the background.
 
-False alarms: workers that are started anew: DAT006. A data set whose first epoch is read from a cold disk: a single epoch is not judged.
+Estimate: the time to make one batch in all workers at once remains, because the queue is empty then. Of the rest, half
+disappears at worst and all of it at best. If workers are restarted, the estimate covers the first batch of a stream,
+and for other data the order that is drawn once the workers run.
+
+False alarms: restarted workers belong to DAT006. A data set whose first epoch is read from a cold disk: a single epoch
+is not judged.
 """
 
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis, LoaderFacts
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured
+from rn50_advisor.advisor.model.measures.host_measures import CPU_ALLOWED_CORES
+from rn50_advisor.advisor.model.measures.input_measures import FETCH_WALL_S, LOADER_WORKERS
+from rn50_advisor.advisor.model.measures.step_measures import (
+    EPOCH_FIRST_BATCH_S,
+    EPOCH_INDEX_S,
+    EPOCH_START_S,
+    EPOCH_STARTS,
+    STEP_EPOCH_START_S,
+    STEP_TIME_S,
+)
 from rn50_advisor.rules.analysis_reading import common, mean, model_of, step_without, training_loader, where_of
 from rn50_advisor.rules.data_loading.epoch_starts import (
     BEGINS,
@@ -32,24 +47,24 @@ from rn50_advisor.rules.data_loading.epoch_starts import (
 )
 from rn50_advisor.rules.rule import Thresholds, confidence, rule, severity
 
-_HALF = 0.5
+_WAIT_LEFT_WORST = 0.5
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
-    spread, step, model = a.by_rank("step.epoch_start_s"), a.value("step.time_s"), model_of(a)
-    loader, epochs = training_loader(a, spread), max(a.by_rank("epoch.starts").values())
+    spread, step, model = a.by_rank(STEP_EPOCH_START_S), a.value(STEP_TIME_S), model_of(a)
+    loader, epochs = training_loader(a, spread), max(a.by_rank(EPOCH_STARTS).values())
     if loader is None or epochs < t["epochs"]:
         return Clear(RULE.id)
     ordering = starts_workers(a, loader) and not _is_stream(loader)
-    if ordering and common(spread) >= t["start"] * step and not a.by_rank("epoch.index_s"):
-        return NotMeasured(RULE.id, ("epoch.index_s",))
+    if ordering and common(spread) >= t["start"] * step and not a.by_rank(EPOCH_INDEX_S):
+        return NotMeasured(RULE.id, (EPOCH_INDEX_S,))
     avoidable = _ordering(a) if ordering else _avoidable(a, loader)
     lost = common(avoidable)
     level = severity(lost / step)
     if lost < t["start"] * step or level is None:
         return Clear(RULE.id)
     best, worst = (
-        step_without(a, "input_wait", {r: share * s for r, s in avoidable.items()}) for share in (1.0, _HALF)
+        step_without(a, "input_wait", {r: share * s for r, s in avoidable.items()}) for share in (1.0, _WAIT_LEFT_WORST)
     )
     left = "no order to make" if ordering else "no more than making a batch"
     return Finding(
@@ -66,13 +81,16 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 
 def _evidence(a: Analysis, lost: float, t: Thresholds, *, ordering: bool) -> tuple[Evidence, ...]:
     if ordering:
-        index, note = mean(a.by_rank("epoch.index_s")), "to make the order of an epoch once its workers stand"
-        begin = begin_evidence(a, lost, t, "the order of samples, in the begin of epochs")
-        return (begin, Evidence("epoch.index_s", index, "s", None, note))
-    walls, begin = a.by_rank("fetch.wall_s"), begin_evidence(a, lost, t)
+        index, note = mean(a.by_rank(EPOCH_INDEX_S)), "to make the order of an epoch once its workers stand"
+        begin = begin_evidence(a, lost, t, "the order of samples, in the epoch starts")
+        return (begin, Evidence.of(EPOCH_INDEX_S, index, note=note, form="continues"))
+    walls, begin = a.by_rank(FETCH_WALL_S), begin_evidence(a, lost, t)
     if not walls:
         return (begin,)
-    return (begin, Evidence("fetch.wall_s", mean(walls), "s", None, "to make a batch at any other time"))
+    return (
+        begin,
+        Evidence.of(FETCH_WALL_S, mean(walls), note="to make a batch at any other time", form="continues"),
+    )
 
 
 def _is_stream(loader: LoaderFacts) -> bool:
@@ -80,22 +98,22 @@ def _is_stream(loader: LoaderFacts) -> bool:
 
 
 def _ordering(a: Analysis) -> dict[int, float]:
-    """By rank, seconds of a step: the order that is made once new workers stand. The rest of the begin is theirs (DAT006)."""
-    starts, index = a.by_rank("epoch.start_s"), a.by_rank("epoch.index_s")
-    spread = a.by_rank("step.epoch_start_s")
+    """By rank, seconds per step: drawing the order once new workers run. The rest of the epoch's start belongs to DAT006."""
+    starts, index = a.by_rank(EPOCH_START_S), a.by_rank(EPOCH_INDEX_S)
+    spread = a.by_rank(STEP_EPOCH_START_S)
     return {r: s * min(1.0, index.get(r, 0.0) / starts[r]) if starts.get(r) else 0.0 for r, s in spread.items()}
 
 
 def _avoidable(a: Analysis, loader: LoaderFacts) -> dict[int, float]:
-    """By rank, seconds of a step: what the begin of an epoch takes beyond a usual batch, or of new workers their first batch does.
+    """By rank, seconds per step: the excess of an epoch's start over a usual batch, or of new workers' first batch.
 
-    All workers begin at once then: on fewer cores than they are each batch takes as much longer.
+    All workers start at once: if they outnumber the cores, each batch takes longer in proportion.
     """
-    walls, firsts, workers = (a.by_rank(name) for name in ("fetch.wall_s", "epoch.first_batch_s", "loader.workers"))
-    crowd = max(1.0, max(workers.values(), default=0.0) * a.ranks_of_host / (a.get("cpu.allowed_cores") or 1.0))
+    walls, firsts, workers = (a.by_rank(name) for name in (FETCH_WALL_S, EPOCH_FIRST_BATCH_S, LOADER_WORKERS))
+    crowd = max(1.0, max(workers.values(), default=0.0) * a.ranks_of_host / (a.get(CPU_ALLOWED_CORES) or 1.0))
     found = {}
-    for rank, spread in a.by_rank("step.epoch_start_s").items():
-        start = a.get("epoch.start_s", rank) or spread
+    for rank, spread in a.by_rank(STEP_EPOCH_START_S).items():
+        start = a.get(EPOCH_START_S, rank) or spread
         begins = firsts.get(rank, 0.0) if starts_workers(a, loader) else start
         beyond = max(0.0, begins - crowd * walls.get(rank, 0.0))
         found[rank] = spread * min(1.0, beyond / start) if start > 0 else 0.0
@@ -114,7 +132,6 @@ RULE = rule(
     __name__,
     "epochs begin with a wait",
     check,
-    needs=("step.time_s", "step.epoch_start_s", "epoch.starts"),
-    explains=("COM002", "RUN004"),
+    needs=(STEP_TIME_S, STEP_EPOCH_START_S, EPOCH_STARTS),
     thresholds=BEGINS,
 )

@@ -1,4 +1,4 @@
-"""Where workers are missing and where cores are: DAT004 and DAT001 divide jobs that wait for computing workers between them here."""
+"""Decides whether workers or cores are short: this separates DAT004 from DAT001 for jobs that wait for computing workers."""
 
 from __future__ import annotations
 
@@ -7,50 +7,54 @@ from collections.abc import Mapping
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.forecast.worker_model import LOCK_TAKEN
+from rn50_advisor.advisor.model.measures.host_measures import CPU_ALLOWED_CORES
+from rn50_advisor.advisor.model.measures.input_measures import LOADER_BUSY_SHARE, LOADER_LOCK_SHARE, LOADER_WORKERS
+from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import core_share, idle_cores, mean, spare_cores
 from rn50_advisor.rules.rule import Threshold, Thresholds
 
-# What more workers gain at best where they are no advice: pictures of 28 pixels on two cores went 1.2 times slower with one.
+# Gain below which more workers are not advised: images of 28 pixels on two cores went 1.2 times slower with one.
 HARDLY = 1.02
 STAFFED: Mapping[str, Threshold] = {
-    "busy": Threshold(0.85, "a worker that waits for indices more than this is not the limit"),
+    "busy": Threshold(0.85, "of the time: workers that are idle more often than that are not the limit"),
     "spare_cores": Threshold(
-        0.5, "half a core carries another worker that computes all the time; of less the forecast tells"
+        0.5, "half a core carries another worker that computes all the time; below it the forecast decides"
     ),
     "spare_share": Threshold(0.15, "a saturated host still shows up to 15 % idle, in short gaps between batches"),
     "gain": Threshold(
-        1.10, "times as fast at worst: on full cores 0.95 to 1.05 were foreseen, with one worker too few 1.18 and more"
+        1.10,
+        "times as fast at worst: the forecast was 0.95 to 1.05 on full cores, 1.18 and more with one worker too few",
     ),
 }
 
 
 def cores_idle(a: Analysis, t: Thresholds) -> bool:
-    """Whether as much idles as a worker that always computes must find; on larger hosts a share of the allowed cores."""
+    """Enough is idle for a worker that always computes; on larger hosts a share of the allowed cores."""
     return idle_cores(a) >= _line(a, t)
 
 
 def workers_missing(a: Analysis, t: Thresholds) -> bool:
-    """Whether those there are have no rest, and more of them would find cores.
+    """The present workers are always busy, and more of them would find cores.
 
-    They do where enough idles. On few cores they do also where less idles, if it is more than the gaps of a full host and the forecast
-    makes the step so much shorter even at worst: neighbours keep the cores they have, and all of the job stands in line for the rest.
+    They would if enough is idle. On few cores less is enough, if it exceeds the gaps of a saturated host and the forecast shortens the step
+    by `gain` even at worst, in which neighbours keep their cores and the whole job queues for the rest.
     """
-    if (a.get("loader.lock_share") or 0.0) >= LOCK_TAKEN:
+    if (a.get(LOADER_LOCK_SHARE) or 0.0) >= LOCK_TAKEN:
         return False  # they wait for one another (DAT013)
-    present, busy = a.by_rank("loader.workers"), a.by_rank("loader.busy_share")
+    present, busy = a.by_rank(LOADER_WORKERS), a.by_rank(LOADER_BUSY_SHARE)
     if not busy or mean(busy) < t["busy"] or min(present.values()) < 1:
         return False
     idle = idle_cores(a) / core_share(a)
     if idle >= _line(a, t):
         return True
-    if a.forecast is None or idle < t["spare_share"] * a.value("cpu.allowed_cores"):
+    if a.forecast is None or idle < t["spare_share"] * a.value(CPU_ALLOWED_CORES):
         return False
     _, worst_s = a.forecast.step_s(room_on_idle_cores(a, int(max(present.values()))))
-    return a.value("step.time_s") >= t["gain"] * worst_s
+    return a.value(STEP_TIME_S) >= t["gain"] * worst_s
 
 
 def room_on_idle_cores(a: Analysis, present: int) -> int:
-    """Workers per rank, with so many present, that would keep busy what idles now; at least one more."""
+    """Workers per rank that would use the idle cores, given `present` workers; at least one more."""
     return present + max(1, math.floor(idle_cores(a) / a.ranks_of_host / core_share(a)))
 
 

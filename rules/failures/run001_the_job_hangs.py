@@ -1,41 +1,48 @@
 """The job hangs.
 
-What it does: finds jobs in which no rank has finished a step or moved on to another phase for far longer than any step took, and names
-the rank that keeps the others. While the job runs, a rank that sleeps in the script's own line, or was stopped, is named already after
-half that time, as what it is: a rank that has not moved; one that computes while all others wait for it, after that time.
+What it does: finds jobs in which no rank has finished a step or moved to another phase for far longer than any step
+took, and names the rank that blocks the others. While the job runs, a rank that sleeps in a line of the script, or was
+stopped by a signal, is already reported after half that time, as a rank that has not moved. A rank that computes while
+all others wait for it is reported after the full time.
 
-Why it matters: a hung job pays for every accelerator it holds until somebody looks, or until a watchdog kills it half an hour later.
+Fires when: nothing moves for max(30 s, 10 × the slowest usual steps), or for 15 s where one rank was stopped or sleeps in its own line
+while all others wait; names rank, function, line.
 
-Evidence: how long nothing has moved against the longest usual step; for each rank its phase, step and line, and the culprit's Python
-stack. The culprit is the rank that is not waiting in a collective: the others wait for it. Which collective that is, its number, and which
-ranks have come to it, by the recorder's own count of calls from Python and by torch's flight recorder. Where a watchdog ended the job, what
-it said, and the rank that it shows to be behind.
+Why it matters: a hung job occupies every accelerator it holds until somebody notices, or until a watchdog kills it half
+an hour later.
 
-Fix: look at the culprit's line. A rank that left the loop early, an uneven number of batches, a lock, a read that never returns, or a
-collective that not all ranks call are the usual ones.
+Evidence: how long nothing has moved, against the longest usual step; for each rank its phase, step and line, and the
+culprit's Python stack. The culprit is the rank that is not waiting in a collective: the others wait for it. Which
+collective that is, its number, and which ranks have reached it come from the recorder's own count of calls from Python
+and from torch's flight recorder. If a watchdog ended the job, its message, and the rank that it shows to be behind.
 
-False alarms: long evaluations move on with every batch and are no hang; a checkpoint, a compilation, and a rank that computes outside of
-any collective (a metric over all images, once the last batch of an evaluation is done) are given ten minutes before that is called a hang.
-A first step finds its peers, loads kernels and compiles: it is given five, unless one rank was seen to do nothing and all others wait for
-it. Where other ranks go on, one that stands is not the job. What steps followed was a pause, and is noted as one.
+Fix: look at the culprit's line. Usual causes are a rank that left the loop early, an uneven number of batches, a lock,
+a read that never returns, or a collective that not all ranks call.
+
+False alarms: long evaluations progress with every batch and are not a hang. A checkpoint, a compilation, and a rank
+that computes outside of any collective (a metric over all images, after the last batch of an evaluation) get ten
+minutes before they count as a hang. The first step connects the ranks, loads kernels and compiles: it gets five
+minutes, unless one rank does nothing and all others wait for it. If other ranks progress, one blocked rank is not a
+hang of the job. If steps followed, it was a pause and is reported as a note.
 """
 
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis, Stall, StalledRank
 from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Where
-from rn50_advisor.advisor.model.wording.quantities import numbers
+from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
+from rn50_advisor.rules.failures.uneven_data import uneven_data
 from rn50_advisor.rules.first_ending import HANGS_AFTER_S, died_of_it
 from rn50_advisor.rules.rule import Threshold, Thresholds, rule
 
-# Phases in which a rank that sleeps in the script's own line is no loader that fills up, no evaluation and no checkpoint.
+# In these phases a rank that sleeps in a line of the script is not filling a loader, evaluating or writing a checkpoint.
 _OF_A_STEP = ("forward", "backward", "clip", "optimizer", "gap")
 _OF_HANGS = ("watchdog", "watchdog stuck", "late rank", "mismatched collectives")
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     if not a.stalls and not a.world_size:
-        return NotMeasured(RULE.id, ("step.time_s",))  # of a job whose ranks nobody saw, none is known to move
+        return NotMeasured(RULE.id, (STEP_TIME_S,))  # without any observed rank nothing is known to move
     stall = next((s for s in reversed(a.stalls) if _hangs(a, s, t)), None)
     if stall is not None:
         return _hang(a, stall, t)
@@ -47,6 +54,7 @@ def _hang(a: Analysis, stall: Stall, t: Thresholds) -> Finding:
     culprit = _culprit(stall)
     named = culprit.culprit
     killed = died_of_it(a, stall, _limit_s(stall, t))
+    uneven = uneven_data(a, {rank.rank: rank.step for rank in stall.ranks})
     over = "hung" if stall.ended else "hangs"
     stands = "computes" if culprit.working else "stands"
     if culprit.waiting_in_collective:
@@ -59,7 +67,7 @@ def _hang(a: Analysis, stall: Stall, t: Thresholds) -> Finding:
         else f"The job {over}: {_all_wait(stall)}"
     )
     if stall.resumed:
-        title = f"Nothing moved for {stall.stalled_s:.0f} s, then the job went on" + (
+        title = f"No progress for {stall.stalled_s:.0f} s, then the job went on" + (
             f": rank {culprit.rank} stood{_place(culprit)}" if named else ""
         )
     return Finding(
@@ -69,15 +77,15 @@ def _hang(a: Analysis, stall: Stall, t: Thresholds) -> Finding:
         confidence=0.95 if named and culprit.file else 0.7,
         seconds_per_step=0.0,
         scope=Affected(ranks=(culprit.rank,) if named else (), since_step=culprit.step),
-        evidence=_evidence(a, stall, _limit_s(stall, t)),
-        fixes=(_fix(culprit, stall),),
+        evidence=(*_evidence(a, stall, _limit_s(stall, t)), *((uneven.evidence,) if uneven else ())),
+        fixes=(*((uneven.fix,) if uneven else ()), _fix(culprit, stall)),
         fatal=not stall.ended or killed,
-        explains=("RUN002",) if killed else (),
+        circumstances=frozenset({"ended a rank"} if killed else ()),
     )
 
 
 def _halt(a: Analysis, stall: Stall, t: Thresholds) -> Finding:
-    """Not yet a hang: only that this rank has not moved, and that the others wait for it."""
+    """An early finding before it counts as a hang: this rank has not moved, and the others wait for it."""
     culprit = _culprit(stall)
     does = f"{'computes' if culprit.working else 'sleeps'}{_place(culprit)}"
     if culprit.halted == "stopped":
@@ -101,7 +109,7 @@ def _culprit(stall: Stall) -> StalledRank:
 
 
 def _out_of_sight(stall: Stall) -> int:
-    """So many ranks of the group were not looked at: they are on another node, or have ended."""
+    """Number of ranks of the group that were not observed: they are on another node, or have ended."""
     return max(0, stall.group_size - len(stall.ranks))
 
 
@@ -117,11 +125,13 @@ def _place(rank: StalledRank) -> str:
 
 
 def _evidence(a: Analysis, stall: Stall, limit_s: float) -> tuple[Evidence, ...]:
-    usual = f"nothing moved; a step usually takes {stall.typical_step_s:.3g} s"
+    usual = f"no progress; a step usually takes {stall.typical_step_s:.3g} s"
+    stalled = Evidence("stalled", stall.stalled_s, "s", limit_s, usual)
     if not stall.typical_step_s:
-        usual = "nothing moved; what a step usually takes is not known yet"
+        usual = "no progress; the usual step time is not known yet"
+        stalled = Evidence("stalled", stall.stalled_s, "s", limit_s, usual, form="explains")
     return (
-        Evidence("stalled", stall.stalled_s, "s", limit_s, usual),
+        stalled,
         *_collective(stall),
         *(_row(rank) for rank in stall.ranks),
         *_stack(_culprit(stall)),
@@ -138,7 +148,7 @@ def _fix(culprit: StalledRank, stall: Stall) -> Fix:
 
 
 def _told(a: Analysis) -> tuple[Evidence, ...]:
-    """What the job itself said of it in the end: a watchdog, a barrier that was monitored, collectives that do not match."""
+    """The job's own last message about it: a watchdog, a monitored barrier, mismatched collectives."""
     failure = a.failure
     if failure is None or failure.kind not in _OF_HANGS:
         return ()
@@ -147,7 +157,7 @@ def _told(a: Analysis) -> tuple[Evidence, ...]:
 
 
 def _collective(stall: Stall) -> tuple[Evidence, ...]:
-    """Which one it is, and who has come to it."""
+    """The collective that is stuck, and the ranks that have reached it."""
     stuck = stall.collective
     if stuck is None:
         return ()
@@ -173,7 +183,8 @@ def _advice(culprit: StalledRank, waiting: list[int], stall: Stall) -> str:
         return "compare the calls: all ranks wait, so some rank skipped this collective, or they called different ones"
     if culprit.waiting_in_collective:
         return f"compare the calls: rank {culprit.rank} has not come to the collective of the others, or called one too many"
-    others = f"; ranks {numbers(waiting)} only wait for it" if waiting else ""
+    waits = "waits" if len(waiting) == 1 else "wait"
+    others = f"; {_ranks(tuple(waiting))} only {waits} for it" if waiting else ""
     return f"look at rank {culprit.rank}'s line{others}"
 
 
@@ -184,12 +195,12 @@ def _limit_s(stall: Stall, t: Thresholds) -> float:
 def _hangs(a: Analysis, stall: Stall, t: Thresholds) -> bool:
     if stall.others_moved:
         return False
-    # what a watchdog or somebody put an end to was no metric that takes its time
+    # a job that a watchdog or a user ended was not computing a long metric
     died = died_of_it(a, stall, _limit_s(stall, t))
     working = any(rank.culprit and rank.working for rank in stall.ranks) and not died
     saving = any(rank.phase == "checkpoint" for rank in stall.ranks)
     compiling = any(rank.compiling for rank in stall.ranks)
-    # but who gives up on a job that compiles has not waited for a hang
+    # but a user who ends a job that compiles did not wait for a hang
     ended_by_itself = died and not a.stopped_from_outside
     kept = _keeper(stall)
     beginning = _in_first_step(stall) and not ended_by_itself and not (kept is not None and kept.halted)
@@ -204,13 +215,13 @@ def _hangs(a: Analysis, stall: Stall, t: Thresholds) -> bool:
 
 
 def _in_first_step(stall: Stall) -> bool:
-    """Of those that keep the others, or of all where nobody is known to."""
+    """True if the ranks that block the others (all ranks if none is known to block) are in their first step."""
     culprits = [rank for rank in stall.ranks if rank.culprit]
     return all(rank.step == 0 for rank in culprits or stall.ranks)
 
 
 def _keeper(stall: Stall) -> StalledRank | None:
-    """The one rank for which all others wait in a collective; None where it is not so plain."""
+    """The one rank for which all others wait in a collective; None if there is no single one."""
     culprits = [rank for rank in stall.ranks if rank.culprit]
     if len(stall.ranks) < 2 or len(culprits) != 1:
         return None
@@ -219,14 +230,16 @@ def _keeper(stall: Stall) -> StalledRank | None:
 
 
 def _halts(a: Analysis, stall: Stall, t: Thresholds) -> bool:
-    """Only where nothing harmless looks alike: one rank does nothing in a training phase, or computes for long, and all others wait."""
+    """True if one rank does nothing in a training phase, or computes for long, while all others wait: no harmless state
+    looks like this.
+    """
     culprit = _keeper(stall)
     if culprit is None or not a.running or stall.ended or stall.others_moved:
         return False
     if culprit.halted:
         long = stall.stalled_s >= max(t["early_seconds"], t["times_p99"] * stall.p99_step_s)
         return long and (culprit.halted == "stopped" or culprit.phase in _OF_A_STEP)
-    # an evaluation and a checkpoint are phases of their own
+    # evaluations and checkpoints are separate phases
     computes = culprit.working and culprit.phase in _OF_A_STEP and not culprit.compiling and not _in_first_step(stall)
     return computes and stall.stalled_s >= _limit_s(stall, t)
 
@@ -255,10 +268,12 @@ RULE = rule(
         "checkpoint_seconds": Threshold(600.0, "large models write for minutes"),
         "compile_seconds": Threshold(600.0, "large models compile for minutes, and again when shapes change"),
         "working_seconds": Threshold(
-            600.0, "a metric over a whole data set takes minutes; who spins for ever is told after"
+            600.0, "a metric over a whole data set takes minutes; an endless loop is reported after that"
         ),
-        "first_step_seconds": Threshold(300.0, "it finds its peers, loads kernels, tunes and compiles for minutes"),
-        "early_seconds": Threshold(15.0, "where a rank was seen to do nothing; the agent looks when this has passed"),
+        "first_step_seconds": Threshold(
+            300.0, "the first step connects the ranks, loads kernels, tunes and compiles for minutes"
+        ),
+        "early_seconds": Threshold(15.0, "if a rank was seen to do nothing; the agent checks after this time"),
     },
     steady_steps=0,
 )

@@ -1,36 +1,47 @@
 """A rank died.
 
-What it does: names the rank that ended first, how (exit code, signal, OOM killer), in which phase, and with which exception; and why, where
-its exception or the output that was kept is a failure that is known: mismatched collectives, the NCCL watchdog, memory of the GPU or the
-host, shared memory, a port in use, a rendezvous that failed. A job that failed before it trained is told of too, where that is known.
-Where a GPU's memory ran out it tells what held it, largest part first, and which batch would have fitted, with the arithmetic.
+What it does: names the rank that ended first, how (exit code, signal, OOM killer), in which phase, and with which
+exception. It also names the reason if the exception or the kept output shows a known failure: mismatched collectives,
+the NCCL watchdog, GPU or host memory, shared memory, a port in use, a failed rendezvous. A job that failed before it
+trained is reported too, if its failure is known. If a GPU ran out of memory, the rule lists what held it, largest part
+first, and the batch that would have fitted, with the arithmetic.
+
+Fires when: a rank died; names the first to die, or the one that left the others behind, its signal or exit code, its last phase, and
+what the exception or output tells of the cause. Where a GPU's memory ran out, also what held it and which batch would have
+fitted, or that none would.
 
 Why it matters: when one rank dies, launchers end the others, and the last lines of the output are those of the victims.
 
-Evidence: the order of the deaths; exit code or signal of each as the kernel kept it; the OOM killer's counter. A rank whose exception says
-that its peer had gone (connection closed, remote process exited) follows, whenever it ended; where all that died follow, the rank that
-ended in order before them is named: it ran out of data, or took no part in the last collective. The last lines of output are its own where
-they are marked so. Output is kept where the screen stands between the job and the terminal, and the end of it is read where stderr is a
-file; elsewhere a gap says that it is not kept, the exceptions that Python processes leave speak, and of an NCCL watchdog the dumps that it
-leaves. On several hosts the order of deaths is known as well as their clocks are: within that, all that died otherwise than by SIGTERM are
-named.
+Evidence: the order of the deaths; exit code or signal of each from the kernel; the OOM killer's counter. A rank whose
+exception says that its peer is gone (connection closed, remote process exited) is a follower, whenever it ended. If
+all dead ranks are followers, the rank that ended normally before them is named: it ran out of data, or took no part
+in the last collective. If the others gave up waiting for a rank that did something else, or one rank exchanges in an
+evaluation of its own, that rank is named, whoever died first. The last lines of output are attributed to a rank only
+if they are marked so. Output is kept if the screen stands between the job and the terminal, and the end of it is read
+if stderr is a file. Otherwise a gap says that it is not kept, and the evidence is the exceptions that Python
+processes leave, and for an NCCL watchdog its dumps. On several hosts the order of deaths is known only as precisely
+as their clocks: within that error, all ranks that died other than by SIGTERM are named.
 
-Fix: the first death's cause. SIGKILL without the OOM killer came from outside: a scheduler, a memory limit of the container, an operator.
+Fix: the cause of the first death. SIGKILL without the OOM killer came from outside: a scheduler, a memory limit of the
+container, an operator.
 
-False alarms: an interrupt by the user (Ctrl-C), or a time limit or scheduler that ends the whole job, is no death: each signal that asks
-the job to end is noted, and a rank that leaves within two minutes of it, with whatever code, did as it was asked.
+False alarms: an interrupt by the user (Ctrl-C), or a time limit or scheduler that ends the whole job, is not a death:
+each signal that asks the job to end is recorded, and a rank that leaves within two minutes of it, with any exit code,
+did as asked.
 """
 
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 
 from rn50_advisor.advisor.model.analysis import Analysis, Death, Failure
-from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix
-from rn50_advisor.rules.first_ending import died_of_it
+from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, Where
+from rn50_advisor.rules.failures.rank_apart import rank_apart
+from rn50_advisor.rules.failures.uneven_data import uneven_data
 from rn50_advisor.rules.rule import Thresholds, rule
 
-_ORDER_UNKNOWN = 0.5  # confidence, where ranks of several hosts died within what their clocks are known to
+_ORDER_UNKNOWN = 0.5  # confidence if ranks of several hosts died within their clocks' error
 _FOLLOWS = " (it follows: its peer had gone)"
 _LINE_MAX = 200  # characters
 
@@ -46,9 +57,15 @@ def _death(a: Analysis, ranks: list[Death]) -> Finding:
     first, rivals = _first(ranks)
     why = a.failure if a.failure and _fits(a.failure, first) else None
     others = [death for death in ranks if death is not first]
+    apart = rank_apart(a, ranks)
+    uneven = uneven_data(a, {death.rank: death.step for death in ranks if death.rank is not None})
+    ways = [way for way in (apart, uneven) if way]
+    title = f"Rank {first.rank} {_how(first)}" + (f": {why.title}" if why is not None else "")
+    theirs = (apart.rank,) if apart else sorted(d.rank for d in (first, *rivals) if d.rank is not None)
+    remedy = replace(_remedy(a, why, _advice(first, a.world_size)), where=_where(first))
     return Finding(
         rule=RULE.id,
-        title=f"Rank {first.rank} {_how(first)}" + (f": {why.title}" if why is not None else ""),
+        title=apart.title if apart else title,
         severity="critical",
         confidence=_ORDER_UNKNOWN
         if rivals
@@ -56,10 +73,9 @@ def _death(a: Analysis, ranks: list[Death]) -> Finding:
         if first.signal is not None or first.exit_code is not None
         else 0.7,
         seconds_per_step=0.0,
-        scope=Affected(
-            ranks=tuple(sorted(d.rank for d in (first, *rivals) if d.rank is not None)), since_step=first.step
-        ),
+        scope=Affected(ranks=tuple(theirs), since_step=first.step),
         evidence=(
+            *(way.evidence for way in ways),
             *(_row(death) for death in (first, *others)),
             *_exception(first),
             *_said(why or _untold(a, first)),
@@ -67,16 +83,15 @@ def _death(a: Analysis, ranks: list[Death]) -> Finding:
             *_order(first, rivals),
             *_last_lines(first),
         ),
-        fixes=(_remedy(a, why, _advice(first, a.world_size)),),
-        explains=() if any(died_of_it(a, stall) for stall in a.stalls) else ("RUN001",),
+        fixes=(*(way.fix for way in ways), *(() if apart else (remedy,))),
         fatal=True,
     )
 
 
 def _first(ranks: list[Death]) -> tuple[Death, list[Death]]:
-    """The first to die, and those on other hosts of whom the clocks cannot tell that they were not.
+    """The first rank to die, and ranks on other hosts that may have died first, given the clocks' error.
 
-    A launcher that ends what is left does it by SIGTERM: who died otherwise at the same time was before it.
+    A launcher ends the remaining ranks by SIGTERM: a rank that died in another way at the same time was earlier.
     """
     own = [death for death in ranks if not death.follows] or ranks
     earliest = own[0]
@@ -89,12 +104,12 @@ def _order(first: Death, rivals: list[Death]) -> tuple[Evidence, ...]:
     if not rivals:
         return ()
     error = first.t_error_s + max(death.t_error_s for death in rivals)
-    note = f"which of ranks {', '.join(str(d.rank) for d in (first, *rivals))} was first cannot be told"
+    note = f"which of ranks {', '.join(str(d.rank) for d in (first, *rivals))} was first is unknown"
     return (Evidence("clocks of the hosts", error, "s", None, note),)
 
 
 def _before_training(a: Analysis) -> Finding:
-    """No process that failed had made a step, so none is known as a rank."""
+    """The finding for a job in which no failed process had made a step, so none is known as a rank."""
     why = a.failure
     assert why is not None
     whose = "The job" if why.rank is None else f"Rank {why.rank}"
@@ -113,13 +128,13 @@ def _before_training(a: Analysis) -> Finding:
 
 
 def _fits(why: Failure, first: Death) -> bool:
-    """What another rank said of itself is no reason of this one; a kill from outside has none in the output."""
+    """True if this failure explains the death: not another rank's own message, and not output if the kill came from outside."""
     killed = first.oom_killed or first.signal == signal.SIGKILL
     return why.kind != "exception" and not killed and why.rank in (None, first.rank)
 
 
 def _untold(a: Analysis, first: Death) -> Failure | None:
-    """The exception of a rank whose launcher caught it (mp.spawn) and printed it itself."""
+    """The exception of a rank whose launcher (mp.spawn) caught and printed it."""
     why = a.failure
     caught = why is not None and not first.exception and first.signal is None and not first.oom_killed
     return why if caught and why is not None and why.rank in (None, first.rank) else None
@@ -127,7 +142,7 @@ def _untold(a: Analysis, first: Death) -> Failure | None:
 
 def _row(death: Death) -> Evidence:
     follows = _FOLLOWS if death.follows else ""
-    # who ends by itself marks its end, and stands in no phase any more
+    # a rank that ends by itself marks its end and is in no phase any more
     phase = "" if death.phase == "ended" else f", in {death.phase or 'an unknown phase'}"
     note = f"after {death.t_s:.1f} s, step {death.step}{phase}{follows}"
     return Evidence(f"rank {death.rank}", _how(death), "", None, note)
@@ -136,14 +151,23 @@ def _row(death: Death) -> Evidence:
 def _exception(death: Death) -> tuple[Evidence, ...]:
     if not death.exception:
         return ()
-    return (Evidence("exception", death.exception, "", None, f"raised by rank {death.rank}"),)
+    raised = death.raised
+    if raised is None:
+        return (Evidence("exception", death.exception, "", None, f"raised by rank {death.rank}"),)
+    within = f" in its {raised.within}" if raised.within else ""
+    place = f", {raised.file}:{raised.line} in {raised.function}" if raised.file else ""
+    return (Evidence("exception", raised.text, "", None, f"raised by rank {death.rank}{within}{place}"),)
+
+
+def _where(death: Death) -> Where | None:
+    return Where(death.raised.file, death.raised.line) if death.raised and death.raised.file else None
 
 
 def _last_lines(death: Death) -> tuple[Evidence, ...]:
     return tuple(
-        Evidence(
-            "last output", line[:_LINE_MAX], "", None, "its own" if _marks(death, line) else "of the job, by any rank"
-        )
+        Evidence("last output", line[:_LINE_MAX], "", None, "its own")
+        if _marks(death, line)
+        else Evidence("last output", line[:_LINE_MAX], "", None, "of the job, by any rank", form="continues")
         for line in death.last_lines
     )
 
@@ -159,7 +183,7 @@ def _said(why: Failure | None) -> tuple[Evidence, ...]:
 
 
 def _memory(a: Analysis, why: Failure | None) -> tuple[Evidence, ...]:
-    """Of a GPU whose memory ran out: what held it, and the batch that would have fitted."""
+    """If a GPU ran out of memory: what held it, and the batch that would have fitted."""
     full = a.out_of_memory
     if why is None or full is None or why.kind != "GPU memory":
         return ()
@@ -191,6 +215,10 @@ def _how(death: Death) -> str:
     return "vanished without shutting down"
 
 
+_ABORTED = (
+    "read the last lines of its stderr: native code gave up. gloo and NCCL do so where ranks call different collectives, "
+    "or in another order: compare the calls"
+)
 _CRASHED = (
     "native code crashed: run again with faulthandler (python -X faulthandler); SIGBUS often means /dev/shm is full"
 )
@@ -210,6 +238,8 @@ def _advice(death: Death, world_size: int) -> str:
         )
     if death.oom_killed:
         return "the host's or the container's memory ran out: fewer workers or prefetched batches, a smaller cache, or a higher limit"
+    if death.signal == signal.SIGABRT and world_size > 1:
+        return _ABORTED
     if death.signal in _BY_SIGNAL:
         return _BY_SIGNAL[death.signal]
     if death.exception:
@@ -222,6 +252,5 @@ RULE = rule(
     __name__,
     "a rank died",
     check,
-    explains=("COM002", "CMP007", "DAT008"),
     steady_steps=0,
 )

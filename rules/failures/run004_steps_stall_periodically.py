@@ -1,21 +1,28 @@
 """Steps stall periodically.
 
-What it does: finds steps that are far longer than the usual one and come with a period, in steps or in seconds, and names the rank, the
-phase and what coincides with them.
+What it does: finds steps that are far longer than the usual one and recur with a period, in steps or in seconds, and
+names the rank, the phase and what coincides with them.
+
+Fires when: stalls with a period take ≥ 3 % of the time; names what coincides; a note where the model just computes more then.
 
 Why it is slow: with several ranks every stall of one of them stops all.
 
-Evidence: the period, how many stalls there were, what they take beyond the usual step, their share of the time. A stall is a step beyond
-the median by five median deviations and by a third; it is periodic where three of four distances between stalls are the same.
+Evidence: the period, the number of stalls, their time beyond the usual step, and their share of the time. A stall is a
+step that exceeds the median by five median deviations and by a third; it is periodic if three of four distances between
+stalls are equal.
 
-Fix: what the loop does every so many steps: a metric that is fetched, a log, a cache that is emptied. With a period in seconds: what else
-runs on the machine at that pace.
+Fix: look for what the loop does every N steps: a metric that is fetched, a log, a cache that is emptied. If the period
+is in seconds, look for what else runs on the machine at that rate. A rollout is made cheaper by stepping many
+environments at once.
 
-Estimate: from no stalls, and caches that stay warm, to half of them; none of steps that compute more.
+Estimate: at best no stalls and warm caches; at worst half of the stalls. There is no estimate for steps that compute
+more, nor for rollouts.
 
-False alarms: evaluations, checkpoints, garbage collections and the begin of epochs come with a period too. They are named, and belong to
-LOP003, LOP001, CPU006 and DAT006: here they are never worth more than a note. Nor are steps of which forward and backward take longer
-together, on all ranks: a GAN's second network learns, a penalty is added. Stalls at random, however long, have no period.
+False alarms: evaluations, checkpoints, garbage collections and epoch starts are periodic too. They are named, and
+belong to LOP003, LOP001, CPU006 and DAT006: here they are never more than a note. The same holds for steps whose
+forward and backward take longer together, on all ranks: a GAN's second network trains, or a penalty is added. Where a
+loop without a loader calls the model beside its steps, and mostly does other things around it, that is how reinforcement
+learning gathers its data. Random stalls, however long, have no period.
 """
 
 from __future__ import annotations
@@ -33,29 +40,17 @@ from rn50_advisor.advisor.model.findings import (
     Where,
 )
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
-from rn50_advisor.advisor.model.wording.quantities import duration
-from rn50_advisor.rules.analysis_reading import SLOW_INPUT, model_of, stalls_asleep
+from rn50_advisor.advisor.model.measures.step_measures import STEP_STEADY, STEP_TIME_S
+from rn50_advisor.advisor.model.wording.quantities import duration, share
+from rn50_advisor.rules.analysis_reading import model_of, stalls_asleep
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-# What is known to come with a period has a rule that says whether it is too much.
-_OWNERS = {
-    "an epoch begins": ("DAT006",),
-    "a checkpoint": ("LOP001",),
-    "an evaluation": ("LOP003",),
-    "a garbage collection": ("CPU006",),
-    "waiting for a core": ("CPU001", "CPU003", "CPU005"),
-    "a disk flush": ("LOP001", "LOP002", "DSK001", "DSK002"),
-}
-_SEEN = 30  # steady steps: fewer do not hold five stalls of the shortest period, with as much around them
+_STEADY_STEPS_MIN = (
+    30  # steady steps: fewer cannot hold five stalls of the shortest period with usual steps around them
+)
 _MORE_WORK = "more work for the model"
 _LABELLED = frozenset(("an epoch begins", "a checkpoint", "an evaluation", "a garbage collection", _MORE_WORK))
-_CAUSES = {
-    # workers that cannot keep up deliver in waves, one batch of each
-    "input_wait": (*SLOW_INPUT, "DAT006"),
-    "gap": ("LOP001", "LOP002", "LOP004"),
-    "gap.checkpoint": ("LOP001",),
-    "gap.evaluation": ("LOP003",),
-}
+_EVALUATES = 0.5  # of a call's time in the model: an evaluation, or generated text, is little else
 _PLACES = {
     "input_wait": "in the data loading",
     "forward": "between the batch and the backward",
@@ -65,12 +60,13 @@ _PLACES = {
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     stall = a.pulse
-    if stall is None and a.step_time.steady_steps < _SEEN:
-        return NotMeasured(RULE.id, ("step.steady",))
+    if stall is None and a.step_time.steady_steps < _STEADY_STEPS_MIN:
+        return NotMeasured(RULE.id, (STEP_STEADY,))
     if stall is None or stall.share < t["share"] or stall.events < t["events"]:
         return Clear(RULE.id)
     level: Severity | None = severity(stall.share)
-    if stall.coincides in _LABELLED:
+    rollout = _rollout(stall)
+    if stall.coincides in _LABELLED or rollout:
         level = "info"
     if level is None:
         return Clear(RULE.id)
@@ -80,22 +76,27 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     what = "computes more" if more_work else "stalls"
     return Finding(
         rule=RULE.id,
-        title=f"{_every(stall)[:1].upper()}{_every(stall)[1:]} a step {what}" + _on_rank(stall),
+        title=f"{_every(stall)[:1].upper()}{_every(stall)[1:]} a step {what}" + _on_rank(stall) + _called(stall),
         severity=level,
         confidence=confidence(a, cap=0.9),
         seconds_per_step=lost_s,
         scope=Affected(ranks=() if stall.rank is None else (stall.rank,)),
         evidence=(
-            Evidence("stall", stall.stall_s, "s", None, f"beyond the usual step of {duration(stall.usual_s)}"),
+            Evidence(
+                "stall",
+                stall.stall_s,
+                "s",
+                None,
+                f"beyond the usual step of {duration(stall.usual_s)}",
+                form="continues",
+            ),
             Evidence(
                 "share of the time", stall.share, "share", t["share"], f"{stall.events} stalls in {stall.steps} steps"
             ),
             Evidence("phase", stall.phase, "", None, _coincides(stall)),
         ),
         fixes=(Fix(_advice(stall), "", _where(a, stall), "small change"),),
-        saving=None if more_work else _saving(model, lost_s),
-        explains=(*(() if stall.rank is None else ("COM002",)), *(("LOP007",) if stalls_asleep(a) else ())),
-        causes=(*_OWNERS.get(stall.coincides, ()), *_CAUSES.get(stall.phase, ())),
+        saving=None if more_work or rollout else _saving(model, lost_s),
     )
 
 
@@ -113,8 +114,20 @@ def _on_rank(stall: PeriodicStall) -> str:
     return f", on rank {stall.rank}" if stall.rank is not None else ""
 
 
+def _called(stall: PeriodicStall) -> str:
+    return f": {stall.call.called}" if stall.call is not None and stall.call.called else ""
+
+
+def _rollout(stall: PeriodicStall) -> bool:
+    """True if the loop gathers its data with the model: the model runs in there, yet most of it is something else."""
+    return stall.call is not None and 0.0 < stall.call.in_model < _EVALUATES
+
+
 def _coincides(stall: PeriodicStall) -> str:
-    return f"coincides with: {stall.coincides}" if stall.coincides else "coincides with nothing that was watched"
+    if stall.call is not None and not stall.coincides:
+        call = stall.call
+        return f"line {call.line} takes {share(call.share)} of the time, {share(call.in_model)} of that in the model"
+    return f"coincides with: {stall.coincides}" if stall.coincides else "coincides with nothing that was measured"
 
 
 def _advice(stall: PeriodicStall) -> str:
@@ -122,6 +135,8 @@ def _advice(stall: PeriodicStall) -> str:
         return "none is needed where this is meant: a second network's turn, a penalty in the loss"
     if stall.coincides in _LABELLED:
         return f"do it less often, or beside the training: {stall.coincides}"
+    if _rollout(stall):
+        return "none is needed where this gathers the data to learn from; many environments at once need fewer calls of the model"
     if stall.coincides == "a disk flush":
         return "write less at once: in the background, to a faster disk, or let the kernel begin earlier (vm.dirty_background_bytes)"
     if stall.period_steps is None:
@@ -131,6 +146,8 @@ def _advice(stall: PeriodicStall) -> str:
 
 
 def _where(a: Analysis, stall: PeriodicStall) -> Where | None:
+    if stall.call is not None:
+        return Where(stall.call.file, stall.call.line)
     lines = a.hot_lines if stall.phase == "gap" else a.waiting_lines if stalls_asleep(a) else ()
     return Where(lines[0].file, lines[0].line) if lines else None
 
@@ -139,9 +156,9 @@ RULE = rule(
     __name__,
     "steps stall periodically",
     check,
-    needs=("step.time_s",),
+    needs=(STEP_TIME_S,),
     thresholds={
-        "share": Threshold(0.03, "of the time: as for checkpoints, it is easy to take off the loop"),
-        "events": Threshold(5, "four distances of one length are no chance, two are"),
+        "share": Threshold(0.03, "of the time: as for checkpoints, it is easy to move out of the loop"),
+        "events": Threshold(5, "stalls: four equal distances are not chance, two may be"),
     },
 )

@@ -1,21 +1,23 @@
 """Memory creeps.
 
-What it does: finds ranks whose tensors hold more and more of the GPU at the end of their steps.
+What it does: finds ranks whose tensors take more and more GPU memory at the end of their steps.
+
+Fires when: tensors at the end of steps grow by ≥ 5 % and go on growing, by more than the batches do.
 
 Why it matters: training is as fast as ever until an allocation fails, hours into the run.
 
-Evidence: torch's count of allocated bytes at the end of steps, once a second, as the median of each third of the run after its first
-quarter, and the median slope between all its readings.
+Evidence: torch's count of allocated bytes at the end of steps, once a second, as the median of each third of the run
+after its first quarter, and the median slope between all its readings.
 
-Fix: results that are kept with their graph: `total += loss` keeps every step's, `total += loss.item()` or `loss.detach()` none. Lists
-of outputs or metrics on the GPU belong on the CPU.
+Fix: results that are kept with their graph: `total += loss` keeps every step's graph, `total += loss.item()` or
+`loss.detach()` none. Lists of outputs or metrics on the GPU belong on the CPU.
 
-Estimate: it costs no time while it lasts; severity follows the time until the GPU is full: ten minutes critical, an hour high, twelve
-medium.
+Estimate: none while it lasts; the severity follows the time until the GPU is full: ten minutes critical, an hour high,
+twelve hours medium.
 
-False alarms: evaluation, compilation and caches take their memory once: the last third then rises less than the one before. Batches that
-grow by design (larger pictures, longer texts) take what is held with them: nothing is said where it grew no more than they did. Of
-batches that grow on the GPU itself the recorder sees nothing.
+False alarms: evaluation, compilation and caches take their memory once: the last third then grows less than the one
+before. Batches that grow by design (larger images, longer texts) increase memory too: the rule stays silent if memory
+grew no more than the batches. The recorder does not see batches that grow on the GPU itself.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import math
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Severity
 from rn50_advisor.advisor.model.gpu.gpu_facts import GpuMemoryTrend
+from rn50_advisor.advisor.model.measures.gpu_measures import GPU_MEMORY_WATCHED
 from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.gpu.gpu_names_and_cost import clear_if_seen, unseen_of_ranks
 from rn50_advisor.rules.memory.memory_growth import creeping_severity, creeping_title, rises
@@ -34,7 +37,7 @@ from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     creeping = [trend for trend in a.gpu_view.memory if _rises(trend, t)]
     if not creeping:
-        return clear_if_seen(RULE.id, *unseen_of_ranks(a, "gpu.memory_watched"))
+        return clear_if_seen(RULE.id, *unseen_of_ranks(a, GPU_MEMORY_WATCHED))
     first = min(creeping, key=_lasts_s)
     lasts_s = _lasts_s(first)
     died = any("out of memory" in death.exception for death in a.deaths if death.rank in {c.rank for c in creeping})
@@ -59,21 +62,20 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 "small change",
             ),
         ),
-        explains=("RUN002",) if died else (),
         fatal=died,
         urgent=level == "critical",
     )
 
 
 def _rises(trend: GpuMemoryTrend, t: Thresholds) -> bool:
-    """By enough, over enough steps, no less in the last third than before it, and by more than the batches."""
+    """True if memory grows by enough, over enough steps, no less in the last third than before, and by more than the batches."""
     first, _, third = trend.thirds_mb
     with_batches = trend.batch_times >= t["batches"] and third <= t["batches"] * trend.batch_times * first
     return trend.steps >= t["steps"] and rises(trend.thirds_mb, trend.growth, t) and not with_batches
 
 
 def _lasts_s(trend: GpuMemoryTrend) -> float:
-    """Seconds until the GPU is full; infinite where its size is not known."""
+    """Seconds until the GPU is full; infinite if its size is not known."""
     if trend.left_mb is None or trend.mb_per_step <= 0 or trend.steps <= 0:
         return math.inf
     return trend.left_mb / trend.mb_per_step * (trend.seconds / trend.steps)
@@ -100,11 +102,11 @@ RULE = rule(
     __name__,
     "memory creeps",
     check,
-    needs=("gpu.memory_watched",),
+    needs=(GPU_MEMORY_WATCHED,),
     thresholds={
-        "growth": Threshold(0.05, "of what the tensors held in the first third: less is an odd batch"),
-        "steps": Threshold(50, "after the warm-up: a handful of steps shows no trend"),
-        "batches": Threshold(1.1, "times as large: by less the recorder does not tell them apart"),
-        "lasting": Threshold(0.3, "of the growth in each half of it; what settles rises less in the second"),
+        "growth": Threshold(0.05, "of the tensors' memory in the first third: less may be an unusual batch"),
+        "steps": Threshold(50, "steps after the warm-up: a handful shows no trend"),
+        "batches": Threshold(1.1, "times as large: the recorder does not distinguish smaller differences"),
+        "lasting": Threshold(0.3, "of the growth in each half: memory that settles grows less in the second"),
     },
 )

@@ -1,23 +1,29 @@
 """The PCIe link is narrower or slower than the slot.
 
-What it does: finds GPUs whose PCIe link, while they work, has fewer lanes or a lower generation than GPU and slot can do, or than
-another GPU of the model on this host has; or that carries less than such a link does, whatever it calls itself.
+What it does: finds GPUs whose PCIe link, under load, has fewer lanes or a lower generation than GPU and slot support,
+or than another GPU of the same model on this host has. It also finds links that reach less bandwidth than their lanes
+and generation allow.
 
-Why it is slow: images travel to the GPU over it, and gradients where there is no NVLink. Four lanes of sixteen carry a quarter.
+Fires when: ≥ 25 % of the bandwidth is missing under load, by the link's state or by the copies of a deep window; a note where all GPUs of
+the host have the same link.
 
-Evidence: generation and lanes under load, the best they could be, and what the link carried; what large copies from pinned memory reached
-in a deep window.
+Why it is slow: images travel to the GPU over it, and gradients if there is no NVLink. Four lanes of sixteen carry a
+quarter.
 
-Fix: reseat the card or the riser, look at the firmware's slot settings; on a rented machine: hand it back. Where all GPUs have the same
-link: the firmware's settings and the board's manual, which may say that its slots share their lanes.
+Evidence: generation and lanes under load, the best they could be, and the traffic on the link; the rate of large copies
+from pinned memory in a profiler window (`--deep`).
 
-Estimate: from nothing, where all copies hide behind the compute, to the time that the link takes longer for what it carried, and to no
-less than the other ranks need. Where the link was busy all the time the latter is near.
+Fix: reseat the card or the riser, check the firmware's slot settings; on a rented machine: return it. If all GPUs have
+the same link, check the firmware's settings and the board's manual, which may say that its slots share their lanes.
 
-False alarms: an idle link falls back to the first generation; only readings under load count, and where nobody knows the load, full links
-alone. Links that are slow in the same way for all of the job's GPUs of a model on a host are how the machine was built: a note, without a
-promise and without the advice to hand it back. Copies of a rank none of whose CPUs is near its GPU cross the sockets: that is
-CPU004's. Where nobody knows how near it is they tell nothing either.
+Estimate: at worst nothing, because all copies overlap with the compute; at best the extra time that the link needed for
+its traffic, until these ranks are as fast as the others. If the link was busy all the time, the best case is likely.
+
+False alarms: an idle link drops to the first generation, so only readings under load count; if the load is unknown,
+only links at full speed are used. Links that are equally slow for all of the job's GPUs of a model on a host follow
+from how the machine was built: this is a note, without an estimate and without the advice to return it. Copies of a
+rank with no CPU close to its GPU cross the sockets and belong to CPU004. If the distance is unknown, copies are not
+used either.
 """
 
 from __future__ import annotations
@@ -27,6 +33,14 @@ from statistics import median
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Saving
 from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu
+from rn50_advisor.advisor.model.measures.gpu_measures import (
+    GPU_NEAR_CPU_SHARE,
+    GPU_PCIE_GEN,
+    GPU_PCIE_RX_MB_PER_S,
+    GPU_PCIE_WIDTH,
+)
+from rn50_advisor.advisor.model.measures.kernel_measures import KERNEL_PINNED_MB_PER_S
+from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import COMPUTE, model_of
 from rn50_advisor.rules.gpu.gpu_names_and_cost import (
     clear_if_seen,
@@ -39,8 +53,8 @@ from rn50_advisor.rules.gpu.gpu_names_and_cost import (
 )
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-_ALIKE = 0.9  # of the fastest: copies of all GPUs at a time share what leads to them
-_SATURATED = 0.8  # of what the link can carry: then copies cannot hide
+_ALIKE_RATIO_MIN = 0.9  # of the fastest: simultaneous copies of all GPUs share an upstream link
+_SATURATED_SHARE = 0.8  # of the link's bandwidth: from there on copies cannot overlap
 _DEFECT = "reseat {} or its riser, or hand the machine back"
 _BUILT_SO = (
     "look at the firmware's slot settings: all GPUs here have the same link, which may be how the machine was built"
@@ -51,17 +65,17 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     slow = [gpu for gpu in a.gpu_view.used if _missing(a, gpu) >= t["missing"]]
     if not slow:
         blind = any(_link(a, gpu) is None for gpu in a.gpu_view.used)
-        return clear_if_seen(RULE.id, *(("gpu.pcie_width",) if blind else ()))
+        return clear_if_seen(RULE.id, *((GPU_PCIE_WIDTH,) if blind else ()))
     slow = [gpu for gpu in slow if not built_so(a, gpu)] or slow
     built = built_so(a, slow[0])
     saving = None if built else _saving(a, slow)
     lost = 0.0 if saving is None else sum(saving.seconds_per_step) / 2
-    seen = any(of_gpu(a, "gpu.pcie_rx_mb_per_s", gpu) is not None for gpu in slow)
+    seen = any(of_gpu(a, GPU_PCIE_RX_MB_PER_S, gpu) is not None for gpu in slow)
     return Finding(
         rule=RULE.id,
         title=f"The PCIe link of {listed(slow)} is slower than it should be",
-        # where nobody saw what crossed the link nobody can say that it does not matter
-        severity=severity(lost / a.value("step.time_s")) or ("low" if seen or built else "medium"),
+        # if the link's traffic is unknown, it may matter
+        severity=severity(lost / a.value(STEP_TIME_S)) or ("low" if seen or built else "medium"),
         confidence=confidence(a, cap=0.9),
         seconds_per_step=lost,
         scope=Affected(ranks=ranks_on(a, slow), gpus=tuple(gpu.index for gpu in slow)),
@@ -72,9 +86,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 
 
 def built_so(a: Analysis, gpu: Gpu) -> bool:
-    """Whether all of the job's GPUs of this model on its host, two at least, have the same link, and copies over its own are no slower."""
+    """True if all of the job's GPUs of this model on its host, at least two, have the same link and copies over this one
+    are not slower.
+    """
     links = [
-        (of_gpu(a, "gpu.pcie_gen", other), of_gpu(a, "gpu.pcie_width", other))
+        (of_gpu(a, GPU_PCIE_GEN, other), of_gpu(a, GPU_PCIE_WIDTH, other))
         for other in a.gpu_view.used
         if other.is_like(gpu)
     ]
@@ -85,8 +101,8 @@ def built_so(a: Analysis, gpu: Gpu) -> bool:
 
 
 def _link(a: Analysis, gpu: Gpu) -> tuple[float, float] | None:
-    """(MB/s that the link can carry now, and could)."""
-    gen, width = of_gpu(a, "gpu.pcie_gen", gpu), of_gpu(a, "gpu.pcie_width", gpu)
+    """(MB/s that the link carries in its present state, and at best)."""
+    gen, width = of_gpu(a, GPU_PCIE_GEN, gpu), of_gpu(a, GPU_PCIE_WIDTH, gpu)
     if gen is None or width is None or not gpu.pcie_gen_max or not gpu.pcie_width_max:
         return None
     now, reached = link_mb_per_s(gen, width), _reached(a, gpu)
@@ -94,18 +110,18 @@ def _link(a: Analysis, gpu: Gpu) -> tuple[float, float] | None:
 
 
 def _reached(a: Analysis, gpu: Gpu) -> float | None:
-    """MB/s of large copies from pinned memory; None where nobody looked, and where it tells nothing of this link."""
+    """MB/s of large copies from pinned memory; None if not measured or not conclusive for this link."""
     rates = {other.index: _copied(a, other) for other in a.gpu_view.used if other.host == gpu.host}
     own = rates.pop(gpu.index)
     others = [rate for rate in rates.values() if rate is not None]
-    near, copying = a.by_rank("gpu.near_cpu_share"), a.by_rank("kernel.pinned_mb_per_s")
+    near, copying = a.by_rank(GPU_NEAR_CPU_SHARE), a.by_rank(KERNEL_PINNED_MB_PER_S)
     far = any(not near.get(rank) for rank in gpu.ranks if rank in copying)
-    alike = own is not None and bool(others) and own >= _ALIKE * max(others)
+    alike = own is not None and bool(others) and own >= _ALIKE_RATIO_MIN * max(others)
     return None if far or alike else own
 
 
 def _copied(a: Analysis, gpu: Gpu) -> float | None:
-    return max((rate for r, rate in a.by_rank("kernel.pinned_mb_per_s").items() if r in gpu.ranks), default=None)
+    return max((rate for r, rate in a.by_rank(KERNEL_PINNED_MB_PER_S).items() if r in gpu.ranks), default=None)
 
 
 def _missing(a: Analysis, gpu: Gpu) -> float:
@@ -114,22 +130,22 @@ def _missing(a: Analysis, gpu: Gpu) -> float:
 
 
 def _saving(a: Analysis, slow: list[Gpu]) -> Saving | None:
-    """Of the GPU on whose link the most time is lost: the ranks wait for each other."""
-    model, step = model_of(a), a.value("step.time_s")
+    """The saving for the GPU whose link loses the most time, because the ranks wait for each other."""
+    model, step = model_of(a), a.value(STEP_TIME_S)
     best = worst = step
     for gpu in slow:
-        carried, link = of_gpu(a, "gpu.pcie_rx_mb_per_s", gpu), _link(a, gpu)
+        carried, link = of_gpu(a, GPU_PCIE_RX_MB_PER_S, gpu), _link(a, gpu)
         if carried is None or link is None:
             continue
         busy = min(1.0, carried / link[0])
         after = max(step * (1.0 - busy * (1.0 - link[0] / link[1])), _with_the_others(a, gpu))
         if after < best:
-            best, worst = after, after if busy >= _SATURATED else step
+            best, worst = after, after if busy >= _SATURATED_SHARE else step
     return model.saving(best, worst, f"{listed(slow)} with its full link") if best < step else None
 
 
 def _with_the_others(a: Analysis, gpu: Gpu) -> float:
-    """The step with the ranks on this GPU as fast as the others': a sound link makes them no faster than that."""
+    """The step with the ranks on this GPU as fast as the others: a sound link makes them no faster than that."""
     model = model_of(a)
     others = [rank for rank in model.own if rank not in gpu.ranks]
     if not others:
@@ -145,17 +161,17 @@ def _with_the_others(a: Analysis, gpu: Gpu) -> float:
 
 
 def _evidence(a: Analysis, gpu: Gpu) -> list[Evidence]:
-    gen, width = of_gpu(a, "gpu.pcie_gen", gpu) or 0.0, of_gpu(a, "gpu.pcie_width", gpu) or 0.0
+    gen, width = of_gpu(a, GPU_PCIE_GEN, gpu) or 0.0, of_gpu(a, GPU_PCIE_WIDTH, gpu) or 0.0
     could = f"{gpu.pcie_width_max} lanes of generation {gpu.pcie_gen_max}"
-    carried, link, reached = of_gpu(a, "gpu.pcie_rx_mb_per_s", gpu), _link(a, gpu), _reached(a, gpu)
+    carried, link, reached = of_gpu(a, GPU_PCIE_RX_MB_PER_S, gpu), _link(a, gpu), _reached(a, gpu)
     note = f"{named(gpu)}: {width:.0f} lanes of generation {gen:.0f} under load, could be {could}"
-    found = [Evidence("gpu.pcie_width", width, "lanes", float(gpu.pcie_width_max or 0), note)]
+    found = [Evidence.of(GPU_PCIE_WIDTH, width, float(gpu.pcie_width_max or 0), note, gpu=gpu.index)]
     if reached is not None and link is not None and reached <= link[0]:
         note = f"{named(gpu)}: large copies from pinned memory; {could} carry {link[1]:.0f}"
-        found = [Evidence("kernel.pinned_mb_per_s", reached, "MB/s", link[1], note), *found]
+        found = [Evidence.of(KERNEL_PINNED_MB_PER_S, reached, link[1], note, gpu=gpu.index), *found]
     if carried is not None and link is not None:
         note = f"{100 * min(1.0, carried / link[0]):.0f} % of what the link carries now"
-        found.append(Evidence("gpu.pcie_rx_mb_per_s", carried, "MB/s", None, note))
+        found.append(Evidence.of(GPU_PCIE_RX_MB_PER_S, carried, note=note))
     return found
 
 
@@ -163,7 +179,7 @@ RULE = rule(
     __name__,
     "the PCIe link is narrower or slower than the slot",
     check,
-    needs=("step.time_s", "gpu.pcie_width"),
-    explains=("CMP007", "COM001", "COM002"),
+    needs=(STEP_TIME_S, GPU_PCIE_WIDTH),
     thresholds={"missing": Threshold(0.25, "of the bandwidth: one generation or half of the lanes less is a half")},
+    triage_checks=("gpu.{gpu}.pcie_link_gb_per_s", "gpu.{gpu}.h2d_pinned_gb_per_s"),
 )

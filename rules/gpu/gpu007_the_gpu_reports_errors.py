@@ -1,28 +1,43 @@
 """The GPU reports errors.
 
-What it does: finds GPUs of the job that reported a hardware Xid, an uncorrectable memory error, a memory row that waits for its
-replacement or could not get one, that the driver wants to be reset, or that it has lost.
+What it does: finds GPUs of the job that reported a hardware Xid, an uncorrectable memory error, or a memory row that
+waits for its replacement or could not be replaced; GPUs that the driver wants to be reset; and GPUs that the driver has
+lost.
 
-Why it matters: results may be wrong, and the job may end at any moment or hang in a collective. A GPU with such errors slows down and
-stops again and again until it is reset or replaced.
+Fires when: Xid, uncorrectable memory errors, pending or failed row remaps.
 
-Evidence: the driver's own reports while the job ran: what it counted meanwhile, and in which state it found the GPU.
+Why it matters: results may be wrong, and the job may end at any moment or hang in a collective. A GPU with such errors
+slows down and stops repeatedly until it is reset or replaced.
 
-Fix: drain the GPU and reset it (`nvidia-smi --gpu-reset -i N` with nothing running on it), reboot the machine, or hand it back; a row
-that could not be remapped and errors that come back mean another board.
+Evidence: the driver's own reports while the job ran: the errors it counted, and the state of the GPU.
 
-Estimate: none: it is no matter of speed.
+Fix: drain the GPU and reset it (`nvidia-smi --gpu-reset -i N` with nothing running on it), reboot the machine, or
+return it; a row that could not be remapped, or errors that come back, mean another board.
 
-False alarms: Xids 13, 31, 43 and 45 come from programs that went wrong or were stopped; they are nobody's hardware. Memory errors and
-Xids from before the run are not counted; a row that waits or could not be replaced, and what the driver asks for, are told from whenever
-they are, because they still hold. Where Xids, or memory errors of a board that counts them, could not be read, a GPU is not called sound.
+Estimate: none: this is not about speed.
+
+False alarms: Xids 13, 31, 43 and 45 come from programs that failed or were stopped, not from hardware. Memory errors
+and Xids from before the run are not counted. A row that waits or could not be replaced, and an action that the driver
+asks for, are reported whatever their age, because they still hold. If Xids, or the memory errors of a board that counts
+them, could not be read, the GPU is not reported as sound.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Severity
 from rn50_advisor.advisor.model.gpu.gpu_facts import PROGRAMS_XIDS, Gpu
+from rn50_advisor.advisor.model.measures.gpu_measures import (
+    GPU_ERRORS_WATCHED,
+    GPU_HARDWARE_XIDS,
+    GPU_LOST,
+    GPU_RECOVERY_ACTION,
+    GPU_ROW_REMAP_FAILED,
+    GPU_ROW_REMAP_PENDING,
+    GPU_UNCORRECTED_ERRORS,
+)
 from rn50_advisor.rules.gpu.gpu_names_and_cost import (
     clear_if_seen,
     listed,
@@ -35,7 +50,7 @@ from rn50_advisor.rules.gpu.gpu_names_and_cost import (
 )
 from rn50_advisor.rules.rule import Thresholds, rule
 
-# From NVIDIA's catalogue of Xids, those most often met.
+# The most frequent Xids of NVIDIA's catalogue.
 _XIDS = {
     48: "double-bit memory error",
     61: "internal micro-controller breakpoint",
@@ -70,11 +85,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     if not told:
         used = a.gpu_view.used
         counting = [gpu for gpu in used if gpu.ecc is not False]
-        of_all = unseen(a, used, "gpu.errors_watched", "gpu.hardware_xids")
-        return clear_if_seen(RULE.id, *of_all, *unseen(a, counting, "gpu.uncorrected_errors"))
+        of_all = unseen(a, used, GPU_ERRORS_WATCHED, GPU_HARDWARE_XIDS)
+        return clear_if_seen(RULE.id, *of_all, *unseen(a, counting, GPU_UNCORRECTED_ERRORS))
     gpus = list(told)
     grave = [gpu for gpu in gpus if _grave(a, gpu)]
-    lost = [gpu for gpu in gpus if of_gpu(a, "gpu.lost", gpu)]
+    lost = [gpu for gpu in gpus if of_gpu(a, GPU_LOST, gpu)]
     ended = bool(a.deaths or a.stalls) and not a.stopped_from_outside and bool(grave)
     level: Severity = "critical" if lost or ended else "high" if grave else "medium"
     return Finding(
@@ -86,7 +101,6 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         scope=Affected(ranks=ranks_on(a, gpus), gpus=tuple(gpu.index for gpu in gpus)),
         evidence=tuple(e for said in told.values() for e in said)[:6],
         fixes=(_fix(gpus, lost),),
-        explains=("RUN001", "RUN002") if ended else (),
         fatal=ended,
         urgent=bool(lost),
     )
@@ -99,10 +113,10 @@ def _title(gpus: list[Gpu], lost: list[Gpu]) -> str:
 
 
 def _grave(a: Analysis, gpu: Gpu) -> bool:
-    """More than a row that the next reset replaces."""
+    """True if there is more than a memory row that the next reset replaces."""
     hardware = any(xid.code not in PROGRAMS_XIDS | _MENDS_ITSELF for xid in gpu.xids)
-    names = ("uncorrected_errors", "row_remap_failed", "recovery_action", "lost")
-    return hardware or any(of_gpu(a, f"gpu.{name}", gpu) for name in names)
+    grave = (GPU_UNCORRECTED_ERRORS, GPU_ROW_REMAP_FAILED, GPU_RECOVERY_ACTION, GPU_LOST)
+    return hardware or any(of_gpu(a, measure, gpu) for measure in grave)
 
 
 def _said(a: Analysis, gpu: Gpu) -> list[Evidence]:
@@ -111,20 +125,20 @@ def _said(a: Analysis, gpu: Gpu) -> list[Evidence]:
         meaning = _XIDS.get(xid.code, "see NVIDIA's catalogue")
         note = f"{name}: Xid {xid.code} ({meaning}) {xid.t_s:.0f} s after the start"
         found.append(Evidence("gpu.xid", float(xid.code), "", None, note))
-    errors = of_gpu(a, "gpu.uncorrected_errors", gpu)
+    errors = of_gpu(a, GPU_UNCORRECTED_ERRORS, gpu)
     if errors:
-        found.append(Evidence("gpu.uncorrected_errors", errors, "errors", 0.0, f"{name}: memory errors in the run"))
-    if of_gpu(a, "gpu.row_remap_failed", gpu):
-        found.append(Evidence("gpu.row_remap_failed", 1.0, "", 0.0, f"{name}: a memory row could not be replaced"))
-    elif of_gpu(a, "gpu.row_remap_pending", gpu):
-        found.append(Evidence("gpu.row_remap_pending", 1.0, "", 0.0, f"{name}: a memory row waits for a reset"))
-    action = of_gpu(a, "gpu.recovery_action", gpu)
+        found.append(Evidence.of(GPU_UNCORRECTED_ERRORS, errors, 0.0, f"{name}: memory errors in the run"))
+    if of_gpu(a, GPU_ROW_REMAP_FAILED, gpu):
+        found.append(Evidence.of(GPU_ROW_REMAP_FAILED, 1.0, 0.0, f"{name}: a memory row could not be replaced"))
+    elif of_gpu(a, GPU_ROW_REMAP_PENDING, gpu):
+        found.append(Evidence.of(GPU_ROW_REMAP_PENDING, 1.0, 0.0, f"{name}: a memory row waits for a reset"))
+    action = of_gpu(a, GPU_RECOVERY_ACTION, gpu)
     if action:
         note = f"{name}: the driver asks to {_ACTIONS.get(round(action), 'recover it')}"
-        found.append(Evidence("gpu.recovery_action", action, "", 0.0, note))
-    if of_gpu(a, "gpu.lost", gpu):
-        found.append(Evidence("gpu.lost", 1.0, "", 0.0, f"{name} does not answer the driver any more"))
-    return found
+        found.append(Evidence.of(GPU_RECOVERY_ACTION, action, 0.0, note))
+    if of_gpu(a, GPU_LOST, gpu):
+        found.append(Evidence.of(GPU_LOST, 1.0, 0.0, f"{name} does not answer the driver any more"))
+    return [replace(evidence, gpu=gpu.index) for evidence in found]
 
 
 def _fix(gpus: list[Gpu], lost: list[Gpu]) -> Fix:
@@ -138,6 +152,7 @@ RULE = rule(
     __name__,
     "the GPU reports errors",
     check,
-    needs=("gpu.errors_watched",),
+    needs=(GPU_ERRORS_WATCHED,),
     steady_steps=0,
+    triage_checks=("gpu.{gpu}.errors", "gpu.{gpu}.ecc_uncorrected"),
 )

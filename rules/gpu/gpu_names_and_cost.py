@@ -1,4 +1,4 @@
-"""What the rules on GPUs share: their names in words, whom they slow down, and what a slower clock costs."""
+"""Shared by the rules on GPUs: their names in words, the ranks they slow down, and the cost of a slower clock."""
 
 from __future__ import annotations
 
@@ -7,37 +7,39 @@ from collections.abc import Iterable, Sequence
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, NotMeasured, Saving
 from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu
+from rn50_advisor.advisor.model.measures.gpu_measures import GPU_CLOCK_MHZ
+from rn50_advisor.advisor.model.measures.measure import GpuMeasure, RankMeasure
 from rn50_advisor.rules.analysis_reading import COMPUTE, model_of
 
 _HOSTS_NAMED = 8  # in a fix
-# What x16 links of each generation were seen to carry, in MB/s; other widths in proportion.
+# Measured rate of x16 links by generation, in MB/s; other widths in proportion.
 _X16_MB_PER_S = {1: 3000.0, 2: 6000.0, 3: 12000.0, 4: 26000.0, 5: 52000.0, 6: 104000.0}
 
 
-def of_gpu(a: Analysis, name: str, gpu: Gpu) -> float | None:
-    return a.values.get((name, f"gpu:{gpu.index}"))
+def of_gpu(a: Analysis, measure: GpuMeasure, gpu: Gpu) -> float | None:
+    return a.of_gpu(measure, gpu.index)
 
 
-def unseen(a: Analysis, gpus: Iterable[Gpu], *names: str) -> tuple[str, ...]:
-    """Of these values those that one of these GPUs lacks: what it would have told nobody knows."""
+def unseen(a: Analysis, gpus: Iterable[Gpu], *measures: GpuMeasure) -> tuple[GpuMeasure, ...]:
+    """Measures that at least one of these GPUs lacks."""
     some = tuple(gpus)
-    return tuple(name for name in names if any(of_gpu(a, name, gpu) is None for gpu in some))
+    return tuple(measure for measure in measures if any(of_gpu(a, measure, gpu) is None for gpu in some))
 
 
-def unseen_of_ranks(a: Analysis, *names: str) -> tuple[str, ...]:
-    """Of these values those that a rank on one of the job's GPUs lacks."""
+def unseen_of_ranks(a: Analysis, *measures: RankMeasure) -> tuple[RankMeasure, ...]:
+    """Measures that at least one rank on the job's GPUs lacks."""
     ranks = {rank for gpu in a.gpu_view.used for rank in gpu.ranks}
-    return tuple(name for name in names if ranks - a.by_rank(name).keys())
+    return tuple(measure for measure in measures if ranks - a.by_rank(measure).keys())
 
 
 def clear_if_seen(rule: str, *missing: str) -> Clear | NotMeasured:
-    """What a rule says that has found nothing: it is clear where it could look at all of it alone."""
+    """The answer of a rule that found nothing: clear only if all its values were measured."""
     return NotMeasured(rule, missing) if missing else Clear(rule)
 
 
 def named(gpu: Gpu) -> str:
     """`GPU 3 (rank 3)`."""
-    if not gpu.ranks:
+    if not gpu.ranks or gpu.made_up_rank:
         return f"GPU {gpu.index}"
     return f"GPU {gpu.index} (rank{'s' if len(gpu.ranks) > 1 else ''} {', '.join(map(str, gpu.ranks))})"
 
@@ -48,12 +50,12 @@ def listed(gpus: Iterable[Gpu]) -> str:
 
 
 def placed(gpus: Iterable[Gpu]) -> str:
-    """The same for whoever goes to the machine: of a job on several `GPU 1 of node-b`, by the numbers of each host."""
+    """The same with each host's own numbers: `GPU 1 of node-b` in a job on several hosts."""
     return "; ".join(_listed(own) + (f" of {hosts}" if hosts else "") for own, hosts in _by_host(gpus))
 
 
 def on_each_host(gpus: Iterable[Gpu], command: str, note: str = "") -> str:
-    """What to type, with the numbers of these GPUs in place of `{}`: of a job on several hosts a line for each list, and on which."""
+    """The command with these GPUs' numbers in place of `{}`: in a job on several hosts, one line per list with its hosts."""
     lines = []
     for own, hosts in _by_host(gpus):
         said = "; ".join(filter(None, (f"on {hosts}" if hosts else "", note)))
@@ -62,7 +64,7 @@ def on_each_host(gpus: Iterable[Gpu], command: str, note: str = "") -> str:
 
 
 def _by_host(gpus: Iterable[Gpu]) -> list[tuple[tuple[int, ...], str]]:
-    """The numbers that hosts have for these GPUs, and the hosts that have the same; no host's name where the job ran on one."""
+    """The hosts' numbers for these GPUs, and the hosts that share them; no host name if the job ran on one."""
     numbers: dict[str, tuple[int, ...]] = {}
     for gpu in gpus:
         numbers[gpu.host] = (*numbers.get(gpu.host, ()), gpu.own_index)
@@ -73,7 +75,7 @@ def _by_host(gpus: Iterable[Gpu]) -> list[tuple[tuple[int, ...], str]]:
 
 
 def _some(hosts: Sequence[str]) -> str:
-    """The scope of the finding has all of the GPUs."""
+    """The first hosts by name; the finding's scope has all of the GPUs."""
     more = len(hosts) - _HOSTS_NAMED
     return ", ".join(hosts) if more <= 0 else f"{', '.join(hosts[:_HOSTS_NAMED])} and {more} more"
 
@@ -84,18 +86,18 @@ def _listed(numbers: Sequence[int]) -> str:
 
 
 def ranks_on(a: Analysis, gpus: Iterable[Gpu]) -> tuple[int, ...]:
-    """The ranks on these GPUs; all of the job's ranks are written as none."""
+    """The ranks on these GPUs; empty for all of the job's ranks."""
     ranks = sorted({rank for gpu in gpus for rank in gpu.ranks})
     return () if len(ranks) == a.world_size > 1 else tuple(ranks)
 
 
 def clock_ratio(a: Analysis, gpu: Gpu, others: Iterable[Gpu]) -> tuple[float, float, bool] | None:
-    """(own clock over what it could be, that clock in MHz, whether sound GPUs of its model show it); else the board's highest stands in."""
-    clock = of_gpu(a, "gpu.clock_mhz", gpu)
+    """(clock over its reference, the reference in MHz, whether it is that of sound peers); else the board's highest clock is used."""
+    clock = of_gpu(a, GPU_CLOCK_MHZ, gpu)
     peers = [
         mhz
         for other in others
-        if other.name == gpu.name and other is not gpu and (mhz := of_gpu(a, "gpu.clock_mhz", other)) is not None
+        if other.name == gpu.name and other is not gpu and (mhz := of_gpu(a, GPU_CLOCK_MHZ, other)) is not None
     ]
     if clock is None or (not peers and not gpu.sm_clock_max_mhz):
         return None
@@ -104,7 +106,7 @@ def clock_ratio(a: Analysis, gpu: Gpu, others: Iterable[Gpu]) -> tuple[float, fl
 
 
 def step_if_faster(a: Analysis, ratios: Iterable[tuple[Gpu, float]]) -> float:
-    """The step if the compute of these GPUs' ranks took only this share of its time."""
+    """The step if compute of these GPUs' ranks took only this share of its time."""
     model = model_of(a)
     changes = {
         (rank, phase): model.own[rank][phase] * ratio
@@ -119,7 +121,7 @@ def step_if_faster(a: Analysis, ratios: Iterable[tuple[Gpu, float]]) -> float:
 def saving_at_peers_clock(
     a: Analysis, held: Sequence[Gpu], sound: Sequence[Gpu], least: float, *, sure: bool
 ) -> Saving:
-    """What GPUs at the clock of their peers bring, or this share of it at least; none for sure where no peer shows that clock."""
+    """The saving at the clock of the peers, or at worst this share of it; nothing is certain if no peer shows that clock."""
     ratios = [(gpu, found) for gpu in held if (found := clock_ratio(a, gpu, sound)) is not None]
     sure = sure and all(by_peers for _, (_, _, by_peers) in ratios)
     model = model_of(a)

@@ -1,4 +1,4 @@
-"""What the rules on time between steps share."""
+"""Shared by the rules on time between steps."""
 
 from __future__ import annotations
 
@@ -6,14 +6,23 @@ from statistics import fmean
 
 from rn50_advisor.advisor.model.analysis import Analysis, HotLine
 from rn50_advisor.advisor.model.findings import Evidence, Saving, Severity, Where
+from rn50_advisor.advisor.model.measures.step_measures import (
+    GC_BETWEEN_S,
+    STEP_BEFORE_UPDATE_S,
+    STEP_GAP_S,
+    STEP_LONGEST_GAP_S,
+    STEP_LONGEST_GAP_SHARE,
+    STEP_RUN_DELAY_S,
+    STEP_TIME_S,
+)
 from rn50_advisor.advisor.model.wording.quantities import numbers
 from rn50_advisor.rules.analysis_reading import COMPUTE, model_of
 from rn50_advisor.rules.rule import severity
 
-_MOSTLY = 0.5  # of the time: there the title says it is
-_HARDLY = 0.3  # of what the one that spends most does: the others may log or evaluate a little, too
-# Of the time between steps, in one of them. What comes back has, seen twice, about half in each.
-_ONCE = 0.6
+_PLACE_SHARE_MIN = 0.5  # of the time: from there on the title names this place, or collections explain it
+_OTHERS_SHARE_MAX = 0.3  # of the time of the rank that spends most: the others may log or evaluate a little, too
+# Share of the gap time that lies in one step. A recurring pause seen twice has about half in each.
+_SINGLE_STEP_SHARE = 0.6
 
 
 def hottest(a: Analysis, *, output: bool) -> tuple[HotLine | None, Where | None]:
@@ -23,53 +32,54 @@ def hottest(a: Analysis, *, output: bool) -> tuple[HotLine | None, Where | None]
 
 
 def ranks_that_spend(a: Analysis, phase: str) -> tuple[int, ...]:
-    """Those that spend the time of this phase where the others hardly do; empty where all do, or there is but one rank."""
+    """The ranks that spend time in this phase while others hardly do; empty if all do, or with a single rank."""
     spent = {rank: own.get(phase, 0.0) for rank, own in model_of(a).own.items()}
     most = max(spent.values(), default=0.0)
-    found = tuple(rank for rank in sorted(spent) if spent[rank] > _HARDLY * most)
+    found = tuple(rank for rank in sorted(spent) if spent[rank] > _OTHERS_SHARE_MAX * most)
     return found if len(found) < len(spent) else ()
 
 
 def on_ranks(ranks: tuple[int, ...]) -> str:
-    """What a title ends with."""
+    """The end of a title that names these ranks."""
     return f" on rank{'s' * (len(ranks) > 1)} {numbers(ranks)}" if ranks else ""
 
 
 def where_it_stands(a: Analysis) -> str:
-    """Where most of the time outside of the model is spent."""
-    before = max(a.by_rank("step.before_update_s").values(), default=0.0)
-    total = max(a.by_rank("step.gap_s").values(), default=0.0)
-    return "between backward and optimizer" if before > _MOSTLY * total else "between the steps"
+    """The place in which most of the time outside the model is spent."""
+    before = max(a.by_rank(STEP_BEFORE_UPDATE_S).values(), default=0.0)
+    total = max(a.by_rank(STEP_GAP_S).values(), default=0.0)
+    return "between backward and optimizer" if before > _PLACE_SHARE_MIN * total else "between the steps"
+
+
+def collects_between_steps(a: Analysis) -> bool:
+    """Collections are most of the time between steps."""
+    gaps, spent = a.by_rank(STEP_GAP_S), a.by_rank(GC_BETWEEN_S)
+    rank = max(gaps, key=lambda r: gaps[r], default=None)
+    return rank is not None and spent.get(rank, 0.0) >= _PLACE_SHARE_MIN * gaps[rank] > 0.0
 
 
 def longest_gap(a: Analysis) -> float | None:
-    """The seconds of the one step in which most of this time passed, where it came but once: it may never come back."""
-    rank = max(gaps, key=lambda rank: gaps[rank]) if (gaps := a.by_rank("step.gap_s")) else None
-    if rank is None or (a.get("step.longest_gap_share", rank) or 0.0) < _ONCE:
+    """Seconds of the single gap that holds most of this time, if there is one: it may never come back."""
+    rank = max(gaps, key=lambda rank: gaps[rank]) if (gaps := a.by_rank(STEP_GAP_S)) else None
+    if rank is None or (a.get(STEP_LONGEST_GAP_SHARE, rank) or 0.0) < _SINGLE_STEP_SHARE:
         return None
-    return a.get("step.longest_gap_s", rank)
+    return a.get(STEP_LONGEST_GAP_S, rank)
 
 
 def gap_severity(a: Analysis, share: float) -> Severity | None:
-    """As of any share of the step; no more than medium where it came but once."""
+    """The usual severity of this share; at most medium if most of it came only once."""
     level = severity(share)
     return "medium" if level in ("critical", "high") and longest_gap(a) is not None else level
 
 
 def gap_evidence(a: Analysis, spent_s: float, threshold: float, line: HotLine | None) -> tuple[Evidence, ...]:
-    step = a.value("step.time_s")
+    step = a.value(STEP_TIME_S)
     where = "after the optimizer" if where_it_stands(a) == "between the steps" else where_it_stands(a)
-    found = [
-        Evidence(
-            "step.gap_s",
-            spent_s,
-            "s",
-            threshold * step,
-            f"{100 * spent_s / step:.0f} % of the step, {where}",
-        )
-    ]
+    found = [Evidence.of(STEP_GAP_S, spent_s, threshold * step, f"{100 * spent_s / step:.0f} % of the step, {where}")]
     if (once := longest_gap(a)) is not None:
-        found.append(Evidence("step.longest_gap_s", once, "s", None, "most of it at once, in a single step"))
+        found.append(
+            Evidence.of(STEP_LONGEST_GAP_S, once, note="most of it at once, in a single step", form="explains")
+        )
     if line is not None:
         note = f"{line.file}:{line.line} in {line.function}" + (f", in {line.leaf}" if line.leaf else "")
         found.append(Evidence("stack samples", float(line.samples), "", None, note))
@@ -77,7 +87,7 @@ def gap_evidence(a: Analysis, spent_s: float, threshold: float, line: HotLine | 
 
 
 def gap_saving(a: Analysis, basis: str) -> Saving:
-    """From a gap of nothing, and caches that stay warm, to a quarter of today's; to none where it came but once."""
+    """At best no gap and warm caches, at worst a quarter of today's gap; no certain gain if most of it came only once."""
     model = model_of(a)
     best = model.step_if({**_in_step(a), **{(rank, "gap"): 0.0 for rank in model.own}})
     worst = model.step_if({(rank, "gap"): 0.25 * model.own[rank]["gap"] for rank in model.own})
@@ -87,12 +97,12 @@ def gap_saving(a: Analysis, basis: str) -> Saving:
 
 
 def _in_step(a: Analysis) -> dict[tuple[int, str], float]:
-    """What the ranks of one host compute once none of them works while the others wait: they wait for cores by turns, each as long.
+    """Compute of one host's ranks once none of them works while the others wait: they then wait equally long for cores, in turns.
 
-    One that comes out of the wait finds its core taken. With 80 ms between the steps of one of two ranks on two cores, the other waited
-    27 ms of a step for a core, and the one 11; without, both 19.
+    A rank that has waited for others finds its core taken. With 80 ms between the steps of one of two ranks on two cores, the other waited
+    27 ms of a step for a core and the first 11; without them, both waited 19.
     """
-    model, delays = model_of(a), a.by_rank("step.run_delay_s")
+    model, delays = model_of(a), a.by_rank(STEP_RUN_DELAY_S)
     if not ranks_that_spend(a, "gap") or model.hosts > 1 or delays.keys() != model.own.keys():
         return {}
     each_s = fmean(delays.values())

@@ -1,18 +1,24 @@
 """Checkpoints stop the training.
 
-What it does: finds loops in which `torch.save`, `torch.distributed.checkpoint.save` or safetensors' `save_file`, with the fsync
-that follows it, takes a noticeable share of the time.
+What it does: finds loops in which `torch.save`, `torch.distributed.checkpoint.save` or safetensors' `save_file`, with
+the fsync that follows it, takes a noticeable share of the time.
 
-Why it is slow: training stands still while tensors are copied, pickled and written; with fsync, until the disk has them.
+Fires when: `torch.save` and its fsync take ≥ 3 % of the time.
 
-Evidence: time in checkpoints per step; how often and where they are written. Who saves to memory first (Lightning, any file system by
-fsspec) writes it after that: time between steps that stacks find in the function that saved is the checkpoint's, where it is most of it.
+Why it is slow: training stops while tensors are copied, pickled and written; with fsync, until they are on disk.
 
-Fix: write less often; write to a fast local disk and copy from there; `torch.distributed.checkpoint.async_save`; no fsync per file.
+Evidence: time in checkpoints per step; how often and where they are written. Some libraries save to memory first
+(Lightning, any file system by fsspec) and write the file afterwards: if stack samples find most of the time between
+steps in the function that saved, that time counts as the checkpoint's.
 
-Estimate: writing half as often halves it; asynchronous saving leaves little more than the copy, and caches that stay warm.
+Fix: write less often; write to a fast local disk and copy from there; `torch.distributed.checkpoint.async_save`; no
+fsync per file.
 
-False alarms: the one checkpoint at the end of a short run. Where most of the time is between steps and came but once: no more than medium.
+Estimate: at worst, writing half as often halves it. At best nothing remains and the caches stay warm: asynchronous
+saving leaves little more than the copy.
+
+False alarms: the one checkpoint at the end of a short run. If most of the time is between steps and came only once, the
+severity is at most medium.
 """
 
 from __future__ import annotations
@@ -20,6 +26,7 @@ from __future__ import annotations
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, Where
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
+from rn50_advisor.advisor.model.measures.step_measures import GAP_SAVE_SHARE, STEP_CHECKPOINT_S, STEP_TIME_S
 from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.loop.between_steps import gap_severity, longest_gap, on_ranks, ranks_that_spend
@@ -27,7 +34,7 @@ from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, sev
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    step, writing = a.value("step.time_s"), _writing_share(a, t)
+    step, writing = a.value(STEP_TIME_S), _writing_share(a, t)
     saved, written = a.budget.critical["gap.checkpoint"], writing * a.budget.critical["gap"]
     spent = saved + written
     level = gap_severity(a, spent / step) if written > saved else severity(spent / step)
@@ -35,7 +42,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         return Clear(RULE.id)
     model = model_of(a)
     site = a.save_sites[0] if a.save_sites else None
-    where = Where(str(site["file"]), int(site["line"])) if site and site.get("file") else None
+    where = Where(site["file"], site["line"]) if site and site.get("file") else None
     best, worst = (_step_with(model, left, writing) for left in (0.0, 0.5))
     basis = "checkpoints half as often, or in the background"
     if written > saved and longest_gap(a) is not None:
@@ -58,13 +65,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 
 def _evidence(a: Analysis, t: Thresholds, writing: float, where: Where | None) -> tuple[Evidence, ...]:
-    step, spent = a.value("step.time_s"), a.budget.critical
+    step, spent = a.value(STEP_TIME_S), a.budget.critical
     saved_s, between_s = spent["gap.checkpoint"], spent["gap"]
     note = f"{100 * saved_s / step:.0f} % of the time, spread over the steps"
-    found = [Evidence("step.checkpoint_s", saved_s, "s", t["share"] * step, note)]
+    found = [Evidence.of(STEP_CHECKPOINT_S, saved_s, t["share"] * step, note)]
     if writing:
         note = f"of {duration(between_s)} between steps is spent where it saves: another {100 * writing * between_s / step:.0f} %"
-        found.append(Evidence("gap.save_share", writing, "", t["writing"], note))
+        found.append(Evidence.of(GAP_SAVE_SHARE, writing, t["writing"], note, form="continues"))
     if where:
         times, note = float(a.save_sites[0]["count"]), f"written at {where.file}:{where.line} so far"
         found.append(Evidence("checkpoints", times, "", None, note))
@@ -72,13 +79,13 @@ def _evidence(a: Analysis, t: Thresholds, writing: float, where: Where | None) -
 
 
 def _writing_share(a: Analysis, t: Thresholds) -> float:
-    """Of the time between steps; nothing where most of that is something else, which other rules tell."""
-    share = a.get("gap.save_share") or 0.0
+    """The checkpoint's share of the time between steps; 0 if most of that is something else, which other rules report."""
+    share = a.get(GAP_SAVE_SHARE) or 0.0
     return share if share >= t["writing"] else 0.0
 
 
 def _step_with(model: StepModel, left: float, writing: float) -> float:
-    """The step with so much of the checkpoints left."""
+    """The step if this share of the checkpoints' time is left."""
     changes = {}
     for rank, own in model.own.items():
         changes[rank, "gap.checkpoint"] = left * own["gap.checkpoint"]
@@ -90,11 +97,10 @@ RULE = rule(
     __name__,
     "checkpoints stop the training",
     check,
-    needs=("step.time_s", "step.checkpoint_s"),
-    explains=("COM002",),
+    needs=(STEP_TIME_S, STEP_CHECKPOINT_S),
     thresholds={
         "share": Threshold(
-            0.03, "lower than elsewhere: it is paid for by every rank at once and easy to take off the loop"
+            0.03, "lower than elsewhere: every rank pays for it at once, and it is easy to move out of the loop"
         ),
         "writing": Threshold(0.5, "of the time between steps: most of it, as for output"),
     },

@@ -1,15 +1,19 @@
 """Logging stops the training.
 
-What it does: finds loops that spend a noticeable share of the step between the optimizer and the next fetch, or between the backward pass
-and the optimizer, in file writes, prints or loggers.
+What it does: finds loops that spend a noticeable share of the step between the optimizer and the next fetch, or between
+the backward pass and the optimizer, in file writes, prints or loggers.
 
-Why it is slow: while a line is formatted, written or flushed, no step is computed. `print(loss)` also waits for the accelerator.
+Fires when: time between steps ≥ 5 %, mostly in output.
 
-Evidence: time between steps; share of the stack samples taken there that stood in output; file and line.
+Why it is slow: no step is computed while a line is formatted, written or flushed. `print(loss)` also waits for the
+accelerator.
+
+Evidence: time between steps; the share of the stack samples taken there that were in output; file and line.
 
 Fix: log every N steps, buffer, or hand the record to a background thread.
 
-Estimate: every tenth step leaves a tenth of it; in the background nothing, and caches that stay warm.
+Estimate: at best none of the time between steps remains (logging in the background) and the caches stay warm; at worst
+a quarter of it, where logging every tenth step leaves a tenth. If most of it came only once, no gain is certain.
 
 False alarms: evaluation and checkpoints are labelled and not counted here.
 """
@@ -18,6 +22,7 @@ from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Affected, Clear, Finding, Fix
+from rn50_advisor.advisor.model.measures.step_measures import GAP_IO_SHARE, STEP_GAP_S, STEP_TIME_S
 from rn50_advisor.rules.loop.between_steps import (
     gap_evidence,
     gap_saving,
@@ -31,9 +36,9 @@ from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    spent, step = a.budget.critical["gap"], a.value("step.time_s")
+    spent, step = a.budget.critical["gap"], a.value(STEP_TIME_S)
     level = gap_severity(a, spent / step)
-    if spent < t["gap"] * step or a.value("gap.io_share") < t["output"] or level is None:
+    if spent < t["gap"] * step or a.value(GAP_IO_SHARE) < t["output"] or level is None:
         return Clear(RULE.id)
     line, where = hottest(a, output=True)
     whose = ranks_that_spend(a, "gap")
@@ -54,8 +59,7 @@ RULE = rule(
     __name__,
     "logging stops the training",
     check,
-    needs=("step.time_s", "step.gap_s", "gap.io_share"),
-    explains=("COM002",),
+    needs=(STEP_TIME_S, STEP_GAP_S, GAP_IO_SHARE),
     thresholds={
         "gap": Threshold(0.05, "severity 'medium' begins at 5 % of the step"),
         "output": Threshold(0.5, "most of the samples"),

@@ -1,26 +1,30 @@
 """The loop spends time outside the step.
 
-What it does: finds loops that spend a noticeable share of the step between the optimizer and the next fetch, or between the backward pass
-and the optimizer, on something that is neither evaluation nor a checkpoint nor output, and names the line.
+What it does: finds loops that spend a noticeable share of the step between the optimizer and the next fetch, or between
+the backward pass and the optimizer, on something other than evaluation, checkpoints or output, and names the line.
+
+Fires when: time between steps ≥ 5 % and 0.2 ms; names the line of code.
 
 Why it is slow: nothing is computed and nothing is fetched meanwhile.
 
 Evidence: time between steps; the line of user code that stack samples found there most often.
 
-Fix: that line: move it out of the loop, do it every N steps, or in the background.
+Fix: move that line out of the loop, run it every N steps, or in the background.
 
-Estimate: the time between steps, less what any loop needs; at best with caches that stay warm, and ranks that wait for cores by turns
-where one of them kept the others waiting.
+Estimate: at best none of the time between steps remains and the caches stay warm; if one rank kept the others waiting,
+all ranks then wait equally long for cores. At worst a quarter of it remains. If most of it came only once, no gain is
+certain.
 
-False alarms: the schedule and the metrics of a very short step; below 5 % or a fifth of a millisecond nothing is said. Clipping and
-unscaling gradients and averaging them over ranks have to stand between backward and optimizer, and are not counted, by hand or not. Nor is
-waiting there for a GPU that is still at work.
+False alarms: the learning-rate schedule and the metrics of a very short step; below 5 % or a fifth of a millisecond the
+rule stays silent. Clipping, unscaling and averaging gradients over ranks must happen between backward and optimizer and
+are not counted, whether by hand or not. Waiting there for a GPU that is still working is not counted either.
 """
 
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Affected, Clear, Finding, Fix
+from rn50_advisor.advisor.model.measures.step_measures import GAP_IO_SHARE, GAP_SAVE_SHARE, STEP_GAP_S, STEP_TIME_S
 from rn50_advisor.rules.loop.between_steps import (
     gap_evidence,
     gap_saving,
@@ -32,11 +36,11 @@ from rn50_advisor.rules.loop.between_steps import (
 )
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
 
-_SCRIPT = "<module>"  # what Python calls code that stands in no function
+_SCRIPT = "<module>"  # Python's name for code outside any function
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    spent, step = a.budget.critical["gap"], a.value("step.time_s")
+    spent, step = a.budget.critical["gap"], a.value(STEP_TIME_S)
     level = gap_severity(a, spent / step)
     if spent < max(t["gap"] * step, t["seconds"]) or _told_elsewhere(a) >= t["output"] or level is None:
         return Clear(RULE.id)
@@ -61,20 +65,20 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 
 def _told_elsewhere(a: Analysis) -> float:
-    """Of the time between steps, what is output or what is a checkpoint's, whichever is more."""
-    return max(a.get("gap.io_share") or 0.0, a.get("gap.save_share") or 0.0)
+    """Share of the time between steps that is output or a checkpoint, whichever is more."""
+    return max(a.get(GAP_IO_SHARE) or 0.0, a.get(GAP_SAVE_SHARE) or 0.0)
 
 
 RULE = rule(
     __name__,
     "the loop spends time outside the step",
     check,
-    needs=("step.time_s", "step.gap_s"),
-    explains=("COM002",),
+    needs=(STEP_TIME_S, STEP_GAP_S),
     thresholds={
         "gap": Threshold(0.05, "severity 'medium' begins at 5 % of the step"),
         "seconds": Threshold(
-            0.0002, "a schedule, an accuracy and a sum of losses took 0.06 ms a step; cores are slower, metrics more"
+            0.0002,
+            "s: a schedule, an accuracy and a sum of losses took 0.06 ms a step; cores may be slower, loops have more metrics",
         ),
         "output": Threshold(0.5, "from here on it is LOP002's, or LOP001's"),
     },

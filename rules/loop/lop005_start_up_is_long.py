@@ -1,38 +1,49 @@
 """Start-up is long.
 
-What it does: finds runs that take two minutes or more until training is under way, or a tenth of a run of ten minutes and more.
+What it does: finds runs that take two minutes or more until training is under way, or a tenth of a run of ten minutes
+and more.
 
-Why it is slow: nothing is trained while Python imports, folders are walked for the data's index, ranks find each
-other, workers start and the first step compiles. A job that is started again after each preemption pays for it each
-time, on every GPU it holds.
+Fires when: ≥ 2 min until training is under way, or a tenth of a run of ten minutes and more; a note.
 
-Evidence: the time from the start of the job until its first step was done, a usual step taken off; how it divides
-into what came before the first fetch, the first fetch, batches that were fetched and thrown away to go on in the
-middle of an epoch, and the first step's own excess.
+Why it is slow: nothing is trained while Python imports modules, folders are scanned for the data set's index, ranks
+connect, workers start and the first step compiles. A job that is restarted after each preemption pays for it each time,
+on every GPU it holds.
 
-Fix: for what is large of these. Before the first fetch: keep the index of the data in a file instead of walking
-folders at each start, load weights once and from a local disk. First fetch: fewer workers, or a data set that is
-cheap to hand to them. Thrown away: a sampler that begins where the checkpoint was written. First step: a cache for
-compiled code that outlives the job (`TORCHINDUCTOR_CACHE_DIR` on a disk that stays), `cudnn.benchmark` off where
-shapes change.
+Evidence: the time from the start of the job until its first step was done, minus a usual step; its parts: before the
+first fetch, the first fetch, batches that were fetched and discarded to resume in the middle of an epoch, and the first
+step's own excess.
 
-Estimate: none. How much shorter it becomes is known only by trying, and a step is not faster by it.
+Fix: depends on the largest part. Before the first fetch: store the data set's index in a file instead of scanning
+folders at each start, load weights once and from a local disk. First fetch: fewer workers, or a data set that is cheap
+to send to them. Discarded batches: a sampler that resumes where the checkpoint was written. First step: a cache for
+compiled code that outlives the job (`TORCHINDUCTOR_CACHE_DIR` on a persistent disk), `cudnn.benchmark` off if shapes
+change.
 
-False alarms: short runs, where any start-up is a large share: below ten minutes only the two minutes count, and so
-while a job still runs. An evaluation or a restored checkpoint before the first step is part of it, wanted or not.
+Estimate: none. Only a trial shows how much shorter it becomes, and it does not make a step faster.
+
+False alarms: short runs, where any start-up is a large share: below ten minutes, and while a job still runs, only the
+two minutes count. An evaluation or a restored checkpoint before the first step is part of it, intended or not.
 """
 
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
+from rn50_advisor.advisor.model.measures.step_measures import (
+    RUN_DURATION_S,
+    START_BEFORE_S,
+    START_FETCH_S,
+    START_FIRST_STEP_S,
+    START_SKIPPED_S,
+    START_TOTAL_S,
+)
 from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.rule import Threshold, Thresholds, rule
 
-# Value, what it is, and what to do where it is the largest part.
+# Value, its description, and the fix if it is the largest part.
 _PARTS = (
     (
-        "start.before_s",
+        START_BEFORE_S,
         "before the first fetch: imports, the data's index, the model, ranks that wait for each other",
         Fix(
             "make what comes before the first batch cheaper",
@@ -42,7 +53,7 @@ _PARTS = (
         ),
     ),
     (
-        "start.fetch_s",
+        START_FETCH_S,
         "first fetch, beyond a usual one: workers start, the order of samples is made",
         Fix(
             "make the first fetch cheaper",
@@ -52,7 +63,7 @@ _PARTS = (
         ),
     ),
     (
-        "start.skipped_s",
+        START_SKIPPED_S,
         "batches that were fetched before the first that trained, and thrown away as far as was seen",
         Fix(
             "begin the sampler where training goes on, not the loop",
@@ -62,7 +73,7 @@ _PARTS = (
         ),
     ),
     (
-        "start.first_step_s",
+        START_FIRST_STEP_S,
         "first step, beyond a usual one: compilation, autotuning, first allocations",
         Fix(
             "keep what the first step makes",
@@ -75,21 +86,24 @@ _PARTS = (
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    total, run = a.value("start.total_s"), a.value("run.duration_s")
+    total, run = a.value(START_TOTAL_S), a.value(RUN_DURATION_S)
     over = not a.running and run >= t["run"]
     if total < t["seconds"] and not (over and total >= t["share"] * run):
         return Clear(RULE.id)
     parts = sorted(_PARTS, key=lambda part: -(a.get(part[0]) or 0.0))
     evidence = [
-        Evidence(
-            "start.total_s",
+        Evidence.of(
+            START_TOTAL_S,
             total,
-            "s",
             t["seconds"] if total >= t["seconds"] else t["share"] * run,
             f"{100 * total / max(run, total):.0f} % of {duration(run)}" + (" so far" if a.running else ""),
         )
     ]
-    evidence += [Evidence(name, a.get(name), "s", None, words) for name, words, _ in parts if a.get(name) is not None]
+    evidence += [
+        Evidence(name, a.get(name), "s", None, words, form="explains")
+        for name, words, _ in parts
+        if a.get(name) is not None
+    ]
     return Finding(
         rule=RULE.id,
         title=f"Training is under way only after {duration(total)}",
@@ -105,13 +119,11 @@ RULE = rule(
     __name__,
     "start-up is long",
     check,
-    needs=("start.total_s", "run.duration_s"),
+    needs=(START_TOTAL_S, RUN_DURATION_S),
     thresholds={
-        "seconds": Threshold(120.0, "what people wait for without looking elsewhere; more is paid at every restart"),
-        "share": Threshold(
-            0.10, "twice the share from which on a loss is of medium severity: it comes once, not in each step"
-        ),
-        "run": Threshold(600.0, "a shorter run is a trial, and most of a trial is its start"),
+        "seconds": Threshold(120.0, "s: people accept a wait up to this length; every restart pays for more"),
+        "share": Threshold(0.10, "twice the share where severity 'medium' begins: it comes once, not in each step"),
+        "run": Threshold(600.0, "s: a shorter run is a trial, and most of a trial is its start"),
     },
     steady_steps=0,
 )

@@ -1,21 +1,26 @@
 """The loop prepares its batches itself.
 
-What it does: finds loops that compute something between fetching a batch and calling the model: augmentation, mixing, tokenising,
-normalising, labels made by hand.
+What it does: finds loops that compute something between fetching a batch and calling the model: augmentation, mixing,
+tokenising, normalising, labels made by hand.
 
-Why it is slow: it is done in the training thread, so the model waits for it in each step, and a GPU has nothing queued meanwhile. Loader
-workers would do it for the next batches while this one is trained on.
+Fires when: the training thread computes ≥ 5 % of the step in the script's own lines between the batch and the model (augmentation,
+tokenising), on a GPU with nothing queued.
 
-Evidence: a profile of the training thread's stacks: the share of the looks that stood in the script's own lines after the fetch and before
-the first line that calls the model. On a GPU no more counts than it had nothing queued.
+Why it is slow: the training thread does this work, so the model waits for it in each step, and a GPU has nothing queued
+meanwhile. Loader workers would do it for the next batches while this one is trained on.
 
-Fix: let the data set or `collate_fn` do it, with as many workers as that takes; on a GPU it may also be done there, on whole batches.
+Evidence: a profile of the training thread's stacks: the share of the samples in the script's own lines after the fetch
+and before the first line that calls the model. On a GPU at most the time in which it had nothing queued.
 
-Estimate: the step without it, as far as the cores carry the same work beside the training. The looks scatter: by one and a half standard
-errors of their number, and at worst a quarter of it stays.
+Fix: move it to the data set or `collate_fn`, with as many workers as it needs; with a GPU it can also run there, on
+whole batches.
 
-False alarms: below 5 % of the step nothing is said. What stands in the model's own forward, or in one line with its call, is the model's;
-what waits is LOP007; and copies to the GPU are H2D001 and H2D002. Loops without a DataLoader make their data themselves on purpose.
+Estimate: the step without it, as far as the cores can do the same work during training. The share is uncertain by one
+and a half standard errors of the samples, and at worst a quarter of it remains.
+
+False alarms: below 5 % of the step the rule stays silent. Work inside the model's own forward, or on the same line as
+its call, belongs to the model; waiting belongs to LOP007; copies to the GPU belong to H2D001 and H2D002. Loops without
+a DataLoader make their data themselves on purpose.
 """
 
 from __future__ import annotations
@@ -24,26 +29,28 @@ import math
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Finding, Fix, NotMeasured
+from rn50_advisor.advisor.model.measures.input_measures import FETCH_WALL_S
+from rn50_advisor.advisor.model.measures.step_measures import STEP_PREPARING_S, STEP_TIME_S
 from rn50_advisor.advisor.model.wording.quantities import counted
 from rn50_advisor.rules.analysis_reading import batches_made, model_of
 from rn50_advisor.rules.data_loading.worker_supply import HARDLY
 from rn50_advisor.rules.loop.own_code import OwnCode, finding_of, own_code, step_without
 from rn50_advisor.rules.rule import Threshold, Thresholds, rule
 
-_LEFT = 0.25  # of it, at worst
-_ROOM = 1.15  # more than workers need on average: batches do not all take as long
+_PREPARATION_LEFT_WORST = 0.25  # of it, at worst
+_WORKER_MARGIN = 1.15  # times the average number of workers needed: batches take different times
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     found = own_code(
-        RULE.id, a, "step.preparing_s", a.preparing_lines, least=t["preparing"], between="the batch and the model"
+        RULE.id, a, STEP_PREPARING_S, a.preparing_lines, least=t["preparing"], between="the batch and the model"
     )
     if not isinstance(found, OwnCode):
         return found
     model = model_of(a)
     best, worst = (
         max(step_without(a, found.seconds, part), model.cpu_floor_s())
-        for part in (1.0 + found.error, 1.0 - max(_LEFT, found.error))
+        for part in (1.0 + found.error, 1.0 - max(_PREPARATION_LEFT_WORST, found.error))
     )
     fix, saving = _to_workers(a, found, best), model.saving(model.at_best(best), worst, "as workers make it ready")
     if saving.speedup[1] < HARDLY:
@@ -54,9 +61,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 
 
 def _to_workers(a: Analysis, found: OwnCode, step_s: float) -> Fix:
-    made, walls = batches_made(a), a.by_rank("fetch.wall_s")
+    made, walls = batches_made(a), a.by_rank(FETCH_WALL_S)
     work_s = max(s + made.get(rank, 1.0) * walls.get(rank, 0.0) for rank, s in found.seconds.items())
-    workers = max(1, math.ceil(_ROOM * work_s / max(step_s, 1e-9)))
+    workers = max(1, math.ceil(_WORKER_MARGIN * work_s / max(step_s, 1e-9)))
     return Fix(
         "let loader workers do ahead what this line does",
         f"in the data set's __getitem__ or in collate_fn, with {counted(workers, 'worker')} or more (num_workers={workers})",
@@ -78,7 +85,6 @@ RULE = rule(
     __name__,
     "the loop prepares its batches itself",
     check,
-    needs=("step.time_s",),
-    explains=("CMP003", "CMP007", "COM002"),
+    needs=(STEP_TIME_S,),
     thresholds={"preparing": Threshold(0.05, "severity 'medium' begins at 5 % of the step")},
 )

@@ -1,26 +1,32 @@
 """The step measures before its backward pass.
 
-What it does: finds loops that compute metrics or the like of what the model gave, in a library other than torch, before they go on with the
-backward pass.
+What it does: finds loops that compute metrics or similar values from the model's output, in a library other than torch,
+before they start the backward pass.
 
-Why it is slow: it is done in the training thread, in each step: accuracy by scikit-learn, a table, a plot. On a GPU the backward pass is
-not even queued meanwhile, and what came out has to be waited for.
+Fires when: the training thread computes ≥ 5 % of the step in other libraries than torch, called by the script's own lines between the model
+and the backward pass (metrics).
 
-Evidence: a profile of the training thread's stacks: the share of the looks that stood in another library, called by the script's own lines
-after the model and before the backward pass. On a GPU no more counts than it had nothing queued.
+Why it is slow: the training thread does this work in each step: accuracy by scikit-learn, a table, a plot. On a GPU the
+backward pass is not even queued meanwhile, and the host must wait for the model's output.
 
-Fix: do it every N steps, or on what was summed up on the device; or after the update, where a GPU works meanwhile.
+Evidence: a profile of the training thread's stacks: the share of the samples in another library, called by the script's
+own lines after the model and before the backward pass. On a GPU at most the time in which it had nothing queued.
 
-Estimate: the step with a tenth of it, give or take one and a half standard errors of the looks; at worst a quarter of it stays.
+Fix: do it every N steps, or on values accumulated on the device; or after the update, while a GPU is working.
 
-False alarms: below 5 % of the step nothing is said. Lines that compute with tensors may be the loss, which has to be computed, and are not
-counted; nor is what is printed or logged through torch. A loss of other libraries' is needed all the same: then make it cheaper.
+Estimate: the step with a tenth of it, plus or minus one and a half standard errors of the samples; at worst a quarter
+of it remains.
+
+False alarms: below 5 % of the step the rule stays silent. Lines that compute with tensors may be the loss, which is
+needed, and are not counted; nor is output that is printed or logged through torch. A loss from another library is
+needed all the same: then make it cheaper.
 """
 
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Finding, Fix, NotMeasured
+from rn50_advisor.advisor.model.measures.step_measures import STEP_MEASURING_S, STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.loop.own_code import OwnCode, finding_of, own_code, step_without
 from rn50_advisor.rules.rule import Threshold, Thresholds, rule
@@ -30,7 +36,7 @@ _LEFT, _EACH_TENTH = 0.25, 0.1  # of it, at worst and as advised
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     between = "the model and the backward pass"
-    found = own_code(RULE.id, a, "step.measuring_s", a.measuring_lines, least=t["measuring"], between=between)
+    found = own_code(RULE.id, a, STEP_MEASURING_S, a.measuring_lines, least=t["measuring"], between=between)
     if not isinstance(found, OwnCode):
         return found
     model = model_of(a)
@@ -53,7 +59,6 @@ RULE = rule(
     __name__,
     "the step measures before its backward pass",
     check,
-    needs=("step.time_s",),
-    explains=("CMP003", "CMP004", "CMP007", "COM002"),
+    needs=(STEP_TIME_S,),
     thresholds={"measuring": Threshold(0.05, "severity 'medium' begins at 5 % of the step")},
 )

@@ -1,4 +1,4 @@
-"""What the rules on the user's own computing inside the step share: whose, where, and the step with less of it."""
+"""Shared by the rules on the user's own computing inside the step: its ranks, its line, and the step with less of it."""
 
 from __future__ import annotations
 
@@ -19,21 +19,23 @@ from rn50_advisor.advisor.model.findings import (
     Where,
 )
 from rn50_advisor.advisor.model.gpu.gpu_pace import long_forward
+from rn50_advisor.advisor.model.measures.input_measures import LOADER_WORKERS
+from rn50_advisor.advisor.model.measures.measure import RankMeasure
+from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.loop.between_steps import on_ranks
 from rn50_advisor.rules.rule import confidence, severity
-from rn50_advisor.rules.stragglers import slows_the_wire
 
-_ERRORS = 1.5  # standard errors of the looks
-_LOOKS_MIN = 10  # at a line: of fewer it is not known well enough to be named
+_STANDARD_ERRORS = 1.5  # standard errors of the stack samples
+_LOOKS_MIN = 10  # samples at a line: with fewer it is too uncertain to be named
 
 
 @dataclass(frozen=True, slots=True)
 class OwnCode:
-    """What ranks compute so, in a line of the user's. `error`: by how much the looks may be off, as a share of what they found."""
+    """Compute of ranks in a line of user code. `error`: uncertainty of the samples, as a share of the measured time."""
 
     seconds: Mapping[int, float]
-    ranks: tuple[int, ...]  # that do, where the others do not
+    ranks: tuple[int, ...]  # empty if all do
     where: Where
     error: float
     lost_s: float
@@ -42,14 +44,14 @@ class OwnCode:
 
 
 def own_code(
-    rule: str, a: Analysis, value: str, lines: Sequence[HotLine], *, least: float, between: str
+    rule: str, a: Analysis, measure: RankMeasure, lines: Sequence[HotLine], *, least: float, between: str
 ) -> OwnCode | Clear | NotMeasured:
-    """`least`: share of the step from which on it is worth a word."""
-    step, spent, model = a.value("step.time_s"), a.by_rank(value), model_of(a)
+    """The user's computing behind `value`. `least`: the share of the step from which it is reported."""
+    step, spent, model = a.value(STEP_TIME_S), a.by_rank(measure), model_of(a)
     whose = tuple(rank for rank, s in spent.items() if s >= least * step)
     line = next((line for line in lines if line.samples >= _LOOKS_MIN), None)
     if not whose or line is None:
-        return NotMeasured(rule, (value,)) if _unseen(a, value, least) else Clear(rule)
+        return NotMeasured(rule, (measure,)) if _unseen(a, measure, least) else Clear(rule)
     lost_s = step - step_without(a, spent, 1.0)
     level = severity(lost_s / step)
     if lost_s < least * step or level is None:
@@ -61,11 +63,11 @@ def own_code(
         seconds=spent,
         ranks=whose if len(whose) < len(model.own) else (),
         where=Where(line.file, line.line),
-        error=_ERRORS / math.sqrt(sum(line.samples for line in lines)),
+        error=_STANDARD_ERRORS / math.sqrt(sum(line.samples for line in lines)),
         lost_s=lost_s,
         level=level,
         evidence=(
-            Evidence(value, spent[most], "s", least * step, said),
+            Evidence.of(measure, spent[most], least * step, said, form="continues"),
             Evidence("stack samples", float(line.samples), "", None, place),
         ),
     )
@@ -78,7 +80,6 @@ def finding_of(rule: str, a: Analysis, found: OwnCode, title: str, *, fix: Fix, 
         severity=found.level,
         confidence=confidence(a),
         seconds_per_step=found.lost_s,
-        explains=slows_the_wire(a, found.lost_s),
         scope=Affected(ranks=found.ranks),
         evidence=found.evidence,
         fixes=(fix,),
@@ -87,18 +88,18 @@ def finding_of(rule: str, a: Analysis, found: OwnCode, title: str, *, fix: Fix, 
 
 
 def step_without(a: Analysis, seconds: Mapping[int, float], part: float) -> float:
-    """The step with that part of it taken from the forward passes."""
+    """The step if this part of it is removed from the forward passes."""
     model = model_of(a)
     return model.step_if(
         {(rank, "forward"): max(0.0, model.own[rank]["forward"] - part * s) for rank, s in seconds.items()}
     )
 
 
-def _unseen(a: Analysis, value: str, least: float) -> bool:
-    """A rank that a loader feeds has a long forward pass, and nobody saw what is in it."""
-    own, seen = model_of(a).own, a.by_rank(value)
+def _unseen(a: Analysis, measure: RankMeasure, least: float) -> bool:
+    """True if a rank fed by a loader has a long forward pass that was not profiled."""
+    own, seen = model_of(a).own, a.by_rank(measure)
     return any(
-        rank not in seen and long_forward(own[rank]["forward"], own[rank]["backward"]) >= least * a.value("step.time_s")
-        for rank in a.by_rank("loader.workers")
+        rank not in seen and long_forward(own[rank]["forward"], own[rank]["backward"]) >= least * a.value(STEP_TIME_S)
+        for rank in a.by_rank(LOADER_WORKERS)
         if rank in own
     )

@@ -1,28 +1,31 @@
 """Host memory creeps.
 
-What it does: finds ranks or loader workers whose memory rises steadily after the warm-up, and says how long what is
-left will last.
+What it does: finds ranks or loader workers whose memory grows steadily after the warm-up, and estimates how long the
+remaining memory will last.
+
+Fires when: memory grows steadily by ≥ 10 %; severity by the time until it runs out.
 
 Why it matters: training is as fast as ever until the kernel's OOM killer ends a rank, hours into the run and without a
 line in the log.
 
-Evidence: memory that no file backs (resident, shared memory included), as the median of each third of the run after
-its first quarter, and the median slope between all its readings. Of one worker also the pages that it shares with
-nobody: Python writes a reference count into every object it touches, so a worker copies what it inherited, page by
-page, and its resident memory does not show it. What is left is the host's available memory or the control group's limit
-less what it uses, page cache that can be dropped added; all that creeps is summed.
+Evidence: memory without a backing file (resident, shared memory included), as the median of each third of the run after
+its first quarter, and the median slope between all its readings. For one worker also its private pages: Python writes a
+reference count into every object it touches, so a worker copies what it inherited, page by page, and its resident
+memory does not show it. The remaining memory is the host's available memory, or the control group's limit minus its
+use, plus page cache that can be dropped. The growth of all growing processes is summed.
 
-Fix: in a rank, results that are kept with their graph: `total += loss` keeps every step's, `total += loss.item()` or
-`loss.detach()` none. In workers, a cache in the data set that is never emptied; for copies, lists and dicts of Python
-objects: keep the index in arrays (numpy, torch, pyarrow), which have one reference count for all.
+Fix: in a rank, results that are kept with their graph: `total += loss` keeps every step's graph, `total += loss.item()`
+or `loss.detach()` none. In workers, a cache in the data set that is never emptied. For copied pages, lists and dicts of
+Python objects: keep the index in arrays (numpy, torch, pyarrow), which have one reference count for all.
 
-Estimate: it costs no time while it lasts; severity follows the time until memory ends: ten minutes critical, an hour
-high, twelve medium.
+Estimate: none while it lasts; the severity follows the time until memory ends: ten minutes critical, an hour high,
+twelve hours medium.
 
-False alarms: warm-up, caching allocators and caches that fill settle: their last third rises less than the one before.
-Mapped files and page cache can be dropped and do not count. What workers copy ends with what they inherited, and a cache
-that a data set fills with its first pass, or with each that new workers make: where that fits, severity is low. After
-the first pass only the others count. Workers that are started anew each epoch are judged by the last epoch alone.
+False alarms: warm-up, caching allocators and caches that fill settle: their last third grows less than the one before.
+Mapped files and page cache can be dropped and do not count. Copying by workers ends when all inherited pages are
+copied. A data set's cache ends with its first pass, or with each pass if new workers fill it again. If these fit into
+memory, the severity is low; after the first pass only the other growth counts. Workers that restart each epoch are
+judged by the last epoch alone.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ import math
 
 from rn50_advisor.advisor.model.analysis import Analysis, MemoryTrend
 from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, Severity
+from rn50_advisor.advisor.model.measures.host_measures import MEMORY_HEADROOM_MB, MEMORY_WATCHED_S
 from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.memory.memory_growth import creeping_severity, creeping_title, rises
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
@@ -38,14 +42,14 @@ from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     victims = [death for death in a.deaths if death.oom_killed]
-    # where the OOM killer has come nobody need ask whether the growth would have gone on
+    # after an OOM kill the growth need not prove that it continues
     creeping = [trend for trend in a.memory if rises(trend.thirds_mb, trend.growth, t) and (victims or _long(trend, t))]
     if any(trend.role == "worker" and not trend.copied for trend in creeping):
-        # what a worker holds anew it shares with nobody either: that is one creep, not two
+        # a worker's new memory is private too: count it as one growth, not two
         creeping = [trend for trend in creeping if not trend.copied]
     if not creeping:
         return Clear(RULE.id)
-    lasts_s = _lasts_s(creeping, a.get("memory.headroom_mb"))
+    lasts_s = _lasts_s(creeping, a.get(MEMORY_HEADROOM_MB))
     level: Severity = "critical" if victims else creeping_severity(lasts_s)
     worst = max(creeping, key=lambda trend: trend.mb_per_s)
     ranks = {trend.rank for trend in creeping} | {death.rank for death in victims if death.rank is not None}
@@ -59,7 +63,6 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         scope=Affected(ranks=() if everywhere else tuple(sorted(ranks))),
         evidence=(*(_evidence(trend, t) for trend in creeping), *_left(a, creeping, lasts_s)),
         fixes=(_fix(worst),),
-        explains=("RUN002",) if victims else (),
         fatal=bool(victims),
         urgent=level == "critical",
     )
@@ -70,7 +73,7 @@ def _long(trend: MemoryTrend, t: Thresholds) -> bool:
 
 
 def _lasts_s(creeping: list[MemoryTrend], headroom_mb: float | None) -> float:
-    """Seconds until nothing is left; infinite where it is not known or the growth ends before."""
+    """Seconds until no memory is left; infinite if that is unknown or the growth ends before."""
     if headroom_mb is None:
         return math.inf
     endless = sum(trend.mb_per_s for trend in creeping if trend.left_mb is None)
@@ -105,16 +108,14 @@ def _evidence(trend: MemoryTrend, t: Thresholds) -> Evidence:
 
 
 def _left(a: Analysis, creeping: list[MemoryTrend], lasts_s: float) -> tuple[Evidence, ...]:
-    left = a.get("memory.headroom_mb")
+    left = a.get(MEMORY_HEADROOM_MB)
     if left is None:
         return ()
-    note = f"lasts {duration(lasts_s)} at this pace"
-    if not math.isfinite(lasts_s):
-        first = any(trend.left_mb is not None and not trend.copied for trend in creeping)
-        note = "enough for " + (
-            "this pass over the data, with which caches are full" if first else "what workers can copy"
-        )
-    return (Evidence("memory.headroom_mb", left, "MB", None, note),)
+    if math.isfinite(lasts_s):
+        return (Evidence.of(MEMORY_HEADROOM_MB, left, note=f"lasts {duration(lasts_s)} at this pace"),)
+    first = any(trend.left_mb is not None and not trend.copied for trend in creeping)
+    enough = "this pass over the data, with which caches are full" if first else "what workers can copy"
+    return (Evidence.of(MEMORY_HEADROOM_MB, left, note=f"enough for {enough}", form="explains"),)
 
 
 def _fix(trend: MemoryTrend) -> Fix:
@@ -143,12 +144,12 @@ RULE = rule(
     __name__,
     "host memory creeps",
     check,
-    needs=("memory.watched_s",),
+    needs=(MEMORY_WATCHED_S,),
     thresholds={
         "growth": Threshold(0.10, "of what the process held in the first third: less is fragmentation"),
-        "steps": Threshold(200, "a cache of the allocator has seen every shape by then"),
-        "steps_seconds": Threshold(20, "seconds that these steps must last: two hundred short ones pass in one"),
-        "seconds": Threshold(60, "seconds after which long steps have shown it too"),
-        "lasting": Threshold(0.3, "of the growth in each half of it; what settles rises less in the second"),
+        "steps": Threshold(200, "steps: by then the allocator's cache has seen every shape"),
+        "steps_seconds": Threshold(20, "seconds that these steps must last: two hundred short steps may take only one"),
+        "seconds": Threshold(60, "seconds: after this time a trend also shows with long steps"),
+        "lasting": Threshold(0.3, "of the growth in each half: memory that settles grows less in the second"),
     },
 )

@@ -1,4 +1,4 @@
-"""How memory that grows is told, a host's or a GPU's: whether it keeps growing, how soon it is used up, and how bad that is."""
+"""Growth of host or GPU memory: whether it continues, how soon memory is used up, and its severity."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SEVERITIES: tuple[tuple[float, Severity], ...] = ((600.0, "critical"), (3600.0,
 
 
 def rises(thirds_mb: tuple[float, float, float], growth: float, t: Thresholds) -> bool:
-    """By enough, and no less in the last third than before it."""
+    """True if memory grows by enough, and no less in the last third than before it."""
     first, second, third = thirds_mb
     lasting = t["lasting"] * (third - first)
     return third > first and growth >= t["growth"] and min(second - first, third - second) >= lasting

@@ -1,25 +1,36 @@
 """The disk is saturated.
 
-What it does: finds a disk that has requests in flight all the time, and more of them waiting, while the job waits for its data.
+What it does: finds a disk that always has requests in flight, and more of them waiting, while the job waits for its
+data.
 
-Why it is slow: the disk serves what it can. More workers make the queue longer, not the reads faster. Who else uses the disk takes from
-what the job gets.
+Fires when: the disk is ≥ 90 % busy with a queue while input waits for reads.
 
-Evidence: share of the time with a request in flight; how many are in flight on average; the time that a read takes; the job's share of the
-disk's traffic.
+Why it is slow: the disk is at its limit. More workers make the queue longer, not the reads faster. Other users of the
+disk reduce what the job gets.
 
-Fix: by the job itself: see DAT002. By others: find them (`iotop -a`, `biotop`) and move them, or the data.
+Evidence: the share of the time with a request in flight; the mean number of requests in flight; the time per read; the
+job's share of the disk's traffic.
 
-Estimate: as DAT002's: reads twice as fast or better.
+Fix: if the job itself saturates the disk, see DAT002. If others do, find them (`iotop -a`, `biotop`) and move them, or
+the data.
 
-False alarms: a fast disk with a single reader is always busy and never saturated: therefore the queue. Requests that a limit holds back
-never reach the disk (DSK002).
+Estimate: as in DAT002: reads twice as fast or better.
+
+False alarms: a fast disk with a single reader is always busy but never saturated: therefore the rule looks at the
+queue. Requests that a limit holds back never reach the disk (DSK002).
 """
 
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured
+from rn50_advisor.advisor.model.measures.step_measures import STEP_INPUT_WAIT_S, STEP_TIME_S
+from rn50_advisor.advisor.model.measures.storage_measures import (
+    STORAGE_BUSY_SHARE,
+    STORAGE_JOB_SHARE,
+    STORAGE_QUEUE,
+    STORAGE_READ_S,
+)
 from rn50_advisor.rules.analysis_reading import common, lost_to_input, training_loader, where_of
 from rn50_advisor.rules.data_loading.input_starvation import input_evidence, input_waits
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
@@ -33,11 +44,11 @@ from rn50_advisor.rules.storage.storage_starvation import (
     starved,
 )
 
-_DISK = ("storage.busy_share", "storage.queue")
+_DISK = (STORAGE_BUSY_SHARE, STORAGE_QUEUE)
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
-    wait, step = common(input_waits(a)), a.value("step.time_s")
+    wait, step = common(input_waits(a)), a.value(STEP_TIME_S)
     level = severity(wait / step)
     if not starved(a, t) or level is None or (a.storage is not None and a.storage.disk is None):
         return Clear(RULE.id)
@@ -57,37 +68,45 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         seconds_per_step=lost_to_input(a),
         evidence=(
             input_evidence(a, wait, t["input_wait"]),
-            Evidence(
-                "storage.busy_share",
+            Evidence.of(
+                STORAGE_BUSY_SHARE,
                 busy,
-                "share",
                 t["busy"],
                 f"of the time {place_of(a)} has a read or write in flight",
+                unit="share",
+                form="continues",
             ),
-            Evidence("storage.queue", queue, "requests", t["queue"], "in flight on average"),
+            Evidence.of(STORAGE_QUEUE, queue, t["queue"], "in flight on average", form="explains"),
             *_reads(a),
             *_job_share(a),
         ),
         fixes=_fixes(a, str(disk), by_others=by_others),
         saving=saving_of_faster_storage(a),
-        explains=("DAT002", "DSK002") if by_others else (),
     )
 
 
 def _reads(a: Analysis) -> tuple[Evidence, ...]:
-    took = a.get("storage.read_s")
-    return () if took is None else (Evidence("storage.read_s", took, "s", None, "that a read takes at the disk"),)
+    took = a.get(STORAGE_READ_S)
+    return (
+        ()
+        if took is None
+        else (Evidence.of(STORAGE_READ_S, took, note="that a read takes at the disk", form="explains"),)
+    )
 
 
 def _job_share(a: Analysis) -> tuple[Evidence, ...]:
-    own = a.get("storage.job_share")
+    own = a.get(STORAGE_JOB_SHARE)
     if own is None:
         return ()
-    return (Evidence("storage.job_share", own, "share", OWN_PART, "of the disk's bytes are the job's"),)
+    return (
+        Evidence.of(
+            STORAGE_JOB_SHARE, own, OWN_PART, "of the disk's bytes are the job's", unit="share", form="continues"
+        ),
+    )
 
 
 def _fixes(a: Analysis, disk: str, *, by_others: bool) -> tuple[Fix, ...]:
-    where = where_of(training_loader(a, a.by_rank("step.input_wait_s")))
+    where = where_of(training_loader(a, a.by_rank(STEP_INPUT_WAIT_S)))
     if by_others:
         who = Fix(f"find who else uses {disk} and move it, or the data", "iotop -a, biotop", None, "outside the code")
         return (who, Fix("put the data on a disk of its own, or in memory", "", where, "outside the code"))
@@ -101,7 +120,10 @@ RULE = rule(
     needs=NEEDS,
     thresholds={
         **STARVED,
-        "busy": Threshold(0.90, "a disk that rests a tenth of the time could serve more"),
-        "queue": Threshold(2.0, "as many wait as are served: with fewer, one reader keeps a fast disk busy"),
+        "busy": Threshold(0.90, "of the time: a disk that is idle for a tenth of it could serve more"),
+        "queue": Threshold(
+            2.0, "requests in flight: one waits for each that is served; with fewer, one reader keeps a fast disk busy"
+        ),
     },
+    triage_checks=("disk.sequential_mb_per_s", "disk.small_reads_per_s"),
 )

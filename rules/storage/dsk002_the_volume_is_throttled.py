@@ -1,22 +1,24 @@
 """The volume is throttled.
 
-What it does: finds storage that is held to a limit while the job waits for its data: by its control group, by the provider's own counters,
-or by a rate so even that only a limit explains it.
+What it does: finds storage that is held at a limit while the job waits for its data: by its control group, according to
+the provider's own counters, or judged by a rate so even that only a limit explains it.
 
-Why it is slow: a limit gives the same number of bytes or reads in each second, whoever asks and however many. The disk behind it could do
-more.
+Fires when: a control group's or provider's limit is reached, or the rate is as flat as only a limit makes it.
 
-Evidence: the limit of the job's control group and how near to it the job reads; the time in which the provider held back the volume or the
-machine (EBS, ENA); or second after second the same rate, at a number that volumes are sold with, evener than chance leaves so many reads,
-or while the disk itself has little to do.
+Why it is slow: a limit allows the same number of bytes or reads in each second, for any number of readers. The disk
+behind it could deliver more.
 
-Fix: another class or size of volume (gp3 throughput and IOPS can be bought apart), a larger machine where its limit is the one; lift the
-control group's limit; local NVMe; where reads are counted, larger ones.
+Evidence: the limit of the job's control group and how close to it the job reads; the time in which the provider
+throttled the volume or the machine (EBS, ENA); or the same rate second after second, if it equals a number that volumes
+are sold with, is more even than chance allows for so many reads, or occurs while the disk itself has little to do.
 
-Estimate: as DAT002's: reads twice as fast or better.
+Fix: another class or size of volume (gp3 throughput and IOPS can be bought separately), or a larger machine if its own
+limit applies; lift the control group's limit; local NVMe; if reads are counted, larger ones.
 
-False alarms: a job that needs no more reads as evenly, therefore only while its loaders are blocked on reads. Readers that take turns at a
-disk do so too, though not as evenly as a limit.
+Estimate: as in DAT002: reads twice as fast or better.
+
+False alarms: a job that needs no more also reads at an even rate, so the rule applies only while its loaders are
+blocked on reads. Readers that take turns at a disk do so too, though not as evenly as a limit.
 """
 
 from __future__ import annotations
@@ -26,6 +28,20 @@ from dataclasses import dataclass
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured
+from rn50_advisor.advisor.model.measures.step_measures import STEP_INPUT_WAIT_S, STEP_TIME_S
+from rn50_advisor.advisor.model.measures.storage_measures import (
+    STORAGE_DEVICE_SHARE,
+    STORAGE_INSTANCE_EXCEEDED_SHARE,
+    STORAGE_LIMIT_READS_S,
+    STORAGE_LINK_EXCEEDED_S,
+    STORAGE_MB_SPREAD,
+    STORAGE_READ_MB_S,
+    STORAGE_READS_SPREAD,
+    STORAGE_SECONDS,
+    STORAGE_USUAL_MB_S,
+    STORAGE_USUAL_READS_S,
+    STORAGE_VOLUME_EXCEEDED_SHARE,
+)
 from rn50_advisor.rules.analysis_reading import common, lost_to_input, training_loader, where_of
 from rn50_advisor.rules.data_loading.input_starvation import input_evidence, input_waits
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
@@ -64,7 +80,7 @@ _SOLD_READS_S = (
     16000,
 )
 _MIB = 1.048576
-_LESS_SURE = 0.75  # of a rate alone
+_RATE_ONLY_CONFIDENCE = 0.75  # of the usual confidence, for a rate alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +93,12 @@ class _Limit:
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
-    wait, step = common(input_waits(a)), a.value("step.time_s")
+    wait, step = common(input_waits(a)), a.value(STEP_TIME_S)
     level = severity(wait / step)
     if not starved(a, t) or level is None:
         return Clear(RULE.id)
-    if not a.has("storage.read_mb_s") and not a.has("storage.link_exceeded_s"):
-        return NotMeasured(RULE.id, ("storage.read_mb_s",))
+    if not a.has(STORAGE_READ_MB_S) and not a.has(STORAGE_LINK_EXCEEDED_S):
+        return NotMeasured(RULE.id, (STORAGE_READ_MB_S,))
     limit = _of_group(a, t) or _of_provider(a, t) or _flat(a, t)
     if limit is None:
         return Clear(RULE.id)
@@ -90,7 +106,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         rule=RULE.id,
         title=f"The volume is throttled: {limit.what}",
         severity=level,
-        confidence=confidence(a, cap=_LESS_SURE if limit.surmised else 0.95),
+        confidence=confidence(a, cap=_RATE_ONLY_CONFIDENCE if limit.surmised else 0.95),
         seconds_per_step=lost_to_input(a),
         evidence=(input_evidence(a, wait, t["input_wait"]), *limit.evidence),
         fixes=_fixes(a, limit),
@@ -102,54 +118,57 @@ def _of_group(a: Analysis, t: Thresholds) -> _Limit | None:
     found = group_limit(a, t["near"])
     if found is None:
         return None
-    rate, most, name = found
-    unit = "MB/s" if name == "mb_s" else "reads/s"
+    rate, most, limit = found
+    unit, counted = limit.unit, limit is STORAGE_LIMIT_READS_S
     note = f"of {most:.4g} {unit} that a control group of the job lets it read from {place_of(a)}"
-    evidence = Evidence(f"storage.usual_{name}", rate, unit, t["near"] * most, note)
-    return _Limit(f"its control group allows {most:.4g} {unit}", (evidence,), True, name == "reads_s")
+    evidence = Evidence.of(
+        STORAGE_USUAL_READS_S if counted else STORAGE_USUAL_MB_S, rate, t["near"] * most, note, form="continues"
+    )
+    return _Limit(f"its control group allows {most:.4g} {unit}", (evidence,), True, counted)
 
 
 def _of_provider(a: Analysis, t: Thresholds) -> _Limit | None:
-    for name, what in (("volume", "this volume"), ("instance", "the disks of this machine")):
-        share = a.get(f"storage.{name}_exceeded_share")
+    for measure, what in (
+        (STORAGE_VOLUME_EXCEEDED_SHARE, "this volume"),
+        (STORAGE_INSTANCE_EXCEEDED_SHARE, "the disks of this machine"),
+    ):
+        share = a.get(measure)
         if share is not None and share >= t["exceeded"]:
             note = f"of the time the provider held back {what}"
-            evidence = Evidence(f"storage.{name}_exceeded_share", share, "share", t["exceeded"], note)
+            evidence = Evidence.of(measure, share, t["exceeded"], note, unit="share", form="continues")
             return _Limit(f"the provider holds back {what}", (evidence,))
-    packets = a.get("storage.link_exceeded_s")
+    packets = a.get(STORAGE_LINK_EXCEEDED_S)
     if packets is not None and packets >= t["packets"] and over_network(a):
         note = "beyond what the provider lets this machine receive: queued or dropped"
-        evidence = Evidence("storage.link_exceeded_s", packets, "packets/s", t["packets"], note)
+        evidence = Evidence.of(STORAGE_LINK_EXCEEDED_S, packets, t["packets"], note, form="continues")
         return _Limit("the provider limits what this machine receives", (evidence,))
     return None
 
 
 def _flat(a: Analysis, t: Thresholds) -> _Limit | None:
-    """Bytes before reads: files of one size make both even."""
-    for rate, name, unit, sold in zip(
-        (a.get("storage.usual_mb_s"), a.get("storage.usual_reads_s")),
-        ("mb", "reads"),
-        ("MB/s", "reads/s"),
-        (tuple(n * f for n in _SOLD_MB_S for f in (1.0, _MIB)), _SOLD_READS_S),
-        strict=True,
+    """A limit judged by an even rate; bytes are checked before reads, because files of one size make both even."""
+    for usual, evenness, sold in (
+        (STORAGE_USUAL_MB_S, STORAGE_MB_SPREAD, tuple(n * f for n in _SOLD_MB_S for f in (1.0, _MIB))),
+        (STORAGE_USUAL_READS_S, STORAGE_READS_SPREAD, _SOLD_READS_S),
     ):
-        spread = a.get(f"storage.{name}_spread")
+        rate, spread = a.get(usual), a.get(evenness)
         if spread is None or rate is None or spread > t["flat"]:
             continue
         why = _why_a_limit(a, t, rate, sold, spread)
         if why:
-            note = f"from the median to the fast tenth of {a.get('storage.seconds') or 0:.0f} seconds, {why}"
+            note = f"from the median to the fast tenth of {a.get(STORAGE_SECONDS) or 0:.0f} seconds, {why}"
             evidence = (
-                Evidence(f"storage.{name}_spread", spread, "share", t["flat"], note),
-                Evidence(f"storage.usual_{name}_s", rate, unit, None, f"from {place_of(a)} in each second"),
+                Evidence.of(evenness, spread, t["flat"], note, unit="share"),
+                Evidence.of(usual, rate, note=f"from {place_of(a)} in each second"),
             )
-            return _Limit(f"{rate:.3g} {unit} in each second", evidence, False, name == "reads", True)
+            counted = usual is STORAGE_USUAL_READS_S
+            return _Limit(f"{rate:.3g} {usual.unit} in each second", evidence, False, counted, True)
     return None
 
 
 def _why_a_limit(a: Analysis, t: Thresholds, rate: float, sold: tuple[float, ...], spread: float) -> str:
-    """What tells an even rate from readers that take turns at an even disk; empty where nothing does."""
-    device, reads = a.get("storage.device_share"), a.get("storage.usual_reads_s")
+    """Why an even rate is a limit and not readers that take turns at an even disk; empty if nothing shows it."""
+    device, reads = a.get(STORAGE_DEVICE_SHARE), a.get(STORAGE_USUAL_READS_S)
     if device is not None and device <= t["device"]:
         return f"while the disk itself takes {100 * device:.0f} % of the time that loaders are blocked"
     if any(abs(rate - number) <= t["round"] * number for number in sold):
@@ -160,7 +179,7 @@ def _why_a_limit(a: Analysis, t: Thresholds, rate: float, sold: tuple[float, ...
 
 
 def _fixes(a: Analysis, limit: _Limit) -> tuple[Fix, ...]:
-    where = where_of(training_loader(a, a.by_rank("step.input_wait_s")))
+    where = where_of(training_loader(a, a.by_rank(STEP_INPUT_WAIT_S)))
     larger = Fix("read larger pieces: tar shards or one file per many samples", "", where, "larger change")
     if limit.in_group:
         change = "docker run --device-read-bps / --device-read-iops, io.max, blkio.throttle"
@@ -178,14 +197,25 @@ RULE = rule(
     thresholds={
         **STARVED,
         "near": Threshold(NEAR, "of the limit: the last tenth is lost between its slices"),
-        "exceeded": Threshold(0.05, "of the time: as much as a finding must cost"),
-        "packets": Threshold(1.0, "a second: single packets are bursts"),
-        "flat": Threshold(0.03, "measured: up to 1 % under a limit, 10 % and more at a disk that nobody holds back"),
-        "device": Threshold(0.50, "the larger part of the waiting is before the disk, where limits are"),
-        "round": Threshold(0.015, "of a number: what file systems read beside the files"),
+        "exceeded": Threshold(0.05, "of the time: the share from which a finding is worth reporting"),
+        "packets": Threshold(1.0, "packets a second: single ones are bursts"),
+        "flat": Threshold(
+            0.03,
+            "from the median to the fast tenth: measured up to 1 % under a limit, 10 % and more at an unlimited disk",
+        ),
+        "device": Threshold(
+            0.50, "of the blocked time: below it most of the waiting is before the disk, where limits apply"
+        ),
+        "round": Threshold(0.015, "of a sold rate: what file systems read besides the files"),
         "chance": Threshold(
             0.2,
-            "times 1/√(reads a second): reads that take their time by chance, give or take a third, come to 0.5; a limit to 0.1",
+            "times 1/√(reads a second): reads whose times vary by chance, by about a third, reach 0.5; a limit reaches 0.1",
         ),
     },
+    triage_checks=(
+        "disk.limit_mb_per_s",
+        "disk.limit_reads_per_s",
+        "disk.sequential_mb_per_s",
+        "disk.small_reads_per_s",
+    ),
 )

@@ -1,0 +1,227 @@
+"""Which rule's finding is the cause of which other's: the one table. Rules know nothing of each other.
+
+Both must have fired, on a rank in common, and the cause must weigh enough: `verdict/rule_engine.py`. Rules of other distributions
+declare what they explain themselves: `Rule.explains` always, `Finding.explains` where only the check can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import Finding
+from rn50_advisor.rules.conditions import (
+    A_RANK_DIED,
+    BETTER_THAN_WORKERS,
+    COLLECTS_BETWEEN_STEPS,
+    ENDED_A_RANK,
+    EXCHANGE_GREW,
+    FATAL,
+    GAP_GREW,
+    HELD_BY_SETTINGS,
+    HUNG_BEFORE,
+    INPUT_GREW,
+    MADE_ALIKE,
+    ON_SOME_RANKS,
+    ONLY_MEMORY_IS_SHORT,
+    OTHERS_HOLD_AS_LONG,
+    OTHERS_USE_THE_DISK,
+    SLOWS_THE_WIRE,
+    SOUND_PATH,
+    STALLS_ASLEEP,
+    STALLS_IN_LAYERS,
+    STALLS_IN_LINE,
+    Condition,
+    stalls_in,
+    stalls_with,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """The findings of each of these rules are the cause of `explains`, where `when` holds and `unless` does not."""
+
+    rules: tuple[str, ...]
+    explains: tuple[str, ...]
+    when: Condition | None = None
+    unless: Condition | None = None
+
+    def holds(self, a: Analysis, cause: Finding, consequence: Finding) -> bool:
+        met = self.when is None or self.when.holds(a, cause, consequence)
+        return met and (self.unless is None or not self.unless.holds(a, cause, consequence))
+
+    @property
+    def words(self) -> str:
+        """`where …`, `unless …`, or `where …, but not where …`; empty where nothing is asked for."""
+        if self.when is None:
+            return "" if self.unless is None else f"unless {self.unless.words}"
+        return f"where {self.when.words}" + ("" if self.unless is None else f", but not where {self.unless.words}")
+
+
+# A rank that is late, and the others' waiting for it. What slows all ranks alike makes none of them late.
+LATE_RANK = ("CMP007", "COM002")
+NO_CORES = ("CPU001", "CPU002", "CPU003", "CPU005")
+# Loading that is short of cores, by itself or with more workers.
+LOADING_NEEDS_CORES = ("DAT001", "DAT004")
+MORE_WORKERS = ("DAT003", "DAT004")
+SLOW_LOADING = ("DAT001", "DAT002", "DAT003", "DAT004", "DAT005", "DAT008", "DAT009", "DAT010", "DAT013")
+DISK = ("DSK001", "DSK002")
+SLOW_INPUT = (*SLOW_LOADING, *DISK)
+GAP = ("LOP002", "LOP004")
+OWN_CODE = ("LOP007", "LOP008", "LOP009")
+EXCHANGE = ("COM001", "COM003", "COM010")
+SLOW_GPU = ("GPU001", "GPU002", "GPU005")
+SLOW_COMPUTING = ("CMP001", "CMP002", "CMP003", "CMP004", "CMP005", "CMP007", "CMP009", "CMP010")
+COPIES = ("H2D001", "H2D002", "H2D003")
+
+CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
+    "Cores": (
+        Cause(("CPU001",), ("CPU003", *LATE_RANK, "DAT001", *MORE_WORKERS, "DAT005", "DAT008", "DAT009")),
+        Cause(("CPU001",), ("LOP001", *GAP, "RUN004")),
+        Cause(("CPU001",), ("COM001",), SLOWS_THE_WIRE),
+        Cause(("CPU002",), ("CPU003", *LOADING_NEEDS_CORES, "COM001", "COM002")),
+        Cause(("CPU003",), (*LOADING_NEEDS_CORES, "COM001")),
+        Cause(("CPU003",), LATE_RANK, ON_SOME_RANKS),
+        Cause(("CPU005", "CPU007"), ("CPU003", "DAT001", *MORE_WORKERS, *LATE_RANK, "COM001")),
+        Cause(("CPU003", "CPU005"), ("RUN004",), STALLS_IN_LINE),
+        Cause(("CPU006",), ("COM002",)),
+        Cause(("CPU006",), ("CMP007",), ON_SOME_RANKS),
+        Cause(("CPU006",), GAP, COLLECTS_BETWEEN_STEPS),
+        Cause(("CPU007",), ("CPU005", "DAT005")),
+        Cause(("CPU008",), (*LOADING_NEEDS_CORES, "DAT005", "DAT009", "DAT011", "COM002")),
+        # who waits for a core launches late
+        Cause((*NO_CORES, "DAT005"), ("CMP003",)),
+    ),
+    "Memory and storage": (
+        Cause(("MEM001",), ("DAT002", "DAT010", "DSK001", *LATE_RANK)),
+        # a device that all share is not shared fairly: one rank may starve more than the others
+        Cause(("DAT002",), ("DAT001", *MORE_WORKERS, "DAT008", "DAT009", "COM002")),
+        # what says more of this storage belongs under it, unless it is the reason itself: a memory limit, or somebody else on the disk
+        Cause(("DAT002",), ("DSK002",)),
+        Cause(("DAT002",), ("DSK001",), unless=OTHERS_USE_THE_DISK),
+        Cause(("DSK001",), ("DAT002", "DSK002"), OTHERS_USE_THE_DISK),
+        Cause(("DAT002",), ("DAT010",), unless=ONLY_MEMORY_IS_SHORT),
+        Cause(("DAT010",), ("DAT002", *DISK), ONLY_MEMORY_IS_SHORT),
+    ),
+    "Loading": (
+        Cause(("DAT001", *MORE_WORKERS, "DAT005", "DAT006", "DAT008", "DAT014", "DAT015"), ("COM002",)),
+        # one indexing needs neither workers nor cores, and makes no small tensors for the collector to go through
+        Cause(("DAT016",), ("CPU006", "DAT001", *MORE_WORKERS, "DAT007", "DAT009", "COM002")),
+        Cause(("DAT005",), ("COM001",)),
+        Cause(("DAT008",), ("COM001",), SLOWS_THE_WIRE),
+        Cause(("DAT007",), (*LOADING_NEEDS_CORES, "DAT006", "COM002")),
+        Cause(("DAT009",), (*LOADING_NEEDS_CORES, "DAT008", "COM002")),
+        Cause(("DAT013",), ("DAT001", "DAT002", "DAT008", "DAT009", "COM002")),
+        Cause(("DAT011",), ("DAT001", "COM002")),
+        Cause(("DAT011",), ("DAT008",), MADE_ALIKE),
+        Cause(("DAT011",), MORE_WORKERS, BETTER_THAN_WORKERS),
+        Cause(MORE_WORKERS, ("DAT011",), unless=BETTER_THAN_WORKERS),
+        # where cores, storage or hand-over are short by themselves, a sample's transforms are not the root
+        Cause((*NO_CORES, "DAT002", "DAT007", "DAT009"), ("DAT011",)),
+    ),
+    "Loop": (
+        Cause(("LOP001", "LOP002", "LOP003", "LOP004"), ("COM002",)),
+        Cause(("LOP006",), ("CMP003", *LATE_RANK, "DAT003", *GAP, "LOP007", "RUN004")),
+        Cause(OWN_CODE, ("CMP003", *LATE_RANK)),
+        Cause(("LOP006", *OWN_CODE), ("COM001",), SLOWS_THE_WIRE),
+        Cause(("LOP009",), ("CMP004",)),
+    ),
+    "Computing": (
+        Cause(("CMP001",), ("CMP009",)),
+        Cause(("CMP004",), (*GAP, "CMP003")),
+        # of the same idle time other waits hold the host as long: with the copies alone let go, those would keep it
+        Cause(("CMP004",), ("H2D002",), OTHERS_HOLD_AS_LONG),
+        Cause(("CMP005", "CMP010", "COM005"), ("CMP003",)),
+        Cause(("CMP007",), ("COM002",)),
+        Cause(("CMP007",), ("COM001",), SLOWS_THE_WIRE),
+        Cause(("CMP010", "CMP012"), LATE_RANK, ON_SOME_RANKS),
+        # whatever else makes the work of a step longer than a GPU of this kind needs
+        Cause((*SLOW_COMPUTING, *NO_CORES, "CPU004", *COPIES), ("CMP008",)),
+        Cause((*SLOW_GPU, "GPU003", "GPU006", "GPU008"), ("CMP008",)),
+        Cause((*EXCHANGE, "COM002", "COM005", "COM006", "COM007", "COM008", "COM009"), ("CMP008",)),
+    ),
+    "GPUs and communication": (
+        Cause((*SLOW_GPU, "GPU006"), LATE_RANK),
+        Cause(("GPU005",), ("GPU003",)),
+        Cause(("COM006", "COM008", "GPU006", "GPU008"), ("COM001",)),
+        Cause(("COM007", "COM009"), EXCHANGE),
+        # a sound exchange that nothing hides: late buckets or small batches are the reason, else the wire is
+        Cause(("COM003",), ("COM001", "COM010"), HELD_BY_SETTINGS),
+        Cause(("COM001",), ("COM003",), unless=HELD_BY_SETTINGS),
+        Cause(("COM010",), ("COM001",), SOUND_PATH),
+        Cause(("COM001",), ("COM010",), unless=SOUND_PATH),
+    ),
+    "Slower since then": (
+        # whatever phase they hit: where one of these fires too, it is the reason
+        Cause((*NO_CORES, "CPU006", "MEM001", "MEM002", *SLOW_GPU, "CMP007"), ("RUN003",)),
+        Cause(SLOW_INPUT, ("RUN003",), INPUT_GREW),
+        Cause(("COM001", "COM002", "COM009", "DAT008"), ("RUN003",), EXCHANGE_GREW),
+        Cause(GAP, ("RUN003",), GAP_GREW),
+        Cause(("RUN003", "RUN004"), ("COM002",), ON_SOME_RANKS),
+    ),
+    "Periodic stalls": (
+        # compilations come by shapes, epochs with a period
+        Cause(("CMP012", "DAT005", "DAT014"), ("RUN004",)),
+        # workers that cannot keep up deliver in waves, one batch of each
+        Cause((*SLOW_INPUT, "DAT006"), ("RUN004",), stalls_in("input_wait")),
+        Cause(("LOP001", *GAP), ("RUN004",), stalls_in("gap")),
+        Cause(("LOP001",), ("RUN004",), stalls_in("gap.checkpoint")),
+        Cause(("LOP003",), ("RUN004",), stalls_in("gap.evaluation")),
+        # what is known to come with a period has a rule that says whether it is too much
+        Cause(("DAT006",), ("RUN004",), stalls_with("an epoch begins")),
+        Cause(("LOP001",), ("RUN004",), stalls_with("a checkpoint")),
+        Cause(("LOP003",), ("RUN004",), stalls_with("an evaluation")),
+        Cause(("CPU006",), ("RUN004",), stalls_with("a garbage collection")),
+        Cause(("CPU003", "CPU005"), ("RUN004",), stalls_with("waiting for a core")),
+        Cause(("LOP001", "LOP002", *DISK), ("RUN004",), stalls_with("a disk flush")),
+        # where it sleeps in the stalls alone, LOP007 is what happens in them
+        Cause(("RUN004",), ("LOP007",), STALLS_ASLEEP),
+        Cause(("LOP007",), ("RUN004",), STALLS_IN_LAYERS, unless=STALLS_ASLEEP),
+    ),
+    "Endings": (
+        Cause(("DAT012",), ("RUN001", "RUN002")),
+        Cause(("GPU007",), ("RUN001", "RUN002"), FATAL),
+        Cause(("GPU004", "MEM002"), ("RUN002",), FATAL),
+        Cause(("RUN001",), ("RUN002",), ENDED_A_RANK),
+        Cause(("RUN002",), ("RUN001",), A_RANK_DIED, unless=HUNG_BEFORE),
+        Cause(("RUN002",), (*LATE_RANK, "DAT008")),
+    ),
+})  # fmt: skip
+
+# Two that may explain each other: the engine makes the costlier one the root.
+RINGS = (
+    # One rank's quota says who became slower, though it is the exchange that grew for all of them: the late rank is the reason of the
+    # waiting, and the waiting of the slower steps.
+    frozenset({"RUN003", "COM002"}),
+    # Only where RUN001's threshold was set to less than half a minute: the death that ended so short a hang may as well have begun it.
+    frozenset({"RUN001", "RUN002"}),
+)
+
+
+def _by_pair() -> dict[tuple[str, str], tuple[Cause, ...]]:
+    found: dict[tuple[str, str], tuple[Cause, ...]] = {}
+    for cause in (cause for group in CAUSES.values() for cause in group):
+        for pair in ((rule, other) for rule in cause.rules for other in cause.explains):
+            found[pair] = (*found.get(pair, ()), cause)
+    return found
+
+
+BY_PAIR: Mapping[tuple[str, str], tuple[Cause, ...]] = MappingProxyType(_by_pair())
+
+
+def is_cause(a: Analysis, cause: Finding, consequence: Finding) -> bool:
+    """The table says so of these two findings."""
+    return any(row.holds(a, cause, consequence) for row in BY_PAIR.get((cause.rule, consequence.rule), ()))
+
+
+def consequences_of(rule: str) -> dict[str, list[str]]:
+    """By condition in words, "" for none, the rules that this one explains; in the order of the table, what is always so first."""
+    always = [other for (cause, other), rows in BY_PAIR.items() if cause == rule and any(not row.words for row in rows)]
+    found: dict[str, list[str]] = {"": sorted(always)} if always else {}
+    for (cause, other), rows in BY_PAIR.items():
+        for row in rows:
+            if cause == rule and other not in always:
+                found.setdefault(row.words, []).append(other)
+    return found

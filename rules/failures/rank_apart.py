@@ -1,0 +1,84 @@
+"""A rank that did something else than the others when the job ended: they gave up waiting for it, or it called a collective alone."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rn50_advisor.advisor.model.analysis import Analysis, Death
+from rn50_advisor.advisor.model.findings import Evidence, Fix, Where
+
+_TIMEOUT = re.compile(r"[Tt]imed out waiting|Application timeout|operation timeout|Timeout\(ms\)")
+_EVALUATION, _CHECKPOINT, _INPUT = "evaluation", "checkpoint", "input_wait"
+_DOES = {_EVALUATION: "evaluates", _CHECKPOINT: "writes a checkpoint", _INPUT: "waits for its input"}
+_LONGER = "a longer timeout: init_process_group(timeout=timedelta(minutes=60))"
+
+
+@dataclass(frozen=True, slots=True)
+class RankApart:
+    rank: int
+    title: str
+    evidence: Evidence
+    fix: Fix
+
+
+def rank_apart(a: Analysis, ranks: Sequence[Death]) -> RankApart | None:
+    """`ranks`: those that died, or left the others behind, the first to do so first."""
+    return _waited_for(a, ranks) or _alone_in_evaluation(a, ranks)
+
+
+def _waited_for(a: Analysis, ranks: Sequence[Death]) -> RankApart | None:
+    """The one rank that a launcher ended after all others had waited for it in vain."""
+    watchdog = a.failure is not None and a.failure.kind == "watchdog"
+    gave_up = [d for d in ranks if _TIMEOUT.search(d.exception) or (watchdog and d.signal == signal.SIGABRT)]
+    rest = [d for d in ranks if d not in gave_up]
+    if not gave_up or len(rest) != 1 or len(ranks) != a.world_size:
+        return None
+    (late,) = rest
+    ended = late.signal == signal.SIGTERM and late.t_s >= gave_up[0].t_s
+    if late.rank is None or late.exception or not ended or late.phase in {d.phase for d in gave_up}:
+        return None
+    who = f"rank {late.rank}"
+    does = _DOES.get(late.phase, f"is in {late.phase or 'an unknown phase'}")
+    others = "the others" if len(gave_up) > 1 else f"rank {gave_up[0].rank}"
+    title = f"{others[:1].upper()}{others[1:]} gave up waiting for {who}: it {does}"
+    note = f"{who} {does} while {others} waited in a collective until it timed out"
+    if late.phase == _EVALUATION:
+        change, fix = f"or {_LONGER}, with a barrier behind it", "divide the evaluation among the ranks"
+    elif late.phase == _CHECKPOINT:
+        change = f"or {_LONGER}"
+        fix = "save in the background, or let each rank save its part (torch.distributed.checkpoint)"
+    else:
+        change, fix = f"or {_LONGER}", f"find what {who} does there that the others do not"
+    return RankApart(late.rank, title, Evidence("waited for", who, "", None, note), Fix(fix, change, _site(a, late)))
+
+
+def _alone_in_evaluation(a: Analysis, ranks: Sequence[Death]) -> RankApart | None:
+    """The one rank whose evaluation exchanges with others that do not evaluate: one of its collectives failed."""
+    evaluating = [d for d in ranks if d.phase == _EVALUATION and d.follows]
+    if len(evaluating) != 1 or len(ranks) < 2:
+        return None
+    (alone,) = evaluating
+    if alone.rank is None:
+        return None
+    who = f"rank {alone.rank}"
+    within, fix = "it calls a collective", "call the collective on all ranks, or on none"
+    if any(told.get("ddp") for told in a.rank_facts.values()):
+        within = "its forward pass through DistributedDataParallel sends buffers"
+        fix = "evaluate with the model inside DistributedDataParallel (`model.module(x)`), or on all ranks"
+    return RankApart(
+        alone.rank,
+        f"Rank {alone.rank} exchanges with the others in an evaluation of its own",
+        Evidence("evaluates alone", who, "", None, f"{within}, and no other rank evaluates"),
+        Fix(fix, "", _site(a, alone)),
+    )
+
+
+def _site(a: Analysis, death: Death) -> Where | None:
+    if death.raised is not None and death.raised.file:
+        return Where(death.raised.file, death.raised.line)
+    if death.phase != _EVALUATION or not a.evaluation_sites:
+        return None
+    return Where(a.evaluation_sites[0]["file"], a.evaluation_sites[0]["line"])

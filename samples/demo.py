@@ -1,6 +1,6 @@
 """Shows the advisor at work: trains ResNet50 with a real bottleneck, applies the advised fix, and measures what it brought.
 
-Everything it writes lies in .demo/. What it trains is samples/train.py, unmodified; the bottleneck is --workers 0.
+It writes only to .demo/ and trains with samples/train.py, unmodified; the bottleneck is --workers 0.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FOLDER = Path(".demo")
 BIN = Path(sys.executable).parent  # the environment need not be activated
 CLASSES = 10
 FROM_OUTSIDE = ("CPU001", "CPU002", "CPU003")  # a quota, the hypervisor, other processes
-# Run in a process of its own: this one never holds a GPU. SIG_DFL: Ctrl-C during the import of torch ends it without a traceback.
+# Runs in a separate process, so that this one never holds a GPU. SIG_DFL: Ctrl-C during the import of torch ends it without a traceback.
 ASK_TORCH = """
 import signal; signal.signal(signal.SIGINT, signal.SIG_DFL)
 import torch
@@ -36,7 +36,7 @@ print(gpus, bool(gpus) and torch.cuda.get_device_capability()[0] >= 8)
 class Machine:
     cores: int
     gpus: int
-    bf16: bool  # in hardware: emulated it would be slower than single precision
+    bf16: bool  # in hardware: emulated bf16 is slower than single precision
 
 
 @dataclass(frozen=True)
@@ -161,14 +161,14 @@ def spare_workers(machine: Machine, setting: Setting) -> int:
     return max(1, machine.cores // setting.ranks - 1)
 
 
-def describe_change(before: float, after: float, predicted: Sequence[float] | None) -> str:
-    """What was measured beside what was predicted, and plainly which of the two was right."""
+def describe_change(before: float, after: float, predicted: Mapping[str, Any] | None) -> str:
+    """Compares the measured speed-up with the predicted one, and says which was right."""
     measured = after / before
     text = f"{before:.1f} -> {after:.1f} images/s: measured speed-up {measured:.2f}x"
     if predicted is None:
         return f"{text}; nothing was predicted."
-    low, high = predicted
-    text += f", predicted {low:.2f}x" + (f" to {high:.2f}x." if f"{low:.2f}" != f"{high:.2f}" else ".")
+    low, high = predicted["speedup"]
+    text += f", predicted about {predicted['likely']:.2f}x ({low:.2f}x to {high:.2f}x)."
     if measured < low:
         return f"{text} The prediction missed: it promised at least {low / measured - 1:.0%} more."
     if measured > high:
@@ -177,7 +177,7 @@ def describe_change(before: float, after: float, predicted: Sequence[float] | No
 
 
 def disturbances(reports: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What disturbed a measurement from outside the job; no prediction can know that."""
+    """Disturbances of a measurement from outside the job, which no prediction can foresee."""
     found = {f["rule"]: f["title"] for report in reports for f in report["findings"] if f["rule"] in FROM_OUTSIDE}
     return [f"{title} ({rule})" for rule, title in sorted(found.items())]
 
@@ -201,8 +201,8 @@ def verdict_of(report: Mapping[str, Any]) -> str:
     return f"{verdict['title']} ({verdict['rule'] or verdict['state']})"
 
 
-def choose_fix(machine: Machine, setting: Setting, report: Mapping[str, Any]) -> tuple[int, Sequence[float] | None]:
-    """Worker count of the second run, and the speed-up that was predicted for it."""
+def choose_fix(machine: Machine, setting: Setting, report: Mapping[str, Any]) -> tuple[int, Mapping[str, Any] | None]:
+    """Worker count of the second run, and what was predicted for it (`saving` of the report's finding)."""
     advice = advised_workers(report)
     if advice is None:
         workers = spare_workers(machine, setting)
@@ -213,7 +213,7 @@ def choose_fix(machine: Machine, setting: Setting, report: Mapping[str, Any]) ->
     fix = finding["fixes"][0]
     where = f" at {Path(fix['where']['file']).name}:{fix['where']['line']}" if fix["where"] else ""
     say(f"Advised: {fix['title']}{where} ({finding['rule']})")
-    return workers, finding["saving"]["speedup"] if finding["saving"] else None
+    return workers, finding["saving"]
 
 
 def demonstrate() -> None:

@@ -2,9 +2,9 @@
 
     python samples/make_images.py OUT --classes 10 --per-class 40 --val-per-class 4
 
-The pictures are made by code but cost a loader what photographs cost: sizes and bytes are spread as in ImageNet (most
-are 500x375, around 110 KB), detail is uneven, and each class has a hue and a shape of its own, so that a model learns
-them. Running it again completes what is missing.
+The pictures are generated but cost a loader as much as photographs: dimensions and file sizes are distributed as in
+ImageNet (most are 500x375, around 110 KB), detail is uneven, and each class has its own hue and shape, so that a model
+can learn them. Running it again adds missing pictures.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from PIL import Image, ImageDraw, ImageFilter
 
 RECIPE = 1  # part of every seed: raise it when the pictures change, so that old folders are not mixed with new ones
 MANIFEST = "manifest.json"
-PARTIAL = ".part"  # torchvision's ImageFolder does not see files of this ending
+PARTIAL = ".part"  # torchvision's ImageFolder ignores this suffix
 
 # (width, height, share): the common formats of ILSVRC2012's training set; the few large ones carry many of its bytes.
 FORMATS = (
@@ -47,7 +47,7 @@ FORMATS = (
 MEDIAN_BYTES = 105_000  # of a 500x375 picture; with the spread below the mean is near 110 KB
 SPREAD_LOG = 0.30  # standard deviation of the logarithm of the size
 LOWEST_QUALITY, HIGHEST_QUALITY = 40, 99
-CHUNK = 8  # pictures a task: about a third of a second, so Ctrl-C ends soon
+CHUNK = 8  # pictures per task: about a third of a second, so that Ctrl-C works soon
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def paint(rng: np.random.Generator, label: int, width: int, height: int) -> Imag
     draw_shapes(rng, canvas, label, hue)
     canvas = canvas.filter(ImageFilter.GaussianBlur(float(rng.uniform(0.4, 1.2))))
     strength = 8.0 + 30.0 * smooth_field(rng, height, width, cells=6)  # grey levels: some parts flat, some rich
-    grain = rng.normal(0.0, 3.0, (height, width, 3)).astype(np.float32)  # the sensor's, which costs JPEG most
+    grain = rng.normal(0.0, 3.0, (height, width, 3)).astype(np.float32)  # sensor noise, which costs JPEG most
     texture = strength * one_over_f(rng, height, width)
     pixels = np.asarray(canvas, dtype=np.float32) + texture[..., None] + grain
     return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
@@ -176,7 +176,7 @@ def make_all(root: Path, seed: int, scale: float, pictures: list[Picture]) -> No
     processes = max(1, min(allowed_cores(), len(chunks)))
     pool = ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"))
     try:
-        # Workers inherit the ignored SIGINT: Ctrl-C is this process's to handle, they finish their picture.
+        # Workers inherit the ignored SIGINT: this process handles Ctrl-C, they finish their picture.
         handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             tasks = [pool.submit(write_pictures, root, seed, scale, chunk) for chunk in chunks]
@@ -202,7 +202,7 @@ def open_folder(root: Path, settings: dict[str, float]) -> None:
     for split in ("train", "val"):
         for label in range(int(settings["classes"])):
             Picture(split, label, 0).path(root).parent.mkdir(parents=True, exist_ok=True)
-    for leftover in root.glob(f"*/class???/*_???_??????.jpg.*{PARTIAL}"):  # of one that was killed
+    for leftover in root.glob(f"*/class???/*_???_??????.jpg.*{PARTIAL}"):  # from a killed run
         leftover.unlink()
     partial = manifest.with_suffix(PARTIAL)
     partial.write_text(json.dumps(settings, indent=1) + "\n")

@@ -1,11 +1,11 @@
-"""Where ResNet50 stalls, in the way of DS-Analyzer: storage, preparation and compute each alone, and what the slowest of them foretells.
+"""Data stalls of ResNet50 in the manner of DS-Analyzer: storage, preparation and compute each alone, and the limit they predict.
 
     python -m samples.stalls [--only GLOB] [--markdown FILE]
 
-Each setup runs in four ways, and again in reverse order: the files alone off a cold disk (F), files and transforms alone out of the page
-cache (P), training on random tensors (G), and the training as it is, under the advisor. What min(F, P, G) foretells is held against the
-last, and so is what the advisor, which sees only the last one, takes for the limit. The method: Mohan et al., "Analyzing and Mitigating
-Data Stalls in DNN Training", VLDB 2021.
+Each setup runs in four ways, and again in reverse order: the files alone from a cold disk (F), files and transforms alone from the page
+cache (P), training on random tensors (G), and the unchanged training under the advisor. The measured rate of the last is compared with the
+prediction min(F, P, G), and with the limit that the advisor reports, which sees only that run. Method: Mohan et al., "Analyzing and
+Mitigating Data Stalls in DNN Training", VLDB 2021.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Setup:
 
 
 SMALL, LARGE = Images(per_class=40), Images(per_class=16, scale=3.0)
-# from a camera: to decode one costs twice what a small crop costs the net
+# camera images: decoding one costs twice the net's compute for a small crop
 HUGE = Images(per_class=16, scale=6.0, classes=4)
 SETUPS = (
     Setup(name="500x375, in memory", images=SMALL, arguments=("--image-size=64", "--batch-size=16"), steps=60),
@@ -123,8 +123,8 @@ class Row:
     compute: float
     measured: float
     verdict: str
-    capacities: Mapping[str, float]  # as the advisor takes them to be
-    workers: int  # each on a core, while there are as many
+    capacities: Mapping[str, float]  # as the advisor estimates them
+    workers: int  # each on its own core, as far as there are cores
 
     @property
     def preparation_of_core(self) -> float:
@@ -161,7 +161,7 @@ def measure(setup: Setup, bench: Bench) -> Row:
     ]
     if setup.disk:
         parts.insert(0, lambda: files.append(loaded(setup, disk, bench, "--files-only")))
-    for part in (*parts, *reversed(parts)):  # machines drift: forth and back, all parts have seen as much of it
+    for part in (*parts, *reversed(parts)):  # both orders, so that machine drift affects all parts alike
         part()
     said = [report["verdict"]["rule"] or report["verdict"]["state"] for report in reports]
     stages = [{c["stage"]: c["samples_per_s"] for c in report["capacities"]} for report in reports]

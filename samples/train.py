@@ -1,4 +1,4 @@
-"""Trains a torchvision classifier (ResNet50 unless told otherwise) on an ImageFolder, on one CPU, one GPU or many.
+"""Trains a torchvision classifier (ResNet50 by default) on an ImageFolder, on one CPU, one GPU or many.
 
     python samples/train.py --data IMAGES
     torchrun --nproc_per_node=8 samples/train.py --data IMAGES --amp bf16 --channels-last --output checkpoints
@@ -47,7 +47,7 @@ class World:
 
 @dataclass(frozen=True)
 class Plan:
-    """How long to train, in optimizer steps."""
+    """Length of the training, in optimizer steps."""
 
     steps_per_epoch: int
     steps: int
@@ -104,7 +104,7 @@ def make_loaders(
     sampler: DistributedSampler[Sample] = DistributedSampler(
         train_set, num_replicas=world.size, rank=world.rank, seed=args.seed, drop_last=True
     )
-    # Every rank a disjoint part: DistributedSampler would count some pictures twice to make the parts even.
+    # Disjoint parts: DistributedSampler would count some pictures twice to make the parts even.
     val_part = Subset(val_set, range(world.rank, len(val_set), world.size))  # type: ignore[arg-type]
     pin = world.device.type == "cuda"
     keep = args.workers > 0
@@ -135,7 +135,7 @@ def make_model(args: argparse.Namespace, world: World, classes: int) -> tuple[nn
         device_ids = [world.local_rank] if world.device.type == "cuda" else None
         model = DistributedDataParallel(bare, device_ids=device_ids, gradient_as_bucket_view=True)
     if args.compile:
-        model.compile()  # around DDP, so that the graph is split where its buckets end
+        model.compile()  # around DDP, so that the graph is split at bucket boundaries
     return bare, model
 
 
@@ -291,7 +291,7 @@ class Trainer:
         self.bare.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.scaler.load_state_dict(state["scaler"])
-        # A run that ended inside an epoch takes that epoch up again from its beginning.
+        # A run that ended inside an epoch restarts that epoch from its beginning.
         self.step = state["step"] - state["step"] % self.plan.steps_per_epoch
         self.best_top1 = state["best_top1"]
         self.world.say(f"resumed from {path} at step {self.step}")
@@ -345,7 +345,7 @@ def train(args: argparse.Namespace, world: World) -> None:
 
 
 def run(args: argparse.Namespace, rank: int, local_rank: int, world_size: int, *, init_method: str | None) -> None:
-    """What every process of the job does, however it was started."""
+    """The work of every process of the job, however it was started."""
     if args.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
@@ -359,7 +359,7 @@ def run(args: argparse.Namespace, rank: int, local_rank: int, world_size: int, *
         args.output.mkdir(parents=True, exist_ok=True)
     train(args, world)
     if dist.is_initialized():
-        dist.barrier()  # leave together: gloo now and then aborts a rank whose peers are gone already
+        dist.barrier()  # leave together: gloo sometimes aborts a rank whose peers have left
         dist.destroy_process_group()
 
 
@@ -416,7 +416,7 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 def main() -> None:
     args = parse_arguments()
-    if "RANK" in os.environ:  # torchrun, or any other launcher that speaks its language
+    if "RANK" in os.environ:  # torchrun, or a launcher that sets the same variables
         rank, local_rank, size = (int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
         run(args, rank, local_rank, size, init_method="env://")
     else:

@@ -16,9 +16,8 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from samples.faults.again import judged_again
 from samples.faults.beside import run_beside
-from samples.faults.catalogue import SCENARIOS, VARIANTS
+from samples.faults.catalogue import SCENARIOS
 from samples.faults.results import (
     advisor_state,
     cells,
@@ -31,12 +30,12 @@ from samples.faults.results import (
     table,
     write_json,
 )
-from samples.faults.runner import Bench, Interrupted, open_bench, run_scenario
+from samples.faults.runner import Bench, Interrupted, judge_again, kept, open_bench, run_scenario
 from samples.faults.scenario import Scenario
 from samples.faults.score import Result, summarise, unfinished
 
 FOLDER = Path(__file__).resolve().parents[2] / ".faults"
-LOG_WIDTH = 210  # of the table where no terminal limits it
+LOG_WIDTH = 210  # of the table without a terminal
 
 
 def choose(patterns: Sequence[str], *, fast: bool, variants: bool) -> list[Scenario]:
@@ -48,7 +47,7 @@ def choose(patterns: Sequence[str], *, fast: bool, variants: bool) -> list[Scena
     for pattern in patterns:
         if not fnmatch.filter(names, pattern):
             raise click.BadParameter(f"no scenario is called {pattern!r}; --list shows them", param_hint="--only")
-    usual = [s for s in SCENARIOS if variants or s.name not in VARIANTS]
+    usual = [s for s in SCENARIOS if variants or not s.variant]
     named = [s for s in SCENARIOS if any(fnmatch.fnmatch(s.name, pattern) for pattern in patterns)]
     chosen = named if patterns else usual
     return [scenario for scenario in chosen if scenario.fast or not fast]
@@ -100,35 +99,30 @@ def main(
         for scenario in chosen:
             console.print(f"{scenario.name:36} {scenario.strength:11} {scenario.truth.label}", highlight=False)
         return
-    ran = {scenario.name for scenario in chosen}
-    if merge:
-        results = [r for r in merged([read_json(file) for file in merge]) if r.scenario in ran]
-        conclude(results, markdown_file, console)
-        if json_file:
-            write_json(json_file, results, machine())
-        sys.exit(any_wrong(results))
-    if again:
-        if json_file is None:
-            raise click.UsageError("--again needs --json, the file of these runs")
-        by_name = {scenario.name: scenario for scenario in SCENARIOS}
-        results = [judged_again(by_name[r.scenario], r, again) for r in read_json(json_file) if r.scenario in by_name]
-        write_json(json_file, results, machine())
-        conclude(results, markdown_file, console)
-        sys.exit(any_wrong(results))
-    if go_on and json_file is None:
-        raise click.UsageError("--continue needs --json, the file to continue")
-    results = read_json(json_file) if go_on and json_file and json_file.exists() else []
-    have = {(result.scenario, result.repetition) for result in results}
-    todo = [(s, n) for n, s in itertools.product(range(repeat), chosen) if (s.name, n) not in have]
+    if (again or go_on) and json_file is None:
+        raise click.UsageError("--again and --continue need --json, the file of these runs")
+    names = {scenario.name for scenario in (SCENARIOS if again else chosen)}
+    results: list[Result] = []
     try:
-        with open_bench(folder, keep) as bench:
-            run_all(todo, bench, results, json_file, console)
+        if merge:
+            results += [r for r in merged([read_json(file) for file in merge]) if r.scenario in names]
+        elif again and json_file:
+            by_name = {scenario.name: scenario for scenario in SCENARIOS}
+            results += [judge_again(by_name[r.scenario], r, again) for r in read_json(json_file) if r.scenario in names]
+        else:
+            results += read_json(json_file) if go_on and json_file and json_file.exists() else []
+            have = {(result.scenario, result.repetition) for result in results}
+            todo = [(s, n) for n, s in itertools.product(range(repeat), chosen) if (s.name, n) not in have]
+            with open_bench(folder, keep) as bench:
+                run_all(todo, bench, results, json_file, console)
     except Interrupted as stopped:
         console.print(f"Stopped by {stopped}. Nothing is left running.")
         sys.exit(128 + stopped.signum)
     finally:
         conclude(results, markdown_file, console)
-    sys.exit(any_wrong([result for result in results if result.scenario in ran]))
+    if json_file and (merge or again):
+        write_json(json_file, results, machine())
+    sys.exit(any_wrong([result for result in results if result.scenario in names]))
 
 
 def any_wrong(results: Sequence[Result]) -> bool:
@@ -162,7 +156,7 @@ def run_all(
 
 
 def turns(todo: Sequence[tuple[Scenario, int]]) -> list[tuple[list[Scenario], int]]:
-    """What runs together: those of a repetition that wait, where the first of them comes; all others alone."""
+    """Groups of scenarios to run together: those of a repetition that mostly wait, at the place of the first; all others alone."""
     found: list[tuple[list[Scenario], int]] = []
     waiting: dict[int, list[Scenario]] = {}
     for scenario, repetition in todo:
@@ -176,13 +170,14 @@ def turns(todo: Sequence[tuple[Scenario, int]]) -> list[tuple[list[Scenario], in
 
 
 def run_turn(scenarios: list[Scenario], bench: Bench, repetition: int) -> list[Result]:
+    bench = replace(bench, keep=bench.keep and kept(bench.keep, repetition))
     if len(scenarios) > 1:
         return run_beside(scenarios, bench, repetition)
     try:
         return [run_scenario(scenarios[0], bench, repetition)]
     except subprocess.CalledProcessError:
-        raise  # something could not be undone
-    except Exception:  # noqa: BLE001 - the advisor's own, most likely: a wrong verdict, and no reason to lose the rest of an hour
+        raise  # a fixture could not be undone
+    except Exception:  # noqa: BLE001 - most likely the advisor's bug: a wrong verdict, but no reason to lose the remaining scenarios
         return [unfinished(scenarios[0], repetition, traceback.format_exc(limit=-3))]
 
 

@@ -1,7 +1,7 @@
 """Scenarios that mostly wait, beside one another: each in a process of its own, which cleans up after itself.
 
-A job that walks an index for two minutes, or hangs, takes no core meanwhile: the others of its kind may start, and none of them is slower
-for it. Nothing else runs while they do.
+A job that walks an index for two minutes, or hangs, uses no core meanwhile, so that several such jobs can run at once without slowing
+each other. Nothing else runs at the same time.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from samples.faults.scenario import Scenario
 from samples.faults.score import Result, unfinished
 
 ROOT = Path(__file__).resolve().parents[2]
-APART_S = 10.0  # until the next one starts: a job of two ranks has loaded torch by then, trained a little, and waits
-GRACE_S = 90.0  # to stop a job and undo what was set up for it
+APART_S = 10.0  # between starts: by then a job of two ranks has loaded torch, trained a little, and waits
+GRACE_S = 90.0  # to stop a job and undo its fixtures
 
 Command = Callable[[Scenario, Bench, Path], list[str]]
 
 
 def suite_of_one(scenario: Scenario, bench: Bench, json_file: Path) -> list[str]:
-    # told when this process is killed, so that it undoes what it has set up
+    # gets a signal when this process is killed, so that it undoes its fixtures
     tied = [ENDS_WITH_US[0], "--pdeathsig", "TERM"] if shutil.which(ENDS_WITH_US[0]) else []
     command = [*tied, sys.executable, "-m", "samples.faults", "--only", scenario.name, "--json", str(json_file)]
     command += ["--folder", str(bench.folder.parent)]
@@ -45,8 +45,6 @@ def run_beside(
     apart_s: float = APART_S,
 ) -> list[Result]:
     """A result for each, in their order. The one that waits longest comes first."""
-    if bench.keep and repetition:
-        bench = replace(bench, keep=bench.keep / f"repetition-{repetition}")
     files = [bench.folder / f"beside-{scenario.name}.json" for scenario in scenarios]
     started: list[subprocess.Popen[str]] = []
     try:
@@ -75,7 +73,7 @@ def _start(command: list[str]) -> subprocess.Popen[str]:
 
 
 def _end(processes: Sequence[subprocess.Popen[str]]) -> None:
-    """All are told before any is waited for."""
+    """Terminates all processes before waiting for any."""
     running = [process for process in processes if process.poll() is None]
     for process in running:
         process.terminate()

@@ -68,8 +68,8 @@ def steps_until(recording: Recording, moment_ns: int) -> int:
 def samples_per_s(recording: Recording, onset_step: int = 0) -> float | None:
     """All that passes from this step on counts, but for the first fifth: from the recorded clock alone, not from the advisor's analysis.
 
-    Of a fault that comes late the time before it says nothing, with or without the fix. Jobs without a known loader count steps; both
-    runs of a pair are measured alike.
+    The time before a late fault is left out, with and without the fix. Jobs without a known loader count steps; both runs of a pair are
+    measured alike.
     """
     total = 0.0
     for rows in recording.steps.values():
@@ -82,7 +82,7 @@ def samples_per_s(recording: Recording, onset_step: int = 0) -> float | None:
 
 
 def pace_s(recording: Recording, phases: Sequence[Untouched], onset_step: int = 0) -> float | None:
-    """What these phases take in the usual step of those that `samples_per_s` counts, as a mean over the ranks."""
+    """Usual time of these phases in the steps that `samples_per_s` counts, mean over the ranks."""
     found = []
     for rows in recording.steps.values():
         late = _late(rows, onset_step)

@@ -1,6 +1,6 @@
 """Circumstances outside a job: quotas, neighbours, a slow disk, a slow network, little memory. Each undoes itself.
 
-What it makes is named after this process (NAME), so that a later run sweeps what a killed one left behind.
+Everything they create is named after this process (NAME), so that a later run can remove what a killed one left behind.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from samples.faults.scenario import CannotBeMade, Conditions
 
 CGROUP = Path("/sys/fs/cgroup")
 NAME = "rn50-faults-"
-# A process of ours never outlives this one, however this one dies.
+# Child processes die with this one, however it dies.
 ENDS_WITH_US = ("setpriv", "--pdeathsig", "KILL")
 _OTHERS_BYTES = 64 << 20
 _DISK_READER = Path(__file__).parent / "disk_reader.py"
@@ -49,12 +49,12 @@ def call(*command: object) -> str:
 
 
 def undo(*command: object) -> None:
-    """What fails here is an error and no reason to skip: something would be left behind."""
+    """Runs a clean-up command. Its failure is an error and no reason to skip: something would be left behind."""
     subprocess.run(list(map(str, command)), capture_output=True, check=True)
 
 
 def unified() -> bool:
-    """Whether control groups are of version 2."""
+    """True with control groups of version 2."""
     return (CGROUP / "cgroup.controllers").exists()
 
 
@@ -109,7 +109,7 @@ class NvidiaGpu:
 
 @dataclass(frozen=True, slots=True)
 class CpuQuota:
-    """So many cores for the whole container, or for whoever moves into `{group}`."""
+    """A quota of so many cores for the whole container, or for processes that move into `{group}`."""
 
     cores: float
     everybody: bool = True
@@ -141,7 +141,7 @@ class MemoryLimit:
 
 @dataclass(frozen=True, slots=True)
 class WarmLibraries:
-    """What a job imports lies in the page cache, and is no part of a MemoryLimit then: pages belong to whoever read them first."""
+    """Loads the job's libraries into the page cache, so that a MemoryLimit does not count them: pages belong to their first reader."""
 
     @contextlib.contextmanager
     def hold(self, folder: Path) -> Iterator[Conditions]:
@@ -195,7 +195,7 @@ def unmount(mounted: Path) -> None:
 def forget(device: str, mounted: Path) -> None:
     """Nothing of this disk is in the page cache any more. Everything else is: without torch's files, jobs start half a minute late."""
     unmount(mounted)
-    os.sync()  # its writes would go on beside the job
+    os.sync()  # else its writes would continue during the job
     call("mount", device, mounted)
 
 
@@ -203,8 +203,8 @@ def forget(device: str, mounted: Path) -> None:
 class SlowDisk:
     """`{disk}`: files on a disk of their own, none of them in the page cache, read by the job at these rates at most (0: no limit).
 
-    `behind`: what is limited lies below that disk, as a provider's limit does; the disk itself is only slow then. `neighbours`: processes
-    that are not of the job and share such a disk with it, with so much of a pause between two pieces.
+    `behind`: the limit is below that disk, like a provider's limit, so that the disk itself only looks slow. `neighbours`: processes
+    outside the job that read the same disk, with a pause of `pause_ms` between two reads.
     """
 
     bytes_per_s: int
@@ -223,7 +223,7 @@ class SlowDisk:
             lower, place = "", folder
             if self.behind or self.neighbours:
                 lower, place = stack.enter_context(loop_disk(folder, "lower", image_bytes + (64 << 20)))
-            # nothing that is read again shall come out of the page cache below the disk
+            # so that repeated reads do not come from the page cache below the disk
             device, mounted = stack.enter_context(loop_disk(place, "disk", image_bytes, direct=bool(lower)))
             group = stack.enter_context(control_group("io"))
             self.throttle(group, lower or device)
@@ -249,7 +249,7 @@ class SlowDisk:
         for number in range(self.files):
             (data / f"{number:05}.bin").write_bytes(os.urandom(self.file_bytes))
         if self.neighbours:
-            (data.parent / "others").write_bytes(os.urandom(_OTHERS_BYTES))  # of holes in a file no disk knows
+            (data.parent / "others").write_bytes(os.urandom(_OTHERS_BYTES))  # no holes: they would not reach the disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +267,7 @@ class SlowLoopback:
             inside = (
                 "nsenter",
                 f"--net=/run/netns/{name}",
-            )  # `ip netns exec` mounts another /sys, without control groups
+            )  # `ip netns exec` mounts a /sys without control groups
             call(*inside, "ip", "link", "set", "lo", "up")
             shaped = ("root", "tbf", "rate", self.rate, "burst", "256kb", "latency", "50ms")
             call(*inside, "tc", "qdisc", "add", "dev", "lo", *shaped)
@@ -291,7 +291,7 @@ class SmallSharedMemory:
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """What torch.compile needs for CPUs."""
+    """The compiler that torch.compile needs on CPUs."""
 
     @contextlib.contextmanager
     def hold(self, folder: Path) -> Iterator[Conditions]:

@@ -17,9 +17,9 @@ from rn50_advisor.advisor.run.rings.own_folder import remove_tree
 from samples.faults.fixtures import CGROUP, NAME, call, remove_group, unified
 from samples.faults.scenario import CannotBeMade
 
-OWNER = "RN50_FAULTS_OWNER"  # in the environment of all that a run starts, whoever becomes its parent
-_OLD_S = 86_400.0  # no run takes a day
-_LAYERS = 2  # a disk that lies on another one goes first
+OWNER = "RN50_FAULTS_OWNER"  # in the environment of every process that a run starts, even after reparenting
+_OLD_S = 86_400.0  # no run takes that long
+_LAYERS = 2  # a disk on top of another one is removed first
 _MAKER = re.compile(rf"{NAME}(\d+)-")
 
 
@@ -36,7 +36,7 @@ def end_processes(owner: int) -> list[str]:
 
 
 def _owner(process: psutil.Process) -> int | None:
-    """None also in a container: there the number is another process's."""
+    """The process that owns a leftover; None also in a container, where the number belongs to another process."""
     if process.pid == os.getpid():
         return None
     try:

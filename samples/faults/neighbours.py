@@ -1,4 +1,4 @@
-"""What others did with the cores while a job ran: read from the kernel, for the advisor's own word on it is what is to be judged."""
+"""CPU use by others while a job ran, read from the kernel, since the advisor's own claim is what is being judged."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Ticks:
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    cores: float = 0.0  # that others kept busy on average; neighbours that belong to a fault are among them
-    stolen_share: float = 0.0  # of all cores' time, by the hypervisor
+    cores: float = 0.0  # average number of cores busy with other processes, including a fault's own neighbours
+    stolen_share: float = 0.0  # share of all cores' time stolen by the hypervisor
 
 
 NOBODY = Neighbours()

@@ -19,14 +19,15 @@ from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.verdict.diagnose import diagnose
 from samples.faults.leftovers import OWNER, end_processes
 from samples.faults.neighbours import NOBODY, Neighbours, between, read_ticks
-from samples.faults.scenario import Conditions, Ending, Job
+from samples.faults.scenario import CannotBeMade, Conditions, Ending, Job, Recorded
+from samples.gpus.__main__ import build_driver, record_in_process
 
 SAMPLES = Path(__file__).resolve().parents[1]
 START_RANKS = Path(__file__).with_name("start_ranks.py")
 BIN = Path(sys.executable).parent  # the environment need not be activated
 LIMIT_S = 280.0
 HANG_LIMIT_S = 120.0
-NAMED_FOR_S = 20.0  # what does nothing is first said not to move, and called a hang so soon after; what computes is not for ten minutes
+NAMED_FOR_S = 20.0  # from "not moving" to the report of a hang, for an idle job; ten minutes for a computing one
 POLL_S = 2.0
 GRACE_S = 60.0
 
@@ -59,16 +60,38 @@ def observe(job: Job, conditions: Conditions, folder: Path, *, ending: Ending = 
         except subprocess.TimeoutExpired:
             raise JobWentWrong(f"still running after {LIMIT_S:.0f} s{_last_words(folder)}") from None
     wall_s, others = time.monotonic() - start, between(before, read_ticks())
-    if code != (1 if ending == "fails" else 0):  # as torchrun and Python end when a rank has failed
+    if code != (1 if ending == "fails" else 0):  # exit code of torchrun and Python when a rank has failed
         raise JobWentWrong(f"exit code {code}{_last_words(folder)}")
-    return Observation(*read_report(folder), run_folder(folder), code, wall_s, others)
+    run = run_folder(folder)
+    return Observation(*judged(run), run, code, wall_s, others)
+
+
+def play(job: Recorded, driver: Path, folder: Path) -> Observation:
+    """Records a story of machines with GPUs, in place of a job, through the fake driver.
+
+    `driver` is made at its first use. Raises CannotBeMade where there is no compiler for it, JobWentWrong where nothing was recorded.
+    """
+    start = time.monotonic()
+    if not driver.exists() and not build_driver(driver):
+        raise CannotBeMade("no C compiler to build the fake driver with")
+    try:
+        run = record_in_process(job.story, driver, folder, **job.changes)
+    except subprocess.CalledProcessError as error:
+        raise JobWentWrong(f"the story {job.story} could not be recorded: exit code {error.returncode}") from None
+    report, recording = judged(run)
+    return Observation(report, recording, run, recording.meta.exit_code, time.monotonic() - start)
+
+
+def judged(run: Path) -> tuple[dict[str, Any], Recording]:
+    recording = read_recording(run)
+    return diagnose(recording).as_json(), recording
 
 
 def command(job: Job, conditions: Conditions, folder: Path) -> list[str]:
     """The advisor's command line with the job's, the fixtures' commands before the one or the other."""
     values = {**conditions.values, "out": str(folder / "out")}
     arguments = [argument.format_map(values) for argument in job.arguments]
-    # the advisor ends, and the job with it, when this process is killed
+    # when this process is killed, the advisor ends and takes the job with it
     ends_with_us = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
     advisor = [*_advisor(), "run", "--no-tui", "--run-dir", str(folder / "runs"), "--"]
     script = str(SAMPLES / job.script)
@@ -82,7 +105,7 @@ def _advisor() -> list[str]:
 
 
 def launcher(job: Job) -> list[str]:
-    """What starts the script: Python itself, or what starts its ranks."""
+    """The command that starts the script: Python itself, or a launcher of ranks."""
     if not job.ranks:
         return [sys.executable]
     if job.start == "one by one":
@@ -95,11 +118,6 @@ def run_folder(folder: Path) -> Path:
     if run is None:
         raise JobWentWrong(f"nothing was recorded{_last_words(folder)}")
     return run
-
-
-def read_report(folder: Path) -> tuple[dict[str, Any], Recording]:
-    recording = read_recording(run_folder(folder))
-    return diagnose(recording).as_json(), recording
 
 
 @contextlib.contextmanager
@@ -138,7 +156,7 @@ def _watch_hang(process: subprocess.Popen[bytes], folder: Path) -> tuple[dict[st
             raise JobWentWrong(f"ended with {code} and should have hung{_last_words(folder)}")
         if not any((folder / "runs").glob("*/run.sqlite")):
             continue
-        report, recording = read_report(folder)
+        report, recording = judged(run_folder(folder))
         if report["verdict"]["rule"] == "RUN001" and not named:
             named, deadline = True, min(deadline, time.monotonic() + NAMED_FOR_S)
         if report["verdict"]["state"] == "failed" or time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""What came out: a table on the screen, JSON, and the Markdown that is kept beside the scenarios."""
+"""Results: a table on the screen, JSON, and the Markdown that is kept beside the scenarios."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ HEADINGS = (
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers depend on; no name of a host or a user."""
+    """The machine's properties that the numbers depend on; no name of a host or a user."""
     try:
         torch = version("torch")
     except PackageNotFoundError:
@@ -60,7 +60,7 @@ def advisor_state() -> str:
     asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     with contextlib.suppress(OSError, subprocess.CalledProcessError):
         return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-    with contextlib.suppress(PackageNotFoundError):  # nor installed
+    with contextlib.suppress(PackageNotFoundError):  # not installed either
         return version("rn50-advisor")
     return "unknown"
 
@@ -79,7 +79,7 @@ def write_json(path: Path, results: Sequence[Result], where: Mapping[str, Any]) 
         "summary": asdict(summarise(results)),
         "results": [asdict(result) for result in results],
     }
-    partial = path.with_suffix(".part")  # an interrupt leaves the old file or the new one
+    partial = path.with_suffix(".part")  # so that an interrupt leaves a complete file, old or new
     partial.write_text(json.dumps(document, indent=1) + "\n")
     partial.replace(path)
 
@@ -92,20 +92,20 @@ def read_json(path: Path) -> list[Result]:
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ValueError(f"{path} holds no results of this program")
     where = document["machine"]
-    known = {"machine": machine_words(where), "date": where["date"]}  # of rows that do not say so themselves
+    known = {"machine": machine_words(where), "date": where["date"]}  # for rows without their own
     return [_result({**known, **row}) for row in document["results"]]
 
 
 def _result(row: dict[str, Any]) -> Result:
     lists = {name: tuple(row.get(name, ())) for name in ("ranks", "false_alarms", "noted", "told")}
-    predicted = tuple(row["predicted"]) if row["predicted"] else None
-    return Result(**{**row, **lists, "predicted": predicted})
+    pairs = {name: tuple(row[name]) if row.get(name) else None for name in ("predicted", "bounds")}
+    return Result(**{**row, **lists, **pairs})
 
 
 def merged(parts: Sequence[Sequence[Result]]) -> list[Result]:
     """The results of several files as repetitions of the same scenarios, oldest first: by day, and within a day as the files come.
 
-    What stands in two of them counts once.
+    A result in two files counts once.
     """
     counts: Counter[str] = Counter()
     found: dict[Result, None] = {}
@@ -127,6 +127,7 @@ def cells(r: Result, *, flips: bool = False) -> tuple[str, ...]:
     right = " ".join(["yes" if r.right else "NO", *(f"({mark})" for mark in marks if mark)])
     first = "" if r.first_s is None else f"{r.first_s:.0f} s, {r.first_steps} steps"
     predicted = "–".join(f"{end:.2f}" for end in r.predicted) + "×" if r.predicted else ""
+    predicted = f"{r.likely:.2f}× ({predicted})" if r.likely else predicted
     by_the_clock = f"({r.timed:.2f}× by the clock)" if r.timed is not None and r.timed != r.measured else ""
     notes = ("missed" if r.held is False else "", by_the_clock, "(shared)" if r.shared else "")
     measured = " ".join([f"{r.measured:.2f}×", *filter(None, notes)]) if r.measured else ""
@@ -170,9 +171,10 @@ def headline(s: Summary) -> list[str]:
             f" {s.allowed} of them are of states whose intervals did not hold what two runs differ by: here they are given it, "
             f"{RUNS_DIFFER:.0%}."
         )
+        near = f" {s.near} of {s.likely} likely values within 15 % of what came." if s.likely else ""
         lines.append(
             f"{s.inside} of {s.predictions} measured speed-ups inside the predicted interval ({s.inside_by_the_clock} by the clock alone); "
-            f"the median interval is {s.median_width or 0:.0%} wide.{allowed if s.allowed else ''}"
+            f"the median interval is {s.median_width or 0:.0%} wide.{near}{allowed if s.allowed else ''}"
         )
     if s.took_s:
         lines.append(f"{s.took_s / 60:.0f} minutes in all, {s.took_s / s.runs:.0f} s a run with that of its fix.")
@@ -250,7 +252,7 @@ def _why(r: Result) -> str:
 
 
 def _missed(r: Result, why_late: str) -> str:
-    """How far a prediction is off, or how late a first right verdict came; empty where all is as asked."""
+    """The error of a prediction, or the delay of a first right verdict; empty if both are as required."""
     said = []
     if r.held is False and r.interval and r.measured:
         low, high = r.interval

@@ -14,27 +14,31 @@ from types import FrameType
 from typing import Any
 
 from rn50_advisor.advisor.analysis.pipeline import analyse
+from rn50_advisor.advisor.model.findings import Saving
+from rn50_advisor.advisor.model.recorded_report import recorded_saving
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.run.rings.own_folder import OwnFolder, remove_tree
 from rn50_advisor.advisor.store.schema import FILE_NAME
+from rn50_advisor.advisor.verdict.likely_gain import errors_of, expected
 from samples.faults.first_verdict import first_right_verdict, pace_s, samples_per_s
 from samples.faults.fixtures import NAME, Burners
 from samples.faults.leftovers import sweep
-from samples.faults.observe import JobWentWrong, Observation, observe
-from samples.faults.recorded import play
+from samples.faults.observe import JobWentWrong, Observation, judged, observe, play
+from samples.faults.results import advisor_state
 from samples.faults.scenario import CannotBeMade, Conditions, Fixture, Job, Recorded, Remedy, Scenario, Untouched
 from samples.faults.score import Result, attributed_share, blank, judge, unfinished
 
 RETRIES = 2
-NEIGHBOURS, HYPERVISOR = "CPU003", "CPU002"  # somebody else used the machine; no scenario can make the latter
-OTHERS_CORES = 0.25  # beyond the neighbours that belong to a fault
-STOLEN_SHARE = 0.02  # of the cores' time; CPU002 asks for more
-# Where a job is timed against itself. By chance of its start, malloc gives memory back to the system in each step or does not: the same
-# job then takes 44 ms a step or 32, and ranks differ by a fifth. Jobs that are only judged run as users start them.
+NEIGHBOURS, HYPERVISOR = "CPU003", "CPU002"  # other users of the machine; no scenario can create the latter
+OTHERS_CORES = 0.25  # not counting a fault's own neighbours
+STOLEN_SHARE = 0.02  # of the cores' time; CPU002 needs more to fire
+# For jobs that are timed against themselves. Depending on chance at the start, malloc returns memory to the system in each step or not: the
+# same job then takes 44 or 32 ms per step, and ranks differ by a fifth. Jobs that are only judged run as users start them.
 STEADY_HEAP = {"MALLOC_TRIM_THRESHOLD_": "1000000000", "MALLOC_MMAP_THRESHOLD_": "1000000000"}
-# A run with the fix is another scenario's too, where job and circumstances are the same: so soon after it the machine is as fast as it was.
-# Over half an hour one and the same step has taken 28 ms and 40.
+# A run with the fix is reused for another scenario with the same job and circumstances within this time: the machine's speed has not
+# changed by then. Over half an hour the same step varied from 28 to 40 ms.
 SHARED_WITHIN_S = 180.0
+MEASURED = ("measured", "timed", "shared", "disturbed", "attempts", "took_s", "machine", "date")  # what no report says
 
 
 class Interrupted(KeyboardInterrupt):
@@ -50,11 +54,11 @@ class Cured:
     """A run with the fix that nobody disturbed."""
 
     scenario: str
-    repetition: int  # each has its own: they are there to tell how much comes by chance
+    repetition: int  # not shared between repetitions, because these measure chance
     job: Job | Recorded
     fixtures: tuple[Fixture, ...]
     seen: Observation
-    ended_s: float  # on the monotonic clock
+    ended_s: float  # monotonic clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +103,6 @@ def signals_as_exceptions() -> Iterator[None]:
 
 
 def run_scenario(scenario: Scenario, bench: Bench, repetition: int = 0) -> Result:
-    if bench.keep and repetition:
-        bench = replace(bench, keep=bench.keep / f"repetition-{repetition}")
     result = blank(scenario, repetition)
     try:
         seen, attempts = undisturbed(scenario, scenario.job, scenario.fixtures, bench)
@@ -117,11 +119,30 @@ def run_scenario(scenario: Scenario, bench: Bench, repetition: int = 0) -> Resul
         return replace(result, broken=f"with the fix: {what}")
 
 
+def judge_again(scenario: Scenario, result: Result, keep: Path) -> Result:
+    """By the rules as they are now; what was measured of the job and of its fix stays. `keep`: what a call with --keep left.
+
+    As it was, where that holds no run of it, or one that was judged while it hung.
+    """
+    folder = kept(keep, result.repetition) / scenario.name
+    if result.skipped or result.broken or scenario.ending == "hangs" or not (folder / FILE_NAME).exists():
+        return result
+    seen = Observation(*judged(folder), folder, None, result.wall_s)
+    found = describe(scenario, seen, blank(scenario, result.repetition))
+    remedy = scenario.remedy if found.right and result.measured is not None else None
+    known = {name: getattr(result, name) for name in MEASURED}
+    return replace(found, **known, predicted=promised(remedy, seen) if remedy else None, advisor=advisor_state())
+
+
+def kept(keep: Path, repetition: int) -> Path:
+    return keep / f"repetition-{repetition}" if repetition else keep
+
+
 def describe(scenario: Scenario, seen: Observation, result: Result) -> Result:
     """The verdict on what was seen, and how long it took to get there."""
     judgement = judge(scenario.truth, seen.report)
     findings = {finding["rule"] for finding in seen.report["findings"]}
-    # what must not be said is right from the start; a recording's first seconds are made up as the rest is
+    # silence is right from the start, and a made-up recording has no meaningful first seconds
     timed = judgement.right and not scenario.truth.never and not isinstance(scenario.job, Recorded)
     first = first_right_verdict(seen.recording, scenario.truth, scenario.onset_step) if timed else None
     return replace(
@@ -150,10 +171,12 @@ def measure_remedy(scenario: Scenario, remedy: Remedy, before: Observation, resu
     both, onset = (before.recording, after.recording), scenario.onset_step
     rates = [samples_per_s(recording, onset) for recording in both]
     timed = rates[1] / rates[0] if rates[0] and rates[1] else None
-    predicted = promised(remedy, before) if result.right else None  # of another cause it says nothing
+    predicted = promised(remedy, before) if result.right else None  # a prediction for another cause does not apply
     return replace(
         result,
-        predicted=predicted,
+        predicted=predicted.speedup if predicted else None,
+        likely=predicted.likely if predicted else None,
+        bounds=predicted.bounds if predicted else None,
         measured=round(timed * slower_by(both, remedy.untouched, onset), 3) if timed else None,
         timed=round(timed, 3) if timed else None,
         disturbed=result.disturbed or disturbed(fixtures, after),
@@ -161,21 +184,21 @@ def measure_remedy(scenario: Scenario, remedy: Remedy, before: Observation, resu
     )
 
 
-def promised(remedy: Remedy, before: Observation) -> tuple[float, float] | None:
-    """The speed-up that was told of this remedy: the finding's own, or that of the advice which the remedy names."""
-    if remedy.promise is not None:
-        told = remedy.promise(analyse(before.recording))
-        return told.of_another_run().speedup if told else None
-    saving = root_of(before.report).get("saving")
-    return tuple(saving["speedup"]) if saving else None
+def promised(remedy: Remedy, before: Observation) -> Saving | None:
+    """What was predicted of this remedy: the finding's own saving, or that of the advice that the remedy names."""
+    root = root_of(before.report)
+    if remedy.promise is None:
+        return recorded_saving(root["saving"]) if root.get("saving") else None
+    told = remedy.promise(analyse(before.recording))
+    return expected(told, errors_of(root["rule"])) if told else None
 
 
 def slower_by(both: Sequence[Recording], untouched: Sequence[Untouched], onset_step: int) -> float:
-    """How much longer than in the first run the machine took in the second for what is the same in both; 1 where nothing is known to be.
+    """How much slower the machine was in the second run, by phases that are equal in both; 1 if unknown.
 
-    A step of one thread took 24 to 29 ms by the moment: means of some seconds differed by 3.9 % (standard deviation), processes that took
-    turns by 1 %. Of 31 pairs the phases that no fix touched differed by -10 to +26 %, half a minute apart. What faults between the steps do
-    to these phases is lost with it: in one process that took turns with and without, it made the step's rest 1.6 to 3.2 % longer.
+    A single-threaded step varied between 24 and 29 ms: means over some seconds differed by 3.9 % (standard deviation), processes that took
+    turns by 1 %. In 31 pairs of runs, half a minute apart, the phases that no fix touched differed by -10 to +26 %. The correction also
+    removes what faults between steps do to these phases: with and without in turns in one process, the rest got 1.6 to 3.2 % longer.
     """
     if not untouched:
         return 1.0
@@ -216,10 +239,10 @@ def undisturbed(
             if bench.keep:
                 bench.keep.mkdir(parents=True, exist_ok=True)
                 target = bench.keep / f"{scenario.name}{suffix}"
-                if (target / FILE_NAME).is_file():  # of a try before
+                if (target / FILE_NAME).is_file():  # from an earlier attempt
                     shutil.rmtree(target, ignore_errors=True)
                 shutil.copytree(seen.run, target)
-        # what waits has others of this suite beside it, and minutes would be lost
+        # waiting jobs run beside others of this suite, and a retry would cost minutes
         if scenario.waits or attempts > RETRIES or not disturbed(fixtures, seen):
             return seen, attempts
 
@@ -237,9 +260,9 @@ def held(fixtures: tuple[Fixture, ...], folder: Path) -> Iterator[Conditions]:
 
 
 def disturbed(fixtures: tuple[Fixture, ...], seen: Observation) -> bool:
-    """Whether others than our own neighbours kept cores busy that the job needed: the advisor says so, and the kernel agrees.
+    """True if others than our own neighbours kept cores busy that the job needed: the advisor says so, and the kernel agrees.
 
-    Where it does not, the finding is a false alarm and counts as one, instead of the run being tried again until it is gone.
+    If the kernel disagrees, the finding counts as a false alarm; the run is not repeated until the finding disappears.
     """
     said = {finding["rule"] for finding in seen.report["findings"]}
     ours = sum(fixture.cores for fixture in fixtures if isinstance(fixture, Burners))

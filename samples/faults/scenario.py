@@ -1,4 +1,4 @@
-"""What a scenario is: a job, what is done to it, the truth about it, and the job with the advice followed."""
+"""A scenario: a job, its fault, the truth about it, and the job with the advice followed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Ending = Literal["finishes", "fails", "hangs"]
 Untouched = Literal["forward", "backward"]
 Start = Literal["torchrun", "one by one"]
 Promise = Callable[[Analysis], Saving | None]
-HEALTHY = "healthy"  # among the roots of a truth: that nothing is worth fixing is right as well
+HEALTHY = "healthy"  # among a truth's roots: the healthy verdict is also right
 
 
 class CannotBeMade(Exception):
@@ -25,13 +25,11 @@ class CannotBeMade(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What a fixture brings to a job while it is held."""
+    """The effect of a fixture on a job while it is held."""
 
-    container: tuple[
-        str, ...
-    ] = ()  # a command that goes before the advisor: it lives under the fault, as in a container
-    prefix: tuple[str, ...] = ()  # a command that goes before the job alone
-    values: Mapping[str, str] = field(default_factory=dict)  # what {names} in the job's arguments stand for
+    container: tuple[str, ...] = ()  # command prefix of the advisor, which then runs under the fault, as in a container
+    prefix: tuple[str, ...] = ()  # command prefix of the job alone
+    values: Mapping[str, str] = field(default_factory=dict)  # values of {names} in the job's arguments
 
 
 class Fixture(Protocol):
@@ -44,7 +42,7 @@ class Fixture(Protocol):
 class Job:
     """A command as a user would type it. `ranks`: processes that `start` starts, 0 for plain python."""
 
-    script: str  # below samples/
+    script: str  # relative to samples/
     arguments: tuple[str, ...] = ()
     ranks: int = 0
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -61,19 +59,19 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """What is right to say. Root findings of medium severity or above that are in neither `roots` nor `also` are false alarms.
+    """The right verdict. Root findings of medium severity or above that are in neither `roots` nor `also` are false alarms.
 
-    Without `roots` the right verdict is that nothing is worth fixing; with `never` alone, that it is none of these.
+    Without `roots` the right verdict is healthy; with `never` alone, any verdict but these.
     """
 
     roots: tuple[str, ...] = ()  # acceptable root rules, the best one first; HEALTHY may be the last
     ranks: tuple[int, ...] | None = None  # which ranks the root must name
-    also: tuple[str, ...] = ()  # true as well, beside the root
+    also: tuple[str, ...] = ()  # also true, besides the root
     never: tuple[str, ...] = ()
-    noted: tuple[str, ...] = ()  # among the findings, whatever their severity
-    silent: tuple[str, ...] = ()  # not among them, whatever their severity
-    line: str = ""  # the source line that the first fix names contains this
-    says: str = ""  # somewhere in title, evidence or fixes of the root
+    noted: tuple[str, ...] = ()  # must be among the findings, at any severity
+    silent: tuple[str, ...] = ()  # must not be among the findings, at any severity
+    line: str = ""  # must be in the source line that the first fix names
+    says: str = ""  # must be in the title, evidence or fixes of the root
 
     @property
     def label(self) -> str:
@@ -89,8 +87,8 @@ class Truth:
 class Remedy:
     """The advised change applied: another job, other circumstances, or both (None: as before).
 
-    `untouched`: phases in which the job does the same with it and without: they tell how fast the machine was in either run.
-    `promise`: what it is held against, where that is another of the finding's advices than the first.
+    `untouched`: phases that the change does not affect; they show the machine's speed in either run.
+    `promise`: the advice whose prediction is checked, if it is not the finding's first.
     """
 
     job: Job | None = None
@@ -109,8 +107,9 @@ class Scenario:
     fixtures: tuple[Fixture, ...] = ()
     remedy: Remedy | None = None
     ending: Ending = "finishes"
-    onset_step: int = 0  # the step with which the fault begins, where that is not the first
-    waits: bool = False  # for most of the time, on no core: it runs beside others of its kind
+    onset_step: int = 0  # first step with the fault
+    waits: bool = False  # mostly waits and uses no core, so that it runs beside others of its kind
     fast: bool = False  # runs in `make test`
-    note: str = ""  # why the truth is the truth, where it is not obvious
+    variant: bool = False  # more of a kind that others show already: only --all runs it
+    note: str = ""  # why this is the truth, if that is not obvious
     late: str = ""  # why a right verdict can only come late

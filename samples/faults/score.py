@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,14 +13,14 @@ from rn50_advisor.advisor.model.findings import RUNS_DIFFER
 from samples.faults.scenario import Recorded, Scenario, Truth
 
 WORTH = ("critical", "high", "medium")
-PROMPT_STEPS, PROMPT_S = 30, 20.0  # a first right verdict is soon enough within one of them
+PROMPT_STEPS, PROMPT_S = 30, 20.0  # a first right verdict within either limit is prompt
 FAULTY = ("clear", "just above")
-UNJUDGED = ("inconclusive", "failed")  # states in which no rule had its say
+UNJUDGED = ("inconclusive", "failed")  # states without a rule's verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    verdict: str  # the root rule, or the state where there is none
+    verdict: str  # the root rule, or the state if there is none
     ranks: tuple[int, ...]
     right: bool
     why_not: str
@@ -64,7 +65,7 @@ def _why_wrong(truth: Truth, verdict: str, ranks: tuple[int, ...], alarms: tuple
 
 
 def names_place(truth: Truth, finding: Mapping[str, Any]) -> bool:
-    """Whether the first fix points at the true line, and the finding's words hold what they should."""
+    """True if the first fix points at the true line, and the finding's words contain what they should."""
     if truth.line:
         where = finding["fixes"][0]["where"] if finding["fixes"] else None
         if where is None or truth.line not in _source_line(Path(where["file"]), where["line"]):
@@ -91,25 +92,27 @@ class Result:
 
     scenario: str
     truth: str
-    primary: str  # the root rule that a right verdict names, "healthy" where there is none
+    primary: str  # the root rule of a right verdict, "healthy" if there is none
     strength: str
     repetition: int = 0
     skipped: str = ""
-    broken: str = ""  # the job itself went wrong: counted as wrong
+    broken: str = ""  # why the job itself failed: counted as wrong
     verdict: str = ""
     ranks: tuple[int, ...] = ()
     right: bool = False
     why_not: str = ""
     false_alarms: tuple[str, ...] = ()
     right_place: bool | None = None
-    noted: tuple[str, ...] = ()  # what has to be told of besides, whatever its weight
-    told: tuple[str, ...] = ()  # of that, what was
+    noted: tuple[str, ...] = ()  # findings that must also be reported, at any severity
+    told: tuple[str, ...] = ()  # the part of `noted` that was reported
     first_s: float | None = None
     first_steps: int | None = None
     predicted: tuple[float, float] | None = None
-    measured: float | None = None  # at the pace that the machine had without the fix, where the two runs tell it
+    likely: float | None = None
+    bounds: tuple[float, float] | None = None  # the rule's worst and best case, which the prediction was made from
+    measured: float | None = None  # corrected to the machine's speed in the run without the fix, where known
     timed: float | None = None  # by the clock alone
-    # what two runs differ by, where the interval does not hold that yet: rows of older states
+    # variation between two runs, for rows of older versions whose interval does not include it
     allowance: float = RUNS_DIFFER
     disturbed: bool = False
     attempts: int = 1
@@ -117,25 +120,25 @@ class Result:
     steps: int = 0
     step_s: float | None = None
     wall_s: float = 0.0
-    # all of it: set-up, attempts, the run with the fix; of those that ran side by side each its part
+    # set-up, attempts and the run with the fix; scenarios that ran side by side divide their time
     took_s: float = 0.0
-    # the scenario whose run with the fix is this one's too: same job, same circumstances, minutes apart
+    # the scenario whose run with the fix is reused: same job and circumstances, minutes apart
     shared: str = ""
     recorded: bool = False  # made-up steps and the fake driver's answers, no job
-    advisor: str = ""  # which state of the advisor judged
-    machine: str = ""  # on what
+    advisor: str = ""  # version of the advisor that judged
+    machine: str = ""  # where it ran
     date: str = ""
 
     @property
     def prompt(self) -> bool | None:
-        """Whether the right verdict was there soon; None of those that are no matter of time."""
+        """True if the right verdict came early; None where time does not matter."""
         if self.first_s is None or self.first_steps is None:
             return None
         return self.first_s <= PROMPT_S or self.first_steps <= PROMPT_STEPS
 
     @property
     def held(self) -> bool | None:
-        """Whether the measured speed-up lies in the predicted interval."""
+        """True if the measured speed-up lies in the predicted interval."""
         return self._holds(self.measured)
 
     @property
@@ -150,6 +153,21 @@ class Result:
         return low <= measured <= high
 
     @property
+    def cases(self) -> tuple[float, float] | None:
+        """The rule's worst and best case; of rows without them the prediction without what two runs differ by, where it held that."""
+        if self.bounds is not None or self.predicted is None or self.allowance:
+            return self.bounds or self.predicted
+        low, high = self.predicted
+        return max(1.0, low / (1.0 - RUNS_DIFFER)), high / (1.0 + RUNS_DIFFER)
+
+    @property
+    def near(self) -> bool | None:
+        """True if the likely speed-up is within 15 % of the measured one."""
+        if self.likely is None or self.measured is None:
+            return None
+        return abs(math.log(self.measured / self.likely)) <= math.log(1.15)
+
+    @property
     def interval(self) -> tuple[float, float] | None:
         if self.predicted is None:
             return None
@@ -158,7 +176,7 @@ class Result:
 
 
 def blank(scenario: Scenario, repetition: int = 0) -> Result:
-    """What is known of a run before it begins."""
+    """The result of a run before it begins."""
     truth = scenario.truth
     primary = truth.roots[0] if truth.roots else "healthy"
     recorded = isinstance(scenario.job, Recorded)
@@ -172,9 +190,9 @@ def unfinished(scenario: Scenario, repetition: int, what: str) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class RuleScore:
-    """`hits` of `cases` with this truth were recognised; it stood as a root `said` times, `false` of them wrongly.
+    """`hits` of `cases` with this truth were recognised; it was a root `said` times, `false` of them wrongly.
 
-    A rule that is true beside the root is recognised where it was told of at all.
+    A rule that is true besides the root is recognised if it was reported at all.
     """
 
     rule: str
@@ -197,24 +215,26 @@ class Summary:
     scenarios: int
     runs: int
     right: int
-    clean: int  # of those, without a false alarm beside the verdict
+    clean: int  # of those, runs whose verdict came without a false alarm
     faulty: int  # runs with something to find
-    found: int  # of those, with the right root on the right rank
+    found: int  # of those, runs with the right root on the right rank
     timed: int
-    prompt: int  # of those, with a first right verdict that came soon
-    late: tuple[str, ...]  # scenarios of the others
+    prompt: int  # of those, runs with a prompt first right verdict
+    late: tuple[str, ...]  # scenarios of the remaining runs
     skipped: int
-    recorded: int  # runs of no job
+    recorded: int  # runs of recorded stories instead of jobs
     disturbed: int
     false_alarms: int
     repeated: int  # scenarios that ran more than once
-    flipped: tuple[str, ...]  # of those, the ones whose runs did not all say the same
+    flipped: tuple[str, ...]  # of those, scenarios with differing verdicts
     predictions: int
-    allowed: int  # of them, those whose interval is given what two runs differ by
+    likely: int  # of them, those with a likely value beside the interval
+    near: int  # of these, within 15 % of what was measured
+    allowed: int  # of them, those whose interval is widened by the variation between two runs
     inside: int
-    inside_by_the_clock: int  # as well, and whatever else made one of the two runs faster
-    median_width: float | None  # of the predicted intervals, relative to their middle
-    took_s: float  # 0 where that was not noted
+    inside_by_the_clock: int  # inside without correcting for the machine's speed
+    median_width: float | None  # median width of the predicted intervals, relative to their middle
+    took_s: float  # 0 if unknown
     rules: tuple[RuleScore, ...]
 
 
@@ -243,6 +263,8 @@ def summarise(results: Sequence[Result]) -> Summary:
         repeated=sum(len(said) > 1 for said in verdicts.values()),
         flipped=tuple(sorted(name for name, said in verdicts.items() if len(set(said)) > 1)),
         predictions=len(held),
+        likely=sum(r.near is not None for r, _ in held),
+        near=sum(bool(r.near) for r, _ in held),
         allowed=sum(r.allowance > 0 for r, _ in held),
         inside=sum(bool(r.held) for r, _ in held),
         inside_by_the_clock=sum(bool(r.held_by_the_clock) for r, _ in held),
@@ -259,7 +281,7 @@ def _rule_scores(run: Sequence[Result]) -> tuple[RuleScore, ...]:
         cases = [r.right for r in run if r.primary == rule]
         cases += [rule in r.told for r in run if rule in r.noted and r.primary != rule]
         false = sum(rule in r.false_alarms for r in run)
-        # right though this rule stood there wrongly: the truth was about another one
+        # right although this rule was wrongly a root: the truth named another rule
         true = sum(r.right and r.verdict == rule and rule not in r.false_alarms for r in run)
         scores.append(RuleScore(rule, len(cases), sum(cases), true + false, false))
     healthy = [r for r in run if r.primary == "healthy"]

@@ -1,6 +1,6 @@
 """Starts the ranks of a job as srun and mpirun do: processes of their own, whose environment says who they are. RANKS SCRIPT ARGUMENTS…
 
-torchrun imports torch before its ranks do: two seconds more of each run.
+torchrun imports torch before its ranks do, which adds two seconds to each run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def main(ranks: int, script: Sequence[str]) -> int:
     try:
         for rank in range(ranks):
             own = {**group, **identity(rank, ranks)}
-            # as torchrun has it: a thread each, unless somebody says otherwise
+            # torchrun's default: one thread each, unless set
             environment = {"OMP_NUM_THREADS": "1", **os.environ, **own}
             running.append(subprocess.Popen([sys.executable, *script], env=environment))
         return wait(running)
@@ -37,7 +37,7 @@ def wait(running: Sequence[subprocess.Popen[bytes]]) -> int:
     """Until all have ended, or the first of them has failed."""
     left = {process.pid for process in running}
     while left:
-        who = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)  # reaped by the process's own object
+        who = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)  # WNOWAIT: its Popen object reaps it
         ended = next(process for process in running if process.pid == who.si_pid)
         left.discard(ended.pid)
         if ended.wait() != 0:

@@ -18,7 +18,7 @@ from samples.gpus.stories import STORIES
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "tests" / "fake_driver" / "build.py"
-OLD = "old"  # beneath the folder of the fake driver, the one that lacks newer functions
+OLD = "old"  # subfolder of the fake driver's, for the build without newer functions
 
 
 def build_driver(folder: Path) -> bool:

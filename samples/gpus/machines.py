@@ -1,7 +1,7 @@
 """Machines with NVIDIA GPUs as scripts for the fake driver of the tests: sound ones, and the same with one thing wrong.
 
-Every line is what a driver would answer; `+N` is growth per reading, and the advisor reads once a second. Nothing here was copied from a
-real machine: the values are those of data sheets, and what is not known to be answered by a kind of GPU is left out.
+Each line is an answer of the driver; `+N` is growth per reading, and the advisor reads once a second. No value was copied from a real
+machine: they come from data sheets, and queries that a kind of GPU is not known to answer are left out.
 """
 
 from __future__ import annotations

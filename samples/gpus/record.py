@@ -1,7 +1,7 @@
 """Records the run of one story: real GPU probe and bindings over the fake driver, made-up steps, a clock of its own.
 
-`LD_LIBRARY_PATH=FOLDER FAKE_NVML_SCRIPT=FILE python -m samples.gpus.record STORY RUN_FOLDER FILE [CHANGES]`, in a process of its own: a
-driver library is loaded once. FILE is written here, as the script that the driver then reads; CHANGES are fields of the story, as JSON.
+`LD_LIBRARY_PATH=FOLDER FAKE_NVML_SCRIPT=FILE python -m samples.gpus.record STORY RUN_FOLDER FILE [CHANGES]`, in its own process, because a
+driver library is loaded only once. FILE is written here as the script for the driver to read; CHANGES are fields of the story, as JSON.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SECONDS = 40
 START_NS = 1_000_000_000_000
 FIRST_STEP_NS = START_NS + 3 * SECOND
 FIRST_PID = 5000
-CORES = 96  # where no GPU tells what is near it
+CORES = 96  # if no GPU reports its nearby cores
 STARTED_UNIX_S = 1_750_000_000.0
 
 

@@ -1,7 +1,7 @@
 """The steps of a story, as the recorder writes them of a job on GPUs: two clocks a rank, the host's and the stream's.
 
 The host queues kernels and runs ahead of the GPU, until the queue is full or it waits for the GPU. Ranks leave the backward together on
-their streams, when the last has come and the wire is through; NCCL lets the host go on at once.
+their streams, once the last has arrived and the transfer is done; NCCL does not block the host.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from rn50_advisor.probes.rank.layout import (
 from samples.gpus.stories import Story
 
 SECOND, MS = 1_000_000_000, 1_000_000
-STAMPED_FIRST, STAMPED_EVERY = 10, 20  # as DDP does by itself, and as the recorder asks it to on a GPU
+STAMPED_FIRST, STAMPED_EVERY = 10, 20  # DDP times its first iterations; the recordings have every 20th of the rest
 SHARES = {"forward": 0.33, "backward": 0.55, "optimizer": 0.12}
-QUEUED_STEPS = 1.5  # so far ahead of the GPU the host may be
-HIDDEN_SHARE = 0.4  # of the backward: it goes on while the first gradients are exchanged
+QUEUED_STEPS = 1.5  # how far the host may run ahead of the GPU
+HIDDEN_SHARE = 0.4  # of the backward, which overlaps with the exchange of the first gradients
 
 Record = tuple[int, int, int, tuple[int, ...]]  # kind, rank, flags, payload
 
@@ -38,10 +38,10 @@ class _Rank:
     rank: int
     host: float = 0.0
     stream: float = 0.0
-    gap: float = 0.0  # what came on the stream between the step before and the fetch of this one
-    exchanged: float | None = None  # end of an exchange that DDP stamped, and for which the next forward waits
-    marks: dict[str, float] = field(default_factory=dict)  # of the running step, on the host
-    spent: dict[str, float] = field(default_factory=dict)  # on the stream
+    gap: float = 0.0  # stream time between the previous step and this step's fetch
+    exchanged: float | None = None  # end of an exchange timed by DDP, for which the next forward waits
+    marks: dict[str, float] = field(default_factory=dict)  # host times of the current step
+    spent: dict[str, float] = field(default_factory=dict)  # stream times of the current step
 
     def mark(self, phase: str, kernels_ms: float, host_ms: float) -> None:
         """The phase ends: its event passes when what was queued is done, and no sooner than it was recorded."""
@@ -99,7 +99,7 @@ def steps_of(story: Story, first_ns: int, until_ns: int) -> Iterator[tuple[int, 
                 own.exchanged = left
             own.rest(number, left, ms)
             records.append((KIND_STEP, own.rank, FLAG_COMM_SAMPLED * stamped, _step(number, first_ns, own, samples)))
-            if number and not story.on_cpu:  # nothing marks where the first step begins
+            if number and not story.on_cpu:  # the first step's start is not marked
                 records.append((KIND_GPU_STEP, own.rank, 0, _gpu_step(number, own.spent, memory)))
         end = first_ns + round(max(own.host for own in ranks) * MS)
         if memory:

@@ -1,4 +1,4 @@
-"""What a training job does on each of the machines, and what the advisor should say of it: one thing is wrong, or nothing."""
+"""A training job on each of the machines, and the expected verdict: one fault, or none."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ class Story:
     ranks: int
     truth: str
     on: tuple[int, ...] = ()
-    beside: tuple[int, ...] = ()  # other GPUs that rank 0 computes on (DataParallel)
+    beside: tuple[int, ...] = ()  # other GPUs that rank 0 also uses (DataParallel)
     slow: Mapping[int, float] = field(default_factory=dict)
     compute_ms: float = 170.0
     wire_ms: float = 4.0
     samples: int = 256
-    halves_every: int = 0  # steps of which one has half as many samples
-    fixed_share: float = 0.0  # of the compute: what half a batch takes as well
+    halves_every: int = 0  # one step in this many has half the samples
+    fixed_share: float = 0.0  # share of the compute that does not depend on the batch size
     memory_gb: float = 18.0
-    creep_mb: float = 0.0  # that tensors gain in each step
+    creep_mb: float = 0.0  # growth of tensors per step
     retry_every: int = 0  # steps between allocations that emptied the cache
-    strangers: tuple[str, ...] = ()  # lines of GPU, PID, bytes, SM % beside the job's own processes
-    cpus: Mapping[str, str] = field(default_factory=dict)  # by rank, where it is bound
+    strangers: tuple[str, ...] = ()  # other processes, as lines of GPU, PID, bytes and SM %
+    cpus: Mapping[str, str] = field(default_factory=dict)  # CPUs of each bound rank
     variables: Mapping[str, str] = field(default_factory=dict)
     dies: int | None = None  # the rank that ends with a CUDA error
-    on_cpu: bool = False  # its ranks train on the CPU, and the GPUs idle
+    on_cpu: bool = False  # ranks train on the CPU while the GPUs are idle
     mig: str = ""  # the instance that rank 0 runs on
-    launch_ms: float = 32.0  # what launching takes the host of a step
-    waits_every: int = 20  # steps: the loop prints its loss and waits for the GPU
+    launch_ms: float = 32.0  # host time to launch a step
+    waits_every: int = 20  # steps between loss prints, which wait for the GPU
     input_ms: float = 4.0
     gap_ms: float = 2.0
     evaluates_every: int = 0
     evaluation_ms: float = 0.0
-    facts: Mapping[str, Any] = field(default_factory=dict)  # what the recorder saw of the ranks
-    told: tuple[str, ...] = ()  # rules that have something to say beside a healthy verdict
-    old_driver: bool = False  # over the fake driver that lacks what came late
+    facts: Mapping[str, Any] = field(default_factory=dict)  # facts recorded in the ranks
+    told: tuple[str, ...] = ()  # rules with a finding besides a healthy verdict
+    old_driver: bool = False  # uses the old fake driver, without newer functions
     replay: bool = False  # kept in samples/runs
-    extra: tuple[str, ...] = ()  # what else the driver answers, after the lines of the machine
+    extra: tuple[str, ...] = ()  # more driver answers, after the machine's lines
 
 
 LAYER = {
@@ -66,7 +66,7 @@ ITEM = {
 
 
 def seen(**changes: Any) -> dict[str, Any]:
-    """What the recorder sees of a sound job: autocast, channels-last, pinned copies, no waits."""
+    """The recorder's facts of a healthy job: autocast, channels-last, pinned copies, no waits."""
     usual = {
         "cuda": CUDA,
         "conv": LAYER,
@@ -98,7 +98,7 @@ STORIES: dict[str, Story] = {
         "one 3g instance of an A100",
         machines.a100_mig,
         1,
-        "inconclusive",  # whether the GPU is sound the driver does not tell
+        "inconclusive",  # the driver does not report whether the GPU is sound
         on=(0,),
         samples=64,
         mig="MIG-00000000-0000-5000-8000-000000000000",
@@ -142,7 +142,7 @@ STORIES: dict[str, Story] = {
         "ranks bound to the wrong socket",
         machines.l40sx4,
         4,
-        "healthy",  # CPU004 is a hint: nobody knows what it costs
+        "healthy",  # CPU004 is a hint of unknown cost
         cpus={"0": "48-95", "1": "48-95", "2": "0-47", "3": "0-47"},
         told=("CPU004",),
     ),
@@ -246,7 +246,7 @@ STORIES: dict[str, Story] = {
         "neither cudnn.benchmark nor a fused optimizer",
         machines.h200x1,
         1,
-        "healthy",  # what they would bring nobody knows
+        "healthy",  # their saving is unknown
         compute_ms=95,
         facts=seen(cuda={**CUDA, "cudnn_benchmark": False}, optimizer={"class": "SGD", "foreach": None, "fused": None}),
         told=("CMP009",),
@@ -290,7 +290,7 @@ STORIES: dict[str, Story] = {
         evaluates_every=100,
         evaluation_ms=400,
     ),
-    # clocks and what holds them down are told there; strangers and errors, which are not, stand beside the verdict as not measured
+    # clocks and throttle reasons are available there; other processes and errors are not, and are listed as not measured
     "restricted": Story("a container that may not ask for much", machines.restricted, 8, "healthy", compute_ms=95),
     "old-driver": Story(
         "four A100 under a driver from before GPM", machines.old_a100x4, 4, "healthy", old_driver=True, replay=True

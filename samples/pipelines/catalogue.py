@@ -15,8 +15,8 @@ class Pipeline:
     name: str
     what: str
     job: Job  # without its number of workers
-    workers: int  # in the run that is watched
-    otherwise: int  # in the second run, where the knee is where the first one was
+    workers: int  # in the first, watched run
+    otherwise: int  # in the second run, if the first is already at the knee
     fixtures: tuple[Fixture, ...] = ()
 
     def with_workers(self, workers: int) -> Job:

@@ -28,7 +28,7 @@ class Pictures(Dataset):
         options = self.options
         wait_ms = options.wait + (options.late if index % options.late_every == 0 else 0.0)
         if wait_ms:
-            time.sleep(wait_ms / 1000)  # an object store answers
+            time.sleep(wait_ms / 1000)  # latency of an object store
         picture = self.picture[:, :, ::-1] if index % 2 else self.picture
         for _ in range(options.passes):
             shift = index % 7 - 3
@@ -86,7 +86,7 @@ def main() -> None:
         if step >= options.steps:
             break
     if dist.is_initialized():
-        dist.barrier()  # together: gloo now and then aborts a rank whose peer has left
+        dist.barrier()  # leave together: gloo sometimes aborts a rank whose peer has left
         dist.destroy_process_group()
 
 

@@ -2,7 +2,7 @@
 
     python -m samples.pipelines.loads [--files-only] ARGUMENTS OF samples/train.py
 
-The first fifth of --steps batches does not count: workers start, and run ahead.
+The first fifth of --steps batches is ignored: workers are starting and filling the queue.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from samples.train import World, make_datasets, make_loaders, parse_arguments
 
 
 class Files(Dataset[bytes]):
-    """What an ImageFolder's pictures hold on disk."""
+    """Sizes of an ImageFolder's files on disk."""
 
     def __init__(self, pictures: ImageFolder) -> None:
         self.paths = [path for path, _ in pictures.samples]

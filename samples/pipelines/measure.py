@@ -23,14 +23,14 @@ class Row:
     what: str
     before: int = 0  # workers per rank
     then: int = 0
-    advised: bool = False  # `then` is the knee of the forecast, else only another point of the curve
+    advised: bool = False  # whether `then` is the knee of the forecast, or just another point of the curve
     verdict: str = ""
     rate_before: float = 0.0
     predicted: tuple[float, float] | None = None
     measured: float = 0.0
     disturbed: bool = False
     skipped: str = ""
-    advisor: str = ""  # which state of it
+    advisor: str = ""  # its version
     date: str = ""
 
     @property

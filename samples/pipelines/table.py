@@ -1,4 +1,4 @@
-"""What came out, as Markdown and as JSON that a later call goes on with."""
+"""Results as Markdown, and as JSON that a later call continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens in the course of a run: from some step on it is slower, or every so many steps it stalls."""
+"""Faults in the course of a run: it becomes slower at some step, or stalls periodically."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ def fault(
     onset_step: int = 0,
     fast: bool = False,
     note: str = "",
+    variant: bool = False,
 ) -> Scenario:
     ranks = None if rank is None else (rank,)
     roots = Truth(roots=(rule,), ranks=ranks, says=says, also=also)
@@ -31,19 +32,20 @@ def fault(
         job=job,
         truth=Truth(never=(rule,)) if strength == "just below" else roots,
         strength=strength,
-        # the faults lie before the backward pass, which holds waiting where there are several ranks
+        # the faults come before the backward pass, which includes waiting if there are several ranks
         remedy=Remedy(job=fixed, untouched=() if job.ranks else ("backward",)) if fixed else None,
         onset_step=onset_step,
         fast=fast,
         note=note,
+        variant=variant,
     )
 
 
-LATE = 204  # a level of some seconds comes before it, and one of ten after it
+LATE = 204  # some seconds at the old speed before it, and ten at the new one after it
 LONG = ("--width=48", "--steps=500")
-LATE_TWO = 130  # of two ranks, whose steps are longer
+LATE_TWO = 130  # for two ranks, whose steps are longer
 LONG_TWO = ("--width=48", "--steps=300")
-# Those with one and the same job for a fix stand one after the other: it runs once for all of them.
+# Scenarios with the same fixed job are adjacent, so that it runs once for all of them.
 SCENARIOS = (
     fault(
         "slower-from-some-step-on",
@@ -74,6 +76,7 @@ SCENARIOS = (
         rhythm("--slow=25", f"--slow-from={LATE_TWO}", *LONG_TWO, ranks=2),
         fixed=rhythm(*LONG_TWO, ranks=2),
         onset_step=LATE_TWO,
+        variant=True,
     ),
     fault(
         "stalls-of-one-rank",
@@ -82,6 +85,7 @@ SCENARIOS = (
         rank=1,
         says="very 15 steps",
         fixed=rhythm(*LONG_TWO, ranks=2),
+        variant=True,
     ),
     fault(
         "slower-from-some-step-on-hardly",

@@ -1,7 +1,7 @@
-"""What GPUs do to jobs, and jobs to GPUs, on machines that nobody has at hand: stories of samples/gpus, recorded through the fake driver.
+"""GPU faults on machines that are not at hand: stories of samples/gpus, recorded through the fake driver.
 
-Each line has a story far above it, where there is one, and what lies just above and just below. No job runs and no fix is tried: what is
-judged are the driver's answers, through the real bindings, and made-up steps.
+Each threshold has stories just above and just below it, and where possible one far above. No job runs and no fix is tried: the verdict
+comes from the driver's answers, through the real bindings, and from made-up steps.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Line:
 
 
 def driver(*lines: str) -> dict[str, Any]:
-    """What the driver answers besides."""
+    """Additional answers of the driver."""
     return {"extra": lines}
 
 
 def facts(**changes: Any) -> dict[str, Any]:
-    """What the recorder saw in a job that is sound but for this."""
+    """The recorder's facts of a healthy job, with these changes."""
     return {"facts": seen(**changes)}
 
 
@@ -61,7 +61,7 @@ LINES: tuple[Line, ...] = (
         "GPU001",
         "throttled",
         "8xA100",
-        driver("gpu 3 field.270 0 +25000000"),  # nanoseconds each second
+        driver("gpu 3 field.270 0 +25000000"),  # nanoseconds per second
         driver("gpu 3 field.270 0 +15000000"),
         clear="throttled",
     ),
@@ -130,13 +130,13 @@ LINES: tuple[Line, ...] = (
         driver("gpu 6 nvlink.3 1 switch"),
         clear="broken-nvlink",
     ),
-    # read each five seconds
+    # read every five seconds
     Line("GPU008", "nvlink-noisy", "8xA100", driver("gpu 6 field.38 0 +600"), driver("gpu 6 field.38 0 +400")),
     Line(
         "COM005",
         "data-parallel",
         "data-parallel",
-        driver("gpu 0 mem_used 32460000000"),  # 1.12 of what the others hold
+        driver("gpu 0 mem_used 32460000000"),  # 1.12 x the others'
         driver("gpu 0 mem_used 31300000000"),
         clear="data-parallel",
     ),

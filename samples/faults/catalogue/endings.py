@@ -44,6 +44,7 @@ SCENARIOS = (
         ending="hangs",
         onset_step=AT,
         note="the second rank computes for ever in a line of its own, on a core: a loop whose end never comes",
+        variant=True,
     ),
     Scenario(
         name="hang-in-a-collective-of-one",

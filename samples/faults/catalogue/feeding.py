@@ -17,7 +17,24 @@ def job(*arguments: str, ranks: int = 0) -> Job:
     return Job("faults/jobs/feeding.py", ("--width=48", *arguments), ranks=ranks, start="one by one")
 
 
+def rows(*arguments: str) -> Job:
+    """A small net on rows in memory: 512 of them a batch."""
+    return Job("faults/jobs/in_memory.py", arguments, ranks=0, start="one by one")
+
+
 SCENARIOS = (
+    fault(
+        "rows-one-by-one", "DAT016", rows(), line="loader = DataLoader(data, batch_size=options", fixed=rows("--whole")
+    ),
+    fault(
+        "rows-one-by-one-a-little",
+        "DAT016",
+        rows("--compute=10", "--steps=600"),
+        strength="just above",
+        line="loader = DataLoader(data, batch_size=options",
+        fixed=rows("--compute=10", "--steps=600", "--whole"),
+    ),
+    fault("rows-one-by-one-hardly", "DAT016", rows("--compute=50", "--steps=200"), strength="just below"),
     fault("slow-sampler", "DAT015", job("--index=1", "--steps=120"), line=LOADER, fixed=job("--steps=120")),
     fault(
         "slow-sampler-for-workers",
@@ -26,6 +43,7 @@ SCENARIOS = (
         line=LOADER,
         fixed=job("--steps=120", *PERSISTENT),
         note="no number of workers shares what the training thread draws",
+        variant=True,
     ),
     fault(
         "slow-sampler-a-little",
@@ -67,6 +85,7 @@ SCENARIOS = (
         line=LOADER,
         fixed=job(*SHORT_EPOCHS, *PERSISTENT),
         note="persistent_workers=True of a loader that lives for one epoch",
+        variant=True,
     ),
     fault(
         "order-before-new-workers",
@@ -75,6 +94,7 @@ SCENARIOS = (
         line=LOADER,
         fixed=job(*ORDERED, "--workers=2"),
         also=("DAT006",),
+        variant=True,
     ),
     fault(
         "order-before-workers-that-live-on",
@@ -82,6 +102,7 @@ SCENARIOS = (
         job("--order=400", *ORDERED, *PERSISTENT),
         line=LOADER,
         fixed=job(*ORDERED, *PERSISTENT),
+        variant=True,
     ),
     fault("far-shard", "DAT009", job(*SHARDS, "--far=7"), line=LOADER, fixed=job(*SHARDS, "--far=7", "--dealt")),
     fault(

@@ -1,4 +1,4 @@
-"""What jobs on a GPU do to themselves. No machine with one has run them yet: what is just above a threshold there is not known."""
+"""Faults of jobs on a GPU. They have not run on real hardware yet, so cases just above a threshold are unknown there."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ SCENARIOS = (
     ),
     habit("gpu-waits-for-each-loss", "CMP004", job("--habit=item")),
     habit("gpu-waits-for-some-losses", "CMP004", job("--habit=item", "--every=50"), strength="just below"),
-    # as floats: a copy of bytes takes a GPU with a fast link no 2 % of its step
+    # as floats: on a GPU with a fast link, copying bytes takes less than 2 % of the step
     habit(
         "gpu-copies-from-pageable-memory",
         "H2D001",

@@ -1,4 +1,4 @@
-"""What the host does to a job: neighbours, too many threads, garbage collection, memory that is never given back."""
+"""Faults of the host: neighbours, too many threads, garbage collection, memory leaks."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ SCENARIOS = (
         truth=Truth(roots=("CPU003",)),
         strength="clear",
         remedy=Remedy(fixtures=()),
+        variant=True,
     ),
     Scenario(
         name="a-neighbour-on-one-core",
@@ -71,6 +72,7 @@ SCENARIOS = (
         truth=Truth(roots=("CPU005",)),
         strength="clear",
         remedy=Remedy(job=Job("faults/jobs/cifar.py", ("--model=resnet18", "--steps=60", "--threads=2"))),
+        variant=True,
     ),
     Scenario(
         name="three-threads-on-two-cores",
@@ -113,6 +115,7 @@ SCENARIOS = (
             job=between("--records=200000", "--collect-every=1", "--collect-rank=1", "--steps=45", "--freeze", ranks=2)
         ),
         note="the other rank waits for it",
+        variant=True,
     ),
     Scenario(
         name="garbage-collection-seldom",
@@ -147,6 +150,7 @@ SCENARIOS = (
         truth=Truth(roots=("MEM002",), says="the loader workers of rank 0"),
         strength="clear",
         late="in less than half a minute growth cannot be told from a warm-up",
+        variant=True,
     ),
     Scenario(
         name="memory-that-hardly-creeps",

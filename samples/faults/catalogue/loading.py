@@ -37,6 +37,7 @@ def fault(
     also: tuple[str, ...] = (),
     untouched: tuple[Untouched, ...] = (),
     note: str = "",
+    variant: bool = False,
 ) -> Scenario:
     """Just below its threshold, a fault must not be called the root."""
     roots = (rule, or_rule) if or_rule else (rule,)
@@ -50,6 +51,7 @@ def fault(
         remedy=Remedy(job=fixed, untouched=untouched) if fixed else None,
         fast=fast,
         note=note,
+        variant=variant,
     )
 
 
@@ -62,7 +64,7 @@ IN_PROCESS = (
         line=LOADER,
         fixed=job("--transform=2", "--steps=110", "--workers=1", "--persistent"),
     ),
-    # its fix is the same job: it runs once for both
+    # its fix is the same job, which runs once for both
     fault(
         "worker-on-the-core-of-its-rank",
         "CPU007",
@@ -92,6 +94,7 @@ IN_PROCESS = (
         stream("--passes=3", "--accumulate=2", "--steps=80"),
         line=LOADER,
         fixed=stream("--passes=3", "--accumulate=2", "--steps=80", "--workers=1"),
+        variant=True,
     ),
 )
 
@@ -103,17 +106,19 @@ FILES = (
         "DAT003",
         train(*IMAGES, "--workers=0"),
         fixed=train(*IMAGES, "--workers=1"),
+        variant=True,
     ),
 )
 # longer: the first evaluation starts its workers
 AND_EVALUATION = ("--data={images}", *SMALL_NET[:-1], "--steps=150")
-# pictures of 1000x750: a net as small as this one could train on several times what a worker decodes
+# images of 1000x750: this small net could train on several times what one worker decodes
 LARGE_FILES = (
     fault(
         "one-worker-for-large-images",
         "DAT004",
         train(*SMALL_NET, "--workers=1"),
         fixed=train(*SMALL_NET, "--workers=2"),
+        variant=True,
     ),
     fault(
         "one-worker-and-evaluation",
@@ -122,8 +127,9 @@ LARGE_FILES = (
         fixed=Job("train.py", (*AND_EVALUATION, "--workers=2"), environment=ONE_THREAD),
         also=("LOP003",),
         note="the workers of both loaders live on: those that train rest while the others work",
+        variant=True,
     ),
-    fault("large-images-for-two-ranks", "DAT001", train(*SMALL_NET, "--workers=1", ranks=2)),
+    fault("large-images-for-two-ranks", "DAT001", train(*SMALL_NET, "--workers=1", ranks=2), variant=True),
 )
 
 
@@ -134,7 +140,7 @@ def several_threads(name: str, *arguments: str, strength: Strength = "clear") ->
     return fault(name, "CPU008", given, strength=strength, line=LOADER if fixed else "", fixed=fixed)
 
 
-# Epochs of 24 steps: when one begins, many workers make most of its batches at once, and then none.
+# Epochs of 24 steps: at the start, many workers make most of its batches at once, and then none.
 BURSTS = ("--transform=1", "--pictures=384", "--steps=240", "--persistent")
 CROWD = ("--steps=120", "--workers=1", "--persistent")
 SERVED = ("--transform=6", "--steps=120", "--pictures=480", "--evaluate=128", "--persistent", "--start=forkserver")
@@ -163,6 +169,7 @@ WORKERS = (
         fixed=job(*SERVED, "--workers=2"),
         also=("LOP003",),
         note="forked by a server, and no children of their rank; another loader evaluates after each epoch",
+        variant=True,
     ),
     fault(
         "too-few-workers-for-a-stream-in-batches",
@@ -170,6 +177,7 @@ WORKERS = (
         stream(*IN_BATCHES, "--workers=1"),
         line="data = DataLoader(Batches",
         fixed=stream(*IN_BATCHES, "--workers=2"),
+        variant=True,
     ),
     fault(
         "workers-take-turns",
@@ -197,6 +205,7 @@ WORKERS = (
         "CPU007",
         job("--bind=0", "--steps=90", ranks=2),
         fixed=job("--steps=90", ranks=2),
+        variant=True,
     ),
     fault("one-rank-on-one-core", "CPU007", job("--bind=1", "--steps=150"), strength="just below"),
     fault(
@@ -323,6 +332,7 @@ WORKERS = (
             "--persistent",
             "--any-order",
         ),
+        variant=True,
     ),
     fault(
         "panoramas-that-are-waited-for-by-nobody",
@@ -371,6 +381,7 @@ BEHIND_A_THREAD = (
         line=LOADER,
         fixed=job("--transform=6", "--steps=90", "--workers=2", "--persistent", "--ahead"),
         note="a thread of the script's own fetches from the loader; the loop waits at a queue",
+        variant=True,
     ),
     fault(
         "workers-that-suffice-behind-a-thread",

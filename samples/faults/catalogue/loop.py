@@ -1,4 +1,4 @@
-"""What loops do between their steps: save, log, evaluate, wait."""
+"""Faults between the steps of a loop: checkpoints, logging, evaluation, waiting."""
 
 from __future__ import annotations
 
@@ -31,12 +31,19 @@ def compiled(*arguments: str) -> Job:
     return Job("faults/jobs/compiled.py", arguments, ranks=0)
 
 
-def untouched_by(rule: str, job: Job) -> tuple[Untouched, ...]:
-    """Who waits for the interpreter does so everywhere; the backward pass of several ranks holds waiting for each other.
+def texts(*arguments: str) -> Job:
+    return Job("faults/jobs/texts.py", arguments, ranks=0, start="one by one")
 
-    What a step waits for before its backward pass is in its forward; so is, where no loader feeds it, what follows its update.
+
+def untouched_by(rule: str, job: Job) -> tuple[Untouched, ...]:
+    """Phases that the fault leaves alone. Waiting for the interpreter affects all phases; backward on several ranks
+    includes waiting for others.
+
+    Padding is computed in both.
+
+    Waiting before the backward pass belongs to the forward; without a loader, so does everything after the update.
     """
-    if rule == "LOP006":
+    if rule in ("LOP006", "CMP013"):
         return ()
     if rule in ("LOP007", "LOP008", "LOP009") or job.script == SLICING:
         return () if job.ranks else ("backward",)
@@ -56,6 +63,7 @@ def fault(
     also: tuple[str, ...] = (),
     fast: bool = False,
     note: str = "",
+    variant: bool = False,
 ) -> Scenario:
     return Scenario(
         name=name,
@@ -68,11 +76,12 @@ def fault(
         remedy=Remedy(job=fixed, untouched=untouched_by(rule, job)) if fixed else None,
         fast=fast,
         note=note,
+        variant=variant,
     )
 
 
 STEPS = ("--width=48", "--steps=150")
-ALONE = ("--width=48", "--steps=280")  # of one rank, whose steps are shorter
+ALONE = ("--width=48", "--steps=280")  # for one rank, whose steps are shorter
 SCENARIOS = (
     fault(
         "compiled-for-each-length",
@@ -144,6 +153,7 @@ SCENARIOS = (
         line="file.",
         says="write_log",
         fixed=slicing("--write-log=15", "--every=10", "--steps=250"),
+        variant=True,
     ),
     fault(
         "slow-rank-without-a-loader",
@@ -151,6 +161,7 @@ SCENARIOS = (
         slicing("--views=2", "--steps=200", ranks=2),
         on_ranks=(1,),
         fixed=slicing("--steps=200", ranks=2),
+        variant=True,
     ),
     fault(
         "short-pause-without-a-loader",
@@ -160,12 +171,12 @@ SCENARIOS = (
     ),
     fault(
         "evaluation-without-a-loader",
-        "LOP004",
+        "LOP003",
         between("--check=16", "--steps=200", *ALONE[:1], ranks=0),
-        line="model(pictures)",
-        says="check",
+        line="check(model, torch.rand",
         fixed=between("--check=16", "--every=10", "--steps=200", *ALONE[:1], ranks=0),
         note="with a line printed each time, which is little of it",
+        variant=True,
     ),
     fault(
         "logging",
@@ -198,6 +209,7 @@ SCENARIOS = (
         before_update("--histograms=32", "--clip=norm", *ALONE[:1], "--steps=200"),
         says="histograms",
         fixed=before_update("--histograms=32", "--clip=norm", "--every=10", *ALONE[:1], "--steps=200"),
+        variant=True,
     ),
     fault(
         "a-pause-before-the-update",
@@ -211,6 +223,7 @@ SCENARIOS = (
         "LOP004",
         before_update("--histograms=32", "--clip=norm", "--every=10", *ALONE[:1], "--steps=200"),
         strength="just below",
+        variant=True,
     ),
     fault(
         "evaluation",
@@ -252,6 +265,7 @@ SCENARIOS = (
         line="urlopen(",
         says="features",
         fixed=enriching("--answer=10", "--steps=300", "--ahead"),
+        variant=True,
     ),
     fault(
         "features-in-the-model-of-one-rank",
@@ -288,6 +302,7 @@ SCENARIOS = (
         enriching("--compute=20", "--rank=1", "--steps=200", "--workers=1", ranks=2),
         line="store.features(pictures)",
         on_ranks=(1,),
+        variant=True,
     ),
     fault(
         "batches-made-ready-in-the-loop-a-little",
@@ -354,5 +369,22 @@ SCENARIOS = (
         says="send_metrics",
         on_ranks=(1,),
         fixed=threads("--busy=20", "--rest=20", "--steps=450", "--rank=1", "--process", ranks=2),
+        variant=True,
     ),
+    fault(
+        "padding-to-the-maximum",
+        "CMP013",
+        texts("--length=200"),
+        line="loader = DataLoader(texts",
+        fixed=texts("--steps=800"),
+    ),
+    fault(
+        "padding-a-little",
+        "CMP013",
+        texts("--shortest=80", "--longest=120", "--length=128"),
+        strength="just above",
+        line="loader = DataLoader(texts",
+        fixed=texts("--shortest=80", "--longest=120", "--grouped"),
+    ),
+    fault("padding-hardly", "CMP013", texts("--shortest=104", "--longest=120", "--length=128"), strength="just below"),
 )

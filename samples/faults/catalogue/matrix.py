@@ -1,6 +1,6 @@
-"""One slow rank and a slow wire, alone and together, among two ranks and four: what has to be told apart again and again.
+"""A straggler and a slow network, alone and together, among two ranks and four: pairs that must be told apart reliably.
 
-They run where they are asked for: `python -m samples.faults --only 'among-*' --repeat 5`.
+They run only on request: `python -m samples.faults --only 'among-*' --repeat 5`.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 from samples.faults.fixtures import CpuQuota, SlowLoopback
 from samples.faults.scenario import Fixture, Job, Scenario, Truth
 
-# Squared, in parameters of 4 bytes: so many make the exchange matter, beside a slow rank too. Of 1 MB at 1 Gb/s only a tenth of the
-# step is exposed.
+# Width of a square layer of 4-byte parameters: large enough for the exchange to matter, also beside a slow rank. With 1 MB at 1 Gb/s only
+# a tenth of the step is exposed.
 BALLAST = {"1gbit": 1024, "300mbit": 512}
 LATE = 120
 RULES = {"data": "DAT008", "computing": "CMP007", "quota": "CPU001", "collections": "CPU006", "late-data": "DAT008"}
 
 
 def straggler(ranks: int, *arguments: str, steps: int = 80) -> Job:
-    # four ranks on two cores: those that wait leave them to the slow one
+    # four ranks on two cores: waiting ranks leave the cores to the slow one
     size = () if ranks == 2 else ("--batch=8", "--width=8")
     slow = f"--slow-rank={ranks // 2}"
     return Job(
@@ -26,7 +26,7 @@ def straggler(ranks: int, *arguments: str, steps: int = 80) -> Job:
 
 def held_up(ranks: int, how: str, *arguments: str) -> tuple[Job, tuple[Fixture, ...]]:
     """A job of so many ranks, of which one is slow in this way, and what has to be around it."""
-    slower = ranks // 2  # what one rank loses has to exceed what ranks that share cores lose by chance
+    slower = ranks // 2  # must exceed the chance differences of ranks that share cores
     if how == "collections":
         records = ("--records=200000", "--collect-every=1", f"--collect-rank={ranks // 2}", "--steps=45", "--out={out}")
         return Job("faults/jobs/between_steps.py", records, ranks=ranks, start="one by one"), ()
@@ -52,6 +52,7 @@ def slow_rank(ranks: int, how: str) -> Scenario:
         truth=Truth(roots=(RULES[how],), ranks=(ranks // 2,), also=("RUN003",) if late else ()),
         strength="clear",
         onset_step=LATE if late else 0,
+        variant=True,
     )
 
 
@@ -63,6 +64,7 @@ def slow_wire(ranks: int, rate: str) -> Scenario:
         fixtures=(SlowLoopback(rate),),
         truth=Truth(roots=("COM001",)),
         strength="clear",
+        variant=True,
     )
 
 
@@ -77,6 +79,7 @@ def both(ranks: int, how: str, rate: str) -> Scenario:
         truth=Truth(roots=pair, noted=pair),
         strength="clear",
         note="which of the two costs more is the machine's; both have to be told",
+        variant=True,
     )
 
 

@@ -10,6 +10,10 @@ def straggler(*arguments: str) -> Job:
     return Job("faults/jobs/straggler.py", arguments, ranks=2, start="one by one")
 
 
+def texts(*arguments: str) -> Job:
+    return Job("faults/jobs/texts.py", ("--steps=150", *arguments), ranks=2, start="one by one")
+
+
 def four(*arguments: str) -> Job:
     """Ranks that mostly sleep: two cores are enough for them."""
     return Job("faults/jobs/straggler.py", ("--slow-rank=2", "--batch=8", "--width=8", *arguments), ranks=4)
@@ -29,9 +33,10 @@ def fault(
     says: str = "",
     fast: bool = False,
     note: str = "",
+    variant: bool = False,
 ) -> Scenario:
     remedy = Remedy(job=fixed, fixtures=() if unlimited else None) if fixed or unlimited else None
-    # that the others wait for this rank must be said too, as a consequence
+    # the others' waiting for this rank must also be reported, as a consequence
     noted = ("COM002",) if strength == "clear" and rank is not None and not onset_step else ()
     roots = Truth(roots=(rule,), ranks=None if rank is None else (rank,), also=also, noted=noted, says=says)
     return Scenario(
@@ -45,10 +50,11 @@ def fault(
         onset_step=onset_step,
         fast=fast,
         note=note,
+        variant=variant,
     )
 
 
-def in_turns(name: str, slow_ms: int, strength: Strength) -> Scenario:
+def in_turns(name: str, slow_ms: int, strength: Strength, *, variant: bool = False) -> Scenario:
     """Samples that are larger now for one rank, now for the other: each of them waits as often as it keeps waiting."""
     even = straggler("--width=48", "--steps=120")
     return Scenario(
@@ -58,10 +64,11 @@ def in_turns(name: str, slow_ms: int, strength: Strength) -> Scenario:
         truth=Truth(never=("COM002", "CMP007")) if strength == "just below" else Truth(roots=("COM002",), ranks=()),
         strength=strength,
         remedy=None if strength == "just below" else Remedy(job=even),
+        variant=variant,
     )
 
 
-# Those with one and the same job for a fix stand one after the other: it runs once for all of them.
+# Scenarios with the same fixed job are adjacent, so that it runs once for all of them.
 SCENARIOS = (
     fault(
         "slow-data-on-one-rank",
@@ -92,6 +99,7 @@ SCENARIOS = (
         four("--slow-data=20", "--steps=60"),
         rank=2,
         fixed=four("--steps=60"),
+        variant=True,
     ),
     fault(
         "data-of-one-rank-on-a-slow-disk",
@@ -116,14 +124,15 @@ SCENARIOS = (
         fixed=straggler("--width=48", "--steps=120"),
     ),
     in_turns("ranks-that-take-turns", 40, "clear"),
-    in_turns("ranks-that-take-turns-a-little", 18, "just above"),
-    in_turns("ranks-that-take-turns-hardly", 4, "just below"),
+    in_turns("ranks-that-take-turns-a-little", 18, "just above", variant=True),
+    in_turns("ranks-that-take-turns-hardly", 4, "just below", variant=True),
     fault(
         "slow-data-on-one-rank-of-a-resnet",
         "DAT008",
         straggler("--slow-data=5", "--resnet", "--steps=60"),
         fixed=straggler("--resnet", "--steps=60"),
         note="the other rank waits in its forward: batch norm's buffers are sent there",
+        variant=True,
     ),
     fault(
         "work-of-rank-0-between-steps",
@@ -162,6 +171,7 @@ SCENARIOS = (
         straggler("--slow-data=6", "--slow-rank=0", "--workers=1", "--steps=100"),
         rank=0,
         fixed=straggler("--workers=1", "--steps=100"),
+        variant=True,
     ),
     fault(
         "slow-computing-on-one-rank-hardly",
@@ -197,5 +207,26 @@ SCENARIOS = (
         CpuQuota(1.5),
         strength="just below",
         note="one thread never needs more than a core, and what loads beside it very little",
+    ),
+    fault(
+        "longer-texts-on-one-rank",
+        "CMP007",
+        texts("--shortest=20", "--longest=300", "--shares=sorted"),
+        says="its batches are larger",
+        fixed=texts("--shortest=20", "--longest=300", "--shares=dealt"),
+    ),
+    fault(
+        "longer-texts-on-one-rank-a-little",
+        "CMP007",
+        texts("--shortest=100", "--longest=180", "--shares=sorted"),
+        strength="just above",
+        says="its batches are larger",
+        fixed=texts("--shortest=100", "--longest=180", "--shares=dealt"),
+    ),
+    fault(
+        "longer-texts-on-one-rank-hardly",
+        "CMP007",
+        texts("--shortest=140", "--longest=160", "--shares=sorted"),
+        strength="just below",
     ),
 )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from samples.faults.fixtures import MemoryLimit, SlowDisk, WarmLibraries
 from samples.faults.scenario import Fixture, Job, Remedy, Scenario, Strength, Truth
 
-QUICK = 400_000_000  # bytes a second: no limit to these jobs
+QUICK = 400_000_000  # bytes per second: no limit for these jobs
 PAIR = ("--workers=2", "--persistent")
 COMPUTING = ("--workers=1", "--persistent", "--transform=5")
-AMPLE = 1600  # megabytes: the job, and all that it reads
+AMPLE = 1600  # megabytes: room for the job and everything it reads
 
 
 def reading(*arguments: str, ranks: int = 0) -> Job:
@@ -21,7 +21,14 @@ def small(*arguments: str) -> Job:
 
 
 def detail(
-    name: str, rule: str, job: Job, disk: SlowDisk, *, strength: Strength = "clear", fixed: SlowDisk | None = None
+    name: str,
+    rule: str,
+    job: Job,
+    disk: SlowDisk,
+    *,
+    strength: Strength = "clear",
+    fixed: SlowDisk | None = None,
+    variant: bool = False,
 ) -> Scenario:
     """Storage is too slow, and this rule says why, listed under it."""
     below = strength == "just below"
@@ -33,11 +40,19 @@ def detail(
         truth=Truth(never=("DAT002", rule)) if below else Truth(roots=("DAT002",), noted=(rule,)),
         strength=strength,
         remedy=Remedy(fixtures=(fixed,)) if fixed else None,
+        variant=variant,
     )
 
 
 def too_slow(
-    name: str, job: Job, bytes_per_s: int, *, files: int, strength: Strength = "clear", note: str = ""
+    name: str,
+    job: Job,
+    bytes_per_s: int,
+    *,
+    files: int,
+    strength: Strength = "clear",
+    note: str = "",
+    variant: bool = False,
 ) -> Scenario:
     return Scenario(
         name=name,
@@ -48,6 +63,7 @@ def too_slow(
         strength=strength,
         remedy=Remedy(fixtures=(SlowDisk(QUICK, files=files),)),
         note=note,
+        variant=variant,
     )
 
 
@@ -63,6 +79,7 @@ THROTTLED = (
         reading("--steps=100", "--workers=2", "--persistent"),
         SlowDisk(0, files=1700, reads_per_s=250),
         fixed=SlowDisk(QUICK, files=1700),
+        variant=True,
     ),
     detail(
         "limit-on-the-number-of-reads-a-little",
@@ -71,6 +88,7 @@ THROTTLED = (
         SlowDisk(0, files=3300, reads_per_s=350),
         strength="just above",
         fixed=SlowDisk(QUICK, files=3300),
+        variant=True,
     ),
     detail(
         "number-of-reads-that-suffices",
@@ -78,6 +96,7 @@ THROTTLED = (
         reading("--steps=200", "--workers=2", "--persistent"),
         SlowDisk(0, files=3300, reads_per_s=1000),
         strength="just below",
+        variant=True,
     ),
     detail(
         "volume-held-back-by-its-provider",
@@ -120,7 +139,7 @@ def shared(
     )
 
 
-DISK = 200_000_000  # bytes a second
+DISK = 200_000_000  # bytes per second
 SHARED = (
     shared(
         "neighbours-on-the-disk",
@@ -146,7 +165,7 @@ SHARED = (
 def cached(name: str, megabytes: int, *, strength: Strength = "clear", note: str = "") -> Scenario:
     """Two epochs of 360 MB, in a job that takes about 450 MB without its files.
 
-    Of what a plain reader asks for in its second epoch, it reads 88 % again with 180 MB of room, 57 % with 280 MB, 23 % with 340 MB.
+    In its second epoch, a plain reader reads 88 % from the disk again with 180 MB of room, 57 % with 280 MB, 23 % with 340 MB.
     """
 
     def around(memory: int) -> tuple[Fixture, ...]:
@@ -200,6 +219,7 @@ SCENARIOS = (
         4_000_000,
         files=1100,
         note="a faster disk leaves the worker 87 ms of computing a batch; the step beside it takes 18",
+        variant=True,
     ),
     too_slow(
         "disk-too-slow-now-and-then-for-a-worker-that-computes",
@@ -208,6 +228,7 @@ SCENARIOS = (
         files=1600,
         strength="just above",
         note="what the limit allows is saved up while the worker computes: it is blocked for less than half of a batch",
+        variant=True,
     ),
     Scenario(
         name="disk-that-suffices",
@@ -234,6 +255,7 @@ SCENARIOS = (
         strength="clear",
         remedy=Remedy(job=served("--server=4", "--one-by-one", "--workers=4", "--steps=120")),
         note="it answers one by one: more workers wait for it longer, which nobody can see from here",
+        variant=True,
     ),
     Scenario(
         name="samples-of-a-server-that-answers-all",
@@ -242,5 +264,6 @@ SCENARIOS = (
         truth=Truth(roots=("DAT004",), says="if the server can answer more at once"),
         strength="clear",
         remedy=Remedy(job=served("--server=8", "--workers=3", "--steps=150")),
+        variant=True,
     ),
 )

@@ -1,6 +1,6 @@
 """Jobs that take long until they train. They take minutes by their nature, and no core meanwhile.
 
-They train at times of their own, the last one for the first, when they are started one soon after the other.
+Started shortly after one another, they train at different times, the last one first.
 """
 
 from __future__ import annotations

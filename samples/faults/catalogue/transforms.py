@@ -23,6 +23,7 @@ def fault(
     says: str = "",
     images: Images | None = None,
     note: str = "",
+    variant: bool = False,
 ) -> Scenario:
     below = strength == "just below"
     return Scenario(
@@ -34,6 +35,7 @@ def fault(
         strength=strength,
         remedy=Remedy(job=fixed) if fixed else None,
         note=note,
+        variant=variant,
     )
 
 
@@ -49,6 +51,7 @@ SCENARIOS = (
         job("--costly=5", "--usual=1.5", "--steps=60", "--workers=1", ranks=2),
         fixed=job("--costly=1.5", "--usual=1.5", "--steps=90", "--workers=1", ranks=2),
         says="Sharpen",
+        variant=True,
     ),
     fault(
         "one-transform-is-nearly-half-of-a-sample",
@@ -69,6 +72,7 @@ SCENARIOS = (
         line="data = DataLoader(",
         says="GaussianBlur",
         images=Images(per_class=32),
+        variant=True,
     ),
     Scenario(
         name="one-transform-in-the-training-process",

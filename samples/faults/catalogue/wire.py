@@ -20,7 +20,7 @@ def normed(*arguments: str) -> Job:
 
 
 def carrying(gbit: float) -> Promise:
-    """What is told of a loopback that carries so much. Two ranks share it: each sends half of that to the other."""
+    """The promise for a loopback of this rate. Two ranks share it: each sends at half of it."""
 
     def told(a: Analysis) -> Saving | None:
         return on_faster_links(a, gbit / 8 / 2)
@@ -58,6 +58,7 @@ SCENARIOS = (
         truth=Truth(roots=("COM001",)),
         strength="clear",
         remedy=Remedy(fixtures=(SlowLoopback("1gbit"),), promise=carrying(1.0)),
+        variant=True,
     ),
     Scenario(
         name="slower-wire-made-free",
@@ -67,6 +68,7 @@ SCENARIOS = (
         truth=Truth(roots=("COM001",)),
         strength="clear",
         remedy=Remedy(fixtures=(), promise=carrying(math.inf)),
+        variant=True,
     ),
     Scenario(
         name="slower-wire-accumulating",
@@ -76,6 +78,7 @@ SCENARIOS = (
         truth=Truth(roots=("COM001",)),
         strength="clear",
         remedy=Remedy(job=wire("--hidden=256", "--steps=45", "--accumulate=2", "--compress")),
+        variant=True,
     ),
     Scenario(
         name="slow-wire-after-each-batch",
@@ -107,6 +110,7 @@ SCENARIOS = (
         truth=Truth(roots=("COM001",)),
         strength="clear",
         remedy=Remedy(fixtures=(), promise=carrying(math.inf)),
+        variant=True,
     ),
     Scenario(
         name="slow-wire-under-several-buckets",
@@ -164,6 +168,7 @@ SCENARIOS = (
         strength="clear",
         remedy=Remedy(job=wire("--batch=512", "--layers=8", "--steps=50", "--bucket-mb=2")),
         note="the exchange would fit beside the backward pass, and begins only after it",
+        variant=True,
     ),
     Scenario(
         name="gradients-averaged-by-hand",
@@ -174,6 +179,7 @@ SCENARIOS = (
         strength="clear",
         remedy=Remedy(job=wire("--batch=512", "--layers=8", "--steps=50", "--bucket-mb=2")),
         note="as in tutorials: all_reduce for each parameter after backward()",
+        variant=True,
     ),
     Scenario(
         name="one-bucket-beside-much-computing",
@@ -183,6 +189,7 @@ SCENARIOS = (
         truth=Truth(roots=("COM003",), also=("COM001",), line="DistributedDataParallel("),
         strength="just above",
         remedy=Remedy(job=wire("--batch=768", "--layers=8", "--steps=40", "--bucket-mb=2")),
+        variant=True,
     ),
     Scenario(
         name="buckets-in-the-wrong-order",
@@ -193,6 +200,7 @@ SCENARIOS = (
         strength="clear",
         remedy=Remedy(job=wire("--batch=512", "--layers=8", "--steps=50", "--bucket-mb=1", "--last-first")),
         note="DDP sorts its buckets anew after the first step, but not while it searches for unused parameters",
+        variant=True,
     ),
     Scenario(
         name="several-buckets",

@@ -59,7 +59,7 @@ def write_norms(path: Path, model: nn.Module, ms: float) -> None:
 
 
 def histograms(model: nn.Module, bins: int) -> str:
-    """Of each parameter's gradient, counted in Python as people do who want their own edges."""
+    """Histograms of each parameter's gradient, counted in Python as people do who want their own edges."""
     rows = {}
     for name, parameter in model.named_parameters():
         counts = [0] * bins

@@ -120,7 +120,7 @@ def main() -> None:
     plain = models.small_cnn(options.width)
     model = DistributedDataParallel(plain) if dist.is_initialized() else plain
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    records = [Node() for _ in range(options.records)]  # the application's, alive as long as the training
+    records = [Node() for _ in range(options.records)]  # application objects that live as long as the training
     if options.freeze:
         gc.freeze()
     history, step = [], 0

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def extra_work(ms: float) -> Tensor:
-    """So much of this thread's own time: a busy machine makes it no less. Zero, to be added to a loss."""
+    """Uses this much CPU time of the thread, also on a busy machine. Returns zero, to be added to a loss."""
     end_ns, square = time.thread_time_ns() + ms * 1e6, torch.rand(128, 128)
     while time.thread_time_ns() < end_ns:
         square = torch.tanh(square @ square)

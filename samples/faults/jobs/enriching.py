@@ -95,7 +95,7 @@ def train(options: argparse.Namespace, data: DataLoader, store: Store | None) ->
             if store is None:
                 x = pictures
             elif options.ahead:
-                asked = thread.submit(store.features, pictures)  # trained on after the next batch
+                asked = thread.submit(store.features, pictures)  # used for training after the next batch
                 x = before.result() if before else pictures
                 before = asked
             else:

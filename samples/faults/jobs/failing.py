@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
-PAUSE_S = 18.0  # the agent looks from 15 s on; a hang is one from 30 s on
+PAUSE_S = 18.0  # the agent checks from 15 s on and reports a hang from 30 s on
 
 
 def stuck_in_user_code() -> None:
@@ -27,7 +27,7 @@ def stuck_in_user_code() -> None:
 def find_nothing() -> None:
     found = False
     while not found:
-        found = False  # a condition that never comes true
+        found = False  # never becomes true
 
 
 def read_bad_record(step: int) -> None:
@@ -74,16 +74,16 @@ def fail(what: str, step: int, at: int, hoard: list[Tensor]) -> None:
         time.sleep(PAUSE_S)
     elif what == "helper" and step == at:
         helper = subprocess.Popen(["sleep", "60"])
-        helper.kill()  # as a library does with what it needs no more
+        helper.kill()  # as a library does with a helper that it no longer needs
         helper.wait()
     elif what == "leave":
-        sys.exit()  # its part of the data is shorter, and nothing waits for the others
+        sys.exit()  # its data is shorter, and it does not wait for the others
     elif what == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif what == "raise":
         read_bad_record(step)
     elif what == "memory":
-        hoard.append(torch.ones(16 << 18))  # 16 MiB a step, and never given back
+        hoard.append(torch.ones(16 << 18))  # 16 MiB per step, never freed
 
 
 def train(options: argparse.Namespace) -> None:
@@ -96,7 +96,7 @@ def train(options: argparse.Namespace) -> None:
     hoard: list[Tensor] = []
     step = 0
     if rank == 1 and options.what == "stop":
-        # in the midst of its backward pass, by whom is not seen
+        # during its backward pass; the sender is not visible
         next(model.parameters()).register_hook(lambda _: stop_at(step, options.at))
     while step < options.steps:
         for x, y in data:
@@ -110,11 +110,11 @@ def train(options: argparse.Namespace) -> None:
             if rank == 1 and step >= options.at:
                 fail(options.what, step, options.at, hoard)
                 if options.what == "uneven":
-                    return  # its part of the data is shorter
+                    return  # its data is shorter
             if options.what == "skips" and (rank == 0 or step < options.at):
-                dist.all_reduce(loss.detach(), group=metrics)  # the second rank leaves one out
+                dist.all_reduce(loss.detach(), group=metrics)  # the second rank skips one
             if rank == 0 and step == options.at and options.what == "collective":
-                dist.all_reduce(loss.detach(), group=metrics)  # an average that only the first rank asks for
+                dist.all_reduce(loss.detach(), group=metrics)  # only the first rank calls this one
             if step >= options.steps:
                 break
 

@@ -1,9 +1,9 @@
 """A plain ResNet50 training loop with one bad habit at a time, for GPUs. Runs on a CPU as well, slowly.
 
 python samples/faults/jobs/gpu.py [--habit item|pageable|blocking|creep|full|none] [--every N] [--precision fp32|tf32|amp]
-    [--channels-last] [--tuned] [--floats|--converted] [--batch-size N] [--steps N] [--took FILE]: seconds a step, of the latter half.
-One epoch lasts the whole job, and loading costs next to nothing: a GPU that does a step in 50 ms must not wait for either. Under torchrun
-all ranks share GPU 0 over gloo.
+    [--channels-last] [--tuned] [--floats|--converted] [--batch-size N] [--steps N] [--took FILE]: seconds per step in the second half.
+One epoch lasts for the whole job and loading is nearly free, so that a GPU with steps of 50 ms waits for neither. Under torchrun all ranks
+share GPU 0 over gloo.
 """
 
 from __future__ import annotations
@@ -100,11 +100,11 @@ def main() -> None:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         if args.habit == "item" and done % args.every == 0:
-            total += loss.item()  # waits for the device in each step
+            total += loss.item()  # synchronises with the device every step
         elif args.habit == "creep" and done % args.every == 0:
-            kept.append(torch.empty(4_000_000, device=device))  # 16 MB, as a graph that is kept might hold
+            kept.append(torch.empty(4_000_000, device=device))  # 16 MB, as a retained autograd graph might hold
         elif args.habit == "full":
-            kept.append(torch.empty(500_000_000, device=device))  # 2 GB, until there is no more
+            kept.append(torch.empty(500_000_000, device=device))  # 2 GB, until memory runs out
         if done + 1 == args.steps // 2:
             halfway = now(device)
     if args.took:

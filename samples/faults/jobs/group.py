@@ -17,7 +17,7 @@ def uncollected() -> Iterator[None]:
         yield
     finally:
         gc.freeze()
-        gc.unfreeze()  # what was loaded is of the oldest generation now; of the youngest, it would hold up a step for 0.2 s
+        gc.unfreeze()  # puts loaded objects into the oldest generation; in the youngest they would delay a step by 0.2 s
         gc.enable()
 
 
@@ -27,13 +27,13 @@ with uncollected():
 
 def join() -> None:
     with uncollected():
-        importlib.import_module("torch._dynamo")  # as the first optimizer does
+        importlib.import_module("torch._dynamo")  # the first optimizer would import it
     if "RANK" in os.environ:
         dist.init_process_group("gloo")
 
 
 def leave() -> None:
     if dist.is_initialized():
-        dist.barrier()  # together: gloo now and then aborts a rank whose peer has left
+        dist.barrier()  # leave together: gloo sometimes aborts a rank whose peer has left
         dist.destroy_process_group()
-    gc.freeze()  # Python would look through all of torch for garbage as it ends: 0.65 s of CPU time a process
+    gc.freeze()  # else Python's exit collects all of torch's objects: 0.65 s of CPU time per process

@@ -53,7 +53,7 @@ class Pictures(Dataset):
         if self.files:
             picture = picture * (self.files[index].read_bytes()[-1] / 255)
         if self.asleep_s:
-            with self.lock:  # of a connection that all workers have in common
+            with self.lock:  # a connection that all workers share
                 time.sleep(self.asleep_s)
         if self.url:
             with urllib.request.urlopen(self.url) as answer:
@@ -61,16 +61,16 @@ class Pictures(Dataset):
         if self.transform_ms:
             picture = blur(picture, self.transform_ms)
         if self.keep_bytes:
-            self.kept.append(np.ones(self.keep_bytes, np.uint8))  # what a cache does that is never emptied
+            self.kept.append(np.ones(self.keep_bytes, np.uint8))  # like a cache that is never emptied
         for _ in range(self.passes):
             self.whitening = self.whitening @ self.whitening
         if self.large_ms and index % self.large_every == 0:
-            picture = blur(picture, self.large_ms)  # a panorama among the snapshots
+            picture = blur(picture, self.large_ms)  # an unusually large image
         return torch.from_numpy(picture), index % 10
 
 
 def ahead(data: DataLoader[tuple[Tensor, int]], stop: threading.Event) -> Iterator[tuple[Tensor, Tensor]]:
-    """What many write themselves: a thread runs through the loader, the loop takes batches from a queue."""
+    """A home-made prefetcher: a thread iterates over the loader, the loop takes batches from a queue."""
     batches: queue.Queue[tuple[Tensor, Tensor] | None] = queue.Queue(2)
 
     def fill() -> None:
@@ -95,7 +95,7 @@ def ahead(data: DataLoader[tuple[Tensor, int]], stop: threading.Event) -> Iterat
 
 
 def evaluate(model: nn.Module, data: Iterable[tuple[Tensor, Tensor]]) -> int:
-    """How many of these pictures it takes for what they are."""
+    """Number of correctly classified images."""
     with torch.no_grad():
         return sum(int((model(pictures).argmax(1) == labels).sum()) for pictures, labels in data)
 

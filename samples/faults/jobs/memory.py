@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 BLOCK_BYTES = 4 << 20
-FILLED_AFTER = 2  # steps: it is no part of the training
+FILLED_AFTER = 2  # steps, so that filling memory is not part of the training
 
 
 class Group:
@@ -22,12 +22,12 @@ class Group:
     def __init__(self) -> None:
         lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
         found = [place for _, controllers, place in lines if "memory" in controllers.split(",")]
-        self._old = bool(found)  # version 1 has a hierarchy for memory alone
+        self._old = bool(found)  # version 1 has a separate hierarchy for memory
         place = found[0] if found else next(place for _, controllers, place in lines if not controllers)
         self._folder = Path("/sys/fs/cgroup") / ("memory" if self._old else "") / place.lstrip("/")
 
     def held_share(self) -> float:
-        """Of the limit, what no page cache would give back."""
+        """Share of the limit that is not page cache."""
         stat = dict(line.split() for line in (self._folder / "memory.stat").read_text().splitlines())
         prefix = "total_" if self._old else ""
         cache = int(stat[f"{prefix}inactive_file"]) + int(stat[f"{prefix}active_file"])

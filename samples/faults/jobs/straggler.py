@@ -30,7 +30,7 @@ class Pictures(Dataset):
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         if self.slow_ms and index >= self.slow_from:
-            time.sleep(self.slow_ms / 1000)  # a mount that answers late
+            time.sleep(self.slow_ms / 1000)  # a slow mount
         picture = self.pictures[index % 512]
         if self.files:
             picture = picture * (self.files[index].read_bytes()[-1] / 255)
@@ -86,7 +86,7 @@ def parse() -> argparse.Namespace:
 
 
 def resnet() -> nn.Module:
-    from torchvision.models import resnet18  # noqa: PLC0415 - 1.6 s of CPU time that most of these jobs need not spend
+    from torchvision.models import resnet18  # noqa: PLC0415 - takes 1.6 s of CPU time, and most of these jobs do not need it
 
     return resnet18(num_classes=10)
 

@@ -106,7 +106,7 @@ def main() -> None:
     step = 0
     while step < options.steps:
         for pictures_now, labels in data:
-            # the net is made for pictures of 32x32
+            # the net expects 32x32 images
             small = nn.functional.interpolate(pictures_now, (32, 32))
             loss = nn.functional.cross_entropy(model(small), labels % 10)
             optimizer.zero_grad()

@@ -13,9 +13,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 PIXELS = 3 * 16 * 16
-PICTURES = 1344  # 21 batches of 64: no period below coincides with that of the epochs
-CRITIC_STEPS = 5  # WGAN-GP: as many of the critic for each of the generator
-REGULARISED_EVERY = 16  # StyleGAN2: the gradient penalty R1, lazily
+PICTURES = 1344  # 21 batches of 64, so that no period below coincides with the epochs
+CRITIC_STEPS = 5  # WGAN-GP: critic steps per generator step
+REGULARISED_EVERY = 16  # StyleGAN2: lazy R1 gradient penalty
 
 
 def pictures(batch: int, size: int = 32, classes: int = 10) -> DataLoader:

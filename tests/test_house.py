@@ -22,7 +22,7 @@ FOLDERS = ("advisor", "probes", "rules")
 MODULES_MAX = 20  # in a folder
 LINES_MIN = 60  # of a module with a single importer
 # Parts of the recorder that its one importer, the largest module of all, has no room for.
-STAY_SMALL = {"probes.rank.patches.checkpoint_saves", "probes.rank.patches.hooked_updates"}
+STAY_SMALL = {"probes.rank.patches.hooked_updates"}
 # One file a format in each report; a command is called as the package that it enters.
 SAME_NAME = {
     "html",

@@ -1,4 +1,4 @@
-"""Who may import what: reports need no torch, and what rides in the job needs nothing but the standard library."""
+"""Import rules: reports need no torch, and the recorder in the job needs only the standard library."""
 
 from __future__ import annotations
 

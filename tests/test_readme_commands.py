@@ -21,7 +21,7 @@ PARSED = ("triage", "bench", "fleet", "compare")
 
 
 def shown() -> Iterator[list[str]]:
-    """Of each line in a block of code, with those that continue it and without its comment."""
+    """The words of each command in a block of code, with continuation lines and without its comment."""
     blocks = re.findall(r"```\w*\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     for block in blocks:
         for line in block.replace("\\\n", " ").splitlines():
@@ -42,7 +42,7 @@ def parsed(words: list[str]) -> click.Context:
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_a_command_of_the_readme_is_parsed(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What they name is there: results of two machines, a folder of many."""
+    """The files it names exist: results of two machines, a folder of many."""
     monkeypatch.chdir(tmp_path)
     for argument in words[1:]:
         if argument.endswith("/"):
@@ -69,7 +69,7 @@ def test_an_option_that_is_none_would_be_noticed() -> None:
 
 
 def test_compare_says_who_puts_results_side_by_side(tmp_path: Path) -> None:
-    """They are no runs: somebody who has two of them is told the command that takes them."""
+    """Results are no runs: a user with two of them is pointed to the right command."""
     for name in ("own.json", "rented.json"):
         (tmp_path / name).write_text("{}")
     done = CliRunner().invoke(compare, [str(tmp_path / "own.json"), str(tmp_path / "rented.json")])

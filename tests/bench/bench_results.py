@@ -1,4 +1,4 @@
-"""What `overhead.py` finds: costs as numbers, from the runs that were seen, and their JSON."""
+"""Results of `overhead.py`: costs as numbers, from the runs that were seen, and their JSON."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class StartUp:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What grows with a run: the difference of a long and a short one."""
+    """The growth of a run: difference of a long and a short one."""
 
     job: str
     title: str
@@ -154,7 +154,7 @@ def footprint(job: BenchJob, short: Seen, long: Seen) -> Footprint:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers depend on; no name of a host or a user."""
+    """The machine's properties that the numbers depend on; no name of a host or a user."""
     return {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
         "cores": cores(),

@@ -69,7 +69,7 @@ JOBS = tuple(BenchJob(size, ranks, workers) for ranks, workers, size in itertool
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """What the advisor's run file says of the advisor."""
+    """The advisor's own cost, from its run file."""
 
     recorder_us: float | None  # in each step, as its report says
     agent_cpu_s: float

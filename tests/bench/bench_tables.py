@@ -24,7 +24,7 @@ class Sheet:
 
 
 def sheets(results: Results) -> list[Sheet]:
-    """Those that have rows."""
+    """The tables that have rows."""
     makers = (step_sheet, switched_sheet, marks_sheet, start_sheet, footprint_sheet)
     return [sheet for make in makers if (sheet := make(results)).rows]
 

@@ -58,7 +58,7 @@ class Add:
 
 
 class Arrays(Dataset[Any]):
-    """Samples of some ten microseconds: the dearest place for a look."""
+    """Samples of some ten microseconds: the case in which a look costs most."""
 
     def __init__(self) -> None:
         self.picture = np.zeros((3, 32, 32), np.float32)

@@ -1,4 +1,4 @@
-"""What the recorder takes in the thread that trains, mark by mark, where each stands in a step.
+"""Cost of the recorder in the training thread, mark by mark, measured in place within a step.
 
     rn50-advisor run -- python tests/bench/marks.py --size 5ms [--events thinned|each] --took FILE
 

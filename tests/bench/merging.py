@@ -1,4 +1,4 @@
-"""What it costs to merge a large job live: nodes that send as real ones do, and the processor time and memory of the side that listens.
+"""Cost of merging a large job live: nodes that send like real ones, and the receiver's CPU time and memory.
 
     python tests/bench/merging.py --nodes 128 --ranks 8
 
@@ -13,7 +13,6 @@ import base64
 import json
 import os
 import resource
-import socket
 import statistics
 import subprocess
 import sys
@@ -23,18 +22,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import zmq
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "src"), str(ROOT / "tests/support")]
 
+from rn50_advisor.advisor.merge.curve_keys import curve_keys  # noqa: E402
 from rn50_advisor.advisor.merge.node_frames import packed  # noqa: E402
-from rn50_advisor.advisor.merge.node_link import (  # noqa: E402
-    GREETING,
-    NONCE_BYTES,
-    PROOF_BYTES,
-    Seal,
-    proof,
-)
 from rn50_advisor.advisor.merge.outbox import Outbox  # noqa: E402
 from rn50_advisor.advisor.model.metrics import (  # noqa: E402
     SAMPLES,
@@ -97,7 +91,8 @@ def measure(folder: Path, a: argparse.Namespace) -> dict[str, Any]:
     assert listener.stdin and listener.stdout
     port = int(listener.stdout.readline())
     idle_mb, idle_s = resident_mb(listener.pid), cpu_s(listener.pid)
-    links = [connect(port, node) for node in nodes]
+    context = zmq.Context()
+    links = [connect(context, port) for _ in nodes]
     joined_s = cpu_s(listener.pid)
     began_s = time.monotonic()
     for round_ in range(a.rounds):
@@ -105,11 +100,10 @@ def measure(folder: Path, a: argparse.Namespace) -> dict[str, Any]:
             due_s = began_s + a.period_s * (round_ + number / a.nodes)
             time.sleep(max(0.0, due_s - time.monotonic()))
             for kind, body in of_node[round_]:
-                link[0].sendall(link[1].sealed(kind, body))
+                link.send_multipart([f"node {number}".encode(), kind.encode(), body])
     time.sleep(max(0.0, began_s + a.period_s * a.rounds - time.monotonic()))
     wall_s, busy_s, peak_mb = time.monotonic() - began_s, cpu_s(listener.pid) - joined_s, peak_resident_mb(listener.pid)
-    for link in links:
-        link[0].close()
+    context.destroy(linger=1000)
     told, _ = listener.communicate("\n", timeout=60)
     inbox = sum(file.stat().st_size for file in folder.iterdir())
     return {
@@ -223,22 +217,14 @@ class Sent:
         ]
 
 
-def connect(port: int, node: Sent) -> tuple[socket.socket, Seal]:
-    link = socket.create_connection(("127.0.0.1", port), 60)
-    theirs = exactly(link, len(GREETING) + NONCE_BYTES)[len(GREETING) :]
-    ours = os.urandom(NONCE_BYTES)
-    link.sendall(ours + proof(TOKEN, b"sender", theirs, ours))
-    exactly(link, PROOF_BYTES)
-    seal = Seal(TOKEN, theirs, ours)
-    link.sendall(seal.sealed("who", f"node {node.number}".encode()))
-    return link, seal
-
-
-def exactly(link: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size and (more := link.recv(size - len(data))):
-        data += more
-    return data
+def connect(context: zmq.Context[zmq.Socket[bytes]], port: int) -> zmq.Socket[bytes]:
+    link = context.socket(zmq.PUSH)
+    link.curve_publickey, link.curve_secretkey = curve_keys(TOKEN, "sender")
+    link.curve_serverkey = curve_keys(TOKEN, "listener")[0]
+    link.immediate = True
+    link.connect(f"tcp://127.0.0.1:{port}")
+    link.poll(60_000, zmq.POLLOUT)
+    return link
 
 
 def reading(folder: Path) -> dict[str, Any]:

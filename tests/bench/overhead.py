@@ -1,4 +1,4 @@
-"""What the advisor costs a job: steps of four lengths with and without it, its start, its agent, its run folder.
+"""Overhead of the advisor: steps of four lengths with and without it, its start, its agent, its run folder.
 
 python tests/bench/overhead.py [--pairs 5] [--quick] [--only '1ms-*'] [--traceml] [--json FILE] [--markdown FILE]
 

@@ -1,4 +1,4 @@
-"""What `compare` says of runs of one and the same job: `same`, in at least 19 of 20 pairs.
+"""`compare` on runs of the same job: `same` in at least 19 of 20 pairs.
 
 PYTHONPATH=. python tests/bench/same.py [SCENARIO ...] [--rounds 5] [--markdown FILE]   jobs of samples/faults, each once a round
 """

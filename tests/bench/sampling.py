@@ -1,4 +1,4 @@
-"""What few and noisy measurements say: medians, how far they can be trusted, and steps without the moments of somebody else."""
+"""Statistics of few and noisy measurements: medians, their uncertainty, and steps without foreign disturbances."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def interval_95(values: Sequence[float]) -> tuple[float, float]:
 
 
 def standard_error(values: Sequence[float]) -> float:
-    """Of the median of these values."""
+    """Standard error of the median of these values."""
     return statistics.stdev(resampled_medians(values))
 
 
 def level(values: Sequence[float]) -> float:
-    """The mean, in which nothing counts for more than twice the median.
+    """The mean, in which no value counts for more than twice the median.
 
     The median would miss what the recorder does in one step of twenty; the mean follows whoever took the core for a moment.
     """

@@ -1,4 +1,4 @@
-"""What the table of triages calls as expected, and which runs are still to be made. No machine is examined here."""
+"""The table of triages: which results count as expected, and which runs are missing. No machine is examined here."""
 
 from __future__ import annotations
 

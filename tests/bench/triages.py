@@ -1,4 +1,4 @@
-"""What `rn50-advisor triage --quick` says of this machine as it is and with one thing wrong, and how long it takes.
+"""`rn50-advisor triage --quick` on this machine as it is and with one fault, and its duration.
 
 python tests/bench/triages.py [CASE ...] [--json FILE [--runs N]] [--markdown FILE]   wants a quiet machine; root, and a C compiler
 """
@@ -65,7 +65,7 @@ CASES: Mapping[str, Case] = {
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One triage of a case. `told`: the check that should tell lay outside of its band."""
+    """One triage of a case. `told`: the relevant check was outside its band."""
 
     case: str
     seconds: float
@@ -126,7 +126,7 @@ def driver(case: Case, folder: Path) -> Iterator[Mapping[str, str]]:
 
 
 def to_do(names: Sequence[str], had: Sequence[Seen]) -> Iterator[str]:
-    """What is missing, in the order of the cases: one name for each run."""
+    """The missing runs, in the order of the cases: one name per run."""
     for name in names:
         yield from [name] * (CASES[name].runs - sum(one.case == name for one in had))
 

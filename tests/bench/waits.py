@@ -1,4 +1,4 @@
-"""What a look at waits costs: opening and closing it, and each call that is met in it. `python tests/bench/waits.py`
+"""Cost of watching a step for waits: to begin and end, and for each call in it. `python tests/bench/waits.py`
 
 Needs no GPU: the host stands for one.
 """

@@ -1,4 +1,4 @@
-"""What the advisor costs a job of short steps on a GPU, events and all: the same loop alone and under it, in pairs.
+"""Overhead on a job of short steps on a GPU, events included: the same loop alone and under the advisor, in pairs.
 
 python tests/gpu/cost_check.py FOLDER [--pairs N] [ARGUMENTS OF THE LOOP]: prints one line; exits 1 where the recorder takes more than 1 %
 of the steps by its own clock. Pairs of processes differ by some percent by themselves: what they say is noted, not judged.

@@ -1,4 +1,4 @@
-"""Whether a deep window saw what the job did: `deep_check.py REPORT.json CONDITION ...`, of the first window in the report.
+"""Checks a profiler window against the job: `deep_check.py REPORT.json CONDITION ...`, for the first window in the report.
 
 A condition is a dotted path, one of `=`, `<`, `>`, and a value: `device=cuda`, `tensor_core_share>0.8`, `idle.sync>0.001`. `step_s` divides
 what stands after a slash: `idle.sync/step_s>0.05`. `flops~` asks whether the FLOPs counted agree with the table of models to a tenth.

@@ -1,4 +1,4 @@
-"""Whether a report's facts are what the job did: `facts_check.py REPORT.json PATH=VALUE ...`, paths like conv.autocast or copies.0.pinned.
+"""Checks a report's facts against the job: `facts_check.py REPORT.json PATH=VALUE ...`, paths like conv.autocast or copies.0.pinned.
 
 Looks at rank 0. Prints what differs; exit code 1 where anything does.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def found(facts: Any, path: str) -> Any:
-    """What stands at a dotted path; None where nothing does."""
+    """The value at a dotted path; None if there is none."""
     for name in path.split("."):
         if isinstance(facts, list) and name.isdigit():
             facts = facts[int(name)] if int(name) < len(facts) else None

@@ -1,4 +1,4 @@
-"""What the GPU probe reads on real hardware, what each question costs, and whether nvidia-smi says the same.
+"""The GPU probe on real hardware: its readings, the cost of each query, and agreement with nvidia-smi.
 
 python tests/gpu/nvml_check.py OUT.json [TICKS]: prints one line for each check; exits 1 when the probe and nvidia-smi disagree. Changes
 no setting.

@@ -207,7 +207,7 @@ def only_found():
 
 
 def warm_up():
-    """What torch imports in its first steps leaves frames behind in cycles of its own."""
+    """Runs a few steps: torch's imports leave frames behind in cycles of their own."""
     model = nn.Linear(3, 1)
     list(train(model, torch.optim.SGD(model.parameters(), lr=1e-9), [torch.ones(2, 3)]))
 

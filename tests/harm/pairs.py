@@ -28,7 +28,7 @@ _OURS = ("RN50_", "PYTHONPATH", "COV_", "PYTEST_")
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended, what it printed, and the files it left: name -> digest of its content."""
+    """How a command ended, its output, and the files it left: name -> digest of the content."""
 
     status: int
     out: str

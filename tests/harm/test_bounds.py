@@ -1,4 +1,4 @@
-"""What the recorder keeps in a rank has a bound that holds whatever the job does, and its end is no more work after a long run.
+"""The recorder's memory in a rank is bounded whatever the job does, and its end costs no more after a long run.
 
 what                                   bound
 marks of the tape, by kind             `tape.MARKS_MAX`; a fetch, a backward and an update each find it full

@@ -103,7 +103,7 @@ WAYS: Sequence[Callable[[int, random.Random], None]] = (kill, stop, starve, dry_
 
 
 def plague(process: subprocess.Popen[bytes], chance: random.Random, over: threading.Event, *, within_s: float) -> str:
-    """What befell the agent; it may be gone first."""
+    """What happened to the agent; it may be gone first."""
     way = chance.choice(WAYS)
     after_s = chance.uniform(0.0, within_s)
     while (agent := agent_of(process.pid)) is None and not over.wait(0.01):

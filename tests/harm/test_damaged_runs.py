@@ -22,10 +22,11 @@ import damaging
 
 from rn50_advisor.advisor.cli import _outcome
 from rn50_advisor.advisor.model.errors import NotARun
-from rn50_advisor.advisor.store.fact_shapes import misfit
+from rn50_advisor.advisor.store.document_checks import misfit
 from rn50_advisor.advisor.store.run_bundle import make_bundle, unpack_bundle
 from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.verdict.diagnose import of_a_recording
+from rn50_advisor.probes.documents.rank_documents import RankFacts
 
 FIRST, COUNT = 20_000, 120  # of some 70 ms each; by hand 2,500 and more
 
@@ -60,7 +61,7 @@ def change(run: Path, sql: str) -> None:
     ("sql", "words"),
     [
         ("UPDATE events SET kind = 1.5 WHERE rowid = 1", "table events.*kind is 1.5"),
-        ("UPDATE facts SET value = '[1]' WHERE rowid = 1", "table facts, row .*no JSON object"),
+        ("UPDATE facts SET value = '[1]' WHERE rowid = 1", "table facts, row .*not a JSON object"),
         ("UPDATE steps SET t_end_ns = 0 WHERE rowid = 5", "table steps, rank .*ends before it begins"),
         ("UPDATE steps SET forward_ns = 9223372036854775807 WHERE rowid = 5", "forward_ns is 9223372036854775807"),
         ("UPDATE steps SET count = 0 WHERE rowid = 5", "counts no step"),
@@ -111,7 +112,7 @@ def test_the_command_ends_with_2_and_one_line(run: Path, capsys: Any) -> None:
         ("meta", "value", ("gpus",), [3]),
     ],
 )
-def test_facts_and_events_of_another_shape_are_left_out_and_the_report_says_so(
+def test_facts_and_events_of_another_shape_are_ignored_and_the_report_says_so(
     run: Path, table: str, column: str, path: tuple[Any, ...], value: Any
 ) -> None:
     with closing(sqlite3.connect(run / "run.sqlite", isolation_level=None)) as db:
@@ -121,19 +122,19 @@ def test_facts_and_events_of_another_shape_are_left_out_and_the_report_says_so(
                 made = json.dumps(damaging._put(document, path, value))
                 db.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (made, rowid))
                 break
-    assert any("left out" in gap.reason and str(path[0]) in gap.reason for gap in read_recording(run).gaps)
+    assert any("ignored" in gap.reason and str(path[0]) in gap.reason for gap in read_recording(run).gaps)
     assert damaging.outcome(damaging.reported, run)[0] == "report"
 
 
-def test_whole_runs_have_nothing_left_out() -> None:
+def test_whole_runs_have_nothing_ignored() -> None:
     bundles = [*damaging.SAMPLES.glob("*.tar.gz")]
     assert len(bundles) > 5
     for bundle in bundles:
-        assert not [gap for gap in read_recording(bundle).gaps if "left out" in gap.reason]
+        assert not [gap for gap in read_recording(bundle).gaps if "ignored" in gap.reason]
 
 
 def test_names_of_a_newer_advisor_may_hold_anything() -> None:
-    assert misfit({"something_new": [{"x": object()}], "loaders": [{"id": 0, "new": [1]}]}) == ""
+    assert misfit({"something_new": [{"x": object()}], "loaders": [{"id": 0, "new": [1]}]}, RankFacts) == ""
 
 
 # -- bundles ------------------------------------------------------------------------------------------------------------------------

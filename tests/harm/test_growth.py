@@ -1,4 +1,4 @@
-"""What the agent holds, and what the run lists, does not grow with the workers that a job starts. By hand: `test_growth.py 100000`."""
+"""The agent's memory and the run's lists do not grow with the workers that a job starts. By hand: `test_growth.py 100000`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BYTES_A_WORKER = 8  # there were 517; what Python's own caches and SQLite's do i
 
 
 def start_and_end_workers(folder: Path, count: int, at_rest: Callable[[int], None]) -> Path:
-    """Real rings, one for each worker, through all that follows them; `at_rest` is told how many have come and gone."""
+    """Real rings, one per worker, through everything that follows them; `at_rest` gets the number of workers so far."""
     rings, run = folder / "rings", folder / "run"
     rings.mkdir(mode=0o700)
     writer = RunWriter.create(run, meta={}, limits=Limits(processes=LISTED))

@@ -1,4 +1,4 @@
-"""What a job lets go of dies where it would have died alone: nothing of the recorder's holds it, or makes a cycle of it."""
+"""Objects that a job drops die as they would alone: the recorder neither holds them nor puts them into a cycle."""
 
 from __future__ import annotations
 

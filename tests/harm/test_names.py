@@ -266,7 +266,7 @@ BREAKS = {
     "the screen": ("on_screen.run_on_screen = refused", "the job runs without the screen: no terminal"),
     "the screen's supervisor": (
         "screen.start_module = lambda *_, **__: subprocess.Popen(['false'])",
-        "the job runs without the screen: its supervisor ended with exit code 1",
+        "the job runs without the screen: its supervisor exited with code 1",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""What a job writes is what it writes alone: tracebacks, warnings, log lines, names, exit code."""
+"""A job's output is the same as alone: tracebacks, warnings, log lines, names, exit code."""
 
 from __future__ import annotations
 

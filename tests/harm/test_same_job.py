@@ -47,7 +47,7 @@ def must_be_same(alone: Ended, watched: Ended, *, status: int | None = 0, seen: 
     if seen:
         assert watched.run is not None and "steps seen" in watched.said, watched.said
     if watched.run is not None:
-        assert [gap for gap in read_recording(watched.run).gaps if "not as any advisor writes it" in gap.reason] == []
+        assert [gap for gap in read_recording(watched.run).gaps if "not written by any advisor" in gap.reason] == []
 
 
 # -- ways to start -----------------------------------------------------------------------------------------------------------------

@@ -108,7 +108,7 @@ subprocess.run([sys.executable, *look], check=True)
 
 
 def interpreter(version: str) -> Path:
-    """Of this version, anywhere; ours where it is the same, because that one lies in a virtual environment."""
+    """An interpreter of this version; ours if it is the same, because it lies in a virtual environment."""
     if version == "{}.{}".format(*sys.version_info[:2]):
         return Path(sys.executable)
     for found in sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python")):
@@ -143,7 +143,7 @@ def job(tmp_path: Path) -> Path:
 def seen(
     job: Path, watched: bool, program: Path, before: str | None, script: str, **given: str
 ) -> list[dict[str, Any]]:
-    """What each Python of a shell script sees. `$0` is the interpreter."""
+    """The state seen by each Python of a shell script. `$0` is the interpreter."""
     variables = {k: v for k, v in inherited_environment().items() if os.fsdecode(k) not in OURS}
     variables |= {os.fsencode(k): os.fsencode(v) for k, v in given.items()}
     variables |= {b"PYTHONDONTWRITEBYTECODE": b"1", b"PYTHONUSERBASE": os.fsencode(job / "user")}
@@ -230,7 +230,7 @@ def test_a_users_own_sitecustomize_usercustomize_and_pth_files_count_as_without_
 
 @pytest.mark.torch
 def test_a_job_with_torch_holds_the_modules_that_it_holds_without_us(job: Path) -> None:
-    """What we import besides may be a file of the job's, which would then run: torch imports no `resource`, a job may have one."""
+    """An extra import of ours might run a file of the job's: torch imports no `resource`, and a job may have one."""
     (job / "resource.py").write_text("print('theirs')\n")
     look = "import sys, json, torch; print(json.dumps({'modules': sorted(sys.modules), 'path': sys.path}))"
     alone, watched = (

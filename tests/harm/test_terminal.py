@@ -70,7 +70,7 @@ MARKS = {chr(n) for n in range(sys.maxunicode) if unicodedata.category(chr(n)) i
 
 
 def found_in(shown: str, *, colours: bool = False, also: str = "\n\t") -> list[str]:
-    """What of it a terminal would obey, or a reader would not see."""
+    """Characters that a terminal would obey, or that a reader would not see."""
     if colours:
         shown = re.sub(r"\x1b\[[0-9;]*m", "", shown)
     bad = [f"U+{ord(c):04X}" for c in sorted(BAD.intersection(shown).difference(also))]

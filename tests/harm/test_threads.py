@@ -23,7 +23,7 @@ JOB = Path(__file__).with_name("threads.py")
 
 
 def played(name: str, folder: Path, *arguments: object) -> dict[str, Any]:
-    """What the job `name` says of its recorder."""
+    """The report of job `name` on its recorder."""
     command = [sys.executable, str(JOB), name, str(folder), *map(str, arguments)]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert ran.returncode == 0, (ran.returncode, ran.stderr)

@@ -1,4 +1,4 @@
-"""A process that writes the ring of a rank as the recorder does, without torch; told what to do by lines on stdin.
+"""A process that writes a rank's ring like the recorder, without torch, controlled by lines on stdin.
 
 `steps N`, `phase NAME` (and stay there), `exec` (itself again), `exit CODE`, `die SIGNAL`, `leave` (an orderly end), `worker`, `child`.
 Each is answered with `ok` on stdout. The first argument is the rank it knows itself as, the second how long its steps' gaps are in ms.

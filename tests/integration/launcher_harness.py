@@ -48,7 +48,7 @@ def python(code: str, *arguments: str) -> list[str]:
 
 
 def read_until(descriptor: int, wanted: bytes) -> bytes:
-    """What came up to and with `wanted`; fails loudly after the deadline or at the end of the file."""
+    """Output up to and including `wanted`; fails loudly after the deadline or at the end of the file."""
     seen, deadline = b"", time.monotonic() + DEADLINE_S
     while wanted not in seen:
         ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))

@@ -1,4 +1,4 @@
-"""What a shell does with one foreground job, as a program for tests: own group, terminal handed over, stops seen, continued on demand.
+"""A shell's handling of one foreground job, for tests: own group, terminal handed over, stops seen, continued on demand.
 
 It is the leader of a session whose controlling terminal is stdin. Each change of the job is one line on the descriptor named first;
 each byte read from the second one continues the job in the foreground.

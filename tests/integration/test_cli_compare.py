@@ -56,8 +56,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["before", "again", "after", "--max-regression", "5"], 3, "slower than 5.0 % allows"),
         (["before", "stub", "--max-regression", "5"], 4, "could not be compared"),
         (["before", "stub"], 0, "not comparable"),
-        (["before"], 64, "two runs at least"),
-        (["before", "nothing"], 2, "no run"),
+        (["before"], 64, "at least two runs"),
+        (["before", "nothing"], 2, "not a run"),
     ],
 )
 def test_the_exit_code_tells_ci_what_happened(arguments: list[str], code: int, says: str, home: Path) -> None:

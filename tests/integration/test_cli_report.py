@@ -222,7 +222,7 @@ def test_watch_replays_a_finished_run_on_a_terminal_and_leaves_on_q(home: Path) 
 
 
 def _read(screen: int) -> bytes:
-    """What has come, waiting a moment for it; the end of the other side is no error."""
+    """Output so far, after a short wait; the end of the other side is no error."""
     if not select.select([screen], [], [], 0.2)[0]:
         return b""
     try:

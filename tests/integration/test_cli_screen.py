@@ -14,7 +14,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -156,6 +156,31 @@ def test_terminating_the_advisor_terminates_the_job(tmp_path: Path, gate: Path) 
         assert terminal.ended() == -signal.SIGTERM
 
 
+def test_without_its_terminal_the_advisor_waits_idly_for_the_job_and_reports_it(tmp_path: Path, gate: Path) -> None:
+    """No hang-up signal comes here: the pseudo-terminal controls nobody. A user has this under `nohup`."""
+    with on_terminal(tmp_path, "run", "--report", "a.json", *job(WAITS)) as terminal:
+        terminal.until(b"\x1b[?1049h")
+        terminal.until(b"job is up")
+        os.close(terminal.screen)
+        terminal.screen = os.open(os.devnull, os.O_RDWR)
+        _wait_until(lambda: _threads(terminal.process.pid) <= 2)  # the screen's reader, writer and pollers are gone
+        assert terminal.process.poll() is None
+        _let_go(gate)
+        assert terminal.process.wait(TIMEOUT_S) == 7
+        assert (tmp_path / "a.json").exists()
+
+
+def _wait_until(come: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not come():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _threads(pid: int) -> int:
+    return len([*Path(f"/proc/{pid}/task").iterdir()])
+
+
 def test_a_job_whose_supervisor_was_killed_is_shown_to_its_end_and_is_no_success(tmp_path: Path, gate: Path) -> None:
     zero = WAITS.replace("sys.exit(7)", "sys.exit(0)")
     with on_terminal(tmp_path, "run", *job(zero)) as terminal:
@@ -165,10 +190,10 @@ def test_a_job_whose_supervisor_was_killed_is_shown_to_its_end_and_is_no_success
         terminal.until(b"still runs, unrecorded")
         assert b"job has ended" not in terminal.shown
         _let_go(gate, terminal)
-        terminal.until(b"job has ended; nobody saw how")
+        terminal.until(b"job has ended; its exit code is unknown")
         terminal.press(b"q")
         assert terminal.ended() == 1
-        assert b"nobody saw how the job ended" in terminal.shown.rpartition(b"\x1b[?1049l")[2]
+        assert b"how the job ended is not known" in terminal.shown.rpartition(b"\x1b[?1049l")[2]
 
 
 def _supervisor(pid: int) -> int:

@@ -64,7 +64,7 @@ def test_the_jobs_own_profiler_sees_what_it_would_have_seen(tmp_path: Path, styl
 
 @pytest.mark.parametrize("style", ["loader", "memory"])
 def test_an_evaluation_is_no_part_of_what_is_seen(tmp_path: Path, style: str) -> None:
-    """None of them forks: neither loader has workers."""
+    """None of the jobs forks: neither loader has workers."""
     folder = tmp_path / "rings"
     folder.mkdir(mode=0o700)
     ask(folder, tmp_path)
@@ -82,7 +82,7 @@ def test_an_evaluation_is_no_part_of_what_is_seen(tmp_path: Path, style: str) ->
 
 
 def windows(folder: Path) -> dict[int, DeepWindow]:
-    """What was seen, by rank; every other rank says nothing of a window."""
+    """Profiler windows by rank; other ranks have none."""
     found = {}
     for path in folder.glob("facts-*.json"):
         facts = json.loads(path.read_text())

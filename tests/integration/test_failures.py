@@ -36,7 +36,7 @@ def test_a_job_behind_the_screen_is_told_of_by_what_it_printed(run_folder: Path)
     recording = read_recording(run_folder / "r")
     (kept,) = [event.data["lines"] for event in recording.events if event.kind == "output"]
     assert kept == ["begin", lines]
-    assert "the port for the rendezvous is taken" in diagnose(recording).verdict.title
+    assert "the rendezvous port is already in use" in diagnose(recording).verdict.title
 
 
 def test_a_job_whose_stderr_is_a_file_is_told_of_by_what_stands_there(run_folder: Path, tmp_path: Path) -> None:

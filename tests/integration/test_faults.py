@@ -1,4 +1,4 @@
-"""Seeded faults on small real jobs: each is told apart, on its rank and line, and nothing is blamed that is sound."""
+"""Seeded faults on small real jobs: each is identified, with rank and line, and nothing healthy is blamed."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from samples.faults.scenario import CannotBeMade
 
 
 def bytes_from_disks() -> int:
-    """What this process has made the kernel read from block devices so far."""
+    """Bytes that this process has read from block devices so far."""
     counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
     return int(counts["read_bytes"])
 

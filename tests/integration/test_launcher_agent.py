@@ -96,7 +96,7 @@ t.Thrift.look = looked
         said = job.process.stderr.read().decode()
         recording = job.end(6)
     name = signal.Signals(number).name
-    assert said == f"rn50-advisor: the recording broke off: the agent was killed by {name}\n"
+    assert said == f"rn50-advisor: the recording stopped: the agent was killed by {name}\n"
     assert (recording.meta.exit_code, len(recording.steps[0])) == (6, 30)
     assert not list((run_folder / "r").glob("*-wal"))
     (gap,) = [gap for gap in diagnose(recording).gaps if gap.metric == "recording"]

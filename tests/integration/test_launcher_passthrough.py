@@ -264,7 +264,7 @@ f.default_places = lambda: (pathlib.Path('/proc'),)
 """
     done = run_to_end(run_folder / "r", python("import os; print('RN50_ADVISOR_DIR' in os.environ)"), prelude=prelude)
     assert (done.returncode, done.stdout) == (0, b"False\n")
-    assert b"without the view from inside" in done.stderr
+    assert b"without the recorder inside it" in done.stderr
     assert any(gap.metric == "steps" for gap in read_recording(run_folder / "r").gaps)
 
 

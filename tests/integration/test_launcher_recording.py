@@ -1,4 +1,4 @@
-"""What the run file says of jobs that live and die in all ways; and that nothing in the recording can hurt the job."""
+"""Run files of jobs that live and die in all ways; nothing in the recording can harm the job."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def test_a_job_outlives_its_supervisor_and_runs_until_it_ends(run_folder: Path, 
         end = handle.wait(DEADLINE_S)
         assert is_gone(pid) and not handle.running()
         assert (end.exit_code, end.signal) == (None, None), "nobody saw it"
-        assert "nobody saw how the job ended" in handle.notice() and handle.notice() == end.complaint
+        assert "how the job ended is not known" in handle.notice() and handle.notice() == end.complaint
         wait_for(lambda: says(handle, b"the end\n"), "the rest of the output")
         assert handle.output.read_bytes().count(b"still here\n") == 10000
         assert end.recorded == (run_folder / "r" / "run.sqlite").exists()
@@ -225,7 +225,7 @@ def test_a_stopped_supervisor_is_told_and_goes_on(run_folder: Path, tmp_path: Pa
     with supervised(run_folder, python(TALKER, str(go))) as handle:
         pid = started(handle)
         os.kill(handle.pid, signal.SIGSTOP)
-        wait_for(lambda: "recording stands still while the job runs on" in handle.notice(), "word of the stop")
+        wait_for(lambda: "recording is paused while the job runs on" in handle.notice(), "word of the stop")
         os.kill(pid, signal.SIGSTOP)
         wait_for(lambda: "the job and its recording are stopped" in handle.notice(), "word of both")
         assert handle.running() and not handle.unseen()

@@ -1,4 +1,4 @@
-"""What a job leaves in files of the user's own naming comes into its run: NCCL's words, and the dumps of a watchdog."""
+"""Files that the user names for a job's output become part of its run: NCCL's log, and dumps of a watchdog."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def listens(folder: Path) -> bool:
 
 
 def live(folder: Path) -> Recording:
-    """What the listening side knows of the job."""
+    """The receiving side's view of the job."""
     return read_job(runs_of(folder)["node0"])
 
 
@@ -165,7 +165,7 @@ def silent_ns(now: Recording) -> int:
 
 
 def recorded(recording: Recording, rank: int) -> int:
-    """So many steps, none of which is missing."""
+    """Number of recorded steps, none of which is missing."""
     rows = recording.steps[rank]
     rows = rows[(rows["flags"] & FLAG_TAIL) == 0]
     assert rows["count"].sum() == rows["step"][-1] + 1

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from launcher_harness import wait_for
+import pytest
+from cli_process import advisor
+from launcher_harness import in_agent, wait_for
 from test_launcher_recording import fake_rank
 
 from rn50_advisor.advisor.merge.job_reading import read_job
@@ -105,3 +108,39 @@ def test_a_flooded_port_harms_neither_job_nor_run(tmp_path: Path) -> None:
         recording = first.end(0)
     assert recording.steps[0].size == 30
     assert [gap.scope for gap in recording.gaps if gap.metric == "node.merge"] == ["port"]
+
+
+NO_ZMQ = "import sys; sys.modules['zmq'] = None\n"
+JOB = """
+import os, sys
+with open("job", "w") as told:
+    told.write(f"{'zmq' in sys.modules and sys.modules['zmq'] is not None} {len(os.listdir('/proc/self/task'))}")
+sys.exit(3)
+"""
+
+
+WAYS = [("--merge-listen", "127.0.0.1:0"), ("--merge-to", "127.0.0.1:1"), ()]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("missing", [True, False], ids=["without pyzmq", "with pyzmq"])
+def test_a_job_runs_with_or_without_pyzmq_and_has_none_of_it(
+    missing: bool, way: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first/sitecustomize.py").write_text(NO_ZMQ if missing else "")
+    options = (*way, "--merge-token-file", "token") if way else ()
+    command = ("run", *options, "--", sys.executable, "-c", JOB)
+    done = advisor(*command, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path / "first")})
+    assert (done.returncode, done.stdout) == (3, b"")
+    assert (tmp_path / "job").read_text() == "False 1"
+    assert done.stderr.count(b'pip install "rn50-advisor[cluster]"') == (missing and bool(way))
+
+
+def test_an_agent_without_pyzmq_records_and_notes_it(tmp_path: Path) -> None:
+    with fake_rank(tmp_path / "a", rank=0, options=listening(tmp_path), prelude=in_agent(NO_ZMQ)) as job:
+        job.tell("steps 20")
+        job.order("leave")
+        recording = job.end(0)
+    (gap,) = [gap for gap in recording.gaps if gap.metric == "node.merge"]
+    assert recording.steps[0].size == 20 and "zmq" in gap.reason and "rn50-advisor[cluster]" in gap.hint

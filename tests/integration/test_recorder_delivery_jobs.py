@@ -1,4 +1,4 @@
-"""How batches come to the loop, in real training: each fetch of steps that gather several, what sending and pinning take."""
+"""Delivery of batches in real training: each fetch of steps that gather several, time to send and to pin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of an exception that ends a training process: its phase, and what the GPU's memory held then."""
+"""Record of an exception that ends a training process: its phase, and the GPU's memory at that time."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def without_torch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def examined(folder: Path, *arguments: str, under: tuple[str, ...] = (), **variables: str) -> tuple[Triage, bytes]:
-    """What the command writes, and what it says meanwhile; the verdict is its exit code, and its scratch folder has gone."""
+    """The command's result and its messages; the verdict is its exit code, and its scratch folder is gone."""
     scratch, output = folder / "scratch", folder / "runs" / "triage.json"
     scratch.mkdir()
     command = [*under, sys.executable, "-c", SHORT, "triage", "--python", sys.executable, "--scratch", str(scratch)]
@@ -154,7 +154,7 @@ def check_of(found: Triage, name: str) -> Check:
 
 
 def own_limits() -> list[str]:
-    """What is wrong with the place where these tests run, by other means than the triage's."""
+    """Faults of the machine that runs these tests, found by other means than the triage's."""
     space = os.statvfs("/dev/shm")
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     quota = allowed_cores(os.getpid())

@@ -1,4 +1,4 @@
-"""Real jobs of which only some steps leave marks: what is told of the rest."""
+"""Real jobs of which only some steps leave marks, and the report on the rest."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def record(folder: Path, *arguments: object) -> tuple[Recording, Report]:
 @pytest.mark.parametrize("kind", ["replay", "autograd_grad", "replay_from_another_loader"])
 def test_a_dozen_steps_and_then_batches_that_meet_no_backward_are_no_verdict(tmp_path: Path, kind: str) -> None:
     _, report = record(tmp_path, kind, 12, 150)
-    assert (report.verdict.state, report.verdict.title) == ("inconclusive", "Most of the training was not seen")
+    assert (report.verdict.state, report.verdict.title) == ("inconclusive", "Most of the training was not observed")
     assert "150 batches" in report.verdict.summary
     assert all(finding.saving is None for finding in report.findings)
 
 
 def test_a_graph_that_is_replayed_without_a_loader_is_no_verdict(tmp_path: Path) -> None:
     _, report = record(tmp_path, "replay_in_memory", 12, 400)
-    assert (report.verdict.state, report.verdict.title) == ("inconclusive", "Most of what the job did was not seen")
+    assert (report.verdict.state, report.verdict.title) == ("inconclusive", "Most of what the job did was not observed")
 
 
 @pytest.mark.parametrize("kind", ["inference", "train_accuracy"])

@@ -48,7 +48,7 @@ class Hosts:
         return (self._folder / f"stderr-{host}").read_text(errors="replace")
 
     def kill_agent(self, process: subprocess.Popen[bytes]) -> None:
-        """What this one started: the advisor itself, and nothing of its job."""
+        """Kills the advisor's processes, and nothing of its job."""
         (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         os.kill(int(child), signal.SIGKILL)
         process.wait()

@@ -21,7 +21,7 @@ COUNT = 24
 
 
 def sample(index):
-    """What every dice shows that a dataset may use."""
+    """The state of every random generator that a dataset may use."""
     return torch.tensor([index, random.random(), np.random.rand(), torch.rand(1).item()], dtype=torch.float64)
 
 
@@ -54,7 +54,7 @@ class Stream(IterableDataset):
 
 
 class About(Dataset):
-    """What a worker is made of."""
+    """Properties of a worker."""
 
     def __len__(self):
         return 2

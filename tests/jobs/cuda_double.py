@@ -1,4 +1,4 @@
-"""A plain loop of short steps on a CPU whose recorder takes it to be on a GPU: a double of `torch.cuda` stands in for the stream.
+"""A plain loop of short steps on a CPU whose recorder sees a GPU: a double of `torch.cuda` stands in for the stream.
 
 cuda_double.py STEPS: to its events each step is told to take 1 ms and the recorder a twentieth of it, on any machine.
 """

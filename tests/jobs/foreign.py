@@ -76,7 +76,7 @@ class Loader:
 
 
 class Ahead:
-    """What people write themselves: a thread runs through a DataLoader, the loop takes its batches from a queue."""
+    """A home-made prefetcher: a thread iterates over a DataLoader, the loop takes its batches from a queue."""
 
     def __init__(self, loader):
         self.queue = queue.Queue(2)

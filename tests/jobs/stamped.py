@@ -30,12 +30,9 @@ def work(rank, folder, late_s):
         optimizer.zero_grad()
         told = model._get_ddp_logging_data()
         if told.get("backward_comm_time", 0) > 0:
-            seen[told["backward_compute_time_start"]] = (
-                told["iteration"],
-                told["backward_comm_time"],
-                told["backward_compute_comm_overlap_time"],
-            )
-    Path(folder, f"stamps-{rank}.json").write_text(json.dumps(list(seen.values())))
+            times = (told["backward_comm_time"], told["backward_compute_comm_overlap_time"])
+            seen[told["backward_compute_time_start"]] = times
+    Path(folder, f"stamps-{rank}.json").write_text(json.dumps([(start, *times) for start, times in seen.items()]))
     dist.barrier()
     dist.destroy_process_group()
 

@@ -24,7 +24,7 @@ class Pictures(Dataset):
 
 
 def compute(rounds=4):
-    """What a replayed graph does: work that leaves no mark."""
+    """Work that leaves no mark, like a replayed graph."""
     made = torch.ones(300, 300)
     for _ in range(rounds):
         made = (made @ made).clamp(-1, 1)

@@ -1,4 +1,4 @@
-"""What a table of one rule holds. Not a test."""
+"""The contents of one rule's table. Not a test."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ Given = Mapping[str, Any]
 class Table:
     """`lines`: for each threshold the job exactly on it or just inside, which fires, and one on its other side, which does not."""
 
+    rule: str
     job: Callable[..., Analysis]
     lines: Mapping[str, tuple[Given, Given]]
     false_alarms: Mapping[str, Given]

@@ -5,23 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 import gpu_rule_cases as gpu_jobs
 import host_rule_cases as host_jobs
 import input_rule_cases as input_jobs
-import pace_rule_cases as pace_jobs
-import pytest
 import rule_cases as jobs
-from rule_cases import death, rank
-
+from ending_rule_cases import death
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.gpu.gpu_facts import GpuView
-from rn50_advisor.advisor.model.thresholds import Config
-from rn50_advisor.advisor.verdict.rule_engine import Judgement, judge
-from rn50_advisor.rules.registry import all_rules
-
-
-def judged(analysis: Analysis) -> Judgement:
-    return judge(analysis, all_rules(), Config())
+from rn50_advisor.advisor.verdict.rule_engine import Judgement
+from rule_cases import rank
+from rule_runs import judged
 
 
 def causes(judgement: Judgement) -> dict[str, str | None]:
@@ -180,23 +174,15 @@ def _plain(analysis: Analysis) -> dict[str, dict[int, float]]:
     """Values of the ranks, as cases take them."""
     found: dict[str, dict[int, float]] = {}
     for (name, scope), value in analysis.values.items():
-        if scope.startswith("rank:"):
-            found.setdefault(name, {})[int(scope[5:])] = value
+        if isinstance(scope, int) and not name.startswith("gpu."):
+            found.setdefault(name, {})[scope] = value
     return found
 
 
 KEPT_WAITING = {
     ("comm.skew_s", "job"): 0.5,
-    ("comm.kept_waiting_s", "rank:0"): 0.0,
-    ("comm.kept_waiting_s", "rank:1"): 0.5,
-}
-SOUND_RANKS = {
-    "gpu.memory_watched": {0: 60, 1: 60},
-    "gpu.alloc_retries": {0: 0, 1: 0},
-    "gpu.reserved_share": {0: 0.7, 1: 0.7},
-    "gpu.peak_share": {0: 0.6, 1: 0.6},
-    "gpu.near_cpu_share": {0: 0.5, 1: 0.5},
-    "gpu.pairs": 1.0,
+    ("comm.kept_waiting_s", 0): 0.0,
+    ("comm.kept_waiting_s", 1): 0.5,
 }
 
 
@@ -228,73 +214,6 @@ def test_errors_that_cost_no_time_keep_a_run_from_being_healthy() -> None:
     assert (judgement.verdict.state, judgement.verdict.rule) == ("bottleneck", "GPU007")
 
 
-def test_a_healthy_job_gives_no_finding() -> None:
-    own = {0: rank(0.97, input_wait=0.01, gap=0.01), 1: rank(0.98, input_wait=0.01, gap=0.01)}
-    fine: dict[str, Any] = {
-        "comm.skew_s": 0.01,
-        "comm.wire_s": 0.02,
-        "cpu.other_cores": 0.2,
-        "cpu.steal_share": 0.0,
-        "cpu.affinity_cores": 16.0,
-        "copy.float_pictures_mb": {0: 0.0, 1: 0.0},
-        "step.run_delay_s": {0: 0.01, 1: 0.01},
-        "loader.workers": {0: 4, 1: 4},
-        "loader.busy_share": {0: 0.6, 1: 0.6},
-        "loader.helper_share": {0: 0.02, 1: 0.02},
-        "loader.helper_cores": {0: 0.01, 1: 0.01},
-        "fetch.wall_s": {0: 2.0, 1: 2.0},
-        "fetch.cpu_share": {0: 0.9, 1: 0.9},
-        "fetch.delay_share": {0: 0.0, 1: 0.0},
-        "fetch.blocked_share": {0: 0.1, 1: 0.1},
-        "fetch.read_mb": {0: 0.0, 1: 0.0},
-        "gap.io_share": 0.5,
-        **{name: {0: value, 1: value} for name, value in (("quota.cores", 4.0), ("quota.throttled_share", 0.0))},
-        "quota.throttled_s_per_s": {0: 0.0, 1: 0.0},
-        "threads.intra_op": {0: 1.0, 1: 1.0},
-        "threads.waiting": {0: 0.1, 1: 0.1},
-        "step.gc_s": {0: 0.001, 1: 0.001},
-        "gc.critical_s": 0.001,
-        "ddp.searched": {0: 0.0, 1: 0.0},
-        "ddp.with_unused": {0: 0.0, 1: 0.0},
-        "memory.watched_s": 100.0,
-        "memory.pressure_share": 0.002,
-        "memory.headroom_mb": 9000.0,
-        "step.epoch_start_s": {0: 0.01, 1: 0.01},
-        "epoch.starts": {0: 2.0, 1: 2.0},
-        "step.index_s": {0: 0.0, 1: 0.0},
-        "start.total_s": 5.0,
-        "run.duration_s": 1000.0,
-        "fetch.behind_s": {0: 0.005, 1: 0.005},
-        "fetch.slow_ratio": {0: 1.3, 1: 1.3},
-        "shm.used_share": 0.2,
-        "sample.transform_share": 0.3,
-        "collectives.norm_calls": {0: 0.0, 1: 0.0},
-        "comm.gloo_on_gpu": {0: 0.0, 1: 0.0},
-        "nccl.socket": 0.0,
-    }
-    told = {
-        "debugging": {"looks": 4, "on": {}},
-        "cuda": {"cudnn_benchmark": True},
-        "optimizer": {"class": "SGD", "fused": True},
-    }
-    on_gpus = replace(
-        jobs.job(own, values={**fine, **pace_jobs.sound_pace(), **SOUND_RANKS}),
-        gpu_view=gpu_jobs.sound_view(),
-        facts={str(number): dict(told) for number in (0, 1)},
-    )
-    judgement = judged(replace(on_gpus, values={**on_gpus.values, **gpu_jobs.sound_values()}))
-    assert {row.state for row in judgement.outcomes} == {"clear"}, [r for r in judgement.outcomes if r.state != "clear"]
-    assert judgement.verdict.state == "healthy"
-
-
-def test_a_job_on_gpus_that_nobody_could_watch_is_not_called_healthy() -> None:
-    own = {0: rank(0.98, input_wait=0.01, gap=0.01)}
-    blind = GpuView(unseen=(0,), why_unseen="driver library and kernel module have different versions")
-    verdict = judged(jobs.job(own, gpu_view=blind)).verdict
-    assert (verdict.state, verdict.title) == ("inconclusive", "The GPUs could not be watched")
-    assert "rank 0" in verdict.summary and "different versions" in verdict.summary
-
-
 def test_the_transform_that_dominates_is_why_the_cores_do_not_suffice() -> None:
     judgement = judged(input_jobs.dat011())
     assert causes(judgement) == {"DAT011": None, "DAT001": "DAT011"}
@@ -302,6 +221,8 @@ def test_the_transform_that_dominates_is_why_the_cores_do_not_suffice() -> None:
 
 
 IDLE = {"busy": 4.5, "workers": 2, "wall": 1.9, "delay": 0.0}
+
+
 BUSY = {"loader.busy_share": {0: 0.95, 1: 0.95}}
 
 
@@ -317,7 +238,7 @@ def test_of_more_workers_and_a_cheaper_transform_the_better_cure_is_the_root(
 ) -> None:
     made = input_jobs.dat011(share, **{**IDLE, **given})
     judgement = judged(
-        replace(made, values={**made.values, **{(n, f"rank:{r}"): v for n, by in BUSY.items() for r, v in by.items()}})
+        replace(made, values={**made.values, **{(n, r): v for n, by in BUSY.items() for r, v in by.items()}})
     )
     assert causes(judgement) == {rule: None if rule == root else root for rule in ("DAT004", "DAT011")}
 

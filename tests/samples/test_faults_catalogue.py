@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 from click.testing import CliRunner
 from samples.faults.__main__ import main
-from samples.faults.catalogue import SCENARIOS, VARIANTS
+from samples.faults.catalogue import SCENARIOS
 from samples.faults.observe import SAMPLES
 from samples.faults.scenario import HEALTHY, Job, Recorded, Scenario
 from samples.gpus.stories import STORIES
@@ -74,20 +74,20 @@ AT_ALL_STRENGTHS = (
 
 @pytest.mark.parametrize("rule", AT_ALL_STRENGTHS)
 def test_a_rule_keeps_its_three_strengths(rule: str) -> None:
-    usual = [s for s in SCENARIOS if s.name not in VARIANTS]
+    usual = [s for s in SCENARIOS if not s.variant]
     about = [s for s in usual if rule in (*s.truth.roots[:1], *s.truth.noted, *s.truth.never)]
     assert {s.strength for s in about} == {"clear", "just above", "just below"}
 
 
-def test_a_variant_is_a_scenario_and_another_one_has_its_rule() -> None:
-    known = {s.name: s for s in SCENARIOS}
-    roots = {rule for s in SCENARIOS if s.name not in VARIANTS for rule in (*s.truth.roots, *s.truth.never)}
-    assert all({*known[name].truth.roots, *known[name].truth.never} & roots for name in VARIANTS)
-    assert not any(known[name].fast or known[name].strength == "none" for name in VARIANTS)
+def test_another_scenario_has_the_rule_of_a_variant() -> None:
+    roots = {rule for s in SCENARIOS if not s.variant for rule in (*s.truth.roots, *s.truth.never)}
+    variants = [s for s in SCENARIOS if s.variant]
+    assert all({*s.truth.roots, *s.truth.never} & roots for s in variants)
+    assert not any(s.fast or s.strength == "none" for s in variants)
 
 
 def test_two_of_three_faults_run_with_their_fix_as_well() -> None:
-    """Of a recording there is no job to run with it."""
+    """A recorded story has no job to run."""
     faults = [s for s in SCENARIOS if s.strength in ("clear", "just above") and not isinstance(s.job, Recorded)]
     assert sum(s.remedy is not None for s in faults) >= 2 / 3 * len(faults)
 
@@ -157,7 +157,7 @@ def test_the_list_names_every_scenario_and_runs_none() -> None:
         (["--only", "pause"], {"pause"}),
         (["--only", "pause*", "--fast"], {"pause"}),
         (["--only", "pause*"], {"pause", "pause-a-little", "pause-hardly"}),
-        ([], {scenario.name for scenario in SCENARIOS} - VARIANTS),
+        ([], {scenario.name for scenario in SCENARIOS if not scenario.variant}),
         (["--only", "in-process-stream"], {"in-process-stream"}),
         (["--fast"], {scenario.name for scenario in SCENARIOS if scenario.fast}),
     ],

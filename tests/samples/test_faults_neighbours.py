@@ -1,4 +1,4 @@
-"""What others took of the cores while a job ran: the kernel's count less our own, over the cores that we may use."""
+"""Cores used by others while a job ran: the kernel's count less our own, over the cores that we may use."""
 
 from __future__ import annotations
 

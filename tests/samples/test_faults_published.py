@@ -19,7 +19,7 @@ ASKED = 3  # repetitions
 
 
 def latest(rows: Sequence[Result]) -> list[Result]:
-    """Of each scenario the repetitions that count: the newest ones."""
+    """The newest repetitions of each scenario, which count."""
     by_name: dict[str, list[Result]] = {}
     for row in rows:
         by_name.setdefault(row.scenario, []).append(row)

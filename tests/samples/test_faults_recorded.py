@@ -45,7 +45,7 @@ def test_kept_runs_are_judged_again_and_what_was_measured_stays(tmp_path: Path) 
     gone = replace(older, scenario="recorded-xid", verdict="nothing")
     write_json(file, [older, gone], dict.fromkeys(("cores", "memory_gib", "python", "torch", "kernel", "date"), ""))
     done = CliRunner().invoke(main, ["--again", str(kept), "--json", str(file)])
-    again, still = read_json(file)
+    still, again = read_json(file)  # in the order of the catalogue
     assert (again.verdict, again.right, again.why_not, again.measured) == ("COM005", True, "", 1.5)
     assert again.advisor != "older" and again.took_s == older.took_s and again.steps == found.steps
     assert still.verdict == "nothing", "no run of it was kept"

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -30,6 +30,7 @@ from samples.faults.scenario import CannotBeMade, Conditions, Fixture, Job, Reme
 
 from recordings import plan, recording
 from rn50_advisor.advisor.model.findings import Saving
+from rn50_advisor.advisor.verdict.likely_gain import errors_of, expected
 
 
 def observation(*said: str, cores: float = 0.0, stolen: float = 0.0) -> Observation:
@@ -191,11 +192,11 @@ def test_runs_are_compared_by_what_the_fix_leaves_as_it_is(untouched: tuple[Unto
 
 def test_a_remedy_is_held_against_the_advice_that_it_names() -> None:
     own, other = Saving((0.1, 0.2), (1.2, 1.4), "own"), Saving((0.3, 0.4), (1.7, 1.9), "another path")
-    finding = {"rule": "COM001", "evidence": [], "saving": {"speedup": list(own.speedup)}}
+    finding = {"rule": "COM001", "evidence": [], "saving": asdict(own)}
     report = {"findings": [finding], "verdict": {"rule": "COM001"}}
     seen = Observation(report, recording({}), Path("run"), 0, 1.0)
-    assert promised(Remedy(job=JOB), seen) == own.speedup
-    assert promised(Remedy(job=JOB, promise=lambda _: other), seen) == other.of_another_run().speedup
+    assert promised(Remedy(job=JOB), seen) == own
+    assert promised(Remedy(job=JOB, promise=lambda _: other), seen) == expected(other, errors_of("COM001"))
     assert promised(Remedy(job=JOB, promise=lambda _: None), seen) is None
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-MORE = "DataLoader(..., num_workers=6, persistent_workers=True)"
-ONLY_MORE = "DataLoader(..., num_workers=6)"
+from rn50_advisor.advisor.model.input.data_loaders import NO_WORKERS
+from rn50_advisor.advisor.model.job_changes import CallChange
+
+MORE = CallChange.of("DataLoader", num_workers=6, persistent_workers=True)
+ONLY_MORE = CallChange.of("DataLoader", num_workers=6)
 
 
 @dataclass(frozen=True)
@@ -17,7 +20,7 @@ class Snippet:
     before: str
     after: str | None
     words: tuple[str, ...] | None = ()  # None: nothing better can be said than the fix does
-    change: str = MORE
+    change: CallChange = MORE
     known: dict[str, Any] = field(default_factory=lambda: {"num_workers": 2, "persistent_workers": False})
     at: str = "DataLoader("
     argv: tuple[str, ...] = ("python", "train.py")
@@ -327,7 +330,7 @@ SNIPPETS = (
         "the order of arrival",
         PLAIN,
         ("=2)", "=2, in_order=False)"),
-        change="DataLoader(..., num_workers=2, in_order=False); the order of samples then differs from run to run",
+        change=CallChange.of("DataLoader", num_workers=2, in_order=False),
         known={"num_workers": 2, "in_order": True},
     ),
     _case(
@@ -335,14 +338,14 @@ SNIPPETS = (
         FULL,
         ("    num_workers=2,\n    prefetch_factor=4,\n", "    num_workers=0,\n"),
         ('    persistent_workers=True,\n    multiprocessing_context="spawn",\n', ""),
-        change="DataLoader(..., num_workers=0)",
+        change=NO_WORKERS,
     ),
     Snippet(
         "persistent workers made anew in each epoch",
         "for epoch in range(3):\n    loader = DataLoader(data, num_workers=2)\n",
         None,
         None,
-        change="DataLoader(..., num_workers=2, persistent_workers=True), made once before the loop over epochs",
+        change=CallChange.of("DataLoader", num_workers=2, persistent_workers=True),
     ),
     _case(
         "pytorch/examples",
@@ -450,7 +453,7 @@ SNIPPETS = (
         "what a loop runs over",
         "for batch in DataLoader(data, num_workers=2):\n    pass\n",
         ("num_workers=2", "num_workers=2, persistent_workers=True"),
-        change="DataLoader(..., num_workers=2, persistent_workers=True), made once before the loop over epochs",
+        change=CallChange.of("DataLoader", num_workers=2, persistent_workers=True),
     ),
     _case("click", CLICK, ("default=2", "default=6"), change=ONLY_MORE, words=("pass --num-workers 6",)),
     _case("absl", ABSL, ("2,", "6,"), change=ONLY_MORE, words=("pass --workers 6",)),
@@ -472,7 +475,7 @@ SNIPPETS = (
         "prefetching by a variable number of workers",
         CONSTANT,
         ("num_workers=NUM_WORKERS)", "num_workers=NUM_WORKERS, prefetch_factor=4 if NUM_WORKERS else None)"),
-        change="DataLoader(..., num_workers=2, prefetch_factor=4): more lies ready while a slow batch is made",
+        change=CallChange.of("DataLoader", num_workers=2, prefetch_factor=4),
         known={"num_workers": 2, "prefetch_factor": 2},
     ),
     Snippet(
@@ -571,7 +574,7 @@ SNIPPETS = (
         TRAINER,
         None,
         None,
-        change="DataLoader(..., num_workers=2, in_order=False); the order of samples then differs from run to run",
+        change=CallChange.of("DataLoader", num_workers=2, in_order=False),
         known={"num_workers": 2, "in_order": True},
         at="trainer.train()",
         through="transformers.trainer.get_train_dataloader",
@@ -590,7 +593,7 @@ SNIPPETS = (
         "nw = args.workers\nloader = DataLoader(data, num_workers=nw, persistent_workers=nw > 0)\n"
         'p.add_argument("--workers", default=2)\n',
         ("default=2", "default=0"),
-        change="DataLoader(..., num_workers=0)",
+        change=NO_WORKERS,
         known={"num_workers": 2, "persistent_workers": True},
         words=("pass --workers 0",),
     ),
@@ -598,7 +601,7 @@ SNIPPETS = (
         "DDP's search",
         "from torch.nn.parallel import DistributedDataParallel as DDP\nnet = DDP(net, find_unused_parameters=True)\n",
         ("=True", "=False"),
-        change="DistributedDataParallel(..., find_unused_parameters=False), then compare the steps",
+        change=CallChange.of("DistributedDataParallel", find_unused_parameters=False),
         known={"find_unused_parameters": True},
         at="= DDP(",
     ),

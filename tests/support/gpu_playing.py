@@ -8,7 +8,10 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+
+from samples.gpus.machines import L40S, machine
 
 # Takes readings, five seconds apart or as told, and prints all that the probe says.
 _PROGRAM = """
@@ -51,7 +54,9 @@ def play(
     own: Sequence[int] = (),
     ends: bool = False,
 ) -> dict[str, Any]:
-    """What the probe says of the machine of `script`, with `folder` as the root of its file system; `ends`: at last it reads all."""
+    """The probe's readings of the machine of `script`, with `folder` as the root of its file system; `ends`: finally it
+    reads everything.
+    """
     (folder / "script").write_text("\n".join(script) + "\n")
     environment = os.environ | {"LD_LIBRARY_PATH": str(driver), "FAKE_NVML_SCRIPT": str(folder / "script")}
     command = [sys.executable, "-c", _PROGRAM, str(ticks), str(folder), str(apart_s), json.dumps(list(own))]
@@ -66,3 +71,32 @@ def play(
 def of_gpu(samples: dict[str, float], index: int) -> dict[str, float]:
     """The samples of one GPU by metric."""
     return {key.split()[0]: value for key, value in samples.items() if key.endswith(f" gpu:{index}")}
+
+
+class Refused(Exception):
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+
+CODES = {
+    "NVML_ERROR_INVALID_ARGUMENT": 2,
+    "NVML_ERROR_UNKNOWN": 999,
+    "NVML_ERROR_TIMEOUT": 10,
+    "NVML_ERROR_NOT_SUPPORTED": 3,
+    "NVML_ERROR_NO_PERMISSION": 4,
+}
+
+
+def driver(codes: dict[object, int]) -> SimpleNamespace:
+    """A driver that answers 7 to all field values but these, which it refuses with these codes; `codes` may change."""
+
+    def answer(handle: object, fields: Sequence[object]) -> list[SimpleNamespace]:
+        told = [codes.get(field, 0) for field in fields]
+        return [SimpleNamespace(nvmlReturn=code, valueType=3, value=SimpleNamespace(ullVal=7)) for code in told]
+
+    return SimpleNamespace(nvmlDeviceGetFieldValues=answer, NVMLError=Refused, **CODES)
+
+
+def processes(folder: Path, *rows: tuple[int, ...]) -> list[str]:
+    (folder / "processes").write_text("".join(" ".join(map(str, row)) + "\n" for row in rows))
+    return [*machine(L40S, 2), f"processes {folder / 'processes'}"]

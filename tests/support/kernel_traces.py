@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from rn50_advisor.advisor.analysis.kernels.kernel_windows import window_of
+from rn50_advisor.advisor.model.gpu.kernel_classes import DeepWindow
 from traces import ADD, BATCH_NORM, CONV, TraceBook, convolution
 
 STEP_US = 10_000.0
@@ -26,3 +28,7 @@ def plain(book: TraceBook, begin: float) -> None:
     book.kernel(ADD, begin + 6000, 1000)
     book.host("Optimizer.step#SGD.step", begin + 300, 200, cat="user_annotation")
     book.kernel(ADD, begin + 7000, 1000, launched=begin + 400)
+
+
+def window(book: TraceBook) -> DeepWindow:
+    return window_of(book.document(), rank=0, first_step=12)

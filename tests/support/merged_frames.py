@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
+from rn50_advisor.advisor.merge.inbox import INBOX_NAME, Inbox, sent_recordings
 from rn50_advisor.advisor.merge.node_frames import packed
 from rn50_advisor.advisor.merge.outbox import Outbox
 from rn50_advisor.advisor.model.metrics import Sample
@@ -14,7 +17,7 @@ PERIOD_NS = 10_000_000_000
 
 
 def frames_of(own: Recording) -> list[tuple[str, bytes]]:
-    """What this node would have sent: the state, and its steps every ten seconds."""
+    """The frames this node would have sent: the state, and its steps every ten seconds."""
     outbox = Outbox()
     outbox.put_meta({f: getattr(own.meta, f) for f in ("name", "argv", "cwd", "host", "started_unix_s", "started_ns")})
     for process in own.processes:
@@ -36,3 +39,13 @@ def frames_of(own: Recording) -> list[tuple[str, bytes]]:
         frames.append(("steps", packed(outbox.steps_frame(now_ns))))
     outbox.put_meta({"ended_ns": own.meta.ended_ns, "exit_code": own.meta.exit_code})
     return [("state", packed(outbox.state_frame(end_ns))), *frames]
+
+
+def received(folder: Path, own: Recording) -> Recording:
+    inbox = Inbox(folder)
+    node = inbox.node_of("a sender")
+    for kind, body in frames_of(own):
+        inbox.put(node, kind, body)
+    inbox.close()
+    (found,) = sent_recordings(folder / INBOX_NAME)
+    return found

@@ -28,7 +28,7 @@ def two_nodes(plans: Plans, *, wire_ms: float = 2.0, jitter_us: int = 300, drift
 
 
 def only(whole: Recording, ranks: Sequence[int], *, host: str, group: int) -> Recording:
-    """What the agent of a host with these ranks recorded; process numbers begin anew on each host."""
+    """The recording of a host with these ranks; process ids start anew on each host."""
     processes = tuple(
         replace(p, pid=100 + place) for place, p in enumerate(p for p in whole.processes if p.rank in ranks)
     )

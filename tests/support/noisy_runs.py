@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from recordings import recording, step
+from rn50_advisor.advisor.model.documents.comparison import Pair
 from rn50_advisor.advisor.model.recording import Recording
-from rn50_advisor.advisor.run_comparison import Run, load
+from rn50_advisor.advisor.run_comparison import Run, compare, load
 
 PHASES = ("input_wait", "forward", "backward", "optimizer")
 
@@ -38,3 +39,7 @@ def noisy_recording(
     plan = noisy_plan(seed, **given)
     about = {100 + rank: facts or {} for rank in range(ranks)}
     return recording(dict.fromkeys(range(ranks), plan), facts=about, meta=meta)
+
+
+def pair_of(*runs: Run, **given: Any) -> Pair:
+    return compare(runs, **given).pairs[0]

@@ -43,7 +43,7 @@ def step(**given: float) -> dict[str, float]:
 
 
 def plan(steps: int = 30, **given: float) -> list[dict[str, float]]:
-    """So many equal steps."""
+    """A number of equal steps."""
     return [step(**given) for _ in range(steps)]
 
 
@@ -156,7 +156,7 @@ def rank_process(rank: int, **given: Any) -> Process:
 
 
 def with_tail(rows: Table, **ms: float) -> Table:
-    """What the rank did after its last step, as it is written when it leaves."""
+    """The rows with the rank's time after its last step, written when it leaves."""
     start = int(rows["t_end_ns"][-1])
     own = _in_ns(ms)
     tail = {"step": int(rows["step"][-1]) + 1, "t_start_ns": start, "t_end_ns": start + sum(own.values()), **own}
@@ -242,7 +242,7 @@ def stack(file: str, line: int, function: str, *callees: tuple[str, str, int], *
 
 
 def stall(stalled_s: float, *ranks: Mapping[str, Any], number: str = "stall-1") -> Event:
-    """A stall as told after `stalled_s`; each rank stands since then unless it says otherwise."""
+    """A stall as reported after `stalled_s`; each rank stands since then unless given otherwise."""
     now = FIRST_STEP_NS + round((10 + stalled_s) * SECOND)
     rows = [{"phase": "forward", "step": 7, "since_ns": now - round(stalled_s * SECOND), **row} for row in ranks]
     return Event(now, "stall", None, None, {"id": number, "stalled_s": stalled_s, "ranks": rows})

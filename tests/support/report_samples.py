@@ -1,18 +1,22 @@
-"""Small reports made by hand for the tests of the report formats."""
+"""Reports made by hand, for the tests of every format and of the screen."""
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import replace
 
 from rn50_advisor.advisor.model.findings import Affected, Evidence, Finding, Fix, Saving, Where
 from rn50_advisor.advisor.model.forecast.worker_curve import WorkerCurve, WorkerPoint
 from rn50_advisor.advisor.model.metrics import ProbeGap
+from rn50_advisor.advisor.model.recorded_report import from_json
 from rn50_advisor.advisor.model.report import (
     Budget,
     Capacity,
     GpuStrip,
     HostStrip,
     Job,
+    NodeStrip,
     OutcomeRow,
     Overhead,
     RankStrip,
@@ -24,6 +28,7 @@ from rn50_advisor.advisor.model.report import (
     Verdict,
 )
 
+GIB = 2.0**30
 HOSTILE = (
     "</script><script>alert(1)</script>",
     "<img src=x onerror=alert(1)>",
@@ -73,7 +78,12 @@ LOADER = Finding(
         Fix("decode smaller images", "", None, "larger change"),
     ),
     saving=Saving(
-        (0.31, 0.38), (2.13, 2.86), "six workers deliver 290–360 samples/s by what one core did here; compute caps it"
+        (0.31, 0.38),
+        (2.13, 2.86),
+        "six workers deliver 290–360 samples/s by what one core did here; compute caps it",
+        likely=2.47,
+        confidence=0.8,
+        bounds=(1.91, 3.1),
     ),
     explains=("COM002",),
 )
@@ -125,8 +135,7 @@ def bottleneck() -> Report:
             OutcomeRow("DAT003", "fired"),
             OutcomeRow("COM002", "fired"),
             OutcomeRow("LOP001", "fired"),
-            OutcomeRow("CMP007", "clear"),
-            OutcomeRow("COM001", "clear"),
+            *(OutcomeRow(rule, "clear") for rule in ("CMP007", "COM001", "DAT001", "LOP002", "LOP003", "RUN001")),
             OutcomeRow("CPU002", "not_measured", ("cpu.steal_s",)),
             OutcomeRow("DAT002", "crashed", ("ZeroDivisionError: division by zero",)),
         ),
@@ -155,7 +164,10 @@ def bottleneck() -> Report:
             "env": {"OMP_NUM_THREADS": "1"},
         },
         facts={"torch": "2.8.0", "backend": "gloo"},
-        gaps=(ProbeGap("cpu.steal_s", "host", "this kernel does not count stolen time", "run on the host to see it"),),
+        gaps=(
+            ProbeGap("cpu.steal_s", "host", "this kernel does not count stolen time", "run on the host to see it"),
+            ProbeGap("cgroup.throttled_s", "job", "no CPU controller above the job"),
+        ),
         overhead=Overhead(14.2, 0.000024, 0.21, 0.008, ("stacks",), 0.0137),
         ranks=(
             RankStrip(0, 4711, True, "input_wait", 0.2, 430, 0.58, 0.19),
@@ -166,17 +178,125 @@ def bottleneck() -> Report:
     )
 
 
+def running() -> Report:
+    """The same job while it runs, on a machine without GPU."""
+    report = bottleneck()
+    no_gpu = ProbeGap("gpu.util_pct", "host", "no NVIDIA driver on this machine", "expected on a CPU machine")
+    job = replace(report.job, exit_code=None, running=True)
+    return replace(report, job=job, gpus=(), gaps=(no_gpu, *report.gaps))
+
+
+def on_two_hosts() -> Report:
+    """The running one, a rank on each; the job's values are the second one's."""
+    report = running()
+    ranks = tuple(replace(strip, host=f"node{place}") for place, strip in enumerate(report.ranks))
+    nodes = tuple(
+        NodeStrip(strip.host, (strip.rank,), HostStrip(strip.host, cores=8, busy_cores=3.5), shown=strip.rank == 1)
+        for strip in ranks
+    )
+    return replace(report, ranks=ranks, nodes=nodes)
+
+
+def gpu(index: int, util_pct: float = 97.0) -> GpuStrip:
+    power_w, celsius = 612.0 + index, 60.0 + index
+    return GpuStrip(
+        index, "NVIDIA H100 80GB HBM3", util_pct, 61.2 * GIB, 79.6 * GIB, power_w, 700.0, 1755.0, 1980.0, celsius
+    )
+
+
 def healthy() -> Report:
-    phases = {"input_wait": 0.001, "forward": 0.06, "backward": 0.12, "optimizer": 0.01, "unattributed": 0.001}
+    """Eight GPUs, compute-bound, nothing to say."""
+    phases = {"input_wait": 0.0004, "forward": 0.031, "backward": 0.0692, "comm_exposed": 0.0019, "optimizer": 0.0021}
+    phases |= {"gap": 0.0007, "unattributed": 0.0002}
+    rates = (19_421.0 * (1 - 0.6 * math.exp(-i / 9)) for i in range(240))
     return Report(
         verdict=Verdict(
-            "healthy", None, "Compute takes the time", "94 % of the step is computing; nothing worth fixing was found."
+            "healthy", None, "Compute takes the time", "95 % of the step is computing; nothing worth fixing was found."
         ),
-        job=Job(("python", "train.py"), 0, 61.0, 1, name="healthy"),
-        throughput=Throughput(333.0, 5.2, 64, 1),
-        step_time=StepTime(0.192, 0.199, 300, 290),
-        budget=Budget(phases, {0: phases}),
-        outcomes=(OutcomeRow("DAT003", "clear"),),
+        job=Job(("torchrun", "--nproc_per_node=8", "train.py"), None, 8040.0, 8, running=True, name="rn50-h100x8"),
+        throughput=Throughput(19_421.0, 9.48, 256, 8),
+        step_time=StepTime(0.1055, 0.1071, 76_219, 76_120),
+        outcomes=tuple(OutcomeRow(rule, "clear") for rule in ("DAT001", "DAT002", "DAT003", "COM001", "CPU001")),
+        budget=Budget(phases, {rank: dict(phases) for rank in range(8)}),
+        capacities=(
+            Capacity("storage", 92_000.0, 88_000.0, 97_000.0, "cold reads of epoch 1"),
+            Capacity("preprocessing", 24_100.0, 23_000.0, 25_600.0, "worker CPU time, 12 workers a rank"),
+            Capacity("copy", 310_000.0, 290_000.0, 330_000.0, "52 GB/s pinned"),
+            Capacity("compute", 19_790.0, 19_700.0, 19_900.0, "CUDA events"),
+        ),
+        timeline=tuple(TimelinePoint(i * 4.0, rate, 0.1055) for i, rate in enumerate(rates)),
+        overhead=Overhead(31.0, 0.0003, 0.27, 0.012),
+        ranks=tuple(RankStrip(rank, 9000 + rank, True, "backward", 0.012, 76_219, 0.1055, 0.125) for rank in range(8)),
+        host=HostStrip(
+            "dgx-17", 192, 192, 101.7, 99.8, 0.0, 0.0, 310 * GIB, 2000 * GIB, 41 * GIB, 1000 * GIB, 2210.0, 31.0, 4.1
+        ),
+        gpus=tuple(gpu(i, 97.0 + i % 3) for i in range(8)),
+    )
+
+
+def with_energy() -> Report:
+    """The healthy one, with the power of its GPUs."""
+    report = healthy()
+    return replace(report, throughput=replace(report.throughput, watts=512.0, joules_per_sample=1.5375))
+
+
+def failed(finding: Finding, why: str) -> Report:
+    """The running job, and what ends it."""
+    verdict = Verdict("failed", finding.rule, finding.title, why)
+    return replace(running(), verdict=verdict, findings=(finding,))
+
+
+def hang() -> Report:
+    """Rank 1 stuck in user code for a while; the other waits in its all-reduce."""
+    place = Evidence("rank 1 is in", "augment (data/augment.py:57)", "", None, "in each of three samples of its stack")
+    fix = Fix("look at the loop", "while crop.area < minimum: retry()", Where("data/augment.py", 57), "small change")
+    stuck = Finding(
+        rule="RUN001",
+        title="the job hangs: rank 1 has been in augment() for 4m 12s",
+        severity="critical",
+        confidence=0.97,
+        seconds_per_step=252.0,
+        scope=Affected(ranks=(1,), since_step=412),
+        evidence=(Evidence("no step for", 252.0, "s", 30.0), place),
+        fixes=(fix,),
+        fatal=True,
+    )
+    ranks = (
+        RankStrip(0, 100, True, "backward", 251.7, 412, 0.31, None),
+        RankStrip(1, 101, True, "input_wait", 252.0, 412, 0.31, 1.0),
+    )
+    return replace(failed(stuck, "Rank 0 waits for it in the gradient all-reduce since step 412."), ranks=ranks)
+
+
+def dead_rank() -> Report:
+    """Rank 1 was killed and torchrun ended the job."""
+    died = Finding(
+        rule="RUN002",
+        title="rank 1 died first: SIGKILL by the OOM killer",
+        severity="critical",
+        confidence=1.0,
+        seconds_per_step=0.0,
+        scope=Affected(ranks=(1,), hosts=("node-a",)),
+        evidence=(Evidence("memory of the cgroup", 15.9 * GIB, "bytes", 16.0 * GIB),),
+        fixes=(Fix("give the job more memory or fewer prefetched batches", effort="outside the code"),),
+        fatal=True,
+    )
+    return replace(
+        failed(died, "torchrun ended the other ranks two seconds later."),
+        job=Job(("torchrun", "train.py"), 1, 93.0, 2, name="killed"),
+        ranks=(RankStrip(0, 100, False, "ended", 1.0, 301, 0.29), RankStrip(1, 101, False, "forward", 3.2, 301, 0.29)),
+    )
+
+
+def young() -> Report:
+    """Started seconds ago: processes, no step."""
+    return Report(
+        verdict=Verdict("inconclusive", None, "too young to judge", "No step has ended yet."),
+        job=Job(("torchrun", "train.py"), None, 6.3, 2, running=True),
+        throughput=Throughput(None, None, None, 2),
+        step_time=StepTime(None, None, 0, 0),
+        ranks=(RankStrip(0, 100, True, "start", 3.1, 0, None), RankStrip(1, 101, True, "start", 2.9, 0, None)),
+        host=HostStrip("node-a", 8, 8, 3.1, 2.9),
     )
 
 
@@ -191,22 +311,22 @@ def inconclusive() -> Report:
     )
 
 
-def failed() -> Report:
-    finding = Finding(
-        rule="RUN002",
-        title="Rank 1 died of SIGKILL",
-        severity="critical",
-        confidence=1.0,
-        seconds_per_step=0.0,
-        scope=Affected(ranks=(1,), hosts=("node-a",)),
-        evidence=(Evidence("signal", "SIGKILL", "", None, "first of two ranks to end"),),
-        fatal=True,
-    )
-    return replace(
-        bottleneck(),
-        verdict=Verdict("failed", "RUN002", finding.title, "Rank 1 was killed at step 200; rank 0 followed 2 s later."),
-        findings=(finding,),
-        job=Job(("torchrun", "train.py"), 1, 99.0, 2, name="killed"),
+def empty() -> Report:
+    """None or nothing wherever a report allows it."""
+    return Report(
+        verdict=Verdict("inconclusive", None, "", ""),
+        job=Job((), None, 0.0, 0),
+        throughput=Throughput(None, None, None, 0),
+        step_time=StepTime(None, None, 0, 0),
+        findings=(Finding("XXX000", "", "info", 0.0, 0.0, evidence=(Evidence("x", None),), fixes=(Fix(""),)),),
+        outcomes=(OutcomeRow("XXX000", "not_measured"),),
+        budget=Budget({"gap": 0.0}, {0: {}}),
+        capacities=(Capacity("storage", None, None, None, ""), Capacity("loader", 5.0, None, None, "")),
+        timeline=(TimelinePoint(0.0, None, None), TimelinePoint(1.0, math.nan, None)),
+        gaps=(ProbeGap("", "", ""),),
+        ranks=(RankStrip(0, 1, True, "", 0.0, 0, None),),
+        host=HostStrip(""),
+        gpus=(GpuStrip(0, ""),),
     )
 
 
@@ -247,20 +367,27 @@ def hostile() -> Report:
     )
 
 
-def many_ranks(count: int = 256) -> Report:
-    base = bottleneck()
-    row = base.budget.per_rank[0]
+def many_ranks(count: int = 64, slow: int = 41) -> Report:
+    """One slow rank among many."""
+    others = {"input_wait": 0.002, "forward": 0.031, "backward": 0.069, "comm_exposed": 0.021, "optimizer": 0.002}
+    late = {**others, "forward": 0.05, "comm_exposed": 0.002}
+    about = Affected(ranks=(slow,))
+    straggler = Finding("CMP007", f"rank {slow} computes slower than the others", "high", 0.9, 0.02, about)
+    strips = [RankStrip(n, 9000 + n, True, "backward", 0.01 * (n % 7), 500, 0.125, 0.0) for n in range(count)]
+    strips[slow] = replace(strips[slow], phase="forward", late_share=0.97)
     return replace(
-        base,
-        budget=Budget(base.budget.critical, {rank: {**row, "forward": 0.05 + rank * 1e-4} for rank in range(count)}),
+        healthy(),
+        verdict=Verdict("bottleneck", "CMP007", straggler.title, f"63 ranks wait for rank {slow} in every step."),
+        job=Job(("srun", "python", "train.py"), None, 5000.0, count, running=True),
+        findings=(straggler,),
+        budget=Budget(late, {rank: late if rank == slow else others for rank in range(count)}),
+        ranks=tuple(strips),
     )
 
 
-ALL = {
-    "bottleneck": bottleneck,
-    "healthy": healthy,
-    "inconclusive": inconclusive,
-    "failed": failed,
-    "hostile": hostile,
-    "many_ranks": many_ranks,
-}
+def round_trip(report: Report) -> Report:
+    return from_json(json.loads(json.dumps(report.as_json())))
+
+
+_MADE = (bottleneck, running, healthy, hang, dead_rank, young, inconclusive, empty, hostile, many_ranks)
+ALL = {make.__name__: make for make in _MADE}

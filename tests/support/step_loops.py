@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rn50_advisor.probes.rank.layout import FLAG_CLOCKED, KIND_SPAN, KIND_STEP, SPAN_FIELDS, SPAN_LABELS, STEP_FIELDS
 from rn50_advisor.probes.rank.step_account import Account
+
+PLAIN = {"input_wait": 10, "forward": 5, "backward": 7, "optimizer": 2, "gap": 1}
 
 MS = 1_000_000
 
@@ -89,3 +93,11 @@ class Loop:
 EXCLUSIVE = (
     "input_wait_ns", "forward_ns", "backward_ns", "clip_ns", "optimizer_ns", "gap_ns", "evaluation_ns", "checkpoint_ns",
 )  # fmt: skip
+
+
+def mode(loop: Loop) -> dict[str, Any]:
+    """The trained model's mode, switched by the test."""
+    state = {"eval": False, "told": 0}
+    loop.account.in_eval_mode = lambda: state["eval"]
+    loop.account.trained_in_eval_mode = lambda: state.update(told=state["told"] + 1)
+    return state

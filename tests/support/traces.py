@@ -16,6 +16,7 @@ ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor
 LAYOUT = "void cudnn::ops::nchwToNhwcKernel<__half, __half, float, false, true, (cudnnKernelDataType_t)0>(cudnn::ops::nchw2nhwc_params_t)"
 SGD = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous namespace)::TensorListMetadata<3> >"
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+ATTENTION_FP32 = "fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<float>::Params)"
 HOST = {"pid": 4711, "tid": 4711}
 
 
@@ -50,7 +51,7 @@ class TraceBook:
         return self._number
 
     def call(self, name: str, at: float, took: float) -> int:
-        """Of the CUDA runtime."""
+        """A call of the CUDA runtime."""
         self._number += 1
         args = {"External id": 0, "cbid": 211, "correlation": self._number}
         self.events.append(

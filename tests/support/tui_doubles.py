@@ -1,4 +1,4 @@
-"""What the screen's tests stand on: scripted sources, a real child process as the job, and the text a user sees."""
+"""Foundations of the screen's tests: scripted sources, a real child process as the job, and the text a user sees."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def until(pilot, condition, seconds: float = 20.0) -> None:
 
 
 def screen_lines(app: AdvisorApp) -> list[str]:
-    """What the screen shows, line by line, out of its SVG export."""
+    """The screen's text, line by line, from its SVG export."""
     svg = app.export_screenshot()
     rows: dict[int, list[tuple[float, str]]] = defaultdict(list)
     pattern = r'<text class="[^"]*-r\d+" x="([\d.]+)" y="([\d.]+)"[^>]*>(.*?)</text>'

@@ -1,4 +1,4 @@
-"""What a fix asks for becomes a diff that applies, or the option to pass, or nothing that is not certain."""
+"""A fix becomes a diff that applies, or an option to pass, or nothing if it is not certain."""
 
 from __future__ import annotations
 
@@ -7,21 +7,19 @@ import subprocess
 
 import pytest
 
-from edit_snippets import MORE, PLAIN, SNIPPETS, Snippet
+from edit_snippets import MORE, ONLY_MORE, PLAIN, SNIPPETS, Snippet
 from rn50_advisor.advisor.edits.advise import Advice, JobCommands, advise, shown_name, unified
-from rn50_advisor.advisor.edits.fix_request import request_of
+from rn50_advisor.advisor.model.job_changes import CallChange, Expression
 from rn50_advisor.advisor.model.recording import Source
 
 PATH = "/job/train.py"
 
 
 def advice_on(snippet: Snippet, *more: Source, edited: bool = False) -> Advice | None:
-    request = request_of(snippet.change)
-    assert request is not None
     lines = snippet.before.split("\n")
     line = next(n for n, text in enumerate(lines, 1) if snippet.at in text) if snippet.at else 1
     return advise(
-        request,
+        snippet.change,
         file=PATH,
         line=line,
         known=snippet.known,
@@ -56,7 +54,7 @@ def test_the_advice_is_the_edit(snippet, tmp_path):
 def test_options_of_the_main_script_are_found_for_a_loader_in_another_file():
     module = Snippet("", "def make(args):\n    return DataLoader(data, num_workers=args.workers)\n", None)
     main = Source("/job/main.py", "", 'parser.add_argument("--workers", type=int, default=2)\n')
-    advice = advice_on(Snippet(**{**_fields(module), "change": "DataLoader(..., num_workers=6)"}), main)
+    advice = advice_on(Snippet(**{**_fields(module), "change": ONLY_MORE}), main)
     assert advice is not None and advice.words == ("pass --workers 6",)
     assert advice.diff is not None and advice.diff.startswith("--- a/main.py\n+++ b/main.py\n")
 
@@ -74,29 +72,13 @@ def test_a_file_that_was_edited_while_the_job_ran_is_left_alone():
 
 
 def test_without_the_file_nothing_is_said():
-    request = request_of(MORE)
-    assert request is not None
-    nothing = advise(request, file=PATH, line=1, known={}, sources=(), job=JobCommands())
+    nothing = advise(MORE, file=PATH, line=1, known={}, sources=(), job=JobCommands())
     assert nothing is None
 
 
-@pytest.mark.parametrize(
-    ("change", "arguments"),
-    [
-        (MORE, {"num_workers": 6, "persistent_workers": True}),
-        (MORE + "; 9 would fit the cores (2 each), 6 the memory", {"num_workers": 6, "persistent_workers": True}),
-        ("DataLoader(..., prefetch_factor=None, in_order=False)", {"prefetch_factor": None, "in_order": False}),
-        ("DataLoader(..., num_workers=cores)", None),
-        ("DataLoader(data, num_workers=2)", None),
-        ("DataLoader(...)", None),
-        ("gc.collect(); gc.freeze()", None),
-        ("docker run --shm-size=8g (or --ipc=host)", None),
-        ("", None),
-    ],
-)
-def test_a_request_is_a_call_with_dots_and_literals(change, arguments):
-    request = request_of(change)
-    assert (request and dict(request.arguments)) == arguments
+def test_an_expression_is_not_written_where_its_names_may_be_unknown():
+    change = CallChange.of("DataLoader", num_workers=6, generator=Expression("torch.Generator()"))
+    assert advice_on(Snippet("", PLAIN, None, change=change)) is None
 
 
 def test_a_masked_line_is_never_part_of_a_diff():

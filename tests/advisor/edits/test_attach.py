@@ -12,6 +12,8 @@ from rn50_advisor.advisor.edits import attach
 from rn50_advisor.advisor.edits.attach import with_edits
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Finding, Fix, Where
+from rn50_advisor.advisor.model.input.data_loaders import NO_WORKERS
+from rn50_advisor.advisor.model.job_changes import Assignment, CallChange, Invocation, Setup
 from rn50_advisor.advisor.model.recording import Meta, Source
 from rn50_advisor.advisor.model.report import StepTime, Throughput
 
@@ -35,7 +37,15 @@ def edited(fix: Fix, of: Analysis, *sources: Source) -> Fix:
     return with_edits([finding], of, sources)[0].fixes[0]
 
 
-FIX = Fix("num_workers=2 → 6", "DataLoader(..., num_workers=6)", Where("src/train.py", 1), "one line")
+FIRST_LINE = Where("src/train.py", 1)
+
+
+def asking(title: str, change: CallChange, where: Where | None = FIRST_LINE) -> Fix:
+    return Fix.of(title, change, where, "one line")
+
+
+MORE = CallChange.of("DataLoader", num_workers=6)
+FIX = asking("num_workers=2 → 6", MORE)
 
 
 def test_a_fix_gets_the_diff_of_the_file_it_names():
@@ -54,11 +64,12 @@ def test_without_a_folder_of_the_rank_the_jobs_counts():
 @pytest.mark.parametrize(
     "fix",
     [
-        Fix("less", "larger machine", Where("src/train.py", 1)),
-        Fix("nowhere", FIX.change, None),
-        Fix("elsewhere", FIX.change, Where("other.py", 1)),
-        Fix("another call", "gc.freeze(..., generation=2)", Where("src/train.py", 1)),
-        Fix("what is so already", "DataLoader(..., num_workers=2)", Where("src/train.py", 1)),
+        Fix("less", "larger machine", FIRST_LINE),
+        asking("nowhere", MORE, None),
+        asking("elsewhere", MORE, Where("other.py", 1)),
+        asking("another call", CallChange.of("SGD", fused=True)),
+        Fix("no call of the job's", "DataLoader(..., num_workers=6)", FIRST_LINE),
+        asking("what is so already", CallChange.of("DataLoader", num_workers=2)),
     ],
     ids=lambda fix: fix.title,
 )
@@ -76,16 +87,16 @@ def test_a_loader_made_anew_by_a_library_is_mended_where_the_user_made_it():
     anew = loader(line=9, through="accelerate.data_loader.prepare_data_loader", dataset=data, batch_size=None)
     original = loader(training=None, dataset=data, batch_size=8)
     test = loader(line=2, training=None, dataset={"class": "Other"}, batch_size=8)
-    fix = edited(Fix(FIX.title, FIX.change, Where("src/train.py", 9)), analysis(test, original, anew), SOURCE)
+    fix = edited(asking(FIX.title, MORE, Where("src/train.py", 9)), analysis(test, original, anew), SOURCE)
     assert fix.where == Where("src/train.py", 1) and fix.diff is not None and "+train = " in fix.diff
-    other = edited(Fix(FIX.title, FIX.change, Where("src/train.py", 9)), analysis(test, anew), SOURCE)
+    other = edited(asking(FIX.title, MORE, Where("src/train.py", 9)), analysis(test, anew), SOURCE)
     assert other.where == Where("src/train.py", 9) and other.diff is None
 
 
 @pytest.mark.parametrize(("there", "wanted", "edits"), [(0, 1, True), (0, 2, False), (1, 2, False), (2, 6, True)])
 def test_an_iterable_data_set_must_share_out_its_samples_first(there: int, wanted: int, edits: bool):
     text = f"train = DataLoader(data, num_workers={there})\n"
-    fix = Fix("", f"DataLoader(..., num_workers={wanted})", Where("src/train.py", 1))
+    fix = asking("", CallChange.of("DataLoader", num_workers=wanted))
     of = analysis(loader(num_workers=there, sampler="_InfiniteConstantSampler"))
     made = edited(fix, of, Source("/job/src/train.py", "", text))
     assert (made.diff is not None) == edits
@@ -93,23 +104,23 @@ def test_an_iterable_data_set_must_share_out_its_samples_first(there: int, wante
 
 
 def test_workers_of_a_loader_that_is_made_anew_cannot_persist():
-    fix = Fix("", "DataLoader(..., num_workers=2, persistent_workers=True)", Where("src/train.py", 1))
+    fix = asking("", CallChange.of("DataLoader", num_workers=2, persistent_workers=True))
     assert edited(fix, analysis(loader(made=1)), SOURCE).diff is not None
     made = edited(fix, analysis(loader(made=3)), SOURCE)
-    assert made.diff is None and "make it once" in made.change
+    assert made.diff is None and "create it once" in made.change
 
 
 @pytest.mark.parametrize("held", [{"held": ["h5py.File"]}, {"inner": {"held": ["h5py.File"]}}])
 def test_what_forked_workers_must_not_share_is_opened_in_each_first(held: dict[str, Any]):
     of = analysis(loader(num_workers=0, line=2, dataset=held))
-    made = edited(Fix("", FIX.change, Where("src/train.py", 2)), of, SOURCE)
+    made = edited(asking("", MORE, Where("src/train.py", 2)), of, SOURCE)
     assert made.diff is None and "holds h5py.File" in made.change
     assert edited(FIX, analysis(loader(dataset=held)), SOURCE).diff is not None, "it works with two workers already"
 
 
 @pytest.mark.parametrize("told", [{"worker_init": "open_files"}, {"sampler": "_InfiniteConstantSampler"}])
 def test_a_data_set_that_relies_on_workers_is_not_left_without(told: dict[str, Any]):
-    fix = Fix("", "DataLoader(..., num_workers=0)", Where("src/train.py", 1))
+    fix = asking("", NO_WORKERS)
     made = edited(fix, analysis(loader(**told)), SOURCE)
     assert made.diff is None and "get_worker_info" in made.change
     assert edited(fix, analysis(loader()), SOURCE).diff is not None
@@ -118,8 +129,8 @@ def test_a_data_set_that_relies_on_workers_is_not_left_without(told: dict[str, A
 def test_words_stand_under_the_change():
     text = 'p.add_argument("--workers", type=int, default=2)\ntrain = DataLoader(data, num_workers=args.workers)\n'
     of = analysis(loader(line=2))
-    fix = edited(Fix(FIX.title, FIX.change, Where("src/train.py", 2)), of, Source("/job/src/train.py", "", text))
-    assert fix.change == "DataLoader(..., num_workers=6)\npass --workers 6"
+    fix = edited(asking(FIX.title, MORE, Where("src/train.py", 2)), of, Source("/job/src/train.py", "", text))
+    assert fix.change == "DataLoader(..., num_workers=6)\npass --workers 6" and fix.options == ("pass --workers 6",)
     assert fix.diff is not None and "default=6" in fix.diff
 
 
@@ -136,3 +147,67 @@ def test_a_failure_inside_costs_the_diff_and_nothing_else(monkeypatch):
 def test_libcst_is_imported_for_a_diff_only():
     code = "import sys, rn50_advisor.advisor.verdict.diagnose; sys.exit('libcst' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# -- statements of the job that set what a fix sets otherwise
+
+THREADS = Setup((Invocation("torch.set_num_threads", (2,)),))
+ANOMALIES = Setup((Invocation("torch.autograd.set_detect_anomaly", (False,)),))
+BENCHMARK = Setup((Assignment("torch.backends.cudnn.benchmark", True),))
+
+
+def placed(call: Setup, *texts: str, touched: bool = False) -> Fix:
+    sources = [Source(f"/job/{n}.py", "", text, touched) for n, text in enumerate(texts)]
+    return edited(Fix.of("as the rule says", call, None, "one line"), analysis(), *sources)
+
+
+@pytest.mark.parametrize(
+    ("call", "text", "title", "line"),
+    [
+        (
+            THREADS,
+            "import torch\ntorch.set_num_threads(8)\n",
+            "torch.set_num_threads(2) instead of torch.set_num_threads(8)",
+            2,
+        ),
+        (
+            THREADS,
+            "from torch import set_num_threads\nset_num_threads(n)",
+            "torch.set_num_threads(2) instead of set_num_threads(n)",
+            2,
+        ),
+        (ANOMALIES, "with torch.autograd.detect_anomaly():\n    train()\n", "as the rule says", 1),
+        (
+            BENCHMARK,
+            "import torch\nfrom torch.backends import cudnn\ncudnn.benchmark = False\n",
+            "torch.backends.cudnn.benchmark = True instead of cudnn.benchmark = False",
+            3,
+        ),
+    ],
+)
+def test_the_statement_that_is_replaced_is_named(call: Setup, text: str, title: str, line: int) -> None:
+    fix = placed(call, "import os\n", text)
+    assert (fix.title, fix.where) == (title, Where("/job/1.py", line))
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [("import torch\n",), ("torch.set_num_threads(8)\ntorch.set_num_threads(4)\n",), ("def broken(\n",), ()],
+    ids=["none", "several", "no Python", "no sources"],
+)
+def test_without_exactly_one_statement_the_fix_stays(texts: tuple[str, ...]) -> None:
+    assert placed(THREADS, *texts) == placed(THREADS)
+
+
+def test_a_file_that_was_edited_since_is_not_read() -> None:
+    assert placed(THREADS, "torch.set_num_threads(8)\n", touched=True).where is None
+
+
+def test_an_attribute_of_another_object_is_not_the_switch() -> None:
+    assert placed(BENCHMARK, "n.benchmark = False\n").where is None
+    assert placed(BENCHMARK, "benchmark = False\n").where is None
+
+
+def test_several_statements_of_one_fix_have_no_one_place() -> None:
+    both = Setup((Invocation("gc.collect"), Invocation("gc.freeze")))
+    assert placed(both, "import gc\ngc.collect()\n").where is None

@@ -58,7 +58,7 @@ def test_a_command_line_can_be_typed_again() -> None:
         "back\\slash \\| pipe",
         "&amp; stays as typed",
         "</details>",
-        "2.1–2.9× faster",
+        "about 2.5× faster (2.1–2.9×)",
     ],
 )
 def test_markdown_text_is_shown_as_it_was(text: str) -> None:

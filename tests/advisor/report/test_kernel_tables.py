@@ -26,7 +26,7 @@ def report() -> Report:
 
 def test_text_tells_classes_idle_time_and_the_longest_kernels(report: Report) -> None:
     told = text.render(report)
-    assert "LOOKED INTO WITH TORCH'S PROFILER" in told and "rank 0 on NVIDIA A100-SXM4-80GB, steps 10–11" in told
+    assert "PROFILED WITH TORCH'S PROFILER" in told and "rank 0 on NVIDIA A100-SXM4-80GB, steps 10–11" in told
     assert "convolutions 4.00 ms (50 %)" in told and "tensor cores: 100 %" in told
     assert "idle in a step: 2.00 ms waiting for launches" in told
     assert "looking took the rank 600 ms, once" in told and "deep-rank0.json.gz" in told
@@ -36,7 +36,7 @@ def test_text_tells_classes_idle_time_and_the_longest_kernels(report: Report) ->
 
 def test_markdown_and_html_escape_names(report: Report) -> None:
     told = markdown.render(report)
-    assert "## Looked into with torch's profiler" in told and "<b>kernel" not in told.replace("`<b>kernel", "")
+    assert "## Profiled with torch's profiler" in told and "<b>kernel" not in told.replace("`<b>kernel", "")
     page = html.render(report)
     assert 'id="deep"' in page and "&lt;b&gt;kernel|`x`&lt;/b&gt;" in page and "<b>kernel" not in page
 

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 import report_samples as samples
-from rn50_advisor.advisor.model.report import Report
-from rn50_advisor.advisor.model.wording.loader_words import loader_rows
+from loader_samples import DIFF, report
 from rn50_advisor.advisor.report import render, text
 from rn50_advisor.advisor.tui.panels.capacity_panel import LoadersPanel
 from rn50_advisor.advisor.tui.panels.check_panel import RunPanel
@@ -21,47 +20,7 @@ from rn50_advisor.advisor.tui.panels.finding_detail import finding_lines, findin
 
 BEFORE = "def load():\n\treturn DataLoader(\n\t\tdata,\n\t\tnum_workers=2,\n\t)\n"
 AFTER = BEFORE.replace("=2", "=6")
-DIFF = "--- a/train.py\n+++ b/train.py\n" + (
-    "@@ -1,5 +1,5 @@\n def load():\n \treturn DataLoader(\n \t\tdata,\n-\t\tnum_workers=2,\n+\t\tnum_workers=6,\n \t)\n"
-)
 FORMATS = ("text", "md", "html")
-
-TRAINING: dict[str, Any] = {
-    "id": 0,
-    "training": True,
-    "file": "/job/train.py",
-    "line": 57,
-    "class": "DataLoader",
-    "batch_size": 64,
-    "num_workers": 4,
-    "prefetch_factor": 2,
-    "pin_memory": True,
-    "persistent_workers": False,
-    "sampler": "DistributedSampler",
-    "shuffle": True,
-    "collate": "default_collate",
-    "context": None,
-    "batch_bytes": 38_535_168,
-    "dataset": {
-        "class": "torch.utils.data.dataset.Subset",
-        "length": 500,
-        "root": "/data",
-        "inner": {
-            "class": "torchvision.datasets.folder.ImageFolder",
-            "length": 1_281_167,
-            "transforms": ["RandomResizedCrop", "Flip", "ToTensor", "Normalize", "Own"],
-            "transform_settings": ["RandomResizedCrop(size=(224, 224))", None, None, None, None],
-        },
-    },
-}
-TEST = {**TRAINING, "id": 1, "training": False, "line": 63, "num_workers": 0, "shuffle": False, "batch_size": 1}
-
-
-def report(diff: str = DIFF, loaders: Any = (TRAINING, TEST), ranks: int = 2) -> Report:
-    finding = samples.LOADER
-    fix = replace(finding.fixes[0], diff=diff)
-    facts = {str(rank): {"loaders": [dict(known) for known in loaders], "torch": "2.8"} for rank in range(ranks)}
-    return replace(samples.bottleneck(), findings=(replace(finding, fixes=(fix,)),), facts=facts)
 
 
 def taken_from(shown: str, format: str) -> str:
@@ -129,46 +88,10 @@ def test_a_diff_can_do_no_harm(format: str) -> None:
 
 def test_the_summary_names_the_option_that_does_it() -> None:
     finding = samples.LOADER
-    fix = replace(
-        finding.fixes[0], title="num_workers=4 → 6", change="DataLoader(..., num_workers=6)\npass --workers 6"
-    )
+    fix = replace(finding.fixes[0], title="num_workers=4 → 6", options=("pass --workers 6",))
     told = text.summary(replace(report(), findings=(replace(finding, fixes=(fix,)),)))
     assert "fix     samples/train.py:142: num_workers=4 → 6: pass --workers 6\n" in told
     assert "pass" not in text.summary(samples.bottleneck())
-
-
-def test_a_loader_of_all_ranks_is_one_row() -> None:
-    rows = loader_rows(report(ranks=8).facts)
-    assert [(row.place, row.role, len(row.ranks)) for row in rows] == [
-        ("/job/train.py:57", "trains", 8),
-        ("/job/train.py:63", "evaluates", 8),
-    ]
-
-
-def test_how_often_a_loader_was_made_is_told() -> None:
-    facts = {"0": {"loaders": [{**TRAINING, "made": 3}]}, "1": {"loaders": [{**TRAINING, "made": 2}]}}
-    (row,) = loader_rows(facts)
-    assert ("made", "3 times") in row.details
-
-
-def test_ranks_with_other_arguments_have_rows_of_their_own() -> None:
-    facts = {"0": {"loaders": [TRAINING]}, "1": {"loaders": [{**TRAINING, "num_workers": 1}]}}
-    assert [row.ranks for row in loader_rows(facts)] == [("0",), ("1",)]
-
-
-def test_the_short_form_says_what_matters() -> None:
-    training, test = loader_rows(report().facts)
-    assert training.short == (
-        "4 workers · batch 64 · shuffled · prefetch 2 · pinned · Subset, 500 samples, of ImageFolder, "
-        "1,281,167 samples · RandomResizedCrop, Flip, ToTensor, Normalize and 1 more"
-    )
-    assert test.short.startswith("loads in the training process · batch 1 · in order · pinned")
-
-
-def test_of_another_librarys_loader_is_said_what_is_known() -> None:
-    told = {"id": 0, "training": True, "file": "t.py", "line": 3, "class": "DALIGenericIterator", "batch_size": 64}
-    (row,) = loader_rows({"0": {"loaders": [{**told, "library": "nvidia.dali"}]}})
-    assert row.short == "batches of nvidia.dali · batch 64"
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -205,8 +128,3 @@ def test_facts_of_any_shape_can_be_shown(facts: Any) -> None:
         render(made, format)
     LoadersPanel().draw(made, 60)
     RunPanel().draw(made, 60)
-
-
-def test_of_hundreds_of_loaders_some_are_shown() -> None:
-    many = [{**TRAINING, "line": line} for line in range(300)]
-    assert len(loader_rows(report(loaders=many).facts)) == 20

@@ -11,13 +11,21 @@ from typing import Any
 import pytest
 
 import report_samples as samples
+from document_samples import every_block
 from hostile_text import DANGEROUS
-from rn50_advisor.advisor.report import FORMATS, render, text
+from rn50_advisor.advisor.report import FORMATS, document_html, document_markdown, document_text, render, text
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_no_control_character_is_in_the_output(format: str) -> None:
     assert not DANGEROUS.search(render(samples.hostile(), format))
+
+
+@pytest.mark.parametrize("module", [document_text, document_markdown, document_html])
+def test_nor_in_that_of_another_result(module: Any) -> None:
+    shown = module.render(every_block(" ".join(samples.HOSTILE)))
+    assert not DANGEROUS.search(shown)
+    assert module is document_text or ("<script>alert" not in shown and "<img src" not in shown)
 
 
 def test_nor_in_the_summary() -> None:

@@ -1,4 +1,4 @@
-"""The table of what a sample costs, in each report: names are the user's and must do no harm."""
+"""The table of cost of a sample, in each report: names are the user's and must do no harm."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def report() -> Report:
 
 def test_text_has_a_row_a_part_and_one_line_on_the_batch(report: Report) -> None:
     told = text.render(report)
-    assert "WHAT A SAMPLE COSTS" in told
+    assert "COST OF A SAMPLE" in told
     row = next(line for line in told.splitlines() if "default_loader (open and decode)" in line)
     assert "3.00 ms" in row and "30 %" in row
     assert "/job/data.py:7" in told and "240 looked into" in told and "pictures of 500×375" in told
@@ -37,7 +37,7 @@ def test_text_has_a_row_a_part_and_one_line_on_the_batch(report: Report) -> None
 
 def test_markdown_and_html_escape_the_users_names(report: Report) -> None:
     told = markdown.render(report)
-    assert "## What a sample costs" in told and "6.00 ms" in told
+    assert "## Cost of a sample" in told and "6.00 ms" in told
     assert "<b>Blur" not in told and "Blur|`x`" not in told
     page = html.render(report)
     assert 'id="samples"' in page and "&lt;b&gt;Blur|`x`&lt;/b&gt;" in page and "<b>Blur" not in page

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import math
 import re
 from dataclasses import replace
 
@@ -11,24 +9,18 @@ import pytest
 
 import report_samples as samples
 from rn50_advisor.advisor.model.errors import UsageError
-from rn50_advisor.advisor.model.findings import Evidence
 from rn50_advisor.advisor.model.report import Capacity
-from rn50_advisor.advisor.report import format_of, phrases, render, styled_lines, text
+from rn50_advisor.advisor.report import format_of, render, text
 
 SUMMARY = """\
 ▲ Bottleneck: Loading happens in the training process (DAT003)
 why     input wait share: 70 % (threshold 5.0 %), of the steady step, on the critical path; num
         workers: 0, DataLoader at samples/train.py:142
 fix     samples/train.py:142: load in worker processes: num_workers=6
-gain    2.1–2.9× faster, saves 310–380 ms a step
+gain    about 2.5× faster (2.1–2.9×), saves 310–380 ms a step
 also    Checkpoints stop the training (LOP001)
 speed   109 samples/s · 587 ms a step · 430 steps seen · 2 ranks · exit code 0 after 4m 12s
 report  runs/x"""
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def test_the_summary_says_verdict_why_fix_gain_speed_and_where() -> None:
@@ -86,26 +78,6 @@ def test_the_second_slowest_stage_caps_the_gain() -> None:
     assert shown.count("◁") == 1
 
 
-def test_what_the_advisor_costs_in_workers_is_told_where_it_is_known() -> None:
-    told = dict(phrases.overhead(samples.bottleneck()))
-    assert told["in loader workers"] == "1.4 % of their time"
-    assert "in loader workers" not in dict(phrases.overhead(samples.healthy()))
-
-
-def test_a_bar_shows_each_stage_beside_the_fastest() -> None:
-    report = samples.bottleneck()
-    bars = {c.stage: phrases.capacity_bar(report, c) for c in report.capacities}
-    assert (bars["communication"], bars["loader"]) == ("█" * phrases.BAR_CELLS, "")
-    assert bars["storage"] == "███▉"  # 2310 of 7100 samples/s on twelve cells
-    assert re.search(r"storage {15}███▉ {10}2,310 samples/s", render(report, "text"))
-
-
-@pytest.mark.parametrize(("rate", "bar"), [(None, ""), (0.0, ""), (math.nan, ""), (1e-9, "▏"), (math.inf, "█" * 12)])
-def test_a_bar_is_drawn_of_any_rate(rate: float | None, bar: str) -> None:
-    stages = (Capacity("compute", rate, None, None, ""), Capacity("storage", 100.0, None, None, ""))
-    assert phrases.capacity_bar(replace(samples.healthy(), capacities=stages), stages[0]) == bar
-
-
 def test_the_forecast_over_workers_is_one_line_with_the_measured_point_and_the_knee() -> None:
     shown = " ".join(render(samples.bottleneck(), "text").split())
     assert "workers: 0 → 109 (measured), 1 → 140–160, 2 → 250–300, 3 → 330–390 (knee), 4 → 335–400, 8 →" in shown
@@ -124,53 +96,15 @@ def test_what_could_not_be_seen_is_said_with_its_hint() -> None:
     assert "this kernel does not count stolen time (hint: run on the host to see it)" in shown
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"running": True, "exit_code": None}, "still running after 4m 12s"),
-        ({"exit_code": 3}, "exit code 3"),
-        ({"exit_code": None, "exit_signal": "SIGKILL"}, "killed by SIGKILL"),
-        ({"exit_code": -11}, "killed by SIGSEGV"),
-        ({"exit_code": None}, "end not seen"),
-    ],
-)
-def test_how_the_job_ended_is_said(change: dict[str, object], said: str) -> None:
-    report = samples.bottleneck()
-    report = replace(report, job=replace(report.job, **change))  # type: ignore[arg-type]
-    assert said in render(report, "text") and said in text.summary(report)
-
-
 def test_of_many_ranks_those_named_and_the_slowest_are_shown_and_the_rest_counted() -> None:
     shown = render(samples.many_ranks(256), "text")
-    assert "rank 0 " in shown and "rank 255" in shown and "rank 100" not in shown
+    assert "rank 0 " in shown and "rank 41" in shown and "rank 100" not in shown
     assert "240 more ranks are in the JSON report" in shown
 
 
 def test_lines_fit_a_hundred_columns() -> None:
-    for make in (samples.bottleneck, samples.healthy, samples.failed, samples.many_ranks):
+    for make in (samples.bottleneck, samples.healthy, samples.dead_rank, samples.many_ranks):
         assert max(map(len, render(make(), "text").split("\n"))) <= 100
-
-
-def test_a_pipe_gets_no_escape_and_a_terminal_gets_colour_with_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    made = text.document(samples.bottleneck())
-    pipe, terminal = io.StringIO(), Terminal()
-    styled_lines.paint(made, pipe)
-    styled_lines.paint(made, terminal)
-    assert "\x1b" not in pipe.getvalue()
-    assert "\x1b[1m" in terminal.getvalue()
-    bare = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue())
-    assert [line.rstrip() for line in bare.split("\n")] == pipe.getvalue().split("\n")
-
-
-@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
-def test_a_terminal_that_wants_no_colour_gets_none(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv(name, value)
-    terminal = Terminal()
-    styled_lines.paint(text.document(samples.healthy()), terminal)
-    assert "\x1b" not in terminal.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -190,31 +124,3 @@ def test_another_file_name_is_refused(name: str) -> None:
 def test_another_format_is_refused() -> None:
     with pytest.raises(UsageError):
         render(samples.healthy(), "pdf")
-
-
-@pytest.mark.parametrize(
-    ("item", "said"),
-    [
-        (
-            Evidence("step.input_wait_s", 0.412, "s", 0.03, "on rank 0"),
-            "step input wait: 412 ms (threshold 30.0 ms), on rank 0",
-        ),
-        (Evidence("loader.workers", 0.0, "workers", 1.0, ""), "loader workers: 0 (threshold 1)"),
-        (Evidence("gpu.idle_after_waits_s", 0.018, "s", 0.00228), "gpu idle after waits: 18.0 ms (threshold 2.28 ms)"),
-        (Evidence("fetch.cpu_share", 0.9, "share"), "fetch cpu share: 90 %"),
-        (Evidence("signal", "SIGKILL"), "signal: SIGKILL"),
-        (Evidence("cpu.steal_pct", None, "%"), "cpu steal: –"),
-    ],
-)
-def test_evidence_is_said_with_its_unit_once(item: Evidence, said: str) -> None:
-    assert phrases.evidence(item) == said
-
-
-@pytest.mark.parametrize("moment", [None, "soon", -1.0, float("nan"), 1e300])
-def test_a_start_that_is_no_time_is_left_out(moment: object) -> None:
-    assert phrases.started(replace(samples.healthy(), environment={"started": moment})) == ""
-
-
-@pytest.mark.parametrize("format", ["text", "md", "html"])
-def test_the_start_is_told_in_one_zone_for_all_readers(format: str) -> None:
-    assert "2025-01-31 12:00:00 UTC" in render(samples.bottleneck(), format)

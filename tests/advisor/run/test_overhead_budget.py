@@ -1,4 +1,4 @@
-"""What is given up when the advisor costs too much, and what is told of a recorder that cannot be given up."""
+"""Measurements dropped when the advisor costs too much, and the report on a recorder that cannot be dropped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SAMPLES = (Sample("cpu.util", "cpu:0", 1.0), Sample("cpu.load1", "host", 1.0))
 
 
 class Book:
-    """Always over the budget; gives up what it is told to."""
+    """Always over the budget; drops whatever it is asked to."""
 
     def __init__(self, *names: str) -> None:
         self.names = list(names)

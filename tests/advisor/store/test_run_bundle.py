@@ -219,8 +219,8 @@ def test_what_follows_the_run_in_a_bundle_may_be_cut_off(tmp_path: Path) -> None
         (lambda path: archive(path, [(tarfile.TarInfo("run.sqlite"), b"hello")]), "not an SQLite database"),
         (huge, "more than 2 GiB"),
         (huge_header, "too large"),
-        (cut_off, "no bundle"),
-        (garbled, "no bundle"),
+        (cut_off, "not a bundle"),
+        (garbled, "not a bundle"),
     ],
 )
 def test_what_is_no_bundle_of_a_run_is_refused(tmp_path: Path, make: Callable[[Path], Path], message: str) -> None:

@@ -93,10 +93,10 @@ def test_a_run_is_found_by_path_name_and_unique_beginning(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
-        ("bet", "any of 2 runs: .*beta-big, .*beta"),
-        ("2025", "any of 3 runs"),
-        ("gamma", "gamma is no run"),
-        ("", "no run"),
+        ("bet", "matches 2 runs: .*beta-big, .*beta"),
+        ("2025", "matches 3 runs"),
+        ("gamma", "gamma is not a run"),
+        ("", "not a run"),
     ],
 )
 def test_a_run_that_is_not_there_or_not_unique_is_named(tmp_path: Path, argument: str, message: str) -> None:

@@ -2,106 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from finished_runs import finished_run, on_database
 from rn50_advisor.advisor.model.errors import NotARun
 from rn50_advisor.advisor.model.metrics import Sample
 from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.store.run_writer import RunWriter
-from rn50_advisor.advisor.store.schema import USER_VERSION
 from rn50_advisor.probes.rank.layout import KIND_BATCH, KIND_LOOK, KIND_PART, KIND_STEP
-from store_rows import MS, T0_NS, batch_row, look_row, make_read_only, part_row, small_disk, step_row
-
-
-def finished_run(folder: Path, steps: int = 100) -> Path:
-    writer = RunWriter.create(folder, meta={"name": "x", "argv": ["t.py"]})
-    writer.put_records(KIND_STEP, 0, [step_row(step) for step in range(steps)])
-    writer.close()
-    return folder
-
-
-def crashed_run(folder: Path, steps: int = 100) -> Path:
-    """What SIGKILL leaves: a WAL that holds nearly everything."""
-    writer = RunWriter.create(folder.with_name("alive"), meta={"name": "x"})
-    writer.put_records(KIND_STEP, 0, [step_row(step) for step in range(steps)])
-    writer.commit()
-    shutil.copytree(folder.with_name("alive"), folder)
-    (folder / "run.sqlite-shm").unlink()
-    writer.close()
-    return folder
-
-
-def on_database(change: str) -> Callable[[Path], None]:
-    def apply(run: Path) -> None:
-        db = sqlite3.connect(run / "run.sqlite")
-        with db:
-            db.executescript(change)
-        db.close()
-
-    return apply
-
-
-def overwrite(start: int, data: bytes) -> Callable[[Path], None]:
-    def apply(run: Path) -> None:
-        with (run / "run.sqlite").open("r+b") as file:
-            file.seek(start)
-            file.write(data)
-
-    return apply
-
-
-def truncate(size: int) -> Callable[[Path], None]:
-    return lambda run: os.truncate(run / "run.sqlite", size)
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (shutil.rmtree, "does not exist"),
-        (lambda run: (run / "run.sqlite").unlink(), "holds no run"),
-        (truncate(0), "empty"),
-        (lambda run: (run / "run.sqlite").write_text("hello " * 100), "not an SQLite database"),
-        (on_database("PRAGMA application_id = 7"), "another program"),
-        (
-            on_database(f"PRAGMA user_version = {USER_VERSION + 1}"),
-            f"has format {USER_VERSION + 1}.*up to format {USER_VERSION}",
-        ),
-        (on_database("DROP TABLE steps"), "damaged.*steps"),
-        (on_database("DROP TABLE steps; CREATE VIEW steps AS SELECT 1"), "damaged.*steps"),
-        (on_database("ALTER TABLE steps DROP COLUMN samples"), "damaged.*samples"),
-        (on_database("UPDATE meta SET value = '{' WHERE key = 'argv'"), "damaged"),
-        (on_database("UPDATE meta SET value = '7' WHERE key = 'argv'"), "damaged"),
-        (on_database("UPDATE meta SET value = '[]' WHERE key = 'started_unix_s'"), "damaged.*started_unix_s"),
-        (on_database("UPDATE meta SET value = 'null' WHERE key = 'host' OR key = 'last_ns'"), "damaged.*last_ns"),
-        (on_database("INSERT INTO meta VALUES ('environment', '7')"), "damaged.*environment"),
-        (on_database("INSERT INTO facts VALUES (7, '[1]')"), "damaged.*no JSON object"),
-        (on_database("INSERT INTO events VALUES (7, 'death', 1, 0, 'null')"), "damaged.*no JSON object"),
-        (on_database("INSERT INTO part_names VALUES (7, '\"x\"')"), "damaged.*no JSON object"),
-        (on_database(f"INSERT INTO facts VALUES (7, '{'[' * 100_000}')"), "damaged"),
-        (on_database("UPDATE steps SET step = 'x' WHERE step = 5"), "damaged"),
-        (truncate(3 * 4096), "damaged"),
-        (overwrite(100, b"\xa5" * 8000), "damaged"),
-        (overwrite(4096, os.urandom(150_000)), "damaged"),
-    ],
-)
-def test_what_is_no_readable_run_is_named_in_one_line(
-    tmp_path: Path, spoil: Callable[[Path], None], message: str
-) -> None:
-    run = finished_run(tmp_path / "run", steps=2000)
-    spoil(run)
-    with pytest.raises(NotARun, match=message) as error:
-        read_recording(run)
-    assert "\n" not in error.value.message
-    assert str(run) in error.value.message
+from store_rows import MS, T0_NS, batch_row, look_row, part_row, step_row
 
 
 def test_tables_and_meta_of_a_newer_minor_version_are_passed_over(tmp_path: Path) -> None:
@@ -149,11 +63,6 @@ def test_a_run_from_before_samples_were_looked_into_is_whole_without(tmp_path: P
     assert (made.looks, made.parts, made.part_names) == ({}, {}, {}) and made.steps[0].size == 100
 
 
-def test_the_run_file_itself_may_be_named(tmp_path: Path) -> None:
-    run = finished_run(tmp_path / "run with %20 and ?#")
-    assert read_recording(run / "run.sqlite").meta.argv == ("t.py",)
-
-
 def test_an_empty_recording_is_read_as_one(tmp_path: Path) -> None:
     RunWriter.create(tmp_path / "run", meta={"name": "x", "started_ns": 5, "last_ns": 5}).close()
     recording = read_recording(tmp_path / "run")
@@ -169,37 +78,6 @@ def test_the_last_moment_is_the_latest_of_everything(tmp_path: Path) -> None:
     writer.put_samples(T0_NS + 70 * MS, [Sample("cpu.busy_s", "host", 1.0)])
     writer.close()
     assert read_recording(tmp_path / "run").meta.last_ns == T0_NS + 70 * MS
-
-
-def test_a_crashed_run_is_read_with_its_wal(tmp_path: Path) -> None:
-    assert len(read_recording(crashed_run(tmp_path / "run")).steps[0]) == 100
-
-
-@pytest.mark.parametrize("make", [finished_run, crashed_run])
-def test_a_run_on_read_only_media_is_read(tmp_path: Path, make: Callable[[Path], Path]) -> None:
-    run = make(tmp_path / "run")
-    with small_disk(tmp_path / "disk", "4m") as disk:
-        shutil.copytree(run, disk / "run")
-        before = sorted(file.name for file in (disk / "run").iterdir())
-        make_read_only(disk)
-        assert len(read_recording(disk / "run").steps[0]) == 100
-        assert sorted(file.name for file in (disk / "run").iterdir()) == before
-
-
-def test_a_run_in_wal_mode_without_wal_is_read_from_read_only_media(tmp_path: Path) -> None:
-    run = finished_run(tmp_path / "run")
-    on_database("PRAGMA journal_mode = WAL")(run)
-    with small_disk(tmp_path / "disk", "4m") as disk:
-        shutil.copytree(run, disk / "run")
-        make_read_only(disk)
-        assert len(read_recording(disk / "run").steps[0]) == 100
-
-
-def test_reading_changes_nothing(tmp_path: Path) -> None:
-    run = finished_run(tmp_path / "run")
-    before = {file.name: file.read_bytes() for file in run.iterdir()}
-    read_recording(run)
-    assert {file.name: file.read_bytes() for file in run.iterdir()} == before
 
 
 READER = """

@@ -1,4 +1,4 @@
-"""What is put into a run file comes out again, only its owner can read it, and no failure to write goes further than the writer."""
+"""Rows written to a run file are read back, only the owner can read it, and a failed write goes no further than the writer."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-import screen_reports as samples
+import report_samples as samples
 from rn50_advisor.advisor.model.errors import CommandNotFound
 from rn50_advisor.advisor.tui.output_log import OutputLog
 from rn50_advisor.advisor.tui.quit_dialog import QuitDialog
@@ -43,7 +43,7 @@ async def test_without_a_job_ctrl_c_quits_too():
 
 @pytest.mark.parametrize("key", ["q", "ctrl+q"])
 async def test_over_a_running_job_q_asks_and_escape_goes_back(job, key):
-    async with shown(Reports(samples.input_bound()), (80, 24), controls=job) as (app, pilot):
+    async with shown(Reports(samples.running()), (80, 24), controls=job) as (app, pilot):
         await pilot.press(key)
         await settle(app, pilot)
         assert isinstance(app.screen, QuitDialog)
@@ -58,7 +58,7 @@ async def test_over_a_running_job_q_asks_and_escape_goes_back(job, key):
 
 
 async def test_enter_by_habit_ends_nothing(job):
-    async with shown(Reports(samples.input_bound()), (80, 24), controls=job) as (app, pilot):
+    async with shown(Reports(samples.running()), (80, 24), controls=job) as (app, pilot):
         await pilot.press("q", "enter")
         await settle(app, pilot)
         assert not isinstance(app.screen, QuitDialog)
@@ -66,7 +66,7 @@ async def test_enter_by_habit_ends_nothing(job):
 
 
 async def test_detaching_leaves_the_job_running(job):
-    async with shown(Reports(samples.input_bound()), controls=job) as (app, pilot):
+    async with shown(Reports(samples.running()), controls=job) as (app, pilot):
         await pilot.press("q", "d")
         await until(pilot, lambda: app.return_value is not None)
     assert app.return_value == "detached"
@@ -75,7 +75,7 @@ async def test_detaching_leaves_the_job_running(job):
 
 
 async def test_stopping_interrupts_and_leaves_when_the_job_has_ended(job):
-    async with shown(Reports(samples.input_bound()), controls=job) as (app, pilot):
+    async with shown(Reports(samples.running()), controls=job) as (app, pilot):
         await pilot.press("q", "s")
         await until(pilot, lambda: app.return_value is not None)
     assert app.return_value == "stopped"
@@ -84,7 +84,7 @@ async def test_stopping_interrupts_and_leaves_when_the_job_has_ended(job):
 
 
 async def test_a_job_that_does_not_stop_is_terminated_and_killed_only_when_asked(stubborn):
-    async with shown(Reports(samples.input_bound()), (100, 30), controls=stubborn) as (app, pilot):
+    async with shown(Reports(samples.running()), (100, 30), controls=stubborn) as (app, pilot):
         await pilot.press("q")
         await settle(app, pilot)
         await pilot.press("t", "k")  # not offered yet
@@ -102,7 +102,7 @@ async def test_a_job_that_does_not_stop_is_terminated_and_killed_only_when_asked
 
 
 async def test_one_can_still_detach_from_a_job_that_does_not_stop(stubborn):
-    async with shown(Reports(samples.input_bound()), controls=stubborn) as (app, pilot):
+    async with shown(Reports(samples.running()), controls=stubborn) as (app, pilot):
         await pilot.press("q", "s")
         await until(pilot, lambda: "Interrupted" in screen_text(app))
         await pilot.press("d")
@@ -112,7 +112,7 @@ async def test_one_can_still_detach_from_a_job_that_does_not_stop(stubborn):
 
 
 async def test_ctrl_c_reaches_the_job_each_time_and_the_screen_stays(stubborn):
-    async with shown(Reports(samples.input_bound()), (100, 30), controls=stubborn) as (app, pilot):
+    async with shown(Reports(samples.running()), (100, 30), controls=stubborn) as (app, pilot):
         await pilot.press("ctrl+c")
         await until(pilot, lambda: "interrupt sent" in screen_text(app))
         await pilot.press("ctrl+c")
@@ -124,11 +124,11 @@ async def test_ctrl_c_reaches_the_job_each_time_and_the_screen_stays(stubborn):
 
 
 async def test_when_the_job_ends_the_final_verdict_stays_and_q_leaves(job):
-    source = Reports(samples.input_bound())
+    source = Reports(samples.running())
     async with shown(source, (100, 30), controls=job) as (app, pilot):
         job.process.communicate()
         await until(pilot, lambda: "■ ended" in screen_text(app))
-        final = replace(samples.input_bound(), job=replace(samples.input_bound().job, running=False, exit_code=0))
+        final = replace(samples.running(), job=replace(samples.running().job, running=False, exit_code=0))
         source.steps.append(final)
         await until(pilot, lambda: "✔ ended, exit code 0" in screen_text(app))
         assert "▲ BOTTLENECK" in screen_text(app)
@@ -142,7 +142,7 @@ async def test_when_the_job_ends_the_final_verdict_stays_and_q_leaves(job):
 
 
 async def test_the_question_goes_away_when_the_job_ends_meanwhile(job):
-    async with shown(Reports(samples.input_bound()), controls=job) as (app, pilot):
+    async with shown(Reports(samples.running()), controls=job) as (app, pilot):
         await pilot.press("q")
         await settle(app, pilot)
         job.process.communicate()
@@ -173,7 +173,7 @@ async def test_a_job_that_could_not_be_started_says_why_and_the_screen_stays():
 async def test_the_job_is_told_how_wide_its_output_is(job):
     sizes = []
     job.resize = lambda rows, columns: sizes.append((rows, columns))
-    async with shown(Reports(samples.input_bound()), (80, 24), controls=job, output=Lines("x")) as (app, pilot):
+    async with shown(Reports(samples.running()), (80, 24), controls=job, output=Lines("x")) as (app, pilot):
         assert sizes[-1][1] == 79
         await pilot.resize_terminal(140, 60)
         await settle(app, pilot)

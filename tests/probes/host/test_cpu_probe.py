@@ -13,7 +13,7 @@ from probe_trees import V2_MOUNTS, missing, stat_line, values, write_tree
 from rn50_advisor.probes.host.cgroup.cgroup_probe import CgroupReader
 from rn50_advisor.probes.host.cpu_probe import CORES_PERIOD_NS, CpuProbe, allowed_cores
 from rn50_advisor.probes.host.process.process_tree import ProcessTree
-from rn50_advisor.probes.host.procfs import CLOCK_TICKS, parse_cpu_list
+from rn50_advisor.probes.host.procfs import CLOCK_TICKS
 from rn50_advisor.probes.host.target import Target
 
 STAT = """\
@@ -116,11 +116,6 @@ def test_allowed_cores_follow_the_affinity_of_a_real_process() -> None:
         assert found["cpu.given_cores", "job"] == allowed_cores(os.getpid()), "whatever the job binds itself to"
         child.communicate()
     assert allowed_cores(child.pid) is None
-
-
-def test_sets_of_cpus() -> None:
-    assert parse_cpu_list("0-3,8,10-11\n") == {0, 1, 2, 3, 8, 10, 11}
-    assert parse_cpu_list("\n") == set()
 
 
 def test_the_real_machine_is_busy_somewhere() -> None:

@@ -51,7 +51,6 @@ def test_deadlines_do_not_drift_and_missed_ones_are_skipped_and_counted() -> Non
             ticks.append(tick.t_ns / S)
     assert ticks == [5.0, 6.3, 7.0, 10.25, 11.0]
     assert sampler.missed == 2  # those of 8 and 9; that of 10 was late
-    assert sampler.deadline_ns == 12 * S
     assert sampler.wait_s() == 1.0
     clock.now_ns = 13 * S
     assert sampler.wait_s() == 0.0
@@ -121,7 +120,7 @@ def test_costs_are_kept_for_all_that_ever_ran() -> None:
         sampler.sample_now([])
     costs = sampler.costs()
     assert {name: cost.ticks for name, cost in costs.items()} == {"a": 4, "b": 3}
-    assert all(0 < cost.cpu_s_per_tick <= cost.cpu_s for cost in costs.values())
+    assert all(0 < cost.cpu_s <= cost.wall_s + 1e-3 for cost in costs.values())
 
 
 def test_all_probes_on_the_real_machine_report_only_catalogued_samples() -> None:

@@ -1,4 +1,4 @@
-"""What a host is, from recorded trees and from the real one."""
+"""Host properties, from recorded trees and from the real machine."""
 
 from __future__ import annotations
 

@@ -235,7 +235,7 @@ IN_SMALL_MEMORY = 'mount -t tmpfs -o mode=0700,size="$1" none "$2" && shift 2 &&
 
 
 def in_memory_of(size: str, folder: Path, code: str) -> str:
-    """What the code prints where the folder is a file system in memory of this size."""
+    """Output of the code where the folder is a tmpfs of this size."""
     program = "import os, sys\nfolder, root = sys.argv[1:]\nsys.path.insert(0, root)\n" + code
     mounted = ["unshare", "--mount", "sh", "-c", IN_SMALL_MEMORY, "sh", size, str(folder)]
     done = subprocess.run(
@@ -284,18 +284,18 @@ def test_a_full_memory_costs_a_refresh_and_no_error(folder: Path) -> None:
 from rn50_advisor.probes.rank.facts.process_facts import Facts
 facts = Facts(folder)
 facts.active = True
-facts.set("told", "before")
+facts.tell({"told": "before"})
 space = os.statvfs(folder)
 with open(folder + "/theirs", "wb") as file:
     os.posix_fallocate(file.fileno(), 0, space.f_bavail * space.f_frsize)
-facts.set("told", "after")
+facts.tell({"told": "after"})
 print(open(folder + "/facts-%d.json" % os.getpid()).read())
 """
     assert json.loads(in_memory_of("1m", folder, code))["told"] == "before"
 
 
 def test_a_job_that_may_write_no_such_file_is_not_ended_for_it(folder: Path) -> None:
-    """SIGXFSZ ends whoever has it as the system sets it; Python ignores it, until a job asks otherwise."""
+    """SIGXFSZ ends a process by default; Python ignores it, unless a job restores it."""
     code = (
         "import resource, signal, sys; sys.path.insert(0, sys.argv[1])\n"
         "from rn50_advisor.probes.rank.layout import ROLE_RANK\nfrom rn50_advisor.probes.rank.ring import Ring\n"
@@ -309,7 +309,7 @@ def test_a_job_that_may_write_no_such_file_is_not_ended_for_it(folder: Path) -> 
 def test_facts_of_a_process_that_may_write_no_more_stay_as_they_were(folder: Path) -> None:
     facts = Facts(str(folder))
     facts.active = True
-    facts.set("told", "before")
+    facts.tell({"told": "before"})
     dead(folder)
-    facts.set("told", "after")
+    facts.tell({"told": "after"})
     assert json.loads((folder / f"facts-{os.getpid()}.json").read_text())["told"] == "before"

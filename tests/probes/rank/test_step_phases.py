@@ -9,15 +9,11 @@ import pytest
 from rn50_advisor.probes.rank.layout import (
     FLAG_EPOCH_START,
     FLAG_NO_LOADER,
-    FLAG_NO_OPTIMIZER,
     FLAG_SKIPPED_UPDATE,
     FLAG_TAIL,
 )
-from rn50_advisor.probes.rank.step_account import EVALUATING, FIRST_IS_GONE_AFTER, INVISIBLE_OPTIMIZER_AFTER, TRAINING
 from rn50_advisor.probes.rank.step_phases import FIRST_CLOCKED
-from step_loops import EVAL, MS, OTHER, TRAIN, Loop
-
-PLAIN = {"input_wait": 10, "forward": 5, "backward": 7, "optimizer": 2, "gap": 1}
+from step_loops import EVAL, MS, PLAIN, TRAIN, Loop, mode
 
 
 @pytest.fixture
@@ -111,77 +107,6 @@ def test_evaluation_under_no_grad_is_labelled_and_never_input_wait(loop):
     assert ("evaluation", 72) in loop.paper.spans
 
 
-def test_an_evaluation_loader_fetched_with_gradients_on_is_found_by_its_deeds(loop):
-    loop.step()
-    loop.step()
-    for _ in range(3):
-        loop.fetch(EVAL, ms=20)
-        loop.spend(4)
-    loop.exhaust(EVAL)
-    for _ in range(2):
-        loop.step()
-    loop.fetch()
-    assert loop.account.loaders == {TRAIN: TRAINING, EVAL: EVALUATING}
-    assert all(loop.phases(i)["input_wait"] == 10 for i in range(4))
-    assert sum(loop.phases(i).get("evaluation", 0) for i in range(4)) == 72
-
-
-def test_a_loader_taken_for_an_evaluating_one_is_put_right_by_a_backward(loop):
-    loop.step()
-    loop.account.loaders[OTHER] = EVALUATING
-    for _ in range(2):
-        loop.fetch(OTHER)
-        loop.forward()
-        loop.backward()
-        loop.optimize()
-    assert loop.account.loaders[OTHER] == TRAINING
-
-
-def test_batches_fetched_under_no_grad_train_once_a_habit_shows(loop):
-    for _ in range(6):
-        loop.fetch(evaluating=True)
-        loop.forward()
-        loop.backward()
-        loop.optimize()
-    loop.fetch(evaluating=True)
-    assert loop.account.loaders == {TRAIN: TRAINING}
-    assert loop.phases(-1) == {name: ms for name, ms in PLAIN.items() if name != "gap"}
-
-
-@pytest.mark.parametrize("batches", [1, 2])
-def test_evaluation_beside_training_on_tensors_is_no_habit(loop, batches):
-    for _ in range(6):
-        for _ in range(batches):
-            loop.fetch(EVAL, evaluating=True)
-            loop.spend(4)
-        if batches == 1:
-            loop.exhaust(EVAL, evaluating=True)
-        loop.forward()
-        loop.backward()
-        loop.optimize()
-    assert TRAINING not in loop.account.loaders.values()
-
-
-def test_one_batch_of_evaluation_before_each_step_is_no_habit_where_another_loader_trains(loop):
-    for _ in range(6):
-        loop.step()
-        loop.fetch(EVAL, evaluating=True)
-        loop.spend(4)
-    assert loop.account.loaders == {TRAIN: TRAINING}
-
-
-def test_two_loaders_that_feed_one_step_both_train(loop):
-    for _ in range(3):
-        loop.fetch(TRAIN)
-        loop.fetch(OTHER)
-        loop.forward()
-        loop.backward()
-        loop.optimize()
-    loop.fetch()
-    assert loop.account.loaders == {TRAIN: TRAINING, OTHER: TRAINING}
-    assert loop.phases(1) == {"input_wait": 20, "forward": 5, "backward": 7, "optimizer": 2}
-
-
 def test_a_batch_fetched_ahead_between_backward_and_optimizer_does_not_make_the_optimizer_forward(loop):
     loop.fetch()
     for _ in range(3):
@@ -194,18 +119,6 @@ def test_a_batch_fetched_ahead_between_backward_and_optimizer_does_not_make_the_
     loop.backward()
     loop.fetch()
     assert loop.phases(1)["clip"] == 3 and loop.phases(1)["input_wait"] == 10
-
-
-def test_a_look_ahead_of_one_batch_before_the_first_forward_is_input(loop):
-    loop.fetch(first=True)
-    for _ in range(3):
-        loop.fetch()
-        loop.forward()
-        loop.backward()
-        loop.optimize()
-    loop.fetch()
-    assert loop.account.loaders == {TRAIN: TRAINING}
-    assert "evaluation" not in loop.phases(0) and loop.phases(0)["input_wait"] == 20
 
 
 def test_a_loop_without_loader_steps_with_its_optimizer(loop):
@@ -234,16 +147,6 @@ def test_two_optimizers_in_a_loop_without_loader_make_one_step_a_turn(loop):
             loop.backward()
             loop.optimize(optimizer=optimizer)
     assert loop.phases(-1) == {"forward": 10, "backward": 14, "optimizer": 4}
-
-
-def test_an_optimizer_that_cannot_be_seen_makes_each_backward_a_step_after_a_while(loop):
-    for _ in range(INVISIBLE_OPTIMIZER_AFTER + 5):
-        loop.fetch()
-        loop.forward()
-        loop.backward()
-        loop.spend(2)
-    assert loop.paper.flags[-1] & FLAG_NO_OPTIMIZER
-    assert loop.phases(-1) == {"input_wait": 10, "forward": 5, "backward": 7, "gap": 2}
 
 
 def test_a_backward_inside_a_backward_is_not_counted_twice(loop):
@@ -322,16 +225,6 @@ def test_workers_that_are_let_go_of_once_they_made_a_batch_are_no_forward(loop):
     assert loop.phases(0) == {**PLAIN, "input_wait": 40}
 
 
-def test_workers_of_an_evaluation_end_in_it(loop):
-    loop.account.loaders[EVAL] = EVALUATING
-    loop.step()
-    phase = loop.account.workers_end(EVAL)
-    loop.spend(30)
-    loop.account.enter(phase)
-    loop.fetch()
-    assert loop.phases(0) == {**PLAIN, "evaluation": 30}
-
-
 def test_what_follows_the_last_step_is_written_when_the_process_leaves(loop):
     loop.step()
     loop.exhaust()
@@ -386,44 +279,6 @@ def test_an_optimizer_that_raised_does_not_stay_open(loop):
     assert loop.phases() == PLAIN
 
 
-def test_a_loop_with_a_new_optimizer_and_no_loader_steps_with_it(loop):
-    """Folds of a cross-validation on tensors in memory, each with an optimizer of its own."""
-    for optimizer in (100, 200, 300):
-        for _ in range(60):
-            loop.forward()
-            loop.backward()
-            loop.optimize(optimizer=optimizer)
-    assert len(loop.paper.steps) > 3 * 60 - 3 * (FIRST_IS_GONE_AFTER + 4)
-    assert loop.phases() == {"forward": 5, "backward": 7, "optimizer": 2}
-
-
-def test_an_evaluation_of_one_batch_with_gradients_on_does_not_train(loop):
-    for _ in range(3):
-        loop.step()
-    for _ in range(2):
-        loop.fetch(EVAL)
-        loop.forward()
-        loop.exhaust(EVAL)
-        loop.step()
-    loop.fetch()
-    assert loop.account.loaders == {TRAIN: TRAINING, EVAL: EVALUATING}
-    told = [loop.phases(index) for index in range(len(loop.paper.steps))]
-    assert [{**phases, "evaluation": 0} for phases in told] == [{**PLAIN, "evaluation": 0}] * 5
-    assert sum(phases.get("evaluation", 0) for phases in told) == 2 * 15
-
-
-def test_an_epoch_of_one_batch_that_is_looked_ahead_of_trains(loop):
-    for _ in range(4):
-        loop.fetch()
-        loop.exhaust()
-        loop.forward()
-        loop.backward()
-        loop.optimize()
-    loop.fetch()
-    assert loop.account.loaders == {TRAIN: TRAINING}
-    assert not any(flags & FLAG_NO_LOADER for flags in loop.paper.flags[1:])
-
-
 def test_the_last_batch_of_a_loop_that_looks_ahead_came_from_its_loader(loop):
     for _ in range(3):  # epochs of two batches: fetched, fetched, trained, exhausted, trained
         loop.fetch()
@@ -436,17 +291,6 @@ def test_the_last_batch_of_a_loop_that_looks_ahead_came_from_its_loader(loop):
     loop.fetch()
     assert len(loop.paper.steps) == 6
     assert not any(flags & FLAG_NO_LOADER for flags in loop.paper.flags)
-
-
-def test_a_loop_without_loader_and_optimizer_steps_with_its_backward_after_a_while(loop):
-    """As in PyTorch's own example of a language model: parameters are changed by hand."""
-    for _ in range(INVISIBLE_OPTIMIZER_AFTER + 5):
-        loop.forward()
-        loop.backward()
-        loop.spend(3)
-    assert len(loop.paper.steps) == 5
-    assert loop.phases() == {"forward": 8, "backward": 7}
-    assert all(flags & FLAG_NO_LOADER and flags & FLAG_NO_OPTIMIZER for flags in loop.paper.flags)
 
 
 def update_inside(loop, parameters=30):
@@ -488,3 +332,82 @@ def test_an_optimizer_that_raised_inside_the_backward_does_not_stay_open(loop):
     loop.step()
     loop.fetch()
     assert loop.phases(-1)["optimizer"] == 4 + 2 and loop.phases(-1)["gap"] == 1
+
+
+# -- evaluations by the model's mode ---------------------------------------------------------------------------------------------
+
+
+def in_memory(loop):
+    """A step without a loader."""
+    loop.forward()
+    loop.backward()
+    loop.optimize()
+
+
+def test_an_evaluation_without_a_loader_lasts_up_to_the_next_forward(loop):
+    model = mode(loop)
+    for _ in range(5):
+        in_memory(loop)
+    loop.account.evaluation_begin()
+    loop.spend(80)
+    for _ in range(2):
+        in_memory(loop)
+    told = [loop.phases(i) for i in range(len(loop.paper.steps))]
+    assert sum(phases.get("evaluation", 0) for phases in told) == 80
+    assert {phases["forward"] for phases in told[2:]} == {told[2]["forward"]}
+    assert [span for span in loop.paper.spans if span[0] == "evaluation"] == [("evaluation", 80)]
+    assert model["told"] == 0
+
+
+def test_a_model_trained_in_eval_mode_has_not_evaluated(loop):
+    model = mode(loop)
+    for _ in range(5):
+        in_memory(loop)
+    model["eval"] = True
+    loop.account.evaluation_begin()
+    for _ in range(3):
+        in_memory(loop)
+    assert model["told"] == 1
+    assert not any(loop.phases(i).get("evaluation") for i in range(len(loop.paper.steps)))
+    assert not [span for span in loop.paper.spans if span[0] == "evaluation"]
+
+
+@pytest.mark.parametrize(("made", "graphs"), [(5, 3), (0, 0)])
+def test_batches_of_an_evaluation_that_make_a_graph_are_counted(loop, made, graphs):
+    nodes = [0]
+    loop.account.graph_nodes = lambda: nodes[0]
+    loop.step()
+    for _ in range(3):
+        loop.fetch(EVAL, evaluating=True)
+        nodes[0] += made
+    loop.exhaust(EVAL, evaluating=True)
+    nodes[0] += 7  # of the training, which nobody counts
+    loop.step()
+    assert (loop.account.evaluated_batches, loop.account.evaluated_with_gradients) == (3, graphs)
+
+
+def test_a_batch_that_was_only_looked_at_is_not_trained_on(loop):
+    for _ in range(3):  # epochs: next(iter(loader)), then two steps
+        loop.fetch(first=True)
+        loop.fetch(first=True)
+        loop.forward()
+        loop.backward()
+        loop.optimize()
+        loop.step()
+    loop.fetch(first=True)
+    assert [(step["samples"], step["micro_batches"]) for step in loop.paper.steps] == [(4, 1)] * 6
+
+
+def test_a_loop_that_fetches_one_batch_ahead_trains_on_all_of_them(loop):
+    for _ in range(3):
+        loop.fetch(first=True)
+        for _ in range(3):
+            loop.fetch()
+            loop.forward()
+            loop.backward()
+            loop.optimize()
+        loop.forward()
+        loop.backward()
+        loop.optimize()
+    loop.fetch(first=True)
+    assert sum(step["samples"] for step in loop.paper.steps) == 3 * 4 * 4

@@ -15,12 +15,10 @@ import pytest
 
 from rn50_advisor.advisor.run.hangs.watched_ranks import Places, Watched
 from rn50_advisor.advisor.run.rings.ring_reader import RingReader
-from rn50_advisor.probes.rank import thread_clocks
 from rn50_advisor.probes.rank.layout import ERRORS_MAX, PHASE_CODE, ROLE_RANK
 from rn50_advisor.probes.rank.patches import torch_patches
 from rn50_advisor.probes.rank.recorder import Recorder
 from rn50_advisor.probes.rank.ring import Ring
-from rn50_advisor.probes.rank.thread_clocks import RunDelay
 from rn50_advisor.probes.rank.workers.worker_batches import InProcess
 from step_loops import Paper
 
@@ -28,7 +26,7 @@ torch = types.SimpleNamespace(is_grad_enabled=lambda: True)
 
 
 class TimeIsUpError(Exception):
-    """Of the job's."""
+    """An exception of the job's."""
 
 
 def handler(number: int, frame: Any) -> None:
@@ -155,15 +153,6 @@ def test_a_worker_makes_no_ring_that_nobody_would_remove(recorder: Recorder, ali
     assert recorder.active == alive
 
 
-@pytest.mark.parametrize(
-    ("text", "kept"), [(b"1207 3300 12\n", True), (b"1207 0 1\n", True), (b"0 0 0\n", False), (b"", False)]
-)
-def test_a_kernel_that_writes_zeros_keeps_no_clock(monkeypatch: pytest.MonkeyPatch, text: bytes, kept: bool) -> None:
-    monkeypatch.setattr(thread_clocks.os, "open", lambda path, flags: os.dup(0))
-    monkeypatch.setattr(thread_clocks.os, "pread", lambda descriptor, count, offset: text)
-    assert bool(RunDelay()) is kept
-
-
 class Awkward:
     """A loader of the job's that compares by its contents, and so has no hash."""
 
@@ -221,17 +210,3 @@ def test_events_that_do_not_fit_cost_the_gpu_times_and_no_more(recorder: Recorde
     recorder.fetch_end(token, [])
     assert recorder.gpu is None and account.phase == PHASE_CODE["forward"]
     assert recorder.facts.values["unpatched"] == ["gpu times: division by zero"]
-
-
-def test_a_scaler_that_is_switched_off_is_the_optimizer_alone() -> None:
-    class Scaler:
-        _enabled = False
-
-        def step(self, optimizer: Any) -> str:
-            return "stepped"
-
-    told: Any = types.SimpleNamespace(active=True)  # whoever asks it for more fails
-    torch_patches._scaler(
-        types.SimpleNamespace(amp=types.SimpleNamespace(grad_scaler=types.SimpleNamespace(GradScaler=Scaler))), told
-    )
-    assert Scaler().step(object()) == "stepped"

@@ -1,4 +1,4 @@
-"""What a rank waits for at the begin of its forward, because another has not come to have its buffers sent, is no computing."""
+"""Waiting for another rank's buffers at the start of a forward pass is not compute."""
 
 from __future__ import annotations
 

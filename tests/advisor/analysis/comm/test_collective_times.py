@@ -8,7 +8,6 @@ import pytest
 
 from recordings import plan, recording
 from rn50_advisor.advisor.analysis.pipeline import analyse
-from rn50_advisor.advisor.model.comm.exchanged_bytes import TimedCollective
 
 
 def row(ms: float, calls: int = 10, name: str = "nccl:all_reduce", size: int = 25_000_000) -> dict[str, Any]:
@@ -35,26 +34,7 @@ def test_those_that_take_the_most_come_first_and_few_are_named() -> None:
     assert named[:3] == ["kind_40", "kind_30", "kind_20"] and len(named) == 4
 
 
-@pytest.mark.parametrize(
-    "times", [None, {}, {"rows": []}, "odd", told(row(5.0), span_s=0.5), told(row(5.0), untimed=2)]
-)
+@pytest.mark.parametrize("times", [None, {}, {"rows": []}, told(row(5.0), span_s=0.5), told(row(5.0), untimed=2)])
 def test_without_times_or_with_too_few_no_share_is_known(times: object) -> None:
     found = analyse(recording({0: plan(30)}, facts={100: {"collective_times": times}}))
     assert not found.has("collectives.timed_share")
-
-
-@pytest.mark.parametrize(
-    ("kind", "ranks", "carried"),
-    [
-        ("all_reduce", 4, 1.5),
-        ("all_gather", 4, 3.0),
-        ("reduce_scatter", 4, 0.75),
-        ("broadcast", 4, 1.0),
-        ("all_reduce", 1, None),
-        ("all_reduce", 0, None),
-    ],
-)
-def test_what_each_link_of_a_ring_carries(kind: str, ranks: int, carried: float | None) -> None:
-    assert TimedCollective(kind, 1_000_000_000, ranks, 1.0).bus_gb_per_s == (
-        None if carried is None else pytest.approx(carried)
-    )

@@ -1,4 +1,4 @@
-"""What NCCL says of itself, in the words of several versions."""
+"""NCCL's log is understood in the wording of several versions."""
 
 from __future__ import annotations
 

@@ -1,15 +1,14 @@
-"""Failures by what PyTorch, NCCL, gloo and torchrun of several versions print of them; causes are told from what follows them."""
+"""Why a job failed: causes are separated from symptoms, and the rank that came first is named."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from failure_messages import FOLLOWING
 from recordings import FIRST_STEP_NS, SECOND, plan, rank_process, recording
-from rn50_advisor.advisor.analysis.failures.known_failures import is_consequence, recognised
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Failure
 from rn50_advisor.advisor.model.recording import Event, Recording
@@ -20,71 +19,6 @@ MISMATCH = (
     "CollectiveFingerPrint(SequenceNumber=3104, OpType=ALLREDUCE, TensorShape=[51123456], TensorDtypes=BFloat16).Collectives "
     "differ in the following aspects:   Tensor Tensor shapes: 195812480vs 51123456"
 )
-# What it is, and its text as some version printed it.
-KNOWN = [line.split(" | ", 1) for line in Path(__file__).with_name("failure_texts.txt").read_text().splitlines()]
-FOLLOWING = [
-    "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:598] Connection closed by peer [172.28.0.12]:14004",
-    "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:589] Read error [192.168.70.92]:25266: Connection reset by peer",
-    "torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.hpp:268, remote process exited "
-    "or there was a network error, NCCL version 2.21.5",
-    "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.",
-    "[E ProcessGroupNCCL.cpp:460] To avoid data inconsistency, we are taking the entire process down.",
-    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
-    "torch.distributed.elastic.multiprocessing.api.SignalException: Process 4711 got signal: 15",
-    "W0612 torch/distributed/elastic/multiprocessing/api.py:863] Sending process 99 closing signal SIGTERM",
-    "torch.distributed.DistBackendError: NCCL communicator was aborted on rank 1.",
-    "[rank1]:[E1019 ProcessGroupNCCL.cpp:1475] [PG 0 Rank 1] Observed flight recorder dump signal from another rank via TCPStore.",
-    '[rank1]:[W1229 ProcessGroupNCCL.cpp:1662] Failed to check the "should dump" flag on TCPStore, with error: Broken pipe',
-]
-
-
-@pytest.mark.parametrize(("kind", "text"), KNOWN)
-def test_a_known_failure_is_recognised_and_comes_with_advice(kind: str, text: str) -> None:
-    found = recognised(text)
-    assert found is not None and found.kind == kind
-    assert found.title and found.advice and "{" not in found.title and "()" not in found.title
-    assert not is_consequence(text)
-
-
-@pytest.mark.parametrize("text", FOLLOWING)
-def test_what_follows_from_another_ranks_end_is_no_cause(text: str) -> None:
-    assert is_consequence(text) and recognised(text) is None
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "step 100: loss 0.31, error 12.5 %",
-        "ValueError: no such class",
-        "timeout set to 600 s",
-        "memory 3.1 GB, time 12 s",
-        "",
-    ],
-)
-def test_other_lines_are_neither(text: str) -> None:
-    assert recognised(text) is None and not is_consequence(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (KNOWN[2][1], "rank 1, 3 never came to the barrier"),
-        (KNOWN[4][1], "the NCCL watchdog gave up on a collective (ALLREDUCE)"),
-        (KNOWN[6][1], "rank 1 and rank 0 use the same GPU"),
-        (KNOWN[8][1], "asked for 55.57 GiB"),
-        (KNOWN[19][1], "the ranks did not find each other (1/3 came)"),
-        (KNOWN[20][1], "the ranks did not find each other"),
-        ("CUDA out of memory.", "the GPU's memory ran out"),
-        (
-            "CUDA out of memory. Allocation was preemptively rejected because it would exceed per_process_memory_fraction limit. "
-            "Requested size: 2.00 GiB",
-            "asked for 2.00 GiB",
-        ),
-    ],
-)
-def test_numbers_in_the_text_are_kept(text: str, said: str) -> None:
-    found = recognised(text)
-    assert found is not None and said in found.title
 
 
 def failed(

@@ -1,4 +1,4 @@
-"""The GPU's memory ran out: the numbers of torch's own message, what held the memory, which batch would fit, and what to change first."""
+"""The GPU's memory ran out: the numbers of torch's own message, and what the recorder knew of what held the memory."""
 
 from __future__ import annotations
 
@@ -7,22 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from recordings import plan, rank_process, recording, table
+from full_gpus import ALONE, GIB, HELD, NEW, died
 from rn50_advisor.advisor.analysis.failures.memory_errors import sizes
 from rn50_advisor.advisor.analysis.pipeline import analyse
-from rn50_advisor.advisor.model.gpu.out_of_memory import OutOfMemory
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.diagnose import diagnose
-from rn50_advisor.probes.rank.layout import GPU_STEP_FIELDS
 
-GIB = 2.0**30
 MIB = 2.0**20
-NEW = (
-    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 80.00 GiB of which 1.00 GiB is free. "
-    "Process 4711 has 10.00 GiB memory in use. Including non-PyTorch memory, this process has 69.00 GiB memory in use. "
-    "Of the allocated memory 66.00 GiB is allocated by PyTorch, and 1.50 GiB is reserved by PyTorch but unallocated. "
-    "If reserved but unallocated memory is large try setting PYTORCH_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
-)
 OLD = (
     "CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 15.78 GiB total capacity; 14.35 GiB already allocated; "
     "19.75 MiB free; 14.42 GiB reserved in total by PyTorch) If reserved memory is >> allocated memory try setting max_split_size_mb"
@@ -50,16 +41,6 @@ Device limit            : 15.00 GiB
 Free (according to CUDA): 20.00 MiB
 PyTorch limit (set by user-supplied memory fraction)
                         : 17179869184.00 GiB"""
-ALONE = NEW.replace("Process 4711 has 10.00 GiB memory in use. ", "").replace(
-    "1.50 GiB is reserved", "512.00 MiB is reserved"
-)
-HELD = {
-    "class": "SGD",
-    "parameters": 161,
-    "parameter_bytes": int(GIB),
-    "gradient_bytes": int(GIB),
-    "state_bytes": int(GIB),
-}
 
 
 @pytest.mark.parametrize(
@@ -89,44 +70,6 @@ def test_the_numbers_of_the_message_in_all_its_versions(text: str, expected: dic
     assert sizes(OLDEST)["allocated"] == 10.9 * GIB
 
 
-def died(text: str, *, steps: int = 0, facts=None, phase: str = "backward", batch: int = 256, held=None):
-    """Rank 0 ended by this exception after so many steps; `held`: GiB of tensors at the end of steps."""
-    told = {"rank": 0, "exception": {"type": "OutOfMemoryError", "message": text}, "optimizer": HELD, **(facts or {})}
-    told["loaders"] = [{"id": 0, "training": True, "batch_size": batch, "num_workers": 2}]
-    made = recording({0: plan(max(steps, 1), samples=batch)}, facts={100: told})
-    if not steps:
-        made = replace(made, steps={})
-    ended = made.meta.last_ns
-    looks = [
-        {"step": n, "allocated_bytes": int(g * GIB), "reserved_bytes": int(g * GIB)} for n, g in enumerate(held or ())
-    ]
-    return replace(
-        made,
-        meta=replace(made.meta, exit_code=1),
-        processes=(rank_process(0, ended_ns=ended, exit_code=1),),
-        positions={0: (phase, steps, ended)},
-        gpu_steps={0: table((*GPU_STEP_FIELDS, "flags"), looks)} if looks else {},
-    )
-
-
-def test_what_held_the_memory_is_told_by_size_and_a_batch_comes_with_its_arithmetic() -> None:
-    full = analyse(died(ALONE)).out_of_memory
-    # 66 GiB of tensors, of which a GiB each of parameters and state; 256 samples took the other 64 and asked for 2 more
-    assert full.activations == 64 * GIB and full.batch == 256
-    assert [(what, value / GIB) for what, value, _ in full.rows][:2] == [("activations", 64.0), ("parameters", 1.0)]
-    # 67.5 GiB are torch's; beside 3 GiB that stay, 64.5 hold 64.5 / (66 / 256) samples
-    assert full.fits == 250 and full.advised_batch == 128
-    assert (
-        full.arithmetic == "3.00 GiB whatever the batch, 264 MiB a sample: 250 samples fit beside them, 256 were in it"
-    )
-    assert full.advice.startswith("a micro-batch of 128 with accumulation")
-
-
-def test_in_a_forward_pass_the_batch_is_an_upper_bound() -> None:
-    full = analyse(died(ALONE, phase="forward")).out_of_memory
-    assert "so far, so at most 250 samples fit" in full.arithmetic
-
-
 def test_state_that_was_not_made_yet_is_counted_as_it_will_be() -> None:
     adam = {**HELD, "class": "AdamW", "state_bytes": 0}
     full = analyse(died(ALONE, facts={"optimizer": adam})).out_of_memory
@@ -137,64 +80,11 @@ def test_state_that_was_not_made_yet_is_counted_as_it_will_be() -> None:
     assert analyse(died(ALONE, facts={"optimizer": momentum})).out_of_memory.state == GIB
 
 
-# AdamW in its first step: of 8 GiB of state 5.5 have been made.
-UPDATE = {
-    "class": "AdamW",
-    "parameter_bytes": int(4 * GIB),
-    "gradient_bytes": int(4 * GIB),
-    "state_bytes": int(5.5 * GIB),
-}
-
-
-def test_no_batch_helps_where_the_optimizer_has_no_room() -> None:
-    text = ALONE.replace("66.00 GiB is allocated", "14.00 GiB is allocated")
-    facts = {"held_at_end": UPDATE, "optimizer": None}
-    full = analyse(died(text, phase="optimizer", facts=facts)).out_of_memory
-    assert (full.state, full.state_held, full.fixed) == (8 * GIB, 5.5 * GIB, 16 * GIB)
-    rows = {what: (value / GIB, note) for what, value, note in full.rows}
-    assert rows["activations"][0] == 0.5 and rows["optimizer state"][0] == 5.5
-    assert "of 8.00 GiB that the first step makes" in rows["optimizer state"][1]
-    assert full.fits is None and full.advised_batch is None and not full.arithmetic
-    assert full.advice.startswith("memory ran out after the backward pass, whatever the batch")
-    small = text.replace("80.00 GiB", "14.75 GiB")
-    for phase in ("optimizer", "ended"):  # by its sizes alone
-        advice = analyse(died(small, phase=phase, facts=facts)).out_of_memory.advice
-        assert advice.startswith("weights, gradients and the optimizer's state alone come to 16.0 GiB")
-
-
 def test_the_phase_is_that_of_the_exception_where_the_rank_has_marked_its_end() -> None:
     error = {"type": "OutOfMemoryError", "message": ALONE, "phase": "optimizer"}
     assert analyse(died(ALONE, phase="ended", facts={"exception": error})).out_of_memory.phase == "optimizer"
     untold = analyse(died(ALONE, phase="ended")).out_of_memory
     assert untold.phase == "" and "so far, so at most" in untold.arithmetic
-
-
-@pytest.mark.parametrize(("phase", "held"), [("forward", 0.0), ("backward", 0.25), ("optimizer", 1.0)])
-def test_gradients_count_as_far_as_they_existed(phase: str, held: float) -> None:
-    """By the phase, or as the last frames saw them."""
-    end = {**HELD, "gradient_bytes": int(held * GIB)}
-    full = analyse(died(ALONE, phase=phase, facts={"held_at_end": end})).out_of_memory
-    assert full.activations == (64 - held) * GIB
-    (row,) = [(value, note) for what, value, note in full.rows if what == "gradients"]
-    assert row[0] == (held or 1) * GIB and ("to be made in the backward pass" in row[1]) is (not held)
-    unseen = analyse(died(ALONE, phase=phase)).out_of_memory
-    assert unseen.activations == (63 if phase == "optimizer" else 64) * GIB
-
-
-def test_a_batch_that_fits_by_the_arithmetic_is_not_advised() -> None:
-    full = analyse(died(ALONE.replace("1.00 GiB is free", "9.00 GiB is free"))).out_of_memory
-    assert full.fits is None and not full.arithmetic
-
-
-def test_the_jobs_own_limit_is_what_torch_may_fill() -> None:
-    text = ALONE.replace("Of the allocated", "67.50 GiB allowed; Of the allocated").replace(
-        "1.00 GiB is free", "11.00 GiB is free"
-    )
-    full = analyse(died(text)).out_of_memory
-    assert full.allowed == 67.5 * GIB and full.fits == 250, "as if no more were free"
-    assert full.advice.startswith("the job allows itself 67.5 GiB of this GPU, which had more")
-    filled = analyse(died(text.replace("11.00 GiB is free", "1.00 GiB is free"))).out_of_memory
-    assert not filled.limited and "micro-batch" in filled.advice
 
 
 def test_what_the_last_frames_knew_counts_before_the_first_steps() -> None:
@@ -274,12 +164,6 @@ def test_what_comes_and_goes_did_not_grow(held: list[float]) -> None:
     assert not analyse(died(ALONE, steps=40, held=held)).out_of_memory.grew
 
 
-def test_after_many_steps_that_fitted_the_batch_is_not_blamed() -> None:
-    full = analyse(died(ALONE, steps=40)).out_of_memory
-    assert "it had fitted for 40 steps" in full.advice
-    assert "micro-batch" in analyse(died(ALONE, steps=9)).out_of_memory.advice
-
-
 def test_another_process_on_the_gpu_comes_first() -> None:
     full = analyse(died(NEW)).out_of_memory
     assert full.crowded and full.advice == "another process holds 10.0 GiB of this GPU: end it, or use another GPU"
@@ -323,36 +207,6 @@ def test_a_job_alone_in_its_container_is_not_told_to_end_itself() -> None:
     full = analyse(died(CONTAINED)).out_of_memory
     assert not full.crowded and "another process" not in full.advice
     assert "other processes" not in [what for what, *_ in full.rows]
-
-
-@pytest.mark.parametrize(
-    ("unallocated", "asked", "fragmented"),
-    [("4.00 GiB", "2.00 GiB", True), ("4.00 GiB", "4.10 GiB", False), ("3.90 GiB", "2.00 GiB", False)],
-)
-def test_memory_in_pieces_that_would_have_been_enough(unallocated: str, asked: str, fragmented: bool) -> None:
-    text = ALONE.replace("512.00 MiB is reserved", f"{unallocated} is reserved").replace(
-        "allocate 2.00 GiB", f"allocate {asked}"
-    )
-    full = analyse(died(text)).out_of_memory
-    assert full.fragmented is fragmented and ("expandable_segments" in full.advice) is fragmented
-
-
-def test_segments_that_grow_are_not_advised_where_they_do() -> None:
-    made = died(ALONE.replace("512.00 MiB is reserved", "4.00 GiB is reserved"))
-    on = {"variables": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}}
-    full = analyse(replace(made, meta=replace(made.meta, environment=on))).out_of_memory
-    assert full.fragmented and "expandable_segments" not in full.advice
-
-
-def test_nothing_fits_beside_what_does_not_depend_on_the_batch() -> None:
-    facts = {"optimizer": {**HELD, "state_bytes": int(80 * GIB)}}
-    full = analyse(died(ALONE, facts=facts)).out_of_memory
-    assert full.fits is None and "82.0 GiB: no batch fits beside them" in full.advice
-
-
-def test_one_sample_too_many_is_no_batch_of_zero() -> None:
-    full = OutOfMemory(0, asked=2 * GIB, total=8 * GIB, free=0.0, allocated=7 * GIB, unallocated=0.0, batch=1.0)
-    assert full.fits == 0 and full.advised_batch is None
 
 
 def test_the_report_of_the_death_holds_it_all() -> None:

@@ -1,4 +1,4 @@
-"""What another batch would take, by a benchmark of the same model on the same GPU beside the runs."""
+"""The cost of another batch size, from a benchmark of the same model on the same GPU."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_of_a_step_of_several_batches_each_is_computed_by_itself() -> None:
 
 def test_a_sweep_whose_rate_falls_at_four_times_the_batch_advises_twice() -> None:
     found = trained(swept((4, 8, 16, 32), (200.0, 300.0, 520.0, 430.0)))
-    seen = replace(found, values={**found.values, ("gpu.peak_share", "rank:0"): 0.2})
+    seen = replace(found, values={**found.values, ("gpu.peak_share", 0): 0.2})
     result = run_rule(next(rule for rule in all_rules() if rule.id == "CMP005"), seen, Config())
     assert isinstance(result, Finding) and result.fixes[0].change == "DataLoader(..., batch_size=16)"
     assert result.saving is not None and result.saving.speedup[1] < 520 / 300

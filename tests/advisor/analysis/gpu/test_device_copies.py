@@ -1,4 +1,4 @@
-"""What copies to the GPU could deliver alone: by a deep window, else by copies that hold the host until they are done."""
+"""Capacity of host-to-device copies, from a profiler window or from copies that block the host."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_copies_that_hold_the_host_of_an_idle_gpu_are_as_long_as_they_hold_it(as
     made = job([held(aside=aside), copy(line=62, bytes=20_000)], on_stream=DRY)
     found = capacity(made, "copy")
     assert (found.lo, found.samples_per_s, found.hi) == pytest.approx((8 / 0.020, 8 / 0.020, 8 / 0.016))
-    assert "20.0 ms a step, 16.0 ms at the least" in found.basis
+    assert "20.0 ms a step, at least 16.0 ms" in found.basis
     assert value(made, "compute") == pytest.approx(8 / 0.09 if aside else 8 / 0.07, rel=0.02)
 
 
@@ -95,8 +95,8 @@ def test_pageable_memory_holds_the_host_whatever_it_is_told(pinned: bool) -> Non
 @pytest.mark.parametrize(
     ("copies", "on_stream", "why"),
     [
-        pytest.param([copy()], DRY, "copies that do not block were not timed; run with --deep", id="not blocking"),
-        pytest.param([held(), copy()], DRY, "copies that do not block were not timed", id="a half of them"),
+        pytest.param([copy()], DRY, "non-blocking copies were not timed; run with --deep", id="not blocking"),
+        pytest.param([held(), copy()], DRY, "non-blocking copies were not timed", id="a half of them"),
         pytest.param([held()], {**DRY, "input_wait": 0.01}, "queued on the GPU before them", id="behind kernels"),
         pytest.param([held()], None, "queued on the GPU before them", id="no event was read"),
         pytest.param([held(aside=True)], None, None, id="on a stream of its own"),
@@ -115,7 +115,7 @@ def test_a_copy_that_takes_most_of_the_forward_is_the_bottleneck_and_not_computi
     slow = replace(WINDOW, pinned_bytes=800e6, pageable_bytes=0.0, pageable_s=0.0, idle={"copy": 0.08})
     made = job([copy()], slow, own=plan(60, input_wait=0, forward=85, backward=10, optimizer=5))
     assert value(made, "copy") == pytest.approx(100) and value(made, "compute") == pytest.approx(400)
-    assert "80.0 ms of copies left out" in capacity(made, "compute").basis
+    assert "80.0 ms of copies excluded" in capacity(made, "compute").basis
     slowest = bottleneck_stage(diagnose(made))
     assert slowest is not None and slowest.stage == "copy"
 

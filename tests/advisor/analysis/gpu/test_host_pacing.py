@@ -1,4 +1,4 @@
-"""Where the GPU idled and where it kept the host's pace, from made-up events; and what batches of other sizes tell."""
+"""Where the GPU idled and where it kept the host's pace, from made-up events."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import pytest
 from recordings import gpu_steps, plan, recording, step
 from rn50_advisor.advisor.analysis.gpu.host_pacing import gaps_as_seen, pace_values
 from rn50_advisor.advisor.analysis.pipeline import analyse
-from rn50_advisor.advisor.analysis.steps.batch_sizes import batch_values
 from rn50_advisor.advisor.analysis.steps.steady_state import all_steps, steady_steps
 from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu
 from rn50_advisor.advisor.model.gpu.gpu_pace import Habits, HostCopy, Wait
+from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Recording
-from rn50_advisor.advisor.model.report import Budget
 
 STEPS = 40
 # The host launches in 20 + 30 + 5 ms of a step and waits 4 for a batch.
@@ -28,7 +27,9 @@ def job(gpu: Mapping[str, float], host: Mapping[str, float] | None = None, **mor
 
 def paced(made: Recording, known: Habits | None = None, missing: dict[str, str] | None = None) -> dict[str, float]:
     steady = steady_steps(all_steps(made))
-    found = pace_values(made, steady, known or Habits(), {} if missing is None else missing)
+    found = pace_values(made, steady, known or Habits())
+    if missing is not None:
+        missing.update({name: why for (name, _), why in found.missing.items()})
     return {name: round(value, 6) for (name, _), value in found.items()}
 
 
@@ -102,18 +103,18 @@ def test_kernels_queued_after_the_update_are_no_idle_time() -> None:
 )
 def test_the_gap_idles_no_more_than_there_was_no_kernel(resident: float | None, idle: float) -> None:
     """Steps of 60 ms: 4 for a batch, 10 between steps in which the host queues kernels as well."""
-    values = {("step.time_s", "job"): 0.060, ("gpu.idle_gap_s", "rank:0"): 0.010, ("gpu.idle_input_s", "rank:0"): 0.004}
+    values = {("step.time_s", "job"): 0.060, ("gpu.idle_gap_s", 0): 0.010, ("gpu.idle_input_s", 0): 0.004}
     if resident is not None:
-        values["gpu.util_share", "gpu:3"] = resident
-    found = gaps_as_seen(values, [Gpu(3, "A100", ranks=(0,)), Gpu(1, "A100")])
-    assert {**values, **found}["gpu.idle_gap_s", "rank:0"] == pytest.approx(idle)
+        values["gpu.util_share", 3] = resident
+    found = gaps_as_seen(Measured(values), Measured(values), [Gpu(3, "A100", ranks=(0,)), Gpu(1, "A100")])
+    assert {**values, **found}["gpu.idle_gap_s", 0] == pytest.approx(idle)
 
 
 def test_of_several_gpus_the_one_that_idles_most_tells() -> None:
-    values = {("step.time_s", "job"): 0.060, ("gpu.idle_gap_s", "rank:0"): 0.010}
-    values |= {("gpu.util_share", f"gpu:{n}"): share for n, share in enumerate((0.95, 0.9, 1.0))}
-    assert gaps_as_seen(values, [Gpu(n, "A100", ranks=(0,)) for n in range(3)]) == {
-        ("gpu.idle_gap_s", "rank:0"): pytest.approx(0.006)
+    values = {("step.time_s", "job"): 0.060, ("gpu.idle_gap_s", 0): 0.010}
+    values |= {("gpu.util_share", n): share for n, share in enumerate((0.95, 0.9, 1.0))}
+    assert gaps_as_seen(Measured(values), Measured(values), [Gpu(n, "A100", ranks=(0,)) for n in range(3)]) == {
+        ("gpu.idle_gap_s", 0): pytest.approx(0.006)
     }
 
 
@@ -127,102 +128,3 @@ def test_without_events_nothing_is_measured() -> None:
     missing: dict[str, str] = {}
     assert paced(recording({0: plan(STEPS)}, facts={100: {"cuda": {"name": "A100"}}}), missing=missing) == {}
     assert missing.keys() == {"gpu.idle_input_s", "gpu.idle_gap_s", "gpu.host_paced_s"}
-
-
-def sized(compute: Mapping[int, float], *, steps: int = 60, every: int = 10) -> Recording:
-    """Forward and backward take so many milliseconds by the size of the batch; the last of each ten has the second size."""
-    usual, other = list(compute)
-    sizes = [other if n % every == every - 1 else usual for n in range(steps)]
-    return recording(
-        {0: [step(samples=s, forward=compute[s] / 3, backward=compute[s] * 2 / 3, optimizer=0) for s in sizes]},
-        facts={100: {"cuda": {"name": "A100"}}},
-    )
-
-
-def batches(made: Recording, missing: dict[str, str] | None = None) -> dict[str, float]:
-    found = batch_values(made, steady_steps(all_steps(made)), {} if missing is None else missing)
-    return {name: value for (name, _), value in found.items()}
-
-
-def test_what_does_not_depend_on_the_batch_is_told_from_another_size() -> None:
-    found = batches(sized({32: 90.0, 16: 75.0}))
-    assert found["batch.fixed_share"] == pytest.approx(60 / 90)
-    assert (found["batch.samples"], found["batch.sizes"]) == (32, 2) and found["batch.usual_share"] == pytest.approx(
-        0.9, abs=0.02
-    )
-
-
-def test_time_in_proportion_to_the_batch_has_no_fixed_part() -> None:
-    assert batches(sized({32: 90.0, 16: 45.0}))["batch.fixed_share"] == pytest.approx(0.0, abs=1e-6)
-
-
-@pytest.mark.parametrize("compute", [{32: 90.0, 31: 90.0}, {32: 90.0, 30: 10.0}])
-def test_sizes_that_hardly_differ_tell_nothing(compute: Mapping[int, float]) -> None:
-    missing: dict[str, str] = {}
-    assert "batch.fixed_share" not in batches(sized(compute), missing)
-    assert "one size" in missing["batch.fixed_share"]
-
-
-def test_one_odd_batch_is_no_measurement() -> None:
-    assert "batch.fixed_share" not in batches(sized({32: 90.0, 16: 75.0}, every=30))
-
-
-def test_steps_of_fewer_micro_batches_are_no_smaller_batches() -> None:
-    # a micro-batch of 8 takes 30 ms, whatever its size; the last step of an epoch has half as many
-    sizes = [2 if n % 10 == 9 else 4 for n in range(60)]
-    rows = [step(samples=8 * k, micro_batches=k, forward=10 * k, backward=20 * k, optimizer=0) for k in sizes]
-    made = recording({0: rows}, facts={100: {"cuda": {"name": "A100"}}})
-    missing: dict[str, str] = {}
-    found = batches(made, missing)
-    assert "batch.fixed_share" not in found and "one size" in missing["batch.fixed_share"]
-    assert found["batch.usual_share"] == 1.0, "of one size they are"
-
-
-RESNET50 = {
-    "cuda": {"name": "NVIDIA A100-SXM4-40GB", "capability": [8, 0], "tf32_cudnn": True},
-    "conv": {"autocast": "bfloat16", "weight": "float32", "shape": [8, 3, 224, 224]},
-    "linear": {"autocast": "bfloat16", "weight": "float32", "weight_shape": [1000, 2048]},
-    "model": {"layers": {"Conv2d": 53, "Linear": 1}, "parameters": 25_557_032},
-}
-
-
-def references(**changes: Any) -> tuple[dict[str, float], dict[str, str]]:
-    made = analyse(job(HOST, facts={100: {**RESNET50, **changes}}))
-    return {name: v for (name, _), v in made.values.items() if name.startswith("reference.")}, dict(made.missing)
-
-
-def test_a_known_model_on_a_known_gpu_has_a_reference() -> None:
-    found, _ = references()
-    assert found["reference.images_per_s"] == 1450 and found["reference.tuned_images_per_s"] == 3410
-    # eight images in a step without its wait for input and its gap
-    assert found["reference.observed_images_per_s"] == pytest.approx(8 / 0.055, rel=0.01)
-
-
-def test_tf32_is_compared_with_tf32() -> None:
-    plain = {"conv": {**RESNET50["conv"], "autocast": None}, "linear": {**RESNET50["linear"], "autocast": None}}
-    assert references(**plain)[0]["reference.images_per_s"] == 925
-
-
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        (
-            {"model": {"layers": {"Conv2d": 53}, "parameters": 25_028_904}},
-            "no model of the reference table",
-        ),  # ResNeXt50
-        ({"conv": {**RESNET50["conv"], "shape": [8, 3, 32, 32]}}, "no source has measured"),
-        ({"cuda": {**RESNET50["cuda"], "name": "NVIDIA GeForce GT 710"}}, "no source has measured"),
-    ],
-)
-def test_anything_else_has_none_and_says_why(changes: dict[str, Any], why: str) -> None:
-    found, missing = references(**changes)
-    assert not found and why in missing["reference.images_per_s"]
-
-
-def test_stalls_alone_leave_nothing_to_compare() -> None:
-    from rn50_advisor.advisor.analysis.gpu.published_speeds import reference_values
-
-    made = job(HOST, facts={100: RESNET50})
-    values = {("step.samples", "job"): 8.0, ("step.time_s", "job"): 0.06, ("precision.half", "rank:0"): 1.0}
-    found = reference_values(made, Budget({"input_wait": 0.06}, {0: {}}), values, {})
-    assert ("reference.observed_images_per_s", "job") not in found

@@ -1,15 +1,19 @@
-"""What a job makes beside what has been measured elsewhere: on as many GPUs as it has, and of a model that was compiled."""
+"""A job's throughput beside published results: for its model, its number of GPUs and its precision."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from gpu_rank_facts import CONV, FACTS, PICTURES
-from recordings import plan, recording
+from recordings import gpu_steps, plan, recording
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.measures.measured import Measured
+from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.model.report import Budget
 from rn50_advisor.advisor.reference.training_speeds import poorest_scaling
 
 ONE_A100 = 1450.0  # images/s under AMP, the least of the sources
@@ -78,7 +82,7 @@ def test_replicas_without_parameters_are_known_by_what_the_optimizer_steps() -> 
 )
 def test_without_one_of_these_there_is_nothing_to_compare_with(change: dict[str, Any]) -> None:
     found = compared({**COMPILED, **change})
-    assert rates(found) == (None, None) and "was not seen" in found.missing["reference.images_per_s"]
+    assert rates(found) == (None, None) and "was not observed" in found.missing["reference.images_per_s"]
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -92,3 +96,62 @@ def test_a_frozen_backbone_is_not_compared_with_those_that_learned(compiled: boo
 def test_the_first_convolution_tells_the_size_before_the_loader_does() -> None:
     small = {**FACTS, "conv": {**CONV, "shape": [256, 3, 64, 64]}}
     assert rates(compared(small)) == (None, None)
+
+
+STEPS = 40
+# The host launches in 20 + 30 + 5 ms of a step and waits 4 for a batch.
+HOST = {"input_wait": 4, "forward": 20, "backward": 30, "optimizer": 5, "gap": 1}
+
+
+def job(gpu: Mapping[str, float], host: Mapping[str, float] | None = None, **more: Any) -> Recording:
+    return recording({0: plan(STEPS, **(host or HOST))}, gpu_steps={0: gpu_steps([gpu] * STEPS)}, **more)
+
+
+RESNET50 = {
+    "cuda": {"name": "NVIDIA A100-SXM4-40GB", "capability": [8, 0], "tf32_cudnn": True},
+    "conv": {"autocast": "bfloat16", "weight": "float32", "shape": [8, 3, 224, 224]},
+    "linear": {"autocast": "bfloat16", "weight": "float32", "weight_shape": [1000, 2048]},
+    "model": {"layers": {"Conv2d": 53, "Linear": 1}, "parameters": 25_557_032},
+}
+
+
+def references(**changes: Any) -> tuple[dict[str, float], dict[str, str]]:
+    made = analyse(job(HOST, facts={100: {**RESNET50, **changes}}))
+    return {name: v for (name, _), v in made.values.items() if name.startswith("reference.")}, dict(made.missing)
+
+
+def test_a_known_model_on_a_known_gpu_has_a_reference() -> None:
+    found, _ = references()
+    assert found["reference.images_per_s"] == 1450 and found["reference.tuned_images_per_s"] == 3410
+    # eight images in a step without its wait for input and its gap
+    assert found["reference.observed_images_per_s"] == pytest.approx(8 / 0.055, rel=0.01)
+
+
+def test_tf32_is_compared_with_tf32() -> None:
+    plain = {"conv": {**RESNET50["conv"], "autocast": None}, "linear": {**RESNET50["linear"], "autocast": None}}
+    assert references(**plain)[0]["reference.images_per_s"] == 925
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        (
+            {"model": {"layers": {"Conv2d": 53}, "parameters": 25_028_904}},
+            "the model is not in the reference table",
+        ),  # ResNeXt50
+        ({"conv": {**RESNET50["conv"], "shape": [8, 3, 32, 32]}}, "no source has measured"),
+        ({"cuda": {**RESNET50["cuda"], "name": "NVIDIA GeForce GT 710"}}, "no source has measured"),
+    ],
+)
+def test_anything_else_has_none_and_says_why(changes: dict[str, Any], why: str) -> None:
+    found, missing = references(**changes)
+    assert not found and why in missing["reference.images_per_s"]
+
+
+def test_stalls_alone_leave_nothing_to_compare() -> None:
+    from rn50_advisor.advisor.analysis.gpu.published_speeds import reference_values
+
+    made = job(HOST, facts={100: RESNET50})
+    values = {("step.samples", "job"): 8.0, ("step.time_s", "job"): 0.06, ("precision.half", 0): 1.0}
+    found = reference_values(made, Budget({"input_wait": 0.06}, {0: {}}), Measured(values))
+    assert ("reference.observed_images_per_s", "job") not in found

@@ -21,7 +21,7 @@ USER = {"function": "send", "file": "/job/train.py", "line": 31}
 
 
 def looks(waiting: int, *, at_ms: float = 1500, count: int = 30, rank: int = 0) -> Event:
-    """So many of a group of looks that ended so long after the first step began."""
+    """A group of looks that ended this long after the start of the first step."""
     end = FIRST_STEP_NS + round(at_ms * MS)
     data = {"since_ns": end - 200 * MS, "looks": count, "waiting": waiting}
     return Event(end, "interpreter", 100 + rank, rank, data)

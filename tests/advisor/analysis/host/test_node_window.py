@@ -1,4 +1,4 @@
-"""What the node did meanwhile: counters with resets, cores, quota, steal, and the strips of the screen."""
+"""The node during the steps: counters with resets, cores, quota, steal, and the strips of the screen."""
 
 from __future__ import annotations
 

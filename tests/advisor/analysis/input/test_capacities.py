@@ -1,14 +1,13 @@
-"""What each stage could deliver alone: from what it did while it was busy, with an interval, or with the reason why it is not known."""
+"""The capacity of each stage alone, with an interval, or the reason why it is unknown."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from recordings import epoch_starts, gpu_steps, plan, recording, series, steady_counter, step
-from rn50_advisor.advisor.analysis.input.loading import Loading
+from recordings import batches, epoch_starts, gpu_steps, plan, recording, series, steady_counter, step
 from rn50_advisor.advisor.analysis.pipeline import analyse
-from rn50_advisor.advisor.analysis.storage.reading_limit import storage_ceiling
+from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.report import Capacity
 from rn50_advisor.advisor.model.statistics import relative_error
@@ -43,7 +42,7 @@ def test_preprocessing_has_no_more_lanes_than_cores() -> None:
 
 def test_waiting_that_is_no_reading_belongs_to_preprocessing() -> None:
     found = capacity(fed(evenly(blocks=0)), "preprocessing")
-    assert found.samples_per_s == pytest.approx(2 * 8 / 0.070) and "waiting that is no reading" in found.basis
+    assert found.samples_per_s == pytest.approx(2 * 8 / 0.070) and "waiting other than reading" in found.basis
 
 
 def test_intervals_follow_the_batches_spread() -> None:
@@ -61,7 +60,7 @@ def test_lanes_that_idle_may_make_less_once_all_work() -> None:
     cpus = {("cpu.allowed_cores", "job"): series((0, 4.0)), ("job.cpu_s", "job"): steady_counter(2.0)}
     idle, busy = (capacity(fed(evenly(wait=w), samples=cpus), "preprocessing") for w in (400, 0))
     assert idle.lo is not None and busy.lo is not None and idle.lo < 0.9 * busy.lo
-    assert "parallel efficiency 0.7–1.0, not measured" in idle.basis and "all of them at work" in busy.basis
+    assert "parallel efficiency 0.7–1.0, not measured" in idle.basis and "all of them busy" in busy.basis
 
 
 def test_in_the_training_process_there_is_one_lane_and_nothing_is_handed_over() -> None:
@@ -81,7 +80,7 @@ def test_handing_over_is_what_comes_after_a_batch_is_made() -> None:
     ]
     found = capacity(fed(rows, own=own), "loader")
     assert found.samples_per_s == pytest.approx(8 / 0.004, rel=0.01)
-    assert found.basis.startswith("4 ms from a batch's making")
+    assert found.basis.startswith("4 ms from finished batch")
 
 
 def test_compute_is_measured_from_steps_whose_input_was_ready() -> None:
@@ -106,38 +105,16 @@ def test_compute_is_as_fast_as_its_slowest_rank() -> None:
 
 def test_compute_is_the_streams_time_where_events_were_read() -> None:
     on_gpu = {"input_wait": 0.0, "forward": 20.0, "backward": 40.0, "optimizer": 5.0, "gap": 35.0}
-    made = recording({0: plan(60)}, gpu_steps={0: gpu_steps([on_gpu] * 60)}, facts={100: {"cuda": "12.4"}})
+    made = recording({0: plan(60)}, gpu_steps={0: gpu_steps([on_gpu] * 60)}, facts={100: {"cuda": {"device": 0}}})
     assert value(made, "compute") == pytest.approx(8 / 0.065)
-    assert "not looked for" in capacity(made, "copy").basis
-
-
-MADE = Loading(2, 100, 8.0, wall_s=0.08, cpu_s=0.01, delay_s=0.0, read_bytes=80_000, system_s=0.0, busy_share=1.0)
+    assert "not searched for" in capacity(made, "copy").basis
 
 
 READ = {"storage.read_mb_s": 1.0, "storage.reads_s": 50.0}  # a hundred samples and fifty requests a second
-BUSY = {"storage.busy_share": 0.95, "storage.queue": 3.0}
 
 
-@pytest.mark.parametrize(
-    ("probe", "ceiling"),
-    [
-        pytest.param({}, None, id="nothing known of the disk"),
-        pytest.param({"storage.limit_mb_s": 1.1}, (110.0, True), id="a control group's limit"),
-        pytest.param({"storage.limit_mb_s": 2.0}, (200.0, False), id="a limit that is far"),
-        pytest.param({"storage.limit_reads_s": 55.0}, (110.0, True), id="a limit on requests"),
-        pytest.param({"storage.limit_reads_s": 75.0, "storage.limit_mb_s": 2.0}, (150.0, False), id="the lower of two"),
-        pytest.param(BUSY, (100.0, True), id="a disk that is busy"),
-        pytest.param({**BUSY, "storage.limit_mb_s": 2.0}, (100.0, True), id="a disk that gives less than is allowed"),
-        pytest.param({"storage.busy_share": 0.95, "storage.queue": 1.0}, None, id="one request at a time"),
-        pytest.param({"storage.volume_exceeded_share": 0.5}, (100.0, True), id="a volume that its provider holds back"),
-    ],
-)
-def test_the_most_that_storage_gives(probe: dict[str, float], ceiling: tuple[float, bool] | None) -> None:
-    for hosts in (1, 2):
-        found = storage_ceiling({**READ, **probe}.get, MADE, hosts)
-        told = None if found is None else (found.samples_per_s, found.reached)
-        assert told == (None if ceiling is None else (pytest.approx(hosts * ceiling[0]), ceiling[1]))
-    assert storage_ceiling(probe.get, MADE) is None, "how much is read must be known"
+def of_job(values: dict[str, float]) -> Measured:
+    return Measured({(name, "job"): value for name, value in values.items()})
 
 
 @pytest.mark.parametrize(
@@ -155,7 +132,7 @@ def test_the_most_that_storage_gives(probe: dict[str, float], ceiling: tuple[flo
 def test_storage_gives_no_more_than_it_may_and_no_less_than_one_reader_had(
     limit: dict[str, float], expected: tuple[float, float, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = {(name, "job"): value for name, value in {**READ, **limit}.items()}
+    known = of_job({**READ, **limit})
     monkeypatch.setattr("rn50_advisor.advisor.analysis.measures.storage_values", lambda *args: known)
     rows = [{**row, "worker": n % 3, "pid": 200 + n % 3} for n, row in enumerate(evenly())]
     found = capacity(fed(rows, {**TRAIN, "num_workers": 3}), "storage")
@@ -182,7 +159,7 @@ def test_the_job_as_a_whole_was_seen_to_read_more_than_one_lane() -> None:
         (recording({0: plan(), 1: plan()}, ddp=False), "communication", "not measured"),
         (recording({0: plan(), 1: plan()}), "communication", "hidden behind the backward pass"),
         (fed(evenly(blocks=0)), "storage", "page cache"),
-        (fed(evenly(cpu=1, delay=0)), "preprocessing", "next to no CPU time"),
+        (fed(evenly(cpu=1, delay=0)), "preprocessing", "almost no CPU time"),
         (fed(evenly()), "loader", "no epoch began"),
     ],
 )
@@ -201,3 +178,51 @@ def test_the_relative_error_is_that_of_stretches() -> None:
     slow_wave = np.repeat(np.random.default_rng(0).normal(1.0, 0.1, 16), 100)
     assert relative_error(slow_wave) > 5 * relative_error(independent), "a hundred that are alike are one"
     assert relative_error(np.array([3.0])) == 1.0 and relative_error(np.zeros(5)) == 1.0
+
+
+def test_what_cores_can_make_counts_all_threads_of_a_worker() -> None:
+    """Each worker's own thread computes for 0.3 s a second, its process for 0.6."""
+    rows = [{**row, "number": n // 2} for n, row in enumerate(evenly(40))]
+    alone = {("cpu.allowed_cores", "job"): series((0, 1.0))}
+    helped = {("proc.cpu_s", f"pid:{pid}"): steady_counter(0.6) for pid in (200, 201)}
+    one, all_threads = (capacity(fed(rows, samples=more), "preprocessing") for more in (alone, {**alone, **helped}))
+    assert one.samples_per_s == pytest.approx(8 / 0.060)
+    assert all_threads.samples_per_s == pytest.approx(8 / 0.120, rel=0.02)
+    assert "133 a second and core" in one.basis and "66.7 a second and core" in all_threads.basis
+
+
+def test_without_a_clock_of_the_run_queue_blocked_time_is_nobodys() -> None:
+    """A clock that the kernel does not keep reads 0."""
+    facts = {"run_delay": False}
+    made = fed(evenly(delay=0), facts=facts)
+    assert value(made, "storage") is None and "schedstat" in capacity(made, "storage").basis
+    assert value(made, "preprocessing") == pytest.approx(2 * 8 / 0.060), "computing is known"
+    # nothing was read: the 20 ms may be a line at the cores, or sleep
+    found = capacity(fed(evenly(delay=0, blocks=0), facts=facts), "preprocessing")
+    assert (found.lo, found.samples_per_s, found.hi) == pytest.approx((200, 200, 2 * 8 / 0.060))
+    assert "all waiting" in found.basis and "schedstat" in found.basis
+
+
+def test_parallel_efficiency_is_told_where_it_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "rn50_advisor.advisor.analysis.input.worker_forecast.measured_crowding", lambda *args: (0.25, 1 / 3)
+    )
+    cpus = {("cpu.allowed_cores", "job"): series((0, 4.0)), ("job.cpu_s", "job"): steady_counter(2.0)}
+    idle, busy = (capacity(fed(evenly(wait=w), samples=cpus), "preprocessing") for w in (400, 0))
+    assert idle.basis.endswith("parallel efficiency 0.75–0.80 as measured")
+    assert busy.basis.endswith("all of them busy, at a parallel efficiency of 0.75–0.80 as measured")
+
+
+def test_batches_that_are_handed_over_at_once_are_not_lost_from_sight(monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(*handed: float) -> Capacity:
+        known = {("fetch.hand_over_s", rank): seconds for rank, seconds in enumerate(handed)}
+        monkeypatch.setattr(
+            "rn50_advisor.advisor.analysis.measures.delivery_values", lambda *args, **kwargs: Measured(known)
+        )
+        ranks = range(len(handed))
+        facts = {100 + rank: {"loaders": [TRAIN]} for rank in ranks}
+        made = recording(dict.fromkeys(ranks, plan()), batches=dict.fromkeys(ranks, batches(evenly())), facts=facts)
+        return capacity(made, "loader")
+
+    assert told(0.0).samples_per_s is None and "no time was measured" in told(0.0).basis
+    assert told(0.0, 0.004).samples_per_s == pytest.approx(2 * 8 / 0.004)

@@ -1,4 +1,4 @@
-"""What of the wait for input goes to drawing indices, and what then stays for the making of batches."""
+"""The part of the input wait that goes to drawing indices, and the rest for making batches."""
 
 from __future__ import annotations
 

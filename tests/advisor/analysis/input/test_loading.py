@@ -1,4 +1,4 @@
-"""How batches are made: in workers or in the training process, and what each stage could deliver alone."""
+"""How batches are made, in workers or in the training process, and the capacity of each stage."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_workers_are_counted_where_no_loader_is_known() -> None:
 
 
 def test_a_batch_holds_what_the_loop_got() -> None:
-    """Not what a worker was asked for: a data set that makes its batches itself is asked for one at a time."""
+    """A data set that makes whole batches is asked for one item at a time; the loop's batch counts."""
     known, asked_for_one = (analyse(fed(batches(evenly(samples=each)))) for each in (8, 1))
     assert asked_for_one.capacities == known.capacities
     assert [c.samples_per_s for c in known.capacities if c.stage == "storage"] == [pytest.approx(2 * 8 / 0.01)]

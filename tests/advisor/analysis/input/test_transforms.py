@@ -1,4 +1,4 @@
-"""What a sample costs: shares of its parts, of training batches in the steady steps, by the looks that were taken."""
+"""The cost of a sample: shares of its parts, for training batches in the steady steps."""
 
 from __future__ import annotations
 
@@ -87,10 +87,10 @@ def test_values_are_there_for_rules() -> None:
 @pytest.mark.parametrize(
     ("made", "why"),
     [
-        (recording({0: plan(60)}), "no sample was seen being made"),
-        (looked([{1: 3, 2: 4}] * 19), "only 19 samples"),
+        (recording({0: plan(60)}), "no sample was seen being loaded"),
+        (looked([{1: 3, 2: 4}] * 14), "only 14 samples"),
         (looked([{1: 3, 2: 4}] * 40, start_ms=-2500), "only "),  # while the job warmed up
-        (looked([{1: 3, 2: 4}] * 40, loader=1), "no sample was seen being made"),  # of an evaluation
+        (looked([{1: 3, 2: 4}] * 40, loader=1), "no sample was seen being loaded"),  # of an evaluation
     ],
 )
 def test_too_little_that_was_seen_is_said(made: Recording, why: str) -> None:

@@ -1,4 +1,4 @@
-"""What the forecast over worker counts is made from: batches and steps of a recording, of each rank."""
+"""The input of the forecast over worker counts: batches and steps of each rank of a recording."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from recordings import batches, epoch_starts, plan, recording, series, steady_counter, step
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.forecast.worker_model import CROWDING, WorkerFeed
+from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Node, Recording
 from rn50_advisor.advisor.verdict.diagnose import diagnose
 from rn50_advisor.probes.rank.layout import FLAG_CLOCKED
@@ -47,7 +48,7 @@ def test_waiting_is_reading_where_blocks_were_read() -> None:
 
 
 def test_a_disk_that_gives_no_more_is_shared_by_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = {("storage.read_mb_s", "job"): 1.0, ("storage.limit_mb_s", "job"): 1.0}
+    known = Measured({("storage.read_mb_s", "job"): 1.0, ("storage.limit_mb_s", "job"): 1.0})
     monkeypatch.setattr("rn50_advisor.advisor.analysis.measures.storage_values", lambda *args: known)
     reading = rows(blocks=200)  # 12.8 kB a sample: 78 samples a second
     assert feed(fed(reading)).full_s == pytest.approx(8 * 0.0128)
@@ -59,8 +60,8 @@ def test_a_disk_that_gives_no_more_is_shared_by_all_ranks(monkeypatch: pytest.Mo
 
 
 def test_each_host_reads_from_a_disk_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one host's disk gives is shared by its ranks, not by all."""
-    known = {("storage.read_mb_s", "job"): 1.0, ("storage.limit_mb_s", "job"): 1.0}
+    """A host's disk is shared by its own ranks, not by all."""
+    known = Measured({("storage.read_mb_s", "job"): 1.0, ("storage.limit_mb_s", "job"): 1.0})
     monkeypatch.setattr("rn50_advisor.advisor.analysis.measures.storage_values", lambda *args: known)
     loaders = {100 + rank: {"loaders": [TRAIN]} for rank in (0, 1)}
     made = recording(

@@ -32,7 +32,7 @@ def seen(*events: Event, **more: Any) -> Analysis:
 
 
 def moved_ms(*events: Event, **more: Any) -> float:
-    """What is no longer the update's."""
+    """Time that no longer counts as the update's."""
     budget = seen(*events, **more).budget.critical
     assert budget["gap"] + budget["optimizer"] == pytest.approx(0.040)
     return round(1000 * budget["gap"], 3)

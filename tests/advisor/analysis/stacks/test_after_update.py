@@ -27,7 +27,7 @@ Call = tuple[str, str, int]
 
 
 def row(count: int, line: int, *inner: Call, text: str = "") -> dict[str, Any]:
-    """So many looks at a line of the loop and what it called, outermost first."""
+    """A number of stack samples at a line of the loop and its calls, outermost first."""
     calls = [*reversed(inner), ("main", SCRIPT, line), ("<module>", SCRIPT, 90)]
     frames = [{"function": name, "file": file, "line": at} for name, file, at in calls]
     user = next(frame for frame in frames if frame["file"].startswith("/job/"))
@@ -61,6 +61,8 @@ def seen(*rows: dict[str, Any], steps: list[dict[str, float]] | None = None, **m
         pytest.param((*STEP, row(50, SLICE)), 0.0, id="the next batch"),
         pytest.param((*STEP, row(50, UPDATE, OPTIMIZER)), 0.0, id="another optimizer"),
         pytest.param((*LOOP, row(60, LOG)), 20.0, id="an update too short to be seen"),
+        pytest.param((*LOOP, row(60, LOG, text="p.data.add_(p.grad, alpha=-lr)")), 0.0, id="an update by hand"),
+        pytest.param((*STEP, row(50, LOG, text="total.add_(loss)")), 16.7, id="in place after an optimizer"),
     ],
 )
 def test_what_comes_after_the_update_is_time_between_steps(rows: Any, gap_ms: float) -> None:
@@ -68,6 +70,15 @@ def test_what_comes_after_the_update_is_time_between_steps(rows: Any, gap_ms: fl
     assert round(1000 * found.value("step.gap_s", 0), 1) == gap_ms
     assert found.budget.critical["gap"] == pytest.approx(gap_ms / 1000, abs=1e-4)
     assert found.feed is not None and round(1000 * found.feed.chunk_s, 1) == 60 - gap_ms
+
+
+def test_an_evaluation_that_was_labelled_as_such_is_not_counted_again() -> None:
+    check = row(50, LOG, ("check", SCRIPT, 7), MODULE)
+    sites = {100: {"evaluation_sites": [{"file": SCRIPT, "line": LOG, "count": 3}]}}
+    found = seen(*STEP, check, facts=sites)
+    assert found.value("step.gap_s", 0) == 0.0 and not found.hot_lines
+    [line] = seen(*STEP, check, row(50, LOG + 1), facts=sites).hot_lines
+    assert line.line == LOG + 1 and line.share == 1.0
 
 
 def test_what_stands_before_an_update_that_nobody_saw_is_counted_once() -> None:
@@ -116,3 +127,40 @@ def test_on_a_gpu_or_without_a_profile_that_shows_the_loop_nobody_knows(given: d
     steps = plan(60, flags=FLAG_NO_LOADER | FLAG_CLOCKED, **CHUNK)
     found = analyse(recording({0: steps}, **{"events": (profile(*STEP, row(50, LOG)),), **given}))
     assert not found.has("step.gap_s") and found.missing["step.gap_s"]
+
+
+ROLLOUT = 18
+PLAYS = ("rollout", SCRIPT, 5)
+
+
+def stalling() -> list[dict[str, float]]:
+    """Every sixth step takes 250 ms instead of 100: a fifth of the time."""
+    steps = plan(60, flags=FLAG_NO_LOADER | FLAG_CLOCKED, **CHUNK)
+    for n in range(3, 60, 6):
+        steps[n]["forward"] = 210
+    return steps
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        pytest.param((row(40, ROLLOUT, PLAYS), row(10, ROLLOUT, PLAYS, MODULE)), ("rollout", 0.2), id="a rollout"),
+        pytest.param((row(50, ROLLOUT),), ("", 0.0), id="a line of the loop"),
+        pytest.param((row(6, ROLLOUT, PLAYS),), None, id="too little"),
+        pytest.param((row(50, ROLLOUT, PLAYS), row(50, 19, ("log", SCRIPT, 7))), None, id="two of a size"),
+        pytest.param((row(50, UPDATE, OPTIMIZER),), None, id="a part of the step"),
+    ],
+)
+def test_the_call_that_takes_what_the_stalls_take_is_named(rows: Any, told: tuple[str, float] | None) -> None:
+    loop = (row(4, SLICE), row(90, FORWARD, MODULE), row(60, BACKWARD, TENSOR, ENGINE), row(6, UPDATE, OPTIMIZER))
+    pulse = seen(*loop, *rows, steps=stalling()).pulse
+    assert pulse is not None and pulse.share == pytest.approx(0.2, abs=0.01)
+    call = pulse.call
+    assert (call and (call.called, round(call.in_model, 2))) == told
+    assert call is None or (call.file, call.line) == (SCRIPT, ROLLOUT)
+
+
+def test_a_loop_that_a_loader_feeds_has_no_such_call() -> None:
+    steps = [{**step, "flags": FLAG_CLOCKED} for step in stalling()]
+    pulse = seen(*STEP, row(50, ROLLOUT, PLAYS), steps=steps).pulse
+    assert pulse is not None and pulse.call is None

@@ -29,7 +29,7 @@ Call = tuple[str, str, int]
 def looks(
     count: int, line: int, *inner: Call, outer: tuple[Call, ...] = (), function: str = "train", text: str = ""
 ) -> Any:
-    """So many looks at the loop's line and what it called, outermost first."""
+    """A number of stack samples at a line of the loop and its calls, outermost first."""
     calls = [*reversed(inner), (function, SCRIPT, line), *outer, ("<module>", SCRIPT, 90)]
     frames = [{"function": name, "file": file, "line": at} for name, file, at in calls]
     user = next(frame for frame in frames if frame["file"].startswith("/job/"))

@@ -27,7 +27,7 @@ Call = tuple[str, str, int]
 def looks(
     asleep: int, awake: int, line: int, *inner: Call, outer: tuple[Call, ...] = (), function: str = "train"
 ) -> Any:
-    """So many looks at the loop's line and what it called, outermost first."""
+    """A number of stack samples at a line of the loop and its calls, outermost first."""
     calls = [*reversed(inner), (function, SCRIPT, line), *outer, ("<module>", SCRIPT, 90)]
     frames = [{"function": name, "file": file, "line": at} for name, file, at in calls]
     user = next(frame for frame in frames if frame["file"].startswith("/job/"))
@@ -97,7 +97,7 @@ def test_without_a_profile_of_who_is_awake_nobody_knows() -> None:
     rows = [{key: value for key, value in row.items() if key != "awake"} for row in (*STEP, looks(80, 0, ASK))]
     event = Event(FIRST_STEP_NS, "profile", 100, 0, {"outside_share": 0.0, "looks": 400, "stacks": rows})
     found = analyse(recording({0: plan(60, **ASLEEP)}, events=(event,)))
-    assert not found.has("step.waiting_s") and "nobody saw" in found.missing["step.waiting_s"]
+    assert not found.has("step.waiting_s") and "was not observed" in found.missing["step.waiting_s"]
 
 
 def test_on_a_gpu_no_more_than_it_had_nothing_queued() -> None:

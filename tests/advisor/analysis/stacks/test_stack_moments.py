@@ -1,4 +1,4 @@
-"""What happened once or stood still: deaths, stalls and whose fault they are, lines of code between the steps."""
+"""Single events and stalls: deaths, stalls and their culprits, lines of code between the steps."""
 
 from __future__ import annotations
 

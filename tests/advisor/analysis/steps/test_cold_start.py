@@ -1,4 +1,4 @@
-"""What the begin of a run hides: batches made ahead, and a first epoch that reads what later ones find in memory."""
+"""Effects of a cold start: batches made ahead, and a first epoch whose files later epochs find in memory."""
 
 from __future__ import annotations
 

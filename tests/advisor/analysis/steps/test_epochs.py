@@ -1,4 +1,4 @@
-"""What the begin of an epoch costs, and what of it new workers are to blame for."""
+"""The cost of starting an epoch, and the part of it that new workers cause."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from typing import Any
 import pytest
 
 from recordings import batches, epoch_starts, plan, recording, spans
+from rn50_advisor.advisor.analysis.comm.buffer_waits import accounted_steps
 from rn50_advisor.advisor.analysis.pipeline import analyse
-from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.analysis.steps.epochs import evaluation_start_values
+from rn50_advisor.advisor.analysis.steps.steady_state import steady_steps
+from rn50_advisor.advisor.model.analysis import Analysis, LoaderFacts
+from rn50_advisor.advisor.model.measures.step_measures import STEP_EVALUATION_START_S
 from rn50_advisor.probes.rank.layout import FLAG_FIRST_BATCH
 
 TRAIN = {"id": 0, "training": True, "file": "/job/train.py", "line": 42, "num_workers": 2, "batch_size": 8}
@@ -103,3 +107,17 @@ def test_workers_that_stand_after_the_iterator_was_made_leave_no_sorting() -> No
     rows = [{"start": at + 0.3, "wait": 20, "wall": 50, "flags": FLAG_FIRST_BATCH}]
     analysis = began(batches={0: batches(rows)}, spans={0: spans([("loader_start", 10, at, at + 0.1)])})
     assert analysis.value("epoch.index_s", 0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("changed", "start_s"),
+    [({}, 0.1 / 27), ({"training": True}, None), ({"id": 3}, 0.0), ({"num_workers": 0}, None)],
+    ids=["evaluating", "training", "another loader", "no workers"],
+)
+def test_what_starting_the_workers_of_evaluations_takes(changed: dict[str, Any], start_s: float | None) -> None:
+    made = spans([("loader_start", 10, 1.02, 1.07), ("loader_start", 20, 2.0, 2.05), ("evaluation", 20, 2.0, 2.09)])
+    steady = steady_steps(accounted_steps(run := recording({0: plan(30)}, spans={0: made})))
+    told = {"rank": 0, "id": 0, "training": False, "file": "t.py", "line": 3, "num_workers": 2, "batch_size": 8}
+    loader = LoaderFacts(**{**told, "persistent_workers": False, "pin_memory": False, "dataset": {}, **changed})
+    found = evaluation_start_values(run, steady, [loader]).get((STEP_EVALUATION_START_S, 0))
+    assert found == (None if start_s is None else pytest.approx(start_s, rel=0.05))

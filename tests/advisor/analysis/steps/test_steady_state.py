@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from aged_runs import aged
 from recordings import folded, plan, recording, step
 from rn50_advisor.advisor.analysis.pipeline import analyse
-from rn50_advisor.advisor.analysis.steps.steady_state import all_steps, steady_steps, tails, warm_up_rows
+from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps, all_steps, steady_steps, tails, warm_up_rows
+from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.store.step_folding import COLUMNS
 from rn50_advisor.probes.rank.layout import FLAG_NO_LOADER
 
 
@@ -82,3 +86,36 @@ def test_the_step_in_which_a_job_breaks_out_of_its_loop_is_not_steady(steps: int
     run = recording({0: made, 1: made}, tail_ms={"evaluation": 1} if tail else None)
     assert steady_steps(all_steps(run))[1].step[-1] == last
     assert analyse(run).step_time.steps == steps
+
+
+def own(made: Recording, rank: int = 0) -> RankSteps:
+    return all_steps(made)[rank]
+
+
+def test_single_steps_among_folded_ones_are_no_sample() -> None:
+    made = aged(recording({0: [step(gap=300 if n % 50 == 7 else 0) for n in range(500)]}), 100)
+    rows = own(made)
+    assert (rows.count[~rows.sample] == 1).sum() >= 8, "outliers stand alone"
+    assert rows.sample.sum() == 100 and rows.sample[-100:].all()
+    assert own(recording({0: plan(20)})).sample.all()
+
+
+def test_steps_that_nodes_send_each_other_whole_are_a_sample_wherever_they_stand() -> None:
+    rows = recording({0: plan(400)}).steps[0]
+    parts = [
+        part for first in range(0, 400, 100) for part in (rows[first : first + 12], rows[first + 12 : first + 100])
+    ]
+    sent = np.concatenate([part[list(COLUMNS)] if part.size == 12 else folded(part, 0, part.size) for part in parts])
+    assert own(recording({0: plan(400)}, steps={0: sent})).sample.sum() == 48
+
+
+def test_where_no_single_steps_stand_together_any_will_do() -> None:
+    rows = recording({0: plan(60)}).steps[0]
+    assert own(recording({0: plan(60)}, steps={0: folded(rows, 3, 57)})).sample.sum() == 6
+
+
+def test_a_loop_is_fed_if_most_single_steps_were() -> None:
+    """A row of several steps has the marks of each of them."""
+    steps = [step(flags=FLAG_NO_LOADER if n % 4 == 0 else 0) for n in range(400)]
+    assert own(recording({0: steps})).fed
+    assert own(aged(recording({0: steps}), 20)).fed

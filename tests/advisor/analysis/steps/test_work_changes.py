@@ -1,4 +1,4 @@
-"""What a job has more to do since a step from which on it is slower."""
+"""Extra work of a job since the step at which it became slower."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step would take if one of its parts changed: worked examples."""
+"""Step time after a change of one part: worked examples."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ WORDS = {
     "first_convolution": "input channels-first, weight channels-last, 128×3×224×224",
     "waits_for_the_gpu": (
         ".item() at train.py:88: 1 a step, 2 ms; a comparison or `if` at train.py:90: 1 a step, 2 ms "
-        "(in 12 steps looked at)"
+        "(in 12 inspected steps)"
     ),
     "copies_to_the_gpu": "77 MB a step at train.py:61, pinned, non_blocking, 2 ms",
     "data_parallel": "4 GPUs, at train.py:30",
@@ -59,7 +59,7 @@ def test_each_fact_is_a_line() -> None:
             "computes",
             "bfloat16 by autocast",
         ),
-        ({"syncs": {"looks": 7, "sites": []}}, "waits_for_the_gpu", "none seen (in 7 steps looked at)"),
+        ({"syncs": {"looks": 7, "sites": []}}, "waits_for_the_gpu", "none seen (in 7 inspected steps)"),
         ({"syncs": {"looks": 1, "sites": [SITE] * 6}}, "waits_for_the_gpu", "and 2 more"),
     ],
 )

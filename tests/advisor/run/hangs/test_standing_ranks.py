@@ -1,4 +1,4 @@
-"""What is told of a rank that stands still: its collective by its ring's header, and torch's flight recorder where it was written down."""
+"""Evidence on a stalled rank: its collective from the ring's header, and torch's flight recorder where it was written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.run.hangs import standing_ranks
-from rn50_advisor.advisor.run.hangs.standing_ranks import StandingRanks
+from rn50_advisor.advisor.run.hangs.standing_ranks import StandingRanks, absent_ranks
 from rn50_advisor.advisor.run.hangs.watched_ranks import Places, Watched
 from rn50_advisor.advisor.run.stacks.stack_looker import Dump, Looker
 from rn50_advisor.probes.host.stacks.process_stacks import Frame, ThreadStack
@@ -36,7 +36,7 @@ def begins(ring: Ring, *words: int) -> None:
 
 
 def rows(rank: Watched, dump: Dump | None, others: Sequence[Watched] = ()) -> list[dict[str, Any]]:
-    """What is told of it, and of ranks of whom nobody knows where they are."""
+    """Rows for this rank, and for ranks whose position is unknown."""
     places, looker = Places(), Looker(dump=dump or (lambda pid: pytest.fail("nobody shall look into it")))
     places.keep([rank])
     ranks = StandingRanks(places=places, looker=looker, with_stacks=dump is not None, post=lambda gap: None)
@@ -163,3 +163,57 @@ def test_a_rank_whose_recorder_has_given_up_is_not_absent(ring: Ring, monkeypatc
     given_up = replace(waits, rank=0, pid=os.getppid())  # there is no place for it, since its header stands still
     assert len(rows(waits, None, [given_up])) == 1
     assert asked == [({0: os.getppid(), 1: os.getpid()}, 2)]
+
+
+TRAIN = "python\0train.py\0"
+
+SPAWN = "python\0-c\0spawn_main(pipe_handle=%d)\0"
+
+
+def process(root: Path, pid: int, *, parent: int = 10, command: str = TRAIN, rank: int | None = None) -> None:
+    folder = root / f"proc/{pid}"
+    folder.mkdir(parents=True)
+    fields = ["0"] * 50
+    (folder / "stat").write_text(f"{pid} (python) S {parent} {' '.join(fields)}")
+    (folder / "cmdline").write_text(command)
+    told = "" if rank is None else f"RANK={rank}\0"
+    (folder / "environ").write_text(f"PATH=/bin\0LOCAL_RANK=7\0{told}X=1\0")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    process(tmp_path, 10, parent=1, command="torchrun\0")
+    return tmp_path
+
+
+def test_the_launcher_tells_who_they_are(root: Path) -> None:
+    for n in range(4):
+        process(root, 20 + n, rank=n)
+    assert absent_ranks({1: 21, 2: 22}, 4, root=root) == {0: 20, 3: 23}
+    assert absent_ranks({n: 20 + n for n in range(4)}, 4, root=root) == {}
+
+
+def test_one_that_is_left_has_the_number_that_is_left(root: Path) -> None:
+    for n in range(2):
+        process(root, 20 + n, command=SPAWN % n)
+    assert absent_ranks({1: 21}, 2, root=root) == {0: 20}
+    assert absent_ranks({1: 21}, 3, root=root) == {}, "which of two numbers it has, nobody knows"
+
+
+def test_other_processes_are_none(root: Path) -> None:
+    process(root, 21, rank=1)
+    process(root, 30, parent=21, rank=0)  # a loader's worker
+    process(root, 31, command="python\0-c\0resource_tracker\0", rank=0)
+    process(root, 32, rank=5)  # of another node's
+    assert absent_ranks({1: 21}, 2, root=root) == {}
+
+
+def test_a_process_that_has_gone_is_none(root: Path) -> None:
+    assert absent_ranks({1: 21}, 2, root=root) == {}
+
+
+def test_of_a_group_whose_size_is_not_known_nobody_is_missing(root: Path) -> None:
+    for n in range(2):
+        process(root, 20 + n, command=SPAWN % n)
+    assert absent_ranks({1: 21}, 1, root=root) == {}

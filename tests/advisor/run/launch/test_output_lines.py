@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 from rich.progress import Progress
 
 from rn50_advisor.advisor.run.launch.output_lines import NewOutput, OutputTail
+
+
+@pytest.fixture(autouse=True)
+def tails_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A thousand open files in one process of tests would be beyond what `select` can wait for."""
+    made: list[OutputTail] = []
+    begin = OutputTail.__init__
+
+    def noted(tail: OutputTail, *args: Any, **options: Any) -> None:
+        made.append(tail)
+        begin(tail, *args, **options)
+
+    monkeypatch.setattr(OutputTail, "__init__", noted)
+    yield
+    for tail in made:
+        tail.close()
+
 
 CASES = {
     "plain": (b"one\ntwo\n", ["one", "two"]),

@@ -1,4 +1,4 @@
-"""What a sweep removes: folders that we made and whose maker is dead, and nothing else, however much it looks like one."""
+"""A sweep removes folders that we made and whose maker is dead, and nothing else, however similar."""
 
 from __future__ import annotations
 

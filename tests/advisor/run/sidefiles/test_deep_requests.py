@@ -15,7 +15,7 @@ from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Event
 from rn50_advisor.advisor.run.sidefiles import deep_requests
 from rn50_advisor.advisor.run.sidefiles.deep_requests import Candidate, DeepDesk, worth_a_window
-from rn50_advisor.advisor.run.sidefiles.recorder_requests import REQUEST_NAME
+from rn50_advisor.probes.rank.side_files import DEEP_REQUEST
 
 BUSY = Candidate(rank=0, pid=7, steps=500, wait_share=0.02, outside_share=0.01)
 ON_GPU = {7: {"rank": 0, "cuda": {"name": "NVIDIA H200"}, "torch": "2.11.0+cu130"}}
@@ -105,13 +105,13 @@ def test_nobody_is_asked_before_the_budget_allows_it(tmp_path: Path, monkeypatch
     made = Desk(tmp_path, "auto")
     now[0] += deep_requests.ASSUMED_COST_S / 0.01 - 1
     made.look(ON_GPU)
-    assert not (made.rings / REQUEST_NAME).exists()
+    assert not (made.rings / DEEP_REQUEST).exists()
     now[0] += 1
     made.look(ON_GPU)
-    assert json.loads((made.rings / REQUEST_NAME).read_text())["pid"] == 7
-    (made.rings / REQUEST_NAME).unlink()
+    assert json.loads((made.rings / DEEP_REQUEST).read_text())["pid"] == 7
+    (made.rings / DEEP_REQUEST).unlink()
     made.look(ON_GPU)
-    assert not (made.rings / REQUEST_NAME).exists()  # once
+    assert not (made.rings / DEEP_REQUEST).exists()  # once
     made.finish()
     assert not made.news
 

@@ -1,4 +1,4 @@
-"""What is kept of a failed job's output: lines that speak of errors and the last ones, bounded and without secrets."""
+"""Kept output of a failed job: lines about errors and the last ones, bounded and without secrets."""
 
 from __future__ import annotations
 

@@ -62,6 +62,21 @@ def test_what_nccl_timed_stands_with_the_facts_of_its_process_whichever_comes_fi
     assert sorted(path.name for path in rings.iterdir()) == ["facts-7.json", "times-7.json"]
 
 
+def test_facts_of_any_shape_do_no_harm_and_what_is_wrong_is_a_gap(tmp_path: Path) -> None:
+    rings = tmp_path / "rings"
+    rings.mkdir()
+    asked: list[str] = []
+    odd = ({"loaders": 7, "argv": "x"}, {"loaders": [7, None], "cwd": 5}, {"loaders": [{"file": 3}], "unpatched": 1})
+    for pid, facts in enumerate(odd):
+        (rings / f"facts-{pid}.json").write_text(json.dumps({**facts, "rank": pid}))
+    writer = RunWriter.create(tmp_path / "run", meta={})
+    Notes(writer, rings, want_mount=asked.append, want_source=lambda path, known_at: asked.append(path)).read()
+    writer.close()
+    made = read_recording(tmp_path / "run")
+    assert made.facts == {0: {"rank": 0}, 1: {"rank": 1}, 2: {"rank": 2}} and not asked
+    assert {gap.scope for gap in made.gaps} == {"pid:0", "pid:1", "pid:2"}
+
+
 def test_a_folder_is_asked_for_from_where_the_job_is(tmp_path: Path) -> None:
     rings = tmp_path / "rings"
     rings.mkdir()

@@ -177,7 +177,7 @@ def test_nobody_is_looked_at_where_no_rank_waits() -> None:
 
 
 def follower(pid: int, role: str, rank: int | None, wait_share: float = 0.0) -> Any:
-    return SimpleNamespace(pid=pid, role=role, rank=rank, wait_share=wait_share)
+    return SimpleNamespace(pid=pid, role=role, rank=rank, recent=SimpleNamespace(wait_share=wait_share))
 
 
 def test_makers_are_the_workers_of_ranks_that_wait_or_a_rank_that_loads_by_itself() -> None:

@@ -1,23 +1,19 @@
-"""Looks at training threads that sleep inside the model: how many, what is told of them, and when stacks are worth their cost."""
+"""Looks at training threads that sleep inside the model: their number, their records, and when stacks are worth the cost."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Event
-from rn50_advisor.advisor.run.rings.ring_follower import Follower
-from rn50_advisor.advisor.run.rings.ring_reader import Position
 from rn50_advisor.advisor.run.stacks.interpreter_looks import InterpreterLooks, Suspect, holder_of
 from rn50_advisor.advisor.run.stacks.stack_budget import StackBudget
 from rn50_advisor.probes.host.process.interpreter_lock import NoInterpreter
 from rn50_advisor.probes.host.stacks.process_stacks import Frame, ThreadStack, parse_dump
-from rn50_advisor.probes.rank.layout import FLAG_CLOCKED, FLAG_NO_LOADER, FLAG_TAIL, STEP_FIELDS
 
 ME = Suspect(3, os.getpid(), os.getpid())
 TRAINING, SENDER = 7, 9
@@ -121,7 +117,7 @@ def test_nobody_is_looked_at_who_does_not_sleep(clock: Callable[[float], None]) 
     assert eyes.looks == 0 and not watch.posted
 
 
-@pytest.mark.parametrize("error", [PermissionError(1, "Operation not permitted"), NoInterpreter("no Python")])
+@pytest.mark.parametrize("error", [PermissionError(1, "Operation not permitted"), NoInterpreter("not Python")])
 def test_a_refusal_is_told_once(clock: Callable[[float], None], error: Exception) -> None:
     watch = Watch(Eyes(50, error))
     for _ in range(5):
@@ -161,58 +157,3 @@ def test_who_owns_the_interpreter_is_read_from_py_spy() -> None:
       {"pid": 7, "os_thread_id": 8, "thread_name": "old", "active": false, "frames": []}
     ]"""
     assert [stack.owns_gil for stack in parse_dump(text)] == [True, False, False]
-
-
-def follower(steps: int, flags: int = FLAG_CLOCKED, **ms: float) -> Follower:
-    """Steps of 100 ms."""
-    reader: Any = None
-    made = Follower(7, "rank", 1, 0, reader, Position("gap", 1, 0, 0, 0, False), 0)
-    given = {"t_end_ns": 100_000_000, **{f"{name}_ns": int(value * 1e6) for name, value in ms.items()}}
-    made.note_steps([(flags, tuple(given.get(name, 0) for name in STEP_FIELDS))] * steps)
-    return made
-
-
-WORKS = {"forward": 30, "forward_cpu": 30, "backward": 50, "backward_cpu": 50, "optimizer": 20, "optimizer_cpu": 20}
-
-
-@pytest.mark.parametrize(
-    ("given", "alone", "share"),
-    [
-        (WORKS, True, 0.0),
-        ({**WORKS, "forward_cpu": 10, "optimizer_cpu": 10, "backward_cpu": 20}, True, 0.6),
-        (
-            {**WORKS, "forward_cpu": 10, "optimizer_cpu": 10, "backward_cpu": 50},
-            False,
-            0.6,
-        ),  # others are waited for in the backward: the rest tells
-        ({**WORKS, "forward_cpu": 10, "run_delay": 20}, True, 0.0),  # in line for a core
-        ({**WORKS, "forward": 20, "clip": 10, "forward_cpu": 20}, True, 0.1),
-        ({**WORKS, "run_delay": 5}, True, 0.0),
-        ({**WORKS, "forward_cpu": 10, "run_delay": 20}, False, 0.2),
-        ({**WORKS, "forward_cpu": 20, "backward_cpu": 40, "run_delay": 20}, False, 0.0),
-    ],
-)
-def test_time_that_no_clock_explains_is_asleep(given: dict[str, float], alone: bool, share: float) -> None:
-    assert follower(5, **given).asleep_share(alone=alone) == pytest.approx(share)
-
-
-def test_without_clocks_nobody_is_suspected() -> None:
-    asleep = {**WORKS, "forward_cpu": 0}
-    assert follower(20, 0, **asleep).asleep_share(alone=True) == 0.0
-    assert follower(2, **asleep).asleep_share(alone=True) == 0.0
-    assert follower(5, FLAG_CLOCKED | FLAG_TAIL, **asleep).asleep_share(alone=True) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("flags", "given", "share"),
-    [
-        (0, {"forward": 30, "backward": 50}, 0.05),
-        (0, {"forward": 25, "backward": 60}, 0.0),
-        (FLAG_NO_LOADER, {"forward": 60, "backward": 20}, 0.0),  # the fetch may be in there
-        (FLAG_TAIL, {"forward": 60, "backward": 20}, 0.0),
-    ],
-)
-def test_a_forward_pass_of_more_than_half_of_its_backward_pass_is_long(
-    flags: int, given: dict[str, float], share: float
-) -> None:
-    assert follower(5, flags, **given).long_forward_share == pytest.approx(share)

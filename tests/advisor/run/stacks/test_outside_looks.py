@@ -11,12 +11,10 @@ import pytest
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.run.hangs.watched_ranks import Places, Watched
-from rn50_advisor.advisor.run.run_options import RunOptions
 from rn50_advisor.advisor.run.stacks import outside_looks
 from rn50_advisor.advisor.run.stacks.outside_looks import OutsideLooks
 from rn50_advisor.advisor.run.stacks.stack_budget import StackBudget
 from rn50_advisor.advisor.run.stacks.stack_looker import Looker
-from rn50_advisor.advisor.run.stacks.stack_thread import StackWatch
 from rn50_advisor.probes.host.stacks.process_stacks import Frame
 from rn50_advisor.probes.host.stacks.stack_profile import CountedStack
 from rn50_advisor.probes.rank.layout import PHASE_CODE, ROLE_RANK
@@ -65,20 +63,6 @@ def rank(tmp_path: Path) -> Iterator[MadeRank]:
     yield make
     for one in made:
         one.places.close()
-
-
-def test_samples_that_break_off_do_not_take_the_watch_for_hangs_along(rank: MadeRank) -> None:
-    gaps: list[Any] = []
-
-    def breaks(pid: int) -> Any:
-        raise RuntimeError("no such profile")
-
-    looked_into = rank(Looker(profile=breaks), outside_share=0.9)
-    at = looked_into.places.position(looked_into.watched)
-    assert at is not None
-    watch = StackWatch(RunOptions(), post=gaps.append, looker=Looker(profile=breaks))
-    watch._sample([(looked_into.watched, at)])
-    assert not watch.sampling and "no such profile" in gaps[0].reason
 
 
 @pytest.mark.parametrize("asleep_share", [0.0, 0.3])

@@ -1,4 +1,4 @@
-"""The GPU panel: bars, links, parts at work, and trouble on a line of its own, at every width."""
+"""The GPU panel: bars, links, parts at work, trouble on a line of its own, and deep windows, at every width."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-import screen_reports as samples
+import report_samples as samples
+from rn50_advisor.advisor.model.gpu.kernel_classes import DeepWindow, KernelRow, deep_facts
+from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.report import GpuStrip
 from rn50_advisor.advisor.tui.panels.gpu_panel import GpusPanel
 from rn50_advisor.advisor.tui.panels.now_panel import gpu_cell
+from screen_overflow import overflows
+from tui_doubles import SIZES, Reports, screen_text, settle, shown
 
 
 def drawn(width: int, **given: object) -> list[str]:
@@ -48,3 +52,60 @@ def test_a_gpu_in_trouble_is_marked_on_the_first_view():
     sound, hot = (gpu_cell(replace(samples.gpu(3), trouble=words), 42) for words in ("", "throttled 60 %"))
     assert sound.plain.startswith("GPU 3") and hot.plain.startswith("▲ 3")
     assert len(hot.plain) == len(sound.plain)
+
+
+WINDOW = DeepWindow(
+    rank=0,
+    device="cuda",
+    steps=2,
+    step_s=0.05,
+    first_step=10,
+    hardware="NVIDIA H200",
+    classes={"conv": 0.03, "norm": 0.01},
+    busy_s=0.04,
+    tensor_core_share=0.9,
+    idle={"launch": 0.008, "input": 0.002},
+    rows=(KernelRow("sm80_xmma_" + "x" * 150, "conv", 0.02, 40.0, True),),
+)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_window_fits_every_size(size) -> None:
+    report = replace(samples.running(), facts=deep_facts((WINDOW,)))
+    async with shown(Reports(samples.round_trip(report)), size) as (app, pilot):
+        await pilot.press("4")
+        await settle(app, pilot)
+        assert overflows(app) == [] and "cannot be shown" not in screen_text(app)
+
+
+async def test_a_large_screen_shows_classes_and_idle_time() -> None:
+    report = replace(samples.running(), facts=deep_facts((WINDOW,)))
+    async with shown(Reports(report), (120, 60)) as (app, pilot):
+        await pilot.press("4")
+        await settle(app, pilot)
+        text = screen_text(app)
+        assert "rank 0 on NVIDIA H200, steps 10–11" in text and "convolutions" in text and "75 %" in text
+        assert "8.00 ms waiting for launches" in text
+
+
+async def test_without_one_it_says_how_to_ask_and_why_there_is_none() -> None:
+    gap = ProbeGap("kernel.window", "rank:0", "the job replays CUDA graphs", "")
+    report = replace(samples.running(), gaps=(gap,))
+    async with shown(Reports(report), (120, 60)) as (app, pilot):
+        await pilot.press("4")
+        await settle(app, pilot)
+        text = screen_text(app)
+        assert "--deep" in text and "the job replays CUDA graphs" in text
+
+
+async def test_gpus_of_several_hosts_stand_under_their_host() -> None:
+    gpus = tuple(
+        GpuStrip(n, "NVIDIA H100", util_pct=50.0, place=f"node{n // 4}, {n % 4}", host=f"node{n // 4}")
+        for n in range(8)
+    )
+    async with shown(Reports(replace(samples.on_two_hosts(), gpus=gpus)), (80, 30)) as (app, pilot):
+        await pilot.press("4")
+        await settle(app, pilot)
+        lines = [line.strip() for line in screen_text(app).split("\n")]
+    first, second = lines.index("node0"), lines.index("node1")
+    assert second - first == 5 and lines[first + 1].startswith("0 ") and lines[second + 1].startswith("4 ")

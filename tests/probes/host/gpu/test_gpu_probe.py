@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from samples.gpus.machines import A100, H100, RTX3090, gpu, machine
 
-from gpu_playing import of_gpu, play
-from rn50_advisor.advisor.model.metrics import SAMPLES
+from gpu_playing import CODES, driver, of_gpu, play
 from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice
-from rn50_advisor.probes.host.gpu.gpu_gpm import Gpm
-from rn50_advisor.probes.host.gpu.gpu_probe import ALL_METRICS, GpuProbe, WatchedGpu
-from rn50_advisor.probes.host.gpu.gpu_readers import link_sum
+from rn50_advisor.probes.host.gpu.gpu_probe import GpuProbe, WatchedGpu
 
 TWO = machine(H100, 2)
 
@@ -84,10 +79,6 @@ def test_at_the_end_what_hardly_moves_is_asked_once_more(fake_driver: Path, tmp_
 def test_the_probe_says_what_it_cost(fake_driver: Path, tmp_path: Path) -> None:
     costs = [seconds for (seconds,) in play(fake_driver, TWO, 3, tmp_path)["cost"]]
     assert 0 < costs[0] < costs[1] < costs[2]
-
-
-def test_every_metric_is_in_the_catalogue() -> None:
-    assert {m for m in SAMPLES if m.startswith("gpu.")} == set(ALL_METRICS)
 
 
 def test_an_old_driver_lacks_functions_and_tells_the_rest(fake_driver: Path, tmp_path: Path) -> None:
@@ -320,49 +311,6 @@ def test_importing_the_probe_loads_no_driver() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_sample_that_cannot_be_filled_is_kept_for_the_next_one() -> None:
-    """The driver holds what was allocated, once a second for as long as the job runs."""
-    made: list[object] = []
-
-    def alloc() -> object:
-        made.append(object())
-        return made[-1]
-
-    def refuse(handle: object, sample: object) -> None:
-        raise RuntimeError
-
-    nvml = SimpleNamespace(nvmlGpmSampleAlloc=alloc, nvmlGpmSampleGet=refuse)
-    counted = Gpm(nvml, GpuDevice(0, "H100", "", "", None, gpm=True), object())
-    for second in range(5):
-        with pytest.raises(RuntimeError):
-            counted.read(second * 10**9)
-    assert len(made) == 1
-
-
-class Refused(Exception):
-    def __init__(self, value: int) -> None:
-        self.value = value
-
-
-CODES = {
-    "NVML_ERROR_INVALID_ARGUMENT": 2,
-    "NVML_ERROR_UNKNOWN": 999,
-    "NVML_ERROR_TIMEOUT": 10,
-    "NVML_ERROR_NOT_SUPPORTED": 3,
-    "NVML_ERROR_NO_PERMISSION": 4,
-}
-
-
-def driver(codes: dict[object, int]) -> SimpleNamespace:
-    """A driver that answers 7 to all field values but these, which it refuses with these codes; `codes` may change."""
-
-    def answer(handle: object, fields: Sequence[object]) -> list[SimpleNamespace]:
-        told = [codes.get(field, 0) for field in fields]
-        return [SimpleNamespace(nvmlReturn=code, valueType=3, value=SimpleNamespace(ullVal=7)) for code in told]
-
-    return SimpleNamespace(nvmlDeviceGetFieldValues=answer, NVMLError=Refused, **CODES)
-
-
 def test_a_sum_without_one_of_its_parts_is_not_told() -> None:
     """It would fall, and what it rises by at the next reading would be errors that nobody had."""
     codes: dict[object, int] = {}
@@ -377,14 +325,3 @@ def test_a_sum_without_one_of_its_parts_is_not_told() -> None:
     assert [readings.get("gpu.nvlink_crc_errors") for readings in told] == [14.0, None, 14.0]
     assert [readings.get("gpu.nvlink_recoveries") for readings in told] == [14.0] * 3
     assert [gap.metric for gap in probe._gaps.take()] == ["gpu.nvlink_crc_errors"]
-
-
-def test_counters_of_links_are_a_sum_of_all_the_links_there_are() -> None:
-    absent: dict[object, int] = {(208, link): CODES["NVML_ERROR_NOT_SUPPORTED"] for link in range(12, 18)}
-    assert link_sum(driver(absent), object(), 208) == (84.0,)
-    with pytest.raises(Refused) as refused:
-        link_sum(driver({**absent, (208, 3): CODES["NVML_ERROR_TIMEOUT"]}), object(), 208)
-    assert refused.value.value == CODES["NVML_ERROR_TIMEOUT"]
-    with pytest.raises(Refused) as refused:
-        link_sum(driver({(208, link): CODES["NVML_ERROR_NOT_SUPPORTED"] for link in range(18)}), object(), 208)
-    assert refused.value.value == CODES["NVML_ERROR_NOT_SUPPORTED"]

@@ -1,4 +1,4 @@
-"""How other people's children died: real processes under a real parent that reaps them late, at once, or never."""
+"""Deaths of foreign children: real processes under a real parent that reaps them late, at once, or never."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who waits for the interpreter: what the kernel says of real threads, and of those that wait for something else."""
+"""Threads that wait for the interpreter, as the kernel shows real ones, and threads that wait for something else."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ WAITS_FOR_A_QUEUE = "queue.Queue().get(timeout=600)"
 
 
 def looks(tmp_path: Path, hold: str, main: str, *, until: bool) -> bool:
-    """Whether one of many looks at the main thread found it waiting; `until`: look until one does."""
+    """True if one of many looks at the main thread found it waiting; `until`: look until one does."""
     script = tmp_path / "job.py"
     script.write_text(SCRIPT.format(hold=hold, main=main))
     with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE) as child:

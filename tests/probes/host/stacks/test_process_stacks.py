@@ -86,10 +86,10 @@ def program(path: Path, body: str) -> str:
     ("body", "words"),
     [
         ("exec sleep 60", "did not finish within 0.2 s"),
-        ('echo \'{"not": "a list of threads"}\'', "something else than expected"),
-        ("echo nonsense", "something else than expected"),
+        ('echo \'{"not": "a list of threads"}\'', "unexpected output"),
+        ("echo nonsense", "unexpected output"),
         ("echo 'Error: Failed to find python version from target process' >&2; exit 1", "does not know"),
-        ("exit 1", "without a word"),
+        ("exit 1", "without a message"),
     ],
 )
 def test_a_py_spy_that_fails_is_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, words: str) -> None:

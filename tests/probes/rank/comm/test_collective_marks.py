@@ -367,10 +367,11 @@ def test_another_thread_that_turns_out_to_train_has_its_steps_told_too(job):
 
 
 def test_a_torch_without_what_is_needed_is_noted_and_left_alone(monkeypatch):
-    broken = SimpleNamespace(torch=SimpleNamespace(), facts=SimpleNamespace(values={"unpatched": ["ddp: x"]}))
+    noted: list[str] = []
+    broken = SimpleNamespace(torch=SimpleNamespace(), facts=SimpleNamespace(miss=noted.append))
     monkeypatch.setitem(sys.modules, TORCH, types.ModuleType(TORCH))
     assert module.install(broken) == []
-    assert len(broken.facts.values["unpatched"]) == 2
+    assert len(noted) == 1
 
 
 def test_places_are_told_apart_up_to_a_limit(job, monkeypatch):

@@ -16,7 +16,7 @@ MS = 1_000_000
 
 
 class Model:
-    """What DistributedDataParallel offers of its logger: iteration `n` is stamped when it is a multiple of the rate."""
+    """DistributedDataParallel's logger interface: iteration `n` is stamped when it is a multiple of the rate."""
 
     def __init__(self, searches=False, unused=(), devices=("cpu",)):
         self.iteration, self.rate, self.stamped = 0, 100, 0
@@ -83,7 +83,7 @@ def test_long_steps_are_read_each_and_once():
 
 
 def test_stamps_may_be_read_at_the_end_of_the_step_in_whose_forward_they_were_made():
-    """What a forward makes known of the iteration before stands until the next forward: until the end of its step, that is."""
+    """A forward publishes the previous iteration's data until the next forward: until the end of its step."""
     model, stamps, paper = Model(), DdpStamps(), Paper()
     stamps.seen(model)
     begun = 0

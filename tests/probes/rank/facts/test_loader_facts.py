@@ -1,4 +1,4 @@
-"""What is told of a DataLoader and its data set: much, by name, and without running any code of the user's."""
+"""Facts of a DataLoader and its data set: many, by name, and without running any of the user's code."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import json
 import signal
 import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+np = pytest.importorskip("numpy")
 torch = pytest.importorskip("torch")
 transforms = pytest.importorskip("torchvision.transforms")
 
@@ -33,7 +35,6 @@ from rn50_advisor.probes.rank.facts.loader_facts import (  # noqa: E402
     describe_loader,
     own,
 )
-from rn50_advisor.probes.rank.patches.torch_patches import _known_to_jit  # noqa: E402
 from rn50_advisor.probes.rank.recorder import Recorder  # noqa: E402
 from rn50_advisor.probes.rank.workers.batch_size import count_samples  # noqa: E402
 
@@ -339,22 +340,6 @@ def test_samples_are_counted_by_the_samplers_batch_where_the_loader_was_given_no
     assert count_samples((pictures, targets), recorder.loaders.batch_size(0)) == 2
 
 
-def test_scripted_code_may_call_what_a_wrapper_stands_for():
-    def wrapper():
-        raise AssertionError("an operator stands for it")
-
-    builtins = torch.jit._builtins
-    before = list(builtins._builtin_ops)
-    try:
-        _known_to_jit(next(f for f, op in before if op == "aten::backward"), wrapper)
-        builtins._get_builtin_table()
-        _known_to_jit(next(f for f, op in before if op == "aten::backward"), wrapper)
-        assert builtins._find_builtin(wrapper) == "aten::backward"
-    finally:
-        builtins._builtin_ops[:] = before
-        builtins._builtin_table.pop(id(wrapper), None)
-
-
 def test_what_tells_no_bytes_counts_none():
     sparse = torch.eye(3).to_sparse()
     assert batch_bytes([sparse, torch.zeros(4)]) == 16
@@ -403,3 +388,31 @@ def test_a_loader_that_a_library_makes_anew_keeps_the_line_of_the_one_it_was_giv
         assert (anew["batch_size"], first["batch_size"]) == (7, 1)
         assert (anew["line"] == first["line"]) is kept and ("through" in anew) is not kept
     assert recorder.errors == 0
+
+
+class Rows:
+    def __init__(self, **rows: Any) -> None:
+        vars(self).update(rows)
+
+    def __len__(self) -> int:
+        return 4
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ({"x": torch.zeros(4, 3), "y": np.zeros(4), "names": list("abcd")}, ["x", "y"]),
+        ({"x": torch.zeros(3, 4), "mean": torch.zeros(())}, []),
+        ({"x": torch.zeros(4, 3, device="meta")}, []),
+        ({"x": np.memmap(__file__, mode="r", shape=(4,))}, []),
+    ],
+    ids=["rows of each sample", "other shapes", "on a device", "a file"],
+)
+def test_arrays_with_a_row_for_each_sample_are_named(rows: dict[str, Any], expected: list[str]) -> None:
+    assert describe_dataset(Rows(**rows)).get("arrays", []) == expected
+
+
+def test_the_tensors_of_a_tensor_dataset_are_rows_of_each_sample() -> None:
+    data = torch.utils.data.TensorDataset(torch.zeros(4, 2), torch.zeros(4))
+    assert describe_dataset(data)["arrays"] == ["tensors"]
+    assert "arrays" not in describe_dataset(torch.utils.data.Subset(data, [0, 1]))

@@ -1,4 +1,4 @@
-"""What an optimizer steps and keeps, in bytes."""
+"""Bytes that an optimizer updates and keeps."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import warnings
 from pathlib import Path
@@ -17,10 +16,6 @@ pytestmark = pytest.mark.torch
 dynamo = pytest.importorskip("torch._dynamo")
 from torch import nn  # noqa: E402
 
-from rn50_advisor.probes.rank.facts.layer_facts import (  # noqa: E402
-    describe_model,
-    layout_of,
-)
 from rn50_advisor.probes.rank.facts.precision_facts import (  # noqa: E402
     ARMINGS_MAX,
     Precision,
@@ -201,39 +196,6 @@ def test_the_model_is_the_outermost_module(seen: Seen) -> None:
     assert (told["channels_first_weights"], told["channels_last_weights"]) == (1, 0)
 
 
-def test_a_wrapper_is_named_and_looked_through() -> None:
-    inner = net()
-    told = describe_model(torch, nn.DataParallel(inner))
-    assert told["wrapped"] == "DataParallel" and told["class"].endswith("Sequential") and told["layers"]["Conv2d"] == 1
-
-
-def test_a_replica_has_the_parameters_of_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    module: Any = sys.modules["torch.nn.parallel.replicate"]
-    monkeypatch.setattr(module, "_get_device_index", lambda device, *given: device)
-    monkeypatch.setattr(
-        module, "_broadcast_coalesced_reshape", lambda tensors, *given, **named: [[t.clone() for t in tensors]]
-    )
-
-    class Tied(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.one, self.other = nn.Linear(4, 4), nn.Linear(4, 4)
-            self.other.weight = self.one.weight
-
-    model = nn.Sequential(net(), Tied())
-    (replica,) = module.replicate(model, [0])
-    assert not list(replica.parameters())
-    assert describe_model(torch, replica) == describe_model(torch, model)
-
-
-def test_the_bytes_of_a_model_are_told_by_device_frozen_ones_and_buffers_too() -> None:
-    model = nn.Sequential(nn.Linear(3, 5, bias=False), nn.BatchNorm1d(5), nn.Linear(2, 2, device="meta"))
-    model[0].requires_grad_(requires_grad=False)
-    assert describe_model(torch, model)["bytes"] == {"cpu": 4 * (15 + 10 + 10) + 8, "meta": 24}
-    model[0].weight.to_local = lambda: None  # type: ignore[operator]
-    assert describe_model(torch, model)["bytes"] == {}, "shards"
-
-
 def test_a_plain_step_meets_nothing_after_the_first_ones(seen: Seen) -> None:
     for _ in range(ARMINGS_MAX + 1):
         seen.refresh()
@@ -329,12 +291,6 @@ def test_replicas_in_threads_are_seen_as_well(seen: Seen) -> None:
     thread.start()
     thread.join()
     assert seen.values["conv"]["device"] == "cpu"
-
-
-def test_layouts_that_make_no_difference_are_said_to_be_either() -> None:
-    assert layout_of(torch, torch.ones(2, 1, 4, 4)) == "either"
-    assert layout_of(torch, torch.ones(2, 3, 4, 4)[:, :, ::2]) == "other"
-    assert layout_of(torch, torch.ones(2, 3)) == ""
 
 
 def test_switches_are_read_without_a_warning(

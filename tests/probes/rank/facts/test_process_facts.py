@@ -1,17 +1,26 @@
-"""What a script changes after its first backward pass is looked up whenever the facts are written."""
+"""Settings that a script changes after its first backward pass are read whenever the facts are written."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from rn50_advisor.probes.rank.facts.process_facts import Facts, call_site, note_compilations
+from rn50_advisor.probes.rank.facts import process_facts
+from rn50_advisor.probes.rank.facts.process_facts import Facts, call_site, note_compilations, raised_at
 from rn50_advisor.probes.rank.recorder import shortened
+from stub_training import Training
+
+with contextlib.suppress(ImportError):  # tests that need it are marked
+    import torch
 
 
 @pytest.fixture
@@ -141,3 +150,118 @@ def test_compilations_have_a_bound_and_cost_nothing_without_dynamo(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch._dynamo.utils", SimpleNamespace(get_compilation_metrics=lambda: made))
     note_compilations(values, now_ns=10_000_000_000, wall_us=10_000_000)
     assert len(values["compilations"]) == 64
+
+
+def test_the_place_is_the_innermost_line_of_the_users_own() -> None:
+    with pytest.raises(json.JSONDecodeError) as raised:
+        json.loads("{")  # raised below this line
+    place = raised_at(raised.value)
+    assert (place["file"], place["function"]) == (__file__, "test_the_place_is_the_innermost_line_of_the_users_own")
+    assert Path(__file__).read_text().splitlines()[place["line"] - 1].endswith("# raised below this line")
+    assert raised_at(RuntimeError("never raised")) == {}
+
+
+def looked(*, by_us: bool = False) -> dict[str, int]:
+    values: dict[str, Any] = {}
+    process_facts.look_for_aids(torch, values, profiled_by_us=by_us)
+    return dict(values["debugging"]["on"])
+
+
+@pytest.fixture(autouse=True)
+def untraced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Switches tracing off: these tests may run under coverage."""
+    trace, profile = sys.gettrace(), sys.getprofile()
+    sys.settrace(None)
+    sys.setprofile(None)
+    monkeypatch.setattr(process_facts, "_monitored", lambda: False)
+    for name in process_facts._AID_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    yield
+    sys.settrace(trace)
+    sys.setprofile(profile)
+
+
+@pytest.mark.torch
+def test_a_plain_job_has_none() -> None:
+    assert looked() == {}
+
+
+@pytest.mark.torch
+def test_anomaly_detection_is_seen() -> None:
+    with torch.autograd.set_detect_anomaly(True):
+        assert looked() == {"anomaly detection": 1}
+
+
+@pytest.mark.torch
+def test_a_profiler_is_seen_unless_it_is_ours() -> None:
+    with torch.autograd.profiler.profile():
+        assert looked() == {"profiler": 1}
+        assert looked(by_us=True) == {}
+
+
+@pytest.mark.torch
+def test_a_tracer_of_python_is_seen() -> None:
+    sys.settrace(lambda *given: None)
+    try:
+        assert looked() == {"tracer": 1}
+    finally:
+        sys.settrace(None)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("name", "value", "on"),
+    [
+        ("CUDA_LAUNCH_BLOCKING", "1", True),
+        ("CUDA_LAUNCH_BLOCKING", "0", False),
+        ("TORCH_DISTRIBUTED_DEBUG", "detail", True),
+        ("TORCH_DISTRIBUTED_DEBUG", "INFO", False),
+        ("PYTORCH_NO_CUDA_MEMORY_CACHING", "yes", True),
+    ],
+)
+def test_variables_that_slow_every_step(monkeypatch: pytest.MonkeyPatch, name: str, value: str, on: bool) -> None:
+    monkeypatch.setenv(name, value)
+    assert looked() == ({name: 1} if on else {})
+
+
+@pytest.mark.torch
+def test_one_backward_is_asked_and_its_step_is_not_noted_on_a_tape(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = Training(tmp_path)
+    recorder, account = training.recorder, training.account
+    recorder.torch = torch
+    monkeypatch.setattr(recorder.precision, "refresh", lambda step: None)
+    for account.step in (process_facts.AIDS_FROM_STEP - 1, process_facts.AIDS_FROM_STEP):
+        recorder._refresh_facts()
+        assert training.noted() == (account.step < process_facts.AIDS_FROM_STEP)
+    for _ in range(2):
+        with torch.autograd.set_detect_anomaly(True):
+            recorder.backward_begin()
+        account.backward_end()
+    assert recorder.facts.values["debugging"] == {"looks": 1, "on": {"anomaly detection": 1}}
+    assert training.noted()
+
+
+@pytest.mark.torch
+def test_looks_are_counted() -> None:
+    values: dict[str, Any] = {}
+    for on in (False, True, True):
+        with torch.autograd.set_detect_anomaly(on):
+            process_facts.look_for_aids(torch, values, profiled_by_us=False)
+    assert values["debugging"] == {"looks": 3, "on": {"anomaly detection": 2}}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring came with Python 3.12")
+@pytest.mark.torch
+def test_a_tool_that_monitors_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monitoring: Any = sys.monitoring  # type: ignore[attr-defined, unused-ignore]
+    monitoring.use_tool_id(0, "a debugger")
+    try:
+        assert not process_facts._monitored() or any(monitoring.get_tool(tool) for tool in (1, 2))
+        monitoring.set_events(0, monitoring.events.LINE)
+        assert process_facts._monitored()
+    finally:
+        monitoring.set_events(0, 0)
+        monitoring.free_tool_id(0)

@@ -1,4 +1,4 @@
-"""What a step works on: noted at first, and where it has changed for good."""
+"""The work of a step: noted first, and again when it has changed for good."""
 
 from __future__ import annotations
 

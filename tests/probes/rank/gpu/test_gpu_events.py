@@ -18,7 +18,7 @@ DEVICE = 3  # not the current one
 
 
 class Stream:
-    """What is queued runs in order; the host decides how far it has got."""
+    """A stream that runs its queue in order; the host decides how far it has come."""
 
     def __init__(self):
         self.queued_ms = 0.0  # when the last thing queued will be done, on the stream's clock
@@ -339,7 +339,7 @@ def training(stream, tmp_path):
 
 
 def backward_that_updates(recorder, stream, optimizers, ms):
-    """So long for each gradient, and its hook has its own optimizer step for 10 us."""
+    """A backward pass with this time per gradient, whose hooks run an optimizer step of 10 us."""
     account = recorder.backward_begin()
     for optimizer in optimizers:
         stream.work(ms)
@@ -391,7 +391,7 @@ def test_how_many_steps_are_not_told_stands_in_the_facts(training):
 
 
 class Graph:
-    """What may be weakly referred to, as a CUDAGraph may."""
+    """An object with weak references, like a CUDAGraph."""
 
 
 def test_a_capture_by_another_thread_is_left_alone_and_the_steps_after_it_are_told(stream):

@@ -12,10 +12,10 @@ from typing import ClassVar
 import pytest
 
 from rn50_advisor.advisor.analysis.kernels.chrome_trace import STEP_MARK as READ_MARK
-from rn50_advisor.advisor.run.sidefiles.recorder_requests import REQUEST_NAME as WRITTEN_NAME
 from rn50_advisor.advisor.run.sidefiles.recorder_requests import ask
 from rn50_advisor.probes.rank.gpu import profiler_window
 from rn50_advisor.probes.rank.layout import FLAG_DEEP, FLAG_EPOCH_START
+from rn50_advisor.probes.rank.side_files import DEEP_REQUEST
 from rn50_advisor.probes.rank.step_phases import BACKWARD, CHECKPOINT, CLIP, EVALUATION, FORWARD, INPUT
 
 
@@ -59,9 +59,10 @@ class Facts:
         self.told: list[dict] = []
         self.values: dict = {}
 
-    def set(self, key: str, value: dict) -> None:
+    def tell(self, news: dict) -> None:
+        (key,) = news
         assert key == "deep"
-        self.told.append(value)
+        self.told.append(news[key])
 
 
 @pytest.fixture
@@ -93,7 +94,7 @@ def torch(monkeypatch):
 
 
 class Account:
-    """What the window asks of the account, on real steps."""
+    """The part of the account that the window uses, on real steps."""
 
     def __init__(self, step: int = 0) -> None:
         self.step, self.flags, self.last_step_ns, self.thread, self.backwards = (
@@ -139,7 +140,7 @@ def play(rank, until: int) -> dict[int, int]:
 
 
 def test_both_sides_speak_of_the_same() -> None:
-    assert profiler_window.STEP_MARK == READ_MARK and profiler_window.REQUEST == WRITTEN_NAME
+    assert profiler_window.STEP_MARK == READ_MARK
 
 
 def test_two_steps_are_looked_into_and_those_that_pay_for_it_are_flagged(rank) -> None:
@@ -156,7 +157,7 @@ def test_two_steps_are_looked_into_and_those_that_pay_for_it_are_flagged(rank) -
 
 def test_without_a_request_there_is_no_window(torch, tmp_path) -> None:
     assert profiler_window.asked(torch, str(tmp_path), Facts(), 0, 0) is None
-    (tmp_path / profiler_window.REQUEST).write_text("{not json")
+    (tmp_path / DEEP_REQUEST).write_text("{not json")
     assert profiler_window.asked(torch, str(tmp_path), Facts(), 0, 0) is None
 
 
@@ -292,7 +293,7 @@ def test_whatever_fails_is_told_and_nothing_escapes(rank, monkeypatch, when: str
 
 def test_a_trace_that_is_too_large_goes_again(rank, monkeypatch) -> None:
     monkeypatch.setattr(Profile, "size", 2_000_000)
-    request = json.loads((rank.folder / profiler_window.REQUEST).read_text())
+    request = json.loads((rank.folder / DEEP_REQUEST).read_text())
     rank.window._request = {**request, "bytes_max": 1_000_000}
     play(rank, 20)
     assert rank.facts.told[-1]["reason"] == "its trace is 2 MB large" and not rank.trace.exists()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import sys
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +15,7 @@ import pytest
 
 from rn50_advisor.probes.rank.patches import torch_patches
 from rn50_advisor.probes.rank.recorder import Recorder
-from rn50_advisor.probes.rank.step_phases import GAP
+from rn50_advisor.probes.rank.step_phases import CHECKPOINT, FORWARD, GAP
 from step_loops import Paper
 
 
@@ -30,3 +34,43 @@ def test_a_librarys_checkpoint_is_one_and_what_it_saves_inside_is_part_of_it(
     [site] = recorder.saves.facts()
     assert (site["count"], site["file"]) == (1, __file__)
     assert site["caller"] == (__file__, "test_a_librarys_checkpoint_is_one_and_what_it_saves_inside_is_part_of_it")
+
+
+def saved_to(file: Any, tmp_path: Path, then: Callable[[Any], None]) -> tuple[list[str], Any]:
+    """Spans and account after a save to this object, and what the function does that made it."""
+    recorder = Recorder(SimpleNamespace(is_grad_enabled=lambda: True), str(tmp_path))
+    account: Any = recorder.own_account()
+    account.ring, account.phase = Paper(), GAP
+    save = torch_patches._saving(recorder, lambda state, f: None)
+
+    def checkpoint() -> None:
+        made = file()
+        save({}, made)
+        then(account)
+
+    checkpoint()
+    return [label for label, _ in account.ring.spans], account
+
+
+def test_a_buffer_in_memory_is_written_by_the_function_that_made_it(tmp_path: Path) -> None:
+    labels, account = saved_to(io.BytesIO, tmp_path, lambda account: time.sleep(0.02))
+    assert labels == ["checkpoint", "checkpoint"]
+    assert account.wall[CHECKPOINT] >= 20_000_000 > account.wall[GAP] and account.phase == GAP
+
+
+def test_a_buffer_that_the_training_goes_on_with_is_no_part_of_the_checkpoint(tmp_path: Path) -> None:
+    labels, account = saved_to(io.BytesIO, tmp_path, lambda account: account.enter(FORWARD))
+    assert labels == ["checkpoint"] and account.phase == FORWARD
+
+
+def test_a_buffer_that_another_thread_drops_is_no_part_of_the_checkpoint(tmp_path: Path) -> None:
+    kept: list[Any] = []
+    labels, _ = saved_to(lambda: kept.append(io.BytesIO()) or kept[0], tmp_path, lambda account: None)
+    thread = threading.Thread(target=kept.clear)
+    thread.start()
+    thread.join()
+    assert labels == ["checkpoint"] and not kept
+
+
+def test_a_name_is_no_file_that_is_closed(tmp_path: Path) -> None:
+    assert saved_to(lambda: str(tmp_path / "c.pt"), tmp_path, lambda account: None)[0] == ["checkpoint"]

@@ -1,4 +1,4 @@
-"""Iterators of libraries that know nothing of torch's loaders: timed as fetches, and as they were to whoever uses them."""
+"""Iterators of libraries that know nothing of torch's loaders are timed as fetches, and unchanged for their users."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Batch:
 
 
 class Training(Loop):
-    """A loop with a recorder around its account; batches come from iterators that take as long as they are told."""
+    """A loop with a recorder around its account; batches come from iterators with a given duration."""
 
     def __init__(self, folder):
         super().__init__()

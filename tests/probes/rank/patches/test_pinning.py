@@ -1,4 +1,4 @@
-"""What pinning batches takes: seen between the queues of the thread that does it, or around one call in a fetch. Nothing stays behind."""
+"""Time to pin batches, seen between the queues of the pinning thread or around one call in a fetch. Nothing stays behind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOADER = 4
 
 
 class Answer:
-    """What a worker sends when an epoch begins."""
+    """A worker's message at the start of an epoch."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What a batch of pictures is made of, told from a few hundred of its numbers."""
+"""The kind of numbers in a batch of images, from a few hundred of them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from recordings import plan, recording
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.findings import Saving
 from rn50_advisor.advisor.verdict.diagnose import diagnose
+from rn50_advisor.advisor.verdict.likely_gain import errors_of, expected
 from rn50_advisor.probes.rank.workers.picture_numbers import describe_pictures, on_a_grid
 
 torch = pytest.importorskip("torch")
@@ -164,6 +165,6 @@ def test_the_finding_stands_in_the_report_of_a_recording() -> None:
     step_s = diagnosis.model.step_s
     alone = Saving((0.0, 0.75 * copy_s), (1.0, step_s / (step_s - 0.75 * copy_s)), "")
     assert finding.saving is not None
-    assert finding.saving.seconds_per_step == pytest.approx(alone.of_another_run().seconds_per_step)
+    assert finding.saving.seconds_per_step == pytest.approx(expected(alone, errors_of("H2D003")).seconds_per_step)
     on_cpu = diagnose(replace(made, facts={100: {"pictures": PICTURES, "cuda": None}}))
     assert [o.state for o in on_cpu.outcomes if o.rule == "H2D003"] == ["not_measured"]

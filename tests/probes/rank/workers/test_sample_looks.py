@@ -1,4 +1,4 @@
-"""Looks into the making of a batch: each part is told by name, and the job's objects, order, errors and random numbers stay its own."""
+"""Profiling the making of a batch: each part has its name, and the job's objects, order, errors and random numbers stay unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ import numpy
 import pytest
 
 from rn50_advisor.advisor.run.rings.ring_reader import RingReader
-from rn50_advisor.advisor.run.sidefiles.recorder_requests import allow
 from rn50_advisor.probes.rank.layout import BATCH_FIELDS, KIND_BATCH, KIND_LOOK, KIND_PART, LOOK_FIELDS, PART_FIELDS
 from rn50_advisor.probes.rank.workers.sample_parts import Names
 
@@ -32,7 +31,7 @@ from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFe
 from rn50_advisor.probes.rank.ring import Ring  # noqa: E402
 from rn50_advisor.probes.rank.step_account import Account  # noqa: E402
 from rn50_advisor.probes.rank.workers.sample_looks import (  # noqa: E402
-    BUDGET_FILE,
+    BUDGET,
     FIRST_EVERY_NS,
     LAST_EVERY_NS,
     Look,
@@ -291,7 +290,7 @@ SECOND = 1_000_000_000
 )
 def test_looks_keep_within_the_budget(tmp_path: Path, allowed: str | None, took_ms: float, apart_ms: list[int]) -> None:
     if allowed is not None:
-        (tmp_path / BUDGET_FILE).write_text(allowed)
+        (tmp_path / BUDGET).write_text(allowed)
     looks, dataset, times = Looks(str(tmp_path)), Numbers(Short()), []
     for now in range(SECOND, 60 * SECOND, 20_000_000):
         if looks.due(now) and len(times) < 4:
@@ -299,11 +298,6 @@ def test_looks_keep_within_the_budget(tmp_path: Path, allowed: str | None, took_
             looks.take(now, dataset, BATCH)
             looks.took(round(took_ms * 1e6))
     assert [(b - a) / 1e6 for a, b in pairwise(times)] == apart_ms
-
-
-def test_the_advisor_says_what_is_allowed_where_looks_read_it(tmp_path: Path) -> None:
-    allow(tmp_path, 0.05)
-    assert Looks(str(tmp_path))._budget == 0.05
 
 
 def test_what_the_marks_between_parts_take_is_the_looks_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

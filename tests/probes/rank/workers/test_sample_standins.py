@@ -1,4 +1,4 @@
-"""What a stand-in leaves behind: what was there, or what the job has put there meanwhile."""
+"""A stand-in leaves behind the original, or whatever the job has put there meanwhile."""
 
 from __future__ import annotations
 

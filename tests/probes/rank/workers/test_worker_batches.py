@@ -5,21 +5,20 @@ from __future__ import annotations
 import multiprocessing
 import subprocess
 import sys
-import threading
 import types
 from collections.abc import Callable
 from pathlib import Path
-from time import sleep, thread_time_ns
+from time import thread_time_ns
 from typing import Any
 
 import pytest
 
 from rn50_advisor.advisor.run.rings.ring_reader import RingReader
-from rn50_advisor.probes.rank import thread_clocks
 from rn50_advisor.probes.rank.layout import BATCH_FIELDS, FLAG_FIRST_BATCH, KIND_BATCH
 from rn50_advisor.probes.rank.step_account import Account
-from rn50_advisor.probes.rank.thread_clocks import Sending, cpu_of_thread_ns
-from rn50_advisor.probes.rank.workers.worker_batches import InProcess, WorkerLog, timed_fetch
+from rn50_advisor.probes.rank.workers import worker_batches
+from rn50_advisor.probes.rank.workers.worker_batches import LEAST_NS, Drawing, InProcess, WorkerLog, timed_fetch
+from step_loops import MS, TRAIN, Loop
 
 
 def test_batches_are_numbered_from_the_workers_start(tmp_path: Path) -> None:
@@ -74,29 +73,6 @@ def test_what_an_unknown_queue_takes_to_send_is_unknown(tmp_path: Path, queue: C
     log.end(log.begin(), 8)
     [(_, payload)] = RingReader(tmp_path / "worker-7.ring").drain().rows[KIND_BATCH]
     assert dict(zip(BATCH_FIELDS, payload, strict=True))["sending_ns"] == -1
-
-
-def test_a_thread_that_has_ended_is_unknown_and_no_crash() -> None:
-    other = threading.Thread(target=threading.get_native_id)
-    other.start()
-    other.join()
-    assert other.native_id is not None
-    while Path(f"/proc/self/task/{other.native_id}").exists():
-        sleep(0.001)  # it has told that it ends, and is about to
-    with pytest.raises(OSError):
-        cpu_of_thread_ns(other.native_id)
-    assert Sending(types.SimpleNamespace(_thread=other))() == -1
-    assert cpu_of_thread_ns(threading.get_native_id()) > 0
-
-
-def test_reads_and_kernel_time_are_one_question(monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = types.SimpleNamespace(ru_inblock=7, ru_stime=0.25)
-    monkeypatch.setattr(thread_clocks.resource, "getrusage", lambda who: usage)
-    assert (
-        thread_clocks.reads_and_system_ns()
-        == (thread_clocks.blocks_read(), thread_clocks.system_time_ns())
-        == (7, 250_000_000)
-    )
 
 
 KNOWS = """
@@ -207,3 +183,70 @@ def test_a_fetch_that_the_job_has_put_on_the_object_is_called(tmp_path: Path) ->
     assert fetcher.fetch([1]) == ["the job's"]
     clock.release()
     assert fetcher.fetch is own and account.fetching.batches == 0 and not failures
+
+
+class Iterator:
+    """As torch's: asks its sampler for the indices of a batch."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.loop, self.left = loop, 3
+
+    def _next_index(self) -> list[int]:
+        self.loop.now += self.took_ns
+        self.left -= 1
+        if self.left < 0:
+            raise StopIteration
+        return [self.left]
+
+    took_ns = 2 * MS
+
+
+@pytest.fixture
+def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
+    made = Loop()
+    monkeypatch.setattr(worker_batches, "perf_counter_ns", lambda: 1 + made.now)
+    return made
+
+
+@pytest.mark.parametrize(("took_ns", "told"), [(LEAST_NS, [0.1]), (LEAST_NS - 1, [])])
+def test_a_fetch_tells_what_was_drawn_in_it_and_a_quick_sampler_tells_nothing(
+    loop: Loop, took_ns: int, told: list[float]
+) -> None:
+    clock, iterator = Drawing(), Iterator(loop)
+    iterator.took_ns = took_ns
+    before = dict(vars(iterator))
+    clock.watch(iterator)
+    clock.watch(Iterator(loop))  # of a data set that iterates over a loader of its own
+    assert iterator._next_index() == [2]
+    clock.release(loop.account, TRAIN)
+    clock.release(loop.account, TRAIN)
+    assert vars(iterator) == {**before, "left": 2}, "it is as it was"
+    assert [row for row in loop.paper.spans if row[0] == "index"] == [("index", ms) for ms in told]
+
+
+def test_all_that_is_drawn_in_one_fetch_counts(loop: Loop) -> None:
+    clock, iterator = Drawing(), Iterator(loop)
+    clock.watch(iterator)
+    iterator._next_index()
+    loop.spend(7)
+    iterator._next_index()
+    clock.release(loop.account, TRAIN)
+    assert loop.paper.spans == [("index", 4)]
+
+
+def test_the_end_of_a_sampler_passes_through_with_no_frame_of_ours(loop: Loop) -> None:
+    clock, iterator = Drawing(), Iterator(loop)
+    iterator.left = 0
+    clock.watch(iterator)
+    with pytest.raises(StopIteration) as ended:
+        iterator._next_index()
+    assert all("rank/drawing" not in str(entry.path) for entry in ended.traceback)
+
+
+def test_an_iterator_without_that_method_or_with_one_of_the_jobs_is_left_alone(loop: Loop) -> None:
+    clock, own = Drawing(), Iterator(loop)
+    clock.watch(object())
+    draw = own._next_index
+    own._next_index = draw  # type: ignore[method-assign]
+    clock.watch(own)
+    assert vars(own)["_next_index"] is draw

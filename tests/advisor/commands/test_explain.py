@@ -1,0 +1,87 @@
+"""The commands `explain` and `rules`: a rule in its own words, and the list of all."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from rn50_advisor.advisor.commands.explain import explain, explanation, listing, rules
+from rn50_advisor.advisor.model.errors import UsageError
+from rn50_advisor.advisor.model.findings import Clear
+from rn50_advisor.advisor.model.measures import MEASURES
+from rn50_advisor.advisor.report.styled_lines import plain
+from rn50_advisor.rules.registry import all_rules
+from rn50_advisor.rules.rule import Rule, Threshold
+
+DOC = """The disk is asleep.
+
+What it does: compares `reads` with ``writes``,
+over the whole run.
+
+How to fix it: one of these.
+- wake it
+- buy another
+
+Fires when: it sleeps."""
+SLEEPY = Rule(
+    "ACM001",
+    "The disk is asleep",
+    lambda analysis, thresholds: Clear(),
+    needs=(MEASURES["step.time_s"],),
+    explains=("DAT003",),
+    thresholds={"nap": Threshold(0.25, "a quarter of an hour")},
+    doc=DOC,
+)
+
+
+def test_sections_stand_under_their_headings_and_lists_stay_lists() -> None:
+    assert plain(explanation(SLEEPY)) == (
+        "ACM001  The disk is asleep\n\nWhat it does\n  Compares `reads` with ``writes``, over the whole run.\n\n"
+        "How to fix it\n  One of these.\n  - wake it\n  - buy another\n\nFires when\n  It sleeps.\n\n"
+        "Thresholds\n  nap = 0.25  a quarter of an hour\n\nNeeds\n  step.time_s\n\nExplains, where both fire\n  DAT003"
+    )
+
+
+def test_a_title_that_says_more_than_the_name_is_kept_and_code_is_marked() -> None:
+    rule = Rule("ACM002", "The disk is asleep", SLEEPY.check, doc="The disk `sda` is asleep, and nobody wakes it.")
+    lines = explanation(rule)
+    assert plain(lines) == "ACM002  The disk is asleep\n\n  The disk `sda` is asleep, and nobody wakes it."
+    assert ("`sda`", "code") in lines[-1]
+
+
+def test_the_list_has_a_line_a_rule_and_its_needs_where_asked() -> None:
+    other = Rule("ACM002", "No needs", SLEEPY.check)
+    assert plain(listing([SLEEPY, other])) == "ACM001  The disk is asleep\nACM002  No needs"
+    assert plain(listing([SLEEPY, other], needs=True)).splitlines() == [
+        "ACM001  The disk is asleep  step.time_s",
+        "ACM002  No needs            –",
+    ]
+    assert listing([]) == []
+
+
+def test_programs_get_ids_names_and_needs_of_all_rules() -> None:
+    told = json.loads(CliRunner().invoke(rules, ["--json"]).stdout)
+    assert [row["id"] for row in told] == [rule.id for rule in all_rules()]
+    assert all(row["name"] and row["needs"] == sorted(row["needs"]) for row in told)
+
+
+@pytest.mark.parametrize("asked", ["dat003", " DAT003 ", "Dat003"])
+def test_a_rule_is_found_whatever_its_case(asked: str) -> None:
+    done = CliRunner().invoke(explain, [asked])
+    assert done.exit_code == 0 and done.stdout.startswith("DAT003  ")
+
+
+@pytest.mark.parametrize(
+    ("asked", "hint"),
+    [("DAT0033", "did you mean DAT003"), ("nonsense", "rn50-advisor rules lists them"), ("", "rules")],
+)
+def test_an_unknown_rule_is_refused_with_those_that_are_near(asked: str, hint: str) -> None:
+    error = CliRunner().invoke(explain, [asked]).exception
+    assert isinstance(error, UsageError) and hint in error.hint
+
+
+def test_without_a_rule_all_are_listed() -> None:
+    shown = CliRunner().invoke(explain, []).stdout
+    assert shown.startswith(plain(listing(all_rules()))) and shown.endswith("rn50-advisor explain RULE says more.\n")

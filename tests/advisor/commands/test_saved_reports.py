@@ -1,0 +1,35 @@
+"""A report saved from the screen lies in the run's folder, or beside a bundle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import report_samples as samples
+from rn50_advisor.advisor.commands.saved_reports import saver
+from rn50_advisor.advisor.report import render
+
+
+@pytest.mark.parametrize(("format", "name"), [("text", "report.txt"), ("json", "report.json"), ("html", "report.html")])
+def test_it_lies_in_the_runs_folder_and_replaces_the_last_one(format: str, name: str, tmp_path: Path) -> None:
+    save = saver(tmp_path)
+    save(samples.healthy(), format)
+    path = save(samples.bottleneck(), format)
+    assert path == tmp_path / name and path.read_text() == render(samples.bottleneck(), format)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_of_a_bundle_it_lies_beside_it(tmp_path: Path) -> None:
+    bundle = tmp_path / "slow.tar.gz"
+    bundle.touch()
+    assert saver(bundle)(samples.healthy(), "md") == tmp_path / "report.md"
+
+
+def test_bytes_that_are_no_utf_8_are_written_all_the_same(tmp_path: Path) -> None:
+    assert saver(tmp_path)(samples.hostile(), "html").read_bytes().decode("utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_where_nothing_can_be_written_the_screen_is_told(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No such file"):
+        saver(tmp_path / "gone" / "run")(samples.healthy(), "json")

@@ -1,0 +1,35 @@
+"""What NCCL's own log said, and whether ranks exchange over sockets."""
+
+from __future__ import annotations
+
+import pytest
+
+from rn50_advisor.advisor.model.comm.nccl_settings import NcclFacts, nccl_words
+
+
+@pytest.mark.parametrize(
+    ("transports", "over"),
+    [
+        ({}, None),
+        ({"P2P": 8, "SHM": 2}, False),
+        ({"NET/IB": 4, "P2P": 8}, False),
+        ({"NET/Socket": 4}, True),
+        ({"NET/IB": 4, "NET/Socket": 1}, True),
+    ],
+)
+def test_ranks_exchange_over_sockets_where_a_connection_says_so(transports: dict[str, int], over: bool | None) -> None:
+    assert NcclFacts(transports=transports).over_sockets is over
+
+
+def test_only_what_was_said_is_told() -> None:
+    assert nccl_words(None) == {} and nccl_words(NcclFacts()) == {"nccl": {}}
+    switches = {"NCCL_P2P_DISABLE": "1"}
+    said = NcclFacts(version="2.21.5", transports={"P2P": 8}, ranks=8, switches=switches)
+    assert nccl_words(said) == {
+        "nccl": {"version": "2.21.5", "transports": {"P2P": 8}, "ranks": 8, "switches": switches}
+    }
+
+
+@pytest.mark.parametrize(("direct", "told"), [(True, {"direct": True}), (False, {"direct": False}), (None, {})])
+def test_that_no_gpu_writes_to_the_network_card_is_told_too(direct: bool | None, told: dict[str, bool]) -> None:
+    assert nccl_words(NcclFacts(direct=direct)) == {"nccl": told}

@@ -1,0 +1,37 @@
+"""Wording of predicted gains: the likely value first, then its range; no value where the range is too wide."""
+
+from __future__ import annotations
+
+import pytest
+
+from rn50_advisor.advisor.model.findings import Saving
+from rn50_advisor.advisor.model.wording import gain_words
+
+NO_GAIN = Saving((0.0, 0.0), (1.0, 1.0), "", likely=1.0)
+OLD = Saving((0.28, 0.33), (1.9, 2.3), "")
+USUAL = Saving((0.28, 0.33), (1.9, 2.3), "", likely=2.04)
+SMALL = Saving((-0.01, 0.02), (0.96, 1.09), "", likely=1.04)
+VAGUE = Saving((0.1, 0.6), (1.2, 3.1), "", likely=1.9)
+
+
+@pytest.mark.parametrize(
+    ("saving", "said"),
+    [
+        (NO_GAIN, ""),
+        (OLD, "1.9–2.3× faster, saves 280–330 ms a step"),
+        (USUAL, "about 2.0× faster (1.9–2.3×), saves 280–330 ms a step"),
+        (SMALL, "about 1.04× faster (0.96–1.09×), saves up to 20.0 ms a step"),
+        (VAGUE, f"1.2–3.1× faster, saves 100–600 ms a step, {gain_words.TRY_IT}"),
+        (Saving((0.001, 0.002), (1.0, 1.001), ""), "saves 1.0–2.0 ms a step"),
+    ],
+    ids=["none", "an older version's", "usual", "perhaps slower", "vague", "no faster"],
+)
+def test_a_gain_is_told_where_it_is_one(saving: Saving, said: str) -> None:
+    assert gain_words.gain(saving) == said
+
+
+@pytest.mark.parametrize(
+    ("saving", "said"), [(NO_GAIN, "1.00×"), (USUAL, "2.0× (1.9–2.3×)"), (VAGUE, "1.2–3.1×"), (OLD, "1.9–2.3×")]
+)
+def test_a_speed_up_in_few_words(saving: Saving, said: str) -> None:
+    assert gain_words.speedup(saving, about="") == said

@@ -1,0 +1,87 @@
+"""The reference table: known rows, sane numbers, names of devices, and no answer where nobody has measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from rn50_advisor.advisor.reference.gpu_names import known_models
+from rn50_advisor.advisor.reference.training_speeds import band, matching, poorest_scaling, precision_of, rows, sources
+
+
+def test_every_row_names_a_known_gpu_and_a_source_and_has_a_number() -> None:
+    for row in rows():
+        assert row.gpu in known_models()
+        assert row.source in sources()
+        assert 0 < row.images_per_s[0] <= row.images_per_s[1]
+        assert (row.tier == "course") == (row.source == "course")
+
+
+def test_no_row_claims_what_no_gpu_does() -> None:
+    """ResNet50 is 24.6 GFLOP an image in training: 10,000 images/s of one GPU would be 246 TFLOP/s, beyond every known run."""
+    for row in rows():
+        assert 40 <= row.images_per_s[0] / row.gpus <= 10_000, row
+
+
+def test_more_gpus_are_faster_and_never_more_than_as_many_times() -> None:
+    for one in rows():
+        for many in rows():
+            same = [(r.gpu, r.precision, r.channels_last, r.batch_per_gpu, r.source) for r in (one, many)]
+            if one.gpus < many.gpus and same[0] == same[1] and one.tier != "course":
+                assert 0.5 < many.images_per_s[0] / one.images_per_s[0] / (many.gpus / one.gpus) <= 1.0
+
+
+def test_what_is_tuned_is_faster_than_what_is_typical() -> None:
+    for tuned in (row for row in rows() if row.tier == "tuned"):
+        typical = band(tuned.gpu, gpus=tuned.gpus, precision=tuned.precision)
+        assert typical is not None and tuned.images_per_s[0] > typical.hi
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "precision", "expected"),
+    [
+        ("NVIDIA A100-SXM4-40GB", 1, "bf16", (1450, 2470)),
+        ("NVIDIA A100-SXM4-40GB", 8, "fp16", (10745, 16621)),
+        ("NVIDIA A100-SXM4-40GB", 1, "tf32", (925, 938)),
+        ("Tesla V100-SXM2-16GB", 1, None, (367, 370)),
+        ("Tesla V100-SXM2-16GB", 32, "amp", (21260, 21260)),
+    ],
+)
+def test_a_band_spans_the_sources(device: str, gpus: int, precision: str | None, expected: tuple[int, int]) -> None:
+    found = band(device, gpus=gpus, precision=precision)
+    assert found is not None and (found.lo, found.hi) == expected and not found.scaled
+    assert found.source
+
+
+def test_a_number_of_gpus_that_nobody_measured_is_one_gpu_multiplied() -> None:
+    found = band("A100-SXM", gpus=4, precision="amp")
+    assert found is not None and found.scaled
+    assert (found.lo, found.hi) == (pytest.approx(4 * 1450 * poorest_scaling()), 4 * 2470)
+    assert poorest_scaling() == pytest.approx(0.841, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "precision", "other"),
+    [
+        ("NVIDIA GeForce RTX 3090 Ti", 1, "amp", {}),
+        ("A100-SXM", 16, "amp", {}),
+        ("A100-SXM", 1, "fp32", {}),  # only the course has a number for it, and that is no threshold
+        ("A100-SXM", 1, "amp", {"image_size": 32}),
+        ("A100-SXM", 1, "amp", {"model": "vgg19"}),
+    ],
+)
+def test_there_is_no_band_where_nobody_measured(
+    device: str, gpus: int, precision: str, other: dict[str, object]
+) -> None:
+    assert band(device, gpus=gpus, precision=precision, **other) is None  # type: ignore[arg-type]
+
+
+def test_the_course_is_shown_and_is_no_band() -> None:
+    tiers = {row.tier for row in matching("A100-SXM", gpus=1, precision="amp")}
+    assert tiers == {"typical", "tuned", "course"}
+    found = band("A100-SXM", gpus=1, precision="amp")
+    assert found is not None and all(row.tier == "typical" for row in found.rows)
+
+
+def test_an_unknown_precision_is_an_error() -> None:
+    with pytest.raises(ValueError, match="int8"):
+        precision_of("int8")

@@ -1,0 +1,92 @@
+"""The verdict in one look, and what keeps the screen from showing the job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+import report_samples as samples
+from rn50_advisor.advisor.model.errors import NotARun
+from rn50_advisor.advisor.model.report import Job
+from rn50_advisor.advisor.tui.panels.banner import Banner, job_words
+from rn50_advisor.advisor.tui.styles.drawing import line
+from tui_doubles import Reports, screen_text, shown, until
+
+
+async def test_the_end_of_the_job_stands_in_the_banner():
+    async with shown(Reports(samples.dead_rank()), (100, 30)) as (app, _):
+        assert "✖ ended, exit code 1, after 1:33" in screen_text(app)
+    killed = replace(samples.dead_rank(), job=replace(samples.dead_rank().job, exit_code=None, exit_signal="SIGKILL"))
+    async with shown(Reports(killed), (100, 30)) as (app, _):
+        assert "✖ ended by SIGKILL" in screen_text(app)
+    good = replace(samples.healthy(), job=replace(samples.healthy().job, running=False, exit_code=0))
+    async with shown(Reports(good), (100, 30)) as (app, _):
+        assert "✔ ended, exit code 0" in screen_text(app)
+
+
+async def test_trouble_of_the_source_is_a_line_and_goes_when_it_does():
+    source = Reports(samples.healthy(), NotARun("run.sqlite is locked", "wait a moment"))
+    async with shown(source, (100, 30)) as (app, pilot):
+        trouble = app.query_one("#trouble")
+        await until(pilot, lambda: trouble.display)
+        assert "run.sqlite is locked → wait a moment" in screen_text(app)
+        assert "✔ HEALTHY" in screen_text(app)
+        source.steps.append(samples.running())
+        await until(pilot, lambda: "BOTTLENECK" in screen_text(app))
+        assert not trouble.display
+
+
+async def test_an_unexpected_error_of_the_source_is_a_line_too():
+    async with shown(Reports(ZeroDivisionError("oh"), samples.healthy()), (100, 30)) as (app, pilot):
+        await until(pilot, lambda: "✔ HEALTHY" in screen_text(app))
+
+
+async def test_a_running_job_that_is_no_longer_recorded_is_pointed_out(monkeypatch):
+    monkeypatch.setattr("rn50_advisor.advisor.tui.panels.banner._SILENT_S", 0.0)
+    async with shown(Reports(samples.running()), (100, 30)) as (app, pilot):
+        await until(pilot, lambda: "nothing new has been recorded" in screen_text(app))
+    async with shown(Reports(samples.dead_rank(), None, None), (100, 30)) as (app, pilot):
+        await pilot.pause(0.2)
+        assert "nothing new" not in screen_text(app)
+
+
+JOB = Job(("train.py",), None, 93.0, 2, running=True)
+
+
+@pytest.mark.parametrize(
+    ("job", "known", "said"),
+    [
+        (JOB, {}, "▶ running 1:33"),
+        (JOB, {"stopping": "interrupted"}, "▶ running 1:33 · interrupted"),
+        (JOB, {"ended": True}, "■ ended after 1:33 · reading the rest"),
+        (JOB, {"unseen": True}, "▶ runs on, unrecorded after 1:33"),
+        (JOB, {"unseen": True, "ended": True}, "■ ended, exit code unknown, recorded for 1:33"),
+        (replace(JOB, running=False), {}, "■ ended, exit code –, after 1:33"),
+        (replace(JOB, running=False, exit_code=0), {}, "✔ ended, exit code 0, after 1:33"),
+        (replace(JOB, running=False, exit_code=1), {}, "✖ ended, exit code 1, after 1:33"),
+        (replace(JOB, running=False, exit_signal="SIGKILL"), {}, "✖ ended by SIGKILL after 1:33"),
+    ],
+)
+def test_what_the_job_is_doing(job: Job, known: dict[str, Any], said: str) -> None:
+    assert line(*job_words(job, **known)).plain == said
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_the_banner_is_always_four_lines_that_fit(width: int) -> None:
+    for make in (samples.running, samples.healthy, samples.young, samples.empty, samples.dead_rank):
+        rows = [content.plain for content in Banner().draw(make(), width)]
+        assert len(rows) == 4 and max(map(cell_len, rows)) <= width
+
+
+def test_a_gain_is_told_shorter_before_the_title_is_lost() -> None:
+    wide, narrow = (Banner().draw(samples.running(), width)[0].plain for width in (100, 60))
+    assert "about 2.5× faster (2.1–2.9×) if fixed" in wide and "2.5× (2.1–2.9×)" in narrow and "if fixed" not in narrow
+    assert "Loading" in narrow
+
+
+def test_a_job_without_a_name_has_that_of_the_screen() -> None:
+    nameless = replace(samples.running(), job=JOB)
+    assert " · mine · train.py" in Banner(fallback_name="mine").draw(nameless, 100)[3].plain

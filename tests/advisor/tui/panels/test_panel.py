@@ -1,0 +1,68 @@
+"""A part of the screen that draws one report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from textual.app import App, ComposeResult
+from textual.content import Content
+
+import report_samples as samples
+from rn50_advisor.advisor.model.report import Report
+from rn50_advisor.advisor.tui.panels.panel import Panel
+from rn50_advisor.advisor.tui.panels.throughput_panel import ThroughputChart
+from tui_doubles import Reports, screen_text, shown
+
+
+async def test_a_part_that_cannot_draw_leaves_the_others_alone(monkeypatch):
+    def broken(self, report, width):
+        raise ValueError("no such phase")
+
+    monkeypatch.setattr(ThroughputChart, "draw", broken)
+    async with shown(Reports(samples.running()), (100, 30)) as (app, _):
+        text = screen_text(app)
+        assert "✖ cannot be shown: ValueError: no such phase" in text
+        assert "▲ BOTTLENECK" in text
+        assert "◀ bottleneck" in text
+
+
+class Said(Panel):
+    TITLE = "Said"
+
+    def draw(self, report: Report, width: int) -> list[Content]:
+        if report.job.name == "broken":
+            raise ValueError("no [bold]such[/] phase")
+        return [Content(report.job.name), Content("x" * width)]
+
+
+class OnePanel(App[None]):
+    def compose(self) -> ComposeResult:
+        yield Said(id="said")
+
+
+def named(name: str) -> Report:
+    return replace(samples.running(), job=replace(samples.running().job, name=name))
+
+
+async def test_a_panel_shows_the_newest_report_and_nothing_of_a_broken_one_ends_it() -> None:
+    app = OnePanel()
+    async with app.run_test(size=(40, 10)) as pilot:
+        panel = app.query_one(Said)
+        assert panel.render().plain == "… reading"
+        panel.show(named("one"))
+        await pilot.pause()
+        width = panel.content_size.width
+        assert panel.render().plain == "one\n" + "x" * width
+        assert panel.get_content_height(app.size, app.size, width) == 2
+        panel.show(named("broken"))
+        assert panel.render().plain.startswith("✖ cannot be shown: ValueError: no [bold")
+        panel.show(named("two"))
+        assert panel.render().plain.startswith("two\n")
+
+
+@pytest.mark.parametrize(("lines", "brief"), [(24, True), (27, True), (28, False), (60, False)])
+def test_on_few_lines_it_is_brief(lines: int, brief: bool) -> None:
+    panel = Said()
+    panel.terminal_lines = lines
+    assert panel.brief == brief

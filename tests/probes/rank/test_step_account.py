@@ -1,0 +1,221 @@
+"""Which batches train and which evaluate, and where a step ends without a loader."""
+
+from __future__ import annotations
+
+import pytest
+
+from rn50_advisor.probes.rank.layout import (
+    FLAG_NO_LOADER,
+    FLAG_NO_OPTIMIZER,
+)
+from rn50_advisor.probes.rank.step_account import EVALUATING, FIRST_IS_GONE_AFTER, INVISIBLE_OPTIMIZER_AFTER, TRAINING
+from step_loops import EVAL, OTHER, PLAIN, TRAIN, Loop, mode
+
+
+@pytest.fixture
+def loop():
+    return Loop()
+
+
+def test_an_evaluation_loader_fetched_with_gradients_on_is_found_by_its_deeds(loop):
+    loop.step()
+    loop.step()
+    for _ in range(3):
+        loop.fetch(EVAL, ms=20)
+        loop.spend(4)
+    loop.exhaust(EVAL)
+    for _ in range(2):
+        loop.step()
+    loop.fetch()
+    assert loop.account.loaders == {TRAIN: TRAINING, EVAL: EVALUATING}
+    assert all(loop.phases(i)["input_wait"] == 10 for i in range(4))
+    assert sum(loop.phases(i).get("evaluation", 0) for i in range(4)) == 72
+
+
+def test_a_loader_taken_for_an_evaluating_one_is_put_right_by_a_backward(loop):
+    loop.step()
+    loop.account.loaders[OTHER] = EVALUATING
+    for _ in range(2):
+        loop.fetch(OTHER)
+        loop.forward()
+        loop.backward()
+        loop.optimize()
+    assert loop.account.loaders[OTHER] == TRAINING
+
+
+def test_batches_fetched_under_no_grad_train_once_a_habit_shows(loop):
+    for _ in range(6):
+        loop.fetch(evaluating=True)
+        loop.forward()
+        loop.backward()
+        loop.optimize()
+    loop.fetch(evaluating=True)
+    assert loop.account.loaders == {TRAIN: TRAINING}
+    assert loop.phases(-1) == {name: ms for name, ms in PLAIN.items() if name != "gap"}
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+def test_evaluation_beside_training_on_tensors_is_no_habit(loop, batches):
+    for _ in range(6):
+        for _ in range(batches):
+            loop.fetch(EVAL, evaluating=True)
+            loop.spend(4)
+        if batches == 1:
+            loop.exhaust(EVAL, evaluating=True)
+        loop.forward()
+        loop.backward()
+        loop.optimize()
+    assert TRAINING not in loop.account.loaders.values()
+
+
+def test_one_batch_of_evaluation_before_each_step_is_no_habit_where_another_loader_trains(loop):
+    for _ in range(6):
+        loop.step()
+        loop.fetch(EVAL, evaluating=True)
+        loop.spend(4)
+    assert loop.account.loaders == {TRAIN: TRAINING}
+
+
+def test_two_loaders_that_feed_one_step_both_train(loop):
+    for _ in range(3):
+        loop.fetch(TRAIN)
+        loop.fetch(OTHER)
+        loop.forward()
+        loop.backward()
+        loop.optimize()
+    loop.fetch()
+    assert loop.account.loaders == {TRAIN: TRAINING, OTHER: TRAINING}
+    assert loop.phases(1) == {"input_wait": 20, "forward": 5, "backward": 7, "optimizer": 2}
+
+
+def test_a_look_ahead_of_one_batch_before_the_first_forward_is_input(loop):
+    loop.fetch(first=True)
+    for _ in range(3):
+        loop.fetch()
+        loop.forward()
+        loop.backward()
+        loop.optimize()
+    loop.fetch()
+    assert loop.account.loaders == {TRAIN: TRAINING}
+    assert "evaluation" not in loop.phases(0) and loop.phases(0)["input_wait"] == 20
+
+
+def test_an_optimizer_that_cannot_be_seen_makes_each_backward_a_step_after_a_while(loop):
+    for _ in range(INVISIBLE_OPTIMIZER_AFTER + 5):
+        loop.fetch()
+        loop.forward()
+        loop.backward()
+        loop.spend(2)
+    assert loop.paper.flags[-1] & FLAG_NO_OPTIMIZER
+    assert loop.phases(-1) == {"input_wait": 10, "forward": 5, "backward": 7, "gap": 2}
+
+
+def test_workers_of_an_evaluation_end_in_it(loop):
+    loop.account.loaders[EVAL] = EVALUATING
+    loop.step()
+    phase = loop.account.workers_end(EVAL)
+    loop.spend(30)
+    loop.account.enter(phase)
+    loop.fetch()
+    assert loop.phases(0) == {**PLAIN, "evaluation": 30}
+
+
+def test_a_loop_with_a_new_optimizer_and_no_loader_steps_with_it(loop):
+    """Folds of a cross-validation on tensors in memory, each with an optimizer of its own."""
+    for optimizer in (100, 200, 300):
+        for _ in range(6):
+            loop.forward()
+            loop.backward()
+            loop.optimize(optimizer=optimizer)
+    # three turns until it is known that no loader comes, and two until a loop has ended, are one step each
+    assert len(loop.paper.steps) == 4 + 5 + 5
+    assert loop.phases() == {"forward": 5, "backward": 7, "optimizer": 2}
+
+
+def test_a_new_loop_of_two_optimizers_and_no_loader_makes_one_step_a_turn(loop):
+    for optimizers in ((1, 2), (3, 4)):
+        for _ in range(6):
+            for optimizer in optimizers:
+                loop.forward()
+                loop.backward()
+                loop.optimize(optimizer=optimizer)
+    assert len(loop.paper.steps) == 4 + 5
+    assert loop.phases() == {"forward": 10, "backward": 14, "optimizer": 4}
+
+
+def test_an_optimizer_that_joins_a_loop_later_is_no_new_loop(loop):
+    """A generator that trains after some turns of its discriminator alone."""
+    for optimizers in ((1,), (1, 2)):
+        for _ in range(6):
+            for optimizer in optimizers:
+                loop.forward()
+                loop.backward()
+                loop.optimize(optimizer=optimizer)
+    turn = {"forward": 10, "backward": 14, "optimizer": 4}
+    assert [loop.phases(i) for i in range(-4, 0)] == [turn] * 4
+
+
+def test_a_first_optimizer_that_does_not_come_back_is_gone_after_a_while(loop):
+    """One that stepped too seldom to show that the loop has no loader."""
+    for optimizer, turns in ((1, 1), (2, FIRST_IS_GONE_AFTER + 6)):
+        for _ in range(turns):
+            loop.forward()
+            loop.backward()
+            loop.optimize(optimizer=optimizer)
+    assert loop.phases() == {"forward": 5, "backward": 7, "optimizer": 2}
+
+
+def test_an_evaluation_of_one_batch_with_gradients_on_does_not_train(loop):
+    for _ in range(3):
+        loop.step()
+    for _ in range(2):
+        loop.fetch(EVAL)
+        loop.forward()
+        loop.exhaust(EVAL)
+        loop.step()
+    loop.fetch()
+    assert loop.account.loaders == {TRAIN: TRAINING, EVAL: EVALUATING}
+    told = [loop.phases(index) for index in range(len(loop.paper.steps))]
+    assert [{**phases, "evaluation": 0} for phases in told] == [{**PLAIN, "evaluation": 0}] * 5
+    assert sum(phases.get("evaluation", 0) for phases in told) == 2 * 15
+
+
+def test_an_epoch_of_one_batch_that_is_looked_ahead_of_trains(loop):
+    for _ in range(4):
+        loop.fetch()
+        loop.exhaust()
+        loop.forward()
+        loop.backward()
+        loop.optimize()
+    loop.fetch()
+    assert loop.account.loaders == {TRAIN: TRAINING}
+    assert not any(flags & FLAG_NO_LOADER for flags in loop.paper.flags[1:])
+
+
+def test_a_loop_without_loader_and_optimizer_steps_with_its_backward_after_a_while(loop):
+    """As in PyTorch's own example of a language model: parameters are changed by hand."""
+    for _ in range(INVISIBLE_OPTIMIZER_AFTER + 5):
+        loop.forward()
+        loop.backward()
+        loop.spend(3)
+    assert len(loop.paper.steps) == 5
+    assert loop.phases() == {"forward": 8, "backward": 7}
+    assert all(flags & FLAG_NO_LOADER and flags & FLAG_NO_OPTIMIZER for flags in loop.paper.flags)
+
+
+def test_in_eval_mode_a_batch_of_the_training_loader_is_an_evaluations(loop):
+    model = mode(loop)
+    loop.step()
+    loop.step()
+    model["eval"] = True
+    loop.account.evaluation_begin()
+    for _ in range(3):
+        loop.fetch(ms=20)
+        loop.spend(4)
+    loop.exhaust()
+    model["eval"] = False
+    loop.step()
+    loop.fetch()
+    assert loop.phases(1) == {**PLAIN, "evaluation": 72}
+    assert loop.phases(2) == PLAIN
+    assert loop.account.loaders == {TRAIN: TRAINING}

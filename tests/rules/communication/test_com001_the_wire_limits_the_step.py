@@ -1,0 +1,149 @@
+"""COM001, the wire limits the step: its table and its advice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import rule_cases as jobs
+from comm_rule_cases import TWO_HOSTS, causes, com001_beside_norms, com006, exchanging, wrapped
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import Where
+from rule_cases import SCRIPT, job, rank
+from rule_runs import found
+from rule_table import Table
+from table_checks import Check, checks
+
+
+def com001(wire: float = 0.2, **more: Any) -> Analysis:
+    own = {0: rank(1.0 - wire), 1: rank(1.0 - wire)}
+    return job(own, wire_s=wire, **{"values": {"comm.megabytes": 100.0}, **more})
+
+
+TABLE = Table(
+    "COM001",
+    com001,
+    lines={"wire": ({"wire": 0.15}, {"wire": 0.1499})},
+    false_alarms={
+        "waiting for a straggler": {"wire": 0.02, "values": {"comm.skew_s": 0.5}},
+        "few steps that scatter": {"wire": 0.2, "values": {"comm.wire_error": 0.3}},
+    },
+    severities=(({"wire": 0.30}, "critical"), ({"wire": 0.15}, "high")),
+    best=({"wire": 0.2}, 1 / 0.88),
+)
+
+
+@pytest.mark.parametrize("check", checks(TABLE))
+def test_table(check: Check) -> None:
+    check(TABLE)
+
+
+def faster_path(analysis: Analysis) -> str:
+    fixes = found("COM001", analysis).fixes
+    return next((f"{fix.title}\n{fix.change}".strip() for fix in fixes if "faster path" in fix.title), "")
+
+
+def test_a_faster_path_has_a_number_for_each_card_that_brings_more() -> None:
+    over_network = {"hosts": TWO_HOSTS, "backend_name": "nccl", "net.gbit_per_s": 1.0}
+    # 1 Gbit/s: 0.8 s for 100 MB; at 10 Gbit/s 0.08 s, at 25 0.032, at 100 0.008
+    told = faster_path(exchanging(wire=0.8, **over_network)).splitlines()
+    assert [line.partition(" Gbit/s")[0].rpartition(" ")[2] for line in told] == ["10", "25", "100"]
+    assert told[0] == "a faster path between the ranks: at 10 Gbit/s the step would take 250–282 ms (3.5–4.0×)"
+    already = exchanging(wire=0.2, megabytes=250.0, **over_network)  # it carries the 10 Gbit/s
+    assert "at 10 Gbit/s" not in faster_path(already) and "at 25 Gbit/s" in faster_path(already)
+
+
+def test_on_one_host_whose_path_does_what_it_can_no_faster_path_is_advised() -> None:
+    sound, slow = exchanging(megabytes=200.0), exchanging(megabytes=20.0)
+    assert faster_path(sound) == "" and "at 10 Gbit/s" in faster_path(slow)
+    assert faster_path(jobs.without(slow, "comm.bus_gb_per_s")) == "a faster path between the ranks"
+    assert any("larger batch" in fix.title for fix in found("COM001", sound).fixes)
+
+
+def test_without_ddp_bytes_and_rate_are_those_of_the_calls() -> None:
+    own = {n: rank(0.4) for n in (0, 1)}
+    values = {
+        "collectives.held_s": {0: 0.6, 1: 0.6},
+        "collectives.megabytes": {0: 60.0, 1: 50.0},
+        "comm.bus_gb_per_s": 0.1,
+    }
+    rows = {row.metric: row for row in found("COM001", jobs.job(own, wire_s=0.6, values=values)).evidence}
+    assert rows["collectives.megabytes"].value == 60.0 and rows["comm.bus_gb_per_s"].value == 0.1
+
+
+def test_small_batches_that_need_synchronised_batch_norm_are_told_of_that_and_not_of_gradients() -> None:
+    analysis = com006(spent=0.3, batch=8.0)
+    assert causes(analysis) == {"COM001": None}
+    finding = found("COM001", analysis)
+    assert "batch norm" in finding.title and "GroupNorm" in finding.fixes[0].title
+    assert not any("bf16" in fix.change or "no_sync" in fix.title for fix in finding.fixes)
+    sizes = {("comm.megabytes", "job"): 100.0, ("comm.bus_gb_per_s", "job"): 0.001}
+    rows = found("COM001", replace(analysis, values={**analysis.values, **sizes})).evidence
+    assert not any("GB/s" in row.note for row in rows), "a rate over the time of other collectives is nobody's"
+    assert finding.saving is not None and finding.saving.speedup == pytest.approx((1 / 0.85, 1 / 0.7))
+
+
+def test_half_the_bytes_of_gradients_spare_nothing_of_batch_norms_collectives() -> None:
+    analysis = com001_beside_norms(wire=0.4, norms=0.1)
+    saving = found("COM001", analysis).saving
+    assert saving is not None and saving.speedup == pytest.approx((1 / (1 - 0.4 * 0.3), 1 / (1 - 0.6 * 0.3)))
+
+
+def with_hook(name: str) -> Analysis:
+    own = {n: rank(0.7) for n in (0, 1)}
+    return wrapped(own, values={"comm.wire_s": 0.3}, comm_hook=name)
+
+
+def test_what_is_compressed_already_is_not_advised_again() -> None:
+    plain, compressed = (found("COM001", with_hook(name)) for name in ("", "bf16_compress_hook"))
+    assert "halve the bytes" in plain.fixes[0].title and plain.fixes[0].where == Where(SCRIPT, 7)
+    assert not any("halve" in fix.title for fix in compressed.fixes)
+    assert compressed.saving is not None and "exchanges" in compressed.saving.basis
+    assert any("halve" in fix.title for fix in found("COM001", with_hook("allreduce_hook")).fixes)
+
+
+def test_without_ddp_the_calls_themselves_are_named() -> None:
+    own = {n: rank(0.4) for n in (0, 1)}
+    finding = found("COM001", jobs.job(own, wire_s=0.6, values={"collectives.held_s": {0: 0.6, 1: 0.6}}))
+    assert "called from Python" in finding.evidence[0].note and "hook" not in finding.fixes[0].title
+
+
+def test_a_loop_that_accumulates_shall_exchange_once_a_step() -> None:
+    own = {n: rank(0.6) for n in (0, 1)}
+    values = {"comm.wire_s": 0.4, "comm.megabytes": 400.0, "comm.buckets": 4.0}
+    often, once = (found("COM001", wrapped(own, values={**values, "comm.exchanges": n})) for n in (4.0, 1.0))
+    assert "once a step, not after each of its 4 batches" in often.fixes[0].title
+    assert often.saving is not None and once.saving is not None
+    # a quarter of 0.4 s is left, a fifth of that less or more, and caches that stay warm
+    assert often.saving.speedup == pytest.approx((1 / 0.72, 1 / (0.68 * (1 - 0.15 * 0.32))))
+    assert "halve the bytes" in once.fixes[0].title
+    assert once.saving.speedup == pytest.approx((1 / 0.84, 1 / 0.76))
+    hiding = wrapped(own, values={**values, "comm.exchanges": 4.0, "comm.span_s": 0.5})
+    assert hiding.model is not None
+    # on two cores, of which the exchange takes half of one while it runs beside the backward pass: for a tenth of a second
+    busy = replace(hiding, model=replace(hiding.model, job_cpu_s=1.7, allowed_cores=2.0))
+    told = found("COM001", busy).saving
+    best = 0.68 - 0.5 * 0.1 * 0.75
+    assert told is not None and told.speedup == pytest.approx((1 / 0.72, 1 / (best * (1 - 0.15 * (1 - best)))))
+
+
+def test_com001_states_the_rate_of_the_whole_exchange() -> None:
+    # what shows of it takes less time than all of it: bytes over that would be more than any link carried
+    known = {"comm.megabytes": 100.0, "comm.span_s": 0.4, "comm.bus_gb_per_s": 0.25}
+    _, size, rate = found("COM001", TABLE.job(values=known)).evidence
+    assert (size.value, rate.value) == (100.0, 0.25) and rate.note.startswith("over each link")
+    hidden = found("COM001", TABLE.job(values={**known, "comm.span_s": 0.7}))
+    assert hidden.evidence[2].note.startswith("at least"), "a part of that is waiting for the next bucket"
+    assert not any(e.metric == "comm.bus_gb_per_s" for e in found("COM001", TABLE.job()).evidence)
+    assert len(found("COM001", TABLE.job(values={})).evidence) == 1  # bytes unknown: no rate
+
+
+@pytest.mark.parametrize(("span", "best"), [(0.2, 0.88), (0.3, 0.85), (0.5, 0.8)])
+def test_of_an_exchange_that_backward_partly_hides_half_the_bytes_save_more_than_half_of_what_shows(
+    span: float, best: float
+) -> None:
+    finding = found("COM001", com001(values={"comm.megabytes": 100.0, "comm.span_s": span}))
+    assert finding.saving is not None
+    assert finding.saving.speedup == pytest.approx((1 / 0.92, 1 / best))

@@ -1,0 +1,77 @@
+"""COM010, ranks synchronise too often for their batch: its table and its advice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from comm_rule_cases import com010, on_full_cores, rate_row
+from rn50_advisor.rules.communication.comm_cost import path_is_sound
+from rule_runs import found
+from rule_table import Table, warm
+from table_checks import Check, checks
+
+TABLE = Table(
+    "COM010",
+    com010,
+    lines={
+        "wire": ({"wire": 0.15, "span": 0.85}, {"wire": 0.1499, "span": 0.9}),
+        "compute": ({"wire": 0.5}, {"wire": 0.499}),
+    },
+    false_alarms={
+        "an exchange that the backward pass hides": {"wire": 0.02, "span": 0.9},
+        "few steps that scatter": {"wire": 0.5, "comm.wire_error": 0.8},
+    },
+    severities=(({"wire": 0.5}, "critical"), ({"wire": 0.15, "span": 0.9}, "high")),
+    # twice the batch: half of the exchange is spared, and half of the optimizer
+    best=({"wire": 0.5}, warm(1 / 0.725)),
+    also_fires={"a slow wire, which is the root then": {"carried": 0.1}, "bytes unknown": {"carried": None}},
+)
+
+
+@pytest.mark.parametrize("check", checks(TABLE))
+def test_table(check: Check) -> None:
+    check(TABLE)
+
+
+def test_the_rate_stands_in_com010_where_nobody_knows_the_path() -> None:
+    unknown = rate_row(replace(com010(wire=0.6, carried=1.2), facts={}), "COM010")
+    assert unknown is not None and unknown.value == 1.2 and unknown.threshold is None
+
+
+def test_small_messages_are_slow_by_their_number_and_no_wire_is_to_blame() -> None:
+    # 1 MB in two messages: 6 ms are their latency, and an exchange of 8 ms is what a sound path takes
+    small = com010(wire=0.6, carried=0.02)
+    quick = replace(small, values={**small.values, ("comm.wire_s", "job"): 0.008, ("comm.span_s", "job"): 0.008})
+    assert path_is_sound(small) is False
+    assert path_is_sound(replace(quick, values={**quick.values, ("comm.buckets", "job"): 3.0})) is True
+    assert path_is_sound(quick) is False, "one message of as many bytes should be quicker"
+
+
+def test_accumulation_pays_the_exchange_once() -> None:
+    finding = found("COM010", com010(wire=0.75))
+    # computing 0.25 s, the exchange 0.75: six batches bring it to half of the computing of each
+    assert "over 6 batches" in finding.fixes[0].title
+    assert finding.saving is not None
+    # and a sixth of the update, which is a tenth of the computing
+    assert finding.saving.speedup[1] == pytest.approx(warm(1 / (0.225 + (0.025 + 0.75) / 6)))
+
+
+def test_where_cores_are_short_batches_that_are_not_exchanged_have_a_shorter_backward_pass() -> None:
+    job = com010(wire=0.5, span=0.6)
+    plain, short = (found("COM010", made).saving for made in (job, on_full_cores(job, burns_s=0.5)))
+    assert plain is not None and short is not None
+    after = 0.45 + (0.05 + 0.5) / 3
+    assert plain.speedup[1] == pytest.approx(warm(1 / after))
+    # 0.1 s of the exchange run beside the backward pass, and 0.5 / 0.6 of that is work
+    assert short.speedup[1] == pytest.approx(warm(1 / (after - 0.1 * 0.5 / 0.6 * 2 / 3)))
+
+
+def test_ranks_wait_for_each_other_once_in_several_batches() -> None:
+    job = com010(wire=0.5)
+    assert job.model is not None
+    longer = {**job.values, ("step.time_s", "job"): 1.2}
+    saving = found("COM010", replace(job, model=replace(job.model, step_s=1.2), values=longer)).saving
+    after = 0.45 + (0.05 + 0.5) / 2 + 0.2 / 2**0.5 * (0.475 / 0.5)
+    assert saving is not None and saving.speedup[1] == pytest.approx(warm(1.2 / after))

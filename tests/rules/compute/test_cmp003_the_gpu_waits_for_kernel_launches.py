@@ -1,0 +1,69 @@
+"""CMP003, the GPU waits for kernel launches: its table and its advice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import pace_rule_cases as pace_jobs
+from rn50_advisor.advisor.model.findings import Clear, NotMeasured
+from rn50_advisor.advisor.model.thresholds import Config
+from rn50_advisor.advisor.verdict.rule_engine import judge, run_rule
+from rn50_advisor.rules.registry import all_rules
+from rule_runs import RULES, all_words, found
+from rule_table import Table
+from table_checks import Check, checks
+
+TABLE = Table(
+    "CMP003",
+    pace_jobs.cmp003,
+    lines={
+        "idle": ({"paced_s": 0.10}, {"paced_s": 0.0999}),
+    },
+    false_alarms={
+        "kernels fill what launching takes": {"resident": 0.95},
+        "the thread waits for a core": {"delay": 0.55},
+        "a deep window saw no idle time": {"deep": 0.02},
+        "what it saw was between the steps": {"deep": 0.35, "gap": 0.3},
+    },
+    severities=(({}, "critical"), ({"paced_s": 0.2}, "high"), ({"paced_s": 0.1}, "medium")),
+    best=({"paced_s": 0.2}, 1 / 0.8),
+    also_fires={
+        "as a deep window has it": {"deep": 0.3, "resident": 1.0},
+        "where waits explain what is between the steps": {"deep": 0.35, "gap": 0.3, "waited": 0.3},
+        "compiled already": {"told": {"compiled_frames": 3, "optimizer": {"fused": True}}},
+    },
+)
+
+
+@pytest.mark.parametrize("check", checks(TABLE))
+def test_table(check: Check) -> None:
+    check(TABLE)
+
+
+def test_cmp003_does_not_guess_how_long_the_gpu_idled() -> None:
+    blind = pace_jobs.cmp003(resident=None)
+    assert run_rule(RULES["CMP003"], blind, Config()) == NotMeasured("CMP003", ("gpu.util_share",))
+    assert run_rule(RULES["CMP003"], pace_jobs.cmp003(paced_s=0.01, resident=None), Config()) == Clear("CMP003")
+    assert found("CMP003", TABLE.job(deep=0.3, resident=None)).confidence > found("CMP003", TABLE.job()).confidence
+
+
+def test_cmp003_advises_what_is_not_done_yet() -> None:
+    assert "torch.compile" in all_words(found("CMP003", TABLE.job())) and "larger batch" in all_words(
+        found("CMP003", TABLE.job())
+    )
+    done = all_words(found("CMP003", TABLE.job(told={"compiled_frames": 3, "optimizer": {"fused": True}})))
+    assert "torch.compile" not in done and "fused optimizer" not in done
+
+
+def test_cmp003_of_a_host_that_is_held_back_is_no_root() -> None:
+    slow = pace_jobs.cmp003()
+    held = {
+        (name, n): value
+        for n in (0, 1)
+        for name, value in (("quota.cores", 0.5), ("quota.throttled_share", 0.8), ("quota.throttled_s_per_s", 0.6))
+    }
+    judgement = judge(replace(slow, values={**slow.values, **held}), all_rules(), Config())
+    causes = {finding.rule: finding.explained_by for finding in judgement.findings}
+    assert causes["CPU001"] is None and causes["CMP003"] == "CPU001"

@@ -1,0 +1,188 @@
+"""Compute time on GPUs, idle time that the host could hide, and the optimizers that have a fused form."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import pace_rule_cases as pace_jobs
+from pace_rule_cases import stepped_by
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import Where
+from rn50_advisor.advisor.model.gpu.gpu_pace import Habits
+from rn50_advisor.advisor.model.measures.gpu_measures import GPU_UTIL_SHARE
+from rn50_advisor.rules.compute.compute_cost import (
+    batch_size,
+    by_whom,
+    computing_s,
+    convolves,
+    fused_form,
+    hidden_s,
+    if_computed_faster,
+    if_not_held,
+    link_of,
+    loading_floor_s,
+    on_gpu_of,
+    torch_version,
+    without_waiting,
+)
+from rule_cases import rank
+from rule_runs import all_words, found
+from rule_tables import TABLES
+
+
+@pytest.mark.parametrize(
+    ("name", "torch", "offered"),
+    [
+        ("Adam", "2.0.1", True),
+        ("AdamW", "1.13.1", False),
+        ("SGD", "2.3.0", True),
+        ("SGD", "2.2.2", False),
+        ("Adagrad", "2.11.0", False),  # on CUDA it raises
+        ("Adagrad", "2.12.0", True),
+        ("RMSprop", "2.12.0", False),
+        ("AdamW", "", False),
+    ],
+)
+def test_a_fused_optimizer_is_offered_where_its_torch_has_it(name: str, torch: str, offered: bool) -> None:
+    given = stepped_by(name, torch)
+    launches = all_words(found("CMP003", TABLES["CMP003"].job(told=given)))
+    switches = all_words(found("CMP009", TABLES["CMP009"].job(optimizer=0.1, told=given)))
+    asked = Habits(pace_jobs.waits(through="torch.amp.grad_scaler"))
+    scaler = all_words(found("CMP004", TABLES["CMP004"].job(told=given, habits=asked)))
+    fused = f"{name}(..., fused=True)"
+    assert [fused in words for words in (launches, switches, scaler)] == [offered, offered, offered and name != "SGD"]
+
+
+@pytest.mark.parametrize(("momentum", "offered"), [(None, False), (1, False), (0, True)])
+def test_momentum_beside_a_gradient_scaler_is_not_fused(momentum: int | None, offered: bool) -> None:
+    asked = Habits(pace_jobs.waits(through="torch.amp.grad_scaler"))
+    given = stepped_by("SGD", momentum=momentum)
+    assert (
+        "fused=True" in all_words(found("CMP009", TABLES["CMP009"].job(optimizer=0.1, told=given, habits=asked)))
+    ) is offered
+    assert ("fused=True" in all_words(found("CMP003", TABLES["CMP003"].job(told=given, habits=asked)))) is offered
+
+
+@pytest.mark.parametrize("rule", ["CMP005", "CMP006"])
+def test_a_batch_is_judged_by_a_benchmark_in_as_many_words(rule: str) -> None:
+    own = pace_jobs.cmp005() if rule == "CMP005" else pace_jobs.cmp006()
+    swept = replace(own, values={**own.values, ("batch.benchmarked", 0): 1.0})
+    for given, told in ((own, False), (swept, True)):
+        assert ("a benchmark of this machine" in found(rule, given).evidence[0].note) is told
+
+
+@pytest.mark.parametrize(
+    ("told", "version"), [("2.8.0+cu128", (2, 8)), ("2.12", (2, 12)), ("", (0, 0)), ("nightly", (0, 0)), (None, (0, 0))]
+)
+def test_an_unknown_torch_counts_as_old(told: str | None, version: tuple[int, int]) -> None:
+    assert torch_version({"torch": told}) == version  # type: ignore[typeddict-item]
+
+
+def test_an_optimizer_that_is_fused_has_no_other_form() -> None:
+    def form(**optimizer: Any) -> str:
+        return fused_form(pace_jobs.paced({}, told={"torch": "2.8.0", "optimizer": optimizer}), 0)
+
+    assert form(**{"class": "AdamW"}) == "AdamW" and form(**{"class": "AdamW", "fused": True}) == ""
+    assert form(**{"class": "Lion"}) == "" and form() == ""
+
+
+@pytest.mark.parametrize(
+    ("told", "found"),
+    [
+        ({"model": {"layers": {"Conv2d": 53, "Linear": 1}}}, True),
+        ({"model": {"layers": {"Linear": 12}}}, False),
+        ({"optimizer": {"convolutions": {"weights": 53}}}, True),
+        ({"optimizer": {"convolutions": {"weights": 0}}}, False),
+        ({}, None),
+    ],
+)
+def test_a_model_convolves_by_its_layers_or_its_weights(told: Any, found: bool | None) -> None:
+    assert convolves(told) is found
+
+
+def test_only_compute_at_the_gpus_pace_becomes_faster() -> None:
+    """Forward and backward take 0.9 s, of these 0.3 at the pace of launches."""
+    a = pace_jobs.paced({"gpu.host_paced_s": 0.3})
+    assert computing_s(a, 0) == pytest.approx(0.6)
+    assert if_computed_faster(a, {0: 0.5, 1: 0.5}, hopeful=True) == pytest.approx(0.7)
+    assert if_computed_faster(a, {0: 0.5}, hopeful=True) == pytest.approx(1.0), "the other rank takes as long as before"
+    assert computing_s(pace_jobs.paced({"gpu.host_paced_s": 2.0}), 0) == 0.0
+
+
+def test_no_step_outruns_loading() -> None:
+    """Loading supplies 1.25 batches a second."""
+    a = pace_jobs.paced({}, loads=1.25)
+    assert loading_floor_s(a, hopeful=False) == pytest.approx(0.8)
+    assert if_computed_faster(a, {0: 0.1, 1: 0.1}, hopeful=False) == pytest.approx(0.8)
+    assert loading_floor_s(pace_jobs.paced({}, loads=0.5), hopeful=False) == 1.0, "today's step at most"
+    assert loading_floor_s(pace_jobs.paced({}), hopeful=False) == 0.0
+    wide = replace(a, capacities=(replace(a.capacities[0], hi=32.0),))
+    assert loading_floor_s(wide, hopeful=True) == pytest.approx(0.5)
+    other = replace(a, capacities=(replace(a.capacities[0], stage="compute"),))
+    assert loading_floor_s(other, hopeful=True) == 0.0
+
+
+def idling(loads: float | None = None) -> Analysis:
+    """The GPU idles for 0.1 s between steps and 0.2 s while a batch is fetched."""
+    values = {"gpu.idle_gap_s": 0.1, "gpu.idle_input_s": 0.2}
+    return pace_jobs.paced(values, own=rank(gap=0.1, input_wait=0.2), loads=loads)
+
+
+@pytest.mark.parametrize(
+    ("loads", "blocked_s", "hidden"),
+    [
+        (None, 0.5, 0.3),
+        (None, 0.05, 0.05),  # no more than the host was held
+        (1.25, 0.5, 0.3),  # a batch comes each 0.8 s: soon enough
+        (1.24, 0.5, 0.1),  # waiting for the loader remains
+    ],
+)
+def test_idle_time_is_hidden_as_far_as_the_host_was_held_and_batches_come(
+    loads: float | None, blocked_s: float, hidden: float
+) -> None:
+    assert hidden_s(idling(loads), 0, blocked_s) == pytest.approx(hidden)
+
+
+def test_what_is_hidden_is_taken_from_the_gap_and_then_from_the_input_wait() -> None:
+    assert if_not_held(idling(), {0: 0.15, 1: 0.25}, hopeful=True) == pytest.approx(0.85)
+    assert if_not_held(idling(), {0: 9.0, 1: 9.0}, hopeful=True) == pytest.approx(0.7)
+
+
+def test_a_batch_is_the_loaders_and_not_the_steps() -> None:
+    assert batch_size(pace_jobs.paced({"batch.samples": 64.0, "step.batches": 4.0})) == 16.0
+    assert batch_size(pace_jobs.paced({"batch.samples": 64.0})) == 64.0
+    assert batch_size(pace_jobs.paced({})) == 8.0
+
+
+def test_times_of_a_benchmark_are_told_as_such() -> None:
+    a = pace_jobs.paced({})
+    swept = replace(a, values={**a.values, ("batch.benchmarked", 1): 1.0})
+    assert by_whom(swept, (0, 1)) == " (a benchmark of this machine, with this model)"
+    assert by_whom(swept, (0,)) == by_whom(a, (0, 1)) == ""
+
+
+def test_a_link_that_is_not_known_is_taken_for_the_fastest() -> None:
+    known = pace_jobs.paced({}, on_gpu={"gpu.pcie_gen": 4.0, "gpu.pcie_width": 8.0})
+    assert link_of(known, 0) == (13_000.0, "PCIe 4 x8")
+    assert link_of(pace_jobs.paced({}, on_gpu={"gpu.pcie_gen": 4.0}), 0) == (
+        52_000.0,
+        "the fastest link there is, PCIe 5 x16: its own is not known",
+    )
+    assert link_of(known, 7)[0] == 52_000.0, "a rank on no GPU that was seen"
+
+
+@pytest.mark.parametrize(
+    ("call", "change"), [("to", ".to(device, non_blocking=True)"), ("copy_", ".copy_(batch, non_blocking=True)")]
+)
+def test_a_copy_is_shown_as_it_would_be_written(call: str, change: str) -> None:
+    fix = without_waiting("do not wait", call, Where("t.py", 3))
+    assert (fix.change, fix.effort, fix.where) == (change, "one line", Where("t.py", 3))
+    assert str(fix.call) == f"{call}(..., non_blocking=True)"
+
+
+def test_a_value_of_a_gpu_is_that_of_the_rank_on_it() -> None:
+    a = pace_jobs.paced({}, on_gpu={"gpu.util_share": 0.5})
+    assert on_gpu_of(a, 1, GPU_UTIL_SHARE) == 0.5 and on_gpu_of(a, 7, GPU_UTIL_SHARE) is None

@@ -1,0 +1,73 @@
+"""DAT007, workers cost more than they save: its table and its advice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import input_rule_cases as input_jobs
+import rule_cases as jobs
+from rn50_advisor.advisor.model.findings import Clear
+from rn50_advisor.advisor.model.thresholds import Config
+from rn50_advisor.advisor.verdict.rule_engine import run_rule
+from rule_cases import LINE
+from rule_runs import RULES, best_step_s, found, warm_step_s
+from rule_table import Table
+from table_checks import Check, checks
+
+TABLE = Table(
+    "DAT007",
+    input_jobs.dat007,
+    lines={
+        "input_wait": ({"wait": 0.05, "wall": 0.01}, {"wait": 0.0499, "wall": 0.01}),
+        "hand_over": ({"wall": 0.4003}, {"wall": 0.4005}),  # a fifth of it was spent in line for a core
+    },
+    false_alarms={
+        "workers that are too slow": {"wall": 1.2},
+        "loading in the training process": {"workers": 0},
+        "several batches a step, each worth its worker": {"wall": 0.15, "batches": 4.0},
+    },
+    severities=(
+        ({"wait": 0.325}, "critical"),
+        ({"wait": 0.324}, "high"),
+        ({"wait": 0.181}, "high"),
+        ({"wait": 0.18}, "medium"),
+    ),
+    where=LINE,
+    best=({}, 1 / 0.604814854),  # 0.6394 s, with the caches warm
+)
+
+
+@pytest.mark.parametrize("check", checks(TABLE))
+def test_table(check: Check) -> None:
+    check(TABLE)
+
+
+def test_dat007_gives_back_at_best_what_workers_keep_the_training_thread_waiting() -> None:
+    waited = input_jobs.dat007(delay=0.0)
+    values = {**waited.values, **{("step.run_delay_s", n): 0.2 for n in (0, 1)}}
+    late = jobs.played(replace(waited, values=values))
+    assert best_step_s(found("DAT007", waited)) == pytest.approx(warm_step_s(0.0494 + 0.6))
+    assert best_step_s(found("DAT007", late)) == pytest.approx(
+        warm_step_s(0.0494 + 0.4)
+    )  # 0.2 of 0.6 s were spent in line
+
+
+def test_dat007_gives_back_at_best_what_shared_memory_costs_inside_the_kernel() -> None:
+    busy = input_jobs.dat007(delay=0.0)
+    kernel = {"fetch.system_share": 0.4, "step.system_s": 0.1}
+    values = {**busy.values, **{(name, n): v for name, v in kernel.items() for n in (0, 1)}}
+    best = 0.6 * 0.05 - 0.0006 + 0.6 - 0.4 * 0.05
+    assert best_step_s(found("DAT007", jobs.played(replace(busy, values=values)))) == pytest.approx(
+        warm_step_s(best), rel=1e-3
+    )
+
+
+def test_dat007_knows_that_a_batch_made_in_place_takes_no_shared_memory() -> None:
+    slow = input_jobs.dat007(delay=0.0, wall=0.4)
+    values = {**slow.values, **{("fetch.system_share", n): 0.9 for n in (0, 1)}}
+    assert run_rule(RULES["DAT007"], slow, Config()) == Clear("DAT007")
+    assert found("DAT007", jobs.played(replace(slow, values=values))).evidence[1].value == pytest.approx(
+        0.094, abs=0.001
+    )

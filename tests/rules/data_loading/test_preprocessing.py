@@ -1,0 +1,72 @@
+"""Contention for cores that workers cause, and the step with less work for them."""
+
+from __future__ import annotations
+
+import pytest
+
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.rules.data_loading.preprocessing import crowd_s, crowding_by_workers, step_with_less_work
+from rule_cases import job, rank
+
+
+def crowded(*, cpu: float = 0.9, workers: int = 2, others: float = 0.0, **more: float) -> Analysis:
+    """Two ranks that wait for a core, 0.2 and 0.4 s a step, while workers make a batch of a second; the job keeps 4 cores busy."""
+    own = {0: rank(input_wait=0.3), 1: rank(input_wait=0.3)}
+    each = {
+        "fetch.cpu_share": cpu,
+        "fetch.wall_s": 1.0,
+        "loader.workers": float(workers),
+        "step.batches": 1.0,
+    }
+    values = {name: {0: value, 1: value} for name, value in each.items()}
+    return job(own, values={**values, "step.run_delay_s": {0: 0.2, 1: 0.4}, "cpu.other_cores": others, **more})
+
+
+def test_ranks_wait_for_cores_that_their_own_workers_keep_busy() -> None:
+    assert crowding_by_workers(crowded(), 0.2) == pytest.approx({0: 0.2, 1: 0.4})
+    assert crowd_s(crowded(), 0.2) == pytest.approx(0.2), "half of the ranks wait for so long"
+
+
+def test_neighbours_have_their_part_in_it() -> None:
+    beside = crowded(others=14.0, **{"cpu.host_busy_cores": 18.0})
+    assert 0.0 < crowd_s(beside, 0.2) < 0.2
+
+
+@pytest.mark.parametrize(("least_share", "seen"), [(0.45, True), (0.4501, False)])
+def test_workers_that_take_little_of_the_jobs_time_crowd_nobody(least_share: float, seen: bool) -> None:
+    """Twice 0.9 CPU seconds of the 4 that the job takes in a step."""
+    assert bool(crowding_by_workers(crowded(), least_share)) is seen
+    assert (crowd_s(crowded(), least_share) > 0.0) is seen
+
+
+def test_without_workers_nothing_is_theirs() -> None:
+    assert crowding_by_workers(crowded(workers=0), 0.2) == {}
+
+
+@pytest.mark.parametrize(
+    ("share", "spared_s", "floor_s", "step_s"),
+    [
+        (0.0, 0.0, 0.0, 1.0),
+        (1.0, 0.0, 0.0, 0.5),  # neither 0.3 s of input nor 0.2 s in line for a core
+        (0.5, 0.0, 0.0, 0.75),
+        (1.0, 0.0, 0.9, 0.9),
+    ],
+)
+def test_the_step_loses_its_wait_and_its_contention(
+    share: float, spared_s: float, floor_s: float, step_s: float
+) -> None:
+    a = crowded(**{"cpu.job_cores": 4.0})
+    crowding = {0: 0.2, 1: 0.2}
+    assert step_with_less_work(a, crowding, share, spared_s, floor_s=floor_s) == pytest.approx(step_s)
+
+
+def test_no_step_is_shorter_than_what_is_left_for_the_cores() -> None:
+    """Of 12 CPU seconds 2 are spared; ten on 16 cores take 0.625 s."""
+    a = job({0: rank(input_wait=0.8)}, job_cores=12.0)
+    assert step_with_less_work(a, {}, 1.0, 2.0) == pytest.approx(0.625)
+    assert step_with_less_work(a, {}, 1.0, 12.0) == pytest.approx(0.2)
+
+
+def test_what_begins_an_epoch_stays() -> None:
+    a = job({0: rank(input_wait=0.3)}, values={"step.epoch_start_s": {0: 0.1}, "step.index_s": {0: 0.05}})
+    assert step_with_less_work(a, {}, 1.0, 0.0) == pytest.approx(0.85)

@@ -1,0 +1,106 @@
+"""The rank that did something else than the others when the job ended is named, with what it did and where."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+
+from ending_rule_cases import death, unjudged
+from rn50_advisor.advisor.model.analysis import Death, Failure
+from rn50_advisor.advisor.model.findings import Where
+from rn50_advisor.advisor.model.incidents import RaisedError
+from rn50_advisor.rules.failures.rank_apart import RankApart, rank_apart
+from rule_cases import SCRIPT
+
+TIMEOUT = "RuntimeError: Application timeout caused pair closure"
+GONE = "RuntimeError: Connection closed by peer"
+SITE = {"file": SCRIPT, "line": 71, "count": 3}
+WATCHDOG = Failure("watchdog", "NCCL gave up", "", None, "")
+DDP = {"facts": {"0": {"ddp": [{"file": SCRIPT, "line": 9}]}}}
+
+
+def waiter(rank: int, **more: Any) -> Death:
+    return death(rank, **{"phase": "forward", "exception": TIMEOUT, "follows": True, "t_s": 17.0, **more})
+
+
+def late(**more: Any) -> Death:
+    return death(0, **{"exit_code": None, "signal": signal.SIGTERM, "phase": "evaluation", "t_s": 18.0, **more})
+
+
+def alone(**more: Any) -> Death:
+    raised = RaisedError(GONE, "", SCRIPT, 33, "validate")
+    return death(0, **{"phase": "evaluation", "exception": GONE, "follows": True, "raised": raised, **more})
+
+
+def left() -> Death:
+    return death(1, exit_code=0, phase="ended", t_s=9.0)
+
+
+def told(*ranks: Death, **more: Any) -> RankApart | None:
+    return rank_apart(unjudged(**{"world_size": len(ranks), "evaluation_sites": (SITE,), **more}), ranks)
+
+
+@pytest.mark.parametrize(
+    ("phase", "does", "fix"),
+    [
+        ("evaluation", "it evaluates", "divide the evaluation among the ranks"),
+        ("checkpoint", "it writes a checkpoint", "save in the background"),
+        ("input_wait", "it waits for its input", "find what rank 0 does there"),
+        ("gap", "it is in gap", "find what rank 0 does there"),
+    ],
+)
+def test_a_rank_for_which_others_waited_in_vain_is_named_with_what_it_did(phase: str, does: str, fix: str) -> None:
+    found = told(waiter(1), late(phase=phase))
+    assert found is not None and found.rank == 0
+    assert found.title == f"Rank 1 gave up waiting for rank 0: {does}"
+    assert found.fix.title.startswith(fix) and "init_process_group(timeout=" in found.fix.change
+    assert (found.fix.where == Where(SCRIPT, 71)) == (phase == "evaluation")
+
+
+def test_of_many_ranks_those_that_gave_up_are_the_others() -> None:
+    found = told(waiter(1), waiter(2), late())
+    assert found is not None and found.title.startswith("The others gave up waiting for rank 0")
+
+
+def test_an_abort_by_the_watchdog_is_giving_up_too() -> None:
+    aborted = death(1, exit_code=None, signal=signal.SIGABRT, phase="backward", t_s=17.0)
+    assert told(aborted, late(), failure=WATCHDOG) is not None
+    assert told(aborted, late()) is None
+
+
+def test_a_rank_that_exchanges_in_an_evaluation_of_its_own_is_named_where_it_does() -> None:
+    for ddp, fix in ((DDP, "model.module(x)"), ({}, "on all ranks, or on none")):
+        found = told(left(), alone(), **ddp)
+        assert found is not None and found.rank == 0 and fix in found.fix.title
+        assert found.fix.where == Where(SCRIPT, 33)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "more"),
+    [
+        ((waiter(1), late(t_s=16.0)), {}),
+        ((waiter(1), late(signal=signal.SIGSEGV)), {}),
+        ((waiter(1), late(phase="forward")), {}),
+        ((waiter(1), late()), {"world_size": 4}),
+        ((waiter(0), waiter(1)), {}),
+        ((death(1), late()), {}),
+        ((alone(follows=False), left()), {}),
+        ((alone(), alone(), left()), {}),
+        ((alone(),), {}),
+    ],
+    ids=[
+        "ended before they gave up",
+        "crashed",
+        "in the same collective",
+        "others were not seen",
+        "all gave up",
+        "nobody waited",
+        "an error of its own",
+        "several evaluate",
+        "one rank",
+    ],
+)
+def test_otherwise_nobody_is(ranks: tuple[Death, ...], more: dict[str, Any]) -> None:
+    assert told(*ranks, **more) is None

@@ -1,0 +1,84 @@
+"""LOP003, evaluation takes a large share: its table and its advice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import Where
+from rn50_advisor.advisor.model.report import Segment
+from rule_cases import SCRIPT, job, loader, rank
+from rule_runs import found
+from rule_table import Table, warm
+from table_checks import Check, checks
+
+
+def lop003(spent: float = 0.3, times: int = 4, **more: Any) -> Analysis:
+    found = tuple(Segment("evaluation", float(n), n + 0.5, n, n) for n in range(times))
+    loaders = (loader(0, 4), loader(0, 0, line=60, training=False))
+    own = {number: rank(**{"gap.evaluation": spent}) for number in (0, 1)}
+    return job(own, **{"segments": found, "loaders": loaders, **more})
+
+
+TABLE = Table(
+    "LOP003",
+    lop003,
+    lines={"share": ({"spent": 0.10}, {"spent": 0.0999}), "evaluations": ({"times": 2}, {"times": 1})},
+    false_alarms={"a short trial that evaluates once at its end": {"times": 1, "spent": 0.4}},
+    severities=(({"spent": 0.30}, "critical"), ({"spent": 0.15}, "high"), ({"spent": 0.12}, "medium")),
+    best=({"spent": 0.3}, warm(1 / 0.73)),
+)
+
+
+@pytest.mark.parametrize("check", checks(TABLE))
+def test_table(check: Check) -> None:
+    check(TABLE)
+
+
+def test_lop003_advises_to_divide_what_one_rank_does_for_all() -> None:
+    assert "divide" not in found("LOP003", TABLE.job()).fixes[0].title
+    alone = replace(lop003(), model=replace(lop003().model, own={0: rank(**{"gap.evaluation": 0.3}), 1: rank(0.7)}))
+    fix = found("LOP003", alone).fixes[0]
+    assert "divide" in fix.title and "DistributedSampler" in fix.change
+
+
+def test_lop003_names_the_line_that_evaluates_and_gradients_that_nobody_needs() -> None:
+    site = {"file": "/job/train.py", "line": 264, "count": 9}
+    plain = found("LOP003", lop003(evaluation_sites=(site,), evaluated_with_gradients=0.0))
+    recorded = found("LOP003", lop003(evaluation_sites=(site,), evaluated_with_gradients=1.0))
+    assert plain.fixes[0].where == Where("/job/train.py", 264)
+    assert [evidence.note for evidence in plain.evidence if evidence.metric == "called"] == ["at /job/train.py:264"]
+    assert "no_grad" not in plain.fixes[0].title
+    assert "torch.no_grad()" in recorded.fixes[0].title
+    assert found("LOP003", lop003(evaluated_with_gradients=None)).fixes[0].where is None
+
+
+@pytest.mark.parametrize(
+    ("start", "loaders", "title"),
+    [
+        (0.06, {}, "persistent_workers=True"),
+        (
+            0.06,
+            {"made": 4, "persistent": True},
+            "make the evaluation's DataLoader once, with persistent workers",
+        ),
+        (0.06, {"persistent": True}, "evaluate less often, or on a subset in between"),
+        (0.04, {}, "evaluate less often, or on a subset in between"),
+    ],
+    ids=["new workers", "a new loader", "workers that live on", "few of it"],
+)
+def test_lop003_keeps_workers_whose_start_is_much_of_the_evaluation(
+    start: float, loaders: dict[str, Any], title: str
+) -> None:
+    evaluating = loader(0, 2, line=60, training=False, **loaders)
+    values = {"step.evaluation_start_s": {0: start, 1: start}}
+    finding = found("LOP003", lop003(loaders=(loader(0, 4), evaluating), values=values))
+    assert finding.fixes[0].title == title
+    if "workers" in title:
+        assert finding.fixes[0].where == Where(SCRIPT, 60)
+        assert finding.saving is not None
+        worst, best = finding.saving.seconds_per_step
+        assert worst == pytest.approx(1.75 * start) and best >= 3.0 * start

@@ -1,0 +1,102 @@
+"""MEM002, host memory creeps: its table and its advice."""
+
+from __future__ import annotations
+
+import pytest
+
+import host_rule_cases as host_jobs
+from ending_rule_cases import death
+from host_rule_cases import trend
+from rule_runs import found
+from rule_table import Table
+from table_checks import Check, checks
+
+COPIED = {"role": "worker", "copied": True, "processes": 4, "first": 100.0}
+
+
+TABLE = Table(
+    "MEM002",
+    host_jobs.mem002,
+    lines={
+        "growth": ({"per_minute": 20.0}, {"per_minute": 19.9}),
+        "steps": (
+            {"seconds": 50.0, "steps": 200.0, "first": 100.0},
+            {"seconds": 50.0, "steps": 199.0, "first": 100.0},
+        ),
+        "steps_seconds": (
+            {"seconds": 20.0, "steps": 900.0, "first": 100.0},
+            {"seconds": 19.9, "steps": 900.0, "first": 100.0},
+        ),
+        "seconds": (
+            {"seconds": 60.0, "steps": 9.0, "first": 100.0},
+            {"seconds": 59.9, "steps": 9.0, "first": 100.0},
+        ),
+        "lasting": ({"bend": 0.7}, {"bend": 0.701}),
+    },
+    false_alarms={
+        "nothing moves": {"per_minute": 0.0},
+        "an allocator that settles": {"bend": 0.9},
+        "one jump, after an evaluation": {"bend": 0.0},
+        "memory that is given back": {"per_minute": -60.0},
+        "a short run": {"seconds": 15.0, "steps": 5000.0, "first": 10.0},
+    },
+    severities=(
+        ({"headroom": 599.0}, "critical"),
+        ({"headroom": 601.0}, "high"),
+        ({"headroom": 3601.0}, "medium"),
+        ({"headroom": 43201.0}, "low"),
+        ({"headroom": None}, "low"),
+        ({"deaths": (death(1, oom_killed=True),)}, "critical"),
+    ),
+    ranks=(1,),
+    also_fires={
+        "copies of what workers inherited": {"trends": (trend(**COPIED, left_mb=4000.0),)},
+        "a short run that the OOM killer ended": {
+            "seconds": 15.0,
+            "first": 100.0,
+            "deaths": (death(1, oom_killed=True),),
+        },
+    },
+)
+
+
+@pytest.mark.parametrize("check", checks(TABLE))
+def test_table(check: Check) -> None:
+    check(TABLE)
+
+
+def test_mem002_names_who_grows_and_how_long_memory_lasts() -> None:
+    finding = found("MEM002", TABLE.job(headroom=500.0))  # 60 MB a minute
+    assert "rank 1" in finding.title and "8m 20s" in finding.title and finding.urgent
+    workers = host_jobs.mem002((host_jobs.trend(role="worker", processes=4),))
+    assert "loader workers of rank 1" in found("MEM002", workers).title
+
+
+def test_mem002_sums_all_that_creeps() -> None:
+    both = (host_jobs.trend(rank=0), host_jobs.trend(rank=1))
+    finding = found("MEM002", host_jobs.mem002(both, headroom=1100.0))
+    assert finding.severity == "critical" and finding.scope.ranks == ()
+
+
+@pytest.mark.parametrize(("left_mb", "severity"), [(4000.0, "high"), (2000.0, "low")])
+def test_mem002_knows_that_workers_copy_no_more_than_they_inherited(left_mb: float, severity: str) -> None:
+    copies = host_jobs.trend(role="worker", copied=True, left_mb=left_mb, first=100.0)
+    finding = found("MEM002", host_jobs.mem002((copies,)))
+    assert finding.severity == severity and "arrays" in finding.fixes[0].title
+    assert finding.scope.ranks == () and "the loader workers creeps" in finding.title
+
+
+@pytest.mark.parametrize("role", ["rank", "worker"])
+@pytest.mark.parametrize(("left_mb", "severity"), [(3100.0, "high"), (2900.0, "low")])
+def test_mem002_knows_that_a_data_set_keeps_no_more_than_one_pass_reads(role, left_mb, severity) -> None:
+    finding = found("MEM002", host_jobs.mem002((host_jobs.trend(role=role, left_mb=left_mb),)))
+    assert finding.severity == severity and "data set keeps" in finding.fixes[0].title
+    assert ("this pass over the data" in finding.evidence[-1].note) == (severity == "low")
+
+
+def test_mem002_takes_what_a_worker_holds_anew_for_one_creep() -> None:
+    both = tuple(host_jobs.trend(role="worker", copied=copied, left_mb=None) for copied in (False, True))
+    assert [e.metric for e in found("MEM002", host_jobs.mem002(both)).evidence] == [
+        "memory growth",
+        "memory.headroom_mb",
+    ]

@@ -1,0 +1,107 @@
+"""Conditions under which one finding causes another: each is used, holds where its words say so, and never raises."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import rule_cases as jobs
+from rn50_advisor.advisor.model.analysis import Death, PeriodicStall
+from rn50_advisor.advisor.model.findings import Affected, Circumstance, Finding
+from rn50_advisor.rules import conditions
+from rn50_advisor.rules.causes import CAUSES, is_cause
+from rn50_advisor.rules.conditions import Condition, stalls_in, stalls_with
+
+ROWS = [cause for group in CAUSES.values() for cause in group]
+NAMED = {name: found for name, found in vars(conditions).items() if isinstance(found, Condition)}
+
+
+def finding(rule: str, *ranks: int) -> Finding:
+    return Finding(rule, "it fired", "high", 0.9, 0.1, Affected(ranks))
+
+
+@pytest.mark.parametrize("condition", NAMED.values(), ids=NAMED)
+def test_a_condition_is_used_and_never_raises(condition: Condition) -> None:
+    assert any(condition in (cause.when, cause.unless) for cause in ROWS)
+    assert not condition.words.endswith(".") and condition.words[0].islower()
+    bare = jobs.job({0: jobs.rank(0.5)})
+    for a in (bare, replace(bare, values={}, model=None, facts={}, storage=None)):
+        assert condition.holds(a, finding("CMP007"), finding("COM002")) in (True, False)
+
+
+def test_what_holds_of_some_ranks_only_makes_them_late() -> None:
+    a = jobs.job({0: jobs.rank(0.5), 1: jobs.rank(0.5)})
+    for rule in ("CMP010", "CMP012", "CPU003"):
+        assert is_cause(a, finding(rule, 1), finding("CMP007", 1))
+        assert not is_cause(a, finding(rule), finding("CMP007", 1))
+
+
+PULSE = PeriodicStall(5.0, None, 90, 463, 0.0175, 0.123, 0.5, None, "forward", "", 463)
+
+
+def stalling(**given: Any) -> Any:
+    return replace(jobs.job({0: jobs.rank(0.5)}), pulse=replace(PULSE, **given))
+
+
+@pytest.mark.parametrize(
+    ("given", "in_line", "in_layers"),
+    [
+        ({}, True, True),
+        ({"phase": "optimizer"}, True, False),
+        ({"phase": "gap"}, False, False),
+        ({"coincides": "waiting for a core"}, True, False),
+        ({"coincides": "a checkpoint"}, False, False),
+    ],
+)
+def test_stalls_are_in_line_or_in_layers_by_their_phase_and_what_came_with_them(
+    given: dict[str, str], in_line: bool, in_layers: bool
+) -> None:
+    held = [holds(name, stalling(**given)) for name in ("STALLS_IN_LINE", "STALLS_IN_LAYERS")]
+    assert held == [in_line, in_layers]
+
+
+def holds(name: str, a: Any, cause: Finding | None = None, consequence: Finding | None = None) -> bool:
+    return NAMED[name].holds(a, cause or finding("CPU003"), consequence or finding("COM001"))
+
+
+def test_stalls_are_told_by_their_phase_and_by_what_they_come_with() -> None:
+    a, cause, other = stalling(phase="gap", coincides="a checkpoint"), finding("LOP001"), finding("RUN004")
+    assert stalls_in("gap").holds(a, cause, other) and not stalls_in("input_wait").holds(a, cause, other)
+    assert stalls_with("a checkpoint").holds(a, cause, other) and not stalls_with("GC").holds(a, cause, other)
+    assert stalls_in("gap").words == "steps stall while they are between two steps"
+    assert not stalls_in("gap").holds(replace(a, pulse=None), cause, other)
+
+
+@pytest.mark.parametrize(("cost_s", "slows"), [(0.081, True), (0.079, False)])
+def test_who_slows_the_wire_costs_nearly_as_much(cost_s: float, slows: bool) -> None:
+    a = jobs.job({0: jobs.rank(0.5), 1: jobs.rank(0.5)}, values={"comm.wire_s": 0.1})
+    assert holds("SLOWS_THE_WIRE", a, replace(finding("CPU001"), seconds_per_step=cost_s)) is slows
+
+
+@pytest.mark.parametrize(("walls", "alike"), [({0: 1.0, 1: 1.1}, True), ({0: 1.0, 1: 1.11}, False), ({}, False)])
+def test_batches_are_made_alike_within_a_tenth(walls: dict[int, float], alike: bool) -> None:
+    own = {0: jobs.rank(0.5), 1: jobs.rank(0.5)}
+    assert holds("MADE_ALIKE", jobs.job(own, values={"fetch.wall_s": walls})) is alike
+
+
+def test_what_a_check_noted_of_either_finding_holds() -> None:
+    a, plain = jobs.job({0: jobs.rank(0.5)}), finding("RUN003")
+    noted: frozenset[Circumstance] = frozenset({"input grew"})
+    for pair in ((replace(plain, circumstances=noted), plain), (plain, replace(plain, circumstances=noted))):
+        assert holds("INPUT_GREW", a, *pair) and not holds("GAP_GREW", a, *pair)
+    assert not holds("INPUT_GREW", a, plain, plain)
+
+
+def test_a_worker_that_died_is_no_rank() -> None:
+    a = jobs.job({0: jobs.rank(0.5)})
+    died = Death(0, 100, 50.0, None, 9, False, "backward", 7)
+    assert holds("A_RANK_DIED", replace(a, deaths=(died,)))
+    assert not holds("A_RANK_DIED", replace(a, deaths=(replace(died, role="worker"),)))
+
+
+def test_a_fatal_cause_and_one_of_some_ranks_hold_by_themselves() -> None:
+    a = jobs.job({0: jobs.rank(0.5)})
+    assert holds("FATAL", a, replace(finding("MEM001"), fatal=True)) and not holds("FATAL", a, finding("MEM001"))
+    assert holds("ON_SOME_RANKS", a, finding("CPU003", 1)) and not holds("ON_SOME_RANKS", a, finding("CPU003"))

@@ -1,0 +1,69 @@
+"""How the rules' predictions fared: computed from measured speed-ups, and kept as the published results have it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from samples.faults.gain_errors import PUBLISHED, TABLE, Measured, errors, measured, written
+from samples.faults.results import read_json
+from samples.faults.score import Result
+
+from rn50_advisor.advisor.verdict.likely_gain import ANY_RULE
+
+
+def rows(rule: str, *, scenarios: int, gain: float, runs: int = 3) -> list[Measured]:
+    return [Measured(rule, f"{rule} {n}", (1.2, 2.0), gain) for n in range(scenarios) for _ in range(runs)]
+
+
+def test_the_table_is_what_the_published_results_say() -> None:
+    """`python -m samples.faults.gain_errors` writes it."""
+    assert TABLE.read_text(encoding="utf-8") == written(errors(measured(read_json(PUBLISHED))))
+
+
+def test_a_rule_is_corrected_by_its_own_scenarios_where_it_has_many_and_by_others_where_not() -> None:
+    many = errors(rows("AAA001", scenarios=12, gain=1.3) + rows("BBB001", scenarios=12, gain=1.9))
+    few = errors(rows("AAA001", scenarios=1, gain=1.3) + rows("BBB001", scenarios=12, gain=1.9))
+    assert many["AAA001"].likely < 0 < many["BBB001"].likely
+    assert few["AAA001"].likely > 0, "one scenario against the weight of three"
+    assert many["AAA001"].measured == 36 and many["AAA001"].scenarios == 12
+
+
+def test_a_scenario_is_held_against_what_the_others_say() -> None:
+    alone = rows("AAA001", scenarios=1, gain=1.3) + rows("BBB001", scenarios=8, gain=1.9)
+    found = errors(alone)["AAA001"]
+    assert (found.measured, found.held, found.near) == (3, 0, 0)
+    found = errors(rows("AAA001", scenarios=8, gain=1.3) + rows("BBB001", scenarios=8, gain=1.9))["AAA001"]
+    assert (found.measured, found.near) == (24, 24)
+
+
+def test_repetitions_of_a_scenario_weigh_no_more_than_one_run() -> None:
+    often = rows("AAA001", scenarios=3, gain=1.3, runs=1) + rows("BBB001", scenarios=2, gain=1.9)
+    once = errors(often)[ANY_RULE]
+    more = errors([*often, *[Measured("AAA001", "AAA001 0", (1.2, 2.0), 1.3)] * 50])[ANY_RULE]
+    assert more.likely == pytest.approx(once.likely, abs=0.05)
+
+
+def result(**known: object) -> Result:
+    return Result("a", "AAA001", "AAA001", "clear", verdict="AAA001", measured=1.5, **known)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("known", "cases"),
+    [
+        ({"predicted": (1.3, 1.8), "bounds": (1.2, 2.0)}, (1.2, 2.0)),
+        ({"predicted": (1.2, 2.0), "allowance": 0.05}, (1.2, 2.0)),
+        ({"predicted": (1.2 * 0.95, 2.0 * 1.05), "allowance": 0.0}, (1.2, 2.0)),
+        ({"predicted": (1.0, 2.0 * 1.05), "allowance": 0.0}, (1.0 / 0.95, 2.0)),
+    ],
+    ids=["its own", "a version without variation", "with variation", "at its limit"],
+)
+def test_older_results_tell_the_two_cases_too(known: dict[str, object], cases: tuple[float, float]) -> None:
+    [row] = measured([result(**known), result()])
+    assert row.bounds == pytest.approx(cases)
+
+
+@pytest.mark.parametrize(("likely", "near"), [(1.5, True), (1.5 / 1.16, False), (None, None)])
+def test_a_likely_value_is_near_within_fifteen_percent(likely: float | None, near: bool | None) -> None:
+    assert result(likely=likely).near is near
+    assert likely is None or (abs(math.log(1.5 / likely)) <= math.log(1.15)) is near

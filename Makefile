@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10 p
 	"$$p" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1 && echo "$$p" && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check bench by-hand same triages faults clean distclean
+.PHONY: help demo test test-all check docs bench by-hand same triages faults clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ test-all: $(DEV) ## set up, then all other tests: some 25 minutes on two cores, 
 	run -n auto --dist loadfile -m "beside and not main_path" tests/integration tests/bench; \
 	run -n auto --dist worksteal -m "not main_path" tests/harm; \
 	exit $$failed
+
+docs: $(DEV) ## write docs/rules and README's table of rules from the rules themselves
+	@$(BIN)/python -m docs.rule_pages
 
 bench: $(DEV) ## what the advisor costs a training job
 	@$(BIN)/python tests/bench/overhead.py

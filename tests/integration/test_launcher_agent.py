@@ -185,21 +185,21 @@ def test_a_launcher_that_breaks_waits_for_the_job_and_passes_signals_on(run_fold
 
 
 ORPHANS = """
-import os, subprocess, sys, time
+import os, subprocess, time
 from pathlib import Path
 for _ in range(5):
     subprocess.run(["/bin/sh", "-c", "/bin/true & exec /bin/true"], check=True)
 subprocess.run(["/bin/sh", "-c", "/bin/sleep 0.1 &"], check=True)
-def zombies():
-    found = []
+def processes():  # name, state, parent; without those that end meanwhile
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            if fields[0] == "Z" and int(fields[1]) == os.getppid():
-                found.append(entry.name)
-    return found
-def sleeps():
-    return any((e / "comm").read_text() == "sleep\\n" for e in Path("/proc").iterdir() if e.name.isdigit())
+            try: stat = (entry / "stat").read_text()
+            except OSError: continue
+            name, _, fields = stat.partition("(")[2].rpartition(")")
+            state, parent = fields.split()[:2]
+            yield name, state, int(parent)
+def zombies(): return [name for name, state, parent in processes() if state == "Z" and parent == os.getppid()]
+def sleeps(): return any(name == "sleep" for name, _, _ in processes())
 deadline = time.monotonic() + 20
 while (SLEEPS or zombies()) and time.monotonic() < deadline: time.sleep(0.05)
 print(len(zombies()))

@@ -75,11 +75,14 @@ class Loop:
         self.spend(ms)
         self.account.optimizer_end(optimizer)
 
-    def step(self, gap=1):
-        self.fetch()
+    def train_on_batch(self):
         self.forward()
         self.backward()
         self.optimize()
+
+    def step(self, gap=1):
+        self.fetch()
+        self.train_on_batch()
         self.spend(gap)
 
     def phases(self, index=-1):

@@ -37,18 +37,14 @@ def test_a_loader_taken_for_an_evaluating_one_is_put_right_by_a_backward(loop):
     loop.account.loaders[OTHER] = EVALUATING
     for _ in range(2):
         loop.fetch(OTHER)
-        loop.forward()
-        loop.backward()
-        loop.optimize()
+        loop.train_on_batch()
     assert loop.account.loaders[OTHER] == TRAINING
 
 
 def test_batches_fetched_under_no_grad_train_once_a_habit_shows(loop):
     for _ in range(6):
         loop.fetch(evaluating=True)
-        loop.forward()
-        loop.backward()
-        loop.optimize()
+        loop.train_on_batch()
     loop.fetch(evaluating=True)
     assert loop.account.loaders == {TRAIN: TRAINING}
     assert loop.phases(-1) == {name: ms for name, ms in PLAIN.items() if name != "gap"}
@@ -62,9 +58,7 @@ def test_evaluation_beside_training_on_tensors_is_no_habit(loop, batches):
             loop.spend(4)
         if batches == 1:
             loop.exhaust(EVAL, evaluating=True)
-        loop.forward()
-        loop.backward()
-        loop.optimize()
+        loop.train_on_batch()
     assert TRAINING not in loop.account.loaders.values()
 
 
@@ -80,9 +74,7 @@ def test_two_loaders_that_feed_one_step_both_train(loop):
     for _ in range(3):
         loop.fetch(TRAIN)
         loop.fetch(OTHER)
-        loop.forward()
-        loop.backward()
-        loop.optimize()
+        loop.train_on_batch()
     loop.fetch()
     assert loop.account.loaders == {TRAIN: TRAINING, OTHER: TRAINING}
     assert loop.phases(1) == {"input_wait": 20, "forward": 5, "backward": 7, "optimizer": 2}
@@ -92,9 +84,7 @@ def test_a_look_ahead_of_one_batch_before_the_first_forward_is_input(loop):
     loop.fetch(first=True)
     for _ in range(3):
         loop.fetch()
-        loop.forward()
-        loop.backward()
-        loop.optimize()
+        loop.train_on_batch()
     loop.fetch()
     assert loop.account.loaders == {TRAIN: TRAINING}
     assert "evaluation" not in loop.phases(0) and loop.phases(0)["input_wait"] == 20
@@ -184,9 +174,7 @@ def test_an_epoch_of_one_batch_that_is_looked_ahead_of_trains(loop):
     for _ in range(4):
         loop.fetch()
         loop.exhaust()
-        loop.forward()
-        loop.backward()
-        loop.optimize()
+        loop.train_on_batch()
     loop.fetch()
     assert loop.account.loaders == {TRAIN: TRAINING}
     assert not any(flags & FLAG_NO_LOADER for flags in loop.paper.flags[1:])

@@ -123,9 +123,7 @@ def test_a_batch_fetched_ahead_between_backward_and_optimizer_does_not_make_the_
 
 def test_a_loop_without_loader_steps_with_its_optimizer(loop):
     for _ in range(6):
-        loop.forward()
-        loop.backward()
-        loop.optimize()
+        loop.train_on_batch()
     assert len(loop.paper.steps) == 4  # the first turns are one long step: nobody knows yet that no loader comes
     assert loop.phases(-1) == {"forward": 5, "backward": 7, "optimizer": 2}
     assert loop.paper.flags[-1] == FLAG_NO_LOADER
@@ -134,9 +132,7 @@ def test_a_loop_without_loader_steps_with_its_optimizer(loop):
 def test_one_fixed_batch_used_again_and_again_is_a_loop_without_loader(loop):
     loop.fetch()
     for _ in range(6):
-        loop.forward()
-        loop.backward()
-        loop.optimize()
+        loop.train_on_batch()
     assert len(loop.paper.steps) == 4 and loop.paper.flags[-1] == FLAG_NO_LOADER
 
 
@@ -179,9 +175,7 @@ def test_making_a_training_iterator_is_input_of_the_epochs_first_step(loop):
     loop.spend(50)
     loop.account.loader_started(TRAIN, False, began)
     loop.fetch(first=True)
-    loop.forward()
-    loop.backward()
-    loop.optimize()
+    loop.train_on_batch()
     loop.fetch()
     assert loop.paper.steps[1]["loader_start_ns"] == 50 * MS
     assert loop.phases(1)["input_wait"] == 60
@@ -217,9 +211,7 @@ def test_workers_that_are_let_go_of_once_they_made_a_batch_are_no_forward(loop):
     phase = loop.account.workers_end(TRAIN)
     loop.spend(30)
     loop.account.enter(phase)
-    loop.forward()
-    loop.backward()
-    loop.optimize()
+    loop.train_on_batch()
     loop.spend(PLAIN["gap"])
     loop.fetch()
     assert loop.phases(0) == {**PLAIN, "input_wait": 40}
@@ -339,9 +331,7 @@ def test_an_optimizer_that_raised_inside_the_backward_does_not_stay_open(loop):
 
 def in_memory(loop):
     """A step without a loader."""
-    loop.forward()
-    loop.backward()
-    loop.optimize()
+    loop.train_on_batch()
 
 
 def test_an_evaluation_without_a_loader_lasts_up_to_the_next_forward(loop):
@@ -390,9 +380,7 @@ def test_a_batch_that_was_only_looked_at_is_not_trained_on(loop):
     for _ in range(3):  # epochs: next(iter(loader)), then two steps
         loop.fetch(first=True)
         loop.fetch(first=True)
-        loop.forward()
-        loop.backward()
-        loop.optimize()
+        loop.train_on_batch()
         loop.step()
     loop.fetch(first=True)
     assert [(step["samples"], step["micro_batches"]) for step in loop.paper.steps] == [(4, 1)] * 6
@@ -403,11 +391,7 @@ def test_a_loop_that_fetches_one_batch_ahead_trains_on_all_of_them(loop):
         loop.fetch(first=True)
         for _ in range(3):
             loop.fetch()
-            loop.forward()
-            loop.backward()
-            loop.optimize()
-        loop.forward()
-        loop.backward()
-        loop.optimize()
+            loop.train_on_batch()
+        loop.train_on_batch()
     loop.fetch(first=True)
     assert sum(step["samples"] for step in loop.paper.steps) == 3 * 4 * 4

@@ -25,7 +25,7 @@ import numpy as np
 import zmq
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "src"), str(ROOT / "tests/support")]
+sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from rn50_advisor.advisor.merge.curve_keys import curve_keys  # noqa: E402
 from rn50_advisor.advisor.merge.node_frames import packed  # noqa: E402

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-LAUNCHER = Path(__file__).parents[1] / "integration" / "launcher_harness.py"
+LAUNCHER = Path(__file__).parents[1] / "support" / "processes" / "launcher_harness.py"
 JOBS = 50
 SIDE_BY_SIDE = 8
 LONGEST_S = 120.0

@@ -1,0 +1,116 @@
+"""The sample training script on real processes: reproducible, the same under every launcher, resumable."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.torch, pytest.mark.beside]
+
+SAMPLES = Path(__file__).resolve().parents[3] / "samples"
+TRAIN = str(SAMPLES / "train.py")
+PYTHON = (sys.executable,)
+TORCHRUN_TWO = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
+SMALL = ("--device", "cpu", "--model", "resnet18", "--image-size", "32", "--batch-size", "4", "--workers", "0")
+SYNTHETIC = (*SMALL, "--synthetic", "--synthetic-images", "32", "--print-every", "1")
+
+
+def train(*command: str, expect: int = 0) -> str:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment, check=False)
+    assert done.returncode == expect, done.stdout + done.stderr
+    return done.stdout + done.stderr if expect else done.stdout
+
+
+def losses(output: str) -> list[str]:
+    return re.findall(r"loss (\S+)", output)
+
+
+def test_a_seeded_run_is_the_same_twice_and_another_with_another_seed(images: Path) -> None:
+    command = (*PYTHON, TRAIN, *SMALL, "--data", str(images), "--steps", "4", "--print-every", "1")
+    first = train(*command, "--seed", "3")
+    assert len(losses(first)) == 4
+    assert re.search(r"validation  top1 \d+\.\d\d %  top5 \d+\.\d\d %", first)
+    assert losses(train(*command, "--seed", "3")) == losses(first)
+    assert losses(train(*command, "--seed", "4")) != losses(first)
+
+
+def test_two_ranks_train_the_same_under_torchrun_and_under_spawn(images: Path) -> None:
+    job = (*SMALL, "--data", str(images), "--steps", "3", "--print-every", "1")
+    under_torchrun = train(*TORCHRUN_TWO, TRAIN, *job)
+    assert "resnet18 on 2 x cpu" in under_torchrun
+    assert len(losses(under_torchrun)) == 3
+    under_spawn = train(*PYTHON, str(SAMPLES / "train_spawn.py"), "--processes", "2", "--", *job)
+    assert losses(under_spawn) == losses(under_torchrun)
+
+
+def test_a_resumed_run_ends_where_an_uninterrupted_one_ends(images: Path, tmp_path: Path) -> None:
+    # 16 images and 4 a step: epochs of 4 steps; the schedule must not depend on where the run was cut
+    job = (
+        *PYTHON,
+        TRAIN,
+        *SMALL,
+        "--data",
+        str(images),
+        "--print-every",
+        "1",
+        "--warmup-epochs",
+        "0",
+        "--schedule",
+        "step",
+    )
+    whole = train(*job, "--steps", "8", "--output", str(tmp_path / "whole"))
+    train(*job, "--steps", "4", "--output", str(tmp_path / "cut"))
+    resumed = train(
+        *job, "--steps", "8", "--output", str(tmp_path / "cut"), "--resume", str(tmp_path / "cut" / "last.pt")
+    )
+    assert "at step 4" in resumed
+    assert losses(resumed) == losses(whole)[4:]
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_accumulated_micro_batches_make_fewer_steps_of_the_same_images() -> None:
+    output = train(
+        *TORCHRUN_TWO, TRAIN, *SYNTHETIC, "--accumulate", "2", "--workers", "1", "--epochs", "1", "--no-eval"
+    )
+    # 32 images, 2 ranks, 2 micro-batches of 4
+    assert "16 images a step, 2 steps" in output
+    assert len(losses(output)) == 2
+    assert "validation" not in output
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--amp", "bf16", "--channels-last", "--clip-norm", "1", "--no-decay-norm-bias"),
+        # on CPU fp16 convolutions are emulated; this size keeps that short
+        ("--amp", "fp16", "--deterministic", "--model", "mobilenet_v3_small"),
+    ],
+    ids=["bf16", "fp16"],
+)
+def test_mixed_precision_trains(flags: tuple[str, ...]) -> None:
+    output = train(*PYTHON, TRAIN, *SYNTHETIC, "--steps", "2", "--no-eval", *flags)
+    assert all(0 < float(loss) < 20 for loss in losses(output))
+    assert len(losses(output)) == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (("--data", "no/such/folder"), "--data needs a folder"),
+        (("--synthetic", "--synthetic-images", "3"), "fewer images than one step needs"),
+        (("--synthetic", "--sync-bn"), "--sync-bn needs GPUs"),
+        (("--synthetic", "--batch-size", "0"), "must be 1 or more"),
+        (("--synthetic", "--model", "resnet51"), "invalid choice"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_what_makes_no_sense_is_refused_in_one_line(flags: tuple[str, ...], says: str) -> None:
+    code = 1 if says in ("fewer images than one step needs", "--sync-bn needs GPUs") else 2
+    output = train(*PYTHON, TRAIN, *SMALL, *flags, expect=code)
+    assert says in output and "Traceback" not in output

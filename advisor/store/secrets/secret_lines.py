@@ -5,16 +5,11 @@ from __future__ import annotations
 import codecs
 import re
 
-from rn50_advisor.advisor.store.secrets.masking import (
-    PEM_CHARACTERS_MAX,
-    masked_between,
-    open_private_key,
-    secret_spans,
-)
+from rn50_advisor.advisor.store.secrets.masking import masked_between
+from rn50_advisor.advisor.store.secrets.secret_spans import PEM_CHARACTERS_MAX, open_private_key, secret_spans
 
-_BATCH_BYTES = (
-    8 << 10
-)  # so long one search may keep the interpreter's lock from the thread that reads the job's terminal
+# So long one search may keep the interpreter's lock from the thread that reads the job's terminal.
+_BATCH_BYTES = 8 << 10
 _BLOCK_BYTES_MAX = 4 << 10
 _LINE_BYTES_MAX = 64 << 10  # a longer one is cut, where a word ends
 _END = re.compile(rb"[\r\n](?=[^\r\n]*\Z)")

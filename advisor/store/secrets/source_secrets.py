@@ -7,7 +7,8 @@ import io
 import re
 import tokenize
 
-from rn50_advisor.advisor.store.secrets.masking import MASK, looks_random, names_a_secret_word, redact_text
+from rn50_advisor.advisor.store.secrets.assigned_secrets import looks_random
+from rn50_advisor.advisor.store.secrets.masking import MASK, names_a_secret_word, redact_text
 
 # Keys without a name beside them (`login("7f3a…")`): long words of letters and digits in which no character stands out.
 _WORD = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[A-Za-z0-9+/=]{20,}")

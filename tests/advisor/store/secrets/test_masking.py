@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from tests.harm.secret_corpus import GENERIC, HARMLESS, key_blocks, provider_tokens, values
+from tests.harm.secret_corpus import GENERIC, HARMLESS, provider_tokens, values
 
 from rn50_advisor.advisor.model.recording import Event, Process
 from rn50_advisor.advisor.store.run_reader import read_recording
@@ -98,69 +95,9 @@ def test_tokens_of_known_shape_are_masked_wherever_they_stand(secret: str) -> No
     assert secret not in redact_text(f"cloning with {secret}, please wait")
 
 
-def test_private_keys_are_masked_as_a_whole() -> None:
-    assert (
-        redact_text("a\n-----BEGIN RSA PRIVATE KEY-----\nMIIE\nabc\n-----END RSA PRIVATE KEY-----\nb")
-        == f"a\n{MASK}\nb"
-    )
-
-
 def test_training_output_stays_as_it_is() -> None:
     text = "Epoch: [3][10/500] Time 0.12 (0.13) loss=1.25 acc: 71.2 2024-01-01 12:30:45 tokens: 4096 bypass 12:30 a@b.c"
     assert redact_text(text) == text
-
-
-HOSTILE = (
-    *(
-        "a=",
-        "key=1,",
-        "token=[",
-        'token="',
-        "token='x ",
-        "token = ",
-        "--token ",
-        "--token -",
-        "http://",
-        "http://a:b@",
-        "a:b@",
-        "%41",
-    ),
-    *(
-        "%25",
-        "token%3D",
-        "\\x41",
-        "\\",
-        "\x1b[31m",
-        "-----BEGIN PRIVATE KEY-----",
-        "-----BEGIN ",
-        "-",
-        "<token>",
-        "name: key ",
-    ),
-    *(
-        "basic QUJD",
-        "mysql -p ",
-        "eyJ",
-        "token: |\n  a\n",
-        "token: {",
-        "authorization: digest ",
-        "adobe adafruit sumo key= ",
-        "a.",
-    ),
-    *("password: ", "token=a.b.c('", "key key ", "1:AA", "A1b2C3d4", "x", "&quot;", "name: key value: "),
-)
-
-
-def test_the_work_is_bounded_by_the_length_of_the_text() -> None:
-    """200 KB of what invites backtracking, each; what is quadratic takes hours, and the limit is on the work, not on the clock."""
-    code = """
-import resource, sys
-from rn50_advisor.advisor.store.secrets.masking import secret_spans
-resource.setrlimit(resource.RLIMIT_CPU, (120, 120))
-for piece in sys.argv[1:]:
-    secret_spans(piece * (200_000 // len(piece)))
-"""
-    subprocess.run([sys.executable, "-c", code, *HOSTILE], check=True)
 
 
 def test_a_huge_string_is_cut_off() -> None:
@@ -200,20 +137,6 @@ def test_a_providers_token_is_masked_wherever_it_stands(name: str) -> None:
         f"{token}\n",
     ):
         assert token[-12:] not in redact_text(text)
-
-
-@pytest.mark.parametrize("name", sorted(key_blocks()))
-def test_a_private_key_is_masked(name: str) -> None:
-    text, part = key_blocks()[name]
-    assert part not in redact_text(text)
-    assert part not in "".join(redact_argv(text.split("\n")))
-
-
-def test_the_values_of_secret_variables_are_masked_wherever_they_turn_up() -> None:
-    code = "from rn50_advisor.advisor.store.secrets.masking import redact_text; print(redact_text('cannot log in as correcthorse, sorry'))"
-    variables = {**os.environ, "WANDB_API_KEY": "correcthorse", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True)
-    assert done.stdout == f"cannot log in as {MASK}, sorry\n"
 
 
 def test_no_way_into_the_run_file_lets_a_secret_through(tmp_path: Path) -> None:

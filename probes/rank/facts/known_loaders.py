@@ -49,18 +49,22 @@ class KnownLoaders:
         self._fed_by = Numbers()  # data set -> its latest loader
         self._batch_bytes: dict[int, int] = {}  # bytes of each loader's first batch
         self._made: dict[int, int] = {}  # how often each was created
+        self._replaced: set[int] = set()  # those that a library made another one for
 
     def add(self, loader: Any) -> None:
         """A loader recreated at the same line for the same data (for each evaluation, say) keeps its number."""
-        described = describe_loader(loader)
+        described, replaced = describe_loader(loader), -1
         if is_remade(described):  # the line to change is where the job or its trainer created the original loader
-            given = self.described.get(self._fed_by.get(loader.dataset))
+            replaced = self._fed_by.get(loader.dataset)
+            given = self.described.get(replaced)
             if given is not None:
                 described["file"], described["line"] = given["file"], given["line"]
                 del described["through"]
                 if "through" in given:
                     described["through"] = given["through"]
         number = next((n for n, known in self.described.items() if known == described), len(self.described))
+        if replaced not in (-1, number):
+            self._replaced.add(replaced)
         self.numbers.put(loader, number)
         self._made[number] = self._made.get(number, 0) + 1
         if len(self.described) < LOADERS_MAX:
@@ -79,8 +83,9 @@ class KnownLoaders:
             self._batch_bytes[number] = batch_bytes(batch)
 
     def facts(self, account: Account) -> list[ToldLoader]:
-        """Sets a loader's use: training, evaluation, or None for not used yet."""
+        """Sets a loader's use: training, evaluation, or None for not used yet. One that was replaced before it was used is none."""
         kinds, evaluated = account.loaders, account.evaluated
+        idle = self._replaced - set(kinds) - evaluated
         return [
             {
                 "id": number,
@@ -90,4 +95,5 @@ class KnownLoaders:
                 **known,
             }
             for number, known in self.described.items()
+            if number not in idle
         ]

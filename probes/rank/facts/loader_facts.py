@@ -57,7 +57,8 @@ def describe_loader(loader: Any) -> DescribedLoader:
     facts["drop_last"] = _setting(loader, "drop_last")
     facts["timeout"] = _setting(loader, "timeout")
     facts["in_order"] = _setting(loader, "in_order")
-    sampler, batches = getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)
+    batches = getattr(loader, "batch_sampler", None)
+    sampler = _drawing(loader, batches)
     size = own(batches, "batch_size") if facts["batch_size"] is None else None
     facts["sampler_batch_size"] = size if type(size) is int else None
     facts["sampler"] = type(sampler).__qualname__
@@ -229,6 +230,19 @@ def _is_dataset(value: Any) -> bool:
 
 def _is_torchs(batch_sampler: Any) -> bool:
     return type(batch_sampler).__module__.startswith("torch.utils.data")
+
+
+def _drawing(loader: Any, batches: Any) -> Any:
+    """What draws the indices: with a batch sampler of the job's own its sampler, else itself, since the loader's then stands idle."""
+    if batches is None or getattr(loader, "batch_size", None) is not None:
+        return getattr(loader, "sampler", None)
+    for _ in range(_DEPTH):
+        inside = (own(batches, name) for name in ("batch_sampler", "sampler"))
+        inner = next((found for found in inside if found is not None), None)
+        if inner is None:
+            break
+        batches = inner
+    return batches
 
 
 def _shuffles(sampler: Any) -> bool | None:

@@ -108,3 +108,30 @@ def test_loaders_are_described_up_to_a_bound() -> None:
         known.add(loader)
     assert len(known.facts(account({}))) == LOADERS_MAX
     assert known.numbers.get(loaders[-1]) >= 0
+
+
+def remade(known: KnownLoaders, given: DataLoader, **more: Any) -> DataLoader:
+    """Adds what a library makes of this loader."""
+    code = compile("def again(known, loader):\n    known.add(loader)\n", "/env/site-packages/accelerate/data_loader.py", "exec")
+    scope: dict[str, Any] = {"__name__": "accelerate.data_loader"}
+    exec(code, scope)
+    loader = DataLoader(given.dataset, **more)
+    scope["again"](known, loader)
+    return loader
+
+
+@pytest.mark.parametrize(("kinds", "told"), [({}, [1]), ({0: TRAINING}, [0, 1]), ({0: EVALUATING, 1: TRAINING}, [0, 1])])
+def test_a_loader_that_a_library_replaced_is_told_only_if_it_was_used_itself(
+    kinds: dict[int, int], told: list[int]
+) -> None:
+    known, given = KnownLoaders(), DataLoader(Data())
+    known.add(given)
+    remade(known, given, batch_size=None)
+    assert [loader["id"] for loader in known.facts(account(kinds))] == told
+
+
+def test_a_loader_that_a_library_made_again_as_it_was_stays() -> None:
+    known, given = KnownLoaders(), DataLoader(Data())
+    known.add(given)
+    remade(known, given)
+    assert [(loader["id"], loader["made"]) for loader in known.facts(account({}))] == [(0, 2)]

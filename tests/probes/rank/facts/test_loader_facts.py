@@ -154,6 +154,31 @@ def test_a_batch_sampler_of_the_users_is_named():
     assert told["batch_sampler"].endswith("Buckets") and told["batch_size"] is None
 
 
+class Shard(BatchSampler):
+    """As accelerate's, around another batch sampler; nobody may ask how long it is."""
+
+    def __init__(self, inner):
+        self.batch_sampler = inner
+
+    def __len__(self):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("drawn", "sampler", "shuffles"),
+    [
+        (lambda data: BatchSampler(RandomSampler(data), 4, False), "RandomSampler", True),
+        (lambda data: Shard(BatchSampler(RandomSampler(data), 4, False)), "RandomSampler", True),
+        (lambda data: Shard(BatchSampler(SequentialSampler(data), 4, False)), "SequentialSampler", False),
+        (lambda data: [[0, 1], [2, 3]], "list", None),
+    ],
+)
+def test_the_order_of_a_batch_sampler_is_that_of_what_draws_for_it(drawn, sampler, shuffles):
+    data = Pictures()
+    told = describe_loader(DataLoader(data, batch_sampler=drawn(data)))
+    assert (told["sampler"], told["shuffle"]) == (sampler, shuffles)
+
+
 @pytest.mark.parametrize(
     ("wrapped", "lengths"),
     [

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rn50_advisor.advisor.analysis.steps.cold_start import cold_epoch, run_ahead_rows
 from rn50_advisor.advisor.analysis.steps.restarts import one_start
 from rn50_advisor.advisor.model.recording import Recording, Table
-from rn50_advisor.probes.rank.layout import FLAG_DEEP, FLAG_EPOCH_START, FLAG_NO_LOADER, FLAG_TAIL
+from rn50_advisor.probes.rank.layout import FLAG_DEEP, FLAG_EPOCH_START, FLAG_NO_LOADER, FLAG_TAIL, STEP_FIELDS
 
 Array = NDArray[np.float64]
 
@@ -101,10 +101,11 @@ class RankSteps:
 
 def _rank_steps(rank: int, table: Table) -> RankSteps:
     table = table[np.argsort(table["t_start_ns"], kind="stable")]
-    names = [name for name in table.dtype.names or () if name.endswith("_ns") and not name.startswith("t_")]
-    columns = {name[:-3]: table[name].astype(np.float64) / 1e9 for name in names}
-    for name in ("samples", "micro_batches", "fetches", "fetch_blocks", "loader"):
-        columns[name] = table[name].astype(np.float64)
+    own = [name for name in STEP_FIELDS if name not in ("step", "t_start_ns", "t_end_ns")]
+    columns = {
+        name.removesuffix("_ns"): table[name] / (1e9 if name.endswith("_ns") else 1.0)  # integers become floats
+        for name in own
+    }
     return RankSteps(
         rank,
         table["step"].astype(np.int64),

@@ -41,7 +41,7 @@ check: ## what `make test` runs, in an environment that is ready
 # First what judges the times of real jobs, one after the other; then the rest, on all cores. Each part runs, whatever became of the others.
 test-all: $(DEV) ## set up, then all other tests: some 25 minutes on two cores, which should have nothing else to do
 	@failed=0; \
-	run() { echo "pytest $$*"; $(BIN)/python -m pytest -q "$$@" || failed=1; }; \
+	run() { echo "pytest $$*"; $(BIN)/python -m pytest -q --durations=15 "$$@" || failed=1; }; \
 	run -m "not beside and not main_path" tests/integration tests/bench; \
 	run -n auto --dist loadfile -m "beside and not main_path" tests/integration tests/bench; \
 	run -n auto --dist worksteal -m "not main_path" tests/harm; \

@@ -18,7 +18,7 @@ from rn50_advisor.advisor.model.recording import Source
 
 _SHARE_OUT = "an IterableDataset gives every worker all samples: split them by get_worker_info() first"
 # Other ways to set the same.
-_ALSO = {"set_detect_anomaly": "detect_anomaly"}
+_ALSO = {"set_detect_anomaly": "detect_anomaly", "set_default_dtype": "double"}
 _FACTS_OF: Mapping[str, str] = {"DataLoader": "loaders", "DistributedDataParallel": "ddp"}
 
 
@@ -32,6 +32,8 @@ def with_edits(findings: Iterable[Finding], analysis: Analysis, sources: Sequenc
 
 def _edited(fix: Fix, analysis: Analysis, sources: tuple[Source, ...]) -> Fix:
     call, where = fix.call, fix.where
+    if where is None and isinstance(call, CallChange):
+        return _at_its_call(fix, call, analysis, sources)
     if where is None:
         return _at_its_place(fix, sources)
     if not isinstance(call, CallChange) or call.callable not in _FACTS_OF:
@@ -39,19 +41,27 @@ def _edited(fix: Fix, analysis: Analysis, sources: tuple[Source, ...]) -> Fix:
     entry, rank = _entry(analysis, _FACTS_OF[call.callable], where.file, where.line)
     if (original := _made_of(entry, rank)) is not None:
         entry, where = original, Where(str(original["file"]), int(original["line"]))
-    folder = str(rank.get("cwd") or analysis.meta.cwd)
+    job = _commands(analysis, rank)
     if (instead := _instead(entry, dict(call.arguments))) is not None:
         return replace(fix, change=f"{fix.change}\n{instead}", where=where)
-    argv = (*analysis.meta.argv, *(str(word) for word in rank.get("argv") or ()))
     asked = _Asked(
         call=call,
-        file=posixpath.normpath(posixpath.join(folder, where.file)),
+        file=posixpath.normpath(posixpath.join(job.folder, where.file)),
         line=where.line,
         known=tuple((name, entry[name]) for name, _ in call.arguments if _plain(entry, name)),
         through=str(entry.get("through") or ""),
         sources=sources,
-        job=JobCommands(argv, folder),
+        job=job,
     )
+    return _advised(fix, where, asked)
+
+
+def _commands(analysis: Analysis, rank: Mapping[str, Any]) -> JobCommands:
+    words = (*analysis.meta.argv, *map(str, rank.get("argv") or ()))
+    return JobCommands(words, str(rank.get("cwd") or analysis.meta.cwd))
+
+
+def _advised(fix: Fix, where: Where, asked: _Asked) -> Fix:
     advice = _advice(asked)
     if advice is None:
         return replace(fix, where=where)
@@ -149,13 +159,32 @@ class _Statement:
     same: bool  # the very call or attribute of the fix, not another way to set the same
 
 
+def _codes(sources: Iterable[Source]) -> list[Code]:
+    return [code for source in sources if not source.edited and (code := parse_code(source.path, source.text))]
+
+
+def _at_its_call(fix: Fix, change: CallChange, analysis: Analysis, sources: tuple[Source, ...]) -> Fix:
+    """The fix of an object whose making was not recorded, at the one call that makes it; unchanged where the job has none, or several."""
+    if change.callable in _FACTS_OF:
+        return fix
+    made = [
+        (code, call) for code in _codes(sources) for call in code.calls() if last_name(call.func) == change.callable
+    ]
+    if len(made) != 1:
+        return fix
+    ((code, call),) = made
+    rank: Mapping[str, Any] = next((f for f in analysis.facts.values() if isinstance(f, Mapping)), {})
+    job = _commands(analysis, rank)
+    asked = _Asked(change, code.path, call.lineno, known=(), through="", sources=sources, job=job)
+    return _advised(fix, Where(code.path, call.lineno), asked)
+
+
 def _at_its_place(fix: Fix, sources: Sequence[Source]) -> Fix:
     """The fix with the place and words of the one statement that it replaces; unchanged where the job has none, or several."""
     if not isinstance(fix.call, Setup) or len(fix.call.statements) != 1:
         return fix
     wanted = fix.call.statements[0]
-    codes = [code for source in sources if not source.edited and (code := parse_code(source.path, source.text))]
-    found = [statement for code in codes for statement in _statements(code, wanted)]
+    found = [statement for code in _codes(sources) for statement in _statements(code, wanted)]
     if len(found) != 1:
         return fix
     title = f"{wanted} instead of {found[0].words}" if found[0].same else fix.title

@@ -89,6 +89,7 @@ class OptimizerFacts(HeldMemory, total=False):
     fused: bool | None
     groups: Whole
     parameters: Whole  # tensors
+    sparse: bool  # a gradient is
     convolutions: ConvolutionWeights
 
 

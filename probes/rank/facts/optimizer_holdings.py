@@ -5,6 +5,7 @@ Read in the first steps, and again when the process ends with a GPU out-of-memor
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ..raised_exceptions import device_named
@@ -26,12 +27,14 @@ _SUMS: tuple[Sum, ...] = ("elements", "parameter_bytes", "learning_bytes", "grad
 
 def describe_optimizer(optimizer: Any) -> OptimizerFacts:
     group = optimizer.param_groups[0]
+    gradients = (p.grad for g in optimizer.param_groups for p in g["params"])
     return {
         "class": type(optimizer).__qualname__,
         "foreach": group.get("foreach"),
         "fused": group.get("fused"),
         "groups": len(optimizer.param_groups),
         "parameters": sum(len(g["params"]) for g in optimizer.param_groups),
+        "sparse": any(g is not None and g.is_sparse for g in islice(gradients, _TENSORS_MAX)),
     }
 
 

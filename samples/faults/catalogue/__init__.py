@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from samples.faults.catalogue import (
+    computing,
     course,
     devices,
     endings,
@@ -33,6 +34,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     *wire.SCENARIOS,
     *host.SCENARIOS,
     *memory.SCENARIOS,
+    *computing.SCENARIOS,
     *loop.SCENARIOS,
     *start.SCENARIOS,
     *course.SCENARIOS,

@@ -13,7 +13,7 @@ from rn50_advisor.advisor.edits.attach import with_edits
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Finding, Fix, Where
 from rn50_advisor.advisor.model.input.data_loaders import NO_WORKERS
-from rn50_advisor.advisor.model.job_changes import Assignment, CallChange, Invocation, Setup
+from rn50_advisor.advisor.model.job_changes import Assignment, CallChange, Expression, Invocation, Setup
 from rn50_advisor.advisor.model.recording import Meta, Source
 from rn50_advisor.advisor.model.report import StepTime, Throughput
 
@@ -153,6 +153,7 @@ def test_libcst_is_imported_for_a_diff_only():
 
 THREADS = Setup((Invocation("torch.set_num_threads", (2,)),))
 ANOMALIES = Setup((Invocation("torch.autograd.set_detect_anomaly", (False,)),))
+DOUBLE = Setup((Invocation("torch.set_default_dtype", (Expression("torch.float32"),)),))
 BENCHMARK = Setup((Assignment("torch.backends.cudnn.benchmark", True),))
 
 
@@ -176,6 +177,7 @@ def placed(call: Setup, *texts: str, touched: bool = False) -> Fix:
             "torch.set_num_threads(2) instead of set_num_threads(n)",
             2,
         ),
+        (DOUBLE, "model = model.double()\n", "as the rule says", 1),
         (ANOMALIES, "with torch.autograd.detect_anomaly():\n    train()\n", "as the rule says", 1),
         (
             BENCHMARK,
@@ -211,3 +213,32 @@ def test_an_attribute_of_another_object_is_not_the_switch() -> None:
 def test_several_statements_of_one_fix_have_no_one_place() -> None:
     both = Setup((Invocation("gc.collect"), Invocation("gc.freeze")))
     assert placed(both, "import gc\ngc.collect()\n").where is None
+
+
+# -- objects whose making was not recorded
+
+FUSED = CallChange("AdamW", (("fused", True),), without=("foreach",))
+
+
+def fused(*texts: str) -> Fix:
+    sources = [Source(f"/job/{n}.py", "", text, False) for n, text in enumerate(texts)]
+    return edited(Fix.of("AdamW in its fused form", FUSED, None, "one line"), analysis(), *sources)
+
+
+def test_the_one_call_that_makes_it_is_the_place_and_gets_the_diff() -> None:
+    fix = fused("import torch\n", "optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, foreach=True)\n")
+    assert fix.where == Where("/job/1.py", 1)
+    assert fix.diff is not None
+    assert "+optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)\n" in fix.diff
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [("import torch\n",), ("a = AdamW(x)\nb = AdamW(y)\n",), ("a = AdamW(x)\n", "b = AdamW(y)\n"), ("a = AdamW(\n",)],
+)
+def test_without_exactly_one_call_the_fix_stays(texts: tuple[str, ...]) -> None:
+    assert fused(*texts) == Fix.of("AdamW in its fused form", FUSED, None, "one line")
+
+
+def test_a_call_that_is_made_somewhere_else_keeps_its_place() -> None:
+    assert fused("optimizer = AdamW(*everything)\n").where == Where("/job/0.py", 1)

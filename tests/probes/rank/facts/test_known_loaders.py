@@ -112,7 +112,9 @@ def test_loaders_are_described_up_to_a_bound() -> None:
 
 def remade(known: KnownLoaders, given: DataLoader, **more: Any) -> DataLoader:
     """Adds what a library makes of this loader."""
-    code = compile("def again(known, loader):\n    known.add(loader)\n", "/env/site-packages/accelerate/data_loader.py", "exec")
+    code = compile(
+        "def again(known, loader):\n    known.add(loader)\n", "/env/site-packages/accelerate/data_loader.py", "exec"
+    )
     scope: dict[str, Any] = {"__name__": "accelerate.data_loader"}
     exec(code, scope)
     loader = DataLoader(given.dataset, **more)
@@ -120,7 +122,9 @@ def remade(known: KnownLoaders, given: DataLoader, **more: Any) -> DataLoader:
     return loader
 
 
-@pytest.mark.parametrize(("kinds", "told"), [({}, [1]), ({0: TRAINING}, [0, 1]), ({0: EVALUATING, 1: TRAINING}, [0, 1])])
+@pytest.mark.parametrize(
+    ("kinds", "told"), [({}, [1]), ({0: TRAINING}, [0, 1]), ({0: EVALUATING, 1: TRAINING}, [0, 1])]
+)
 def test_a_loader_that_a_library_replaced_is_told_only_if_it_was_used_itself(
     kinds: dict[int, int], told: list[int]
 ) -> None:

@@ -6,7 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from rn50_advisor.probes.rank.facts.optimizer_holdings import describe_convolutions, describe_holdings, held_at_end
+from rn50_advisor.probes.rank.facts.optimizer_holdings import (
+    describe_convolutions,
+    describe_holdings,
+    describe_optimizer,
+    held_at_end,
+)
 
 
 class Tensor:
@@ -154,3 +159,14 @@ def test_of_shards_nobody_knows_what_they_are_parts_of() -> None:
     shard = Weight(4)
     shard.to_local = lambda: shard  # type: ignore[attr-defined]
     assert convolutions(shard) == {}
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("sparse", [False, True])
+def test_sparse_gradients_are_told_since_they_have_no_fused_update(sparse: bool) -> None:
+    import torch
+
+    words = torch.nn.Embedding(10, 4, sparse=sparse)
+    words(torch.tensor([1, 2])).sum().backward()
+    told = describe_optimizer(torch.optim.SGD(words.parameters(), lr=0.1))
+    assert (told["class"], told["sparse"], told["parameters"]) == ("SGD", sparse, 1)

@@ -1,0 +1,95 @@
+"""The model computes in double precision.
+
+What it does: finds training whose parameters are 64-bit floating-point numbers.
+
+Fires when: the parameters that the optimizer updates have 8 bytes an element.
+
+Why it is slow: double precision takes twice the memory and, on a CPU, twice the arithmetic of single precision. Most
+GPUs have a thirty-second or a sixty-fourth of the units for it, and tensor cores only in data-centre models.
+
+Evidence: bytes and elements of the trained parameters; the time of forward, backward and optimizer.
+
+Fix: make the model and its batches `float32`. NumPy's arrays are `float64` unless told otherwise, and
+`torch.from_numpy` keeps that: convert the batches once, `.float()`, instead of the model, `.double()`.
+
+Estimate: on a CPU, forward, backward and optimizer take between 50 and 95 % of their time. On a GPU there is none:
+it depends on the model of the GPU.
+
+False alarms: some computations need the precision: second-order optimizers, differential equations over long times,
+gradient checks. If the results are checked against single precision and differ, keep double.
+"""
+
+from __future__ import annotations
+
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured
+from rn50_advisor.advisor.model.job_changes import Expression, Invocation, Setup
+from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
+from rn50_advisor.probes.documents.rank_documents import OptimizerFacts
+from rn50_advisor.rules.analysis_reading import LAYERS, common, model_of
+from rn50_advisor.rules.compute.compute_cost import facts_of
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+_SCALED = (*LAYERS, "optimizer")
+# Share of the time in double precision that single precision takes on CPUs, at best and at worst. Measured on two cores: 63 and 67 % with
+# layers of 768 x 768; 72 and 100 % with 128 x 128, where steps of 1.5 ms are mostly the cost of each operation.
+_LEFT = (0.5, 0.95)
+_DOUBLE_BYTES = 8.0
+
+
+# Only for its place: who sets it, or calls `.double()`, is shown where to change it.
+_DEFAULT = Setup((Invocation("torch.set_default_dtype", (Expression("torch.float32"),)),))
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
+    own, step = model_of(a).own, a.value(STEP_TIME_S)
+    told = [held for rank in own if (held := facts_of(a, rank).get("optimizer", OptimizerFacts())).get("elements")]
+    if not told:
+        return NotMeasured(RULE.id, ("optimizer",))
+    elements = told[0]["elements"]
+    if told[0]["parameter_bytes"] < _DOUBLE_BYTES * elements:
+        return Clear(RULE.id)
+    spent = common({rank: sum(own[rank][phase] for phase in _SCALED) for rank in own})
+    best, worst = (_step_with(a, share) for share in _LEFT)
+    gain = step - 0.5 * (best + worst)
+    level = severity(gain / step)
+    if spent < t["compute"] * step or level is None:
+        return Clear(RULE.id)
+    return Finding(
+        rule=RULE.id,
+        title="The model computes in double precision",
+        severity=level,
+        confidence=confidence(a, cap=0.8),
+        seconds_per_step=0.0 if a.on_gpu else gain,
+        evidence=(
+            Evidence("parameters", 8.0, "B", _DOUBLE_BYTES, f"an element, of {elements / 1e6:.3g} million trained"),
+            Evidence("computing", spent, "s", t["compute"] * step, "in forward, backward and optimizer"),
+        ),
+        fixes=(
+            Fix(
+                "float32 for the model and its batches, if the task allows it",
+                "batch = batch.float()  # instead of model.double()",
+                None,
+                "small change",
+                call=_DEFAULT,
+            ),
+        ),
+        saving=None if a.on_gpu else model_of(a).saving(best, worst, "single precision"),
+    )
+
+
+def _step_with(a: Analysis, share: float) -> float:
+    """The step if computing took this share of its time on every rank."""
+    model = model_of(a)
+    return model.step_if({(rank, phase): share * own[phase] for rank, own in model.own.items() for phase in _SCALED})
+
+
+RULE = rule(
+    __name__,
+    "the model computes in double precision",
+    check,
+    needs=(STEP_TIME_S,),
+    thresholds={
+        "compute": Threshold(0.2, "of the step: below it, half of its time saves less than two runs differ by")
+    },
+)

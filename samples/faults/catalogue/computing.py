@@ -1,0 +1,67 @@
+"""Computing that the job's own settings make dearer: an optimizer that is not fused, numbers in double precision."""
+
+from __future__ import annotations
+
+from samples.faults.scenario import Job, Remedy, Scenario, Strength, Truth, Untouched
+
+
+def perceptron(*arguments: str) -> Job:
+    return Job("faults/jobs/perceptron.py", arguments, ranks=0, start="one by one")
+
+
+def fault(
+    name: str, rule: str, *arguments: str, fixed: tuple[str, ...] | None = None, strength: Strength = "clear"
+) -> Scenario:
+    """`fixed`: arguments of the job that is mended."""
+    alike: tuple[Untouched, ...] = ("forward", "backward") if rule == "CMP014" else ()
+    return Scenario(
+        name=name,
+        family="computing",
+        job=perceptron(*arguments),
+        truth=Truth(never=(rule,)) if strength == "just below" else Truth(roots=(rule,)),
+        strength=strength,
+        remedy=None if fixed is None else Remedy(job=perceptron(*fixed), untouched=alike),
+    )
+
+
+LARGE = ("--batch=16", "--width=1024", "--layers=4", "--steps=300")
+SMALL = ("--batch=16", "--width=128", "--layers=24", "--steps=1200")
+MODERATE = ("--batch=256", "--width=768", "--layers=4", "--steps=300")
+SCENARIOS = (
+    fault("optimizer-not-fused", "CMP014", *LARGE, "--optimizer=AdamW", fixed=(*LARGE, "--optimizer=AdamW", "--fused")),
+    fault(
+        "optimizer-of-many-tensors-not-fused",
+        "CMP014",
+        *SMALL,
+        "--optimizer=Adam",
+        fixed=(*SMALL, "--optimizer=Adam", "--fused"),
+    ),
+    fault(
+        "optimizer-not-fused-a-little",
+        "CMP014",
+        *MODERATE,
+        "--optimizer=AdamW",
+        fixed=(*MODERATE, "--optimizer=AdamW", "--fused"),
+        strength="just above",
+    ),
+    fault(
+        "optimizer-not-fused-hardly",
+        "CMP014",
+        "--batch=1536",
+        "--width=256",
+        "--steps=200",
+        "--optimizer=AdamW",
+        strength="just below",
+    ),
+    fault("double-precision", "CMP015", "--width=768", "--double", fixed=("--width=768",)),
+    fault(
+        "double-precision-of-a-small-model",
+        "CMP015",
+        "--width=128",
+        "--batch=32",
+        "--steps=1500",
+        "--double",
+        fixed=("--width=128", "--batch=32", "--steps=1500"),
+        strength="just above",
+    ),
+)

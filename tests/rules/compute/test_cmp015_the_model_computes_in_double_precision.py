@@ -1,0 +1,46 @@
+"""CMP015, the model computes in double precision: its table and its advice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rn50_advisor.advisor.model.analysis import Analysis
+from rule_cases import job, rank
+from rule_runs import found
+from rule_table import Table
+from table_checks import Check, checks
+
+
+def cmp015(
+    computing: float = 0.9, *, size: float = 8.0, elements: int | None = 1_000_000, gpu: bool = False, **more: Any
+) -> Analysis:
+    """One rank that computes for so much of its step, with parameters of so many bytes."""
+    held = {} if elements is None else {"elements": elements, "parameter_bytes": int(size * elements)}
+    facts = {"0": {"optimizer": {"class": "SGD", **held}, **({"cuda": {"index": 0}} if gpu else {})}}
+    return job({0: rank(input_wait=1.0 - computing)}, **{"facts": facts, **more})
+
+
+TABLE = Table(
+    "CMP015",
+    cmp015,
+    lines={"compute": ({"computing": 0.2001}, {"computing": 0.1999})},
+    false_alarms={"single precision": {"size": 4.0}, "mostly single precision": {"size": 5.0}},
+    severities=(
+        ({"computing": 0.9}, "critical"),
+        ({"computing": 0.5}, "high"),
+        ({"computing": 0.25}, "medium"),
+    ),
+    unseen={"sharded parameters": ({"elements": None}, ("optimizer",))},
+)
+
+
+@pytest.mark.parametrize("check", checks(TABLE))
+def test_table(check: Check) -> None:
+    check(TABLE)
+
+
+def test_cmp015_promises_nothing_on_a_gpu() -> None:
+    finding = found("CMP015", cmp015(gpu=True))
+    assert (finding.saving, finding.seconds_per_step) == (None, 0.0)

@@ -18,7 +18,7 @@ from rn50_advisor.advisor.model.recording import Source
 
 _SHARE_OUT = "an IterableDataset gives every worker all samples: split them by get_worker_info() first"
 # Other ways to set the same.
-_ALSO = {"set_detect_anomaly": "detect_anomaly", "set_default_dtype": "double"}
+_ALSO = {"set_detect_anomaly": "detect_anomaly", "set_default_dtype": "double", "sched_setaffinity": "cpu_affinity"}
 _FACTS_OF: Mapping[str, str] = {"DataLoader": "loaders", "DistributedDataParallel": "ddp"}
 
 

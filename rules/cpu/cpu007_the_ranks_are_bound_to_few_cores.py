@@ -12,7 +12,8 @@ workers inherit the binding.
 Evidence: the cores that any rank may run on, against those that the job may use; how long the training thread, or the
 process that makes a batch, waits for a core; how many cores are idle.
 
-Fix: remove the binding, or bind each rank to cores of its own, as many as its threads and workers need.
+Fix: remove the binding, or bind each rank to cores of its own, as many as its threads and workers need. If the job's own
+code binds it (`os.sched_setaffinity`, `cpu_affinity` of psutil), that statement is named.
 
 Estimate: at best the wait for a core disappears, at worst three quarters of it, because threads that run at the same
 time share caches and memory bandwidth. It never exceeds what the idle cores can take. (Two ranks bound to one of two
@@ -26,6 +27,7 @@ from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
+from rn50_advisor.advisor.model.job_changes import Expression, Invocation, Setup
 from rn50_advisor.advisor.model.measures.host_measures import (
     CPU_AFFINITY_CORES,
     CPU_ALLOWED_CORES,
@@ -39,6 +41,8 @@ from rn50_advisor.rules.analysis_reading import common, delay_evidence, mean, mo
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _CONFIDENCE_MAX = 0.75
+# What a script that binds itself would call instead.
+_ALL_CORES = Setup((Invocation("os.sched_setaffinity", (0, Expression("range(os.cpu_count())"))),))
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -91,6 +95,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 "srun --cpu-bind=none, or more --cpus-per-task; mpirun --bind-to none; no taskset, numactl -C, OMP_PROC_BIND",
                 None,
                 "outside the code",
+                call=_ALL_CORES,
             ),
         ),
         saving=model.saving(model.at_best(after), step - sure * (step - after), "a core for each that waits for one"),

@@ -154,6 +154,7 @@ def test_libcst_is_imported_for_a_diff_only():
 THREADS = Setup((Invocation("torch.set_num_threads", (2,)),))
 ANOMALIES = Setup((Invocation("torch.autograd.set_detect_anomaly", (False,)),))
 DOUBLE = Setup((Invocation("torch.set_default_dtype", (Expression("torch.float32"),)),))
+AFFINITY = Setup((Invocation("os.sched_setaffinity", (0, Expression("range(os.cpu_count())"))),))
 BENCHMARK = Setup((Assignment("torch.backends.cudnn.benchmark", True),))
 
 
@@ -175,6 +176,13 @@ def placed(call: Setup, *texts: str, touched: bool = False) -> Fix:
             THREADS,
             "from torch import set_num_threads\nset_num_threads(n)",
             "torch.set_num_threads(2) instead of set_num_threads(n)",
+            2,
+        ),
+        (AFFINITY, "psutil.Process().cpu_affinity([0])\n", "as the rule says", 1),
+        (
+            AFFINITY,
+            "import os\nos.sched_setaffinity(0, {0})\n",
+            "os.sched_setaffinity(0, range(os.cpu_count())) instead of os.sched_setaffinity(0, {0})",
             2,
         ),
         (DOUBLE, "model = model.double()\n", "as the rule says", 1),

@@ -21,9 +21,11 @@ SESSION_VARIABLE = "RN50_TEST_SESSION"  # inherited by everything a test starts,
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ[SESSION_VARIABLE] = str(os.getpid())
+    # Started in the background of a script, or by nohup: every process that a test signals would inherit the deafness.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # Started in the background of a script: every process that a test interrupts would inherit the deafness.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

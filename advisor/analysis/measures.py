@@ -32,6 +32,7 @@ from rn50_advisor.advisor.analysis.kernels.deep_windows import deep_values
 from rn50_advisor.advisor.analysis.providers import Provider, named
 from rn50_advisor.advisor.analysis.run_context import RunContext, SteadyContext
 from rn50_advisor.advisor.analysis.stacks.loop_lines import own_values
+from rn50_advisor.advisor.analysis.stacks.recomputing import recomputing_values
 from rn50_advisor.advisor.analysis.stacks.sleeping_lines import waiting_values
 from rn50_advisor.advisor.analysis.stacks.stack_moments import outside_values
 from rn50_advisor.advisor.analysis.steps.batch_sizes import batch_values
@@ -258,6 +259,10 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
         lambda c, known: own_values(c.run.recording, c.run.steady, known),
         named("step.preparing_s", "step.measuring_s"),
         named("gpu.host_paced_s"),
+    ),
+    Provider(
+        lambda c, _: recomputing_values(c.run.recording, c.run.steady),
+        named("step.recomputing_s"),
     ),
     Provider(
         lambda c, known: reference_values(c.run.recording, c.accounts.budget, known),

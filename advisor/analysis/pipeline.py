@@ -28,6 +28,7 @@ from rn50_advisor.advisor.analysis.measures import OF_MODELS, OF_RUNS, OF_STEADY
 from rn50_advisor.advisor.analysis.providers import provide
 from rn50_advisor.advisor.analysis.run_context import SteadyContext, run_context, steady_context
 from rn50_advisor.advisor.analysis.stacks.loop_lines import own_lines
+from rn50_advisor.advisor.analysis.stacks.recomputing import recomputing_lines
 from rn50_advisor.advisor.analysis.stacks.sleeping_lines import waiting_lines
 from rn50_advisor.advisor.analysis.stacks.thinned_profiles import with_few_profiles
 from rn50_advisor.advisor.analysis.steps.attribution import StepAttribution, labelled
@@ -114,6 +115,7 @@ def analyse(recording: Recording) -> Analysis:
         waiting_lines=waiting_lines(recording),
         preparing_lines=own_lines(recording, "preparing"),
         measuring_lines=own_lines(recording, "measuring"),
+        recomputing_lines=recomputing_lines(recording),
         save_sites=_most_frequent(site for facts in told for site in facts.get("save_sites", ())),
         evaluation_sites=_most_frequent(site for facts in told for site in facts.get("evaluation_sites", ())),
         evaluated_with_gradients=_evaluated_with_gradients(told),

@@ -103,6 +103,7 @@ class Analysis:
     waiting_lines: tuple[HotLine, ...] = ()  # where ranks sleep inside the step, the longest first
     preparing_lines: tuple[HotLine, ...] = ()  # that make batches ready between fetch and model, the longest first
     measuring_lines: tuple[HotLine, ...] = ()  # that measure what came out between model and backward pass
+    recomputing_lines: tuple[HotLine, ...] = ()  # whose forward pass is checkpointed, the most frequent first
     save_sites: tuple[SaveSite, ...] = ()
     evaluation_sites: tuple[EvaluationSite, ...] = ()  # the most frequent first
     # share of the batches that loaders supplied for evaluation; None: they supplied none

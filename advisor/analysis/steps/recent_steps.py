@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import median
 
-from rn50_advisor.advisor.model.gpu.gpu_pace import long_forward
+from rn50_advisor.advisor.model.gpu.gpu_pace import long_backward, long_forward
 from rn50_advisor.probes.rank.layout import FLAG_CLOCKED, FLAG_NO_LOADER, FLAG_TAIL, GPU_STEP_FIELDS, STEP_FIELDS
 
 Row = tuple[int, tuple[int, ...]]  # flags and fields of a ring record
@@ -63,11 +63,16 @@ class RecentSteps:
         total = sum(self.step_ns)
         return sum(self.wait_ns) / total if total else 0.0
 
-    @property
-    def long_forward_share(self) -> float:
-        """Share of recent steps by which their forward passes are longer than their backward passes let expect."""
+    def uneven_share(self, *, on_gpu: bool) -> float:
+        """Share of recent steps by which their forward or backward passes are longer than the other lets expect.
+
+        On a GPU the host's backward pass is no measure of what it computes.
+        """
         total = sum(self.step_ns)
-        return long_forward(*map(sum, zip(*self.model_ns, strict=True))) / total if total and self.model_ns else 0.0
+        if not total or not self.model_ns:
+            return 0.0
+        forward, backward = map(sum, zip(*self.model_ns, strict=True))
+        return max(long_forward(forward, backward), 0.0 if on_gpu else long_backward(forward, backward)) / total
 
     @property
     def idle_share(self) -> float | None:

@@ -54,6 +54,11 @@ STEP_MEASURING_S = RankMeasure(
     "s",
     "part of the forward pass: computing in libraries called by the user's own lines between model and backward pass",
 )
+STEP_RECOMPUTING_S = RankMeasure(
+    "step.recomputing_s",
+    "s",
+    "part of the backward pass: forward passes of checkpointed layers that it computes again",
+)
 STEP_WAITING_S = RankMeasure(
     "step.waiting_s", "s", "part of these phases: asleep in lines of the user's own code, which wait for something"
 )

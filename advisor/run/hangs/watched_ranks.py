@@ -29,7 +29,7 @@ class Watched:
     thread: int | None = None
     whole_p99_ns: int = 0  # with the evaluations and checkpoints in them
     asleep_share: float = 0.0  # of its steps, in which the model neither computed nor stood in line for a core
-    long_forward_share: float = 0.0  # of its steps: the forward pass beyond what the backward pass lets expect
+    uneven_share: float = 0.0  # of its steps: the forward or the backward pass beyond what the other lets expect
     group: int = 1  # with so many it exchanges, itself included
 
     def p99_at(self, at: Position) -> int:
@@ -87,7 +87,7 @@ def watched_ranks(ranks: Sequence[Follower], facts: Mapping[int, RankFacts]) -> 
             p99_ns=f.recent.p99_ns(),
             whole_p99_ns=f.recent.p99_ns(whole=True),
             thread=facts.get(f.pid, RankFacts()).get("main_thread"),
-            long_forward_share=f.recent.long_forward_share,
+            uneven_share=f.recent.uneven_share(on_gpu=bool(facts.get(f.pid, RankFacts()).get("cuda"))),
             asleep_share=f.recent.asleep_share(alone=len(ranks) == 1),
             group=facts.get(f.pid, RankFacts()).get("group_size") or 1,
         )

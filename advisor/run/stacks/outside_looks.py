@@ -24,7 +24,7 @@ _HUNT_STEP_S = 0.02
 # A dump takes 50 ms and counts only where the rank stood still meanwhile: shorter gaps show only in a profile.
 _PROFILE_AGAIN_S = 120.0
 # Two profiles take 4 s without samples of other ranks; every rank with a GPU appears to sleep in its backward pass, and many sound models
-# have a long forward pass.
+# have a long forward or backward pass.
 _SELDOM_AGAIN_S = 600.0
 
 
@@ -54,7 +54,7 @@ class OutsideLooks:
         for rank, at in here:
             unseen_s = _ago_s(self._profiled_s, rank)
             outside = rank.outside_share >= _WORTH_SHARE and unseen_s >= _PROFILE_AGAIN_S
-            outside |= rank.long_forward_share >= _WORTH_SHARE and unseen_s >= _SELDOM_AGAIN_S
+            outside |= rank.uneven_share >= _WORTH_SHARE and unseen_s >= _SELDOM_AGAIN_S
             asleep = rank.asleep_share >= _WORTH_SHARE and _ago_s(self._woken_s, rank) >= _SELDOM_AGAIN_S
             if rank.rank in due and (outside or asleep) and at.phase not in LABELLED:
                 self._take_profile(rank, asleep=asleep)

@@ -1,4 +1,4 @@
-"""Computing that the job's own settings make dearer: an optimizer that is not fused, numbers in double precision."""
+"""Computing that the job's own settings make dearer: an optimizer that is not fused, double precision, activations computed twice."""
 
 from __future__ import annotations
 
@@ -10,15 +10,20 @@ def perceptron(*arguments: str) -> Job:
 
 
 def fault(
-    name: str, rule: str, *arguments: str, fixed: tuple[str, ...] | None = None, strength: Strength = "clear"
+    name: str,
+    rule: str,
+    *arguments: str,
+    fixed: tuple[str, ...] | None = None,
+    strength: Strength = "clear",
+    line: str = "",
 ) -> Scenario:
     """`fixed`: arguments of the job that is mended."""
-    alike: tuple[Untouched, ...] = ("forward", "backward") if rule == "CMP014" else ()
+    alike: tuple[Untouched, ...] = {"CMP014": ("forward", "backward"), "CMP016": ("forward",)}.get(rule, ())
     return Scenario(
         name=name,
         family="computing",
         job=perceptron(*arguments),
-        truth=Truth(never=(rule,)) if strength == "just below" else Truth(roots=(rule,)),
+        truth=Truth(never=(rule,)) if strength == "just below" else Truth(roots=(rule,), line=line),
         strength=strength,
         remedy=None if fixed is None else Remedy(job=perceptron(*fixed), untouched=alike),
     )
@@ -27,6 +32,7 @@ def fault(
 LARGE = ("--batch=16", "--width=1024", "--layers=4", "--steps=300")
 SMALL = ("--batch=16", "--width=128", "--layers=24", "--steps=1200")
 MODERATE = ("--batch=256", "--width=768", "--layers=4", "--steps=300")
+DEEP = ("--batch=256", "--layers=12", "--steps=300")
 SCENARIOS = (
     fault("optimizer-not-fused", "CMP014", *LARGE, "--optimizer=AdamW", fixed=(*LARGE, "--optimizer=AdamW", "--fused")),
     fault(
@@ -64,4 +70,15 @@ SCENARIOS = (
         fixed=("--width=128", "--batch=32", "--steps=1500"),
         strength="just above",
     ),
+    fault("activations-twice", "CMP016", *DEEP, "--checkpointed=12", fixed=DEEP, line="rows = checkpoint("),
+    fault(
+        "activations-twice-in-half-of-the-layers",
+        "CMP016",
+        *DEEP,
+        "--checkpointed=6",
+        fixed=DEEP,
+        strength="just above",
+        line="rows = checkpoint(",
+    ),
+    fault("activations-twice-in-two-layers", "CMP016", *DEEP, "--checkpointed=2", strength="just below"),
 )

@@ -1,11 +1,12 @@
-"""Trains a perceptron on rows in memory, with one of torch's optimizers, fused or not, in single or double precision."""
+"""Trains a perceptron on rows in memory: with an optimizer that is fused or not, in single or double precision, checkpointed or not."""
 
 from __future__ import annotations
 
 import argparse
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 CLASSES = 10
@@ -21,7 +22,22 @@ def parse() -> argparse.Namespace:
     add("--optimizer", choices=("Adam", "AdamW", "SGD", "Adagrad"), default="SGD")
     add("--fused", action="store_true")
     add("--double", action="store_true")
+    add("--checkpointed", type=int, default=0, help="hidden layers that keep no activations")
     return parser.parse_args()
+
+
+class Perceptron(nn.Module):
+    def __init__(self, width: int, layers: int, checkpointed: int) -> None:
+        super().__init__()
+        self.hidden = nn.ModuleList(nn.Sequential(nn.Linear(width, width), nn.GELU()) for _ in range(layers))
+        self.head = nn.Linear(width, CLASSES)
+        self.checkpointed = checkpointed
+
+    def forward(self, rows: Tensor) -> Tensor:
+        for number, layer in enumerate(self.hidden):
+            rows = checkpoint(layer, rows, use_reentrant=False) if number < self.checkpointed else layer(rows)
+        found: Tensor = self.head(rows)
+        return found
 
 
 def main() -> None:
@@ -30,8 +46,7 @@ def main() -> None:
     rows, width = options.batch * min(options.steps, 100), options.width
     data = TensorDataset(torch.randn(rows, width), torch.randint(CLASSES, (rows,)))
     loader = DataLoader(data, batch_size=None, sampler=torch.randperm(rows).split(options.batch))
-    hidden = [layer for _ in range(options.layers) for layer in (nn.Linear(width, width), nn.ReLU())]
-    model = nn.Sequential(*hidden, nn.Linear(width, CLASSES))
+    model = Perceptron(width, options.layers, options.checkpointed)
     if options.double:
         model = model.double()
     make = getattr(torch.optim, options.optimizer)
@@ -39,7 +54,7 @@ def main() -> None:
     done = 0
     while done < options.steps:
         for inputs, targets in loader:
-            loss = nn.functional.cross_entropy(model(inputs.to(model[0].weight.dtype)), targets)
+            loss = nn.functional.cross_entropy(model(inputs.to(model.head.weight.dtype)), targets)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -121,12 +121,18 @@ def test_without_clocks_nobody_is_suspected() -> None:
     ("flags", "given", "share"),
     [
         (0, {"forward": 30, "backward": 50}, 0.05),
-        (0, {"forward": 25, "backward": 60}, 0.0),
+        (0, {"forward": 29, "backward": 60}, 0.0),
         (FLAG_NO_LOADER, {"forward": 60, "backward": 20}, 0.0),  # the fetch may be in there
         (FLAG_TAIL, {"forward": 60, "backward": 20}, 0.0),
+        (0, {"forward": 24, "backward": 60}, 0.1),
+        (FLAG_NO_LOADER, {"forward": 10, "backward": 80}, 0.0),
     ],
 )
-def test_a_forward_pass_of_more_than_half_of_its_backward_pass_is_long(
+def test_a_pass_that_is_long_beside_the_other_makes_a_step_uneven(
     flags: int, given: dict[str, float], share: float
 ) -> None:
-    assert equal_steps(5, flags, **given).long_forward_share == pytest.approx(share)
+    assert equal_steps(5, flags, **given).uneven_share(on_gpu=False) == pytest.approx(share)
+
+
+def test_a_gpus_backward_pass_is_not_what_its_host_shows() -> None:
+    assert equal_steps(5, 0, forward=24, backward=60).uneven_share(on_gpu=True) == 0.0

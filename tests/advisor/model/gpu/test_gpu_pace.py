@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rn50_advisor.advisor.model.gpu.gpu_pace import Wait, long_forward
+from rn50_advisor.advisor.model.gpu.gpu_pace import Wait, long_backward, long_forward
 
 
 @pytest.mark.parametrize(
@@ -12,6 +12,13 @@ from rn50_advisor.advisor.model.gpu.gpu_pace import Wait, long_forward
 )
 def test_a_forward_is_long_beyond_half_of_its_backward(forward: float, backward: float, beyond: float) -> None:
     assert long_forward(forward, backward) == pytest.approx(beyond)
+
+
+@pytest.mark.parametrize(("forward", "backward", "beyond"), [(0.48, 1.0, 0.0), (0.24, 0.8, 0.3), (0.3, 0.6, 0.0)])
+def test_a_backward_is_long_beyond_twice_its_forward_and_a_little(
+    forward: float, backward: float, beyond: float
+) -> None:
+    assert long_backward(forward, backward) == pytest.approx(beyond)
 
 
 @pytest.mark.parametrize(

@@ -96,10 +96,12 @@ def test_its_sleep_is_looked_at_less_often_than_the_time_outside_the_model(
     assert ["awake" in event.data["stacks"][0] for event in sleeper.news] == awake
 
 
-def test_a_long_forward_pass_is_looked_into_as_seldom(rank: MadeRank, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_that_is_long_beside_the_other_is_looked_into_as_seldom(
+    rank: MadeRank, monkeypatch: pytest.MonkeyPatch
+) -> None:
     looker = Looker(profile=lambda pid: PROFILE, profile_awake=lambda pid: pytest.fail("it does not sleep"))
     for share, profiles in ((0.05, 2), (0.04, 0)):
-        long = rank(looker, long_forward_share=share)
+        long = rank(looker, uneven_share=share)
         for now_s in range(1000, 1651, 130):
             monkeypatch.setattr(outside_looks.time, "monotonic", lambda now_s=now_s: float(now_s))
             long.look()

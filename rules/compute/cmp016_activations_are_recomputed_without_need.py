@@ -1,0 +1,100 @@
+"""Activations are recomputed without need.
+
+What it does: finds activation checkpointing (`torch.utils.checkpoint`, `gradient_checkpointing=True`) in jobs on CPUs
+whose host has memory left.
+
+Fires when: ≥ 8 % of the step is spent in forward passes inside the backward pass, and ≥ 30 % of the host's memory and of
+the job's limit are free.
+
+Why it is slow: a checkpointed part keeps no activations; the backward pass computes its forward pass a second time. That
+saves memory, and costs a third more computing where the whole model is checkpointed.
+
+Evidence: stack samples of the training thread; free memory; the line that asks for checkpointing.
+
+Fix: checkpoint fewer layers, or none, as far as the memory reaches. Activations then stay until the backward pass:
+watch the memory in the first steps.
+
+Estimate: at best the second forward pass goes away, at worst half of it: memory that is filled and read again has a cost,
+too.
+
+False alarms: checkpointing that another machine needs, or longer inputs that come later. On a GPU nothing is said: the
+samples do not show the thread in which autograd computes there.
+"""
+
+from __future__ import annotations
+
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured, Where
+from rn50_advisor.advisor.model.measures.host_measures import MEMORY_HOST_LEFT_SHARE, MEMORY_LIMIT_USED_SHARE
+from rn50_advisor.advisor.model.measures.step_measures import STEP_RECOMPUTING_S, STEP_TIME_S
+from rn50_advisor.rules.analysis_reading import common, model_of
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+_STAYS_AT_WORST = 0.5  # of the second forward pass
+_LINE_LOOKS_MIN = 10
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
+    model, step = model_of(a), a.value(STEP_TIME_S)
+    again = a.by_rank(STEP_RECOMPUTING_S)
+    spent = common({rank: again.get(rank, 0.0) for rank in model.own})
+    level = severity(spent / step)
+    if spent < t["again"] * step or level is None:
+        return Clear(RULE.id)
+    left = a.get(MEMORY_HOST_LEFT_SHARE)
+    if left is None:
+        return NotMeasured(RULE.id, (MEMORY_HOST_LEFT_SHARE,))
+    free = min([left, *(1.0 - used for used in a.by_rank(MEMORY_LIMIT_USED_SHARE).values())])
+    if free < t["free"]:
+        return Clear(RULE.id)
+    best, worst = (_step_without(a, part) for part in (1.0, 1.0 - _STAYS_AT_WORST))
+    line = next((line for line in a.recomputing_lines if line.samples >= _LINE_LOOKS_MIN), None)
+    return Finding(
+        rule=RULE.id,
+        title="The backward pass computes activations again, with memory to spare",
+        severity=level,
+        confidence=confidence(a, cap=0.85),
+        seconds_per_step=spent,
+        evidence=(
+            Evidence.of(
+                STEP_RECOMPUTING_S,
+                spent,
+                t["again"] * step,
+                "of the backward pass is a forward pass of checkpointed layers",
+            ),
+            Evidence.of(MEMORY_HOST_LEFT_SHARE, free, t["free"], "of the memory that the job may use is free"),
+        ),
+        fixes=(
+            Fix(
+                "checkpoint fewer layers, or none",
+                "gradient_checkpointing=False, or the layer itself instead of checkpoint(layer, ...); watch the memory",
+                Where(line.file, line.line) if line else None,
+                "small change",
+            ),
+        ),
+        saving=model.saving(best, worst, "activations that are kept"),
+    )
+
+
+def _step_without(a: Analysis, part: float) -> float:
+    """The step without this part of the second forward pass."""
+    model = model_of(a)
+    return model.step_if(
+        {
+            (rank, "backward"): max(0.0, model.own[rank]["backward"] - part * seconds)
+            for rank, seconds in a.by_rank(STEP_RECOMPUTING_S).items()
+            if rank in model.own
+        }
+    )
+
+
+RULE = rule(
+    __name__,
+    "activations are recomputed without need",
+    check,
+    needs=(STEP_TIME_S,),
+    thresholds={
+        "again": Threshold(0.08, "of the step: stack samples of so little scatter by a third"),
+        "free": Threshold(0.3, "of the memory: what a checkpoint saves is not known before it is kept"),
+    },
+)

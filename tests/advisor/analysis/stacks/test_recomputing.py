@@ -1,0 +1,68 @@
+"""From a profile to the forward passes that a backward pass computes again, and the lines that ask for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from recordings import FIRST_STEP_NS, plan, recording
+from rn50_advisor.advisor.analysis.pipeline import analyse
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.recording import Event
+
+SCRIPT, LIBRARY = "/job/train.py", "/env/site-packages"
+BACKWARD = (
+    ("Tensor.backward", f"{LIBRARY}/torch/_tensor.py", 640),
+    ("run", f"{LIBRARY}/torch/autograd/graph.py", 1100),
+)
+AGAIN = (("recompute_fn", f"{LIBRARY}/torch/utils/checkpoint.py", 1300),)
+CHECKPOINT = (("checkpoint", f"{LIBRARY}/torch/utils/checkpoint.py", 500),)
+TRANSFORMERS = (("__call__", f"{LIBRARY}/transformers/modeling_layers.py", 90),)
+LAYER = (("forward", f"{LIBRARY}/torch/nn/modules/linear.py", 120),)
+
+
+def looks(count: int, line: int, *calls: tuple[str, str, int]) -> dict[str, Any]:
+    """Stack samples at a line of the script and the calls below it, outermost first."""
+    frames = [
+        {"function": name, "file": file, "line": at} for name, file, at in [*reversed(calls), ("train", SCRIPT, line)]
+    ]
+    return {"count": count, "frames": frames, "user": {**frames[-1], "text": ""}}
+
+
+def seen(*rows: dict[str, Any], facts: dict[str, Any] | None = None) -> Analysis:
+    """Steps of 130 ms with a backward pass of 60, and a profile of these looks."""
+    profile = {"outside_share": 0.0, "looks": sum(row["count"] for row in rows), "stacks": list(rows)}
+    event = Event(FIRST_STEP_NS, "profile", 100, 0, profile)
+    return analyse(recording({0: plan(60, backward=60)}, events=(event,), facts={100: facts or {}}))
+
+
+FORWARD_PASS = looks(100, 20, *CHECKPOINT, *LAYER)
+
+
+def test_the_second_forward_pass_is_what_runs_below_a_checkpoint_in_the_backward_pass() -> None:
+    found = seen(FORWARD_PASS, looks(200, 30, *BACKWARD), looks(100, 30, *BACKWARD, *AGAIN, *LAYER))
+    assert found.value("step.recomputing_s", 0) == pytest.approx(0.25 * found.value("step.time_s"))
+    assert [(line.file, line.line, line.samples) for line in found.recomputing_lines] == [(SCRIPT, 20, 100)]
+
+
+def test_it_takes_no_more_than_the_backward_pass() -> None:
+    found = seen(looks(400, 30, *BACKWARD, *AGAIN, *LAYER))
+    assert found.value("step.recomputing_s", 0) == pytest.approx(0.06)
+
+
+def test_the_line_is_the_users_where_a_library_asks() -> None:
+    found = seen(looks(400, 20, *TRANSFORMERS, *CHECKPOINT, *LAYER))
+    assert (found.recomputing_lines[0].file, found.recomputing_lines[0].line) == (SCRIPT, 20)
+
+
+def test_without_checkpoints_nothing_is_recomputed() -> None:
+    found = seen(looks(200, 20, *LAYER), looks(200, 30, *BACKWARD))
+    assert (found.value("step.recomputing_s", 0), found.recomputing_lines) == (0.0, ())
+
+
+@pytest.mark.parametrize(
+    ("count", "facts"), [(99, {}), (400, {"cuda": {"index": 0}})], ids=["few looks", "in a thread of autograd's"]
+)
+def test_what_samples_cannot_show_is_not_measured(count: int, facts: dict[str, Any]) -> None:
+    assert not seen(looks(count, 30, *BACKWARD, *AGAIN), facts=facts).has("step.recomputing_s")

@@ -1,0 +1,50 @@
+"""CMP016, activations are recomputed without need: its table and its advice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rn50_advisor.advisor.model.analysis import Analysis, HotLine
+from rn50_advisor.advisor.model.findings import Where
+from rule_cases import job, rank
+from rule_runs import found
+from rule_table import Table
+from table_checks import Check, checks
+
+
+def cmp016(
+    again: float = 0.2, free: float = 0.6, *, used: float | None = None, looks: int = 50, **more: Any
+) -> Analysis:
+    """One rank whose backward pass spends so much of the step on a second forward pass."""
+    limit = {} if used is None else {"memory.limit_used_share": {0: used}}
+    values = {"step.recomputing_s": {0: again}, "memory.host_left_share": free, **limit}
+    lines = (HotLine("/job/model.py", 33, "forward", "", looks, looks / 400, io=False),)
+    return job({0: rank()}, **{"values": values, "recomputing_lines": lines, **more})
+
+
+TABLE = Table(
+    "CMP016",
+    cmp016,
+    where=Where("/job/model.py", 33),
+    lines={
+        "again": ({"again": 0.08}, {"again": 0.0799}),
+        "free": ({"free": 0.3}, {"free": 0.2999}),
+    },
+    false_alarms={"a limit that is nearly reached": {"used": 0.75}},
+    severities=(
+        ({"again": 0.3}, "critical"),
+        ({"again": 0.2}, "high"),
+        ({"again": 0.08}, "medium"),
+    ),
+)
+
+
+@pytest.mark.parametrize("check", checks(TABLE))
+def test_table(check: Check) -> None:
+    check(TABLE)
+
+
+def test_cmp016_names_no_line_for_a_few_samples() -> None:
+    assert found("CMP016", cmp016(looks=9)).fixes[0].where is None

@@ -9,7 +9,7 @@ from rn50_advisor.advisor.model.findings import Where
 # Backward passes compute gradients by the inputs and by the weights, twice the products of the forward pass (Kaplan et al., "Scaling
 # Laws for Neural Language Models", 2020, section 2.1).
 _FORWARD_OF_BACKWARD = 0.5
-# On two cores a perceptron's forward pass took 0.48 of its backward pass; 0.42 where half of the layers were checkpointed, 0.36 where all were.
+# On two cores a perceptron's forward pass took 0.48 of its backward pass, 0.42 with half of its layers checkpointed, 0.36 with all.
 _FORWARD_OF_BACKWARD_MIN = 0.48
 
 

@@ -1,9 +1,10 @@
 """One transform dominates.
 
 What it does: finds training that waits for input, or for cores that the workers occupy, while one named transform takes
-a large part of the CPU time of every sample.
+a large part of the CPU time of every sample, or the job's own `collate_fn` of every batch.
 
-Fires when: one transform takes ≥ 40 % of a sample's CPU time, and the job waits for input or cores.
+Fires when: one transform takes ≥ 40 % of a sample's CPU time, or `collate_fn` of a batch's, and the job waits for input or
+cores.
 
 Why it is slow: a batch is ready no sooner than its samples, and most of a sample's time goes into this one operation.
 Making it cheaper speeds up the whole loader; changing anything else in the pipeline gains little.
@@ -24,11 +25,19 @@ root cause and this finding is listed under it.
 
 from __future__ import annotations
 
-from rn50_advisor.advisor.model.analysis import Analysis
+from dataclasses import dataclass
+
+from rn50_advisor.advisor.model.analysis import Analysis, LoaderFacts
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, Where
+from rn50_advisor.advisor.model.forecast.worker_feed import WorkerFeed
 from rn50_advisor.advisor.model.forecast.worker_model import step_with_cheaper_batches
 from rn50_advisor.advisor.model.input.sample_cost import SampleCost, SamplePart
-from rn50_advisor.advisor.model.measures.input_measures import FETCH_WALL_S, SAMPLE_CPU_S, SAMPLE_TRANSFORM_SHARE
+from rn50_advisor.advisor.model.measures.input_measures import (
+    BATCH_COLLATE_S,
+    FETCH_WALL_S,
+    SAMPLE_CPU_S,
+    SAMPLE_TRANSFORM_SHARE,
+)
 from rn50_advisor.advisor.model.measures.step_measures import STEP_INPUT_WAIT_S, STEP_SAMPLES, STEP_TIME_S
 from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import (
@@ -67,41 +76,52 @@ for _name in ("RandAugment", "AutoAugment", "TrivialAugmentWide", "AugMix"):
 for _name in ("RandomRotation", "RandomAffine", "RandomPerspective", "ElasticTransform"):
     _CHEAPER[_name] = "after the crop instead of before it, InterpolationMode.NEAREST; or " + _ON_DEVICE
 _LIBRARY = "a cheaper setting, after the crop instead of before it; or " + _ON_DEVICE
+_DEFAULTS = ("default_collate", "default_convert")
+_OF_BATCHES = (
+    "arrays and tensors (np.stack, torch.from_numpy, torch.stack) instead of lists of numbers; "
+    "what is the same in every epoch (tokenising, padding to a fixed length) once, before training"
+)
 _OWN = "NumPy or torch on whole arrays instead of loops in Python; or once, before training; or " + _ON_DEVICE
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """`of_batch`: its share of the computing of a batch."""
+
+    title: str
+    name: str
+    share: float
+    of_batch: float
+    evidence: tuple[Evidence, ...]
+    fix: Fix
+    collates: bool = False
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     waits, step = input_waits(a), a.value(STEP_TIME_S)
     wait = common(waits)
-    part = a.sample.costliest_transform if a.sample else None
     crowd = crowd_s(a, CROWDED["workers_share"].value)  # as in DAT001
     waited = wait >= t["input_wait"] * step
-    if a.sample is None or part is None or part.share < t["share"] or not (waited or crowd >= t["crowding"] * step):
+    loader = training_loader(a, waits)
+    parts = () if a.sample is None else (_transform(a, a.sample, t, loader), _collate(a, a.sample, t, loader))
+    part = max((p for p in parts if p is not None), key=lambda p: p.of_batch, default=None)
+    if part is None or not (waited or crowd >= t["crowding"] * step):
         return Clear(RULE.id)
-    best, worst = _step_without(a, a.sample, part)
+    best, worst = _step_without(a, part)
     lost = min(lost_to_input(a) + crowd, step - best)
     level = severity(lost / step)
     if level is None:
         return Clear(RULE.id)
     better = worst < _BETTER_RATIO_MAX * forecast_of(a).step_s(workers_for(a)[0])[0]
-    loader = training_loader(a, waits)
+    said = input_evidence(a, wait, t["input_wait"]) if waited else crowding_evidence(step, crowd, t["crowding"])
     return Finding(
         rule=RULE.id,
-        title=f"{part.name} takes {100 * part.share:.0f} % of the CPU time of every sample",
+        title=part.title,
         severity=level,
         confidence=confidence(a),
         seconds_per_step=lost,
-        evidence=(
-            Evidence.of(SAMPLE_TRANSFORM_SHARE, part.share, t["share"], _share_note(a.sample, part)),
-            input_evidence(a, wait, t["input_wait"]) if waited else crowding_evidence(step, crowd, t["crowding"]),
-            Evidence.of(
-                SAMPLE_CPU_S,
-                a.sample.cpu_s,
-                note="CPU time of one sample, from opening to its tensors",
-                form="explains",
-            ),
-        ),
-        fixes=(_fix(a.sample, part, where_of(loader)),),
+        evidence=(part.evidence[0], said, *part.evidence[1:]),
+        fixes=(part.fix,),
         saving=model_of(a).saving(
             best, worst, f"this run's batches with {part.name} at half its CPU time or without it"
         ),
@@ -109,19 +129,80 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     )
 
 
-def _step_without(a: Analysis, cost: SampleCost, part: SamplePart) -> tuple[float, float]:
-    """Step time at best, without the transform, and at worst, with half of it."""
+def _transform(a: Analysis, cost: SampleCost, t: Thresholds, loader: LoaderFacts | None) -> _Part | None:
+    part = cost.costliest_transform
+    if part is None or part.share < t["share"]:
+        return None
+    return _Part(
+        title=f"{part.name} takes {100 * part.share:.0f} % of the CPU time of every sample",
+        name=part.name,
+        share=part.share,
+        # the rest is collating and the hand-over; samples cannot take longer than the batch
+        of_batch=part.share * min(1.0, cost.cpu_s * _samples(a) / _batch_cpu_s(a)),
+        evidence=(
+            Evidence.of(SAMPLE_TRANSFORM_SHARE, part.share, t["share"], _share_note(cost, part)),
+            Evidence.of(
+                SAMPLE_CPU_S,
+                cost.cpu_s,
+                note="CPU time of one sample, from opening to its tensors",
+                form="explains",
+            ),
+        ),
+        fix=_fix(cost, part, where_of(loader)),
+    )
+
+
+def _collate(a: Analysis, cost: SampleCost, t: Thresholds, loader: LoaderFacts | None) -> _Part | None:
+    """The job's own `collate_fn`; torch's default stacks tensors, and has nothing to spare."""
+    name = loader.collate if loader is not None else None
+    if cost.collate_s is None or not name or name in _DEFAULTS:
+        return None
+    share = cost.collate_s / max(cost.collate_s + _samples(a) * cost.cpu_s, 1e-9)
+    if share < t["share"]:
+        return None
+    line = next((line for line in cost.lines if line.function.rpartition(".")[2] == name.rpartition(".")[2]), None)
+    where = Where(line.file, line.line) if line else where_of(loader)
+    return _Part(
+        title=f"{name} takes {100 * share:.0f} % of the CPU time of every batch",
+        name=name,
+        share=share,
+        of_batch=share,
+        evidence=(
+            Evidence.of(
+                BATCH_COLLATE_S,
+                cost.collate_s,
+                None,
+                f"in {name}, beside {duration(_samples(a) * cost.cpu_s)} for the samples of a batch",
+            ),
+        ),
+        fix=Fix(f"make {name} cheaper", _OF_BATCHES, where, "small change"),
+        collates=True,
+    )
+
+
+def _batch_cpu_s(a: Analysis) -> float:
+    feed = _slowest(a)
+    return max(sum(feed.computing_s) / max(len(feed.computing_s), 1) if feed else 0.0, 1e-9)
+
+
+def _samples(a: Analysis) -> float:
+    """Of a batch."""
+    feed = _slowest(a)
+    return a.value(STEP_SAMPLES) / max(feed.batches if feed else 1.0, 1e-9)
+
+
+def _slowest(a: Analysis) -> WorkerFeed | None:
+    return max(a.workers.feeds.values(), key=lambda f: f.alone_s) if a.workers else None
+
+
+def _step_without(a: Analysis, part: _Part) -> tuple[float, float]:
+    """Step time at best, without this part, and at worst, with half of it."""
     step = a.value(STEP_TIME_S)
     if a.workers is None:
         return step, step
-    feed = max(a.workers.feeds.values(), key=lambda f: f.alone_s)
-    batch_cpu_s = sum(feed.computing_s) / max(len(feed.computing_s), 1)
-    samples = a.value(STEP_SAMPLES) / max(feed.batches, 1e-9)
-    # the rest is collating and the hand-over; samples cannot take longer than the batch
-    in_samples = min(1.0, cost.cpu_s * samples / max(batch_cpu_s, 1e-9))
-    ends = [
-        step_with_cheaper_batches(a.workers, 1.0 - share * part.share * in_samples) for share in (1.0, _CPU_LEFT_WORST)
-    ]
+    left = [1.0 - share * part.of_batch for share in (1.0, _CPU_LEFT_WORST)]
+    # while it makes tensors of lists, it holds the interpreter that the sender of the last batch needs
+    ends = [step_with_cheaper_batches(a.workers, each, hand_over=each if part.collates else 1.0) for each in left]
     without, half = (end or (step, step) for end in ends)
     return without[0], half[1]
 

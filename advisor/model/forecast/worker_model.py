@@ -73,11 +73,21 @@ def forecast(model: WorkerModel) -> Forecast | None:
     return Forecast(measured, tuple(best.tolist()), tuple(worst.tolist()))
 
 
-def step_with_cheaper_batches(model: WorkerModel, remaining: float) -> tuple[float, float] | None:
-    """(best, worst) step time, with the workers there are, if a batch took `remaining` of its computing; None where none was seen."""
+def step_with_cheaper_batches(
+    model: WorkerModel, remaining: float, *, hand_over: float = 1.0
+) -> tuple[float, float] | None:
+    """(best, worst) step time, with the workers there are, if a batch took `remaining` of its computing; None where none was seen.
+
+    `hand_over`: what remains of the hand-over at best, where a batch waits for its worker to have the next one collated.
+    """
     feeds = _seen(model)
     lighter = {
-        rank: replace(feed, computing_s=tuple(s * remaining for s in feed.computing_s)) for rank, feed in feeds.items()
+        rank: replace(
+            feed,
+            computing_s=tuple(s * remaining for s in feed.computing_s),
+            hand_over_s=(hand_over * feed.hand_over_s[0], feed.hand_over_s[1]),
+        )
+        for rank, feed in feeds.items()
     }
     saved_s = sum((1 - remaining) * feed.batches * float(np.mean(feed.computing_s)) for feed in feeds.values())
     saved_s /= model.step.hosts

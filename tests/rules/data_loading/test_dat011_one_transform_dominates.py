@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 import input_rule_cases as input_jobs
 from explained_rules import would_explain
-from rn50_advisor.advisor.model.findings import Where
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import Clear, Where
+from rn50_advisor.advisor.model.input.sample_cost import SampleLine
+from rn50_advisor.advisor.model.thresholds import Config
+from rn50_advisor.advisor.verdict.rule_engine import run_rule
 from rule_cases import SCRIPT
-from rule_runs import found
+from rule_runs import RULES, found
 from rule_table import Table
 from table_checks import Check, checks
 
@@ -69,3 +74,41 @@ def test_which_of_equally_fed_ranks_comes_last_is_chance(slower: float, chance: 
     walls = {("fetch.wall_s", 1): slower * made.value("fetch.wall_s", 0)}
     fed = replace(made, values={**made.values, **walls})
     assert ("DAT008" in would_explain(fed, found("DAT011", fed))) is chance
+
+
+def collating(
+    collate_s: float = 4.56, *, collate: str | None = "pad_batch", at: str = "pad_batch", **more: Any
+) -> Analysis:
+    """Workers whose samples take 0.38 CPU seconds each, eight to a batch, beside what the collate function takes."""
+    made = input_jobs.dat011(0.1, **more)
+    assert made.sample is not None
+    lines = (SampleLine(at, SCRIPT, 51, 8, 10),)
+    loaders = tuple(replace(known, collate=collate) for known in made.loaders)
+    return replace(made, loaders=loaders, sample=replace(made.sample, collate_s=collate_s, lines=lines))
+
+
+def test_a_collate_function_that_takes_most_of_a_batch_is_named_with_its_line() -> None:
+    finding = found("DAT011", collating())
+    assert finding.title == "pad_batch takes 60 % of the CPU time of every batch"
+    assert finding.fixes[0].where == Where(SCRIPT, 51) and "np.stack" in finding.fixes[0].change
+    assert finding.evidence[0].name == "batch.collate_s" and finding.saving is not None
+
+
+def test_without_a_look_at_its_line_the_loaders_place_stands() -> None:
+    assert found("DAT011", collating(at="read")).fixes[0].where == Where(SCRIPT, 42)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"collate": "default_collate"}, {"collate": None}, {"collate_s": 2.0}, {"wait": 0.01}],
+    ids=["torch's own", "nobody knows whose", "less than two fifths", "nobody waits"],
+)
+def test_a_collate_function_is_left_alone(given: dict[str, Any]) -> None:
+    assert run_rule(RULES["DAT011"], collating(**given), Config()) == Clear("DAT011")
+
+
+def test_of_a_transform_and_a_collate_function_the_costlier_one_is_named() -> None:
+    both = collating(collate_s=2.2)
+    assert both.sample is not None
+    heavy = replace(both, sample=replace(both.sample, parts=(replace(both.sample.parts[0], share=0.9),)))
+    assert found("DAT011", heavy).title.startswith("Blur")

@@ -84,7 +84,9 @@ def inside_backward(steps: int) -> None:
 def wasserstein(steps: int) -> None:
     """WGAN-GP: the generator learns in every fifth step only."""
     generator, critic = perceptron(64, 512, PIXELS), perceptron(PIXELS, 256, 1)
-    learns_g, learns_c = (torch.optim.Adam(net.parameters(), lr=1e-4, betas=(0.0, 0.9)) for net in (generator, critic))
+    learns_g, learns_c = (
+        torch.optim.Adam(net.parameters(), lr=1e-4, betas=(0.0, 0.9), fused=True) for net in (generator, critic)
+    )
     for step, x, _ in batches(steps, 64, 16):
         real, fake = x.flatten(1), generator(torch.randn(64, 64)).detach()
         mixed = torch.lerp(real, fake, torch.rand(64, 1)).requires_grad_()
@@ -102,7 +104,9 @@ def wasserstein(steps: int) -> None:
 def lazily_regularised(steps: int) -> None:
     """A GAN whose discriminator is regularised in every sixteenth step, in a pass of its own."""
     generator, judge = perceptron(64, 64, PIXELS, depth=1), perceptron(PIXELS, 384, 1, depth=5)
-    learns_g, learns_j = (torch.optim.Adam(net.parameters(), lr=2e-4, betas=(0.0, 0.99)) for net in (generator, judge))
+    learns_g, learns_j = (
+        torch.optim.Adam(net.parameters(), lr=2e-4, betas=(0.0, 0.99), fused=True) for net in (generator, judge)
+    )
     no, yes = torch.zeros(64, 1), torch.ones(64, 1)
     for step, x, _ in batches(steps, 64, 16):
         real, fake = x.flatten(1), generator(torch.randn(64, 64))

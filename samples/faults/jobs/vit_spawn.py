@@ -42,7 +42,7 @@ def work(rank: int, options: argparse.Namespace, rendezvous: str) -> None:
         persistent_workers=options.workers > 0,
     )
     model = DistributedDataParallel(models.TinyViT(depth=options.depth), find_unused_parameters=options.find_unused)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     step = epoch = 0
     while step < options.steps:
         sampler.set_epoch(epoch)

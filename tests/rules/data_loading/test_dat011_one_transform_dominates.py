@@ -91,7 +91,7 @@ def test_a_collate_function_that_takes_most_of_a_batch_is_named_with_its_line() 
     finding = found("DAT011", collating())
     assert finding.title == "pad_batch takes 60 % of the CPU time of every batch"
     assert finding.fixes[0].where == Where(SCRIPT, 51) and "np.stack" in finding.fixes[0].change
-    assert finding.evidence[0].name == "batch.collate_s" and finding.saving is not None
+    assert finding.evidence[0].metric == "batch.collate_s" and finding.saving is not None
 
 
 def test_without_a_look_at_its_line_the_loaders_place_stands() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,16 @@ from rn50_advisor.advisor.model.findings import Evidence, Fix, Where
 
 _TIMEOUT = re.compile(r"[Tt]imed out waiting|Application timeout|operation timeout|Timeout\(ms\)")
 _EVALUATION, _CHECKPOINT, _INPUT = "evaluation", "checkpoint", "input_wait"
-_DOES = {_EVALUATION: "evaluates", _CHECKPOINT: "writes a checkpoint", _INPUT: "waits for its input"}
+_DOES = {
+    _EVALUATION: "evaluates",
+    _CHECKPOINT: "writes a checkpoint",
+    _INPUT: "waits for its input",
+    "gap": "is between two steps",
+    "clip": "is between its backward pass and its update",
+    "optimizer": "is in its update",
+    "forward": "is in its forward pass",
+    "backward": "is in its backward pass",
+}
 _LONGER = "a longer timeout: init_process_group(timeout=timedelta(minutes=60))"
 
 
@@ -26,7 +36,7 @@ class RankApart:
 
 def rank_apart(a: Analysis, ranks: Sequence[Death]) -> RankApart | None:
     """`ranks`: those that died, or left the others behind, the first to do so first."""
-    return _waited_for(a, ranks) or _alone_in_evaluation(a, ranks)
+    return _waited_for(a, ranks) or _alone_in_evaluation(a, ranks) or _alone_in_a_collective(a, ranks)
 
 
 def _waited_for(a: Analysis, ranks: Sequence[Death]) -> RankApart | None:
@@ -73,6 +83,45 @@ def _alone_in_evaluation(a: Analysis, ranks: Sequence[Death]) -> RankApart | Non
         f"Rank {alone.rank} exchanges with the others in an evaluation of its own",
         Evidence("evaluates alone", who, "", None, f"{within}, and no other rank evaluates"),
         Fix(fix, "", _site(a, alone)),
+    )
+
+
+def _alone_in_a_collective(a: Analysis, ranks: Sequence[Death]) -> RankApart | None:
+    """The one rank that was elsewhere in its step than all others when their collectives did not fit together.
+
+    Of two ranks, the one that was not in its backward pass: there DistributedDataParallel exchanges by itself.
+    """
+    if a.failure is None or a.failure.kind != "mismatched collectives" or len(ranks) != a.world_size:
+        return None
+    phases = {d.rank: d.phase for d in ranks if d.rank is not None and d.phase in _DOES}
+    places = Counter(phases.values())
+    if len(phases) != a.world_size or len(places) != 2:
+        return None
+    apart = [rank for rank, phase in phases.items() if places[phase] == 1 and (a.world_size > 2 or phase != "backward")]
+    if len(apart) != 1:
+        return None
+    (rank,) = apart
+    theirs = next(phase for each, phase in phases.items() if each != rank)
+    who, others = f"rank {rank}", "the others" if a.world_size > 2 else f"rank {next(r for r in phases if r != rank)}"
+    does, do = _DOES[phases[rank]], _DOES[theirs]
+    note = f"{who} {does} while {others} {_plural(do) if a.world_size > 2 else do}"
+    death = next(d for d in ranks if d.rank == rank)
+    return RankApart(
+        rank,
+        f"Rank {rank} called a collective that the other ranks did not call there: it {does}",
+        Evidence("different collectives", who, "", None, note),
+        Fix(
+            f"call it on all ranks, or on none: look for a collective that only rank {rank} reaches",
+            "a branch on the rank (`if rank == 0:`) around all_reduce, gather, broadcast or barrier; logging and metrics that synchronise",
+            _site(a, death),
+        ),
+    )
+
+
+def _plural(does: str) -> str:
+    verb, _, rest = does.partition(" ")
+    return {"is": "are", "evaluates": "evaluate", "writes": "write", "waits": "wait"}[verb] + (
+        f" {rest}" if rest else ""
     )
 
 

@@ -48,7 +48,7 @@ def told(*ranks: Death, **more: Any) -> RankApart | None:
         ("evaluation", "it evaluates", "divide the evaluation among the ranks"),
         ("checkpoint", "it writes a checkpoint", "save in the background"),
         ("input_wait", "it waits for its input", "find what rank 0 does there"),
-        ("gap", "it is in gap", "find what rank 0 does there"),
+        ("gap", "it is between two steps", "find what rank 0 does there"),
     ],
 )
 def test_a_rank_for_which_others_waited_in_vain_is_named_with_what_it_did(phase: str, does: str, fix: str) -> None:
@@ -104,3 +104,47 @@ def test_a_rank_that_exchanges_in_an_evaluation_of_its_own_is_named_where_it_doe
 )
 def test_otherwise_nobody_is(ranks: tuple[Death, ...], more: dict[str, Any]) -> None:
     assert told(*ranks, **more) is None
+
+
+MISMATCH = Failure("mismatched collectives", "ranks called different collectives", "", None, "")
+
+
+def at(*phases: str, **more: Any) -> RankApart | None:
+    """Ranks that died of a mismatch, each in its phase."""
+    ranks = [death(n, exit_code=None, signal=signal.SIGABRT, phase=phase) for n, phase in enumerate(phases)]
+    return told(*ranks, **{"failure": MISMATCH, **more})
+
+
+@pytest.mark.parametrize(
+    ("phases", "rank", "note"),
+    [
+        (("gap", "backward"), 0, "rank 0 is between two steps while rank 1 is in its backward pass"),
+        (("backward", "forward"), 1, "rank 1 is in its forward pass while rank 0 is in its backward pass"),
+        (("gap", "gap", "evaluation"), 2, "rank 2 evaluates while the others are between two steps"),
+        (("evaluation", "checkpoint", "evaluation"), 1, "rank 1 writes a checkpoint while the others evaluate"),
+    ],
+)
+def test_the_rank_that_called_another_collective_is_named_with_where_it_was(
+    phases: tuple[str, ...], rank: int, note: str
+) -> None:
+    found = at(*phases)
+    assert found is not None and (found.rank, found.evidence.note) == (rank, note)
+    assert found.fix.title.endswith(f"only rank {rank} reaches")
+
+
+@pytest.mark.parametrize(
+    ("phases", "more"),
+    [
+        (("gap", "backward"), {"failure": WATCHDOG}),
+        (("gap", "backward"), {"world_size": 3}),
+        (("gap", "gap"), {}),
+        (("gap", "evaluation"), {}),
+        (("gap", "gap", "evaluation", "evaluation"), {}),
+        (("gap", "ended"), {}),
+    ],
+    ids=["no mismatch", "a rank lives", "in one place", "nobody exchanges by itself", "two and two", "one has ended"],
+)
+def test_where_nobody_knows_who_called_another_collective_no_rank_is_named(
+    phases: tuple[str, ...], more: dict[str, Any]
+) -> None:
+    assert at(*phases, **more) is None

@@ -375,7 +375,7 @@ SCENARIOS = (
         "padding-to-the-maximum",
         "CMP013",
         texts("--length=200"),
-        line="loader = DataLoader(texts",
+        line="loader = DataLoader(",
         fixed=texts("--steps=800"),
     ),
     fault(
@@ -383,7 +383,7 @@ SCENARIOS = (
         "CMP013",
         texts("--shortest=80", "--longest=120", "--length=128"),
         strength="just above",
-        line="loader = DataLoader(texts",
+        line="loader = DataLoader(",
         fixed=texts("--shortest=80", "--longest=120", "--grouped"),
     ),
     fault("padding-hardly", "CMP013", texts("--shortest=104", "--longest=120", "--length=128"), strength="just below"),

@@ -80,7 +80,8 @@ def write_json(path: Path, results: Sequence[Result], where: Mapping[str, Any]) 
         "results": [asdict(result) for result in results],
     }
     partial = path.with_suffix(".part")  # so that an interrupt leaves a complete file, old or new
-    partial.write_text(json.dumps(document, indent=1) + "\n")
+    text = (json.dumps(document, indent=1) + "\n").encode()
+    partial.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
     partial.replace(path)
 
 

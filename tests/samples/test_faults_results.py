@@ -52,8 +52,9 @@ def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     write_json(file, [GOOD, WRONG, SKIPPED], machine())
     assert read_json(file) == [GOOD, WRONG, SKIPPED]
     packed = tmp_path / "results.json.gz"
-    packed.write_bytes(gzip.compress(file.read_bytes()))
+    write_json(packed, [GOOD, WRONG, SKIPPED], machine())
     assert read_json(packed) == [GOOD, WRONG, SKIPPED]
+    assert gzip.decompress(packed.read_bytes()) == file.read_bytes()
 
 
 def test_rows_of_an_older_file_are_of_its_machine_and_day(tmp_path: Path) -> None:

@@ -67,7 +67,14 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         confidence=confidence(a, cap=0.9),
         seconds_per_step=lost,
         evidence=(
-            Evidence("optimizer", spent, "s", t["optimizer"] * step, f"in {name}, not fused: {_size(optimizer)}"),
+            Evidence(
+                "optimizer",
+                spent,
+                "s",
+                t["optimizer"] * step,
+                f"of a {1000 * step:.3g} ms step in {name}, which is not fused: {_size(optimizer)}",
+                "continues",
+            ),
         ),
         fixes=(Fix.of(f"{name} in its fused form", change, None, "one line"),),
         saving=model_of(a).saving(best, worst, "a fused optimizer"),

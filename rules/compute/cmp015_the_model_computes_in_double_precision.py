@@ -62,8 +62,22 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         confidence=confidence(a, cap=0.8),
         seconds_per_step=0.0 if a.on_gpu else gain,
         evidence=(
-            Evidence("parameters", 8.0, "B", _DOUBLE_BYTES, f"an element, of {elements / 1e6:.3g} million trained"),
-            Evidence("computing", spent, "s", t["compute"] * step, "in forward, backward and optimizer"),
+            Evidence(
+                "parameters",
+                8.0,
+                "B",
+                _DOUBLE_BYTES,
+                f"for each of {elements / 1e6:.3g} million elements that are trained",
+                "continues",
+            ),
+            Evidence(
+                "computing",
+                spent,
+                "s",
+                t["compute"] * step,
+                f"of a {1000 * step:.3g} ms step in forward, backward and optimizer",
+                "continues",
+            ),
         ),
         fixes=(
             Fix(

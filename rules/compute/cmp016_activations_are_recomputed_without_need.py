@@ -60,9 +60,15 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 STEP_RECOMPUTING_S,
                 spent,
                 t["again"] * step,
-                "of the backward pass is a forward pass of checkpointed layers",
+                "of the backward pass compute checkpointed layers forward again",
+                form="continues",
             ),
-            Evidence.of(MEMORY_HOST_LEFT_SHARE, free, t["free"], "of the memory that the job may use is free"),
+            Evidence.of(
+                MEMORY_HOST_LEFT_SHARE,
+                free,
+                t["free"],
+                f"{100 * free:.0f} % of the memory that the job may use are free",
+            ),
         ),
         fixes=(
             Fix(

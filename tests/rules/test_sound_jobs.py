@@ -69,7 +69,7 @@ def test_a_healthy_job_gives_no_finding() -> None:
     told = {
         "debugging": {"looks": 4, "on": {}},
         "cuda": {"cudnn_benchmark": True},
-        "optimizer": {"class": "SGD", "fused": True},
+        "optimizer": {"class": "SGD", "fused": True, "elements": 1000, "parameter_bytes": 4000},
     }
     on_gpus = replace(
         jobs.job(own, values={**fine, **pace_jobs.sound_pace(), **SOUND_RANKS}),

@@ -85,6 +85,7 @@ class HeldMemory(_Classed, total=False):
 
 
 class OptimizerFacts(HeldMemory, total=False):
+    module: str  # of its class
     foreach: bool | None
     fused: bool | None
     groups: Whole

@@ -28,7 +28,7 @@ from rn50_advisor.advisor.model.job_changes import CallChange
 from rn50_advisor.advisor.model.measures.step_measures import STEP_RUN_DELAY_S, STEP_TIME_S
 from rn50_advisor.probes.documents.rank_documents import OptimizerFacts
 from rn50_advisor.rules.analysis_reading import common, model_of
-from rn50_advisor.rules.compute.compute_cost import facts_of, torch_version
+from rn50_advisor.rules.compute.compute_cost import facts_of, is_torchs, torch_version
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _SINCE = (2, 4)  # torch with all of these fused forms on CPUs
@@ -51,8 +51,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     name = optimizer.get("class")
     if name is None:
         return NotMeasured(RULE.id, ("optimizer",))
-    fused = optimizer.get("fused") or torch_version(told) < _SINCE
-    if name not in _CLASSES or fused or optimizer.get("sparse"):
+    there = name in _CLASSES and is_torchs(optimizer) and torch_version(told) >= _SINCE
+    if not there or optimizer.get("fused") or optimizer.get("sparse"):
         return Clear(RULE.id)
     best, worst = (_step_with(a, share) for share in _LEFT)
     lost = step - 0.5 * (best + worst)

@@ -52,6 +52,11 @@ def torch_version(told: RankFacts) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
+def is_torchs(optimizer: OptimizerFacts) -> bool:
+    """Others of the same name (bitsandbytes, transformers, timm) take no `fused`. Older runs do not tell the module."""
+    return optimizer.get("module", "torch.optim").startswith("torch.optim")
+
+
 def fused_form(a: Analysis, rank: int) -> str:
     """The class of this rank's optimizer if torch has a fused form of it for GPUs that is not used; else empty.
 
@@ -60,7 +65,8 @@ def fused_form(a: Analysis, rank: int) -> str:
     told = facts_of(a, rank)
     optimizer = told.get("optimizer", OptimizerFacts())
     name = optimizer.get("class", "")
-    if optimizer.get("fused") or torch_version(told) < _FUSED_SINCE.get(name, (999, 0)):
+    there = is_torchs(optimizer) and torch_version(told) >= _FUSED_SINCE.get(name, (999, 0))
+    if optimizer.get("fused") or not there:
         return ""
     scaled = any(wait.rank == rank and wait.through.startswith(SCALER) for wait in a.habits.waits)
     return "" if name == "SGD" and scaled and optimizer.get("momentum") != 0 else name

@@ -30,6 +30,7 @@ def describe_optimizer(optimizer: Any) -> OptimizerFacts:
     gradients = (p.grad for g in optimizer.param_groups for p in g["params"])
     return {
         "class": type(optimizer).__qualname__,
+        "module": type(optimizer).__module__,
         "foreach": group.get("foreach"),
         "fused": group.get("fused"),
         "groups": len(optimizer.param_groups),

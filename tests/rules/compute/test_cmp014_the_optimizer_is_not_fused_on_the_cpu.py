@@ -22,10 +22,11 @@ def cmp014(
     fused: bool | None = None,
     sparse: bool = False,
     gpu: bool = False,
+    module: str = "torch.optim.adamw",
     **more: Any,
 ) -> Analysis:
     """Ranks that spend so much of their step in an optimizer of 160 tensors."""
-    optimizer = {"fused": fused, "sparse": sparse, "parameters": 160, "elements": 25_600_000}
+    optimizer = {"module": module, "fused": fused, "sparse": sparse, "parameters": 160, "elements": 25_600_000}
     told = {"torch": torch, "optimizer": {**optimizer, **({"class": name} if name else {})}}
     facts = {str(n): {**told, **({"cuda": {"index": 0}} if gpu else {})} for n in range(ranks)}
     own = {n: rank(1.0 - spent, optimizer=0.0) | {"optimizer": spent} for n in range(ranks)}
@@ -43,6 +44,7 @@ TABLE = Table(
         "sparse gradients": {"sparse": True},
         "on a GPU, where CMP009 looks": {"gpu": True},
         "of another library": {"name": "Lion"},
+        "of another library under the same name": {"module": "bitsandbytes.optim.adamw"},
         "without much to merge": {"name": "SGD"},
     },
     severities=(

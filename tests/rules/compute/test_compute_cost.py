@@ -87,6 +87,8 @@ def test_an_optimizer_that_is_fused_has_no_other_form() -> None:
 
     assert form(**{"class": "AdamW"}) == "AdamW" and form(**{"class": "AdamW", "fused": True}) == ""
     assert form(**{"class": "Lion"}) == "" and form() == ""
+    assert form(**{"class": "AdamW", "module": "torch.optim.adamw"}) == "AdamW"
+    assert form(**{"class": "AdamW", "module": "transformers.optimization"}) == ""
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,11 @@ samples do not show the thread in which autograd computes there.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured, Where
+from rn50_advisor.advisor.model.gpu.gpu_pace import long_backward
 from rn50_advisor.advisor.model.measures.host_measures import MEMORY_HOST_LEFT_SHARE, MEMORY_LIMIT_USED_SHARE
 from rn50_advisor.advisor.model.measures.step_measures import STEP_RECOMPUTING_S, STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import common, model_of
@@ -37,6 +40,8 @@ _LINE_LOOKS_MIN = 10
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     model, step = model_of(a), a.value(STEP_TIME_S)
     again = a.by_rank(STEP_RECOMPUTING_S)
+    if not a.on_gpu and any(rank not in again and _is_long(own, t["again"] * step) for rank, own in model.own.items()):
+        return NotMeasured(RULE.id, (STEP_RECOMPUTING_S,))
     spent = common({rank: again.get(rank, 0.0) for rank in model.own})
     level = severity(spent / step)
     if spent < t["again"] * step or level is None:
@@ -60,14 +65,14 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 STEP_RECOMPUTING_S,
                 spent,
                 t["again"] * step,
-                "of the backward pass compute checkpointed layers forward again",
+                "of the backward pass computes checkpointed layers forward again",
                 form="continues",
             ),
             Evidence.of(
                 MEMORY_HOST_LEFT_SHARE,
                 free,
                 t["free"],
-                f"{100 * free:.0f} % of the memory that the job may use are free",
+                f"{100 * free:.0f} % of the memory that the job may use is free",
             ),
         ),
         fixes=(
@@ -80,6 +85,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         ),
         saving=model.saving(best, worst, "activations that are kept"),
     )
+
+
+def _is_long(own: Mapping[str, float], least_s: float) -> bool:
+    """The backward pass holds more than its forward pass lets expect: a second one may be in it."""
+    return long_backward(own["forward"], own["backward"]) >= least_s
 
 
 def _step_without(a: Analysis, part: float) -> float:

@@ -90,7 +90,6 @@ class _Part:
 
     title: str
     name: str
-    share: float
     of_batch: float
     evidence: tuple[Evidence, ...]
     fix: Fix
@@ -136,7 +135,6 @@ def _transform(a: Analysis, cost: SampleCost, t: Thresholds, loader: LoaderFacts
     return _Part(
         title=f"{part.name} takes {100 * part.share:.0f} % of the CPU time of every sample",
         name=part.name,
-        share=part.share,
         # the rest is collating and the hand-over; samples cannot take longer than the batch
         of_batch=part.share * min(1.0, cost.cpu_s * _samples(a) / _batch_cpu_s(a)),
         evidence=(
@@ -157,7 +155,8 @@ def _collate(a: Analysis, cost: SampleCost, t: Thresholds, loader: LoaderFacts |
     name = loader.collate if loader is not None else None
     if cost.collate_s is None or not name or name in _DEFAULTS:
         return None
-    share = cost.collate_s / max(cost.collate_s + _samples(a) * cost.cpu_s, 1e-9)
+    samples_s = _samples(a) * cost.cpu_s
+    share = cost.collate_s / max(cost.collate_s + samples_s, 1e-9)
     if share < t["share"]:
         return None
     line = next((line for line in cost.lines if line.function.rpartition(".")[2] == name.rpartition(".")[2]), None)
@@ -165,14 +164,13 @@ def _collate(a: Analysis, cost: SampleCost, t: Thresholds, loader: LoaderFacts |
     return _Part(
         title=f"{name} takes {100 * share:.0f} % of the CPU time of every batch",
         name=name,
-        share=share,
         of_batch=share,
         evidence=(
             Evidence.of(
                 BATCH_COLLATE_S,
                 cost.collate_s,
                 None,
-                f"a batch in {name}, beside {duration(_samples(a) * cost.cpu_s)} for its samples",
+                f"a batch in {name}, beside {duration(samples_s)} for its samples",
                 form="continues",
             ),
         ),

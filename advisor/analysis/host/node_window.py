@@ -231,3 +231,8 @@ def process_by_rank(processes: tuple[Process, ...]) -> Mapping[int, Process]:
     return {
         p.rank: p for p in sorted(processes, key=lambda p: p.first_seen_ns) if p.role == "rank" and p.rank is not None
     }
+
+
+def ranks_on_gpus(recording: Recording) -> set[int]:
+    ranks = process_by_rank(recording.processes)
+    return {rank for rank, process in ranks.items() if recording.facts.get(process.pid, {}).get("cuda")}

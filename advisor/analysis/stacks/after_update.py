@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.analysis.stacks.after_backward import Line, works_in_place
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
+    LINE_LOOKS_MIN,
     Frames,
     UsersStack,
     Ways,
@@ -36,7 +37,6 @@ from rn50_advisor.probes.documents.event_documents import StackProfile
 from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
 LoopLine = tuple[str, int]
-_LOOKS_MIN = 100  # of fewer, a twentieth is too few to tell
 _NEAR = 0.4  # of the stalls' share of the time: a profile looks at some steps more than at others
 
 
@@ -86,7 +86,7 @@ def _shares(recording: Recording, steps: RankSteps) -> tuple[float, float] | Non
     ways = ways_of_unfed(recording, [steps.rank]).get(steps.rank)
     told = _profiles(recording.events, steps.rank)
     looks = sum(profile["looks"] for profile in told)
-    if ways is None or looks < _LOOKS_MIN:
+    if ways is None or looks < LINE_LOOKS_MIN:
         return None
     evaluations = evaluation_lines(recording)
     after = model = 0
@@ -105,7 +105,7 @@ def periodic_call(recording: Recording, rank: int, share: float) -> PeriodicCall
     ways = ways_of_unfed(recording, [rank]).get(rank)
     told = _profiles(recording.events, rank)
     looks = sum(profile["looks"] for profile in told)
-    if ways is None or looks < _LOOKS_MIN:
+    if ways is None or looks < LINE_LOOKS_MIN:
         return None
     found, inside, callees = Counter[LoopLine](), Counter[LoopLine](), dict[LoopLine, str]()
     for row in (row for profile in told for row in told_rows(profile)):

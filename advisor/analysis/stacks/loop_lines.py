@@ -12,16 +12,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
+from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.stack_moments import place
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     FETCH,
+    LINE_LOOKS_MIN,
     TORCH,
     Place,
     SeenStack,
     inner,
     lines_to,
     place_of,
+    profiles_by_rank,
     told_rows,
     ways_to,
 )
@@ -30,7 +32,7 @@ from rn50_advisor.advisor.model.analysis import HotLine
 from rn50_advisor.advisor.model.measures.gpu_measures import GPU_HOST_PACED_S
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.measures.step_measures import STEP_MEASURING_S, STEP_PREPARING_S
-from rn50_advisor.advisor.model.recording import Recording, events_of
+from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.probes.documents.code_places import StackFrame
 from rn50_advisor.probes.documents.event_documents import StackProfile
 from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
@@ -54,7 +56,6 @@ _ASLEEP = (
     "/subprocess.py",
     "/multiprocessing/connection.py",
 )
-_LOOKS_MIN = 100  # of a profile: of fewer, a twentieth is too few to tell
 
 
 def own_values(recording: Recording, steady: Mapping[int, RankSteps], values: Measured) -> Measured:
@@ -63,7 +64,7 @@ def own_values(recording: Recording, steady: Mapping[int, RankSteps], values: Me
     No more than its forward pass takes; of a rank on a GPU, no more than that had nothing queued.
     """
     found = Measured()
-    on_gpu = _on_gpu(recording)
+    on_gpu = ranks_on_gpus(recording)
     for rank, steps in steady.items():
         shares = _shares(recording, rank, on_gpu=rank in on_gpu)
         most_s = values.get((GPU_HOST_PACED_S, rank)) if rank in on_gpu else steps.per_step("forward")
@@ -78,8 +79,8 @@ def own_lines(recording: Recording, kind: Kind) -> tuple[HotLine, ...]:
     """The lines of loops that do so, of all ranks, the longest first."""
     lines, looks = Counter[tuple[str, int, str]](), 0
     leaves: dict[tuple[str, int, str], Counter[str]] = {}
-    on_gpu = _on_gpu(recording)
-    for rank, profile in _profiles(recording):
+    on_gpu = ranks_on_gpus(recording)
+    for rank, profile in profiles_by_rank(recording):
         looks += profile["looks"]
         for what, frame, row, count in _own(profile, on_gpu=rank in on_gpu):
             if what == kind:
@@ -94,26 +95,15 @@ def own_lines(recording: Recording, kind: Kind) -> tuple[HotLine, ...]:
 
 def _shares(recording: Recording, rank: int, *, on_gpu: bool) -> Mapping[Kind, float] | None:
     """Shares of a rank's stack samples by kind of line; None if no profile can show them."""
-    told = [profile for of, profile in _profiles(recording) if of == rank]
+    told = [profile for of, profile in profiles_by_rank(recording) if of == rank]
     looks = sum(profile["looks"] for profile in told)
-    if looks < _LOOKS_MIN:
+    if looks < LINE_LOOKS_MIN:
         return None
     seen = Counter[Kind]()
     for profile in told:
         for kind, _, _, count in _own(profile, on_gpu=on_gpu):
             seen[kind] += count
     return {"preparing": seen["preparing"] / looks, "measuring": seen["measuring"] / looks}
-
-
-def _on_gpu(recording: Recording) -> set[int]:
-    ranks = process_by_rank(recording.processes)
-    return {rank for rank, process in ranks.items() if recording.facts.get(process.pid, {}).get("cuda")}
-
-
-def _profiles(recording: Recording) -> Iterator[tuple[int, StackProfile]]:
-    for event in events_of(recording.events, StackProfile):
-        if event.rank is not None:
-            yield event.rank, event.data
 
 
 def _own(profile: StackProfile, *, on_gpu: bool) -> Iterator[tuple[Kind, StackFrame, SeenStack, int]]:

@@ -8,30 +8,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
-from rn50_advisor.advisor.analysis.stacks.stack_profiles import Frames, told_rows
+from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import LINE_LOOKS_MIN, Frames, profiles_by_rank, told_rows
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import HotLine
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.measures.step_measures import STEP_RECOMPUTING_S
-from rn50_advisor.advisor.model.recording import Recording, events_of
+from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.probes.documents.code_places import StackFrame
-from rn50_advisor.probes.documents.event_documents import StackProfile
 from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
 _CHECKPOINT = "/torch/utils/checkpoint.py"
 _AUTOGRAD = "/torch/autograd/"
-_LOOKS_MIN = 100  # of a profile, as for other lines of the loop
 
 
 def recomputing_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
     """Seconds of a step in which the backward pass computes a forward pass again; none where the samples cannot show it."""
-    found, processes = Measured(), process_by_rank(recording.processes)
+    found, on_gpus = Measured(), ranks_on_gpus(recording)
     for rank, steps in steady.items():
-        told = [event.data for event in events_of(recording.events, StackProfile) if event.rank == rank]
+        told = [profile for of, profile in profiles_by_rank(recording) if of == rank]
         looks = sum(profile["looks"] for profile in told)
-        process = processes.get(rank)
-        if looks < _LOOKS_MIN or process is None or recording.facts.get(process.pid, {}).get("cuda"):
+        if looks < LINE_LOOKS_MIN or rank in on_gpus:
             continue
         again = sum(row["count"] for profile in told for row in told_rows(profile) if _again(row["frames"]))
         found[STEP_RECOMPUTING_S, rank] = min(steps.per_step("backward"), again / looks * steps.per_step_s)
@@ -41,9 +38,9 @@ def recomputing_values(recording: Recording, steady: Mapping[int, RankSteps]) ->
 def recomputing_lines(recording: Recording) -> tuple[HotLine, ...]:
     """The user's lines whose forward pass is checkpointed, the most frequent first."""
     lines, looks = Counter[tuple[str, int, str]](), 0
-    for event in events_of(recording.events, StackProfile):
-        looks += event.data["looks"]
-        for row in told_rows(event.data):
+    for _, profile in profiles_by_rank(recording):
+        looks += profile["looks"]
+        for row in told_rows(profile):
             if (frame := _asks(row["frames"])) is not None:
                 lines[frame["file"], frame["line"], frame["function"]] += row["count"]
     return tuple(HotLine(*key, "", n, n / looks, io=False) for key, n in lines.most_common(5))

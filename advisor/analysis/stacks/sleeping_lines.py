@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from rn50_advisor.advisor.analysis.stacks.stack_moments import place
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     FETCH,
+    LINE_LOOKS_MIN,
     TORCH,
     SeenStack,
     Ways,
     inner,
     place_of,
+    profiles_by_rank,
     told_rows,
     ways_to,
 )
@@ -26,14 +28,13 @@ from rn50_advisor.advisor.model.analysis import HotLine
 from rn50_advisor.advisor.model.measures.gpu_measures import GPU_HOST_PACED_S
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.measures.step_measures import STEP_ASLEEP_S, STEP_WAITING_S
-from rn50_advisor.advisor.model.recording import Recording, events_of
+from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.probes.documents.event_documents import StackProfile
 
 # Frames below these belong to the model: its forward, a hook of its backward pass, a closure of its optimizer.
 _MODEL = ("/torch/nn/", "/torch/autograd/", "/torch/_tensor.py", "/torch/optim/")
 _AT_MOST = (STEP_ASLEEP_S, GPU_HOST_PACED_S)
 _ASLEEP_SHARE_MIN = 0.5  # of the looks at a line: one that computes is found asleep only by chance
-_LOOKS_MIN = 100  # of a profile; of fewer, a twentieth is too few to tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +84,13 @@ def _share(recording: Recording, rank: int) -> float | None:
     """Share of a rank's stack samples that sleep in such a line; None if no profile can show it."""
     told = [profile for of, profile in _profiles(recording) if of == rank]
     looks = sum(profile["looks"] for profile in told)
-    return sum(line.asleep for p in told for line in _lines(p).values()) / looks if looks >= _LOOKS_MIN else None
+    return sum(line.asleep for p in told for line in _lines(p).values()) / looks if looks >= LINE_LOOKS_MIN else None
 
 
 def _profiles(recording: Recording) -> Iterable[tuple[int, StackProfile]]:
-    for event in events_of(recording.events, StackProfile):
-        if event.rank is not None and any("awake" in row for row in event.data["stacks"]):
-            yield event.rank, event.data
+    for rank, profile in profiles_by_rank(recording):
+        if any("awake" in row for row in profile["stacks"]):
+            yield rank, profile
 
 
 def _lines(profile: StackProfile) -> dict[tuple[str, int, str], _Asleep]:

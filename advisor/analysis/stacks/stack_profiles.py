@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypedDict, cast
 
+from rn50_advisor.advisor.model.recording import Recording, events_of
 from rn50_advisor.probes.documents.code_places import StackFrame, UserLine
 from rn50_advisor.probes.documents.event_documents import StackProfile
 from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
@@ -43,6 +44,9 @@ _OF_A_STEP = (
 _OUTSIDE_RATIO_MAX = 2.0
 _LEAST_SHARE = 0.05  # of the looks, allowed in any case: few looks scatter
 _LOOKS_MIN = 100  # a backward pass has so many of 400, a fetch mostly far fewer
+
+# Of a profile, to tell of a line how much of a step it takes: of fewer, a twentieth is too few.
+LINE_LOOKS_MIN = 100
 
 Frames = Sequence[StackFrame]
 Place = tuple[str, str]  # file, function
@@ -114,6 +118,12 @@ def after_saving(profile: StackProfile, savers: Set[Place]) -> Iterator[tuple[in
         in_torch = any(TORCH in frame["file"] for frame in frames)
         if not in_torch and any((frame["file"], called(frame)) in savers for frame in frames):
             yield row["count"], row
+
+
+def profiles_by_rank(recording: Recording) -> Iterator[tuple[int, StackProfile]]:
+    for event in events_of(recording.events, StackProfile):
+        if event.rank is not None:
+            yield event.rank, event.data
 
 
 def told_rows(profile: StackProfile) -> list[SeenStack]:

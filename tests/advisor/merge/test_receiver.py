@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from merge_wire import DEADLINE_S, OTHER, STEPS, TOKEN, Port, filled, wait_for
+from merge_wire import OTHER, STEPS, TOKEN, Port, filled
 from merged_frames import frames_of
 from nodes import two_nodes
 from recordings import plan
@@ -25,6 +25,7 @@ from rn50_advisor.advisor.merge.sender import Sender
 from rn50_advisor.advisor.model.errors import AdvisorError
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Recording
+from waiting import DEADLINE_S, wait_for
 
 
 @pytest.fixture

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 import zmq
 
-from merge_wire import DEADLINE_S, LOCAL, OTHER, TOKEN, Node, Port, wait_for
+from merge_wire import LOCAL, OTHER, TOKEN, Node, Port
 from rn50_advisor.advisor.merge import sender
 from rn50_advisor.advisor.merge.curve_keys import curve_keys
 from rn50_advisor.advisor.merge.node_link import read_token
+from waiting import DEADLINE_S, wait_for
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from rn50_advisor.advisor.run.companion import Companion, note_launch_error, war
 from rn50_advisor.advisor.run.recording_plan import RecordingPlan
 from rn50_advisor.advisor.run.run_options import RunOptions
 from rn50_advisor.advisor.store.run_reader import read_recording
+from waiting import wait_for
 
 
 def plan(folder: Path | None) -> RecordingPlan:
@@ -33,10 +34,7 @@ def recording(folder: Path) -> Companion:
     """Started, and heard to record; the job is this very process."""
     companion = Companion(plan(folder), os.getpid())
     companion.start()
-    until = time.monotonic() + 30
-    while not (folder / "run.sqlite").exists() and time.monotonic() < until:
-        companion.look()
-        time.sleep(0.01)
+    wait_for(lambda: companion.look() or (folder / "run.sqlite").exists(), "the first recording")
     return companion
 
 

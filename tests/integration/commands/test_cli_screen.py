@@ -7,7 +7,6 @@ import errno
 import fcntl
 import os
 import pty
-import re
 import select
 import signal
 import struct
@@ -22,9 +21,10 @@ import pytest
 
 from cli_process import TIMEOUT_S, environment
 
+pytestmark = pytest.mark.beside
+
 # However slow the machine is, the job is brief or it is not.
 PATIENT = "import rn50_advisor.advisor.commands.on_screen as s; s.BRIEF_S = 60.0; from rn50_advisor.advisor.cli import main; main()"
-SEQUENCES = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]")
 WAITS = "import sys; print('job is up', flush=True); open('gate').read(); sys.exit(7)"
 
 
@@ -54,14 +54,10 @@ class Terminal:
             with contextlib.suppress(OSError):  # the other side has closed it
                 self.shown += os.read(self.screen, 65536)
 
-    def has(self, words: bytes) -> bool:
-        """Whatever edges of panels beneath a notification divide its text by colours."""
-        return words in self.shown or words in SEQUENCES.sub(b"", self.shown)
-
     def until(self, words: bytes) -> None:
-        while not self.has(words) and self.process.poll() is None and time.monotonic() < self.deadline:
+        while words not in self.shown and self.process.poll() is None and time.monotonic() < self.deadline:
             self.read()
-        assert self.has(words), self.shown[-3000:]
+        assert words in self.shown, self.shown[-3000:]
 
     def press(self, key: bytes) -> None:
         os.write(self.screen, key)
@@ -195,7 +191,7 @@ def test_a_job_whose_supervisor_was_killed_is_shown_to_its_end_and_is_no_success
         terminal.until(b"job is up")
         os.kill(_supervisor(terminal.process.pid), signal.SIGKILL)
         terminal.until(b"still runs, unrecorded")
-        assert not terminal.has(b"job has ended")
+        assert b"job has ended" not in terminal.shown
         _let_go(gate, terminal)
         terminal.until(b"job has ended; its exit code is unknown")
         terminal.press(b"q")

@@ -12,20 +12,10 @@ from pathlib import Path
 import pytest
 
 from fake_job import Job, fake_rank
-from launcher_harness import (
-    DEADLINE_S,
-    children_of,
-    in_agent,
-    is_gone,
-    killed_at_end,
-    launch,
-    python,
-    read_until,
-    run_to_end,
-    wait_for,
-)
+from launcher_harness import children_of, in_agent, is_gone, killed_at_end, launch, python, read_until, run_to_end
 from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.verdict.diagnose import diagnose
+from waiting import DEADLINE_S, wait_for
 
 
 def agents_of(launcher_pid: int) -> list[int]:

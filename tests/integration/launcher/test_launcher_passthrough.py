@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher_harness import DEADLINE_S, PYTHON, killed_at_end, launch, launcher_argv, python, run_to_end
+from launcher_harness import PYTHON, killed_at_end, launch, launcher_argv, python, run_to_end
 from rn50_advisor.advisor.store.run_reader import read_recording
+from waiting import DEADLINE_S
 
 
 @pytest.mark.parametrize("code", [0, 1, 3, 126, 255])

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from fake_job import FAKE_RANK, QUICK, Job, fake_rank
-from launcher_harness import PYTHON, in_agent, is_gone, killed_at_end, launch, python, run_to_end, wait_for
+from launcher_harness import PYTHON, in_agent, is_gone, killed_at_end, launch, python, run_to_end
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.recording import Process, Recording
 from rn50_advisor.advisor.store.run_reader import read_recording
+from waiting import wait_for
 
 
 def process_of(recording: Recording, pid: int) -> Process:

@@ -16,21 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher_harness import (
-    DEADLINE_S,
-    children_of,
-    is_gone,
-    killed_at_end,
-    launch,
-    launcher_argv,
-    python,
-    read_until,
-    run_to_end,
-    wait_for,
-)
+from launcher_harness import children_of, is_gone, killed_at_end, launch, launcher_argv, python, read_until, run_to_end
 from rn50_advisor.advisor.model.errors import NotARun
 from rn50_advisor.advisor.run.launch import launcher
 from rn50_advisor.advisor.store.run_reader import read_recording
+from waiting import DEADLINE_S, wait_for
 
 # Prints every signal it gets; SIGPWR, which comes last of all that are pending, ends it with 7.
 LISTENER = """

@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from launcher_harness import DEADLINE_S, ROOT, children_of, descendants_of, is_gone, python, wait_for
+from launcher_harness import ROOT, children_of, descendants_of, is_gone, python
 from rn50_advisor.advisor.model.errors import CommandNotExecutable, CommandNotFound
 from rn50_advisor.advisor.run.launch import output_relay
 from rn50_advisor.advisor.run.launch.output_lines import OutputTail
 from rn50_advisor.advisor.run.launch.screen_job import Supervised
 from rn50_advisor.advisor.run.run_options import RunOptions
 from rn50_advisor.advisor.store.run_reader import read_recording
+from waiting import DEADLINE_S, wait_for
 
 
 @contextlib.contextmanager

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher_harness import is_gone, killed_at_end, launch, python, read_until, wait_for
+from launcher_harness import is_gone, killed_at_end, launch, python, read_until
 from rn50_advisor.advisor.model.errors import NotARun
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.store.run_reader import read_recording
+from waiting import wait_for
 
 TRAINING = """
 import os, sys, torch

@@ -14,10 +14,11 @@ import pytest
 
 from cli_process import advisor
 from fake_job import fake_rank
-from launcher_harness import in_agent, wait_for
+from launcher_harness import in_agent
 from rn50_advisor.advisor.merge.job_reading import read_job
 from rn50_advisor.advisor.merge.live_merge import ADDRESS_NAME
 from rn50_advisor.advisor.model.recording import Recording
+from waiting import wait_for
 
 QUICK = {"merge_period_s": 0.2}
 

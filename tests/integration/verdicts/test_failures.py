@@ -10,9 +10,10 @@ import pytest
 from test_launcher_supervised import supervised
 
 from cli_process import advisor
-from launcher_harness import DEADLINE_S, launch, python
+from launcher_harness import launch, python
 from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.verdict.diagnose import diagnose
+from waiting import DEADLINE_S
 
 
 @pytest.mark.torch

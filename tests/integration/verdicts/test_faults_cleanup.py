@@ -6,14 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 from samples.faults.fixtures import CGROUP, NAME
 from samples.faults.leftovers import OWNER, sweep
+
+from waiting import wait_for
 
 pytestmark = pytest.mark.torch
 
@@ -24,20 +24,13 @@ def start(folder: Path, scenario: str) -> subprocess.Popen[bytes]:
     """A run of one scenario, as soon as its job runs under its fixtures."""
     command = [sys.executable, "-m", "samples.faults", "--folder", str(folder), "--only", scenario]
     run = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    wait_until(lambda: run.poll() is not None or any(folder.glob("*/*/job/runs/*/run.sqlite")))
+    wait_for(lambda: run.poll() is not None or any(folder.glob("*/*/job/runs/*/run.sqlite")), "the first recording", 60)
     if run.poll() is not None:
         assert run.stdout is not None
         said = run.stdout.read().decode()
         assert "not run" in said, said
         pytest.skip(f"NOT TESTED here: {said}")
     return run
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.05)
 
 
 def left_by(pid: int, folder: Path) -> dict[str, list[str]]:

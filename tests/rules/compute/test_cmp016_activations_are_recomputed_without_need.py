@@ -15,13 +15,21 @@ from table_checks import Check, checks
 
 
 def cmp016(
-    again: float = 0.2, free: float = 0.6, *, used: float | None = None, looks: int = 50, **more: Any
+    again: float | None = 0.2,
+    free: float = 0.6,
+    *,
+    used: float | None = None,
+    looks: int = 50,
+    forward: float = 0.3,
+    **more: Any,
 ) -> Analysis:
     """One rank whose backward pass spends so much of the step on a second forward pass."""
     limit = {} if used is None else {"memory.limit_used_share": {0: used}}
-    values = {"step.recomputing_s": {0: again}, "memory.host_left_share": free, **limit}
+    seen = {} if again is None else {"step.recomputing_s": {0: again}}
+    values = {**seen, "memory.host_left_share": free, **limit}
     lines = (HotLine("/job/model.py", 33, "forward", "", looks, looks / 400, io=False),)
-    return job({0: rank()}, **{"values": values, "recomputing_lines": lines, **more})
+    own = rank(forward=forward, backward=0.9 - forward)
+    return job({0: own}, **{"values": values, "recomputing_lines": lines, **more})
 
 
 TABLE = Table(
@@ -32,7 +40,11 @@ TABLE = Table(
         "again": ({"again": 0.08}, {"again": 0.0799}),
         "free": ({"free": 0.3}, {"free": 0.2999}),
     },
-    false_alarms={"a limit that is nearly reached": {"used": 0.75}},
+    false_alarms={
+        "a limit that is nearly reached": {"used": 0.75},
+        "a backward pass that is not long, without a profile": {"again": None},
+    },
+    unseen={"a long backward pass without a profile": ({"again": None, "forward": 0.2}, ("step.recomputing_s",))},
     severities=(
         ({"again": 0.3}, "critical"),
         ({"again": 0.2}, "high"),

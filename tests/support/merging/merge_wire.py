@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from nodes import two_nodes
 from recordings import plan
@@ -17,21 +15,13 @@ from rn50_advisor.advisor.merge.receiver import Receiver
 from rn50_advisor.advisor.merge.sender import Sender
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Recording
+from waiting import DEADLINE_S
 
 TOKEN = b"0123456789abcdef0123456789abcdef"
 OTHER = b"another token of somebody else's"
 OTHER = b"another token of somebody else's"
 STEPS = packed({"v": VERSION, "t": 1, "ranks": {}, "samples": {}, "positions": {}})
 LOCAL = "127.0.0.1"
-DEADLINE_S = 30.0  # far more than it takes, so that only a hang fails
-
-
-def wait_for(condition: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + DEADLINE_S
-    while not (answer := condition()):
-        assert time.monotonic() < deadline, f"{what} did not happen within {DEADLINE_S} s"
-        time.sleep(0.01)
-    return answer
 
 
 class Port:

@@ -17,6 +17,8 @@ DROPPED = (
     "RN50_ADVISOR_DEBUG",
     "NO_COLOR",
     "PYTHONPATH",
+    "COLUMNS",  # and the next: pytest-xdist sets them, and a terminal of a test has a size of its own
+    "LINES",
 )
 
 

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from launcher_harness import DEADLINE_S, PYTHON, killed_at_end, launch, read_until, wait_for
+from launcher_harness import PYTHON, killed_at_end, launch, read_until
 from rn50_advisor.advisor.model.errors import NotARun
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.store.run_reader import read_recording
+from waiting import DEADLINE_S, wait_for
 
 FAKE_RANK = str(Path(__file__).with_name("fake_rank.py"))
 QUICK = {"poll_s": 0.05, "period_s": 0.2, "stall_after_s": 0.6, "stall_refresh_s": 0.3}

@@ -9,12 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from waiting import DEADLINE_S
+
 ROOT = Path(__file__).resolve().parents[3]
-DEADLINE_S = 30.0  # of any single wait: far more than it takes, so that only a hang fails
 PYTHON = sys.executable
 
 
@@ -60,15 +61,6 @@ def read_until(descriptor: int, wanted: bytes) -> bytes:
         assert data, f"ended without {wanted!r}, after {seen!r}"
         seen += data
     return seen
-
-
-def wait_for(condition: Callable[[], Any], what: str) -> Any:
-    """The first true answer; fails loudly after the deadline."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not (answer := condition()):
-        assert time.monotonic() < deadline, f"{what} did not happen within {DEADLINE_S} s"
-        select.select([], [], [], 0.02)
-    return answer
 
 
 def is_gone(pid: int) -> bool:

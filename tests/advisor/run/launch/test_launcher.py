@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import psutil
 import pytest
 
 from rn50_advisor.advisor.store.run_reader import read_recording
+from waiting import wait_for
 
 PRELUDE = """
 import os, signal, subprocess, sys, time
@@ -121,9 +121,7 @@ def test_a_signal_that_the_job_was_quicker_to_obey_ends_nobody_else() -> None:
         os.kill(process.pid, signal.SIGSTOP)
         for number in (signal.SIGUSR1, signal.SIGTERM):
             os.killpg(process.pid, number)
-        deadline_s = time.monotonic() + 30
-        while job.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline_s:
-            time.sleep(0.01)
+        wait_for(lambda: job.status() == psutil.STATUS_ZOMBIE, "the job's end")
         os.kill(process.pid, signal.SIGCONT)
         assert process.stdout.read() == f"{int(signal.SIGUSR1)} {int(signal.SIGTERM)}\n2\n"
         assert process.wait(60) == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from rn50_advisor.advisor.run.launch import output_relay
 from rn50_advisor.advisor.run.launch.output_relay import LogWriter, copy_until_closed
 from rn50_advisor.advisor.run.launch.own_processes import start_file
 from rn50_advisor.advisor.run.launch.supervise import open_terminal
+from waiting import wait_for
 
 TOKEN = "hf_" + "aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3x"
 
@@ -80,9 +80,7 @@ def test_the_process_goes_on_through_signals_until_the_terminal_is_closed(tmp_pa
     relay = start_file(Path(output_relay.__file__), [str(master), str(log)], descriptors=[master])
     os.close(master)
     os.write(slave, b"before\n")
-    until = time.monotonic() + 30
-    while not (log.exists() and log.read_bytes()) and time.monotonic() < until:
-        time.sleep(0.01)
+    wait_for(lambda: log.exists() and log.read_bytes(), "the first line")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         relay.send_signal(number)
     os.write(slave, b"after\n")

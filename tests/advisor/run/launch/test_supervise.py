@@ -9,7 +9,6 @@ import signal
 import struct
 import subprocess
 import termios
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from rn50_advisor.advisor.run.launch.own_processes import start_module
 from rn50_advisor.advisor.run.launch.supervise import OUTPUT_NAME, Relay, StatusLines, open_terminal, set_size
 from rn50_advisor.advisor.run.run_options import RunOptions
 from rn50_advisor.advisor.store import schema
+from waiting import wait_for
 
 MODULE = "rn50_advisor.advisor.run.launch.supervise"
 
@@ -119,12 +119,10 @@ def test_a_relay_that_is_killed_is_replaced_until_a_thread_of_ours_does_its_work
         pids.update(pid)
         os.write(slave, b"%d\n" % len(pids))
         written += b"%d\n" % len(pids)
-        until = time.monotonic() + 30
-        while not (log.exists() and log.read_bytes() == written) and time.monotonic() < until:
-            time.sleep(0.01)
+        # as they are in this round; checked within it
+        wait_for(lambda: log.exists() and log.read_bytes() == written, "the line")  # noqa: B023
         os.kill(*pid, signal.SIGKILL)
-        while relay.look() == pid and time.monotonic() < until:
-            time.sleep(0.01)
+        wait_for(lambda: relay.look() != pid, "the end of a relay")
     assert len(pids) > 1
     os.write(slave, b"last\n")
     assert not relay.drained(0.0)

@@ -17,6 +17,7 @@ from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.store.run_writer import RunWriter
 from rn50_advisor.advisor.store.schema import OUTPUT_NAME
 from rn50_advisor.probes.documents.event_documents import FlightDumps, NcclPrinted, PrintedLines
+from waiting import wait_for
 
 NCCL = "host:1:2 [0] NCCL INFO Using network Socket"
 
@@ -63,9 +64,7 @@ def test_what_a_rank_printed_to_a_file_is_kept(writer: RunWriter, tmp_path: Path
             "/bin/sh", ["sh", "-c", "echo 'RuntimeError: of rank 1' >&2; cat"], {}, file_actions=_streams(file.fileno())
         )
     try:
-        until = time.monotonic() + 30
-        while not log.read_text() and time.monotonic() < until:
-            time.sleep(0.01)
+        wait_for(log.read_text, "its first line")
         told = words(writer)
         told.look([SimpleNamespace(pid=child, rank=1)])  # type: ignore[list-item]
         told.ended(child)

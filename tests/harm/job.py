@@ -584,7 +584,8 @@ def tell() -> None:
 
 def main(arguments: list[str]) -> None:
     if "RANK" in os.environ:
-        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # ranks share a file: no line is torn
+        # ranks share a file: no line is torn, also under torchrun's `-u`, which writes a line and its end apart
+        sys.stdout.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]
     for name in arguments[1:]:
         HABITS[name]()
     for name in arguments[0].split(","):

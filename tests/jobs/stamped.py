@@ -31,7 +31,8 @@ def work(rank, folder, late_s):
         told = model._get_ddp_logging_data()
         if told.get("backward_comm_time", 0) > 0:
             times = (told["backward_comm_time"], told["backward_compute_comm_overlap_time"])
-            seen[told["backward_compute_time_start"]] = times
+            # the first of each start: where the rate of stamps changes, DDP mixes one iteration's start with another's times
+            seen.setdefault(told["backward_compute_time_start"], times)
     Path(folder, f"stamps-{rank}.json").write_text(json.dumps([(start, *times) for start, times in seen.items()]))
     dist.barrier()
     dist.destroy_process_group()

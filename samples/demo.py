@@ -1,4 +1,4 @@
-"""Shows the advisor at work: trains ResNet50 with a real bottleneck, applies the advised fix, and measures what it brought.
+"""Shows the advisor at work: trains ResNet50 with a real bottleneck, applies the advised fix, and measures the gain.
 
 It writes only to .demo/ and trains with samples/train.py, unmodified; the bottleneck is --workers 0.
 """
@@ -56,7 +56,7 @@ class Setting:
 
 
 class StopRequested(Exception):
-    """SIGTERM or SIGHUP came."""
+    """SIGTERM or SIGHUP was received."""
 
 
 def look_at_machine() -> Machine:
@@ -108,7 +108,7 @@ def job_command(setting: Setting, workers: int) -> list[str]:
 
 
 def run_to_end(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """The exit code. A Ctrl-C has reached the child too, so it is only waited for; other signals are handed on."""
+    """Returns the exit code. Ctrl-C also reaches the child, so this only waits for it; on other signals it terminates the child."""
     child = subprocess.Popen(command, env={**os.environ, **environment})
     try:
         return child.wait()
@@ -122,7 +122,7 @@ def run_to_end(command: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def watch_job(setting: Setting, workers: int, name: str) -> tuple[dict[str, Any], Path]:
-    """The report of one watched job, and where its HTML form lies."""
+    """Runs one job under the advisor. Returns its report and the path of its HTML report."""
     reports = {kind: FOLDER / f"{name}.{kind}" for kind in ("json", "html")}
     for path in reports.values():
         path.unlink(missing_ok=True)
@@ -145,7 +145,7 @@ def watch_job(setting: Setting, workers: int, name: str) -> tuple[dict[str, Any]
 
 
 def advised_workers(report: Mapping[str, Any]) -> tuple[int, Mapping[str, Any]] | None:
-    """The worker count that a fix names, the verdict's finding first, and the finding."""
+    """Returns the worker count that a fix names, and the finding of that fix. Looks at the verdict's finding first."""
     root = report["verdict"]["rule"]
     for finding in sorted(report["findings"], key=lambda finding: bool(finding["rule"] != root)):
         for fix in finding["fixes"]:
@@ -177,7 +177,7 @@ def describe_change(before: float, after: float, predicted: Mapping[str, Any] | 
 
 
 def disturbances(reports: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Disturbances of a measurement from outside the job, which no prediction can foresee."""
+    """Lists findings about the machine outside the job, which no prediction can foresee."""
     found = {f["rule"]: f["title"] for report in reports for f in report["findings"] if f["rule"] in FROM_OUTSIDE}
     return [f"{title} ({rule})" for rule, title in sorted(found.items())]
 
@@ -202,7 +202,7 @@ def verdict_of(report: Mapping[str, Any]) -> str:
 
 
 def choose_fix(machine: Machine, setting: Setting, report: Mapping[str, Any]) -> tuple[int, Mapping[str, Any] | None]:
-    """Worker count of the second run, and what was predicted for it (`saving` of the report's finding)."""
+    """Returns the worker count of the second run, and its predicted saving (`saving` of the report's finding)."""
     advice = advised_workers(report)
     if advice is None:
         workers = spare_workers(machine, setting)

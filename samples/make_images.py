@@ -84,7 +84,7 @@ def hue_colour(hue: float, *, value: float) -> tuple[int, int, int]:
 
 
 def draw_shapes(rng: np.random.Generator, canvas: Image.Image, label: int, hue: float) -> None:
-    """Three to eight objects; the class decides how many corners they have (0: ellipses)."""
+    """Draws three to eight objects; the class decides how many corners they have (0: ellipses)."""
     draw = ImageDraw.Draw(canvas)
     corners = (0, 3, 4, 5, 6)[label % 5]
     for _ in range(int(rng.integers(3, 9))):
@@ -113,7 +113,7 @@ def paint(rng: np.random.Generator, label: int, width: int, height: int) -> Imag
 
 
 def encode(picture: Image.Image, target_bytes: float) -> bytes:
-    """JPEG bytes with the quality whose size comes nearest to the target, found by bisection."""
+    """Returns JPEG bytes of the quality whose size is nearest to the target, found by bisection."""
     low, high = LOWEST_QUALITY, HIGHEST_QUALITY
     best = b""
     while low <= high:
@@ -137,7 +137,7 @@ def make_jpeg(seed: int, scale: float, picture: Picture) -> bytes:
 
 
 def write_pictures(root: Path, seed: int, scale: float, pictures: list[Picture]) -> int:
-    """Writes each picture under another name first, so that no half file ever has its real one."""
+    """Writes each picture to a temporary name first, so that a partial file never has the final name."""
     for picture in pictures:
         path = picture.path(root)
         partial = path.with_suffix(f"{path.suffix}.{os.getpid()}{PARTIAL}")
@@ -152,7 +152,7 @@ def allowed_cores() -> int:
 
 @contextmanager
 def progress(total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, otherwise a line every tenth."""
+    """Shows a progress bar on a terminal, otherwise prints a line for every tenth."""
     if sys.stdout.isatty():
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn  # noqa: PLC0415
 
@@ -190,7 +190,7 @@ def make_all(root: Path, seed: int, scale: float, pictures: list[Picture]) -> No
 
 
 def open_folder(root: Path, settings: dict[str, float]) -> None:
-    """Makes the folder, or makes sure that its content belongs to these settings (only the counts may have grown)."""
+    """Creates the folder, or checks that its pictures have these settings (only the counts may grow). Raises SystemExit if not."""
     manifest = root / MANIFEST
     if manifest.exists():
         old = json.loads(manifest.read_text())

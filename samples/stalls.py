@@ -1,11 +1,11 @@
-"""Data stalls of ResNet50 in the manner of DS-Analyzer: storage, preparation and compute each alone, and the limit they predict.
+"""Measures data stalls of ResNet50 as DS-Analyzer does: storage, preparation and compute each alone, and the limit they predict.
 
     python -m samples.stalls [--only GLOB] [--markdown FILE]
 
 Each setup runs in four ways, and again in reverse order: the files alone from a cold disk (F), files and transforms alone from the page
-cache (P), training on random tensors (G), and the unchanged training under the advisor. The measured rate of the last is compared with the
-prediction min(F, P, G), and with the limit that the advisor reports, which sees only that run. Method: Mohan et al., "Analyzing and
-Mitigating Data Stalls in DNN Training", VLDB 2021.
+cache (P), training on random tensors (G), and the unchanged training under the advisor. The rate of that last run is compared with the
+prediction min(F, P, G), and with the limit that the advisor reports from that run alone. Method: Mohan et al., "Analyzing and Mitigating
+Data Stalls in DNN Training", VLDB 2021.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HEAD = ("setup", "F", "P", "P a core", "G", "min", "measured", "off", "stalled o
 
 @dataclass(frozen=True, slots=True)
 class WarmImages:
-    """`{images}`: pictures that lie in the page cache."""
+    """Provides `{images}`: pictures in the page cache."""
 
     images: Images
 
@@ -54,7 +54,7 @@ class WarmImages:
 
 @dataclass(frozen=True, slots=True)
 class ColdImages:
-    """`{images}`: pictures on a disk of their own, none of them in the page cache, read by the job at this rate at most (0: no limit)."""
+    """Provides `{images}`: pictures on a separate disk, not in the page cache. The job reads at most `bytes_per_s` (0: no limit)."""
 
     bytes_per_s: int
     images: Images
@@ -145,7 +145,7 @@ class Row:
 
 
 def measure(setup: Setup, bench: Bench) -> Row:
-    """Raises CannotBeMade, JobWentWrong."""
+    """Runs each part twice and returns the mean rates. Raises CannotBeMade, JobWentWrong."""
     memory = (WarmImages(setup.images),)
     disk = (ColdImages(setup.disk, setup.images),) if setup.disk else memory
     files, preparation, compute, measured, reports = list[float](), list[float](), list[float](), list[float](), []

@@ -33,7 +33,7 @@ Sample = tuple[Tensor, int]
 
 @dataclass(frozen=True)
 class World:
-    """Where this process stands among the others that train the same model."""
+    """The place of this process among the ranks of the job."""
 
     rank: int
     local_rank: int
@@ -69,7 +69,7 @@ def join_world(rank: int, local_rank: int, size: int, *, device_name: str, init_
 
 
 class SyntheticImages(Dataset[Sample]):
-    """Random tensors from memory: training without a cost for loading."""
+    """Random tensors from memory, so that loading costs nothing."""
 
     def __init__(self, count: int, image_size: int, classes: int = 1000) -> None:
         self.count = count
@@ -84,7 +84,7 @@ class SyntheticImages(Dataset[Sample]):
 
 
 def make_datasets(args: argparse.Namespace) -> tuple[Dataset[Sample], Dataset[Sample], int]:
-    """Training set, validation set, number of classes."""
+    """Returns the training set, the validation set and the number of classes."""
     if args.synthetic:
         train = SyntheticImages(args.synthetic_images, args.image_size)
         return train, SyntheticImages(max(1, args.synthetic_images // 20), args.image_size), len(train.classes)
@@ -124,7 +124,7 @@ def make_loaders(
 
 
 def make_model(args: argparse.Namespace, world: World, classes: int) -> tuple[nn.Module, nn.Module]:
-    """The bare model, and what to call in training: itself, or DDP around it in a process group."""
+    """Returns the bare model, and the one to call in training: the same, or wrapped in DDP if there is a process group."""
     options = {"aux_logits": False} if args.model in ("googlenet", "inception_v3") else {}
     bare = torchvision.models.get_model(args.model, num_classes=classes, **options)
     if args.sync_bn and dist.is_initialized():
@@ -163,7 +163,7 @@ def learning_rate(args: argparse.Namespace, plan: Plan, step: int, images_per_st
 
 
 class Meter:
-    """Sums since the last line. Loss and hits stay on the device until one is due: reading them waits for the GPU."""
+    """Sums since the last printed line. Loss and hits stay on the device until a line is due, because reading them waits for the GPU."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -213,7 +213,7 @@ class Trainer:
         return torch.autocast(self.world.device.type, dtype=dtype or torch.bfloat16, enabled=dtype is not None)
 
     def gradient_exchange(self, updates: bool) -> contextlib.AbstractContextManager[None]:
-        """Gradients are exchanged once a step, with the last of its micro-batches."""
+        """Returns a context in which DDP exchanges gradients only for the last micro-batch of a step."""
         if isinstance(self.model, DistributedDataParallel) and not updates:
             return self.model.no_sync()
         return contextlib.nullcontext()
@@ -258,7 +258,7 @@ class Trainer:
 
     @torch.inference_mode()
     def evaluate(self, loader: DataLoader[Sample]) -> tuple[float, float]:
-        """Top-1 and top-5 accuracy in percent, over the whole validation set."""
+        """Returns top-1 and top-5 accuracy in percent, over the whole validation set."""
         if dist.is_initialized():
             for buffer in self.bare.buffers():  # all ranks judge the model that rank 0 saves
                 dist.broadcast(buffer, 0)
@@ -345,7 +345,7 @@ def train(args: argparse.Namespace, world: World) -> None:
 
 
 def run(args: argparse.Namespace, rank: int, local_rank: int, world_size: int, *, init_method: str | None) -> None:
-    """The work of every process of the job, however it was started."""
+    """Runs one process of the job, however it was started."""
     if args.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)

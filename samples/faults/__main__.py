@@ -1,4 +1,4 @@
-"""`python -m samples.faults`: runs the scenarios, shows and writes what came out. Exit code 1: some verdict was wrong."""
+"""`python -m samples.faults`: runs the scenarios, shows and writes their results. Exit code 1: a verdict was wrong."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from samples.faults.scenario import Scenario
 from samples.faults.score import Result, summarise, unfinished
 
 FOLDER = Path(__file__).resolve().parents[2] / ".faults"
-LOG_WIDTH = 210  # of the table without a terminal
+LOG_WIDTH = 210  # width of the table without a terminal
 
 
 def choose(patterns: Sequence[str], *, fast: bool, variants: bool) -> list[Scenario]:
-    """By name or glob, in the catalogue's order; without those all, variants if asked to.
+    """Returns the scenarios whose name fits a pattern, in the catalogue's order. Without patterns: all, variants only if asked for.
 
-    Raises click.BadParameter for a pattern that fits nothing.
+    Raises click.BadParameter for a pattern that fits no scenario.
     """
     names = [scenario.name for scenario in SCENARIOS]
     for pattern in patterns:
@@ -132,7 +132,7 @@ def any_wrong(results: Sequence[Result]) -> bool:
 def run_all(
     todo: Sequence[tuple[Scenario, int]], bench: Bench, results: list[Result], json_file: Path | None, console: Console
 ) -> None:
-    """Adds to `results`, in this order, and writes them after each."""
+    """Runs the scenarios, adds their results to `results`, and writes the JSON file after each turn."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     where = machine()
     with Progress(*columns, console=console) as bar:
@@ -156,7 +156,7 @@ def run_all(
 
 
 def turns(todo: Sequence[tuple[Scenario, int]]) -> list[tuple[list[Scenario], int]]:
-    """Groups of scenarios to run together: those of a repetition that mostly wait, at the place of the first; all others alone."""
+    """Groups scenarios that run together: those of a repetition that mostly wait, at the place of the first. All others run alone."""
     found: list[tuple[list[Scenario], int]] = []
     waiting: dict[int, list[Scenario]] = {}
     for scenario, repetition in todo:

@@ -1,7 +1,7 @@
-"""Scenarios that mostly wait, beside one another: each in a process of its own, which cleans up after itself.
+"""Runs scenarios that mostly wait side by side: each in its own process, which cleans up after itself.
 
-A job that walks an index for two minutes, or hangs, uses no core meanwhile, so that several such jobs can run at once without slowing
-each other. Nothing else runs at the same time.
+A job that walks an index for two minutes, or hangs, uses no core meanwhile. Several such jobs can run at once without slowing each other.
+Nothing else runs at the same time.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def run_beside(
     command: Command = suite_of_one,
     apart_s: float = APART_S,
 ) -> list[Result]:
-    """A result for each, in their order. The one that waits longest comes first."""
+    """Returns one result per scenario, in their order. The scenario that waits longest should come first."""
     files = [bench.folder / f"beside-{scenario.name}.json" for scenario in scenarios]
     started: list[subprocess.Popen[str]] = []
     try:
@@ -60,7 +60,7 @@ def run_beside(
 
 
 def _start(command: list[str]) -> subprocess.Popen[str]:
-    """In a session of its own: a Ctrl-C is this process's, which then ends it in order."""
+    """Starts the command in its own session: Ctrl-C reaches only this process, which then ends the command in order."""
     return subprocess.Popen(
         command,
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""When the right verdict was there for the first time: the finished recording, judged as it was at earlier moments; and the job's speed."""
+"""Time of the first right verdict, found by judging the finished recording as it stood at earlier moments; and the job's speed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FEW = 5  # steps
 
 @dataclass(frozen=True, slots=True)
 class FirstVerdict:
-    """Since the job's start, or since the fault's where that came later."""
+    """Time and steps until the first right verdict, counted from the job's start, or from the fault's if that came later."""
 
     seconds: float
     steps: int
@@ -41,7 +41,10 @@ def first_right_verdict(recording: Recording, truth: Truth, onset_step: int = 0)
 
 
 def onset_ns(recording: Recording, step: int) -> int:
-    """When the first rank began this step; a job that ended before has its last word for it, one that made none where it stands."""
+    """Returns the time at which the first rank began this step.
+
+    If no rank reached it: the end of the last step; without any step, the earliest time since which a rank stands at its position.
+    """
     if step == 0:
         return recording.meta.started_ns
     starts = [rows["t_start_ns"][rows["step"] >= step] for rows in recording.steps.values()]
@@ -57,7 +60,7 @@ def first_step_ns(recording: Recording) -> int:
 
 
 def steps_until(recording: Recording, moment_ns: int) -> int:
-    """Steps that the foremost rank had finished."""
+    """Returns the number of steps that the foremost rank had finished at this moment."""
     done = [
         int(rows["count"][(rows["t_end_ns"] <= moment_ns) & ((rows["flags"] & FLAG_TAIL) == 0)].sum())
         for rows in recording.steps.values()
@@ -66,10 +69,10 @@ def steps_until(recording: Recording, moment_ns: int) -> int:
 
 
 def samples_per_s(recording: Recording, onset_step: int = 0) -> float | None:
-    """All that passes from this step on counts, but for the first fifth: from the recorded clock alone, not from the advisor's analysis.
+    """Samples per second over all ranks, from this step on and without the first fifth; None if a rank has too few steps.
 
-    The time before a late fault is left out, with and without the fix. Jobs without a known loader count steps; both runs of a pair are
-    measured alike.
+    Uses the recorded clock alone, not the advisor's analysis. The time before a late fault is left out, with and without the fix. Jobs
+    without a known loader count steps; both runs of a pair are measured alike.
     """
     total = 0.0
     for rows in recording.steps.values():
@@ -82,7 +85,7 @@ def samples_per_s(recording: Recording, onset_step: int = 0) -> float | None:
 
 
 def pace_s(recording: Recording, phases: Sequence[Untouched], onset_step: int = 0) -> float | None:
-    """Usual time of these phases in the steps that `samples_per_s` counts, mean over the ranks."""
+    """Median seconds of these phases in the steps that `samples_per_s` counts, mean over the ranks."""
     found = []
     for rows in recording.steps.values():
         late = _late(rows, onset_step)

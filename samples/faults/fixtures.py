@@ -49,12 +49,12 @@ def call(*command: object) -> str:
 
 
 def undo(*command: object) -> None:
-    """Runs a clean-up command. Its failure is an error and no reason to skip: something would be left behind."""
+    """Runs a clean-up command. Raises CalledProcessError if it fails, not CannotBeMade: something would be left behind."""
     subprocess.run(list(map(str, command)), capture_output=True, check=True)
 
 
 def unified() -> bool:
-    """True with control groups of version 2."""
+    """True if control groups are of version 2."""
     return (CGROUP / "cgroup.controllers").exists()
 
 
@@ -78,7 +78,7 @@ def control_group(controller: str) -> Iterator[Path]:
 
 
 def remove_group(group: Path) -> None:
-    """A group goes once its processes have: those left are moved out first."""
+    """Removes the group. Moves its remaining processes to the parent first, because a group with processes cannot be removed."""
     for pid in (group / "cgroup.procs").read_text().split():
         with contextlib.suppress(OSError):
             (group.parent / "cgroup.procs").write_text(pid)
@@ -93,13 +93,13 @@ def limit(file: Path, value: str) -> None:
 
 
 def entering(group: Path) -> tuple[str, ...]:
-    """A command before a command: the latter runs inside the group."""
+    """Returns a command prefix that runs the command after it inside the group."""
     return ("sh", "-c", _ENTER, "sh", str(group))
 
 
 @dataclass(frozen=True, slots=True)
 class NvidiaGpu:
-    """Nothing but a GPU that is there."""
+    """Requires an NVIDIA GPU and changes nothing."""
 
     @contextlib.contextmanager
     def hold(self, folder: Path) -> Iterator[Conditions]:
@@ -109,7 +109,7 @@ class NvidiaGpu:
 
 @dataclass(frozen=True, slots=True)
 class CpuQuota:
-    """A quota of so many cores for the whole container, or for processes that move into `{group}`."""
+    """A CPU quota of `cores` cores for the whole container (`everybody`), or for processes that move into `{group}`."""
 
     cores: float
     everybody: bool = True
@@ -128,7 +128,7 @@ class CpuQuota:
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """The job gets so much memory and no swap; the kernel's OOM killer does the rest."""
+    """Limits the job's memory; the kernel's OOM killer does the rest."""
 
     megabytes: int
 
@@ -151,7 +151,7 @@ class WarmLibraries:
 
 @dataclass(frozen=True, slots=True)
 class Burners:
-    """Neighbours: processes that keep so many cores busy."""
+    """Neighbours: processes that keep `cores` cores busy."""
 
     cores: int = 1
 
@@ -172,7 +172,7 @@ def end_process(process: subprocess.Popen[bytes]) -> None:
 
 @contextlib.contextmanager
 def loop_disk(folder: Path, name: str, size_bytes: int, *, direct: bool = False) -> Iterator[tuple[str, Path]]:
-    """A block device over a file in this folder, and where its empty file system is mounted."""
+    """Yields a block device over a file in this folder, and the mount point of its empty file system."""
     image, mounted = folder / f"{name}.img", folder / name
     with contextlib.ExitStack() as stack:
         image.write_bytes(b"")
@@ -193,7 +193,7 @@ def unmount(mounted: Path) -> None:
 
 
 def forget(device: str, mounted: Path) -> None:
-    """Nothing of this disk is in the page cache any more. Everything else is: without torch's files, jobs start half a minute late."""
+    """Drops this disk from the page cache. Everything else stays cached: without torch's files, jobs start half a minute late."""
     unmount(mounted)
     os.sync()  # else its writes would continue during the job
     call("mount", device, mounted)
@@ -201,10 +201,10 @@ def forget(device: str, mounted: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SlowDisk:
-    """`{disk}`: files on a disk of their own, none of them in the page cache, read by the job at these rates at most (0: no limit).
+    """Provides `{disk}`: files on a separate disk, not in the page cache. The job reads at most at these rates (0: no limit).
 
-    `behind`: the limit is below that disk, like a provider's limit, so that the disk itself only looks slow. `neighbours`: processes
-    outside the job that read the same disk, with a pause of `pause_ms` between two reads.
+    `behind`: the limit applies to a disk below that one, like a provider's limit, so that the upper disk only looks slow. `neighbours`:
+    processes outside the job that read the same disk, with a pause of `pause_ms` between two reads.
     """
 
     bytes_per_s: int
@@ -249,12 +249,12 @@ class SlowDisk:
         for number in range(self.files):
             (data / f"{number:05}.bin").write_bytes(os.urandom(self.file_bytes))
         if self.neighbours:
-            (data.parent / "others").write_bytes(os.urandom(_OTHERS_BYTES))  # no holes: they would not reach the disk
+            (data.parent / "others").write_bytes(os.urandom(_OTHERS_BYTES))  # random data: reads of holes would not reach the disk
 
 
 @dataclass(frozen=True, slots=True)
 class SlowLoopback:
-    """The job runs in a network namespace whose `lo` carries this much (as tc writes rates)."""
+    """Runs the job in a network namespace whose `lo` is limited to `rate` (in tc's notation)."""
 
     rate: str
 
@@ -278,7 +278,7 @@ class SlowLoopback:
 
 @dataclass(frozen=True, slots=True)
 class SmallSharedMemory:
-    """A container whose /dev/shm is this small, in a mount namespace that ends with its processes."""
+    """A container with a /dev/shm of this size, in a mount namespace that ends with its processes."""
 
     megabytes: int
 
@@ -291,7 +291,7 @@ class SmallSharedMemory:
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """The compiler that torch.compile needs on CPUs."""
+    """Requires the C++ compiler that torch.compile needs on CPUs."""
 
     @contextlib.contextmanager
     def hold(self, folder: Path) -> Iterator[Conditions]:
@@ -301,7 +301,7 @@ class Compiler:
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """`{images}`: an ImageFolder of JPEGs, made once and kept beside the folders of all runs."""
+    """Provides `{images}`: an ImageFolder of JPEGs, made once and kept beside the folders of all runs."""
 
     per_class: int
     scale: float = 1.0

@@ -1,8 +1,8 @@
-"""`python -m samples.faults.gain_errors`: how the rules' predictions fared, from the published results, as the advisor corrects them by it.
+"""`python -m samples.faults.gain_errors`: errors of the rules' predictions in the published results. The advisor corrects by them.
 
-Each scenario counts once, however often it was repeated. A rule's own scenarios weigh one each, those of all other rules together
-as much as three: a rule with a few scenarios is no surer of itself than that. What is said of held and near is said of scenarios that
-the correction had not seen: each was left out in turn.
+Each scenario counts once, however often it was repeated. A rule's own scenarios weigh one each; those of all other rules weigh three
+together, so that a rule with few scenarios is not overconfident. `held` and `near` are counted on scenarios that the correction had not
+seen: each was left out in turn.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from samples.faults.score import Result
 PUBLISHED = Path(__file__).with_name("results.json.gz")
 TABLE = Path(likely_gain.__file__).with_name("gain_errors.csv")
 _OTHERS = 3.0  # scenarios
-# With so few scenarios to a rule, ranges between the quantiles 0.1 and 0.9 held less than their 80 %, these 84 %, of scenarios left out.
+# With so few scenarios per rule, ranges between the quantiles 0.1 and 0.9 held less than 80 % of the scenarios left out; these hold 84 %.
 _TAIL = 0.07
 _NEAR = math.log(1.15)
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One speed-up that came, and the worst and best case of the rule that had promised it."""
+    """One measured speed-up, and the worst and best case that its rule predicted."""
 
     rule: str
     scenario: str
@@ -46,7 +46,7 @@ def measured(results: Iterable[Result]) -> list[Measured]:
 
 
 def errors(rows: Sequence[Measured]) -> dict[str, GainErrors]:
-    """By rule, and under `ANY_RULE` for all others, where whole rules were left out in turn."""
+    """Returns the errors by rule, and under `ANY_RULE` those for all other rules, where whole rules were left out in turn."""
     rules = sorted({row.rule for row in rows})
     found = {rule: _scored(rows, rule, [row for row in rows if row.rule == rule], _same_scenario) for rule in rules}
     return {**found, ANY_RULE: _scored(rows, "", rows, _same_rule)}

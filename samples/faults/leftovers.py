@@ -1,4 +1,4 @@
-"""Removes what a run that was killed could not remove itself: processes, groups, namespaces, mounts, loop devices, folders."""
+"""Removes what a killed run could not remove itself: processes, control groups, namespaces, mounts, loop devices, folders."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MAKER = re.compile(rf"{NAME}(\d+)-")
 
 
 def end_processes(owner: int) -> list[str]:
-    """Kill what this run has started and what still runs; returns their commands."""
+    """Kills the processes that run `owner` started and that still run; returns their commands."""
     left = [process for process in psutil.process_iter() if _owner(process) == owner]
     commands = []
     for process in left:
@@ -36,7 +36,7 @@ def end_processes(owner: int) -> list[str]:
 
 
 def _owner(process: psutil.Process) -> int | None:
-    """The process that owns a leftover; None also in a container, where the number belongs to another process."""
+    """PID of the run that started this process; None if there is none, and in a container, where the PID means another process."""
     if process.pid == os.getpid():
         return None
     try:
@@ -47,7 +47,7 @@ def _owner(process: psutil.Process) -> int | None:
 
 
 def sweep(folder: Path) -> list[str]:
-    """Remove what runs that are gone have left; returns what that was. `folder`: where runs have their working folders."""
+    """Removes what ended runs have left; returns names of what it removed. `folder`: holds the working folders of runs."""
     swept = []
     for owner in {_owner(process) for process in psutil.process_iter()}:
         if owner is not None and not psutil.pid_exists(owner):

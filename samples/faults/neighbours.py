@@ -1,4 +1,4 @@
-"""CPU use by others while a job ran, read from the kernel, since the advisor's own claim is what is being judged."""
+"""CPU use by others while a job ran, read from the kernel, because the advisor's own claim about it is under test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BUSY, _STOLEN = (0, 1, 2, 5, 6), 7  # user, nice, system, irq, softirq; steal
 
 @dataclass(frozen=True, slots=True)
 class Ticks:
-    """Sums since the machine started, over the cores that this process may use; `ours`: of this process and of children that ended."""
+    """Sums since boot, over the cores that this process may use; `ours_s`: this process and its children that ended."""
 
     at_s: float
     busy_s: float
@@ -48,7 +48,7 @@ def read_ticks(stat: Path = _STAT) -> Ticks:
 
 
 def between(before: Ticks, after: Ticks) -> Neighbours:
-    """The job's processes must have ended and been waited for."""
+    """CPU use by others between two readings. The job's processes must have ended and been waited for."""
     wall_s = max(after.at_s - before.at_s, 1e-3)
     others_s = (after.busy_s - before.busy_s) - (after.ours_s - before.ours_s)
     stolen_s = after.stolen_s - before.stolen_s

@@ -1,4 +1,4 @@
-"""Runs one job under the advisor, as a user would, and reads what was recorded. Nothing of it is left when it returns."""
+"""Runs one job under the advisor, as a user would, and reads the recording. No process of the job is left when it returns."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ GRACE_S = 60.0
 
 
 class JobWentWrong(Exception):
-    """The job did not end in the way that its scenario says; the message has its last words."""
+    """The job did not end as its scenario says; the message holds the end of its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Observation:
 
 
 def observe(job: Job, conditions: Conditions, folder: Path, *, ending: Ending = "finishes") -> Observation:
-    """Raises JobWentWrong. `folder` is the job's own and empty."""
+    """Runs the job and judges its recording. `folder` must not exist yet. Raises JobWentWrong."""
     folder.mkdir()
     (folder / "out").mkdir()
     start, before = time.monotonic(), read_ticks()
@@ -67,9 +67,9 @@ def observe(job: Job, conditions: Conditions, folder: Path, *, ending: Ending = 
 
 
 def play(job: Recorded, driver: Path, folder: Path) -> Observation:
-    """Records a story of machines with GPUs, in place of a job, through the fake driver.
+    """Records a story of a machine with GPUs through the fake driver, instead of running a job.
 
-    `driver` is made at its first use. Raises CannotBeMade where there is no compiler for it, JobWentWrong where nothing was recorded.
+    Builds `driver` at its first use. Raises CannotBeMade if there is no compiler, JobWentWrong if nothing was recorded.
     """
     start = time.monotonic()
     if not driver.exists() and not build_driver(driver):
@@ -88,10 +88,10 @@ def judged(run: Path) -> tuple[dict[str, Any], Recording]:
 
 
 def command(job: Job, conditions: Conditions, folder: Path) -> list[str]:
-    """The advisor's command line with the job's, the fixtures' commands before the one or the other."""
+    """Returns the command line of the advisor and the job, with the fixtures' prefixes before each."""
     values = {**conditions.values, "out": str(folder / "out")}
     arguments = [argument.format_map(values) for argument in job.arguments]
-    # when this process is killed, the advisor ends and takes the job with it
+    # when this process is killed, the advisor ends, and ends the job
     ends_with_us = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
     advisor = [*_advisor(), "run", "--no-tui", "--run-dir", str(folder / "runs"), "--"]
     script = str(SAMPLES / job.script)
@@ -99,13 +99,13 @@ def command(job: Job, conditions: Conditions, folder: Path) -> list[str]:
 
 
 def _advisor() -> list[str]:
-    """As installed, or, from the root of a checkout, as it lies there."""
+    """The installed command; if there is none, the module, which Python finds from a checkout's root."""
     script = BIN / "rn50-advisor"
     return [str(script)] if script.exists() else [sys.executable, "-m", "rn50_advisor.advisor.cli"]
 
 
 def launcher(job: Job) -> list[str]:
-    """The command that starts the script: Python itself, or a launcher of ranks."""
+    """Returns the command that starts the script: Python itself, or a launcher of ranks."""
     if not job.ranks:
         return [sys.executable]
     if job.start == "one by one":
@@ -122,7 +122,7 @@ def run_folder(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def _running(argv: Sequence[str], environment: Mapping[str, str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """In a session of its own: a Ctrl-C is this process's, which then ends the job in order."""
+    """Runs the command in its own session: Ctrl-C reaches only this process, which then ends the job in order."""
     marked = {**os.environ, **environment, OWNER: str(os.getpid())}
     with (folder / "output.txt").open("wb") as output:
         process = subprocess.Popen(
@@ -148,7 +148,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _watch_hang(process: subprocess.Popen[bytes], folder: Path) -> tuple[dict[str, Any], Recording]:
-    """The report on a job that hangs, while it does: asked for again and again until it says so, or for the last time."""
+    """Reads reports of a hanging job until one says `failed` or time is up; returns the last. Raises JobWentWrong if the job ends."""
     deadline, named = time.monotonic() + HANG_LIMIT_S, False
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -40,7 +40,7 @@ HEADINGS = (
 
 
 def machine() -> dict[str, Any]:
-    """The machine's properties that the numbers depend on; no name of a host or a user."""
+    """Properties of the machine that the numbers depend on, without host or user names."""
     try:
         torch = version("torch")
     except PackageNotFoundError:
@@ -56,7 +56,7 @@ def machine() -> dict[str, Any]:
 
 
 def advisor_state() -> str:
-    """The commit that judges, marked where files differ from it; outside of a clone the version."""
+    """The advisor's commit, marked `-dirty` if files differ from it; outside a clone, its version."""
     asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     with contextlib.suppress(OSError, subprocess.CalledProcessError):
         return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
@@ -86,7 +86,7 @@ def write_json(path: Path, results: Sequence[Result], where: Mapping[str, Any]) 
 
 
 def read_json(path: Path) -> list[Result]:
-    """The results that `write_json` wrote, also gzipped. Raises ValueError on anything else."""
+    """Reads results that `write_json` wrote, gzipped if the name ends in .gz. Raises ValueError on anything else."""
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt") as file:
         document = json.loads(file.read())
@@ -104,7 +104,7 @@ def _result(row: dict[str, Any]) -> Result:
 
 
 def merged(parts: Sequence[Sequence[Result]]) -> list[Result]:
-    """The results of several files as repetitions of the same scenarios, oldest first: by day, and within a day as the files come.
+    """Merges the results of several files into repetitions of the same scenarios, by day, and within a day in the order of the files.
 
     A result in two files counts once.
     """
@@ -120,7 +120,7 @@ def merged(parts: Sequence[Sequence[Result]]) -> list[Result]:
 
 
 def cells(r: Result, *, flips: bool = False) -> tuple[str, ...]:
-    """`flips`: other repetitions of the scenario say something else."""
+    """Cells of one row. `flips`: other repetitions of the scenario have other verdicts."""
     if r.skipped:
         return r.scenario, r.strength, r.truth, "not run", "–", "", "", "", r.skipped, _run(r)
     said = r.verdict + (f" rank {', '.join(map(str, r.ranks))}" if r.ranks else "") + (" (flips)" if flips else "")
@@ -137,7 +137,7 @@ def cells(r: Result, *, flips: bool = False) -> tuple[str, ...]:
 
 
 def _run(r: Result) -> str:
-    """Which state of the advisor has judged, and in which repetition."""
+    """The version of the advisor that judged, and the repetition."""
     return r.advisor + (f" #{r.repetition + 1}" if r.repetition else "")
 
 
@@ -186,7 +186,7 @@ def headline(s: Summary) -> list[str]:
 
 
 def markdown(results: Sequence[Result], why_late: Mapping[str, str] = MappingProxyType({})) -> str:
-    """`why_late`: by scenario, why its right verdict can only come late."""
+    """`why_late`: by scenario, the reason why its right verdict can only come late."""
     s = summarise(results)
     parts = [
         "# Seeded faults: what the advisor says about them",
@@ -224,7 +224,7 @@ def markdown(results: Sequence[Result], why_late: Mapping[str, str] = MappingPro
 
 
 def several(found: Iterable[str]) -> str:
-    """A table of several files, or one that was continued, has rows of several states and machines, and says so."""
+    """The value of all rows, or each value with its number of runs, since merged and continued tables have several."""
     counts = Counter(found)
     if len(counts) < 2:
         return "".join(counts)
@@ -237,7 +237,7 @@ def days(found: Iterable[str]) -> str:
 
 
 def _shared_runs(results: Sequence[Result]) -> list[str]:
-    """A job with the fix that is the same, under the same circumstances, is measured once for all that it fixes."""
+    """Lists scenarios that share a run: the same fixed job under the same circumstances is measured once for all of them."""
     pairs = dict.fromkeys((r.scenario, r.shared) for r in results if r.shared)
     lines = [f"- {name}: the run with the fix of {other}, the same job minutes apart" for name, other in pairs]
     return ["Shared runs:", "\n".join(lines)] if lines else []

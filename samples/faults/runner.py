@@ -1,4 +1,4 @@
-"""Runs scenarios one after the other: fixtures, job, verdict, and the job with the advice followed; alone on the machine."""
+"""Runs scenarios one after the other: fixtures, job, verdict, and the job with the fix. Needs the machine to itself."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ STEADY_HEAP = {"MALLOC_TRIM_THRESHOLD_": "1000000000", "MALLOC_MMAP_THRESHOLD_":
 # A run with the fix is reused for another scenario with the same job and circumstances within this time: the machine's speed has not
 # changed by then. Over half an hour the same step varied from 28 to 40 ms.
 SHARED_WITHIN_S = 180.0
-MEASURED = ("measured", "timed", "shared", "disturbed", "attempts", "took_s", "machine", "date")  # what no report says
+MEASURED = ("measured", "timed", "shared", "disturbed", "attempts", "took_s", "machine", "date")  # fields that no report holds
 
 
 class Interrupted(KeyboardInterrupt):
-    """SIGINT, SIGTERM or SIGHUP came; everything is undone on the way out."""
+    """SIGINT, SIGTERM or SIGHUP was received; everything is undone on the way out."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signal.Signals(signum).name)
@@ -51,7 +51,7 @@ class Interrupted(KeyboardInterrupt):
 
 @dataclass(frozen=True, slots=True)
 class Cured:
-    """A run with the fix that nobody disturbed."""
+    """An undisturbed run with the fix."""
 
     scenario: str
     repetition: int  # not shared between repetitions, because these measure chance
@@ -63,7 +63,7 @@ class Cured:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Where jobs run: `folder` is this process's own, images lie beside it; runs are moved to `keep`, if that is wanted."""
+    """Folders for jobs: `folder` belongs to this process, images are beside it; runs are copied to `keep` if it is given."""
 
     folder: Path
     keep: Path | None = None
@@ -72,7 +72,7 @@ class Bench:
 
 @contextlib.contextmanager
 def open_bench(base: Path, keep: Path | None = None) -> Iterator[Bench]:
-    """Sweeps what killed runs have left, and ends in order on a signal."""
+    """Removes what killed runs have left, then yields a bench. Ends in order on a signal."""
     base = base.resolve()
     base.mkdir(parents=True, exist_ok=True)
     sweep(base)
@@ -86,7 +86,7 @@ def open_bench(base: Path, keep: Path | None = None) -> Iterator[Bench]:
 
 @contextlib.contextmanager
 def signals_as_exceptions() -> Iterator[None]:
-    """The first signal ends the run; those that follow it do not disturb the clean-up."""
+    """Raises Interrupted on the first signal; later signals are ignored and do not disturb the clean-up."""
     watched = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def stop(signum: int, _frame: FrameType | None) -> None:
@@ -120,9 +120,9 @@ def run_scenario(scenario: Scenario, bench: Bench, repetition: int = 0) -> Resul
 
 
 def judge_again(scenario: Scenario, result: Result, keep: Path) -> Result:
-    """By the rules as they are now; what was measured of the job and of its fix stays. `keep`: what a call with --keep left.
+    """Judges a kept run by the current rules; measurements of the job and its fix stay. `keep`: the folder of a call with --keep.
 
-    As it was, where that holds no run of it, or one that was judged while it hung.
+    Returns `result` unchanged if it was skipped or broken, if there is no kept run, or if the run was judged while it hung.
     """
     folder = kept(keep, result.repetition) / scenario.name
     if result.skipped or result.broken or scenario.ending == "hangs" or not (folder / FILE_NAME).exists():
@@ -139,7 +139,7 @@ def kept(keep: Path, repetition: int) -> Path:
 
 
 def describe(scenario: Scenario, seen: Observation, result: Result) -> Result:
-    """The verdict on what was seen, and how long it took to get there."""
+    """Adds to `result` the verdict on what was seen, and the time until the first right verdict."""
     judgement = judge(scenario.truth, seen.report)
     findings = {finding["rule"] for finding in seen.report["findings"]}
     # silence is right from the start, and a made-up recording has no meaningful first seconds
@@ -165,7 +165,7 @@ def describe(scenario: Scenario, seen: Observation, result: Result) -> Result:
 
 
 def measure_remedy(scenario: Scenario, remedy: Remedy, before: Observation, result: Result, bench: Bench) -> Result:
-    """The same job with the advised change, right after, on the same machine."""
+    """Runs the job with the advised change, right after the first run on the same machine, and adds the measured gain."""
     fixtures = scenario.fixtures if remedy.fixtures is None else remedy.fixtures
     after, owner = cured(scenario, remedy.job or scenario.job, fixtures, bench, repetition=result.repetition)
     both, onset = (before.recording, after.recording), scenario.onset_step
@@ -185,7 +185,7 @@ def measure_remedy(scenario: Scenario, remedy: Remedy, before: Observation, resu
 
 
 def promised(remedy: Remedy, before: Observation) -> Saving | None:
-    """What was predicted of this remedy: the finding's own saving, or that of the advice that the remedy names."""
+    """Returns the prediction for this remedy: the finding's own saving, or that of the advice that the remedy names."""
     root = root_of(before.report)
     if remedy.promise is None:
         return recorded_saving(root["saving"]) if root.get("saving") else None
@@ -194,11 +194,12 @@ def promised(remedy: Remedy, before: Observation) -> Saving | None:
 
 
 def slower_by(both: Sequence[Recording], untouched: Sequence[Untouched], onset_step: int) -> float:
-    """How much slower the machine was in the second run, by phases that are equal in both; 1 if unknown.
+    """Factor by which the machine was slower in the second run, from phases that are equal in both; 1 if unknown.
 
     A single-threaded step varied between 24 and 29 ms: means over some seconds differed by 3.9 % (standard deviation), processes that took
     turns by 1 %. In 31 pairs of runs, half a minute apart, the phases that no fix touched differed by -10 to +26 %. The correction also
-    removes what faults between steps do to these phases: with and without in turns in one process, the rest got 1.6 to 3.2 % longer.
+    removes the effect of faults between steps on these phases: with the fault on and off in turns in one process, they got 1.6 to 3.2 %
+    longer.
     """
     if not untouched:
         return 1.0
@@ -209,7 +210,7 @@ def slower_by(both: Sequence[Recording], untouched: Sequence[Untouched], onset_s
 def cured(
     scenario: Scenario, job: Job | Recorded, fixtures: tuple[Fixture, ...], bench: Bench, *, repetition: int
 ) -> tuple[Observation, str]:
-    """A run with the fix, and the scenario that it was made for: an earlier one's where that was the same, a moment ago."""
+    """Returns a run with the fix, and the name of its scenario. Reuses a recent run of the same job and circumstances."""
     bench.cured[:] = [one for one in bench.cured if time.monotonic() - one.ended_s <= SHARED_WITHIN_S]
     for one in bench.cured:
         if (one.job, one.fixtures, one.repetition) == (job, fixtures, repetition):
@@ -223,7 +224,7 @@ def cured(
 def undisturbed(
     scenario: Scenario, job: Job | Recorded, fixtures: tuple[Fixture, ...], bench: Bench, *, suffix: str = ""
 ) -> tuple[Observation, int]:
-    """A run that nobody else has disturbed, as far as tries go; and how many there were."""
+    """Runs the job until nobody else disturbs it, at most RETRIES + 1 times. Returns the last run and the number of attempts."""
     attempts = 0
     while True:
         attempts += 1
@@ -249,7 +250,7 @@ def undisturbed(
 
 @contextlib.contextmanager
 def held(fixtures: tuple[Fixture, ...], folder: Path) -> Iterator[Conditions]:
-    """All fixtures at once, each undone in turn. Raises CannotBeMade before the job, never after it."""
+    """Holds all fixtures at once and undoes each in turn. Raises CannotBeMade before the job, never after it."""
     with contextlib.ExitStack() as stack:
         parts = [stack.enter_context(fixture.hold(folder)) for fixture in fixtures]
         yield Conditions(
@@ -260,7 +261,7 @@ def held(fixtures: tuple[Fixture, ...], folder: Path) -> Iterator[Conditions]:
 
 
 def disturbed(fixtures: tuple[Fixture, ...], seen: Observation) -> bool:
-    """True if others than our own neighbours kept cores busy that the job needed: the advisor says so, and the kernel agrees.
+    """True if processes other than the fixtures' neighbours took cores that the job needed: the advisor says so, and the kernel agrees.
 
     If the kernel disagrees, the finding counts as a false alarm; the run is not repeated until the finding disappears.
     """

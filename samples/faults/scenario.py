@@ -1,4 +1,4 @@
-"""A scenario: a job, its fault, the truth about it, and the job with the advice followed."""
+"""A scenario: a job, its fault, the truth about it, and the job with the fix."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEALTHY = "healthy"  # among a truth's roots: the healthy verdict is also right
 
 
 class CannotBeMade(Exception):
-    """This machine cannot have the fault; the message says what is missing."""
+    """The fault cannot be made on this machine; the message says what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """In place of a job that needs GPUs: a story of samples/gpus, recorded through the fake driver. `changes`: fields of the story."""
+    """A story of samples/gpus, recorded through the fake driver instead of a job that needs GPUs. `changes`: fields of the story."""
 
     story: str
     changes: Mapping[str, Any] = field(default_factory=dict)
@@ -110,6 +110,6 @@ class Scenario:
     onset_step: int = 0  # first step with the fault
     waits: bool = False  # mostly waits and uses no core, so that it runs beside others of its kind
     fast: bool = False  # runs in `make test`
-    variant: bool = False  # more of a kind that others show already: only --all runs it
+    variant: bool = False  # similar to another scenario: only --all runs it
     note: str = ""  # why this is the truth, if that is not obvious
     late: str = ""  # why a right verdict can only come late

@@ -1,4 +1,4 @@
-"""Right or wrong: one report against one truth, and many results in a few numbers. Pure."""
+"""Judges one report against one truth, and sums up many results. Pure functions."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _why_wrong(truth: Truth, verdict: str, ranks: tuple[int, ...], alarms: tuple
 
 
 def names_place(truth: Truth, finding: Mapping[str, Any]) -> bool:
-    """True if the first fix points at the true line, and the finding's words contain what they should."""
+    """True if the first fix points at the true line, and the finding's words contain `truth.says`."""
     if truth.line:
         where = finding["fixes"][0]["where"] if finding["fixes"] else None
         if where is None or truth.line not in _source_line(Path(where["file"]), where["line"]):
@@ -88,7 +88,7 @@ def _source_line(file: Path, line: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One repetition of one scenario. `skipped`: why it could not be run, and then nothing else is known."""
+    """One repetition of one scenario. `skipped`: why it could not run; the result then holds nothing else."""
 
     scenario: str
     truth: str
@@ -143,7 +143,7 @@ class Result:
 
     @property
     def held_by_the_clock(self) -> bool | None:
-        """The same, whatever else made one of the two runs faster."""
+        """The same by the clock alone, without the correction for the machine's speed."""
         return self._holds(self.measured if self.timed is None else self.timed)
 
     def _holds(self, measured: float | None) -> bool | None:
@@ -154,7 +154,7 @@ class Result:
 
     @property
     def cases(self) -> tuple[float, float] | None:
-        """The rule's worst and best case; of rows without them the prediction without what two runs differ by, where it held that."""
+        """The rule's worst and best case. In rows without them: the prediction, less RUNS_DIFFER if it includes that."""
         if self.bounds is not None or self.predicted is None or self.allowance:
             return self.bounds or self.predicted
         low, high = self.predicted

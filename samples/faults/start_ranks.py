@@ -1,4 +1,4 @@
-"""Starts the ranks of a job as srun and mpirun do: processes of their own, whose environment says who they are. RANKS SCRIPT ARGUMENTS…
+"""Starts the ranks of a job as srun and mpirun do: processes whose environment holds their rank. Arguments: RANKS SCRIPT ARGUMENTS…
 
 torchrun imports torch before its ranks do, which adds two seconds to each run.
 """
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 
 def main(ranks: int, script: Sequence[str]) -> int:
-    """0 once all ranks have ended in order; 1 when one has not: the others are ended then."""
+    """Returns 0 once all ranks have ended in order; if one fails, ends the others and returns 1."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     running: list[subprocess.Popen[bytes]] = []
@@ -34,7 +34,7 @@ def main(ranks: int, script: Sequence[str]) -> int:
 
 
 def wait(running: Sequence[subprocess.Popen[bytes]]) -> int:
-    """Until all have ended, or the first of them has failed."""
+    """Waits until all ranks have ended or one has failed. Returns the exit code: 0 or 1."""
     left = {process.pid for process in running}
     while left:
         who = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)  # WNOWAIT: its Popen object reaps it

@@ -18,11 +18,11 @@ from samples.gpus.stories import STORIES
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "tests" / "fake_driver" / "build.py"
-OLD = "old"  # subfolder of the fake driver's, for the build without newer functions
+OLD = "old"  # subfolder for the fake driver's build without newer functions
 
 
 def build_driver(folder: Path) -> bool:
-    """Makes the fake driver in `folder`, and the old one beneath it; False where there is no compiler."""
+    """Builds the fake driver in `folder`, and the old one in its subfolder; returns False if there is no compiler."""
     making = runpy.run_path(str(BUILD))
     if making["compiler"]() is None:
         return False
@@ -33,7 +33,7 @@ def build_driver(folder: Path) -> bool:
 
 
 def record_in_process(story: str, driver: Path, folder: Path, **changes: object) -> Path:
-    """The run folder of a story, recorded by a process of its own over the driver library in `driver`; `changes`: fields of the story."""
+    """Records a story in a separate process over the driver library in `driver`; returns its run folder. `changes`: story fields."""
     folder.mkdir(parents=True, exist_ok=True)
     script, run = folder / "machine", folder / story
     library = driver / OLD if STORIES[story].old_driver else driver

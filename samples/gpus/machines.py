@@ -1,7 +1,7 @@
-"""Machines with NVIDIA GPUs as scripts for the fake driver of the tests: sound ones, and the same with one thing wrong.
+"""Machines with NVIDIA GPUs as scripts for the fake driver of the tests: sound ones, and the same with one fault.
 
 Each line is an answer of the driver; `+N` is growth per reading, and the advisor reads once a second. No value was copied from a real
-machine: they come from data sheets, and queries that a kind of GPU is not known to answer are left out.
+machine: they come from data sheets. Queries that a kind of GPU is not known to answer are left out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SWITCH = "switch"
 
 @dataclass(frozen=True)
 class Kind:
-    """One model of GPU. `links`: NVLinks and the speed of each; `gpm`: whether it tells how busy its parts are."""
+    """One model of GPU. `links`: number of NVLinks, each of `link_mb_s`; `gpm`: it reports GPM metrics (use of its units)."""
 
     name: str
     capability: str
@@ -114,7 +114,7 @@ def machine(kind: Kind, count: int, *, nodes: int = 1, cores: int = 64, near: in
 
 
 def without(lines: list[str], *keys: str) -> list[str]:
-    """The same GPUs, which do not answer these: NotSupported."""
+    """The same machine, whose GPUs answer these keys with NotSupported."""
     return [line for line in lines if not (line.startswith("gpu ") and line.split()[2] in keys)]
 
 
@@ -135,7 +135,7 @@ def l40sx4() -> list[str]:
 
 
 def rtx3090x2() -> list[str]:
-    """Without NVLink bridge; GeForce refuses peer to peer (2: not supported by this GPU)."""
+    """Two RTX 3090 without an NVLink bridge; GeForce refuses peer to peer (2: not supported by this GPU)."""
     return [*machine(RTX3090, 2, cores=32), "pair 0 1 level 30 p2p 2"]
 
 
@@ -144,7 +144,7 @@ def h200x1() -> list[str]:
 
 
 def a100_mig() -> list[str]:
-    """Two A100, the first cut into one 3g and two 1g instances: it has no utilisation of its own then, nor GPM."""
+    """Two A100, the first split into one 3g and two 1g instances: it then reports neither utilisation nor GPM."""
     lines = machine(A100, 2, cores=64)
     for which, (profile, gigabytes) in enumerate((("3g.20gb", 20), ("1g.5gb", 5), ("1g.5gb", 5))):
         used = round(0.5 * gigabytes * _GB)
@@ -170,7 +170,7 @@ def degraded_link() -> list[str]:
 
 
 def failing_memory() -> list[str]:
-    """GPU 5 of eight H100 has an uncorrectable error in mid-run: Xid 94, and a row that waits for its remapping."""
+    """GPU 5 of eight H100 has an uncorrectable error in mid-run: Xid 94, and a pending row remapping."""
     told = ["field.143 1", "field.144 1", "field.4 0 +1", "field.6 3", "field.230 4"]
     return [*h100x8(), *(f"gpu 5 {line}" for line in told), "xid 5 94 after 20", "xid 5 63 after 20"]
 
@@ -181,31 +181,31 @@ def lost() -> list[str]:
 
 
 def broken_nvlink() -> list[str]:
-    """GPU 6 of eight A100 has eight of its twelve links down, and others of it recover again and again."""
+    """GPU 6 of eight A100 has eight of its twelve links down, and the others recover repeatedly."""
     down = [f"nvlink.{link} 0 {SWITCH}" for link in range(3, 11)]
     return [*a100x8(), *(f"gpu 6 {line}" for line in (*down, "field.59 0 +2", "field.38 0 +400"))]
 
 
 def capped() -> list[str]:
-    """All of two RTX 3090 work; somebody lowered the power limit of the second to 220 W."""
+    """Two RTX 3090 at work; the power limit of the second was lowered to 220 W."""
     low = ["power_limit_mw 220000", "power_mw 219000", "sm_clock 1395", "field.74 0 +930000000", "clock_reasons 4"]
     return [*rtx3090x2(), *(f"gpu 1 {line}" for line in low)]
 
 
 def restricted() -> list[str]:
-    """A container that may not ask for much, under eight H100."""
+    """Eight H100 in a container that is refused many queries (4: no permission)."""
     refused = ("nvmlDeviceGetFieldValues", "nvmlGpmSampleGet", "nvmlDeviceRegisterEvents", "nvmlDeviceGetEccMode")
     return [*h100x8(), *(f"fail {name} 4" for name in refused), "fail nvmlDeviceGetComputeRunningProcesses_v3 4"]
 
 
 def old_a100x4() -> list[str]:
-    """For the fake driver's old build. Times of throttling were one then, of the violation status."""
+    """Four A100 for the fake driver's old build, whose only time of throttling is that of the violation status."""
     old = ["driver 470.82.01", "cuda 11040", *(f"gpu {n} violation.1 0" for n in range(4))]
     return [*machine(A100, 4, nodes=2, cores=64, near=20), *old]
 
 
 def mute() -> list[str]:
-    """A driver that answers NotSupported to all that would tell whether clocks are held down: times, violations, reasons."""
+    """Four L40S whose driver answers NotSupported to all queries about throttling: times, violations, reasons."""
     kept = [f"field.{n}" for n in (74, 75, 76, 269, 270, 271)]
     return without(l40sx4(), "clock_reasons", *kept)
 

@@ -1,4 +1,4 @@
-"""Records the run of one story: real GPU probe and bindings over the fake driver, made-up steps, a clock of its own.
+"""Records the run of one story: real GPU probe and bindings over the fake driver, made-up steps and a made-up clock.
 
 `LD_LIBRARY_PATH=FOLDER FAKE_NVML_SCRIPT=FILE python -m samples.gpus.record STORY RUN_FOLDER FILE [CHANGES]`, in its own process, because a
 driver library is loaded only once. FILE is written here as the script for the driver to read; CHANGES are fields of the story, as JSON.
@@ -67,7 +67,7 @@ def record(name: str, folder: Path, script: Path, changes: Mapping[str, Any]) ->
 
 
 def _thin(samples: tuple[Sample, ...], second: int) -> list[Sample]:
-    """The probe's cost is this machine's and no two recordings' alike; every other second is enough for a sample of a run."""
+    """Drops the probe's cost, which differs in each recording, and every other second, except Xids and lost GPUs: half is enough here."""
     kept = [sample for sample in samples if sample.metric != "gpu.probe_s"]
     rare = ("gpu.xid", "gpu.lost")
     return kept if second % 2 == 0 else [sample for sample in kept if sample.metric in rare]
@@ -97,7 +97,7 @@ def _environment(story: Story, probe: GpuProbe) -> dict[str, Any]:
 
 
 def _nodes(probe: GpuProbe) -> dict[str, list[int]]:
-    """The host's nodes are those that its GPUs are near."""
+    """CPUs by NUMA node, for the nodes near the GPUs; one node with all cores if no GPU is known."""
     near = {str(device.numa_node): sorted(parse_cpu_list(device.cpus or "")) for device in probe.devices()}
     return near or {"0": list(range(CORES))}
 
@@ -126,7 +126,7 @@ def _put_ranks(writer: RunWriter, story: Story, probe: GpuProbe) -> None:
 
 
 def _host(second: int) -> list[Sample]:
-    """A host at ease."""
+    """Samples of a host with cores and memory to spare."""
     counters = {"cpu.busy_s": 20.0, "cpu.idle_s": CORES - 20.0, "cpu.iowait_s": 0.0, "cpu.steal_s": 0.0}
     levels = {"cpu.cores": CORES, "mem.total_bytes": 1e12, "mem.available_bytes": 8e11}
     found = [Sample(name, "host", rate * second) for name, rate in counters.items()]

@@ -1,4 +1,4 @@
-"""The steps of a story, as the recorder writes them of a job on GPUs: two clocks a rank, the host's and the stream's.
+"""The steps of a story in the form in which the recorder writes jobs on GPUs: two clocks per rank, the host's and the stream's.
 
 The host queues kernels and runs ahead of the GPU, until the queue is full or it waits for the GPU. Ranks leave the backward together on
 their streams, once the last has arrived and the transfer is done; NCCL does not block the host.
@@ -32,7 +32,7 @@ Record = tuple[int, int, int, tuple[int, ...]]  # kind, rank, flags, payload
 
 @dataclass
 class _Rank:
-    """Where one rank is, milliseconds since the first step."""
+    """State of one rank; times are milliseconds since the first step."""
 
     story: Story
     rank: int
@@ -44,7 +44,7 @@ class _Rank:
     spent: dict[str, float] = field(default_factory=dict)  # stream times of the current step
 
     def mark(self, phase: str, kernels_ms: float, host_ms: float) -> None:
-        """The phase ends: its event passes when what was queued is done, and no sooner than it was recorded."""
+        """Ends the phase. Its event passes when the queued work is done, and not before it was recorded."""
         before = self.stream
         self.host += host_ms
         self.stream = max(self.stream + kernels_ms, self.host)
@@ -52,7 +52,7 @@ class _Rank:
         self.marks[phase], self.spent[phase] = self.host, self.stream - before
 
     def own_part(self, ms: float) -> None:
-        """From the fetch to the last gradient."""
+        """Advances from the fetch to the last gradient."""
         self.marks, self.spent = {"begin": self.host}, {"gap": self.gap}
         self.mark("input_wait", 0.0, self.story.input_ms)
         if self.exchanged is not None:
@@ -61,7 +61,7 @@ class _Rank:
             self.mark(phase, SHARES[phase] * ms, SHARES[phase] * self.story.launch_ms)
 
     def rest(self, number: int, left: float, ms: float) -> None:
-        """From the end of the exchange to the next fetch."""
+        """Advances from the end of the exchange to the next fetch."""
         story = self.story
         self.spent["backward"] += left - self.stream
         self.stream = left
@@ -82,7 +82,7 @@ def _every(steps: int, number: int) -> bool:
 
 
 def steps_of(story: Story, first_ns: int, until_ns: int) -> Iterator[tuple[int, list[Record]]]:
-    """(end on the host, records) of each step."""
+    """Yields (end on the host, records) of each step."""
     ranks = [_Rank(story, rank) for rank in range(story.ranks)]
     number, end, memory_at = 0, first_ns, -SECOND
     while end < until_ns:
@@ -109,14 +109,14 @@ def steps_of(story: Story, first_ns: int, until_ns: int) -> Iterator[tuple[int, 
 
 
 def _batch(story: Story, number: int) -> tuple[int, float]:
-    """(samples of a step, milliseconds that the GPU computes on them)."""
+    """Returns (samples of a step, milliseconds that the GPU computes on them)."""
     if not _every(story.halves_every, number):
         return story.samples, story.compute_ms
     return story.samples // 2, story.compute_ms * (1.0 + story.fixed_share) / 2
 
 
 def _wobble(number: int, rank: int) -> float:
-    """A percent or two, the same in every recording."""
+    """A factor from 1 to 1.02, the same in every recording."""
     return 1.0 + 0.02 * ((number * 7919 + rank * 104_729) % 1000) / 1000
 
 
@@ -133,7 +133,7 @@ def _step(number: int, first_ns: int, own: _Rank, samples: int) -> tuple[int, ..
 
 
 def _stamp(number: int, first_ns: int, own: _Rank, left: float) -> tuple[int, ...]:
-    """The begins and ends are the host's, one right after the other; the durations are the device's."""
+    """Fields of DDP's stamp: begins and ends are the host's, one right after the other; durations are the device's."""
     host = {name: first_ns + round(own.marks[name] * MS) for name in ("forward", "backward")}
     stamps = {"backward_start_ns": host["forward"], "compute_end_ns": host["backward"] - MS // 10}
     stamps |= {"comm_start_ns": host["forward"] + MS, "comm_end_ns": host["backward"]}

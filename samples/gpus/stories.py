@@ -80,7 +80,7 @@ def seen(**changes: Any) -> dict[str, Any]:
 
 
 def resnet50(**changes: Any) -> dict[str, Any]:
-    """The same of the model that others have measured, on an A100."""
+    """The same facts for ResNet50 on an A100, for which reference rates exist."""
     model = {"class": "ResNet", "parameters": 25_557_032, "layers": {"Conv2d": 53, "BatchNorm2d": 53, "Linear": 1}}
     linear = {**LAYER, "weight_shape": [1000, 2048]}
     return seen(cuda={**CUDA, "capability": [8, 0]}, model=model, linear=linear, **changes)
@@ -246,7 +246,7 @@ STORIES: dict[str, Story] = {
         "neither cudnn.benchmark nor a fused optimizer",
         machines.h200x1,
         1,
-        "healthy",  # their saving is unknown
+        "healthy",  # the saving of these findings is unknown
         compute_ms=95,
         facts=seen(cuda={**CUDA, "cudnn_benchmark": False}, optimizer={"class": "SGD", "foreach": None, "fused": None}),
         told=("CMP009",),
@@ -290,7 +290,7 @@ STORIES: dict[str, Story] = {
         evaluates_every=100,
         evaluation_ms=400,
     ),
-    # clocks and throttle reasons are available there; other processes and errors are not, and are listed as not measured
+    # clocks and throttle reasons are available here; other processes and errors are not, and are listed as not measured
     "restricted": Story("a container that may not ask for much", machines.restricted, 8, "healthy", compute_ms=95),
     "old-driver": Story(
         "four A100 under a driver from before GPM", machines.old_a100x4, 4, "healthy", old_driver=True, replay=True

@@ -1,1 +1,1 @@
-"""Input pipelines of different kinds, to hold the forecast over worker counts against what other counts really give."""
+"""Input pipelines of different kinds, to check the forecast over worker counts against runs with other counts."""

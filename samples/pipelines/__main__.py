@@ -1,4 +1,4 @@
-"""`python -m samples.pipelines`: runs pipelines with the workers they have and with those advised; about half a minute each."""
+"""`python -m samples.pipelines`: runs pipelines with their own number of workers and the advised one; about half a minute each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOLDER = Path(__file__).resolve().parents[2] / ".faults"
 
 
 def choose(patterns: tuple[str, ...]) -> list[Pipeline]:
-    """By name or glob. Raises click.BadParameter for a pattern that fits nothing."""
+    """Returns the pipelines whose name fits a pattern; all without patterns. Raises click.BadParameter for one that fits nothing."""
     for pattern in patterns:
         if not fnmatch.filter([p.name for p in PIPELINES], pattern):
             raise click.BadParameter(f"no pipeline is called {pattern!r}; --list shows them", param_hint="--only")

@@ -1,4 +1,4 @@
-"""The pipelines: what is fed, with how many workers it is watched, and with how many it runs again where nothing else is advised."""
+"""The pipelines: the job, the workers of the watched run, and the workers of the second run if no other number is advised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trains a small net on pictures that are not on disk: they come from afar, out of memory, or now and then very late."""
+"""Trains a small net on pictures that are not on disk: they come from a remote store, from memory, or sometimes very late."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 
 class Pictures(Dataset):
-    """Noise of `side` pixels; each costs a wait, work on the CPU, and one in `late_every` a long wait on top."""
+    """Noise of `side` pixels. Each picture costs a wait and CPU work; one in `late_every` costs an extra long wait."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options

@@ -1,4 +1,4 @@
-"""Loads the batches of `samples/train.py` and trains nothing: prints images/s. With --files-only it reads the files and decodes none.
+"""Loads the batches of `samples/train.py` without training and prints images/s. With --files-only it reads files without decoding.
 
     python -m samples.pipelines.loads [--files-only] ARGUMENTS OF samples/train.py
 
@@ -21,7 +21,7 @@ from samples.train import World, make_datasets, make_loaders, parse_arguments
 
 
 class Files(Dataset[bytes]):
-    """Sizes of an ImageFolder's files on disk."""
+    """The undecoded files of an ImageFolder, as bytes."""
 
     def __init__(self, pictures: ImageFolder) -> None:
         self.paths = [path for path, _ in pictures.samples]
@@ -34,13 +34,13 @@ class Files(Dataset[bytes]):
 
 
 def batches(data: DataLoader[Any]) -> Iterator[Any]:
-    """Epoch after epoch."""
+    """Yields batches, epoch after epoch."""
     while True:
         yield from data
 
 
 def rate(data: DataLoader[Any], steps: int) -> float:
-    """Samples/s."""
+    """Samples per second of the last four fifths of `steps` batches."""
     size, found, skipped = data.batch_size or 1, batches(data), max(1, steps // 5)
     for _ in range(skipped):
         next(found)

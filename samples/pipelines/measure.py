@@ -1,4 +1,4 @@
-"""One pipeline: watched with the workers it has, forecast for the advised number, run with that; what was said and what came."""
+"""Measures one pipeline: watches it with its own workers, runs it with the advised number, and compares forecast and result."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from samples.pipelines.catalogue import Pipeline
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Samples/s of all ranks. `skipped`: why there is nothing else."""
+    """One pipeline's result; rates are samples/s of all ranks. `skipped`: why nothing was measured."""
 
     pipeline: str
     what: str
     before: int = 0  # workers per rank
     then: int = 0
-    advised: bool = False  # whether `then` is the knee of the forecast, or just another point of the curve
+    advised: bool = False  # True if `then` is the knee of the forecast, False if it is just another point of the curve
     verdict: str = ""
     rate_before: float = 0.0
     predicted: tuple[float, float] | None = None
@@ -35,7 +35,7 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """Middle of the prediction over what was measured."""
+        """Middle of the prediction divided by the measured rate."""
         return sum(self.predicted) / 2 / self.measured if self.predicted and self.measured else None
 
     @property
@@ -44,14 +44,14 @@ class Row:
 
     @property
     def held(self) -> bool | None:
-        """Inside the interval, give or take what two runs of one job differ by."""
+        """True if the measured rate is in the interval, widened by the variation between two runs of one job."""
         if not self.predicted or not self.measured:
             return None
         return self.predicted[0] * (1 - RUNS_DIFFER) <= self.measured <= self.predicted[1] * (1 + RUNS_DIFFER)
 
 
 def measure(pipeline: Pipeline, bench: Bench, *, tries: int = 2) -> Row:
-    """`tries`: runs at most, of each of the two, until one is not disturbed by others."""
+    """Runs the pipeline with both worker counts; `tries`: maximum of runs for each, until others disturb none."""
     row = Row(pipeline.name, pipeline.what, pipeline.workers)
     try:
         before, noisy = _report(pipeline, pipeline.workers, bench, tries)
@@ -72,7 +72,7 @@ def measure(pipeline: Pipeline, bench: Bench, *, tries: int = 2) -> Row:
 
 
 def choose_workers(report: Mapping[str, Any], pipeline: Pipeline) -> tuple[int, bool]:
-    """(workers of the second run, whether they are the knee)."""
+    """Returns (workers of the second run, True if they are the knee of the forecast)."""
     curve = report["worker_curve"]
     if curve is None or curve["knee"] == curve["measured"]:
         return pipeline.otherwise, False
@@ -86,7 +86,7 @@ def forecast_at(report: Mapping[str, Any], workers: int) -> tuple[float, float] 
 
 
 def _report(pipeline: Pipeline, workers: int, bench: Bench, tries: int) -> tuple[Mapping[str, Any], bool]:
-    """The report of one run that nobody disturbed, as far as tries go, and whether somebody did."""
+    """Runs the pipeline until others do not disturb it, at most `tries` times. Returns the last report, and True if it was disturbed."""
     job = pipeline.with_workers(workers)
     job = replace(job, environment={**STEADY_HEAP, **job.environment})
     for attempt in range(tries):

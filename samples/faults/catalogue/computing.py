@@ -1,4 +1,4 @@
-"""Computing that the job's own settings make dearer: an optimizer that is not fused, double precision, activations computed twice."""
+"""Computing that the job's own settings slow down: an unfused optimizer, double precision, activations computed twice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def fault(
     strength: Strength = "clear",
     line: str = "",
 ) -> Scenario:
-    """`fixed`: arguments of the job that is mended."""
+    """`fixed`: arguments of the job with the fix."""
     alike: tuple[Untouched, ...] = {"CMP014": ("forward", "backward"), "CMP016": ("forward",)}.get(rule, ())
     return Scenario(
         name=name,

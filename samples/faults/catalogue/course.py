@@ -32,7 +32,7 @@ def fault(
         job=job,
         truth=Truth(never=(rule,)) if strength == "just below" else roots,
         strength=strength,
-        # the faults come before the backward pass, which includes waiting if there are several ranks
+        # the faults precede the backward pass; with several ranks that pass includes waiting for others
         remedy=Remedy(job=fixed, untouched=() if job.ranks else ("backward",)) if fixed else None,
         onset_step=onset_step,
         fast=fast,
@@ -41,7 +41,7 @@ def fault(
     )
 
 
-LATE = 204  # some seconds at the old speed before it, and ten at the new one after it
+LATE = 204  # first step with the fault: leaves some seconds at the old speed and ten at the new one
 LONG = ("--width=48", "--steps=500")
 LATE_TWO = 130  # for two ranks, whose steps are longer
 LONG_TWO = ("--width=48", "--steps=300")

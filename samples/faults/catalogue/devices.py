@@ -1,4 +1,4 @@
-"""GPU faults on machines that are not at hand: stories of samples/gpus, recorded through the fake driver.
+"""GPU faults on machines that are not available here: stories of samples/gpus, recorded through the fake driver.
 
 Each threshold has stories just above and just below it, and where possible one far above. No job runs and no fix is tried: the verdict
 comes from the driver's answers, through the real bindings, and from made-up steps.
@@ -17,7 +17,7 @@ NOTE = "recorded through the fake driver; a fault of this size is told, be it th
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """`above` and `below`: changes of `story`; `clear`: the story of a fault that nobody overlooks."""
+    """A threshold of `rule`. `above`, `below`: changes to `story` on either side of it; `clear`: the story of an obvious fault."""
 
     rule: str
     name: str
@@ -28,12 +28,12 @@ class Line:
 
 
 def driver(*lines: str) -> dict[str, Any]:
-    """Additional answers of the driver."""
+    """Changes to a story: additional answers of the driver."""
     return {"extra": lines}
 
 
 def facts(**changes: Any) -> dict[str, Any]:
-    """The recorder's facts of a healthy job, with these changes."""
+    """Changes to a story: the recorder's facts of a healthy job, with `changes` applied."""
     return {"facts": seen(**changes)}
 
 
@@ -48,7 +48,7 @@ def convolutions(count: int) -> dict[str, Any]:
 
 
 def copied(megabytes: int, **about: Any) -> dict[str, Any]:
-    """In each step."""
+    """Changes to a story: this many megabytes are copied in each step; `about`: other changes to the copy."""
     return facts(copies=[{**COPY, "bytes": COPY["count"] * megabytes * 1_000_000, **about}])
 
 
@@ -69,7 +69,7 @@ LINES: tuple[Line, ...] = (
         "GPU002",
         "slower-at-its-power-limit",
         "2xRTX3090",
-        driver("gpu 1 field.74 0 +120000000", "gpu 1 sm_clock 1900"),  # its peer: 2037
+        driver("gpu 1 field.74 0 +120000000", "gpu 1 sm_clock 1900"),  # the other GPU: 2037
         driver("gpu 1 field.74 0 +120000000", "gpu 1 sm_clock 1960"),
         clear="capped",
     ),
@@ -94,7 +94,7 @@ LINES: tuple[Line, ...] = (
         "GPU005",
         "stranger-computes",
         "4xL40S",
-        {"strangers": ("2 9100 5000000 3",)},  # bytes, share of the SMs
+        {"strangers": ("2 9100 5000000 3",)},  # GPU, PID, bytes, SM %
         {"strangers": ("2 9100 5000000 1",)},
         clear="shared",
     ),
@@ -201,7 +201,7 @@ LINES: tuple[Line, ...] = (
         "CMP008",
         "below-the-reference",
         "below-the-reference",
-        {"compute_ms": 260, "facts": resnet50()},  # of 1450 images/s
+        {"compute_ms": 260, "facts": resnet50()},  # the reference is 1450 images/s
         {"compute_ms": 240, "facts": resnet50()},
         clear="below-the-reference",
     ),
@@ -249,7 +249,7 @@ LINES: tuple[Line, ...] = (
 
 
 def scenarios(line: Line) -> tuple[Scenario, ...]:
-    """Clearly above where there is such a story, just above, and just below."""
+    """Returns the scenarios of a threshold: clearly above it if there is such a story, just above, and just below."""
     name = f"recorded-{line.name}"
     told = Truth(roots=(line.rule, HEALTHY), noted=(line.rule,))
     above, below = (Recorded(line.story, changes) for changes in (line.above, line.below))

@@ -1,4 +1,4 @@
-"""Faults of the loader beside the making of batches: how it draws what comes next, how often it begins anew, who waits for whom."""
+"""Loader faults other than slow batches: samples fetched one by one, slow samplers, loaders restarted too often, uneven shards."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ SHARDS = ("--shards", "--steps=150", *PERSISTENT)
 
 
 def job(*arguments: str, ranks: int = 0) -> Job:
-    """A net that computes about 35 ms a step, on pictures that are made in no time."""
+    """A net that computes about 35 ms a step, on pictures that cost almost no time."""
     return Job("faults/jobs/feeding.py", ("--width=48", *arguments), ranks=ranks, start="one by one")
 
 
 def rows(*arguments: str) -> Job:
-    """A small net on rows in memory: 512 of them a batch."""
+    """A small net on rows in memory, 512 per batch."""
     return Job("faults/jobs/in_memory.py", arguments, ranks=0, start="one by one")
 
 

@@ -12,7 +12,7 @@ DEPENDS = "what a habit costs depends on the GPU: it is told, be it the verdict 
 
 
 def job(*arguments: str, environment: Mapping[str, str] | None = None) -> Job:
-    """Later arguments win."""
+    """Returns the sound job with these arguments added; later arguments override earlier ones."""
     return Job("faults/jobs/gpu.py", (*SOUND, *arguments), environment=environment or {})
 
 

@@ -1,4 +1,4 @@
-"""Faults of the input that computing causes: where batches are made, by how many, and how evenly."""
+"""Input faults caused by computing: batches made in the training process, by too few or too many workers, or unevenly."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def fault(
     note: str = "",
     variant: bool = False,
 ) -> Scenario:
-    """Just below its threshold, a fault must not be called the root."""
+    """Returns an input scenario. Just below its threshold, the rule must not be the root."""
     roots = (rule, or_rule) if or_rule else (rule,)
     below = strength == "just below"
     return Scenario(
@@ -64,7 +64,7 @@ IN_PROCESS = (
         line=LOADER,
         fixed=job("--transform=2", "--steps=110", "--workers=1", "--persistent"),
     ),
-    # its fix is the same job, which runs once for both
+    # same fixed job as the scenario above, so it runs once for both
     fault(
         "worker-on-the-core-of-its-rank",
         "CPU007",
@@ -140,7 +140,7 @@ def several_threads(name: str, *arguments: str, strength: Strength = "clear") ->
     return fault(name, "CPU008", given, strength=strength, line=LOADER if fixed else "", fixed=fixed)
 
 
-# Epochs of 24 steps: at the start, many workers make most of its batches at once, and then none.
+# Epochs of 24 steps: many workers make most of an epoch's batches at once, at its start, and then none.
 BURSTS = ("--transform=1", "--pictures=384", "--steps=240", "--persistent")
 CROWD = ("--steps=120", "--workers=1", "--persistent")
 SERVED = ("--transform=6", "--steps=120", "--pictures=480", "--evaluate=128", "--persistent", "--start=forkserver")

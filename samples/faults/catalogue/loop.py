@@ -36,12 +36,10 @@ def texts(*arguments: str) -> Job:
 
 
 def untouched_by(rule: str, job: Job) -> tuple[Untouched, ...]:
-    """Phases that the fault leaves alone. Waiting for the interpreter affects all phases; backward on several ranks
-    includes waiting for others.
+    """Returns the phases that the fault does not affect.
 
-    Padding is computed in both.
-
-    Waiting before the backward pass belongs to the forward; without a loader, so does everything after the update.
+    Waiting for the interpreter affects all phases; padding is computed in forward and backward. On several ranks, backward includes waiting
+    for others. Waiting before the backward pass counts as forward; without a loader, so does everything after the update.
     """
     if rule in ("LOP006", "CMP013"):
         return ()

@@ -1,4 +1,4 @@
-"""A straggler and a slow network, alone and together, among two ranks and four: pairs that must be told apart reliably.
+"""A straggler and a slow network, alone and together, on two ranks and four: pairs that the advisor must distinguish reliably.
 
 They run only on request: `python -m samples.faults --only 'among-*' --repeat 5`.
 """
@@ -25,7 +25,7 @@ def straggler(ranks: int, *arguments: str, steps: int = 80) -> Job:
 
 
 def held_up(ranks: int, how: str, *arguments: str) -> tuple[Job, tuple[Fixture, ...]]:
-    """A job of so many ranks, of which one is slow in this way, and what has to be around it."""
+    """Returns a job in which rank `ranks // 2` is slow in this way, and the fixtures it needs."""
     slower = ranks // 2  # must exceed the chance differences of ranks that share cores
     if how == "collections":
         records = ("--records=200000", "--collect-every=1", f"--collect-rank={ranks // 2}", "--steps=45", "--out={out}")

@@ -1,4 +1,4 @@
-"""Memory that is short: a control group nearly full of what cannot be dropped."""
+"""Short memory: a control group nearly full of memory that cannot be reclaimed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One rank holds up the others: by its data, its computing, or its quota; from the start, or from some step on."""
+"""One rank holds up the others: by its data, its computing, or its CPU quota; from the start, or from some step on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def texts(*arguments: str) -> Job:
 
 
 def four(*arguments: str) -> Job:
-    """Ranks that mostly sleep: two cores are enough for them."""
+    """Four ranks that mostly sleep, so that two cores are enough."""
     return Job("faults/jobs/straggler.py", ("--slow-rank=2", "--batch=8", "--width=8", *arguments), ranks=4)
 
 
@@ -36,7 +36,7 @@ def fault(
     variant: bool = False,
 ) -> Scenario:
     remedy = Remedy(job=fixed, fixtures=() if unlimited else None) if fixed or unlimited else None
-    # the others' waiting for this rank must also be reported, as a consequence
+    # the wait of the other ranks must also be reported, as a consequence
     noted = ("COM002",) if strength == "clear" and rank is not None and not onset_step else ()
     roots = Truth(roots=(rule,), ranks=None if rank is None else (rank,), also=also, noted=noted, says=says)
     return Scenario(
@@ -55,7 +55,7 @@ def fault(
 
 
 def in_turns(name: str, slow_ms: int, strength: Strength, *, variant: bool = False) -> Scenario:
-    """Samples that are larger now for one rank, now for the other: each of them waits as often as it keeps waiting."""
+    """Samples that are larger for each rank in turn: each rank waits for the other equally often."""
     even = straggler("--width=48", "--steps=120")
     return Scenario(
         name=name,

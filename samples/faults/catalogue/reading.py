@@ -1,4 +1,4 @@
-"""Faults of the input that storage causes."""
+"""Input faults caused by storage."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def detail(
     fixed: SlowDisk | None = None,
     variant: bool = False,
 ) -> Scenario:
-    """Storage is too slow, and this rule says why, listed under it."""
+    """Returns a scenario of slow storage: DAT002 is the root, and `rule` is reported with it and says why."""
     below = strength == "just below"
     return Scenario(
         name=name,
@@ -68,7 +68,7 @@ def too_slow(
 
 
 def served(*arguments: str) -> Job:
-    """Each picture is asked for by HTTP."""
+    """A job that fetches each picture by HTTP."""
     return Job("faults/jobs/loading.py", ("--width=48", "--persistent", *arguments))
 
 
@@ -126,7 +126,7 @@ THROTTLED = (
 def shared(
     name: str, disk: SlowDisk, *, strength: Strength = "clear", fixed: SlowDisk | None = None, steps: int = 100
 ) -> Scenario:
-    """A disk that others read as well."""
+    """A disk that other processes also read."""
     below = strength == "just below"
     return Scenario(
         name=name,

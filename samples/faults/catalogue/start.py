@@ -1,6 +1,6 @@
-"""Jobs that take long until they train. They take minutes by their nature, and no core meanwhile.
+"""Jobs that take minutes until they train, and use no core meanwhile.
 
-Started shortly after one another, they train at different times, the last one first.
+They are started shortly after one another and train at different times, the last one first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Faults of the input that a single transform causes."""
+"""Input faults caused by a single transform."""
 
 from __future__ import annotations
 

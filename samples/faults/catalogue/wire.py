@@ -1,4 +1,4 @@
-"""The exchange of gradients: a slow network, and a search for what nobody has lost."""
+"""Faults of the gradient exchange: a slow network, and a needless search for unused parameters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def normed(*arguments: str) -> Job:
 
 
 def carrying(gbit: float) -> Promise:
-    """The promise for a loopback of this rate. Two ranks share it: each sends at half of it."""
+    """Returns the promise for a loopback of this rate. Two ranks share it, so each sends at half the rate."""
 
     def told(a: Analysis) -> Saving | None:
         return on_faster_links(a, gbit / 8 / 2)

@@ -48,7 +48,7 @@ def clip_by_hand(parameters: Iterable[nn.Parameter], most: float) -> None:
 
 
 def write_norms(path: Path, model: nn.Module, ms: float) -> None:
-    """Slow the way loggers are: many lines, each flushed."""
+    """Writes for `ms` in the way of slow loggers: many lines, each flushed."""
     end = time.perf_counter() + ms / 1000
     lines = [f"{name} {parameter.numel()}\n" for name, parameter in model.named_parameters()]
     with path.open("a") as file:
@@ -59,7 +59,7 @@ def write_norms(path: Path, model: nn.Module, ms: float) -> None:
 
 
 def histograms(model: nn.Module, bins: int) -> str:
-    """Histograms of each parameter's gradient, counted in Python as people do who want their own edges."""
+    """Returns a histogram of each parameter's gradient, counted in Python, as users do who want their own bin edges."""
     rows = {}
     for name, parameter in model.named_parameters():
         counts = [0] * bins

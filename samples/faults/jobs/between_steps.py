@@ -21,14 +21,14 @@ RANK = int(os.environ.get("RANK", "0"))
 
 
 class Node:
-    """A record of some application: many of them make the garbage collector's rounds long."""
+    """An application's record; many of them make garbage collections long."""
 
     def __init__(self) -> None:
         self.itself, self.fields = self, {"a": [0], "b": [1]}
 
 
 def write_log(path: Path, loss: Tensor, ms: float) -> None:
-    """Slow the way loggers are: many lines, each flushed."""
+    """Writes for `ms` in the way of slow loggers: many lines, each flushed."""
     end = time.perf_counter() + ms / 1000
     with path.open("a") as file:
         while time.perf_counter() < end:
@@ -44,7 +44,7 @@ def save(model: nn.Module, path: Path, megabytes: int) -> None:
 
 
 def save_through_memory(model: nn.Module, path: Path, megabytes: int) -> None:
-    """As libraries do that write to any file system: here one that answers when the disk has it."""
+    """Saves through a buffer in memory, as libraries for any file system do; each write returns when the disk has the data."""
     made = io.BytesIO()
     torch.save({"model": model.state_dict(), "optimizer": torch.zeros(megabytes << 18)}, made)
     with open(path, "wb", opener=lambda name, flags: os.open(name, flags | os.O_DSYNC)) as file:
@@ -52,7 +52,7 @@ def save_through_memory(model: nn.Module, path: Path, megabytes: int) -> None:
 
 
 def check(model: nn.Module, pictures: Tensor) -> None:
-    """An evaluation of a few held-out pictures, all at once."""
+    """Evaluates a few held-out pictures, all at once."""
     model.eval()
     with torch.no_grad():
         right = model(pictures).argmax(1)

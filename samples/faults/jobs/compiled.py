@@ -1,4 +1,4 @@
-"""Trains a small net on sequences of many lengths, in a function that torch.compile compiles for each length anew."""
+"""Trains a small net on sequences of many lengths, in a function that torch.compile compiles anew for each length."""
 
 from __future__ import annotations
 

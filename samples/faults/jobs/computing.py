@@ -1,4 +1,4 @@
-"""Computing that a job does for nothing but its time."""
+"""Extra computing that only takes time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trains a small net whose batches are enriched with features that a server or a service of the user's own answers, step by step."""
+"""Trains a small net whose batches get extra features in each step: from a server, after a wait, or computed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def parse() -> argparse.Namespace:
 
 
 class Store:
-    """Features of a batch, from a server, after a rest, or computed from it."""
+    """Features of a batch: from a server, after a wait, or computed from the batch."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.rest_s, self.compute_s, self.url, self.server = options.rest / 1000, options.compute / 1000, "", None

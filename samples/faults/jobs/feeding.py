@@ -1,4 +1,4 @@
-"""Trains a small net on pictures whose loader costs something: made anew, ordered at length, or asked for each index."""
+"""Trains a small net on pictures whose loader costs time: it is made anew, or its order is slow as a whole or for each index."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_
 
 
 def compute(ms: float) -> None:
-    """For so much CPU time."""
+    """Uses this much CPU time."""
     end_ns = time.thread_time_ns() + ms * 1e6
     while time.thread_time_ns() < end_ns:
         pass
@@ -37,7 +37,7 @@ class Pictures(Dataset):
 
 
 class Shards(IterableDataset):
-    """Each worker reads a shard of its own; the first one's lies further away, or every other picture of each does."""
+    """Gives each worker its own shard. Slow to read are the first shard's pictures or, if `dealt`, one in `num_workers` of each shard."""
 
     def __init__(self, pictures: Pictures, far_ms: float, dealt: bool) -> None:
         self.pictures, self.far_ms, self.dealt = pictures, far_ms, dealt
@@ -52,7 +52,7 @@ class Shards(IterableDataset):
 
 
 class Drawn(Sampler):
-    """An order that takes its time: as a whole when it begins, and for each index that is drawn."""
+    """A sampler that uses CPU time: `order_ms` when it begins, and `index_ms` for each index."""
 
     def __init__(self, count: int, order_ms: float, index_ms: float) -> None:
         self.count, self.order_ms, self.index_ms = count, order_ms, index_ms
@@ -88,7 +88,7 @@ def parse() -> argparse.Namespace:
 
 
 def batches(options: argparse.Namespace) -> Iterator[tuple[Tensor, Tensor]]:
-    """Without end."""
+    """Yields batches without end."""
     pictures = Pictures(options.pictures, options.transform)
     sampler = None if options.shards else Drawn(options.pictures, options.order, options.index)
     data = Shards(pictures, options.far, options.dealt) if options.shards else pictures

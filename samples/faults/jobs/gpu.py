@@ -1,9 +1,9 @@
 """A plain ResNet50 training loop with one bad habit at a time, for GPUs. Runs on a CPU as well, slowly.
 
 python samples/faults/jobs/gpu.py [--habit item|pageable|blocking|creep|full|none] [--every N] [--precision fp32|tf32|amp]
-    [--channels-last] [--tuned] [--floats|--converted] [--batch-size N] [--steps N] [--took FILE]: seconds per step in the second half.
-One epoch lasts for the whole job and loading is nearly free, so that a GPU with steps of 50 ms waits for neither. Under torchrun all ranks
-share GPU 0 over gloo.
+    [--channels-last] [--tuned] [--floats|--converted] [--batch-size N] [--steps N] [--took FILE]
+FILE gets the seconds per step of the second half. One epoch lasts for the whole job and loading is nearly free, so that a GPU with steps of
+50 ms waits for neither. Under torchrun all ranks share GPU 0 over gloo.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WORKERS_MAX = 8
 
 
 class Pool(Dataset[tuple[torch.Tensor, int]]):
-    """A few pictures from memory, as often as it takes: bytes, floats that were bytes, or floats that never were."""
+    """A few pictures from memory, repeated: bytes, floats converted from bytes, or random floats."""
 
     def __init__(self, length: int, size: int, *, floats: bool, converted: bool = False) -> None:
         self.length = length
@@ -60,7 +60,7 @@ def parse() -> argparse.Namespace:
 
 
 def now(device: torch.device) -> float:
-    """Once the GPU has done what was queued."""
+    """Returns the clock in seconds, once the GPU has done all queued work."""
     if device.type == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter()
@@ -100,7 +100,7 @@ def main() -> None:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         if args.habit == "item" and done % args.every == 0:
-            total += loss.item()  # synchronises with the device every step
+            total += loss.item()  # waits for the device
         elif args.habit == "creep" and done % args.every == 0:
             kept.append(torch.empty(4_000_000, device=device))  # 16 MB, as a retained autograd graph might hold
         elif args.habit == "full":

@@ -1,4 +1,4 @@
-"""Trains a small net while processes that the job has started itself compute something else: embeddings for a search, say."""
+"""Trains a small net while helper processes that the job has started compute something else, such as embeddings for a search."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 def embed(share: float) -> None:
-    """For this share of the time, until the process that started it is gone."""
+    """Computes for this share of the time, until the parent process is gone."""
     parent = os.getppid()
     while os.getppid() == parent:
         end_ns = time.thread_time_ns() + int(20e6 * share)

@@ -1,4 +1,4 @@
-"""Trains on rows that lie in memory as tensors: fetched one by one, or by whole batches."""
+"""Trains on rows held in memory as tensors, fetched one by one or as whole batches."""
 
 from __future__ import annotations
 

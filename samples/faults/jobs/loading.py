@@ -1,4 +1,4 @@
-"""Trains a small net on pictures whose loading costs something: computing, reading, or now and then a lot of either."""
+"""Trains a small net on pictures whose loading costs time: computing, reading, or now and then a lot of either."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset
 
 
 def blur(picture: np.ndarray, ms: float) -> np.ndarray:
-    """As many passes of a filter as fit into so much CPU time."""
+    """Applies as many filter passes as fit into `ms` of CPU time."""
     end_ns = time.thread_time_ns() + ms * 1e6
     while time.thread_time_ns() < end_ns:
         picture = (picture + np.roll(picture, 1, -1) + np.roll(picture, 1, -2)) / 3
@@ -70,7 +70,7 @@ class Pictures(Dataset):
 
 
 def ahead(data: DataLoader[tuple[Tensor, int]], stop: threading.Event) -> Iterator[tuple[Tensor, Tensor]]:
-    """A home-made prefetcher: a thread iterates over the loader, the loop takes batches from a queue."""
+    """A hand-written prefetcher: a thread iterates over the loader, the loop takes batches from a queue."""
     batches: queue.Queue[tuple[Tensor, Tensor] | None] = queue.Queue(2)
 
     def fill() -> None:

@@ -27,7 +27,7 @@ class Group:
         self._folder = Path("/sys/fs/cgroup") / ("memory" if self._old else "") / place.lstrip("/")
 
     def held_share(self) -> float:
-        """Share of the limit that is not page cache."""
+        """Share of the limit that is in use for anything but page cache."""
         stat = dict(line.split() for line in (self._folder / "memory.stat").read_text().splitlines())
         prefix = "total_" if self._old else ""
         cache = int(stat[f"{prefix}inactive_file"]) + int(stat[f"{prefix}active_file"])
@@ -41,7 +41,7 @@ class Group:
 
 
 def fill(share: float) -> list[np.ndarray]:
-    """Memory that is held until so much of the limit is."""
+    """Allocates memory until `share` of the limit is in use; returns the blocks, which the caller must keep."""
     group, held = Group(), []
     block = min(BLOCK_BYTES, int(0.002 * group.limit_bytes()))
     while group.held_share() < share:

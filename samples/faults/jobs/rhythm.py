@@ -1,4 +1,4 @@
-"""Trains a small net whose steps change in the course of the run: slower from some step on, or with a stall every so many steps."""
+"""Trains a small net whose steps change in the course of the run: slower from some step on, or with periodic stalls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RANK = int(os.environ.get("RANK", "0"))
 
 
 def fetch_hard_examples(ms: float) -> None:
-    """A service that answers late."""
+    """Waits for a slow service."""
     time.sleep(ms / 1000)
 
 

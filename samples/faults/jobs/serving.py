@@ -1,4 +1,4 @@
-"""A server beside a job, as feature stores and object stores are: it answers each request after a while, all at once or one by one."""
+"""A server beside a job, like a feature or object store. Answers each request after a delay, in parallel or one by one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def serve(ms: float, one_by_one: bool, tell: Connection) -> None:
 
 
 def start(ms: float, *, one_by_one: bool = False) -> tuple[BaseProcess, str]:
-    """The server's process, which ends with this one, and its address."""
+    """Starts the server. Returns its process, which ends with this one, and its address."""
     here, there = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=serve, args=(ms, one_by_one, there), daemon=True)
     process.start()

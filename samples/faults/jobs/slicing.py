@@ -1,4 +1,4 @@
-"""Trains a small net on tensors that the loop slices itself: no loader. Logs, waits or evaluates in between, or one rank computes more."""
+"""Trains a small net without a loader: the loop slices tensors. Logs, waits or evaluates in between, or one rank computes more."""
 
 from __future__ import annotations
 

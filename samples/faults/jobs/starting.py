@@ -1,4 +1,4 @@
-"""Trains a small net after a long start: walks an index first, or takes its time over the first step as a compiler would."""
+"""Trains a small net after a long start: walks an index first, or takes long for the first step, as a compiler would."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 def build_index(seconds: float) -> None:
-    """As a walk through folders on a far file system does: mostly waiting."""
+    """Waits, as a walk through folders on a remote file system mostly does."""
     time.sleep(seconds)
 
 

@@ -38,7 +38,7 @@ class Pictures(Dataset):
 
 
 class Ballasted(nn.Module):
-    """With parameters that cost the wire much and the cores little."""
+    """Adds parameters that are costly to exchange and cheap to compute."""
 
     def __init__(self, net: nn.Module, width: int) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Ballasted(nn.Module):
 
 
 def written(folder: Path, count: int) -> Path:
-    """This rank's own pictures, below this folder."""
+    """Writes this rank's own pictures below this folder and returns their folder."""
     own = folder / f"pictures{dist.get_rank()}"
     own.mkdir()
     for number in range(count):

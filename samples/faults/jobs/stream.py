@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 
 class Records(IterableDataset):
-    """Unpacks each record, `passes` times over, as formats do that are packed more than once; yields them out of a full shuffle buffer."""
+    """Unpacks each record `passes` times, as for formats with nested compression; yields records from a full shuffle buffer."""
 
     def __init__(self, count: int, passes: int, shuffle: int = 0) -> None:
         rng = np.random.default_rng(0)
@@ -49,7 +49,7 @@ class Records(IterableDataset):
 
 
 class Batches(IterableDataset):
-    """Records that come out of the stream in batches already."""
+    """Records that the stream itself yields in batches."""
 
     def __init__(self, records: Records, size: int) -> None:
         self.records, self.size = records, size

@@ -45,14 +45,14 @@ def spread(values: Tensor) -> Tensor:
 
 
 class SyncBatchNorm(nn.BatchNorm2d):
-    """Torch's takes tensors on GPUs only. Running statistics are left out: nothing here evaluates."""
+    """Batch norm over all ranks: torch's own accepts only GPU tensors. Has no running statistics, as nothing here evaluates."""
 
     def forward(self, x: Tensor) -> Tensor:
         return SyncBatchNormFunction.apply(x, self.weight, self.bias, dist.get_world_size())
 
 
 class OwnBatchNorm(nn.BatchNorm2d):
-    """The same arithmetic without the exchange: torch's own layer, in C++, would be faster by more than that."""
+    """The same arithmetic without the exchange. Torch's own layer, in C++, would save more time than the exchange alone."""
 
     def forward(self, x: Tensor) -> Tensor:
         return SyncBatchNormFunction.apply(x, self.weight, self.bias, 1)

@@ -36,7 +36,7 @@ def padded(texts: list[Text], length: int) -> dict[str, Tensor]:
 
 
 def own_batches(texts: list[Text], shares: str) -> list[list[Text]]:
-    """This rank's batches of sorted texts, in an order that is the same on all ranks."""
+    """Returns this rank's batches of sorted texts, shuffled in the same way on all ranks."""
     ranks, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
     batches = [texts[n : n + BATCH] for n in range(0, len(texts), BATCH)]
     each = len(batches) // ranks

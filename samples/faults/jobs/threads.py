@@ -1,4 +1,4 @@
-"""Trains a net of many small layers while threads of its own do something else: put metrics into words, decode pictures ahead, or sleep."""
+"""Trains a net of many small layers while other threads of the process serialise metrics, decode pictures ahead, or sleep."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RANK = int(os.environ.get("RANK", "0"))
 
 
 def send_metrics(busy_ms: float, rest_ms: float) -> None:
-    """Python without a pause, for so long; then a rest."""
+    """Runs Python without a pause for `busy_ms`, then sleeps for `rest_ms`, again and again."""
     table = {str(n): n for n in range(100)}
     while True:
         end_ns = time.perf_counter_ns() + busy_ms * 1e6
@@ -34,7 +34,7 @@ def send_metrics(busy_ms: float, rest_ms: float) -> None:
 
 
 def decode_ahead(waiting: queue.Queue[np.ndarray]) -> None:
-    """Pillow lets go of the interpreter while it decodes."""
+    """Decodes pictures into a queue. Pillow releases the interpreter lock while it decodes."""
     file = io.BytesIO()
     Image.fromarray(np.random.default_rng(0).integers(0, 255, (384, 384, 3), dtype=np.uint8)).save(file, "jpeg")
     while True:

@@ -19,7 +19,7 @@ from torchvision.datasets import ImageFolder
 
 
 def compute(picture: np.ndarray, ms: float) -> np.ndarray:
-    """As many passes of a filter as fit into so much CPU time."""
+    """Applies as many filter passes as fit into `ms` of CPU time."""
     end_ns = time.thread_time_ns() + ms * 1e6
     while time.thread_time_ns() < end_ns:
         picture = (picture + np.roll(picture, 1, -1)) / 2

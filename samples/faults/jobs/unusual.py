@@ -1,4 +1,4 @@
-"""Sound training loops that are built in other ways than most: nothing in them is worth changing."""
+"""Sound training loops of unusual structure: nothing in them is worth changing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def pictures(batch: int, size: int = 32, classes: int = 10) -> DataLoader:
 
 
 def batches(steps: int, batch: int, size: int = 32) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """(step, pictures, labels), epoch after epoch."""
+    """Yields (step, pictures, labels), epoch after epoch."""
     data, step = pictures(batch, size), 0
     while step < steps:
         for x, y in data:
@@ -35,7 +35,7 @@ def batches(steps: int, batch: int, size: int = 32) -> Iterator[tuple[int, Tenso
 
 
 class Kept(Dataset):
-    """Keeps each picture once it is decoded: memory grows for as long as the first epoch lasts."""
+    """Keeps each picture once it is decoded: memory grows throughout the first epoch."""
 
     def __init__(self, pictures: int, size: int) -> None:
         self.kept = torch.empty(pictures, 3, size, size)
@@ -67,7 +67,7 @@ def perceptron(inputs: int, width: int, outputs: int, depth: int = 3) -> nn.Sequ
 
 
 def inside_backward(steps: int) -> None:
-    """PyTorch's memory tutorial: each gradient is used and forgotten as soon as it is there."""
+    """PyTorch's memory tutorial: each gradient is used and freed as soon as it is ready."""
     model = perceptron(PIXELS, 512, 10, depth=8)
     optimizers = {p: torch.optim.SGD([p], lr=0.01) for p in model.parameters()}
 
@@ -167,13 +167,13 @@ def keeping_pictures(steps: int) -> None:
 
 
 def two_models(steps: int) -> None:
-    """A small one first, then the one that is meant."""
+    """Trains a small model first, then the main one."""
     train(models.small_cnn(24), 2 * steps // 3, 16)
     train(models.TinyViT(), steps // 3, 16)
 
 
 def short_steps(steps: int) -> None:
-    """A step of a millisecond, its schedule and its accuracy."""
+    """Steps of about a millisecond, each with a schedule update and an accuracy."""
     model = perceptron(PIXELS, 128, 10, depth=2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)

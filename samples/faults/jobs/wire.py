@@ -1,4 +1,4 @@
-"""Trains a net with many parameters for its computing: much to send for each step."""
+"""Trains a net with many parameters relative to its computing, so that each step sends a lot."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def perceptron(hidden: int, layers: int) -> nn.Sequential:
 
 
 class RegisteredLastFirst(nn.Module):
-    """The same net by a script that makes its head before its trunk: DDP's first buckets are those whose gradients come last."""
+    """The same net with its head registered before its trunk: DDP's first buckets hold the gradients that come last."""
 
     def __init__(self, net: nn.Sequential) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ def parse() -> argparse.Namespace:
 
 
 def average_gradients(net: nn.Module) -> None:
-    """As many a tutorial does it."""
+    """Averages gradients one by one, as many tutorials do."""
     for parameter in net.parameters():
         if parameter.grad is not None:
             dist.all_reduce(parameter.grad)

@@ -1,4 +1,4 @@
-"""Fixtures that all tests share: a run folder, a tiny set of images, the loud skip of tests that need torch."""
+"""Fixtures that all tests share: a run folder, images, a fake driver, a check for processes left behind; skips tests without torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SESSION_VARIABLE = "RN50_TEST_SESSION"  # inherited by everything a test starts,
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ[SESSION_VARIABLE] = str(os.getpid())
-    # Started in the background of a script, or by nohup: every process that a test signals would inherit the deafness.
+    # A script's background jobs and nohup ignore these signals; all processes that tests signal would inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
@@ -62,11 +62,11 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the fake NVIDIA driver, for LD_LIBRARY_PATH; in `old` beneath it one that lacks newer functions."""
+    """A folder with the fake NVIDIA driver, for LD_LIBRARY_PATH; its subfolder `old` has one that lacks newer functions."""
     build = runpy.run_path(str(ROOT / "tests" / "fake_driver" / "build.py"))
     if build["compiler"]() is None:
         untested = "THE GPU PROBE IS NOT TESTED HERE: no C compiler to build the fake driver with"
-        if os.environ.get("CI"):  # nobody reads there what was skipped
+        if os.environ.get("CI"):  # nobody reads skip messages there
             pytest.fail(untested)
         pytest.skip(untested)
     folder = tmp_path_factory.mktemp("fake_driver")
@@ -78,7 +78,7 @@ def fake_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_process_left_behind() -> Iterator[None]:
-    """Fails the session (as an error of its last test) when something that a test started still runs at its end."""
+    """Fails the session (as an error of its last test) if a process that a test started still runs at its end."""
     yield
     left = [process for process in psutil.process_iter() if _belongs_to_this_session(process)]
     _, alive = psutil.wait_procs(left, timeout=5)  # some are just ending
@@ -95,7 +95,7 @@ def _belongs_to_this_session(process: psutil.Process) -> bool:
     try:
         if process.environ().get(SESSION_VARIABLE) != str(os.getpid()):
             return False
-        # multiprocessing's resource tracker of this very process ends with it, not before
+        # this process's own resource tracker of multiprocessing ends with it, not before
         return "multiprocessing.resource_tracker" not in " ".join(process.cmdline())
     except psutil.Error:
         return False  # gone, or another user's

@@ -1,4 +1,4 @@
-"""The house: folders that can be overlooked, modules worth a file, names that mean one thing, imports without circles."""
+"""House rules: folders of a manageable size, no needless small modules, names that mean one thing, imports without cycles."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ import rn50_advisor
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("advisor", "probes", "rules")
 MODULES_MAX = 20  # in a folder
-LINES_MIN = 60  # of a module with a single importer
-# Parts of the recorder that its one importer, the largest module of all, has no room for.
+LINES_MIN = 60  # in a module with a single importer
+# Parts of the recorder whose only importer, the largest module of all, has no room for them.
 STAY_SMALL = {"probes.rank.patches.hooked_updates"}
-# One file a format in each report; a command is called as the package that it enters.
+# Each report has one file per format; a command has the name of the package that it calls.
 SAME_NAME = {
     "html",
     "json",
@@ -50,7 +50,7 @@ TREES = {name: ast.parse(path.read_text()) for name, path in PATHS.items()}
 
 
 def imported(name: str, *, at_import: bool = False) -> Iterator[str]:
-    """Modules of ours that this one imports; `at_import`: while it is imported itself."""
+    """Yields our modules that this one imports; `at_import`: only those at its top level."""
     body = TREES[name].body
     if at_import:
         body = [node for node in body if isinstance(node, (ast.Import, ast.ImportFrom))]

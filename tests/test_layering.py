@@ -22,7 +22,7 @@ HEAVY = ("torch", "torchvision", "torchaudio", "triton")
 
 
 def loaded_by(*modules: str) -> set[str]:
-    """Names of all modules that a fresh process holds after importing these."""
+    """Returns the names of all modules that a fresh process has loaded after importing these."""
     code = f"import sys, json, {', '.join(modules)}; print(json.dumps(sorted(sys.modules)))"
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "RN50_ADVISOR_DIR")}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
@@ -66,7 +66,7 @@ def test_all_commands_import_without_torch() -> None:
 
 
 def imported(tree: ast.AST) -> set[str]:
-    """Top-level packages that a module imports absolutely, anywhere in it."""
+    """Returns the top-level packages that a module imports absolutely, anywhere in it."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -77,7 +77,7 @@ def imported(tree: ast.AST) -> set[str]:
 
 
 def runs_at_import(tree: ast.Module) -> ast.Module:
-    """The module without the bodies of its functions."""
+    """Returns the module without its functions and methods, which do not run at import."""
     kept = [node for node in tree.body if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
     for node in kept:
         if isinstance(node, ast.ClassDef):
@@ -88,7 +88,7 @@ def runs_at_import(tree: ast.Module) -> ast.Module:
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
 def test_the_recorder_imports_the_standard_library_and_itself(path: Path) -> None:
     tree = ast.parse(path.read_text(), feature_version=(3, 9))
-    # torch only where the job has already imported it: inside functions that run afterwards
+    # torch only inside functions, which run after the job has imported it
     assert imported(tree) - sys.stdlib_module_names <= {"torch"}
     assert imported(runs_at_import(tree)) <= sys.stdlib_module_names
 

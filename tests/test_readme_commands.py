@@ -1,4 +1,4 @@
-"""The commands that the README shows are commands: each is parsed as its command would parse it, and none is run."""
+"""The commands in the README are valid: each is parsed by its command's own parser, and none is run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARSED = ("triage", "bench", "fleet", "compare")
 
 
 def shown() -> Iterator[list[str]]:
-    """The words of each command in a block of code, with continuation lines and without its comment."""
+    """Yields the words of each command in a code block, with continuation lines and without comments."""
     blocks = re.findall(r"```\w*\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     for block in blocks:
         for line in block.replace("\\\n", " ").splitlines():
@@ -34,7 +34,7 @@ COMMANDS = list(shown())
 
 
 def parsed(words: list[str]) -> click.Context:
-    """Raises click's UsageError."""
+    """Parses a command. Raises click's UsageError."""
     name, *arguments = words
     command: click.Command = getattr(importlib.import_module(f"rn50_advisor.advisor.commands.{name}"), name)
     return command.make_context(name, arguments)
@@ -42,7 +42,7 @@ def parsed(words: list[str]) -> click.Context:
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_a_command_of_the_readme_is_parsed(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The files it names exist: results of two machines, a folder of many."""
+    """The files that a command names are made first: results of two machines, a folder of many."""
     monkeypatch.chdir(tmp_path)
     for argument in words[1:]:
         if argument.endswith("/"):
@@ -69,7 +69,7 @@ def test_an_option_that_is_none_would_be_noticed() -> None:
 
 
 def test_compare_says_who_puts_results_side_by_side(tmp_path: Path) -> None:
-    """Results are no runs: a user with two of them is pointed to the right command."""
+    """Results of machines are not runs: `compare` points a user with two of them to `fleet`."""
     for name in ("own.json", "rented.json"):
         (tmp_path / name).write_text("{}")
     done = CliRunner().invoke(compare, [str(tmp_path / "own.json"), str(tmp_path / "rented.json")])

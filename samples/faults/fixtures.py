@@ -249,7 +249,7 @@ class SlowDisk:
         for number in range(self.files):
             (data / f"{number:05}.bin").write_bytes(os.urandom(self.file_bytes))
         if self.neighbours:
-            (data.parent / "others").write_bytes(os.urandom(_OTHERS_BYTES))  # random data: reads of holes would not reach the disk
+            (data.parent / "others").write_bytes(os.urandom(_OTHERS_BYTES))  # reads of holes would not reach the disk
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ STEADY_HEAP = {"MALLOC_TRIM_THRESHOLD_": "1000000000", "MALLOC_MMAP_THRESHOLD_":
 # A run with the fix is reused for another scenario with the same job and circumstances within this time: the machine's speed has not
 # changed by then. Over half an hour the same step varied from 28 to 40 ms.
 SHARED_WITHIN_S = 180.0
-MEASURED = ("measured", "timed", "shared", "disturbed", "attempts", "took_s", "machine", "date")  # fields that no report holds
+MEASURED = ("measured", "timed", "shared", "disturbed", "attempts", "took_s", "machine", "date")  # not in any report
 
 
 class Interrupted(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""Results of `overhead.py`: costs as numbers, from the runs that were seen, and their JSON."""
+"""Results of `overhead.py`: costs as numbers, computed from the runs, and their JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCHEMA = "rn50-advisor/overhead/1"
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """A tool's cost, from runs with and without it in turns: medians of the pairs' ratios and differences."""
+    """A tool's cost, from alternating runs with and without it: medians of the pairs' ratios and differences."""
 
     step_s: float
     more_us: float
@@ -51,7 +51,7 @@ class StepCost:
 
 @dataclass(frozen=True, slots=True)
 class SwitchedCost:
-    """Blocks of steps in one process, with and without the recorder."""
+    """The recorder's cost, from blocks of steps in one process with and without it."""
 
     job: str
     title: str
@@ -62,7 +62,7 @@ class SwitchedCost:
     median_step_error_us: float
     pairs: int
     block_steps: int
-    marks_us: dict[str, float] = field(default_factory=dict)  # `more_us` by mark, where it was timed so
+    marks_us: dict[str, float] = field(default_factory=dict)  # `more_us` by mark, if each mark was timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class StartUp:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """The growth of a run: difference of a long and a short one."""
+    """Growth of a run: the difference between a long and a short one."""
 
     job: str
     title: str
@@ -91,11 +91,11 @@ class Footprint:
 
 @dataclass(slots=True)
 class Results:
-    """Filled one measurement after the other."""
+    """All results; filled one measurement after the other."""
 
     pairs: int
     quick: bool
-    traceml: str = ""  # its version, how to get it, or nothing where it was not asked for
+    traceml: str = ""  # its version, or how to get it; empty if it was not requested
     steps: list[StepCost] = field(default_factory=list)
     switched: list[SwitchedCost] = field(default_factory=list)  # whole steps
     marks: list[SwitchedCost] = field(default_factory=list)  # around their marks
@@ -154,7 +154,7 @@ def footprint(job: BenchJob, short: Seen, long: Seen) -> Footprint:
 
 
 def machine() -> dict[str, Any]:
-    """The machine's properties that the numbers depend on; no name of a host or a user."""
+    """Properties of the machine that the numbers depend on, without host or user names."""
     return {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
         "cores": cores(),

@@ -1,4 +1,4 @@
-"""The jobs of the table, and one run of each: as it is, under the advisor, or with TraceML's edits under TraceML."""
+"""The jobs of the table, and one run of each: plain, under the advisor, or with TraceML's edits under TraceML."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ RUN_S = 2.5
 LEAST_STEPS = 12
 HANDED_OVER_S = 0.003  # a batch takes 1 to 2 ms from a worker into the training process
 WARM_UP = 0.1  # share of the steps that do not count
-# glibc gives memory back to the system in each step of one process and not of the next: 1.2x between equal runs.
+# In some processes glibc returns memory to the system in each step, in others not: equal runs differ by 1.2x.
 KEPT_HEAP = {"MALLOC_TRIM_THRESHOLD_": "1000000000", "MALLOC_MMAP_THRESHOLD_": "1000000000"}
-# What is started often runs from compiled files, as an installed tool does.
+# Commands that start often run from compiled files, as an installed tool does.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 ENVIRONMENT |= {"OMP_NUM_THREADS": "1", **KEPT_HEAP}
 LIMIT_S = 300.0
@@ -35,7 +35,7 @@ TRIES = 2
 
 
 class RunFailed(Exception):
-    """The job or the tool around it did not end well, twice."""
+    """The job, or the tool around it, failed twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class BenchJob:
         return f"about {self.size.removesuffix('ms')} ms, {ranks}" + (f", {self.workers} workers" * bool(self.workers))
 
     def obstacle(self, cores: int) -> str:
-        """Why this would measure something else: processes that wait for each other's cores, or a loader that cannot keep up."""
+        """Returns why this job would not measure the tool: too few cores for its processes, or a loader that cannot keep up; else ""."""
         if self.workers and nominal_s(self.size) < HANDED_OVER_S:
             return "workers hand over no faster than this"
         needed = self.ranks * max(1, self.workers)
@@ -69,7 +69,7 @@ JOBS = tuple(BenchJob(size, ranks, workers) for ranks, workers, size in itertool
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """The advisor's own cost, from its run file."""
+    """The advisor's own cost, as its run file says."""
 
     recorder_us: float | None  # in each step, as its report says
     agent_cpu_s: float
@@ -104,7 +104,7 @@ def run_watched(job: BenchJob, steps: int) -> Seen:
 
 
 def run_under_traceml(job: BenchJob, steps: int, traceml: Path) -> Seen:
-    """Its summary mode, the default; it takes torchrun's place also around one process."""
+    """Runs the job in TraceML's summary mode, its default. TraceML replaces torchrun, even for one process."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         tool = [str(traceml), "run", f"--nproc-per-node={job.ranks}", f"--logs-dir={folder / 'logs'}"]
@@ -113,7 +113,7 @@ def run_under_traceml(job: BenchJob, steps: int, traceml: Path) -> Seen:
 
 
 def run_inside(script: str, job: BenchJob, pairs: int, events: str = "") -> dict[str, Any]:
-    """`switched.py` or `marks.py`, which compare steps of one process."""
+    """Runs `switched.py` or `marks.py`, which compare steps of one process; returns what the script wrote."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         command = [*_launcher(job.ranks), str(HERE / script), f"--size={job.size}", f"--pairs={pairs}"]
@@ -128,7 +128,7 @@ def under_advisor(command: Sequence[str], folder: Path) -> list[str]:
 
 
 def find_traceml(command: str) -> Path | None:
-    """Beside this interpreter, or as the shell would find it."""
+    """Finds the command beside this interpreter, else on the PATH."""
     found = shutil.which(command, path=str(Path(sys.executable).parent)) or shutil.which(command)
     return Path(found).resolve() if found else None
 
@@ -158,8 +158,8 @@ def _arguments(job: BenchJob, steps: int, folder: Path) -> list[str]:
 
 
 def _timed(command: list[str], folder: Path) -> tuple[dict[str, Any], float, float]:
-    """(what the job wrote, begin and end of the command by the wall clock). Raises RunFailed."""
-    for _ in range(TRIES):  # gloo aborts at its exit now and then
+    """Returns (what the job wrote, begin and end of the command by the wall clock). Raises RunFailed."""
+    for _ in range(TRIES):  # gloo sometimes aborts at exit
         shutil.rmtree(folder / "runs", ignore_errors=True)
         began = time.time()
         done = subprocess.run(

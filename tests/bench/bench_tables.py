@@ -1,4 +1,4 @@
-"""The results of `overhead.py` to read: tables for the terminal and the Markdown that is kept."""
+"""Formats the results of `overhead.py`: tables for the terminal, and the Markdown that is kept."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTHING = "–"
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """One table, whatever it is shown on."""
+    """One table, independent of its output format."""
 
     title: str
     note: str
@@ -24,7 +24,7 @@ class Sheet:
 
 
 def sheets(results: Results) -> list[Sheet]:
-    """The tables that have rows."""
+    """Returns the tables that have rows."""
     makers = (step_sheet, switched_sheet, marks_sheet, start_sheet, footprint_sheet)
     return [sheet for make in makers if (sheet := make(results)).rows]
 

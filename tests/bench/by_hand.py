@@ -1,4 +1,4 @@
-"""Images/s of `rn50-advisor bench` beside those of a loop written by hand, in turns on one machine: they must be the same to 5 %.
+"""Compares images/s of `rn50-advisor bench` with those of a hand-written loop, in turns on one machine: they must agree within 5 %.
 
 python tests/bench/by_hand.py [MODEL ...] [--batch 8] [--rounds 8] [--seconds 8] [--markdown FILE]   on CPUs, fp32, channels first
 """
@@ -57,7 +57,7 @@ class Compared:
 
 
 def by_hand(model_name: str, batch: int, seconds: float) -> float:
-    """As one would write it: nothing of the advisor's, neither its trainer nor its recorder."""
+    """Images/s of a plain loop, without the advisor's trainer or recorder."""
     torch.manual_seed(0)
     model = torchvision.models.get_model(model_name, weights=None).train()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
@@ -77,7 +77,7 @@ def by_hand(model_name: str, batch: int, seconds: float) -> float:
 
 
 def by_hand_apart(model: str, batch: int, seconds: float) -> float:
-    """In a process of its own, as each of bench's settings is."""
+    """Runs `by_hand` in a separate process, as bench does for each of its settings."""
     command = [sys.executable, __file__, model, f"--batch={batch}", f"--seconds={seconds}", "--loop"]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
@@ -101,7 +101,7 @@ def by_bench(model: str, batch: int, seconds: float) -> float:
 
 
 def compare(model: str, batch: int, seconds: float, rounds: int) -> Compared:
-    """In turns, each first as often as the other."""
+    """Runs both in turns; each comes first equally often."""
     hand, bench = [], []
     for number in range(rounds):
         for way in (by_hand_apart, by_bench)[:: 1 if number % 2 == 0 else -1]:

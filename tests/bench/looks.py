@@ -1,5 +1,5 @@
-"""What the recorder costs a loader's workers: a look into a sample, by batches of one fetcher with and without it in turns, in one process;
-the clocks of each batch; and how much longer `iter(loader)` takes, by processes in turns.
+"""Cost of the recorder in a loader's workers: a look into a sample, on equal batches with and without it, in turns in one process;
+the clocks of each batch; and the extra time of `iter(loader)`, in processes that take turns.
 
 python tests/bench/looks.py [IMAGES]     IMAGES: an ImageFolder, for pictures beside the arithmetic
 """
@@ -58,7 +58,7 @@ class Add:
 
 
 class Arrays(Dataset[Any]):
-    """Samples of some ten microseconds: the case in which a look costs most."""
+    """Samples of some ten microseconds, for which a look costs most."""
 
     def __init__(self) -> None:
         self.picture = np.zeros((3, 32, 32), np.float32)
@@ -102,7 +102,7 @@ def measure(name: str, dataset: Any, rounds: int) -> None:
 
 
 def measure_clocks() -> None:
-    """By the recorder's own count, in a process that does nothing else: a worker's caches are colder."""
+    """Prints the recorder's own count, in a process that does nothing else; a worker's caches are colder."""
     with tempfile.TemporaryDirectory() as folder:
         log = WorkerLog(folder, os.getpid(), 0, 0)
         costs = []

@@ -2,9 +2,10 @@
 
     rn50-advisor run -- python tests/bench/marks.py --size 5ms [--events thinned|each] --took FILE
 
-Whole steps differ by far more than what is sought (`switched.py`). From where the job calls into torch to where torch's own code begins,
-and on the way back, are microseconds: clocks at both ends see what lies between, in blocks of steps with the recorder and without. All
-that it does in this thread lies there: marks, their reading, CPU clocks, events, facts. What it displaces in the caches does not.
+Whole steps vary by far more than this cost (`switched.py`). Only microseconds pass between the job's call into torch and the start of
+torch's own code, and on the way back. Clocks at both ends time these parts, in blocks of steps with and without the recorder. They cover
+all that the recorder does in this thread: marks, their reading, CPU clocks, events, facts. They do not cover what it displaces from the
+caches.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from torch.utils.data import dataloader
 
 MARKS = ("fetch", "batch", "backward", "backward's end", "optimizer", "optimizer's end")
 BLOCK_STEPS = {"1ms": 2048, "5ms": 512, "50ms": 64, "250ms": 16}
-SETTLING_S = 0.3  # what was noted on a tape when the recorder was switched is no plain loop's
+SETTLING_S = 0.3  # the recorder's tape still holds notes from around the switch, which are not those of a plain loop
 ENDLESS = 1_000_000  # steps
 _FETCH, _BATCH, _BACKWARD, _BACKWARD_END, _OPTIMIZER, _OPTIMIZER_END = range(len(MARKS))
 
 
 class Places:
-    """Clocks around each mark: `began` before what the recorder does there, `ended` after it."""
+    """Clocks around each mark: `began` before the recorder's work there, `ended` after it."""
 
     def __init__(self) -> None:
         self.began, self.ended = [0] * len(MARKS), [0] * len(MARKS)
@@ -50,7 +51,7 @@ class Places:
         ]
 
     def _inside(self, wrapper: Any, name: str, before: int, after: int) -> Callable[..., Any]:
-        """Clocks where the recorder's wrapper calls what it is around. Returns that, with these clocks."""
+        """Puts clocks around the original function inside the recorder's wrapper. Returns that function with its clocks."""
         timed = self._timed(wrapper.__wrapped__, self.ended, before, self.began, after)
         wrapper.__closure__[wrapper.__code__.co_freevars.index(name)].cell_contents = timed
         return timed
@@ -88,7 +89,7 @@ class Places:
 
 
 def run_block(step: Callable[[], None], places: Places, steps: int) -> tuple[list[int], list[list[int]]]:
-    """ns of each step, and between the clocks of its marks."""
+    """Returns the ns of each step, and the ns between the clocks of each of its marks."""
     until = time.perf_counter() + SETTLING_S
     while time.perf_counter() < until:
         step()
@@ -102,7 +103,7 @@ def run_block(step: Callable[[], None], places: Places, steps: int) -> tuple[lis
 
 
 def compare(step: Callable[[], None], places: Places, pairs: int, steps: int) -> dict[str, Any]:
-    """Medians over pairs of blocks, with their standard errors: more in the mean step, in the median one, and in each mark's mean."""
+    """Returns the extra time in the mean step, the median step, and each mark's mean: medians over pairs of blocks, and standard errors."""
     more, median_more, by_mark, off_us = [], [], [], []
     for pair in range(pairs):
         mean, median = {}, {}

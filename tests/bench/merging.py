@@ -2,8 +2,8 @@
 
     python tests/bench/merging.py --nodes 128 --ranks 8
 
-The receiver is a process of its own; the nodes are sockets of this one. Then the report is made of all that came, which is what a screen
-or `rn50-advisor report` would do.
+The receiver is a separate process; the nodes are sockets of this one. Then a report is made from all that arrived, as a screen or
+`rn50-advisor report` would.
 """
 
 from __future__ import annotations
@@ -121,13 +121,13 @@ def measure(folder: Path, a: argparse.Namespace) -> dict[str, Any]:
 
 
 class Sent:
-    """One node of eight ranks that train in lockstep with all the others, and what it sends in each round."""
+    """One node, whose ranks train in lockstep with all others, and the frames that it sends in each round."""
 
     def __init__(self, number: int, a: argparse.Namespace) -> None:
         self.a, self.number, self.outbox = a, number, Outbox()
         self.random = np.random.default_rng(number)
         self.making_s: list[float] = []
-        self.tables: list[float] = []  # bytes of a rank in a frame, but for the noise
+        self.tables: list[float] = []  # bytes per rank in a frame, without the noise
         self.begin_ns = 10_000 * _SECOND + 1000 * number * _SECOND
         meta = {"name": "job", "argv": ["torchrun", "train.py"], "cwd": "/job", "host": f"node{number:03}"}
         self.outbox.put_meta({**meta, "started_unix_s": 1.7e9, "started_ns": self.begin_ns})
@@ -165,7 +165,7 @@ class Sent:
         return found
 
     def _filled(self, frame: dict[str, Any], plain: int) -> bytes:
-        """With so much of what nobody can compress that each rank takes what it may at most. `plain`: bytes without."""
+        """Packs the frame with incompressible noise up to `--bytes` per rank. `plain`: the frame's bytes without noise."""
         short = self.a.bytes * self.a.ranks - plain
         noise = base64.b64encode(self.random.bytes(max(0, short))).decode()
         return packed({**frame, "noise": noise})

@@ -42,11 +42,11 @@ from rich.console import Console
 from rn50_advisor.advisor.run.rings.own_folder import hold
 
 INJECT = Path(__file__).resolve().parents[2] / "src" / "rn50_advisor" / "probes" / "rank" / "inject"
-LOG_WIDTH = 160  # of the tables where no terminal limits it
-QUICK = 0.2  # of the steps
-SWITCHED = {"1ms-1r-0w": 60, "5ms-1r-0w": 50, "50ms-1r-0w": 25}  # blocks with and without
-MARKED = 10  # blocks of `marks.py`, which are longer
-# Also with events, as on a GPU, over a double of `torch.cuda`: these jobs, in these ways.
+LOG_WIDTH = 160  # width of the tables without a terminal
+QUICK = 0.2  # share of the steps
+SWITCHED = {"1ms-1r-0w": 60, "5ms-1r-0w": 50, "50ms-1r-0w": 25}  # pairs of blocks
+MARKED = 10  # pairs of blocks of `marks.py`, which are longer
+# Jobs also timed with GPU events, on a double of `torch.cuda`, and in which steps the recorder takes events.
 EVENTS = {"5ms-1r-0w": ("thinned", "each")}
 IN_WORDS = {"": "", "thinned": ", GPU events as the recorder thins them", "each": ", GPU events in each step"}
 FOOTPRINTS = ("1ms-1r-0w", "50ms-1r-0w", "5ms-2r-0w")
@@ -57,7 +57,7 @@ COMMANDS = (("python -c pass", "pass"), ("python -c 'import torch'", "import tor
 
 
 def choose(patterns: Sequence[str]) -> list[str]:
-    """Names of jobs, and `start-up`. Raises click.BadParameter for a pattern that fits nothing."""
+    """Returns the names that fit, of jobs and `start-up`. Raises click.BadParameter for a pattern that fits nothing."""
     names = [*(job.name for job in JOBS), START_UP]
     for pattern in patterns:
         if not fnmatch.filter(names, pattern):
@@ -98,7 +98,7 @@ def measure_start_up(pairs: int) -> list[StartUp]:
     for name, code in COMMANDS:
         command = [sys.executable, "-c", code]
         alone, whole = [], []
-        _wall_s(command)  # its files come from the disk once
+        _wall_s(command)  # reads its files from the disk, untimed
         for _ in range(pairs):
             with tempfile.TemporaryDirectory() as place:
                 without_s = _wall_s(command)
@@ -120,7 +120,7 @@ def _wall_s(command: Sequence[str], **more: str) -> float:
 
 
 def measure(names: Sequence[str], results: Results, traceml: Path | None, json_file: Path | None) -> None:
-    """Adds to `results`, and writes them after each measurement."""
+    """Adds measurements to `results`, and writes all after each one."""
     console = Console(stderr=True)
     chosen = [job for job in JOBS if job.name in names]
     scale = QUICK if results.quick else 1.0
@@ -131,7 +131,7 @@ def measure(names: Sequence[str], results: Results, traceml: Path | None, json_f
             write_json(json_file, results)
 
     if chosen:
-        run_plainly(chosen[-1], LEAST_STEPS)  # torch and torchvision come from the disk once
+        run_plainly(chosen[-1], LEAST_STEPS)  # reads torch and torchvision from the disk, untimed
     for job in chosen:
         results.steps.append(measure_steps(job, results.pairs, scale * RUN_S, traceml))
         done(f"{job.name}: pairs")
@@ -183,7 +183,7 @@ def main(
         measure(names, results, tool, json_file)
     except RunFailed as error:
         raise click.ClickException(str(error)) from error
-    finally:  # what was measured before an interrupt is shown all the same
+    finally:  # after an interrupt, the finished measurements are still shown
         console = Console(width=None if sys.stdout.isatty() else LOG_WIDTH)
         for sheet in sheets(results):
             console.print(table(sheet))

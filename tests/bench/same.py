@@ -1,4 +1,4 @@
-"""`compare` on runs of the same job: `same` in at least 19 of 20 pairs.
+"""Checks `compare` on runs of the same job: it must say `same` for at least 19 of 20 pairs.
 
 PYTHONPATH=. python tests/bench/same.py [SCENARIO ...] [--rounds 5] [--markdown FILE]   jobs of samples/faults, each once a round
 """
@@ -36,7 +36,7 @@ LEAST_SAME = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """Each run of one job beside the one a round before."""
+    """Pairs of one job's runs: each run and the one of the round before."""
 
     job: str
     pairs: tuple[Pair, ...]

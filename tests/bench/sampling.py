@@ -1,4 +1,4 @@
-"""Statistics of few and noisy measurements: medians, their uncertainty, and steps without foreign disturbances."""
+"""Statistics of few and noisy measurements: medians, their uncertainty, and means without outside disturbances."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ RESAMPLES = 2000
 
 
 def resampled_medians(values: Sequence[float]) -> list[float]:
-    """Medians of bootstrapped samples, in order. The same values give the same answer."""
+    """Returns the sorted medians of bootstrapped samples. The same values give the same answer."""
     draw = random.Random(0)
     return sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(RESAMPLES))
 
@@ -21,14 +21,14 @@ def interval_95(values: Sequence[float]) -> tuple[float, float]:
 
 
 def standard_error(values: Sequence[float]) -> float:
-    """Standard error of the median of these values."""
+    """Standard error of the median."""
     return statistics.stdev(resampled_medians(values))
 
 
 def level(values: Sequence[float]) -> float:
-    """The mean, in which no value counts for more than twice the median.
+    """Mean of the values, each capped at twice the median.
 
-    The median would miss what the recorder does in one step of twenty; the mean follows whoever took the core for a moment.
+    The median would miss what the recorder does in one step of twenty; a plain mean follows any process that took the core for a moment.
     """
     bound = 2 * statistics.median(values)
     return statistics.fmean(min(value, bound) for value in values)

@@ -1,4 +1,4 @@
-"""The lengths of steps that are timed, by what they are about on one core of a server."""
+"""Lengths of the timed steps, named by their approximate duration on one core of a server."""
 
 from __future__ import annotations
 

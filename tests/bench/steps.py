@@ -2,7 +2,7 @@
 
     python tests/bench/steps.py --size 5ms --steps 500 --took FILE
 
-What each step took goes to FILE, so that start-up and shutdown do not count, with the wall clock at the first and the last step.
+FILE gets the time of each step, so that start-up and shutdown do not count, and the wall clock at the first and the last step.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
-# Width, layers, batch size, by the number of ranks: the all-reduce of two on one machine takes a millisecond at least. Deep and
-# narrow: much compute for few parameters.
+# (width, layers, batch size) for one rank (False) and several (True): an all-reduce of two ranks on one machine takes at least a
+# millisecond. The nets are deep and narrow, for much compute with few parameters.
 LAYERS = {
     False: {"1ms": (256, 2, 32), "5ms": (256, 8, 64), "50ms": (512, 8, 256)},
     True: {"1ms": (64, 1, 16), "5ms": (256, 4, 48), "50ms": (512, 7, 256)},
@@ -76,7 +76,7 @@ def options(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 
 def model_of(size: str, *, distributed: bool) -> tuple[nn.Module, tuple[int, ...], int]:
-    """(model, shape of a sample, batch size)"""
+    """Returns (model, shape of a sample, batch size)."""
     if size == "250ms":
         from torchvision.models import resnet50
 
@@ -99,7 +99,7 @@ def prepare(size: str, steps: int, workers: int = 0) -> Training:
 
 
 def write_took(file: Path, took: dict[str, Any]) -> None:
-    """Rank 0 speaks for all, as they step together. Leaves the process group."""
+    """Writes rank 0's times, which stand for all ranks, as they step together. Leaves the process group."""
     speaker = True
     if dist.is_initialized():
         speaker = dist.get_rank() == 0

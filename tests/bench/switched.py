@@ -1,12 +1,12 @@
-"""The recorder switched on and off between blocks of steps of one process: a few microseconds, seen on a step of a millisecond.
+"""Cost of the recorder, switched on and off between blocks of steps of one process: resolves microseconds in a step of a millisecond.
 
     rn50-advisor run -- python tests/bench/switched.py --size 1ms [--events thinned|each] --took FILE
 
-Two processes differ by several percent in a step, by their heaps alone, so pairs of processes cannot show this. What the switch
-cannot take away is in both halves: the agent beside the job, and the stamps that DistributedDataParallel takes of itself.
+Steps of two processes differ by several percent because of their heaps alone, so pairs of processes cannot show this. Both halves include
+what the switch cannot remove: the agent beside the job, and the stamps that DistributedDataParallel takes by itself.
 
-`--events`: as on a GPU, over a double of `torch.cuda`: events at the marks, thinned as the recorder does it, or in each step. All that
-Python does for them is in it; what CUDA takes to record one is not.
+`--events`: takes events at the marks, as on a GPU, on a double of `torch.cuda`: thinned as the recorder does it, or in each step. This
+includes all that Python does for them, but not what CUDA needs to record one.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "jobs"))
 from cuda_double import Cuda, find_recorder, gpu_times_of
 
 RECORDER = "_rn50_advisor_rank"  # the package's name inside a job
-# Short, as the machine's speed drifts; but whole turns of the recorder: it reads CPU clocks once in 512 steps or in 0.5 s.
+# Short, because the machine's speed drifts, but whole periods of the recorder: it reads CPU clocks once in 512 steps or in 0.5 s.
 BLOCK_STEPS = {"1ms": 512, "5ms": 128, "50ms": 12, "250ms": 4}
-# What was switched is not yet in the caches, nor the step's length known.
+# After a switch, the caches are cold and the recorder does not yet know the step's length.
 SETTLING_STEPS = {"1ms": 12, "5ms": 5, "50ms": 3, "250ms": 3}
 WARM_UP_STEPS = 50
 CHECK_STEPS = 2
 
 
 class Switch:
-    """Everything of the recorder's that a plain step runs through."""
+    """Switches all parts of the recorder that a plain step runs through."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder)
@@ -59,7 +59,7 @@ class Switch:
             (hooks, {key: hook for key, hook in hooks.items() if self._is_recorder(hook.__code__)})
             for hooks in (optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks)
         ]
-        # put together from parts of C: only the object that it asks is the recorder's
+        # a partial of a C function: only its argument is the recorder's object
         self._callbacks = [call for call in gc.callbacks if _asks(call).endswith(".garbage")]
 
     def turn(self, on: bool) -> None:
@@ -77,7 +77,7 @@ class Switch:
                 gc.callbacks.append(call)
 
     def check(self, step: Callable[[], None]) -> None:
-        """Raises SystemExit when a step meets the recorder although it is off, or does not although it is on."""
+        """Raises SystemExit if a step meets the recorder while it is off, or does not while it is on."""
         for on in (True, False):
             self.turn(on)
             met: set[str] = set()
@@ -99,12 +99,12 @@ class Switch:
 
 
 def _asks(callback: Any) -> str:
-    """The module of what a callback of the collector asks."""
+    """Module of a garbage collection callback's argument; empty if the callback is no partial."""
     return type(callback.args[0]).__module__ if isinstance(callback, functools.partial) and callback.args else ""
 
 
 def take_events(recorder: Any, *, each: bool) -> None:
-    """The recorder takes this job to be on a GPU from its next step on."""
+    """Makes the recorder treat this job as one on a GPU, from its next step on."""
     times = gpu_times_of(recorder)
 
     class EachStep(times):  # type: ignore[misc, valid-type]
@@ -115,7 +115,7 @@ def take_events(recorder: Any, *, each: bool) -> None:
 
 
 def warm_up(step: Callable[[], None], events: str | None) -> Any:
-    """`events`: thinned, each, or none. Returns the recorder where it takes them, else None."""
+    """Runs warm-up steps. `events`: thinned, each, or None. Returns the recorder if it takes events, else None."""
     recorder = find_recorder() if events else None
     for number in range(WARM_UP_STEPS):
         step()
@@ -125,7 +125,7 @@ def warm_up(step: Callable[[], None], events: str | None) -> Any:
 
 
 def check_events(recorder: Any) -> None:
-    """Raises SystemExit where this recorder was to take events and did not, or not to the end."""
+    """Raises SystemExit if the recorder should take events and took none, or stopped taking them before the end."""
     if recorder is not None and (recorder.gpu is None or not Cuda.Event.made):
         raise SystemExit("no event was taken, or not to the end")
 
@@ -145,7 +145,7 @@ def stepper(training: Training) -> Callable[[], None]:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Microseconds a step. The median has less noise; the mean has also what the recorder does in one step of twenty."""
+    """Microseconds per step. The median has less noise; the mean includes what the recorder does in one step of twenty."""
 
     mean_us: float
     median_us: float
@@ -165,7 +165,7 @@ def run_block(step: Callable[[], None], settling: int, steps: int) -> Block:
 def compare(
     switch: Switch, step: Callable[[], None], pairs: int, settling: int, steps: int
 ) -> tuple[list[Block], list[Block]]:
-    """Blocks with the recorder off and on, in pairs whose order alternates."""
+    """Returns blocks with the recorder off and on, run in pairs whose order alternates."""
     seen: dict[bool, list[Block]] = {False: [], True: []}
     for pair in range(pairs):
         for on in (False, True) if pair % 2 else (True, False):
@@ -176,7 +176,7 @@ def compare(
 
 
 def cost(off: Sequence[Block], on: Sequence[Block]) -> dict[str, float]:
-    """Medians of what neighbouring blocks differ by, with their standard errors."""
+    """Returns medians of the differences between paired blocks, with their standard errors."""
     mean = [b.mean_us - a.mean_us for a, b in zip(off, on, strict=True)]
     median = [b.median_us - a.median_us for a, b in zip(off, on, strict=True)]
     return {

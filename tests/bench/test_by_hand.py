@@ -18,7 +18,7 @@ from by_hand import Compared, markdown
         ((95.1, 95.1, 95.1), True),
         ((105.1, 105.1, 105.1), False),
         ((94.9, 94.9, 94.9), False),
-        ((150.0, 101.0, 60.0), True),  # the median of the pairs, whatever one of them says
+        ((150.0, 101.0, 60.0), True),  # the median of the pairs counts, not a single pair
         ((150.0, 130.0, 100.0), False),
     ],
 )
@@ -28,7 +28,7 @@ def test_alike_is_within_five_percent_by_the_median_of_the_pairs(by_bench: tuple
 
 
 def test_pairs_are_of_one_round_each() -> None:
-    """A machine that becomes slower in between makes neither of the two slower than the other."""
+    """A machine that slows down between rounds does not change the ratios."""
     found = Compared("resnet18", (100.0, 50.0, 80.0), (101.0, 50.5, 80.8))
     assert found.ratios == pytest.approx([1.01] * 3) and found.alike
     assert "1.010" in markdown([found], batch=8, seconds=1.0)

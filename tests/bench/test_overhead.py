@@ -162,6 +162,6 @@ def test_the_bench_runs_on_its_smallest_job(tmp_path: Path) -> None:
 @pytest.mark.parametrize("script", ["switched.py", "marks.py"])
 @pytest.mark.parametrize("events", ["thinned", "each"])
 def test_a_job_can_be_timed_as_if_on_a_gpu(script: str, events: str) -> None:
-    """It fails by itself where no event was taken."""
+    """The script itself fails if no event was taken."""
     took = run_inside(script, JOB, 2, events)
     assert took["off_us"] > 0 and took["pairs"] == 2

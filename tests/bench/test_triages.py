@@ -15,7 +15,7 @@ from rn50_advisor.advisor.model.documents.machine_triage import (
     TriageVerdict,
 )
 
-pytest.importorskip("torch")  # whose version stands above the table
+pytest.importorskip("torch")  # its version is in the table's heading
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ pytest.importorskip("torch")  # whose version stands above the table
         ("hand-back", "low", 120.0, True),
         ("hand-back", "bad", 120.1, False),  # longer than promised
         ("fix", "bad", 80.0, False),
-        ("hand-back", "ok", 80.0, False),  # right, and for another reason
+        ("hand-back", "ok", 80.0, False),  # the right verdict for another reason
     ],
 )
 def test_a_verdict_is_right_for_its_own_reason_and_in_time(

@@ -1,6 +1,6 @@
-"""`rn50-advisor triage --quick` on this machine as it is and with one fault, and its duration.
+"""Runs `rn50-advisor triage --quick` on this machine as it is and with one fault each; shows verdicts and durations.
 
-python tests/bench/triages.py [CASE ...] [--json FILE [--runs N]] [--markdown FILE]   wants a quiet machine; root, and a C compiler
+python tests/bench/triages.py [CASE ...] [--json FILE [--runs N]] [--markdown FILE]   needs a quiet machine, root and a C compiler
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PENDING_ROW = ("gpu 5 field.144 1",)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A machine. `told_by`: the check that lies outside of its band then; `gpus`: a machine of samples/gpus, by a fake driver."""
+    """A machine. `told_by`: the check that must be outside its band; `gpus`: a machine of samples/gpus, played by the fake driver."""
 
     title: str
     verdict: TriageState
@@ -81,7 +81,7 @@ def seen(name: str, seconds: float, found: Triage) -> Seen:
 
 
 def run_once(name: str) -> Seen:
-    """Raises CannotBeMade where this machine has not what the case needs."""
+    """Runs one triage. Raises CannotBeMade if this machine lacks what the case needs."""
     case = CASES[name]
     with tempfile.TemporaryDirectory() as made:
         folder, output = Path(made), Path(made) / "triage.json"
@@ -109,7 +109,7 @@ def run_once(name: str) -> Seen:
 
 @contextmanager
 def driver(case: Case, folder: Path) -> Iterator[Mapping[str, str]]:
-    """The variables that put a fake driver before the case, and hide PyTorch: its CUDA would find none of these GPUs."""
+    """Yields variables that load a fake driver and hide PyTorch, whose CUDA would find none of these GPUs."""
     if not case.gpus:
         yield {}
         return
@@ -126,7 +126,7 @@ def driver(case: Case, folder: Path) -> Iterator[Mapping[str, str]]:
 
 
 def to_do(names: Sequence[str], had: Sequence[Seen]) -> Iterator[str]:
-    """The missing runs, in the order of the cases: one name per run."""
+    """Yields the missing runs in the order of the cases, one name per run."""
     for name in names:
         yield from [name] * (CASES[name].runs - sum(one.case == name for one in had))
 

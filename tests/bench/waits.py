@@ -1,4 +1,4 @@
-"""Cost of watching a step for waits: to begin and end, and for each call in it. `python tests/bench/waits.py`
+"""Cost of watching a step for waits: at its beginning and end, and for each call in it. `python tests/bench/waits.py`
 
 Needs no GPU: the host stands for one.
 """
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def each(loss: torch.Tensor) -> float:
-    """Nanoseconds of one call."""
+    """Mean nanoseconds of one call."""
     began = perf_counter_ns()
     for _ in range(CALLS):
         loss.item()

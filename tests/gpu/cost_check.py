@@ -1,7 +1,7 @@
 """Overhead on a job of short steps on a GPU, events included: the same loop alone and under the advisor, in pairs.
 
-python tests/gpu/cost_check.py FOLDER [--pairs N] [ARGUMENTS OF THE LOOP]: prints one line; exits 1 where the recorder takes more than 1 %
-of the steps by its own clock. Pairs of processes differ by some percent by themselves: what they say is noted, not judged.
+python tests/gpu/cost_check.py FOLDER [--pairs N] [ARGUMENTS OF THE LOOP]: prints one line; exits 1 if the recorder takes more than 1 %
+of the steps by its own clock. Pairs of processes differ by some percent anyway: their ratio is printed, but not judged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST = 0.01  # of a step
 
 
 def pair(folder: Path, arguments: list[str]) -> tuple[float, float, dict[str, float]]:
-    """(seconds a step alone, the same under the advisor, what that says of its own cost)."""
+    """Returns (seconds per step alone, seconds per step under the advisor, the overhead that the advisor's report states)."""
     took, report = folder / "took", folder / "report.json"
     job = [*LOOP, *arguments, f"--took={took}"]
     subprocess.run(job, check=True)

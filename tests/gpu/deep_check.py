@@ -1,8 +1,8 @@
 """Checks a profiler window against the job: `deep_check.py REPORT.json CONDITION ...`, for the first window in the report.
 
-A condition is a dotted path, one of `=`, `<`, `>`, and a value: `device=cuda`, `tensor_core_share>0.8`, `idle.sync>0.001`. `step_s` divides
-what stands after a slash: `idle.sync/step_s>0.05`. `flops~` asks whether the FLOPs counted agree with the table of models to a tenth.
-Prints a summary, or what differs; exit code 1 where anything does.
+A condition is a dotted path, one of `=`, `<`, `>`, and a value: `device=cuda`, `tensor_core_share>0.8`, `idle.sync>0.001`. A path that ends
+in `/step_s` is divided by the step's length: `idle.sync/step_s>0.05`. `flops~` checks that the counted FLOPs agree with the table of models
+to a tenth. Prints a summary, or the differences with exit code 1.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def found(window: Any, path: str) -> Any:
 
 
 def differs(window: dict[str, Any], condition: str) -> str:
-    """Empty where the condition holds."""
+    """Describes how the window differs from the condition; empty if the condition holds."""
     path, by_step, sign, wanted = _CONDITION.fullmatch(condition).groups()
     seen = found(window, path)
     if sign == "=":

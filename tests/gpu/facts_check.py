@@ -1,6 +1,6 @@
 """Checks a report's facts against the job: `facts_check.py REPORT.json PATH=VALUE ...`, paths like conv.autocast or copies.0.pinned.
 
-Looks at rank 0. Prints what differs; exit code 1 where anything does.
+Looks at rank 0. Prints the differences; exit code 1 if there are any.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The GPU probe on real hardware: its readings, the cost of each query, and agreement with nvidia-smi.
 
-python tests/gpu/nvml_check.py OUT.json [TICKS]: prints one line for each check; exits 1 when the probe and nvidia-smi disagree. Changes
-no setting.
+python tests/gpu/nvml_check.py OUT.json [TICKS]: prints a summary and each disagreement; exits 1 if the probe and nvidia-smi disagree, or
+without a GPU. Changes no setting.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rn50_advisor.probes.host.gpu.gpu_readers import CALLS, THROUGHPUT, fields_f
 from rn50_advisor.probes.host.gpu.nvml import ask_fields
 
 TICKS = 12
-# field of nvidia-smi, metric of ours, unit, how far they may lie apart: they are not read at the same moment
+# nvidia-smi's field, our metric, unit, largest relative difference (they are not read at the same moment)
 COMPARED = (
     ("memory.total", "gpu.mem_total_bytes", 1 << 20, 0.01),
     ("power.limit", "gpu.power_limit_w", 1.0, 0.01),
@@ -80,14 +80,14 @@ def compare(index: int, read: dict[str, float]) -> list[str]:
         try:
             theirs = float(text) * unit
         except ValueError:
-            continue  # [N/A]: then a gap is ours
+            continue  # [N/A]: nothing to compare
         if ours is None or abs(ours - theirs) > apart * max(abs(theirs), 1.0):
             wrong.append(f"GPU {index} {name}: nvidia-smi {theirs}, probe {ours}")
     return wrong
 
 
 def costs(probe: GpuProbe) -> dict[str, float]:
-    """Median microseconds of each question to the first GPU; negative: refused."""
+    """Median microseconds of each query to the first GPU; negative: refused."""
     watched = next(iter(probe._watched.values()))
     nvml, handle = probe._nvml, watched.handle
     fields = [field.field for field in fields_for(watched.device)]
@@ -96,7 +96,7 @@ def costs(probe: GpuProbe) -> dict[str, float]:
     }
     asked["all fields"] = lambda: ask_fields(nvml, handle, fields)
     asked["processes"] = lambda: nvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
-    moments = itertools.count(time.monotonic_ns() + 10**12, 10**9)  # it does not ask twice within a tenth of a second
+    moments = itertools.count(time.monotonic_ns() + 10**12, 10**9)  # GPM is not queried twice within 0.1 s
     asked["gpm sample"] = lambda: watched.gpm.read(next(moments))
     found = {}
     for name, ask in asked.items():

@@ -1,4 +1,4 @@
-"""The check of deep windows on real GPUs, over reports that were made here: it must not pass what it should not."""
+"""The check of deep windows on real GPUs, tried on made-up reports: it must reject wrong ones."""
 
 from __future__ import annotations
 

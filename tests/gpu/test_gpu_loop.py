@@ -1,4 +1,4 @@
-"""The loop for machines with a GPU runs on a CPU too, so that a machine that is lent for minutes meets no mistake of the loop's own."""
+"""The loop for GPU machines also runs on a CPU, so that its own mistakes are found before a GPU machine is borrowed for minutes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SMALL = ("--model=shufflenet_v2_x0_5", "--batch-size=2", "--image-size=32", "--s
 
 @pytest.fixture
 def switches() -> Iterator[None]:
-    """The loop sets them for its process."""
+    """Restores the backend switches that the loop sets for its process."""
     import torch
 
     places = (torch.backends.cuda.matmul, torch.backends.cudnn)
@@ -48,7 +48,7 @@ def test_a_habit_runs(told: tuple[str, ...], tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.usefixtures("switches")
 def test_the_loop_begins_one_epoch_and_keeps_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU a few batches take 0.2 s: epochs of so many would begin all the time, and that would be the verdict."""
+    """On a GPU a few batches take 0.2 s: epochs of that length would begin all the time, and that would become the verdict."""
     from torch.utils.data import DataLoader
 
     begun: list[Any] = []

@@ -1,4 +1,4 @@
-"""The check of the GPU probe against nvidia-smi, over the fake driver and a stand-in for nvidia-smi: it must see where they differ."""
+"""The check of the GPU probe against nvidia-smi, on the fake driver and a stand-in for nvidia-smi: it must notice differences."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SAID = {0: "81559, 700.00, 1980, 16, 58", 1: "81559, 700.00, 1980, 16, 59"}
 
 
 def checked(driver: Path, folder: Path, said: dict[int, str], *more: str) -> tuple[int, list[str], dict[str, Any]]:
-    """(exit code, lines printed, report)."""
+    """Returns (exit code, lines printed, report)."""
     (folder / "script").write_text("\n".join([*machine(H100, 2), *more]) + "\n")
     cases = "\n".join(f"--id={index}) echo '{line}' ;;" for index, line in said.items())
     (folder / "nvidia-smi").write_text(f'#!/bin/sh\ncase "$1" in\n{cases}\nesac\n')
@@ -53,7 +53,7 @@ def test_where_both_say_the_same_it_says_so_and_what_each_question_costs(fake_dr
             ("fail nvmlDeviceGetTemperature 3 gpu 1",),
             "temperature.gpu: nvidia-smi 59.0, probe None",
         ),
-        ("[N/A], 700.00, 1980, 16, 62", (), ""),  # neither knows; a few degrees later
+        ("[N/A], 700.00, 1980, 16, 62", (), ""),  # memory unknown to nvidia-smi; a few degrees warmer
     ],
 )
 def test_where_they_differ_it_fails(

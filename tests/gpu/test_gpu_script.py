@@ -1,4 +1,4 @@
-"""The script for machines with a GPU: its sections, what it says of them and what it brings home, with a stand-in for the advisor."""
+"""The script for GPU machines: its sections, their results and the files that it collects, with a stand-in for the advisor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 FOLDER = Path(__file__).resolve().parents[1] / "gpu"
 SCRIPT = FOLDER / "run_on_gpu.sh"
-# Answers as Python and the advisor would: each job is healthy but for a note, and everything that is checked is so.
+# Answers as Python and the advisor would: each job is healthy except for a note, and every check passes.
 LOOKED = ", ".join(
     f'{{"rule": "{rule}", "state": "clear"}}'
     for rule in ("CMP001", "CMP002", "CMP003", "CMP004", "CMP009", "CMP010", "H2D001", "H2D002")
@@ -58,7 +58,7 @@ def test_only_the_sections_that_are_named_run_and_all_that_they_leave_is_one_fil
     names = ["two-gloo-ranks-one-gpu", "one-nccl-rank"]
     expected = {"checks-ranks.txt", *(f"{name}.{end}" for name in names for end in ("json", "log"))}
     assert brought(tmp_path) == expected
-    (tmp_path / "runs/runs").mkdir()  # recordings stay: their bundles go
+    (tmp_path / "runs/runs").mkdir()  # recordings are not collected, their bundles are
     assert run(tmp_path, "input").returncode == 1
     assert {"checks-input.txt", "checks-ranks.txt", "input-starved.json"} <= brought(tmp_path), "of calls before, too"
     assert "runs" not in brought(tmp_path)
@@ -79,7 +79,7 @@ def with_finding(rule: str, severity: str) -> str:
 @pytest.mark.parametrize(
     ("check", "python", "said"),
     [
-        # healthy is not clean: nothing at all may be found, and each rule must have looked
+        # clean is more than healthy: there must be no finding at all, and each rule must have looked
         ("amp-channels-last", PYTHON, "ok: healthy"),
         ("amp-channels-last", with_finding("LOP005", "low"), "FAILED: said healthy +LOP005, expected clean"),
         (
@@ -87,10 +87,10 @@ def with_finding(rule: str, severity: str) -> str:
             PYTHON.replace('"CMP002", "state": "clear"', '"CMP002", "state": "not_measured"'),
             "expected -CMP002",
         ),
-        # what must not be said
+        # a rule that must not fire
         ("tf32", PYTHON, "ok: healthy"),
         ("tf32", PYTHON.replace('"CMP001", "state": "clear"', '"CMP001", "state": "fired"'), "expected -CMP001"),
-        # one of two
+        # one of two rules must fire
         ("batch-8", PYTHON, "FAILED: said healthy +CMP006, expected +CMP003|+CMP005"),
         ("batch-8", with_finding("CMP003", "high"), "ok: healthy +CMP003"),
         ("batch-8", with_finding("CMP005", "low"), "ok: healthy +CMP005"),

@@ -1,4 +1,4 @@
-"""300 steps of a few ms, noted on tapes, each under autograd's anomaly detection: within the loop, as its documentation has it."""
+"""300 steps of a few ms, noted on tapes; with `on`, each is under anomaly detection, entered in the loop as torch's documentation does."""
 
 import contextlib
 import sys
@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 def main():
-    warnings.simplefilter("ignore")  # that it is slow
+    warnings.simplefilter("ignore")  # anomaly detection warns that it is slow
     torch.manual_seed(0)
     torch.set_num_threads(1)
     model = torch.nn.Sequential(torch.nn.Linear(1024, 1024), torch.nn.Linear(1024, 2))

@@ -1,6 +1,6 @@
-"""Loads in the ways that DataLoaders are used and prints all that a job can tell of it: samples, dice, errors.
+"""Uses DataLoaders in the usual ways and prints everything that a job can observe: samples, random numbers, errors.
 
-What its workers are made of goes to the file that is the argument.
+The file in the argument gets the threads and modules of a worker.
 """
 
 import gc
@@ -21,7 +21,7 @@ COUNT = 24
 
 
 def sample(index):
-    """The state of every random generator that a dataset may use."""
+    """Returns a number from every random generator that a dataset may use."""
     return torch.tensor([index, random.random(), np.random.rand(), torch.rand(1).item()], dtype=torch.float64)
 
 
@@ -54,7 +54,7 @@ class Stream(IterableDataset):
 
 
 class About(Dataset):
-    """Properties of a worker."""
+    """Samples that hold the number of threads and the modules of a worker."""
 
     def __len__(self):
         return 2
@@ -69,7 +69,7 @@ def dice():
 
 
 def opened(data):
-    """Its iterator, and what a job can tell of it before it asks for a batch: workers start here."""
+    """Returns the loader's iterator; prints what a job can observe before the first batch. Workers start here."""
     batches = iter(data)
     length = None if isinstance(data.dataset, IterableDataset) else len(batches)
     print(type(batches), length, [worker.is_alive() for worker in getattr(batches, "_workers", ())])
@@ -106,7 +106,7 @@ def main(path):
                 train(DataLoader(kind(broken=9), batch_size=4, num_workers=workers), model, optimizer)
             except ValueError:
                 print(traceback.format_exc())
-            gc.collect()  # else the next worker inherits what is left of this loader, and complains
+            gc.collect()  # else the next worker inherits the rest of this loader, and complains
     loader = DataLoader(About(), batch_size=None, num_workers=1, multiprocessing_context="fork")
     Path(path).write_text(next(iter(loader)))
 

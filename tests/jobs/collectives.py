@@ -1,4 +1,4 @@
-"""Two ranks that call collectives from Python in each step; the first prints what a job can tell of them. The argument is a folder."""
+"""Two ranks that call collectives from Python in each step; the first prints what a job can observe. The argument is a folder."""
 
 import inspect
 import sys

@@ -1,4 +1,4 @@
-"""Compiles the model, a training step, the optimizer's step and a checkpoint; prints how many graphs and breaks dynamo made of each."""
+"""Compiles the model, a training step, the optimizer's step and a checkpoint; prints dynamo's numbers of graphs and breaks for each."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""Trains a convolution whose whole forward pass is compiled, with autocast inside of it where asked. Prints the losses and the graphs."""
+"""Trains a convolution whose whole forward pass is compiled, with autocast inside it on request. Prints losses, graphs and graph breaks."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A training whose model is compiled, then the same one as it is. Says whether both computed the same, and how many graphs were made."""
+"""Trains a compiled model, then the same one uncompiled. Prints whether both had the same losses, and the number of graphs."""
 
 import torch
 from torch import nn

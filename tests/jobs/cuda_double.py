@@ -1,6 +1,6 @@
 """A plain loop of short steps on a CPU whose recorder sees a GPU: a double of `torch.cuda` stands in for the stream.
 
-cuda_double.py STEPS: to its events each step is told to take 1 ms and the recorder a twentieth of it, on any machine.
+cuda_double.py STEPS: the recorder's GPU times are told that each step takes 1 ms and the recorder a twentieth of it, on any machine.
 """
 
 import gc
@@ -15,9 +15,9 @@ STEP_NS, RECORDER_NS = 1_000_000, 50_000
 
 
 class Event:
-    """Passes as soon as it is recorded."""
+    """An event that passes as soon as it is recorded."""
 
-    made = 0  # few: they are used again and again
+    made = 0  # stays small: events are reused
 
     def __init__(self, enable_timing):
         self.at_ns = 0
@@ -54,7 +54,7 @@ def find_recorder():
 
 
 def gpu_times_of(recorder):
-    """The class that takes events, as the recorder knows it."""
+    """Returns the class that takes events, as imported by the recorder."""
     return sys.modules[type(recorder).__module__].GpuTimes
 
 

@@ -1,6 +1,6 @@
-"""A training that evaluates after its twelfth step: what a loader without workers hands out (`loader`), or tensors (`memory`).
+"""A training that evaluates after its twelfth step: on batches of a loader without workers (`loader`), or on tensors (`memory`).
 
-Prints how many steps came after it, and whether a profiler still runs.
+Prints the number of steps after the evaluation, and whether a profiler still runs.
 """
 
 import sys
@@ -18,7 +18,7 @@ class Model(nn.Sequential):
 
 def evaluate(model: nn.Module, held_out: DataLoader, style: str) -> None:
     if style == "loader":
-        model.training = False  # no more than that: the loader alone tells
+        model.training = False  # only this flag: the recorder must recognise the evaluation by its loader
         with torch.no_grad():
             for (x,) in held_out:
                 model(x)

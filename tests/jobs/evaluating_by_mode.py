@@ -1,8 +1,8 @@
-"""A training whose `eval()` mode means something else in each style; the style is the first argument. Prints its last loss.
+"""A training that uses `eval()` mode differently in each style; the style is the first argument. Prints its last loss.
 
 memory: a function evaluates on tensors every tenth step; graphs: over a loader, and records gradients; late: over a loader, with
 `no_grad` in the loop only; teacher: a model that is not trained is put into that mode each step; frozen: the model is trained in it;
-rollout: the model plays in it to make what it trains on.
+rollout: the model generates its training data in it.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Trains on batches that come from none of torch's loaders, or from one in another thread. The packages are stand-ins of the same shape."""
+"""Trains on batches that do not come from torch's loaders, or from one in another thread. The packages are stand-ins of the same shape."""
 
 import queue
 import sys
@@ -18,7 +18,7 @@ def data():
 
 
 def package(name, **members):
-    """A package as an import would have left it."""
+    """Puts a package into `sys.modules`, as an import would."""
     parts = name.split(".")
     for depth in range(1, len(parts) + 1):
         sys.modules.setdefault(".".join(parts[:depth]), types.ModuleType(".".join(parts[:depth])))
@@ -26,7 +26,7 @@ def package(name, **members):
 
 
 class DALIGenericIterator:
-    """One object for all epochs, dictionaries in a list, one for each device."""
+    """One object for all epochs; yields lists with one dictionary per device."""
 
     def __init__(self):
         self.left = STEPS
@@ -76,7 +76,7 @@ class Loader:
 
 
 class Ahead:
-    """A home-made prefetcher: a thread iterates over a DataLoader, the loop takes its batches from a queue."""
+    """A hand-written prefetcher: a thread iterates over a DataLoader, the loop takes its batches from a queue."""
 
     def __init__(self, loader):
         self.queue = queue.Queue(2)

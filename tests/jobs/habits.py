@@ -1,4 +1,4 @@
-"""Waits for its loss in each step, under autocast, with a compiled part and workers that start anew in each epoch. Prints what it can tell.
+"""Waits for its loss in each step, under autocast, with a compiled part and workers that restart in each epoch. Prints what it observes.
 
 Steps take more than 20 ms, so that each of them has its marks.
 """
@@ -14,7 +14,7 @@ STEPS = 40
 
 
 class Pictures(Dataset):
-    """Each sample tells whether torch is as it should be where it was made."""
+    """Each sample says whether torch.Tensor's methods are unpatched in the process that made it."""
 
     def __len__(self):
         return 32
@@ -45,8 +45,8 @@ def main():
             optimizer.step()
             losses.append(loss.item())  # in each step
             time.sleep(0.022)
-            if done >= 3:  # layers are looked at only where nothing was compiled yet
-                given = x.double() if done == 20 else x  # that compiles once more
+            if done >= 3:  # the recorder looks at layers only while nothing is compiled
+                given = x.double() if done == 20 else x  # compiles once more
                 losses.append(float(scaled(given)))
             done += 1
     counters = torch._dynamo.utils.counters

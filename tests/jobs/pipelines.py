@@ -1,4 +1,4 @@
-"""One small training on pictures whose transforms come in the styles that datasets have them; prints whatever watching could change.
+"""One small training on pictures, with transforms in the styles that datasets use; prints everything that watching could change.
 
 `pipelines.py STYLE WORKERS FOLDER [broken]`: FOLDER holds an ImageFolder; with `broken` the last transform fails on one sample.
 """
@@ -22,7 +22,7 @@ FAILS_AT = int(sys.argv[4]) if len(sys.argv) > 4 else -1
 
 
 class Slow:
-    """The user's own transform; draws from all three generators."""
+    """A user's own transform; draws from all three random generators."""
 
     def __init__(self):
         self.calls = 0

@@ -1,4 +1,4 @@
-"""A training that uses torch's profiler itself: from its begin on, or suddenly in the middle (`meets`). Says what its own profile holds."""
+"""A training that uses torch's profiler itself: from the start (`begins`) or the middle (`meets`). Prints counts of its own profile."""
 
 import sys
 

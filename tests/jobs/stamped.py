@@ -1,4 +1,4 @@
-"""Two ranks under DDP, the second of which starts its backward late; both print what DDP stamps. The arguments: a folder, milliseconds."""
+"""Two ranks under DDP, the second of which starts its backward late; both write DDP's stamps. The arguments: a folder, milliseconds."""
 
 import json
 import sys
@@ -31,7 +31,7 @@ def work(rank, folder, late_s):
         told = model._get_ddp_logging_data()
         if told.get("backward_comm_time", 0) > 0:
             times = (told["backward_comm_time"], told["backward_compute_comm_overlap_time"])
-            # the first of each start: where the rate of stamps changes, DDP mixes one iteration's start with another's times
+            # keeps the first times of each start: when the rate of stamps changes, DDP mixes a start with another iteration's times
             seen.setdefault(told["backward_compute_time_start"], times)
     Path(folder, f"stamps-{rank}.json").write_text(json.dumps([(start, *times) for start, times in seen.items()]))
     dist.barrier()

@@ -1,4 +1,4 @@
-"""A trainer that keeps its optimizer to itself and runs out of a GPU's memory, on paper, in the third step: in the part that is named."""
+"""A trainer that holds its own optimizer and simulates a GPU out-of-memory error in the third step, in the part named by the argument."""
 
 import sys
 

@@ -1,6 +1,6 @@
-"""Loops of which the recorder sees only a part: some steps with a backward pass, and then something else.
+"""Loops that the recorder sees only in part: some steps with a backward pass, and then something else.
 
-unseen_training.py KIND [STEPS] [BATCHES]: so many plain steps (12), then KIND with so many batches (400).
+unseen_training.py KIND [STEPS] [BATCHES]: first STEPS plain steps (default 12), then KIND with BATCHES batches (default 400).
 """
 
 import sys
@@ -24,7 +24,7 @@ class Pictures(Dataset):
 
 
 def compute(rounds=4):
-    """Work that leaves no mark, like a replayed graph."""
+    """Does work that leaves no mark, like a replayed graph."""
     made = torch.ones(300, 300)
     for _ in range(rounds):
         made = (made @ made).clamp(-1, 1)
@@ -46,7 +46,7 @@ class Training:
         self.optimizer.step()
 
     def warm_up(self):
-        """The iterator, after so many steps."""
+        """Trains `self.steps` steps and returns the iterator."""
         fetched = iter(self.data)
         for _ in range(self.steps):
             self.train(*next(fetched))
@@ -71,7 +71,7 @@ def replay_in_memory(job):
 
 
 def autograd_grad(job):
-    """`torch.autograd.grad` and an update by hand: neither has a mark."""
+    """Trains with `torch.autograd.grad` and a manual update: neither has a mark."""
     parameters = list(job.model.parameters())
     for pictures, labels in job.warm_up():
         compute()
@@ -82,7 +82,7 @@ def autograd_grad(job):
 
 
 def inference(job):
-    """A test phase: another loader, fetched with gradients on, as most are."""
+    """A test phase over another loader, whose batches are fetched with gradients enabled, as is usual."""
     job.warm_up()
     job.model.eval()
     right = 0
@@ -94,7 +94,7 @@ def inference(job):
 
 
 def train_accuracy(job):
-    """The same over the loader that trained."""
+    """A test phase over the training loader."""
     rest = job.warm_up()
     job.model.eval()
     for pictures, _ in rest:
@@ -104,7 +104,7 @@ def train_accuracy(job):
 
 
 def resume(job):
-    """Goes on in the middle of an epoch: fetches what was trained on before, and throws it away."""
+    """Resumes in the middle of an epoch: fetches and discards the batches of earlier steps."""
     for number, (pictures, labels) in enumerate(job.data):
         if number < job.batches:
             continue

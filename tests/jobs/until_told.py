@@ -1,4 +1,4 @@
-"""Trains a small net under DDP until the file in the first argument is there: how long that takes is the test's to say."""
+"""Trains a small net under DDP until the file in the first argument exists, which the test creates."""
 
 import sys
 import time
@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-AT_MOST_S = 240.0  # a test that fails leaves nothing behind
+AT_MOST_S = 240.0  # so that a failed test leaves no process behind
 
 
 def main():

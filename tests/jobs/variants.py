@@ -1,4 +1,4 @@
-"""One small training in the styles that loops come in; the style is the first argument."""
+"""One small training in the usual styles of loops; the style is the first argument."""
 
 import contextlib
 import gc
@@ -53,7 +53,7 @@ def persistent():
 
 
 def served():
-    """Two loaders, each with a worker that a server has forked."""
+    """Two loaders, each with a worker forked by the fork server."""
     options = {"num_workers": 1, "persistent_workers": True, "multiprocessing_context": "forkserver"}
     model, optimizer, data = pieces(**options)
     others = DataLoader(data.dataset, batch_size=16, **options)
@@ -82,7 +82,7 @@ def accumulation():
 
 
 def gathered(persistent):
-    """Four micro-batches a step, three and a half steps an epoch: its last gradients are carried on into the next one."""
+    """Four micro-batches a step, three and a half steps an epoch: the last gradients of an epoch carry over into the next."""
     data = TensorDataset(torch.randn(14 * 8, 8), torch.randn(14 * 8, 1))
     model, optimizer, data = pieces(data, num_workers=2, persistent_workers=persistent)
     done = 0
@@ -97,7 +97,7 @@ def gathered(persistent):
 
 
 def pinned(workers, broken=-1):
-    """Where no accelerator is: the CPU stands for one, and copying for pinning. One tensor cannot be."""
+    """Simulates pinned memory without an accelerator: the CPU stands for one, copying for pinning. Tensor `broken` cannot be pinned."""
     device, count = torch.device("cpu"), itertools.count()
     torch.accelerator.is_available = lambda *_: True
     torch.accelerator.current_accelerator = lambda *_: device
@@ -141,7 +141,7 @@ def memory():
 
 
 def short():
-    """Steps of a fraction of a millisecond, with what interrupts them: epochs, evaluation, collections, a checkpoint."""
+    """Steps of a fraction of a millisecond, interrupted by epochs, evaluation, collections and a checkpoint."""
     model, optimizer, _ = pieces()
     data = DataLoader(TensorDataset(torch.randn(804, 8), torch.randn(804, 1)), batch_size=8)
     for epoch in range(5):
@@ -159,7 +159,7 @@ def short():
 
 
 def first_only(**workers):
-    """`next(iter(loader))` for each step: the iterator before it is gone, and the next one often lies at its address."""
+    """`next(iter(loader))` for each step: the previous iterator is freed, and the next one often has its address."""
     model, optimizer, _ = pieces()
     data = DataLoader(TensorDataset(torch.randn(64, 8), torch.randn(64, 1)), batch_size=8, **workers)
     for _ in range(200):

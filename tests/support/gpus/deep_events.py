@@ -1,4 +1,4 @@
-"""Shared by tests: deep events."""
+"""Deep windows, and their events. Not a test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rn50_advisor.advisor.model.recording import Event
 
 
 def event(window: DeepWindow) -> Event:
-    """As it comes out of a run file."""
+    """Returns the window's event as it is read from a run file."""
     return Event(FIRST_STEP_NS, "deep", 100 + window.rank, window.rank, json.loads(json.dumps(asdict(window))))
 
 

@@ -1,4 +1,4 @@
-"""Shared by tests: device call facts."""
+"""Facts about a GPU, and about calls that wait for it or copy to it, as the recorder writes them. Not a test."""
 
 from __future__ import annotations
 

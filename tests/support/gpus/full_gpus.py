@@ -27,7 +27,7 @@ HELD = {
 
 
 def died(text: str, *, steps: int = 0, facts=None, phase: str = "backward", batch: int = 256, held=None):
-    """Rank 0 ended by this exception after so many steps; `held`: GiB of tensors at the end of steps."""
+    """A recording in which this exception ends rank 0 after `steps` steps; `held`: GiB of tensors at the end of each step."""
     told = {"rank": 0, "exception": {"type": "OutOfMemoryError", "message": text}, "optimizer": HELD, **(facts or {})}
     told["loaders"] = [{"id": 0, "training": True, "batch_size": batch, "num_workers": 2}]
     made = recording({0: plan(max(steps, 1), samples=batch)}, facts={100: told})

@@ -1,4 +1,4 @@
-"""GPUs on a PCI bus, and as the driver gives them out. Not a test."""
+"""GPUs as the driver reports them, and as files of a PCI bus. Not a test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def board(count: int) -> tuple[GpuDevice, ...]:
 
 
 def bus(root: Path, drivers: list[str], *, files: int | None = None, cores: int = 0) -> Path:
-    """A machine whose bus has a GPU for each driver that holds one ("": nobody), and so many device files."""
+    """Writes a machine whose bus has one GPU per entry of `drivers`, bound to that driver ("": to none), and `files` device files."""
     tree = {}
     for n in range(len(drivers)):
         place = f"sys/bus/pci/devices/0000:{16 * (n + 1):02x}:00.0"

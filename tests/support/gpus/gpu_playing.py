@@ -1,4 +1,4 @@
-"""Readings of a machine that the fake driver plays, taken in a process of their own: a driver library is loaded once. Not a test."""
+"""Readings of a machine that the fake driver plays, in a separate process, as a driver library is loaded only once. Not a test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from samples.gpus.machines import L40S, machine
 
-# Takes readings, five seconds apart or as told, and prints all that the probe says.
+# Takes readings, `apart_s` seconds apart, and prints all that the probe reports.
 _PROGRAM = """
 import dataclasses, json, sys
 from pathlib import Path
@@ -54,8 +54,9 @@ def play(
     own: Sequence[int] = (),
     ends: bool = False,
 ) -> dict[str, Any]:
-    """The probe's readings of the machine of `script`, with `folder` as the root of its file system; `ends`: finally it
-    reads everything.
+    """Returns the probe's readings of the machine of `script`, with `folder` as the root of its file system.
+
+    `ends`: at the end, the probe reads everything.
     """
     (folder / "script").write_text("\n".join(script) + "\n")
     environment = os.environ | {"LD_LIBRARY_PATH": str(driver), "FAKE_NVML_SCRIPT": str(folder / "script")}
@@ -69,7 +70,7 @@ def play(
 
 
 def of_gpu(samples: dict[str, float], index: int) -> dict[str, float]:
-    """The samples of one GPU by metric."""
+    """Returns the samples of one GPU by metric."""
     return {key.split()[0]: value for key, value in samples.items() if key.endswith(f" gpu:{index}")}
 
 
@@ -88,7 +89,7 @@ CODES = {
 
 
 def driver(codes: dict[object, int]) -> SimpleNamespace:
-    """A driver that answers 7 to all field values but these, which it refuses with these codes; `codes` may change."""
+    """A driver that answers 7 to all fields, except those in `codes`, which it refuses with these codes; `codes` may change."""
 
     def answer(handle: object, fields: Sequence[object]) -> list[SimpleNamespace]:
         told = [codes.get(field, 0) for field in fields]

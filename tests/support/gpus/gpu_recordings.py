@@ -1,4 +1,4 @@
-"""Recordings of ranks on two GPUs, and what the driver told of these. Not a test."""
+"""Recordings of ranks on two GPUs, with the driver's data about the GPUs. Not a test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GIB = 1 << 30
 
 
 def device(index: int, **given: Any) -> dict[str, Any]:
-    """A GPU as the agent writes it down."""
+    """A GPU as the agent records it."""
     usual = {"name": A100, "uuid": f"GPU-0000000{index}-aaaa", "pci_bus_id": f"0:{index}0:0", "nvlinks": 0}
     return {"index": index, "mem_total_bytes": 40 * GIB, "pcie_gen_max": 4, "pcie_width_max": 16, **usual, **given}
 
@@ -33,7 +33,7 @@ def recorded(
     facts: dict[int, dict[str, Any]] | None = None,
     **more: Any,
 ) -> Recording:
-    """Nine seconds of two ranks on GPUs 0 and 1, unless the facts say otherwise."""
+    """A recording of nine seconds with two ranks, on GPUs 0 and 1 unless the facts say otherwise."""
     known = [device(0), device(1)] if devices is None else devices
     environment = {"gpus": known, **more.pop("environment", {})}
     who = facts or {100: cuda("00000000-aaaa"), 101: cuda("00000001-aaaa")}

@@ -1,4 +1,4 @@
-"""Shared by tests: kernel traces."""
+"""Traces of two steps, with the same kernels in each. Not a test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ STEP_US = 10_000.0
 
 
 def two_steps(fill) -> TraceBook:
-    """`fill(book, begin)` writes one step; the marks stand a while before its first kernel, as the host runs ahead."""
+    """A trace of two steps, each written by `fill(book, begin)`. A mark precedes a step's first kernel, because the host runs ahead."""
     book = TraceBook()
     for number in range(2):
         begin = 1_000_000.0 + number * STEP_US
@@ -21,7 +21,7 @@ def two_steps(fill) -> TraceBook:
 
 
 def plain(book: TraceBook, begin: float) -> None:
-    """8 ms of kernels without a gap, then 2 ms in which the next one comes too late."""
+    """8 ms of kernels without a gap, then 2 ms idle because the next kernel comes too late."""
     operator = convolution(book, begin - 400)
     book.kernel(CONV, begin, 4000, launched=begin - 390, operator=operator)
     book.kernel(BATCH_NORM, begin + 4000, 2000)

@@ -1,4 +1,4 @@
-"""Traces of a GPU that never was, written as Kineto writes them: what the host called, and when each kernel ran. Not a test."""
+"""Made-up GPU traces in Kineto's form: the host's calls, and the time of each kernel. Not a test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOST = {"pid": 4711, "tid": 4711}
 
 
 class TraceBook:
-    """Times in microseconds; every kernel is launched `ahead` of its begin unless the test says when."""
+    """Writes a trace; times in microseconds. Each kernel is launched `ahead` of its begin unless the test gives the launch time."""
 
     def __init__(self, device: str = "NVIDIA A100-SXM4-80GB") -> None:
         self.events: list[dict[str, Any]] = []
@@ -51,7 +51,7 @@ class TraceBook:
         return self._number
 
     def call(self, name: str, at: float, took: float) -> int:
-        """A call of the CUDA runtime."""
+        """Adds a call of the CUDA runtime; returns its correlation number."""
         self._number += 1
         args = {"External id": 0, "cbid": 211, "correlation": self._number}
         self.events.append(
@@ -88,7 +88,7 @@ class TraceBook:
 
 
 def convolution(book: TraceBook, at: float, took: float = 20.0, *, batch: int = 32, kind: str = "c10::BFloat16") -> int:
-    """`nn.Conv2d(64, 64, 3, padding=1)` on 56×56."""
+    """Adds the call of `nn.Conv2d(64, 64, 3, padding=1)` on 56×56."""
     return book.host(
         "aten::convolution",
         at,

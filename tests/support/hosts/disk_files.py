@@ -1,4 +1,4 @@
-"""Files to read, and where they lie. Not a test."""
+"""Files to read, and the storage they are on. Not a test."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def write_tree(root: Path, files: Mapping[str, str]) -> Path:
 
 
 def values(reading: Reading) -> dict[tuple[str, str], float]:
-    """Samples by metric and scope; proves on the way that every name is in the catalogue and its scope of the right kind."""
+    """Samples by metric and scope; asserts that every metric is in the catalogue and has a scope of the right kind."""
     found: dict[tuple[str, str], float] = {}
     for sample in reading.samples:
         kind = sample.scope.partition(":")[0]

@@ -1,4 +1,4 @@
-"""Processes as /proc tells of them, real and made up. Not a test."""
+"""Processes as /proc shows them, real and made up. Not a test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rn50_advisor.probes.host.process.process_probe import (
 
 @contextmanager
 def python(code: str) -> Iterator[subprocess.Popen[str]]:
-    """A real Python that answers lines on a pipe; its own process group, so that no test runner's is taken for the job's."""
+    """Runs a real Python with pipes, in its own process group, so that the test runner's group is not taken for the job's."""
     command = [sys.executable, "-c", code]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, start_new_session=True) as child:

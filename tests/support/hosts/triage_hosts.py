@@ -1,4 +1,4 @@
-"""Hosts with cores, quotas and what their checks found, by name. Not a test."""
+"""Hosts with cores and quotas, and found checks by name. Not a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by tests: both ends of a live merge, with real sockets."""
+"""Both ends of a live merge, with real sockets. Not a test."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOCAL = "127.0.0.1"
 
 
 class Port:
-    """A receiver that listens, and what it told."""
+    """A listening receiver, and the gaps it reported."""
 
     def __init__(self, folder: Path, address: tuple[str, int] = (LOCAL, 0)) -> None:
         self.folder = folder
@@ -51,7 +51,7 @@ def filled() -> Outbox:
 
 
 class Node:
-    """A sender that runs, and what it told."""
+    """A running sender, and the gaps it reported."""
 
     def __init__(self, address: tuple[str, int], token: Callable[[], bytes] = lambda: TOKEN, period_s: float = 0.01):
         self.gaps: list[ProbeGap] = []

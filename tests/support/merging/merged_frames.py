@@ -1,4 +1,4 @@
-"""Shared by tests: merged frames."""
+"""Frames that nodes send in a live merge. Not a test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PERIOD_NS = 10_000_000_000
 
 
 def frames_of(own: Recording) -> list[tuple[str, bytes]]:
-    """The frames this node would have sent: the state, and its steps every ten seconds."""
+    """Returns the frames this node would have sent: its state, and its steps every ten seconds."""
     outbox = Outbox()
     outbox.put_meta({f: getattr(own.meta, f) for f in ("name", "argv", "cwd", "host", "started_unix_s", "started_ns")})
     for process in own.processes:

@@ -1,4 +1,4 @@
-"""Jobs of four ranks on two nodes, and what their launcher told them. Not a test."""
+"""Jobs of four ranks, and changes to their launcher's environment variables. Not a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recordings of one job on two hosts whose clocks have nothing in common. Not a test."""
+"""Recordings of one job on two hosts with unrelated clocks. Not a test."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from recordings import recording
 from rn50_advisor.advisor.model.recording import Meta, Recording, Series
 
-APART_NS = 5_000_000_000_123  # between the two monotonic clocks: when each machine was started
-WALL_APART_S = 0.4  # of the second host's wall clock, which nobody looks after
+APART_NS = 5_000_000_000_123  # between the two monotonic clocks: the machines booted at different times
+WALL_APART_S = 0.4  # error of the second host's wall clock, which is not synchronised
 
 Plans = Mapping[int, Sequence[Mapping[str, float]]]
 
@@ -28,7 +28,7 @@ def two_nodes(plans: Plans, *, wire_ms: float = 2.0, jitter_us: int = 300, drift
 
 
 def only(whole: Recording, ranks: Sequence[int], *, host: str, group: int) -> Recording:
-    """The recording of a host with these ranks; process ids start anew on each host."""
+    """The recording of a host with these ranks; process ids start at 100 on each host."""
     processes = tuple(
         replace(p, pid=100 + place) for place, p in enumerate(p for p in whole.processes if p.rank in ranks)
     )
@@ -45,7 +45,7 @@ def only(whole: Recording, ranks: Sequence[int], *, host: str, group: int) -> Re
 
 
 def elsewhere(own: Recording, apart_ns: int, *, jitter_us: int = 0, drift: float = 0.0) -> Recording:
-    """The same on a clock that is `apart_ns` behind and runs faster by `drift`; ends of backwards are noticed a little late."""
+    """The same on a clock that is `apart_ns` behind and runs faster by `drift`; ends of steps are noticed up to `jitter_us` late."""
     random = np.random.default_rng(7)
 
     def t(t_ns: Any) -> Any:
@@ -75,7 +75,7 @@ def elsewhere(own: Recording, apart_ns: int, *, jitter_us: int = 0, drift: float
 
 
 def with_host_samples(own: Recording, **values: float) -> Recording:
-    """Levels of this host over the whole recording; `__` in a name stands for the dot."""
+    """Adds constant levels, and steady counters for names in `_s`, over the whole recording; `__` in a name stands for the dot."""
     t_ns = np.array([own.meta.started_ns, own.meta.last_ns], np.int64)
     scopes = {"cpu.allowed_cores": "job", "job.cpu_s": "job"}
     made = {}

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 TIMEOUT_S = 120.0
-# What a developer has set must not change what is tested.
+# Variables that a developer may have set and that must not change the tests.
 DROPPED = (
     "RN50_ADVISOR_RUN_DIR",
     "RN50_ADVISOR_CONFIG",
@@ -17,7 +17,7 @@ DROPPED = (
     "RN50_ADVISOR_DEBUG",
     "NO_COLOR",
     "PYTHONPATH",
-    "COLUMNS",  # and the next: pytest-xdist sets them, and a terminal of a test has a size of its own
+    "COLUMNS",  # and LINES: pytest-xdist sets them, but a test's terminal has its own size
     "LINES",
 )
 
@@ -29,7 +29,7 @@ def environment(**more: str) -> dict[str, str]:
 def advisor(
     *arguments: str | bytes | Path, cwd: Path, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[bytes]:
-    """`python -m rn50_advisor.advisor.cli ARGUMENTS` without a terminal."""
+    """Runs `python -m rn50_advisor.advisor.cli ARGUMENTS` without a terminal."""
     return subprocess.run(
         [sys.executable, "-m", "rn50_advisor.advisor.cli", *arguments],
         cwd=cwd,

@@ -1,4 +1,4 @@
-"""A job under the launcher that writes rings without torch, as a test tells it to, and what is recorded of it."""
+"""A job under the launcher that writes rings without torch, controlled by a test; and its recording."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUICK = {"poll_s": 0.05, "period_s": 0.2, "stall_after_s": 0.6, "stall_refresh_s
 
 
 class Job:
-    """A fake rank under the launcher, and what is recorded of it so far."""
+    """A fake rank under the launcher, and its recording so far."""
 
     def __init__(self, process: subprocess.Popen[bytes], run_folder: Path) -> None:
         self.process = process
@@ -36,7 +36,7 @@ class Job:
         return said
 
     def order(self, command: str) -> None:
-        """One that is not answered."""
+        """Sends a command that the rank does not answer."""
         assert self.process.stdin is not None
         self.process.stdin.write(command.encode() + b"\n")
         self.process.stdin.flush()

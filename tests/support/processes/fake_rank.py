@@ -1,7 +1,7 @@
 """A process that writes a rank's ring like the recorder, without torch, controlled by lines on stdin.
 
 `steps N`, `phase NAME` (and stay there), `exec` (itself again), `exit CODE`, `die SIGNAL`, `leave` (an orderly end), `worker`, `child`.
-Each is answered with `ok` on stdout. The first argument is the rank it knows itself as, the second how long its steps' gaps are in ms.
+Each is answered with `ok` on stdout. The first argument is its rank, the second the length of its steps' gaps in ms.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def make_step(number: int, gap_ns: int) -> tuple[int, ...]:
 
 
 def hold_here() -> None:
-    """The line a stack sample shall find."""
+    """Waits for a line; a stack sample must find this function."""
     answer("holding")
     sys.stdin.readline()
 

@@ -1,4 +1,4 @@
-"""Starts the launcher in a process of its own, as the command line does, and reads what came of it. Also that process's main program."""
+"""Starts the launcher in a separate process, as the command line does, and reads its output. Also the main program of that process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def launcher_argv(run_folder: Path, job: list[str], *, prelude: str = "", **opti
 
 
 def in_agent(code: str) -> str:
-    """A prelude: this Python runs in the process that records, before it begins."""
+    """Returns a prelude that runs this Python in the recording process before it begins."""
     return f"""
 import rn50_advisor.advisor.run.companion as companion
 start = companion.start_module
@@ -49,7 +49,7 @@ def python(code: str, *arguments: str) -> list[str]:
 
 
 def read_until(descriptor: int, wanted: bytes) -> bytes:
-    """Output up to and including `wanted`; fails loudly after the deadline or at the end of the file."""
+    """Returns output up to and including `wanted`; fails after the deadline or at the end of the file."""
     seen, deadline = b"", time.monotonic() + DEADLINE_S
     while wanted not in seen:
         ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
@@ -64,7 +64,7 @@ def read_until(descriptor: int, wanted: bytes) -> bytes:
 
 
 def is_gone(pid: int) -> bool:
-    """Ended; a zombie that nobody reaps counts."""
+    """True if the process has ended; a zombie counts as ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -93,7 +93,7 @@ def killed_at_end(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen
     try:
         yield process
     finally:
-        # a job outlives its launcher, so each is ended by itself
+        # a job outlives its launcher, so each process is killed separately
         family = descendants_of(process.pid) if process.poll() is None else []
         for pid in (*family, *((process.pid,) if family or process.poll() is None else ())):
             with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""The process that records, after some Python of a test's has run in it."""
+"""Main program of the recording process that first runs some Python of a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waits for what another process or thread does; not a test."""
+"""Waits for another process or thread. Not a test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DEADLINE_S = 30.0  # of any single wait: far more than it takes, so that only a 
 
 
 def wait_for(condition: Callable[[], Any], what: str, within_s: float = DEADLINE_S) -> Any:
-    """The first true answer; fails loudly after the deadline."""
+    """Returns the condition's first true value; fails after the deadline."""
     deadline = time.monotonic() + within_s
     while not (answer := condition()):
         assert time.monotonic() < deadline, f"{what} did not happen within {within_s} s"

@@ -1,4 +1,4 @@
-"""Benchmarks of machines that never ran. Not a test."""
+"""Made-up benchmarks of machines. Not a test."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def cell(wanted: Setting, **given: Any) -> Cell:
 
 
 def measured(wanted: Setting, rate: float, *, rule: str | None = None, title: str = "") -> Cell:
-    """Two percent unsure to either side."""
+    """A measured cell, uncertain by 2 % to either side."""
     state: Any = "bottleneck" if rule else "healthy"
     return Cell(
         wanted,
@@ -59,5 +59,5 @@ def machine_that(rate: Callable[[Setting], float], *, fits: int = 1 << 30) -> Ca
 
 
 def saturating(wanted: Setting) -> float:
-    """bf16 is twice as fast; half speed at a batch of 8, near the best at 128."""
+    """Images/s: bf16 is twice as fast; half speed at a batch of 8, near the best at 128."""
     return (2000 if wanted.precision == "bf16" else 1000) * wanted.batch / (wanted.batch + 8) * wanted.devices**0.9

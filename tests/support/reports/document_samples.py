@@ -1,4 +1,4 @@
-"""A result that says everything a document can say, and a small table. Not a test."""
+"""A document with every kind of block, and a small table. Not a test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rn50_advisor.advisor.report.document import (
 
 
 def every_block(said: str = "said") -> Document:
-    """`said` stands wherever a string can."""
+    """A document with `said` wherever it can have a string."""
     rows = [TableRow((said, "1", said), "bad", [(said, said)]), TableRow((said, "2", said))]
     table = Table((said, "rate", said), rows, (0, 2), names=0)
     plot = Plot(said, (1.0, 3.0, 2.0), (said, said, said), str, ("a", said, "c"), said, marked=1)
@@ -54,7 +54,7 @@ TABLE = Table(("name", "rate", "note"), [TableRow(("a", "1", "")), TableRow(("b"
 
 
 def shown_in_all(*blocks: Block) -> dict[str, str]:
-    """These blocks in each format."""
+    """Renders these blocks in each format."""
     made = Document("sample", "title", "host", (Opening("heading"), *blocks), "sample/1", dict)
     formats = {"text": document_text, "md": document_markdown, "html": document_html}
     return {name: module.render(made) for name, module in formats.items()}

@@ -1,4 +1,4 @@
-"""Source files as people write them, what a fix asks of them, and what the edited file or the words shall be. Not a test."""
+"""Source files as people write them, the change that a fix asks for, and the expected file or words. Not a test."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ ONLY_MORE = CallChange.of("DataLoader", num_workers=6)
 
 @dataclass(frozen=True)
 class Snippet:
-    """`after`: the file with the diff applied (None: no diff). `at`: what the line of the call contains."""
+    """`after`: the file with the diff applied (None: no diff). `at`: text in the line of the call."""
 
     name: str
     before: str
     after: str | None
-    words: tuple[str, ...] | None = ()  # None: nothing better can be said than the fix does
+    words: tuple[str, ...] | None = ()  # None: there is nothing to add to the fix's own words
     change: CallChange = MORE
     known: dict[str, Any] = field(default_factory=lambda: {"num_workers": 2, "persistent_workers": False})
     at: str = "DataLoader("
@@ -238,7 +238,7 @@ NOT_EDITED = (
     ("lines that are counted in two ways", "x = 1\rloader = DataLoader(data, num_workers=2)\n"),
 )
 
-# The literal of the same name in the first line is somebody else's.
+# The literal of the same name in the first line belongs to another scope.
 ANOTHER_NAME = (
     ("a lambda's", "workers = 2\nmake = lambda workers: DataLoader(data, num_workers=workers)\n"),
     ("a class's", "workers = 2\nclass Job:\n    workers = 2\n    loader = DataLoader(data, num_workers=workers)\n"),

@@ -1,4 +1,4 @@
-"""Results of machines, as a fleet reads them. Not a test."""
+"""Results of machines as `fleet` reads them. Not a test."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check(name: str, value: Any, unit: str = "", *, lo: float | None = None, hi:
 def triage(
     host: str, values: Mapping[str, float] | None = None, *, gpu: str = "NVIDIA A100-SXM4-40GB", **facts: Any
 ) -> dict[str, Any]:
-    """One machine; `values` replaces what a sound one reaches."""
+    """The result of one machine; `values` replaces values of a sound one."""
     checks = [check("machine.hostname", host), *(check(name, value) for name, value in facts.items())]
     checks += [check(f"gpu.{n}.name", gpu) for n in range(8)] if gpu else []
     for name, (value, unit, lo, hi) in SOUND.items():
@@ -51,7 +51,7 @@ def job_report(host: str, rate: float = 1000.0, **phases: float) -> Told:
 
 
 def many(count: int = 20, *, noise: float = 0.01, seed: int = 0, **bad: Mapping[str, float]) -> Fleet:
-    """Sound machines that differ by so much (standard deviation), and some that differ from them in what is given."""
+    """Sound machines that differ by `noise` (standard deviation); the machines in `bad` have the values given there."""
     dice = random.Random(seed)
     documents = []
     for n in range(count):

@@ -1,4 +1,4 @@
-"""Shared by tests: hostile text."""
+"""Characters that must not reach a terminal or a report. Not a test."""
 
 from __future__ import annotations
 

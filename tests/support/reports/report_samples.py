@@ -1,4 +1,4 @@
-"""Reports made by hand, for the tests of every format and of the screen."""
+"""Hand-made reports for the tests of all formats and of the screen. Not a test."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ CHECKPOINT = Finding(
 
 
 def bottleneck() -> Report:
-    """Two ranks starved by loading in their own process; one cause, one victim, one small independent finding."""
+    """Two ranks starved by loading in their own process; one cause, one symptom, one small independent finding."""
     critical = {"input_wait": 0.412, "forward": 0.058, "backward": 0.071, "comm_exposed": 0.009, "optimizer": 0.012}
     critical |= {"gap.checkpoint": 0.019, "gap": 0.002, "unattributed": 0.004}
     timeline = tuple(TimelinePoint(t, 30 + 12 * (t > 8) + (t % 5), 0.58, 0.7) for t in range(2, 240, 2))
@@ -187,7 +187,7 @@ def running() -> Report:
 
 
 def on_two_hosts() -> Report:
-    """The running one, a rank on each; the job's values are the second one's."""
+    """The running job with a rank on each host; the report's values are those of the second host."""
     report = running()
     ranks = tuple(replace(strip, host=f"node{place}") for place, strip in enumerate(report.ranks))
     nodes = tuple(
@@ -205,7 +205,7 @@ def gpu(index: int, util_pct: float = 97.0) -> GpuStrip:
 
 
 def healthy() -> Report:
-    """Eight GPUs, compute-bound, nothing to say."""
+    """Eight GPUs, compute-bound, no finding."""
     phases = {"input_wait": 0.0004, "forward": 0.031, "backward": 0.0692, "comm_exposed": 0.0019, "optimizer": 0.0021}
     phases |= {"gap": 0.0007, "unattributed": 0.0002}
     rates = (19_421.0 * (1 - 0.6 * math.exp(-i / 9)) for i in range(240))
@@ -235,13 +235,13 @@ def healthy() -> Report:
 
 
 def with_energy() -> Report:
-    """The healthy one, with the power of its GPUs."""
+    """The healthy report, with the power of its GPUs."""
     report = healthy()
     return replace(report, throughput=replace(report.throughput, watts=512.0, joules_per_sample=1.5375))
 
 
 def failed(finding: Finding, why: str) -> Report:
-    """The running job, and what ends it."""
+    """The running job with a fatal finding."""
     verdict = Verdict("failed", finding.rule, finding.title, why)
     return replace(running(), verdict=verdict, findings=(finding,))
 
@@ -289,7 +289,7 @@ def dead_rank() -> Report:
 
 
 def young() -> Report:
-    """Started seconds ago: processes, no step."""
+    """A job that started seconds ago: processes, but no step."""
     return Report(
         verdict=Verdict("inconclusive", None, "too young to judge", "No step has ended yet."),
         job=Job(("torchrun", "train.py"), None, 6.3, 2, running=True),
@@ -301,7 +301,7 @@ def young() -> Report:
 
 
 def inconclusive() -> Report:
-    """A job in which nothing was seen: every optional value is absent."""
+    """A job without any measurement: every optional value is absent."""
     return Report(
         verdict=Verdict("inconclusive", None, "Too few steps", "2 steps were seen; 20 are needed."),
         job=Job(("true",), 0, 0.2, 0),
@@ -312,7 +312,7 @@ def inconclusive() -> Report:
 
 
 def empty() -> Report:
-    """None or nothing wherever a report allows it."""
+    """None or an empty value wherever a report allows it."""
     return Report(
         verdict=Verdict("inconclusive", None, "", ""),
         job=Job((), None, 0.0, 0),

@@ -1,4 +1,4 @@
-"""Shared by tests: screen overflow."""
+"""Finds text that does not fit on the screen. Not a test."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rn50_advisor.advisor.tui.panels.panel import Panel
 
 
 def overflows(app) -> list[str]:
-    """Visible parts that reach beyond the screen, and lines wider than their panel."""
+    """Returns visible widgets that reach beyond the screen, and lines wider than their panel."""
     wide = [str(w) for w in app.screen.query("*") if w.is_on_screen and w.region.right > app.size.width]
     for panel in app.screen.query(Panel):
         width = panel.content_size.width

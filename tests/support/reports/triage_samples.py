@@ -1,4 +1,4 @@
-"""One check, and a triage with a finding, a number that proves nothing, and hostile strings. Not a test."""
+"""One check, and a triage with a finding, an unmeasured value and hostile strings. Not a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Foundations of the screen's tests: scripted sources, a real child process as the job, and the text a user sees."""
+"""Support for the screen's tests: scripted sources, a real child process as the job, and the text that a user sees. Not a test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SIZES = [(80, 24), (100, 30), (140, 45), (200, 60)]
 
 
 class Reports:
-    """Hands out what it was given, one a poll; exceptions are raised."""
+    """Returns the given reports, one per poll; raises the given exceptions."""
 
     def __init__(self, *steps: Report | Exception | None) -> None:
         self.steps = list(steps)
@@ -33,7 +33,7 @@ class Reports:
 
 
 class Lines:
-    """Output as the tail of a log keeps it."""
+    """Output lines in the form of a log's tail."""
 
     def __init__(self, *lines: str) -> None:
         self.lines = list(lines)
@@ -64,7 +64,7 @@ class Replay(Reports):
 
 
 class Child:
-    """A real process under JobControls; `stubborn` signals do nothing to it."""
+    """A real process under JobControls; it ignores the `stubborn` signals."""
 
     def __init__(self, *stubborn: str) -> None:
         ignore = "".join(f"signal.signal(signal.{name}, signal.SIG_IGN);" for name in stubborn)
@@ -98,7 +98,7 @@ class Child:
 
 @asynccontextmanager
 async def shown(source, size=(100, 30), **options):
-    """The app with its first report on the screen."""
+    """Yields the app with its first report on the screen, and its pilot."""
     app = AdvisorApp(source, poll_s=options.pop("poll_s", 0.05), **options)
     async with app.run_test(size=size, notifications=True) as pilot:
         await settle(app, pilot)
@@ -112,7 +112,7 @@ async def settle(app: AdvisorApp, pilot) -> None:
 
 
 async def until(pilot, condition, seconds: float = 20.0) -> None:
-    """Waits for the screen to come to something; fails after a deadline."""
+    """Waits until the condition holds; fails after a deadline."""
     for _ in range(int(seconds / 0.02)):
         if condition():
             return
@@ -121,7 +121,7 @@ async def until(pilot, condition, seconds: float = 20.0) -> None:
 
 
 def screen_lines(app: AdvisorApp) -> list[str]:
-    """The screen's text, line by line, from its SVG export."""
+    """Returns the screen's text, line by line, from its SVG export."""
     svg = app.export_screenshot()
     rows: dict[int, list[tuple[float, str]]] = defaultdict(list)
     pattern = r'<text class="[^"]*-r\d+" x="([\d.]+)" y="([\d.]+)"[^>]*>(.*?)</text>'

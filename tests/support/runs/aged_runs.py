@@ -11,11 +11,11 @@ from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.store.step_folding import COLUMNS
 
 SLICE = 200  # rows that retention folds at once
-KEPT = 0.03  # of them: outliers that it leaves alone
+KEPT = 0.03  # share of them: outliers that it does not fold
 
 
 def aged(made: Recording, whole: int) -> Recording:
-    """All but the latest `whole` steps as retention leaves them: windows of a second, and outliers between them."""
+    """Folds all but the latest `whole` steps as retention does: windows of a second, and outliers between them."""
     steps = {}
     for rank, rows in made.steps.items():
         size = rows.size - whole

@@ -1,4 +1,4 @@
-"""Shared by tests: dead folders."""
+"""Ring folders of an advisor that has died. Not a test."""
 
 from __future__ import annotations
 

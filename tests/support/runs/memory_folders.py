@@ -1,4 +1,4 @@
-"""Folders on a real file system in memory."""
+"""Folders on a real file system in memory. Not a test."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ PHASES = ("input_wait", "forward", "backward", "optimizer")
 def noisy_plan(
     seed: int, steps: int = 120, *, scale: float = 1.0, slow_noise: float = 0.03, own_noise: float = 0.0, **given: float
 ) -> list[dict[str, float]]:
-    """Steps of about 100 ms; the slow part of the noise remembers four fifths of itself from one step to the next."""
+    """Steps of about 100 ms; four fifths of the slow noise carry over from one step to the next."""
     random = np.random.default_rng(seed)
     run = scale * float(np.exp(random.normal(0.0, own_noise)))
     mood, plan = 0.0, []

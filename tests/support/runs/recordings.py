@@ -1,4 +1,4 @@
-"""Recordings of jobs that never ran: the steps of each rank as phase milliseconds, on a clock of their own. Not a test."""
+"""Made-up recordings: the steps of each rank as phase milliseconds, on a made-up clock. Not a test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rn50_advisor.probes.rank.layout import (
 
 MS = 1_000_000
 SECOND = 1_000_000_000
-STARTED_NS = 1_000 * SECOND  # the job starts a while after the machine did
+STARTED_NS = 1_000 * SECOND  # the job starts some time after boot
 FIRST_STEP_NS = STARTED_NS + 2 * SECOND
 
 Step = Mapping[str, float]  # phases in milliseconds; names without a unit in _COUNTS are counts
@@ -33,7 +33,7 @@ Plan = Sequence[Step]
 _COUNTS = ("step", "samples", "micro_batches", "loader", "fetches", "fetch_blocks", "flags", "count")
 _BEFORE_RELEASE = ("input_wait", "forward", "backward")
 _AFTER_RELEASE = ("clip", "optimizer", "gap", "evaluation", "checkpoint")
-# 100 ms: what a plain step takes unless a test says otherwise
+# 100 ms: length of a plain step unless a test says otherwise
 _PLAIN = {"input_wait": 10, "forward": 30, "backward": 50, "optimizer": 10, "samples": 8, "micro_batches": 1}
 
 
@@ -43,12 +43,12 @@ def step(**given: float) -> dict[str, float]:
 
 
 def plan(steps: int = 30, **given: float) -> list[dict[str, float]]:
-    """A number of equal steps."""
+    """Equal steps."""
     return [step(**given) for _ in range(steps)]
 
 
 def table(fields: Sequence[str], rows: Iterable[Mapping[str, int]]) -> Table:
-    """Structured rows with exactly the layout's fields; what a row leaves out is 0."""
+    """Structured rows with exactly the layout's fields; missing values are 0."""
     rows = list(rows)
     dtype = np.dtype([(name, np.int64) for name in fields])
     unknown = {name for row in rows for name in row} - set(fields)
@@ -59,9 +59,9 @@ def table(fields: Sequence[str], rows: Iterable[Mapping[str, int]]) -> Table:
 def lockstep(
     plans: Mapping[int, Plan], *, wire_ms: float = 0.0, ddp: bool = True, stamp_every: int = 1
 ) -> tuple[dict[int, Table], dict[int, Table]]:
-    """Steps and DDP stamps of ranks that leave each backward together, `wire_ms` after the last of them came.
+    """Steps and DDP stamps of ranks that leave each backward together, `wire_ms` after the last one arrived.
 
-    Without `ddp` (or with one rank) nobody waits and nothing is stamped.
+    Without `ddp` (or with one rank) no rank waits and there are no stamps.
     """
     clock = dict.fromkeys(plans, FIRST_STEP_NS)
     steps: dict[int, list[dict[str, int]]] = {rank: [] for rank in plans}
@@ -109,7 +109,7 @@ def recording(
     meta: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Recording:
-    """A run that ended by itself with code 0, one process a rank (pid 100 + rank). `more` replaces fields of the recording."""
+    """A run that ended with exit code 0, one process per rank (pid 100 + rank). `more` replaces fields of the recording."""
     steps, comm = lockstep(plans, wire_ms=wire_ms, ddp=ddp, stamp_every=stamp_every)
     if tail_ms is not None:
         steps = {rank: with_tail(rows, **tail_ms) for rank, rows in steps.items()}
@@ -136,7 +136,7 @@ def recording(
 
 
 def running(made: Recording) -> Recording:
-    """The same run while it was still going on."""
+    """The same recording while the run was still going on."""
     meta = replace(made.meta, ended_ns=None, exit_code=None)
     return replace(made, meta=meta, processes=tuple(replace(p, ended_ns=None) for p in made.processes))
 
@@ -156,7 +156,7 @@ def rank_process(rank: int, **given: Any) -> Process:
 
 
 def with_tail(rows: Table, **ms: float) -> Table:
-    """The rows with the rank's time after its last step, written when it leaves."""
+    """Adds a row for the rank's time after its last step, as written when it leaves."""
     start = int(rows["t_end_ns"][-1])
     own = _in_ns(ms)
     tail = {"step": int(rows["step"][-1]) + 1, "t_start_ns": start, "t_end_ns": start + sum(own.values()), **own}
@@ -165,7 +165,7 @@ def with_tail(rows: Table, **ms: float) -> Table:
 
 
 def folded(rows: Table, first: int, last: int, *, width_ns: int = SECOND, outlier_share: float = 0.0) -> Table:
-    """The rows from `first` to before `last` in windows, as retention leaves them."""
+    """Folds the rows from `first` to before `last` into windows, as retention does."""
     whole = np.stack([rows[name] for name in COLUMNS], axis=1).astype(np.int64)
     _, windows = fold(whole[first:last], width_ns, outlier_share, bridge=False)
     middle = table(COLUMNS, [dict(zip(COLUMNS, row, strict=True)) for row in windows.tolist()])
@@ -205,7 +205,7 @@ def batches(rows: Iterable[Mapping[str, float]]) -> Table:
 
 
 def spans(rows: Iterable[tuple[str, int, float, float]], counts: Sequence[int] = ()) -> Table:
-    """(label, step, begin, end), in seconds after the first step; each counts one unless `counts` says otherwise."""
+    """Spans from (label, step, begin, end) in seconds after the first step; each counts as one unless `counts` says otherwise."""
     rows = list(rows)
     return table(
         (*SPAN_FIELDS, "flags"),
@@ -223,7 +223,7 @@ def spans(rows: Iterable[tuple[str, int, float, float]], counts: Sequence[int] =
 
 
 def series(*readings: tuple[float, float]) -> Series:
-    """(seconds after the first step, value) of one metric."""
+    """A metric's series from (seconds after the first step, value)."""
     times = [FIRST_STEP_NS + round(t_s * SECOND) for t_s, _ in readings]
     return Series(np.array(times, np.int64), np.array([value for _, value in readings], np.float64))
 
@@ -234,7 +234,7 @@ def steady_counter(per_second: float, seconds: int = 10) -> Series:
 
 
 def stack(file: str, line: int, function: str, *callees: tuple[str, str, int], **given: Any) -> Event:
-    """A stack sample in the gap of step 5: the user's line, and above it what it called (innermost first)."""
+    """A stack sample in the gap of step 5: the user's line, and above it the functions it called (innermost first)."""
     own = {"function": function, "file": file, "line": line}
     frames = [{"function": f, "file": path, "line": at} for f, path, at in callees] + [own]
     data = {"phase": "gap", "step": 5, "frames": [*frames, *given.pop("callers", [])], "user": own, **given}
@@ -242,7 +242,7 @@ def stack(file: str, line: int, function: str, *callees: tuple[str, str, int], *
 
 
 def stall(stalled_s: float, *ranks: Mapping[str, Any], number: str = "stall-1") -> Event:
-    """A stall as reported after `stalled_s`; each rank stands since then unless given otherwise."""
+    """A stall as reported after `stalled_s`; each rank stands still for that long unless given otherwise."""
     now = FIRST_STEP_NS + round((10 + stalled_s) * SECOND)
     rows = [{"phase": "forward", "step": 7, "since_ns": now - round(stalled_s * SECOND), **row} for row in ranks]
     return Event(now, "stall", None, None, {"id": number, "stalled_s": stalled_s, "ranks": rows})
@@ -253,5 +253,5 @@ def stall_end(number: str = "stall-1") -> Event:
 
 
 def epoch_starts(steps: list[dict[str, float]], every: int, **given: float) -> list[dict[str, float]]:
-    """The same steps, each `every`-th with the first fetch of an epoch in it."""
+    """The same steps, of which each `every`-th has the first fetch of an epoch and the values in `given`."""
     return [{**s, **given, "flags": FLAG_EPOCH_START} if n % every == 0 else s for n, s in enumerate(steps)]

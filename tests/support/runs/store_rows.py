@@ -1,4 +1,4 @@
-"""Records as ranks and workers would write them, and small file systems to lose them on. Not a test."""
+"""Records as ranks and workers would write them, and small file systems that fill up. Not a test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rn50_advisor.probes.rank.layout import (
     STEP_FIELDS,
 )
 
-T0_NS = 1_000_000_000_000  # the process started a while after the machine did
+T0_NS = 1_000_000_000_000  # the process starts some time after boot
 MS = 1_000_000
 
 Row = tuple[int, tuple[int, ...]]
@@ -82,7 +82,7 @@ def part_row(number: int, part: int) -> Row:
 
 @contextlib.contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[Path]:
-    """A tmpfs of that size; skips the test where this process may not mount one."""
+    """Mounts a tmpfs of that size; skips the test if this process may not."""
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
     try:

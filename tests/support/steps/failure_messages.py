@@ -1,4 +1,4 @@
-"""What ranks print that follow another one's end, or whose collectives differ. Not a test."""
+"""Messages of ranks that end because another one did, or whose collectives differ. Not a test."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
 from rn50_advisor.advisor.model.forecast.worker_model import Forecast, WorkerFeed, WorkerModel, forecast
 
-# rank 0 computes 100 ms from batch to batch and waits 60 ms for what takes 160 ms to make
+# rank 0 computes 100 ms from batch to batch and waits 60 ms for a batch that takes 160 ms to make
 FEED = WorkerFeed(workers=1, computing_s=(0.16,), waiting_s=(0.0,), rest_s=(0.1,))
 OWN = {"input_wait": 0.06, "forward": 0.04, "backward": 0.05, "optimizer": 0.01}
 STEP = StepModel(0.16, {0: OWN})

@@ -1,4 +1,4 @@
-"""Shared by tests: flight entries."""
+"""Entries and dumps of torch's flight recorder. Not a test."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def entry(number: int, op: str = "nccl:all_reduce", size: int = 1024, **more: Any) -> dict[str, Any]:
-    """As `_dump_nccl_trace_json` gives it, shortened as the recorder does."""
+    """An entry of `_dump_nccl_trace_json`, shortened as the recorder does."""
     return {
         "process_group": ["0", "default_pg"],
         "collective_seq_id": number,

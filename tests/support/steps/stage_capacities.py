@@ -1,4 +1,4 @@
-"""Shared by tests: stage capacities."""
+"""Recordings of jobs that loader workers feed, and the capacities of their stages. Not a test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FEED = {"wall": 80, "cpu": 60, "delay": 10, "wait": 20, "blocks": 200}  # millis
 
 
 def evenly(count: int = 28, **given: float) -> list[dict[str, float]]:
-    """Batches of two workers in turn, one each 100 ms."""
+    """Batches of two workers in turn, one every 100 ms."""
     return [{**FEED, "start": 0.1 * n, "worker": n % 2, "pid": 200 + n % 2, **given} for n in range(count)]
 
 

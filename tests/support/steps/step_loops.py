@@ -1,4 +1,4 @@
-"""Shared by tests: step loops."""
+"""Training loops that mark their steps on a fake clock. Not a test."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ EXCLUSIVE = (
 
 
 def mode(loop: Loop) -> dict[str, Any]:
-    """The trained model's mode, switched by the test."""
+    """The trained model's mode, switched by the test; `told` counts reports of training in eval mode."""
     state = {"eval": False, "told": 0}
     loop.account.in_eval_mode = lambda: state["eval"]
     loop.account.trained_in_eval_mode = lambda: state.update(told=state["told"] + 1)

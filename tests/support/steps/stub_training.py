@@ -1,4 +1,4 @@
-"""Shared by tests: stub training."""
+"""A training loop on a fake clock with a real recorder. Not a test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ torch = types.SimpleNamespace(is_grad_enabled=lambda: True)
 
 
 class Training(Loop):
-    """The recorder's account is this loop's, in the calling thread, where every mark may be noted."""
+    """A loop whose account is the recorder's, in the calling thread, where every mark may be noted."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Loops that no loader of torch feeds, and stack samples of them. Not a test."""
+"""Loops without a torch loader, and stack samples of them. Not a test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IN_QUEUE = (("wait", "/usr/lib/python3.11/threading.py", 320), ("get", "/usr/lib
 
 
 def looks(count: int, *callees: tuple[str, str, int], text: str = "", line: int = 30) -> list[Any]:
-    """Stack samples that found the training thread at one line of the user's, and in what that had called."""
+    """Stack samples with the training thread at one line of the user's code, and in the functions that the line called."""
     found = [stack(JOB, line, "batches", *callees) for _ in range(count)]
     for event in found:
         event.data["user"]["text"] = text  # type: ignore[index]
@@ -28,7 +28,7 @@ AFTER = {"backward_cpu": 30, "optimizer_cpu": 10}
 
 
 def unfed(events: list[Any] | None = None, *, facts: dict[str, Any] | None = None, **phases: float) -> Recording:
-    """100 ms steps of which 60 lie between optimizer and backward, computing unless `forward_cpu` says otherwise."""
+    """Steps of 100 ms, with 60 ms between optimizer and backward, spent computing unless `forward_cpu` says otherwise."""
     own = {"input_wait": 0, "forward": 60, "backward": 30, "optimizer": 10, "forward_cpu": 60, **AFTER, **phases}
     steps = plan(40, flags=FLAG_NO_LOADER | FLAG_CLOCKED, **own)
     return recording({0: steps}, events=tuple(events or ()), facts={100: facts or {}})

@@ -1,4 +1,4 @@
-"""A worker loop of its own, which torch's loader knows nothing of. Arguments stand where torchdata has them."""
+"""A separate worker loop, which torch's loader does not know. Its arguments have torchdata's positions."""
 
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 

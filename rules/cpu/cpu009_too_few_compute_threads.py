@@ -1,0 +1,135 @@
+"""Too few compute threads.
+
+What it does: finds ranks that train on the CPU and split each operation among far fewer threads than the job has cores.
+
+Fires when: ≥ 2 cores are idle, and the ranks' compute threads could be doubled. The model must be one that more threads
+help: ≥ 0.25 ms of computing for each parameter tensor, and batches that reuse the weights they read.
+
+Why it is slow: operations run one after the other, so only the threads within an operation use further cores. torchrun
+sets `OMP_NUM_THREADS=1` whenever it starts several ranks and the variable is unset. Cluster profiles, container images
+and numerical libraries do so too.
+
+Evidence: torch's compute threads by rank, against the allowed cores (affinity and quota); idle cores; the computing of
+a step for each parameter tensor.
+
+Fix: `OMP_NUM_THREADS=n` before the launcher, or `torch.set_num_threads(n)` where the script sets it, with n = allowed
+cores // ranks of this machine, less the cores that other work keeps busy.
+
+Estimate: computing is divided into a part that the threads share and a part that they do not (Amdahl). Measured from
+one thread to two with 19 models: 50 to 97 % is shared from 2 ms for each tensor on, 25 to 85 % from 0.25 ms on. More
+than two threads are extrapolated, so the range becomes wide.
+
+False alarms: GPU jobs; small models, which more threads make slower (0.95 times as fast at 0.05 ms for each tensor);
+batches of a few rows on large weights, which memory limits (0.75 times as fast with four rows of 1024); cores that
+loader workers or neighbours use.
+"""
+
+from __future__ import annotations
+
+import math
+
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured
+from rn50_advisor.advisor.model.job_changes import Invocation, Setup
+from rn50_advisor.advisor.model.measures.host_measures import CPU_ALLOWED_CORES, CPU_HOST_BUSY_CORES, THREADS_INTRA_OP
+from rn50_advisor.advisor.model.measures.step_measures import STEP_SAMPLES, STEP_TIME_S
+from rn50_advisor.probes.documents.rank_documents import OptimizerFacts
+from rn50_advisor.rules.analysis_reading import COMPUTE, common, model_of
+from rn50_advisor.rules.compute.compute_cost import facts_of
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+# (at worst, at best) the share of computing that threads divide among themselves, by seconds of computing for each parameter tensor.
+_LARGE_TENSOR_S = 2e-3
+_SHARED_OF_LARGE = (0.5, 0.97)
+_SHARED_OF_SMALL = (0.25, 0.85)
+# The weights cross the memory bus about six times a step: read in forward and backward, gradients written, both read and one written by the
+# update. With fewer rows than these, 7.9 GB/s (0.75 times as fast with two threads) was the bus's limit; 0.1 GB/s and eight rows were not.
+_CROSSINGS = 6
+_FLOAT_BYTES = 4
+_ROWS_MIN = 8
+_BUS_GB_PER_S = 2.0
+_CONFIDENCE_MAX = 0.7
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
+    threads, allowed, step = a.of_host(a.by_rank(THREADS_INTRA_OP)), a.value(CPU_ALLOWED_CORES), a.value(STEP_TIME_S)
+    idle, now = allowed - a.value(CPU_HOST_BUSY_CORES), max(threads.values())
+    more = min(math.floor(allowed / a.ranks_of_host), math.floor(now + idle / a.ranks_of_host))
+    if a.on_gpu or idle < t["idle"] or more < t["times"] * now:
+        return Clear(RULE.id)
+    model = model_of(a)
+    told = [
+        held for rank in model.own if (held := facts_of(a, rank).get("optimizer", OptimizerFacts())).get("elements")
+    ]
+    if not told or not told[0].get("parameters"):
+        return NotMeasured(RULE.id, ("optimizer",))
+    computing = common({rank: sum(own[phase] for phase in COMPUTE) for rank, own in model.own.items()})
+    each = computing / told[0]["parameters"]
+    if each < t["tensor"] or _limited_by_memory(a, computing, told[0]["elements"]):
+        return Clear(RULE.id)
+    worst, best = (
+        _step_with(a, 1.0 - shared + shared * now / more)
+        for shared in (_SHARED_OF_LARGE if each >= _LARGE_TENSOR_S else _SHARED_OF_SMALL)
+    )
+    level = severity((step - worst) / step)
+    if level is None:
+        return Clear(RULE.id)
+    return Finding(
+        rule=RULE.id,
+        title=f"Each rank computes with {now:.0f} of {more} threads"
+        if len(threads) > 1
+        else f"{now:.0f} of {more} threads compute",
+        severity=level,
+        confidence=confidence(a, cap=_CONFIDENCE_MAX),
+        seconds_per_step=step - worst,
+        evidence=(
+            Evidence.of(
+                THREADS_INTRA_OP,
+                now,
+                more / t["times"],
+                f"in a rank; {allowed:g} cores allowed, {idle:.1f} of them idle",
+            ),
+            Evidence(
+                "computing",
+                computing,
+                "s",
+                t["tensor"] * told[0]["parameters"],
+                f"of a {1000 * step:.3g} ms step, {1000 * each:.2g} ms for each parameter tensor",
+                "continues",
+            ),
+        ),
+        fixes=(
+            Fix.of(
+                f"OMP_NUM_THREADS={more} for the job, or torch.set_num_threads({more}) where the script sets it",
+                Setup((Invocation("torch.set_num_threads", (more,)),)),
+                None,
+                "one line",
+            ),
+        ),
+        saving=model.saving(best, worst, f"{more} threads in each rank instead of {now:.0f}"),
+    )
+
+
+def _limited_by_memory(a: Analysis, computing_s: float, elements: int) -> bool:
+    """True if a step of few samples does little but carry the weights between memory and cores."""
+    gb_per_s = _CROSSINGS * _FLOAT_BYTES * elements / max(computing_s, 1e-9) / 1e9
+    return (a.get(STEP_SAMPLES) or 1.0) < _ROWS_MIN and gb_per_s >= _BUS_GB_PER_S
+
+
+def _step_with(a: Analysis, share: float) -> float:
+    """The step in seconds if computing took this share of its time on every rank."""
+    model = model_of(a)
+    return model.step_if({(rank, phase): share * own[phase] for rank, own in model.own.items() for phase in COMPUTE})
+
+
+RULE = rule(
+    __name__,
+    "too few compute threads",
+    check,
+    needs=(STEP_TIME_S, THREADS_INTRA_OP, CPU_ALLOWED_CORES, CPU_HOST_BUSY_CORES),
+    thresholds={
+        "idle": Threshold(2.0, "idle cores: a single one serves the backward pass, the exchange and the launcher"),
+        "times": Threshold(2.0, "times the threads of today: fewer gain less than the estimate is sure of"),
+        "tensor": Threshold(2.5e-4, "seconds of computing for each parameter tensor: two threads lost time at 50 us"),
+    },
+)

@@ -1,0 +1,88 @@
+"""CPU009, too few compute threads: its table and its advice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rn50_advisor.advisor.model.analysis import Analysis
+from rule_cases import job, rank
+from rule_runs import found
+from rule_table import Table
+from table_checks import Check, checks
+
+
+def cpu009(
+    threads: float = 1.0,
+    idle: float = 12.0,
+    tensor_ms: float = 10.0,
+    *,
+    ranks: int = 2,
+    cores: float = 16.0,
+    elements: int | None = 10_000_000,
+    samples: float = 64.0,
+    gpu: bool = False,
+    **more: Any,
+) -> Analysis:
+    """Ranks that compute for their whole step of one second, with so many threads; the parameters are in tensors of so much computing."""
+    numbers = range(ranks)
+    values: dict[str, Any] = {
+        "threads.intra_op": dict.fromkeys(numbers, threads),
+        "cpu.host_busy_cores": cores - idle,
+        "step.samples": samples,
+    }
+    held = {} if elements is None else {"elements": elements, "parameters": round(1000 / tensor_ms)}
+    facts = {
+        str(n): {"optimizer": {"class": "SGD", **held}, **({"cuda": {"index": n}} if gpu else {})} for n in numbers
+    }
+    return job({n: rank() for n in numbers}, **{"values": values, "facts": facts, "cores": cores, **more})
+
+
+TABLE = Table(
+    "CPU009",
+    cpu009,
+    lines={
+        "idle": ({"idle": 2.0}, {"idle": 1.99}),
+        "times": ({"threads": 4.0}, {"threads": 4.01}),
+        "tensor": ({"tensor_ms": 0.2501}, {"tensor_ms": 0.2499}),
+    },
+    false_alarms={
+        "the model trains on GPUs": {"gpu": True},
+        "a core for each thread": {"threads": 8.0},
+        "more ranks than cores": {"ranks": 20},
+        "loader workers use the other cores": {"idle": 1.0},
+        "a small model": {"tensor_ms": 0.05},
+        "a few rows on large weights": {"samples": 4.0, "elements": 500_000_000},
+        "two cores": {"cores": 2.0, "ranks": 1, "idle": 1.0},
+    },
+    severities=(
+        ({}, "critical"),
+        ({"tensor_ms": 1.0}, "high"),
+        ({"tensor_ms": 1.0, "cores": 4.0, "idle": 2.0}, "medium"),
+    ),
+    also_fires={"a few rows that are large pictures": {"samples": 2.0}, "one rank": {"ranks": 1}},
+    unseen={"sharded parameters": ({"elements": None}, ("optimizer",))},
+)
+
+
+@pytest.mark.parametrize("check", checks(TABLE))
+def test_table(check: Check) -> None:
+    check(TABLE)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "idle", "threads"), [(1, 15.0, 16), (2, 14.0, 8), (2, 6.0, 4), (3, 13.0, 5), (4, 12.0, 4)]
+)
+def test_cpu009_gives_each_rank_its_share_of_the_idle_cores(ranks: int, idle: float, threads: int) -> None:
+    finding = found("CPU009", cpu009(ranks=ranks, idle=idle))
+    assert finding.fixes[0].title.startswith(f"OMP_NUM_THREADS={threads} for the job")
+
+
+@pytest.mark.parametrize(
+    ("tensor_ms", "came"), [(10.0, (1.43, 1.94)), (1.0, (1.17, 1.68))], ids=["large tensors", "small tensors"]
+)
+def test_cpu009_expects_what_two_threads_brought(tensor_ms: float, came: tuple[float, float]) -> None:
+    """`came`: the least and the most by which models were faster with two threads than with one."""
+    saving = found("CPU009", cpu009(ranks=2, cores=4.0, idle=2.0, tensor_ms=tensor_ms)).saving
+    assert saving is not None and saving.speedup[0] <= came[0] and saving.speedup[1] >= came[1]

@@ -31,6 +31,7 @@ from rn50_advisor.rules.conditions import (
     SLOWS_THE_WIRE,
     SOUND_PATH,
     STALLS_ASLEEP,
+    STALLS_FOR_CORES,
     STALLS_IN_LAYERS,
     STALLS_IN_LINE,
     Condition,
@@ -166,6 +167,7 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         Cause(("CMP012", "DAT005", "DAT014"), ("RUN004",)),
         # workers that cannot keep up deliver in waves, one batch of each
         Cause((*SLOW_INPUT, "DAT006"), ("RUN004",), stalls_in("input_wait")),
+        Cause(LOADING_NEEDS_CORES, ("RUN004",), STALLS_FOR_CORES),
         Cause(("LOP001", *GAP), ("RUN004",), stalls_in("gap")),
         Cause(("LOP001",), ("RUN004",), stalls_in("gap.checkpoint")),
         Cause(("LOP003",), ("RUN004",), stalls_in("gap.evaluation")),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Circumstance, Finding
 from rn50_advisor.advisor.model.measures.comm_measures import COMM_WIRE_S
+from rn50_advisor.advisor.model.measures.host_measures import CPU_ALLOWED_CORES, THREADS_WAITING
 from rn50_advisor.advisor.model.measures.input_measures import FETCH_WALL_S
 from rn50_advisor.rules import analysis_reading
 from rn50_advisor.rules.analysis_reading import COMPUTE, LAYERS
@@ -20,6 +21,8 @@ from rn50_advisor.rules.storage.storage_starvation import only_memory_is_short, 
 # one rank, which held the threads of its exchange back too, cost three times as much as the wire.
 _OF_THE_WIRE = 0.8
 _ALIKE = 1.1  # equal loaders of two ranks on two cores differed by 1.04 while one rank waited 80 ms and the other 26
+# Threads of the ranks that wait for a core, per allowed core. With programs that decode each sample on both of two cores it was 0.31.
+_WAITING_MIN = 0.25
 _STALLED = {
     "input_wait": "wait for input",
     "gap": "are between two steps",
@@ -74,6 +77,11 @@ def _stalls_in_line(a: Analysis) -> bool:
     return a.pulse is not None and a.pulse.phase in COMPUTE and a.pulse.coincides in ("", "waiting for a core")
 
 
+def _stalls_for_cores(a: Analysis) -> bool:
+    waiting = sum(a.of_host(a.by_rank(THREADS_WAITING)).values())
+    return _stalls_in_line(a) and waiting >= _WAITING_MIN * (a.get(CPU_ALLOWED_CORES) or 1.0)
+
+
 def _stalls_in_layers(a: Analysis) -> bool:
     return a.pulse is not None and a.pulse.phase in LAYERS and not a.pulse.coincides
 
@@ -95,6 +103,9 @@ SOUND_PATH = _of_job(
 )
 # Who waits for a thread of its own that has no core sleeps: such stalls are in computing, too.
 STALLS_IN_LINE = _of_job("steps stall in computing, beside nothing or beside waiting for a core", _stalls_in_line)
+STALLS_FOR_CORES = _of_job(
+    "steps stall in computing, and the ranks' threads wait for cores that loading uses", _stalls_for_cores
+)
 STALLS_IN_LAYERS = _of_job("steps stall in forward or backward, beside nothing that was watched", _stalls_in_layers)
 STALLS_ASLEEP = _of_job(
     "most of the sleep in the script's own code lies in the periodic stalls", analysis_reading.stalls_asleep

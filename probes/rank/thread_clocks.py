@@ -110,6 +110,12 @@ def reads_and_system_ns() -> tuple[int, int]:
     return usage.ru_inblock, int(usage.ru_stime * 1e9)
 
 
+def used_by_children() -> tuple[int, int]:
+    """CPU nanoseconds and 512-byte blocks read of the programs that this process has started and waited for: decoders, for instance."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return int((usage.ru_utime + usage.ru_stime) * 1e9), usage.ru_inblock
+
+
 def cpu_of_thread_ns(native_id: int) -> int:
     """CPU time of another thread of this process. Raises OSError if it has ended, when `pthread_getcpuclockid` might crash."""
     return time.clock_gettime_ns(~native_id << 3 | _OF_A_THREAD)

@@ -36,7 +36,7 @@ from __future__ import annotations
 import math
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured, Where
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured
 from rn50_advisor.advisor.model.job_changes import CallChange
 from rn50_advisor.advisor.model.measures.comm_measures import (
     COLLECTIVES_BY_HAND_S,
@@ -62,6 +62,7 @@ from rn50_advisor.rules.communication.comm_cost import (
     python_calls,
     taken_from_computing,
     wrapped_at,
+    wrapping,
 )
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -139,13 +140,6 @@ def _own_calls(a: Analysis) -> bool:
     return total == 0 or own >= 0.5 * total
 
 
-def _where(a: Analysis) -> Where | None:
-    """The job's line with the most time in collectives."""
-    own = [site for site in python_calls(a) if not site.get("library") and site.get("file")]
-    most = max(own, key=lambda site: site.get("ns", 0), default=None)
-    return Where(most["file"], most["line"]) if most else None
-
-
 def _bucket_evidence(a: Analysis, bucket: float | None, threshold: float | None) -> Evidence:
     if bucket is None:
         calls = sum(a.by_rank(COLLECTIVES_CALLS).values()) / max(len(a.by_rank(COLLECTIVES_CALLS)), 1)
@@ -159,12 +153,7 @@ def _fix(a: Analysis) -> Fix:
     megabytes = a.get(COMM_MEGABYTES) or max(calls.values(), default=0.0)
     cap_mb = max(1, math.floor(megabytes / _BUCKETS_ADVISED))
     if largest_model(a) is None:
-        return Fix(
-            "wrap the model in DistributedDataParallel and drop the loop that averages gradients",
-            f"model = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb={cap_mb})",
-            _where(a),
-            "small change",
-        )
+        return wrapping(a, cap_mb)
     title = f"bucket_cap_mb={cap_mb}: gradients leave in about {_BUCKETS_ADVISED} parts"
     return Fix.of(title, CallChange.of("DistributedDataParallel", bucket_cap_mb=cap_mb), wrapped_at(a), "one line")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.comm.exchanged_bytes import sent_share
-from rn50_advisor.advisor.model.findings import Evidence, Saving, Where
+from rn50_advisor.advisor.model.findings import Evidence, Fix, Saving, Where
 from rn50_advisor.advisor.model.measures.comm_measures import (
     COLLECTIVES_CALLS,
     COLLECTIVES_NORM_S,
@@ -165,7 +165,7 @@ def path_of(a: Analysis, backend: str = "") -> Path | None:
 
 def path_is_sound(a: Analysis) -> bool | None:
     """True if the exchange took no longer than this path may take for its messages and bytes; None if one of these is unknown."""
-    gigabytes, path = _gigabytes(a), path_of(a)
+    gigabytes, path = gigabytes_of(a), path_of(a)
     if gigabytes is None or path is None:
         return None
     return exchange_s(a) <= messages_of(a) * path.latency_s + gigabytes / path.gb_per_s
@@ -187,10 +187,28 @@ def carried_evidence(a: Analysis) -> tuple[Evidence, ...]:
     return (Evidence.of(COMM_BUS_GB_PER_S, carried, path.gb_per_s, note),)
 
 
-def _gigabytes(a: Analysis) -> float | None:
+def gigabytes_of(a: Analysis) -> float | None:
     """Gigabytes that each link carries in a step, 2(N-1)/N of the bytes; None if these are not known."""
     carried, wire = a.get(COMM_BUS_GB_PER_S), a.value(COMM_WIRE_S)
     return None if carried is None else carried * max(wire, a.get(COMM_SPAN_S) or wire)  # as the rate was made
+
+
+def called_at(a: Analysis) -> Where | None:
+    """The job's line with the most time in collectives."""
+    own = [site for site in python_calls(a) if not site.get("library") and site.get("file")]
+    most = max(own, key=lambda site: site.get("ns", 0), default=None)
+    return Where(most["file"], most["line"]) if most else None
+
+
+def wrapping(a: Analysis, bucket_cap_mb: int | None = None) -> Fix:
+    """The fix of a loop that averages gradients by calls of its own."""
+    cap = "" if bucket_cap_mb is None else f", bucket_cap_mb={bucket_cap_mb}"
+    return Fix(
+        "wrap the model in DistributedDataParallel and drop the loop that averages gradients",
+        f"model = torch.nn.parallel.DistributedDataParallel(model{cap})",
+        called_at(a),
+        "small change",
+    )
 
 
 def exposed_at(
@@ -202,7 +220,7 @@ def exposed_at(
     work per byte do not shrink with a faster link. Backward hides as much as today, but nothing of the last bucket; at worst the same
     share of the exchange as today remains when backward ends. None if the bytes are not known.
     """
-    gigabytes, whole, exposed, last = _gigabytes(a), exchange_s(a), gradients_s(a), _last_bucket(a)
+    gigabytes, whole, exposed, last = gigabytes_of(a), exchange_s(a), gradients_s(a), _last_bucket(a)
     if gigabytes is None or whole <= 0:
         return None
     ring_s = gigabytes / gb_per_s
@@ -240,7 +258,7 @@ def on_faster_links(a: Analysis, gb_per_s: float) -> Saving | None:
 
     Buckets that come one by one do not load the links fully, so today's upper bound is all bytes in the exposed time.
     """
-    gigabytes = _gigabytes(a)
+    gigabytes = gigabytes_of(a)
     if gigabytes is None or gigabytes >= gb_per_s * gradients_s(a):
         return None
     least_s, beside_s = _own_s(a)
@@ -270,7 +288,7 @@ def _own_s(a: Analysis) -> tuple[float, float]:
     latency_s = path.latency_s if path else _NETWORK_LATENCY_S
     if "gloo" not in backend or "nccl" in backend:
         return 0.0, messages * latency_s
-    gigabytes = _gigabytes(a) or 0.0
+    gigabytes = gigabytes_of(a) or 0.0
     return gigabytes / _GLOO[0], gigabytes / _GLOO[1] + (messages - 1) * latency_s
 
 

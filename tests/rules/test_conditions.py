@@ -41,8 +41,9 @@ def test_what_holds_of_some_ranks_only_makes_them_late() -> None:
 PULSE = PeriodicStall(5.0, None, 90, 463, 0.0175, 0.123, 0.5, None, "forward", "", 463)
 
 
-def stalling(**given: Any) -> Any:
-    return replace(jobs.job({0: jobs.rank(0.5)}), pulse=replace(PULSE, **given))
+def stalling(waiting: float = 0.0, **given: Any) -> Any:
+    held = jobs.job({0: jobs.rank(0.5)}, values={"threads.waiting": {0: waiting}}, cores=2.0)
+    return replace(held, pulse=replace(PULSE, **given))
 
 
 @pytest.mark.parametrize(
@@ -60,6 +61,19 @@ def test_stalls_are_in_line_or_in_layers_by_their_phase_and_what_came_with_them(
 ) -> None:
     held = [holds(name, stalling(**given)) for name in ("STALLS_IN_LINE", "STALLS_IN_LAYERS")]
     assert held == [in_line, in_layers]
+
+
+@pytest.mark.parametrize(
+    ("given", "held"),
+    [
+        ({"waiting": 0.5}, True),
+        ({"waiting": 0.49}, False),
+        ({"waiting": 1.0, "phase": "gap"}, False),
+        ({"waiting": 1.0, "coincides": "a checkpoint"}, False),
+    ],
+)
+def test_stalls_are_for_cores_where_threads_of_the_ranks_wait_for_them(given: dict[str, Any], held: bool) -> None:
+    assert holds("STALLS_FOR_CORES", stalling(**given)) == held
 
 
 def holds(name: str, a: Any, cause: Finding | None = None, consequence: Finding | None = None) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..hidden_frames import hide_frame
 from ..layout import FLAG_FIRST_BATCH, KIND_BATCH, PHASE_CODE, ROLE_WORKER, WORKER_SLOTS
 from ..ring import Ring
-from ..thread_clocks import RunDelay, Sending, blocks_read, reads_and_system_ns
+from ..thread_clocks import RunDelay, Sending, blocks_read, reads_and_system_ns, used_by_children
 from .batch_size import count_samples
 from .sample_looks import FIRST_EVERY_IN_PROCESS_NS, Look, Looks
 
@@ -56,14 +56,14 @@ class WorkerLog:
         """Returns the clocks at the start of a batch."""
         now = perf_counter_ns()
         self._ring.phase(_BUSY, self.batches, now)
-        clocks = now, thread_time_ns(), self._delay(), *reads_and_system_ns()
+        cpu_ns, delay_ns, blocks, system_ns = self._used()
         self.self_ns += perf_counter_ns() - now
-        return clocks
+        return now, cpu_ns, delay_ns, blocks, system_ns
 
     def end(self, began: tuple[int, int, int, int, int], samples: int) -> None:
         began_ns, cpu_ns, delay_ns, blocks, system_ns = began
         now = perf_counter_ns()
-        cpu_now_ns, delay_now_ns, (blocks_now, system_now_ns) = thread_time_ns(), self._delay(), reads_and_system_ns()
+        cpu_now_ns, delay_now_ns, blocks_now, system_now_ns = self._used()
         self._ring.write(
             KIND_BATCH,
             0 if self.batches else FLAG_FIRST_BATCH,
@@ -88,6 +88,12 @@ class WorkerLog:
         self.self_ns += self._idle_since - now
         self._ring.cost(self.self_ns, 0)
         self._ring.phase(_IDLE, self.batches, self._idle_since)
+
+    def _used(self) -> tuple[int, int, int, int]:
+        """CPU time, waiting for a core, blocks read and kernel time so far, of this thread and of the programs that it waited for."""
+        cpu_ns, (blocks, system_ns) = thread_time_ns(), reads_and_system_ns()
+        of_children_ns, of_children_blocks = used_by_children()
+        return cpu_ns + of_children_ns, self._delay(), blocks + of_children_blocks, system_ns
 
     def look(self, dataset: Any, index: Any, batched: bool = True) -> Look | None:
         """A profile of the next batch if one is due; never of a worker's first batch, which also imports modules and opens files."""

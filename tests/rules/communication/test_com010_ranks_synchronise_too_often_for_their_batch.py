@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from comm_rule_cases import com010, on_full_cores, rate_row
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import Where
 from rn50_advisor.rules.communication.comm_cost import path_is_sound
 from rule_runs import found
 from rule_table import Table, warm
@@ -75,3 +77,31 @@ def test_ranks_wait_for_each_other_once_in_several_batches() -> None:
     saving = found("COM010", replace(job, model=replace(job.model, step_s=1.2), values=longer)).saving
     after = 0.45 + (0.05 + 0.5) / 2 + 0.2 / 2**0.5 * (0.475 / 0.5)
     assert saving is not None and saving.speedup[1] == pytest.approx(warm(1.2 / after))
+
+
+def averaged_by_hand(calls: float, carried: float) -> Analysis:
+    """As `com010`, by so many calls from one line of the script."""
+    job = com010(wire=0.6, carried=carried)
+    site = {"file": "train.py", "line": 13, "ns": 1, "backend": "gloo", "kind": "all_reduce"}
+    told = {
+        name: {**{k: v for k, v in facts.items() if k != "ddp"}, "collectives": [site]}
+        for name, facts in job.facts.items()
+    }
+    values = {name: value for name, value in job.values.items() if name[0] != "comm.buckets"}
+    return replace(job, facts=told, values={**values, **{("collectives.calls", n): calls for n in (0, 1)}})
+
+
+def test_gradients_averaged_tensor_by_tensor_are_to_leave_in_buckets() -> None:
+    finding = found("COM010", averaged_by_hand(calls=60.0, carried=0.02))
+    assert finding.fixes[0].title.startswith("wrap the model in DistributedDataParallel")
+    assert finding.fixes[0].where == Where("train.py", 13)
+    assert not any("no_sync" in fix.title + fix.change for fix in finding.fixes), "only the wrapper has it"
+    assert finding.saving is not None
+    # 12 MB in one message instead of 60; at worst they take their time over a sound path, too
+    left = 0.6 / 60
+    assert finding.saving.speedup == pytest.approx((1 / (0.4 + left + 0.012 / 0.3), 1 / (0.4 + left)), rel=0.01)
+
+
+def test_where_bytes_take_the_time_fewer_messages_are_not_the_fix() -> None:
+    finding = found("COM010", averaged_by_hand(calls=60.0, carried=0.28))
+    assert finding.fixes[0].title.startswith("accumulate gradients")

@@ -32,6 +32,16 @@ def test_batches_are_numbered_from_the_workers_start(tmp_path: Path) -> None:
     assert [flags for flags, _ in rows] == [FLAG_FIRST_BATCH, 0, 0]
 
 
+def test_a_program_that_makes_a_sample_is_part_of_the_batch(tmp_path: Path) -> None:
+    log = WorkerLog(str(tmp_path), 7, worker=0, loader=1)
+    began = log.begin()
+    busy = "from time import process_time\nwhile process_time() < 0.2: pass"
+    subprocess.run([sys.executable, "-S", "-c", busy], check=True)
+    log.end(began, 1)
+    ((_, payload),) = RingReader(tmp_path / "worker-7.ring").drain().rows[KIND_BATCH]
+    assert dict(zip(BATCH_FIELDS, payload, strict=True))["cpu_ns"] > 150_000_000
+
+
 def test_what_the_recorder_takes_in_a_worker_is_told_in_the_rings_header(tmp_path: Path) -> None:
     log = WorkerLog(str(tmp_path), 7, worker=0, loader=1)
     reader, before = RingReader(tmp_path / "worker-7.ring"), []

@@ -1,1 +1,1 @@
-"""The run file: one SQLite database in a folder of its own. It keeps numbers and knows nothing of their meaning."""
+"""The run file: one SQLite database in a folder of its own. It stores numbers and does not interpret them."""

@@ -17,23 +17,26 @@ from rn50_advisor.advisor.store.schema import APPLICATION_ID, FILE_NAME, INDEXES
 from rn50_advisor.advisor.store.secrets.masking import as_json, redact_text
 
 LOCK_NAME = "run.lock"
-# Room that the lock file holds and gives back when the disk is full: for the WAL frames of the last note (a page or
-# two, 4 KB each) and the 32 KB -shm of whoever reads the run afterwards.
+# Space that the lock file reserves and frees when the disk is full: for the WAL frames of the last note (one or two
+# pages of 4 KB) and for the 32 KB -shm of a later reader.
 SPARE_BYTES = 128 * 1024
-# Keeps the WAL near 2 MB; the spare and short runs on small disks are why it is not SQLite's 1000.
+# Keeps the WAL near 2 MB. SQLite's 1000 would be too large for the reserved space and for short runs on small disks.
 CHECKPOINT_PAGES = 500
 
 SET_META = "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 
 
 def take_lock(folder: Path) -> int:
-    """The lock file, locked and filled with the spare room; its descriptor is the lock."""
+    """Locks the lock file, fills it with the reserved space and returns its descriptor, which holds the lock.
+
+    Raises UsageError if the folder holds a run or another advisor records into it, OSError if there is no space.
+    """
     lock = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if (folder / FILE_NAME).exists():
             raise UsageError(f"{folder} already holds a run", "name a folder that does not exist yet")
-        spare = os.urandom(SPARE_BYTES)  # zeros would take no room on a compressing file system
+        spare = os.urandom(SPARE_BYTES)  # zeros would take no space on a compressing file system
         if os.write(lock, spare) < SPARE_BYTES:
             raise OSError("No space left on device")
     except BlockingIOError:
@@ -52,8 +55,8 @@ def give_lock_back(folder: Path, lock: int) -> None:
 
 
 def create_database(file: Path, meta: Mapping[str, Any]) -> sqlite3.Connection:
-    """An empty run with its meta, open for writing; nothing is left behind where that fails."""
-    # -wal and -shm take over its mode
+    """Creates an empty run with its meta, open for writing; removes the file if that fails."""
+    # -wal and -shm inherit this mode
     os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     db = sqlite3.connect(file, isolation_level=None, check_same_thread=False, timeout=5)
     try:
@@ -68,8 +71,8 @@ def create_database(file: Path, meta: Mapping[str, Any]) -> sqlite3.Connection:
             db.execute(f"CREATE INDEX {table}_by_{column} ON {table} ({column})")
         db.executemany(SET_META, meta_rows(meta))
         db.execute("COMMIT")
-        # Only now, so that the file itself holds its tables and a crash at once leaves something to read. A file system
-        # without shared memory answers with another mode; that works too, readers then hold up a commit for a moment.
+        # WAL only now: the file itself already holds its tables, so an immediate crash leaves a readable file. A file
+        # system without shared memory keeps another mode. That works too, but readers then delay a commit for a moment.
         db.execute("PRAGMA journal_mode = WAL")
         db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
     except BaseException:
@@ -81,7 +84,7 @@ def create_database(file: Path, meta: Mapping[str, Any]) -> sqlite3.Connection:
 
 
 def storable(text: str) -> str:
-    """Without secrets and as SQLite takes it: arguments, paths and names may hold bytes that are no text."""
+    """Returns the text without secrets and valid for SQLite: arguments, paths and names may hold bytes that are not text."""
     text = redact_text(text)
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
@@ -90,11 +93,13 @@ def meta_rows(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(key, as_json(value, drop_secret_names=True)) for key, value in values.items()]
 
 
-# Closes a run whose writer was killed: how the job ended, and since when nothing was recorded.
 def close_broken_off(
     folder: Path, *, reason: str, root_pid: int, ended_ns: int, exit_code: int | None, exit_signal: int | None
 ) -> None:
-    """Only once the writer is gone. Raises sqlite3.Error or OSError where nothing can be written."""
+    """Closes a run whose writer was killed: stores how the job ended and when the recording stopped.
+
+    Call it only when the writer is gone. Raises sqlite3.Error or OSError if nothing can be written.
+    """
     with closing(sqlite3.connect(folder / FILE_NAME, isolation_level=None, timeout=5)) as db:
         db.execute("BEGIN IMMEDIATE")
         ((last_ns,),) = db.execute("SELECT value FROM meta WHERE key = 'last_ns'").fetchall()

@@ -1,4 +1,4 @@
-"""Checks documents against their types: analysis takes for granted that a `line` is a number and that `frames` is a list."""
+"""Checks documents against their types: analysis assumes that a `line` is a number and that `frames` is a list."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _Document = TypeVar("_Document")
 
 
 def misfit(document: Mapping[str, Any], shape: type[Any]) -> str:
-    """The first place that is not as it should be, `loaders[0].line: expected int, got str`; empty where there is none.
+    """Describes the first value of the wrong type, `loaders[0].line: expected int, got str`; empty if all values fit.
 
-    Names that the type does not know are a newer advisor's, and may hold anything.
+    Names that the type does not have come from a newer advisor and may hold anything.
     """
     if _is_deeper(document, _DEPTH_MAX):
         return f"{next(iter(document)):.60} is nested too deeply"
@@ -30,7 +30,7 @@ def misfit(document: Mapping[str, Any], shape: type[Any]) -> str:
 
 
 def fitting(document: Mapping[str, Any], shape: type[_Document]) -> tuple[_Document, list[str]]:
-    """Without the names under which something is wrong, and what is."""
+    """Returns the document without its invalid entries, and a description of each."""
     wrong: Iterator[tuple[str, str]] = iter(())
     if misfit(document, shape):
         wrong = ((name, misfit({name: value}, shape)) for name, value in document.items())

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from rn50_advisor.advisor.model.errors import AdvisorError
 
-_FULL_BYTES = 64 * 1024  # less than this is no room for a commit
+_FULL_BYTES = 64 * 1024  # less than this is too little for a commit
 
 
 class RecordingStopped(AdvisorError):
-    """Nothing more can be written. Raised once, by whatever call met it; then the writer is quiet."""
+    """Nothing more can be written. Only the first failing call raises it; later calls of the writer do nothing."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"recording stopped: {reason}", "the job goes on; everything recorded until then can be read")
@@ -33,7 +33,7 @@ def failure_reason(error: Exception, folder: Path) -> str:
 
 
 def _is_full(folder: Path) -> bool:
-    # SQLite says "disk I/O error" when it is the -shm or the WAL header that finds no room.
+    # SQLite says "disk I/O error" if the -shm or the WAL header does not fit on the disk.
     with contextlib.suppress(OSError):
         disk = os.statvfs(folder)
         return disk.f_bavail * disk.f_frsize < _FULL_BYTES

@@ -1,4 +1,4 @@
-"""A recording as it was at an earlier moment, for replay. Pure, and cheap: tables are sliced, not copied."""
+"""Cuts a recording to its state at an earlier moment, for replay. Pure and cheap: tables are sliced, not copied."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 from rn50_advisor.advisor.model.recording import Meta, Node, Process, Recording, Series, Table
 from rn50_advisor.probes.rank.layout import SPAN_LABELS
 
-# The exclusive phases of a step in the order in which they pass.
+# The exclusive phases of a step, in order.
 _PHASES = ("input_wait", "forward", "backward", "clip", "optimizer", "gap", "evaluation", "checkpoint")
-_PLACES = ("evaluation", "checkpoint")  # labels of spans in which a rank can be; the others lie inside its phases
+_PLACES = ("evaluation", "checkpoint")  # span labels that are positions of a rank; other spans are inside its phases
 
 
 def cut(recording: Recording, until_ns: int) -> Recording:
-    """The recording as of `until_ns`. GPU and communication records have no time of their own and follow their step."""
+    """Returns the recording as of `until_ns`. GPU and communication records have no timestamp and are kept with their step."""
     steps = {rank: rows for rank, table in recording.steps.items() if len(rows := _ended(table, until_ns))}
     spans = {rank: rows for rank, table in recording.spans.items() if len(rows := table[table["t_end_ns"] <= until_ns])}
     processes = tuple(_alive_at(p, until_ns) for p in recording.processes if p.first_seen_ns <= until_ns)
@@ -47,7 +47,7 @@ def _node_at(node: Node, until_ns: int) -> Node:
 
 
 def _ended(table: Table, until_ns: int) -> Table:
-    # Ends ascend with the rows (steps of a rank follow one another, batches are sorted by them).
+    # Rows ascend by end: steps of a rank follow one another, and batches are sorted by their end.
     return table[: int(np.searchsorted(table["t_end_ns"], until_ns, side="right"))]
 
 
@@ -98,7 +98,10 @@ def _positions_at(recording: Recording, until_ns: int) -> dict[int, tuple[str, i
 
 
 def _place(rank: int, recording: Recording, until_ns: int) -> tuple[str, int, int] | None:
-    """Phase, step and since when, from the span or step that was under way; before the first: since the rank was seen."""
+    """Returns a rank's phase, its step and the phase's start, from the span or step under way.
+
+    Before the first step the phase is "start", since the rank was first seen.
+    """
     spans, steps = recording.spans.get(rank), recording.steps.get(rank)
     if spans is not None:
         for span in spans[(spans["t_start_ns"] <= until_ns) & (until_ns < spans["t_end_ns"])]:
@@ -109,13 +112,13 @@ def _place(rank: int, recording: Recording, until_ns: int) -> tuple[str, int, in
         seen = [p.first_seen_ns for p in recording.processes if p.rank == rank and p.role == "rank"]
         return ("start", 0, min(seen)) if seen and min(seen) <= until_ns else None
     row = steps[after - 1]
-    if until_ns >= row["t_end_ns"]:  # a lost record, or the stretch after the last step
+    if until_ns >= row["t_end_ns"]:  # a lost record, or the time after the last step
         return "gap", int(row["step"] + row["count"]), int(row["t_end_ns"])
     return _phase_within(row, until_ns)
 
 
 def _phase_within(row: np.void, until_ns: int) -> tuple[str, int, int]:
-    """In which phase of the step, by the order of the phases; of a folded row its mean step, repeated."""
+    """Returns (phase, step, start of the phase), given the order of the phases; a folded row counts as its mean step, repeated."""
     count = int(row["count"])
     step_ns = max(1, (int(row["t_end_ns"]) - int(row["t_start_ns"])) // count)
     passed = min(count - 1, (until_ns - int(row["t_start_ns"])) // step_ns)

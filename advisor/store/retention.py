@@ -1,9 +1,9 @@
-"""Keeps a long recording small: what is older than the recent past is folded or thinned, a small slice at a time.
+"""Keeps a long recording small: older rows are folded or thinned, a small slice at a time.
 
-Steps are folded into windows of time (sums and counts, nothing is lost but the detail), outliers stay as they are.
-Everything else is thinned by a hash: of the step where there is one, so that all ranks keep the same steps and stay
-comparable. Where even that grows beyond its bound (days of training, hundreds of series), windows double and shares
-halve, so a run file has a ceiling whatever the job does.
+Steps are folded into windows of time, as sums and counts: only the detail is lost. Outliers stay as they are. Of the
+samples, the first reading of each window is kept. All other rows are thinned by a hash; tables with a step hash the
+step, so that all ranks keep the same steps and stay comparable. If that still exceeds its bound (days of training,
+hundreds of series), windows double and shares halve, so a run file has a ceiling whatever the job does.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Limits:
     raw_samples: int = 1_200_000  # 27 bytes each: a node with 1300 series keeps a quarter of an hour in full
     thin_samples: int = 1_000_000
     thin_sample_ns: int = 10 * SECOND_NS
-    # table: rows in full, thinned rows, and the share 1/2^n at which thinning begins
+    # by table: raw rows, thinned rows, and n of the share 1/2^n that thinning keeps at first
     thinned: dict[str, tuple[int, int, int]] = field(
         default_factory=lambda: {
             "gpu_steps": (20_000, 10_000, 3),
@@ -45,32 +45,32 @@ class Limits:
             "spans": (10_000, 5_000, 1),
             "batches": (10_000, 10_000, 3),
             "looks": (10_000, 10_000, 2),
-            "parts": (50_000, 50_000, 2),  # some eight of each look
+            "parts": (50_000, 50_000, 2),  # about eight per look
             "events": (4_000, 1_000, 1),
         }
     )
-    # kinds of events that are large, for a live screen reads them each second: the profile of a script of ten lines took 52 KB
+    # kinds of large events, which a live screen reads every second: the profile of a ten-line script took 52 KB
     large_events: dict[str, tuple[int, int, int]] = field(default_factory=lambda: {"profile": (100, 100, 1)})
-    processes: int = 5_000  # ended ones too; 90 epochs of 8 ranks with 16 workers each start 11,520
+    processes: int = 5_000  # including ended ones; 90 epochs of 8 ranks with 16 workers each start 11,520
     slice_rows: int = 2_048  # 5 to 15 ms each
 
 
 @dataclass(slots=True)
 class RetainedRows:
-    """The rows of one rank (or kind, or rank and label, or all samples) in order of arrival: up to `cursor` reduced, after it fresh."""
+    """Rows of one rank (or kind, or rank and label, or all samples) in order of arrival: reduced up to `cursor`, fresh after it."""
 
     table: str
     key: int | str
     raw_rows: int
     reduced_rows: int
-    label: int | None = None  # of spans: evaluations are few, and drawn indices one a step
-    level: int = 0  # windows are 2^level as wide, or 1/2^level of the rows is kept
+    label: int | None = None  # for spans: evaluations are few, but drawn indices come once a step
+    level: int = 0  # windows are 2^level times as wide, or 1/2^level of the rows is kept
     cursor: int = 0
     fresh: int = 0
     reduced: int = 0
 
     def moved(self, taken: int, left: int, cursor: int) -> None:
-        """`taken` fresh rows became `left` reduced ones; too many of those, and all begins anew one level coarser."""
+        """Records that `taken` fresh rows became `left` reduced ones. Too many reduced rows restart the reduction one level coarser."""
         self.fresh -= taken
         self.reduced += left
         self.cursor = cursor
@@ -82,7 +82,7 @@ class RetainedRows:
 
 
 class Retention:
-    """Counts what the writer inserts and reduces what is due, inside the writer's transaction."""
+    """Counts the rows that the writer inserts and reduces overdue rows, inside the writer's transaction."""
 
     def __init__(self, db: sqlite3.Connection, limits: Limits) -> None:
         self._db = db
@@ -90,8 +90,8 @@ class Retention:
         self._stretches: dict[tuple[str, int | str, int | None], RetainedRows] = {}
         self._samples = RetainedRows("samples", 0, limits.raw_samples, limits.thin_samples)
         self._newest_sample_ns = 0
-        self._kept_window: dict[int, int] = {}  # by series: a window of samples is longer than a slice of rows
-        self._processes = 0  # rows written since they were counted last
+        self._kept_window: dict[int, int] = {}  # last window by series: a window of samples spans several slices of rows
+        self._processes = 0  # rows written since the last count
         self._processes_left_out = self._left_out_until_ns = 0
 
     def inserted(self, table: str, key: int | str, rows: int, label: int | None = None) -> None:
@@ -114,7 +114,7 @@ class Retention:
         self._processes += 1
 
     def advance(self, budget_s: float) -> None:
-        """Reduces what is due until nothing is or the time is up; the slice under way is finished."""
+        """Reduces overdue rows until none are left or the time is up; finishes the slice under way."""
         deadline = time.perf_counter() + budget_s
         for _ in self._slices():
             if time.perf_counter() >= deadline:
@@ -149,14 +149,14 @@ class Retention:
         assignments = ", ".join(f"{name} = ?" for name in COLUMNS)
         updates = np.column_stack([folded[merged], rowids[firsts][merged]])
         self._db.executemany(f"UPDATE steps SET {assignments} WHERE rowid = ?", updates.tolist())
-        # A window's rows at once: one by one they took a fifth of the time.
+        # Deletes a window's rows at once: row by row this took a fifth of the time.
         lasts = rowids[np.append(firsts[1:], len(rows)) - 1]
         gone = np.column_stack([rowids[firsts], lasts])[merged]
         self._db.executemany(
             "DELETE FROM steps WHERE rank = ? AND rowid > ? AND rowid <= ?",
             [(stretch.key, *ends) for ends in gone.tolist()],
         )
-        # The last window may go on in the next slice, so the next slice begins with it.
+        # The last window may continue in the next slice, so the next slice begins with it.
         stretch.moved(len(rows) - 1, len(firsts) - 1, int(rowids[firsts[-1]]) - 1)
 
     def _thin(self, stretch: RetainedRows, size: int) -> None:
@@ -177,7 +177,7 @@ class Retention:
         stretch.moved(size, size - deleted, last)
 
     def _leave_processes_out(self) -> None:
-        """Keeps the newest ended processes, preferring failed ones and ranks; counts the others, and when the last of them ended."""
+        """Deletes the oldest ended processes above the limit, failed ones and ranks last. Stores their count and latest end."""
         self._processes = 0
         (rows,) = self._db.execute("SELECT count(*) FROM processes").fetchone()
         gone = self._db.execute(
@@ -199,7 +199,7 @@ class Retention:
         )
 
     def _thin_samples(self, size: int) -> bool:
-        """Keeps every series' first reading in each window of the oldest fresh samples; False: none is old enough."""
+        """Keeps every series' first reading in each window of the oldest fresh samples; False if none of them are due."""
         samples = self._samples
         found = self._db.execute(
             "SELECT rowid, t_ns, metric FROM samples WHERE rowid > ? ORDER BY rowid LIMIT ?", (samples.cursor, size)
@@ -218,5 +218,5 @@ class Retention:
         self._db.executemany("DELETE FROM samples WHERE rowid = ?", gone)
         samples.moved(len(found), len(found) - len(gone), found[-1][0])
         if samples.cursor == 0 or len(self._kept_window) > _WINDOWS_MAX:
-            self._kept_window.clear()  # then one reading more is kept of each
+            self._kept_window.clear()  # this keeps one extra reading per series
         return True

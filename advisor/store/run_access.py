@@ -1,4 +1,4 @@
-"""Opens a run file for reading only: while its job writes, after a crash, on read-only media. Anything else is NotARun."""
+"""Opens a run file read-only: while its job writes, after a crash, or on read-only media. Raises NotARun for other files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEADER_BYTES = 100
 
 
 def find_database(path: Path) -> Path:
-    """The run file that `path` is or holds."""
+    """Returns the run file: `path` itself, or the one in that folder. Raises NotARun."""
     try:
         if path.is_dir():
             path = path / FILE_NAME
@@ -53,9 +53,9 @@ def check_identity(database: Path) -> None:
 
 @contextlib.contextmanager
 def open_database(path: Path) -> Iterator[sqlite3.Connection]:
-    """A read-only connection in one read transaction: everything read through it belongs to one moment.
+    """Opens a read-only connection in one read transaction: everything read through it belongs to one moment.
 
-    Every error of SQLite inside the block leaves it as NotARun.
+    SQLite errors inside the block are raised as NotARun.
     """
     database = find_database(path)
     check_identity(database)
@@ -64,7 +64,7 @@ def open_database(path: Path) -> Iterator[sqlite3.Connection]:
             db = stack.enter_context(_connection(database))
             _check_tables(db, database)
             yield db
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter: of names in its own tables
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter: names in SQLite's own tables
         raise NotARun(f"{database} is damaged: {error}", "`sqlite3 FILE .recover` may save some of it") from error
 
 
@@ -74,7 +74,7 @@ def _connection(database: Path) -> Iterator[sqlite3.Connection]:
         try:
             db = _begin(stack, database, "mode=ro")
         except sqlite3.OperationalError:
-            # In WAL mode even a reader writes: the -shm beside the file, which read-only media and full disks refuse.
+            # In WAL mode even a reader writes the -shm beside the file, which fails on read-only media and full disks.
             wal = database.with_name(database.name + "-wal")
             if not wal.exists() or wal.stat().st_size == 0:
                 db = _begin(stack, database, "mode=ro&immutable=1")
@@ -106,7 +106,7 @@ def _check_tables(db: sqlite3.Connection, database: Path) -> None:
     if missing:
         raise NotARun(f"{database} is damaged: without the table{'s'[: len(missing) - 1]} {', '.join(missing)}")
     for table in sorted(present):
-        # A column that is computed as it is read may be of any size: a file of some kilobytes took 3 GB, and hours.
+        # A generated column can have any size: reading a file of a few kilobytes took 3 GB and hours.
         quoted = table.replace('"', '""')
         if any(hidden for *_, hidden in db.execute(f'PRAGMA table_xinfo("{quoted}")')):
             raise NotARun(f"{database} is not one of our run files: its table {table} has columns that are computed")

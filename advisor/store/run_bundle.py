@@ -1,4 +1,4 @@
-"""Packs one run into one file to hand on, and unpacks such a file without trusting it."""
+"""Packs one run into one file for sharing, and unpacks such a file without trusting it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _WANTED = frozenset({FILE_NAME, NODES_NAME})
 
 
 class _Measured(gzip.GzipFile):
-    """A stream that refuses huge reads: tarfile takes the extended header of a member into memory, whatever its size."""
+    """A stream that refuses huge reads: tarfile reads a member's extended header into memory, whatever its size."""
 
     def read(self, size: int | None = -1) -> bytes:
         if size is None or not 0 <= size <= _READ_BYTES_MAX:
@@ -41,10 +41,10 @@ class _Measured(gzip.GzipFile):
 
 
 def make_bundle(run: Path, output: Path | None = None, *, force: bool = False, with_code: bool = False) -> Path:
-    """Writes `<run>.tar.gz` (or `output`): copies of the run file and of what other nodes sent, and the output's tail, secrets masked.
+    """Writes `<run>.tar.gz` (or `output`): copies of the run file and of other nodes' data, and the output's tail, secrets masked.
 
-    The same run gives the same bytes. The files of the job's code that the run keeps stay out unless `with_code`: fixes in a report of
-    the bundle then name file, line and arguments, but have no diff.
+    The same run gives the same bytes. The job's source files in the run are left out unless `with_code`: fixes in a report of the
+    bundle then name file, line and arguments, but have no diff.
     """
     database = find_database(run)
     folder = database.parent.resolve()
@@ -76,7 +76,7 @@ def is_bundle(path: Path) -> bool:
 
 
 def unpack_bundle(bundle: Path, folder: Path) -> Path:
-    """Puts the run file of a bundle and what other nodes sent into `folder`; names inside the archive are never used as paths."""
+    """Unpacks a bundle's run file and other nodes' data into `folder`. Never uses names inside the archive as paths. Raises NotARun."""
     left = UNPACKED_BYTES_MAX
     got: set[str] = set()
     try:
@@ -109,13 +109,13 @@ def _copy_database(db: sqlite3.Connection, copy: Path, *, with_code: bool) -> No
         if not with_code and "sources" in table_names(target):
             target.execute("DELETE FROM sources")
         _mask(target)
-        target.execute("VACUUM")  # drops the room that retention has freed, and what was in it
+        target.execute("VACUUM")  # drops the pages that retention freed, with their content
     finally:
         target.close()
 
 
 def _leave_data_alone(db: sqlite3.Connection) -> None:
-    """Drops everything in a foreign file that would run while rows are masked: triggers, constraints, indexes over expressions."""
+    """Disables everything in a foreign file that would run while rows are masked: triggers, constraints, indexes over expressions."""
     db.execute("PRAGMA ignore_check_constraints = ON")
     kept = {f"CREATE INDEX {table}_by_{column} ON {table} ({column})" for table, column in INDEXES.items()}
     found = db.execute("SELECT type, name, sql FROM sqlite_master WHERE type != 'table' AND sql IS NOT NULL").fetchall()
@@ -126,13 +126,13 @@ def _leave_data_alone(db: sqlite3.Connection) -> None:
 
 
 def _mask(db: sqlite3.Connection) -> None:
-    """Again: an older version, which knew fewer shapes, may have recorded the run."""
+    """Masks secrets again: an older version, which knew fewer shapes, may have recorded the run."""
     db.create_function("masked", 1, _masked_value, deterministic=True)
     for table in table_names(db):
         columns = [
             str(name) for _, name, kind, *_ in db.execute(f'PRAGMA table_info("{table}")') if kind.upper() == "TEXT"
         ]
-        if columns and table != "sources":  # a source is Python and was masked as that
+        if columns and table != "sources":  # sources were masked as Python
             changes = ", ".join(f'"{name}" = masked("{name}")' for name in columns)
             db.execute(f'UPDATE OR REPLACE "{table}" SET {changes}')
 
@@ -147,7 +147,10 @@ def _masked_value(value: Any) -> Any:
 
 
 def _copy_nodes(file: Path, copy: Path) -> bytes:
-    """Nothing where no other node sent anything; what is damaged goes along as it is, and a report of the bundle says so too."""
+    """Returns a copy of the other nodes' data, empty if there is none.
+
+    A damaged file is copied as it is, so that a report of the bundle names the damage too.
+    """
     if not _is_plain(file):
         return b""
     try:
@@ -163,7 +166,7 @@ def _copy_nodes(file: Path, copy: Path) -> bytes:
 
 
 def _is_plain(file: Path) -> bool:
-    """In a folder from a stranger a link may lead to any file of the reader's, and a pipe never ends."""
+    """True if the file is no link and no pipe: in a stranger's folder a link may lead to any of the reader's files; a pipe never ends."""
     return file.is_file() and not file.is_symlink()
 
 
@@ -184,7 +187,7 @@ def _output_tail(log: Path) -> bytes:
 
 
 def _write_private(output: Path, write: Callable[[BinaryIO], None], *, force: bool) -> None:
-    """Whole or not at all, and never for others to read, be the one that it replaces open to them. Raises OSError."""
+    """Writes the file atomically and readable by its owner only, even if it replaces a more open one. Raises OSError."""
     if output.exists() and not (force and output.is_file()):  # a device is not replaced either
         raise FileExistsError(output)
     new = output.with_name(f".{output.name}-{secrets.token_hex(4)}")
@@ -198,7 +201,7 @@ def _write_private(output: Path, write: Callable[[BinaryIO], None], *, force: bo
         try:
             output.hardlink_to(new)
         except FileExistsError:
-            raise  # it was made meanwhile
+            raise  # created meanwhile
         except OSError:
             new.replace(output)  # a file system without links
     finally:

@@ -1,4 +1,4 @@
-"""Where runs lie and what they are called: makes their folders, finds them by name."""
+"""Creates the folders of runs and finds runs by name."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _STAMP = re.compile(r"(?P<stamp>\d{8}-\d{6})(?:-(?P<name>.+))?$")
 
 
 def new_run_folder(base: Path, name: str | None, now: datetime | float) -> Path:
-    """Makes `base/<time>-<name>` (0700), numbered where two runs start in one second. `now`: local time or Unix seconds.
+    """Creates `base/<time>-<name>` (0700), numbered if two runs start in the same second. `now`: local time or Unix seconds.
 
-    Raises RecordingStopped where no folder can be made.
+    Raises RecordingStopped if no folder can be created.
     """
     moment = now if isinstance(now, datetime) else datetime.fromtimestamp(now)
     stem = f"{moment:%Y%m%d-%H%M%S}"
@@ -43,9 +43,9 @@ def new_run_folder(base: Path, name: str | None, now: datetime | float) -> Path:
 
 
 def resolve_run(argument: str, base: Path) -> Path:
-    """The run that a user means: a folder, a run file, a bundle, `latest`, or a name in `base` or its unique beginning.
+    """Returns the run that a user means: a folder, a run file, a bundle, `latest`, or a name in `base` or its unique prefix.
 
-    A name may be given with or without the time in front of it. Raises NotARun.
+    The time in front of a name may be omitted. Raises NotARun.
     """
     path = path_of(argument)
     try:
@@ -77,12 +77,12 @@ def not_read(argument: str, error: OSError) -> NotARun:
 def path_of(argument: str) -> Path:
     try:
         return Path(argument).expanduser()
-    except RuntimeError:  # the home of nobody: then it is a name like any other
+    except RuntimeError:  # `~somebody` who does not exist: treated as a plain name
         return Path(argument)
 
 
 def list_runs(base: Path) -> list[Path]:
-    """The folders in `base` that hold a run, the newest first."""
+    """Returns the folders in `base` that hold a run, newest first."""
     try:
         found = [(_started(folder), folder) for folder in base.iterdir() if (folder / FILE_NAME).is_file()]
     except OSError:
@@ -106,7 +106,7 @@ def _begins_like(folder: str, argument: str) -> bool:
 
 
 def _started(folder: Path) -> tuple[float, float]:
-    """By name where it says so (a copied run keeps its age), else by the file; runs of one second by the file."""
+    """Returns the start by the folder's name (a copied run keeps its age), else by the file; then the file's time, to break ties."""
     modified = (folder / FILE_NAME).stat().st_mtime
     if match := _STAMP.match(folder.name):
         try:

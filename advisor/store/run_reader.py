@@ -1,4 +1,4 @@
-"""Reads a run file, or a bundle of one, into a `Recording`; `cut` gives it as it was at an earlier moment."""
+"""Reads a run file or a bundle into a `Recording`; `cut` returns its state at an earlier moment."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ from rn50_advisor.probes.rank.layout import FIELDS, SPAN_LABELS
 
 __all__ = ["cut", "read_recording"]
 
-LIVE_SAMPLES = 200_000  # what a live screen may read each second: about 0.2 s
-# Ring tables are in order of arrival; batches arrive worker by worker and become a timeline only when sorted.
+LIVE_SAMPLES = 200_000  # limit for a live screen, which reads every second: about 0.2 s
+# Ring tables are in order of arrival. Batches arrive worker by worker and become a timeline only when sorted.
 _ORDER = {"steps": "t_start_ns", "batches": "t_end_ns", "spans": "t_start_ns", "looks": "t_end_ns", "parts": "t_end_ns"}
 _SAMPLE = np.dtype([("t_ns", np.int64), ("series", np.int64), ("value", np.float64)])
 _META_TYPES: Mapping[str, type | tuple[type, ...]] = {
@@ -58,10 +58,10 @@ _META_TYPES: Mapping[str, type | tuple[type, ...]] = {
 
 
 def read_recording(path: Path, *, recent_steps: int | None = None, shown_as: Path | None = None) -> Recording:
-    """The run in `path`: its folder, its run file, or a bundle. Raises NotARun, which speaks of `shown_as`.
+    """Reads the run in `path`: its folder, its run file, or a bundle. Raises NotARun, whose message names `shown_as`.
 
-    `recent_steps`: only the latest rows of each rank's tables, and of the samples those that belong to the same stretch
-    of time (at most LIVE_SAMPLES), for the live screen.
+    `recent_steps`, for the live screen: reads only this many latest rows of each rank's tables, and only samples of the
+    same time (at most LIVE_SAMPLES).
     """
     if path.is_file() and is_bundle(path):
         with tempfile.TemporaryDirectory(prefix="rn50-unpacked-") as folder:
@@ -151,7 +151,7 @@ def _part_names(db: sqlite3.Connection, left_out: LeftOut) -> dict[int, PartName
 
 
 def _object(table: str, row: object, text: str) -> dict[str, Any]:
-    """Raises Corrupt: analysis takes for granted that these are mappings."""
+    """Parses a JSON object. Raises Corrupt for anything else: analysis assumes mappings."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -174,7 +174,7 @@ def _ring_table(db: sqlite3.Connection, table: str, names: tuple[str, ...], rece
         check_numbers(table, rank, columns, numbers.reshape(-1, len(columns)))
         found = numbers.view(dtype)[:: -1 if recent is not None else 1]
         if table == "spans":
-            found = found[(found["label"] >= 0) & (found["label"] < len(SPAN_LABELS))]  # others are a newer advisor's
+            found = found[(found["label"] >= 0) & (found["label"] < len(SPAN_LABELS))]  # a newer advisor has more
         if table in _ORDER:
             found = found[np.argsort(found[_ORDER[table]], kind="stable")]
         if len(found):
@@ -183,7 +183,7 @@ def _ring_table(db: sqlite3.Connection, table: str, names: tuple[str, ...], rece
 
 
 def _asked(db: sqlite3.Connection, table: str, columns: tuple[str, ...]) -> list[str]:
-    """The columns, and of those that came later than this run -1."""
+    """Returns the columns to select; columns that were added after this run read as -1."""
     later = set(LATER_COLUMNS.get(table, ()))
     if later:
         later -= {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
@@ -191,7 +191,7 @@ def _asked(db: sqlite3.Connection, table: str, columns: tuple[str, ...]) -> list
 
 
 def _ranks(db: sqlite3.Connection, table: str) -> list[int]:
-    # One look into the index for each rank; DISTINCT would walk all of it.
+    # One index lookup per rank; DISTINCT would scan the whole index.
     ranks: list[int] = []
     (rank,) = db.execute(f"SELECT min(rank) FROM {table}").fetchone()
     while rank is not None:
@@ -242,7 +242,7 @@ def _process(row: Mapping[str, Any]) -> Process:
 
 
 def _sources(db: sqlite3.Connection) -> tuple[Source, ...]:
-    """Source files of the run; empty in runs of an advisor that kept none."""
+    """Source files of the run; empty if an older advisor recorded it."""
     if "sources" not in table_names(db):
         return ()
     found = rows(db, "sources", ("path", "sha256", "text", "edited"), "ORDER BY path")
@@ -250,7 +250,7 @@ def _sources(db: sqlite3.Connection) -> tuple[Source, ...]:
 
 
 def _meta(db: sqlite3.Connection, latest_ns: int, left_out: LeftOut) -> Meta:
-    """Unknown keys belong to a newer advisor and are passed over; what the file does not say stays empty."""
+    """Reads meta. Unknown keys come from a newer advisor and are ignored; missing values stay empty. Raises Corrupt."""
     stored = {key: _meta_value(key, value) for key, value in rows(db, "meta", ("key", "value"))}
     empty: dict[str, Any] = {"name": "", "argv": (), "cwd": "", "host": "", "started_unix_s": 0.0, "started_ns": 0}
     known = {field.name: stored[field.name] for field in fields(Meta) if field.name in stored}

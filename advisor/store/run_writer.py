@@ -29,7 +29,7 @@ from rn50_advisor.advisor.store.secrets.masking import as_json
 from rn50_advisor.advisor.store.secrets.source_secrets import redact_source
 from rn50_advisor.probes.rank.layout import SPAN_FIELDS
 
-REDUCING_BUDGET_S = 0.02  # of one commit a second, so at most 2 % of a core even when much is overdue
+REDUCING_BUDGET_S = 0.02  # per commit; with one commit a second at most 2 % of a core, even when much is overdue
 
 _LABEL = SPAN_FIELDS.index("label")
 _BUGS = (sqlite3.ProgrammingError, sqlite3.IntegrityError, sqlite3.InterfaceError)
@@ -44,7 +44,7 @@ class RunWriter:
     def __init__(
         self, folder: Path, db: sqlite3.Connection, lock: int, limits: Limits, clock: Callable[[], int]
     ) -> None:
-        """For `create` only."""
+        """Use `create` instead."""
         self.folder = folder
         self._file = folder / FILE_NAME
         self._inode = self._file.stat().st_ino
@@ -56,7 +56,7 @@ class RunWriter:
         self._insert = {kind: _insert_record(table) for kind, table in RING_TABLES.items()}
         self._committed_ns = clock()
         self._stopped: str | None = None
-        self._pending_meta: dict[str, Any] = {}  # not committed yet; when a commit fails, it goes with the last note
+        self._pending_meta: dict[str, Any] = {}  # not committed yet; if a commit fails, the last note includes it
         self._closed = False
 
     @classmethod
@@ -68,7 +68,7 @@ class RunWriter:
         limits: Limits | None = None,
         clock: Callable[[], int] = time.perf_counter_ns,
     ) -> RunWriter:
-        """A new run in `folder`, which is made (0700) unless it exists.
+        """Creates a run in `folder`, which is created (0700) if it does not exist.
 
         Raises UsageError if the folder holds a run, RecordingStopped if nothing can be written there.
         """
@@ -94,11 +94,11 @@ class RunWriter:
 
     @property
     def stopped(self) -> str | None:
-        """Why the recording stopped, None while it goes on."""
+        """Reason why the recording stopped; None while it goes on."""
         return self._stopped
 
     def put_meta(self, **values: Any) -> None:
-        """JSON values, secrets masked. What comes after the recording stopped gets one last try at `close`."""
+        """Stores JSON values, secrets masked. Values put after the recording stopped get one last try at `close`."""
         self._pending_meta.update(values)
         self._write(SET_META, meta_rows(values))
 
@@ -120,7 +120,7 @@ class RunWriter:
     def put_records(
         self, kind: int, rank: int, rows: Sequence[tuple[int, tuple[int, ...]]], *, pid: int | None = None
     ) -> None:
-        """Records of a ring, each `(flags, payload)`; `pid`: the worker that made the batches, for them alone."""
+        """Stores records of a ring, each `(flags, payload)`. `pid`: the worker that made the batches, for batches only."""
         if not rows:
             return
         table = RING_TABLES[kind]
@@ -135,7 +135,7 @@ class RunWriter:
             self._retention.inserted(table, rank, len(full))
 
     def put_samples(self, t_ns: int, samples: Iterable[Sample]) -> None:
-        """The samples of one tick. NaN is no reading: it is left out, and its probe should have reported a gap."""
+        """Stores the samples of one tick. NaN is not a reading and is left out; its probe should have reported a gap."""
         rows, new = [], []
         for sample in samples:
             series = self._series.get((sample.metric, sample.scope))
@@ -159,7 +159,7 @@ class RunWriter:
         self._write("INSERT OR REPLACE INTO gaps VALUES (?, ?, ?, ?)", [row])
 
     def put_source(self, source: Source) -> bool:
-        """A file of the job's code, secrets masked; False for what cannot be masked and is not kept."""
+        """Stores a file of the job's code, secrets masked; False if it cannot be masked and is not kept."""
         masked = redact_source(source.text)
         if masked is not None:
             row = (storable(source.path), source.sha256, masked, source.edited)
@@ -170,7 +170,7 @@ class RunWriter:
         self._write("INSERT OR REPLACE INTO positions VALUES (?, ?, ?, ?)", [(rank, phase, step, since_ns)])
 
     def commit(self) -> None:
-        """Makes what was put visible to readers and safe from a crash of this process; reduces some of what is old."""
+        """Makes everything put so far visible to readers and safe from a crash of this process; reduces some old rows."""
         if self._stopped or self._closed:
             return
         try:
@@ -186,12 +186,12 @@ class RunWriter:
         except _BUGS:
             raise
         except (sqlite3.DatabaseError, OSError) as error:
-            # Only where the file system allows no WAL: a reader is at it. The transaction waits for the next commit.
+            # "locked" occurs only on file systems without WAL, during a read. The transaction waits for the next commit.
             if "locked" not in str(error):
                 raise self._stop(error) from error
 
     def close(self) -> None:
-        """Commits and leaves one plain file without WAL where possible. RecordingStopped: if that commit is what fails."""
+        """Commits and, where possible, leaves one plain file without WAL. Raises RecordingStopped if this commit fails."""
         if self._closed:
             return
         try:
@@ -202,7 +202,7 @@ class RunWriter:
                 if self._stopped and self._pending_meta:
                     self._note_pending_meta()
                 if not self._stopped:
-                    # Readable from read-only media; refused (and harmless) while somebody reads.
+                    # Makes the file readable from read-only media; SQLite refuses it, harmlessly, while somebody reads.
                     self._db.execute("PRAGMA busy_timeout = 200")
                     self._db.execute("PRAGMA journal_mode = DELETE")
             with contextlib.suppress(sqlite3.Error, OSError):
@@ -227,7 +227,7 @@ class RunWriter:
         self._pending_meta["recording_stopped_reason"] = self._stopped
         with contextlib.suppress(sqlite3.Error, OSError):
             os.ftruncate(self._lock, 0)
-            self._db.execute("PRAGMA wal_autocheckpoint = 0")  # it would spend the room just won on growing the file
+            self._db.execute("PRAGMA wal_autocheckpoint = 0")  # it would use up the freed space by growing the file
             self._note_pending_meta()
         return RecordingStopped(self._stopped)
 

@@ -18,7 +18,7 @@ APPLICATION_ID = 0x52353041  # "R50A"
 USER_VERSION = 1
 FILE_NAME = "run.sqlite"
 NODES_NAME = (
-    "nodes.sqlite"  # what other nodes sent, in the run of the one that merges; see rn50_advisor.advisor.merge.inbox
+    "nodes.sqlite"  # data from other nodes, in the run of the merging node; see rn50_advisor.advisor.merge.inbox
 )
 OUTPUT_NAME = "output.log"  # the job's output, kept only when the screen stood between it and the terminal
 
@@ -33,22 +33,21 @@ RING_TABLES = {
     KIND_LOOK: "looks",
     KIND_PART: "parts",
 }
-# Beside a record's own fields its table has the rank, and these.
+# Columns of a table in addition to the rank and the record's own fields.
 _BESIDE = {"steps": ("flags", "count"), "batches": ("pid", "flags")}
 BESIDE = {table: _BESIDE.get(table, ("flags",)) for table in RING_TABLES.values()}
-# In a run file these come first; rows that travel or are read begin with the record's fields.
+# In a run file the added columns come first; rows that are sent or read begin with the record's fields.
 RECORD_COLUMNS = {table: ("rank", *BESIDE[table], *FIELDS[kind]) for kind, table in RING_TABLES.items()}
 
 
 def cells_beside(table: str, flags: int, pid: int | None) -> tuple[int | None, ...]:
-    """Values of `BESIDE` for a record of a ring; `pid`: of the worker that made a batch."""
+    """Values of `BESIDE` for a record of a ring. `pid`: the worker that made a batch."""
     if table == "steps":
         return flags, 1
     return (pid, flags) if table == "batches" else (flags,)
 
 
-# A table of ring records is keyed by rank; WITHOUT ROWID would sort every insert, so they stay in order of arrival with
-# one index.
+# Ring records stay in order of arrival, with an index by rank: WITHOUT ROWID would sort every insert.
 TABLES = {
     "meta": "key TEXT PRIMARY KEY, value TEXT NOT NULL",  # JSON values
     "processes": (
@@ -57,7 +56,7 @@ TABLES = {
         "parent_pid INTEGER NOT NULL, command TEXT NOT NULL, ended_ns INTEGER, exit_code INTEGER, exit_signal INTEGER, "
         "clean_exit INTEGER, oom_killed INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (pid, first_seen_ns)"
     ),
-    "facts": "pid INTEGER PRIMARY KEY, value TEXT NOT NULL",  # JSON object a process
+    "facts": "pid INTEGER PRIMARY KEY, value TEXT NOT NULL",  # one JSON object per process
     **{table: ", ".join(f"{name} INTEGER NOT NULL" for name in columns) for table, columns in RECORD_COLUMNS.items()},
     "part_names": "part INTEGER PRIMARY KEY, value TEXT NOT NULL",  # JSON object: kind, name, file, line
     "samples": "t_ns INTEGER NOT NULL, metric INTEGER NOT NULL, value REAL NOT NULL",  # metric: id in `series`
@@ -69,9 +68,9 @@ TABLES = {
     ),
     "sources": "path TEXT PRIMARY KEY, sha256 TEXT NOT NULL, text TEXT NOT NULL, edited INTEGER NOT NULL",
 }
-# Runs recorded before there was such a table are whole without it.
+# Tables added later: an older run is complete without them.
 LATER_TABLES = frozenset({"sources", "looks", "parts", "part_names", "collectives"})
-# The same of columns: they read as -1, unknown.
+# Columns added later: in an older run they read as -1, unknown.
 LATER_COLUMNS = {"batches": ("sending_ns",)}
-# By them retention walks a rank's (or a kind's) rows in order of arrival, and the live screen finds the latest.
+# Retention uses them to walk a rank's (or a kind's) rows in order of arrival, the live screen to find the latest.
 INDEXES = {**dict.fromkeys(RING_TABLES.values(), "rank"), "events": "kind"}

@@ -15,15 +15,15 @@ _AT = {name: position for position, name in enumerate(COLUMNS)}
 _FIRST = [_AT[name] for name in ("step", "t_start_ns")]
 _SUMMED = [_AT[name] for name in COLUMNS if name not in ("step", "t_start_ns", "t_end_ns", "loader", "flags")]
 UNKNOWN_LOADER = -1
-# Times the median; the share of rows kept for it is capped besides, so that a jittery job still folds.
+# Steps longer than this multiple of the median are outliers. The share of outliers kept is capped, so that a jittery job still folds.
 OUTLIER_FACTOR = 1.5
 
 
 def fold(rows: Rows, width_ns: int, outlier_share: float, *, bridge: bool) -> tuple[NDArray[np.intp], Rows]:
-    """The first row of every window and the windows themselves; `rows` has COLUMNS and one row at least.
+    """Returns the index of every window's first row, and the folded windows. `rows` has COLUMNS and at least one row.
 
-    Outliers, rare first steps of an epoch and steps of deep windows stay alone. A window ends where steps are missing, unless `bridge`, and
-    always where they begin anew; so, but for bridged ones, its phases still sum to its time.
+    Outliers, rare first steps of an epoch and steps of deep windows stay unfolded. A window ends where step numbers restart and, unless
+    `bridge`, where steps are missing; without `bridge` its phases therefore still sum to its time.
     """
     step, count = rows[:, _AT["step"]], rows[:, _AT["count"]]
     window = rows[:, _AT["t_start_ns"]] // width_ns

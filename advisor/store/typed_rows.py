@@ -1,4 +1,4 @@
-"""Rows of a run file as the types that its schema promises: SQLite keeps anything in any cell, and files get damaged."""
+"""Checks the rows of a run file against the types of its schema: SQLite stores anything in any cell, and files get damaged."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _Document = TypeVar("_Document")
 
 
 class Corrupt(Exception):
-    """A value that no advisor wrote; says where."""
+    """A value that no advisor wrote; the message says where."""
 
 
 @cache
 def _column_types(table: str) -> Mapping[str, tuple[type, ...]]:
-    """By the schema's own text. A column without NOT NULL, that is no key, may be None."""
+    """Returns the types of the columns by the schema's text. A column without NOT NULL that is not a key may be None."""
     types = {}
     for column in TABLES[table].split(", "):
         name, *words = column.split()
@@ -39,7 +39,7 @@ def _column_types(table: str) -> Mapping[str, tuple[type, ...]]:
 
 
 def rows(db: sqlite3.Connection, table: str, columns: tuple[str, ...], order: str = "") -> Iterator[tuple[Any, ...]]:
-    """All rows of a table that is read row by row. Raises Corrupt."""
+    """Yields all rows of a table after checking each. Raises Corrupt."""
     types = [(name, _column_types(table)[name]) for name in columns]
     for row in db.execute(f"SELECT {', '.join(columns)} FROM {table} {order}"):
         for (name, allowed), value in zip(types, row, strict=True):
@@ -50,7 +50,7 @@ def rows(db: sqlite3.Connection, table: str, columns: tuple[str, ...], order: st
 
 @contextlib.contextmanager
 def only_numbers(table: str) -> Iterator[None]:
-    """Around the reading of a table of numbers into an array: too many rows to look at each. Raises Corrupt."""
+    """Raises Corrupt if reading a table of numbers into an array fails; such tables have too many rows to check each."""
     try:
         yield
     except (TypeError, ValueError, OverflowError) as error:
@@ -58,7 +58,7 @@ def only_numbers(table: str) -> Iterator[None]:
 
 
 def check_numbers(table: str, rank: int, columns: tuple[str, ...], numbers: NDArray[np.int64]) -> None:
-    """Checks one rank's rows. Raises Corrupt for a number beyond all time and memory, or an end before its start."""
+    """Checks one rank's rows. Raises Corrupt for an impossibly large number, an end before its start or a row without steps."""
     beyond = (numbers > TIME_MAX) | (numbers < -TIME_MAX)
     if beyond.any():
         row, column = np.argwhere(beyond)[0]
@@ -78,7 +78,7 @@ def check_times(table: str, times: NDArray[np.int64]) -> None:
 
 
 class LeftOut:
-    """Facts and events of an unknown shape: they are left out, and the report says so."""
+    """Collects facts and events of an unknown shape: they are left out, and the report says so."""
 
     def __init__(self) -> None:
         self._notes: dict[tuple[str, str], str] = {}
@@ -87,13 +87,13 @@ class LeftOut:
         self._notes.setdefault((table, str(name)), wrong)
 
     def trimmed(self, table: str, row: object, document: Mapping[str, Any], shape: type[_Document]) -> _Document:
-        """Without the names under which something is wrong."""
+        """Returns the document without its invalid entries, and notes the first of them."""
         kept, wrong = fitting(document, shape)
         for words in wrong[:1]:
             self.note(table, row, words)
         return kept
 
     def gaps(self) -> Iterator[ProbeGap]:
-        """One for each table row or kind of event, up to a bound."""
+        """Yields one gap per table row or kind of event, up to a bound."""
         for (table, name), wrong in list(self._notes.items())[:_NOTES_MAX]:
             yield ProbeGap(table, name, f"not written by any advisor, and ignored: {wrong}", "is the run file damaged?")

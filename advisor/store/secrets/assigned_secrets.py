@@ -1,4 +1,4 @@
-"""Secrets by the name of what they are assigned to: variables, fields, options, tags, and where such a value ends."""
+"""Finds secrets by the name that they are assigned to (variable, field, option or tag), and where such a value ends."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _DIGITS_LEAST = 3
 
 
 def looks_random(word: str) -> bool:
-    """Letters and digits mixed, evenly: no name, no path, no sentence."""
+    """True if letters and digits are mixed evenly, unlike in a name, a path or a sentence."""
     digits = sum(c.isdigit() for c in word)
     letters = [c for c in word if c.isalpha()]
     if digits < _DIGITS_LEAST or not letters:
@@ -67,7 +67,10 @@ def looks_random(word: str) -> bool:
 
 
 def assigned_spans(text: str) -> Spans:
-    """`token=S`, `"token": "S"`, `Authorization: Bearer S`, `?sig=S`, `("token", "S")`; what is no secret may hold one: `env=TOKEN=S`."""
+    """Spans of `token=S`, `"token": "S"`, `Authorization: Bearer S`, `?sig=S`, `("token", "S")`.
+
+    Also searches values that are no secret themselves: `env=TOKEN=S`.
+    """
     spans: Spans = []
     for pattern in (_ASSIGNED, _PAIR, _NAMED):
         at = 0
@@ -100,12 +103,12 @@ def _level(text: str, match: re.Match[str]) -> Secrecy:
 
 
 def _is_field(name: str, value: str) -> bool:
-    """Two names beside each other, as of columns: `["token", "label"]`."""
+    """True for two adjacent names, for example of columns: `["token", "label"]`."""
     return not name.startswith("-") and value.replace("_", "").isalpha() and value.islower()
 
 
 def _value(text: str, at: int, name: str) -> tuple[int, int]:
-    """From the first character of what is assigned to behind the last."""
+    """Returns the span of the assigned value."""
     if block := _BLOCK.match(text, at):
         return block.span("block")
     if opened := _OPENS.match(text, at):
@@ -125,7 +128,7 @@ def _value(text: str, at: int, name: str) -> tuple[int, int]:
 
 
 def _in_brackets(text: str, at: int, name: str) -> tuple[int, int]:
-    """Nothing where there are only numbers and plain words."""
+    """Returns the span inside the brackets; empty if it holds only numbers and plain words."""
     end = text.find(_CLOSERS[text[at]], at, at + _LIST_MAX)
     end = end if end >= 0 else min(len(text), at + _LIST_MAX)
     inside = text[at + 1 : end]
@@ -154,7 +157,7 @@ def _end_of_word(text: str, at: int, name: str) -> int:
     more = _OPENS.match(text, run.end())
     if (
         more and end == run.end() and "(" not in run[0] and not run[0].endswith("=")
-    ):  # a shell glues what stands side by side
+    ):  # a shell joins adjacent strings
         end = _quoted(text, more.end(), more[1])[1]
     if secrecy(name) is Secrecy.CERTAIN and text[max(0, at - 2) : at] == ": " and _begins_line(text, at):
         rest = _REST.match(text, at)
@@ -163,7 +166,7 @@ def _end_of_word(text: str, at: int, name: str) -> int:
 
 
 def _trimmed(run: str) -> str:
-    """Without what closes something that was opened in front of it."""
+    """Strips trailing punctuation, and closing brackets that were opened before the run."""
     end = len(run)
     while (
         end > 1
@@ -180,7 +183,7 @@ def _begins_line(text: str, at: int) -> bool:
 
 
 def _quoted(text: str, begin: int, quote: str) -> tuple[int, int]:
-    """The span between quotes; up to the end of the line if they are never closed."""
+    """Returns the span up to the closing quote; up to the end of the line if there is none."""
     at = begin
     limit = min(len(text), begin + _VALUE_MAX)
     while (end := text.find(quote, at, limit)) >= 0:
@@ -193,7 +196,7 @@ def _quoted(text: str, begin: int, quote: str) -> tuple[int, int]:
 
 
 def option_spans(text: str) -> Spans:
-    """`--token S`, also in a list that was printed: `['--token', 'S']`."""
+    """Spans of `--token S`, also in a printed list: `['--token', 'S']`."""
     spans: Spans = []
     at = 0
     while match := _OPTION.search(text, at):

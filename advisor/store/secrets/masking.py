@@ -1,7 +1,7 @@
 """Masks credentials in environment variables, command lines and text before they are stored or shown. In doubt it masks.
 
-Every string of the job's passes here before it is written (by the writer of the run, the relay of its output, the frames to other nodes)
-and again before a bundle leaves.
+Every string of the job passes through here before it is written (by the run's writer, the relay of the job's output, the frames to other
+nodes) and again before it goes into a bundle.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rn50_advisor.advisor.store.secrets.secret_names import Secrecy, is_plain, s
 from rn50_advisor.advisor.store.secrets.secret_spans import COLOUR, merged_spans, secret_spans
 
 MASK = "***"
-# Variables that explain how fast a job runs. Everything else stays with the job.
+# Variables that explain how fast a job runs. Other variables are not recorded.
 KEPT_PREFIXES = (
     "OMP_",
     "GOMP_",
@@ -66,11 +66,11 @@ _SECRET_PARTS = (
 )
 _NO_SECRETS = ("TOKENIZERS_",)
 _CACHED_CHARACTERS_MAX = 2000
-TEXT_CHARACTERS_MAX = 64 << 10  # of one string that is kept: command lines can have 2 MB, which would take a minute
+TEXT_CHARACTERS_MAX = 64 << 10  # kept of one string: command lines can have 2 MB, and masking that would take a minute
 
 
 def redact_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables worth keeping, in order of their names; one that looks secret by name or by value is left out."""
+    """Returns the variables worth keeping, sorted by name, without those that look secret by name or by value."""
     return {
         name: value
         for name, value in sorted(environment.items())
@@ -82,13 +82,13 @@ def redact_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def redact_argv(argv: Iterable[str]) -> list[str]:
-    """The command line with the values of secret options, assignments and URLs masked, also where a value is an argument of its own."""
+    """Masks secret options, assignments and URLs in a command line, also if the value is an argument of its own."""
     return list(_together(tuple(argv)))
 
 
 @functools.lru_cache(1024)
 def _together(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Arguments, or lines: what begins in one and ends in another is masked in both."""
+    """Masks arguments or lines; a secret that begins in one and ends in another is masked in both."""
     spans = [secret_spans(between.join(texts)) for between in (" ", "\n")]
     masked, first = [], 0
     if sum(map(len, texts)) > TEXT_CHARACTERS_MAX:
@@ -103,14 +103,14 @@ def _together(texts: tuple[str, ...]) -> tuple[str, ...]:
             if begin < last and end > first
         ]
         if any(begin == 0 for begin, _ in shared) and not (own and own[0][0] == 0):
-            shared = [(0, len(text))]  # the value of what stands in front, with whatever spaces it has
+            shared = [(0, len(text))]  # the value of the argument in front of it, spaces included
         masked.append(_masked(text, [*own, *shared]))
         first = last + 1
     return tuple(masked)
 
 
 def redact_text(text: str) -> str:
-    """Any text (a shell command, a line of output) with everything that has the shape of a credential masked; a huge one is cut off."""
+    """Masks everything that looks like a credential in a text (a shell command, a line of output); cuts off a huge text."""
     if len(text) <= _CACHED_CHARACTERS_MAX:
         return _redacted_short(text)
     if len(text) <= TEXT_CHARACTERS_MAX:
@@ -121,7 +121,7 @@ def redact_text(text: str) -> str:
 
 @functools.lru_cache(8192)
 def _redacted_short(text: str) -> str:
-    """The same frames, commands and arguments come again and again."""
+    """Cached, since the same frames, commands and arguments recur."""
     return _masked(text, secret_spans(text))
 
 
@@ -131,7 +131,7 @@ def _redacted_long(text: str) -> str:
 
 
 def redact_json(value: Any, *, drop_secret_names: bool = False) -> Any:
-    """A JSON value with every string in it redacted; on demand without the entries whose key names a secret."""
+    """Redacts every string in a JSON value; on demand drops the entries whose key names a secret."""
     if isinstance(value, str):
         return redact_text(value)
     if isinstance(value, Mapping):
@@ -148,7 +148,7 @@ def redact_json(value: Any, *, drop_secret_names: bool = False) -> Any:
 
 
 def as_json(value: Any, *, drop_secret_names: bool = False) -> str:
-    """JSON text without secrets; ASCII, so that arguments and names of any bytes come back as they were."""
+    """Returns JSON text without secrets; ASCII, so that arguments and names of any bytes are read back unchanged."""
     return json.dumps(
         redact_json(value, drop_secret_names=drop_secret_names), default=lambda other: redact_text(str(other))
     )
@@ -173,7 +173,7 @@ def _refused(variable: str) -> bool:
 
 
 def masked_between(text: str, spans: Spans, first: int, last: int) -> str:
-    """This part of a text; of a secret that began before it, the rest."""
+    """Returns `text[first:last]` masked, including the rest of a secret that began before `first`."""
     parts, at = [], first
     for begin, end in merged_spans(spans):
         if end > first and begin < last:

@@ -1,4 +1,4 @@
-"""Masks secrets in output that comes in pieces: lines as they are finished, and of an unfinished one what can be no part of a secret."""
+"""Masks secrets in streamed output: releases finished lines, and of an unfinished line the part that cannot belong to a secret."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import re
 from rn50_advisor.advisor.store.secrets.masking import masked_between
 from rn50_advisor.advisor.store.secrets.secret_spans import PEM_CHARACTERS_MAX, open_private_key, secret_spans
 
-# So long one search may keep the interpreter's lock from the thread that reads the job's terminal.
+# Bounds how long one search holds the GIL: the thread that reads the job's terminal waits meanwhile.
 _BATCH_BYTES = 8 << 10
 _BLOCK_BYTES_MAX = 4 << 10
-_LINE_BYTES_MAX = 64 << 10  # a longer one is cut, where a word ends
+_LINE_BYTES_MAX = 64 << 10  # a longer line is cut at the end of a word
 _END = re.compile(rb"[\r\n](?=[^\r\n]*\Z)")
-# `password: |` and the lines that belong to it, of which the next may be one; `name: TOKEN`, whose value is in the next.
+# Text whose secret may be on the next line: `password: |` and its indented lines, or `name: TOKEN` without a value yet.
 _OPEN_BLOCK = re.compile(
     rb"(?:\A|\n)(?:[^\n]{0,200}:[ \t]*[|>][+-]?[ \t]*\r?\n(?:[ \t]+[^\n]*\n)*|[^\n]{0,200}\bname\"?:[^\n]{0,200}\n)\Z"
 )
 _KEY_BEGINS = "-----BEGIN PRIVATE KEY-----\n"
-# A possible continuation: if it would be masked, it is the rest of a secret that begins before it.
+# A possible continuation of a line: if it would be masked, the line ends within a secret.
 _NEXT = "Zx9Q7c2V5b8N1m4K6j3HT0w"
 
 
@@ -27,7 +27,7 @@ class MaskedLines:
 
     def __init__(self) -> None:
         self._line = b""  # unfinished
-        self._shown = 0  # so many bytes of it are out already
+        self._shown = 0  # bytes of it that are already released
         self._key_left = 0  # characters that an open private key may still have
 
     def take(self, data: bytes) -> bytes:
@@ -52,7 +52,7 @@ class MaskedLines:
         return len(self._line) > self._shown
 
     def look(self) -> bytes:
-        """The unfinished line as far as it is safe: a progress bar, a prompt. For when nothing has come for a moment."""
+        """Releases the safe part of the unfinished line (a progress bar, a prompt). Call it when no output came for a moment."""
         line = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode(self._line)  # without half a character
         spans = self._spans(line + _NEXT)
         safe = min([begin for begin, end in spans if end > len(line)], default=len(line))

@@ -1,4 +1,4 @@
-"""Says of the name of a variable, an option or a field whether its value is a secret, and of a value whether it can be one."""
+"""Judges whether the value of a variable, an option or a field is a secret: by the name, and by the value itself."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from enum import IntEnum
 
 class Secrecy(IntEnum):
     NONE = 0
-    WEAK = 1  # `key`, `auth`, `session`: also the names of harmless things, so a plain word or number is left
-    LIKELY = 2  # `token`, `api_key`: only numbers are left
+    WEAK = 1  # `key`, `auth`, `session`: harmless things have these names too, so plain words and numbers stay
+    LIKELY = 2  # `token`, `api_key`: only numbers stay
     CERTAIN = 3  # `password`
 
 
@@ -41,13 +41,13 @@ _WEAK = frozenset(
         "hmac",
     )
 )
-# Words grown together: `accountkey`, `authtoken`, `dbpassword`, `JSESSIONID`.
+# Compound words: `accountkey`, `authtoken`, `dbpassword`, `JSESSIONID`.
 _GROWN_CERTAIN = ("password", "passwd", "passphrase", "secret", "apikey", "credentials")
 _GROWN_LIKELY = re.compile(
     r".*(?:token|(?:access|account|secret|shared|private|auth|signing|master|encryption|ssh|storage|license|deploy|service)key|sess(?:ion)?id)"
 )
 _GROWN_WEAK = re.compile(r"(?!(?:mon|don|tur|hot|whis|joc|hoc)key).+key")
-# Words for properties of a secret, or for something else of the same name.
+# Last words of names that are a property of a secret (`token_len`) or something else (`key_padding`).
 _ABOUT = frozenset(
     (
         *(
@@ -215,7 +215,7 @@ _REFERENCE = re.compile(
 
 @functools.lru_cache(4096)
 def secrecy(name: str) -> Secrecy:  # noqa: PLR0911 - a list of cases, the first that fits decides
-    """How secret a name's value is, by its last word: `hf_token` is, `token_ids`, `pad_token` and `key_padding` are not."""
+    """Judges a name mostly by its last word: `hf_token` is LIKELY, `pad_token` WEAK, `token_ids` and `key_padding` NONE."""
     words = [word.lower() for word in _WORD.findall(name)]
     while len(words) > 1 and _TRAILING.fullmatch(words[-1]):
         words.pop()
@@ -237,7 +237,7 @@ def secrecy(name: str) -> Secrecy:  # noqa: PLR0911 - a list of cases, the first
 
 
 def is_plain(value: str, secrecy: Secrecy) -> bool:
-    """True if an unquoted value is not of the kind that this name would hide."""
+    """True if a value under a name of this secrecy is no secret: a placeholder, a reference, a number or a plain word."""
     if len(value) > 200:
         return False
     value = value.strip()

@@ -1,8 +1,8 @@
-"""Credentials that show by their own shape, whatever stands beside them: gitleaks' rules as data, and a few that jobs of this trade use.
+"""Finds credentials by their own shape: gitleaks' rules as data, and a few more that training jobs use.
 
-Why data and not a library: detect-secrets (1.5.0, May 2024) knows some twenty shapes, none of Hugging Face, Anthropic or Azure's
-signatures, takes 0.1 s to import and brings `requests` and six more packages; gitleaks is kept up, MIT, and its 222 rules are
-plain patterns.
+Why data and not a library: detect-secrets (1.5.0, May 2024) knows about twenty shapes but none of Hugging Face, Anthropic or Azure
+signatures, takes 0.1 s to import and brings `requests` and six more packages. gitleaks is maintained, MIT-licensed, and its 222 rules
+are plain patterns.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import re
 from importlib import resources
 
 _DATA = "secret_shapes.tsv"
-# No secret of these shapes has fewer characters in a row: most lines of a training's output end here.
+# Every secret of these shapes has at least 12 such characters in a row: most output lines of a training need no further search.
 _LONG = re.compile(r"[\w.=+/~:|%-]{12,}")
-# Open-ended where the rules want an exact length: what is cut off or has changed its length is masked too.
+# Open-ended where gitleaks requires an exact length, so that truncated secrets and new lengths are masked too.
 _OWN = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{16,}|api_org_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|gl[a-z]{2,6}-[\w-]{16,}"
     r"|sk-[\w-]{16,}|[sr]k_(?:live|test|prod)_\w{8,}|whsec_[\w+/=-]{16,}|xox[a-z](?:\.xox[a-z])?-[\w-]{10,}|xapp-[\w-]{10,}"
@@ -28,7 +28,7 @@ _OWN = re.compile(
 
 
 def shape_spans(text: str) -> list[tuple[int, int]]:
-    """Where such credentials stand."""
+    """Spans of credentials of a known shape."""
     if not _LONG.search(text):
         return []
     spans = [match.span(match.lastgroup or 0) for match in _OWN.finditer(text)]
@@ -49,9 +49,10 @@ def _rows() -> list[list[str]]:
 
 @functools.cache
 def _rules() -> tuple[re.Pattern[str], dict[str, frozenset[int]]]:
-    """One pattern for the words of all rules, as a tree of letters (a fifth of the time that 200 searches take), and whose they are.
+    """Returns one pattern for the keywords of all rules, and the rules by keyword.
 
-    A word that begins with another stands for nothing of its own: the rules of both are tried.
+    The pattern is a tree of letters, which takes a fifth of the time of 200 searches. A keyword that begins with another keyword is
+    left out: the shorter one stands for the rules of both.
     """
     words: dict[str, set[int]] = {}
     for number, (_, keywords, _pattern) in enumerate(_rows()):
@@ -66,7 +67,7 @@ def _rules() -> tuple[re.Pattern[str], dict[str, frozenset[int]]]:
 
 
 def _tree(words: list[str]) -> str:
-    """A pattern for these words, of which none begins with another."""
+    """Returns a pattern for these words; none of them may begin with another."""
     if words == [""]:
         return ""
     branches: dict[str, list[str]] = {}

@@ -1,5 +1,5 @@
-"""Finds the secrets of a text: first the shapes that a well-kept collection knows (`secret_shapes`), then what a name, an option, a header
-or a URL says of the value beside it, and what stands in secret variables of our own environment, which is the job's.
+"""Finds the secrets in a text: known shapes (`secret_shapes`), values beside a name, an option, a header or a URL that marks them as
+secret, and values of secret variables in our own environment, which is also the job's.
 
 The work is bounded by the length of the text: no pattern here or in `assigned_secrets` looks further than a few thousand characters.
 """
@@ -25,8 +25,8 @@ from rn50_advisor.advisor.store.secrets.assigned_secrets import (
 from rn50_advisor.advisor.store.secrets.secret_names import Secrecy, is_plain, secrecy
 from rn50_advisor.advisor.store.secrets.secret_shapes import shape_spans
 
-_INHERITED_CHARACTERS_MIN = 8  # of a value that is looked for anywhere: a shorter one stands in other words too
-# Without one of these in a text, in lower case, nothing but shapes is looked for.
+_INHERITED_CHARACTERS_MIN = 8  # shorter values of the environment would also match inside other words
+# A text without any of these, in lower case, is searched only for shapes, private keys and values of the environment.
 _STEMS = (
     *(
         "key",
@@ -64,7 +64,7 @@ _STEMS = (
     ),
 )
 _AUTHORITY = re.compile(r"(?i)[a-z][a-z0-9+.-]{0,30}://(?P<user>[^\s/@\"'<>`\\]{0,4096}@)(?=[\w\[%.*])")
-# With a slash or an at sign in the password; a port in front of a path is none.
+# The password may contain a slash or an at sign; a port in front of a path is not a password.
 _ODD_AUTHORITY = re.compile(
     r"(?i)[a-z][a-z0-9+.-]{0,30}://(?P<user>[^\s/:@\"'<>?#]{0,200}:(?!\d{1,5}/)[^\s\"'<>?]{1,400}@)(?=[\w\[.-]+(?:[:/?,\"'\s]|$))"
 )
@@ -90,7 +90,7 @@ _BASIC = re.compile(r"(?i)\bbasic[ \t]+(?P<value>[\w+/=-]{6,4096})")
 _NETRC = re.compile(
     r"(?i)\b(?:login|user)\s+\S{1,200}\s+password\s+(?P<value>\S{1,1000})|\bidentified\s+by\s+(?P<sql>'[^'\n]{1,1000}'|\S{1,1000})"
 )
-# A word that looks like nothing but a key, after a word that says so: `invalid token 9b1f…`, `/api/token/9b1f…`, `wandb login 9b1f…`.
+# A random-looking word after a word for a secret: `invalid token 9b1f…`, `/api/token/9b1f…`, `wandb login 9b1f…`.
 _SAID = re.compile(
     r"(?i)(?:key|token|secret|password|passphrase|credentials?|login|auth|bearer|jwt|signature|cookie|session)s?[)\]]?"
     r"(?:[ \t]+(?:is|was|of|for|with|value|provided|used|id|string|invalid|given|supplied|as)){0,3}"
@@ -99,12 +99,12 @@ _SAID = re.compile(
 _SAID_CHARACTERS_MIN = 16
 _PEM = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _PEM_END = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-# A line of one, where its begin is not in the same text: of base64 alone, as long as they are.
+# A line of a private key whose BEGIN line is not in the text: base64 only, of the usual length.
 _KEY_LINE = re.compile(
     r"(?m)^(?=[a-z0-9+/]{0,60}[A-Z])(?=[A-Z0-9+/]{0,60}[a-z])(?=[A-Za-z+/]{0,60}\d)[A-Za-z0-9+/]{60,76}={0,2}(?=\r?$)"
 )
 PEM_CHARACTERS_MAX = 32_768
-# A text as its reader sees it, where it is written in another way.
+# Views decode a text as its reader sees it: without colours, with percent codes and backslash escapes resolved.
 COLOUR = re.compile(r"\x1b\[[\d;:]*m")
 _PERCENT = re.compile(r"%[0-9A-Fa-f]{2}")
 _ESCAPED = re.compile(r"\\(?:u00[0-9A-Fa-f]{2}|x[0-9A-Fa-f]{2}|[nrt\\/\"'])")
@@ -119,12 +119,12 @@ _VIEWS_DEEP = 2
 
 
 def secret_spans(text: str) -> Spans:
-    """Where secrets stand, in order and apart from each other."""
+    """Spans of all secrets, in order and without overlaps."""
     return merged_spans(_spans(text, _VIEWS, _VIEWS_DEEP))
 
 
 def open_private_key(text: str) -> int | None:
-    """Where a private key begins that does not end in this text."""
+    """Start of a private key that does not end in this text; None if there is none."""
     begins = [match.start() for match in _PEM.finditer(text)]
     return begins[-1] if begins and not _PEM_END.search(text, begins[-1]) else None
 
@@ -161,7 +161,7 @@ def _seen_through(text: str, view: _View, deep: int) -> Spans:
     """Finds secrets in a decoded view, which is decoded again since text may be escaped twice (`%253D`)."""
     _, pattern, decode = view
     parts, at, length = [], 0, 0
-    seen, real = [0], [0]  # where in the decoded text a piece begins, and where in this one
+    seen, real = [0], [0]  # where a piece begins in the decoded text, and where in this one
     for match in pattern.finditer(text):
         plain, decoded = text[at : match.start()], decode(match[0])
         for piece, begin in ((plain, at), (decoded, match.start())):
@@ -184,7 +184,7 @@ def _seen_through(text: str, view: _View, deep: int) -> Spans:
 
 @functools.cache
 def _inherited() -> tuple[str, ...]:
-    """Values of the secret variables that the job was started with: they are masked wherever they turn up."""
+    """Values of the secret variables that the job was started with; they are masked wherever they occur."""
     values = {
         value.strip()
         for name, value in os.environ.items()
@@ -194,7 +194,7 @@ def _inherited() -> tuple[str, ...]:
 
 
 def _logins(text: str) -> Spans:
-    """User and password of a URL or an option."""
+    """Spans of user and password in URLs and options."""
     spans: Spans = []
     if "@" in text:
         for match in _AUTHORITY.finditer(text):
@@ -231,13 +231,13 @@ def _short_options(text: str) -> Spans:
 
 
 def _command_before(text: str, at: int) -> str:
-    """The text before it on the same line; arguments may stand on lines of their own."""
+    """Returns the text before `at` on the same line; if `at` begins a line, also the lines before, since arguments may have own lines."""
     before = text[max(0, at - _COMMAND_CHARACTERS_MAX) : at]
     return before if before.endswith("\n") else before.rpartition("\n")[2]
 
 
 def _said(text: str) -> Spans:
-    """Secrets that words lead to."""
+    """Spans of secrets that follow a word for a secret."""
     spans = [match.span("value") for match in _BEARER.finditer(text) if not is_plain(match["value"], Secrecy.WEAK)]
     spans += [match.span("value") for match in _BASIC.finditer(text) if _is_basic(match["value"])]
     spans += [match.span(match.lastgroup or 0) for match in _NETRC.finditer(text)]
@@ -258,7 +258,7 @@ def _is_basic(word: str) -> bool:
 
 
 def _pem(text: str) -> Spans:
-    """Whole blocks; one that does not end, as far as a key is long."""
+    """Spans of whole private keys; one without an end is taken to have the maximum length."""
     spans: Spans = []
     at = 0
     while begin := _PEM.search(text, at):

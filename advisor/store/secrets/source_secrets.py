@@ -1,4 +1,4 @@
-"""Masks secrets in Python source so that it stays Python with the same lines: only what stands in strings and comments is touched."""
+"""Masks secrets in Python source so that it stays valid Python with the same lines: only strings and comments change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tokenize
 from rn50_advisor.advisor.store.secrets.assigned_secrets import looks_random
 from rn50_advisor.advisor.store.secrets.masking import MASK, names_a_secret_word, redact_text
 
-# Keys without a name beside them (`login("7f3a…")`): long words of letters and digits in which no character stands out.
+# Keys without a name beside them (`login("7f3a…")`): UUIDs and long words of letters and digits.
 _WORD = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[A-Za-z0-9+/=]{20,}")
 _LOOKED_BACK = 24  # tokens
 _DECLARING = ("add_argument", "option", "Option", "DEFINE_string")
@@ -20,7 +20,7 @@ _MIDDLES = ("FSTRING_MIDDLE", "TSTRING_MIDDLE")  # of Python 3.12 and 3.14
 
 
 def redact_source(text: str) -> str | None:
-    """The source with secrets masked, line by line where it was; None for what is no Python or cannot be masked safely."""
+    """Masks secrets in source and keeps its lines; None if it is not Python or cannot be masked safely."""
     mark = "\ufeff" if text.startswith("\ufeff") else ""
     plain = text[len(mark) :]
     try:
@@ -45,7 +45,7 @@ def _masked(text: str) -> str:
             continue
         begin, end = (starts[line - 1] + column for line, column in (token.start, token.end))
         if text[begin:end] != token.string:
-            raise ValueError("a token is not what stands in the text")  # doubled braces in an f-string
+            raise ValueError("a token is not what stands in the text")  # for example doubled braces in an f-string
         parts += [text[done:begin], new]
         done = end
     return "".join([*parts, text[done:]])
@@ -73,9 +73,9 @@ def _string(token: str, *, secret: bool) -> str:
     if masked == inner:
         return token
     if "f" in match["open"].lower():
-        masked = MASK  # what is left of an expression in braces may be none
+        masked = MASK  # masking may have broken an expression in braces
     if not _parses(f"{match['open']}{masked}{match['quote']}"):
-        masked = MASK  # half of an escape was in it
+        masked = MASK  # masking cut an escape in half
     missing = inner.count("\n") - masked.count("\n")
     filling = "\n" if len(match["quote"]) == 3 else "\\\n"
     return f"{match['open']}{masked}{filling * missing}{match['quote']}"
@@ -94,7 +94,7 @@ def _words_masked(text: str) -> str:
 
 
 def _named_secret(tokens: list[tokenize.TokenInfo], at: int) -> bool:
-    """`password = "…"`, `key="…"`, `{"token": "…"}`, `environ["API_KEY"] = "…"`, `get("API_KEY", "…")`, an option's default."""
+    """True for `password = "…"`, `key="…"`, `{"token": "…"}`, `environ["API_KEY"] = "…"`, `get("API_KEY", "…")`, an option's default."""
     before = [t.string.strip("\"'") for t in tokens[max(0, at - _LOOKED_BACK) : at] if t.type not in _SKIPPED]
     if len(before) < 2 or before[-1] not in ("=", "==", "!=", ":", ","):
         return False

@@ -1,1 +1,1 @@
-"""A job on several hosts: which runs belong together, how their clocks compare, and what they say as one recording."""
+"""Merges a job's runs on several hosts: finds the runs that belong together, aligns their clocks, joins them in one recording."""

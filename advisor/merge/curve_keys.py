@@ -1,4 +1,4 @@
-"""The CURVE keys of both sides of a live merge, made from the token they share, and the events of their sockets."""
+"""Derives the CURVE keys of both sides of a live merge from their shared token, and reads the events of their sockets."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ PROVES_WITHIN_MS = 5_000
 
 
 def curve_keys(token: bytes, side: Literal["listener", "sender"]) -> tuple[bytes, bytes]:
-    """Public and secret, in Z85. Raises AdvisorError where libzmq was built without libsodium."""
+    """Returns the public and the secret key in Z85. Raises AdvisorError if libzmq was built without libsodium."""
     if not zmq.has("curve"):
         raise AdvisorError("this pyzmq cannot encrypt", "pip install --force-reinstall --only-binary pyzmq pyzmq")
-    # Any 32 bytes are a secret key of Curve25519, and BLAKE2b makes of a secret token 32 that nobody can tell from random ones; `person`
-    # makes those of the two sides independent. Who knows the token can pass for either side: that is what a shared token means. Each
-    # connection has short-term keys of its own, so a token that leaks later opens no traffic recorded before.
+    # Any 32 bytes are a valid secret key of Curve25519, and BLAKE2b derives 32 pseudorandom bytes from a secret token. `person` makes the
+    # keys of the two sides independent. Anyone who knows the token can pose as either side: that is what a shared token means. Each
+    # connection has short-term keys of its own, so a token that leaks later does not decrypt traffic recorded before.
     secret = encode(hashlib.blake2b(token, digest_size=32, person=side.encode()).digest())
     return zmq.curve_public(secret), secret
 
 
 def waiting_events(monitor: zmq.Socket[bytes]) -> Iterator[int]:
-    """Events queued at a socket's monitor, without waiting for more."""
+    """Yields the events queued at a socket's monitor, without waiting for more."""
     while monitor.poll(0):
         yield recv_monitor_message(monitor)["event"]

@@ -1,4 +1,4 @@
-"""A writer of runs that also lays what it writes into an outbox: the run file is the same with it."""
+"""A run writer that also copies what it writes into an outbox; the run file stays the same."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rn50_advisor.advisor.store.run_writer import RunWriter
 
 
 class ForwardingWriter(RunWriter):
-    """As RunWriter, once it was given an outbox. An outbox that breaks is let go of: the run comes first."""
+    """A RunWriter that also fills an outbox once it has one. It drops an outbox that fails: the run comes first."""
 
     outbox: Outbox | None = None
 

@@ -1,7 +1,7 @@
-"""Frames from other nodes, kept beside the run in a file of their own: the merging side writes it, every display reads it.
+"""Keeps frames from other nodes beside the run, in a file of their own: the merging side writes it, every display reads it.
 
-Frames are stored as received: the last two hours of steps and the latest two states of each node, whose own run file
-has everything. Unreadable frames are skipped; a run is never lost because of what others sent.
+Frames are stored as received: the last two hours of steps and the latest two states of each node. The node's own run
+file has everything. Unreadable frames are skipped, so data from others never costs a run.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _UNREADABLE = (ValueError, TypeError, KeyError, IndexError, OverflowError, Attri
 
 
 class Unreadable(Exception):
-    """Frames of other nodes cannot be read; says why."""
+    """Frames of other nodes cannot be read; the message says why."""
 
 
 class Inbox:
-    """The one writer. Methods raise sqlite3.Error or OSError where nothing can be written."""
+    """The file's only writer. Methods raise sqlite3.Error or OSError if nothing can be written."""
 
     def __init__(self, folder: Path) -> None:
         file = folder / INBOX_NAME
@@ -52,7 +52,7 @@ class Inbox:
         self._numbers: dict[tuple[int, str], int] = {}
 
     def node_of(self, who: str) -> int:
-        """The number of a sender; the same one after it was cut off and came back."""
+        """Returns the number of a sender, which stays the same after a reconnect."""
         self._begin()
         self._db.execute("INSERT OR IGNORE INTO nodes (who) VALUES (?)", (who,))
         node = int(self._db.execute("SELECT node FROM nodes WHERE who = ?", (who,)).fetchone()[0])
@@ -84,9 +84,9 @@ class Inbox:
 
 
 def sent_recordings(file: Path, *, recent: int | None = None) -> list[Recording]:
-    """One for each node that sent its state, of all its frames or the most recent ones; empty where there is no such file.
+    """Returns a recording of each node that sent its state, from all its step frames or the `recent` latest; empty without a file.
 
-    Raises Unreadable where it is damaged or locked away.
+    Raises Unreadable if the file is damaged or locked.
     """
     if not file.is_file():
         return []

@@ -1,4 +1,4 @@
-"""Which job a run file belongs to, and as which of its nodes: from what launchers tell ranks, and from the agent's own environment."""
+"""Identifies a run file's job and node, from the environment that launchers give ranks and from the agent's own environment."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.model.recording import Recording
 
-_NO_ELASTIC_ID = ("", "none")  # torchrun's default says nothing
+_NO_ELASTIC_ID = ("", "none")  # torchrun's default does not identify a job
 _LOCAL = ("127.0.0.1", "localhost", "::1", "0.0.0.0")
-# Agents of one job start when a scheduler or a person gets to them; within so long even a person has.
+# The agents of one job start within this time, even if a person starts them one by one.
 STARTS_WITHIN_S = 900.0
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """`keys`: names of the job, each sufficient; none where ranks found each other by an address in the script."""
+    """Identity of a run. `keys`: names of the job, each sufficient; empty if ranks found each other by an address in the script."""
 
     keys: frozenset[str]
     host: str
@@ -44,7 +44,7 @@ def identity_of(recording: Recording) -> Identity:
 
 
 def same_job(a: Identity, b: Identity) -> bool:
-    """True if both are nodes of one job: overlapping in time, no rank twice, and a common name or, without names, parts of one world."""
+    """True if both are nodes of one job: close in time, without common ranks, and with a common key or, without keys, of one world."""
     together = a.began_unix_s <= b.last_unix_s + STARTS_WITHIN_S and b.began_unix_s <= a.last_unix_s + STARTS_WITHIN_S
     near = abs(a.began_unix_s - b.began_unix_s) <= STARTS_WITHIN_S
     distinct = not takes_place(a, b)
@@ -59,14 +59,14 @@ def takes_place(a: Identity, b: Identity) -> bool:
 
 
 def _environments(recording: Recording) -> Iterator[Mapping[str, Any]]:
-    """The environment as each rank saw it, then as the agent saw it."""
+    """Yields the environment of each rank, then the agent's."""
     for process in process_by_rank(recording.processes).values():
         yield recording.facts.get(process.pid, {}).get("environment_rank") or {}
     yield recording.meta.environment.get("variables") or {}
 
 
 def _world_size(recording: Recording, told: list[Mapping[str, Any]]) -> int | None:
-    """As launchers say, or DDP does of a group that was made without them."""
+    """Returns the largest world size that launchers or DDP report; DDP also knows a group that was made without a launcher."""
     models = [model for facts in recording.facts.values() for model in facts.get("ddp") or ()]
     said = [variables.get("WORLD_SIZE") for variables in told] + [model.get("world_size") for model in models]
     return max((n for text in said if (n := _number(text))), default=None)

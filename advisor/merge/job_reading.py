@@ -1,4 +1,4 @@
-"""Finds and reads the runs of a job: one run, one with what other nodes sent it live, or a folder with a run of each node."""
+"""Finds and reads the runs of a job: one run, one run with live data from other nodes, or a folder with a run of each node."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from rn50_advisor.advisor.store.run_folders import list_runs, not_read, path_of,
 from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.store.schema import FILE_NAME
 
-_RECENT_FRAMES = 30  # five minutes of each node are enough for a screen that is drawn anew every few seconds
-_GLANCE = 1  # step per rank: enough to tell whose run it is
-# A run last written so long before the newest job started is no part of it, however wrong a host's clock is (an hour) and however long
-# its nodes took to start: of a folder with hundreds of runs only the last few are read.
+_RECENT_FRAMES = 30  # five minutes of each node are enough for a screen that is redrawn every few seconds
+_GLANCE = 1  # step per rank: enough to identify the run's job
+# A run last written this long before the newest job started is not part of it, even if a host's clock is wrong by an hour and nodes start
+# late. So only the last few runs of a folder with hundreds are read.
 _LONG_OVER_S = 3600.0 + STARTS_WITHIN_S
 
 
@@ -32,7 +32,7 @@ class _Seen:
 
 
 def resolve_job(argument: str, base: Path) -> Path:
-    """As `resolve_run`, and a folder that holds runs instead of being one. Raises NotARun."""
+    """Resolves like `resolve_run`; also accepts a folder that holds runs instead of being one. Raises NotARun."""
     path = path_of(argument)
     try:
         if path.is_dir() and not (path / FILE_NAME).is_file() and runs_in(path):
@@ -43,10 +43,10 @@ def resolve_job(argument: str, base: Path) -> Path:
 
 
 def read_job(path: Path, *, recent_steps: int | None = None) -> Recording:
-    """The run in `path`, merged with what other nodes sent it; or of a folder with runs the newest job, all its nodes merged."""
+    """Reads the run in `path`, merged with data from other nodes; in a folder with runs, the newest job with all its nodes merged."""
     if path.is_dir() and not (path / FILE_NAME).is_file():
         found = newest_job(runs_in(path), path)
-        # alone it may be the one that the others sent theirs to
+        # a single run may hold data that the other nodes sent to it
         one = len(found) == 1
         return read_job(found[0], recent_steps=recent_steps) if one else read_nodes(found, recent_steps=recent_steps)
     if path.is_file() and is_bundle(path):
@@ -80,7 +80,7 @@ def read_nodes(paths: Iterable[Path], *, recent_steps: int | None = None) -> Rec
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """Runs and bundles right in this folder or in its folders (one for each host), the newest first."""
+    """Returns the runs in this folder and in its subfolders (one per host), newest first in each; then the bundles in this folder."""
     try:
         inner = sorted(entry for entry in folder.iterdir() if entry.is_dir() and not (entry / FILE_NAME).is_file())
         bundles = sorted(entry for entry in folder.iterdir() if entry.name.endswith(SUFFIX))
@@ -90,7 +90,7 @@ def runs_in(folder: Path) -> list[Path]:
 
 
 def newest_job(runs: Sequence[Path], folder: Path) -> list[Path]:
-    """The runs of the nodes of the newest job among these. Raises NotARun where none of them can be read."""
+    """Returns the runs of all nodes of the newest job. Raises NotARun if no run can be read."""
     seen: list[_Seen] = []
     trouble, began_unix_s = "", 0.0
     for written_unix_s, path in sorted(((_written_unix_s(run), run) for run in runs), reverse=True):
@@ -120,7 +120,7 @@ def _written_unix_s(run: Path) -> float:
 
 
 def _nearer(other: _Seen, one: _Seen, seen: Sequence[_Seen]) -> bool:
-    """True if `other` started with another run in the place of `one`: a restarted job leaves older nodes behind."""
+    """True if `other` started closer to another run in the place of `one`: a restarted job leaves runs of older nodes behind."""
 
     def apart_s(a: _Seen, b: _Seen) -> float:
         return abs(a.identity.began_unix_s - b.identity.began_unix_s)

@@ -1,4 +1,4 @@
-"""A node's part in a live merge while it records: nothing unless requested; then it either sends or receives."""
+"""A node's part in a live merge while it records: if requested, it either sends or receives."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from rn50_advisor.advisor.merge.receiver import Receiver
     from rn50_advisor.advisor.merge.sender import Sender
 
-ADDRESS_NAME = "merge.address"  # where the merging side listens, for whoever let the system choose the port
+ADDRESS_NAME = "merge.address"  # holds the address that the merging side listens on, if the system chose the port
 _ENDS_WITHIN_S = 4.0
 
 
 class Part:
-    """`start` and `finish` raise nothing: a merge that cannot be had is a gap in the run."""
+    """One side of a live merge. `start` and `finish` do not raise: a merge that fails becomes a gap in the run."""
 
     def __init__(self, *, listen: str, to: str, token_file: str, period_s: float) -> None:
         self._listen, self._to, self._token_file, self._period_s = listen, to, token_file, period_s
@@ -56,7 +56,7 @@ class Part:
         assert isinstance(writer, ForwardingWriter)
         outbox = Outbox()
         outbox.put_meta(meta)
-        # the side that listens may make it later
+        # the listening side may create the token later
         token = functools.partial(read_token, Path(self._token_file), make=False)
         self._sender = Sender(outbox, parse_address(self._to), token, post=post, period_s=self._period_s)
         self._sender.start()
@@ -69,7 +69,7 @@ class Part:
 
 
 def writer_type(to: str) -> type[RunWriter]:
-    """The plain one wherever nothing is sent."""
+    """Returns the plain RunWriter unless records are sent."""
     if not to:
         return RunWriter
     from rn50_advisor.advisor.merge.forwarding import ForwardingWriter  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""One hang, seen by the agents of several nodes: each knows only its own ranks, and who is the culprit shows among all of them."""
+"""Joins a hang seen by the agents of several nodes: each knows only its own ranks, but all ranks are needed to find the culprit."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from rn50_advisor.probes.documents.event_documents import StallEnd, StallSeen, S
 
 Number = int | str | None
 Ends = Mapping[Number, Event[StallEnd]]
-# Agents look every few seconds, and only after a quarter of a minute of silence: what is further apart is another hang.
+# Agents look every few seconds, and only after 15 s of silence: stalls further apart are different hangs.
 _APART_NS = 30_000_000_000
 
 
 def merged_stalls(events: Sequence[AnyEvent]) -> list[AnyEvent]:
-    """The stalls, those of the same time with the ranks of all nodes in one; and their ends."""
+    """Returns the stalls and their ends; stalls of the same time are joined, with the ranks of all nodes."""
     by_id: dict[Number, list[Event[StallSeen]]] = {}
     for event in events_of(events, StallSeen):
         by_id.setdefault(event.data.get("id"), []).append(event)
     ends: Ends = {event.data.get("id"): event for event in events_of(events, StallEnd)}
-    # two looks tell more of a rank than one: what stands at the same place in both has not run in between
+    # the last two looks, since a rank that is at the same place in both has not run in between
     looks = {number: sorted(told, key=lambda e: e.t_ns)[-2:] for number, told in by_id.items()}
     found: list[AnyEvent] = []
     for group in _groups(sorted((told[-1] for told in looks.values()), key=_began_ns), ends):
@@ -56,7 +56,7 @@ def _groups(stalls: Sequence[Event[StallSeen]], ends: Ends) -> list[list[Event[S
 
 
 def _same_node(event: Event[StallSeen], group: Sequence[Event[StallSeen]]) -> bool:
-    """A second stall of one node is a second stall."""
+    """True if the group already has a stall of this node: then this one is another hang."""
     node = str(event.data.get("id")).rpartition("@")[2]
     return any(str(other.data.get("id")).rpartition("@")[2] == node for other in group)
 

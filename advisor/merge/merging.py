@@ -1,4 +1,4 @@
-"""Several nodes' recordings of one job become one. Pure: the same recordings always give the same merged one."""
+"""Merges several nodes' recordings of one job into one. Pure: the same recordings always give the same result."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from rn50_advisor.advisor.model.wording.quantities import counted, duration
 from rn50_advisor.probes.documents.event_documents import KINDS, StallEnd, StallSeen
 from rn50_advisor.probes.documents.machine_documents import MachineFacts
 
-# A run is written every second, a live merge hears of a node every ten: beyond this it is gone, not slow.
+# A run is written every second, and a live merge receives frames every ten: a node silent for longer is gone, not slow.
 LOST_AFTER_NS = 60_000_000_000
-# Nodes of one job end within seconds, and the last frame of one may be on its way for ten.
+# Nodes of one job end within seconds, and a node's last frame may take another ten.
 LATE_NS = 15_000_000_000
 _OF_RANKS = ("pid:", "gpu:", "mig:")  # scopes that no two nodes share once renamed
 _OWN = Clock()
 
 
 def merge(recordings: Sequence[Recording]) -> Recording:
-    """Nodes in the order of their numbers as launchers gave them, else of their ranks. One recording is left as it is."""
+    """Merges nodes in the order of their launcher's node numbers, else of their ranks. Returns a single recording unchanged."""
     if len(recordings) < 2:
         return recordings[0]
     ordered = sorted(recordings, key=_place)
@@ -55,7 +55,7 @@ def _place(recording: Recording) -> tuple[int, int, float, str]:
 
 
 def _rank_numbers(ordered: Sequence[Recording]) -> list[Mapping[int, int]]:
-    """New numbers for ranks of nodes that all count from 0 because nobody told them their global rank."""
+    """Returns new numbers for ranks of nodes that all count from 0 because nothing told them their global rank."""
     taken: set[int] = set()
     found: list[Mapping[int, int]] = []
     for own in ordered:
@@ -72,7 +72,7 @@ def _gpus(recording: Recording) -> int:
 
 
 def _named(nodes: list[Node]) -> list[Node]:
-    """Containers may all have one host name: then the node's number tells them apart."""
+    """Sets the nodes' host names; if several share one, as containers may, appends the node's number."""
     hosts = [node.recording.meta.host or "node" for node in nodes]
     return [
         replace(node, host=host if hosts.count(host) == 1 else f"{host}#{node.number}")
@@ -81,7 +81,7 @@ def _named(nodes: list[Node]) -> list[Node]:
 
 
 def _with_losses(nodes: Sequence[Node]) -> list[Node]:
-    """A node is lost that tells nothing more although others go on, or did until their end."""
+    """Marks a node as lost if its data stops while other nodes go on, or well before they end."""
     last_ns = max(node.recording.meta.last_ns for node in nodes)
     end_ns = max((m.ended_ns for node in nodes if (m := node.recording.meta).ended_ns is not None), default=None)
     limit_ns = max(last_ns - LOST_AFTER_NS, 0 if end_ns is None else end_ns - LATE_NS)
@@ -122,7 +122,7 @@ def _joined(nodes: Sequence[Node]) -> Recording:
 
 
 def _meta(nodes: Sequence[Node]) -> Meta:
-    """The first node's, over all of the time. The job has ended with the nodes that say so, unless one is heard of well after them."""
+    """Returns the first node's meta over the time of all nodes. The job ended with the nodes that did, unless others went on well after."""
     metas = [node.recording.meta for node in nodes]
     first, last_ns = metas[0], max(m.last_ns for m in metas)
     ended = sorted((m for m in metas if m.ended_ns is not None), key=lambda m: m.ended_ns or 0)
@@ -146,7 +146,7 @@ def _meta(nodes: Sequence[Node]) -> Meta:
 
 
 def _devices(metas: Sequence[Meta]) -> MachineFacts:
-    """GPUs and the paths between them, of all nodes."""
+    """Returns the GPUs of all nodes and the paths between them."""
     found: MachineFacts = {}
     if gpus := [gpu for meta in metas for gpu in meta.environment.get("gpus", ())]:
         found["gpus"] = gpus
@@ -156,7 +156,7 @@ def _devices(metas: Sequence[Meta]) -> MachineFacts:
 
 
 def _agent(metas: Sequence[Meta]) -> dict[str, float]:
-    """The cost of the costliest agent: it is a share of a core on each node."""
+    """Returns the cost of the most expensive agent; it is a share of a core on its node."""
     costly: list[Mapping[str, float]] = [m.agent for m in metas if m.agent.get("wall_s")]
     most = sorted(costly, key=lambda agent: agent.get("cpu_s", 0.0) / agent["wall_s"])
     return dict(most[-1]) if most else {}
@@ -209,7 +209,7 @@ def _node_gaps(nodes: Sequence[Node]) -> tuple[ProbeGap, ...]:
 
 
 def _of_one_host(nodes: Sequence[Node]) -> list[ProbeGap]:
-    """One agent a rank (plain `srun`) makes a node of each: they share what only one host has."""
+    """Reports runs from one host: one agent per rank (plain `srun`) turns every rank into a node, and these share the host's GPUs."""
     told = [{gpu.get("uuid") for gpu in node.recording.meta.environment.get("gpus", ())} for node in nodes]
     seen = [uuid for uuids in told for uuid in uuids if uuid]
     if len(seen) == len(set(seen)):
@@ -231,7 +231,7 @@ def _missing_ranks(nodes: Sequence[Node]) -> list[ProbeGap]:
 
 
 def _with_host(merged: Recording, nodes: Sequence[Node]) -> Recording:
-    """Cores, disks and memory are a host's own: those of the node that the others wait for speak for the job, else the first node's."""
+    """Adds the samples; those of a host (cores, disks, memory) are of one node only: the one that others wait for, else the first."""
     shown = _critical(merged, nodes)
     samples: dict[tuple[str, str], Series] = {}
     for node in nodes:
@@ -243,7 +243,7 @@ def _with_host(merged: Recording, nodes: Sequence[Node]) -> Recording:
 
 
 def _critical(merged: Recording, nodes: Sequence[Node]) -> int:
-    """The number of the node with the rank that comes last most often; where none does, with the longest own work."""
+    """Returns the number of the node whose rank most often arrives last; if none does, of the rank with the most own work."""
     steady = steady_steps(accounted_steps(merged))
     if not steady:
         return 0

@@ -1,8 +1,8 @@
-"""Aligns the monotonic clocks of two hosts: by gradient exchanges that ranks of both took part in, else by wall clocks.
+"""Aligns the monotonic clocks of two hosts: by gradient exchanges between ranks of both, else by wall clocks.
 
-Of one all-reduce no rank is done before every rank has joined, and none long after: the ends of one step's backward on two hosts are one
-moment, give or take the exchange itself and what the host notices of it. Their differences over many steps show the offset, how far it
-drifts (crystals differ by up to 100 millionths, a third of a second in an hour), and by how much all this may be wrong.
+No rank finishes an all-reduce before every rank has joined, and none finishes long after. So a step's backward ends at the same moment on
+both hosts, apart from the exchange itself and the delay until the host notices it. The differences over many steps give the offset, the
+drift (crystals differ by up to 100 ppm, a third of a second in an hour) and the uncertainty of both.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from rn50_advisor.probes.rank.layout import FLAG_TAIL
 Numbers = NDArray[np.int64]
 
 _LEAST_STEPS = 5
-_FIRST_STEPS = 3  # allocations and the first look at buckets: there hosts differ most
-# Shorter stretches show no drift beyond what the ends of steps jitter.
+_FIRST_STEPS = 3  # hosts differ most in these, because of allocations and DDP's first buckets
+# Over a shorter time the drift is smaller than the jitter of the steps' ends.
 _DRIFT_FROM_NS = 120_000_000_000
-_DRIFT_MOST = 500e-6  # beyond any crystal: then it is no drift
-# Clocks that a service keeps are milliseconds apart; whether one does nobody has looked.
+_DRIFT_MOST = 500e-6  # no crystal drifts more, so a larger value is not drift
+# Synchronised wall clocks differ by milliseconds, but nothing checks that they are synchronised.
 _WALL_CLOCK_NS = 1_000_000_000
 _AFTER_BACKWARD = ("clip_ns", "optimizer_ns", "gap_ns", "evaluation_ns", "checkpoint_ns")
 
 
 def clock_of(other: Recording, first: Recording) -> Clock:
-    """Converts the times of `other` to the clock of `first`."""
+    """Returns the clock that converts the times of `other` to those of `first`."""
     return _by_collectives(other, first) or _by_wall_clock(other, first)
 
 
@@ -66,7 +66,7 @@ def _drift(t_ns: Numbers, apart_ns: Numbers) -> float:
 
 
 def _exchange_ends(recording: Recording) -> tuple[Numbers, Numbers] | None:
-    """(step, end of its backward) of the lowest rank that DDP stamps; without its exchange nothing ties hosts together."""
+    """Returns (steps, ends of their backward) of the lowest rank with DDP times; None without: then no exchange links the hosts."""
     for rank in sorted(recording.comm):
         rows = recording.steps.get(rank)
         if rows is None or not recording.comm[rank].size:
@@ -79,7 +79,7 @@ def _exchange_ends(recording: Recording) -> tuple[Numbers, Numbers] | None:
 
 
 def _exchange_ns(other: Recording, first: Recording) -> float:
-    """How much later one host may finish an exchange than another: at most its shortest interval after the last gradient."""
+    """Returns how much later one host may finish an exchange: at most the shortest interval after the last gradient."""
     shortest = [
         float(np.median(left)) for r in (other, first) for table in r.comm.values() if (left := _left(table)).size
     ]
@@ -91,7 +91,7 @@ def _left(comm: Table) -> Numbers:
 
 
 def _queued_ns(other: Recording, first: Recording) -> float:
-    """On a GPU the host has only queued the exchange when its backward ends: it may be a step ahead."""
+    """Returns one step's length for a job on GPUs: there the host only queues the exchange in backward and may be a step ahead."""
     if not any(facts.get("cuda") for r in (other, first) for facts in r.facts.values()):
         return 0.0
     lengths = [float(np.median(t["t_end_ns"] - t["t_start_ns"])) for t in first.steps.values() if t.size]

@@ -1,8 +1,8 @@
-"""The frames a node sends of its run every ten seconds: 2 kB per rank of compressed JSON, none of it trusted on arrival.
+"""The frames that a node sends of its run every ten seconds: 2 kB of compressed JSON per rank, none of it trusted on arrival.
 
-A rank's table travels as columns: zeros are left out, times are microseconds, and what only grows is sent as differences. Of the steps of
-ten seconds a dozen that follow each other go as they are, the same ones from every rank, for blame needs steps side by side; the others
-are folded into windows, so that sums stay true.
+A rank's table is sent as columns: columns of zeros are left out, times are in microseconds, and growing values are sent as differences. Of
+the steps in ten seconds a dozen consecutive ones are sent unfolded, the same ones from every rank, since blame compares ranks step by
+step. The others are folded into windows, which keeps their sums.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rn50_advisor.probes.rank.layout import FIELDS, FLAG_TAIL
 
 VERSION = 1
 FRAME_BYTES_MAX = 1 << 20
-UNPACKED_BYTES_MAX = 8 << 20  # a frame of 64 ranks has a tenth of it; more is an attempt to fill memory
+UNPACKED_BYTES_MAX = 8 << 20  # a frame of 64 ranks takes a tenth of it; a larger one is an attempt to fill memory
 SENT_TABLES: Mapping[str, tuple[str, ...]] = {
     table: (*FIELDS[kind], *BESIDE[table])
     for kind, table in RING_TABLES.items()
@@ -38,7 +38,7 @@ Rows = NDArray[np.int64]
 
 
 class NotAFrame(ValueError):
-    """The bytes are no frame that this advisor reads."""
+    """The bytes are not a frame that this advisor reads."""
 
 
 def packed(frame: Mapping[str, Any]) -> bytes:
@@ -46,7 +46,7 @@ def packed(frame: Mapping[str, Any]) -> bytes:
 
 
 def unpacked(data: bytes) -> dict[str, Any]:
-    """Raises NotAFrame for anything else, at a bounded cost."""
+    """Unpacks a frame at a bounded cost. Raises NotAFrame for anything else."""
     try:
         stream = zlib.decompressobj()
         text = stream.decompress(data, UNPACKED_BYTES_MAX)
@@ -61,12 +61,12 @@ def unpacked(data: bytes) -> dict[str, Any]:
 
 
 def thinned(rows: Rows) -> Rows:
-    """The steps of one rank (COLUMNS) as they are sent: a few as they are, which step numbers decide, the others folded."""
+    """Returns one rank's steps (COLUMNS) as they are sent: a few unfolded, chosen by step number, the others folded."""
     tail = rows[:, COLUMNS.index("flags")] & FLAG_TAIL != 0
     steps, last = rows[~tail], rows[tail]
     if len(steps) <= _SIDE_BY_SIDE:
         return rows
-    # a power of two: where ranks differ by a step in ten seconds, one's blocks are still among the other's
+    # a power of two: if ranks differ by a step in ten seconds, the blocks of one are still among those of the other
     every = 1 << (len(steps) - 1).bit_length()
     whole = steps[:, COLUMNS.index("step")] % every < _SIDE_BY_SIDE
     parts = np.split(np.arange(len(steps)), np.flatnonzero(np.diff(whole)) + 1)
@@ -75,7 +75,7 @@ def thinned(rows: Rows) -> Rows:
 
 
 def sent_tables(tables: Mapping[str, Rows]) -> dict[str, Any]:
-    """The tables of one rank, steps thinned, of stamps and GPU times those of steps that go as they are."""
+    """Returns the tables of one rank as they are sent: steps thinned, the last batches, other rows only of unfolded steps."""
     found: dict[str, Rows] = {}
     steps = thinned(tables["steps"]) if len(tables.get("steps", ())) else None
     whole = steps[steps[:, COLUMNS.index("count")] == 1][:, COLUMNS.index("step")] if steps is not None else None
@@ -90,7 +90,7 @@ def sent_tables(tables: Mapping[str, Rows]) -> dict[str, Any]:
 
 
 def received_table(name: str, columns: Mapping[str, Any]) -> Table:
-    """Raises NotAFrame for what cannot be rows of this table."""
+    """Returns the received columns as a table. Raises NotAFrame if they cannot be rows of this table."""
     fields = SENT_TABLES[name]
     sizes = {len(values) for values in columns.values() if isinstance(values, list)}
     if len(sizes) != 1 or not 0 < (size := sizes.pop()) <= _ROWS_MAX:
@@ -123,6 +123,6 @@ def _grows(field: str) -> bool:
 
 
 def as_rows(table: str, records: Iterable[tuple[int, tuple[int, ...]]], *, pid: int | None = None) -> Rows:
-    """Ring records, each (flags, payload), as rows of this table."""
+    """Converts ring records, each (flags, payload), to rows of this table."""
     made = [(*payload, *cells_beside(table, flags, pid or 0)) for flags, payload in records]
     return np.array(made, np.int64).reshape(-1, len(SENT_TABLES[table]))

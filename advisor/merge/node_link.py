@@ -15,16 +15,16 @@ _TOKEN_CHARACTERS_MIN = 16
 
 
 class NoToken(AdvisorError):
-    """The file is not there; it may be yet to come."""
+    """The token file does not exist; it may still appear."""
 
 
 def has_pyzmq() -> bool:
-    """Looks without importing it: nothing of it belongs into the process that starts the job."""
+    """True if pyzmq is installed. Does not import it: the process that starts the job must not load it."""
     return importlib.util.find_spec("zmq") is not None
 
 
 def read_token(file: Path, *, make: bool) -> bytes:
-    """The token in `file`; with `make` a new one where there is none. Raises NoToken, UsageError or AdvisorError."""
+    """Reads the token in `file`; with `make`, creates it if it is missing. Raises NoToken, UsageError or AdvisorError."""
     try:
         if make and not file.exists():
             _make(file)
@@ -46,7 +46,7 @@ def read_token(file: Path, *, make: bool) -> bytes:
 
 
 def _make(file: Path) -> None:
-    """Whole or not at all: a sender that reads it meanwhile finds none, and not half of one. Raises OSError."""
+    """Creates the file atomically: a sender that reads it meanwhile never finds half a token. Raises OSError."""
     new = file.with_name(f".{file.name}-{secrets.token_hex(4)}")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -55,7 +55,7 @@ def _make(file: Path) -> None:
         try:
             file.hardlink_to(new)
         except FileExistsError:
-            pass  # another has made one meanwhile: that one it is
+            pass  # another process has created the file meanwhile, and its token counts
         except OSError:
             new.replace(file)  # a file system without links
     finally:
@@ -63,7 +63,7 @@ def _make(file: Path) -> None:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """`host:port`, `[::1]:port`, or `:port` for every interface. Raises UsageError."""
+    """Parses `host:port`, `[::1]:port`, or `:port` for every interface. Raises UsageError."""
     host, colon, port = text.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit()) or not 0 <= int(port) < 1 << 16:
         raise UsageError(f"{text!r} is not an address", "give HOST:PORT")

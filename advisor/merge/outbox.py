@@ -1,4 +1,4 @@
-"""Data that a node has not sent yet. The writer thread fills it, the sender thread empties it; always bounded."""
+"""Holds the data that a node has not sent yet. The writer thread fills it, the sender thread empties it; always bounded."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from rn50_advisor.probes.documents.event_documents import (
 )
 from rn50_advisor.probes.rank.layout import KIND_BATCH
 
-_ROWS_MAX = 20_000  # of one rank's table between two frames: ten seconds of half-millisecond steps
+_ROWS_MAX = 20_000  # per rank's table between two frames: ten seconds of half-millisecond steps
 _EVENTS_KEPT = 64
 _PROCESSES_KEPT = 512
 _GAPS_KEPT = 64
-_FACTS_BYTES = 16_384  # of one rank; loaders with long arguments are what makes them large
+_FACTS_BYTES = 16_384  # per rank; loaders with long arguments make the facts large
 _TOLD = (StallSeen, StallEnd, NotedDeath, OomKill, ShedProbe, RecorderCost, AgentCrash, PrintedLines, FlightDumps)
 _SAID = frozenset(KINDS[document] for document in _TOLD)
-_LOOKS_KEPT = 2  # of one stall: what tells is in the last two, and of a hang of hours there would be hundreds
+_LOOKS_KEPT = 2  # per stall: the last two suffice, and a hang of hours would have hundreds
 _EVENTS_BYTES = (
     4 << 20
-)  # beyond, older ones go without stacks and dumps: whoever unpacks a frame takes no more than 8 MiB
-_HEAVY = ("flight", "frames")  # of what is told of a rank in a stall
-# Metrics that the merging side shows or judges by; all others stay in the node's own run file.
+)  # older events beyond this lose their stacks and dumps: the receiver unpacks no more than 8 MiB per frame
+_HEAVY = ("flight", "frames")  # the large entries of a rank in a stall
+# Metrics that the merging side shows or judges by; all others are only in the node's own run file.
 _HOST_METRICS = frozenset(
     (
         "cpu.busy_s", "cpu.idle_s", "cpu.iowait_s", "cpu.steal_s", "cpu.cores", "cpu.allowed_cores", "job.cpu_s", "mem.total_bytes",
@@ -54,7 +54,7 @@ _RANK_METRICS = ("cgroup.", "proc.threads_delay_s", "proc.held_bytes", "gpu.")
 
 
 class Outbox:
-    """Everything put in is copied or immutable. `steps_frame` takes what it returns; `state_frame` tells what stands."""
+    """Holds unsent data, copied or immutable. `steps_frame` removes what it returns; `state_frame` returns the current state."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -67,8 +67,8 @@ class Outbox:
         self._facts: dict[int, Mapping[str, Any]] = {}
         self._events: deque[AnyEvent] = deque(maxlen=_EVENTS_KEPT)
         self._gaps: dict[tuple[str, str], ProbeGap] = {}
-        self.changed = False  # the state, since it was last told
-        self.urgent = False  # and by something that cannot wait
+        self.changed = False  # the state changed since the last state frame
+        self.urgent = False  # and the change cannot wait
         self.left_out = 0
 
     def put_records(self, kind: int, rank: int, rows: Sequence[tuple[int, tuple[int, ...]]], pid: int | None) -> None:
@@ -118,7 +118,7 @@ class Outbox:
         self._state(self._keep_gap, gap)
 
     def steps_frame(self, now_ns: int) -> dict[str, Any]:
-        """The steps recorded since the last call."""
+        """Returns the steps recorded since the last call."""
         with self._lock:
             rows, self._rows, self._counts = self._rows, {}, {}
             samples, self._samples = self._samples, {}
@@ -130,7 +130,7 @@ class Outbox:
         return {"v": VERSION, "t": now_ns, "positions": positions, "samples": samples, "ranks": ranks}
 
     def state_frame(self, now_ns: int) -> dict[str, Any]:
-        """The complete state: together with the steps it makes up the run."""
+        """Returns the complete state; together with the steps it makes up the run."""
         with self._lock:
             self.changed = self.urgent = False
             events = tuple(self._events)
@@ -172,7 +172,7 @@ class Outbox:
 
 
 def _affordable(events: Sequence[AnyEvent]) -> list[list[Any]]:
-    """The latest whole as far as they fit, for they tell of what goes on; the older ones without what makes them large."""
+    """Returns the latest events whole as far as they fit, since they describe the present; older ones without large entries."""
     rows: list[list[Any]] = []
     left = _EVENTS_BYTES
     for event in reversed(events):
@@ -184,8 +184,8 @@ def _affordable(events: Sequence[AnyEvent]) -> list[list[Any]]:
 
 
 def _light(event: AnyEvent) -> dict[str, object]:
-    """Positions of the ranks, without stacks and dumps."""
-    told = {name: value for name, value in event.data.items() if name != "ranks"}  # or dumps that a watchdog left
+    """Returns an event's data without stacks and dumps; ranks in a stall keep their positions."""
+    told = {name: value for name, value in event.data.items() if name != "ranks"}  # `ranks` may also be a watchdog's dumps
     if (stall := data_of(event, StallSeen)) is not None:
         rows = stall.get("ranks", ())
         told["ranks"] = [{name: value for name, value in row.items() if name not in _HEAVY} for row in rows]
@@ -193,7 +193,7 @@ def _light(event: AnyEvent) -> dict[str, object]:
 
 
 def _short(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what would make a frame large: the node's own run file has all of it."""
+    """Returns the facts without their largest entries, to keep frames small; the node's own run file has all of them."""
     kept = dict(redact_json(dict(facts)))
     for name in sorted(kept, key=lambda n: -len(str(kept[n]))):
         if len(str(kept)) <= _FACTS_BYTES:

@@ -1,9 +1,8 @@
 """The merging side: listens where the user asked for it, takes frames from nodes that know the token, and keeps them in the inbox.
 
-A port is open to anybody. A connection that does not prove the token within seconds is cut off. Greetings per second,
-frame size and bytes per second are bounded, so that a flood costs the node next to nothing and the run nothing at
-all. Only a holder of the token could fill memory, with one message of endless parts: libzmq does not bound their
-number.
+Anybody can connect to the port. A connection that does not prove the token within seconds is cut off. Handshakes per
+second, frame size and bytes per second are bounded, so that a flood costs the node almost nothing and the run nothing.
+Only a holder of the token could fill memory, by a message with endless parts: libzmq does not bound their number.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ from rn50_advisor.advisor.merge.node_frames import FRAME_BYTES_MAX, NotAFrame, u
 from rn50_advisor.advisor.model.errors import AdvisorError
 from rn50_advisor.advisor.model.metrics import ProbeGap
 
-_GREETING_S = 0.05  # for each connection, so that a thousand nodes are in within a minute
-_GREETINGS_AHEAD_S = 10.0  # two hundred at once
+_GREETING_S = 0.05  # per connection, so that a thousand nodes connect within a minute
+_GREETINGS_AHEAD_S = 10.0  # two hundred connections at once
 _LINKS_MAX = 4096
 _BYTES_PER_S = 8 << 20  # four times what eight thousand ranks send
-_FRAME_COST_BYTES = 8192  # however small it is
+_FRAME_COST_BYTES = 8192  # at least, for any frame
 _WHO_BYTES_MAX = 64
 _TURN_MS = 200
 _COMMIT_S = 1.0
-_LAST_FRAMES_S = 2.0  # nodes of one job end together, but not in one moment
+_LAST_FRAMES_S = 2.0  # nodes of one job end together, but not at the same moment
 _KINDS = (b"state", b"steps")
 # <asm-generic/socket.h> and <linux/filter.h>: a program of one instruction, "keep 0 bytes"
 _ATTACH_FILTER, _DETACH_FILTER = 26, 27
@@ -44,7 +43,7 @@ _OPTIONS = {
     zmq.IPV6: 1,
     zmq.CURVE_SERVER: 1,
     zmq.MAXMSGSIZE: FRAME_BYTES_MAX + 64,  # more than encryption adds
-    zmq.RCVHWM: 2,  # unread ones of a node: beyond, it has to wait
+    zmq.RCVHWM: 2,  # unread frames of a node; with more, it has to wait
     zmq.HANDSHAKE_IVL: PROVES_WITHIN_MS,
     zmq.HEARTBEAT_IVL: 30_000,
     zmq.HEARTBEAT_TIMEOUT: 120_000,  # senders send every ten seconds
@@ -52,7 +51,7 @@ _OPTIONS = {
 
 
 class Receiver:
-    """`start` and `finish` belong to the agent's thread. Raises AdvisorError where the port cannot be had."""
+    """Receives frames in its own thread; call `start` and `finish` from the agent's. Raises AdvisorError if it cannot listen."""
 
     def __init__(
         self, address: tuple[str, int], token: bytes, folder: Path, *, post: Callable[[ProbeGap], object]
@@ -101,7 +100,7 @@ class Receiver:
 
     def _serve(self, context: zmq.Context[zmq.Socket[bytes]], inbox: Inbox) -> None:
         judge = context.socket(zmq.REP)
-        judge.bind("inproc://zeromq.zap.01")  # where libzmq asks who is admitted
+        judge.bind("inproc://zeromq.zap.01")  # libzmq asks here whether to admit a connection
         frames = context.socket(zmq.PULL)
         frames.curve_publickey, frames.curve_secretkey = self._keys
         for option, value in _OPTIONS.items():
@@ -130,7 +129,7 @@ class Receiver:
                 end_s = min(end_s, now_s + _LAST_FRAMES_S)
 
     def _stand_open(self, now_s: float) -> None:
-        """Drops new connections in the kernel while no more may be greeted, since libzmq accepts all of them; their side tries again."""
+        """Drops new connections in the kernel while they exceed the bounds, since libzmq accepts all of them. The other side retries."""
         wanted = self._greeted_until_s < now_s + _GREETINGS_AHEAD_S and self._accepted - self._left < self._links_max
         if wanted and not self._is_open:
             self._listener.setsockopt(socket.SOL_SOCKET, _DETACH_FILTER, 0)
@@ -140,7 +139,7 @@ class Receiver:
         self._is_open = wanted
 
     def _admit(self, judge: zmq.Socket[bytes]) -> None:
-        """One request of ZAP 1.0 (RFC 27), of which there is one for each handshake."""
+        """Answers one request of ZAP 1.0 (RFC 27); every handshake makes one."""
         version, request, _, _, _, mechanism, *keys = judge.recv_multipart()
         code = b"200" if (mechanism, keys) == (b"CURVE", [self._admitted]) else b"400"
         judge.send_multipart([version, request, code, b"", b"", b""])
@@ -166,7 +165,7 @@ class Receiver:
         else:
             inbox.put(inbox.node_of(who.hex()), kind.decode(), body)
             self.frames += 1
-        # The others wait meanwhile, each in its own queue, and are taken in turn.
+        # Meanwhile the other nodes wait, each in its own queue, and are served in turn.
         time.sleep(max(_FRAME_COST_BYTES, sum(map(len, parts))) / _BYTES_PER_S)
 
 

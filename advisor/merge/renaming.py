@@ -1,6 +1,6 @@
-"""One node's recording in the terms of the whole job: times on the first node's clock, and names that no other node has.
+"""Converts one node's recording to the terms of the whole job: times on the first node's clock, and names that no other node has.
 
-Process numbers and GPUs are counted per host; those of later nodes are moved up, so that whatever goes by them still tells hosts apart.
+Pids and GPU indices are counted per host. Those of later nodes are shifted up, so that they still distinguish hosts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _GPU_SCOPE = re.compile(r"(gpu:|mig:)(\d+)")
 
 
 class Renaming:
-    """`ranks`: this node's numbers in the job, where its own would collide."""
+    """Renames one node's recording. `ranks`: new rank numbers, if the node's own collide with those of others."""
 
     def __init__(
         self, number: int, clock: Clock, *, first_gpu: int = 0, ranks: Mapping[int, int] | None = None

@@ -23,29 +23,29 @@ from rn50_advisor.advisor.model.errors import AdvisorError
 from rn50_advisor.advisor.model.metrics import ProbeGap
 
 PERIOD_S = 10.0
-_STATE_EVERY_S = 60.0  # it is larger than the steps; what is urgent does not wait for it
-_RETRY_S = 5.0  # after a refusal; libzmq itself comes back to whoever does not answer
+_STATE_EVERY_S = 60.0  # the state is larger than the steps; an urgent change does not wait
+_RETRY_S = 5.0  # after a refusal; without an answer libzmq retries by itself
 _KEPT_BYTES = 8 << 20
 _LOOK_S = 0.5
 _LAST_WORDS_S = 3.0
 _ALL_HERE = "this node's own run file is complete: merge it afterwards"
 _REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 _OPTIONS = {
-    zmq.IMMEDIATE: 1,  # nothing is queued for a side that is not there
-    zmq.SNDHWM: 2,  # beside the kernel's buffer; the others are kept here
+    zmq.IMMEDIATE: 1,  # queues nothing without a connection
+    zmq.SNDHWM: 2,  # besides the kernel's buffer; the Sender keeps further frames itself
     zmq.CONNECT_TIMEOUT: 3_000,
     zmq.HANDSHAKE_IVL: PROVES_WITHIN_MS,
     zmq.RECONNECT_IVL: 1_000,
     zmq.RECONNECT_IVL_MAX: 30_000,
     zmq.HEARTBEAT_IVL: 10_000,
-    zmq.HEARTBEAT_TIMEOUT: 30_000,  # a cable that was pulled: the kernel alone would try for a quarter of an hour
+    zmq.HEARTBEAT_TIMEOUT: 30_000,  # after a pulled cable the kernel alone would retry for a quarter of an hour
 }
 
 
 class Sender:
-    """`start` and `finish` belong to the agent's thread and raise nothing.
+    """Sends frames from its own thread. Call `start` and `finish` from the agent's thread; they do not raise.
 
-    `token` is asked for until the other side knows it: its file may come later than the job. It may raise AdvisorError.
+    Each attempt to connect calls `token` again, since its file may appear after the job starts. It may raise AdvisorError.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Sender:
         self._socket: zmq.Socket[bytes] | None = None
         self._connected = self._failed = False
         self._retry_at_s = self._state_at_s = 0.0
-        self._tell_from_s = 0.0  # nodes start in any order: until then nobody is missed
+        self._tell_from_s = 0.0  # nodes start in any order: until then a missing connection is not reported
         self._told: set[str] = set()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rn50-merge", daemon=True)
@@ -79,7 +79,7 @@ class Sender:
         self._thread.start()
 
     def finish(self, within_s: float) -> None:
-        """Sends what is left, within the time; the rest is lost."""
+        """Sends the remaining frames within the time; the rest is lost."""
         self._ending.set()
         if self._thread.ident is not None:
             self._thread.join(within_s)
@@ -129,7 +129,7 @@ class Sender:
             link = self._socket = self._socket or self._connect()
             if self._look(until_s):
                 self._told.discard("job")
-                self._keep_state(now_s)  # whoever listens now may never have heard of this node
+                self._keep_state(now_s)  # the listener may not know this node yet
             with contextlib.suppress(zmq.Again):
                 while self._waiting and self._connected:
                     link.sndtimeo = _left_ms(until_s)
@@ -160,7 +160,7 @@ class Sender:
         return link
 
     def _look(self, until_s: float) -> bool:
-        """True if it was connected since the last call; waits until then for the result of an attempt. Raises AdvisorError."""
+        """True if a connection was made since the last call. Waits until `until_s` for an attempt's result. Raises AdvisorError."""
         anew = False
         while True:
             for event in waiting_events(self._monitor):
@@ -193,7 +193,7 @@ class Sender:
         self._context.destroy(linger=_left_ms(until_s))
 
     def _tell(self, scope: str, reason: str) -> None:
-        """Once; of the job once for each outage."""
+        """Reports a gap once per scope; for the job, once per outage."""
         if scope not in self._told:
             self._post(ProbeGap("node.merge", scope, reason, _ALL_HERE))
         self._told.add(scope)

@@ -1,1 +1,1 @@
-"""One file a command; each imports what it needs when it is run, so that none waits for another's imports."""
+"""One file per command. A command imports what it needs when it runs, so that it does not wait for another's imports."""

@@ -1,4 +1,4 @@
-"""`bench`: trains a known model setting by setting and says how fast, beside what others measured and what was measured before."""
+"""`bench`: trains a known model in several settings and compares the speeds with published ones and with an earlier result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NUMBERS = re.compile(r"\d+(,\d+)*")
 
 
 def _numbers(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[int, ...] | None:
-    """`1,2,4`, in order and each once."""
+    """Parses `1,2,4`; returns the numbers sorted, without duplicates."""
     if value is None:
         return None
     found = tuple(sorted({int(part) for part in value.split(",")})) if _NUMBERS.fullmatch(value) else (0,)
@@ -138,7 +138,7 @@ def bench(
     from rn50_advisor.advisor.store.run_folders import new_run_folder
 
     for output in outputs:
-        format_of(str(output))  # complain now, not after an hour
+        format_of(str(output))  # fails now, not after an hour
     result_output.make_room(*outputs)
     earlier = _earlier(against) if against else None
     settings = load_config(config)
@@ -184,7 +184,7 @@ def bench(
 
 
 def _earlier(file: Path) -> Benchmark:
-    """Raises NotARun for anything else."""
+    """Reads an earlier result. Raises NotARun for any other file."""
     from rn50_advisor.advisor.model.documents.benchmark import parse_benchmark
 
     try:
@@ -194,7 +194,7 @@ def _earlier(file: Path) -> Benchmark:
 
 
 class _Interrupted(Exception):
-    """Ctrl-C: what was measured is not lost."""
+    """Ctrl-C; carries the cells measured so far."""
 
     def __init__(self, cells: list[Cell]) -> None:
         super().__init__()
@@ -241,7 +241,7 @@ def _plan(
 
 
 def _measure_all(plan: BenchPlan, measure: Measure) -> tuple[Cell, ...]:
-    """With a line to stderr for each cell. Raises _Interrupted."""
+    """Measures all cells and prints a line to stderr for each. Raises _Interrupted."""
     from rn50_advisor.advisor.bench.bench_plan import carry_out
     from rn50_advisor.advisor.report.benched.wording import told
 
@@ -269,7 +269,7 @@ def _concluded(machine: Any, asked: Options, cells: Any) -> Benchmark:
 
 
 def _judge(made: Benchmark, max_regression: float | None) -> None:
-    """Raises AdvisorError where nothing was measured, Regressed where it was and is too slow."""
+    """Raises AdvisorError if nothing was measured, Regressed if a setting is too slow."""
     from rn50_advisor.advisor.bench.conclude import slower_than
 
     if made.best is None:

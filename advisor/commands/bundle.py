@@ -1,4 +1,4 @@
-"""`bundle`: a run in one file, secrets masked, for somebody else to read."""
+"""`bundle`: packs a run into one file for others, with secrets masked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options and arguments that several commands take, so that they mean and are called the same everywhere."""
+"""Options and arguments that several commands share, with the same name and meaning everywhere."""
 
 from __future__ import annotations
 

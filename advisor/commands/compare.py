@@ -87,7 +87,7 @@ def compare(
 
 
 def _names(paths: list[Path]) -> list[str]:
-    """The folder's or bundle's name, or more of the path where two are alike."""
+    """Names the runs by folder or bundle; equal names get the parent folder in front or a number behind."""
     from rn50_advisor.advisor.store.run_bundle import SUFFIX
     from rn50_advisor.advisor.store.schema import FILE_NAME
 

@@ -1,4 +1,4 @@
-"""The end of `run`: the summary and the reports. Nothing here may change how the run ends."""
+"""Writes the summary and the reports at the end of `run`. Nothing here may change how the run ends."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from rn50_advisor.advisor.model.report import Report
 
 LONGEST_S = 60.0  # a batch system waits for our exit; `rn50-advisor report` can take its time
-_CUT_WITHIN_S = 5.0  # after that, of a child that hears no signal
+_CUT_WITHIN_S = 5.0  # further time until a child that ignores signals is killed
 _LOOK_MS = 100
 _STDERR = 2
 _ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 
 
 class Cut(BaseException):
-    """Somebody wants us gone, or we took too long."""
+    """A signal asked us to end, or the deadline passed."""
 
 
 def conclude(run: Path, diagnosis: Callable[[Recording], Report], report_files: Sequence[str]) -> None:
-    """Writes the report files and prints the summary to stderr; whatever fails becomes one line there.
+    """Writes the report files and prints the summary to stderr; a failure becomes one line there.
 
-    In a child: what crashes in there would take the job's exit code with it. Signals that ask us to end cut it short, and no more.
+    Runs in a child, since a crash here would lose the job's exit code. Signals that ask us to end only cut this short.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
@@ -52,10 +52,10 @@ def conclude(run: Path, diagnosis: Callable[[Recording], Report], report_files: 
 
 
 def _in_child(work: Callable[[], None]) -> int:
-    """Its exit status as `wait` tells it. Raises OSError where there can be no child."""
+    """Runs `work` in a child and returns its wait status. Raises OSError if the child cannot be created."""
     ends, held = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # behind a screen there are threads, whose locks the deadline is for
+        warnings.simplefilter("ignore")  # a screen leaves threads; a lock that one holds ends at the deadline
         child = os.fork()
     if child == 0:
         try:
@@ -71,7 +71,7 @@ def _in_child(work: Callable[[], None]) -> int:
 
 
 def _reaped(child: int, ends: int) -> int:
-    """`ends` can be read once the child has ended; signals to us alone are passed on to it."""
+    """Returns the child's wait status; passes on signals that only we receive. `ends` becomes readable when the child ends."""
     deadline_s = time.monotonic() + LONGEST_S + _CUT_WITHIN_S
     while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
         while (info := signal.sigtimedwait(_ENDING, 0)) is not None:
@@ -111,7 +111,7 @@ def _silence_libraries() -> None:
 
 
 def warn(message: str) -> None:
-    """One line on stderr, if there is one and it still goes anywhere."""
+    """Prints one line on stderr, if stderr exists and is still open."""
     if sys.stderr is None:  # print would take stdout instead, which is the job's
         return
     with contextlib.suppress(OSError, ValueError):
@@ -138,12 +138,12 @@ def _conclude(run: Path, report: Report, report_files: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def _interruptible(mask: set[int | signal.Signals]) -> Iterator[None]:
-    """Turns signals that would end us, and a deadline, into `Cut`; what was ignored before stays ignored."""
+    """Turns signals that would end us, and the deadline, into `Cut`. Signals that were ignored before stay ignored."""
 
     def cut(number: int, frame: FrameType | None) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         for each in (*_ENDING, signal.SIGALRM):
-            signal.signal(each, signal.SIG_IGN)  # the first one is enough; exit_like sets what it needs
+            signal.signal(each, signal.SIG_IGN)  # one signal is enough; exit_like sets the handlers it needs
         told = f"it took more than {LONGEST_S:.0f} s" if number == signal.SIGALRM else signal.Signals(number).name
         raise Cut(told)
 

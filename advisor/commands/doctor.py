@@ -1,4 +1,4 @@
-"""`doctor`: what can be measured on this machine, by trying it."""
+"""`doctor`: finds out what can be measured on this machine, by trying it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`explain` and `rules`: what the rules look for, in their own words."""
+"""`explain` and `rules`: show what the rules look for, from their docstrings."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def listing(every: Sequence[Rule], *, needs: bool = False) -> list[Line]:
 
 
 def explanation(rule: Rule) -> list[Line]:
-    """The rule's docstring, its sections under headings and wrapped anew; then its thresholds, needs and consequences."""
+    """Returns the rule's docstring, rewrapped under its headings, then its thresholds, needs and consequences."""
     from rn50_advisor.rules.rule import sections
 
     out: list[Line] = [[(f"{rule.id}  ", "title"), (rule.name, "title")]]
@@ -96,7 +96,7 @@ def explanation(rule: Rule) -> list[Line]:
 
 
 def _explained(rule: Rule) -> list[str]:
-    """Rules that it always explains, then `COM001, where …`."""
+    """Returns the rules that it always explains, then those that it explains under a condition: `COM001, where …`."""
     from rn50_advisor.rules.causes import consequences_of
 
     found = {"": rule.explains} if rule.explains else consequences_of(rule.id)
@@ -108,7 +108,7 @@ def _same(paragraph: str, name: str) -> bool:
 
 
 def _paragraph(text: str) -> list[Line]:
-    """Wrapped as one, unless its lines are a list or code, which stay as they are."""
+    """Wraps a paragraph; leaves the lines of a list or of code as they are."""
     lines = text.split("\n")
     if len(lines) > 1 and any(_KEPT.match(line) for line in lines):
         return [_with_code(f"  {line}") for line in lines]

@@ -1,4 +1,4 @@
-"""`fleet`: many machines' results side by side, the worst first."""
+"""`fleet`: ranks the results of many machines, worst first."""
 
 from __future__ import annotations
 

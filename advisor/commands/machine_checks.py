@@ -1,4 +1,4 @@
-"""The checks of `doctor`: each tries one thing that a run will do and says what it saw; none changes anything."""
+"""The checks of `doctor`: each tries one thing that a run will do and reports the result; none changes anything."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TORCH_TIMEOUT_S = 120.0  # the first import of torch from a cold network disk ta
 CHILD_TIMEOUT_S = 20.0
 SHM_WARN_BYTES = 1 << 30  # Docker's default is 64 MiB; one prefetched batch of 256 images of 224x224 float32 is 154 MB
 _OLDEST_RANK = (3, 9)
-# `-c` puts the working directory first, where a user's `queue.py` may lie; a job's script has its own folder there.
+# `python -c` puts the working directory first in sys.path, where a user's `queue.py` could hide the standard module.
 _AWAY = "import sys; sys.path[:] = [entry for entry in sys.path if entry]\n"
 
 
@@ -36,7 +36,7 @@ class DoctorCheck:
 
 
 def run_checks(python: str) -> list[DoctorCheck]:
-    """All checks in the order they are shown; a check that fails itself is a warning, not the end of the others."""
+    """Runs all checks in the order of display; a check that crashes becomes a warning, and the others still run."""
     checks: list[tuple[str, Callable[[], DoctorCheck]]] = [
         ("advisor's python", own_python),
         ("the job's torch", lambda: torch_of(python)),
@@ -53,7 +53,7 @@ def run_checks(python: str) -> list[DoctorCheck]:
 
 
 def job_python(python: str | None) -> str:
-    """The interpreter that a job would most likely run in. Raises UsageError where a given one does not exist."""
+    """Returns the interpreter that a job would most likely use. Raises UsageError if the given one does not exist."""
     if python is not None:
         found = shutil.which(python)
         if found is None:
@@ -67,7 +67,7 @@ def own_python() -> DoctorCheck:
 
 
 def torch_of(python: str) -> DoctorCheck:
-    """Imports torch there: the package's metadata would not show a broken installation."""
+    """Imports torch in that interpreter: the package's metadata would not show a broken installation."""
     name = "the job's torch"
     program = (
         _AWAY + "import json\nimport torch\n"
@@ -94,7 +94,7 @@ def torch_of(python: str) -> DoctorCheck:
 
 
 def injection(python: str) -> DoctorCheck:
-    """Starts a child as a run would and asks it whether the recorder's hook waits for torch."""
+    """Starts a child as a run would and checks that the recorder's hook waits for torch in it."""
     from rn50_advisor.advisor.run.launch.job_environment import (
         CannotInject,
         inherited_environment,
@@ -146,7 +146,7 @@ def ring_folder() -> DoctorCheck:
 
 
 def py_spy(python: str) -> DoctorCheck:
-    """Takes a stack of a child that the recorder has reached as it reaches a rank: where yama asks, that is what lets us look."""
+    """Takes the stack of a child that runs the recorder like a rank does: under yama, the recorder permits us to read the stack."""
     from rn50_advisor.advisor.model.metrics import ProbeGap
     from rn50_advisor.advisor.run.launch.job_environment import inherited_environment, with_recorder
     from rn50_advisor.advisor.run.rings.agent_ring_folder import RingFolder
@@ -159,7 +159,7 @@ def py_spy(python: str) -> DoctorCheck:
     with contextlib.ExitStack() as stack:
         stack.callback(rings.close, remove=True)
         job = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rn50-doctor-")))
-        (job / "torch.py").touch()  # enough to wake the recorder, and there in every interpreter
+        (job / "torch.py").touch()  # enough to start the recorder, and works without torch
         program = _AWAY + "sys.path.insert(0, sys.argv[1]); import torch; print('up', flush=True); sys.stdin.read()"
         with subprocess.Popen(
             [python, "-c", program, str(job)],
@@ -174,7 +174,7 @@ def py_spy(python: str) -> DoctorCheck:
                 seen = run_py_spy(target.pid, "dump", "--json", timeout_s=CHILD_TIMEOUT_S)
             finally:
                 target.stdin.close()
-                target.kill()  # it is ours, and whatever was named with --python may not end by itself
+                target.kill()  # we started it, and the program named with --python may not end by itself
                 target.wait(CHILD_TIMEOUT_S)
     if isinstance(seen, ProbeGap):
         hint = seen.hint or "without it, hangs and gaps have no file and line"

@@ -1,4 +1,4 @@
-"""`run` on a terminal: the screen in front, the job behind it under a supervisor that outlives the screen."""
+"""`run` on a terminal: shows the screen while the job runs behind it, under a supervisor that outlives the screen."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from rn50_advisor.advisor.run.run_options import RunOptions
 
 STARTED_WITHIN_S = 10.0
-# A job that is done this fast (`train.py --help`) wants its output on the terminal, not a screen that flashes by.
+# A job that ends this fast (`train.py --help`) gets its output on the terminal instead of a screen that flashes by.
 BRIEF_S = 1.0
 LAST_LINES = 20
 _LOOK_S = 0.2
-# Python's last words when it reads input at end of file: `input()`, `breakpoint()`.
+# Python's last line if `input()` or `breakpoint()` reads at end of file.
 _ASKED_NOBODY = re.compile(rb"\b(EOFError: EOF when reading a line|bdb\.BdbQuit)\b")
 
 
 def run_on_screen(
     argv: Sequence[str], *, folder: Path, settings: RunOptions, name: str, diagnosis: Callable[[Recording], Report]
 ) -> JobEnd | None:
-    """The job's end, or None where the user has detached from it.
+    """Returns the job's end; None if the user detached from the job.
 
-    Raises CommandNotFound, CommandNotExecutable, or another AdvisorError where the job was not started and can be without a screen.
+    Raises CommandNotFound or CommandNotExecutable; another AdvisorError if the job did not start but can start without a screen.
     """
     from rn50_advisor.advisor.run.launch.screen_job import Supervised
 
@@ -66,13 +66,13 @@ def run_on_screen(
 
 
 class _Signals:
-    """Ctrl-C and `kill` mean the job, which is in a session of its own: neither arrives there unless we pass it on."""
+    """Passes Ctrl-C and `kill` on to the job, which would not receive them in its own session."""
 
     def __init__(self) -> None:
         self._job: Supervised | None = None
         self._early: list[int] = []
         self.told = False
-        self.leave: Callable[[], object] = lambda: None  # what else a termination ends
+        self.leave: Callable[[], object] = lambda: None  # also called on a termination
 
     def __enter__(self) -> _Signals:
         self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -102,14 +102,14 @@ class _Signals:
 
 
 def _brief(job: Supervised, signals: _Signals) -> JobEnd | None:
-    """Waits until the job has started, and a moment longer; until its end if it was told to stop meanwhile."""
+    """Waits until the job has started and BRIEF_S longer. Returns its end if it ends meanwhile; after a signal, waits for the end."""
     until = time.monotonic() + STARTED_WITHIN_S
     started = False
     while time.monotonic() < until and not signals.told:
         with contextlib.suppress(TimeoutError):
             return job.wait(0.05)
         if job.job_pid is not None and not started:
-            with contextlib.suppress(Exception):  # what is wrong with it, _show says
+            with contextlib.suppress(Exception):  # _show reports the failure
                 import rn50_advisor.advisor.tui.app  # noqa: F401 - takes half a second, which the wait is good for
 
             started, until = True, time.monotonic() + BRIEF_S
@@ -119,7 +119,7 @@ def _brief(job: Supervised, signals: _Signals) -> JobEnd | None:
 def _show(
     job: Supervised, folder: Path, title: str, diagnosis: Callable[[Recording], Report], signals: _Signals
 ) -> str | None:
-    """Why the screen was left; None where it failed."""
+    """Shows the screen and returns the reason why it was left; None if it failed."""
     from rn50_advisor.advisor.run.launch.output_lines import OutputTail
 
     output = OutputTail(job.output)

@@ -1,4 +1,4 @@
-"""`report`: one recording as text, JSON, Markdown or HTML."""
+"""`report`: shows one recording as text, JSON, Markdown or HTML."""
 
 from __future__ import annotations
 

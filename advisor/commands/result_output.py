@@ -1,4 +1,4 @@
-"""Where a command's result goes: to stdout, in colour where it is text, or into a file; in which format."""
+"""Writes a command's result to stdout (text in colour) or to a file, in the chosen format."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def output_option(command: Command) -> Command:
 
 
 def chosen(format_: str | None, output: Path | None) -> str:
-    """The format that was asked for: by name, by the file's name, else text."""
+    """Returns the requested format: by name, else by the file's name, else text."""
     if format_ is not None:
         return format_
     return format_of(str(output)) if output is not None and output.suffix.lower() in SUFFIXES else "text"
 
 
 def make_room(*paths: Path | None) -> None:
-    """Makes the folders of files that are written in the end, now: nobody waits for a result that cannot be kept. Raises AdvisorError."""
+    """Creates the output folders before the work, so that nobody waits for a result that cannot be written. Raises AdvisorError."""
     for path in paths:
         if path is None:
             continue
@@ -53,7 +53,7 @@ def make_room(*paths: Path | None) -> None:
 
 
 def write(made: Result, path: Path, format_: str, document: MakeDocument | None = None) -> None:
-    """`document`: for other results than a report. Raises AdvisorError where the file cannot be written."""
+    """Writes a result to a file. `document`: for results other than a report. Raises AdvisorError if the file cannot be written."""
     try:
         path.write_text(rendered(made, format_, document), encoding="utf-8", errors="replace")
     except OSError as error:
@@ -61,7 +61,7 @@ def write(made: Result, path: Path, format_: str, document: MakeDocument | None 
 
 
 def show(made: Any, format_: str, output: Path | None, document: MakeDocument | None = None) -> None:
-    """To the file, else to stdout. Raises AdvisorError."""
+    """Writes a result to the file, if any, else to stdout. Raises AdvisorError."""
     if output is not None:
         write(made, output, format_, document)
     elif format_ == "text":
@@ -73,7 +73,7 @@ def show(made: Any, format_: str, output: Path | None, document: MakeDocument | 
 
 
 def _write_utf8(text: str) -> None:
-    """Whatever the locale: these are files, and HTML says so of itself."""
+    """Writes UTF-8 to stdout whatever the locale: this output is meant as a file, and HTML declares UTF-8."""
     if sys.stdout is None:
         from rn50_advisor.advisor.report.styled_lines import closed_stdout
 

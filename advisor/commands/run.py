@@ -1,4 +1,4 @@
-"""`run`: the job, watched. Everything that can be wrong on the command line is refused before the job starts."""
+"""`run`: starts and watches the job. Errors on the command line are reported before the job starts."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def run(
 
         return diagnose(recording, load_config(config))
 
-    if on_screen and folder is not None:  # else there is no place for what the job prints
+    if on_screen and folder is not None:  # without a folder the job's output cannot be kept behind the screen
         end = _behind_screen(command, folder, settings, name, diagnosis)
     else:
         end = _plainly(command, folder, settings, name)
@@ -169,7 +169,7 @@ def run(
 
 
 def _plainly(command: tuple[str, ...], folder: Path | None, settings: RunOptions, name: str) -> JobEnd:
-    """The job owns the standard streams; the launcher itself tells what goes wrong with the recording."""
+    """Runs the job on our standard streams; the launcher itself reports problems of the recording."""
     started: list[int] = []
     try:
         from rn50_advisor.advisor.run.launch.launcher import run_job
@@ -177,7 +177,7 @@ def _plainly(command: tuple[str, ...], folder: Path | None, settings: RunOptions
         return run_job(command, run_folder=folder, options=settings, name=name, on_start=started.append)
     except AdvisorError:
         raise
-    except Exception as error:  # whatever breaks before the job, it starts
+    except Exception as error:  # the job starts even if the advisor fails before it
         if started or _has_children():
             raise
         become(command, error)
@@ -215,15 +215,15 @@ def _behind_screen(
     if end is not None and end.complaint:
         warn(end.complaint)
     if end is not None and end.exit_code is None and end.signal is None:
-        return replace(end, exit_code=1)  # nobody saw how it ended: that is no success
+        return replace(end, exit_code=1)  # an unknown end is not a success
     return end
 
 
 def check_merge(listen: str, to: str, token_file: str) -> None:
-    """Raises UsageError or AdvisorError; makes the token where this side listens and there is none.
+    """Checks the merge options and, on the listening side, creates a missing token. Raises UsageError or AdvisorError.
 
-    A side that sends starts without one: the listening side may be about to make it, and a job does not wait for that. The run says so.
-    So it does where pyzmq is missing, after a line here.
+    The sending side starts without a token: the listening side may create it later, and the job does not wait. The run reports it.
+    Without pyzmq the job also starts, after a warning here; the run reports that too.
     """
     if not listen and not to:
         if token_file:
@@ -256,7 +256,10 @@ def _has_table(pyproject: Path) -> bool:
 
 
 def check_config(config: Path | None) -> None:
-    """Raises ConfigError. In a child: thresholds need the rules, rules bring numpy, and numpy's threads must not exist before the job."""
+    """Checks the configuration in a child: it imports the rules, hence numpy, whose threads must not exist before the job.
+
+    Raises ConfigError.
+    """
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -277,7 +280,7 @@ def check_config(config: Path | None) -> None:
         answer = answers.read()
     os.waitpid(child, 0)
     failure = json.loads(answer or b"{}")
-    if "unread" in failure:  # a fault of ours, not of the file: the job runs
+    if "unread" in failure:  # the advisor's fault, not the file's: the job runs
         from rn50_advisor.advisor.commands.conclusion import warn
 
         warn(f"{config or 'pyproject.toml'} could not be checked: {failure['unread']}")
@@ -286,7 +289,7 @@ def check_config(config: Path | None) -> None:
 
 
 def _folder(run_dir: Path, name: str) -> Path | None:
-    """A folder for the run, new and ours; None where none can be made: the job runs all the same, unrecorded."""
+    """Creates a folder for the run; None if it cannot be created, and the job then runs unrecorded."""
     from rn50_advisor.advisor.commands.conclusion import warn
     from rn50_advisor.advisor.store.run_folders import new_run_folder
 

@@ -1,4 +1,4 @@
-"""Where the screen puts a report that somebody saves from it."""
+"""Saves a report from the screen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rn50_advisor.advisor.report import render
 
 
 def saver(run: Path) -> Callable[[Report, str], Path]:
-    """Writes `report.<format>` into the run's folder, and replaces it there; beside a bundle. Raises OSError."""
+    """Returns a function that writes or replaces `report.<format>` in the run's folder or beside a bundle. It raises OSError."""
 
     def save(report: Report, format: str) -> Path:
         folder = run if run.is_dir() else run.parent

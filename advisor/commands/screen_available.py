@@ -1,4 +1,4 @@
-"""Finds out whether a screen can be opened."""
+"""Finds out whether a screen can be opened, and prints plain characters where the encoding requires it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import sys
 
 
 def has_terminal() -> bool:
-    """All three: keys come from stdin, Textual draws on stderr, and a redirected stdout is somebody's file.
+    """True if stdin, stdout and stderr are a terminal: keys come from stdin, Textual draws on stderr, and stdout may be a file.
 
-    A dumb one (an editor's shell, a log of a CI job) shows sequences as rubbish.
+    False for a dumb terminal (an editor's shell, the log of a CI job), which shows escape sequences as garbage.
     """
     if os.environ.get("TERM") == "dumb":
         return False
@@ -41,7 +41,7 @@ _PLAIN = str.maketrans(
 )
 
 
-# Replacements for terminals and pipes whose encoding lacks bars and arrows: one plain character for each, so that tables stay aligned.
+# Replaces bars and arrows that an encoding lacks, each by one plain character, so that tables stay aligned.
 def _plain(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
@@ -50,7 +50,7 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
 
 
 def use_plain_glyphs() -> None:
-    """On the streams of this process that cannot write all characters; those of a job are its own."""
+    """Makes stdout and stderr of this process write plain characters for those they cannot encode. A job's streams are unaffected."""
     codecs.register_error(ERRORS, _plain)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError, OSError):

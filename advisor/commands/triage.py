@@ -1,4 +1,4 @@
-"""`triage`: is this machine worth keeping, by facts and short measurements."""
+"""`triage`: judges by facts and short measurements whether this machine is worth keeping."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rn50_advisor.advisor.commands import result_output
 from rn50_advisor.advisor.model.documents.machine_triage import TriageState
 from rn50_advisor.advisor.model.errors import AdvisorError
 
-_ANSWERS_S = 5.0  # a folder that answers does so at once
+_ANSWERS_S = 5.0  # a working folder answers at once
 EXIT_CODES: dict[TriageState, int] = {"keep": 0, "fix": 3, "hand-back": 4}
 
 
@@ -24,7 +24,7 @@ EXIT_CODES: dict[TriageState, int] = {"keep": 0, "fix": 3, "hand-back": 4}
 )
 @click.option(
     "--data",
-    type=Path,  # not click's own: it would ask a mount that hangs, and wait for ever
+    type=Path,  # click's own type would wait forever for a mount that hangs
     metavar="DIRECTORY",
     help="The folder with the training data: only read, never written.",
 )
@@ -88,7 +88,7 @@ def triage(
     interpreter = str(Path(job_python(python)).absolute())  # it is started in the scratch folder
     asked_s = time.monotonic()
     large = not quick and _agreed(yes=yes)
-    until_s += time.monotonic() - asked_s  # whoever is asked may take their time
+    until_s += time.monotonic() - asked_s  # the time for the user's answer does not count
     named = ask() if metadata else None
     with scratch_folder(scratch) as folder:
         place = data.absolute() if data is not None else None
@@ -109,13 +109,13 @@ def triage(
 
 
 def _check_folders(data: Path | None, scratch: Path | None) -> None:
-    """A folder of data that hangs is found by the triage itself. Raises BadParameter and AdvisorError."""
+    """Checks that the folders exist; the triage itself finds a data folder that hangs. Raises BadParameter or AdvisorError."""
     from rn50_advisor.advisor.triage.deadline import within
 
     for option, folder in (("--data", data), ("--scratch", scratch)):
         if folder is None:
             continue
-        # before Python 3.14 Path.is_dir raises where it may not ask
+        # before Python 3.14 Path.is_dir raises without permission
         there = within(_ANSWERS_S, functools.partial(os.path.isdir, folder))
         if there is False:
             raise click.BadParameter(f"{folder} is no folder, or none that you may look into", param_hint=option)
@@ -125,7 +125,7 @@ def _check_folders(data: Path | None, scratch: Path | None) -> None:
 
 
 def _agreed(*, yes: bool) -> bool:
-    """True if the user allows more than 2 GB of traffic; false if there is nobody to ask."""
+    """True if the user allows more than 2 GB of disk traffic; without a terminal to ask, only if `yes`."""
     if yes or not sys.stdin.isatty():
         return yes
     from rn50_advisor.advisor.triage.storage.disk_checks import LARGE_WORDS

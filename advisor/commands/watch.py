@@ -1,4 +1,4 @@
-"""`watch`: the live screen for a run of another terminal, or a replay of an old one."""
+"""`watch`: shows a run of another terminal live, or replays an old one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rn50_advisor.advisor.model.errors import UsageError
 if TYPE_CHECKING:
     from rn50_advisor.advisor.model.recording import Meta
 
-STALE_S = 30.0  # a run is written every second; one that was not for so long has lost its advisor
+STALE_S = 30.0  # a run is written every second; after this long without a write its advisor is gone
 
 
 @click.command
@@ -49,6 +49,6 @@ def watch(run: str, speed: float | None, run_dir: Path) -> None:
 
 
 def is_live(meta: Meta, *, now_unix_s: float) -> bool:
-    """True if a process still writes this run, also from another host on a shared disk."""
+    """True if a process still writes this run, possibly from another host on a shared disk."""
     written_unix_s = meta.started_unix_s + (meta.last_ns - meta.started_ns) / 1e9
     return meta.ended_ns is None and meta.recording_stopped_ns is None and now_unix_s - written_unix_s < STALE_S

@@ -185,7 +185,7 @@ def _affordable(events: Sequence[AnyEvent]) -> list[list[Any]]:
 
 def _light(event: AnyEvent) -> dict[str, object]:
     """Returns an event's data without stacks and dumps; ranks in a stall keep their positions."""
-    told = {name: value for name, value in event.data.items() if name != "ranks"}  # `ranks` may also be a watchdog's dumps
+    told = {name: value for name, value in event.data.items() if name != "ranks"}  # or a watchdog's dumps
     if (stall := data_of(event, StallSeen)) is not None:
         rows = stall.get("ranks", ())
         told["ranks"] = [{name: value for name, value in row.items() if name not in _HEAVY} for row in rows]

@@ -90,7 +90,7 @@ class Retention:
         self._stretches: dict[tuple[str, int | str, int | None], RetainedRows] = {}
         self._samples = RetainedRows("samples", 0, limits.raw_samples, limits.thin_samples)
         self._newest_sample_ns = 0
-        self._kept_window: dict[int, int] = {}  # last window by series: a window of samples spans several slices of rows
+        self._kept_window: dict[int, int] = {}  # by series, since a window of samples spans several slices
         self._processes = 0  # rows written since the last count
         self._processes_left_out = self._left_out_until_ns = 0
 

@@ -155,9 +155,7 @@ def _end_of_word(text: str, at: int, name: str) -> int:
         return at
     end = at + len(_trimmed(run[0]))
     more = _OPENS.match(text, run.end())
-    if (
-        more and end == run.end() and "(" not in run[0] and not run[0].endswith("=")
-    ):  # a shell joins adjacent strings
+    if more and end == run.end() and "(" not in run[0] and not run[0].endswith("="):  # a shell joins adjacent strings
         end = _quoted(text, more.end(), more[1])[1]
     if secrecy(name) is Secrecy.CERTAIN and text[max(0, at - 2) : at] == ": " and _begins_line(text, at):
         rest = _REST.match(text, at)

@@ -1,4 +1,4 @@
-"""The command line: finds the command, and turns every error into one clear line and an exit code of its own."""
+"""The command line: finds the command, and turns every error into one clear line and an exit code."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def cli() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """The console script; always ends in SystemExit, or in the signal that the job died of."""
+    """The console script. Always ends in SystemExit, or by the signal that killed the job."""
     use_plain_glyphs()
     sys.exit(_outcome(sys.argv[1:] if argv is None else list(argv)))
 
@@ -109,7 +109,7 @@ def _invoke(argv: list[str]) -> int:
             if signal.getsignal(number) == signal.SIG_DFL:
                 signal.signal(number, _end)
     try:
-        # not cli.main: it ends a closed output with 1 and would leave us no say
+        # not cli.main, which exits with 1 on a closed output before we can handle it
         with cli.make_context(PROGRAM, argv) as context:
             cli.invoke(context)
     except click.exceptions.Exit as end:
@@ -125,7 +125,7 @@ def _end(number: int, _: object) -> None:
 
 
 def _told(error: BaseException) -> tuple[str, str, int]:
-    """The message, hint and exit code for an error; no message if nobody is left to read it."""
+    """Returns the message, hint and exit code for an error; the message is empty if nobody can read it."""
     match error:
         case AdvisorError():
             return error.message, error.hint, error.exit_code
@@ -147,8 +147,8 @@ def _told(error: BaseException) -> tuple[str, str, int]:
 
 
 def _give_up_stdout() -> None:
-    """The interpreter flushes once more at exit, and would complain on its own then."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # the last: there is none
+    """Sends stdout to /dev/null, since the interpreter flushes it again at exit and would report the error itself."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # AttributeError: there is no stdout
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

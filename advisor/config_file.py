@@ -1,4 +1,4 @@
-"""Reads the user's thresholds: `[tool.rn50-advisor]` of a pyproject.toml, or the same table at the top of a TOML file of its own.
+"""Reads the user's thresholds: `[tool.rn50-advisor]` of a pyproject.toml, or the same table at the top level of another TOML file.
 
 [tool.rn50-advisor]
 disable = ["LOP003"]
@@ -25,7 +25,7 @@ else:
 
 
 def load_config(path: Path | None = None, *, folder: Path | None = None) -> Config:
-    """The file given, else pyproject.toml of `folder` (default: the working directory), else the defaults. Raises ConfigError."""
+    """Reads the given file, else pyproject.toml of `folder` (default: the working directory), else the defaults. Raises ConfigError."""
     if path is None:
         path = (folder or Path()) / "pyproject.toml"
         if not path.is_file():
@@ -39,7 +39,7 @@ def load_config(path: Path | None = None, *, folder: Path | None = None) -> Conf
         raise ConfigError(f"{path}: {error.strerror or error}", "name a readable TOML file with --config") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         if not required:
-            return Config()  # a broken pyproject.toml of the user's project is not ours to complain about
+            return Config()  # a broken pyproject.toml of the user's project is not our concern
         raise ConfigError(f"{path}: {error}") from error
     tool = document.get("tool", {})
     table = tool.get("rn50-advisor") if isinstance(tool, dict) else None

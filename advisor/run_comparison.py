@@ -1,4 +1,4 @@
-"""From several recordings to the one object that every output of `compare` shows. Pure: the same runs always compare alike."""
+"""Compares several recordings; every output of `compare` shows the result. Pure: the same runs always give the same result."""
 
 from __future__ import annotations
 
@@ -45,24 +45,25 @@ from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.model.wording.quantities import number, percent
 from rn50_advisor.advisor.verdict.diagnose import diagnose, of_a_recording
 
-# By how much the mean step of runs of one job differs where nothing was changed, standard deviation. Measured on two shared CPU cores, five
-# runs each in two quiet minutes: 0.08 with one rank (0.06 without page faults), 0.04 with two; a little more over hours. On GPUs it is
-# smaller, and 0.02 is an assumption.
+# Standard deviation of the mean step between runs of one unchanged job, as a share. Measured on two shared CPU cores, five runs each in two
+# quiet minutes: 0.08 with one rank (0.06 without page faults), 0.04 with two; a little more over hours. On GPUs it is smaller; 0.02 is an
+# assumption.
 BETWEEN_RUNS = 0.05
 BETWEEN_RUNS_GPU = 0.02
-# An assumed spread weighs as much as this many repeated runs, where some are given.
+# The assumed spread counts as much as this many repeated runs, if repeated runs are given.
 _ASSUMED_RUNS = 3
-# Besides waiting for a core, neighbours take caches, memory bandwidth and the core's other thread. Of the step, if they kept all
-# cores busy: jobs beside 1.3 busy cores of two took 1.4 to 1.8 times as long, their waits for a core and page faults taken off.
+# Other processes take cores, and also caches, memory bandwidth and the core's other thread. This is the added spread, as a share of the
+# step, if they keep all cores busy: jobs beside 1.3 busy cores of two took 1.4 to 1.8 times as long, without the waits for a core and
+# page faults.
 _NEIGHBOURS = 0.6
-_WORTH = 0.01  # less than a hundredth is nobody's regression, however sure it is
-_BLIND = 1.5  # what is only seen beyond it is told as a factor
-_STEPS_MIN = 10  # steady ones: the mean of fewer is an anecdote
+_WORTH = 0.01  # a change below 1 % is not a regression, however certain
+_BLIND = 1.5  # a detection limit above this is worded as a factor
+_STEPS_MIN = 10  # steady steps: the mean of fewer is unreliable
 _PHASE_SHOWN = 0.002  # of the step
 _WORTH_FIXING = SEVERITIES[:3]
-_OTHERS_CORES = 0.1  # that others keep busy: less is the kernel and the advisor
+_OTHERS_CORES = 0.1  # kept busy by other processes: less is the kernel and the advisor
 _ALIKE = "compute differs no more than between runs of the same job"
-_TOLD = 0.02  # of the step: a smaller part of chance need not be told
+_TOLD = 0.02  # of the step or of the CPUs: smaller disturbances are not reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class Run:
 
 
 def load(name: str, recording: Recording, config: Config | None = None, *, place: int = 0) -> Run:
-    """`place` in the row of runs: equal runs shall not share their chance. Raises NotARun."""
+    """Analyses a recording. `place`: index of the run, used as the random seed so that equal runs draw differently. Raises NotARun."""
     with of_a_recording(recording):
         blocks = step_blocks(recording)
         draws = drawn(blocks, seed=place) if blocks is not None else {}
@@ -97,7 +98,7 @@ def compare(
     between_runs: float | None = None,
     max_regression: float | None = None,
 ) -> Comparison:
-    """The first run is the baseline, `repeated` are more runs of its job. `between_runs` and `max_regression` are shares, not percent."""
+    """Compares runs with the first one. `repeated`: more runs of its job. `between_runs` and `max_regression` are shares, not percent."""
     usual, source = _between_runs(runs[0], repeated) if between_runs is None else (between_runs, "as given")
     noise = {id(run): math.hypot(usual, _NEIGHBOURS * _neighbours(run)) for run in runs}
     fewest = min(runs, key=lambda run: 1 << 30 if _unfit(run) or not run.work else run.report.throughput.world_size)
@@ -117,7 +118,7 @@ def compare(
 
 
 def _between_runs(base: Run, repeated: Sequence[Run]) -> tuple[float, str]:
-    """By how much runs of this job differ, and how that is known: assumed, or measured where the job was run again."""
+    """Returns the standard deviation between runs of this job, and its source: assumed, or measured on repeated runs."""
     about: Mapping[str, Any] = next(iter(base.report.facts.values()), {})
     assumed = BETWEEN_RUNS_GPU if about.get("cuda") else BETWEEN_RUNS
     steps = [math.log(run.blocks.step_s) for run in (base, *repeated) if run.blocks]
@@ -130,7 +131,7 @@ def _between_runs(base: Run, repeated: Sequence[Run]) -> tuple[float, str]:
 
 
 def _neighbours(run: Run) -> float:
-    """The share of the cores that others kept busy."""
+    """Returns the share of the cores that other processes kept busy."""
     others, cores = run.analysis.get(CPU_OTHER_CORES) or 0.0, run.analysis.get(CPU_ALLOWED_CORES) or 0.0
     return min(1.0, others / cores) if others >= _OTHERS_CORES and cores > 0 else 0.0
 
@@ -157,7 +158,7 @@ def _column(run: Run) -> RunColumn:
 
 
 def _efficiency(fewest: Run, run: Run, between_runs: tuple[float, float]) -> Estimate | None:
-    """Samples/s of one rank over those of one rank in the run with the fewest; None where both have as many."""
+    """Returns samples/s per rank relative to the run with the fewest ranks; None if both have the same number or are not comparable."""
     few, many = fewest.report.throughput.world_size, run.report.throughput.world_size
     if few == many or _unfit(fewest) or _unfit(run) or not (fewest.work and run.work and fewest.blocks and run.blocks):
         return None
@@ -183,7 +184,7 @@ def _pair(base: Run, other: Run, place: int, between_runs: tuple[float, float]) 
     if change == "same" and same_ranks and not different:
         more = [math.sqrt(max(0.0, share**2 - BETWEEN_RUNS**2)) for share in between_runs]
         beside = ratio_beside_compute(base.draws, other.draws, disturbed=(more[0], more[1]))
-        # what is sure by itself, and what the whole step, without what chance brought, at least does not deny
+        # a change outside compute counts if it is certain and the whole step, without random costs, changes in the same direction
         whole = (base.blocks.step_s - spared[0]) / (other.blocks.step_s - spared[1])
         if judge(beside) != "same" and (beside.value < 1.0) == (whole < 1.0):
             change, speed = judge(beside), beside
@@ -200,7 +201,7 @@ def _pair(base: Run, other: Run, place: int, between_runs: tuple[float, float]) 
 
 
 def _unfit(run: Run) -> str:
-    """Why this run's mean says nothing; empty where it does."""
+    """Returns the reason why this run's mean is not usable; empty if it is."""
     steady, ranks, seen = run.report.step_time.steady_steps, run.report.job.ranks, run.report.throughput.world_size
     if run.blocks is None or steady < _STEPS_MIN:
         return f"{run.name} has {steady or 'no'} steady step{'s' if steady > 1 else ''}: too few to compare"
@@ -208,14 +209,14 @@ def _unfit(run: Run) -> str:
 
 
 def _measure(base: Run, other: Run) -> tuple[Measure | None, float]:
-    """The quantity to compare, and the ratio of the work in a step of the two runs."""
+    """Returns the quantity to compare, and the ratio of the work per step in the two runs."""
     if base.work and other.work:
         return "samples/s", other.work / base.work
     return ("steps/s", 1.0) if base.report.job.ranks == other.report.job.ranks else (None, 1.0)
 
 
 def judge(speed: Estimate) -> Change:
-    """Improved or regressed only where the interval says so."""
+    """Returns improved or regressed only if the interval excludes 1 and the change is at least 1 %; else same."""
     if not _worth(speed) or speed.lo <= 1.0 <= speed.hi:
         return "same"
     return "improved" if speed.lo > 1.0 else "regressed"
@@ -235,9 +236,9 @@ def _why(change: Change, speed: Estimate) -> str:
 
 
 def chance_s(a: Analysis) -> float:
-    """Seconds per step that chance brings to a run: the kernel's for a heap that shrinks and grows, and waiting for others' processes.
+    """Seconds per step that depend on chance: kernel time for a heap that shrinks and grows, and waits for other processes.
 
-    Whether malloc gives memory back in each step is decided by how the heap came to lie: runs of one job take 32 ms a step or 44 by it.
+    Whether malloc returns memory in each step depends on the heap's random layout: runs of one job take 32 or 44 ms per step.
     """
     faults = max(a.by_rank(STEP_SYSTEM_S).values(), default=0.0)
     others, busy = a.get(CPU_OTHER_CORES) or 0.0, a.get(CPU_HOST_BUSY_CORES) or 0.0

@@ -1,1 +1,1 @@
-"""Trains a known model setting by setting, each under the advisor's own eyes, and says how fast and why not faster."""
+"""Trains a known model in several settings, each under the advisor, and reports the speeds and the bottlenecks."""

@@ -1,4 +1,4 @@
-"""Runs one setting as a job of its own, under the advisor, and reads what both have to say: how fast, and what holds it back."""
+"""Runs one setting as a job of its own under the advisor, and reads the job's speed and the advisor's verdict."""
 
 from __future__ import annotations
 
@@ -31,13 +31,12 @@ STRETCHES = 10
 CONFIDENCE = 0.95
 
 
-# Images/s and how sure they are, from the times of single steps.
 def rate_of(steps_s: Sequence[float], images: int, *, together: int = 1) -> Estimate:
-    """`images` of one step. Median over stretches of steps that follow each other, with the interval of its order statistics.
+    """Images/s from the times of single steps: the median over stretches of consecutive steps, with the interval of its order statistics.
 
-    Neighbouring steps are alike, so stretches are compared and not steps. Where that many loader workers hand over
-    `together`, a rush of steps follows a wait: stretches are whole rounds then. Fewer than six stretches have no
-    interval of 95 %: it is all they span.
+    `images`: images of one step. Neighbouring steps are alike, so stretches are compared, not steps. `together`: loader
+    workers that deliver together; a rush of steps then follows a wait, so stretches are whole rounds. Fewer than six
+    stretches have no interval of 95 %: the interval is then their whole range. Raises ValueError without steps.
     """
     if not steps_s:
         raise ValueError("a rate of no steps")
@@ -50,7 +49,7 @@ def rate_of(steps_s: Sequence[float], images: int, *, together: int = 1) -> Esti
 
 
 def _rank(count: int) -> int:
-    """The number of values that may be dropped at either end so that the rest still brackets the population's median."""
+    """Returns how many values may be dropped at either end so that the rest still brackets the population's median (95 %)."""
     rank, outside = -1, 0.0
     for place in range(count // 2):
         outside += 2 * math.comb(count, place) / 2**count
@@ -61,9 +60,9 @@ def _rank(count: int) -> int:
 
 
 TRAINER = Path(__file__).with_name("trainer.py")
-# As `torchrun`: with `-m`, the working directory would come first on its path, and a user's `queue.py` with it.
+# Not `-m torch.distributed.run`, which would put the working directory first in sys.path, and a user's `queue.py` with it.
 _TORCHRUN = "import sys; sys.path[:] = filter(None, sys.path); from torch.distributed.run import main; main()"
-_TOLD_LINES = 40  # of a failed cell's output, searched for what went wrong
+_TOLD_LINES = 40  # last lines of a failed cell's output that are searched for the error
 _ENDING_S = 30.0  # for a cell that is told to end: the advisor writes its recording
 _KILLED_FIRST = re.compile(r"Root Cause \(first observed failure\):(?:(?!exitcode).)*exitcode\s*: -9\b", re.DOTALL)
 _OF_OTHER_LAUNCHERS = frozenset(("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
@@ -71,7 +70,7 @@ _OF_OTHER_LAUNCHERS = frozenset(("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORL
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """The settings that all cells share. `folder` holds their recordings, outputs and results."""
+    """Settings that all cells share. `folder` holds their recordings, outputs and results."""
 
     folder: Path
     options: Options
@@ -83,7 +82,7 @@ class Bench:
     limit_s: float = 900.0
 
     def measure(self, setting: Setting) -> Cell:
-        """Never raises for what a cell does; a machine without memory is a result."""
+        """Runs one cell. Does not raise if the cell fails; running out of memory is a result."""
         name = cell_name(setting)
         result = self.folder / f"{name}.json"
         where = ("--run-dir", str(self.folder), "--name", name)
@@ -98,7 +97,7 @@ class Bench:
         if ended or said.get("state") != "measured":
             why = ended or "it ended without a result"
             log = self.folder / f"{name}.log"
-            killed = why == "exit code 137" or rank_was_killed(log)  # 137: as a shell tells of SIGKILL
+            killed = why == "exit code 137" or rank_was_killed(log)  # 137: a shell's exit code for SIGKILL
             why = "killed, as the kernel does where memory ends" if killed else f"{why}: {_last_error(log)}"
             return Cell(setting, "oom" if killed else "failed", why, verdict=verdict, run=run)
         steps_s = [float(seconds) for seconds in said["steps_s"]]
@@ -119,7 +118,7 @@ class Bench:
         )
 
     def probe(self) -> dict[str, Any]:
-        """The devices that torch sees. Raises AdvisorError if there is no torch."""
+        """Returns the devices that torch sees. Raises AdvisorError if there is no torch."""
         result = self.folder / "probe.json"
         log = self.folder / "probe.log"
         command = [self.python, str(TRAINER), "--probe", "--result", str(result)]
@@ -133,7 +132,7 @@ class Bench:
         return found
 
     def command(self, setting: Setting, result: Path) -> list[str]:
-        """The job itself, as somebody would type it."""
+        """Returns the job's command line."""
         options = self.options
         started = [self.python]
         if setting.devices > 1:
@@ -155,9 +154,10 @@ class Bench:
         return [*started, str(TRAINER), *layout, *(f"--{name}={value}" for name, value in given.items())]
 
     def _environment(self, setting: Setting) -> dict[str, str]:
-        """Several ranks on CPUs share them evenly; torchrun would give each a single thread. One alone has as many as torch itself takes.
+        """Returns the job's environment. Several ranks on CPUs share the cores evenly, since torchrun would give each a single thread.
 
-        Who is itself a rank of a larger job, as in a pod of several, would else wait for the others.
+        A single rank keeps torch's own number of threads. Variables of another launcher are removed: if we are ourselves a rank of a
+        larger job, as in a pod of several, the trainer would wait for its other ranks.
         """
         environment = {name: value for name, value in os.environ.items() if name not in _OF_OTHER_LAUNCHERS}
         if self.device == "cpu" and setting.devices > 1 and "OMP_NUM_THREADS" not in environment:
@@ -182,7 +182,7 @@ def cell_name(setting: Setting) -> str:
 
 
 def run_logged(command: list[str], log: Path, environment: dict[str, str], limit_s: float) -> str:
-    """Runs a command with its output in a file. Returns how it ended, empty for exit code 0. Ctrl-C ends the child first."""
+    """Runs a command with its output in a file. Returns how it failed, empty for exit code 0. Ctrl-C ends the child first."""
     with log.open("wb") as output:
         child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment
@@ -199,7 +199,7 @@ def run_logged(command: list[str], log: Path, environment: dict[str, str], limit
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """Sends SIGTERM, which the advisor passes to the job; kills both if they ignore it, or the job would train on."""
+    """Sends SIGTERM, which the advisor passes to the job. Kills both if they ignore it, since the job would train on."""
     child.terminate()
     try:
         child.wait(_ENDING_S)
@@ -235,7 +235,7 @@ def rank_was_killed(log: Path) -> bool:
 
 
 def _last_error(log: Path) -> str:
-    """The last line that names an error, else the last line there is."""
+    """Returns the last line that names an error, else the last line."""
     try:
         lines = [line.strip() for line in log.read_text(errors="replace").splitlines()[-_TOLD_LINES:] if line.strip()]
     except OSError:

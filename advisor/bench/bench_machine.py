@@ -1,4 +1,4 @@
-"""The devices to train on, and the settings that are measured by default."""
+"""Finds the devices to train on, and the settings to measure by default."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from rn50_advisor.probes.host.cpu_probe import allowed_cores
 
 _TENSOR_CORES = (7, 0)  # fp16
 _AMPERE = (8, 0)  # TF32 and bf16
-# Images of 224² that fill a device without filling its memory; smaller pictures more of them.
+# Batches of 224² images that keep a device busy without filling its memory; smaller images get larger batches.
 _BATCH = {"cuda": 256, "cpu": 8}
 _BATCH_MAX = {"cuda": 16_384, "cpu": 128}
-# Times the batch. On a GPU the sweep ends where memory does, and none has so much; on a CPU a large batch takes minutes and shows nothing.
+# Largest multiple of the batch in a sweep. On a GPU the sweep ends earlier, out of memory; on a CPU a large batch takes minutes and
+# shows nothing.
 _SWEEP_MAX = {"cuda": 1024, "cpu": 4}
 
 
 @dataclass(frozen=True, slots=True)
 class TorchDevices:
-    """Torch's view of the devices, from a process of its own."""
+    """The devices that torch sees, from a process of its own."""
 
     device: Literal["cpu", "cuda"]
     names: tuple[str, ...]
@@ -40,7 +41,7 @@ class TorchDevices:
 
 
 def seen(told: Mapping[str, Any], wanted: str) -> TorchDevices:
-    """`wanted`: auto, cpu or cuda. Raises UsageError where it is not there."""
+    """Parses the devices. `wanted`: auto, cpu or cuda. Raises UsageError if cuda is wanted but missing."""
     names = tuple(map(str, told["names"]))
     if wanted == "cuda" and not names:
         raise UsageError(
@@ -92,7 +93,7 @@ def _instance(found: TorchDevices, metadata: bool) -> tuple[str | None, str]:
 
 
 def precisions_of(found: TorchDevices) -> tuple[Precision, ...]:
-    """Precisions that the device has units for: a CPU without them takes ten times as long in bf16."""
+    """Precisions that the device has units for; a CPU without bf16 units takes ten times as long in bf16."""
     possible = possible_precisions(found)
     return possible if found.device == "cuda" or found.bf16_units else ("fp32",)
 
@@ -108,22 +109,22 @@ def possible_precisions(found: TorchDevices) -> tuple[Precision, ...]:
 
 
 def usual_batch(device: Literal["cpu", "cuda"], image_size: int) -> int:
-    """A power of two; as many pixels whatever the size of the pictures, to a limit."""
+    """Returns a power of two with about the same number of pixels for every image size, up to a limit."""
     wanted = _BATCH[device] * (224 / image_size) ** 2
     return min(1 << max(0, round(wanted).bit_length() - 1), _BATCH_MAX[device])
 
 
 def usual_batches(device: Literal["cpu", "cuda"], batch: int, *, quick: bool) -> tuple[int, ...]:
-    """Around the batch at which precisions are compared, and from there until memory ends; a quick sweep, and a CPU's, end sooner."""
+    """Batches of the sweep: from below the batch at which precisions are compared up to the memory's limit; fewer if quick or on a CPU."""
     first = max(1, batch // 2 if quick else batch // 4)
     return doublings(first, batch * 2 if quick else batch * _SWEEP_MAX[device])
 
 
 def usual_devices(count: int, *, quick: bool) -> tuple[int, ...]:
-    """1, 2, 4, … and all."""
+    """Numbers of devices: 1, 2, 4, … and all; if quick, 1 and all."""
     return tuple(sorted({1, count})) if quick else tuple(sorted({*doublings(1, count), count}))
 
 
 def workers_each(machine: Machine, devices: tuple[int, ...]) -> int:
-    """Loader workers of one device when all work: its cores, one of them left for training."""
+    """Loader workers per device if all devices train: its share of the cores, minus one for training."""
     return max(1, int((machine.cores or os.cpu_count() or 1) / max(devices)) - 1)

@@ -1,4 +1,4 @@
-"""Which settings are measured, and in what order: one dimension at a time around the fastest, or every combination."""
+"""Chooses the settings to measure and their order: one dimension at a time around the fastest, or every combination."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from rn50_advisor.advisor.model.documents.benchmark import FULL_PRECISIONS, Cell, Data, Precision, Setting
 
 Measure = Callable[[Setting], Cell]
-FAILED_MAX = 2  # batches of a sweep
+FAILED_MAX = 2  # failed batches that end a sweep
 
 
 @dataclass(frozen=True, slots=True)
 class BenchPlan:
-    """`batch` is where precisions and layouts are compared, `batches` the sweep (empty: none). All batches are of one device."""
+    """The settings to measure. `batch`: where precisions and layouts are compared; `batches`: the sweep (empty: none). All per device."""
 
     precisions: tuple[Precision, ...]
     layouts: tuple[bool, ...]  # channels-last or not
@@ -27,7 +27,7 @@ class BenchPlan:
 
 @dataclass(slots=True)
 class Ledger:
-    """Measures each setting once, however many stages ask for it."""
+    """Measures each setting once, even if several stages ask for it."""
 
     measure: Measure
     cells: dict[Setting, Cell] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Ledger:
         return self.cells[setting]
 
     def sweep(self, setting: Setting, batches: Iterable[int]) -> None:
-        """Growing batches until one does not fit or two fail: one is too small for some models, larger ones take longer to fail."""
+        """Measures growing batches until one does not fit or two fail: batch 1 is too small for some models, and large ones fail slowly."""
         failed = 0
         for batch in sorted(batches):
             state = self(replace(setting, batch=batch)).state
@@ -48,14 +48,14 @@ class Ledger:
 
 
 def carry_out(plan: BenchPlan, measure: Measure) -> tuple[Cell, ...]:
-    """All cells in the order in which they were measured. A setting that fails is a cell like any other."""
+    """Measures the plan and returns all cells in order of measurement, including failed ones."""
     ledger = Ledger(measure)
     (_every_combination if plan.every_combination else _one_at_a_time)(plan, ledger)
     return tuple(ledger.cells.values())
 
 
 def doublings(first: int, last: int) -> tuple[int, ...]:
-    """8, 16, 32, … up to the last."""
+    """Returns `first` and its doublings up to `last`: 8, 16, 32, …"""
     found = []
     while first <= last:
         found.append(first)
@@ -70,7 +70,7 @@ def _every_combination(plan: BenchPlan, ledger: Ledger) -> None:
 
 
 def _one_at_a_time(plan: BenchPlan, ledger: Ledger) -> None:
-    """Precisions and layouts at one batch, batches of the fastest, devices at the batch that paid, real data there."""
+    """Measures precisions and layouts at one batch, then batches of the fastest; at the knee of these, device counts and real data."""
     matrix, batch = _matrix(plan, ledger)
     best = _fastest(matrix)
     if best is None:
@@ -89,10 +89,10 @@ def _one_at_a_time(plan: BenchPlan, ledger: Ledger) -> None:
 
 
 def _real_data(plan: BenchPlan, ledger: Ledger, matrix: Iterable[Cell], fastest: Setting) -> None:
-    """Beside synthetic ones on one device and on all; on one, full precision beside 16 bits, for what these still bring there."""
+    """Measures real beside synthetic data on one device and on all; on one device also the other precision, for the gain of 16 bits."""
     ledger(fastest)
     if not ledger(replace(fastest, data="real")).images_per_s:
-        return  # who cannot be fed is not asked again
+        return  # if real data fail here, they would fail in the other settings
     full, layout = fastest.precision in FULL_PRECISIONS, fastest.channels_last
     others = (
         c for c in matrix if (c.setting.precision in FULL_PRECISIONS) != full and c.setting.channels_last == layout
@@ -104,7 +104,7 @@ def _real_data(plan: BenchPlan, ledger: Ledger, matrix: Iterable[Cell], fastest:
 
 
 def _matrix(plan: BenchPlan, ledger: Ledger) -> tuple[list[Cell], int]:
-    """Every precision and layout at one batch; at half of it where one does not fit, so that all are compared alike."""
+    """Measures every precision and layout at one batch; if one does not fit, all again at half of it, so that they are comparable."""
     batch = plan.batch
     while True:
         cells: list[Cell] = []
@@ -122,12 +122,12 @@ def _fastest(cells: Iterable[Cell]) -> Cell | None:
     return max((cell for cell in cells if cell.images_per_s), key=lambda cell: cell.rate, default=None)
 
 
-# Where doubling a batch brings less than this, it is past the knee.
+# The knee is the smallest batch whose rate is within this share of the best one.
 GAIN_MIN = 0.05
 
 
 def knee(points: Iterable[tuple[int, float]]) -> int | None:
-    """The smallest batch within 5 % of the best one: more memory buys nothing there. None without points."""
+    """Returns the smallest batch within 5 % of the best rate, beyond which more memory gains nothing. None without points."""
     known = sorted(points)
     if not known:
         return None

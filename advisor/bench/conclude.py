@@ -1,4 +1,4 @@
-"""From measured cells to one `Benchmark`: sweeps with their knee, scaling, what stands out, an earlier result beside it. Pure."""
+"""Turns measured cells into a `Benchmark`: sweeps with their knee, scaling, main results, comparison with an earlier result. Pure."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from rn50_advisor.advisor.model.documents.benchmark import (
 from rn50_advisor.advisor.model.documents.comparison import Change, Estimate
 from rn50_advisor.advisor.reference.training_speeds import Tier, band
 
-# Standard deviation between two runs of one job on one machine where nothing was changed: `compare` assumes the same.
+# Standard deviation between runs of one unchanged job on one machine; `compare` assumes the same.
 BETWEEN_RUNS = {"cpu": 0.05, "cuda": 0.02}
 _Z_95 = 1.96  # of the normal distribution at 95 %, the confidence of the cells
-_CHANGE_SHARE_MIN = 0.01  # as for `compare`: less than a hundredth is nobody's regression
+_CHANGE_SHARE_MIN = 0.01  # as for `compare`: less than 1 % is not a regression
 _TIERS: tuple[Tier, ...] = ("typical", "tuned", "course")
 Key = TypeVar("Key", bound=Hashable)
 
 
 def conclude(machine: Machine, options: Options, cells: Iterable[Cell], *, made_unix_s: float) -> Benchmark:
-    """Everything that follows from the cells, but for a comparison with earlier ones."""
+    """Returns everything that follows from the cells, except a comparison with earlier ones."""
     referred = tuple(with_reference(cell, machine, options) for cell in cells)
     made = Benchmark(made_unix_s, machine, options, referred, sweeps(referred), scaling(referred))
     return replace(made, sentences=sentences(made))
 
 
 def with_reference(cell: Cell, machine: Machine, options: Options) -> Cell:
-    """The bands of this setting, each tier's, where all devices are of one kind that somebody has measured."""
+    """Adds the reference bands of this setting, one per tier, if all devices are of one kind with published measurements."""
     if machine.device != "cuda" or len(set(machine.names)) != 1:
         return cell
     setting, found = cell.setting, []
@@ -58,7 +58,7 @@ def with_reference(cell: Cell, machine: Machine, options: Options) -> Cell:
 
 
 def sweeps(cells: Sequence[Cell]) -> tuple[Sweep, ...]:
-    """Settings that were measured at two batches or more, or at one and did not fit at another."""
+    """Returns the settings measured at two or more batches, or at one if another did not fit."""
     found = []
     for group in _groups(cells, lambda cell: replace(cell.setting, batch=1)):
         measured = sorted((cell for cell in group if cell.images_per_s), key=lambda cell: cell.setting.batch)
@@ -83,7 +83,7 @@ def sweeps(cells: Sequence[Cell]) -> tuple[Sweep, ...]:
 
 
 def scaling(cells: Sequence[Cell]) -> tuple[Scaling, ...]:
-    """Settings that were measured on one device and on more."""
+    """Returns the settings measured on one device and on more."""
     found = []
     for group in _groups(cells, lambda cell: replace(cell.setting, devices=1)):
         measured = sorted((cell for cell in group if cell.images_per_s), key=lambda cell: cell.setting.devices)
@@ -104,7 +104,7 @@ def scaling(cells: Sequence[Cell]) -> tuple[Scaling, ...]:
 
 
 def against(now: Benchmark, then: Benchmark, name: str) -> Benchmark:
-    """The same with an earlier result beside it. Only equal settings of one model and picture size are compared."""
+    """Adds a comparison with an earlier result. Only equal settings of the same model and image size are compared."""
     usual = max(BETWEEN_RUNS[now.machine.device], BETWEEN_RUNS[then.machine.device])
     notes = [f"runs of one job are taken to differ by {100 * usual:.0f} % in any case"]
     ours, theirs = (o.options for o in (now, then))
@@ -123,20 +123,20 @@ def against(now: Benchmark, then: Benchmark, name: str) -> Benchmark:
 
 
 def judge(speed: Estimate) -> Change:
-    """Improved or regressed only where the interval says so."""
+    """Returns improved or regressed only if the whole interval and the minimum change agree; else same."""
     if speed.lo > 1.0 and speed.value >= 1.0 + _CHANGE_SHARE_MIN:
         return "improved"
     return "regressed" if speed.hi < 1.0 and speed.value <= 1.0 - _CHANGE_SHARE_MIN else "same"
 
 
 def slower_than(made: Benchmark, max_regression: float) -> tuple[CellChange, ...]:
-    """Cells that are slower than before beyond doubt and by more than this share."""
+    """Returns the cells that are significantly slower than before, by more than this share."""
     changes = made.against.cells if made.against else ()
     return tuple(c for c in changes if c.change == "regressed" and 1.0 - c.speed.value > max_regression)
 
 
 def _differences(now: Benchmark, then: Benchmark, *, real: bool) -> list[str]:
-    """Between what was measured; `real`: cells of real data are among what is compared."""
+    """Describes the differences between two benchmarks. `real`: the compared cells include real data."""
     ours, theirs = now.options, then.options
     pairs: dict[str, tuple[object, object]] = {
         "devices": (now.machine.names or (now.machine.device,), then.machine.names or (then.machine.device,)),
@@ -162,7 +162,7 @@ def _ratio(cell: Cell, other: Cell, *, per: int = 1) -> Estimate:
 
 
 def _widened(ratio: Estimate, between_runs: float) -> Estimate:
-    """By what two runs of one job differ, independently of each other."""
+    """Widens the interval by the variation between runs, which is independent in the two runs."""
     factor = math.exp(_Z_95 * math.sqrt(2) * between_runs)
     return Estimate(ratio.value, ratio.lo / factor, ratio.hi * factor)
 

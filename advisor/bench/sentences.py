@@ -9,16 +9,16 @@ from dataclasses import replace
 from rn50_advisor.advisor.model.documents.benchmark import FULL_PRECISIONS, Benchmark, Cell, Setting
 from rn50_advisor.advisor.model.wording.quantities import number
 
-# Mixed precision brings 1.5 to 3.3 times on tensor cores; below this somebody should ask why it does not.
+# Mixed precision speeds up training by 1.5 to 3.3 times on tensor cores; a gain below this needs an explanation.
 AMP_GAIN_MIN = 1.3
 # Eight GPUs of one machine reach 84 to 99 % in the reference table.
 EFFICIENCY_MIN = 0.84
-DATA_SHARE_MIN = 0.95  # two runs of one setting differ by as much
+DATA_SHARE_MIN = 0.95  # two runs of one setting differ by up to this
 _FASTER_SHARE_MIN = 0.03  # a layout that is faster by less is not worth a sentence
 
 
 def sentences(made: Benchmark) -> tuple[str, ...]:
-    """The fastest first, then what each dimension brings."""
+    """Returns the fastest setting first, then the gain of each dimension."""
     best = made.best
     if best is None:
         return ("nothing could be measured",)
@@ -29,9 +29,9 @@ def sentences(made: Benchmark) -> tuple[str, ...]:
 
 
 def _mixed_precision(made: Benchmark) -> list[str]:
-    """Each 16-bit format against the best of full precision, all else being equal; of all pairs the one with the fastest base.
+    """Compares each 16-bit format with full precision in otherwise equal settings; takes the pair with the fastest base.
 
-    On real data too: what is bound by its input gains nothing there.
+    Also compares on real data, where an input-bound setting gains nothing.
     """
     said = []
     for data, precision in itertools.product(("synthetic", "real"), ("bf16", "fp16")):
@@ -90,7 +90,7 @@ def _devices(made: Benchmark) -> list[str]:
         most, efficiency = line.devices[-1], line.efficiency[-1].value
         setting = Setting(line.precision, line.channels_last, line.batch, most, line.data)
         cell = next(cell for cell in made.cells if cell.setting == setting)
-        if made.machine.device == "cpu":  # they share the cores that one has alone: nobody can expect more
+        if made.machine.device == "cpu":  # the ranks share the cores of one rank, so no efficiency is expected
             said.append(f"{most} ranks make {100 * most * efficiency:.0f} % of what one makes ({_short(setting)})")
             continue
         text = f"{most} devices reach {100 * efficiency:.0f} % of {most} single ones ({_short(setting)})"
@@ -113,7 +113,7 @@ def _real_data(made: Benchmark) -> list[str]:
 
 
 def _beside_the_reference(made: Benchmark) -> list[str]:
-    """The best cell of each number of devices, against what others have measured."""
+    """Compares the best cell of each number of devices with published measurements."""
     said = []
     for devices in dict.fromkeys(cell.setting.devices for cell in _measured(made)):
         mine = [cell for cell in _measured(made) if cell.setting.devices == devices and cell.reference]

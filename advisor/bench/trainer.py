@@ -1,10 +1,10 @@
-"""A plain training loop for one setting: what `bench` runs in a process of its own, and nobody imports.
+"""A plain training loop for one setting. `bench` runs it in a process of its own; nothing imports it.
 
     python trainer.py --result F.json --model resnet50 --batch 64 --precision bf16 --channels-last
     torchrun --nproc-per-node=8 trainer.py --result F.json ...
 
-Synthetic batches lie on the device already: they measure training alone. Steps are timed from end to end; nothing waits for the device
-but the end of the warm-up and of each of a few portions of the measurement. Runs in the interpreter that trains: Python 3.9 and newer.
+Synthetic batches are already on the device, so that they measure training alone. Steps are timed from end to end; the host waits for the
+device only after the warm-up and after each of a few portions of the measurement. Runs in the interpreter that trains: Python 3.9 or newer.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from torchvision import datasets, transforms
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 OUT_OF_MEMORY = 77  # exit code, so that torchrun ends the other ranks
-# On the CPU and from cuDNN want of memory is a RuntimeError that only its words tell.
+# The CPU and cuDNN report lack of memory as a RuntimeError that only its message identifies.
 NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "ALLOC_FAILED")
-PREFETCHED = 2  # batches a worker, torch's own
-FEWEST_STEPS = 6  # of very long ones: with the warm-up enough for the advisor to see five steady ones
-FIRST_STEPS = 4  # which allocate, compile, choose algorithms; the last two tell how long a step takes
-PORTIONS = 4  # of the measurement: a disk may turn slow at any moment, so only a part of it is planned ahead
-# Workers begin together and so hand over together: a rush of batches, then a wait. Only whole rounds of all of them have the loader's pace.
+PREFETCHED = 2  # batches per worker, torch's default
+FEWEST_STEPS = 6  # if steps are very long; with the warm-up enough for the advisor to see five steady steps
+FIRST_STEPS = 4  # these allocate, compile and choose algorithms; the last two show the time of a step
+PORTIONS = 4  # of the measurement: a disk may become slow at any moment, so only one portion is planned ahead
+# Workers start together and so deliver together: a rush of batches, then a wait. Only whole rounds of all workers show the loader's pace.
 FEWEST_ROUNDS = 2
-LONGEST_ROUNDS = 4  # that a measurement takes at least: until the first batch comes, to use up what was made ahead, and those that count
+LONGEST_ROUNDS = 4  # in a measurement at least: for the first batch, the prefetched ones, and the measured ones
 Batch = tuple[Tensor, Tensor]
 
 
 class OneBatch(Dataset[Batch]):
-    """The same batch again and again, on the device: a fetch costs nothing."""
+    """Repeats one batch on the device: a fetch costs nothing."""
 
     def __init__(self, args: argparse.Namespace, device: torch.device) -> None:
         images = torch.randn(args.batch, 3, args.image_size, args.image_size, device=device)
@@ -80,7 +80,7 @@ def make_loader(args: argparse.Namespace, device: torch.device) -> DataLoader[An
         persistent_workers=args.workers > 0,
         drop_last=True,
     )
-    if not len(loader):  # it would be begun anew for ever
+    if not len(loader):  # it would be restarted forever
         raise SystemExit(f"train: {folder} holds {len(pictures)} images, fewer than one batch for every rank")
     return loader
 
@@ -104,7 +104,7 @@ def make_model(args: argparse.Namespace, device: torch.device) -> nn.Module:
 
 
 class StepClock:
-    """Marks the ends of steps: events on the device's own stream, or the time of day where there is none."""
+    """Marks the ends of steps: by events on the GPU's stream, or by the host's clock on a CPU."""
 
     def __init__(self, device: torch.device) -> None:
         self.cuda, self.marks = device.type == "cuda", list[Any]()
@@ -147,13 +147,13 @@ def make_step(args: argparse.Namespace, device: torch.device) -> Callable[[Batch
 
 
 def warm_up_steps(args: argparse.Namespace, usual_s: float) -> int:
-    """After the first ones. What workers made ahead of those is used up, for it would make what is measured look fed."""
+    """Returns the warm-up steps after the first ones. Uses up the prefetched batches, which would hide a slow loader in the measurement."""
     more: int = args.warmup if args.warmup * usual_s < args.seconds else 1
     return more if args.data is None else max(more, PREFETCHED * args.workers - FIRST_STEPS)
 
 
 def steps_to_come(args: argparse.Namespace, usual_s: float, steps_s: Sequence[float]) -> int:
-    """Number of steps that fill the next portion of the requested time at the latest pace; 0 once it is filled."""
+    """Returns the number of steps that fill the next portion of the requested time at the latest pace; 0 once it is filled."""
     together = max(1, args.workers) if args.data is not None else 1
     least = args.min_steps if args.min_steps * usual_s < 2 * args.seconds else FEWEST_STEPS
     lacking = max(least, FEWEST_ROUNDS * together if together > 1 else 0) - len(steps_s)
@@ -166,7 +166,7 @@ def steps_to_come(args: argparse.Namespace, usual_s: float, steps_s: Sequence[fl
 
 
 def agreed(number: int, device: torch.device) -> int:
-    """The first rank's word counts for all."""
+    """Returns the first rank's number on all ranks."""
     if not dist.is_initialized():
         return number
     shared = torch.tensor(number, device=device)
@@ -198,14 +198,14 @@ def measure(args: argparse.Namespace, device: torch.device) -> dict[str, Any]:
 
 
 def set_precision(precision: str) -> None:
-    """FP32 means FP32: cuDNN would take TF32 by default."""
+    """Sets the precision; disables TF32 for FP32, since cuDNN uses TF32 by default."""
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     torch.backends.cudnn.allow_tf32 = precision == "tf32"
     torch.backends.cudnn.benchmark = True
 
 
 def has_bf16_units() -> bool:
-    """By the flags that the kernel shows of the CPU: x86 with AVX-512 or AMX, Arm."""
+    """True if the kernel's CPU flags list bf16 units: x86 with AVX-512 or AMX, Arm."""
     with contextlib.suppress(OSError):
         flags = Path("/proc/cpuinfo").read_text().split()
         return any(flag in flags for flag in ("avx512_bf16", "amx_bf16", "bf16"))
@@ -213,7 +213,7 @@ def has_bf16_units() -> bool:
 
 
 def probe() -> dict[str, Any]:
-    """The devices to train on."""
+    """Returns the devices to train on, with torch's versions and models."""
     cuda = torch.cuda.is_available()
     count = torch.cuda.device_count() if cuda else 0
     return {

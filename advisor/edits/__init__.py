@@ -1,1 +1,1 @@
-"""Advice as an edit: from what a fix asks of a call to a unified diff of the user's file. Text in, text out; no file is read or written."""
+"""Turns a fix's request for a call into a unified diff of the user's file. Text in, text out; no file is read or written."""

@@ -1,4 +1,4 @@
-"""Turns what a fix asks of a call into a diff of the job's own files, or into the option to pass; else the fix stays as it was."""
+"""Turns a fix's request for a call into a diff of the job's own files or into the option to pass; else the fix stays unchanged."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from rn50_advisor.advisor.edits.syntax import Code, parse_code
 from rn50_advisor.advisor.model.job_changes import CallChange, Expression, Value
 from rn50_advisor.advisor.model.recording import Source
 
-MASKED = "***"  # what stands where a secret was: such lines are not those of the file
+MASKED = "***"  # replaces a secret: lines with it differ from the user's file
 _CONTEXT_LINES = 3
 
 
-# A unified diff that `patch` and `git apply` take, from two texts of one file.
 def unified(before: str, after: str, name: str) -> str | None:
-    """A unified diff; None if nothing differs, or if a line that differs is masked."""
+    """Returns a unified diff for `patch` and `git apply`; None if nothing differs or if a changed line contains a masked secret."""
     old, new = _lines(before), _lines(after)
     for context in range(_CONTEXT_LINES, -1, -1):
         made = list(difflib.unified_diff(old, new, f"a/{name}", f"b/{name}", n=context, lineterm="\n"))
@@ -33,13 +32,13 @@ def unified(before: str, after: str, name: str) -> str | None:
 
 
 def shown_name(path: str, folder: str) -> str:
-    """Relative to the folder the job was started in, where the file lies in it; else the whole path without its root."""
+    """Returns the path relative to the job's working directory if the file is inside it; else the whole path without the root."""
     whole = PurePosixPath(path)
     return str(whole.relative_to(folder)) if folder and whole.is_relative_to(folder) else path.lstrip("/")
 
 
 def _lines(text: str) -> list[str]:
-    """With their ends. Not `splitlines`, which breaks at form feeds and separators too."""
+    """Splits into lines with their ends. Not `splitlines`, which also breaks at form feeds and separators."""
     parts = text.split("\n")
     return [f"{part}\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
 
@@ -58,7 +57,7 @@ class JobCommands:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """`words`: what to do where the diff does not do it, or instead of it; `options`: those of them that name one of the job's own."""
+    """An edit. `words`: steps that the diff does not cover, or that replace it; `options`: those words that name an option of the job."""
 
     diff: str | None
     words: tuple[str, ...] = ()
@@ -75,16 +74,16 @@ def advise(
     sources: Sequence[Source],
     job: JobCommands,
 ) -> Advice | None:
-    """The edit for a request, or None where it cannot improve on the fix's own text.
+    """Returns the edit for a request; None if it cannot improve on the fix's own text.
 
-    `known`: what the arguments were when the job ran. `through`: the function of an installed package that called, between this line and
-    the call that is meant.
+    `known`: the values of the arguments when the job ran. `through`: the function of an installed package between this line and the
+    requested call.
     """
     codes = [code for source in sources if not source.edited and (code := parse_code(source.path, source.text))]
     code = next((c for c in codes if c.path == file), None)
     literals = {name: value for name, value in change.arguments if not isinstance(value, Expression)}
     wanted = {name: value for name, value in literals.items() if known.get(name, UNSEEN) != value}
-    # a file need not know the names of an expression
+    # a file may lack the names that an expression uses
     if code is None or not wanted or len(literals) < len(change.arguments):
         return None
     call = find_call(code, line, change.callable, through_package=bool(through), wanted=wanted)
@@ -93,7 +92,7 @@ def advise(
         if call is None and (flags := options_of_settings(code, wanted)):
             return Advice(None, flags, flags)
     if call is None or (set(wanted) == {"persistent_workers"} and _in_a_loop(code, call.node)):
-        return None  # made anew in each epoch, a loader would still end its workers
+        return None  # a loader that is created in each epoch would still end its workers
     if call.spread is None:
         return Advice(None, (f"its arguments come from `{call.stars}` there",))
     plan = EditPlan(code, call, known=known, others=[c for c in codes if c is not code], argv=job.argv)
@@ -104,7 +103,7 @@ def advise(
 def _in_a_loop(code: Code, node: ast.AST) -> bool:
     inner = node
     for around in code.around(node):
-        # what a loop runs over is made once
+        # a loop's iterable is created only once
         if isinstance(around, ast.While) or (isinstance(around, (ast.For, ast.AsyncFor)) and inner is not around.iter):
             return True
         inner = around

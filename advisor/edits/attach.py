@@ -1,4 +1,4 @@
-"""Gives the fixes of findings their diffs, or the words for what no diff can do. A pure function of findings, facts and kept sources."""
+"""Adds diffs to the fixes of findings, or words where a diff is impossible. A pure function of findings, facts and kept sources."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from rn50_advisor.advisor.model.job_changes import Argument, Assignment, CallCha
 from rn50_advisor.advisor.model.recording import Source
 
 _SHARE_OUT = "an IterableDataset gives every worker all samples: split them by get_worker_info() first"
-# Other ways to set the same.
+# Other names for the same setting.
 _ALSO = {"set_detect_anomaly": "detect_anomaly", "set_default_dtype": "double", "sched_setaffinity": "cpu_affinity"}
 _FACTS_OF: Mapping[str, str] = {"DataLoader": "loaders", "DistributedDataParallel": "ddp"}
 
 
 def with_edits(findings: Iterable[Finding], analysis: Analysis, sources: Sequence[Source]) -> tuple[Finding, ...]:
-    """The same findings; a fix whose place or call is none that an edit could serve stays as it is."""
+    """Returns the findings with edits; a fix stays unchanged if no edit fits its place or call."""
     if not sources:
         return tuple(findings)
     kept = tuple(sources)
@@ -80,7 +80,7 @@ class _Asked:
     job: JobCommands
 
 
-# The live screen asks every second, mostly for the same: parsing takes a tenth of a second.
+# Cached, since the live screen mostly asks for the same advice every second, and parsing takes a tenth of a second.
 @functools.lru_cache(maxsize=64)
 def _advice(asked: _Asked) -> Advice | None:
     try:
@@ -98,7 +98,7 @@ def _advice(asked: _Asked) -> Advice | None:
 
 
 def _entry(analysis: Analysis, kind: str, file: str, line: int) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """The facts of the object created at this line (the one that trains, if there are several), and its rank's facts."""
+    """Returns the facts of the object created at this line (the one that trains, if there are several), and its rank's facts."""
     first: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
     for facts in analysis.facts.values():
         for entry in (facts.get(kind) or ()) if isinstance(facts, Mapping) else ():
@@ -110,7 +110,7 @@ def _entry(analysis: Analysis, kind: str, file: str, line: int) -> tuple[Mapping
 
 
 def _instead(entry: Mapping[str, Any], arguments: Mapping[str, Argument]) -> str | None:
-    """A step that must come first where the arguments alone would not help, or would change the training data."""
+    """Returns a step that must come first if the arguments alone would not help or would change the training data; else None."""
     wanted, there = arguments.get("num_workers"), entry.get("num_workers")
     iterable = entry.get("sampler") == "_InfiniteConstantSampler"
     if iterable and isinstance(wanted, int) and wanted > 1 and isinstance(there, int) and there <= 1:
@@ -128,7 +128,7 @@ def _instead(entry: Mapping[str, Any], arguments: Mapping[str, Argument]) -> str
 
 
 def _held(dataset: Any) -> list[str]:
-    """Types of a data set and of those it wraps."""
+    """Types that a data set and the data sets it wraps hold."""
     found: list[str] = []
     while isinstance(dataset, Mapping):
         found += [str(name) for name in dataset.get("held") or ()]
@@ -137,8 +137,8 @@ def _held(dataset: Any) -> list[str]:
 
 
 def _made_of(entry: Mapping[str, Any], facts: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The loader of the user's that a library made this one anew from: accelerate and Lightning do, to give each rank its share."""
-    alike = ("num_workers", "pin_memory", "dataset")  # batch size and sampler become each rank's own
+    """Returns the user's loader from which a library created this one: accelerate and Lightning do so to give each rank its share."""
+    alike = ("num_workers", "pin_memory", "dataset")  # batch size and sampler differ: they become each rank's own
     if not entry.get("through"):
         return None
     for other in facts.get("loaders") or ():
@@ -156,7 +156,7 @@ def _plain(entry: Mapping[str, Any], name: str) -> bool:
 class _Statement:
     where: Where
     words: str
-    same: bool  # the very call or attribute of the fix, not another way to set the same
+    same: bool  # the call or attribute of the fix itself, not another name for the same setting
 
 
 def _codes(sources: Iterable[Source]) -> list[Code]:
@@ -164,7 +164,7 @@ def _codes(sources: Iterable[Source]) -> list[Code]:
 
 
 def _at_its_call(fix: Fix, change: CallChange, analysis: Analysis, sources: tuple[Source, ...]) -> Fix:
-    """The fix of an object whose making was not recorded, at the one call that makes it; unchanged where the job has none, or several."""
+    """Edits the only call that creates an object whose creation was not recorded; returns the fix unchanged for no or several calls."""
     if change.callable in _FACTS_OF:
         return fix
     made = [
@@ -180,7 +180,7 @@ def _at_its_call(fix: Fix, change: CallChange, analysis: Analysis, sources: tupl
 
 
 def _at_its_place(fix: Fix, sources: Sequence[Source]) -> Fix:
-    """The fix with the place and words of the one statement that it replaces; unchanged where the job has none, or several."""
+    """Adds the place and words of the only statement that the fix replaces; returns it unchanged for no or several statements."""
     if not isinstance(fix.call, Setup) or len(fix.call.statements) != 1:
         return fix
     wanted = fix.call.statements[0]

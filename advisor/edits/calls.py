@@ -1,4 +1,4 @@
-"""Finds the call that a recorded line stands for, and its arguments."""
+"""Finds the call at a recorded line, and its arguments."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Literal
 from rn50_advisor.advisor.edits.names import written_dict
 from rn50_advisor.advisor.edits.syntax import Code, last_name
 
-# "itself": its signature is known, keywords can be added. "kin": a factory or a subclass that may take other arguments; what it is given
-# by the same name can be changed.
+# "itself": the signature is known, so keywords can be added. "kin": a factory or a subclass that may take other arguments; only arguments
+# that it already has under the same name can be changed.
 Kind = Literal["itself", "kin"]
 
 _SIGNATURES: Mapping[str, tuple[str, ...]] = {
@@ -36,7 +36,7 @@ _ALIASES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """Where a call has an argument: by keyword, at a position, or (neither) in a dict that it is given by `**`."""
+    """An argument of a call: by keyword, at a position, or (neither) in a dict passed by `**`."""
 
     value: ast.expr
     keyword: str | None
@@ -45,17 +45,17 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class FoundCall:
-    """`spread`: what it is given by `**`, where that is a dict in sight; None where it may be anything."""
+    """A call. `spread`: the entries passed by `**` if they are a dict in the file; None if they are unknown."""
 
     node: ast.Call
     kind: Kind
     name: str
     spread: Mapping[str, ast.expr] | None
-    prefix: str = ""  # what arguments that are added here begin with
+    prefix: str = ""  # of the names of added arguments
 
     @property
     def stars(self) -> str:
-        """`*arguments, **options`."""
+        """The starred arguments as text: `*arguments, **options`."""
         given = [f"*{ast.unparse(a.value)}" for a in self.node.args if isinstance(a, ast.Starred)]
         return ", ".join([*given, *(f"**{ast.unparse(k.value)}" for k in self.node.keywords if k.arg is None)])
 
@@ -80,9 +80,9 @@ class FoundCall:
 
 
 def find_call(code: Code, line: int, name: str, *, through_package: bool, wanted: Iterable[str]) -> FoundCall | None:
-    """The one call at this line that makes a `name`; None where there is none or more than one.
+    """Returns the only call at this line that creates a `name`; None if there is none or more than one.
 
-    `through_package`: an installed package stands between this line and `name`, so that whatever is called here is another's.
+    `through_package`: an installed package is between this line and `name`, so that this line calls something else.
     """
     here = [call for call in code.calls() if call.lineno == line]
     if not here:
@@ -98,7 +98,7 @@ def find_call(code: Code, line: int, name: str, *, through_package: bool, wanted
 
 
 def find_settings(code: Code) -> FoundCall | None:
-    """The one call that makes the settings of a Hugging Face trainer, which makes the loaders."""
+    """Returns the only call that creates the settings of a Hugging Face trainer, which creates the loaders; None if not exactly one."""
     made = [call for call in code.calls() if (last_name(call.func) or "").endswith(_SETTINGS)]
     if len(made) != 1:
         return None
@@ -106,7 +106,7 @@ def find_settings(code: Code) -> FoundCall | None:
 
 
 def options_of_settings(code: Code, wanted: Mapping[str, object]) -> tuple[str, ...]:
-    """Where the settings are filled from the command line, each is an option of its own name."""
+    """Returns the options to pass if the command line fills the settings: each setting is an option of its own name."""
     if not any(last_name(call.func) == "HfArgumentParser" for call in code.calls()):
         return ()
     return tuple(f"pass --{_SETTINGS_PREFIX}{name} {value}" for name, value in wanted.items())

@@ -10,7 +10,7 @@ from rn50_advisor.advisor.edits.calls import Argument
 
 @dataclass(frozen=True, slots=True)
 class NewLiteral:
-    """Another value in the place of a literal."""
+    """A new value for a literal."""
 
     node: ast.expr
     value: str
@@ -18,7 +18,7 @@ class NewLiteral:
 
 @dataclass(frozen=True, slots=True)
 class NewArguments:
-    """Arguments of a call set, added at its end, and taken away."""
+    """Arguments of a call that are set (`put`), added at its end, and removed."""
 
     node: ast.Call
     put: tuple[tuple[Argument, str], ...] = ()

@@ -1,4 +1,4 @@
-"""Works out what has to change, and where, for a call to be made with other arguments."""
+"""Works out which changes to the code give a call other arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rn50_advisor.advisor.edits.script_options import Option
 from rn50_advisor.advisor.edits.syntax import Code, is_literal, literal
 from rn50_advisor.advisor.model.job_changes import Value
 
-UNSEEN = object()  # what nobody knows: differs from every value
+UNSEEN = object()  # an unknown value: differs from every value
 _WORKERS = "num_workers"
 _NEEDS_WORKERS: Mapping[str, str] = {
     "persistent_workers": "{workers} > 0",
@@ -22,7 +22,7 @@ _NEEDS_WORKERS: Mapping[str, str] = {
 
 
 class EditPlan:
-    """`words`: what to do that no edit does, or what cannot be done for sure; `options`: those of them that name an option of the job."""
+    """Changes for a call. `words`: steps that no edit covers or that are uncertain; `options`: those words that name a job's option."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class EditPlan:
         self.options: list[str] = []
 
     def make(self, wanted: Mapping[str, Value], *, without: Sequence[str] = ()) -> bool:
-        """False: the argument that matters most, which comes first, cannot be changed for sure, or one of those `without` stays."""
+        """False if the first argument, which matters most, cannot be changed for sure, or if an argument in `without` would stay."""
         for name, value in wanted.items():
             if not self._argument(name, value) and self._empty:
                 return False
@@ -75,7 +75,7 @@ class EditPlan:
         if not is_literal(argument.value):
             return self._follow(name, value, argument.value)
         if self._known.get(name, UNSEEN) not in (UNSEEN, literal(argument.value)):
-            return False  # not the call that made this loader, or it was changed afterwards
+            return False  # another call created this loader, or the argument was changed afterwards
         if argument.keyword is None and argument.position is None:
             self._literals.append((self._code, argument.value, repr(value)))
         else:
@@ -83,7 +83,7 @@ class EditPlan:
         return True
 
     def _follow(self, name: str, value: Value, node: ast.expr) -> bool:
-        """An argument that is no literal: to where it comes from."""
+        """Changes the origin of an argument that is not a literal; False if that is not possible."""
         origin, seen = origin_of(self._code, node, self._others), self._known.get(name, UNSEEN)
         if isinstance(origin, Literally) and seen in (UNSEEN, literal(origin.node)):
             self._literals.append((origin.code, origin.node, repr(value)))
@@ -111,7 +111,7 @@ class EditPlan:
         return f" there, `{self._code.words(origin)}` in line {origin.lineno}" if origin is not node else " there"
 
     def _option(self, origin: FromOption, value: Value, seen: object) -> str | None:
-        """`pass --workers 6`; None where the option is not what decides."""
+        """Returns `pass --workers 6`; None if the option does not decide the value."""
         option = origin.option
         given = None if option.variable else option.given(self._argv)
         before = given if given is not None else _default_of(option)
@@ -134,14 +134,14 @@ class EditPlan:
         return used and str(_default_of(option)) == str(seen)
 
     def _text(self, name: str, value: Value) -> str:
-        """As source text; where the number of workers is a variable, so that the call still works with none."""
+        """Returns the value as source text; if the number of workers is a variable, in a form that also works without workers."""
         form = _NEEDS_WORKERS.get(name)
         if form is None or self._workers is None or not value:
             return repr(value)
         return form.format(workers=self._workers, value=repr(value))
 
     def _drop_all(self, names: Sequence[str]) -> bool:
-        """False where one of them is passed in a way that cannot be taken out."""
+        """False if one of the arguments is passed in a way that cannot be removed."""
         for name in names:
             argument = self._call.argument(name)
             if argument is None:
@@ -159,7 +159,7 @@ def _default_of(option: Option) -> Value:
 
 
 def _like(default: ast.expr, value: Value) -> str:
-    """Written as the default was: argparse takes numbers in quotes too."""
+    """Writes the value like the default: in quotes if that was, since argparse also takes numbers in quotes."""
     return repr(str(value)) if isinstance(literal(default), str) else repr(value)
 
 

@@ -1,4 +1,4 @@
-"""Values that a file binds to its names: assignments of a scope, dicts, parameters."""
+"""Finds the values that a file binds to its names: assignments of a scope, dicts, parameters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 
 from rn50_advisor.advisor.edits.syntax import Code, Function, Scope, inside, last_name
 
-_NAMES_FOLLOWED_MAX = 6  # from one name to the next
+_NAMES_FOLLOWED_MAX = 6  # names assigned from other names
 _DEFINING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -65,7 +65,7 @@ def parameters(function: Function | ast.Lambda) -> list[str]:
 
 
 def written_dict(code: Code, node: ast.expr) -> dict[str, ast.expr] | None:
-    """`{"a": 1}` or `dict(a=1)`, here or as the only value of a name that nobody changes afterwards; else None."""
+    """Returns the entries of `{"a": 1}` or `dict(a=1)`, here or as the only value of a name that is not changed later; else None."""
     if isinstance(node, ast.Name):
         scopes = [*code.functions_around(node), code.tree]
         if bound_otherwise(code, node) or any(node.id in parameters(f) for f in code.functions_around(node)):
@@ -97,7 +97,7 @@ def _changes(node: ast.AST, name: str) -> bool:
 
 
 def written_as(code: Code, node: ast.expr) -> ast.expr:
-    """The expression that a name stands for if it is assigned once and plainly; otherwise the node itself."""
+    """Returns the expression that a name stands for if it is assigned exactly once, by `name = ...`; otherwise the node itself."""
     for _ in range(_NAMES_FOLLOWED_MAX):
         if not isinstance(node, ast.Name):
             break

@@ -1,4 +1,4 @@
-"""Follows a value back to where a person wrote it: a literal, an option of the command line, or nowhere that is certain."""
+"""Follows a value back to its origin in the code: a literal, a command-line option, or unknown."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from rn50_advisor.advisor.edits.names import assignments, bound_otherwise, param
 from rn50_advisor.advisor.edits.script_options import Option, decorating_option, environment_variable, options_for
 from rn50_advisor.advisor.edits.syntax import Code, Function, is_literal, last_name
 
-_NAMES_FOLLOWED_MAX = 6  # from one name to the next
+_NAMES_FOLLOWED_MAX = 6  # names assigned from other names
 _NAMESPACES = ("Namespace", "SimpleNamespace", "EasyDict", "edict")
 
 
 @dataclass(frozen=True, slots=True)
 class Literally:
-    """Written here, and here alone."""
+    """A literal, written only here."""
 
     code: Code
     node: ast.expr
@@ -25,7 +25,7 @@ class Literally:
 @dataclass(frozen=True, slots=True)
 class FromOption:
     option: Option
-    changed_at: int | None = None  # a line that sets the attribute anew before it is used
+    changed_at: int | None = None  # a line that may set the attribute again before it is used
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ Origin = Literally | FromOption | Unknown
 
 
 def origin_of(code: Code, node: ast.expr, others: Sequence[Code] = (), steps: int = _NAMES_FOLLOWED_MAX) -> Origin:
-    """Where the value of this expression comes from; `others`: further files of the job, in which options may be declared."""
+    """Returns the origin of an expression's value. `others`: further files of the job, which may declare options."""
     found: Origin = Unknown()
     if is_literal(node):
         found = Literally(code, node)
@@ -75,7 +75,7 @@ def _of_name(code: Code, node: ast.Name, others: Sequence[Code], steps: int) -> 
 
 
 def _of_assigned(code: Code, assigned: list[ast.expr | None], others: Sequence[Code], steps: int) -> Origin:
-    """The origin of a name or attribute that is assigned exactly once, and plainly."""
+    """Returns the origin of a name or attribute that is assigned exactly once, by `name = ...`; else Unknown."""
     if len(assigned) != 1 or assigned[0] is None:
         return Unknown()
     return origin_of(code, assigned[0], others, steps - 1)
@@ -96,7 +96,7 @@ def _of_parameter(code: Code, function: Function, name: str, others: Sequence[Co
 
 
 def _passed(code: Code, function: Function, name: str) -> tuple[list[ast.expr | None], int]:
-    """Arguments that callers in this file pass for a parameter (None if hidden by a star), and the number of callers."""
+    """Returns the arguments that callers in this file pass for a parameter (None if hidden by a star), and the number of callers."""
     cls = code.parent(function)
     method = isinstance(cls, ast.ClassDef)
     called_as = cls.name if isinstance(cls, ast.ClassDef) and function.name == "__init__" else function.name
@@ -137,7 +137,7 @@ def _of_attribute(code: Code, node: ast.Attribute, others: Sequence[Code], steps
             return _of_assigned(code, set_here, others, steps)
         return _of_field(code, cls, name, others, steps)
     if cls is not None and ast.unparse(base) == "self.hparams":
-        # Lightning's save_hyperparameters() keeps what __init__ was given
+        # Lightning's save_hyperparameters() keeps the arguments of __init__
         made = next((f for f in cls.body if isinstance(f, ast.FunctionDef) and f.name == "__init__"), None)
         if made is not None and name in parameters(made):
             return _of_parameter(code, made, name, others, steps)
@@ -168,7 +168,7 @@ def _is_self(node: ast.AST, name: str) -> bool:
 
 
 def _set_anew(code: Code, name: str) -> int | None:
-    """The first line that assigns to an attribute of this name, whatever it belongs to."""
+    """Returns the first line that assigns to an attribute of this name, of any object."""
     lines = [
         node.lineno
         for node in ast.walk(code.tree)
@@ -178,7 +178,7 @@ def _set_anew(code: Code, name: str) -> int | None:
 
 
 def _of_namespace(code: Code, name: str, others: Sequence[Code], steps: int) -> Origin:
-    """The origin of `cfg.name`: a field of the one class that has it, or an argument that a namespace is made with."""
+    """Returns the origin of `cfg.name`: the field of the only class that has it, or the argument of a namespace."""
     classes = [n for n in ast.walk(code.tree) if isinstance(n, ast.ClassDef) and _field(n, name) is not None]
     if len(classes) == 1:
         return _of_field(code, classes[0], name, others, steps)
@@ -193,7 +193,7 @@ def _of_namespace(code: Code, name: str, others: Sequence[Code], steps: int) -> 
 
 
 def _of_field(code: Code, cls: ast.ClassDef, name: str, others: Sequence[Code], steps: int) -> Origin:
-    """A field's default, unless the class is made with another value; where Hugging Face's parser fills the class, an option."""
+    """Returns a field's default, unless instances are created with another value; an option if Hugging Face's parser fills the class."""
     field = _field(cls, name)
     if field is not None and any(
         last_name(c.func) == "HfArgumentParser" for one in (code, *others) for c in one.calls()
@@ -219,7 +219,7 @@ def _field(cls: ast.ClassDef, name: str) -> ast.expr | None:
 
 
 def _element(code: Code, node: ast.Subscript, steps: int) -> ast.expr | None:
-    """The value that a dict written in this file has under a literal key."""
+    """Returns the value of a literal key in a dict that is written in this file."""
     if steps == 0 or not isinstance(node.slice, ast.Constant):
         return None
     base: ast.expr | None = node.value

@@ -1,4 +1,4 @@
-"""Changes single arguments and literals of a file and leaves every other character of it as it was (libcst)."""
+"""Changes single arguments and literals of a file and leaves every other character unchanged (libcst)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from rn50_advisor.advisor.edits.calls import Argument
 from rn50_advisor.advisor.edits.edit_changes import Change, NewArguments, NewLiteral
 from rn50_advisor.advisor.edits.syntax import Code
 
-_LONG_LINE = 100  # from there on an added argument gets a line of its own, where the call has more than one line
+_LONG_LINE = 100  # beyond this an added argument gets a line of its own, if the call has several lines
 Span = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Lines of a file that are parsed alone, the first of them without its indent; `tail` makes the head of a block whole."""
+    """Lines of a file that are parsed alone, the first without its indent. `tail` completes the head of a block."""
 
     first: int
     last: int
@@ -30,9 +30,9 @@ class _Piece:
 
 
 def rewritten(code: Code, changes: Sequence[Change]) -> str | None:
-    """The new text of a file; None where a change did not find its place.
+    """Returns the new text of a file; None if a change could not be made.
 
-    Only the statements around the changes are parsed: for a script of 1,800 lines that takes milliseconds instead of a second.
+    Only the statements around the changes are parsed: for a script of 1,800 lines this takes milliseconds instead of a second.
     """
     mark = "\ufeff" if code.text.startswith("\ufeff") else ""
     text = code.text.removeprefix(mark) if mark else code.text
@@ -64,7 +64,7 @@ def _by_piece(code: Code, changes: Sequence[Change]) -> dict[_Piece, list[Change
 
 
 def _piece(code: Code, node: ast.expr) -> _Piece | None:
-    """The statement around a node; of a block its head alone."""
+    """Returns the statement around a node; of a block, only its head."""
     around = next((n for n in code.around(node) if isinstance(n, ast.stmt)), None)
     if around is None or around.end_lineno is None:
         return None
@@ -78,12 +78,12 @@ def _piece(code: Code, node: ast.expr) -> _Piece | None:
 
 
 def _edited(lines: Sequence[str], piece: _Piece, changes: Sequence[Change]) -> str | None:
-    """The piece with its changes made."""
+    """Returns the piece with its changes; None if they cannot be made."""
     head = lines[piece.first - 1][: piece.indent]
     inside = [lines[piece.first - 1][piece.indent :], *lines[piece.first : piece.last]]
     if head.strip():
-        return None  # something else stands before the statement
-    end = "\n" + piece.tail if piece.last < len(lines) else ""  # the end of the last line, and what follows it
+        return None  # other code precedes the statement on its line
+    end = "\n" + piece.tail if piece.last < len(lines) else ""  # the end of the last line, and the tail
     text = "\n".join(inside) + end
     wanted = {_span(change.node, lines, piece): change for change in changes}
     try:
@@ -98,7 +98,7 @@ def _edited(lines: Sequence[str], piece: _Piece, changes: Sequence[Change]) -> s
 
 
 def _span(node: ast.expr, lines: Sequence[str], piece: _Piece) -> Span:
-    """Lines and columns within the piece, in characters, as libcst counts them; ast counts bytes."""
+    """Returns lines and columns within the piece, in characters as libcst counts; ast counts bytes."""
 
     def column(line: int, offset: int) -> int:
         chars = len(lines[line - 1].encode()[:offset].decode())
@@ -142,7 +142,7 @@ class _Editor(cst.CSTTransformer):
 
 
 def _with_arguments(call: cst.Call, change: NewArguments, column: int) -> cst.Call:
-    """`column`: where the call ended until now."""
+    """Returns the changed call. `column`: end of the original call."""
     for argument, value in change.put:
         call = _put(call, argument, value)
     for name in change.drop:
@@ -168,13 +168,13 @@ def _put(call: cst.Call, argument: Argument, value: str) -> cst.Call:
 def _drop(call: cst.Call, name: str) -> cst.Call:
     kept = [arg for arg in call.args if arg.keyword is None or arg.keyword.value != name]
     last = call.args[-1]
-    if kept and last not in kept:  # what stood before the bracket stays before the bracket
+    if kept and last not in kept:  # the comma and space before the bracket stay there
         kept[-1] = kept[-1].with_changes(comma=last.comma, whitespace_after_arg=last.whitespace_after_arg)
     return call.with_changes(args=kept)
 
 
 def _add(call: cst.Call, name: str, value: str, column: int) -> cst.Call:
-    """Another keyword at the end, on a line of its own where the others have theirs; comments stay beside what they speak of."""
+    """Adds a keyword at the end, on its own line if the others have their own; comments stay beside their arguments."""
     new = cst.Arg(
         keyword=cst.Name(name),
         value=cst.parse_expression(value),
@@ -197,7 +197,7 @@ def _add(call: cst.Call, name: str, value: str, column: int) -> cst.Call:
 
 
 def _separator(call: cst.Call, *, long: bool) -> cst.BaseParenthesizableWhitespace:
-    """The separator between arguments: the one before the last argument or, on long lines, an existing line break."""
+    """Returns the separator for a new argument: the one before the last argument or, on long lines, an existing line break."""
     commas = [arg.comma.whitespace_after for arg in call.args[:-1] if isinstance(arg.comma, cst.Comma)]
     breaks = [w for w in [call.whitespace_before_args, *commas] if isinstance(w, cst.ParenthesizedWhitespace)]
     if commas and not (long and breaks):
@@ -215,7 +215,7 @@ def _without_comment(space: cst.BaseParenthesizableWhitespace) -> cst.BaseParent
 def _with_comment_of(
     space: cst.BaseParenthesizableWhitespace, commented: cst.BaseParenthesizableWhitespace
 ) -> cst.BaseParenthesizableWhitespace:
-    """The separator with the comments that stood before the bracket: they spoke of what was the last argument until now."""
+    """Returns the separator with the comments from before the bracket: they belong to the previous last argument."""
     if not isinstance(commented, cst.ParenthesizedWhitespace):
         return _without_comment(space)
     if commented.first_line.comment is None and not commented.empty_lines:

@@ -1,4 +1,4 @@
-"""Options of the command line that a script declares: argparse, click and typer, absl; and variables of the environment."""
+"""Finds the command-line options that a script declares (argparse, click, absl) and the environment variables that it reads."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _ABSL = ("DEFINE_integer", "DEFINE_bool", "DEFINE_boolean", "DEFINE_float")
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """`--workers` as declared in `code`; `default`: the node that holds it, where it is written there."""
+    """An option such as `--workers`, declared in `code`. `default`: the node of its default, if it is written there."""
 
     code: Code
     line: int
     flags: tuple[str, ...]
     default: ast.expr | None
     takes: Literal["a value", "nothing", "unknown"] = "a value"
-    variable: bool = False  # of the environment
+    variable: bool = False  # True: an environment variable
 
     @property
     def flag(self) -> str:
-        """The one to name: the first long one."""
+        """The flag to show: the first long one."""
         return next((flag for flag in self.flags if flag.startswith("--")), self.flags[0])
 
     def given(self, argv: Sequence[str]) -> str | None:
-        """The value on a command line, the last one if there are more; empty where the option stands without one."""
+        """Returns the value on a command line, the last one if there are several; empty if the option has none, None without it."""
         found = None
         for at, word in enumerate(argv):
             name, equals, value = word.partition("=")
@@ -43,7 +43,7 @@ class Option:
 
 
 def options_for(codes: Sequence[Code], name: str) -> list[Option]:
-    """Options whose value a parser keeps under `name`, of the first file that has any."""
+    """Returns the options whose value a parser stores under `name`, from the first file that has any."""
     for code in codes:
         declaring = {"add_argument", *_other_names(code)}
         found = [o for call in code.calls() if (o := _declared(code, call, name, declaring)) is not None]
@@ -53,7 +53,7 @@ def options_for(codes: Sequence[Code], name: str) -> list[Option]:
 
 
 def decorating_option(code: Code, function: Function, parameter: str) -> Option | None:
-    """The click option that fills a parameter."""
+    """Returns the click option that fills a parameter."""
     for decorator in function.decorator_list:
         if isinstance(decorator, ast.Call) and last_name(decorator.func) in _CLICK:
             flags = _flags(decorator)
@@ -67,7 +67,7 @@ def decorating_option(code: Code, function: Function, parameter: str) -> Option 
 
 
 def environment_variable(code: Code, call: ast.Call) -> Option | None:
-    """`os.environ.get("WORKERS", 4)` or `os.getenv(...)`."""
+    """Returns the variable that `os.environ.get("WORKERS", 4)` or `os.getenv(...)` reads."""
     called = ast.unparse(call.func)
     if called not in {"os.environ.get", "os.getenv", "environ.get", "getenv"} or not call.args:
         return None
@@ -90,12 +90,12 @@ def _declared(code: Code, call: ast.Call, name: str, declaring: Container[str | 
     if action is not None:
         takes = "nothing" if _text(action) == "store_true" else "a value" if _text(action) == "store" else "unknown"
     if _keyword(call, "choices") is not None:
-        takes = "unknown"  # another value may not be among them
+        takes = "unknown"  # the choices may not include the new value
     return Option(code, call.lineno, flags, _keyword(call, "default"), takes)
 
 
 def _other_names(code: Code) -> set[str]:
-    """`add = parser.add_argument`."""
+    """Names bound to the method, as in `add = parser.add_argument`."""
     return {
         target.id
         for node in ast.walk(code.tree)

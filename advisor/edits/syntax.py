@@ -1,4 +1,4 @@
-"""One file of the job's code as a syntax tree that knows who stands around whom."""
+"""One file of the job's code as a syntax tree whose nodes know their parents."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rn50_advisor.advisor.model.job_changes import Value
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Scope = Function | ast.ClassDef | ast.Module
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
-# Real code is not nested so deep; libcst's parser crashes the process at a few thousand levels.
+# Real code is not nested this deeply; libcst's parser crashes the process at a few thousand levels.
 _NESTING_MAX = 100
 
 
@@ -19,7 +19,7 @@ class Code:
     """A parsed file. Nodes are compared by identity and belong to this file alone."""
 
     def __init__(self, path: str, text: str, tree: ast.Module) -> None:
-        """For `parse_code` only."""
+        """Use `parse_code` instead."""
         self.path = path
         self.text = text
         self.tree = tree
@@ -30,7 +30,7 @@ class Code:
         return self._parents.get(id(node))
 
     def around(self, node: ast.AST) -> Iterator[ast.AST]:
-        """The nodes that enclose a node, innermost first."""
+        """Yields the nodes that enclose a node, innermost first."""
         found = self.parent(node)
         while found is not None:
             yield found
@@ -46,17 +46,17 @@ class Code:
         return self._calls
 
     def words(self, node: ast.AST) -> str:
-        """A node as one would write it, on one line."""
+        """Returns a node as source text on one line, at most 60 characters."""
         text = " ".join(ast.unparse(node).split())
         return text if len(text) <= 60 else text[:59] + "…"
 
 
 @functools.lru_cache(maxsize=32)
 def parse_code(path: str, text: str) -> Code | None:
-    """The parsed file; None if it is no Python of a kind that people write."""
+    """Parses a file; None if it is not Python, has unusual line ends or is nested too deeply."""
     plain = text.replace("\r\n", "\n")
     if "\r" in plain or "\f" in plain or "\0" in plain:
-        return None  # lines would be counted otherwise here than there
+        return None  # ast and libcst would count lines differently
     try:
         tree = ast.parse(text.removeprefix("\ufeff"))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -65,7 +65,7 @@ def parse_code(path: str, text: str) -> Code | None:
 
 
 def inside(scope: Scope) -> Iterator[ast.AST]:
-    """All nodes of a scope without those of the functions and classes in it."""
+    """Yields all nodes of a scope except those inside its functions and classes."""
     left: list[ast.AST] = list(scope.body)
     while left:
         node = left.pop()
@@ -81,13 +81,13 @@ def is_literal(node: ast.expr) -> bool:
 
 
 def literal(node: ast.expr) -> Value:
-    """The value of a node that `is_literal`."""
+    """Returns the value of a node for which `is_literal` is true."""
     value: Value = ast.literal_eval(node)
     return value
 
 
 def last_name(node: ast.expr) -> str | None:
-    """`DataLoader` of `torch.utils.data.DataLoader`."""
+    """Returns the last part of a name: `DataLoader` of `torch.utils.data.DataLoader`."""
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else None

@@ -1,1 +1,1 @@
-"""Ranks many machines by what was measured on them, and names those that are not like the others."""
+"""Ranks many machines by their measurements and names the outliers."""

@@ -1,9 +1,9 @@
-"""Baseline and spread of machines of one kind, neither of which bad machines can shift.
+"""Baseline and spread of machines of one kind, robust against bad machines.
 
-The baseline is made as Microsoft's SuperBench makes it (`fix_threshold` of
-superbench/analyzer/baseline_generation.py, with the −5 % of its variance rule): the mean of all, those that are more
-than 5 % worse dropped, the mean of the rest, until none is dropped. The spread is the median absolute deviation,
-times 1.4826 as for normal values; half of the machines would have to be bad to widen it.
+The baseline follows Microsoft's SuperBench (`fix_threshold` of superbench/analyzer/baseline_generation.py, with the
+−5 % of its variance rule): take the mean, drop machines that are more than 5 % worse, and repeat with the rest until
+none is dropped. The spread is the median absolute deviation times 1.4826, as for normal values; half of the machines
+would have to be bad to widen it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from rn50_advisor.advisor.model.report import plain_values
 
 SCHEMA = "rn50-advisor/baseline/1"
 DROP = 0.05
-# Machines differ by a hundredth without any being bad: a smaller spread is luck, or a number that is rounded.
+# Good machines differ by 1 %: a smaller spread is chance or due to rounding.
 SPREAD_MIN = 0.01
 _MAD_TO_SIGMA = 1.4826
 
 
 def iterative_baseline(values: Sequence[float], better: Better) -> float:
-    """Mean of those that are not more than 5 % worse than it. Raises ValueError for no values."""
+    """Returns the mean of the values that are not more than 5 % worse than it. Raises ValueError without values."""
     if not values:
         raise ValueError("a baseline of nothing")
     kept = np.asarray(values, dtype=np.float64)
@@ -41,7 +41,7 @@ def iterative_baseline(values: Sequence[float], better: Better) -> float:
 
 
 def baseline_of(group: str, component: str, readings: Sequence[MachineNumber]) -> Baseline:
-    """The baseline of one component over all machines of a group. Raises ValueError if there are none."""
+    """Returns the baseline of one component over all machines of a group. Raises IndexError without readings."""
     values = np.asarray([reading.value for reading in readings], dtype=np.float64)
     first, median = readings[0], float(np.median(values))
     scales = [reading.scale for reading in readings if reading.scale is not None]
@@ -61,13 +61,13 @@ def baseline_of(group: str, component: str, readings: Sequence[MachineNumber]) -
 
 
 def _beside_a_step(values: np.ndarray[Any, np.dtype[np.float64]], scale: float, better: Better) -> float:
-    """A phase is worse by a share of the step, not by one of itself: a wait of a hundredth may double."""
+    """Returns the baseline of a phase, where a value is worse by a share of the step and not of the phase: a wait of 1 % may double."""
     rest = values - scale if better == "higher" else values + scale
     return iterative_baseline(rest.tolist(), better) + (scale if better == "higher" else -scale)
 
 
 def save(path: Path, baselines: Sequence[Baseline]) -> None:
-    """Raises AdvisorError."""
+    """Writes the baselines to a file. Raises AdvisorError."""
     document = {"schema": SCHEMA, "baselines": [plain_values(one) for one in baselines]}
     try:
         path.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", encoding="utf-8")
@@ -76,7 +76,7 @@ def save(path: Path, baselines: Sequence[Baseline]) -> None:
 
 
 def load(path: Path) -> Mapping[tuple[str, str], Baseline]:
-    """By group and component. Raises AdvisorError for anything that `save` has not written."""
+    """Returns stored baselines by group and component. Raises AdvisorError for a file that `save` has not written."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         if document["schema"] != SCHEMA:

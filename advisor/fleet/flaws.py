@@ -1,6 +1,6 @@
 """Flaws that make a machine an outlier regardless of its numbers: a triage that rejects it, or missing GPUs.
 
-A machine with seven of eight GPUs, or with a dead driver, is of a kind of its own: among its numbers nothing can be unusual.
+A machine with seven of eight GPUs or with a dead driver is the only one of its kind, so its numbers cannot be compared.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from rn50_advisor.advisor.fleet.machine_readings import group_of
 from rn50_advisor.advisor.model.documents.ranked_fleet import ResultFile
 
-SISTERS_LEAST = 3  # for each of the odd ones: of two machines nobody can tell which is as it should be
-ODD_MOST = 5  # six of a kind are a kind
-# Facts that identify a host model: another number of cores is another instance type, sold with other GPUs.
+SISTERS_LEAST = 3  # normal machines per odd one: with two machines it is unknown which one is normal
+ODD_MOST = 5  # six machines of a kind are not odd
+# Facts that identify a host model: with another number of cores it is another instance type, with other GPUs.
 _ALIKE = ("cpu.model", "cpu.cores_seen")
 
 Facts = Mapping[str, str]
@@ -23,11 +23,14 @@ Models = tuple[str, ...]  # of a machine's GPUs
 def flaws(
     models: Models, results: Sequence[ResultFile], facts: Facts, kinds: Mapping[Models, Sequence[Facts]]
 ) -> tuple[str, ...]:
-    """`kinds`: the facts of all machines, by their GPUs. A job or a benchmark may have been given a part of them: only a triage counts."""
+    """Returns the flaws of a machine. `kinds`: facts of all machines by their GPUs.
+
+    Only a triage counts, since a job or a benchmark may have been given only some of the GPUs.
+    """
     last = next((one for one in reversed(results) if one.kind == "triage"), None)
     if last is None:
         return ()
-    # what was mended since an earlier triage is mended
+    # only the last triage counts: faults in earlier ones were fixed
     handed = (
         ("its triage says to hand it back" + f": {last.why}" * bool(last.why),) if last.state == "hand-back" else ()
     )
@@ -51,7 +54,7 @@ def _fewer_gpus(own: Models, facts: Facts, kinds: Mapping[Models, Sequence[Facts
 
 
 def _alike(facts: Facts, sisters: Sequence[Facts]) -> bool | None:
-    """True if its processors are those of most sisters; None if nothing is known about them."""
+    """True if the machine's processors are those of most sisters; None if they are unknown."""
     told = []
     for name in _ALIKE:
         usual = Counter(sister[name] for sister in sisters if name in sister).most_common(1)

@@ -1,9 +1,9 @@
 """Ranks machines by their distance from others of their kind. Pure.
 
 A component is an outlier if it is both unusual and worse than the baseline by more than 5 %: of two hundred equal
-machines some are always the slowest, and some components differ by a tenth among good ones. Unusual means what chance
-would produce in one of a hundred fleets; the fewer machines there are, the less their own spread is trusted. Flaws
-that need no numbers make an outlier, too (`flaws`).
+machines some are always the slowest, and some components differ by 10 % among good machines. A value is unusual if
+chance would produce it in one of a hundred fleets. The fewer machines there are, the less their own spread is trusted.
+Flaws make an outlier without any numbers (`flaws`).
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from rn50_advisor.advisor.model.documents.ranked_fleet import (
     Unread,
 )
 
-MACHINES_MIN = 6  # of five the median deviation says nothing: the odd one would have to be 14 of them away
+MACHINES_MIN = 6  # among five, an outlier would have to be 14 median deviations away
 _FALSE_OUTLIER_CHANCE = 0.01
-# How much farther than normal values the worst of a few machines lies from their median, in their own median deviations:
-# 3.5 times for 6, 1.75 for 20, 1.1 for 200. By 400,000 drawn values for each number, ten components a machine.
+# With few machines the worst one is farther from their median, in their own median deviations, than for normal values: 3.5 times for 6
+# machines, 1.75 for 20, 1.1 for 200. From 400,000 random values per number of machines, with ten components each.
 _FEW_MACHINES_SIGMAS = 15.0
-USUAL_SHARE = 0.8  # of a group: what so many are alike in is the usual
+USUAL_SHARE = 0.8  # of a group: a fact that this many machines share is usual
 _SCORE_MAX = 99.0
 _SEES_ALL = {"bench": 1, "triage": 2}
 
@@ -53,7 +53,7 @@ class _Machine:
         return group_of(self.models)
 
     def reading(self, component: str) -> MachineNumber | None:
-        """The median of several results: one machine measured three times is one machine."""
+        """Returns the median of several results: one machine measured three times is one machine."""
         found = self.readings.get(component)
         if not found or len(found) == 1:
             return found[0] if found else None
@@ -63,7 +63,7 @@ class _Machine:
 def rank(
     told: Sequence[Told], unread: Sequence[Unread] = (), *, stored: Mapping[tuple[str, str], Baseline] | None = None
 ) -> Fleet:
-    """The worst machine first. `stored`: baselines to judge by instead of the fleet's own."""
+    """Ranks the machines, worst first. `stored`: baselines to use instead of the fleet's own."""
     machines = _machines(_apart(told))
     groups: dict[str, list[_Machine]] = {}
     for machine in machines:
@@ -90,7 +90,7 @@ def rank(
 
 
 def _of_few(group: str, baselines: Iterable[Baseline]) -> list[str]:
-    """Stored baselines by which nobody can be judged."""
+    """Returns a note on stored baselines from too few machines to judge by."""
     stored = [one for one in baselines if one.source == "file"]
     few = [one.machines for one in stored if one.machines < MACHINES_MIN]
     if not few:
@@ -103,15 +103,15 @@ def _of_few(group: str, baselines: Iterable[Baseline]) -> list[str]:
 
 @functools.cache
 def unusual_from(machines: int, values: int) -> float:
-    """From how many deviations on a value is unusual, of so many in the group and a spread measured on so many machines."""
+    """Returns the number of deviations that makes a value unusual among `values`, with a spread measured on `machines`."""
     return NormalDist().inv_cdf(1 - _FALSE_OUTLIER_CHANCE / max(values, 1)) * (1 + _FEW_MACHINES_SIGMAS / machines)
 
 
 def _apart(told: Sequence[Told]) -> list[Told]:
     """Separates machines that share a host name, as cloned images do, by their boots.
 
-    Those that share a GPU are one machine, of which its last boot counts: what was mended before that is mended. A machine without GPUs
-    that was restarted between two results shows twice, which hides nothing.
+    Boots that share a GPU belong to one machine. Only its last boot counts, since faults may have been fixed before it. A machine without
+    GPUs that was restarted between two results appears twice, which hides nothing.
     """
     hosts: dict[str, list[Told]] = {}
     for one in sorted(told, key=_made):
@@ -128,7 +128,7 @@ def _of_host(results: Sequence[Told]) -> Iterator[Told]:
 
 
 def _boots(results: Sequence[Told]) -> list[list[str]]:
-    """The boots of each machine, the last one at the end."""
+    """Returns the boots of each machine, the last one at the end."""
     gpus: dict[str, frozenset[str]] = {}
     for one in results:
         if one.boot:
@@ -145,7 +145,7 @@ def _made(one: Told) -> float:
 
 
 def _machines(told: Sequence[Told]) -> list[_Machine]:
-    """Results of one host are one machine. Its kind is what triage saw of it, else bench: a job may have been given a part of the GPUs."""
+    """Joins results of one host. Triage determines the machine's kind, else bench: a job may have been given only some of the GPUs."""
     named: dict[str, tuple[str, ...]] = {}
     for one in sorted(told, key=lambda result: (_SEES_ALL.get(result.source.kind, 0), _made(result))):
         if one.models or one.machine not in named:
@@ -222,7 +222,7 @@ def _deviation(reading: MachineNumber, base: Baseline, *, values: int, enough: b
 
 
 def _usual(members: Sequence[_Machine]) -> dict[str, str]:
-    """Facts that nearly all machines of a group share."""
+    """Returns the facts that nearly all machines of a group share."""
     found = {}
     for name in sorted({name for machine in members for name in machine.facts}):
         values = Counter(machine.facts[name] for machine in members if name in machine.facts)

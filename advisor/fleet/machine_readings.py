@@ -19,16 +19,16 @@ from rn50_advisor.advisor.reference.gpu_names import gpu_model
 _HIGHER = ("/s", "MHz", "links", "GB", "GiB")
 _LOWER = ("s", "ms", "µs", "us", "errors", "events")
 _OF_A_LIMIT = ("share", "cores")
-_OF_ONE = (".uuid", ".serial", ".pci_bus_id", ".xids")  # of one GPU alone: nothing to be alike in
-_PHASE_MIN = 0.02  # of the step or of a limit: less of it is nobody's trouble
+_OF_ONE = (".uuid", ".serial", ".pci_bus_id", ".xids")  # specific to one GPU: not comparable
+_PHASE_MIN = 0.02  # of the step or of a limit: less does not matter
 NO_GPU = "no GPU"
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One result as far as a fleet is concerned. `models`: of its GPUs, in order.
+    """The part of one result that a fleet needs. `models`: models of the GPUs, sorted.
 
-    `boot`: which start of its kernel, and `gpus`: their UUIDs, where it says so.
+    `boot`: the kernel's boot id, and `gpus`: the UUIDs of the GPUs; empty if the result lacks them.
     """
 
     machine: str
@@ -41,7 +41,7 @@ class Told:
 
 
 def of_triage(document: Mapping[str, Any], file: str, name: str) -> Told:
-    """Checks whose state is unknown prove nothing and are left out. `name`: where the result does not name a host."""
+    """Reads a triage. Leaves out checks whose state is unknown. `name`: used if the result does not name a host."""
     readings: dict[str, MachineNumber] = {}
     facts: dict[str, str] = {}
     host, boot, made, gpus, uuids = name, "", None, [], set()
@@ -73,7 +73,7 @@ def of_triage(document: Mapping[str, Any], file: str, name: str) -> Told:
 
 
 def of_benchmark(made: Benchmark, file: str) -> Told:
-    """One component for each setting that was measured."""
+    """Reads a benchmark; each measured setting is one component."""
     prefix = f"{made.options.model} {made.options.image_size} px"
     readings = {
         f"{prefix}, {cell.setting.words}": MachineNumber(cell.rate, "images/s", "higher")
@@ -86,7 +86,7 @@ def of_benchmark(made: Benchmark, file: str) -> Told:
 
 
 def of_report(document: Mapping[str, Any], file: str, name: str, *, kind: Any = "report") -> Told:
-    """Throughput of the job, and the phases of its step: comparable among runs of one job only, so its name goes with them."""
+    """Reads a job's throughput and step phases. Only runs of one job are comparable, so component names contain the job's name."""
     environment, verdict = document.get("environment") or {}, document["verdict"]
     label = _job(document)
     readings: dict[str, MachineNumber] = {}
@@ -107,12 +107,12 @@ def of_report(document: Mapping[str, Any], file: str, name: str, *, kind: Any = 
 
 
 def worth_ranking(component: str, values: Mapping[str, MachineNumber]) -> bool:
-    """True if some machine spends a relevant time on this phase, or a relevant part of a limit; always true for other numbers."""
+    """True if any machine spends a relevant time on this phase or uses a relevant part of a limit; always true for other numbers."""
     return any(r.scale is None or r.value >= _PHASE_MIN * r.scale for r in values.values())
 
 
 def _better(expected: Mapping[str, Any], unit: str) -> Better | None:
-    """By the end of its band that a check has, else by its unit; None for what is neither good nor bad."""
+    """Returns the better direction, from a one-sided band or else from the unit; None if neither direction is better."""
     lo, hi = expected.get("lo"), expected.get("hi")
     if (lo is None) != (hi is None):
         return "higher" if lo is not None else "lower"
@@ -122,8 +122,8 @@ def _better(expected: Mapping[str, Any], unit: str) -> Better | None:
 
 
 def _scale(expected: Mapping[str, Any], unit: str) -> float | None:
-    """The unit of comparison for a number that should be zero: its limit. Otherwise 0.1 % of steal would be infinitely
-    worse than none.
+    """Returns the limit of a number that should be zero, as its unit of comparison. Otherwise 0.1 % of steal would be
+    infinitely worse than none.
     """
     hi = expected.get("hi")
     return float(hi) if unit in _OF_A_LIMIT and _finite(hi) and hi > 0 else None
@@ -134,7 +134,7 @@ def _finite(value: object) -> TypeGuard[float]:
 
 
 def group_of(models: Sequence[str]) -> str:
-    """`8 × A100-SXM`: only machines of one kind are compared."""
+    """Returns the kind of a machine, `8 × A100-SXM`; only machines of one kind are compared."""
     return ", ".join(f"{count} × {model}" for model, count in sorted(Counter(models).items())) or NO_GPU
 
 
@@ -143,7 +143,7 @@ def _models(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _job(document: Mapping[str, Any]) -> str:
-    """`train.py × 8`: the script that runs, and on how many ranks."""
+    """Returns the script and the number of ranks: `train.py × 8`."""
     job = document["job"]
     script = next((arg for arg in job["argv"] if str(arg).endswith(".py")), (job["argv"] or ["job"])[0])
     return f"{PurePath(str(script)).name} × {job['ranks']}"

@@ -1,4 +1,4 @@
-"""Finds results in files and folders and reads them, each as far as a fleet is concerned."""
+"""Finds results in files and folders and reads the parts that a fleet needs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rn50_advisor.advisor.model.errors import AdvisorError
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.store.schema import FILE_NAME
 
-_BENCH_FILE = "bench.json"  # beside it lie the recordings of its settings, which are its own
+_BENCH_FILE = "bench.json"  # its folder also holds the recordings of its settings, which are not results of their own
 _BYTES_MAX = 20_000_000
 _DEPTH_MAX = 5
 
 
 def read_all(places: Sequence[Path], config: Config | None = None) -> tuple[list[Told], list[Unread]]:
-    """Everything that can be read, and what cannot with its reason. A file that is no result of ours is passed over."""
+    """Returns all results, and the files that could not be read with the reason. Ignores foreign files unless named in `places`."""
     told: list[Told] = []
     unread: list[Unread] = []
     for place in places:
@@ -42,7 +42,7 @@ def read_all(places: Sequence[Path], config: Config | None = None) -> tuple[list
 
 
 def _candidates(place: Path) -> Iterator[Path]:
-    """Files that may hold a result; of a benchmark's folder only its own result."""
+    """Yields files and run folders that may hold a result; skips the recordings in a benchmark's folder."""
     if not place.exists():
         yield place
         return
@@ -63,7 +63,7 @@ def _candidates(place: Path) -> Iterator[Path]:
 
 
 def _read(path: Path, config: Config | None) -> Told | None:
-    """The result in a file; None if the file is not one of ours."""
+    """Returns the result in a file; None if the file is not one of ours."""
     if path.suffix != ".json":
         return _run(path, config)  # a folder, its file, or a bundle
     text = path.read_text(encoding="utf-8", errors="replace") if path.stat().st_size <= _BYTES_MAX else ""
@@ -82,7 +82,7 @@ def _read(path: Path, config: Config | None) -> Told | None:
 
 
 def _run(path: Path, config: Config | None) -> Told:
-    """A recording, judged anew. Imported here: a fleet of files needs no analysis."""
+    """Diagnoses a recording again. Imports are local, since a fleet of JSON files needs no analysis."""
     from rn50_advisor.advisor.store.run_reader import read_recording  # noqa: PLC0415
     from rn50_advisor.advisor.verdict.diagnose import diagnose  # noqa: PLC0415
 
@@ -91,5 +91,5 @@ def _run(path: Path, config: Config | None) -> Told:
 
 
 def _named_by(path: Path) -> str:
-    """A name for a result that names no host: `node7.json`, or the folder of `node7/triage.json`."""
+    """Returns a name for a result without a host: from `node7.json`, or the folder of `node7/triage.json`."""
     return path.parent.name if path.stem in ("triage", "report", "bench", "result") and path.parent.name else path.stem

@@ -1,7 +1,7 @@
-"""Which cloud instance a machine is, by what it holds, and what such an instance should have.
+"""Identifies the cloud instance of a machine by its hardware, and lists what such an instance should have.
 
-`match` needs nothing but what the driver and the kernel say; the metadata service of a provider is asked only by
-`rn50_advisor.advisor.instances.metadata`.
+`match` needs only what the driver and the kernel report. Only `rn50_advisor.advisor.instances.metadata` asks the
+metadata service of a provider.
 """
 
 from rn50_advisor.advisor.instances.catalogue import Instance, Link, by_name, exactly, instances, match, only_one

@@ -1,7 +1,7 @@
-"""The table of common cloud instances with NVIDIA GPUs, and which of its rows a machine may be.
+"""The table of common cloud instances with NVIDIA GPUs, and the rows that fit a machine.
 
-Memory of the host is in GiB, as the kernel counts it (Google writes GB and means GiB); memory of a GPU is the nominal
-GB of its data sheet, of which a driver shows a little less; networks are in Gb/s, eight of which are one GB/s.
+Memory of the host is in GiB, as the kernel counts it (Google writes GB and means GiB). Memory of a GPU is the nominal
+GB of its data sheet, of which a driver shows a little less. Networks are in Gb/s; 8 Gb/s are 1 GB/s.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Literal
 from rn50_advisor.advisor.reference.gpu_names import gpu_model
 
 Link = Literal["nvlink", "pcie"]
-# A driver shows 22.5 GiB of a 24 GB A10G (93 %, ECC takes its part) and 139.8 of a 141 GB H200: 40 and 80 GB lie far apart.
+# A driver shows 22.5 GiB of a 24 GB A10G (ECC takes a part) and 139.8 GiB of a 141 GB H200; models of 40 and 80 GB differ much more.
 _GPU_MEMORY = (0.85, 1.08)
-# The kernel keeps some for itself: 1,121 of 1,152 GiB are seen on the largest machines, 15.4 of 16 on the smallest.
+# The kernel reserves a part: 1,121 of 1,152 GiB are visible on the largest machines, 15.4 of 16 on the smallest.
 _HOST_MEMORY = (0.88, 1.02)
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """`link` joins its GPUs: None for a single one, or where no source says. `network_gbit_per_s` is None where none was looked up."""
+    """An instance type. `link` connects its GPUs: None for a single GPU or if no source says. `network_gbit_per_s`: None if not known."""
 
     provider: str
     name: str
@@ -39,7 +39,7 @@ class Instance:
 
     @property
     def words(self) -> str:
-        """`AWS p4d.24xlarge (8 × A100-SXM, 96 vCPUs, 1152 GiB)`."""
+        """Text such as `AWS p4d.24xlarge (8 × A100-SXM, 96 vCPUs, 1152 GiB)`."""
         return f"{self.provider} {self.name} ({self.gpus} × {self.gpu}, {self.vcpus} vCPUs, {self.memory_gib} GiB)"
 
 
@@ -51,12 +51,12 @@ def instances() -> tuple[Instance, ...]:
 
 @functools.cache
 def sources() -> dict[str, str]:
-    """Key of a source: its title and address."""
+    """Returns title and address by the key of a source."""
     return {row["source"]: f"{row['title']}, {row['url']}" for row in _table("sources.csv")}
 
 
 def by_name(name: str) -> Instance | None:
-    """The instance a metadata service has named; None where the table has none of that name."""
+    """Returns the instance of this name, as a metadata service reports it; None if the table lacks it."""
     return next((one for one in instances() if one.name.lower() == name.lower()), None)
 
 
@@ -69,11 +69,11 @@ def match(
     vcpus: int | None = None,
     memory_gib: float | None = None,
 ) -> tuple[Instance, ...]:
-    """Instances that a machine may be, the likeliest first; empty where the table knows none such.
+    """Returns the instances that a machine may be, most likely first; empty if the table has none.
 
-    `gpu` is the driver's name for a device, `gpus` how many there are, `link` what joins them. What is not given is
-    not asked. Cores and memory of the host (not of a container) tell sizes apart; where no row has them, the machine
-    may be a part of an instance and rows stay, by nearness.
+    `gpu`: the driver's name of a device; `gpus`: their number; `link`: what connects them. Arguments that are not given
+    are not compared. Cores and memory of the host (not of a container) distinguish sizes. If no row has them, the
+    machine may be a part of an instance, and all rows with these GPUs are returned, nearest number of cores first.
     """
     fitting = _fitting(gpu, gpus, gpu_memory_gib, link)
     exact = [one for one in fitting if _sized(one, vcpus, memory_gib)]
@@ -89,14 +89,14 @@ def exactly(
     vcpus: int | None,
     memory_gib: float | None,
 ) -> tuple[Instance, ...]:
-    """Instances that have just these GPUs, cores and memory: some are sold twice under two names. Empty where a part is not known."""
+    """Returns the instances with exactly these GPUs, cores and memory; some have two names. Empty if cores or memory are not known."""
     if vcpus is None or memory_gib is None:
         return ()
     return tuple(one for one in _fitting(gpu, gpus, gpu_memory_gib, link) if _sized(one, vcpus, memory_gib))
 
 
 def _fitting(gpu: str, gpus: int, gpu_memory_gib: float | None, link: Link | None) -> list[Instance]:
-    """By the GPUs alone."""
+    """Returns the instances with these GPUs, whatever their cores and memory."""
     model = gpu_model(gpu)
     return [
         one
@@ -116,7 +116,7 @@ def _sized(one: Instance, vcpus: int | None, memory_gib: float | None) -> bool:
 def only_one(
     gpus: Sequence[str], *, gpu_memory_bytes: float | None, vcpus: float | None, memory_bytes: float | None
 ) -> Instance | None:
-    """The instance that holds just these GPUs, cores and memory of the host; None where none does, several do, or a part is not known."""
+    """Returns the only instance with exactly these GPUs, cores and host memory; None if not exactly one fits or a value is not known."""
     if not gpus or len(set(gpus)) != 1 or not gpu_memory_bytes or not vcpus or not memory_bytes:
         return None
     likely = match(

@@ -1,6 +1,6 @@
-"""Asks the metadata services of AWS, Google Cloud and Azure which instance this is. Only on request: it is a question over a network.
+"""Asks the metadata services of AWS, Google Cloud and Azure for the instance type. Only on request, since it uses the network.
 
-Each service answers on the link-local address only; none is asked for anything but the name of the instance type, none is given anything.
+Each service answers only on the link-local address. The requests ask only for the name of the instance type and send no data.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from http.client import HTTPException
 
 from rn50_advisor.advisor.instances.catalogue import Instance, by_name
 
-ADDRESS = "http://169.254.169.254"  # of all three; not routed, so nobody else can hear
-TIMEOUT_S = 0.8  # such a service answers within milliseconds; elsewhere nobody does
+ADDRESS = "http://169.254.169.254"  # of all three services; not routed, so the request does not leave the link
+TIMEOUT_S = 0.8  # such a service answers within milliseconds; elsewhere nothing answers
 _ANSWER_BYTES_MAX = 200
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,63}")
 
 
 @dataclass(frozen=True, slots=True)
 class NamedInstance:
-    """The answer of a metadata service. `instance` is None if the table does not list that name."""
+    """Answer of a metadata service. `instance` is None if the table does not list that name."""
 
     provider: str
     name: str
@@ -31,7 +31,7 @@ class NamedInstance:
 
 
 def ask(address: str = ADDRESS, timeout_s: float = TIMEOUT_S) -> NamedInstance | None:
-    """Asks all three metadata services at once; None if none answers as its provider's does."""
+    """Asks all three metadata services at once; None if none gives a valid answer."""
     services: tuple[tuple[str, Callable[[str, float], str]], ...] = (("AWS", _aws), ("GCP", _gcp), ("Azure", _azure))
     with ThreadPoolExecutor(len(services)) as pool:
         answers = list(pool.map(lambda service: _answer(service[1], address, timeout_s), services))
@@ -50,14 +50,14 @@ def _answer(service: Callable[[str, float], str], address: str, timeout_s: float
 
 
 def _aws(address: str, timeout_s: float) -> str:
-    """The second version of the service: a token first, which a forged request from elsewhere could not fetch."""
+    """Uses version 2 of the service, which requires a token that a forged request from elsewhere could not fetch."""
     lifetime = {"X-aws-ec2-metadata-token-ttl-seconds": "60"}
     token, _ = _fetch(f"{address}/latest/api/token", lifetime, timeout_s, method="PUT")
     return _fetch(f"{address}/latest/meta-data/instance-type", {"X-aws-ec2-metadata-token": token}, timeout_s)[0]
 
 
 def _gcp(address: str, timeout_s: float) -> str:
-    """`projects/1234/machineTypes/a2-highgpu-8g`; the answer must carry the header that only Google's does."""
+    """Returns the type in `projects/1234/machineTypes/a2-highgpu-8g`. Raises ValueError without the header that only Google sends."""
     url = f"{address}/computeMetadata/v1/instance/machine-type"
     text, headers = _fetch(url, {"Metadata-Flavor": "Google"}, timeout_s)
     if headers.get("Metadata-Flavor") != "Google":
@@ -71,7 +71,7 @@ def _azure(address: str, timeout_s: float) -> str:
 
 
 def _fetch(url: str, headers: dict[str, str], timeout_s: float, *, method: str = "GET") -> tuple[str, dict[str, str]]:
-    """Text and headers. Raises OSError. Past any proxy: a proxy would tell which instance it is itself."""
+    """Returns text and headers. Uses no proxy, since a proxy would report its own instance. Raises OSError, HTTPException or ValueError."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect())
     request = urllib.request.Request(url, headers=headers, method=method)
     with opener.open(request, timeout=timeout_s) as answer:
@@ -80,7 +80,7 @@ def _fetch(url: str, headers: dict[str, str], timeout_s: float, *, method: str =
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A captive portal answers everything with a way to its own page."""
+    """Refuses redirects: a captive portal redirects every request to its own page."""
 
     def redirect_request(self, *args: object, **kwargs: object) -> None:
         return None

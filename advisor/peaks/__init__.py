@@ -1,1 +1,1 @@
-"""FLOPs of known models and peaks of GPUs: the two sides of a roofline, each row with its source."""
+"""FLOPs of known models and peak throughput of GPUs, the two sides of a roofline. Each row has its source."""

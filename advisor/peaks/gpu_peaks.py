@@ -1,6 +1,6 @@
-"""The most that a GPU's arithmetic units could do, by precision: the vendors' figures, dense, in TFLOP/s. No program reaches them.
+"""Peak throughput of GPUs by precision: the vendors' dense figures in TFLOP/s. No program reaches them.
 
-Tensor cores are taken to accumulate in FP32, as PyTorch lets them; sparsity is never counted.
+Tensor cores are assumed to accumulate in FP32, as in PyTorch; sparsity is never counted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """`tflops` by precision; what the GPU has no units for is missing."""
+    """The peak of one GPU. `tflops`: TFLOP/s by precision, without those that the GPU has no units for."""
 
     gpu: str
     tflops: dict[str, float]
@@ -26,7 +26,7 @@ class Peak:
 
 
 def peak(device: str) -> Peak | None:
-    """By a driver's or torch's name for the device, or the table's own; None where the table has none such."""
+    """Returns the peak of a device, by a driver's or torch's name or the table's own; None if the table lacks it."""
     table = peaks()
     model = device if device in table else gpu_model(device)
     return table.get(model) if model else None

@@ -1,8 +1,8 @@
-"""Which known model a job trains, by the number and size of its parameters, and what one sample of it has to compute.
+"""Identifies the known model that a job trains, by the number of its parameters and their tensors, and gives the FLOPs of one sample.
 
 The table is torchvision's: names, parameters and multiply-adds of its models (`_ops` of their weights), counted with
-torch.utils.flop_counter. Another number of classes changes the last layer alone, by which a model is still known. For pictures of another
-size convolutions are counted by area, exact to a percent down to 32×32; what does not grow with the picture stands in its own column.
+torch.utils.flop_counter. Another number of classes changes only the last layer, so the model is still recognised. For other image sizes
+convolutions scale with the area, accurate to 1 % down to 32×32; work that does not grow with the image has its own column.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from importlib.resources import files
 _CLASSES = 1000
 _CLASSES_MAX = 50_000
 _SIZE = 224
-# Forward, and as much again for the gradients of inputs and of weights; a multiply-add counts as two.
+# Forward, and the same again for the gradients of inputs and of weights; a multiply-add counts as two operations.
 TRAINING_TIMES = 3.0
 _OPERATIONS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class KnownModel:
-    """`gmac`: 10⁹ multiply-adds of one forward pass at 224×224, of which `fixed_gmac` do not depend on the picture's size."""
+    """A model. `gmac`: 10⁹ multiply-adds of a forward pass at 224×224, of which `fixed_gmac` do not depend on the image size."""
 
     name: str
     tensors: int
@@ -45,13 +45,13 @@ class KnownModel:
 
 
 def known_model(tensors: int, parameters: int) -> KnownModel | None:
-    """By all parameters that its optimizer steps; None where no model of the table has so many, or two have."""
+    """Returns the model with this number of trained tensors and parameters; None if the table has none or several."""
     found = [model for model in known_models() if model.tensors == tensors and _fits(model, parameters)]
     return found[0] if len(found) == 1 else None
 
 
 def _fits(model: KnownModel, parameters: int) -> bool:
-    """With some number of classes: each has a row of weights and a bias."""
+    """True if the model has this number of parameters with any number of classes; each class has a row of weights and a bias."""
     each = model.head_inputs + 1
     classes, rest = divmod(parameters - (model.parameters - _CLASSES * each), each)
     return rest == 0 and 1 <= classes <= _CLASSES_MAX

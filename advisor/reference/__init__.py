@@ -1,1 +1,1 @@
-"""Tables of what hardware has been measured to reach elsewhere: never by the machine that is judged with them."""
+"""Tables of hardware performance measured elsewhere, never on the machine that is judged with them."""

@@ -1,8 +1,8 @@
 """Measured performance of healthy GPUs, the reference for judging another GPU of the same model.
 
-Bandwidths are GB/s (10⁹ bytes), compute is TFLOP/s of dense bf16 or fp16 products. The bus bandwidth is NCCL's, of an
-all-reduce of 1 GiB or more over eight GPUs of one machine; where NVLS adds in the switch, the figure without it (a
-ring) stands beside. Each figure has the keys of its sources. What a vendor promises is in `rn50_advisor.advisor.peaks`.
+Bandwidths are in GB/s (10⁹ bytes), compute in TFLOP/s of dense bf16 or fp16 products. The bus bandwidth is NCCL's, of an
+all-reduce of 1 GiB or more over eight GPUs of one machine. With NVLS, which reduces in the switch, the figure without
+it (a ring) is given too. Each figure has the keys of its sources. Vendor figures are in `rn50_advisor.advisor.peaks`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from importlib.resources import files
 from rn50_advisor.advisor.reference.gpu_names import gpu_model
 from rn50_advisor.advisor.reference.training_speeds import sources
 
-# Share of published results: other drivers, clocks and boards cost up to a tenth, a fault more than a quarter.
+# Share of published results: other drivers, clocks and boards cost up to 10 %, a fault more than 25 %.
 USABLE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """The lowest and the highest of what was published; `keys` of `sources.csv`."""
+    """The lowest and the highest published value. `keys`: rows of `sources.csv`."""
 
     lo: float
     hi: float
@@ -29,7 +29,7 @@ class Figure:
 
     @property
     def source(self) -> str:
-        """`Azure HPC node health checks, … (https://github.com/…); …`."""
+        """Titles and addresses: `Azure HPC node health checks, … (https://github.com/…); …`."""
         return "; ".join(f"{sources()[key].title} ({sources()[key].url})" for key in self.keys)
 
 
@@ -47,7 +47,7 @@ class GpuDelivery:
 
 
 def delivery(device: str) -> GpuDelivery | None:
-    """By a driver's or torch's name for the device, or the table's own; None where the table has none such."""
+    """Returns the row of a device, by a driver's or torch's name or the table's own; None if the table lacks it."""
     table = all_deliveries()
     model = device if any(one.gpu == device for one in table) else gpu_model(device)
     return next((one for one in table if one.gpu == model and one.named in device), None)
@@ -55,7 +55,7 @@ def delivery(device: str) -> GpuDelivery | None:
 
 @functools.cache
 def all_deliveries() -> tuple[GpuDelivery, ...]:
-    """All rows; within a model, rows that apply to some variants only come first."""
+    """Returns all rows; within a model, rows that apply only to some variants come first."""
     text = (files(__package__) / "gpus.csv").read_text(encoding="utf-8")
     return tuple(_delivery(cells) for cells in csv.DictReader(text.splitlines()))
 

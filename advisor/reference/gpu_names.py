@@ -1,14 +1,14 @@
 """Maps a driver's or torch's device name to the GPU names of the tables: `A100-SXM`, `RTX4090`.
 
 Form factors are distinguished, since they differ in speed; memory sizes are not. An unknown name, a laptop GPU or a
-MIG instance is None, never the closest match: a wrong reference is worse than none.
+MIG instance gives None, never the closest match: a wrong reference is worse than none.
 """
 
 from __future__ import annotations
 
 import re
 
-# In this order: the first that fits names the device.
+# The first pattern that matches names the device.
 _PATTERNS: tuple[tuple[str, str], ...] = (
     ("B200", r"B200"),
     ("H200-NVL", r"H200 NVL"),
@@ -36,7 +36,7 @@ _KNOWN = tuple((key, re.compile(rf"(NVIDIA )?(TESLA )?({pattern})")) for key, pa
 
 
 def gpu_model(name: str) -> str | None:
-    """`NVIDIA A100-SXM4-40GB` is an `A100-SXM`; None where the name is not known to the letter."""
+    """Returns the table's name: `A100-SXM` for `NVIDIA A100-SXM4-40GB`. None unless the whole name matches."""
     plain = " ".join(name.upper().split())
     return next((key for key, pattern in _KNOWN if pattern.fullmatch(plain)), None)
 

@@ -1,8 +1,7 @@
 """Published training throughput of known models on known GPUs, each row with its source, in two tiers.
 
-`typical` is what PyTorch programs reach, `tuned` a ceiling that took a vendor's own kernels. `course` rows are
-expectations that somebody wrote down, below every measurement: to be shown beside the others, never to be a
-threshold.
+`typical` is what PyTorch programs reach, `tuned` a ceiling reached with a vendor's own kernels. `course` rows are
+written expectations, below every measurement: they are shown beside the others and never used as a threshold.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from rn50_advisor.advisor.reference.gpu_names import gpu_model
 
 Precision = Literal["fp32", "tf32", "amp"]
 Tier = Literal["typical", "tuned", "course"]
-_MIXED = ("bf16", "fp16", "amp", "bfloat16", "float16")  # as fast as each other on tensor cores
-_SCALED_GPUS_MAX = 8  # beyond one machine the network decides
+_MIXED = ("bf16", "fp16", "amp", "bfloat16", "float16")  # equally fast on tensor cores
+_SCALED_GPUS_MAX = 8  # beyond one machine the network determines the speed
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,7 @@ class SpeedSource:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """`channels_last` and `batch_per_gpu` are None where the source does not say."""
+    """One published measurement. `channels_last` and `batch_per_gpu` are None if the source does not say."""
 
     model: str
     image_size: int
@@ -46,7 +45,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class SpeedBand:
-    """Images/s of all GPUs together, lowest and highest of the rows. `scaled`: no row has so many GPUs, one GPU's rows were multiplied."""
+    """Images/s of all GPUs together, lowest and highest row. `scaled`: no row has this number of GPUs; one GPU's rows were multiplied."""
 
     lo: float
     hi: float
@@ -56,7 +55,7 @@ class SpeedBand:
 
     @property
     def source(self) -> str:
-        """`Lambda GPU benchmarks, PyTorch ResNet50; timm …`."""
+        """Titles of the sources: `Lambda GPU benchmarks, PyTorch ResNet50; timm …`."""
         titles = "; ".join(dict.fromkeys(sources()[row.source].title for row in self.rows))
         return f"{titles} (one GPU's, multiplied)" if self.scaled else titles
 
@@ -73,7 +72,7 @@ def rows() -> tuple[Row, ...]:
 
 
 def precision_of(name: str | None) -> Precision:
-    """The table's word for a precision by any of its names; None, as torch says it, is full precision."""
+    """Returns the table's name of a precision; None, torch's value for full precision, is fp32. Raises ValueError for other names."""
     if name is None or name in ("fp32", "float32"):
         return "fp32"
     if name == "tf32":
@@ -86,7 +85,7 @@ def precision_of(name: str | None) -> Precision:
 def matching(
     device: str, *, gpus: int, precision: str | None, model: str = "resnet50", image_size: int = 224
 ) -> tuple[Row, ...]:
-    """Rows of all tiers for this very setting. `device` is a driver's or torch's name, or the table's own."""
+    """Returns the rows of all tiers for exactly this setting. `device`: a driver's or torch's name, or the table's own."""
     gpu = device if device in {row.gpu for row in rows()} else gpu_model(device)
     wanted = (model, image_size, gpu, gpus, precision_of(precision))
     return tuple(row for row in rows() if (row.model, row.image_size, row.gpu, row.gpus, row.precision) == wanted)
@@ -101,9 +100,9 @@ def band(
     model: str = "resnet50",
     image_size: int = 224,
 ) -> SpeedBand | None:
-    """Published range for this setting in one tier; None if no source has measured it.
+    """Returns the published range for this setting in one tier; None if no source has measured it.
 
-    Other numbers of GPUs in one machine are one GPU's rows, from the poorest scaling in the table to a perfect one.
+    For other numbers of GPUs in one machine, one GPU's rows are multiplied: by the poorest scaling in the table up to perfect scaling.
     """
 
     def tiered(count: int) -> tuple[Row, ...]:
@@ -121,7 +120,7 @@ def band(
 
 @functools.cache
 def poorest_scaling() -> float:
-    """Lowest efficiency among measured pairs of one GPU and several in one machine: 0.84, NVIDIA's own on eight A100 under AMP."""
+    """Lowest efficiency among measured pairs of one and several GPUs in one machine: 0.84, by NVIDIA on eight A100 with AMP."""
     measured = [row for row in rows() if row.tier != "course" and row.gpus <= _SCALED_GPUS_MAX]
     return min(
         many.images_per_s[0] / many.gpus / one.images_per_s[0]

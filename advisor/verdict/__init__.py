@@ -1,1 +1,1 @@
-"""From an analysis to a report: runs the rules, separates causes from symptoms, picks the verdict."""
+"""Turns an analysis into a report: runs the rules, separates causes from symptoms, picks the verdict."""

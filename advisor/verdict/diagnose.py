@@ -1,4 +1,4 @@
-"""From a recording to the one object that every screen and export shows."""
+"""Turns a recording into the report that every screen and export shows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rn50_advisor.rules.analysis_reading import room_for_workers
 from rn50_advisor.rules.registry import all_rules
 from rn50_advisor.rules.rule import Rule
 
-_OF_A_HOST = ("CPU", "MEM", "DSK")  # rules on what one host has
+_OF_A_HOST = ("CPU", "MEM", "DSK")  # rules on the resources of one host
 
 
 @functools.cache
@@ -39,7 +39,7 @@ def _rules() -> tuple[Rule, ...]:
 
 @contextlib.contextmanager
 def of_a_recording(recording: Recording) -> Iterator[None]:
-    """The last wall around what is made of a file that others wrote, behind the checks of its reader: whatever fails becomes NotARun."""
+    """Turns any failure on a file from others into NotARun: the last wall, behind the checks of its reader."""
     try:
         yield
     except AdvisorError:
@@ -54,7 +54,7 @@ def of_a_recording(recording: Recording) -> Iterator[None]:
 
 
 def diagnose(recording: Recording, config: Config | None = None) -> Report:
-    """Pure but for the set of installed rules: the same recording always gives the same report. Raises NotARun."""
+    """Returns the report of a recording. Pure except for the set of installed rules: equal inputs give equal reports. Raises NotARun."""
     with of_a_recording(recording):
         return _diagnose(recording, config)
 
@@ -94,7 +94,7 @@ def _diagnose(recording: Recording, config: Config | None) -> Report:
 
 
 def with_hosts(judgement: Judgement, analysis: Analysis) -> Judgement:
-    """Adds to the findings of a multi-host job the hosts of their ranks, and the host whose cores, memory or disk they mean."""
+    """Adds hosts to the findings of a multi-host job: those of their ranks, or the host whose cores, memory or disk is meant."""
     if not analysis.nodes:
         return judgement
     findings = tuple(
@@ -165,7 +165,7 @@ def _environment(recording: Recording, analysis: Analysis) -> dict[str, Any]:
 
 
 def _gaps(recording: Recording, analysis: Analysis) -> tuple[ProbeGap, ...]:
-    """Measurements that probes could not take or analysis could not derive, and the time since the last record."""
+    """Returns measurements that probes could not take or analysis could not derive, and an early stop of the recording."""
     found = list(recording.gaps)
     found += [ProbeGap(measure.name, "job", why) for measure, why in sorted(analysis.missing.items())]
     meta = recording.meta

@@ -1,4 +1,4 @@
-"""Waits that may hide in steps that look like compute: sleep, and untimed waiting for other ranks."""
+"""Finds waits that may hide in steps that look like compute: sleep, and untimed waiting for other ranks."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from rn50_advisor.advisor.model.measures.kernel_measures import KERNEL_NCCL_OVER
 from rn50_advisor.advisor.model.measures.step_measures import INTERPRETER_WAITING_SHARE, STEP_ASLEEP_S, STEP_TIME_S
 from rn50_advisor.advisor.model.wording.quantities import duration
 
-# Untimed collectives: so many in a step leave open what takes the time, unless a deep window saw them take less than this share.
+# With this many untimed collectives in a step the bottleneck is unknown, unless they were measured to take less than this share.
 _CALLS_A_STEP = 1.0
-_COLLECTIVES_SHARE = 0.15  # where COM001 begins
-# Share of the step that a training thread may sleep inside the model: most healthy jobs were seen to sleep up to a twentieth.
+_COLLECTIVES_SHARE = 0.15  # the limit of COM001
+# Share of the step that a training thread may sleep inside the model: most healthy jobs sleep up to 5 %.
 _ASLEEP_SHARE = 0.15
 SLEEPS = "The training thread sleeps, and the reason was not observed"
 _WAITING = INTERPRETER_WAITING_SHARE
 
 
 def unknown_waits(a: Analysis, text: str) -> tuple[str, str] | None:
-    """Title and summary where ranks wait for each other for an unmeasured time."""
+    """Returns title and summary if ranks wait for each other for an unmeasured time; else None."""
     untimed = _waited_for_others(a) or _untimed_collectives(a)
     return ("How long the ranks wait for each other is not known", f"{text}; {untimed}.") if untimed else None
 
 
 def asleep(a: Analysis) -> tuple[float, str]:
-    """The share of the step in which the model neither computes nor stands in line for a core, and a sentence on it where it is much."""
+    """Returns the share of the step in which the training thread sleeps inside the model, and a sentence on it; (0, "") if it is small."""
     sleeping, step = a.by_rank(STEP_ASLEEP_S), a.value(STEP_TIME_S)
     rank = max(sleeping, key=lambda r: sleeping[r], default=None)
     if rank is None or sleeping[rank] < _ASLEEP_SHARE * step:
@@ -46,7 +46,7 @@ def asleep(a: Analysis) -> tuple[float, str]:
 
 
 def _waited_for_others(a: Analysis) -> str:
-    """Wording for a timed exchange whose wait has an unknown cause: ranks outside the recording, or the network."""
+    """Describes the wait in timed exchanges if its cause is unknown, other ranks or the network; empty if known or small."""
     waited, step = min(a.by_rank(COMM_EXPOSED_S).values(), default=0.0), a.value(STEP_TIME_S)
     if a.has(COMM_WIRE_S) or waited < _COLLECTIVES_SHARE * step:
         return ""
@@ -55,10 +55,10 @@ def _waited_for_others(a: Analysis) -> str:
 
 
 def _untimed_collectives(a: Analysis) -> str:
-    """Why compute may not be what takes the time: it contains collectives that were not timed or not observed.
+    """Describes collectives inside the compute phases that were not timed or not observed; empty if there are none.
 
-    Untimed: FSDP's, DeepSpeed's on GPUs. Unseen: functional ones, as tensor parallelism calls them, and Horovod's. Else empty: ranks that
-    have joined no group exchange nothing.
+    Untimed: those of FSDP, and of DeepSpeed on GPUs. Not observed: functional collectives, as in tensor parallelism, and Horovod's. Ranks
+    that have joined no group exchange nothing.
     """
     calls, joined = max(a.by_rank(COLLECTIVES_CALLS).values(), default=0.0), a.get(COMM_JOINED) or 0.0
     unseen = calls < _CALLS_A_STEP

@@ -1,9 +1,9 @@
-"""What a fix is likely to bring: a rule's worst and best case, corrected by how its predictions have fared.
+"""Predicts the gain of a fix: a rule's worst and best case, corrected by the errors of its earlier predictions.
 
-A rule's model says between which step times a fix leads if everything it assumes holds or fails at once. What came in where fixes were
-tried lay at a part of that interval that is typical of the rule. `gain_errors.csv` keeps these parts as quantiles, from runs with and
-without each fix: conformal prediction with scores that are normalised by the width of the interval. A rule whose fix was never tried is
-corrected as the others are on average.
+A rule's model gives an interval of step times: one end if all of its assumptions hold, the other if all fail. Measured gains of fixes are
+at a position in that interval that is typical of the rule. `gain_errors.csv` keeps quantiles of these positions, from runs with and
+without each fix: conformal prediction with scores normalised by the width of the interval. A rule whose fix was never tried gets the
+average correction of the others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ANY_RULE = "any"
 
 @dataclass(frozen=True, slots=True)
 class GainErrors:
-    """Quantiles of `position` in measured gains, and how ranges and likely values made from them fared on scenarios that were left out."""
+    """Quantiles of `position` in measured gains, and how often their ranges and likely values were right on held-out scenarios."""
 
     low: float
     likely: float
@@ -36,7 +36,7 @@ class GainErrors:
 
 @cache
 def gain_errors() -> Mapping[str, GainErrors]:
-    """By rule, and for rules without measurements under `ANY_RULE`."""
+    """Returns the errors by rule; `ANY_RULE` is for rules without measurements."""
     text = (files(__package__) / "gain_errors.csv").read_text(encoding="utf-8")
     return {row["rule"]: _errors(row) for row in csv.DictReader(text.splitlines())}
 
@@ -51,13 +51,13 @@ def _errors(row: Mapping[str, str]) -> GainErrors:
 
 
 def position(bounds: tuple[float, float], gain: float) -> float:
-    """Where a speed-up lies between the worst case (-1) and the best (1), in logarithms, each case widened by what two runs differ by."""
+    """Returns a speed-up's logarithmic position between the worst (-1) and best case (1), both widened by the spread between runs."""
     centre, half = _scale(bounds)
     return (math.log(gain) - centre) / half
 
 
 def expected(saving: Saving, errors: GainErrors) -> Saving:
-    """With a likely value and a range of `CONFIDENCE`; the two cases of the rule become its bounds. No gain stays none."""
+    """Adds a likely value and a range of `CONFIDENCE`; the rule's two cases become the bounds. A saving without gain keeps its range."""
     if not saving.is_gain:
         return replace(saving, likely=math.prod(saving.speedup) ** 0.5)
     bounds = saving.speedup

@@ -19,14 +19,14 @@ from rn50_advisor.advisor.verdict.unseen_input import input_is_unknown, speaks_f
 from rn50_advisor.rules.causes import is_cause
 from rn50_advisor.rules.rule import Rule
 
-# Below this share of the step, forward, backward and optimizer are not "what takes the time", and the job is not called healthy.
+# Below this share of the step, forward, backward and optimizer do not dominate, and the job is not called healthy.
 _COMPUTE_SHARE = 0.5
-# Waiting for input or time between the steps of so much of one, without a finding: what holds the job back may be in there. Sound jobs were
-# seen to wait up to 0.14 for batches to be handed over.
+# From this share of the step, input wait or time between steps may hide the bottleneck if no rule fired. Healthy jobs waited up to 0.14 for
+# batches to be handed over.
 _UNEXPLAINED_SHARE = 0.15
-_UNEXPLAINED = ("input_wait", EPOCH_START, "gap", "unattributed")  # an exchange is judged below, the others have a name
+_UNEXPLAINED = ("input_wait", EPOCH_START, "gap", "unattributed")  # exchanges are judged below; other phases are known
 _WORTH_FIXING = SEVERITIES[:3]
-# Minimum cost of a cause as a share of its consequence's, by its own estimate, which is rough for some causes.
+# Minimum cost of a cause as a share of its consequence's cost. For some causes the estimate is rough.
 _CAUSE_SHARE = 0.25
 
 
@@ -38,7 +38,7 @@ class Judgement:
 
 
 def judge(analysis: Analysis, rules: Iterable[Rule], config: Config) -> Judgement:
-    """Raises nothing: a rule that fails is an outcome of its own."""
+    """Runs the rules and picks the verdict. Does not raise: a rule that crashes is an outcome of its own."""
     chosen = [rule for rule in rules if rule.id not in config.disabled]
     outcomes = [run_rule(rule, analysis, config) for rule in chosen]
     found = [_with_likely_gain(o) for o in outcomes if isinstance(o, Finding)]
@@ -49,15 +49,13 @@ def judge(analysis: Analysis, rules: Iterable[Rule], config: Config) -> Judgemen
         return themselves or is_cause(analysis, cause, consequence)
 
     findings = link(found, explains)
-    if (
-        unseen_training(analysis) is not None
-    ):  # what a fix brings to the steps that were seen, it need not bring to the run
+    if unseen_training(analysis) is not None:  # a fix may gain less for the run than for the observed steps
         findings = tuple(replace(finding, saving=None) for finding in findings)
     return Judgement(verdict(analysis, findings, outcomes), findings, tuple(_row(o) for o in outcomes))
 
 
 def run_rule(rule: Rule, analysis: Analysis, config: Config) -> Outcome:
-    """One rule's outcome; what it needs and cannot see is "not measured", never "clear"."""
+    """Returns one rule's outcome; without the measurements that it needs, this is "not measured", never "clear"."""
     missing = [name for name in rule.needs if not analysis.has(name)]
     if rule.steady_steps and analysis.step_time.steady_steps < rule.steady_steps and STEP_STEADY not in missing:
         missing.insert(0, STEP_STEADY)
@@ -77,9 +75,9 @@ def _with_likely_gain(finding: Finding) -> Finding:
 
 
 def link(findings: list[Finding], explains: Callable[[Finding, Finding], bool]) -> tuple[Finding, ...]:
-    """Findings with causes before consequences: fatal and urgent first, then roots by seconds lost, each followed by what it explains."""
+    """Sorts findings: fatal and urgent roots first, then roots by seconds lost, each followed by the findings it explains."""
     cause: dict[str, str] = {}
-    # the cheapest first: in a ring of rules that explain each other the costliest is left over as the root
+    # cheapest first, so that in a cycle of rules that explain each other the most expensive one remains as the root
     for finding in sorted(findings, key=_cost):
         causes = [
             f
@@ -123,7 +121,7 @@ def _cost(finding: Finding) -> tuple[bool, float]:
 
 
 def _ancestry(rule: str, cause: Mapping[str, str]) -> list[str]:
-    """The rule itself, what explains it, what explains that, up to the root."""
+    """Returns the rule, its cause, the cause of that, and so on up to the root."""
     line = [rule]
     while line[-1] in cause:
         line.append(cause[line[-1]])
@@ -131,7 +129,7 @@ def _ancestry(rule: str, cause: Mapping[str, str]) -> list[str]:
 
 
 def _weighs(cause: Finding, consequence: Finding) -> bool:
-    """True if a cause is large enough to explain a consequence: it costs a good part of it, and is worth fixing if the consequence is.
+    """True if a cause is large enough to explain a consequence: it costs a large part of it, and is worth fixing if the consequence is.
 
     A finding of unknown cost may explain any other.
     """
@@ -142,7 +140,7 @@ def _weighs(cause: Finding, consequence: Finding) -> bool:
 
 
 def _overlap(cause: Finding, consequence: Finding) -> bool:
-    """A finding about all ranks overlaps with everything; two about some must share one."""
+    """True if two findings concern a common rank; a finding about all ranks overlaps with every other."""
     return (
         not cause.scope.ranks
         or not consequence.scope.ranks
@@ -179,7 +177,7 @@ def _summary(finding: Finding) -> str:
 
 
 def _told(e: Evidence) -> str:
-    """A note as a sentence has it: a table shows its value beside it, and many a note goes on from there."""
+    """Returns a note for use in a sentence, with its value in front; notes are written for a table that shows the value beside them."""
     if e.form == "alone" or e.value in (None, ""):
         return e.note
     return f"{_amount(e)} {e.note}" if e.form == "continues" else f"{_amount(e)}: {e.note}"
@@ -257,13 +255,13 @@ def _no_bottleneck(analysis: Analysis, outcomes: list[Outcome]) -> Verdict:
     )
 
 
-# Values of jobs on GPUs, and of several ranks.
+# Prefixes of measures that exist only on GPUs, and only with several ranks.
 _OF_GPUS = ("gpu.", "sync.", "copy.", "precision.", "layout.", "batch.", "parallel.", "reference.")
 _OF_RANKS = ("comm.", "collectives.", "ddp.")
 
 
 def _blind(a: Analysis, outcomes: list[Outcome]) -> str:
-    """Rules that could not look; of those about GPUs or several ranks, where the job has none, only how many."""
+    """Lists the rules without a result; of those about GPUs or several ranks, if the job has none, only the number."""
     unseen = [o for o in outcomes if isinstance(o, (NotMeasured, Crashed))]
     absent = {
         "GPUs": () if a.on_gpu or a.gpu_view.devices else _OF_GPUS,
@@ -281,7 +279,7 @@ def _blind(a: Analysis, outcomes: list[Outcome]) -> str:
 
 
 def _unexplained(a: Analysis) -> str:
-    """Which phases take much of the step though they are no compute, in brackets; empty where none does."""
+    """Lists, in brackets, the phases in _UNEXPLAINED that take much of the step; empty if none does."""
     critical, step = a.budget.critical, a.value(STEP_TIME_S)
     large = [phase for phase in _UNEXPLAINED if critical.get(phase, 0.0) >= _UNEXPLAINED_SHARE * step]
     return f" ({', '.join(f'{PHASE_TITLES[p]} {100 * critical[p] / step:.0f} %' for p in large)})" if large else ""

@@ -12,7 +12,7 @@ from rn50_advisor.advisor.model.wording import quantities as fmt
 from rn50_advisor.probes.documents.machine_documents import KnownCheck, KnownTriage, MachineFacts
 from rn50_advisor.rules.rule import Rule, TriageChecks
 
-_MOST = 3  # of one finding: it is its own evidence first
+_MOST = 3  # cited checks per finding, so that its own evidence dominates
 _WORST_FIRST = ("bad", "low", "ok")
 
 
@@ -24,9 +24,9 @@ def with_machine(
     host: str = "",
     gpus: Sequence[int] = (),
 ) -> tuple[Finding, ...]:
-    """The findings with what the triage of the run's machine says, where there is one.
+    """Adds results of the machine's triage to the findings, if there is a triage.
 
-    Each finding cites the checks that its rule names. `host`: that machine, of a job on several; `gpus`: those of the job.
+    Each finding cites the checks that its rule names. `host`: the triaged machine, for a job on several hosts; `gpus`: the job's GPUs.
     """
     known = environment.get("triage", KnownTriage())
     checks = known.get("checks", {})
@@ -43,7 +43,7 @@ def with_machine(
 
 
 def without_triage(environment: MachineFacts) -> dict[str, Any]:
-    """The environment with only the triage's verdict and the benchmarked model; the rest is shown where it belongs."""
+    """Returns the environment with only the verdict of the triage and the model of the benchmark; the rest is shown elsewhere."""
     told: dict[str, Any] = dict(environment)
     if "bench" in environment:
         told["bench"] = environment["bench"].get("model")
@@ -53,7 +53,7 @@ def without_triage(environment: MachineFacts) -> dict[str, Any]:
 
 
 def _when(made_at: object) -> str:
-    """A setting may have been mended since: who reads a finding must know how old its witness is."""
+    """Returns the time of the triage: settings may have been fixed since, so a reader must know how old this evidence is."""
     if not isinstance(made_at, (int, float)):
         return ""
     try:
@@ -70,7 +70,7 @@ def _cited(
         patterns = (check,) if isinstance(check, str) else check
         of = (finding.scope.gpus or gpus) if "{gpu}" in patterns[0] else (0,)
         names = [name for gpu in of if (name := _first(checks, patterns, gpu))]
-        if not finding.scope.gpus:  # of rates, the larger the better
+        if not finding.scope.gpus:  # keeps the worst check: by state, then the lowest rate
             names = sorted(names, key=lambda name: (_WORST_FIRST.index(checks[name]["state"]), checks[name]["value"]))[
                 :1
             ]

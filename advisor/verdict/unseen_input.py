@@ -1,4 +1,4 @@
-"""The verdict on jobs whose input or training is out of sight: nothing is blamed, and nothing is called healthy, that was not seen."""
+"""The verdict on jobs whose input or training was not observed: what was not observed is neither blamed nor called healthy."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from rn50_advisor.advisor.model.wording.quantities import counted
 
 # Share of the step from which a finding is worth fixing, as with the input rules.
 _WORTH = 0.05
-_EXHAUSTED = 0.85  # of the allowed cores, as DAT001 has it
-_DISK_BUSY = 0.80  # from here on requests queue behind each other
+_EXHAUSTED = 0.85  # of the allowed cores, as in DAT001
+_DISK_BUSY = 0.80  # above this, requests queue
 _GPU_IDLE = 0.80
 # Share of the time since the first step: with this much unseen, the recorded steps do not represent the run.
 _UNSEEN_SHARE = 0.5
-# Nothing tells an inference after the training, or an upload, from a training that makes no fetch. Warm-ups before a graph is replayed
-# have a dozen steps, timings by hand some tens, and what follows takes many times as long.
+# Inference or an upload after the training cannot be distinguished from training without fetches. A warm-up before a replayed CUDA graph
+# has about a dozen steps, a manual timing a few tens, and the unobserved work after it takes many times as long.
 _FEW_STEPS = 50
 _UNSEEN_AFTER_SHARE = 0.8
 _MARKLESS = "a replayed CUDA graph, torch.autograd.grad, and a loop in C++ or in another process cannot be observed"
@@ -37,7 +37,7 @@ _TO_SEE_IT = (
 
 
 def unseen_training(analysis: Analysis) -> Verdict | None:
-    """The verdict of a run whose seen steps are the smaller part of its work; otherwise None."""
+    """Returns the verdict of a run whose observed steps are the smaller part of its work; otherwise None."""
     c = analysis.coverage
     if c is None or c.unseen_s + c.after_s < _UNSEEN_SHARE * c.total_s:
         return None
@@ -56,7 +56,7 @@ def unseen_training(analysis: Analysis) -> Verdict | None:
 
 
 def speaks_for(analysis: Analysis) -> str:
-    """A sentence added to a verdict that covers only the smaller part of the run; else empty."""
+    """Returns a sentence for a verdict that covers only the smaller part of the run; otherwise empty."""
     c = analysis.coverage
     if c is None or c.unseen_s + c.after_s < _UNSEEN_SHARE * c.total_s:
         return ""
@@ -67,7 +67,7 @@ def speaks_for(analysis: Analysis) -> str:
 
 
 def unseen_input(analysis: Analysis) -> Verdict | None:
-    """The verdict of a run whose input was not seen, unless the rest proves that input hardly matters."""
+    """Returns the verdict of a run whose input was not observed; None if other measurements show that input hardly matters."""
     feed = analysis.feed
     if feed is None or analysis.model is None:
         return None
@@ -75,7 +75,7 @@ def unseen_input(analysis: Analysis) -> Verdict | None:
 
 
 def input_is_unknown(analysis: Analysis) -> str:
-    """A sentence added to a verdict reached without a measured input wait; empty where it was measured."""
+    """Returns a sentence for a verdict without a measured input wait; empty if it was measured."""
     feed = analysis.feed
     return "" if feed is None or feed.measured else f" How long it waits for input is not measured: {feed.why_unknown}."
 
@@ -138,11 +138,11 @@ def _at(where: Where | None) -> str:
 
 
 def _host(a: Analysis) -> str:
-    """The state of the machine during the steps, as far as known."""
+    """Describes the state of the machine during the steps, as far as known."""
     found = []
     job, allowed, busy = a.get(CPU_JOB_CORES), a.get(CPU_ALLOWED_CORES), a.get(CPU_HOST_BUSY_CORES)
     if allowed and (job is not None or busy is not None):
-        # what others do on cores beyond a quota or an affinity takes nothing from the job
+        # other processes on cores beyond the job's quota or affinity take nothing from the job
         beyond = max(0.0, (a.get(CPU_HOST_CORES) or 0.0) - allowed)
         most = min(allowed, max(job or 0.0, (busy or 0.0) - beyond))
         told = ": the CPUs are exhausted" if most >= _EXHAUSTED * allowed else ""

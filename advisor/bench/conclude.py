@@ -123,7 +123,7 @@ def against(now: Benchmark, then: Benchmark, name: str) -> Benchmark:
 
 
 def judge(speed: Estimate) -> Change:
-    """Returns improved or regressed only if the whole interval and the minimum change agree; else same."""
+    """Returns improved or regressed only if the interval excludes 1 and the change is at least 1 %; else same."""
     if speed.lo > 1.0 and speed.value >= 1.0 + _CHANGE_SHARE_MIN:
         return "improved"
     return "regressed" if speed.hi < 1.0 and speed.value <= 1.0 - _CHANGE_SHARE_MIN else "same"

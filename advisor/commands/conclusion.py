@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rn50_advisor.advisor.model.recording import Recording
     from rn50_advisor.advisor.model.report import Report
 
-LONGEST_S = 60.0  # a batch system waits for our exit; `rn50-advisor report` can take its time
+LONGEST_S = 60.0  # a batch system waits for our exit; `rn50-advisor report` has no limit
 _CUT_WITHIN_S = 5.0  # further time until a child that ignores signals is killed
 _LOOK_MS = 100
 _STDERR = 2

@@ -168,7 +168,7 @@ def _events(events: Sequence[AnyEvent]) -> tuple[AnyEvent, ...]:
 
 
 def _sources(own: Sequence[Recording]) -> tuple[Source, ...]:
-    """Source files; where a file differs between hosts, the first node's version, whose lines the findings name."""
+    """Returns the source files; if a file differs between hosts, the first node's version, whose lines the findings name."""
     return tuple({source.path: source for r in reversed(own) for source in r.sources}.values())
 
 

@@ -20,7 +20,7 @@ FILE_NAME = "run.sqlite"
 NODES_NAME = (
     "nodes.sqlite"  # data from other nodes, in the run of the merging node; see rn50_advisor.advisor.merge.inbox
 )
-OUTPUT_NAME = "output.log"  # the job's output, kept only when the screen stood between it and the terminal
+OUTPUT_NAME = "output.log"  # the job's output, kept only if the job ran behind the screen
 
 
 RING_TABLES = {

@@ -177,7 +177,7 @@ def _summary(finding: Finding) -> str:
 
 
 def _told(e: Evidence) -> str:
-    """Returns a note for use in a sentence, with its value in front; notes are written for a table that shows the value beside them."""
+    """Returns a note for use in a sentence, with its value in front unless the note needs none; a table shows the value beside it."""
     if e.form == "alone" or e.value in (None, ""):
         return e.note
     return f"{_amount(e)} {e.note}" if e.form == "continues" else f"{_amount(e)}: {e.note}"

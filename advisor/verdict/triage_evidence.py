@@ -1,4 +1,4 @@
-"""Adds a triage of the machine to the findings of a run on it: the measured performance beside the expected one."""
+"""Adds the machine's triage to the findings of a run on it: measured and expected performance."""
 
 from __future__ import annotations
 

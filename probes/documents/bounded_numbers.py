@@ -1,4 +1,4 @@
-"""Numbers of a document that arithmetic can hold: the sum of two fits 64 bits, and NaN is none. Nanoseconds since 1970 are 1.8e18."""
+"""Bounded numbers of documents: the sum of two fits in 64 bits, and NaN is rejected. Nanoseconds since 1970 are about 1.8e18."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ _BOUNDS = Meta(ge=-NUMBER_MAX, le=NUMBER_MAX)
 
 Whole = Annotated[int, _BOUNDS]
 Number = Annotated[float, _BOUNDS]
-Flag = bool | Whole  # as torch reports some of its switches
+Flag = bool | Whole  # torch reports some switches as integers

@@ -1,4 +1,4 @@
-"""Places in code, as stacks and facts name them."""
+"""Places in code, for stacks and facts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class StackFrame(TypedDict):
 
 
 class UserLine(StackFrame, total=False):
-    """The innermost line of the user's own. Its text is not read where its file may lie on a dead server."""
+    """The innermost line of the user's code. `text` is absent if the file may be on a dead server."""
 
     text: str
 

@@ -11,7 +11,7 @@ FlightDump = dict[str, object]  # torch's own document
 
 
 class TimedRow(TypedDict):
-    """`ms`: of all calls together; `ranks`: as torch writes a group's."""
+    """`ms`: sum over all calls; `ranks`: the group's ranks as torch writes them."""
 
     group: str
     name: str
@@ -23,7 +23,7 @@ class TimedRow(TypedDict):
 
 
 class TimedCollectives(TypedDict, total=False):
-    """`span_s`: from the first queued call to the last."""
+    """`span_s`: time from the first queued call to the last."""
 
     span_s: Number
     ms: Number
@@ -33,7 +33,7 @@ class TimedCollectives(TypedDict, total=False):
 
 
 class StandingPlace(TypedDict, total=False):
-    """Written by a rank that has been at one place for a while, since `since_ns`."""
+    """The position of a rank that has been at one place since `since_ns`."""
 
     since_ns: Whole
     dumps: list[FlightDump]

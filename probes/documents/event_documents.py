@@ -16,7 +16,7 @@ class AgentCrash(TypedDict, total=False):
 
 
 class EndRequest(TypedDict, total=False):
-    """The job was asked to end, by this signal."""
+    """A request to end the job, and its signal."""
 
     signal: Whole | None
 
@@ -37,13 +37,13 @@ class NotedDeath(TypedDict, total=False):
 
 
 class FlightDumps(TypedDict, total=False):
-    """The watchdogs that ended the job, by rank."""
+    """Flight recorder dumps of the watchdogs that ended the job, by rank."""
 
     ranks: dict[str, FlightDump]
 
 
 class TracedWindow(TypedDict, total=False):
-    """The agent's summary of a deep window's trace: see `DeepWindow` of advisor/model/gpu/kernel_classes.py, which reads it."""
+    """The agent's summary of a deep window's trace. `DeepWindow` of advisor/model/gpu/kernel_classes.py reads it."""
 
     rank: Whole
 
@@ -83,7 +83,7 @@ class LeftRunning(TypedDict, total=False):
 
 
 class SampleMaking(TypedDict, total=False):
-    """A sample of a thread that makes a batch. `awaits`: the lock or server that it queues for; `asks`: it waits for a server's answer."""
+    """A sample of a thread that makes a batch. `awaits`: the lock or server it waits for; `asks`: it waits for a server's answer."""
 
     user: UserLine | None
     awaits: str | None
@@ -110,7 +110,7 @@ class _Counted(TypedDict):
 
 
 class ProfiledStack(KnownStack, _Counted, total=False):
-    """`awake`: number of samples with it in a second profile, without sleeping threads."""
+    """`awake`: number of samples of this stack in a second profile, which leaves out sleeping threads."""
 
     awake: Whole
 
@@ -147,7 +147,7 @@ class StackSample(KnownStack, total=False):
 
 
 class CallUnderWay(TypedDict, total=False):
-    """The rank's latest collective, and since when it is inside."""
+    """The rank's latest collective; `inside_s`: seconds it has been inside."""
 
     begun: Whole
     kind: str
@@ -182,7 +182,7 @@ class StandingRank(_StandingRank, total=False):
 
 
 class StallSeen(TypedDict, total=False):
-    """One sample of a stall, which has an `id`."""
+    """One sample of the stall `id`."""
 
     id: Whole | str
     stalled_s: Number

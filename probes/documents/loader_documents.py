@@ -7,7 +7,7 @@ from typing import TypedDict
 from .bounded_numbers import Whole
 from .code_places import CodePlace
 
-Setting = bool | int | float | str | None  # plain, or the name of its class
+Setting = bool | int | float | str | None  # a plain value, or the name of its class
 
 _Classed = TypedDict("_Classed", {"class": str}, total=False)
 
@@ -30,7 +30,9 @@ class DescribedDataset(_Classed, total=False):
 
 
 class DescribedLoader(_Classed, CodePlace, total=False):
-    """As it was made; `library`: whose loader it is, where it is not torch's; `through`: the function that made it for the user's line."""
+    """A loader's settings when it was created. `library`: the loader's library unless torch; `through`: the library function that
+    created it for the user's line.
+    """
 
     library: str
     through: str
@@ -54,16 +56,16 @@ class DescribedLoader(_Classed, CodePlace, total=False):
 
 
 class ToldLoader(DescribedLoader, total=False):
-    """Its use. `training` None: not used yet."""
+    """A loader's settings and its use. `training` None: not used yet."""
 
     id: Whole
     training: bool | None
-    batch_bytes: Whole | None  # of the tensors in its first batch
-    made: Whole | None  # how often
+    batch_bytes: Whole | None  # tensors of its first batch
+    made: Whole | None  # number of times
 
 
 class PartName(CodePlace, total=False):
-    """A part of making a sample; rings give its time by its number."""
+    """A part of sample loading; rings give its time under its number."""
 
     kind: str
     name: str

@@ -19,7 +19,7 @@ class _GpuIndex(TypedDict):
 
 
 class GpuDeviceFacts(_GpuIndex, total=False):
-    """See `GpuDevice` of probes/host/gpu/gpu_devices.py; `index_on_host`: in a job on several hosts."""
+    """See `GpuDevice` of probes/host/gpu/gpu_devices.py. `index_on_host` is set in jobs on several hosts."""
 
     index_on_host: Whole
     name: str

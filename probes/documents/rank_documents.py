@@ -16,7 +16,7 @@ _Classed = TypedDict("_Classed", {"class": str}, total=False)
 
 
 class CudaFacts(TypedDict, total=False):
-    """The GPU of a rank, and the enabled fast paths."""
+    """A rank's GPU, and the fast paths that are enabled."""
 
     device: Whole
     name: str
@@ -39,7 +39,7 @@ class AutocastFacts(TypedDict, total=False):
 
 
 class LayerFacts(TypedDict, total=False):
-    """The first convolution or linear layer of a step; `after_autocast`: later layers were checked for an enclosing autocast, too."""
+    """The first convolution or linear layer of a step. `after_autocast`: later layers were also checked for an enclosing autocast."""
 
     device: str
     input: str
@@ -59,7 +59,7 @@ class ModelFacts(_Classed, total=False):
     parameters: Whole
     bytes: dict[str, Whole]  # by device
     dtypes: list[str]
-    layers: dict[str, Whole]  # how many of each kind
+    layers: dict[str, Whole]  # count by kind
     channels_last_weights: Whole
     channels_first_weights: Whole
 
@@ -85,12 +85,12 @@ class HeldMemory(_Classed, total=False):
 
 
 class OptimizerFacts(HeldMemory, total=False):
-    module: str  # of its class
+    module: str  # the module of its class
     foreach: bool | None
     fused: bool | None
     groups: Whole
     parameters: Whole  # tensors
-    sparse: bool  # a gradient is
+    sparse: bool  # a gradient is sparse
     convolutions: ConvolutionWeights
 
 
@@ -103,7 +103,7 @@ class PictureFacts(TypedDict, total=False):
 
 
 class BatchSizes(TypedDict):
-    """Sums over batches for training: bytes of their tensors, and the squares of these."""
+    """Sums over training batches: bytes of their tensors, and the squares of these."""
 
     looks: Whole
     bytes: Whole
@@ -111,7 +111,9 @@ class BatchSizes(TypedDict):
 
 
 class PaddingFacts(TypedDict):
-    """Sums over batches: `cells` of their masks, `tokens` that are not padding, `longest`: cells if each was as wide as its longest row."""
+    """Sums over batches. `cells`: cells of the masks; `tokens`: cells without padding; `longest`: cells if each batch were as wide as its
+    longest row.
+    """
 
     looks: Whole
     cells: Whole
@@ -120,7 +122,7 @@ class PaddingFacts(TypedDict):
 
 
 class ReplicaFacts(CodePlace, total=False):
-    """A DataParallel."""
+    """A DataParallel module."""
 
     devices: Whole
 
@@ -148,7 +150,7 @@ class DdpFacts(CodePlace, total=False):
 
 
 class CollectiveSite(CodePlace, total=False):
-    """A line that calls a collective, and the sums of its calls."""
+    """A line that calls a collective, and sums over its calls."""
 
     function: str
     library: str
@@ -169,14 +171,14 @@ class WaitSite(CodePlace, total=False):
     phase: str
     count: Whole
     looks: Whole
-    step: Whole  # of the last observed step; not written
+    step: Whole  # the last observed step; not written
     blocked_ns: Whole
     least_ns: Whole
     bytes: Whole
 
 
 class CopySite(WaitSite, total=False):
-    """A copy from the host to the GPU; `aside`: on a separate stream."""
+    """A copy from host to GPU. `aside`: on a separate stream."""
 
     pinned: bool
     non_blocking: bool
@@ -185,7 +187,7 @@ class CopySite(WaitSite, total=False):
 
 
 class SyncFacts(TypedDict, total=False):
-    """`unseen`: why no step was observed."""
+    """`unseen`: the reason why no step was observed."""
 
     looks: Whole
     device: str
@@ -196,11 +198,11 @@ class SyncFacts(TypedDict, total=False):
 class SaveSite(CodePlace, total=False):
     id: Whole
     count: Whole
-    caller: Sequence[str]  # file and function that called torch.save, a library's perhaps
+    caller: Sequence[str]  # file and function that called torch.save, perhaps in a library
 
 
 class EvaluationSite(CodePlace, total=False):
-    """The line of the training loop that evaluates, and how often it has."""
+    """The line of the training loop that evaluates, and the number of evaluations."""
 
     count: Whole
 
@@ -210,12 +212,12 @@ class CompilationFacts(CodePlace, total=False):
     began_ns: Whole
     took_ns: Whole
     function: str
-    reason: str  # reason to recompile
+    reason: str  # reason for the recompilation
 
 
 class DebuggingAids(TypedDict, total=False):
     looks: Whole
-    on: dict[str, Whole]  # in how many of them
+    on: dict[str, Whole]  # number of looks that found each one on
 
 
 class GarbageFacts(TypedDict, total=False):
@@ -224,7 +226,7 @@ class GarbageFacts(TypedDict, total=False):
 
 
 class ExceptionFacts(CodePlace, total=False):
-    """The place is the innermost line of the user's own in the exception's traceback."""
+    """The place is the innermost line of the user's code in the traceback."""
 
     function: str
     type: str
@@ -305,7 +307,7 @@ class RankFacts(TypedDict, total=False):
     copies: list[CopySite]
     save_sites: list[SaveSite]
     evaluation_sites: list[EvaluationSite]
-    evaluation_batches: list[Whole]  # of loaders, for evaluation: all, and those with gradients recorded
+    evaluation_batches: list[Whole]  # loaders' batches for evaluation: all, and those with gradients recorded
     compilations: list[CompilationFacts]
     debugging: DebuggingAids
     work: list[Annotated[list[Whole], Meta(min_length=4)]]  # rows of WORK_FIELDS

@@ -1,1 +1,1 @@
-"""One file a source. A probe reports numbers or a gap with its reason, never an opinion."""
+"""Host probes, one file per source. A probe reports numbers or a gap with its reason, never an opinion."""

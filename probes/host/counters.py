@@ -8,7 +8,7 @@ from rn50_advisor.advisor.model.metrics import ProbeGap
 
 
 class GapsOnce:
-    """Collects gaps during a tick and hands out only those that were never handed out before."""
+    """Collects gaps during a tick and returns each gap only once."""
 
     def __init__(self) -> None:
         self._told: set[Hashable] = set()
@@ -17,7 +17,7 @@ class GapsOnce:
     def add(
         self, metrics: str | Iterable[str], scope: str, reason: str, hint: str = "", *, key: Hashable = None
     ) -> None:
-        """`key` replaces the scope where many scopes miss the same thing for the same reason (64 workers, one gap)."""
+        """`key` replaces the scope if many scopes lack the same metric for the same reason (64 workers, one gap)."""
         for metric in (metrics,) if isinstance(metrics, str) else metrics:
             name = (metric, scope if key is None else key)
             if name not in self._told:

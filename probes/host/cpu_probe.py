@@ -14,14 +14,14 @@ from rn50_advisor.probes.host.process.process_tree import ProcessTree
 from rn50_advisor.probes.host.procfs import CLOCK_TICKS, KeptFiles, parse_cpu_list, read_text
 from rn50_advisor.probes.host.target import Target
 
-STAT_BYTES = 1 << 18  # the cpu lines of 1024 cores; what follows them is not needed
-MANY_CORES = 16  # above, per-core counters are read every CORES_PERIOD_NS: 256 cores would be 1000 samples a second
+STAT_BYTES = 1 << 18  # holds the cpu lines of 1024 cores; later lines are not needed
+MANY_CORES = 16  # with more cores, per-core counters are read every CORES_PERIOD_NS: 256 cores would be 1000 samples a second
 CORES_PERIOD_NS = 10_000_000_000
 FREQ_PERIOD_NS = 30_000_000_000  # reading the clock of 128 cores costs milliseconds and wakes idle ones
 
 
 def parse_cpu_times(line: bytes) -> tuple[float, float, float, float]:
-    """Seconds busy, idle, waiting for I/O and stolen of one `cpu` line; guest time is already in user and nice."""
+    """Seconds busy, idle, waiting for I/O and stolen from one `cpu` line. User and nice already include guest time."""
     f = [int(x) / CLOCK_TICKS for x in line.split()[1:9]]
     f += [0.0] * (8 - len(f))
     user, nice, system, idle, iowait, irq, softirq, steal = f
@@ -29,7 +29,7 @@ def parse_cpu_times(line: bytes) -> tuple[float, float, float, float]:
 
 
 def mean_mhz(root: Path) -> float | None:
-    """Mean current clock of the cores, by cpufreq or else /proc/cpuinfo (in a VM usually the nominal clock)."""
+    """Mean current clock of the cores from cpufreq, else from /proc/cpuinfo (in a VM usually the nominal clock)."""
     khz = [read_text(path) for path in sorted(root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq"))]
     values = [int(text) / 1000 for text in khz if text and text.isdigit()]
     if not values:
@@ -39,13 +39,13 @@ def mean_mhz(root: Path) -> float | None:
 
 
 def _affinity(pid: int, root: Path = Path("/")) -> frozenset[int]:
-    """Cores the process may run on: its affinity, which the kernel keeps inside its cpuset, of those online. Empty once it is gone."""
+    """Online cores in the process's affinity, which the kernel keeps inside its cpuset. Empty once the process is gone."""
     for line in (read_text(root / f"proc/{pid}/status") or "").splitlines():
         if line.startswith("Cpus_allowed_list:"):
             allowed = parse_cpu_list(line.partition(":")[2])
             online = parse_cpu_list(read_text(root / "sys/devices/system/cpu/online") or "")
             return allowed & online if online else allowed
-    if root == Path("/"):  # sandboxes like gVisor answer the call and leave the line out
+    if root == Path("/"):  # sandboxes like gVisor omit the line but answer the call
         with contextlib.suppress(OSError, AttributeError):
             return frozenset(os.sched_getaffinity(pid))
     return frozenset()
@@ -54,7 +54,10 @@ def _affinity(pid: int, root: Path = Path("/")) -> frozenset[int]:
 def allowed_cores(
     pid: int, root: Path = Path("/"), reader: CgroupReader | None = None, beside: Sequence[int] = ()
 ) -> float | None:
-    """Cores a process, and those beside it, may use: affinity and cpuset or CPU quota, the smaller; None once it is gone."""
+    """Number of cores that a process and those in `beside` may use together: the smaller of their affinity and the first one's CPU quota.
+
+    None once they are gone.
+    """
     affinity = len(frozenset().union(*(_affinity(each, root) for each in (pid, *beside))))
     if not affinity:
         return None
@@ -64,7 +67,7 @@ def allowed_cores(
 
 
 class CpuProbe:
-    """`job_pid` is the job's main process: what it may use, the job may use; but for ranks that it did not start (`tree` tells)."""
+    """The cores of the main process `job_pid` count as the job's, unless `tree` has ranks that it did not start: then theirs count."""
 
     name = "cpu"
 

@@ -84,11 +84,11 @@ class MemoryProbe:
         return samples
 
     def _shared(self, targets: Sequence[Target]) -> list[Sample]:
-        """As the job sees it: a container or a mount namespace of its own has its own, and mostly a small one."""
+        """Returns the job's fullest /dev/shm. A container or a separate mount namespace has its own, usually a small one."""
         found = {}
         for target in targets:
             if target.role != "worker":
-                with contextlib.suppress(OSError):  # it has ended, or may not be looked into
+                with contextlib.suppress(OSError):  # it has ended, or access is denied
                     seen = os.statvfs(self._root / f"proc/{target.pid}/root/dev/shm")
                     found[_used_share(seen)] = seen
         try:

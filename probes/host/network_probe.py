@@ -1,4 +1,4 @@
-"""Traffic of the network interfaces that the job sees, in whatever network namespace it runs."""
+"""Traffic of the network interfaces in the job's network namespaces."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rn50_advisor.probes.host.procfs import KeptFiles, read_text
 from rn50_advisor.probes.host.target import Target
 
 SPEED_PERIOD_NS = 60_000_000_000
-# The host's ends of container links: hundreds on a busy host, and their traffic is counted again where it enters the machine.
+# The host's ends of container links: hundreds on a busy host, and the physical interface counts their traffic, too.
 IGNORED_PREFIXES = ("veth", "cali", "lxc")
 
 
 def parse_net_dev(text: bytes) -> dict[str, tuple[int, int]]:
-    """Bytes received and sent by interface."""
+    """Bytes received and bytes sent, by interface."""
     traffic = {}
     for line in text.splitlines()[2:]:
         name, _, rest = line.partition(b":")
@@ -36,9 +36,9 @@ def namespace_of(pid: int | str, root: Path = Path("/")) -> str | None:
 
 
 class NetworkProbe:
-    """Reads the namespaces of the job's ranks (until there is any: our own).
+    """Reads the network namespaces of the job's ranks, or our own before there is a rank.
 
-    The lowest rank's namespace has plain scopes (`net:eth0`); those of ranks that live elsewhere carry its inode (`net:eth0@4026532601`).
+    The lowest rank's namespace has plain scopes (`net:eth0`); other namespaces add their inode (`net:eth0@4026532601`).
     """
 
     name = "network"
@@ -64,7 +64,7 @@ class NetworkProbe:
         return Reading(tuple(samples), self._gaps.take())
 
     def _namespaces(self, targets: Sequence[Target]) -> dict[str, int]:
-        """Namespace -> a process that lives in it (0: ourselves), the lowest rank's first."""
+        """Maps each namespace to a process in it (0: ourselves), the lowest rank's first."""
         own = self._own or "net:[self]"
         ranks = sorted((t.rank or 0, t.pid) for t in targets if t.role == "rank")
         pids = [pid for _, pid in ranks] or [t.pid for t in targets[:1]]
@@ -98,7 +98,7 @@ class NetworkProbe:
                 samples.append(Sample("net.speed_mbps", f"net:{interface}", speed))
 
     def _speed(self, namespace: str, pid: int, name: str, interface: str) -> float | None:
-        """Link speed as the driver reports it; interfaces without hardware have none and none is missed."""
+        """Link speed that the driver reports. Interfaces without hardware have none, which is no gap."""
         key = (namespace, name)
         if key not in self._speeds:
             sys = self._root / (f"proc/{pid}/root/sys" if pid else "sys") / "class/net" / name
@@ -116,5 +116,8 @@ class NetworkProbe:
 
 
 def _on_hardware(sys: Path) -> bool:
-    """A card, or what is made of cards (bonds, VLANs). A bridge of containers and their ends claim 10 Gbit/s whatever the host has."""
+    """True for a network card, or an interface on top of cards (bond, VLAN).
+
+    Container bridges and their links always claim 10 Gbit/s, whatever the host has.
+    """
     return (sys / "device").exists() or any((below / "device").exists() for below in sys.glob("lower_*"))

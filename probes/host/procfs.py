@@ -8,7 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
-# Reports are read on systems that have neither, and take parsers from here.
+# Code that reads reports imports parsers from here, also on systems without `resource` and `sysconf`.
 try:
     import resource
 except ModuleNotFoundError:
@@ -20,9 +20,9 @@ RECORD_BYTES = 8192  # holds any one-record file of a process; /proc/<pid>/statu
 
 
 class Stat(NamedTuple):
-    """The fields of /proc/<pid>/stat that anybody here needs (man 5 proc_pid_stat numbers them from 1).
+    """The fields of /proc/<pid>/stat that are used here (man 5 proc_pid_stat numbers them from 1).
 
-    A named tuple because one is made for every process at every tick, and it costs a quarter of a frozen dataclass.
+    A named tuple, because every tick makes one for every process and it costs a quarter of a frozen dataclass.
     """
 
     comm: bytes
@@ -31,15 +31,15 @@ class Stat(NamedTuple):
     group: int
     session: int
     cpu_s: float  # fields 14 and 15: all threads, exited ones included
-    children_cpu_s: float  # fields 16 and 17: children that it has waited for, theirs included
+    children_cpu_s: float  # fields 16 and 17: children that it has waited for, and their children
     threads: int
-    start_ticks: int  # field 22, since boot; with the pid it names a process for good
+    start_ticks: int  # field 22, since boot; together with the pid it identifies a process
     rss_bytes: int
-    exit_code: int  # field 52 as waitpid would give it; 0 while the process lives
+    exit_code: int  # field 52, a status like waitpid's; 0 while the process lives
 
 
 def parse_stat(text: bytes) -> Stat:
-    """Raises ValueError or IndexError on anything that is no stat line. The name may hold blanks and parentheses."""
+    """Parses a stat line. Raises ValueError or IndexError on other text. The name may contain blanks and parentheses."""
     opening, closing = text.index(b"("), text.rindex(b")")
     f = text[closing + 2 :].split()
     return Stat(
@@ -58,7 +58,7 @@ def parse_stat(text: bytes) -> Stat:
 
 
 def parse_keyed(text: bytes) -> dict[bytes, int]:
-    """`key value` or `key: value unit` lines with whole numbers, as in vmstat, meminfo, cpu.stat, io; other lines are skipped."""
+    """Parses lines `key value` or `key: value unit` with whole numbers (vmstat, meminfo, cpu.stat, io). Skips other lines."""
     values = {}
     for line in text.splitlines():
         words = line.split(None, 2)
@@ -68,7 +68,7 @@ def parse_keyed(text: bytes) -> dict[bytes, int]:
 
 
 def parse_cpu_list(text: str) -> frozenset[int]:
-    """`0-3,8` as the kernel writes sets of CPUs or nodes."""
+    """Parses the kernel's notation of a set of CPUs or nodes, such as `0-3,8`."""
     cpus: set[int] = set()
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
@@ -78,7 +78,7 @@ def parse_cpu_list(text: str) -> frozenset[int]:
 
 
 def read_text(path: Path) -> str | None:
-    """A small file that is read once; None where it is absent or unreadable."""
+    """Returns the text of a small file; None if it is absent or unreadable."""
     try:
         return path.read_text(errors="replace").strip()
     except OSError:
@@ -86,10 +86,10 @@ def read_text(path: Path) -> str | None:
 
 
 class KeptFiles:
-    """Files below `root` kept open and read again by pread; those of processes grouped by pid (0: of no process).
+    """Keeps files below `root` open and rereads them with pread, grouped by pid (0: not of a process).
 
-    A kept descriptor of /proc/<pid> belongs to that process for good: should the pid be used again, reading fails instead of lying.
-    Beyond `limit` descriptors files are opened and closed for each reading, so that the agent never runs out of them.
+    An open descriptor of /proc/<pid> stays bound to that process: if the pid is reused, reading fails and never returns another process's
+    data. Beyond `limit` descriptors, each read opens and closes its file, so the agent never runs out of descriptors.
     """
 
     def __init__(self, root: Path = Path("/"), limit: int | None = None) -> None:
@@ -100,7 +100,7 @@ class KeptFiles:
         self._count = 0
 
     def read(self, pid: int, name: str, size: int = RECORD_BYTES) -> bytes:
-        """One record of /proc/<pid>/<name>, or of <root>/<name> for pid 0. Raises OSError."""
+        """Reads up to `size` bytes of /proc/<pid>/<name>, or of <root>/<name> for pid 0. Raises OSError."""
         fd = self._kept.get(pid, {}).get(name)
         if fd is not None:
             try:
@@ -119,7 +119,7 @@ class KeptFiles:
         return text
 
     def read_all(self, pid: int, name: str) -> bytes:
-        """A file of many records, which the kernel hands out a buffer at a time. Raises OSError."""
+        """Reads a whole file that the kernel returns one buffer at a time. Raises OSError."""
         text = self.read(pid, name, 65536)
         fd = self._kept.get(pid, {}).get(name)
         if fd is None:
@@ -129,7 +129,7 @@ class KeptFiles:
         return text
 
     def prune(self, pids: Collection[int]) -> None:
-        """Let go of every process that is not among `pids`."""
+        """Closes the files of all processes outside `pids`."""
         for pid in [pid for pid in self._kept if pid and pid not in pids]:
             for fd in self._kept.pop(pid).values():
                 os.close(fd)

@@ -1,4 +1,4 @@
-"""Runs the host probes on fixed deadlines, walls off those that fail, and keeps account of what each costs."""
+"""Runs the host probes on fixed deadlines, isolates their failures, and measures the cost of each."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from rn50_advisor.probes.host.storage.disk_probe import DiskProbe
 from rn50_advisor.probes.host.storage.nfs_probe import NfsProbe
 from rn50_advisor.probes.host.target import Probe, Seldom, Target
 
-FAILURES_MAX = 3  # in a row; a probe that fails once may have met a process in the act of dying
-# what explains least goes first
+FAILURES_MAX = 3  # in a row; a probe may fail once because a process was dying
+# the least useful probe is shed first
 SHED_ORDER = (
     "allowances",
     "data_files",
@@ -40,7 +40,7 @@ SHED_ORDER = (
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """All that the probes saw at one deadline; `t_ns` belongs to every sample."""
+    """All samples and gaps of one deadline. `t_ns` is the time of every sample."""
 
     t_ns: int
     samples: tuple[Sample, ...]
@@ -50,14 +50,14 @@ class Tick:
 @dataclass(frozen=True, slots=True)
 class ProbeCost:
     ticks: int = 0
-    cpu_s: float = 0.0  # of the sampling thread
-    wall_s: float = 0.0  # a driver that blocks shows here alone
+    cpu_s: float = 0.0  # CPU time of the sampling thread
+    wall_s: float = 0.0  # only this shows a driver that blocks
 
 
 def host_probes(
     root: Path = Path("/"), *, tree: ProcessTree | None = None, job_pid: int | None = None
 ) -> tuple[Probe, ...]:
-    """Every probe there is. Counters whose growth in a second is looked at closely come first: all are dated by the tick's begin."""
+    """All host probes. Samples carry the tick's start time, so counters that need exact rates per second are read first."""
     return (
         DiskProbe(root),
         NfsProbe(root),
@@ -74,10 +74,9 @@ def host_probes(
 
 
 class Sampler:
-    """Samples at fixed deadlines, and never sleeps itself: the agent asks `wait_s()` how long it is free and calls
-    `poll` as often as it likes.
+    """Samples at fixed deadlines. It never sleeps: the agent asks `wait_s()` for the time left and may call `poll` at any time.
 
-    Deadlines are the start plus whole periods. A late call gets one tick for all missed deadlines, and they are counted.
+    Deadlines are the start plus whole periods. A late call gets one tick for all missed deadlines; `missed` counts them.
     """
 
     def __init__(
@@ -99,15 +98,15 @@ class Sampler:
         return tuple(probe.name for probe in self._probes)
 
     def costs(self) -> dict[str, ProbeCost]:
-        """By probe, those that were dropped or shed included."""
+        """Costs by probe, including dropped and shed probes."""
         return dict(self._costs)
 
     def wait_s(self) -> float:
-        """Seconds until the next deadline, 0 when it is due."""
+        """Seconds until the next deadline; 0 if it is due."""
         return max(0, self._deadline_ns - self._clock()) / 1e9
 
     def poll(self, targets: Sequence[Target]) -> Tick | None:
-        """One reading of every probe if a deadline has passed, else None."""
+        """Reads every probe if a deadline has passed, else returns None."""
         now_ns = self._clock()
         if now_ns < self._deadline_ns:
             return None
@@ -117,7 +116,7 @@ class Sampler:
         return self._sample(targets)
 
     def sample_now(self, targets: Sequence[Target]) -> Tick:
-        """One reading outside the schedule, of all there is: the last one of a run."""
+        """Reads everything outside the schedule, for the last tick of a run."""
         for probe in self._probes:
             if isinstance(probe, Seldom):
                 probe.read_all()
@@ -133,7 +132,7 @@ class Sampler:
         return Tick(now_ns, tuple(samples), gaps)
 
     def shed(self, name: str) -> bool:
-        """Stop a probe for good; the next tick reports it as a gap. False if it does not run."""
+        """Stops a probe for good; the next tick reports the gap. False if the probe was not running."""
         return self._drop(
             name, "switched off to keep the advisor within its overhead budget", "raise --overhead-budget"
         )

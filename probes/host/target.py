@@ -1,4 +1,4 @@
-"""The processes that probes are asked about, and the interface of host probes."""
+"""The processes that probes measure, and the interface of host probes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One live process of the job; a worker carries the rank it works for."""
+    """One live process of the job. `rank` of a worker is the rank it works for."""
 
     pid: int
     role: Role
@@ -35,4 +35,4 @@ class Seldom(Protocol):
     """A probe that does not read everything at every tick."""
 
     def read_all(self) -> None:
-        """At the next tick it does."""
+        """Makes the next tick read everything."""

@@ -34,7 +34,7 @@ def host_facts(root: Path = Path("/")) -> MachineFacts:
 
 
 def _cpuinfo(root: Path) -> list[dict[str, str]]:
-    """One mapping a processor."""
+    """One mapping per processor."""
     processors: list[dict[str, str]] = [{}]
     for line in (read_text(root / "proc/cpuinfo") or "").splitlines():
         key, separator, value = line.partition(":")
@@ -57,7 +57,7 @@ def _cpu_model(cpuinfo: list[dict[str, str]]) -> str | None:
 
 
 def _cores(root: Path, cpuinfo: list[dict[str, str]]) -> MachineFacts:
-    """Threads online, physical cores, sockets, and whether cores run two threads."""
+    """Online threads, physical cores, sockets, and whether SMT is on."""
     pairs = set()
     for cpu in sorted(root.glob("sys/devices/system/cpu/cpu[0-9]*/topology")):
         package, core = read_text(cpu / "physical_package_id"), read_text(cpu / "core_id")
@@ -75,7 +75,7 @@ def _cores(root: Path, cpuinfo: list[dict[str, str]]) -> MachineFacts:
 
 
 def _numa_nodes(root: Path) -> dict[str, list[int]]:
-    """CPUs by node; a node of memory alone has none."""
+    """CPUs by NUMA node; a memory-only node has none."""
     nodes = {}
     for node in sorted(root.glob("sys/devices/system/node/node[0-9]*"), key=lambda p: int(p.name[4:])):
         nodes[node.name[4:]] = sorted(parse_cpu_list(read_text(node / "cpulist") or ""))
@@ -90,7 +90,7 @@ def _os_name(root: Path) -> str | None:
 
 
 def _hypervisor(root: Path, cpuinfo: list[dict[str, str]]) -> str | None:
-    """Its name, "unknown" where only its presence shows, None on bare metal (or where nothing shows)."""
+    """The hypervisor's name; "unknown" if only its presence is visible; None on bare metal or if nothing is visible."""
     dmi = root / "sys/class/dmi/id"
     named = " ".join(text for name in ("sys_vendor", "product_name") if (text := read_text(dmi / name)))
     flagged = bool(cpuinfo) and "hypervisor" in cpuinfo[0].get("flags", "").split()
@@ -101,7 +101,7 @@ def _hypervisor(root: Path, cpuinfo: list[dict[str, str]]) -> str | None:
 
 
 def _container(root: Path) -> str | None:
-    """The kind of container this process runs in, as far as it shows; None: none shows."""
+    """The kind of container this process runs in; None if there is no sign of one."""
     if (root / ".dockerenv").exists():
         return "docker"
     if (root / "run/.containerenv").exists():

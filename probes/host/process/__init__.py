@@ -1,1 +1,1 @@
-"""The processes of the job, as the kernel accounts for them."""
+"""The kernel's accounting of the job's processes."""

@@ -1,4 +1,4 @@
-"""Deaths of processes that are not our children: exit code or signal, reported immediately."""
+"""Reports deaths of processes that are not our children, immediately and with exit code or signal."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 
 from rn50_advisor.probes.host.procfs import parse_stat, read_text
 
-FALLBACK_POLL_S = 0.02  # torchrun looks after its ranks every 100 ms and reaps them; well within that
-# include/uapi/linux/pidfd.h, Linux 6.15: the exit code stays readable through a pidfd after somebody has reaped the process.
+FALLBACK_POLL_S = 0.02  # well below torchrun's 100 ms, after which it reaps its ranks
+# include/uapi/linux/pidfd.h, Linux 6.15: the exit code stays readable through a pidfd after the process was reaped.
 _PIDFD_INFO = struct.Struct("<QQ3I8Ii")
 _PIDFD_INFO_EXIT = 1 << 3
 _PIDFD_GET_INFO = (3 << 30) | (_PIDFD_INFO.size << 16) | (0xFF << 8) | 11
@@ -22,7 +22,7 @@ _PIDFD_GET_INFO = (3 << 30) | (_PIDFD_INFO.size << 16) | (0xFF << 8) | 11
 
 @dataclass(frozen=True, slots=True)
 class ExitStatus:
-    """One of the two is None."""
+    """An exit code or a signal; the other is None."""
 
     code: int | None
     signal: int | None
@@ -30,7 +30,7 @@ class ExitStatus:
 
 @dataclass(frozen=True, slots=True)
 class ProcessDeath:
-    """Code and signal both None: it was reaped before we could read the status."""
+    """`exit_code` and `signal` are both None if the process was reaped before we read its status."""
 
     pid: int
     t_ns: int
@@ -39,13 +39,13 @@ class ProcessDeath:
 
 
 def decode_wait_status(status: int) -> ExitStatus:
-    """Decodes a status of waitpid or of field 52 of /proc/<pid>/stat; the core-dump bit is dropped."""
+    """Decodes a status of waitpid or of field 52 of /proc/<pid>/stat, without the core-dump bit."""
     signal = status & 0x7F
     return ExitStatus(None, signal) if signal else ExitStatus((status >> 8) & 0xFF, None)
 
 
 def exit_status(pid: int, root: Path = Path("/")) -> ExitStatus | None:
-    """How a zombie ended; None while it lives, once it is reaped, or where the kernel hides it (it would show 0)."""
+    """Exit status of a zombie. None if the process lives, was reaped, or the kernel hides the status (it would show 0)."""
     text = read_text(root / f"proc/{pid}/stat")
     try:
         stat = parse_stat((text or "").encode())
@@ -57,7 +57,7 @@ def exit_status(pid: int, root: Path = Path("/")) -> ExitStatus | None:
 
 
 def _may_see_exit(pid: int, root: Path) -> bool:
-    """True if the kernel shows us the exit code, as it does only to processes with ptrace access; others see 0."""
+    """True if the kernel shows us the exit code. It shows it to processes with ptrace access; others see 0."""
     if os.geteuid() == 0:
         return True
     for line in (read_text(root / f"proc/{pid}/status") or "").splitlines():
@@ -84,16 +84,16 @@ def _is_readable(fd: int) -> bool:
 
 
 class DeathWatch:
-    """Tells of watched processes as they turn into zombies. `watch` and `forget` may be called while another thread is in `poll`."""
+    """Reports watched processes when they become zombies. `watch` and `forget` may be called while another thread is in `poll`."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
-        self._pid_of: dict[int, int] = {}  # by pidfd
-        self._polled: dict[int, int] = {}  # pid -> start ticks, of processes without a pidfd
+        self._pid_of: dict[int, int] = {}  # pidfd -> pid
+        self._polled: dict[int, int] = {}  # pid -> start ticks, for processes without a pidfd
         self._gone: list[ProcessDeath] = []
 
     def watch(self, pid: int) -> None:
-        """Watches a pid. One that is already gone is reported by the next poll, without exit code. Watching twice is harmless."""
+        """Watches a pid; twice is harmless. If the process is already gone, the next poll reports it without exit code."""
         if pid in self._polled or pid in self._pid_of.values():
             return
         try:
@@ -101,7 +101,7 @@ class DeathWatch:
         except ProcessLookupError:
             self._gone.append(ProcessDeath(pid, time.monotonic_ns(), None, None))
         except (OSError, AttributeError):
-            # before Linux 5.3, refused by a sandbox, no descriptor left, a Python built without it
+            # Linux before 5.3, a sandbox that refuses it, no descriptor left, or a Python built without it
             self._watch_by_polling(pid)
         else:
             self._pid_of[fd] = pid
@@ -113,7 +113,7 @@ class DeathWatch:
             self._release(fd)
 
     def poll(self, timeout_s: float) -> tuple[ProcessDeath, ...]:
-        """Waits until a watched process ends, at most `timeout_s`; every death is reported once."""
+        """Waits up to `timeout_s` until a watched process ends. Returns every death once."""
         deadline = time.monotonic() + timeout_s
         while True:
             deaths, self._gone = self._gone, []
@@ -133,7 +133,7 @@ class DeathWatch:
         t_ns = time.monotonic_ns()
         pid = self._pid_of.get(fd)
         if pid is None or not _is_readable(fd):
-            return None  # forgotten by another thread meanwhile, and the descriptor perhaps used again
+            return None  # another thread has called `forget` meanwhile, and the descriptor may be reused
         status = exit_status(pid) or _status_by_pidfd(fd)
         self._release(fd)
         return ProcessDeath(pid, t_ns, status.code if status else None, status.signal if status else None)

@@ -1,9 +1,9 @@
-"""Detects from the kernel's view of a sleeping thread whether it waits for its Python interpreter's lock (the GIL).
+"""Detects a thread that waits for its Python interpreter's lock (the GIL), from the kernel's view of the sleeping thread.
 
-A thread that is kept out asks for the lock again every few milliseconds: it sleeps in a futex of the interpreter's own memory, with a
-timeout. No other wait does: locks of Python code lie on the heap, those of libraries in theirs, and both mostly without a timeout.
-Neither a wait for a GPU nor one for another rank can look like it. One look reads one line of /proc; the thread is not stopped, nor is
-its memory read.
+A thread that waits for the GIL asks again every few milliseconds: it sleeps, with a timeout, in a futex in the interpreter's own memory.
+No other wait looks like this: locks of Python code are on the heap, locks of libraries in the libraries' memory, and both mostly have no
+timeout. A wait for a GPU or for another rank cannot look like it. Each look reads one line of /proc. The thread is not stopped and its
+memory is not read.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 class NoInterpreter(Exception):
-    """The process's interpreter could not be located; says why."""
+    """The process's interpreter could not be located; the message says why."""
 
 
 def timed_wait(line: str, machine: str | None = None) -> int | None:
-    """The address at which a thread waits with a timeout, from its /proc/.../syscall; None where it does something else."""
+    """Address of the futex on which a thread waits with a timeout, from its /proc/.../syscall line. None if it does anything else."""
     words = line.split()
     if len(words) < 5 or words[0] != str(_FUTEX.get(machine or platform.machine())):
-        return None  # also "running", and "-1 ..." outside of any call
+        return None  # also "running", and "-1 ..." outside a system call
     address, operation, timeout = int(words[1], 16), int(words[2], 16), int(words[4], 16)
     return address if operation & _COMMAND in _WAITS and timeout else None
 
 
 def interpreter_memory(maps: str) -> Ranges:
-    """Where the interpreter keeps what is its own, from /proc/<pid>/maps: its library's or program's data, and what follows unnamed."""
+    """Writable memory of the interpreter, from /proc/<pid>/maps: the data of its library or program, and unnamed mappings right behind."""
     found: list[tuple[int, int]] = []
-    follows = -1  # where such a mapping ended just now
+    follows = -1  # end of the last such mapping
     for line in maps.splitlines():
         words = line.split(None, 5)
         start, end = (int(part, 16) for part in words[0].split("-"))
@@ -52,10 +52,10 @@ def interpreter_memory(maps: str) -> Ranges:
 
 
 class InterpreterSight:
-    """One thread, looked at again and again. Raises OSError where the kernel does not let us, or the thread is gone."""
+    """Repeated looks at one thread. Raises OSError if the kernel denies access or the thread is gone."""
 
     def __init__(self, pid: int, thread: int, *, proc: Path = Path("/proc")) -> None:
-        """Raises NoInterpreter on a processor whose system calls we do not know."""
+        """Raises NoInterpreter on a processor whose system call numbers are unknown."""
         if platform.machine() not in _FUTEX:
             raise NoInterpreter(f"the system calls of {platform.machine()} are not known")
         self._maps = proc / str(pid) / "maps"
@@ -68,7 +68,7 @@ class InterpreterSight:
         address = timed_wait(os.pread(self._file, 256, 0).decode(errors="replace"))
         if address is None:
             return False
-        if self._memory is None:  # thousands of lines in a process with torch: read once, and only when it matters
+        if self._memory is None:  # thousands of lines in a process with torch: read once, and only when needed
             self._memory = interpreter_memory(self._maps.read_text(errors="replace"))
             if not self._memory:
                 raise NoInterpreter("no Python was found among its libraries")

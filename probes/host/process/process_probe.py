@@ -1,4 +1,4 @@
-"""Resources of each process of the job: CPU, memory, I/O, and the time its threads waited for a core."""
+"""Resources of each process of the job: CPU, memory, I/O, and run-queue delay."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ __all__ = [
 ]
 
 IO_METRICS = {"proc.read_bytes": b"read_bytes", "proc.write_bytes": b"write_bytes", "proc.rchar_bytes": b"rchar"}
-# /proc/<pid>/status costs the kernel ten times what the others do; a counter that is read rarely loses nothing.
+# /proc/<pid>/status costs the kernel ten times as much as the others. Reading a counter less often loses nothing.
 WORKER_STATUS_PERIOD_NS = 5_000_000_000
-# smaps_rollup walks all pages of a process: 20 to 30 ms a GB. It is read of one worker of the job (what one does, all do), and no more
-# often than takes a three-hundredth of a core.
+# smaps_rollup walks all pages of a process: 20 to 30 ms per GB. It is read for one worker only (all workers behave alike), at a rate that
+# costs at most 1/300 of a core.
 PRIVATE_PERIOD_NS = 2_000_000_000
 PRIVATE_COST = 300
-# Minimum CPU time and maximum number of other processes of the job that are reported: a compiler's
-# helpers may be dozens, and idle.
+# Minimum CPU time and maximum number of the job's other processes to report: a compiler may start dozens of
+# helpers, mostly idle.
 HELPER_CPU_S = 1.0
 HELPERS_MAX = 4
 
 
 class ProcessesProbe:
-    """With a `tree` it also reports the job as a whole, and shares the tree's reading of each process."""
+    """Reports each process; with a `tree` also the job as a whole, and it reuses the tree's reading of each process."""
 
     name = "processes"
 
@@ -50,7 +50,7 @@ class ProcessesProbe:
         self._status_due_ns: dict[int, int] = {}
         self._delays = ThreadDelays(root)
         self._private_due_ns = 0
-        self._followed = 0  # pid of the worker whose pages are looked through
+        self._followed = 0  # pid of the worker whose smaps_rollup is read
 
     def sample(self, now_ns: int, targets: Sequence[Target]) -> Reading:
         samples: list[Sample] = []
@@ -108,7 +108,7 @@ class ProcessesProbe:
                 _delay_metrics(target), target, e, "schedstat", "the kernel is built without CONFIG_SCHED_INFO"
             )
             return
-        if ran_ns == b"0":  # a process that was seen running has run: the kernel keeps no such account
+        if ran_ns == b"0":  # every process has run: 0 means that the kernel does not count
             hint = "the kernel keeps no scheduling statistics (CONFIG_SCHED_INFO or schedstats off)"
             self._gaps.add(_delay_metrics(target), scope, "schedstat reads zero", hint, key=(target.role, target.rank))
             return
@@ -125,7 +125,7 @@ class ProcessesProbe:
                 samples.append(Sample(metric, scope, float(values[key])))
 
     def _sample_status(self, target: Target, scope: str, samples: list[Sample]) -> None:
-        """Switches are those of the main thread alone: the kernel sums them over threads nowhere."""
+        """Context switches are the main thread's only: the kernel has no sum over threads."""
         try:
             text = self._files.read(target.pid, "status")
         except OSError as e:
@@ -136,13 +136,13 @@ class ProcessesProbe:
             samples.append(Sample("proc.involuntary_switches", scope, float(switches)))
         own, shared = _number(text, b"\nRssAnon:"), _number(text, b"\nRssShmem:")
         if own is None or shared is None:
-            if b"\nVmRSS:" in text:  # kernel threads and the dying have no memory
+            if b"\nVmRSS:" in text:  # kernel threads and dying processes have no memory
                 self._gaps.add("proc.held_bytes", scope, "no RssAnon in /proc/<pid>/status", "Linux before 4.5")
             return
         samples.append(Sample("proc.held_bytes", scope, 1024.0 * (own + shared)))
 
     def _sample_private(self, now_ns: int, targets: Sequence[Target], samples: list[Sample]) -> None:
-        """Copies that a worker makes of inherited pages leave its resident memory as it was; only this tells them."""
+        """Reads a worker's private memory: its copies of inherited pages show here, not in its resident memory."""
         workers = [target for target in targets if target.role == "worker"]
         if not workers:
             return
@@ -162,7 +162,7 @@ class ProcessesProbe:
             samples.append(Sample("proc.private_bytes", f"pid:{target.pid}", 1024.0 * (clean + dirty)))
 
     def _missing(self, metrics: tuple[str, ...], target: Target, error: Exception, name: str, hint: str) -> None:
-        """A gap, unless the process simply ended."""
+        """Adds a gap, unless the process has ended."""
         if isinstance(error, ProcessLookupError) or not (self._root / f"proc/{target.pid}/stat").exists():
             return
         if isinstance(error, PermissionError):
@@ -173,7 +173,7 @@ class ProcessesProbe:
 
 
 def _helpers(tree: ProcessTree, known: set[int]) -> list[Sample]:
-    """CPU time of the members that computed most and are neither ranks nor workers."""
+    """CPU time of the busiest members that are neither ranks nor workers."""
     busy = [m for m in tree.members() if m.pid not in known and not m.zombie and m.cpu_s >= HELPER_CPU_S]
     most = sorted(busy, key=lambda m: -m.cpu_s)[:HELPERS_MAX]
     return [Sample("proc.cpu_s", f"pid:{m.pid}", m.cpu_s) for m in most]
@@ -184,7 +184,7 @@ def _delay_metrics(target: Target) -> tuple[str, ...]:
 
 
 def _number(text: bytes, key: bytes) -> int | None:
-    """The whole number after a key; parsing all sixty lines would cost more than reading them."""
+    """The whole number after a key. Parsing all sixty lines would cost more than reading them."""
     _, found, rest = text.partition(key)
     word = rest.split(None, 1)[:1]
     return int(word[0]) if found and word and word[0].isdigit() else None

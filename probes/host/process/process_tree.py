@@ -1,4 +1,4 @@
-"""The processes of a job, followed from its main process through every fork, and what they used even after they are gone."""
+"""The processes of a job, followed from its main process through every fork, and their CPU time even after they are gone."""
 
 from __future__ import annotations
 
@@ -10,46 +10,46 @@ from pathlib import Path
 from rn50_advisor.probes.host.process.death_watch import ExitStatus, exit_status
 from rn50_advisor.probes.host.procfs import CLOCK_TICKS, RECORD_BYTES, KeptFiles, Stat, parse_stat
 
-# Look again at processes taken for foreign: a pid may have been used again between two ticks.
+# Processes taken for foreign are checked again after this time: a pid may be reused between two ticks.
 RESCAN_PERIOD_NS = 30_000_000_000
-SETTLING_NS = 3_000_000_000  # a young process may still exec and get another command line
+SETTLING_NS = 3_000_000_000  # a young process may still exec, which changes its command line
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A process of the job as last seen. `exit` is known only if it was seen as a zombie."""
+    """A process of the job at its last reading. `exit` is known only if it was seen as a zombie."""
 
     pid: int
     parent_pid: int
-    start_ticks: int  # with the pid, its name for good
+    start_ticks: int  # together with the pid, identifies the process
     started_ns: int  # monotonic
     first_seen_ns: int
     command: str
     cpu_s: float
-    children_cpu_s: float  # of children it has waited for, also of those that came and went between two updates
+    children_cpu_s: float  # children that it has waited for, including those that lived only between two updates
     zombie: bool = False
     exit: ExitStatus | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TreeChange:
-    """The result of an update: members that are new since the last one, and members that are gone."""
+    """The result of an update: members that started and members that ended since the last one."""
 
     started: tuple[Member, ...] = ()
     ended: tuple[Member, ...] = ()
 
 
 def boot_offset_ns() -> int:
-    """CLOCK_MONOTONIC minus CLOCK_BOOTTIME: start times count from boot, suspended time included."""
+    """CLOCK_MONOTONIC minus CLOCK_BOOTTIME: process start times count from boot and include suspended time."""
     return time.monotonic_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 class ProcessTree:
-    """Follows descendants by parent pid; members stay members when their parent dies and init adopts them.
+    """Follows descendants by parent pid. Members stay members when their parent dies and init adopts them.
 
-    Reading `task/<tid>/children` would cost a read per thread of every member (a rank has hundreds) and many kernels lack it, so only
-    processes new in /proc since the last update are looked at. An orphan whose parent came and went between two updates is still
-    known by its session or process group, if a member leads that.
+    An update looks only at processes that are new in /proc: reading `task/<tid>/children` would cost a read per thread of every member (a
+    rank has hundreds), and many kernels lack it. An orphan whose parent lived only between two updates is still recognised if a member
+    leads its session or process group.
     """
 
     def __init__(self, root_pid: int, root: Path = Path("/")) -> None:
@@ -65,21 +65,21 @@ class ProcessTree:
         self._leaders: set[int] = set()  # ids of sessions and process groups that a member leads or led
         self._foreign: set[str] = set()
         self._rescan_ns = 0
-        self._dead_cpu_s = 0.0  # of the dead whose parents are gone, too
-        self._dead_children: dict[int, float] = {}  # by living parent: CPU seconds of its dead children as last seen
+        self._dead_cpu_s = 0.0  # dead members whose parents are gone, too
+        self._dead_children: dict[int, float] = {}  # by living parent: CPU seconds of its dead children at their last reading
         self._most_cpu_s = 0.0
         self._updated_ns: int | None = None
         self._change = TreeChange()
 
     @property
     def cpu_s(self) -> float:
-        """CPU seconds of all that ever belonged to the job. Never falls.
+        """CPU seconds of all processes that ever belonged to the job. Never falls.
 
-        A child counts by itself while it lives, then as its parent's: by what the kernel tells the parent of it, or, where the parent does
-        not wait for its children, by what was last seen.
+        A living child counts by itself. A dead child counts in its parent: with the kernel's number if the parent waits for its children,
+        else with the last reading.
         """
         alive = sum(self._with_children(m) for m in self._members.values())
-        # a child may end and be waited for between the looks at itself and at its parent: it is then in both until the next update
+        # a child may end between the readings of itself and of its parent: until the next update, both then count it
         self._most_cpu_s = max(self._most_cpu_s, self._dead_cpu_s + alive)
         return self._most_cpu_s
 
@@ -91,15 +91,15 @@ class ProcessTree:
         return sum(not m.zombie for m in self._members.values())
 
     def members(self) -> tuple[Member, ...]:
-        """All that exist, zombies included, oldest first."""
+        """All existing members, including zombies, oldest first."""
         return tuple(sorted(self._members.values(), key=lambda m: (m.start_ticks, m.pid)))
 
     def stat_of(self, pid: int) -> Stat | None:
-        """The last update's reading of a member."""
+        """A member's stat from the last update."""
         return self._stats.get(pid)
 
     def adopt(self, pid: int) -> None:
-        """A process has shown itself one of the job's though nobody in it started it (srun's ranks, daemons); with all that it started."""
+        """Adds a process of the job that no member started (srun's ranks, daemons), and its descendants."""
         if pid != self.root_pid and pid not in self._members and pid not in self._adopted:
             self._adopted.add(pid)
             self._foreign.clear()  # its children may have been taken for strangers
@@ -108,7 +108,7 @@ class ProcessTree:
         return pid in self._adopted
 
     def update(self, now_ns: int) -> TreeChange:
-        """Look again; a second call with the same time costs nothing and answers the same."""
+        """Rereads the processes. A second call with the same time costs nothing and returns the same."""
         if now_ns != self._updated_ns:
             self._updated_ns = now_ns
             ended = self._refresh(now_ns)
@@ -176,7 +176,7 @@ class ProcessTree:
                 del candidates[pid]
                 started.append(self._add(pid, stat, now_ns))
         self._foreign.update(str(pid) for pid in candidates)
-        # The kernel hands no pid out again while it names a session or a group: an id that members are in cannot be mistaken.
+        # The kernel never reuses a pid that still names a session or group: an id with members in it is unambiguous.
         self._leaders &= {i for stat in self._stats.values() for i in (stat.session, stat.group)}
         return started
 
@@ -202,7 +202,7 @@ class ProcessTree:
         )
         self._members[pid] = member
         if pid in self._adopted and member.parent_pid not in self._members:
-            # a counter that leaps would tell of cores that were never busy at once
+            # else the job's counter would jump, as if many cores had been busy at once
             self._dead_cpu_s -= self._with_children(member)
         self._note(pid, stat)
         self._root_seen |= pid == self.root_pid
@@ -214,7 +214,7 @@ class ProcessTree:
             self._leaders.add(pid)
 
     def _glance(self, pid: int) -> Stat | None:
-        """Like `_read_stat`, for processes that are probably none of ours: no descriptor is kept."""
+        """Like `_read_stat`, for processes that are probably not the job's: keeps no descriptor."""
         try:
             fd = os.open(f"{self._proc}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -227,9 +227,7 @@ class ProcessTree:
             os.close(fd)
 
     def _read_stat(self, pid: int) -> Stat | None:
-        """The process's stat; None if it is gone. If it is unreadable for another reason (no descriptor left), the last
-        reading: it may well live.
-        """
+        """The process's stat. None if it is gone; the last reading on any other error (no descriptor left), since it may still live."""
         try:
             return parse_stat(self._files.read(pid, "stat"))
         except (FileNotFoundError, ProcessLookupError, ValueError, IndexError):

@@ -1,4 +1,4 @@
-"""Run-queue delay of all threads of a process together, a sum that the kernel does not keep."""
+"""Run-queue delay of a process, summed over its threads because the kernel has no such sum."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-# A rank of a GPU job has hundreds of threads, and each costs a file: 10 us in 20 ms is half a thousandth of a core for
-# each rank.
+# A rank of a GPU job has hundreds of threads, and each thread is a file to read: 10 us in 20 ms is 1/2000 of a core
+# per rank.
 PERIOD_NS_PER_THREAD = 20_000_000
 
 
 class ThreadDelays:
-    """A counter for each process: threads that end keep what they had waited, as far as it was seen."""
+    """One counter per process. The delay of ended threads stays in it, up to their last reading."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._proc = root / "proc"
@@ -21,7 +21,7 @@ class ThreadDelays:
         self._total_ns: dict[int, int] = {}
 
     def read(self, now_ns: int, pid: int, threads: int) -> float | None:
-        """Seconds so far; None when it is not due, the process is gone, or the kernel keeps no such clock."""
+        """Seconds of delay so far. None if it is not due, the process is gone, or the kernel does not count delays."""
         if now_ns < self._due_ns.get(pid, 0):
             return None
         self._due_ns[pid] = now_ns + threads * PERIOD_NS_PER_THREAD
@@ -37,14 +37,14 @@ class ThreadDelays:
                 now[name] = delay_ns
         if not now:
             return None
-        # a number that fell belongs to another thread by now
+        # if the number fell, another thread has the id now
         grown = sum(ns - before.get(name, 0) if ns >= before.get(name, 0) else ns for name, ns in now.items())
         self._seen_ns[pid] = now
         self._total_ns[pid] = self._total_ns.get(pid, 0) + grown
         return self._total_ns[pid] / 1e9
 
     def prune(self, pids: Collection[int]) -> None:
-        """Forget every process that is not among `pids`."""
+        """Forgets all processes outside `pids`."""
         for pid in [pid for pid in self._due_ns if pid not in pids]:
             for kept in (self._due_ns, self._seen_ns, self._total_ns):
                 kept.pop(pid, None)

@@ -1,4 +1,4 @@
-"""Current Python stacks of all threads of a process, taken from outside with py-spy, without stopping it."""
+"""Current Python stacks of all threads of a process, read from outside with py-spy without stopping it."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class ThreadStack:
-    """Frames innermost first. `active`: running or about to, not asleep in a system call. `thread_id` is the kernel's.
+    """Frames innermost first. `active`: running or runnable, not asleep in a system call. `thread_id` is the kernel's.
 
-    `owns_gil`: it held the GIL; between two owners no thread does.
+    `owns_gil`: it held the GIL; between two owners no thread holds it.
     """
 
     thread_id: int | None
@@ -51,7 +51,7 @@ class ThreadStack:
 
 
 def is_user_file(file: str) -> bool:
-    """True if a frame's file is the user's own: no library, no generated or frozen code, not the recorder."""
+    """True if a file is the user's code: not a library, not generated or frozen code, not the recorder."""
     return bool(file) and not file.startswith("<") and not is_ours(file) and not _LIBRARY.search(file)
 
 
@@ -60,7 +60,7 @@ def is_ours(file: str) -> bool:
 
 
 def user_frame(frames: Sequence[Frame]) -> Frame | None:
-    """The innermost of these (innermost first) in the user's own code; None where there is none."""
+    """The innermost frame in the user's code, or None. `frames` are innermost first."""
     return next((frame for frame in frames if is_user_file(frame.file)), None)
 
 
@@ -77,13 +77,13 @@ def _thread(thread: dict[str, Any]) -> ThreadStack:
 
 
 def find_py_spy() -> str | None:
-    """The console script of our own environment, which need not be on PATH."""
+    """Path of py-spy: the script of our own environment, which may not be on PATH, else the one on PATH; None if there is none."""
     beside = Path(sys.executable).with_name("py-spy")
     return str(beside) if beside.exists() else shutil.which("py-spy")
 
 
 def explain_refusal(message: str, root: Path = Path("/")) -> tuple[str, str]:
-    """Reason and hint for what py-spy said on stderr."""
+    """Reason and hint for py-spy's message on stderr."""
     first = next((line.strip() for line in message.splitlines() if line.strip()), "py-spy failed without a message")
     first = first.removeprefix("Error: ")
     if _REFUSED.search(message):
@@ -106,7 +106,7 @@ def explain_refusal(message: str, root: Path = Path("/")) -> tuple[str, str]:
 
 
 def run_py_spy(pid: int, *arguments: str, timeout_s: float) -> str | ProbeGap:
-    """The output of py-spy on a process, which it never stops (`--nonblocking`): a frame may be one off while it runs."""
+    """Output of py-spy on a process. It never stops the process (`--nonblocking`), so a frame may be wrong while the process runs."""
     scope = f"pid:{pid}"
     program = find_py_spy()
     if program is None:

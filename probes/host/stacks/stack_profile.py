@@ -1,4 +1,4 @@
-"""Stack profile of a process: Python stacks of all its threads, many per second, taken with py-spy without stopping it."""
+"""Stack profile of a process: py-spy samples the Python stacks of all threads many times per second without stopping it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FRAME = re.compile(r"(?P<function>.+?) \((?P<file>.+):(?P<line>\d+)\)")
 
 @dataclass(frozen=True, slots=True)
 class CountedStack:
-    """Frames innermost first, and how often they were seen. `thread_id` is the kernel's, None where py-spy cannot tell it."""
+    """Frames innermost first, and their number of samples. `thread_id` is the kernel's; None if py-spy does not know it."""
 
     thread_id: int | None
     name: str
@@ -28,9 +28,9 @@ class CountedStack:
 def profile_stacks(
     pid: int, *, asleep: bool = True, seconds: int = 2, rate_hz: int = 200, timeout_s: float = 10.0
 ) -> tuple[CountedStack, ...] | ProbeGap:
-    """Stacks of all threads over so many seconds, including sleeping threads unless `asleep` is false.
+    """Samples the stacks of all threads for `seconds`; `asleep` includes sleeping threads.
 
-    Measured: 500 looks at a thread took 0.1 s of CPU time.
+    Measured: 500 samples of a thread took 0.1 s of CPU time.
     """
     try:
         with tempfile.NamedTemporaryFile(prefix="rn50-stacks-", suffix=".txt") as file:
@@ -41,18 +41,18 @@ def profile_stacks(
             )
             # fmt: on
             return done if isinstance(done, ProbeGap) else tuple(parse_raw(Path(file.name).read_text(errors="replace")))
-    except OSError as e:  # a full disk, or a container whose root may only be read
+    except OSError as e:  # a full disk, or a container with a read-only root
         reason = f"no temporary file for a profile: {e.strerror or e}"
         return ProbeGap(METRIC, f"pid:{pid}", reason, "set TMPDIR to a folder with room")
 
 
 def profile_awake(pid: int) -> tuple[CountedStack, ...] | ProbeGap:
-    """As many looks, without those that find a thread asleep."""
+    """Like `profile_stacks`, without sleeping threads."""
     return profile_stacks(pid, asleep=False)
 
 
 def parse_raw(text: str) -> Iterator[CountedStack]:
-    """Parses `py-spy record --format raw --threads`. Other lines are skipped: a file's name may contain anything."""
+    """Parses `py-spy record --format raw --threads`. Skips other lines, since a file name may contain anything."""
     for line in text.splitlines():
         found = _LINE.fullmatch(line)
         frames = [_FRAME.fullmatch(frame) for frame in found["frames"].split(";")] if found else []

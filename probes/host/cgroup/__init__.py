@@ -1,1 +1,1 @@
-"""Limits of control groups and of the provider."""
+"""Limits set by control groups and by the cloud provider."""

@@ -15,7 +15,7 @@ SEARCH_DIRECTORIES_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """One line of /proc/<pid>/cgroup; the v2 hierarchy has no controllers here. The path is relative to the reader's namespace."""
+    """One line of /proc/<pid>/cgroup; v2 lists no controllers there. The path is relative to the reader's cgroup namespace."""
 
     controllers: tuple[str, ...]
     path: str
@@ -24,7 +24,7 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """Directories (relative to the root given) from the process's own cgroup up to the highest that can be seen."""
+    """Directories (relative to the given root) from the process's own cgroup up to the highest visible one."""
 
     version: Literal[1, 2]
     directories: tuple[str, ...]
@@ -42,7 +42,7 @@ def parse_membership(text: str) -> tuple[Membership, ...]:
 
 
 def membership_for(controller: str, memberships: Iterable[Membership]) -> Membership | None:
-    """The v1 hierarchy that holds the controller, else v2: a controller lives in one of the two, never in both."""
+    """The v1 hierarchy with the controller, else v2. A controller is in one of the two, never in both."""
     v2 = None
     for membership in memberships:
         if controller in membership.controllers:
@@ -53,9 +53,9 @@ def membership_for(controller: str, memberships: Iterable[Membership]) -> Member
 
 
 def below_mount(path: str, mount_root: str) -> str | None:
-    """A cgroup's path below a mount of its hierarchy, "" for the mount itself; None if it lies outside.
+    """Path of a cgroup below a mount of its hierarchy; "" for the mount itself, None if the cgroup is outside.
 
-    Both are relative to the reader's cgroup namespace and may lead out of it (`/../..`); the parents' names are then unknown.
+    Both paths are relative to the reader's cgroup namespace and may lead out of it (`/../..`); the parents' names are then unknown.
     """
     parts = [p for p in path.split("/") if p]
     base = [p for p in mount_root.split("/") if p]
@@ -65,7 +65,7 @@ def below_mount(path: str, mount_root: str) -> str | None:
 
 
 def mounts_of(membership: Membership, controller: str, mounts: Sequence[MountEntry]) -> list[MountEntry]:
-    """Mounts of the hierarchy, those first that show the most levels above the process."""
+    """Mounts of the hierarchy. Mounts that show the most levels above the process come first."""
     if membership.v2:
         found = [m for m in mounts if m.fs_type == "cgroup2"]
     else:
@@ -74,10 +74,10 @@ def mounts_of(membership: Membership, controller: str, mounts: Sequence[MountEnt
 
 
 def find_levels(controller: str, pid: int, text: str, mounts: Sequence[MountEntry], root: Path) -> Levels | None:
-    """The levels of the process's cgroup for a controller; None where its cgroup cannot be seen from here.
+    """The levels of the process's cgroup for a controller; None if the cgroup is not visible from here.
 
-    First by path; where that leads nowhere (a container that sees its host's paths but mounts only its own subtree, a process of
-    another cgroup namespace) by looking for the pid in the `cgroup.procs` below each mount, which cannot mistake one cgroup for another.
+    Tries the path first. The path fails in a container that sees its host's paths but mounts only its own subtree, and for a process of
+    another cgroup namespace. Then it searches each mount's `cgroup.procs` files for the pid, which is unambiguous.
     """
     membership = membership_for(controller, parse_membership(text))
     if membership is None:

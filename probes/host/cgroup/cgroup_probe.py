@@ -1,6 +1,6 @@
 """The cgroup limits of each process of the job and their effect: CPU quota, throttling, memory limit, OOM kills.
 
-Limits above the topmost cgroup that is visible here (those of a Kubernetes pod, seen from its container) cannot be known.
+Limits above the topmost visible cgroup are unknown (a Kubernetes pod's limits, seen from its container).
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from rn50_advisor.probes.host.target import Target
 
 NO_LIMIT_BYTES = 1 << 60  # v1's value for no limit: the largest multiple of a page in 63 bits
 MOUNTS_PERIOD_NS = 30_000_000_000
-_LIMIT_FILES = {"cpu": "cpu.max", "memory": "memory.max"}  # of v2: there wherever the controller is
+_LIMIT_FILES = {"cpu": "cpu.max", "memory": "memory.max"}  # v2 files; present wherever the controller is
 CPU_METRICS = ("cgroup.quota_cores", "cgroup.throttled_s", "cgroup.periods", "cgroup.throttled_periods")
 MEMORY_METRICS = ("cgroup.mem_limit_bytes", "cgroup.mem_used_bytes", "cgroup.mem_cache_bytes", "cgroup.oom_kills")
 
 
 @dataclass(frozen=True, slots=True)
 class CpuLimit:
-    """The tightest quota above a process and what the cgroup that holds it counted; no holder: no quota, so nothing was held back.
+    """The tightest CPU quota above a process, and the counters of the cgroup that has it. `holder` None: no quota, no throttling.
 
-    `looser`: other quotas above it. Shared by several processes, they may throttle one that is within its own.
+    `looser`: other quotas above the process. Several processes may share one, so it may throttle a process that is within its own quota.
     """
 
     quota_cores: float | None = None
@@ -40,18 +40,18 @@ class CpuLimit:
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """`used_bytes` is charged to the holder of the tightest limit, or without a limit to the process's own cgroup."""
+    """`used_bytes` is charged to the holder, the cgroup with the tightest limit; without a limit it is the process's own cgroup."""
 
     limit_bytes: int | None
     holder: str
     used_bytes: int | None
     oom_kills: int | None
-    cache_bytes: int | None = None  # of the used: what can be dropped; looked up only where there is a limit
+    cache_bytes: int | None = None  # the reclaimable part of `used_bytes`; read only if there is a limit
 
 
 @dataclass(frozen=True, slots=True)
 class CgroupState:
-    """Limits of one process. None: not visible from here. `withheld`: controllers that the visible cgroups lack."""
+    """Limits of one process. None: not visible from here. `withheld`: controllers missing in the visible cgroups."""
 
     cpu: CpuLimit | None
     memory: MemoryLimit | None
@@ -59,13 +59,13 @@ class CgroupState:
 
 
 def parse_cpu_max(text: bytes) -> float | None:
-    """Cores that v2's `cpu.max` allows ("max 100000", "35000 100000")."""
+    """Cores that v2's `cpu.max` ("max 100000", "35000 100000") allows; None: no quota."""
     quota, _, period = text.strip().partition(b" ")
     return int(quota) / int(period or 100_000) if quota.isdigit() else None
 
 
 def parse_cfs(quota_us: bytes, period_us: bytes) -> float | None:
-    """Cores that v1's `cpu.cfs_quota_us` and `cpu.cfs_period_us` allow; -1 is no quota."""
+    """Cores that v1's `cpu.cfs_quota_us` and `cpu.cfs_period_us` allow; None: no quota (-1)."""
     quota, period = int(quota_us), int(period_us)
     return quota / period if quota > 0 and period > 0 else None
 
@@ -76,7 +76,7 @@ def parse_memory_limit(text: bytes) -> int | None:
 
 
 def parse_throttling(text: bytes) -> tuple[float, float, float]:
-    """Seconds held back, periods, periods that ran out, of either version's `cpu.stat`. v1 counts nanoseconds, v2 microseconds."""
+    """Throttled seconds, periods and throttled periods from either version's `cpu.stat`. v1 counts nanoseconds, v2 microseconds."""
     values = parse_keyed(text)
     throttled_s = (
         values[b"throttled_usec"] / 1e6 if b"throttled_usec" in values else values.get(b"throttled_time", 0) / 1e9
@@ -85,9 +85,9 @@ def parse_throttling(text: bytes) -> tuple[float, float, float]:
 
 
 def parse_droppable(text: bytes, version: int) -> int | None:
-    """Bytes of page cache and of the kernel's own caches in `memory.stat`: names and inodes of millions of small files take gigabytes.
+    """Bytes of page cache and of the kernel's caches in `memory.stat`. Names and inodes of millions of small files take gigabytes.
 
-    Shared memory counts as page cache there and cannot be dropped. v1 does not separate caches in its kernel memory charge.
+    `memory.stat` counts shared memory as page cache, but it cannot be dropped. v1 does not separate the caches within kernel memory.
     """
     values = parse_keyed(text)
     cache, shared = (b"file", b"shmem") if version == 2 else (b"total_cache", b"total_shmem")
@@ -97,7 +97,7 @@ def parse_droppable(text: bytes, version: int) -> int | None:
 
 
 class CgroupReader:
-    """Reads limits of any process; values shared by cgroups are read once a tick."""
+    """Reads the limits of any process. Processes of the same cgroups share one reading per tick."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
@@ -108,7 +108,7 @@ class CgroupReader:
         self._states: dict[bytes, CgroupState] = {}
 
     def begin_tick(self, now_ns: int) -> None:
-        """Clears the cached limits and counters, and now and then the cached mounts."""
+        """Clears the cached limits and counters, and every `MOUNTS_PERIOD_NS` the cached mounts."""
         self._states.clear()
         if now_ns >= self._mounts_due_ns:
             self._mounts = None
@@ -116,7 +116,7 @@ class CgroupReader:
             self._mounts_due_ns = now_ns + MOUNTS_PERIOD_NS
 
     def membership(self, pid: int) -> bytes | None:
-        """/proc/<pid>/cgroup, equal for processes with the same limits; None once the process is gone."""
+        """Text of /proc/<pid>/cgroup, equal for processes with the same limits; None once the process is gone."""
         try:
             text = self._files.read(pid, "cgroup")
         except OSError:
@@ -124,7 +124,7 @@ class CgroupReader:
         return text or None
 
     def state_of(self, pid: int) -> CgroupState | None:
-        """The limits of a process; None once it is gone."""
+        """Limits of a process; None once it is gone."""
         text = self.membership(pid)
         if text is None:
             return None
@@ -142,11 +142,9 @@ class CgroupReader:
         )
 
     def _withheld(self, levels: Levels, controller: str) -> bool:
-        """True if all v2 groups, as in a container, end below the hierarchy's root and lack the controller: limits above
-        are invisible.
-        """
+        """True if limits above are invisible: the v2 cgroups end below the hierarchy's root, as in a container, and lack the controller."""
         if levels.version == 1 or self._read(levels.directories[-1], "cgroup.type") is None:
-            return False  # the root has no type
+            return False  # the root cgroup has no cgroup.type
         return all(self._read(directory, _LIMIT_FILES[controller]) is None for directory in levels.directories)
 
     def prune(self, pids: Iterable[int]) -> None:
@@ -156,7 +154,7 @@ class CgroupReader:
         decoded = text.decode(errors="surrogateescape")
         key = (controller, decoded)
         if key not in self._levels:
-            # Our own mounts: paths in /proc/<pid>/cgroup are relative to the reader, and `ip netns exec` hides cgroups from the target.
+            # Our own mounts first: /proc/<pid>/cgroup has paths relative to the reader, and `ip netns exec` hides cgroups from the target.
             if self._mounts is None:
                 self._mounts = parse_mountinfo(read_text(self._root / "proc/self/mountinfo") or "")
             levels = find_levels(controller, pid, decoded, self._mounts, self._root)
@@ -178,7 +176,7 @@ class CgroupReader:
         ]
         if not limits:
             return CpuLimit()
-        tightest, *looser = sorted(limits, key=lambda limit: limit.quota_cores or 0.0)  # of equal ones the innermost
+        tightest, *looser = sorted(limits, key=lambda limit: limit.quota_cores or 0.0)  # among equal quotas the innermost
         return replace(tightest, looser=tuple(looser))
 
     def _quota(self, version: int, directory: str) -> float | None:
@@ -212,7 +210,7 @@ class CgroupReader:
         )
 
     def _oom_kills(self, levels: Levels, depth: int) -> int | None:
-        """v2 counts a kill in the victim's cgroup and all above it, v1 only in the victim's own."""
+        """Number of OOM kills. v2 counts a kill in the victim's cgroup and all above it, v1 only in the victim's."""
         if levels.version == 2:
             text = self._read(levels.directories[depth], "memory.events")
             return parse_keyed(text).get(b"oom_kill") if text else None
@@ -225,11 +223,11 @@ class CgroupReader:
         try:
             return self._files.read(0, f"{directory}/{name}")
         except OSError:
-            return None  # not enabled at this level (v2), no such file at the root, or the cgroup is just being removed
+            return None  # not enabled at this level (v2), no such file at the root, or the cgroup is being removed
 
 
 class CgroupProbe:
-    """Reports a worker only if its cgroup differs from its rank's: 64 workers would repeat their rank's numbers."""
+    """Reports ranks, and workers whose cgroup differs from their rank's: else 64 workers would repeat their rank's numbers."""
 
     name = "cgroup"
 
@@ -237,7 +235,7 @@ class CgroupProbe:
         self._root = root
         self._reader = CgroupReader(root)
         self._continued = Continued()
-        # what each quota above a process had held back when it was first seen
+        # throttled seconds of each quota above a process at its first reading
         self._first_s: dict[tuple[int, str | None], float] = {}
         self._gaps = GapsOnce()
 
@@ -294,7 +292,7 @@ class CgroupProbe:
                 samples.append(Sample("cgroup.oom_kills", scope, kills))
 
     def _that_holds_back(self, pid: int, cpu: CpuLimit) -> CpuLimit:
-        """The quota above a process that has throttled it most since it was first seen; the tightest one if none has."""
+        """The quota above a process whose throttling grew most since its first reading; the tightest one if none grew."""
 
         def grown_s(limit: CpuLimit) -> float:
             return limit.throttled_s - self._first_s.setdefault((pid, limit.holder), limit.throttled_s)

@@ -1,4 +1,4 @@
-"""Limits on reading that control groups set on disks (`docker --device-read-bps`, io.max), in v1 and v2."""
+"""Read limits of control groups on disks (`docker --device-read-bps`, io.max), in v1 and v2."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Limits = dict[tuple[str, str], float]  # metric and device number
 
 
 def parse_v1(metric: str, text: str) -> Iterator[tuple[tuple[str, str], float]]:
-    """`7:0 2000000` a line."""
+    """Parses lines like `7:0 2000000`."""
     for line in text.splitlines():
         number, _, value = line.partition(" ")
         if value.strip().isdigit():
@@ -30,7 +30,7 @@ def parse_v1(metric: str, text: str) -> Iterator[tuple[tuple[str, str], float]]:
 
 
 def parse_v2(text: str) -> Iterator[tuple[tuple[str, str], float]]:
-    """`8:16 rbps=2097152 wbps=max riops=max wiops=max` a line."""
+    """Parses lines like `8:16 rbps=2097152 wbps=max riops=max wiops=max`."""
     for line in text.splitlines():
         number, *settings = line.split()
         for setting in settings:
@@ -47,7 +47,7 @@ def tightest(found: Iterable[tuple[tuple[str, str], float]]) -> Limits:
 
 
 class IoLimitsProbe:
-    """Tightest I/O limit per disk over all ranks and cgroup levels; disks without a limit are absent."""
+    """Reports each disk's tightest read limit over all ranks and cgroup levels; disks without a limit are left out."""
 
     name = "io_limits"
 

@@ -1,6 +1,6 @@
 """Throttling reported by the provider: EBS volumes in their NVMe log, ENA links in their driver's counters.
 
-Neither needs a tool: one is an ioctl on the device (as root), the other on any socket.
+Neither needs an external tool: EBS takes an ioctl on the device (as root), ENA an ioctl on any socket.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NVME_ADMIN = 0xC0484E41  # NVME_IOCTL_ADMIN_CMD
 _GET_LOG_PAGE, _EBS_PAGE, _PAGE_BYTES = 0x02, 0xD0, 4096
 _EBS_MAGIC = 0x3C23B510
 _COMMAND = struct.Struct("=BBHIIIQQIIIIIIIIII")  # struct nvme_passthru_cmd
-# magic, reserved, then operations, bytes and times of reads and writes, then microseconds beyond the volume's and the machine's limits
+# magic, reserved; operations, bytes and times of reads and writes; microseconds beyond the volume's and the machine's limits
 _EBS_LOG = struct.Struct("<II6Q4Q")
 _SIOCETHTOOL, _GSSET_INFO, _GSTRINGS, _GSTATS = 0x8946, 0x37, 0x1B, 0x1D
 _STATS_SET, _NAME_BYTES = 1, 32
@@ -33,7 +33,7 @@ _ENA_COUNTER = "bw_in_allowance_exceeded"
 
 
 def parse_ebs_log(page: bytes) -> tuple[float, float] | None:
-    """Seconds beyond the limits of the volume and of the machine; None: this is no EBS volume, or one that keeps no such log."""
+    """Seconds beyond the limits of the volume and of the machine; None if the device is no EBS volume or has no such log."""
     magic, _, *numbers = _EBS_LOG.unpack_from(page)
     if magic != _EBS_MAGIC:
         return None
@@ -42,7 +42,7 @@ def parse_ebs_log(page: bytes) -> tuple[float, float] | None:
 
 
 def read_ebs_log(device: str) -> bytes:
-    """Raises OSError."""
+    """Returns the device's EBS log page. Raises OSError."""
     page = ctypes.create_string_buffer(_PAGE_BYTES)
     words = _PAGE_BYTES // 4 - 1
     command = bytearray(
@@ -59,7 +59,7 @@ def read_ebs_log(device: str) -> bytes:
 
 
 def ethtool(interface: str, request: bytearray) -> None:
-    """The kernel's answer replaces the request. Raises OSError."""
+    """Sends an ethtool request; the kernel's answer replaces it in place. Raises OSError."""
     buffer = array.array("B", request)
     address, _ = buffer.buffer_info()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
@@ -68,7 +68,7 @@ def ethtool(interface: str, request: bytearray) -> None:
 
 
 def statistic_names(interface: str) -> tuple[str, ...]:
-    """Names of the driver's counters, in the order of their values. Raises OSError."""
+    """Names of the interface driver's counters, in the order of their values. Raises OSError."""
     asked = bytearray(struct.pack("=IIQI", _GSSET_INFO, 0, 1 << _STATS_SET, 0))
     ethtool(interface, asked)
     count = struct.unpack_from("=I", asked, 16)[0]
@@ -79,14 +79,14 @@ def statistic_names(interface: str) -> tuple[str, ...]:
 
 
 def statistic(interface: str, place: int, count: int) -> float:
-    """One of the driver's counters. Raises OSError."""
+    """Value of the driver's counter at `place` of `count`. Raises OSError."""
     values = bytearray(struct.pack("=II", _GSTATS, count)) + bytes(8 * count)
     ethtool(interface, values)
     return float(struct.unpack_from("=Q", values, 8 + 8 * place)[0])
 
 
 class AllowancesProbe:
-    """Silent without such a device; devices are listed once."""
+    """Reports nothing, and no gap, without such a device. Devices are listed once."""
 
     name = "allowances"
 
@@ -94,7 +94,7 @@ class AllowancesProbe:
         self._root = root
         self._gaps = GapsOnce()
         self._volumes: list[str] | None = None
-        self._links: dict[str, tuple[int, int]] = {}  # place of the counter, and how many there are
+        self._links: dict[str, tuple[int, int]] = {}  # index of the counter, and number of counters
 
     def sample(self, now_ns: int, targets: Sequence[Target]) -> Reading:
         if self._volumes is None:
@@ -107,7 +107,7 @@ class AllowancesProbe:
             try:
                 samples.append(Sample("net.in_exceeded", f"net:{link}", statistic(link, place, count)))
             except OSError:
-                continue  # taken away
+                continue  # the device was removed
         return Reading(tuple(samples), self._gaps.take())
 
     def _names(self, folder: str) -> list[str]:
@@ -122,7 +122,7 @@ class AllowancesProbe:
             try:
                 names = statistic_names(link)
             except (OSError, struct.error):
-                continue  # a device without counters of its own
+                continue  # a device without driver counters
             if _ENA_COUNTER in names:
                 found[link] = (names.index(_ENA_COUNTER), len(names))
         return found

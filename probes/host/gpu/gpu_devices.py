@@ -11,12 +11,12 @@ from rn50_advisor.probes.host.gpu.nvml import field_values
 from rn50_advisor.probes.host.gpu.pci import kernel_bus_id
 from rn50_advisor.probes.host.procfs import parse_cpu_list, read_text
 
-MAX_LINKS = 18  # of one GPU, up to Blackwell
+MAX_LINKS = 18  # per GPU, up to Blackwell
 _SWITCH = 2  # NVML_NVLINK_DEVICE_TYPE_SWITCH
 _LINK_SPEED, _LINK_COUNT = 90, 91  # field values
-_AFFINITY_WORDS = 16  # of 64 CPUs
+_AFFINITY_WORDS = 16  # 64 CPUs each
 _NODE_SCOPE = 0
-# As `nvidia-smi topo -m` writes them.
+# Notation of `nvidia-smi topo -m`.
 _LEVELS = {0: "PSB", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 _PEER = {0: "OK", 1: "CNS", 2: "GNS", 3: "TNS", 4: "DR", 5: "NS"}
 
@@ -30,7 +30,10 @@ class MigInstance:
 
 @dataclass(frozen=True, slots=True)
 class GpuDevice:
-    """`index` is NVML's, in PCI bus order; CUDA's device 0 in a rank is `visible_devices(...)[0]`. None: unknown."""
+    """Constant properties of a GPU. None: unknown.
+
+    `index` is NVML's, in PCI bus order; CUDA's device 0 in a rank is `visible_devices(...)[0]`.
+    """
 
     index: int
     name: str
@@ -43,16 +46,16 @@ class GpuDevice:
     power_limit_default_w: float | None = None
     power_limit_max_w: float | None = None
     sm_clock_max_mhz: float | None = None
-    pcie_gen_max: int | None = None  # of GPU and slot together
+    pcie_gen_max: int | None = None  # maximum of GPU and slot together
     pcie_gen_gpu_max: int | None = None
     pcie_width_max: int | None = None
     ecc: bool | None = None
     gpm: bool | None = None
-    nvlinks: int | None = None  # that the GPU has, connected or not
-    nvlink_mb_per_s: int | None = None  # of each
+    nvlinks: int | None = None  # number of links, connected or not
+    nvlink_mb_per_s: int | None = None  # per link
     nvlink_switched: bool | None = None
     numa_node: int | None = None
-    cpus: str | None = None  # near it, as "0-31,64-95"
+    cpus: str | None = None  # CPUs near the GPU, such as "0-31,64-95"
 
     @property
     def mig_uuids(self) -> tuple[str, ...]:
@@ -61,7 +64,7 @@ class GpuDevice:
 
 @dataclass(frozen=True, slots=True)
 class GpuConnection:
-    """`path`: NV12 (that many NVLinks) or where their PCIe ways meet; `p2p`: whether one may read the other's memory."""
+    """A pair of GPUs. `path`: NV12 (number of NVLinks) or the level where their PCIe paths meet; `p2p`: status of peer access."""
 
     a: int
     b: int
@@ -70,7 +73,7 @@ class GpuConnection:
 
 
 class Asking:
-    """Driver calls whose failure means "unknown": no rule can miss a constant property."""
+    """Makes driver calls and returns None (unknown) on failure, without a gap: no rule depends on a constant property."""
 
     def __init__(self, nvml: Any) -> None:
         self.nvml = nvml
@@ -122,7 +125,7 @@ def mig_handles(nvml: Any, handle: Any) -> list[Any]:
 
 
 def paths(nvml: Any, devices: Sequence[GpuDevice], handles: Mapping[int, Any]) -> tuple[GpuConnection, ...]:
-    """Every pair of GPUs once; what the driver does not tell is "?"."""
+    """Every pair of GPUs once. "?" stands for what the driver does not report."""
     ask = Asking(nvml)
     here = [device for device in devices if device.index in handles]
     ends = {d.index: _far_ends(ask, handles[d.index], d.nvlinks or 0) for d in here}
@@ -140,7 +143,7 @@ def paths(nvml: Any, devices: Sequence[GpuDevice], handles: Mapping[int, Any]) -
 
 
 def cpu_list(numbers: frozenset[int]) -> str:
-    """As the kernel writes a set of CPUs: "0-31,64-95"."""
+    """Formats a set of CPUs like the kernel: "0-31,64-95"."""
     ordered = sorted(numbers)
     begins = [n for n in ordered if n - 1 not in numbers]
     ends = [n for n in ordered if n + 1 not in numbers]
@@ -148,7 +151,7 @@ def cpu_list(numbers: frozenset[int]) -> str:
 
 
 def _ecc(nvml: Any, handle: Any) -> bool | None:
-    """True if ECC errors are counted; a GPU that does not support the query has no ECC."""
+    """True if ECC is on; False also if the GPU does not support the query; None: unknown."""
     try:
         return bool(nvml.nvmlDeviceGetEccMode(handle)[0])
     except nvml.NVMLError_NotSupported:
@@ -185,7 +188,7 @@ def _links(ask: Asking, handle: Any) -> dict[str, Any]:
 
 
 def _count_links(nvml: Any, handle: Any) -> float | None:
-    """By asking each; none where the GPU knows of no link, None where it does not say."""
+    """Number of NVLinks, counted by asking for each one; 0 if the GPU has none, None if the driver does not answer."""
     found = 0.0
     for link in range(MAX_LINKS):
         try:
@@ -199,7 +202,7 @@ def _count_links(nvml: Any, handle: Any) -> float | None:
 
 
 def _place(ask: Asking, handle: Any, bus_id: str, root: Path) -> dict[str, Any]:
-    """CPUs and memory node near the GPU: the driver's word, else the kernel's."""
+    """CPUs and NUMA node near the GPU, from the driver, else from the kernel."""
     nodes = _bits(ask("nvmlDeviceGetMemoryAffinity", handle, _AFFINITY_WORDS, _NODE_SCOPE))
     near = _bits(ask("nvmlDeviceGetCpuAffinity", handle, _AFFINITY_WORDS))
     device = root / "sys/bus/pci/devices" / kernel_bus_id(bus_id)
@@ -229,5 +232,5 @@ def _far_ends(ask: Asking, handle: Any, links: int) -> list[str]:
 
 
 def _links_between(ends: list[str], other_ends: list[str], other_bus_id: str) -> int:
-    """Through a switch each may use all its links."""
+    """Number of NVLinks between two GPUs. Through a switch, each GPU can use all its links."""
     return ends.count(other_bus_id) or min(ends.count("switch"), other_ends.count("switch"))

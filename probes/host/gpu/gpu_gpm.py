@@ -1,4 +1,4 @@
-"""Utilisation of the parts of a GPU from its own counters (GPM, Hopper and later), as differences of two samples."""
+"""Utilisation of a GPU's units from its own counters (GPM, Hopper and later), as differences of two samples."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice
 from rn50_advisor.probes.host.gpu.gpu_readers import GPM_METRICS, THROUGHPUT
 
 ALL = "gpu.*_active_pct"
-_LEAST_NS = 100_000_000  # nvml.h: samples must be at least so far apart
+_LEAST_NS = 100_000_000  # nvml.h: minimum distance of two samples
 
 
 class Gpm:
-    """GPM sampling of one GPU. Two samples are kept and reused: nothing is allocated while the job runs."""
+    """GPM sampling of one GPU. It reuses two sample buffers and allocates nothing else while the job runs."""
 
     def __init__(self, nvml: Any, device: GpuDevice, handle: Any) -> None:
         self._nvml = nvml
@@ -22,11 +22,11 @@ class Gpm:
         self._before: Any = None
         self._spare: Any = None
         self._before_ns = 0
-        self.off = device.gpm is False  # where that was not told, the first sample tells why
-        self.counts_traffic = bool(device.gpm)  # of PCIe: else somebody else must
+        self.off = device.gpm is False  # if support is unknown, the first sample shows it
+        self.counts_traffic = bool(device.gpm)  # PCIe traffic; if False, the probe must measure it by other means
 
     def why_not(self) -> ProbeGap | None:
-        """The gap of a GPU that does not offer it."""
+        """The gap of a GPU without GPM; None if GPM is not off."""
         if not self.off:
             return None
         reason = f"{self._device.name} has no such counters: GPUs before Hopper lack them"
@@ -37,7 +37,7 @@ class Gpm:
         if self.off or (self._before is not None and now_ns - self._before_ns < _LEAST_NS):
             return []
         nvml = self._nvml
-        self._spare = self._spare or nvml.nvmlGpmSampleAlloc()  # kept where it cannot be filled this time
+        self._spare = self._spare or nvml.nvmlGpmSampleAlloc()  # kept for the next reading if this one fails
         nvml.nvmlGpmSampleGet(self._handle, self._spare)
         before, self._before, self._spare = self._before, self._spare, self._before
         self._before_ns = now_ns

@@ -10,15 +10,15 @@ from rn50_advisor.advisor.model.metrics import Sample
 from rn50_advisor.probes.host.procfs import read_text
 
 _NOT_AVAILABLE = (1 << 64) - 1
-# The server of MPS holds the contexts of its clients; the clients are listed themselves.
+# The MPS server holds its clients' contexts, but the driver lists the clients, too.
 _SERVERS = ("nvidia-cuda-mps", "nvidia-persiste")
 
 
 def neighbours(nvml: Any, index: int, handle: Any, own: Collection[int], root: Path) -> list[Sample]:
-    """Other processes on a GPU of this job; empty if none of the job's own processes is listed. Raises NVMLError.
+    """Samples of the job's own and other processes on a GPU; empty if no process of the job is listed. Raises NVMLError.
 
-    A container sees pids of another namespace, or none: foreign processes are only reported if our own are listed. Of a GPU that is cut
-    into instances (MIG) those of all are listed where we may see them; who computes in another one is no neighbour.
+    A container sees pids of another namespace, or none, so foreign processes are reported only if our own are listed. On a MIG GPU the
+    driver may list the processes of all instances; processes of other instances are no neighbours.
     """
     listed = nvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
     ours = [process for process in listed if process.pid in own]
@@ -39,7 +39,7 @@ def neighbours(nvml: Any, index: int, handle: Any, own: Collection[int], root: P
 
 
 def foreign_sm(nvml: Any, index: int, handle: Any, own: Collection[int], since_us: int) -> tuple[list[Sample], int]:
-    """(SM time of strangers since `since_us`, time of the newest sample). Raises NVMLError."""
+    """SM use of foreign processes (percent) since `since_us`, and the time of the newest driver sample. Raises NVMLError."""
     try:
         told = nvml.nvmlDeviceGetProcessUtilization(handle, since_us)
     except nvml.NVMLError as error:

@@ -40,11 +40,11 @@ class Tree(Protocol):
 
 
 class Gone(Exception):
-    """The driver reports that this GPU cannot be used any more; the message is NVML's name of the error."""
+    """The driver reports that this GPU is unusable. The message is NVML's name of the error."""
 
 
 class WatchedGpu:
-    """One GPU and its remaining queries: unsupported ones are not repeated."""
+    """One GPU and its remaining queries. Unsupported queries are removed."""
 
     def __init__(self, nvml: Any, device: GpuDevice, handle: Any) -> None:
         self.device = device
@@ -58,7 +58,7 @@ class WatchedGpu:
         self.sm_since_us = 0
 
     def replace(self, field: FieldMetric) -> bool:
-        """Replaces a field that this GPU does not support by another query; False if there is none."""
+        """Replaces a field that this GPU does not support by another query. False if there is no replacement."""
         gone = [f for f in self.fields if f.metric == field.metric] if field.instead else [field]
         self.fields = [f for f in self.fields if f not in gone]
         if field.instead is None:
@@ -69,7 +69,7 @@ class WatchedGpu:
 
 
 class GpuProbe:
-    """Opens the driver at its first use, in the agent's process only."""
+    """Opens the driver at its first use. For the agent's process only."""
 
     name = "gpu"
 
@@ -85,12 +85,12 @@ class GpuProbe:
         self._slow_ns: int | None = None
         self._turn = 0  # the GPU whose PCIe traffic is read in this slow round
         self._spent_s = 0.0
-        self._own: set[int] = set()  # includes ended ones: the driver still reports their use
+        self._own: set[int] = set()  # includes ended processes: the driver still reports their use
         self.driver_version: str | None = None
-        self.cuda_version: str | None = None  # the newest CUDA this driver can run, not the one in use
+        self.cuda_version: str | None = None  # the newest CUDA that the driver supports, not the one in use
 
     def devices(self) -> tuple[GpuDevice, ...]:
-        """Constant properties of the GPUs; empty without a driver, and a gap then says why."""
+        """Constant properties of the GPUs. Empty without a driver; a gap then gives the reason."""
         self._open()
         return self._devices
 
@@ -100,14 +100,14 @@ class GpuProbe:
         return paths(self._nvml, self._devices, handles) if handles else ()
 
     def serials(self) -> dict[int, str]:
-        """Serial numbers printed on the boards, where the driver knows them, for a technician. No recording contains them."""
+        """Serial numbers printed on the boards, by GPU, for a technician; only those the driver knows. They are never recorded."""
         self._open()
         ask = Asking(self._nvml)
         told = {index: ask("nvmlDeviceGetSerial", watched.handle) for index, watched in self._watched.items()}
         return {index: str(serial) for index, serial in told.items() if serial}
 
     def read_all(self) -> None:
-        """The next sample holds what is else asked seldom: when a job ends, its GPU's last errors are the ones of interest."""
+        """Makes the next sample include the slow queries: when a job ends, its GPUs' last errors matter."""
         self._slow_ns = None
 
     def sample(self, now_ns: int, targets: Sequence[Target]) -> Reading:
@@ -170,7 +170,7 @@ class GpuProbe:
         watched = WatchedGpu(nvml, describe(nvml, index, handle, self._root), handle)
         self._watched[index] = watched
         if (gap := watched.gpm.why_not()) is not None:
-            # one for all GPUs of a kind
+            # one gap for all GPUs of a model
             self._gaps.add(gap.metric, gap.scope, gap.reason, gap.hint, key=watched.device.name)
 
     def _own_pids(self, targets: Sequence[Target]) -> frozenset[int]:
@@ -180,7 +180,7 @@ class GpuProbe:
         return frozenset(self._own)
 
     def _xid_samples(self) -> list[Sample]:
-        """Number of Xids of each GPU since the start, and the new ones."""
+        """The new Xids, and each GPU's number of Xids since the start."""
         if self._xids is None:
             return []
         samples = []
@@ -208,7 +208,7 @@ class GpuProbe:
         return samples
 
     def _looks_at_traffic(self, watched: WatchedGpu) -> bool:
-        """Each GPU in its turn; GPM counts it better than a look of 20 ms."""
+        """True if it is this GPU's turn and GPM does not count its PCIe traffic, which is better than a look of 20 ms."""
         turn = self._turn % len(self._devices) == watched.device.index % len(self._devices)
         return turn and not watched.gpm.counts_traffic
 
@@ -221,7 +221,7 @@ class GpuProbe:
         if told is None:
             return []
         sums: dict[str, float] = {}
-        partial: set[str] = set()  # a sum without one of its parts would fall, and its way back look like growth
+        partial: set[str] = set()  # a sum that lacks a part would fall, and its recovery would look like growth
         for field in asked:
             answer = "NVML_ERROR_FUNCTION_NOT_FOUND" if told is NEVER else told[field.field]
             if isinstance(answer, float):
@@ -252,7 +252,7 @@ class GpuProbe:
         return [*samples, *_list(found), *self._foreign_sm(watched, own)]
 
     def _foreign_sm(self, watched: WatchedGpu, own: frozenset[int]) -> list[Sample]:
-        if not watched.sm_listed or watched.device.mig:  # there it would be that of all instances
+        if not watched.sm_listed or watched.device.mig:  # with MIG it would cover all instances
             return []
         index, since_us = watched.device.index, watched.sm_since_us
         told = self._asked(watched, (FOREIGN_SM,), lambda nvml, h: foreign_sm(nvml, index, h, own, since_us))
@@ -263,9 +263,9 @@ class GpuProbe:
         return list(samples)
 
     def _asked(self, watched: WatchedGpu, metrics: Sequence[str], read: Any, *, lasting: bool = True) -> Any:
-        """The answer; None if there is none this time, NEVER if there will be none. Raises Gone.
+        """The answer; None if it failed this time, NEVER if it always will. Raises Gone.
 
-        `lasting`: a permanent refusal is reported as a gap here.
+        `lasting`: report a permanent refusal as a gap, too.
         """
         try:
             return read(self._nvml, watched.handle)
@@ -281,11 +281,11 @@ class GpuProbe:
     def _give_up(self, index: int, name: str) -> None:
         self._watched.pop(index, None)
         gap = gap_of(name, "gpu.*", f"gpu:{index}")
-        # Its own key: a GPU lost in mid-run is told even where it had a lesser gap before.
+        # Its own key: a GPU that is lost in mid-run is reported even if it had another gap before.
         self._gaps.add(gap.metric, gap.scope, gap.reason, gap.hint, key=(gap.scope, name))
 
     def _tell(self, watched: WatchedGpu, name: str, metric: str) -> None:
-        """Once for all GPUs of a kind where it is the kind, or we, who may not: eight of one kind would say the same eight times."""
+        """Adds a gap; one for all GPUs of a model if the model or our permissions are the reason: else eight GPUs would repeat it."""
         gap = gap_of(name, metric, watched.scope)
         alike = name in LASTING or name == "NVML_ERROR_NO_PERMISSION"
         self._gaps.add(gap.metric, gap.scope, gap.reason, gap.hint, key=(watched.device.name, name) if alike else None)

@@ -1,6 +1,6 @@
 """Periodic GPU readings and their queries: driver calls, and field values that one call fetches together.
 
-Fast questions (microseconds each) are asked at every tick, the others every `SLOW_NS`: limits that hardly move, error counters, links.
+Every tick makes the fast queries (microseconds each). The others run every `SLOW_NS`: limits that rarely change, error counters, links.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LINK_ERRORS, _LINK_RECOVERIES = 208, 215  # field values of NVLink 5, link by l
 _NO_LINK = LASTING | {
     "NVML_ERROR_INVALID_ARGUMENT",
     "NVML_ERROR_NOT_FOUND",
-}  # what is said of a link that this GPU has not
+}  # answers for a link that this GPU lacks
 
 Values = tuple[float, ...]
 Read = Callable[[Any, Any], Values]
@@ -28,7 +28,7 @@ Read = Callable[[Any, Any], Values]
 
 @dataclass(frozen=True, slots=True)
 class DriverCall:
-    """One question about one GPU and the metrics that its answer holds."""
+    """One driver query of a GPU and the metrics of its answer."""
 
     metrics: tuple[str, ...]
     read: Read
@@ -37,9 +37,9 @@ class DriverCall:
 
 @dataclass(frozen=True, slots=True)
 class FieldMetric:
-    """A metric may be the sum of fields.
+    """A field value and its metric, which may be the sum of several fields.
 
-    `instead`: what older drivers and lesser GPUs are asked when they do not know the field; `silent`: then it is no gap.
+    `instead`: the query for drivers and GPUs that do not know the field; `silent`: an unknown field is no gap.
     """
 
     field: Field
@@ -52,7 +52,7 @@ class FieldMetric:
 
 def _memory(nvml: Any, handle: Any) -> Values:
     try:
-        memory = nvml.nvmlDeviceGetMemoryInfo(handle, nvml.nvmlMemory_v2)  # v1 counts what the driver reserves as used
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle, nvml.nvmlMemory_v2)  # v1 counts the driver's reserved memory as used
     except (nvml.NVMLError_FunctionNotFound, nvml.NVMLError_ArgumentVersionMismatch):
         memory = nvml.nvmlDeviceGetMemoryInfo(handle)
     return float(memory.used), float(memory.total)
@@ -70,7 +70,7 @@ def _pcie(nvml: Any, handle: Any) -> Values:
 
 
 def pcie_throughput(nvml: Any, handle: Any) -> Values:
-    """Received, sent bytes per second over the last 20 ms, which it takes twice: not for every tick."""
+    """Received and sent bytes per second. Each of the two measures for 20 ms: too slow for every tick."""
     return tuple(1000.0 * nvml.nvmlDeviceGetPcieThroughput(handle, counter) for counter in (1, 0))
 
 
@@ -95,10 +95,10 @@ CALLS: tuple[DriverCall, ...] = (
         slow=True,
     ),
 )
-# The three times that 269-271 split are one here.
+# One time for all that fields 269 to 271 split into three.
 THERMAL = DriverCall(("gpu.thermal_s",), violation(_VIOLATION_THERMAL))
 CAP = DriverCall(("gpu.power_cap_s",), violation(_VIOLATION_POWER))
-# Each GPU in turn: 40 ms.
+# Takes 40 ms: the GPUs take turns.
 THROUGHPUT = DriverCall(("gpu.pcie_rx_bytes_per_s", "gpu.pcie_tx_bytes_per_s"), pcie_throughput, slow=True)
 GPM_METRICS: dict[int, tuple[str, float]] = {
     2: ("gpu.sm_active_pct", 1.0),
@@ -143,14 +143,14 @@ _WITH_LINKS = (
     FieldMetric(52, "gpu.nvlink_recoveries", slow=True, instead=_ALL_RECOVERIES),
     FieldMetric(59, "gpu.nvlink_recoveries", slow=True, instead=_ALL_RECOVERIES),
 )
-# Told by whoever watches for it, not by a reader of this file.
+# Metrics without a query here: their own watchers report them.
 WATCHED = ("gpu.xids", "gpu.xid", "gpu.lost", "gpu.own_processes", "gpu.foreign_processes", "gpu.foreign_mem_bytes")
 FOREIGN_SM = "gpu.foreign_sm_pct"
 PROBE_COST = "gpu.probe_s"
 
 
 def fields_for(device: GpuDevice) -> tuple[FieldMetric, ...]:
-    """Fields to query. A GPU without ECC or NVLink has no gap there: the field is not queried, or its absence is not reported."""
+    """Fields to query. Without ECC or NVLink a GPU has no gap for them: the field is not queried, or its absence not reported."""
     return (
         *_EVERY_GPU,
         *(replace(field, silent=device.ecc is False) for field in _SOUNDNESS),
@@ -167,7 +167,7 @@ def calls_for(device: GpuDevice) -> tuple[DriverCall, ...]:
 
 
 def link_sum(nvml: Any, handle: Any, field: int) -> Values:
-    """Sum of a per-link counter. Raises NVMLError, also if an existing link does not answer this time."""
+    """Sum of a per-link counter. Raises NVMLError, also if an existing link does not answer."""
     told = nvml.nvmlDeviceGetFieldValues(handle, [(field, link) for link in range(MAX_LINKS)])
     known = [answer.value.ullVal for answer in told if answer.nvmlReturn == 0]
     for code in {answer.nvmlReturn for answer in told} - {0}:
@@ -183,7 +183,7 @@ def _active(nvml: Any, handle: Any, links: range) -> Values:
 
 
 def mig_samples(nvml: Any, index: int, handle: Any) -> list[Sample]:
-    """Memory of each MIG instance, which has no more than that of its own."""
+    """Memory of each MIG instance; an instance has only its own memory."""
     found = []
     for number, instance in enumerate(mig_handles(nvml, handle)):
         used, total = _memory(nvml, instance)
@@ -193,7 +193,7 @@ def mig_samples(nvml: Any, index: int, handle: Any) -> list[Sample]:
 
 
 def every_metric() -> frozenset[str]:
-    """All metrics that a GPU can have."""
+    """All possible metrics of a GPU."""
     every: tuple[FieldMetric, ...] = (*_EVERY_GPU, *_SOUNDNESS, *_WITH_ECC, *_WITH_LINKS)
     calls = [*CALLS, THERMAL, CAP, THROUGHPUT]
     names = {field.metric for field in every} | {metric for call in calls for metric in call.metrics}

@@ -1,4 +1,4 @@
-"""Which GPUs a process means by its CUDA devices 0, 1, …: the reading of CUDA_VISIBLE_DEVICES."""
+"""Maps a process's CUDA devices 0, 1, … to GPUs by CUDA_VISIBLE_DEVICES."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ORDINAL = re.compile(r"\s*([+-]?\d+)")
 
 
 class AskedGpu(Protocol):
-    """Identity of a GPU for its queries; `index` is NVML's, in PCI bus order."""
+    """Identity of a GPU; `index` is NVML's, in PCI bus order."""
 
     @property
     def index(self) -> int: ...
@@ -24,11 +24,11 @@ class AskedGpu(Protocol):
 
 
 def visible_devices(environment: Mapping[str, str], devices: Sequence[AskedGpu]) -> tuple[int, ...] | None:
-    """NVML indices of a process's CUDA devices 0, 1, …; None where they cannot be known from the environment.
+    """NVML indices of a process's CUDA devices 0, 1, …; None if the environment does not determine them.
 
-    As the CUDA driver reads CUDA_VISIBLE_DEVICES: ordinals or (unique beginnings of) UUIDs, the first bad entry ends the list, a
-    repeated one empties it. Ordinals count in CUDA's own order, which is the bus order only if all GPUs are of one kind or
-    CUDA_DEVICE_ORDER says so.
+    Reads CUDA_VISIBLE_DEVICES like the CUDA driver: entries are ordinals or UUIDs (or unique prefixes of them), the first bad entry ends
+    the list, a repeated one empties it. Ordinals count in CUDA's own order, which is the bus order only if all GPUs are of one model or
+    CUDA_DEVICE_ORDER asks for it.
     """
     setting = environment.get("CUDA_VISIBLE_DEVICES")
     if setting is not None and setting.lstrip().startswith(("GPU-", "MIG-")):
@@ -39,7 +39,7 @@ def visible_devices(environment: Mapping[str, str], devices: Sequence[AskedGpu])
         return indices if ordered else None
     ordinals: list[int] = []
     for entry in setting.split(","):
-        match = _ORDINAL.match(entry)  # as strtoul: "1gpu" is 1
+        match = _ORDINAL.match(entry)  # like strtoul: "1gpu" is 1
         ordinal = int(match[1]) if match else -1
         if not 0 <= ordinal < len(indices):
             break
@@ -50,7 +50,7 @@ def visible_devices(environment: Mapping[str, str], devices: Sequence[AskedGpu])
 
 
 def same_uuid(one: str, other: str) -> bool:
-    """CUDA names a GPU without the prefix that NVML gives it."""
+    """True if both name the same GPU. CUDA omits the prefix that NVML adds."""
     return bool(one) and _bare(one) == _bare(other)
 
 

@@ -1,4 +1,4 @@
-"""Xids, the driver's error reports: by its events, or where it hands out none by the kernel's log."""
+"""Xids, the driver's error reports, from its events, or from the kernel's log if the driver offers no events."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _LINE = re.compile(rb"NVRM: Xid \(PCI:([0-9a-fA-F:]+)(?:\.\d+)?\): (\d+)")
 _WHOSE = re.compile(r"pid=[^,]*, (name=[^,]*, )?")
 _KMSG = os.makedev(1, 11)
 _RECORD_BYTES = 8192
-_MOST = 256  # per tick: a GPU with endless errors must not delay the others
+_MOST = 256  # per GPU and tick: one with endless errors must not delay the others
 
 
 class XidWatch:
-    """Reports only errors after its creation."""
+    """Reports only Xids after its creation."""
 
     def __init__(
         self, nvml: Any, devices: Sequence[GpuDevice], handles: Mapping[int, Any], gaps: GapsOnce, root: Path
@@ -34,7 +34,7 @@ class XidWatch:
         self._buses = {kernel_bus_id(device.pci_bus_id): device.index for device in devices}
         self._sets: dict[
             int, Any
-        ] = {}  # one for each GPU: where one is lost, waiting for its events fails, and for theirs alone
+        ] = {}  # one per GPU: once a GPU is lost, only the wait for its own events fails
         refused = self._register(handles)
         self.watched = set(self._sets)
         self._log = _open_log(root) if refused else None
@@ -45,7 +45,7 @@ class XidWatch:
                 self.watched.add(index)
 
     def _register(self, handles: Mapping[int, Any]) -> dict[int, ProbeGap]:
-        """Why GPUs cannot be watched by events."""
+        """Registers for events. Returns the gaps of GPUs that cannot be watched by events."""
         nvml, refused = self._nvml, {}
         for index, handle in handles.items():
             try:
@@ -58,7 +58,7 @@ class XidWatch:
         return refused
 
     def take(self) -> list[tuple[int, int]]:
-        """(GPU, Xid) of all that was reported since the last call."""
+        """(GPU, Xid) pairs reported since the last call."""
         events = [(index, xid) for index in tuple(self._sets) for xid in self._events(index)]
         return [*events, *self._lines()]
 
@@ -91,7 +91,7 @@ class XidWatch:
             except BlockingIOError:
                 break
             except BrokenPipeError:
-                continue  # the kernel overwrote what we were about to read; the next read goes on behind it
+                continue  # the kernel overwrote the next record; the next read continues behind it
             except OSError:
                 os.close(self._log)
                 self._log = None
@@ -106,7 +106,7 @@ class XidWatch:
 
 
 def logged(root: Path = Path("/")) -> list[str]:
-    """The kernel's lines about Xids since its start, without whose program it was; empty where its log may not be read."""
+    """The kernel log's Xid lines since boot, without the program's name; empty if the log is not readable."""
     log = _open_log(root, os.SEEK_SET)
     text = b""
     while log is not None:
@@ -137,6 +137,9 @@ def _open_log(root: Path, whence: int = os.SEEK_END) -> int | None:
 
 
 def is_kernels_log(told: os.stat_result, root: Path) -> bool:
-    """Containers have a console, a pipe or /dev/null in its place. A file holds it only in a copy of a file system."""
+    """True if this is the kernel's log. Containers may have a console, a pipe or /dev/null there.
+
+    A regular file is accepted only in a copy of a file system (`root` is not /).
+    """
     device = stat.S_ISCHR(told.st_mode) and told.st_rdev == _KMSG
     return device or (stat.S_ISREG(told.st_mode) and root != Path("/"))

@@ -1,4 +1,4 @@
-"""The one place where the NVIDIA driver is loaded and its errors are put into words."""
+"""Loads the NVIDIA driver and translates its errors. No other module does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
 
-# pynvml has no types: the module and its handles are Any here and nowhere else than in the GPU probes.
+# pynvml has no types: the module and its handles are Any, only here and in the GPU probes.
 ERRORS: dict[str, tuple[str, str]] = {
     "NVML_ERROR_LIBRARY_NOT_FOUND": (
         "libnvidia-ml.so.1 not found",
@@ -44,22 +44,22 @@ ERRORS: dict[str, tuple[str, str]] = {
     "NVML_ERROR_TIMEOUT": ("the driver did not answer in time", "see dmesg"),
     "NVML_ERROR_UNKNOWN": ("the driver reports an unknown error", "see dmesg"),
 }
-# Asking again is useless: it will be the same for the whole run.
+# These errors last for the whole run: repeating the query is useless.
 LASTING = frozenset(
     {"NVML_ERROR_NOT_SUPPORTED", "NVML_ERROR_FUNCTION_NOT_FOUND", "NVML_ERROR_ARGUMENT_VERSION_MISMATCH"}
 )
 GPU_GONE = frozenset({"NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_RESET_REQUIRED"})
-# A driver's answer for a field value that is newer than itself (DCGM reads it the same way).
+# An older driver's answer for a newer field value (DCGM interprets it the same way).
 _UNKNOWN_FIELD = "NVML_ERROR_INVALID_ARGUMENT"
-ALL_LINKS = 0xFFFFFFFF  # as the scope of a field value: of all NVLinks together
-# The newest names the bindings must have. An old package `pynvml` hides those of nvidia-ml-py where both are installed.
+ALL_LINKS = 0xFFFFFFFF  # scope of a field value: all NVLinks together
+# The newest names that the bindings must have. If an old package `pynvml` is installed, too, it hides those of nvidia-ml-py.
 _NEWEST = ("nvmlMemory_v2", "nvmlGpmSampleAlloc", "nvmlEventSetWait_v2", "nvmlDeviceGetCurrentClocksEventReasons")
 Field = int | tuple[int, int]  # number of a field value, or number and scope
 _MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # by nvmlValueType_t
 
 
 def field_values(nvml: Any, handle: Any, fields: Iterable[Field]) -> dict[Field, float | str] | None:
-    """Each field's value, or the driver's name of why there is none. None where the whole question is refused."""
+    """Each field's value, or the name of the driver's error for it. None if the driver refuses the whole query."""
     try:
         return ask_fields(nvml, handle, fields)
     except nvml.NVMLError:
@@ -67,7 +67,7 @@ def field_values(nvml: Any, handle: Any, fields: Iterable[Field]) -> dict[Field,
 
 
 def ask_fields(nvml: Any, handle: Any, fields: Iterable[Field]) -> dict[Field, float | str]:
-    """As `field_values`. Raises NVMLError."""
+    """Like `field_values`, but raises NVMLError if the driver refuses the query."""
     asked = tuple(fields)
     told = nvml.nvmlDeviceGetFieldValues(handle, asked)
     found: dict[Field, float | str] = {}
@@ -81,7 +81,7 @@ def ask_fields(nvml: Any, handle: Any, fields: Iterable[Field]) -> dict[Field, f
 
 
 def error_name(nvml: Any, error: Exception) -> str:
-    """The driver's own name of an error (NVML_ERROR_…)."""
+    """The driver's name of an error (NVML_ERROR_…)."""
     return code_name(nvml, getattr(error, "value", None))
 
 
@@ -96,7 +96,7 @@ def gap_of(name: str, metric: str, scope: str) -> ProbeGap:
 
 
 def open_driver(root: Path = Path("/")) -> Any:
-    """The initialised pynvml module, or a ProbeGap for all of `gpu.*`. Only for the agent's process: NVML does not survive a fork."""
+    """The initialised pynvml module, or a ProbeGap for `gpu.*`. For the agent's process only: NVML does not survive a fork."""
     try:
         import pynvml as nvml  # noqa: PLC0415 - 15 ms that a machine without a driver need not spend before its first tick
     except ImportError as e:

@@ -1,4 +1,4 @@
-"""Where a device sits on the PCI bus."""
+"""PCI bus ids of devices."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ _BUS_ID = re.compile(r"([0-9a-f]+):([0-9a-f]+):([0-9a-f]+)(?:\.([0-7]))?", re.I)
 
 
 def kernel_bus_id(bus_id: str) -> str:
-    """As /sys names it, "0000:1b:00.0". NVML writes eight digits of domain in large letters, the driver's lines no function: it is 0.
+    """A bus id in the notation of /sys, "0000:1b:00.0".
 
-    What is no bus id comes back as it was.
+    NVML writes eight digits of domain in capitals. The driver's log lines omit the function, which is 0. Other text is returned unchanged.
     """
     found = _BUS_ID.fullmatch(bus_id)
     if found is None:

@@ -1,4 +1,4 @@
-"""Block devices and what lies below them: partitions, device mapper, RAID, loop files, down to the disks that move."""
+"""Block devices and the layers below them: partitions, device mapper, RAID and loop files, down to the physical disks."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 from rn50_advisor.probes.host.procfs import read_text
 
-_PARTITION = re.compile(r"(?:(.*\d)p|([shv]d[a-z]+|xvd[a-z]+))\d+$")  # used only where /sys is missing
-_DEEPEST = 8  # layers: a loop file on a loop device's filesystem on itself would have no end
+_PARTITION = re.compile(r"(?:(.*\d)p|([shv]d[a-z]+|xvd[a-z]+))\d+$")  # used only if /sys is missing
+_DEEPEST = 8  # layers; a loop device whose file is on itself would never end
 
 
 def whole_disk(name: str, root: Path) -> str:
-    """The disk that a block device is a partition of, or itself."""
+    """The disk of a partition; a whole disk is returned as it is."""
     node = root / "sys/class/block" / name
     if node.exists():
         return node.resolve().parent.name if (node / "partition").exists() else name
@@ -22,13 +22,13 @@ def whole_disk(name: str, root: Path) -> str:
 
 
 def disk_of_number(number: str, root: Path) -> str | None:
-    """The disk of a device number `major:minor`; None where /sys does not know it."""
+    """The disk of a device number `major:minor`; None if /sys does not list it."""
     node = root / "sys/dev/block" / number
     return whole_disk(node.resolve().name, root) if node.exists() else None
 
 
 def disks_below(disk: str, root: Path, disk_of_file: Callable[[str], str | None]) -> tuple[str, ...]:
-    """The disks that carry a layered device, sorted; empty for a disk that stands on nothing that can be seen from here."""
+    """The lowest disks below a layered device, sorted; empty if nothing is visible below it."""
     found: set[str] = set()
     layer = {disk}
     for _ in range(_DEEPEST):
@@ -52,11 +52,11 @@ def _next_below(disk: str, root: Path, disk_of_file: Callable[[str], str | None]
 
 
 def rotational(disk: str, root: Path) -> bool | None:
-    """True if the kernel considers the disk rotational, as many virtual disks claim; None: unknown."""
+    """True if the kernel considers the disk rotational, as it does many virtual disks; None: unknown."""
     told = read_text(root / "sys/class/block" / disk / "queue/rotational")
     return None if told is None else told == "1"
 
 
 def model(disk: str, root: Path) -> str:
-    """`Amazon Elastic Block Store`, `nvme_card-pd`, a vendor's name; empty where the device has none."""
+    """Model name of a disk (`Amazon Elastic Block Store`, `nvme_card-pd`, a vendor's name); empty if it has none."""
     return read_text(root / "sys/class/block" / disk / "device/model") or ""

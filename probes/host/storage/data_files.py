@@ -1,7 +1,7 @@
 """Finds the file systems of the training data from the files that batch-making processes hold open for reading.
 
-Data sets say where they lie in as many ways as there are authors; what they open cannot be hidden. Only mount points and counts are kept,
-never a name.
+Every dataset class stores its path differently, but open files are always visible. Only mount points and counts leave this probe, never
+file names.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from rn50_advisor.probes.host.storage.disk_probe import Mount, mount_entry_of, m
 from rn50_advisor.probes.host.storage.mount_table import MountEntry, parse_mountinfo
 from rn50_advisor.probes.host.target import Target
 
-LOOKED_INTO = 2  # processes a tick: workers of one job do the same, and a look costs 0.4 ms
-# With so many seen, a look now and then tells whether anything changed.
+LOOKED_INTO = 2  # processes per tick: all workers behave alike, and a look at one costs 0.4 ms
+# After ENOUGH_FILES, a look every SLOW_PERIOD_NS is enough to notice changes.
 ENOUGH_FILES, SLOW_PERIOD_NS = 20, 5_000_000_000
-FILES_MAX = 2000  # different files; then the question is answered
+FILES_MAX = 2000  # different files; then the looks stop
 DISKS_MAX = 16
 MOUNTS_PERIOD_NS = 30_000_000_000
 _NOT_DATA = ("/proc/", "/sys/", "/dev/", "/memfd:")
@@ -30,7 +30,7 @@ _ACCESS = os.O_RDONLY | os.O_WRONLY | os.O_RDWR
 
 
 class DataFilesProbe:
-    """Looks into workers, and into ranks that have none. `take_mounts` gives each file system of a disk, and each with data, once."""
+    """Looks at workers, and at ranks without workers. `take_mounts` returns each disk's mount and each mount with data once."""
 
     name = "data_files"
 
@@ -64,7 +64,7 @@ class DataFilesProbe:
         return new
 
     def _tell_disks(self) -> None:
-        """One mount of each disk, the shortest: files that are read in no time are never seen open, and what a disk read tells them."""
+        """Reports each disk's shortest mount: files that are read quickly may never be seen open, but the disk's traffic shows them."""
         points: dict[str, str] = {}
         for entry in self._mounts:
             if entry.source.startswith("/dev/"):
@@ -91,7 +91,7 @@ class DataFilesProbe:
             hint = "run the advisor as the user of the job"
             self._gaps.add("data.files", f"pid:{target.pid}", "/proc/<pid>/fd is not readable", hint, key=target.role)
         except OSError:
-            return  # it has just ended
+            return  # the process has just ended
 
     def _open_data(self, pid: int) -> Iterator[str]:
         folder = f"{self._root}/proc/{pid}/fd"
@@ -114,7 +114,7 @@ class DataFilesProbe:
 
 
 def loading_processes(targets: Sequence[Target]) -> list[Target]:
-    """All workers, and the ranks that have none."""
+    """All workers, and the ranks without workers."""
     workers = [target for target in targets if target.role == "worker"]
     served = {target.rank for target in workers}
     return workers + [t for t in targets if t.role == "rank" and t.rank not in served]

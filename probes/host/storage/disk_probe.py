@@ -1,4 +1,4 @@
-"""The host's disks, and which of them a path lies on."""
+"""The host's disks, and the disk and mount of a path."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rn50_advisor.probes.host.storage.mount_table import MountEntry, parse_mount
 from rn50_advisor.probes.host.target import Target
 
 SECTOR_BYTES = 512  # the unit of /proc/diskstats, whatever the device uses
-RECHECK_PERIOD_NS = 10_000_000_000  # a loop device may get a file, a disk may be plugged in
+RECHECK_PERIOD_NS = 10_000_000_000  # a loop device may get a file, or a disk may be plugged in
 METRICS = (
     "disk.read_bytes",
     "disk.reads",
@@ -34,7 +34,7 @@ NETWORK_TYPES = frozenset(
 NETWORK_FUSE = re.compile(
     r"s3|gcs|goofys|blobfuse|rclone|sshfs|juicefs|ceph|gluster|lustre|hdfs|oss|cos|tos|alluxio|webdav|seaweed|mfs", re.I
 )
-# The other side may be a local disk of the host or a server of its own; nothing in here can tell.
+# Behind these may be a local disk of the host or a server; that is not visible from inside.
 UNKNOWN_TYPES = frozenset(
     ("9p", "virtiofs", "vboxsf", "prl_fs", "vmhgfs", "drvfs", "overlay", "aufs", "unionfs", "autofs")
 )
@@ -42,9 +42,9 @@ UNKNOWN_TYPES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """The mount of a path. `network` None: unknown. `disk`: the name in scopes `disk:<name>`, None: no disk visible.
+    """The mount of a path. `network` None: unknown. `disk`: the name in scopes `disk:<name>`; None: no disk visible.
 
-    `below`: the disks that carry it, where it is no disk itself (LVM, RAID, encryption, a loop file). `seeks`: as the kernel thinks.
+    `below`: the disks under a layered device (LVM, RAID, encryption, a loop file). `seeks`: True if the kernel considers it rotational.
     """
 
     device: str
@@ -58,7 +58,7 @@ class Mount:
 
 
 def is_network(fs_type: str, source: str) -> bool | None:
-    """True if the file system is fetched over a network; None: unknown (another machine, this VM's host, or a local program)."""
+    """True if the file system is remote; None: unknown (the data may be on another machine, this VM's host, or in a local program)."""
     if fs_type in NETWORK_TYPES:
         return True
     if fs_type.startswith("fuse"):
@@ -73,7 +73,7 @@ def is_network(fs_type: str, source: str) -> bool | None:
 
 
 def mount_entry_of(path: str, entries: Sequence[MountEntry]) -> MountEntry | None:
-    """The entry with the longest mount point above an absolute, resolved path; of equals the last, which hides the others."""
+    """The entry with the longest mount point above an absolute, resolved path; among equals the last, which hides the others."""
     best: MountEntry | None = None
     for entry in entries:
         point = entry.mount_point.rstrip("/")
@@ -85,7 +85,7 @@ def mount_entry_of(path: str, entries: Sequence[MountEntry]) -> MountEntry | Non
 
 
 def disk_of(entry: MountEntry, root: Path) -> str | None:
-    """The disk below a mount, by device number, or by name for filesystems with anonymous numbers (btrfs)."""
+    """The disk of a mount, found by device number, or by name for file systems with anonymous numbers (btrfs)."""
     known = disk_of_number(entry.device, root)
     if known is not None:
         return known
@@ -95,7 +95,7 @@ def disk_of(entry: MountEntry, root: Path) -> str | None:
 
 
 def mount_of(path: str | Path, root: Path = Path("/")) -> Mount | None:
-    """The mount of `path` (symlinks resolved, need not exist); None if /proc/self/mountinfo is unreadable."""
+    """The mount of `path`, which need not exist. Resolves symlinks. None if /proc/self/mountinfo is unreadable."""
     entries = parse_mountinfo(read_text(root / "proc/self/mountinfo") or "")
     prefix = str(root.resolve()).rstrip("/")
     resolved = os.path.realpath(f"{prefix}/{Path(path).absolute().as_posix().lstrip('/')}").removeprefix(prefix) or "/"
@@ -103,14 +103,14 @@ def mount_of(path: str | Path, root: Path = Path("/")) -> Mount | None:
 
 
 def mount_in(entries: Sequence[MountEntry], path: str, root: Path = Path("/")) -> Mount | None:
-    """The mount of an absolute path without symlinks, in the mount table of the process it belongs to."""
+    """The mount of an absolute path without symlinks; `entries` is the mount table of the path's process."""
     entry = mount_entry_of(path, entries)
     if entry is None:
         return None
     network, disk = is_network(entry.fs_type, entry.source), disk_of(entry, root)
     upper = re.search(r"(?:^|,)(?:upperdir|lowerdir)=([^,:]+)", entry.options) if entry.fs_type == "overlay" else None
     below = mount_entry_of(upper[1], entries) if upper else None
-    # In a container the layers are paths of the host: they would fall onto the overlay itself, which says nothing.
+    # In a container the layers are paths of the host: here they would resolve to the overlay itself, which is no answer.
     if below is not None and below is not entry and below.fs_type != "overlay":
         network, disk = is_network(below.fs_type, below.source), disk_of(below, root)
     mount = Mount(entry.source, entry.mount_point, entry.fs_type, network, disk)
@@ -128,7 +128,7 @@ def _with_layers(mount: Mount, disk: str, entries: Sequence[MountEntry], root: P
 
 
 class DiskProbe:
-    """Whole disks only: the counters of a partition are contained in its disk's. Device mapper and md stand beside their members."""
+    """Reports whole disks, whose counters include their partitions. Device mapper and md devices are reported beside their members."""
 
     name = "disk"
 

@@ -1,4 +1,4 @@
-"""/proc/<pid>/mountinfo as values: which filesystem lies where, for cgroups and for data alike."""
+"""Parses /proc/<pid>/mountinfo, for cgroups and for data."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _ESCAPE = re.compile(r"\\([0-7]{3})")
 @dataclass(frozen=True, slots=True)
 class MountEntry:
     device: str  # major:minor
-    root: str  # the part of the filesystem that is seen at the mount point
+    root: str  # the part of the file system that appears at the mount point
     mount_point: str
     fs_type: str
     source: str
-    options: str  # of the superblock; cgroup v1 names its controllers here
+    options: str  # superblock options; cgroup v1 names its controllers here
 
 
 def parse_mountinfo(text: str) -> tuple[MountEntry, ...]:
-    """In the kernel's order: of two entries with one mount point the later hides the earlier."""
+    """Entries in the kernel's order: of two entries with the same mount point the later hides the earlier."""
     entries = []
     for line in text.splitlines():
         left, separator, right = line.partition(" - ")

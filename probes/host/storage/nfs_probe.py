@@ -1,4 +1,4 @@
-"""Traffic of NFS mounts with their servers: disks do not see it, and iowait reads zero."""
+"""Traffic of NFS mounts with their servers. Disk counters do not include it, and iowait stays zero."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from rn50_advisor.probes.host.counters import GapsOnce
 from rn50_advisor.probes.host.procfs import KeptFiles
 from rn50_advisor.probes.host.target import Target
 
-RECHECK_PERIOD_NS = 10_000_000_000  # an automounter may bring one
+RECHECK_PERIOD_NS = 10_000_000_000  # an automounter may add one
 METRICS = ("mount.read_bytes", "mount.asked_bytes", "mount.reads", "mount.read_wait_s")
 
 
 @dataclass(frozen=True, slots=True)
 class NfsMount:
-    """Since it was mounted."""
+    """Counters of an NFS mount since it was mounted."""
 
     mount_point: str
-    asked_bytes: int  # by read calls, with and without the page cache
-    read_bytes: int  # from the server
+    asked_bytes: int  # bytes requested by read calls, with and without the page cache
+    read_bytes: int  # bytes read from the server
     reads: int
     read_wait_s: float
 
 
 def parse_mountstats(text: str) -> Iterator[NfsMount]:
-    """NFS mounts that state their bytes; other file systems have a line and nothing more."""
+    """Yields the NFS mounts that report bytes. Other file systems have only a single line."""
     point, given, reads, waited_ms = "", [0] * 8, 0, 0
     told = False
     for line in [*text.splitlines(), "device end mounted on / with fstype none"]:
@@ -41,12 +41,12 @@ def parse_mountstats(text: str) -> Iterator[NfsMount]:
         elif line.startswith("\tbytes:") and len(words) >= 7:
             given, told = [int(word) for word in words[1:]], True
         elif words[:1] == ["READ:"] and len(words) >= 9:
-            # operations, transmissions, timeouts, bytes sent, bytes received, then ms queued, on the wire and in all
+            # operations, transmissions, timeouts, bytes sent, bytes received, ms queued, ms on the wire, ms in total
             reads, waited_ms = int(words[1]), int(words[8])
 
 
 class NfsProbe:
-    """Silent on a machine without NFS."""
+    """Reports nothing, and no gap, on a machine without NFS."""
 
     name = "nfs"
 

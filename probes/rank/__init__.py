@@ -1,4 +1,4 @@
-"""The recorder that rides in each rank. It must never raise into the job, block it, synchronise its GPU or change its numbers.
+"""The recorder inside each rank. It must never raise into the job, block it, synchronise its GPU or change its numbers.
 
-Standard library only; Python >= 3.9. In the job it is loaded under a private name, so a job's own `probes` package is not in its way.
+Standard library only; Python >= 3.9. The job loads it under a private name, so that it cannot collide with the job's own package `probes`.
 """

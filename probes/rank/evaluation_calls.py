@@ -1,7 +1,7 @@
-"""Evaluations by their only sign where no loader feeds them: the model that trains is put into `eval()` mode.
+"""Detects evaluations without a loader by their only sign: the training model is put into `eval()` mode.
 
-The place is the line that calls the function in which `eval()` stands; or that line itself, where this function also trains: it was on the
-stack of a backward pass.
+The recorded place is the line that calls the function with `eval()`. If this function also trains (it was on the stack of a backward
+pass), the place is the line with `eval()` itself.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
     from ..documents.rank_documents import EvaluationSite
 
-_SITES_MAX = 64  # generated code has ever new lines
-_MODELS_MAX = 64  # a job may build ever new models
+_SITES_MAX = 64  # generated code may have new lines without end
+_MODELS_MAX = 64  # a job may build new models without end
 _OPTIMIZERS_MAX = 4
 _DEPTH_MAX = 200  # frames of a stack
-_HELD_SHARE_MIN = 0.5  # of the optimizer's parameters; a frozen backbone, a teacher or an average of weights holds none
-# These run the model in `eval()` mode to make what it trains on.
+_HELD_SHARE_MIN = 0.5  # of the optimizer's parameters; a frozen backbone, a teacher or averaged weights hold none
+# Functions with these names run the model in `eval()` mode to make its training data.
 _COLLECTS = re.compile(
     r"(?:^|_)(?:rollout\w*|roll|collect\w*|explor\w*|play\w*|self_?play|generat\w*|sampl\w*|act|acts|env|episode\w*|pseudo\w*|label\w*)(?:_|$)",
     re.IGNORECASE,
@@ -32,24 +32,24 @@ _COLLECTS = re.compile(
 
 
 class Evaluations:
-    """`sites`: where the loop evaluates."""
+    """Evaluations of the training model. `sites`: the places where the loop evaluates."""
 
     def __init__(self) -> None:
         self.sites: dict[tuple[str, int], EvaluationSite] = {}
         # ids of the parameters of each optimizer, by its id and number of groups
         self._held: dict[tuple[int, int], tuple[weakref.ref[Any], frozenset[int]]] = {}
-        # id of a module -> whether it is one of the models that train
+        # id of a module -> True if it is a training model
         self._known: dict[int, tuple[weakref.ref[Any], bool]] = {}
-        self._model: weakref.ref[Any] | None = None  # of the evaluation that began last
+        self._model: weakref.ref[Any] | None = None  # model of the latest evaluation
         self._loop: frozenset[CodeType] = frozenset()
 
     def facts(self) -> list[EvaluationSite]:
         return list(self.sites.values())
 
     def trains(self, optimizer: Any) -> None:
-        """Notes an optimizer's parameters, at one of its first steps and now and then: another may follow, or take turns with it."""
+        """Records an optimizer's parameters, at a first step and occasionally later, since the job may use several optimizers."""
         if not hasattr(optimizer, "__weakref__"):
-            return  # an optimizer's look-alike
+            return  # an object that imitates an optimizer
         key = id(optimizer), len(optimizer.param_groups)
         known = self._held.pop(key, None)
         if known is not None and known[0]() is optimizer:
@@ -62,11 +62,11 @@ class Evaluations:
         self._known.clear()
 
     def loop_runs(self) -> None:
-        """Notes the functions on the stack of a backward pass, at a handful of them."""
+        """Records the functions on the stack of a backward pass. Called at a few backward passes."""
         self._loop = frozenset(frame.f_code for frame in islice(jobs_frames(2), _DEPTH_MAX))
 
     def begins(self, module: Any) -> bool:
-        """True if putting this module into `eval()` mode begins an evaluation; its place is noted then."""
+        """True if an evaluation begins with putting this module into `eval()` mode. Records its place."""
         if not self._held or not self._is_model(module):
             return False
         frame, _ = call_frames(2)
@@ -77,12 +77,12 @@ class Evaluations:
         return True
 
     def goes_on(self) -> bool:
-        """Whether the model is still in `eval()` mode."""
+        """True if the model is still in `eval()` mode."""
         model = None if self._model is None else self._model()
         return model is not None and own(model).get("training") is False
 
     def trains_so(self) -> None:
-        """Called at a backward pass in `eval()` mode: this model's mode says nothing, from now on nor in the past."""
+        """Called at a backward pass in `eval()` mode: this model's mode is no sign of evaluation. Drops all recorded places."""
         if self._model is not None:
             self._known[id(self._model())] = (self._model, False)
             self.sites.clear()
@@ -112,7 +112,7 @@ class Evaluations:
 
 
 def _parameters_of(module: Any) -> set[int]:
-    """Ids of the parameters of a module and all its parts, without a call of theirs."""
+    """Ids of the parameters of a module and its submodules, without calling any of their methods."""
     found: set[int] = set()
     seen: set[int] = set()
     todo = [module]

@@ -14,22 +14,22 @@ from itertools import repeat
 from time import perf_counter_ns
 from typing import Any
 
-# A process that has stopped training reads no events, so the oldest are dropped. If one phase has more than half as many, the last count.
-# 130 bytes each: 1 MB.
+# A process that has stopped training does not read its events, so the oldest are dropped. If one phase has more than half as many
+# collections, only its last ones count. 130 bytes each: 1 MB.
 EVENTS_MAX = 1 << 13
 
 
 class Garbage:
-    """Collections never overlap, in whichever threads they run: starts and ends alternate."""
+    """Events of garbage collections. Collections never overlap, whatever their threads, so starts and ends alternate."""
 
     __slots__ = ("callback", "events")
 
     def __init__(self) -> None:
         self.callback: Any = None
-        self.events: deque[tuple[int, int, bool]] = deque(maxlen=EVENTS_MAX)  # when (ns), thread, whether it begins
+        self.events: deque[tuple[int, int, bool]] = deque(maxlen=EVENTS_MAX)  # time (ns), thread, True at the start
 
     def listen(self) -> None:
-        """Callback for `gc`: it calls `getattr(collector, "start", info)`, and likewise at the end."""
+        """Adds a callback to `gc`, which calls `getattr(collector, "start", info)`, and likewise "stop" at the end."""
 
         class Collector:
             start = property(partial(next, self._noting(begins=True)))
@@ -45,7 +45,7 @@ class Garbage:
         self.events.clear()
 
     def _noting(self, *, begins: bool) -> Any:
-        """Each `next` of it notes one event."""
+        """An iterator that records one event at each `next`."""
         return map(self.events.append, zip(iter(perf_counter_ns, None), iter(get_ident, None), repeat(begins)))
 
     @property
@@ -56,12 +56,12 @@ class Garbage:
         """(begin, end) of the collections that have ended in this thread since the last call, in ns."""
         found: list[tuple[int, int]] = []
         events = self.events
-        # only the current ones: appending here may itself start a collection, which adds two more
+        # only the present events: appending here may start a collection, which adds two more
         for _ in range(len(events)):
             if not events or (events[0][2] and len(events) == 1):
                 break
             began, where, begins = events.popleft()
-            if begins and not events[0][2]:  # otherwise its start was dropped
+            if begins and not events[0][2]:  # else its start was dropped
                 ended = events.popleft()[0]
                 if where == thread:
                     found.append((began, ended))

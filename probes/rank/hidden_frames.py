@@ -21,7 +21,7 @@ _PASSED_OVER = " (between the job's, as is importlib._bootstrap)"
 
 
 def passed_over(code: CodeType) -> CodeType:
-    """The code and its nested code with such a file name, which still starts with our folder."""
+    """Returns the code, and its nested code, with a file name that is skipped. The name still starts with our folder."""
     if code.co_filename.endswith(_PASSED_OVER):
         return code
     inner = tuple(passed_over(each) if isinstance(each, CodeType) else each for each in code.co_consts)
@@ -29,7 +29,7 @@ def passed_over(code: CodeType) -> CodeType:
 
 
 def wraps(original: Callable[..., Any]) -> Callable[[Any], Any]:
-    """As `functools.wraps`, but a wrapper shows the original's annotations and parameters or none, never its own."""
+    """Like `functools.wraps`, but a wrapper shows the original's annotations and parameters or none, never its own."""
     import inspect  # torch has it imported; hiding the frames of a failed torch import needs none
 
     def decorate(wrapper: Any) -> Any:
@@ -39,7 +39,7 @@ def wraps(original: Callable[..., Any]) -> Callable[[Any], Any]:
             if not hasattr(original, "__wrapped__"):  # `getfullargspec` ignores `__wrapped__`
                 wrapper.__signature__ = inspect.signature(original)
         except (TypeError, ValueError):
-            pass  # the original has none
+            pass  # the original has no signature
         return wrapper
 
     return decorate
@@ -60,7 +60,7 @@ def hide_frame(error: BaseException) -> None:
             try:
                 _raise_again_with(error, traceback)
             except RecursionError:
-                pass  # near the end of the stack: then the frame is shown
+                pass  # near the recursion limit: then the frame is shown
 
 
 def _raise_again_with(error: BaseException, traceback: Any) -> None:
@@ -76,7 +76,7 @@ def _raise_again_with(error: BaseException, traceback: Any) -> None:
 
 @functools.lru_cache(None)
 def _of_python() -> tuple[Any, Any]:
-    """Our own objects for functions of the C API: the job may have declared types on those that `pythonapi` shares."""
+    """Private objects for C API functions: the job may have declared types on the shared ones of `pythonapi`."""
     import ctypes
 
     hold, replace = ctypes.pythonapi["Py_IncRef"], ctypes.pythonapi["PyErr_SetExcInfo"]

@@ -1,4 +1,4 @@
-"""Called once, when the job has imported torch."""
+"""Installs the recorder. Called once, after the job has imported torch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ _SWITCH = "RN50_ADVISOR_NO_PTRACE"
 # A process has one such permission. It is granted when torch is imported, and immediately in every forked child, so that a later grant
 # by the job (to its own debugger or a crash reporter) replaces it.
 def let_owner_look(folder: str, root: str = "/") -> None:
-    """`folder`: the advisor's ring folder, whose name says which process it is. Raises nothing of its own."""
+    """Permits the advisor to inspect this process. Raises no exception of its own.
+
+    `folder`: the advisor's ring folder, whose name identifies the advisor's process.
+    """
     try:
         allow = permission(folder, root)
         if allow is not None:
@@ -43,11 +46,11 @@ def let_owner_look(folder: str, root: str = "/") -> None:
 
 
 def permission(folder: str, root: str = "/") -> Callable[[], Any] | None:
-    """A function that permits the advisor to inspect this process; None if it needs no permission or is not visible here."""
+    """A function that permits the advisor to inspect this process; None if it needs no permission or is not visible from here."""
     if os.environ.get(_SWITCH) or _read(root, "proc/sys/kernel/yama/ptrace_scope").strip() != _RELATIVES_ONLY:
         return None
     pid, start_ticks = os.path.basename(folder).split("-")[2:4]
-    # it may have died, and in the job's container another process may have its pid
+    # the advisor may have died, and another process in the job's container may have its pid
     if _read(root, "proc/%s/stat" % pid).rpartition(")")[2].split()[19:20] != [start_ticks]:
         return None
     import ctypes
@@ -64,7 +67,7 @@ def _read(root: str, path: str) -> str:
 
 
 def install(folder: str, after: Callable[[str, Callable[[], None]], Any]) -> None:
-    """`after(name, callback)` makes a finder that calls back once a module has been imported."""
+    """Installs the recorder. `after(name, callback)` makes a finder that calls back once the module has been imported."""
     for function in _functions([]):
         function.__code__ = passed_over(function.__code__)
     let_owner_look(folder)
@@ -89,7 +92,7 @@ def install(folder: str, after: Callable[[str, Callable[[], None]], Any]) -> Non
 
 
 def own_code(wrappers: list[Any]) -> Iterator[types.CodeType]:
-    """The code objects that may run between the job's frames, so that dynamo is told not to compile them."""
+    """Our code objects that may run between the job's frames; dynamo is told not to compile them."""
     for function in _functions(wrappers):
         yield from _with_inner(function.__code__)
 
@@ -109,7 +112,7 @@ def _functions(wrappers: list[Any]) -> Iterator[types.FunctionType]:
 
 
 def _with_inner(code: types.CodeType) -> Iterator[types.CodeType]:
-    """Includes nested code constants: those of wrappers created later."""
+    """The code and its nested code, which belongs to wrappers created later."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

@@ -1,7 +1,7 @@
-"""The bytes of a ring file: what a rank or a worker writes and the agent reads. Standard library only.
+"""The byte layout of a ring file, which a rank or worker writes and the agent reads. Standard library only.
 
-A ring is one page of header followed by `slots` fixed slots of `SLOT_BYTES`. One writer, any number of readers, no lock: slot `n % slots`
-holds record number `n`; its sequence number stands at both ends of the slot, so a reader sees a torn or overwritten slot as such.
+A ring is one page of header followed by `slots` slots of `SLOT_BYTES`. One writer, any number of readers, no lock: slot `n % slots` holds
+record number `n`. The sequence number is at both ends of the slot, so a reader detects a torn or overwritten slot.
 All times are nanoseconds of CLOCK_MONOTONIC (`time.perf_counter_ns`), which all processes of one Linux host share.
 """
 
@@ -13,40 +13,41 @@ HEADER_BYTES = 4096
 SLOT_BYTES = 256
 RANK_SLOTS = 1024  # a quarter of a MiB; one second of 1 ms steps, four polls of the agent
 WORKER_SLOTS = 128
-# Maximum share of free memory for a ring, which gets fewer slots if needed: loader workers pass batches through the same memory, of
-# which a container may have 64 MiB (Docker's default) or 8. The smallest ring, like any small file, may use a share of 1/16.
+# Maximum share of free shared memory for a ring, which gets fewer slots if needed: loader workers pass batches through the same memory,
+# and a container may have only 64 MiB of it (Docker's default) or 8. The smallest ring, like any small file, may use a share of 1/16.
 RING_SHARE = 1 / 128
 SLOTS_LEAST = 128
 
-# Header, fixed part: written once when the ring is made.
+# Header, fixed part: written once, when the ring is created.
 # magic, version, slot bytes, slots, pid, role, rank, local rank, world size, worker id, parent pid, wall-clock and monotonic ns
 FIXED = struct.Struct("<8sIIIiiiiiiiqq")
-# Header, live part: the state of the process now. sequence (records written so far), phase, step, phase entered at, self-cost ns, errors
+# Header, live part: the current state of the process.
 LIVE_OFFSET = 128
-# head, phase, step, since_ns, self_ns, errors, ended (0 running, 1 left by its own exit)
+# head (records written so far), phase, step, since_ns (start of the phase), self_ns (the recorder's own cost), errors,
+# ended (0 running, 1 left by its own exit)
 LIVE = struct.Struct("<QqqqqqQ")
 
-# Beside it, of a rank: the collective that it began last from Python. Calls begun on its group (this one included), kind, group, ranks of
-# the group, and since when it is inside (0: it has left).
+# Header, of a rank: its latest collective called from Python. Calls begun on its group (including this one), kind, group, number of ranks
+# in the group, and the time when the rank entered it (0: it has left).
 COLLECTIVE_OFFSET = 256
 COLLECTIVE = struct.Struct("<qqqqq")
 COLLECTIVE_KINDS = (
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "reduce", "gather", "scatter", "barrier",
 )  # fmt: skip
 
+COMPILATIONS_MAX = 64  # dynamo's latest compilations in a rank's facts
 # The recorder stops after swallowing this many errors, since it does not fit this job. Its header is then out of date.
-COMPILATIONS_MAX = 64  # dynamo's latest compilations in the facts of a rank
 ERRORS_MAX = 50
 
 ROLE_RANK = 1
 ROLE_WORKER = 2
 ROLES = {ROLE_RANK: "rank", ROLE_WORKER: "worker"}
 
-# Phases of a process. The exclusive phases of a step come first; the labelled ones are spent inside `gap`.
+# Phases of a process. The exclusive phases of a step come first; the labelled ones are parts of `gap`.
 PHASES = ("start", "input_wait", "forward", "backward", "clip", "optimizer", "gap", "evaluation", "checkpoint", "ended")
 PHASE_CODE = {name: code for code, name in enumerate(PHASES)}
 
-# Slot: sequence, kind, flags, 0, payload, sequence again at its end.
+# Slot: sequence, kind, flags, 0, payload, and the sequence again.
 PAYLOAD_FIELDS_MAX = (SLOT_BYTES - struct.calcsize("<QHHIQ")) // 8
 
 KIND_STEP = 1
@@ -58,7 +59,7 @@ KIND_LOOK = 6
 KIND_PART = 7
 KIND_COLLECTIVES = 8
 
-FLAG_EPOCH_START = 1  # the first training fetch of an iterator lies in this step
+FLAG_EPOCH_START = 1  # this step contains the first training fetch of an iterator
 FLAG_SKIPPED_UPDATE = 2  # GradScaler skipped the optimizer (inf or nan in the gradients)
 FLAG_NO_LOADER = 4  # no DataLoader fed this step: input wait is unknown, not zero
 FLAG_NO_OPTIMIZER = 8  # the optimizer's step is invisible (compiled): each backward counts as a step
@@ -84,17 +85,17 @@ STEP_FIELDS = (
     "gap_ns",  # end of optimizer to next training fetch, without the labelled parts that follow
     "evaluation_ns",
     "checkpoint_ns",
-    # CPU time of the training thread in the same phases, in steps flagged as clocked: waiting that burns CPU is work
+    # CPU time of the training thread in the same phases, only in clocked steps: a wait that uses CPU time is work
     "input_wait_cpu_ns",
     "forward_cpu_ns",
     "backward_cpu_ns",
     "optimizer_cpu_ns",
     "gap_cpu_ns",
-    "run_delay_ns",  # the training thread runnable without a core, since the last reading (in a clocked step or with the tape)
-    "gc_ns",  # garbage collections, also contained in the phase they ran in
+    "run_delay_ns",  # time the training thread waited for a core, since the last reading (in a clocked step or with the tape)
+    "gc_ns",  # garbage collections; their phases include this time, too
     "loader_start_ns",  # creating training iterators and their workers; part of input_wait
     # loading inside the training process (num_workers=0), part of input_wait, timed in clocked steps
-    "fetches",  # batches that were timed
+    "fetches",  # timed batches
     "fetch_ns",
     "fetch_cpu_ns",
     "fetch_delay_ns",
@@ -135,26 +136,25 @@ COLLECTIVES_FIELDS = (  # collectives of one step called from Python
     "bytes",  # bytes moved: the sum of each call's largest argument
     "bus_bytes",  # bytes that each link carries in a ring algorithm
     "call_ns",
-    "waits",  # for asynchronous ones
+    "waits",  # waits for asynchronous calls
     "wait_ns",
     "asynchronous",
-    "on_device",  # calls queued on a GPU, which return immediately
-    # time in which calls and waits held the training thread, by phase
+    "on_device",  # calls that only queue work on a GPU and return immediately
+    # time the training thread spent in calls and waits, by phase
     "forward_ns",
     "backward_ns",
     "optimizer_ns",  # clipping included
     "gap_ns",
     "aside_ns",  # evaluation, checkpoints, fetching
-    "norm_calls",  # of synchronised batch norm
+    "norm_calls",  # calls of synchronised batch norm
     "norm_bytes",
     "norm_ns",
-    "group_size",  # of the largest group
+    "group_size",  # size of the largest group
 )
 SPAN_FIELDS = ("label", "step", "t_start_ns", "t_end_ns", "cpu_ns", "count", "site")
-# `fetch`: one batch of a clocked step that gathers several; `count` is its index in the epoch. `pin`: the length is the time to pin
-# `count` batches, in any thread. In both `site` is the loader. `unseen`: `count` batches so far without a backward pass and without a
-# sign of evaluation; rewritten with the same start as the count grows. `skipped`: batches dropped on the way to the point where
-# training resumes.
+# `fetch`: one batch of a clocked step with several; `count` is its index in the epoch. `pin`: the length is the time to pin `count`
+# batches, in any thread. In both `site` is the loader. `unseen`: `count` batches so far without a backward pass and without a sign of
+# evaluation; written again with the same start as the count grows. `skipped`: batches skipped to reach the point where training resumes.
 SPAN_LABELS = (
     "evaluation", "checkpoint", "gc", "loader_start", "fsync", "index", "fetch", "pin", "unseen", "skipped",
 )  # fmt: skip
@@ -168,11 +168,11 @@ BATCH_FIELDS = (  # one batch made by one worker
     "run_delay_ns",
     "blocks",  # 512-byte blocks read from a device
     "samples",
-    "evaluation",  # always -1: known from the loader
-    "wait_ns",  # idle before this batch, without an index to work on
+    "evaluation",  # always -1: the loader shows it
+    "wait_ns",  # idle time before this batch, while waiting for an index
     "number",  # index of this batch in its worker, from 0
     "system_ns",  # the kernel's part of the CPU time: mostly page faults in shared memory
-    "sending_ns",  # CPU time of the threads that send batches since the previous batch; -1 unknown
+    "sending_ns",  # CPU time of the sending threads since the previous batch; -1 unknown
 )
 LOOK_FIELDS = (  # one batch with a profiled sample; -1 unknown
     "worker",  # -1 in the training process
@@ -180,13 +180,13 @@ LOOK_FIELDS = (  # one batch with a profiled sample; -1 unknown
     "t_start_ns",
     "t_end_ns",
     "samples",
-    "covered",  # profiled samples: one, or all if they can't be separated
-    "wall_ns",  # of these
+    "covered",  # number of profiled samples: one, or all if they can't be separated
+    "wall_ns",  # wall time of the profiled samples
     "cpu_ns",
     "collate_ns",
     "collate_cpu_ns",
     "batch_bytes",
-    "width",  # of the image before its transforms
+    "width",  # of the image before transforms
     "height",
     "file_bytes",
     "self_ns",  # cost of profiling, outside these times
@@ -214,6 +214,6 @@ SLOT = {
     for kind, fields in FIELDS.items()
 }
 
-# The work of a step, in the facts: one row per change. `first` identifies the first learning parameter.
+# The work of a step in the facts, one row per change. `first` identifies the first learning parameter.
 WORK_FIELDS = ("step", "trained", "first", "batch_bytes")
 SIZES_APART = 1.1  # batch sizes within this ratio count as equal

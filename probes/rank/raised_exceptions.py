@@ -1,4 +1,4 @@
-"""The exception that ends a process and the phase in which it was raised, from its traceback if later marks have changed the phase."""
+"""The exception that ends a process, and its phase. Its traceback shows the phase if later marks have changed it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 _DEVICE = re.compile(r"\bGPU (\d+)\b|Allocation on device (\d+)")
 _SECRET_NAME = re.compile(r"token|secret|passw|credential|(api|access|private|auth)_?key", re.IGNORECASE)
-_SECRET_CHARS_MIN = 8  # shorter values occur in too many words by chance
-# Phases in which an unmarked forward pass may run: on the loop's own tensors, or for a second loss.
+_SECRET_CHARS_MIN = 8  # shorter values occur by chance in too many words
+# Phases in which a forward pass may run unmarked: on the loop's own tensors, or for a second loss.
 _UNMARKED = ("", "start", "clip", "gap", "optimizer")
 
 
 def uncaught() -> BaseException | None:
-    """The exception that ends the process, called at exit. In a child of multiprocessing it is still being handled.
+    """The exception that ends the process; called at exit. In a multiprocessing child it is still being handled.
 
     mp.spawn catches it, sends its text to the parent and exits; other handlers may exit without an error.
     """
@@ -32,7 +32,10 @@ def uncaught() -> BaseException | None:
 
 
 def raised_in(torch: Any, error: BaseException, marked: str) -> str:
-    """`marked`: the phase by the last mark. The wrappers of a backward pass or a scaler's step have marked its end during unwinding."""
+    """The phase in which the error was raised. `marked`: the phase of the last mark.
+
+    During unwinding, the wrappers of a backward pass and of a scaler's step have already marked its end.
+    """
     found, traceback = "", error.__traceback__
     while traceback is not None:
         frame, traceback = traceback.tb_frame, traceback.tb_next
@@ -42,7 +45,7 @@ def raised_in(torch: Any, error: BaseException, marked: str) -> str:
         elif name == "step" and isinstance(frame.f_locals.get("self"), torch.optim.Optimizer):
             found = "optimizer"
         elif name == "_call_impl" and file == torch.nn.modules.module.__file__ and found != "backward":
-            found = "forward"  # also within a step: of its closure
+            found = "forward"  # also inside an optimizer step: the forward of its closure
     return marked if found == "forward" and marked not in _UNMARKED else found or marked
 
 
@@ -58,6 +61,6 @@ def without_secrets(text: str, variables: Mapping[str, str]) -> str:
 
 
 def device_named(text: str) -> str:
-    """The device, as tensors name it, from torch's out-of-memory message; empty if the message names none."""
+    """The device in torch's out-of-memory message, in tensors' notation; empty if the message names none."""
     named = _DEVICE.search(text)
     return "cuda:%s" % (named[1] or named[2]) if named else ""

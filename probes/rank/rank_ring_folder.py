@@ -1,7 +1,7 @@
-"""Access to the ring folder: opened anew each time, and only while it is the original folder, private to this user, and its owner lives.
+"""Access to the ring folder. Each access opens it, and only if it is the original folder, private to this user, and its owner lives.
 
 No descriptor is kept, since a job may close all descriptors and reuse the number for a file. Failures raise OSError, which the callers
-swallow: a rank that has dropped its privileges or changed its root goes on without us.
+swallow: a rank that has dropped its privileges or changed its root continues without us.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _seen: dict[str, tuple[int, int]] = {}  # path -> device and inode at the first 
 
 
 def arm(path: str) -> bool:
-    """True if the advisor that made the folder lives. Daemons of a job outlive it, and their children inherit the folder's name."""
+    """True if the advisor that created the folder lives. A job's daemons may outlive it, and their children inherit the folder's name."""
     try:
         with _opened(path) as folder:
             return owner_lives(folder) is True
@@ -48,9 +48,9 @@ def owner_is_gone(path: str) -> bool:
 
 
 def owner_lives(folder: int) -> bool | None:
-    """True if the owner holds its lock, as it and its agent do while they live. None: there is no marker.
+    """True if the lock file is locked: the owner and its agent lock it while they live. None: there is no lock file.
 
-    A sweep of the folder holds the lock, too: files created meanwhile are removed by the next sweep.
+    A sweep of the folder locks it, too; the next sweep removes files created meanwhile.
     """
     try:
         marker = os.open(OWNER, _READ, dir_fd=folder)
@@ -70,7 +70,7 @@ def owner_lives(folder: int) -> bool | None:
 
 @contextlib.contextmanager
 def writable(path: str) -> Iterator[int]:
-    """A short-lived descriptor of the folder."""
+    """Yields a short-lived descriptor of the folder. Raises OSError, also if the owner is gone."""
     with _opened(path) as folder:
         if owner_lives(folder) is False:
             raise OSError(errno.ESTALE, "nobody is left to read it")
@@ -78,7 +78,7 @@ def writable(path: str) -> Iterator[int]:
 
 
 def room(folder: int, share: float) -> int:
-    """Maximum size of one file: beyond the job's file size limit SIGXFSZ would kill it, and the memory is the job's."""
+    """Maximum bytes of one file. Beyond the job's file size limit SIGXFSZ would kill the process, and the memory is the job's."""
     space, limit = os.fstatvfs(folder), file_size_max()
     # tmpfs without a size limit reports zero blocks
     free = space.f_bavail * space.f_frsize if space.f_blocks else sys.maxsize
@@ -86,9 +86,9 @@ def room(folder: int, share: float) -> int:
 
 
 def create(folder: int, name: str, size: int) -> tuple[str, int]:
-    """Creates a file of `size` allocated bytes under a temporary name; returns name and descriptor; `keep` gives it its final name."""
+    """Creates a file for `size` bytes under a temporary name. Returns name and descriptor. `keep` gives it its final name."""
     if size > room(folder, _SHARE):
-        with contextlib.suppress(OSError):  # a name takes no room
+        with contextlib.suppress(OSError):  # an empty file takes no room
             os.close(os.open(ERROR % os.getpid(), _APPEND, 0o600, dir_fd=folder))
         raise OSError(errno.ENOSPC, "no room for %s" % name)
     partial = "%s.%s.new" % (name, os.urandom(8).hex())

@@ -1,4 +1,4 @@
-"""The recorder of one process of the job, which becomes a rank or a worker by what it does.
+"""The recorder of one process of the job. The process becomes a rank or a worker by its actions.
 
 `patches` calls every method here in a wrapper that swallows and counts exceptions.
 """
@@ -52,10 +52,10 @@ if TYPE_CHECKING:
 
 _MESSAGE_HALF = 1000  # characters
 _OPTIMIZER_LOOKS = 3  # the optimizer creates its state in its first step
-_MARKS_TOLD = 32  # four per batch: of a step that gathers sixteen or more, every second, third … fetch is recorded
+_MARKS_TOLD = 32  # four per batch: in a step of sixteen or more batches, only every second, third … fetch is recorded
 _NO_MEMORY = "out of memory"
 _FOLLOWED_TOLD_NS = 1_000_000_000  # a job may start a new thread for each step
-_THREADS_MAX = 64  # threads classified by what they do, besides the training thread
+_THREADS_MAX = 64  # classified threads besides the training thread
 
 
 class _Token:
@@ -71,7 +71,7 @@ class Recorder:
         self.began_ns = perf_counter_ns()
         self.tape = Tape()
         self.garbage = Garbage()
-        self.foreign: Any = None  # a Foreign, once it is installed
+        self.foreign: Any = None  # a Foreign, once installed
         self.collectives: Any = None  # a Collectives, once installed
         self.captures = Captures()
         self.captures.before = self._before_capture
@@ -81,7 +81,7 @@ class Recorder:
         os.register_at_fork(before=self.before_fork, after_in_child=self.forget)
 
     def forget(self) -> None:
-        """Resets in a new or forked process: nothing is known of it, and it must not write the parent's ring."""
+        """Resets in a new or forked process: nothing is known about it, and it must not write to the parent's ring."""
         self.active = True
         self.tape.forget()
         self.errors = 0
@@ -119,11 +119,11 @@ class Recorder:
         self.crowded = False  # several threads train: the tape does not record the thread
         self.refresh_at = self.due_at = 1
         self.asks_for_aids = False  # at the next backward
-        self.deep: ProfilerWindow | None = None  # where one was asked for
+        self.deep: ProfilerWindow | None = None  # set if a deep window was requested
         self._evaluating = not_in_training(self.torch)
 
     def before_fork(self) -> None:
-        """Called before a fork: a child would inherit the profiler in the forking thread and keep its records for ever."""
+        """Called before a fork: the child would inherit the running profiler and keep its records for ever."""
         if self.deep is not None:
             self.deep.give_way("a process was forked")
 
@@ -148,7 +148,7 @@ class Recorder:
             try:
                 rank_ring_folder.note_error(self.folder, "%s: %s" % (type(error).__name__, error))
             except Exception:
-                pass  # no place to write it, or an error that cannot be printed: it is counted
+                pass  # no place to write it, or its text fails: it is counted
 
     # -- role of the process ---------------------------------------------------------------------------------------------------
 
@@ -166,7 +166,7 @@ class Recorder:
         return account
 
     def _claim(self) -> Account | None:
-        """The first of several threads creates the account and owns it; the others never wait."""
+        """Returns the account; the first of several threads creates and owns it. The others get None and never wait."""
         if self.worker is not None or not self._becoming.acquire(False):
             return None
         try:
@@ -175,7 +175,7 @@ class Recorder:
             self._becoming.release()
 
     def _new_account(self) -> Account:
-        """The calling thread's loader, if known."""
+        """Creates the account of the calling thread."""
         account = Account(thread=get_ident(), garbage=self.garbage)
         account.on_step = self._stepped
         account.unmet.evaluates = lambda: shows_evaluation(self.precision.trained())
@@ -198,7 +198,7 @@ class Recorder:
         before = self._native_id
         self._is_this_thread()
         if before == self._native_id:
-            return  # a C++ thread, which Python knows only during a call
+            return  # the same C++ thread, which Python knows only during a call
         account.goes_on_in(get_ident(), RunDelay() if account.ring is not None else None)
         if self.in_process is not None:
             self.in_process.goes_on()
@@ -246,7 +246,7 @@ class Recorder:
         return bool(tape.inside_backward if tape.on else account.inside_backward)
 
     def _trains_too(self) -> None:
-        """Notes that the calling thread trains, too. From then on marks are processed at once, since the tape does not record threads."""
+        """Records that the calling thread trains, too. From now on marks are processed at once, since the tape does not record threads."""
         if len(self._others) < _THREADS_MAX:
             self._others.add(get_ident())
         self.crowded = True
@@ -276,7 +276,7 @@ class Recorder:
         self.facts.write()
 
     def _trains_on(self, tensors: Any) -> None:
-        """Uses the GPU of the trained tensors, which need not be the current one."""
+        """Uses the GPU of the trained tensors, which may not be the current device."""
         if self.facts.values.get("cuda") is not None or self.captures.under_way:
             return
         try:
@@ -288,7 +288,7 @@ class Recorder:
             self._gpu_failed(error)
 
     def leave(self) -> None:
-        """Called at interpreter shutdown, not by a wrapper, so this method catches its own exceptions."""
+        """Called at interpreter shutdown, without a wrapper, so it catches its own exceptions."""
         ring = None if self.account is None else self.account.ring
         try:
             if self.active and ring is not None:
@@ -331,7 +331,7 @@ class Recorder:
                 self.facts.values["held_at_end"] = held_at_end(self.torch, error, self._device())
 
     def _device(self) -> str:
-        """The recorded device, as tensors name it; empty without a GPU."""
+        """The recorded device in tensors' notation; empty without a GPU."""
         cuda = self.facts.values.get("cuda")
         return "cuda:%d" % cuda["device"] if cuda else ""
 
@@ -357,7 +357,7 @@ class Recorder:
             values["gpu_steps_dropped"] = self.gpu.dropped
         try:
             process_facts.note_compilations(values, now_ns=perf_counter_ns(), wall_us=1e6 * time.time())
-        except Exception:  # dynamo's records may differ in another torch version; the other facts are written anyway
+        except Exception:  # dynamo's records may differ in other torch versions; the other facts are still written
             let_pass()
 
     # -- marks -----------------------------------------------------------------------------------------------------------------
@@ -379,13 +379,13 @@ class Recorder:
             self._gpu_failed(error)
 
     def _gpu_failed(self, error: Exception) -> None:
-        """Stops GPU events after an error (a job that changes its device between marks, say); steps go on without them."""
+        """Stops GPU events after an error (the job changes its device between marks, say). Steps are recorded without them."""
         let_pass()
         self.gpu = None
         self.facts.miss("gpu times: %s" % error)
 
     def read_tape(self, iterator: Any) -> None:
-        """Called when the tape is full and its last note is this iterator's fetch."""
+        """Called when the tape is full and its last mark is this iterator's fetch."""
         account = self.account
         self.tape.read_into(account)
         if account.begin_step():
@@ -405,18 +405,18 @@ class Recorder:
         timed = self.gpu is not None and self.gpu.turn(account.step, account.t_start, account.self_ns)
         if timed or account.clocked or self.crowded or not self.active:
             return
-        if self.syncs.open or self.asks_for_aids:  # one step, not a whole tape
+        if self.syncs.open or self.asks_for_aids:  # they concern one step, not a whole tape
             return
-        # neither of the marks that check for a full tape
+        # the loop has neither of the marks that check for a full tape
         if account.optimizers == 0 and account.last_loader < 0:
             return
         if self.deep is not None and self.deep.on:  # its steps must start and end on time
             return
-        # each backward pass of a step may be stamped, so they are read one by one
+        # in a step of several backward passes each may be stamped, so its marks are processed one by one
         stamped = self.stamps.steps_to_read(account.step) - (account.fewest_marks != USUAL_MARKS)
         steps = min(account.steps_to_clock(), max(1, NOTED_NS // max(account.last_step_ns, 1)), stamped)
         if self.deep is not None:
-            steps = min(steps, self.deep.next_step - account.step)  # it starts at a step's start, not a tape's
+            steps = min(steps, self.deep.next_step - account.step)  # it starts at the start of a step, not of a tape
         if self.gpu is not None:
             steps = min(steps, self.gpu.next_step - account.step)  # steps with events, too
         if steps > 0 and account.fewest_marks > 0:
@@ -475,7 +475,7 @@ class Recorder:
         return token
 
     def fetches(self, loader: int, thread: int | None = None) -> None:
-        """Notes that the calling thread, or the given one, fetches from this loader and does not train."""
+        """Records that the calling thread, or the given one, fetches from this loader and does not train."""
         threads = self.fetching_threads
         threads[get_ident() if thread is None else thread] = loader
         if len(threads) > _THREADS_MAX:  # the oldest one has most likely ended
@@ -533,7 +533,7 @@ class Recorder:
         self.looks.pop(0)
         found = describe_pictures(batch)
         if found is None or found["from_bytes"] is not None or found["device"] != "cpu" or found["dtype"] == "uint8":
-            self.looks.clear()  # no images, or nothing left to learn about them
+            self.looks.clear()  # no images, or nothing more to learn about them
         if found is not None:
             self.facts.tell({"pictures": found})
 
@@ -553,7 +553,7 @@ class Recorder:
         began = perf_counter_ns()
         account = self.training_account(roots)
         if account is None:
-            # activation checkpointing runs another backward in autograd's thread; a Python thread's is its own
+            # activation checkpointing runs another backward in autograd's thread; a Python thread's backward is its own training
             if self.account is not None and not (_is_native() and self._in_a_hook()):
                 self._trains_too()
             return None
@@ -599,7 +599,7 @@ class Recorder:
         if account is None:
             if not self._in_a_hook():
                 self._trains_too()
-            elif self.tape.on:  # and full
+            elif self.tape.on:  # the tape is full
                 self.tape.fill()
             else:
                 self.hooked.begin()
@@ -614,11 +614,11 @@ class Recorder:
             account.self_ns += perf_counter_ns() - began
 
     def _describe_optimizer(self, optimizer: Any) -> None:
-        """Notes an optimizer at its first step, and again once its state exists."""
+        """Records an optimizer at its first step, and again once its state exists."""
         self.evaluations.trains(optimizer)
         self._trains_on(
             optimizer.param_groups[0]["params"]
-        )  # if the loss was read back from the GPU before its backward
+        )  # in case the loss was copied from the GPU before its backward
         found = describe_optimizer(optimizer)
         known = self.facts.values.get("optimizer")
         if known is None or {**known, **found} == known:
@@ -633,7 +633,7 @@ class Recorder:
         account = self.own_account()
         if account is not None:
             # before the account: it may close the step, and this is the step's last event
-            # an optimizer step per parameter inside the backward belongs to the backward: it would need too many events
+            # optimizer steps per parameter inside the backward count as backward: they would need too many events
             if self.gpu is not None and account._optimizer_depth <= 1 and not account._updated_inside:
                 self._gpu_mark("optimizer")
             account.optimizer_end(id(optimizer), stepped)
@@ -651,8 +651,8 @@ class Recorder:
         self.epoch_begun(iterator, began)
 
     def epoch_begun(self, iterator: Any, began: int) -> None:
-        # the next fetch is the first of an epoch and must be processed, not only noted, even for the same iterator, another one at the same
-        # address, or another thread
+        # the next fetch is the first of an epoch and must be processed, not only noted on the tape, even with the same iterator, another
+        # one at the same address, or another thread
         self.iterators.pop(iterator._rn50_loader, None)
         if id(iterator) == self.tape.iterator:
             self.tape.iterator = 0
@@ -710,29 +710,29 @@ class Recorder:
     # -- workers ---------------------------------------------------------------------------------------------------------------
 
     def become_worker(self, worker: int, queue: Any = None) -> None:
-        """`queue`: the queue for its batches."""
+        """Starts recording as a loader worker. `queue`: the queue for its batches."""
         self.garbage.stop()
         if rank_ring_folder.owner_is_gone(self.folder):
-            # no process is left to read or remove its ring: those of many epochs would fill /dev/shm
+            # nobody is left to read or remove its ring: the rings of many epochs would fill /dev/shm
             self.active = False
             return
         self.worker = WorkerLog(self.folder, os.getpid(), worker, own_loader(), queue)
 
 
 def shortened(message: str) -> str:
-    """The start of an error message; for a worker's traceback also its end, which names the error."""
+    """The message, or the start and end of a long one: a worker's traceback names the error at its end."""
     return (
         message if len(message) <= 2 * _MESSAGE_HALF else message[:_MESSAGE_HALF] + "\n...\n" + message[-_MESSAGE_HALF:]
     )
 
 
 def _is_native() -> bool:
-    """True if Python's `threading` did not start the calling thread, as with autograd's. Takes no lock."""
+    """True if the calling thread was not started by Python's `threading`, such as autograd's. Takes no lock."""
     known = threading._active.get(get_ident())  # type: ignore[attr-defined]
     return known is None or isinstance(known, threading._DummyThread)
 
 
 def not_in_training(torch: Any) -> Callable[[], bool]:
-    """A function that is true under `no_grad` or `inference_mode`."""
+    """A function that returns True under `no_grad` or `inference_mode`."""
     enabled = torch.is_grad_enabled
     return lambda: not enabled()

@@ -1,4 +1,4 @@
-"""The writing end of a ring file: one process, one thread, no lock and no system call after it is made."""
+"""The writing end of a ring file: one process, one thread, no lock, and no system call after its creation."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ _WRITABLE = 0x200  # PyBUF_WRITE
 
 
 class Ring:
-    """A ring in shared memory, with fewer slots if memory is short. Raises OSError unless all its pages can be allocated: a full file
-    system would otherwise raise SIGBUS.
+    """A ring in shared memory, with fewer slots if memory is short.
+
+    Raises OSError if not all pages can be allocated: writing to a full file system would raise SIGBUS.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Ring:
         self.words[_ERRORS] = errors
 
     def end(self) -> None:
-        """Marks that the process exits by itself."""
+        """Records that the process exits by itself."""
         self.words[_ENDED] = 1
 
 
@@ -101,6 +102,6 @@ def mapped(descriptor: int, size: int) -> memoryview:
     if address == ctypes.c_void_p(-1).value:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     kind = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
-    # our own prototype: `pythonapi.PyMemoryView_FromMemory` is shared with the job
+    # a private prototype: the job shares `pythonapi.PyMemoryView_FromMemory`
     memory: memoryview = kind(("PyMemoryView_FromMemory", ctypes.pythonapi))(address, size, _WRITABLE)
     return memory

@@ -1,18 +1,18 @@
-"""Names of a process's files beside its ring, by pid, and of the files that control it. Files are written under temporary names."""
+"""Names of a process's files beside its ring, by pid, and of the files that control it. Files are first written under temporary names."""
 
 FACTS = "facts-%d.json"
-TIMES = "times-%d.json"  # NCCL's times of its collectives
-FLIGHT = "flight-%d.json"  # its position in a stall
-PART = "part-%d.json"  # named by its number: a part of a sample
+TIMES = "times-%d.json"  # NCCL's times of the rank's collectives
+FLIGHT = "flight-%d.json"  # the rank's position in a stall
+PART = "part-%d.json"  # name of a part of a sample, by the part's number
 ERROR = "error-%d.txt"
-DEEP_TRACE = "deep-%d.json"  # in the folder of the run
+DEEP_TRACE = "deep-%d.json"  # in the run's folder
 # Written by the agent and the launcher.
 DEEP_REQUEST = "deep.json"
 BUDGET = "budget"  # maximum share of time for sample profiling
 
 LEFT_BY_PROCESS = (FACTS, TIMES, FLIGHT, ERROR)
 _NAMES = ("rank-%d.ring", "worker-%d.ring", *LEFT_BY_PROCESS, PART, DEEP_REQUEST, BUDGET)
-# All files that either side creates in a ring folder; no others are removed from it.
+# All files that either side creates in a ring folder; only these are ever removed from it.
 OWN_FILES = "(?:%s)(?:\\.[0-9a-f]{16}\\.new)?" % "|".join(
     name.replace(".", "\\.").replace("%d", "\\d+") for name in _NAMES
 )

@@ -1,7 +1,7 @@
 """Interprets the marks of a training thread: the loader that trains, the backward and optimizer that end a step, evaluation.
 
-The phase of a chunk of time is sometimes known only at its end (an optimizer that runs the closure, a second optimizer of the same
-step): then the closing mark sets it.
+Sometimes the phase of a chunk of time is known only at its end (an optimizer that runs a closure, a second optimizer in the same step).
+Then the mark at its end sets it.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 TRAINING = 1
 EVALUATING = 2
-INSIDE_BACKWARD = 0  # stands for the optimizers per parameter that gradient hooks run (PyTorch's memory tutorial, LOMO)
+INSIDE_BACKWARD = 0  # id for all per-parameter optimizers that gradient hooks run (PyTorch's memory tutorial, LOMO)
 
-# A compiled optimizer step fires no hook. After this many backward passes without one, each backward counts as a step.
+# A compiled optimizer step calls no hook. After this many backward passes without an optimizer, each backward counts as a step.
 INVISIBLE_OPTIMIZER_AFTER = 20
 # Updates without a fetch after which the loop counts as having no loader (in-memory tensors, one fixed batch).
 TURNS_WITHOUT_LOADER = 2
-# Steps of other optimizers after which the first one counts as gone (successive loops with their own optimizers).
+# Steps of other optimizers after which the first one is considered gone (successive loops with their own optimizers).
 FIRST_IS_GONE_AFTER = 20
 # Prefetchers and loops with a teacher model fetch training batches under no_grad; a one-batch evaluation may also precede a backward.
 UNGRADED_IS_HABIT_AFTER = 3
-USUAL_MARKS = 6  # of a step of a plain loop
+USUAL_MARKS = 6  # per step of a plain loop
 # Runs of fields that are zero in the steps of `take_usual_steps`.
 BEFORE_DELAY_NS = (0,) * (STEP_FIELDS.index("run_delay_ns") - STEP_FIELDS.index("gap_ns") - 1)
 BEFORE_SAMPLES = (0,) * (STEP_FIELDS.index("samples") - STEP_FIELDS.index("gc_ns") - 1)
@@ -40,15 +40,15 @@ class Account(Steps):
     """The phases of one training thread. `ring` is None until the first backward pass makes the process a rank."""
 
     def __init__(self, *, thread: int, garbage: Garbage | None = None, **clocks: Callable[[], int]) -> None:
-        """`garbage` and `clocks`: passed to `Steps` instead of the process's own."""
+        """`garbage` and `clocks` replace the process's own in `Steps`."""
         self.loaders: dict[int, int] = {}  # DataLoader id -> TRAINING or EVALUATING, once known from its use
         self.evaluated: set[int] = set()  # loaders that supplied an evaluation batch
-        # batches of loaders for evaluation; with the latter, autograd's graph grew
+        # evaluation batches; and those with which autograd's graph grew
         self.evaluated_batches = self.evaluated_with_gradients = 0
-        self.graph_nodes: Callable[[], int] | None = None  # made so far in this thread
-        self._nodes_at_batch = -1  # when the last batch for evaluation came
+        self.graph_nodes: Callable[[], int] | None = None  # number of autograd nodes created so far in this thread
+        self._nodes_at_batch = -1  # that number when the last evaluation batch came
         self.backwards = 0
-        self.optimizers = 0  # optimizer steps seen in all
+        self.optimizers = 0  # optimizer steps so far
         self._first_optimizer: int | None = None
         self.last_optimizer: int | None = None  # id of the optimizer that stepped last
         self._cycle_end: int | None = None  # the last optimizer in one iteration of a loop without loader
@@ -60,15 +60,15 @@ class Account(Steps):
         self._gradients = False  # a backward has run and no optimizer has stepped since
         self._updated_inside = False  # an optimizer has stepped inside the running backward
         self._doubtful = -1  # loader classified as evaluating by its last fetch, whose batch may still get a backward
-        self._in_no_grad = False  # that fetch
-        self._ungraded: dict[int, int] = {}  # loader -> how often a single batch fetched under no_grad got a backward
+        self._in_no_grad = False  # that fetch was under no_grad
+        self._ungraded: dict[int, int] = {}  # loader -> number of backwards on a single batch fetched under no_grad
         # (loader, earlier wall and cpu of input_wait) of an iterator just created by an unclassified loader
         self._opened: tuple[int, int, int] | None = None
-        self._batch_samples = 0  # of the last training candidate's batch
+        self._batch_samples = 0  # samples in the last training candidate's batch
         self.unmet = Unmet()
-        self._evaluates = False  # since the model was put into `eval()` mode no backward pass has begun
-        self.in_eval_mode: Callable[[], bool] = lambda: False  # whether it still is
-        self.trained_in_eval_mode: Callable[[], None] = lambda: None  # called at a backward pass in it
+        self._evaluates = False  # the model was put into `eval()` mode, and no backward pass has begun since
+        self.in_eval_mode: Callable[[], bool] = lambda: False  # True if it still is in `eval()` mode
+        self.trained_in_eval_mode: Callable[[], None] = lambda: None  # called at a backward pass in `eval()` mode
         super().__init__(thread=thread, garbage=garbage, **clocks)
 
     def fetch_begin(self, loader: int, evaluating: bool, first: bool) -> bool:
@@ -111,13 +111,13 @@ class Account(Steps):
         return True
 
     def _not_trained(self) -> None:
-        """Takes the last batch out of what the step trains on: its iterator was dropped after it, as by `next(iter(loader))`."""
+        """Removes the last batch from the step's samples, because its iterator was dropped, as by `next(iter(loader))`."""
         self.samples -= self._batch_samples
         self.micro_batches -= self._batch_samples > 0
         self._batch_samples = 0
 
     def _meets_nothing(self, came: int) -> None:
-        """Called if the last candidate's batch, fetched at `came`, got no backward."""
+        """Called if the last candidate's batch, which came at `came`, got no backward."""
         last, wait, forward = self.unconsumed[:3]
         now = self.clock()
         if not self.unmet.add(last, came, now, (wait, forward, self.wall[EVALUATION])):
@@ -129,7 +129,7 @@ class Account(Steps):
             self.unconsumed = (last, wait, forward, *self.unconsumed[3:])
 
     def _look_into_unmet(self, loader: int, now: int) -> bool:
-        """True if the batches without a backward pass are an evaluation; otherwise reports them so far."""
+        """True if the batches without a backward pass are an evaluation; otherwise writes a span for them."""
         if self.unmet.looked(loader):
             return True
         self.span(UNSEEN, self.unmet.since, now, 0, self.unmet.batches, loader)
@@ -139,7 +139,7 @@ class Account(Steps):
         return self.wall[INPUT], self.wall[FORWARD], self.wall[EVALUATION]
 
     def _end_unmet(self, loader: int, now: int) -> None:
-        """Ends a run of batches without backward: this loader trains again; -1: the process ends."""
+        """Ends a run of batches without backward, because this loader trains again (-1: because the process ends)."""
         what, batches = self.unmet.met(loader, now)
         if not batches:
             return
@@ -150,7 +150,10 @@ class Account(Steps):
             self.wall[INPUT] += taken
 
     def _was_evaluation(self, loader: int) -> bool:
-        """Charges the last candidate's batch, which got no backward, to evaluation unless its loader is known to train."""
+        """Charges the last candidate's batch, which got no backward, to evaluation unless its loader is known to train.
+
+        True if the running chunk is evaluation, too.
+        """
         last, wait, forward, wait_cpu, forward_cpu = self.unconsumed
         if self.loaders.get(last) == TRAINING:
             return False
@@ -174,7 +177,7 @@ class Account(Steps):
             self._nodes_at_batch = self.graph_nodes()
 
     def _note_evaluated(self) -> None:
-        """Counts the last batch of an evaluation, if there is one, and whether gradients were recorded with it."""
+        """Counts the last evaluation batch, if there is one, and whether gradients were recorded with it."""
         before, self._nodes_at_batch = self._nodes_at_batch, -1
         if before >= 0 and self.graph_nodes is not None:
             self.evaluated_batches += 1
@@ -216,7 +219,7 @@ class Account(Steps):
         self.span("loader_start", began, now, 0, 0, loader)
 
     def workers_end(self, loader: int) -> int:
-        """Returns the phase to go back to; the end of an epoch counts to the start of the next."""
+        """Returns the phase to go back to. The end of an epoch counts as part of the next epoch's start."""
         phase, evaluation = self.phase, self.loaders.get(loader) == EVALUATING
         now = self.enter(EVALUATION if evaluation else INPUT)
         if not evaluation and self.stepped:
@@ -251,7 +254,7 @@ class Account(Steps):
         return self._ungraded.get(loader, 0) >= UNGRADED_IS_HABIT_AFTER
 
     def _consume(self) -> None:
-        """Loaders fetched as often as the last one feed training; others in this step do not."""
+        """Classifies this step's loaders: those fetched as often as the last one feed training, the others do not."""
         last = self.unconsumed[0]
         self.unconsumed = None
         self.loader = last
@@ -268,7 +271,7 @@ class Account(Steps):
     def backward_end(self) -> None:
         inside, self._updated_inside = self._updated_inside, False
         if inside:
-            self._optimizer_depth = 0  # one that raised has no end mark
+            self._optimizer_depth = 0  # an optimizer that raised has no end mark
         now = self.enter(OPTIMIZER if self._optimizer_depth else GAP if inside else CLIP)
         self.backwards += 1
         self.backward_seen = True
@@ -276,7 +279,7 @@ class Account(Steps):
         if inside:
             self._end_turn(INSIDE_BACKWARD, now)
         elif not self.fetched and self._optimizer_invisible():
-            self._close(now)  # a loop that updates its parameters manually
+            self._close(now)  # the loop updates its parameters manually
 
     def optimizer_begin(self, optimizer: int) -> None:
         if self._optimizer_depth == 0:
@@ -284,7 +287,7 @@ class Account(Steps):
             if not (inside and self._updated_inside):  # all optimizers run by hooks of one backward count as one
                 self._begin_turn(INSIDE_BACKWARD if inside else optimizer)
             self._updated_inside = inside
-            # the next batch was fetched between backward and optimizer: not a forward
+            # the next batch was fetched between backward and optimizer, so this is not a forward
             late = self.phase == FORWARD and self._gradients and self.unconsumed is not None
             self.enter(OPTIMIZER, CLIP if late else -1)
         self._optimizer_depth += 1
@@ -307,7 +310,7 @@ class Account(Steps):
 
     def _count_others(self, optimizer: int) -> None:
         self._without_first += 1
-        if optimizer in self._newcomers:  # the loop before has ended, and this one's first turn
+        if optimizer in self._newcomers:  # the previous loop and the first iteration of this one have ended
             self._first_optimizer, self._cycle_end = optimizer, self.last_optimizer
             self._in_turn, self._newcomers = self._newcomers, set()
             self._without_first = 0
@@ -338,7 +341,7 @@ class Account(Steps):
     def updated_in_hooks(self, updates: list[tuple[int, int, int]]) -> None:
         """Adds optimizer steps (begin, end, id) that hooks ran in other threads during this thread's backward, as if in this one."""
         clock, replaying = self.clock, self.replaying
-        self.replaying = True  # only wall time: the CPU clocks are of this thread
+        self.replaying = True  # wall time only: the CPU clocks belong to this thread
         try:
             for began, ended, optimizer in sorted(updates):
                 # threads of several devices may step concurrently
@@ -358,14 +361,14 @@ class Account(Steps):
         super().leave()
 
     def evaluation_begin(self) -> None:
-        """Called when the model that trains is put into `eval()` mode. The next fetch or backward pass for training ends it."""
+        """Called when the training model is put into `eval()` mode. The next fetch or backward pass for training ends the evaluation."""
         self._evaluates = True
         self.enter(EVALUATION)
 
     def _end_evaluation(self) -> None:
-        """Called at the next backward pass. No mark divides its forward from the evaluation: it is taken to be as long as the last one.
+        """Called at the next backward pass. No mark separates its forward from the evaluation, so the last forward's length is assumed.
 
-        A model that is trained in `eval()` mode has not evaluated.
+        A model that is trained in `eval()` mode has not been evaluated.
         """
         self._evaluates = False
         trains_so = self.in_eval_mode()
@@ -383,7 +386,7 @@ class Account(Steps):
             self.enter(FORWARD, FORWARD)
 
     def update_skipped(self) -> None:
-        """After GradScaler found inf or nan the update counts as a step, with a flag."""
+        """Called after GradScaler found inf or nan: the skipped update counts as a step, with a flag."""
         self.flags |= FLAG_SKIPPED_UPDATE
         self.stepped = True
 
@@ -398,7 +401,7 @@ class Account(Steps):
         self.span("checkpoint", began, now, 0, 1, site)
 
     def take_usual_steps(self, times: list[int], samples: list[int], collections: list[tuple[int, int]]) -> int:
-        """Processes whole steps of a plain loop, each from its first fetch to the next step's, with the same result as mark by mark.
+        """Processes whole steps of a plain loop, each from its fetch to the next step's fetch, with the same result as mark by mark.
 
         `times` has each step's marks: batch, backward start and end, optimizer start and end, next fetch; `samples` each batch's size.
         Garbage `collections` (begin, end) within these steps are removed. Returns the number of steps processed: all, or none if they

@@ -1,7 +1,7 @@
-"""The steps of a training thread: its current phase and the sums of each step, written at its end.
+"""The steps of a training thread: its current phase, and the sums of each step, written at the step's end.
 
-Marks arrive from the patched boundaries (`patches`); `account` knows what they mean. Each closes the chunk of time since the last one and
-gives it to exactly one phase, so the phases of a step sum to its length.
+Marks come from the patched functions (`patches`); `step_account` interprets them. Each mark ends the chunk of time since the last one and
+assigns it to exactly one phase, so the phases of a step sum to its length.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ EVALUATION = PHASE_CODE["evaluation"]
 CHECKPOINT = PHASE_CODE["checkpoint"]
 ENDED = PHASE_CODE["ended"]
 
-# A CPU clock is a system call: 0.6 us in a tight loop, 10-30 us with caches cold after compute, ten per step. They are read once
-# per this period, and more often at first, to cover short runs.
+# A CPU clock is a system call: 0.6 us in a tight loop, 10-30 us with caches cold after compute, ten per step. Clocks are read once in
+# this period, and more often at first, to cover short runs.
 CLOCKED_EVERY_NS = 500_000_000
 CLOCKED_FIRST_NS = 100_000_000
 FIRST_CLOCKED = 30  # steps
-CLOCKED_EVERY_MAX = 512  # a loop of near-empty steps
-_DELAYS_MAX = 1024  # collections read before their steps: those of two tapes
+CLOCKED_EVERY_MAX = 512  # for a loop of nearly empty steps
+_DELAYS_MAX = 1024  # run-queue delays whose steps are not written yet: those of two tapes
 LONG_GC_NS = 5_000_000  # longer collections get their own line on the timeline
 
 
@@ -72,7 +72,7 @@ class Steps:
         self.run_delay: Any = None  # callable: run-queue delay of the training thread so far, ns
         self.on_step: Callable[[int], None] | None = None  # callable(step index) after a step was closed
         self.step = 0
-        self.self_ns = 0  # since the process started
+        self.self_ns = 0  # the recorder's own cost since the process started
         self.errors = 0
         self.fetching = Fetching()
         self._evaluation_began = 0
@@ -81,13 +81,13 @@ class Steps:
         self._delay_read = 0
         self._delays: list[tuple[int, int]] = []  # end of a step (0: the next one) -> its run-queue delay, ns
         self.clocked = True
-        self.clocked_at = 0  # the step that was clocked last
+        self.clocked_at = 0  # the last clocked step
         self._clocked_steps = 1
         # replaying a tape: CPU clocks and the live header do not match the marks
         self.replaying = False
         self.last_step_ns = self.last_forward_ns = 0
         self.fewest_marks = 0  # the smallest number of marks in a step since the first; 0 unknown
-        self.fewest_rounds = 0  # likewise, of its batches, or of its updates if no loader feeds it
+        self.fewest_rounds = 0  # likewise its batches, or its updates if no loader feeds it
         self.last_loader = -1
         self.phase = START
         self.since = clock()
@@ -96,7 +96,7 @@ class Steps:
         self._reset(self.since)
 
     def _reset(self, now: int) -> None:
-        """Begin a step at `now`."""
+        """Begins a step at `now`."""
         self.t_start = now
         self.wall = [0] * len(PHASES)
         self.cpu = [0] * len(PHASES)
@@ -173,7 +173,7 @@ class Steps:
                 self.cpu_since, self.system_since = self.cpu_clock(), self.system_clock()
 
     def begin_step(self) -> bool:
-        """After replaying a tape: if its last mark began a step, decides whether to read that step's CPU clocks. False: it did not."""
+        """Called after replaying a tape. True if its last mark began a step; then decides whether to read that step's CPU clocks."""
         if self.phase != INPUT or self.since != self.t_start:
             return False
         self._choose_clock()
@@ -182,7 +182,7 @@ class Steps:
         return True
 
     def steps_to_clock(self) -> int:
-        """Number of steps until the next one with CPU clocks; 0 or less: this one."""
+        """Number of steps until the next clocked one; 0 or less: this step."""
         often = CLOCKED_FIRST_NS if self._clocked_steps < FIRST_CLOCKED else CLOCKED_EVERY_NS
         every = min(CLOCKED_EVERY_MAX, often // max(self.last_step_ns, 1))
         return self.clocked_at + every - self.step if every > 1 else 0
@@ -255,11 +255,11 @@ class Steps:
         self.ring.cost(self.self_ns, self.errors)
 
     def read_delay(self, ends: Sequence[int] = ()) -> None:
-        """Assigns the run-queue delay since the last reading to the step that is written next.
+        """Assigns the run-queue delay since the last reading to the next step that is written.
 
-        Among several steps, ending at these times (ns), it is split over those longer than usual, in proportion to their excess.
+        With several steps, which end at these times (ns), it is split over the steps longer than usual, in proportion to their excess.
         """
-        if len(self._delays) > _DELAYS_MAX:  # nothing ends a step: a loop that fetches and computes without a backward
+        if len(self._delays) > _DELAYS_MAX:  # no step ends: the loop fetches and computes without a backward
             self._delays = [(0, sum(delay for _, delay in self._delays))]
         delay = self.run_delay()
         grown, self._delay_read = delay - self._delay_read, delay
@@ -290,7 +290,7 @@ class Steps:
         ring.phase(self.phase, self.step, self.since)
 
     def goes_on_in(self, thread: int, run_delay: Callable[[], int] | None) -> None:
-        """This thread takes over training; thread clocks are read from it from now on."""
+        """This thread takes over training; from now on its clocks are read."""
         self.thread = thread
         self.cpu_since, self.system_since = self.cpu_clock(), self.system_clock()
         if run_delay is not None:

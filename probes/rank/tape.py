@@ -22,10 +22,10 @@ from .workers.batch_size import count_samples
 if TYPE_CHECKING:
     from .step_account import Account
 
-# Marks of a plain loop's step in order; it ends with the next step's fetch. A garbage collection is no mark but is read with them.
+# Marks of a plain loop's step in order; the step ends with the next step's fetch. Garbage collections are no marks but are read with them.
 BATCH, BACKWARD, BACKWARD_END, OPTIMIZER, OPTIMIZER_END, FETCH, COLLECTED = range(7)
 NOTED_NS = 200_000_000
-# From this step length on the run-queue delay is read with the notes: that much waiting can be separated from other delays.
+# From this step length on, the run-queue delay is read with the notes: in steps this long it can be separated from other delays.
 DELAY_FROM_NS = 20_000_000
 # Cost of one mark in steps of 1 ms; it grows with the square root of the step's length up to 50 ms: `tests/bench/marks.py` measured
 # some 1.8, 4.5 and 10 us at 1, 5 and 50 ms. Timing each mark would double the cost.
@@ -33,13 +33,16 @@ MARK_NS = 1_800
 _MARK_GROWS_UNTIL_NS = 50_000_000
 _NEVER = 1 << 62
 # Maximum marks of one kind. Each may end a step, and all steps of a tape are written at once: at most half a ring, so that the agent
-# loses none (unless a single step has that many marks), and some 2 MB of numbers in all.
+# loses none (unless a single step has that many marks). All marks take about 2 MB.
 _RECORDS_MAX = RANK_SLOTS // 2
 MARKS_MAX = 8192
 
 
 class Tape:
-    """`marks`: times in ns by kind. One `append` each, so a signal handler that raises between bytecodes leaves no partial mark."""
+    """Marks of whole steps. `marks`: times in ns by kind.
+
+    Each mark is one `append`, so a signal handler that raises between bytecodes leaves no partial mark.
+    """
 
     __slots__ = (
         "_at",
@@ -68,7 +71,7 @@ class Tape:
     def __init__(self) -> None:
         self.marks: tuple[list[int], ...] = tuple([] for _ in range(USUAL_MARKS))
         self.sizes: dict[int, int] = {}  # batches whose size differs from the previous one: their times and samples
-        self.others: dict[int, int] = {}  # updates by other optimizers than the usual one: start times and ids
+        self.others: dict[int, int] = {}  # updates by unusual optimizers: start times and ids
         self.on = False
         self.forget()
 
@@ -78,8 +81,8 @@ class Tape:
         self._clear()
         self.account: Any = None
         self.thread = 0
-        self.loader = -1  # the one DataLoader whose fetches are noted
-        self.iterator = 0  # id of its iterator; before a new one at the same address the tape is read
+        self.loader = -1  # the DataLoader whose fetches are noted
+        self.iterator = 0  # id of its iterator; the tape is read before a new iterator can have the same id
         self.batch_size: int | None = None
         self.elements = -1  # elements in the first tensor of the batch counted last; -1 unknown
         self.samples = self._first_samples = 0  # samples in that batch, and in the last one before the tape began
@@ -87,7 +90,7 @@ class Tape:
         self.fetch: Any = None  # placeholder of a noted fetch until its batch arrives
         # full at this many fetches or, without a loader, optimizer ends
         self.fetches = self.updates = 0
-        self.most = 0  # and, if the loop has changed, at this many backward passes or optimizer starts
+        self.most = 0  # if the loop has changed, also full at this many backward passes or optimizer starts
         self.inside_backward = False
         self.step = 0  # approximate; the account corrects it when it reads
         self.words: Any = None  # the live part of the ring's header
@@ -101,12 +104,12 @@ class Tape:
 
     def start(self, account: Account, steps: int, batch_size: int | None, iterator: int = 0) -> None:
         """Starts noting the marks of at most `steps` steps, at the start of one. `iterator`: id of the one that feeds them."""
-        self._clear()  # a mark interrupted by a signal handler may have come after the last reading
+        self._clear()  # a mark that a signal handler interrupted may have been added after the last reading
         self.account = account
         self.thread = account.thread
         self.iterator = iterator
         if self.loader != account.last_loader:
-            self.elements = -1  # another loader's batches may have as many elements in a different number of samples
+            self.elements = -1  # another loader's batches may have as many elements with a different number of samples
         self.loader = account.last_loader
         self.batch_size = batch_size
         self._first_samples = self.samples
@@ -116,7 +119,7 @@ class Tape:
         self.words = account.ring.words
         account.ring.phase(account.phase, account.step, account.since)  # the next fetch continues from here
         rounds = account.fewest_rounds * steps
-        usual = max(account.fewest_marks, USUAL_MARKS)  # more than the marks of any kind
+        usual = max(account.fewest_marks, USUAL_MARKS)  # at least the marks of any kind
         self.most = min(usual * (steps + 1), max(_RECORDS_MAX, 2 * usual), MARKS_MAX)
         # the end of the last step's final update goes to the account and is not noted
         self.fetches, self.updates = (
@@ -131,18 +134,18 @@ class Tape:
         self.fetches = self.updates = self.most = 0
 
     def end_elsewhere(self) -> None:
-        """Called when an update ends in autograd's thread, which must not read a full tape; the training thread does next."""
+        """Called when an update ends in autograd's thread. That thread must not read a full tape; the training thread reads it next."""
         if self.inside_backward and len(self.marks[OPTIMIZER_END]) < len(self.marks[OPTIMIZER]):
             self.marks[OPTIMIZER_END].append(perf_counter_ns())
         self.fill()
 
     def count(self, now: int, batch: Any, elements: int = -1) -> None:
-        """Notes that the batch fetched `now` differs in size from the previous one."""
+        """Notes the size of the batch fetched `now`, which differs from the previous one's."""
         self.sizes[now] = self.samples = count_samples(batch, self.batch_size)
         self.elements = elements
 
     def read_into(self, account: Account) -> None:
-        """Replays the notes to the account, each mark at its time. Noting is off afterwards."""
+        """Replays the marks to the account, each at its time. The tape is off afterwards."""
         began = perf_counter_ns()
         self.on = False
         noted, sizes, others = [times[:] for times in self.marks], self.sizes.copy(), self.others.copy()
@@ -179,7 +182,7 @@ class Tape:
         arguments: dict[int, list[Any]],
         collections: list[tuple[int, int]],
     ) -> None:
-        """Replays unusual steps in their order, mark by mark. `arguments`: for kinds that have them, parallel to their times."""
+        """Replays unusual steps mark by mark, in order of time. `arguments`: lists parallel to the times, for kinds with an argument."""
         marks = [
             mark for kind, times in enumerate(noted) for mark in zip(times, repeat(kind), arguments.get(kind, times))
         ]
@@ -207,12 +210,12 @@ class Tape:
 
 
 def mark_ns(step_ns: int) -> int:
-    """Time to note one mark, ns, in steps of this length."""
+    """Nanoseconds to note one mark in steps of this length."""
     return int(MARK_NS * (min(step_ns, _MARK_GROWS_UNTIL_NS) / 1e6) ** 0.5)
 
 
 def _usual_times(noted: list[list[int]]) -> list[int]:
-    """The marks of all whole plain steps, in order; empty if these marks or later ones came in another order."""
+    """Times of the marks of all whole plain steps, in order; empty if these or later marks came in another order."""
     steps = min(map(len, noted))
     times = [of_kind[n] for n in range(steps) for of_kind in noted]
     later = [of_kind[steps] for of_kind in noted if len(of_kind) > steps]

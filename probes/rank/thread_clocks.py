@@ -1,4 +1,4 @@
-"""Kernel clocks of one thread: run-queue delay, blocks read, another thread's CPU time. Standard library only."""
+"""Kernel clocks of threads: run-queue delay, blocks read, another thread's CPU time. Standard library only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OF_A_THREAD = 6  # bits of a clock id for one thread's CPU time (CPUCLOCK_PERTH
 
 
 def _resource_module() -> Any:
-    """The standard library's module, loaded without a name: torch does not import it, so an import could run a `resource.py` of the job."""
+    """The standard library's `resource`, loaded without a name: torch does not import it, so an import could run a job's `resource.py`."""
     library = os.path.dirname(os.__file__)
     spec = BuiltinImporter.find_spec("resource") or PathFinder.find_spec(
         "resource", [os.path.join(library, "lib-dynload"), library]
@@ -51,7 +51,7 @@ class RunDelay:
         try:
             descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            self._path = ""  # noted in the facts: the values are then no measurement
+            self._path = ""  # the facts record that the values are then no measurement
             return
         if not _kept(descriptor):
             self._path = ""
@@ -69,7 +69,7 @@ class RunDelay:
             try:
                 self._last_ns = int(self._read().split()[1])
             except (OSError, IndexError, ValueError):
-                pass  # no descriptor left, or another root: keep the last value
+                pass  # no descriptor left, or a changed root: keep the last value
         return self._last_ns
 
     def _read(self) -> bytes:
@@ -100,7 +100,7 @@ def blocks_read() -> int:
 
 
 def system_time_ns() -> int:
-    """CPU time of this thread inside the kernel, in ticks: accurate only averaged over many steps."""
+    """CPU time of this thread inside the kernel. It grows in ticks, so only averages over many steps are accurate."""
     return int(resource.getrusage(resource.RUSAGE_THREAD).ru_stime * 1e9)
 
 
@@ -117,7 +117,7 @@ def used_by_children() -> tuple[int, int]:
 
 
 def cpu_of_thread_ns(native_id: int) -> int:
-    """CPU time of another thread of this process. Raises OSError if it has ended, when `pthread_getcpuclockid` might crash."""
+    """CPU time of another thread of this process. Raises OSError if it has ended; `pthread_getcpuclockid` might crash then."""
     return time.clock_gettime_ns(~native_id << 3 | _OF_A_THREAD)
 
 

@@ -1,8 +1,8 @@
-"""Tracks batches fetched with gradients enabled that got no backward pass, so that their use is unknown.
+"""Tracks batches that were fetched with gradients enabled but got no backward pass, so that their use is unknown.
 
-Replayed CUDA graphs, `torch.autograd.grad` and loops in C++ train without a mark; evaluations and a loader fast-forwarded to the resume
-point also fetch without one. A run of such batches ends with the next backward pass. The account checks now and then, not at each fetch,
-whether the run is an evaluation.
+Replayed CUDA graphs, `torch.autograd.grad` and loops in C++ train without a mark. Evaluations, and a loader that is fast-forwarded to the
+resume point, also fetch batches without a backward. A run of such batches ends with the next backward pass. The account checks at growing
+intervals whether the run is an evaluation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 UNSEEN, SKIPPED = "unseen", "skipped"
-TOLD_FROM = 8  # batches: fewer may be prefetched, or accumulated for one backward
+TOLD_FROM = 8  # batches; fewer may be prefetched, or accumulated for one backward
 _BODY_SHARE = 0.25  # share of the time: a loop that skips batches does nothing between fetches, apart from our marks
 _EVALUATES = re.compile(
     r"(?:^|_)(?:eval\w*|val|valid\w*|test\w*|infer\w*|predict\w*|calibrat\w*)(?:_|$)", re.IGNORECASE
@@ -25,7 +25,7 @@ _EVALUATES = re.compile(
 
 
 class Unmet:
-    """The current run. `evaluates()`: whether the fetching thread appears to be evaluating."""
+    """The current run of such batches. `evaluates()`: True if the fetching thread appears to evaluate."""
 
     def __init__(self) -> None:
         self.evaluates: Callable[[], bool] = lambda: False
@@ -33,17 +33,15 @@ class Unmet:
         self.walls: tuple[int, ...] = ()  # the account's waiting, forward and evaluation at the run's start, in ns
         self._shown: set[int] = set()  # loaders known to feed an evaluation
         self._tell_at = TOLD_FROM
-        self._begun_with = -1  # the loader whose new iterator began the run, or would begin it
+        self._begun_with = -1  # the loader whose new iterator began the run, or will begin the next one
         self._body_ns = self._since = 0
 
     def iterator_begins(self, loader: int) -> None:
-        """A new iterator within a run is a second pass, so the run is no fast-forward."""
+        """Called for a new iterator. Within a run it is a second pass, so the run is no fast-forward."""
         self._begun_with = -1 if self.batches else loader
 
     def add(self, loader: int, came: int, now: int, walls: tuple[int, ...]) -> bool:
-        """Adds a batch that came at `came`, with the next one requested `now`. Returns True if the run of batches is to
-        be reported or inspected.
-        """
+        """Adds a batch that came at `came`; the next one is requested `now`. True if the run is to be reported or checked."""
         if loader in self._shown:
             return False
         if not self.batches:
@@ -68,7 +66,7 @@ class Unmet:
     def met(self, loader: int, now: int) -> tuple[str, int]:
         """Ends the run when a batch of this loader gets a backward pass. Returns its kind and number of batches; 0: nothing to report.
 
-        If each backward has as many batches as the previous one, this is the job's normal training.
+        If each backward has as many batches as the previous one, the runs are the job's normal training and are not reported.
         """
         batches, self.batches = self.batches, 0
         told = batches if batches >= TOLD_FROM and 2 * batches > self._tell_at else 0

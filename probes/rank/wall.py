@@ -31,7 +31,10 @@ def _raised_by_a_handler(error: BaseException) -> bool:
 
 
 def _is_given(frame: types.FrameType, interrupted: types.FrameType) -> bool:
-    """A handler gets the interrupted frame. It may no longer be installed: those of time limits remove themselves before they raise."""
+    """True if a frame holds the interrupted frame, as signal handlers do.
+
+    The handler may no longer be installed: handlers of time limits remove themselves before they raise.
+    """
     values = list(frame.f_locals.values())
     return any(
         each is interrupted for each in values + [inner for each in values if type(each) is tuple for inner in each]
@@ -39,7 +42,7 @@ def _is_given(frame: types.FrameType, interrupted: types.FrameType) -> bool:
 
 
 def _code_of(handler: Any) -> types.CodeType | None:
-    """The code of a function, a method, a partial, or a callable object; None if not written in Python."""
+    """The code of a function, method, partial or callable object; None if it is not written in Python."""
     while isinstance(handler, functools.partial):
         handler = handler.func
     handler = getattr(handler, "__func__", handler)

@@ -1,6 +1,6 @@
-"""First thing a Python process of the job runs: the user's own `sitecustomize`, then a hook that waits for torch. Nothing else.
+"""Runs at the start of every Python process of the job: the user's own `sitecustomize`, then a hook that waits for torch. Nothing else.
 
-Must stay valid and silent in every Python 3, cost a process without torch next to nothing, and never raise on its own account.
+It must stay valid and silent in every Python 3, cost almost nothing in a process without torch, and never raise an exception of its own.
 """
 
 import os
@@ -11,7 +11,7 @@ _FOLDER = os.environ.get("RN50_ADVISOR_DIR", "")
 
 
 def _note(error):
-    """Writes the reason to the ring folder, since the job's output must not be touched."""
+    """Writes the error to the ring folder, since the job's output must not be touched."""
     only = os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         folder = os.open(_FOLDER, os.O_RDONLY | os.O_DIRECTORY | only)
@@ -24,11 +24,11 @@ def _note(error):
         finally:
             os.close(folder)
     except Exception:
-        pass  # nobody is left to tell
+        pass  # there is nowhere to report it
 
 
 class _After(object):
-    """A finder that delegates to the others and calls back once the one module has been executed."""
+    """A finder that delegates to the others and calls back once the named module has been executed."""
 
     def __init__(self, name, callback):
         self._name = name
@@ -80,7 +80,7 @@ class _After(object):
 
 
 def _hide_frame(error):
-    """Like `hidden_frames`, but not imported from Python 3.11 on: the job may have switched to a user who can't read our modules."""
+    """Like `hidden_frames`, which is imported only before Python 3.11: the job may have switched to a user who can't read our modules."""
     if sys.version_info >= (3, 11):
         error.__traceback__ = error.__traceback__.tb_next
         return
@@ -97,7 +97,7 @@ def _start_recorder():
     import importlib
     import importlib.util
 
-    name = "_rn50_advisor_rank"  # private: the job may have a package `probes` of its own
+    name = "_rn50_advisor_rank"  # a private name: the job may have its own package `probes`
     if name in sys.modules:
         return
     folder = os.path.dirname(_HERE)
@@ -107,7 +107,7 @@ def _start_recorder():
     package = importlib.util.module_from_spec(spec)
     sys.modules[name] = package
     spec.loader.exec_module(package)
-    # checked now, not at Python's start: it takes a lock, and most processes never get here
+    # checked here, not at Python's start: it takes a lock, and most processes never get here
     if importlib.import_module(name + ".rank_ring_folder").arm(_FOLDER):
         importlib.import_module(name + ".install").install(_FOLDER, _After)
 
@@ -117,7 +117,7 @@ def _is_private(status):
 
 
 def _arm():
-    """Checks the folder named by the variable: its advisor may be gone, and anyone may reuse the name."""
+    """Hooks the import of torch if the folder named by the variable is private: its advisor may be gone and the name reused."""
     try:
         private = sys.version_info >= (3, 9) and os.path.isabs(_FOLDER) and _is_private(os.lstat(_FOLDER))
     except (OSError, ValueError):
@@ -135,12 +135,12 @@ def _same(entry, folder):
 
 
 def _restore_path():
-    """Restores sys.path to what it would be without us; grandchildren find us through the environment.
+    """Restores sys.path to its value without us. Grandchildren find us through the environment.
 
     The launcher has put one of two folders into PYTHONPATH. `inject` was prepended to the existing value and is simply removed.
-    `inject_unset` replaces an unset or empty variable. A job that appends to that (`$PYTHONPATH:/src`) would create an empty entry, which
-    is the working directory. One that tests first (`${PYTHONPATH:+$PYTHONPATH:}/src`) would create none, but the text is the same here:
-    both get the working directory, because a job that needs it would fail without it.
+    `inject_unset` replaces an unset or empty variable. Without us, a job that appends to it (`$PYTHONPATH:/src`) would create an empty
+    entry, which is the working directory. A job that tests first (`${PYTHONPATH:+$PYTHONPATH:}/src`) would create none. Here both look the
+    same and get the working directory, because a job that needs it would fail without it.
     """
     front, unset = (os.path.join(os.path.dirname(_HERE), name) for name in ("inject", "inject_unset"))
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -168,7 +168,7 @@ try:
     _restore_path()
 except Exception as _error:
     _note(_error)
-# The user's own `sitecustomize`, with its own errors. If there is none, the ImportError tells `site` so, and no module remains.
+# The user's own `sitecustomize`, with its own errors. If there is none, `site` handles the ImportError, and no module remains.
 sys.modules.pop("sitecustomize", None)
 try:
     import sitecustomize  # noqa: F401

@@ -1,4 +1,4 @@
-"""In PYTHONPATH if that was unset or empty: runs the sibling `inject`, which recognises that case by this folder."""
+"""Runs the sibling `inject`. The launcher puts this folder into an unset or empty PYTHONPATH; `inject` recognises that case by it."""
 
 import os
 import sys

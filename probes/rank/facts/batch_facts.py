@@ -1,4 +1,4 @@
-"""How large batches are, and how much of token batches is padding, read from their attention mask on the CPU."""
+"""Sizes of batches, and the padding in token batches from their attention masks on the CPU."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from .process_facts import Facts
 
 _NAMES = ("attention_mask", "input_mask", "padding_mask")
-_CELLS_MAX = 1 << 20  # summed in a millisecond
+_CELLS_MAX = 1 << 20  # the sum takes a millisecond
 _LOOKS_MAX = 1000
 _DEPTH_MAX = 2
-_EVERY_TIMES = 2_000  # a look of 20 us at most every 40 ms
+_EVERY_TIMES = 2_000  # interval in multiples of a look's cost: a look of 20 us at most every 40 ms
 
 
 class BatchLooks:
-    """Sums over the batches that were looked at."""
+    """Sums over the sampled batches."""
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
@@ -31,7 +31,7 @@ class BatchLooks:
         self._in_vain = 0
 
     def batch(self, batch: Any) -> None:
-        """Called with batches for training, now and then."""
+        """Called with some training batches. Samples one if it is due."""
         began = perf_counter_ns()
         if began < self._due_ns or self._sizes["looks"] >= _LOOKS_MAX:
             return
@@ -61,7 +61,7 @@ class BatchLooks:
 
 
 def _mask_of(item: Any, depth: int) -> Any:
-    """The mask of ones and zeros, one row for each sample; None without one on the CPU."""
+    """The attention mask of ones and zeros, one row per sample; None if there is none on the CPU."""
     if depth >= _DEPTH_MAX:
         return None
     if isinstance(item, (list, tuple)):

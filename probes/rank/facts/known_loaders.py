@@ -1,4 +1,4 @@
-"""The job's DataLoaders, each by a number: what describes it, how often it was made, what its first batch held."""
+"""The job's DataLoaders by number: description, number of creations, size of the first batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # Numbers that identify objects of the job while they live.
 class Numbers:
-    """Keyed by identity, since the job's objects may define any comparison and no hash. Keeps no object alive."""
+    """Numbers by object identity, since the job's objects may define any comparison and no hash. Keeps no object alive."""
 
     __slots__ = ("_known",)
 
@@ -31,30 +31,30 @@ class Numbers:
     def put(self, item: Any, number: int) -> None:
         key, known = id(item), self._known
         try:
-            # implemented in C: an exception of a signal handler inside a weakref callback would be lost
+            # a callback implemented in C: if a signal handler raised inside a Python one, its exception would be lost
             known[key] = weakref.ref(item, partial(known.pop, key)), number
         except TypeError:
-            pass  # a list, say, supports no weak reference
+            pass  # a list, for example, supports no weak references
 
 
-LOADERS_MAX = 100  # bounds the number, for jobs that keep creating new ones
+LOADERS_MAX = 100  # a job may keep creating new loaders
 
 
 class KnownLoaders:
-    """`described` also holds entries added for iterators of other libraries."""
+    """The job's loaders. `described` also has entries for iterators of other libraries."""
 
     def __init__(self) -> None:
         self.described: dict[int, DescribedLoader] = {}
         self.numbers = Numbers()
-        self._fed_by = Numbers()  # data set -> its latest loader
+        self._fed_by = Numbers()  # dataset -> its latest loader
         self._batch_bytes: dict[int, int] = {}  # bytes of each loader's first batch
-        self._made: dict[int, int] = {}  # how often each was created
-        self._replaced: set[int] = set()  # those that a library made another one for
+        self._made: dict[int, int] = {}  # number of creations of each
+        self._replaced: set[int] = set()  # loaders that a library replaced by another one
 
     def add(self, loader: Any) -> None:
-        """A loader recreated at the same line for the same data (for each evaluation, say) keeps its number."""
+        """Adds a loader. One that is recreated at the same line for the same data (for each evaluation, say) keeps its number."""
         described, replaced = describe_loader(loader), -1
-        if is_remade(described):  # the line to change is where the job or its trainer created the original loader
+        if is_remade(described):  # advice must point to the line where the job or its trainer created the original loader
             replaced = self._fed_by.get(loader.dataset)
             given = self.described.get(replaced)
             if given is not None:
@@ -78,12 +78,12 @@ class KnownLoaders:
         return size if isinstance(size, int) else None
 
     def weigh(self, number: int, batch: Any) -> None:
-        """Notes the size of its first batch."""
+        """Records the size of a loader's first batch."""
         if number in self.described and number not in self._batch_bytes:
             self._batch_bytes[number] = batch_bytes(batch)
 
     def facts(self, account: Account) -> list[ToldLoader]:
-        """Sets a loader's use: training, evaluation, or None for not used yet. One that was replaced before it was used is none."""
+        """All loaders with their use: training, evaluation, or None for not used yet. Omits loaders replaced before their first use."""
         kinds, evaluated = account.loaders, account.evaluated
         idle = self._replaced - set(kinds) - evaluated
         return [

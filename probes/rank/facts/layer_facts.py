@@ -1,4 +1,4 @@
-"""The structure of layers and models: types, memory layouts, number of each kind. Objects of the job are only read."""
+"""The structure of layers and models: types, memory layouts, counts by kind. Objects of the job are only read."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _MODULES_MAX = 20_000
 
 
 def weight_of(layer: Any) -> Any:
-    """The weight as stored, or the tensor it is computed from if each access recomputes it (spectral norm runs a power iteration)."""
+    """The stored weight, or the tensor it is computed from if each access recomputes it (spectral norm runs a power iteration)."""
     kept = own(layer)
     found = kept["_parameters"].get("weight")
     if found is None:
-        found = kept.get("weight")  # put there by a hook, or by FSDP
+        found = kept.get("weight")  # set by a hook, or by FSDP
     if found is None:
         made_of = kept["_modules"]["parametrizations"]._modules["weight"]._parameters
         found = max(made_of.values(), key=lambda parameter: int(parameter.numel()))
@@ -28,7 +28,7 @@ def weight_of(layer: Any) -> Any:
 
 
 def layout_of(torch: Any, tensor: Any) -> str:
-    """`either` if both layouts coincide: one channel, or images of one pixel."""
+    """Memory layout of a 4-D tensor; `either` if both layouts coincide (one channel, or images of one pixel), empty for other tensors."""
     if tensor.dim() != 4:
         return ""
     last, first = tensor.is_contiguous(memory_format=torch.channels_last), tensor.is_contiguous()
@@ -36,7 +36,7 @@ def layout_of(torch: Any, tensor: Any) -> str:
 
 
 def describe_model(torch: Any, model: Any) -> ModelFacts:
-    """The outermost module: its class, the number of layers of each kind, its parameters."""
+    """Class, number of layers of each kind, and parameters of the outermost module."""
     inner = model
     while type(inner).__name__ in (
         "DistributedDataParallel",
@@ -71,13 +71,13 @@ def describe_model(torch: Any, model: Any) -> ModelFacts:
 
 
 def _of_replica(model: Any) -> list[Any]:
-    """DataParallel's replicas, one per GPU, hold their parameters as plain tensors."""
+    """Parameters of a DataParallel replica, which holds them as plain tensors."""
     former = (own(module).get("_former_parameters") or {} for module in model.modules())
     return list({id(p): p for held in former for p in held.values()}.values())
 
 
 def _bytes_by_device(tensors: list[Any]) -> dict[str, int]:
-    """Empty for sharded parameters, whose sizes are not this rank's memory."""
+    """Bytes of the tensors by device. Empty for sharded parameters, whose sizes are not this rank's memory."""
     if any(hasattr(tensor, "to_local") for tensor in tensors):
         return {}
     found: dict[str, int] = {}
@@ -88,7 +88,7 @@ def _bytes_by_device(tensors: list[Any]) -> dict[str, int]:
 
 
 def outermost(frame: FrameType | None) -> Any:
-    """The outermost module in whose call this runs. Reads the variables of that one frame only."""
+    """The outermost module whose call this frame is in. Reads the variables of that module's frame only."""
     found = None
     while frame is not None:
         if frame.f_code.co_name == "_call_impl" and frame.f_code.co_filename.endswith("nn/modules/module.py"):

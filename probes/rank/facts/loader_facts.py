@@ -1,6 +1,6 @@
 """Properties of a DataLoader and its dataset at creation: arguments, classes, names.
 
-Never touches data, runs no property, no `__getattr__` and no `__repr__` of the user's, and keeps nothing but plain values.
+Never touches data, runs no property, `__getattr__` or `__repr__` of the user's, and keeps only plain values.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 
     from ...documents.loader_documents import DescribedDataset, DescribedLoader, Setting
 
-_DEPTH = 4  # nested wrappers around a data set
-_PARTS = 4  # parts of a concatenation that are described
+_DEPTH = 4  # nested wrappers around a dataset
+_PARTS = 4  # described parts of a concatenation
 _TRANSFORMS = 20
 _CHARACTERS = 200
-# Their reprs list settings; a user's own repr has unknown cost and side effects.
+# The reprs of these packages list settings. A user's own repr has unknown cost and side effects.
 _TERSE = ("torchvision.", "albumentations.", "timm.", "torchaudio.", "kornia.")
 _ROOTS = ("root", "root_dir", "data_dir", "path", "img_dir")
-_WRAPPED = ("dataset", "base_dataset", "_dataset", "ds", "_hf_dataset")  # Subset, and what wrappers mostly call it
+_WRAPPED = ("dataset", "base_dataset", "_dataset", "ds", "_hf_dataset")  # Subset, and usual names in wrappers
 _SLOW_NS = 50_000_000
 _ATTRIBUTES = 100
 _HANDLES = (
     "_io", "h5py", "lmdb", "netCDF4", "sqlite3", "zipfile", "tarfile", "psycopg2", "pymysql", "redis", "pymongo",
 )  # fmt: skip
-# They recreate the loader passed to them, for their share of its samples.
+# These functions recreate the loader passed to them for a rank's share of its samples.
 _REMAKERS = ("accelerate.data_loader.", "lightning.fabric.utilities.data._re", "lightning_fabric.utilities.data._re")
-_slow_lengths: set[str] = set()  # classes whose `__len__` took long: it is called once, not for each loader
+_slow_lengths: set[str] = set()  # classes whose `__len__` was slow: it is not called again
 
 
 def describe_loader(loader: Any) -> DescribedLoader:
-    """The arguments of a DataLoader, and where and through which function it was created."""
+    """The arguments of a DataLoader, the line that created it, and the library function in between."""
     frame, through = call_frames(2)
     facts: DescribedLoader = {
         "file": frame.f_code.co_filename if frame else "",
@@ -83,12 +83,12 @@ def _number(loader: Any, name: str) -> int | None:
 
 
 def is_remade(described: DescribedLoader) -> bool:
-    """True if a library created it to replace a loader passed to it."""
+    """True if a library created this loader to replace one that was passed to it."""
     return described.get("through", "").startswith(_REMAKERS)
 
 
 def describe_dataset(dataset: Any, depth: int = 0) -> DescribedDataset:
-    """Class, length, root folder and transforms of a dataset and of those inside it."""
+    """Class, length, root folder and transforms of a dataset and of the datasets inside it."""
     facts: DescribedDataset = {"class": _class(dataset), "length": _length(dataset)}
     root = next((path for name in _ROOTS if (path := _path(own(dataset, name))) is not None), None)
     if root is not None:
@@ -123,7 +123,7 @@ def describe_dataset(dataset: Any, depth: int = 0) -> DescribedDataset:
 
 
 def _transforms(dataset: Any, wrapped: list[Any]) -> list[Any] | None:
-    """The transforms under the usual names; else the first list of transforms under another name that no inner dataset has."""
+    """The transforms under the usual names; else the first list of transforms under another name, unless an inner dataset has the same."""
     transform = own(dataset, "transform")
     if transform is None:
         transform = own(dataset, "transforms")
@@ -137,7 +137,7 @@ def _transforms(dataset: Any, wrapped: list[Any]) -> list[Any] | None:
 
 
 def own(value: Any, name: str) -> Any:
-    """An attribute as stored in the object or its classes; None if reading it would run code."""
+    """An attribute stored in the object or its classes; None if reading it would run code."""
     found = attributes(value)
     if name in found:
         return found[name]
@@ -152,7 +152,7 @@ def own(value: Any, name: str) -> Any:
 
 
 def transform_steps(transform: Any) -> list[Any]:
-    """The parts of a Compose, an nn.Sequential or a list of transforms; otherwise the transform itself."""
+    """The parts of a Compose, an nn.Sequential or a list of transforms; else the transform itself."""
     inner = own(transform, "transform")  # torchvision's StandardTransform
     if inner is not None and own(transform, "transforms") is None:
         transform = inner
@@ -166,12 +166,12 @@ def transform_steps(transform: Any) -> list[Any]:
 
 
 def name_of(value: Any) -> str | None:
-    """The name of a function, of the function inside a partial, or of the class of anything else."""
+    """The name of a function, of the function inside a partial, or of the class of any other value."""
     if value is None:
         return None
     if type(value).__name__ == "partial" and hasattr(value, "func"):
         value = value.func
-    if type(value).__name__ == "builtin_function_or_method":  # torch.from_numpy has an unnamed class
+    if type(value).__name__ == "builtin_function_or_method":  # such as torch.from_numpy, whose class has no useful name
         return str(value.__name__)[:_CHARACTERS]
     if isinstance(value, type) or type(value).__name__ in ("function", "method"):
         return str(value.__qualname__)[:_CHARACTERS]
@@ -179,7 +179,7 @@ def name_of(value: Any) -> str | None:
 
 
 def batch_bytes(batch: Any, depth: int = 0) -> int:
-    """Bytes of the tensors and arrays in a batch, by their shapes."""
+    """Bytes of the tensors and arrays in a batch. Reads no data."""
     if isinstance(batch, (dict, UserDict)):  # Hugging Face's BatchEncoding is one
         batch = list(batch.values())
     if isinstance(batch, (list, tuple)):
@@ -202,7 +202,7 @@ def _class(value: Any) -> str:
 
 
 def _length(dataset: Any) -> int | None:
-    """The length of the dataset; None if that would be slow, and for an IterableDataset, which may count its records."""
+    """The length of the dataset; None if it fails or is known to be slow, and for an IterableDataset, which may count its records."""
     name = _class(dataset)
     if name in _slow_lengths or issubclass(type(dataset), sys.modules["torch"].utils.data.IterableDataset):
         return None
@@ -218,7 +218,7 @@ def _length(dataset: Any) -> int | None:
 
 
 def _path(value: Any) -> str | None:
-    """The absolute path, of plain strings and pathlib paths only."""
+    """The absolute path of a string or pathlib path; a URL as it is; None for other values."""
     if isinstance(value, str) or type(value).__module__.partition(".")[0] == "pathlib":
         return os.path.abspath(os.fspath(value)) if value and "://" not in str(value) else str(value) or None
     return None
@@ -233,7 +233,10 @@ def _is_torchs(batch_sampler: Any) -> bool:
 
 
 def _drawing(loader: Any, batches: Any) -> Any:
-    """What draws the indices: with a batch sampler of the job's own its sampler, else itself, since the loader's then stands idle."""
+    """The object that draws the indices.
+
+    With the job's own batch sampler the loader's sampler is unused: then it is the batch sampler's inner sampler, or the batch sampler.
+    """
     if batches is None or getattr(loader, "batch_size", None) is not None:
         return getattr(loader, "sampler", None)
     for _ in range(_DEPTH):
@@ -246,7 +249,7 @@ def _drawing(loader: Any, batches: Any) -> Any:
 
 
 def _shuffles(sampler: Any) -> bool | None:
-    """True if the sampler shuffles; None for a user-defined sampler."""
+    """True if the sampler shuffles; None if unknown."""
     known = {"RandomSampler": True, "SubsetRandomSampler": True, "WeightedRandomSampler": True}
     known["SequentialSampler"] = False
     if type(sampler).__qualname__ in known and type(sampler).__module__.startswith("torch."):
@@ -256,23 +259,23 @@ def _shuffles(sampler: Any) -> bool | None:
 
 
 def _context(loader: Any) -> str | None:
-    """The loader's explicit start method for workers. The interpreter's default is not queried, since that would fix it."""
+    """The loader's explicit start method for workers, or None. The default is not queried, since the query would fix it."""
     context = own(loader, "_DataLoader__multiprocessing_context")
     name = getattr(type(context), "_name", None)
     return str(name) if name else None
 
 
 def _settings(step: Any) -> str | None:
-    """`RandomResizedCrop(size=(224, 224), …)`, for transforms whose repr is known to list settings."""
+    """Settings such as `RandomResizedCrop(size=(224, 224), …)`, for transforms whose repr is known to list them; else None."""
     if isinstance(step, type) or not type(step).__module__.startswith(_TERSE):
         return None
     if own(step, "transforms") is not None or own(step, "_modules"):
-        return None  # a container's repr calls those of its members, including the user's
+        return None  # a container's repr calls its members' reprs, including the user's
     return " ".join(repr(step).split())[:_CHARACTERS]
 
 
 def _held(dataset: Any) -> list[str]:
-    """Resources that workers cannot share with the process they are forked from: open files, connections, tensors on a device."""
+    """Resources of a dataset that forked workers cannot share with their parent: open files, connections, tensors on a device."""
     tensors = own(dataset, "tensors")
     found = set()
     for value in [
@@ -288,7 +291,7 @@ def _held(dataset: Any) -> list[str]:
 
 
 def _arrays(dataset: Any, length: int | None) -> list[str]:
-    """Attributes with one row for each sample: tensors on the CPU and NumPy arrays, no memory maps; `tensors` of a TensorDataset."""
+    """Names of attributes with one row per sample: CPU tensors, NumPy arrays but no memory maps, and a TensorDataset's `tensors`."""
     kinds = (sys.modules["torch"].Tensor, getattr(sys.modules.get("numpy"), "ndarray", None))
     found = []
     for name, value in list(attributes(dataset).items())[:_ATTRIBUTES]:
@@ -305,7 +308,7 @@ def _rows_in_memory(value: Any) -> int | None:
 
 
 def _of_known_kinds(dataset: Any) -> DescribedDataset:
-    """Attributes that well-known datasets store under other names."""
+    """Facts that well-known datasets store under other names."""
     tensors = own(dataset, "tensors")  # TensorDataset
     if isinstance(tensors, (list, tuple)) and tensors and "torch" in sys.modules:
         kind = sys.modules["torch"].Tensor

@@ -1,4 +1,4 @@
-"""Bytes that an optimizer updates and keeps on one device: parameters, their gradients, its own state.
+"""Bytes that an optimizer updates and keeps on one device: parameters, gradients, optimizer state.
 
 Read in the first steps, and again when the process ends with a GPU out-of-memory error. Objects of the job are only read.
 """
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     Sum = Literal["elements", "parameter_bytes", "learning_bytes", "gradient_bytes", "state_bytes", "momentum"]
 
-_TENSORS_MAX = 20_000  # 5 us each
+_TENSORS_MAX = 20_000  # 5 us per tensor
 _FRAMES_MAX = 50
-_NAMES_MAX = 1000  # of one frame
+_NAMES_MAX = 1000  # per frame
 _SUMS: tuple[Sum, ...] = ("elements", "parameter_bytes", "learning_bytes", "gradient_bytes", "state_bytes", "momentum")
 
 
@@ -40,9 +40,9 @@ def describe_optimizer(optimizer: Any) -> OptimizerFacts:
 
 
 def describe_convolutions(torch: Any, optimizer: Any) -> OptimizerFacts:
-    """Types and layouts of its 4-D weights as stored: the only source for a compiled model.
+    """Types and memory layouts of the optimizer's 4-D weights: the only source for a compiled model.
 
-    Empty for sharded (also flat) parameters, whose whole is unknown.
+    Empty for sharded or flat parameters, whose full shapes are unknown.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     whole = [p for p in parameters if p.dim() > 1]
@@ -60,7 +60,7 @@ def describe_convolutions(torch: Any, optimizer: Any) -> OptimizerFacts:
 
 
 def describe_holdings(optimizer: Any, device: str = "") -> HeldMemory:
-    """Bytes on this device, or on the device with the most bytes.
+    """Bytes on this device, or on the device with the most parameter bytes.
 
     Empty for sharded parameters, whose sizes are not this rank's memory, and for too many parameters.
     """
@@ -78,9 +78,9 @@ def describe_holdings(optimizer: Any, device: str = "") -> HeldMemory:
 
 
 def held_at_end(torch: Any, error: BaseException, device: str = "") -> HeldMemory:
-    """Holdings found in the frames of an uncaught exception: of optimizers, and of their largest model. Empty if there are none.
+    """Holdings of the optimizers, and of the largest model, in the frames of an uncaught exception. Empty if there are none.
 
-    `device`: the recorded device, used if the exception names none.
+    `device`: the recorded device, for exceptions that name none.
     """
     device = device_named(str(error)) or device
     optimizers, models = _known(torch, error)
@@ -101,7 +101,7 @@ def held_at_end(torch: Any, error: BaseException, device: str = "") -> HeldMemor
 
 
 def _known(torch: Any, error: BaseException) -> tuple[list[Any], list[Any]]:
-    """Optimizers and models among the variables of these frames and the attributes of their `self` objects."""
+    """Optimizers and models among the variables of the error's frames and the attributes of their `self` objects."""
     optimizers: dict[int, Any] = {}
     models: dict[int, Any] = {}
     traceback, frames = error.__traceback__, 0
@@ -109,7 +109,7 @@ def _known(torch: Any, error: BaseException) -> tuple[list[Any], list[Any]]:
         known = traceback.tb_frame.f_locals
         for value in [*list(known.values())[:_NAMES_MAX], *list(own(known.get("self")).values())[:_NAMES_MAX]]:
             if isinstance(value, torch.optim.Optimizer):
-                optimizers[id(value.param_groups)] = value  # counted once, even if another one contains it
+                optimizers[id(value.param_groups)] = value  # counted once, even if another optimizer wraps it
             elif isinstance(value, torch.nn.Module):
                 models[id(value)] = value
         traceback, frames = traceback.tb_next, frames + 1

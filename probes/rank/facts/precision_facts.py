@@ -1,9 +1,9 @@
-"""Precision and memory layout of a rank's computation, observed while its model runs instead of read from its arguments.
+"""Precision and memory layout of a rank's computation, observed while its model runs.
 
-In a handful of early steps the first convolution, the first linear layer and the first `autocast` of a step are patched with a one-shot
-wrapper that notes what it sees and restores the original. If these layers run outside the autocast, later ones are checked once, too.
-Layers are patched only if dynamo has compiled nothing; a plain step runs none of this. Compiled code enters autocast only while it is
-traced, so autocast is watched from the first fetch on; compiled layers are described by the weights that the optimizer holds.
+In a few early steps the first convolution, the first linear layer and the first `autocast` of a step are patched with a one-shot wrapper
+that records what it sees and restores the original. If these layers run outside autocast, later ones are checked once, too. Layers are
+patched only if dynamo has compiled nothing; other steps run none of this. Compiled code enters autocast only while it is traced, so
+autocast is watched from the first fetch on. For compiled layers, the optimizer's weights show the precision.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     Look = Callable[[Any, Any, Callable[[], None]], None]  # (layer, its input, function that restores the original)
 
 ARMINGS_MAX = 8
-_ARMED_STEPS = 2  # facts may be written after a step's last layer: wait for one whole step more
+_ARMED_STEPS = 2  # facts may be written after a step's last layer, so one more whole step is needed
 NEVER = 1 << 62
-_ENTERED_MAX = 8  # a disabled autocast is not yet an answer: an inner one may be enabled
-_IN_VAIN_MAX = 200  # entered without gradients before any step: a process that only evaluates
+_ENTERED_MAX = 8  # a disabled autocast may contain an enabled one
+_IN_VAIN_MAX = 200  # entries without gradients before any step: the process only evaluates
 
 
 def fast_paths(torch: Any) -> CudaFacts:
-    """Current switches of cuBLAS and cuDNN, avoiding attributes that warn, or that raise if old and new names were mixed."""
+    """Current switches of cuBLAS and cuDNN. Avoids attributes that warn, or that raise if the job mixes old and new names."""
     cudnn = torch.backends.cudnn
     found: CudaFacts = {
         "cudnn_benchmark": bool(cudnn.benchmark),
@@ -56,7 +56,7 @@ def fast_paths(torch: Any) -> CudaFacts:
 
 
 def compiled_frames() -> int:
-    """Number of code objects that dynamo has compiled or given up on; with `fullgraph=True` of graphs only."""
+    """Number of code objects that dynamo has compiled or given up on; with `fullgraph=True`, number of graphs."""
     utils = sys.modules.get("torch._dynamo.utils")
     counters = getattr(utils, "counters", None)
     if counters is None:
@@ -68,7 +68,7 @@ def compiled_frames() -> int:
 class Precision:
     """The observed precision of one rank's model. Results go into `values`, which are written with the facts.
 
-    `until`: the step before which all patches are removed, whatever was observed.
+    `until`: the step at whose start all patches are removed, whatever was observed.
     """
 
     def __init__(self, torch: Any, values: Callable[[], RankFacts], failed: Callable[[], None]) -> None:
@@ -79,7 +79,7 @@ class Precision:
         self.forget()
 
     def forget(self) -> None:
-        """A new process, or one just forked."""
+        """Resets in a new or forked process."""
         self.disarm()
         self._armings = 0
         self._armed_at = -1
@@ -88,7 +88,7 @@ class Precision:
         self._model: weakref.ref[Any] | None = None
 
     def trained(self) -> Any:
-        """The outermost module seen running in `train()` mode with gradients enabled; None if there is none or it is gone."""
+        """The outermost module that ran in `train()` mode with gradients enabled; None if there is none or it is gone."""
         return None if self._model is None else self._model()
 
     def begin(self) -> None:
@@ -102,7 +102,7 @@ class Precision:
             self._give_up()
 
     def refresh(self, step: int) -> None:
-        """Called before the facts are written, within other code that must go on, so it never raises."""
+        """Called before the facts are written. Never raises, since its caller must continue."""
         try:
             self._refresh(step)
         except Exception:
@@ -121,7 +121,7 @@ class Precision:
         compiled = compiled_frames()
         if compiled:
             values["compiled_frames"] = compiled
-        # no autocast was entered in a whole step, nor while its code was traced
+        # no autocast was entered in a whole step or while its code was traced
         if 0 <= self._armed_at < step and not self._entered and not self._compiled and "autocast" not in values:
             values["autocast"] = self._around("cuda" if values.get("cuda") else "cpu")
         self.disarm()
@@ -132,7 +132,7 @@ class Precision:
             self._arm(compiled=bool(compiled), values=values)
 
     def _around(self, device: str) -> AutocastFacts:
-        """Precision of a loop that runs entirely inside autocast, or enables it by other means."""
+        """Autocast facts of a loop that never enters it: it runs entirely inside autocast, enables it by other means, or has none."""
         dtype = autocast_dtype(self._torch, device)
         return {"enabled": True, "device": device, "dtype": dtype} if dtype else {"enabled": False}
 
@@ -173,15 +173,17 @@ class Precision:
             except Exception:
                 self._failed()
 
-        def forget() -> None:  # not from within the callback: dynamo iterates over its list then
-            if compiles in called:  # its reset clears it
+        def forget() -> None:  # not inside the callback, since dynamo is iterating over its list
+            if compiles in called:  # dynamo's reset clears the list
                 called.remove(compiles)
 
         called.append(compiles)
         self._undo.append(forget)
 
     def _stand_in(self, owner: Any, name: str, make: Callable[[Any, Callable[[], None], list[bool]], Any]) -> None:
-        """`make(original, put_back, done)` returns the wrapper that is installed until `put_back`; kept references then see `done`."""
+        """Installs the wrapper that `make(original, put_back, done)` returns, until `put_back`. Afterwards `done` is not empty, for
+        references to the wrapper that the job has kept.
+        """
         original = vars(owner)[name]
         back: list[Callable[[], None]] = []
         done: list[bool] = []
@@ -239,7 +241,7 @@ class Precision:
         return look
 
     def _within_autocast(self, known: LayerFacts) -> Look:
-        """Checks later layers, because the first of its kind, `known`, ran outside an autocast that is entered elsewhere."""
+        """Checks later layers, because the first one of its kind, `known`, ran outside autocast, which the job enters elsewhere."""
 
         def look(layer: Any, given: Any, put_back: Callable[[], None]) -> None:
             known["after_autocast"] = True
@@ -251,7 +253,7 @@ class Precision:
 
     def _layer(self, look: Look) -> Callable[..., Any]:
         torch = self._torch
-        tracing = torch.compiler.is_compiling  # by dynamo, or by an export without it
+        tracing = torch.compiler.is_compiling  # traced by dynamo, or by an export without it
         hide = hide_frame
 
         def make(original: Any, put_back: Callable[[], None], done: list[bool]) -> Any:
@@ -286,7 +288,7 @@ class Precision:
             with torch._C.DisableTorchFunction():
                 return all(type(n) is int for n in given.shape)
         except RuntimeError:
-            return False  # nested tensors have no shape; this runs in each forward, so the error is not counted
+            return False  # nested tensors have no shape; this runs in every forward, so the error is not counted
 
     def _saw(self, kind: LayerKind, layer: Any, given: Any) -> None:
         values, torch = self._values(), self._torch
@@ -311,11 +313,11 @@ class Precision:
             model = outermost(sys._getframe(2))
             if model is not None:
                 values["model"] = describe_model(torch, model)
-                if own(model).get("training"):  # a model fine-tuned in `eval()` mode gives no sign of evaluation
+                if own(model).get("training"):  # for a model fine-tuned in `eval()` mode, this mode is no sign of evaluation
                     self._model = weakref.ref(model)
 
     def data_parallel(self, model: Any) -> None:
-        """A DataParallel was made."""
+        """Records a DataParallel when it is created."""
         file, line = call_site()
         devices = getattr(model, "device_ids", None) or ()
         made = self._values().setdefault("data_parallel", [])

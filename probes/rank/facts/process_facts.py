@@ -1,4 +1,4 @@
-"""Facts that do not change from step to step: versions, environment, callers. One small JSON file per process."""
+"""Facts of a process that do not change from step to step: versions, environment, callers. One small JSON file per process."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from ...documents.rank_documents import CudaFacts, ExceptionFacts, RankFacts
 
 
-MADE_MAX = 32  # model wrappers that are described: a job may keep creating new ones
+MADE_MAX = 32  # described model wrappers: a job may keep creating new ones
 _MISSES_MAX = 32
 _REASON_CHARS_MAX = 300
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # the whole recorder
-# Variables that identify the job and this process within it; they match the runs of several nodes.
+# Variables that identify the job and this process within it. They match the recordings of several nodes.
 _LAUNCHER_TELLS = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT",
     "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_NODEID",
@@ -33,12 +33,12 @@ _LAUNCHER_TELLS = (
 
 
 class Facts:
-    """A JSON object that is written whole, atomically, whenever it changed; called at set-up moments, never every step."""
+    """A JSON object that is written as a whole, atomically, after a change. Called during set-up and seldom later, not every step."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self.values: RankFacts = {}
-        self.active = False  # nothing is written before the role of the process is known
+        self.active = False  # True once the role of the process is known: nothing is written before
 
     def tell(self, news: RankFacts) -> None:
         if {**self.values, **news} != self.values:
@@ -46,7 +46,7 @@ class Facts:
             self.write()
 
     def miss(self, what: str) -> None:
-        """Notes a part of the recorder that does not work here."""
+        """Records that a part of the recorder does not work here."""
         known = self.values.get("unpatched", [])
         if what not in known and len(known) < _MISSES_MAX:
             self.values["unpatched"] = [*known, what]
@@ -56,18 +56,18 @@ class Facts:
             return
         self.values.update(changing_facts())
         text = json.dumps(dict(self.values), default=str)  # other threads may add values meanwhile
-        with contextlib.suppress(OSError):  # the previous values stay
+        with contextlib.suppress(OSError):  # the previous file stays
             rank_ring_folder.put(self._folder, FACTS % os.getpid(), text)
 
 
 def call_site() -> tuple[str, int]:
-    """(file, line) of the user's code that called, as `call_frames` finds it."""
+    """(file, line) of the calling user code, found by `call_frames`."""
     frame, _ = call_frames(2)
     return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("", 0)
 
 
 def calling_function() -> tuple[str, str]:
-    """(file, function) that called into the recorder: the user's, torch's or a library's."""
+    """(file, function) of the recorder's caller: the user's code, torch or a library."""
     frame = next(jobs_frames(2), None)
     return (frame.f_code.co_filename, frame.f_code.co_name) if frame is not None else ("", "")
 
@@ -82,9 +82,9 @@ def jobs_frames(depth: int) -> Iterator[FrameType]:
 
 
 def call_frames(depth: int) -> tuple[FrameType | None, FrameType | None]:
-    """The innermost frame outside torch, this recorder and installed packages, and of a package the innermost inside of that.
+    """(innermost frame of the user's code, innermost frame of an installed package inside it).
 
-    The package's frame counts as the user's if there is no better one.
+    The user's code is outside torch, this recorder and installed packages. Without such a frame, the package's frame takes its place.
     """
     package: FrameType | None = None
     for frame in jobs_frames(depth):
@@ -97,13 +97,13 @@ def call_frames(depth: int) -> tuple[FrameType | None, FrameType | None]:
 
 
 def is_users(name: str) -> bool:
-    """True for a file of the job's own, outside torch, the standard library and installed packages."""
+    """True for a file of the job's own code: outside torch, the standard library and installed packages."""
     installed = "site-packages" in name or "dist-packages" in name
     return not name.startswith(("<", _OWN, torchs_folder())) and not installed and not _standard(name)
 
 
 def raised_at(error: BaseException) -> ExceptionFacts:
-    """The innermost line of the user's own that the exception passed; empty without one."""
+    """The innermost line of the user's code in the exception's traceback; empty if there is none."""
     found: ExceptionFacts = {}
     traceback = error.__traceback__
     while traceback is not None:
@@ -115,7 +115,7 @@ def raised_at(error: BaseException) -> ExceptionFacts:
 
 
 def torchs_folder() -> str:
-    """The folder of torch, also if it is no installed package; the job may have another folder called `torch`."""
+    """The folder of torch, also if torch is not installed as a package. The job may have another folder called `torch`."""
     file = getattr(sys.modules.get("torch"), "__file__", None)
     return os.path.dirname(file) + os.sep if file else os.sep + os.sep
 
@@ -125,13 +125,13 @@ def _standard(name: str) -> bool:
 
 
 def process_facts(torch: Any) -> RankFacts:
-    """The identity of this process: versions, rank as the launcher set it, threads."""
+    """Identity of this process: versions, command line, the launcher's variables, allowed CPUs."""
     facts: RankFacts = {
         "pid": os.getpid(),
         "python": "%d.%d.%d" % sys.version_info[:3],
         "torch": getattr(torch, "__version__", None),
         "argv": list(sys.argv[:64]),
-        "cwd": _working_directory(),  # file names of code may be relative to it
+        "cwd": _working_directory(),  # code's file names may be relative to it
         "written_unix_s": time.time(),  # source files changed after this time may differ from the running code
         "environment_rank": {name: os.environ.get(name) for name in _LAUNCHER_TELLS},
         "cpus_allowed": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
@@ -156,16 +156,19 @@ def cuda_facts(torch: Any, device: int) -> CudaFacts:
 
 
 def cuda_index(tensors: Any) -> int | None:
-    """Index of the GPU of a tensor, or of the first of several; None if there is none, or if reading would consume the job's iterator."""
+    """Index of the GPU of a tensor, or of the first one in a list or tuple; None if there is none.
+
+    Does not read other iterables, since it could consume the job's iterator.
+    """
     first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
     device: Any = getattr(first, "device", None)
     return device.index if getattr(device, "type", None) == "cuda" else None
 
 
 def changing_facts() -> RankFacts:
-    """Facts that grow, or that a script may set after its first backward pass: read whenever the facts are written."""
+    """Facts that grow, or that a script may set after its first backward pass. Read at each writing of the facts."""
     facts: RankFacts = {
-        # not the number of frozen objects: the interpreter counts them one by one
+        # without the number of frozen objects: the interpreter counts them one by one
         "gc": {
             "enabled": gc.isenabled(),
             "collections": [generation["collections"] for generation in gc.get_stats()],
@@ -181,7 +184,7 @@ def changing_facts() -> RankFacts:
 
 
 def joined_ranks(torch: Any) -> int:
-    """Number of processes that train together, by torch.distributed or Horovod; 0 if it joined none, whatever its launcher set."""
+    """Number of processes in the joined group of torch.distributed or Horovod; 0 without a group, whatever the launcher set."""
     try:
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             return int(torch.distributed.get_world_size())
@@ -192,7 +195,7 @@ def joined_ranks(torch: Any) -> int:
 
 
 def distributed_identity(torch: Any) -> tuple[int, int, int]:
-    """(rank, local rank, world size), -1 where unknown: the process group knows best, then the launcher's variables."""
+    """(rank, local rank, world size), -1 for unknown. The process group takes precedence over the launcher's variables."""
     rank, world = _number("RANK"), _number("WORLD_SIZE")
     try:
         if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -217,14 +220,14 @@ def _number(name: str) -> int:
 
 
 def _guard(reason: str) -> str:
-    """The guard of a recompilation reason, such as `0/0: n == 1`, without the source and stack after it."""
+    """The guard in a recompilation reason, such as `0/0: n == 1`, without the source and stack that follow."""
     return reason.partition("#")[0].partition("\n")[0].strip()[:_REASON_CHARS_MAX]
 
 
 def note_compilations(values: RankFacts, *, now_ns: int, wall_us: float) -> None:
-    """Adds dynamo's compilations since the last call under `compilations`: time (monotonic), duration, function, reason to recompile.
+    """Adds dynamo's compilations since the last call to `compilations`: time (monotonic), duration, function, reason to recompile.
 
-    Dynamo keeps its last 64, and so do we: any more between two calls are missed.
+    Dynamo keeps only its last 64, and so do we: if there are more between two calls, some are missed.
     """
     ask = getattr(sys.modules.get("torch._dynamo.utils"), "get_compilation_metrics", None)
     if ask is None:
@@ -249,8 +252,8 @@ def note_compilations(values: RankFacts, *, now_ns: int, wall_us: float) -> None
     del told[:-COMPILATIONS_MAX]
 
 
-AIDS_FROM_STEP = 25  # earlier, a profiler may run for the first steps only
-# Variables of the environment that slow every step, and with what value; None: with any.
+AIDS_FROM_STEP = 25  # in earlier steps a profiler may run that covers only the first steps
+# Environment variables that slow every step, and the values that do; None: any value.
 _AID_VARIABLES = {
     "CUDA_LAUNCH_BLOCKING": ("1",),
     "HIP_LAUNCH_BLOCKING": ("1",),
@@ -261,11 +264,11 @@ _AID_VARIABLES = {
 _TOOLS = (0, 1, 2)  # of sys.monitoring (Python 3.12): a debugger, coverage, a profiler
 
 
-# Debugging aids that are on during training, read at the start of a handful of backward passes.
+# Debugging aids that are on during training, checked at the start of a few backward passes.
 #
 # Not between steps: `with torch.autograd.detect_anomaly():` may enclose only the step.
 def look_for_aids(torch: Any, values: RankFacts, *, profiled_by_us: bool) -> None:
-    """Counts the aids that are on in the training thread, under `debugging` of these facts."""
+    """Counts the aids that are on in the training thread, in `debugging` of the facts."""
     told = values.setdefault("debugging", {"looks": 0, "on": {}})
     told["looks"] += 1
     for name in _aids(torch, profiled_by_us=profiled_by_us):
@@ -279,7 +282,7 @@ def _aids(torch: Any, *, profiled_by_us: bool) -> list[str]:
     if torch.autograd._profiler_enabled():
         found += [] if profiled_by_us else ["profiler"]
     elif sys.gettrace() is not None or sys.getprofile() is not None or _monitored():
-        found.append("tracer")  # torch's profiler brings one of its own
+        found.append("tracer")  # torch's profiler installs a tracer, too
     for name, values in _AID_VARIABLES.items():
         value = os.environ.get(name)
         if value and (values is None or value.upper() in values):

@@ -1,6 +1,6 @@
-"""The work of a step: number and identity of learning parameters, size of batches. Sampled, and noted when it changes.
+"""The work of a step: number and identity of learning parameters, size of batches. It is sampled, and changes are recorded.
 
-A job that slows down because more parameters learn (unfreezing) or images grow has no fault.
+A job that slows down because more parameters learn (unfreezing) or images grow has no problem.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from .process_facts import Facts
 
 EVERY_NS = 1_000_000_000
-COST_TIMES = 1_000  # checking a thousand parameters takes 0.2 ms: at most a thousandth of the time
-CONFIRMED = 3  # equal samples needed: text batches differ in size, and layers may be dropped at random
+COST_TIMES = 1_000  # interval in multiples of the cost (0.2 ms for a thousand parameters): at most 1/1000 of the time
+CONFIRMED = 3  # equal samples needed, since text batches differ in size and layers may be dropped at random
 CHANGES_MAX = 100
 
 
@@ -33,9 +33,9 @@ class Work:
         self._seen = [-1, 0, 0, 0]
 
     def looks(self, step: int, now: int, *, fed: bool = False) -> bool:
-        """True if this step is sampled. A sample is concluded when the next one begins.
+        """True if this step is sampled. A sample ends when the next one begins.
 
-        `fed`: its batch was fetched already, unobserved, so its size is unknown and the step is not sampled.
+        `fed`: the step's batch was fetched unobserved, so its size is unknown and no sample begins.
         """
         if step == self._seen[0]:
             return True

@@ -1,1 +1,1 @@
-"""The GPU as the rank sees it: events, synchronising calls, the profiler, graph captures."""
+"""The rank's view of its GPU: events, synchronising calls, the profiler, graph captures."""

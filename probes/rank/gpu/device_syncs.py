@@ -1,9 +1,9 @@
-"""Finds the job's calls that synchronise with the device or copy to it, by watching single steps at growing intervals.
+"""Finds the job's calls that synchronise with the device or copy to it. Observes single steps at growing intervals.
 
-In such a step a few methods of `torch.Tensor` (`item`, `cpu`, `to` ...) and the synchronising functions of `torch.cuda` are replaced by
-wrappers that time them and note the user's line; at the step's end the originals are restored. A wrapper has the original's hash,
-equality and attributes, so code that keeps tensor methods in sets and tables finds it there. Nothing is patched while dynamo is at work,
-nor before it is loaded: on its import it stores what it finds in `torch.Tensor`.
+In an observed step, wrappers replace a few methods of `torch.Tensor` (`item`, `cpu`, `to` ...) and the synchronising functions of
+`torch.cuda`. They time the calls and record the user's line. At the step's end the originals are restored. A wrapper has the original's
+hash, equality and attributes, so code that keeps tensor methods in sets and tables still finds it. Nothing is patched while dynamo
+compiles or before it is loaded: dynamo's import stores the methods that it finds in `torch.Tensor`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from ..step_account import Account
 
 NEVER = 1 << 62
-# The first steps compile, tune and fill caches. Each observed step comes a quarter later: some sixty in a million, never in phase with
-# an event every tenth step. Few, too, because Python's attribute cache supports a limited number of versions per class.
+# The first steps compile, tune and fill caches. Each later observation is at 5/4 of the last one's step: some sixty in a million steps,
+# never in phase with an event in every tenth step. They are few also because Python limits the versions of a class in its attribute cache.
 FIRST_LOOK = 6
-NAMED_MAX = 24  # places that are told apart
-CALLS_MAX = 2000  # calls in one observed step: after the last step of all it would never end
+NAMED_MAX = 24  # distinct places
+CALLS_MAX = 2000  # calls in one observed step, which may never end after the job's last step
 WAITING = ("item", "tolist", "cpu", "nonzero", "__bool__", "__float__", "__int__", "__index__", "__repr__")
 COPYING = ("to", "cuda", "copy_")
 _SYNCHRONISING = (("", "synchronize"), ("Event", "synchronize"), ("Stream", "synchronize"))  # in torch.cuda
@@ -43,7 +43,7 @@ _FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # the who
 
 
 class StandIn:
-    """Replaces one method or function for one step. Calls of other threads and nested calls pass through."""
+    """Replaces one method or function for one step. Calls in other threads and nested calls pass through."""
 
     def __init__(self, owner: Any, name: str, original: Any, look: Syncs) -> None:
         self._owner = owner
@@ -53,7 +53,7 @@ class StandIn:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         look = self._look
-        # code that took it during the step may keep it
+        # checks `open`, since code may keep a wrapper from the observed step
         watched = not look.inside and look.open and get_ident() == look.thread
         if watched:
             look.inside = True
@@ -101,7 +101,7 @@ class Syncs:
         self._torch = torch
         self._captures = captures or Captures()
         self._failed = failed
-        # tests have no other devices
+        # tests run without a GPU
         self._device = os.environ.get("RN50_ADVISOR_SYNC_DEVICE", "cuda")
         self._undo: list[Callable[[], None]] = []
         self.forget()
@@ -119,7 +119,7 @@ class Syncs:
         self._copies: dict[Any, CopySite] = {}
 
     def turn(self, step: int, account: Account, values: RankFacts) -> None:
-        """Starts or ends an observation at the start of a due step. Results go into the facts and are written with them."""
+        """Starts or ends an observation at the start of a due step. Results are written with the facts."""
         self._facts = values
         try:
             if self.open:
@@ -153,7 +153,7 @@ class Syncs:
                     self._unseen("compiling")
 
     def _unseen(self, why: str) -> None:
-        """The reason why no step was observed so far."""
+        """Records why no step was observed so far."""
         if not self.looks:
             self._facts["syncs"] = {"looks": 0, "device": self._device, "sites": [], "unseen": why}
 
@@ -190,7 +190,7 @@ class Syncs:
         began = perf_counter_ns()
         if self._account.phase in (EVALUATION, CHECKPOINT):
             return
-        with self._torch._C.DisableTorchFunction():  # methods of user subclasses are not called
+        with self._torch._C.DisableTorchFunction():  # calls no methods of user subclasses
             copied = self._copied(name, args, kwargs, result) if name in COPYING else None
             if copied is not None:
                 self._note(self._copies, {"call": name, **copied}, took_ns, _bytes(result))
@@ -206,7 +206,7 @@ class Syncs:
         return leaves and not _non_blocking(args, kwargs)
 
     def _copied(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> CopySite | None:
-        """The record of a host-to-device copy; None for other calls."""
+        """Properties of a host-to-device copy; None for other calls."""
         tensor, target = _ends(name, args, kwargs, result)
         on_cuda = self._device == "cuda"
         if tensor.device.type != "cpu" or target.device.type != self._device or self._device == "cpu":
@@ -222,7 +222,7 @@ class Syncs:
         }
 
     def _aside(self) -> bool:
-        """True if the copy runs on another stream than the computation."""
+        """True if the copy is on another stream than the default one."""
         cuda = self._torch.cuda
         return bool(cuda.current_stream() != cuda.default_stream())
 
@@ -260,13 +260,13 @@ class Syncs:
 
 
 def _costliest(notes: dict[Any, CopySite]) -> list[CopySite]:
-    """Copies of the notes as plain values, since the facts may be written during an observed step."""
+    """The notes, most blocked time first. Copies them, since the facts may be written during an observed step."""
     ordered = sorted(notes.values(), key=lambda entry: -entry["blocked_ns"])
     return [cast("CopySite", {name: value for name, value in entry.items() if name != "step"}) for entry in ordered]
 
 
 def _through(package: FrameType | None) -> str:
-    """The module of a library or of torch (the gradient scaler, say) between the user's line and the call."""
+    """The module of a library or of torch (such as the gradient scaler) between the user's line and the call; empty without one."""
     if package is not None:
         return str(package.f_globals.get("__name__", ""))
     frame: FrameType | None = sys._getframe(1)
@@ -277,14 +277,14 @@ def _through(package: FrameType | None) -> str:
 
 
 def _ends(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> tuple[Any, Any]:
-    """Source and destination of a copy: `copy_` fills the tensor it is called on."""
+    """Source and destination of a copy. `copy_` fills the tensor it is called on."""
     if name == "copy_":
         return (args[1] if len(args) > 1 else kwargs.get("src", result)), args[0]
     return args[0], result
 
 
 def _non_blocking(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """The `non_blocking` argument of `to`, `cuda` and `copy_`: their first boolean."""
+    """The `non_blocking` argument of `to`, `cuda` and `copy_`, which is their first boolean."""
     told = next((value for value in args[1:] if isinstance(value, bool)), False)
     return bool(kwargs.get("non_blocking", told))
 

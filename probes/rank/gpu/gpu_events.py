@@ -1,6 +1,6 @@
-"""Time on the GPU: a pooled CUDA event at each mark, read later by `query()`. Never a synchronise, none while any thread captures a graph.
+"""Time on the GPU: a pooled CUDA event at each mark, read after `query()`. Never synchronises; pauses while any thread captures a graph.
 
-Only on the rank's training device, which need not be the current one: an event on another would create a context there.
+Events are only on the rank's training device, which may not be the current device: an event on another one would create a context there.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
     Mark = tuple[Event, str]
 
-# A step with events cannot use the tape and costs some 150 us more. If the recorder takes more than this share of the time for them,
-# only a block of steps has them now and then: the first step of a block lacks the time before its first event, the last one the time
-# after its last.
+# A step with events cannot use the tape and costs some 150 us more. If the recorder's share of the time exceeds this, only blocks of steps
+# have events, with pauses between them. The first step of a block lacks the time before its first event, the last one the time after its
+# last event.
 _SHARE = 0.001
 _BLOCK_STEPS = 12  # steps
-_FIRST_STEPS = 5 * _BLOCK_STEPS  # steps that all have events, so that short runs are covered
+_FIRST_STEPS = 5 * _BLOCK_STEPS  # all these steps have events, to cover short runs
 _REST_MAX = 32 * _BLOCK_STEPS
-_MARKS_MAX = 2_000  # per step, 500 micro-batches: beyond it the step may never end
+_MARKS_MAX = 2_000  # per step (500 micro-batches); with more the step may never end
 _UNREAD_MAX = 20  # consecutive steps with unreadable events before giving up
-_OUTSTANDING_MAX = 64  # steps with pending events; beyond it a step gets none
+_OUTSTANDING_MAX = 64  # steps with pending events; further steps are dropped
 _MEMORY_EVERY_NS = 1_000_000_000  # reading allocator statistics costs some 50 us
 _PHASES = ("input_wait", "forward", "backward", "optimizer", "gap")
 
@@ -58,15 +58,15 @@ class GpuTimes:
         self._last: Event | None = None  # the event that ended the previous step and begins this one
         self._waiting: deque[tuple[int, Event, list[Mark]]] = deque()
         self._memory_at = 0
-        self._block = (0, 0, 0)  # its first step, the start of that, and the recorder's cost so far
+        self._block = (0, 0, 0)  # the block's first step, that step's start, and the recorder's cost until then
         self.on = True
-        self.next_step = 0  # next step with events, if they are off
-        # steps not reported: too many marks, too many pending steps, or unreadable events
+        self.next_step = 0  # the next step with events while they are off
+        # unreported steps: too many marks, too many pending steps, or unreadable events
         self.dropped = 0
-        self._unread = 0  # consecutive ones with unreadable events
+        self._unread = 0  # consecutive steps with unreadable events
 
     def turn(self, step: int, now: int, self_ns: int) -> bool:
-        """Starts a step at `now`; returns whether it has events. `self_ns`: the recorder's total cost."""
+        """Starts a step at `now`. True if it has events. `self_ns`: the recorder's total cost."""
         begun, since, taken = self._block
         if self.on and step - begun < _BLOCK_STEPS:
             return True
@@ -81,7 +81,7 @@ class GpuTimes:
         return self.on
 
     def mark(self, ended: str) -> None:
-        """`ended`: the phase that ends now; it gets the stream's time since the last mark."""
+        """Records an event. The phase `ended` gets the stream's time since the last mark."""
         if not self.on or self._capturing():
             return
         if ended == "forward":  # the job may fetch on another stream; querying the stream takes as long as recording
@@ -96,10 +96,10 @@ class GpuTimes:
         self._marks.append((event, ended))
 
     def close(self, step: int, ring: Ring) -> None:
-        """Ends the step: queues its events and reads completed ones. During a capture none is queried: that would break it."""
+        """Ends the step: queues its events and reads completed ones. Queries none during a capture, since that would break it."""
         marks, self._marks = self._marks, []
         if self._capturing():
-            self._last = None  # part of the work of this step and the next one is not on the stream
+            self._last = None  # part of this and the next step's work is not on the stream
             return
         if marks:
             before, self._last = self._last, marks[-1][0]
@@ -123,7 +123,7 @@ class GpuTimes:
                 ring.write(KIND_GPU_STEP, 0, (step, *(spent[name] for name in _PHASES), *self._memory()))
 
     def _capturing(self) -> bool:
-        """True during a capture by Python in any thread, or by any code on this thread's stream."""
+        """True during a capture that Python started in any thread, or any code on this thread's stream."""
         return bool(self._captures.under_way or self._cuda.is_current_stream_capturing())
 
     def _read(self, before: Event, marks: list[Mark]) -> dict[str, int]:
@@ -136,7 +136,7 @@ class GpuTimes:
         return spent
 
     def _memory(self) -> tuple[int, int, int, int]:
-        """Allocated, reserved and peak bytes and allocator retries, once a second, else -1. The user's peak is read, never reset."""
+        """Allocated, reserved and peak bytes and allocator retries, read once a second, else -1. Never resets the user's peak."""
         now = self._clock()
         if now - self._memory_at < _MEMORY_EVERY_NS:
             return -1, -1, -1, -1

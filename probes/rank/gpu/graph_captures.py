@@ -1,6 +1,6 @@
-"""Tracks CUDA graph captures in progress in any thread: meanwhile no call of ours may reach CUDA.
+"""Tracks CUDA graph captures in all threads. During a capture the recorder must not call CUDA.
 
-A capture in the default mode fails where any thread of the process queries an event (cudaErrorStreamCaptureUnsupported), and
+A capture in the default mode fails if any thread of the process queries an event (cudaErrorStreamCaptureUnsupported), and
 `is_current_stream_capturing` covers the calling thread's stream only. Captures started by C++ code are not detected.
 """
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
     Found = TypeVar("Found")
 
-_WAIT_S = 1.0  # wait for another thread of ours; a dump takes some 10 ms and holds the interpreter meanwhile
+_WAIT_S = 1.0  # maximum wait for another thread of ours; a dump takes some 10 ms and holds the GIL
 
 
 class Captures:
-    """`under_way` is empty while nothing is captured. A graph deleted during its capture is removed from it."""
+    """The running captures. `under_way` is empty if there is none. A graph that is deleted during its capture is removed."""
 
     def __init__(self) -> None:
         self.before: Callable[[], None] = lambda: None  # called before a capture begins
         self.forget()
 
     def forget(self) -> None:
-        """Another process now, or a new one."""
+        """Resets in a new or forked process."""
         self.under_way: dict[int, Any] = {}
-        self._asking = _thread.allocate_lock()  # held by a thread of ours from its check of `under_way` on
+        self._asking = _thread.allocate_lock()  # a thread of ours holds it from its check of `under_way` until its call ends
 
     def begins(self, graph: Any) -> None:
         self.before()
@@ -44,13 +44,13 @@ class Captures:
         self.under_way.pop(id(graph), None)
 
     def outside(self, call: Callable[[], Found], otherwise: Found) -> Found:
-        """Calls `call`, or during a CUDA graph capture `otherwise`; delays captures meanwhile. For the recorder's own threads."""
+        """Returns `call()`, or `otherwise` during a CUDA graph capture. The call delays new captures. For the recorder's threads."""
         with self._asking:
             return otherwise if self.under_way else call()
 
 
 def watch(torch: Any, captures: Captures, failed: Callable[[], None]) -> list[Any]:
-    """Wraps the start and end of every capture from Python: `torch.cuda.graph`, `make_graphed_callables` and inductor end up here."""
+    """Wraps the start and end of every capture from Python, including `torch.cuda.graph`, `make_graphed_callables` and inductor."""
     kind = torch.cuda.CUDAGraph
     begin, end = kind.capture_begin, kind.capture_end
 

@@ -1,10 +1,10 @@
 """A profiler window: two steps under torch's own profiler to identify kernels and operators. Only on request.
 
 The request is a small file in the ring folder, read when the process becomes a rank. The window starts and ends at the start of a step, in
-the training thread. It yields to conflicts (another profiler, a fork, the end of the job) and to long work (an evaluation, a checkpoint,
-many batches), because all recorded events are processed when the profiler stops, needed or not: a launch-bound host pays some 6 s per
-recorded second. No exception escapes; errors are stated in the facts. Jobs with CUDA graphs are not profiled: CUPTI crashes with them
-below CUDA 12.6 (pytorch#75504, pytorch#150957).
+the training thread. It closes before conflicts (another profiler, a fork, the end of the job) and before long work (an evaluation, a
+checkpoint, many batches), because the profiler processes all recorded events when it stops: a launch-bound host pays some 6 s per recorded
+second. No exception escapes; the facts state errors. Jobs with CUDA graphs are not profiled: CUPTI crashes with them below CUDA 12.6
+(pytorch#75504, pytorch#150957).
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ _AGAIN_STEPS = 5
 _ATTEMPTS_MAX = 3
 _DISK_LEFT = 256 << 20  # bytes; a trace of two steps takes 1 to 30 MB
 _DEVICE_LEFT = 512 << 20  # bytes; includes CUPTI's buffers
-_BATCHES_MAX = 16  # fetches or backward passes: for ResNet-50 some 110,000 events, 45 MB of trace
+_BATCHES_MAX = 16  # fetches or backward passes; for ResNet-50 some 110,000 events, 45 MB of trace
 _TIMES_USUAL = 4  # a launch-bound step takes some 2.4 times as long under the profiler
 _BEYOND_NS = 1_000_000_000  # allows for a late batch or the profiler's first calls
 _EVALUATES = "an evaluation began"
 _LOG_LEVEL = "KINETO_LOG_LEVEL"
-_FROZEN = gc.get_freeze_count()  # objects older than torch's import cannot be a graph
+_FROZEN = gc.get_freeze_count()  # objects frozen before torch's import cannot be graphs
 # Nsight and similar tools occupy CUPTI.
 _TOOLS = ("NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "NVPROF_TMPDIR")
 
 
 class Aside(Exception):
-    """The window is not opened, or is closed early; says why."""
+    """The window is not opened, or is closed early; the message says why."""
 
 
 def asked(
     torch: Any, folder: str, facts: Facts, rank: int, local_rank: int, captures: Captures | None = None
 ) -> ProfilerWindow | None:
-    """The profiler window; None if none can be requested, so that the rank has no cost."""
+    """The profiler window; None if none can be requested for this rank, which then has no cost."""
     request = _read(folder)
     if request is None:
         return None
@@ -77,7 +77,7 @@ def _read(folder: str) -> dict[str, Any] | None:
 
 
 class ProfilerWindow:
-    """`next_step`: the step at which to call `at_step`; `on` while the profiler runs."""
+    """A rank's profiler window. `next_step`: the step at which to call `at_step`; `on`: the profiler runs."""
 
     def __init__(self, torch: Any, folder: str, facts: Facts, request: dict[str, Any], captures: Captures) -> None:
         self.on = False
@@ -87,7 +87,7 @@ class ProfilerWindow:
         self._facts = facts
         self._captures = captures
         self._request = request
-        self._waiting = bool(request.get("auto"))  # lets the agent send a request to this process
+        self._waiting = bool(request.get("auto"))  # waits for the agent's request to this process
         self._attempts = 0
         self._first = 0
         self._profile: Any = None
@@ -149,7 +149,7 @@ class ProfilerWindow:
         self._until_ns = perf_counter_ns() + _TIMES_USUAL * usual_ns + _BEYOND_NS
 
     def _watched(self, enter: Callable[..., int]) -> Callable[..., int]:
-        """Replaces the account's method while the window is open, so that marks of other steps need no check."""
+        """A replacement of the account's `enter` while the window is open, so that marks of other steps need no check."""
 
         def enter_watched(phase: int, charge: int = -1) -> int:
             reason = self._too_long(phase)
@@ -160,7 +160,7 @@ class ProfilerWindow:
         return enter_watched
 
     def _too_long(self, phase: int) -> str:
-        """The reason not to record what comes next or has come since the window opened; empty: none."""
+        """The reason to close the window before the phase that begins, or because it has become too long; empty: none."""
         if phase == EVALUATION:
             return _EVALUATES
         if phase == CHECKPOINT:
@@ -242,7 +242,7 @@ class ProfilerWindow:
         again = self._attempts < _ATTEMPTS_MAX
         began = perf_counter_ns()
         try:
-            self._stop()  # and drop its events
+            self._stop()  # this drops its events
         except Exception as error:
             self._took("stop_s", began)
             self._failed(self._account.step, "%s (%s)" % (reason, type(error).__name__), again=again)
@@ -261,7 +261,7 @@ class ProfilerWindow:
         self._tell({"state": "trying" if again else "refused", "reason": reason})
 
     def _tell(self, told: WindowFacts) -> None:
-        """Includes the total duration of all attempts, since the job paid for each."""
+        """Writes the state to the facts, with the total times of all attempts, since the job paid for each."""
         with contextlib.suppress(Exception):  # a full disk: no report
             self._facts.tell({"deep": {**told, **self._times}})
 
@@ -280,7 +280,7 @@ def _silence() -> Iterator[None]:
 
 
 def _step_aside_for_others(module: Any, give_way: Any) -> list[Callable[[], None]]:
-    """Ends our profiler when the process starts another one. Returns a function that restores the originals."""
+    """Ends our profiler when the process starts another one. Returns functions that restore the originals."""
 
     def begins(*args: Any, **kwargs: Any) -> None:
         give_way("the job began a profiler of its own")
@@ -291,7 +291,7 @@ def _step_aside_for_others(module: Any, give_way: Any) -> list[Callable[[], None
 
 
 def _tell_of_evaluation(torch: Any, give_way: Any) -> Callable[[], None]:
-    """Detects evaluation over tensors in memory by `train(False)`, its only sign. Returns a function that restores the original."""
+    """Ends our profiler at `train(False)`, the only sign of an evaluation without loader. Returns a function that restores `train`."""
     is_compiling = torch.compiler.is_dynamo_compiling
 
     def trains(*args: Any, **kwargs: Any) -> None:
@@ -303,7 +303,7 @@ def _tell_of_evaluation(torch: Any, give_way: Any) -> Callable[[], None]:
 
 
 def _call_first(owner: Any, name: str, call: Callable[..., None]) -> Callable[[], None]:
-    """Calls `call` (which never raises) with the arguments before the original, whose result or exception is passed on."""
+    """Wraps a function to call `call` (which never raises) with the same arguments first. Returns a function that restores the original."""
     original = getattr(owner, name)
 
     @wraps(original)

@@ -1,1 +1,1 @@
-"""Collectives and DistributedDataParallel, as the rank sees them."""
+"""The rank's view of collectives and DistributedDataParallel."""

@@ -1,4 +1,4 @@
-"""The caller of a collective: the job's own line, and the library in between."""
+"""The caller of a collective: the job's line, and the library in between."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from ...documents.rank_documents import CollectiveSite
 
-# Libraries that call for the job, by part of the file's name; the first match wins. Other packages go by their own name,
+# Libraries that call for the job, by part of the file name; the first match wins. Other packages have their own name,
 # the job's own code has none.
 NORM = "SyncBatchNorm"
 _LIBRARIES = (
@@ -50,7 +50,7 @@ def described(frame: FrameType, kind: int, group: Any) -> CollectiveSite:
 
 def _library(frame: FrameType) -> str:
     code = frame.f_code
-    # Before Python 3.13 reading a frame's locals keeps them alive while the frame runs, which may be days for a training loop.
+    # Before Python 3.13 reading a frame's locals keeps them alive while the frame runs: for a training loop perhaps days.
     brief = code.co_name in ("forward", "backward") and code.co_varnames
     first = frame.f_locals.get(code.co_varnames[0]) if brief else None
     # matched on the function's class, since a script may be called train_syncbn.py

@@ -1,8 +1,8 @@
-"""Collectives that the job calls from Python: how many, how large, how long they held it, where from, and the one it is in right now.
+"""Collectives that the job calls from Python: their number, bytes, blocking time and callers, and the current one.
 
 DistributedDataParallel issues its own all-reduces in C++, so a plain step runs none of this code. Manual averaging, synchronised batch
-norm, FSDP, ZeRO, metrics and barriers do. Functional collectives are left alone, and under dynamo tracing a wrapper is the original.
-A call is counted on entry, so the ring's header names the collective in which a rank hangs: kind, number and group.
+norm, FSDP, ZeRO, metrics and barriers do. Functional collectives are not wrapped, and while dynamo traces a wrapper acts as the original.
+A call is counted on entry, so the ring's header shows the collective in which a rank hangs: kind, number and group.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..recorder import Recorder
 
 MODULE = "torch.distributed.distributed_c10d"
-# Names in the module in any version; the longer names are aliases of the shorter ones.
+# The module's names in all versions; the longer names are aliases of the shorter ones.
 NAMES = {
     "all_reduce": "all_reduce",
     "all_reduce_coalesced": "all_reduce",
@@ -61,13 +61,13 @@ NAMES = {
 _WAIT = -1
 _UNTIMED: TimedCollectives = {}
 SITES_MAX = 64
-_GROUPS_MAX = 256  # above it destroyed groups are dropped, then all groups; their call counts restart
-# The words of the header, beginning at COLLECTIVE_OFFSET
+_GROUPS_MAX = 256  # with more, destroyed groups are dropped, then all groups; their call counts restart
+# Indices of the header's words from COLLECTIVE_OFFSET on
 _BEGUN, _KIND, _GROUP, _SIZE, _SINCE = range(COLLECTIVE_OFFSET // 8, COLLECTIVE_OFFSET // 8 + 5)
 
 
 def install(recorder: Recorder) -> list[Any]:
-    """Wraps the functions that exist and notes missing ones (other torch versions) in the facts. Returns the wrappers."""
+    """Wraps the collectives. Returns the wrappers. If this torch version lacks the module's parts, the facts record it."""
     try:
         return _install(recorder)
     except (AttributeError, ImportError) as error:
@@ -84,7 +84,7 @@ def _install(recorder: Recorder) -> list[Any]:
     wrappers = {}
     for name, kind in NAMES.items():
         original = getattr(module, name, None)
-        # Deprecated functions warn with their caller's line, which must stay the job's. They call one of the others.
+        # Deprecated functions warn with their caller's line, which must remain the job's. They call one of the others.
         if original is not None and not hasattr(original, "__deprecated__"):
             wrappers[original] = _wrap(recorder, collectives, original, COLLECTIVE_KINDS.index(kind))
     _replace(wrappers)
@@ -94,7 +94,7 @@ def _install(recorder: Recorder) -> list[Any]:
 
 
 def _replace(wrappers: dict[Any, Any]) -> None:
-    """Replaces the function in all modules of torch.distributed (some import it by name) and in dynamo's table, which is keyed by it."""
+    """Replaces the functions in all modules of torch.distributed (some import them by name) and in dynamo's table, where they are keys."""
     for name, module in list(sys.modules.items()):
         if name.startswith("torch.distributed") and module is not None:
             for attribute, value in list(vars(module).items()):
@@ -125,7 +125,7 @@ def _wrap(recorder: Recorder, collectives: Collectives, original: Any, kind: int
         call, watched = None, recorder.active and get_ident() not in inside
         try:
             if watched:
-                # there is no frame below if autograd's own thread calls this directly as a hook
+                # there is no caller's frame if autograd's own thread calls this directly as a hook
                 call = quietly(recorder, collectives.begin, kind, (*args, *kwargs.values()), sys._getframe().f_back)
             result = original(*args, **kwargs)
         except BaseException as error:
@@ -164,7 +164,7 @@ def _wrap_wait(recorder: Recorder, collectives: Collectives, original: Any) -> A
 
 
 class Group:
-    """A process group as seen through its calls; its name identifies it on all ranks."""
+    """A process group and its number of calls. Its name identifies it on all ranks."""
 
     __slots__ = ("backend", "begun", "name", "of", "size")
 
@@ -193,7 +193,7 @@ class Call:
 
 
 class Collectives:
-    """Sums over the current step. Any thread may call (autograd has its own on CUDA); only the training thread writes them."""
+    """Sums over the current step. Any thread may add calls (on CUDA autograd has its own thread); only the training thread writes them."""
 
     def __init__(self, recorder: Recorder, module: Any) -> None:
         self._recorder = recorder
@@ -213,13 +213,13 @@ class Collectives:
         self.forget()
 
     def forget(self) -> None:
-        """Another process now."""
+        """Resets in a new process."""
         self._flight.forget()
         self.inside.clear()
         self._groups: dict[int, Group] = {}
         self._sites: dict[Any, CollectiveSite] = {}
         self._described: list[CollectiveSite] = []
-        # the last asynchronous call was on GPU tensors: waiting for it does not block the host
+        # the last asynchronous call was on GPU tensors, so a wait for it does not block the host
         self._on_device = False
         self._clear()
 
@@ -230,27 +230,27 @@ class Collectives:
         self._held = [0, 0, 0, 0, 0]  # ns, by `_place`
 
     def joins(self, world_size: int) -> None:
-        """Called when this process becomes a rank. The facts are written now and then, with the counts so far."""
+        """Called when this process becomes a rank. Each writing of the facts includes the counts so far."""
         self._recorder.facts.values["collectives"] = self._described
         if world_size > 1:
             self._flight.start()
 
     def leaves(self) -> None:
-        """The interpreter shuts down."""
+        """Called at interpreter shutdown."""
         self._flight.stop()
 
     def begin(self, kind: int, given: tuple[Any, ...], frame: FrameType | None) -> Call | None:
-        """Begins a call; None if this rank is not in the group: torch warns and returns."""
+        """Begins a call. None if this rank is not in the group: then torch only warns."""
         if any(item is self._no_member for item in given):
             return None
         recorder, thread = self._recorder, get_ident()
         account = recorder.account
         ring = None if account is None else account.ring
         if recorder.tape.on and account.thread == thread:
-            recorder.own_account()  # the notes are of earlier steps
+            recorder.own_account()  # the tape's marks are older than this call
         group = None if kind == _WAIT else self._group(given)
         call = Call(kind, thread, group, _NOWHERE if frame is None else self._site(frame, kind, group))
-        with self._no_function():  # methods of the job's own subclasses are not called
+        with self._no_function():  # calls no methods of the job's subclasses
             for item in given:
                 self._weigh(call, item)
         self.inside.add(thread)
@@ -272,7 +272,7 @@ class Collectives:
             return
         account.ring.words[_SINCE] = 0
         if call is None or call.phase == 0:
-            return  # before the first step there is no step to add it to
+            return  # before the first step
         took = perf_counter_ns() - call.began
         if call.kind == _WAIT:
             self._waits += 1
@@ -280,14 +280,14 @@ class Collectives:
             held = not self._on_device
         else:
             held = self._count(call, result, took)
-        # on CUDA the backward pass runs in its own thread while the training thread waits
+        # on CUDA the backward pass runs in autograd's thread while the training thread waits
         if held and (call.thread == account.thread or call.phase == BACKWARD):
             self._held[_place(call.phase)] += took
         if account.on_step is not self._on_step:
             account.on_step = self._on_step
 
     def _count(self, call: Call, result: Any, took: int) -> bool:
-        """Counts a call. Returns True if the caller was held until it was done."""
+        """Counts a call. True if the call blocked its caller until it was done."""
         group: Any = call.group
         self._calls += 1
         self._bytes += call.sent
@@ -321,11 +321,11 @@ class Collectives:
         account.on_step = recorder._stepped
         account.ring.write(KIND_COLLECTIVES, 0, values)
         recorder._stepped(step)
-        if recorder.tape.on:  # the next step most likely has such calls too
+        if recorder.tape.on:  # the next step probably has such calls, too
             recorder.tape.read_into(account)
 
     def _weigh(self, call: Call, item: Any) -> None:
-        """Bytes that a call moves: those of its largest argument."""
+        """Updates the bytes that a call moves: the size of its largest argument."""
         if isinstance(item, self._tensor):
             size = item.numel() * item.element_size()
             call.device = call.device or item.is_cuda
@@ -334,7 +334,7 @@ class Collectives:
             call.device = call.device or item[0].is_cuda
         else:
             return
-        if type(size) is int:  # a symbolic size of a tracing export: comparing it would specialise it
+        if type(size) is int:  # not a symbolic size of a tracing export, which a comparison would specialise
             call.sent = max(call.sent, size)
 
     def _group(self, given: tuple[Any, ...]) -> Group:
@@ -358,7 +358,7 @@ class Collectives:
         site = self._sites.get(key)
         if site is None:
             if len(self._sites) >= SITES_MAX:
-                return _NOWHERE  # finding the caller walks all frames, too slow to do at every call
+                return _NOWHERE  # finding the caller walks all frames, which is too slow at every call
             site = self._sites[key] = described(frame, kind, group)
             self._described.append(site)
         return site
@@ -373,12 +373,12 @@ def _nobody() -> None:
 
 
 def _place(phase: int) -> int:
-    """Forward, backward, optimizer with clipping, the gap after it, or other (mostly evaluation)."""
+    """Index into the blocking times: forward, backward, optimizer with clipping, gap, other (mostly evaluation)."""
     return _PLACES.get(phase, 4)
 
 
 def bus_bytes(kind: int, sent: int, ranks: int) -> int:
-    """Bytes each link carries for a call on `sent` bytes: a ring all-reduce moves 2 (N-1)/N of them."""
+    """Bytes that each link carries for a call on `sent` bytes: 2 (N-1)/N of them for a ring all-reduce."""
     name = COLLECTIVE_KINDS[kind]
     if ranks < 2:
         return 0

@@ -1,4 +1,4 @@
-"""DistributedDataParallel's own stamps of its backward passes, read every k-th step. No hook, no collective of ours."""
+"""DistributedDataParallel's own timestamps of its backward passes, read every k-th step. Adds no hook and no collective."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _KEYS = (
     "backward_comm_time_start",
     "backward_comm_time_end",
 )
-# Reading costs about 8 us in a tight loop, a stamped iteration as much again: one per 50 to 100 ms of training is far below 0.1 %.
+# Reading costs about 8 us in a tight loop, and a stamped iteration the same: once per 50 to 100 ms of training is far below 0.1 %.
 _CPU_INTERVAL_NS = 50_000_000
-# DDP's own sampling rate after its first ten iterations. It is kept unless all tensors are on the CPU: on a GPU a stamped iteration
+# DDP's own sampling rate after its first ten iterations. We change it only if all tensors are on the CPU: on a GPU a stamped iteration
 # synchronises events at the next forward, which stalls the host and breaks the capture of a whole step into a CUDA graph
 # (reducer_cuda.cpp, `measureDifference`). Reading the stamps copies a map under the reducer's lock, on any device.
 _DDPS_OWN_EVERY = 100
@@ -41,11 +41,11 @@ class DdpStamps:
         self._options: DdpFacts = {}  # the model's entry in the facts
         self._every = 1
         self._adapted = False
-        self._read = -1  # start of the last backward read; each is written once
+        self._read = -1  # start of the last backward that was read; each is written once
         self._next_step = 0
 
     def seen(self, model: Any) -> DdpFacts:
-        """Registers a new DistributedDataParallel; returns its options for the facts file."""
+        """Registers a new DistributedDataParallel. Returns its options for the facts."""
         data = model._get_ddp_logging_data()
         self.any = True
         options = cast("DdpFacts", {key: data[key] for key in _OPTIONS if key in data})
@@ -56,16 +56,16 @@ class DdpStamps:
         current = self._model() if self._model is not None else None
         if current is None or _size(model) > _size(current):
             self._model, self._options = weakref.ref(model), options
-            # its iteration count restarts at zero, with the stamping of a new wrapper
+            # a new wrapper's iteration count starts at zero, and so does its stamping
             self._every, self._adapted, self._read, self._next_step = 1, False, -1, 0
         return options
 
     def steps_to_read(self, step: int) -> int:
-        """Number of steps from `step` on after which the next reading is due, at the end or in the last one's backward."""
+        """Number of steps from `step` on until the next reading is due, at the end of the last one or in its backward."""
         return self._next_step + 2 - step if self.any else _NEVER
 
     def read(self, ring: Ring, step: int, step_ns: int, on_cuda: bool) -> None:
-        """Called between the forward and the next one: what DDP stamped in the iteration before, which was part of `step`."""
+        """Called between a forward and the next one. Writes DDP's stamps of the previous iteration, which was part of `step`."""
         model = self._model() if self._model is not None else None
         if model is None:
             self.any = False  # the wrapper is gone: nothing to read until the next one is created
@@ -80,7 +80,7 @@ class DdpStamps:
             else:
                 self._every = _rate(step_ns)
                 model._set_ddp_runtime_logging_sample_rate(self._every)
-            if self._every > 1:  # DDP stamps multiples of the rate: read each once, right after
+            if self._every > 1:  # DDP stamps multiples of the rate: read each stamp once, right afterwards
                 self._next_step = step + 1
             self._look_again(model)
         data = model.logger._get_ddp_logging_data().ints_map
@@ -88,7 +88,7 @@ class DdpStamps:
         stamps = [data.get(key, 0) for key in _KEYS]
         if stamps[2] <= 0 or stamps[4] == self._read:
             if self._adapted:
-                self._next_step = step + 1  # not this one: look again after the next
+                self._next_step = step + 1  # this iteration has no stamps: read again after the next one
             return
         self._read = stamps[4]
         if self._options.get("find_unused_parameters") and "unused_parameter_size" in data:
@@ -105,9 +105,7 @@ class DdpStamps:
         options["comm_hook"] = data.get("comm_hook") or options.get("comm_hook")
 
     def _count_unused(self, unused_bytes: int) -> None:
-        """Counts the result of DDP's search for unused parameters, known for stamped iterations. The counts are written
-        with the next facts.
-        """
+        """Counts the results of DDP's search for unused parameters in stamped iterations. The next facts include the counts."""
         options = self._options
         options["searched_iterations"] = options.get("searched_iterations", 0) + 1
         options["iterations_with_unused"] = options.get("iterations_with_unused", 0) + (unused_bytes > 0)
@@ -130,7 +128,7 @@ _OPTIONS = (
 
 
 def _rate(step_ns: int) -> int:
-    """A power of two, so that ranks with slightly different step times stamp the same steps; only those can be compared."""
+    """DDP's sampling rate: a power of two, so that ranks with slightly different step times stamp the same, comparable steps."""
     return 1 << (-(-_CPU_INTERVAL_NS // step_ns) - 1).bit_length()
 
 
@@ -140,13 +138,13 @@ def _sizes(text: Any) -> list[int]:
 
 
 def _device(model: Any) -> str | None:
-    """Where its parameters live: "cuda", "cpu"."""
+    """Device type of the model's first parameter: "cuda", "cpu"."""
     device = getattr(next(iter(model.parameters()), None), "device", None)
     return getattr(device, "type", None)
 
 
 def _on_the_cpu(model: Any) -> bool:
-    """True if all its parameters are known to be on the CPU."""
+    """True if all parameters of the model are known to be on the CPU."""
     kinds = {getattr(getattr(parameter, "device", None), "type", None) for parameter in model.parameters()}
     return kinds == {"cpu"}
 

@@ -1,9 +1,9 @@
-"""Reads torch's flight recorder: the rank's current collective after a long standstill, and now and then the duration of collectives
-if the user has NCCL time them (`TORCH_NCCL_ENABLE_TIMING=1`).
+"""Reads torch's flight recorder: the rank's current collective in a long stall, and every few minutes the durations of collectives if
+the user has NCCL time them (`TORCH_NCCL_ENABLE_TIMING=1`).
 
-A thread checks every few seconds whether the ring's header still changes; it holds no lock meanwhile and never touches torch. It runs only
-in ranks of a distributed job, whose backend has threads anyway. Nothing is switched on: if the user has the flight recorder off, there
-is nothing to read. A dump queries CUDA events, so none is made during a CUDA graph capture.
+A thread checks every few seconds whether the ring's header still changes. These checks hold no lock and do not touch torch. The thread
+runs only in ranks of a distributed job, whose backend has threads anyway. Nothing is switched on: if the user has the flight recorder
+off, there is nothing to read. A dump queries CUDA events, so none is made during a CUDA graph capture.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from ..recorder import Recorder
 
 LOOK_S = 3.0
-STILL_LOOKS = 4  # checks without progress before a dump, so that it exists when the agent calls it a stall after 15 s
-ENTRIES_MAX = 24  # the latest ones; older ones are done on all ranks
-# Checks between readings of collective times: half a minute, then five minutes. A dump of 2000 entries is 1 MB of text and holds the
-# interpreter for some 10 ms.
+STILL_LOOKS = 4  # checks without progress before a dump, which must exist when the agent reports a stall after 15 s
+ENTRIES_MAX = 24  # only the latest entries; older ones are done on all ranks
+# Number of checks before each reading of collective times: half a minute, then five minutes. A dump of 2000 entries is 1 MB of text and
+# holds the GIL for some 10 ms.
 FIRST_TIMES, TIMES_EVERY = 10, 100
 TIMES_MAX = 16  # kinds and sizes with the most total time
 _TIMING = "TORCH_NCCL_ENABLE_TIMING"
@@ -48,7 +48,7 @@ _LEAVING = frozenset((PHASE_CODE["start"], PHASE_CODE["ended"]))
 
 
 class FlightWatch:
-    """Call `start` once the process is one of several ranks, `stop` before interpreter shutdown."""
+    """The watching thread. Call `start` once the process is one of several ranks, and `stop` before interpreter shutdown."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class FlightWatch:
     def start(self) -> None:
         self._leaving = _thread.allocate_lock()
         self._leaving.acquire()
-        # not a `threading.Thread`: those are counted as the job's
+        # not a `threading.Thread`, which would count as the job's
         _thread.start_new_thread(self._run, ())
 
     def stop(self) -> None:
@@ -78,7 +78,7 @@ class FlightWatch:
             lock.release()
 
     def forget(self) -> None:
-        """Reset after a fork, which does not copy threads."""
+        """Resets after a fork, which does not copy threads."""
         self._leaving = None
         self._looks = 0
         self._until_times = FIRST_TIMES
@@ -92,10 +92,10 @@ class FlightWatch:
                 elif timed and self.times_due():
                     timed = self._tell_times()
         except Exception:
-            self._recorder.errors += 1  # nothing may escape from this thread
+            self._recorder.errors += 1  # no exception may escape from this thread
 
     def stands(self) -> bool:
-        """True once per place where the rank was found in that many consecutive checks."""
+        """True at the `STILL_LOOKS`-th check in a row without progress, so only once per stall."""
         account = self._recorder.account
         if account is None or account.ring is None:
             return False
@@ -106,7 +106,7 @@ class FlightWatch:
         return self._looks == STILL_LOOKS and words[PHASE] not in _LEAVING
 
     def write(self) -> None:
-        """Writes one file atomically."""
+        """Writes the rank's position in a stall."""
         told: StandingPlace = {}
         if dumps := self._read():
             told["dumps"] = dumps
@@ -116,7 +116,7 @@ class FlightWatch:
             self._put(FLIGHT, {"since_ns": self._place[2], **told})
 
     def _tell_times(self) -> bool:
-        """Writes collective times. Returns True to continue: an unreadable dump must not end the watch for hangs."""
+        """Writes collective times. False if the dump is unreadable; that must not end the watch for stalls."""
         try:
             self._put(TIMES, self._times())
         except Exception:
@@ -150,7 +150,7 @@ def training_stack(recorder: Recorder) -> list[StackFrame]:
 
 
 def read_times(torch: Any) -> TimedCollectives:
-    """Durations of NCCL's collectives on this GPU, waiting included, by group, kind and bytes; empty if none was timed."""
+    """Durations of NCCL's collectives on this GPU, including waits, by group, kind and bytes; empty if none was timed."""
     dump = getattr(getattr(torch._C, "_distributed_c10d", None), "_dump_nccl_trace_json", None)
     if dump is None:
         return {}
@@ -162,9 +162,9 @@ def read_times(torch: Any) -> TimedCollectives:
 
 
 def summed_times(dump: dict[str, Any]) -> TimedCollectives:
-    """`ms`: sum over all calls; `least_ms`: the shortest call. `span_s`: from the first queued call to the last.
+    """Sums the durations of a dump. `ms`: sum over all calls; `least_ms`: the shortest call.
 
-    `untimed`: calls of unknown duration, including point-to-point sends and receives.
+    `span_s`: time from the first queued call to the last. `untimed`: calls of unknown duration, and point-to-point sends and receives.
     """
     known = dump.get("entries") or []
     entries = [e for e in known if isinstance(e.get("duration_ms"), (int, float)) and not e.get("is_p2p")]
@@ -209,7 +209,7 @@ def _bytes_of(entry: dict[str, Any]) -> int:
 
 
 def read_dumps(torch: Any) -> list[FlightDump]:
-    """State and latest collectives, without stacks, of every backend with records."""
+    """State and latest collectives of every backend that has records, without stacks."""
     module = getattr(torch._C, "_distributed_c10d", None)
     found = []
     for name, arguments in (

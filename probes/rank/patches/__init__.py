@@ -1,1 +1,1 @@
-"""Where the recorder touches torch."""
+"""The recorder's patches of torch."""

@@ -1,7 +1,7 @@
-"""Records where and how often checkpoints are written, and what belongs to them after `torch.save`: fsync, and what is done with its file.
+"""Records the places and numbers of checkpoints, and the work on them after `torch.save`: fsync, and the writing of its file.
 
-A buffer in memory is still to be written, and a file on an object store to be uploaded when it is closed. Both end with the function that
-made them, and so does the file object.
+After `torch.save` a buffer in memory must still be written, and a file on an object store is uploaded when it is closed. Both are done
+when the function that created the file object ends, and with it the object.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ...documents.rank_documents import SaveSite
     from ..step_account import Account
 
+_SITES_MAX = 64  # generated code may have new lines without end
 # An fsync within this time after torch.save belongs to the checkpoint.
-_SITES_MAX = 64  # generated code has ever new lines
 _TAIL_NS = 2_000_000_000
 
 
@@ -29,20 +29,20 @@ class Saves:
     def __init__(self) -> None:
         self._sites: dict[tuple[str, int], SaveSite] = {}
         self._ended_at = 0
-        self._file: weakref.ref[Any] | None = None  # what the last save wrote to
+        self._file: weakref.ref[Any] | None = None  # the file object of the last save
 
     def facts(self) -> list[SaveSite]:
         return list(self._sites.values())
 
     def begin(self, account: Account | None) -> tuple[Account, int, int, tuple[str, int]] | None:
         self._file = None
-        if account is None or account.ring is None or account.phase == CHECKPOINT:  # nested: part of the outer one
+        if account is None or account.ring is None or account.phase == CHECKPOINT:  # a nested save is part of the outer one
             return None
         site = process_facts.call_site()
         return account, account.checkpoint_begin(), perf_counter_ns(), site
 
     def end(self, token: tuple[Account, int, int, tuple[str, int]]) -> bool:
-        """Returns True for the first save at its line."""
+        """True for the first save at its line."""
         account, phase, began, site = token
         entry = self._sites.get(site)
         if entry is None and len(self._sites) >= _SITES_MAX:
@@ -51,7 +51,7 @@ class Saves:
             return False
         if entry is None:
             entry = self._sites[site] = {"id": len(self._sites), "file": site[0], "line": site[1], "count": 0}
-            # a library's save; its next actions write the checkpoint, too
+            # perhaps a library, whose next actions write the checkpoint, too
             entry["caller"] = process_facts.calling_function()
         entry["count"] += 1
         account.checkpoint_end(phase, began, entry["id"])
@@ -59,7 +59,7 @@ class Saves:
         return bool(entry["count"] == 1)
 
     def until_closed(self, account: Account, file: Any, failed: Callable[[], None]) -> None:
-        """Called after a save to this object, or name: what follows is part of it if the object is gone before the next mark."""
+        """Called after a save to this object or file name. If the object is deleted before the next mark, that time is checkpoint, too."""
         since = account.since
 
         def gone(_: Any) -> None:

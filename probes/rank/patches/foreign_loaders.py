@@ -1,8 +1,8 @@
-"""Batches that come from none of torch's loaders: iterators of known libraries, and threads of the user's own that run ahead.
+"""Batches that do not come from torch's loaders: iterators of known libraries, and the user's own prefetch threads.
 
-Nothing is imported for it. At the first backward pass, and whenever the facts are refreshed, classes that the job has loaded are looked
-up. Python looks up `__next__` on the class at each iteration, so a running loop is timed from its next batch on. Steps without a
-known source carry `FLAG_NO_LOADER`.
+This imports nothing. At the first backward pass and at each refresh of the facts, it looks up classes that the job has loaded. Python
+looks up `__next__` on the class at each iteration, so a running loop is timed from its next batch on. Steps without a known source have
+`FLAG_NO_LOADER`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SOURCES = (
     ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator", "tf.data"),
     ("tensorflow.python.data.ops.dataset_ops", "NumpyIterator", "tf.data"),
 )
-# Libraries that can feed a loop without a torch loader: named if the input wait is unknown.
+# Libraries that can feed a loop without a torch loader. They are reported if the input wait is unknown.
 LIBRARIES = (
     "nvidia.dali", "ffcv", "webdataset", "torchdata.nodes", "datasets", "streaming", "litdata", "tensorflow", "grain",
     "prefetch_generator", "petastorm", "deeplake", "ray.data",
@@ -52,9 +52,9 @@ _ALIASES = ("__next__", "next")
 
 
 def install(recorder: Recorder, after: Callable[[str, Callable[[], None]], Any]) -> None:
-    """`after(name, callback)` makes a finder that calls back once a module has been imported."""
+    """Follows other libraries' loaders. `after(name, callback)` makes a finder that calls back once the module has been imported."""
     recorder.foreign = Foreign(recorder)
-    # its loader starts workers with its own loop before any backward pass
+    # this loader starts workers with its own loop before any backward pass
     sys.meta_path.insert(0, after(STATEFUL, lambda: quietly(recorder, _follow_stateful, recorder)))
 
 
@@ -69,7 +69,7 @@ def _follow_stateful(recorder: Recorder) -> None:
 
 
 class Foreign:
-    """This process's loaders of other libraries. `inside`: true during a fetch from one of them."""
+    """This process's loaders of other libraries. `inside`: True during a fetch from one of them."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -79,13 +79,13 @@ class Foreign:
         self.forget()
 
     def forget(self) -> None:
-        """A new process, or one just forked."""
+        """Resets in a new or forked process."""
         self.inside = False
         self._fillers: dict[int, int] = {}  # threads that fill queues -> kernel thread id
         self._waiting: tuple[int, Token] | None = None  # id of the queue that the training thread waits for
 
     def look(self) -> None:
-        """Patches the classes loaded so far and notes which libraries may feed the job. Never raises, so that its callers go on."""
+        """Patches the classes loaded so far and records libraries that may feed the job. Never raises, so that its callers continue."""
         quietly(self._recorder, self._look)
 
     def _look(self) -> None:
@@ -105,7 +105,7 @@ class Foreign:
             _watch_queues(recorder)
 
     def begin(self, iterator: Any, library: str) -> Token | None:
-        """Called when the training thread requests a batch from a library's iterator; None if the call is not recorded."""
+        """Called when the training thread requests a batch from a library's iterator. None if the call is not recorded."""
         recorder = self._recorder
         account = recorder.own_account()
         if account is None or account.phase == INPUT:
@@ -117,7 +117,7 @@ class Foreign:
         return self._begun(iterator, account, number)
 
     def fills(self, queue: Any, loader: int) -> None:
-        """Notes that a thread puts batches of this loader into a queue. A thread that reuses another's id must fetch first."""
+        """Records that a thread puts batches of this loader into a queue. A thread that reuses another's id must fetch first."""
         place, number = get_ident(), get_native_id()
         if len(self._fillers) >= LOADERS_MAX and place not in self._fillers:
             return
@@ -137,7 +137,7 @@ class Foreign:
             return
         account = recorder.own_account()
         if account is None:
-            recorder.fetches(queue.__dict__[_LOADER])  # one prefetch thread passes batches to the next
+            recorder.fetches(queue.__dict__[_LOADER])  # one prefetch thread passes batches to another
         elif account.phase != INPUT:
             self._waiting = id(queue), self._begun(queue, account, queue.__dict__[_LOADER])
             self.inside = False
@@ -153,7 +153,7 @@ class Foreign:
             self.failed(queue, token, over=False)
 
     def _pending(self, queue: Any) -> Token | None:
-        """Records the training thread's wait for this queue once."""
+        """Returns, once, the token of the training thread's wait for this queue; else None."""
         waiting = self._waiting
         if waiting is None or waiting[0] != id(queue) or self._recorder.account.thread != get_ident():
             return None
@@ -182,7 +182,7 @@ class Foreign:
             recorder.fetch_end(token, batch)
 
     def failed(self, source: Any, token: Token, over: bool) -> None:
-        """Called when it raised or is exhausted (`over`); a library may reuse the iterator in the next epoch."""
+        """Called when a source raised or is exhausted (`over`). A library may reuse the iterator in the next epoch."""
         self.inside = False
         if over:
             getattr(source, "__dict__", {}).pop(_BEGUN, None)
@@ -198,7 +198,10 @@ class Foreign:
         return int(number)
 
     def _enrol(self, owner: Any, iterator: Any, library: str) -> int:
-        """An iterator recreated at the same line each epoch keeps its number; one that exists at the same time gets another."""
+        """Registers an iterator and returns its number; -1 if there are too many.
+
+        An iterator recreated at the same line in each epoch keeps its number; one that exists at the same time gets another.
+        """
         file, line = process_facts.call_site()
         size = owner.__dict__.get("batch_size")
         described: DescribedLoader = {
@@ -226,7 +229,7 @@ def _nobody() -> None:
 
 
 def _loaded(module: str, name: str) -> Any:
-    """A class of an imported module; None for modules that load lazily, which must not be triggered."""
+    """A class of an imported module, or None. Does not trigger modules that load lazily."""
     found = sys.modules.get(module)
     return None if found is None else object.__getattribute__(found, "__dict__").get(name)
 
@@ -255,7 +258,7 @@ def _time_iterator(recorder: Recorder, iterator: Any, library: str) -> None:
 
 
 def _watch_queues(recorder: Recorder) -> None:
-    """Patches queues to find those that a prefetch thread fills; called only once such a thread was seen."""
+    """Patches `Queue.put` to find queues that a prefetch thread fills. Called only after such a thread was seen."""
     kind: Any = sys.modules["queue"].Queue
     original = kind.put
     foreign = recorder.foreign
@@ -275,9 +278,9 @@ def _watch_queues(recorder: Recorder) -> None:
 
 
 def _time_queue(recorder: Recorder, queue: Any) -> None:
-    """Patches the methods that one queue's `get` calls, since a loop may already hold `get` itself. They run under its lock."""
+    """Patches the methods that one queue's `get` calls, since a loop may already hold `get` itself. They run under the queue's lock."""
     if "_get" in vars(queue):
-        return  # the job's
+        return  # the job has set it
     foreign = recorder.foreign
     known = weakref.ref(queue)  # an attribute that refers to its own object would keep it and its batches alive
     original_get, original_wait = weakref.WeakMethod(queue._get), weakref.WeakMethod(queue.not_empty.wait)

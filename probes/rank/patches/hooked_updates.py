@@ -1,5 +1,5 @@
-"""Notes optimizer steps inside the backward pass in other threads: on CUDA autograd runs gradient hooks in one thread per device while the
-thread that called `backward` waits. That thread reads these notes when its backward ends.
+"""Records optimizer steps inside the backward pass in other threads. On CUDA, autograd runs gradient hooks in one thread per device while
+the thread that called `backward` waits. That thread reads these records when its backward ends.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ THREADS_MAX = 64
 
 
 class Hooked:
-    """Every change is one operation on a dict or list: any thread may make it at any time."""
+    """Optimizer steps of hooks. Every change is a single operation on a dict or list, so any thread may make it at any time."""
 
     __slots__ = ("_begun", "_done")
 
@@ -30,7 +30,7 @@ class Hooked:
             self._done.append((began, perf_counter_ns(), optimizer))
 
     def take(self, since: int) -> list[tuple[int, int, int]]:
-        """Returns and forgets the updates that began after `since`; drops updates that raised and so have no end."""
+        """Returns and removes the updates that began after `since`. Drops updates without an end, which have raised."""
         if self._begun:
             self._begun.clear()
         if not self._done:

@@ -1,6 +1,6 @@
-"""Times copies of batches into pinned memory: in the loader's pinning thread, or within a fetch without workers.
+"""Times copies of batches into pinned memory, in the loader's pinning thread or within a fetch without workers.
 
-The thread's queues are replaced by ones that note when it takes and passes on a batch. In a fetch a one-shot wrapper times one call.
+Wrappers replace the thread's queues and record when it takes a batch and passes it on. In a fetch a one-shot wrapper times one call.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MODULE = "torch.utils.data._utils.pin_memory"
 
 
 class Pinning:
-    """Threads add times, each for its own loader; in clocked steps the training thread writes the growth."""
+    """Pinning times. Threads add times, each for its own loader; in clocked steps the training thread writes the growth."""
 
     def __init__(self) -> None:
         self._spent: dict[int, tuple[int, int]] = {}  # loader -> batches and ns so far
@@ -37,7 +37,7 @@ class Pinning:
         self._spent[loader] = batches + 1, ns + took_ns
 
     def tell(self, account: Account) -> None:
-        """Called in the training thread."""
+        """Writes the growth since the last call. Called in the training thread."""
         if account.ring is None or self._spent == self._told:
             return
         now = perf_counter_ns()
@@ -58,7 +58,7 @@ class Pinning:
 
         @functools.wraps(original)
         def pin_memory(*args: Any, **kwargs: Any) -> Any:
-            ours = get_ident() == thread  # otherwise another loader's thread
+            ours = get_ident() == thread  # else another loader's thread
             if ours:
                 self.release()  # it recurses for each part of a batch
             began = perf_counter_ns()
@@ -81,7 +81,7 @@ class Pinning:
 
 
 def timed_loop(original: Any, recorder: Recorder) -> Any:
-    """The loop of a loader's pinning thread, with queues that note when it takes a batch and when it passes it on."""
+    """Wraps the loop of a loader's pinning thread to time each batch from taking it to passing it on."""
 
     @functools.wraps(original)
     def _pin_memory_loop(*args: Any, **kwargs: Any) -> Any:
@@ -102,7 +102,7 @@ def timed_loop(original: Any, recorder: Recorder) -> Any:
 
 
 class _Taking:
-    """The queue that batches come from."""
+    """The pinning thread's input queue."""
 
     def __init__(self, queue: Any) -> None:
         self._queue = queue
@@ -122,7 +122,7 @@ class _Taking:
 
 
 class _Giving:
-    """The queue that they go to. A retry after a full queue counts the batch once."""
+    """The pinning thread's output queue. A retry after a full queue does not count the batch again."""
 
     def __init__(self, queue: Any, taking: _Taking, pinning: Pinning, failed: Callable[[], None]) -> None:
         self._queue = queue
@@ -137,7 +137,7 @@ class _Giving:
     def put(self, item: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             taken_ns, self._taking.taken_ns = self._taking.taken_ns, 0
-            if taken_ns and type(item[0]) is int:  # otherwise a worker's acknowledgement of an epoch's start
+            if taken_ns and type(item[0]) is int:  # else it is a worker's acknowledgement of an epoch's start
                 self._pinning.add(self._loader, perf_counter_ns() - taken_ns)
         except Exception:
             self._failed()

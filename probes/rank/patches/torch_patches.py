@@ -1,7 +1,7 @@
-"""The patches of torch. Each lies outside compiled regions, keeps types and signatures, and returns or raises exactly what the original
-does; errors of the recorder in them are swallowed.
+"""The patches of torch. Each is outside compiled regions, keeps types and signatures, and returns or raises exactly what the original
+does. Errors of the recorder in them are swallowed.
 
-While dynamo traces, each wrapper acts as the original: `is_compiling()` is a constant for it, so graphs do not change.
+While dynamo traces, each wrapper acts as the original: `is_compiling()` is a constant for dynamo, so graphs do not change.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SAVERS = (("safetensors.torch", "save_file"), ("torch.distributed.checkpoint.sta
 
 
 def apply(torch: Any, recorder: Recorder) -> list[Any]:
-    """Patches the functions that exist and notes missing ones (other torch versions) in the facts. Returns the wrappers."""
+    """Patches torch. The facts record patches that fail (other torch versions). Returns the wrappers."""
     missing: list[str] = []
     wrappers: list[Any] = []
     for patch in (
@@ -63,20 +63,20 @@ def apply(torch: Any, recorder: Recorder) -> list[Any]:
 
 
 def _quietly(recorder: Recorder, call: Callable[..., Any], *args: Any) -> Any:
-    """Swallows and counts errors of the recorder, so that none reaches the job. Exceptions of the job's signal handlers pass."""
+    """Calls `call` and swallows and counts errors of the recorder, so that none reaches the job. Lets signal handlers' exceptions pass."""
     try:
         return call(*args)
     except RecursionError:
-        return None  # the job is near its recursion limit: make no further call, not even to count this
+        return None  # the job is near its recursion limit: make no further call, not even to count this error
     except Exception:
         _failed(recorder)
         return None
 
 
 def _failed(recorder: Recorder) -> None:
-    """Call it in an `except` clause. Hot wrappers inline `_quietly` and call this, which saves one call per mark."""
+    """Counts the error that is being handled; call it in an `except` clause. Hot wrappers inline `_quietly` to save a call per mark."""
     if sys.exc_info()[0] is RecursionError:
-        return  # as above
+        return  # near the recursion limit, as in `_quietly`
     let_pass()
     try:
         recorder.failed()
@@ -85,13 +85,13 @@ def _failed(recorder: Recorder) -> None:
 
 
 def _asks_dynamo(recorder: Recorder) -> Callable[[], bool]:
-    """A predicate that is true for dynamo while it traces the caller, else false."""
+    """A predicate that is True while dynamo traces its caller, else False."""
     compiler = getattr(getattr(recorder, "torch", None), "compiler", None)
     return getattr(compiler, "is_dynamo_compiling", bool)
 
 
 def count_elements(batch: Any, tensor: Any) -> int:
-    """Elements of the first tensor of a list, the default collate's result for pairs; -1 for other batches."""
+    """Elements of the first tensor if the batch is a list (the default collate's result for pairs); -1 for other batches."""
     return int(batch[0].numel()) if type(batch) is list and batch and type(batch[0]) is tensor else -1
 
 
@@ -176,7 +176,7 @@ def _around(
     *,
     raised_too: bool = True,
 ) -> Any:
-    """Replaces a rarely called function. `begin` gets the arguments; its result, unless None, is passed to `end`.
+    """Wraps a rarely called function. `begin` gets the arguments; `end` gets its result, unless that is None.
 
     Without `raised_too`, `end` runs only if the original returned.
     """
@@ -205,7 +205,7 @@ def _around(
 
 
 def _once_made(recorder: Recorder, kind: Any, tell: Callable[[Any], None]) -> Any:
-    """Replaces a class's constructor by one that reports the new object."""
+    """Wraps a class's constructor to report each new object."""
 
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return args[0]
@@ -242,7 +242,7 @@ def _workers(recorder: Recorder, dataloader: Any) -> list[Any]:
     iterator = dataloader._MultiProcessingDataLoaderIter
 
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        # the first time, inside the iterator's creation
+        # the first call is part of the iterator's creation
         first = kwargs.get("first_iter", len(args) > 2 and args[2])
         return None if first or not recorder.active else (args[0], perf_counter_ns())
 
@@ -281,7 +281,7 @@ def worker_loop(recorder: Recorder, module: Any) -> Any:
             _quietly(recorder, _time_batches, recorder)
         return recorder.worker
 
-    # keeps the original's names, by which spawned workers import it
+    # the wrapper keeps the original's names, because spawned workers import it by name
     module._worker_loop = _around(recorder, module._worker_loop, begin, WorkerLog.leave)
     return module._worker_loop
 
@@ -343,7 +343,7 @@ def _backward(torch: Any, recorder: Recorder) -> list[Any]:
 
 
 def _backward_raised(recorder: Recorder, account: Account) -> None:
-    """Runs at its end in any case."""
+    """Ends a backward pass that raised, on the tape or in the account."""
     tape = recorder.tape
     if tape.on:
         now = perf_counter_ns()
@@ -356,7 +356,7 @@ def _backward_raised(recorder: Recorder, account: Account) -> None:
 
 
 def _known_to_jit(original: Any, wrapper: Any) -> None:
-    """Registers the wrapper with TorchScript, which maps functions to operators by identity, since scripted code may call it."""
+    """Registers the wrapper with TorchScript, which maps functions to operators by identity: scripted code may call it."""
     module = sys.modules.get("torch.jit._builtins")
     operators = getattr(module, "_builtin_ops", [])
     operators += [(wrapper, operator) for function, operator in operators if function is original]
@@ -368,7 +368,7 @@ def _known_to_jit(original: Any, wrapper: Any) -> None:
 def _optimizer(torch: Any, recorder: Recorder) -> list[Any]:
     from torch.optim import optimizer as module
 
-    # dynamo sees True; the cheapest predicate for all other callers
+    # True for dynamo; for all other callers the cheapest predicate
     is_compiling = torch.compiler.is_dynamo_compiling
     tape = recorder.tape
     begins, begun, ends = tape.marks[OPTIMIZER], tape.marks[OPTIMIZER].append, tape.marks[OPTIMIZER_END]
@@ -425,7 +425,7 @@ def _scaler(torch: Any, recorder: Recorder) -> list[Any]:
 
     def end(begun: Any) -> None:
         account, before, optimizer = begun
-        # the hooks fire inside unless inf or nan made the scaler skip the update
+        # the optimizer's hooks have run inside, unless inf or nan made the scaler skip the update
         if account.optimizers == before:
             _quietly(recorder, account.update_skipped)
         recorder.optimizer_end(optimizer, False)
@@ -445,11 +445,11 @@ def _data_parallel(torch: Any, recorder: Recorder) -> list[Any]:
 
 
 def _nothing(_: Any) -> None:
-    """The end of a call whose beginning is all that is noted."""
+    """An `end` for calls of which only the beginning is recorded."""
 
 
 def _evaluation(torch: Any, recorder: Recorder) -> list[Any]:
-    """`eval` only: `train`, which it calls, calls itself for each part of a model."""
+    """Patches `eval` only: it calls `train`, which calls itself for each submodule."""
     module = torch.nn.Module
 
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -479,7 +479,7 @@ def save_of_library(recorder: Recorder, module: str, name: str) -> None:
 
 
 class _BuiltIn:
-    """Replaces a builtin function: a Python function would bind as a class attribute and be pickled under another name."""
+    """Replaces a builtin function. A Python function would bind as a class attribute and be pickled under another name."""
 
     def __init__(self, original: Any, call: Callable[..., Any]) -> None:
         self._original, self._call = original, call

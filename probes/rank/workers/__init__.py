@@ -1,1 +1,1 @@
-"""The making of batches, in loader workers or in the training process."""
+"""Data loading, in loader workers or in the training process."""

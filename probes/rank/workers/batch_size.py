@@ -1,4 +1,4 @@
-"""Counts the samples in a batch, which may be any object of the job, so failures are ignored."""
+"""Counts the samples in a batch. A batch may be any object of the job, so failures are ignored."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from ..wall import let_pass
 
 
 def count_samples(batch: Any, batch_size: int | None) -> int:
-    """Samples in a batch: the first tensor's first dimension, or the length of the first list that is as long as a batch."""
+    """Samples in a batch: the first tensor's first dimension, or the length of the first nested list that is as long as a batch."""
     if type(batch) is list and batch:  # the default collate's result for pairs
         try:
             size = getattr(batch[0], "size", None)
-            if callable(size):  # trying a list of lists costs 170 us for the exception
+            if callable(size):  # for a list of lists, the exception would cost 170 us
                 return int(size(0))
         except Exception:
             let_pass()

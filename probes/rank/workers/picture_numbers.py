@@ -1,7 +1,7 @@
-"""Detects batches of images that hold bytes as floating-point numbers, from a few hundred values on the host, never on a device.
+"""Detects batches of images that store bytes as floating-point numbers. Reads a few hundred values on the host, never on a device.
 
-An image read from a file has 256 levels per channel. `ToTensor` and `Normalize` scale and shift each channel, so with any mean and
-deviation its values lie on a grid of at most 256 points: the batch has no more information than the bytes.
+An image from a file has 256 levels per channel. `ToTensor` and `Normalize` scale and shift each channel, so with any mean and deviation its
+values are on a grid of at most 256 points: the batch has no more information than the bytes.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def on_a_grid(values: list[float]) -> bool | None:
     if len(levels) < _VALUES_MIN:
         return None
     least = min(levels[n + 1] - levels[n] for n in range(len(levels) - 1))
-    for parts in (1, 2, 3):  # neighbouring levels need not occur
+    for parts in (1, 2, 3):  # neighbouring levels may be missing
         step = least / parts
         places = [(value - levels[0]) / step for value in levels]
         if places[-1] > _LEVELS:

@@ -1,10 +1,10 @@
-"""Profiles the making of one batch: the time of each part of one sample, and of collating.
+"""Profiles the loading of one batch: the time of each part of one sample, and of collating.
 
-None of the job's objects is wrapped. The fetcher's index list is replaced by one that notes when a sample begins and ends. While that
-sample is made, transform classes get a descriptor that returns their list of steps as a list that notes when each step begins and ends.
-Then the classes are restored. None of our frames lies between the job's, so tracebacks do not change; objects keep their types and
-attributes; no random number is drawn. (The exception is a single transform without a list: a wrapper around its `__call__`, which
-removes its frame from tracebacks.)
+None of the job's objects is wrapped. A list that records when a sample begins and ends replaces the fetcher's index list. During that
+sample, transform classes have a descriptor that returns their list of steps as a list that records when each step begins and ends. Then the
+classes are restored. None of our frames is between the job's, so tracebacks do not change; objects keep their types and attributes; no
+random number is drawn. The only exception is a single transform without a list: its `__call__` gets a wrapper, which removes its frame
+from tracebacks.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
     from ..ring import Ring
 
-# Profiling a sample costs 0.1 to 0.3 ms, mostly for CPU clocks and caches: 1/500 of the time at first, then less and less.
+# Profiling a sample costs 0.1 to 0.3 ms, mostly for CPU clocks and cold caches: 1/500 of the time at first, then less and less.
 FIRST_EVERY_NS = 100_000_000
 LAST_EVERY_NS = 5_000_000_000
-# Loading in the training process is timed only in clocked steps, some ten a second: most of them should be without profiling.
+# Loading in the training process is timed only in clocked steps, some ten per second; most of them should be without profiling.
 FIRST_EVERY_IN_PROCESS_NS = 200_000_000
 _INTERVAL_DIVISOR = (
-    100  # each interval is 1/100 of the time since the first: some hundred profiles, however long the job
+    100  # each interval is 1/100 of the time since the first profile, so there are some hundred, however long the job
 )
 _PARTS_MAX = 24
 _GENERATOR = 0x20  # flag of a code object
@@ -60,7 +60,7 @@ class Looks:
         return now >= self._due
 
     def take(self, now: int, dataset: Any, index: Any, batched: bool = True) -> Look:
-        """A profile of the batch of these indices; not `batched`: the dataset makes its own batches of the index."""
+        """Returns a profile for the batch of these indices. `batched` False: the dataset makes a whole batch from one index."""
         if not self._began:
             self._began = now
         self._due = now + min(LAST_EVERY_NS, max(self._first_every_ns, (now - self._began) // _INTERVAL_DIVISOR))
@@ -68,7 +68,7 @@ class Looks:
         return Look(self.names, dataset, index, self.taken * _PLACE_STRIDE, batched)
 
     def took(self, own_ns: int) -> None:
-        """Adds the cost of one profile. The next one is due when the total is within its share of the time since the first."""
+        """Adds the cost of one profile. The next one is due once the total is within its budget, a share of the time since the first."""
         self.self_ns += own_ns
         self._due = max(self._due, self._began + int((self.self_ns + own_ns) / self._budget))
 
@@ -81,16 +81,16 @@ def _allowed(folder: str) -> float:
 
 
 class Look:
-    """`index` must be passed to the fetcher. Either `finish` or `abandon` must follow."""
+    """A profile of one batch. Pass `index` to the fetcher, then call `finish` or `abandon`."""
 
     def __init__(self, names: sample_parts.Names, dataset: Any, index: Any, place: int, batched: bool = True) -> None:
         self.names = names
         self.thread = get_ident()
-        self.open = False  # a sample is being made and its parts are timed
+        self.open = False  # a sample is being loaded, and its parts are timed
         self.wall: dict[int, int] = {}
         self.cpu: dict[int, int] = {}
         self.stack: list[int] = []
-        # lists of steps, their replacements, and the contents of both at that time
+        # lists of steps, their replacements, and the contents of both when handed out
         self.handed: list[tuple[list[Any], list[Any], list[Any]]] = []
         self.width = self.height = self.file_bytes = -1
         self.self_ns = 0
@@ -98,7 +98,7 @@ class Look:
         self._undo: list[Callable[[], None]] = []
         self._last_wall = self._last_cpu = self._charged = 0
         self._collating: tuple[int, int] | None = None
-        # samples: one, or all of the batch if they cannot be separated; 0: the batch's actual size
+        # number of profiled samples: one, or the whole batch if they cannot be separated; 0: the batch's size, known later
         self.covers = 0
         self.index = index
         self._over = False
@@ -108,7 +108,7 @@ class Look:
             self.index.look, self.index.place = self, place % len(index)
 
     def begin(self) -> None:
-        """Called before the fetch: without an index list all samples are profiled together with collating."""
+        """Called before the fetch. Without an index list, all samples and collating are profiled together."""
         if not self.covers:
             self.covers = len(self.index) if type(self.index) is list else 0
             self._open()
@@ -118,7 +118,7 @@ class Look:
     def walk_samples(self, indices: Iterator[Any], place: int) -> Iterator[Any]:
         for number, index in enumerate(indices):
             if self._over:
-                pass  # code that kept the list iterates again
+                pass  # code that kept the list is iterating again
             elif number == place:
                 self._open()
             elif number == place + 1:
@@ -128,7 +128,7 @@ class Look:
         self._collating = perf_counter_ns(), thread_time_ns()
 
     def _open(self) -> None:
-        """Swallows all errors, because it runs inside the fetcher's loop."""
+        """Starts timing a sample. Swallows all errors, because it runs inside the fetcher's loop."""
         began = perf_counter_ns()
         try:
             makes = sample_parts.makes_samples(self._dataset)
@@ -177,12 +177,12 @@ class Look:
         self._charged = wall
 
     def _go_on(self) -> None:
-        """Starts the next part's time; the time since the last one's end is profiling cost."""
+        """Starts the time of the next part. The time since the last part's end is profiling cost."""
         self._read_clocks()
         self.self_ns += self._last_wall - self._charged
 
     def enter(self, depth: int, item: Any, kind: str) -> None:
-        """Starts another part at this depth."""
+        """Starts a part at this depth."""
         self._charge()
         del self.stack[depth:]
         self.stack.append(self.names.number(item, kind))
@@ -195,7 +195,7 @@ class Look:
             self._go_on()
 
     def walk_steps(self, steps: Iterator[Any]) -> Iterator[Any]:
-        """The job runs each step while the generator is suspended at a `yield`, off the stack."""
+        """Yields the steps and times them. The job runs each step while this generator is suspended, so it is not on the stack."""
         if not self.watches():
             yield from steps
             return
@@ -212,7 +212,7 @@ class Look:
                 self.leave(depth)
 
     def hand_out(self, steps: Any) -> Any:
-        """A list of steps that notes the progress of its iteration."""
+        """Returns the steps as a list or tuple that records the progress of its iteration."""
         if type(steps) is tuple:
             fixed: Any = FixedSteps(steps)
             fixed.look = self
@@ -229,11 +229,11 @@ class Look:
         return given
 
     def _measure(self, values: Any) -> None:
-        """The size of the first image among these. Swallows errors: a Tensor subclass may run code of the job."""
+        """Records the size of the first image among the values. Swallows errors: a Tensor subclass may run the job's code."""
         try:
             self._find_size(values)
         except Exception:
-            let_pass()  # otherwise the size stays -1, unknown
+            let_pass()  # the size stays -1, unknown
 
     def _find_size(self, values: Any) -> None:
         for value in list(values)[:10]:
@@ -248,7 +248,7 @@ class Look:
         self.enter(1, loader, sample_parts.LOAD)
 
     def transforms(self, dataset: Any, transform: Any) -> None:
-        """`DatasetFolder.__getitem__` reads its transform twice: once to test for None, once to call it."""
+        """Called when `DatasetFolder.__getitem__` reads its transform. It reads it twice: to test for None and to call it."""
         self.leave(1)
         if self.file_bytes < 0:
             self._charged = perf_counter_ns()
@@ -268,11 +268,11 @@ class Look:
     # -- the batch -------------------------------------------------------------------------------------------------------------
 
     def abandon(self) -> None:
-        """Called if making the batch failed."""
+        """Ends the profile without a result, as when loading the batch failed."""
         self.open, self._over = False, True
         self._restore()
         self.index = None  # it refers to this profile
-        self._dataset = None  # code that keeps a list of steps keeps this object
+        self._dataset = None  # code that keeps a list of steps also keeps this object
 
     def finish(self, ring: Ring, began: int, samples: int, batch: Any, *, worker: int, loader: int) -> None:
         end, cpu = perf_counter_ns(), thread_time_ns()
@@ -305,7 +305,7 @@ class Look:
 
 
 def _agree(original: list[Any], given: list[Any], held: list[Any]) -> None:
-    """Copies a transform's changes of its list (a shuffle, say) from the replacement to the original, or back."""
+    """Copies changes that a transform made to its list (a shuffle, say) from the replacement to the original, or back."""
     for changed in (given[:], original[:]):
         if list(map(id, changed)) != list(map(id, held)):
             original[:] = given[:] = held[:] = changed
@@ -313,7 +313,7 @@ def _agree(original: list[Any], given: list[Any], held: list[Any]) -> None:
 
 
 def _variables(frame: FrameType) -> dict[str, Any]:
-    """Frame variables are not read for a stream, which runs for an epoch: before Python 3.13 that keeps their values alive."""
+    """The frame's variables; empty for a generator before Python 3.13: it may run for an epoch, and reading them keeps them alive."""
     runs_on = frame.f_code.co_flags & _GENERATOR and sys.version_info < (3, 13)
     return {} if runs_on else frame.f_locals
 
@@ -324,7 +324,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _size(value: Any) -> tuple[int, int] | None:
-    """Width and height of an image: PIL, or an array of two or three dimensions with channels first or last."""
+    """Width and height of a PIL image, or of an array of two or three dimensions with channels first or last; else None."""
     if type(value).__module__.startswith("PIL."):
         return value.size  # type: ignore[no-any-return]
     shape: tuple[int, ...] = getattr(value, "shape", ()) if _is_array(value) else ()

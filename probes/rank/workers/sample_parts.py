@@ -1,7 +1,7 @@
-"""The parts that make a sample: transforms, loader, the rest of the dataset's code; their names, and their place in the job's objects.
+"""The parts of sample loading: transforms, loader, the rest of the dataset's code; their names and their places in the job's objects.
 
-A part is known by a number made from its name and place, the same in every worker; the name itself is one small file for all of them.
-Objects of the job are read only through `__dict__`: none of their properties, `__getattr__` or `__len__` is called.
+A part has a number computed from its name and place, so it is the same in every worker. One small file for all workers has the name.
+Objects of the job are read only through `__dict__`: their properties, `__getattr__` and `__len__` are never called.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 REST, LOAD, TRANSFORM = "rest", "load", "transform"
-PARTS_MAX = 100  # bounds the number, for jobs that keep creating functions
+PARTS_MAX = 100  # a job may keep creating functions
 _DATASETS_MAX = 16
 _CONTAINERS_MAX = 32
 _DEPTH_MAX = 5
 _LIBRARIES = ("site-packages", "dist-packages")
 _STANDARD = os.path.dirname(os.__file__)
-# Methods with a transform's own work, the innermost first: torchvision v2 and Albumentations have their own.
+# Methods that do a transform's work, innermost first: torchvision v2 and Albumentations have their own names.
 _METHODS = ("transform", "_transform", "apply", "forward", "__call__")
-# Containers that iterate over `self.transforms`, wherever their instances are kept.
+# Containers that iterate over `self.transforms`, wherever the job keeps their instances.
 _KNOWN_CONTAINERS = (
     ("torchvision.transforms.transforms", "Compose"),
     ("torchvision.transforms.transforms", "RandomApply"),
@@ -41,20 +41,20 @@ _KNOWN_CONTAINERS = (
 
 
 class Names:
-    """Numbers of parts; writes the name of a new part to the ring folder unless another worker did."""
+    """Numbers of parts. Writes the name of a new part to the ring folder unless another worker has written it."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._known: dict[Any, int] = {}
 
     def number(self, item: Any, kind: str) -> int:
-        """The number of a transform, a loader, or (kind REST) the dataset's class; 0 if it has none. Never raises."""
+        """The number of a transform, a loader or (kind REST) the dataset's class; 0 if it gets none. Never raises."""
         try:
             key = (_key(item), kind)
             found = self._known.get(key)
         except Exception:
             let_pass()
-            return 0  # runs inside the job's own code: no exception of ours may escape
+            return 0  # runs inside the job's code: no exception of ours may escape
         if found is None:
             if len(self._known) >= PARTS_MAX:
                 return 0
@@ -85,7 +85,7 @@ def _key(item: Any) -> Any:
 
 
 def _function(item: Any) -> Any:
-    """The Python function that an item is, or that it only wraps (`partial`, a bound method, torchvision's `Lambda`)."""
+    """The item if it is a Python function, or the function that it wraps (`partial`, a bound method, torchvision's `Lambda`); else None."""
     for _ in range(3):
         if isinstance(item, functools.partial):
             item = item.func
@@ -97,7 +97,7 @@ def _function(item: Any) -> Any:
 
 
 def described(item: Any, kind: str) -> tuple[str, str, int]:
-    """Name, and file and line where the code is the user's own (else "" and 0)."""
+    """Name, file and line of a part; file "" and line 0 if the code is not the user's."""
     function = _function(item)
     if function is not None:
         name, code = function.__qualname__, function.__code__
@@ -131,7 +131,7 @@ def _place(code: types.CodeType) -> tuple[str, int]:
 
 
 def own(item: Any) -> dict[str, Any]:
-    """The instance's own attributes, without running its code."""
+    """The instance's attributes, read without running its code."""
     try:
         found = object.__getattribute__(item, "__dict__")
     except AttributeError:
@@ -140,7 +140,7 @@ def own(item: Any) -> dict[str, Any]:
 
 
 def datasets(dataset: Any) -> list[Any]:
-    """The loader's dataset and those inside it (Subset, ConcatDataset, most wrappers), outermost first."""
+    """The loader's dataset and the datasets inside it (Subset, ConcatDataset, most wrappers), outermost first."""
     found = [dataset]
     for each in found:
         inside = own(each)
@@ -153,7 +153,7 @@ def datasets(dataset: Any) -> list[Any]:
 
 
 def makes_samples(dataset: Any) -> Any:
-    """The dataset whose code makes the samples: the innermost one."""
+    """The dataset whose code makes the samples: the innermost one, or a user-defined wrapper."""
     for _ in range(_DEPTH_MAX):
         inside = own(dataset)
         inner = inside.get("dataset")
@@ -166,20 +166,20 @@ def makes_samples(dataset: Any) -> Any:
 
 
 def _place_of_class(dataset: Any) -> bool:
-    """True for a user-defined wrapper, which does its own work."""
+    """True for a user-defined wrapper, which does work of its own."""
     return bool(_own_place(type(dataset), ("__getitem__", "__iter__"))[0])
 
 
 def containers(found_in: list[Any]) -> list[Any]:
-    """Objects in the datasets that pass a sample through a list of transforms, including nested ones."""
+    """Objects in the datasets that apply a list of transforms, including nested ones."""
     found: list[Any] = []
     waiting = [(value, 0) for dataset in found_in for value in _kept(dataset)]
-    waiting += [(dataset, _DEPTH_MAX) for dataset in found_in]  # multi-crop: the dataset itself has the list
+    waiting += [(dataset, _DEPTH_MAX) for dataset in found_in]  # the dataset itself may have the list (multi-crop)
     while waiting and len(found) < _CONTAINERS_MAX:
         item, depth = waiting.pop(0)
         inside = steps_of(item)
         if inside is None or any(item is known for known in found):
-            if inside is None and depth < 2:  # VisionDataset keeps its transform in another object too
+            if inside is None and depth < 2:  # VisionDataset also keeps its transform in another object
                 waiting += [(value, depth + 1) for value in _kept(item) if steps_of(value) is not None]
             continue
         found.append(item)
@@ -198,7 +198,7 @@ def _kept(item: Any) -> Iterator[Any]:
 
 
 def steps_of(item: Any) -> Any:
-    """The steps of a container of transforms; None if it is none."""
+    """The steps of a container of transforms; None for other objects."""
     if is_sequential(item):
         return list(own(item)["_modules"].values())
     steps = own(item).get("transforms")
@@ -208,7 +208,7 @@ def steps_of(item: Any) -> Any:
 
 
 def is_sequential(item: Any) -> bool:
-    """A plain `nn.Sequential` or one derived from it; a scripted one is torch's own and stays as it is."""
+    """True for an `nn.Sequential` or an instance of a subclass; False for a scripted one, which must not be changed."""
     torch = sys.modules.get("torch")
     if torch is None or type(item).__module__.startswith("torch.jit") or "_modules" not in own(item):
         return False

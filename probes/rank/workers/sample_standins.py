@@ -1,5 +1,5 @@
-"""Replacements for the job's objects while a sample is profiled: lists that note the progress of their iteration and, in transform classes,
-a descriptor or a method for that one sample. `undo` restores everything.
+"""Replacements in the job's objects while one sample is profiled: lists that record the progress of their iteration, and descriptors or
+methods in transform classes. `undo` restores everything.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class LookSteps(list):  # type: ignore[type-arg]
         return self.look.walk_steps(list.__iter__(self))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return list, (list(list.__iter__(self)),)  # a copy belongs to the job and is a plain list
+        return list, (list(list.__iter__(self)),)  # a copy belongs to the job, so it is a plain list
 
 
 class FixedSteps(tuple):  # type: ignore[type-arg]
@@ -54,7 +54,10 @@ class FixedSteps(tuple):  # type: ignore[type-arg]
 
 
 class _Attribute:
-    """A class-level descriptor over an instance attribute; calls `reading(owner, value)` at each access."""
+    """A class-level descriptor over an instance attribute. Each access calls `reading(item, value)`.
+
+    `replaces`: the access calls `reading(value)` and returns its result.
+    """
 
     def __init__(self, name: str, look: Look, reading: Callable[..., Any], *, replaces: bool = False) -> None:
         self._name = name
@@ -86,9 +89,9 @@ class _Attribute:
 
 
 def walks_one_by_one(dataset: Any) -> bool:
-    """True if a batch's samples are made one by one while iterating over the indices, as torch's own Subset does, too.
+    """True if a batch's samples are loaded one by one while iterating over the indices, also by torch's own Subset.
 
-    Tests as the fetcher does next: a wrapper may forward attribute lookups to its dataset.
+    Tests like the fetcher does afterwards, since a wrapper may forward attribute lookups to its dataset.
     """
     torch = sys.modules["torch"]
     if isinstance(dataset, torch.utils.data.IterableDataset):
@@ -127,14 +130,14 @@ def install(look: Look, undo: list[Callable[[], None]], dataset: Any, makes: Any
 
 
 def _single(look: Look, undo: list[Callable[[], None]], transform: Any) -> None:
-    """A transform that is one object with a `__call__` of its own."""
+    """Times a transform that is a single object with its own `__call__`."""
     owner = type(transform)
     call = next((vars(base)["__call__"] for base in owner.__mro__ if "__call__" in vars(base)), None)
-    # a static method has another signature, one in C has no code
+    # a static method has another signature, and a C method has no code
     written = isinstance(call, FunctionType) and not owner.__module__.startswith("torch.jit")
     if not written or owner.__module__ in ("builtins", "functools") or sample_parts.steps_of(transform) is not None:
         return
-    look.names.number(transform, sample_parts.TRANSFORM)  # its place is that of the method that stands there now
+    look.names.number(transform, sample_parts.TRANSFORM)  # read now: its place is the original method's
     undo.append(put(owner, "__call__", _timed(look, call, transform)))
 
 
@@ -165,13 +168,13 @@ def _walked(look: Look, original: Any, watched: set[int]) -> Any:
 
 
 def _stand_in(undo: list[Callable[[], None]], owner: type, name: str, attribute: _Attribute) -> None:
-    """Only if the class has no such attribute itself, which would be the job's."""
+    """Sets the descriptor, unless the class has such an attribute, which would be the job's."""
     if not any(name in vars(base) for base in owner.__mro__):
         undo.append(put(owner, name, attribute))
 
 
 def put(owner: Any, name: str, value: Any) -> Callable[[], None]:
-    """Returns a function that restores the original, unless the job has replaced the attribute meanwhile."""
+    """Sets an attribute. Returns a function that restores the original, unless the job has replaced the attribute meanwhile."""
     own, before = name in vars(owner), vars(owner).get(name)
 
     def put_back() -> None:

@@ -1,4 +1,4 @@
-"""Times every batch inside a DataLoader worker; the same clock is used for loading in the training process."""
+"""Times every batch inside a DataLoader worker, and with the same clocks loading in the training process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LOADER = "rn50_loader"
 
 
 def tell_workers(loader: int) -> None:
-    """Marks workers created from now on as this loader's, in the multiprocessing configuration, which every start method passes on."""
+    """Sets the loader of workers that are created from now on, in multiprocessing's configuration, which every start method passes on."""
     process.current_process()._config[_LOADER] = loader  # type: ignore[attr-defined]
 
 
@@ -39,10 +39,10 @@ class WorkerLog:
     """One worker process: a ring with one record per batch."""
 
     def __init__(self, folder: str, pid: int, worker: int, loader: int, queue: Any = None) -> None:
-        """`queue`: what the worker puts its batches into."""
+        """`queue`: the queue for the worker's batches."""
         self.worker = worker
         self.loader = loader
-        self.busy = False  # a batch is being made
+        self.busy = False  # a batch is being loaded
         self.batches = 0
         self.self_ns = 0  # the recorder's own cost
         self.looks = Looks(folder)
@@ -96,7 +96,7 @@ class WorkerLog:
         return cpu_ns + of_children_ns, self._delay(), blocks + of_children_blocks, system_ns
 
     def look(self, dataset: Any, index: Any, batched: bool = True) -> Look | None:
-        """A profile of the next batch if one is due; never of a worker's first batch, which also imports modules and opens files."""
+        """A profile for the next batch if one is due. None for a worker's first batch, which also imports modules and opens files."""
         now = perf_counter_ns()
         if not self.batches or not self.looks.due(now):
             return None
@@ -116,7 +116,7 @@ class WorkerLog:
 
 
 class InProcess:
-    """Loading in the training process (num_workers=0), in clocked steps: the same clocks, added up into the step."""
+    """Times loading in the training process (num_workers=0) in clocked steps, with the same clocks. The step gets the sums."""
 
     def __init__(self, account: Account, folder: str, failed: Callable[[], None]) -> None:
         self.looks = Looks(folder, FIRST_EVERY_IN_PROCESS_NS)
@@ -127,12 +127,12 @@ class InProcess:
         self._watched: Any = None
 
     def goes_on(self) -> None:
-        """Loading continues in the calling thread after the previous one has ended."""
+        """Called when the calling thread takes over loading after the previous thread has ended."""
         self._delay = RunDelay()
 
     def watch(self, fetcher: Any) -> None:
-        """Times this fetcher's next batch by an instance attribute: a wrapper on its class would cost time in each step."""
-        # a dataset may iterate over a loader of its own; a method that lies on the object itself is the job's
+        """Times this fetcher's next batch by an instance attribute. A wrapper on its class would cost time in each step."""
+        # a dataset may iterate over its own loader; a method on the object itself is the job's
         if self._watched is None and "fetch" not in vars(fetcher):
             self._watched = weakref.ref(fetcher)
             fetcher.fetch = timed_fetch(type(fetcher).fetch, self, self._failed, self._watched)
@@ -156,7 +156,7 @@ class InProcess:
         fetching.batches += 1
 
     def look(self, dataset: Any, index: Any, batched: bool = True) -> Look | None:
-        """As in a worker, once the process is known to be a rank."""
+        """A profile for the next batch if one is due and the process is a rank."""
         now = perf_counter_ns()
         if self._account.ring is None or not self.looks.due(now):
             return None
@@ -167,7 +167,7 @@ class InProcess:
         account = self._account
         loader = account.unconsumed[0] if account.unconsumed is not None else -1
         look.finish(account.ring, began[0], samples, batch, worker=-1, loader=loader)
-        # no part of making a batch
+        # profiling is no part of loading
         account.fetching.wall_ns -= look.self_ns
         account.fetching.cpu_ns -= look.self_ns
         own_ns = look.self_ns + perf_counter_ns() - now
@@ -181,9 +181,9 @@ def timed_fetch(
     failed: Callable[[], None],
     watched: Callable[[], Any] | None = None,
 ) -> Any:
-    """A fetcher's `fetch`, timed by `clock`, with a sample profiled when one is due; `failed` is called on errors in our code.
+    """Wraps a fetcher's `fetch`: `clock` times it, and profiles a sample when one is due. Errors in our code call `failed`.
 
-    `watched`: a weak reference to the one fetcher that gets this as an instance attribute, instead of its class.
+    `watched`: a weak reference to the fetcher if the wrapper becomes its instance attribute, not its class's method.
     """
 
     def quietly(call: Callable[..., Any], *args: Any) -> Any:
@@ -198,7 +198,7 @@ def timed_fetch(
     @functools.wraps(original)
     def fetch(*args: Any) -> Any:
         fetcher, index = args if watched is None else (watched(), *args)
-        # in a worker, a dataset may iterate over a loader of its own: that is part of the batch around it
+        # in a worker, a dataset may iterate over its own loader: that is part of the outer batch
         nested, clock.busy = clock.busy, True
         look = None
         try:
@@ -218,7 +218,7 @@ def timed_fetch(
         finally:
             clock.busy = nested
         if began is not None:
-            # one index where the data set makes batches of its own
+            # a single index if the dataset makes whole batches
             size = len(index) if isinstance(index, (list, tuple)) else quietly(count_samples, batch, None) or 1
             quietly(clock.end, began, size)
             if look is not None:
@@ -231,12 +231,12 @@ def timed_fetch(
     return fetch
 
 
-LEAST_NS = 100_000  # torch's own samplers take 10 us for 256 indices, and once in an epoch longer
+LEAST_NS = 100_000  # torch's own samplers take 10 us for 256 indices, and longer once per epoch
 
 
-# Time to draw the indices of a batch: the training thread does so at each fetch, wherever the batch is made.
+# Time to draw the indices of a batch. The training thread draws them at each fetch, also if workers load the batch.
 class Drawing:
-    """Times in clocked steps, by an instance attribute of the iterator: a plain step runs none of it."""
+    """Times the drawing in clocked steps, by an instance attribute of the iterator; other steps run none of it."""
 
     __slots__ = ("_began_ns", "_count", "_took_ns", "_watched")
 
@@ -244,7 +244,7 @@ class Drawing:
         self._watched: Any = None
 
     def watch(self, iterator: Any) -> None:
-        """Times drawing the indices of this iterator's next fetch; a method set on the object itself is the job's."""
+        """Times the drawing of indices in this iterator's next fetch. Leaves a method on the object itself alone, which is the job's."""
         draw = getattr(type(iterator), "_next_index", None)
         if draw is None or self._watched is not None or "_next_index" in vars(iterator):
             return
@@ -267,7 +267,7 @@ class Drawing:
         iterator._next_index = timed
 
     def release(self, account: Account, loader: int) -> None:
-        """Records the drawing time after the fetch, if it was long."""
+        """Called after the fetch. Records the drawing time if it was long."""
         if self._watched is None:
             return
         watched, self._watched = self._watched(), None

@@ -15,7 +15,8 @@ from rn50_advisor.probes.host.procfs import CLOCK_TICKS, KeptFiles, parse_cpu_li
 from rn50_advisor.probes.host.target import Target
 
 STAT_BYTES = 1 << 18  # holds the cpu lines of 1024 cores; later lines are not needed
-MANY_CORES = 16  # with more cores, per-core counters are read every CORES_PERIOD_NS: 256 cores would be 1000 samples a second
+# With more cores, per-core counters are read every CORES_PERIOD_NS: 256 cores would be 1000 samples a second.
+MANY_CORES = 16
 CORES_PERIOD_NS = 10_000_000_000
 FREQ_PERIOD_NS = 30_000_000_000  # reading the clock of 128 cores costs milliseconds and wakes idle ones
 

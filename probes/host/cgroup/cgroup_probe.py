@@ -176,7 +176,7 @@ class CgroupReader:
         ]
         if not limits:
             return CpuLimit()
-        tightest, *looser = sorted(limits, key=lambda limit: limit.quota_cores or 0.0)  # among equal quotas the innermost
+        tightest, *looser = sorted(limits, key=lambda limit: limit.quota_cores or 0.0)  # of equal quotas the innermost
         return replace(tightest, looser=tuple(looser))
 
     def _quota(self, version: int, directory: str) -> float | None:

@@ -52,7 +52,7 @@ class FieldMetric:
 
 def _memory(nvml: Any, handle: Any) -> Values:
     try:
-        memory = nvml.nvmlDeviceGetMemoryInfo(handle, nvml.nvmlMemory_v2)  # v1 counts the driver's reserved memory as used
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle, nvml.nvmlMemory_v2)  # v1 counts the driver's own memory as used
     except (nvml.NVMLError_FunctionNotFound, nvml.NVMLError_ArgumentVersionMismatch):
         memory = nvml.nvmlDeviceGetMemoryInfo(handle)
     return float(memory.used), float(memory.total)

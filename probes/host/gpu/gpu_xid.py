@@ -32,9 +32,7 @@ class XidWatch:
         self._nvml = nvml
         self._gaps = gaps
         self._buses = {kernel_bus_id(device.pci_bus_id): device.index for device in devices}
-        self._sets: dict[
-            int, Any
-        ] = {}  # one per GPU: once a GPU is lost, only the wait for its own events fails
+        self._sets: dict[int, Any] = {}  # one per GPU: once a GPU is lost, only the wait for its own events fails
         refused = self._register(handles)
         self.watched = set(self._sets)
         self._log = _open_log(root) if refused else None

@@ -66,7 +66,7 @@ class ProcessTree:
         self._foreign: set[str] = set()
         self._rescan_ns = 0
         self._dead_cpu_s = 0.0  # dead members whose parents are gone, too
-        self._dead_children: dict[int, float] = {}  # by living parent: CPU seconds of its dead children at their last reading
+        self._dead_children: dict[int, float] = {}  # by living parent: CPU seconds of dead children, last reading
         self._most_cpu_s = 0.0
         self._updated_ns: int | None = None
         self._change = TreeChange()

@@ -54,7 +54,7 @@ class KnownLoaders:
     def add(self, loader: Any) -> None:
         """Adds a loader. One that is recreated at the same line for the same data (for each evaluation, say) keeps its number."""
         described, replaced = describe_loader(loader), -1
-        if is_remade(described):  # advice must point to the line where the job or its trainer created the original loader
+        if is_remade(described):  # the line to change is that of the original loader, in the job or its trainer
             replaced = self._fed_by.get(loader.dataset)
             given = self.described.get(replaced)
             if given is not None:

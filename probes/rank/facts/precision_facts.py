@@ -313,7 +313,7 @@ class Precision:
             model = outermost(sys._getframe(2))
             if model is not None:
                 values["model"] = describe_model(torch, model)
-                if own(model).get("training"):  # for a model fine-tuned in `eval()` mode, this mode is no sign of evaluation
+                if own(model).get("training"):  # if it is fine-tuned in `eval()` mode, that mode shows no evaluation
                     self._model = weakref.ref(model)
 
     def data_parallel(self, model: Any) -> None:

@@ -31,7 +31,7 @@ class Captures:
     def forget(self) -> None:
         """Resets in a new or forked process."""
         self.under_way: dict[int, Any] = {}
-        self._asking = _thread.allocate_lock()  # a thread of ours holds it from its check of `under_way` until its call ends
+        self._asking = _thread.allocate_lock()  # a thread of ours holds it for its check and its call
 
     def begins(self, graph: Any) -> None:
         self.before()

@@ -36,7 +36,7 @@ class Saves:
 
     def begin(self, account: Account | None) -> tuple[Account, int, int, tuple[str, int]] | None:
         self._file = None
-        if account is None or account.ring is None or account.phase == CHECKPOINT:  # a nested save is part of the outer one
+        if account is None or account.ring is None or account.phase == CHECKPOINT:  # nested: part of the outer save
             return None
         site = process_facts.call_site()
         return account, account.checkpoint_begin(), perf_counter_ns(), site

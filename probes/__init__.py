@@ -1,1 +1,1 @@
-"""Everything that measures: `rank` rides in the job's processes, `host` runs in the advisor."""
+"""All measurements: `rank` runs inside the job's processes, `host` runs in the advisor."""

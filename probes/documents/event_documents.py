@@ -26,7 +26,7 @@ class DataMounted(MountFacts, total=False):
 
 
 class NotedDeath(TypedDict, total=False):
-    """`first`: the first of the ranks that did not exit normally."""
+    """A process's death. `first`: it is the first of the ranks that did not exit normally."""
 
     role: str
     exit_code: Whole | None
@@ -53,7 +53,7 @@ class _Frames(TypedDict):
 
 
 class KnownStack(_Frames, total=False):
-    """Frames, innermost first, and the user's own line."""
+    """Frames, innermost first, and the user's innermost line."""
 
     user: UserLine | None
 

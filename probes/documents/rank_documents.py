@@ -128,7 +128,7 @@ class ReplicaFacts(CodePlace, total=False):
 
 
 class DdpFacts(CodePlace, total=False):
-    """A DistributedDataParallel's own logged options, and the results of its searches for unused parameters."""
+    """A DistributedDataParallel's logged options, and the results of its searches for unused parameters."""
 
     world_size: Whole
     backend_name: str | None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from rn50_advisor.advisor.model.metrics import Reading
 
 if TYPE_CHECKING:
-    from rn50_advisor.advisor.model.recording import Role  # at run time it would bring numpy along
+    from rn50_advisor.advisor.model.recording import Role  # at run time it would import numpy
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Target:
 
 
 class Probe(Protocol):
-    """Keeps its state between ticks; reports numbers or gaps, never opinions; a vanished process is no error."""
+    """A host probe. Keeps its state between ticks, reports numbers or gaps, never opinions. A vanished process is no error."""
 
     @property
     def name(self) -> str: ...

@@ -46,7 +46,7 @@ def wraps(original: Callable[..., Any]) -> Callable[[Any], Any]:
 
 
 def hide_frame(error: BaseException) -> None:
-    """Call it in the `except` clause before a bare `raise`, so that the traceback shows only the job's own frames.
+    """Removes our frames from the traceback. Call it in the `except` clause before a bare `raise`.
 
     An exception of a signal handler that interrupted our code has our frames before the handler's.
     """

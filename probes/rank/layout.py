@@ -43,7 +43,7 @@ ROLE_RANK = 1
 ROLE_WORKER = 2
 ROLES = {ROLE_RANK: "rank", ROLE_WORKER: "worker"}
 
-# Phases of a process. The exclusive phases of a step come first; the labelled ones are parts of `gap`.
+# Phases of a process. The exclusive phases of a step come first; the labelled ones interrupt `gap`.
 PHASES = ("start", "input_wait", "forward", "backward", "clip", "optimizer", "gap", "evaluation", "checkpoint", "ended")
 PHASE_CODE = {name: code for code, name in enumerate(PHASES)}
 
@@ -76,7 +76,7 @@ STEP_FIELDS = (
     "step",  # index of the optimizer update in this rank, from 0
     "t_start_ns",
     "t_end_ns",
-    # exclusive phases; with `unlabelled gap` they sum to t_end - t_start
+    # exclusive phases up to checkpoint_ns; they sum to t_end - t_start
     "input_wait_ns",
     "forward_ns",
     "backward_ns",

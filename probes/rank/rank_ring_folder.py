@@ -39,7 +39,7 @@ def arm(path: str) -> bool:
 
 
 def owner_is_gone(path: str) -> bool:
-    """True if the folder once had an owner that is gone."""
+    """True if the folder had an owner that is gone, or cannot be opened."""
     try:
         with _opened(path) as folder:
             return owner_lives(folder) is False

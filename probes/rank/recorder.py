@@ -123,7 +123,7 @@ class Recorder:
         self._evaluating = not_in_training(self.torch)
 
     def before_fork(self) -> None:
-        """Called before a fork: the child would inherit the running profiler and keep its records for ever."""
+        """Called before a fork: the child would inherit the forking thread's profiler and keep its records for ever."""
         if self.deep is not None:
             self.deep.give_way("a process was forked")
 
@@ -482,7 +482,7 @@ class Recorder:
             threads.pop(next(iter(threads)), None)
 
     def _watch_fetch(self, account: Account, iterator: Any) -> None:
-        """In a clocked step: times drawing the indices and, without workers, making and pinning the batch."""
+        """Times, in a clocked step, drawing the indices and, without workers, loading and pinning the batch."""
         if not account.clocked:
             return
         self.drawing.watch(iterator)
@@ -538,7 +538,7 @@ class Recorder:
             self.facts.tell({"pictures": found})
 
     def fetch_failed(self, token: tuple[Account, bool, int]) -> None:
-        """The loader is exhausted, or it raised."""
+        """Called when the loader is exhausted or raised."""
         account, training, loader = token
         if self.in_process is not None:
             self.in_process.release()

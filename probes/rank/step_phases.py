@@ -113,7 +113,8 @@ class Steps:
         self.exhausted = False  # a training loader was exhausted: its last batch may have been fetched earlier
         self.backward_seen = False
         self.fetched: dict[int, int] = {}  # training candidates: loader id -> fetches in this step
-        self.unconsumed: Any = None  # (loader, wall, cpu) at the last candidate's fetch, until a backward uses it
+        # (loader, input and forward wall, input and forward cpu) at the last candidate's fetch, until a backward uses it
+        self.unconsumed: Any = None
 
     # -- chunks ---------------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def let_pass() -> None:
-    """Call it in an `except` clause: re-raises the exception if a signal handler of the job raised it.
+    """Re-raises the current exception if a signal handler of the job raised it. Call it in an `except` clause.
 
     Handlers run between any two bytecodes, also ours: a time limit, a preemption, or torch's DataLoader, which reports a killed worker so.
     """

@@ -219,7 +219,7 @@ def _bits(words: Any) -> frozenset[int]:
 
 
 def _far_ends(ask: Asking, handle: Any, links: int) -> list[str]:
-    """For each active link: "switch", or the bus id of the GPU at its other end."""
+    """The other end of each active link: "switch", or the bus id of a GPU."""
     found = []
     for link in range(links):
         if ask("nvmlDeviceGetNvLinkState", handle, link) != 1:

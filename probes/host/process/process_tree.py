@@ -182,7 +182,7 @@ class ProcessTree:
 
     def _belongs(self, pid: int, stat: Stat) -> bool:
         if pid == self.root_pid:
-            return not self._root_seen  # later it can only be another process with the same number
+            return not self._root_seen  # later it can only be another process with the same pid
         if pid in self._adopted:
             return True
         return stat.parent_pid in self._members or stat.session in self._leaders or stat.group in self._leaders

@@ -20,7 +20,7 @@ _LIBRARY = re.compile(
     r"/(site|dist)-packages/"
     r"|/lib(64)?/python3\.\d+/|/python3\d+\.zip/"  # the standard library
     r"|/torchinductor_[^/]*/|/torch_compile_debug/"  # code that torch wrote
-    # a torch built from source; its own folders only, since people call theirs torch too
+    # a torch built from source; only its own folders, since users' folders may be called torch, too
     r"|/torch/(_\w+|nn|utils|distributed|optim|autograd|cuda|amp|fx|multiprocessing)(/|\.py$)"
     r"|/torch/(functional|serialization|storage|hub|random)\.py$"
 )

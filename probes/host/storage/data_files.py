@@ -1,4 +1,4 @@
-"""Finds the file systems of the training data from the files that batch-making processes hold open for reading.
+"""Finds the file systems of the training data from the files that data-loading processes hold open for reading.
 
 Every dataset class stores its path differently, but open files are always visible. Only mount points and counts leave this probe, never
 file names.

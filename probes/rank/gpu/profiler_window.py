@@ -46,7 +46,7 @@ _TIMES_USUAL = 4  # a launch-bound step takes some 2.4 times as long under the p
 _BEYOND_NS = 1_000_000_000  # allows for a late batch or the profiler's first calls
 _EVALUATES = "an evaluation began"
 _LOG_LEVEL = "KINETO_LOG_LEVEL"
-_FROZEN = gc.get_freeze_count()  # objects frozen before torch's import cannot be graphs
+_FROZEN = gc.get_freeze_count()  # objects that were frozen before torch was imported cannot be graphs
 # Nsight and similar tools occupy CUPTI.
 _TOOLS = ("NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "NVPROF_TMPDIR")
 

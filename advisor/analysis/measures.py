@@ -1,4 +1,4 @@
-"""The table of providers: which function measures what of a run, and from which other measures."""
+"""The table of providers: for each measuring function, the measures it gives and the measures it needs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ from rn50_advisor.advisor.model.measures.step_measures import STEP_SAMPLES
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """Results of models built from measures, from which further measures follow."""
+    """Results of models that are built from measures. Further measures are derived from them."""
 
     forecast: Forecast | None
     roofline: Roofline | None
@@ -67,7 +67,7 @@ _PRECISION = named("precision.half", "precision.tf32")
 
 
 def _batch_values(c: SteadyContext, known: Measured) -> Measured:
-    """By batches of several sizes in the run, or rather by a benchmark of the machine."""
+    """Batch-size measures from the run's own batches. Values from a benchmark of the machine replace them."""
     found = batch_values(c.run.recording, c.run.steady)
     swept = sweep_values(c.run.recording, found.by_rank(BATCH_SAMPLES), known)
     found.update(swept)
@@ -97,7 +97,7 @@ def _foreseen_values(models: Models, known: Measured) -> Measured:
     return found
 
 
-# Of any run.
+# Providers for any run.
 OF_RUNS: tuple[Provider[RunContext], ...] = (
     Provider(lambda c, _: run_values(c.recording, c.everything), named("run.*")),
     Provider(lambda c, _: start_values(c.recording, c.everything), named("start.*")),
@@ -128,7 +128,7 @@ OF_RUNS: tuple[Provider[RunContext], ...] = (
     Provider(lambda c, known: deep_values(c.recording, c.windows, known), named("kernel.*"), named("step.time_s")),
 )
 
-# Of runs with steady steps, over those.
+# Providers for runs with steady steps. They measure over these steps only.
 OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
     Provider(
         lambda c, _: step_values(c.run.steady, c.accounts, c.source, c.unclocked),

@@ -70,7 +70,7 @@ _Site = TypeVar("_Site", EvaluationSite, SaveSite)
 
 
 def analyse(recording: Recording) -> Analysis:
-    """Pure: the same recording always gives the same analysis."""
+    """Analyses a recording. Pure: the same recording always gives the same analysis."""
     recording = with_few_profiles(recording)
     everything = accounted_steps(recording)
     recording = with_one_start(recording, everything)

@@ -1,4 +1,4 @@
-"""Providers: functions that measure, each with what it gives and what it needs. In which order they run follows from that."""
+"""Providers: measuring functions that declare the measures they give and need. The declarations determine their order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ C_contra = TypeVar("C_contra", contravariant=True)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Provider(Generic[C_contra]):
-    """`measure`: a pure function of what is known of the run and of the measures in `needs`, the only ones that it may read."""
+    """A measuring function with its declarations. `measure` is pure and reads only the run's context and the measures in `needs`."""
 
     measure: Callable[[C_contra, Measured], Measured]
     gives: frozenset[Measure]
@@ -24,7 +24,7 @@ class Provider(Generic[C_contra]):
 
 
 def named(*patterns: str) -> frozenset[Measure]:
-    """All measures with such names. Raises KeyError where a pattern fits none."""
+    """Returns all measures whose names match a pattern. Raises KeyError if a pattern matches none."""
     found: set[Measure] = set()
     for pattern in patterns:
         fitting = {measure for name, measure in MEASURES.items() if fnmatchcase(name, pattern)}
@@ -35,14 +35,14 @@ def named(*patterns: str) -> frozenset[Measure]:
 
 
 def in_order(providers: Iterable[Provider[C_contra]]) -> list[Provider[C_contra]]:
-    """Each after those that give what it needs. Raises ValueError where two give the same, or wait for each other."""
+    """Sorts providers so that each runs after those it needs. Raises ValueError if two give the same measure or need each other."""
     giver: dict[Measure, Provider[C_contra]] = {}
     given = list(providers)
     for provider in given:
         for measure in provider.gives:
             if giver.setdefault(measure, provider) is not provider:
                 raise ValueError(f"two providers give {measure}")
-    ordered: dict[Provider[C_contra], bool] = {}  # False: those before it are being placed
+    ordered: dict[Provider[C_contra], bool] = {}  # False while the providers it needs are being placed
 
     def place(provider: Provider[C_contra]) -> None:
         if ordered.get(provider) is False:
@@ -61,7 +61,7 @@ def in_order(providers: Iterable[Provider[C_contra]]) -> list[Provider[C_contra]
 
 
 def provide(providers: Iterable[Provider[C_contra]], context: C_contra, known: Measured | None = None) -> Measured:
-    """The measures of all providers, added to the known ones. Raises LookupError if one reads or gives more than it declared."""
+    """Adds the measures of all providers to the known ones. Raises LookupError if a provider reads or gives more than it declared."""
     found = Measured()
     if known is not None:
         found.add(known)

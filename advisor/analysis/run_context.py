@@ -41,7 +41,7 @@ class RunContext:
     everything: Mapping[int, RankSteps]
     steady: Mapping[int, RankSteps]
     loaders: tuple[LoaderFacts, ...]
-    mounts: tuple[DataMount, ...]  # that the training data lies on, what most of it lies on first
+    mounts: tuple[DataMount, ...]  # mounts that hold training data; the one with most of it first
     devices: tuple[Gpu, ...]
     paths: tuple[GpuPath, ...]
     habits: Habits
@@ -49,7 +49,7 @@ class RunContext:
     nccl: NcclFacts | None
     memory: tuple[MemoryTrend, ...]
     hot_lines: tuple[HotLine, ...]
-    saving_share: float  # of the stack samples between steps
+    saving_share: float  # share of the stack samples between steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,9 @@ class SteadyContext:
     run: RunContext
     window: Window
     accounts: StepAttribution
-    drawn: Mapping[int, float]  # by rank, seconds of a step for drawing indices
+    drawn: Mapping[int, float]  # by rank, seconds per step spent drawing indices
     loading: Mapping[int, Loading | None]
-    cost: SampleCost | str  # or why it is unknown
+    cost: SampleCost | str  # a string says why it is unknown
     source: InputSource | None
     gpu_memory: Measured
     creeps: tuple[GpuMemoryTrend, ...]

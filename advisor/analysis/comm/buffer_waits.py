@@ -1,10 +1,11 @@
-"""Ranks that wait for one another at the begin of a forward pass, where nobody times it.
+"""Estimates how long ranks wait for one another at the start of a forward pass, where nothing times the wait.
 
-Before each forward pass that follows an exchange of gradients DistributedDataParallel sends the buffers of rank 0 (batch norm's running
-statistics) to all others. They cannot go on before rank 0 has come; over gloo, which hands on from rank to rank, who sends waits for who
-takes. All leave the exchange of the step before together, so a rank waits there no longer than another's way to its forward is longer, and
-no longer than its forward is beyond the shortest one. (ResNet18 on two ranks of a CPU: with 147 ms of rank 0's own work after each update
-rank 1's forward took 190 ms for 41 of its own; with rank 1's, rank 0's took as long.)
+Before each forward pass that follows an exchange of gradients, DistributedDataParallel broadcasts the buffers of rank 0 (batch norm's
+running statistics). The other ranks cannot continue before rank 0 arrives. Gloo passes the buffers from rank to rank, so the sender also
+waits for the receiver. All ranks leave the previous step's exchange together. This gives two upper bounds on a rank's wait: the extra time
+that another rank needs to reach its forward, and the excess of its own forward over the shortest one. (ResNet18 on two ranks of a CPU:
+with 147 ms of rank 0's own work after each update, rank 1's forward took 190 ms, 41 of them its own. With the same work on rank 1, rank 0's
+forward took as long.)
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from rn50_advisor.probes.documents.rank_documents import RankFacts
 
 Array = NDArray[np.float64]
 
-_SENDER = 0  # as DistributedDataParallel chooses it, but for ranks that have joined early
+_SENDER = 0  # DistributedDataParallel's choice, except when a rank has joined early
 
 
 def accounted_steps(recording: Recording) -> dict[int, RankSteps]:
-    """Every rank's real steps, with columns of the seconds for which its forward waited for another rank's buffers, and of own work."""
+    """Every rank's real steps, with added columns: seconds that its forward waited for another rank's buffers, and its own work."""
     recording = with_few_profiles(recording)
     everything = with_own_loop(recording, with_own_work(recording, all_steps(recording)))
     if len(everything) < 2 or _SENDER not in everything:
@@ -52,12 +53,12 @@ def _sent_over(recording: Recording, rank: int) -> str | None:
 def _waits(
     everything: Mapping[int, RankSteps], recording: Recording, rows: Mapping[int, NDArray[np.int64]], *, mutual: bool
 ) -> dict[int, Array]:
-    """Per common row, in seconds."""
+    """Seconds that each rank waited for buffers, for each row that all ranks have in common."""
     way: dict[int, Array] = {}
     forward: dict[int, Array] = {}
     for rank, steps in everything.items():
         phases = {name: s[rows[rank]] for name, s in phases_of(steps, recording.gpu_steps.get(rank)).items()}
-        batches = np.maximum(steps.columns["micro_batches"][rows[rank]], 1.0)  # before the first of them
+        batches = np.maximum(steps.columns["micro_batches"][rows[rank]], 1.0)  # the wait before the first of them
         after = np.sum([phases[name] for name in AFTER_BACKWARD], axis=0)
         way[rank] = np.roll(after, 1) + phases["input_wait"] / batches
         forward[rank] = phases["forward"]
@@ -66,12 +67,12 @@ def _waits(
     found = {}
     for rank, own in way.items():
         found[rank] = np.clip(np.minimum(longest - own, forward[rank] - shortest), 0.0, None)
-        found[rank][0] = 0.0  # what came before the first step is not known
+        found[rank][0] = 0.0  # the time before the first step is unknown
     return found
 
 
 def _with_column(steps: RankSteps, rows: NDArray[np.int64], waits: Array) -> RankSteps:
-    """Rows of several steps have what the single ones have in the mean."""
+    """Adds the waits as a column. A row that holds several steps gets the mean wait times its number of steps."""
     column = np.where(steps.count > 1, float(waits.mean()) * steps.count, 0.0)
     column[rows] = waits
     return replace(steps, columns={**steps.columns, WAITS_FOR_BUFFERS: column})

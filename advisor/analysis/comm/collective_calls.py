@@ -1,7 +1,7 @@
-"""Collectives that the job calls from Python: where they hold a rank, and what they and DDP's own come to per step.
+"""Measures the collectives that the job calls from Python: the phases in which they hold a rank, and their calls and bytes per step.
 
-The caller of a collective that blocks is held until the last rank has come and the wire has carried it. Of one step the rank that is held
-shortest was the last to come, most of the time: what it is held for is the wire, the rest of the others' is waiting for it.
+A blocking collective holds its caller until the last rank has arrived and the data is transferred. The rank that is held shortest in a step
+was usually the last to arrive: its time is the transfer. Anything beyond it on another rank is waiting for the last one.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from rn50_advisor.probes.rank.layout import COLLECTIVES_FIELDS
 
 Array = NDArray[np.float64]
 
-HELD = ("forward", "backward", "optimizer", "gap")  # phases whose collectives are told apart; evaluation keeps its own
-# A job that calls them in so many of its latest steps does so by its nature: steps whose record is gone had some as well.
+HELD = ("forward", "backward", "optimizer", "gap")  # phases whose collectives are recorded separately; evaluation, checkpoints and fetches share `aside_ns`
+# Above this share of the latest steps with collectives, the job calls them regularly: steps without a record are assumed to have had them.
 _USUAL_SHARE = 0.5
-# Share of the busiest card's traffic: a card with less serves a shell or storage, not the exchange between ranks.
+# Share of the busiest network card's traffic. A card with less serves a shell or storage, not the exchange between ranks.
 _CARRIES_SHARE = 0.1
 
 
 def group_size(recording: Recording, ranks: Iterable[int]) -> int:
-    """With how many these ranks exchange: as DDP tells of its group, without it as torch does of all; 0 where nobody does."""
+    """Number of ranks that these ranks exchange with: DDP's group size, without DDP torch's world size; 0 if there is no exchange."""
     processes = process_by_rank(recording.processes)
     told = [recording.facts.get(processes[rank].pid, {}) for rank in ranks if rank in processes]
     wrapped = [int(model.get("world_size") or 0) for facts in told for model in facts.get("ddp") or ()]
@@ -50,7 +50,11 @@ def group_size(recording: Recording, ranks: Iterable[int]) -> int:
 
 
 def per_row(steps: RankSteps, table: Table | None, name: str) -> Array:
-    """A column of the records laid beside the steps. A row that holds several steps, or whose record was thinned out, gets the mean."""
+    """A column of the records, aligned with the steps.
+
+    If the job calls collectives regularly, rows without a record of their own (several steps in one row, or a record thinned out) get the
+    mean. Otherwise they get 0.
+    """
     found = np.zeros(steps.step.size)
     if table is None or table.size == 0:
         return found
@@ -68,7 +72,7 @@ def per_row(steps: RankSteps, table: Table | None, name: str) -> Array:
 
 
 def held(steps: RankSteps, table: Table | None) -> dict[str, Array] | None:
-    """Per row and phase, the seconds for which collectives called from Python held this rank; None where none did."""
+    """Seconds per row and phase that collectives called from Python held this rank; None if none did."""
     if table is None or table.size == 0:
         return None
     seconds = {phase: per_row(steps, table, f"{phase}_ns") / 1e9 for phase in HELD}
@@ -76,7 +80,7 @@ def held(steps: RankSteps, table: Table | None) -> dict[str, Array] | None:
 
 
 def collective_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
-    """Collectives per step of each rank, and the part of synchronised batch norm and of averaging by hand."""
+    """Collectives per step of each rank, and the seconds per step for synchronised batch norm and for averaging by hand."""
     values = Measured()
     norms: dict[int, Array] = {}
     averaging: dict[int, Array] = {}
@@ -100,7 +104,7 @@ def collective_values(recording: Recording, steady: Mapping[int, RankSteps]) -> 
 
 
 def _shortest(steady: Mapping[int, RankSteps], seconds: Mapping[int, Array]) -> float:
-    """Seconds per step on the rank that was held shortest, which includes no waiting for a straggler."""
+    """Seconds per step on the rank that was held shortest. They include no waiting for a straggler."""
     rows = common_rows(steady)
     if min(own.size for own in rows.values()) > 0:
         return float(np.min(np.stack([values[rows[rank]] for rank, values in seconds.items()]), axis=0).mean())
@@ -108,7 +112,7 @@ def _shortest(steady: Mapping[int, RankSteps], seconds: Mapping[int, Array]) -> 
 
 
 def network_values(recording: Recording, nccl: NcclFacts | None) -> Measured:
-    """The network between the ranks, as NCCL or the host's cards report it, and whether GPU tensors bypass NCCL."""
+    """Measures of the network between the ranks, from NCCL or the host's cards, and of GPU tensors exchanged over gloo instead of NCCL."""
     found = Measured()
     if nccl is not None and nccl.over_sockets is not None:
         found[NCCL_SOCKET, JOB] = float(nccl.over_sockets and nccl.nodes != 1)
@@ -124,9 +128,7 @@ def network_values(recording: Recording, nccl: NcclFacts | None) -> Measured:
 
 
 def _speed_mbps(recording: Recording, nccl: NcclFacts | None) -> float | None:
-    """Speed of the fastest card the exchange may use: with sockets a card that carried traffic, otherwise any
-    (InfiniBand is not counted).
-    """
+    """Speed in Mbit/s of the fastest card that the exchange may use; over sockets, only cards that carried traffic. Excludes InfiniBand."""
     speeds = {
         scope: float(series.value[-1])
         for (metric, scope), series in recording.samples.items()
@@ -145,7 +147,7 @@ def _grown(recording: Recording, metric: str, scope: str) -> float:
 
 
 def _by_sockets(recording: Recording, nccl: NcclFacts | None) -> bool:
-    """NCCL says so, or the ranks exchange by another backend; where NCCL says nothing it may be either."""
+    """True if NCCL reports sockets or the ranks use another backend. False if they use NCCL and it reports no network."""
     if nccl is not None and nccl.over_sockets is not None:
         return nccl.over_sockets
     facts = list(recording.facts.values())
@@ -157,7 +159,10 @@ def _by_sockets(recording: Recording, nccl: NcclFacts | None) -> bool:
 
 # Results of DistributedDataParallel's searches for unused parameters.
 def search_values(recording: Recording) -> Measured:
-    """Values of each rank; zero iterations where DDP does not search in each of them (a static graph is searched once)."""
+    """Iterations in which DDP searched for unused parameters, and in which it found some, per rank.
+
+    Both are 0 where DDP does not search in every iteration (it searches a static graph once).
+    """
     found = Measured()
     for rank, process in process_by_rank(recording.processes).items():
         models = recording.facts.get(process.pid, {}).get("ddp") or ()

@@ -17,8 +17,8 @@ from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.probes.documents.collective_documents import TimedCollectives
 from rn50_advisor.probes.documents.rank_documents import RankFacts
 
-_SPAN_S = 1.0  # between the first and the last: of less, chance decides
-_UNTIMED_SHARE = 0.05  # of the calls: those under way when the times were read; of more, nobody knows what they take
+_SPAN_S = 1.0  # least time from the first to the last collective; a shorter sample depends on chance
+_UNTIMED_SHARE = 0.05  # highest share of untimed calls. A few are under way when the times are read; more make the total unknown
 _ROWS_MAX = 3
 
 
@@ -59,7 +59,7 @@ def _told(recording: Recording) -> Iterator[tuple[int, TimedCollectives]]:
 
 
 def _kind(name: str) -> str:
-    """`nccl:_all_gather_base` is an all_gather."""
+    """Kind of a collective from its name: "all_gather" for `nccl:_all_gather_base`."""
     return name.rpartition(":")[2].strip("_").removesuffix("_base") or name
 
 

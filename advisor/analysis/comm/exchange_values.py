@@ -1,4 +1,4 @@
-"""Communication between the ranks in a step: its bytes and its wire, what of it they wait for, and who keeps the others waiting."""
+"""Measures communication between the ranks per step: bytes, transfer time, exposed time, and the ranks that keep the others waiting."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from rn50_advisor.advisor.model.statistics import beyond_others
 
 
 def exchange_values(recording: Recording, steady: Mapping[int, RankSteps], accounts: StepAttribution) -> Measured:
-    """Communication between the ranks, what of it they wait for, and who keeps the others waiting."""
+    """Exposed communication and transfer time per step, and how often and how long each rank keeps the others waiting."""
     found = Measured()
     ranks, group = len(accounts.own), group_size(recording, accounts.own)
     partly = (
@@ -120,7 +120,7 @@ def wire_values(
 
 
 def _bus_bytes(recording: Recording, steady: Mapping[int, RankSteps]) -> float:
-    """Per steady step, what each link carries of the collectives called from Python. Steps without such calls have no record."""
+    """Bytes per steady step that each link carries for collectives called from Python. Steps without such calls have no record."""
     means = [
         float(per_row(steps, recording.collectives.get(rank), "bus_bytes").sum() / max(steps.count.sum(), 1.0))
         for rank, steps in steady.items()

@@ -1,7 +1,7 @@
-"""Which collective a job stands in, and who has not come to it: by the counts of our own recorder and by torch's flight recorder.
+"""Finds the collective that a job hangs in and the ranks missing from it, from our own recorder's counts or torch's flight recorder.
 
-Both count the calls of each rank on each group, so the same number means the same collective. Ours sees what is called from Python,
-torch's also what DDP calls in C++.
+Both count the calls of each rank on each group, so the same number means the same collective. Our recorder sees the calls from Python.
+Torch's also sees the calls that DDP makes in C++.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Recorded:
 
     group: str
     number: int
-    name: str  # as torch's profiler calls it: `gloo:all_reduce`, `nccl:_all_gather_base`
-    state: str  # scheduled, started, completed; gloo's stay scheduled
+    name: str  # the name in torch's profiler: `gloo:all_reduce`, `nccl:_all_gather_base`
+    state: str  # scheduled, started or completed; gloo's entries stay scheduled
     sizes: tuple[tuple[int, ...], ...]
     created_ns: int = 0  # wall clock
 
@@ -34,7 +34,7 @@ class Recorded:
 
 
 def entries(dump: FlightDump) -> tuple[Recorded, ...]:
-    """The collectives of a dump, oldest first; sends and receives between two ranks have numbers of their own and are left out."""
+    """The collectives of a dump, oldest first. Sends and receives between two ranks are left out: they are numbered separately."""
     found = []
     told = dump.get("entries")
     for entry in told if isinstance(told, list) else ():
@@ -59,9 +59,9 @@ def entries(dump: FlightDump) -> tuple[Recorded, ...]:
 
 
 def stuck_by_flight(dumps: Dumps) -> StuckCollective | None:
-    """By each rank's dumps. None where they tell of no rank that is behind or calls another collective than the rest.
+    """The stuck collective, from each rank's dumps; None if no rank is behind and none calls a different collective.
 
-    Ranks that wait for each other in two groups stand in both: it began with the call that was made first.
+    Ranks that wait for each other in two groups are stuck in both. The collective that was called first is the cause.
     """
     last: dict[str, dict[int, dict[int, Recorded]]] = {}  # group -> rank -> number -> entry
     for rank, several in dumps.items():
@@ -75,7 +75,7 @@ def stuck_by_flight(dumps: Dumps) -> StuckCollective | None:
 def _in_group(
     ranks: Mapping[int, Mapping[int, Recorded]], members: frozenset[int]
 ) -> tuple[int, StuckCollective] | None:
-    """The collective that not all have begun, or at which they differ, and when the first of them called it."""
+    """The first collective that ranks call differently or that some have not begun, and when it was first called (ns)."""
     reached = {rank: max(known) for rank, known in ranks.items() if known}
     if len(reached) < 2:
         return None
@@ -86,7 +86,7 @@ def _in_group(
     most, least = max(reached.values()), min(reached.values())
     if most == least:
         return None
-    # the first one that not all have begun: those who did wait there, whatever they have queued behind it
+    # The first collective that some have not begun. The others wait in it, whatever they have queued behind it.
     number = least + 1
     present = tuple(sorted(rank for rank, there in reached.items() if there >= number))
     entry = next((ranks[rank][number] for rank in present if number in ranks[rank]), ranks[present[0]][most])
@@ -104,7 +104,7 @@ def _in_group(
 
 
 def _same_by_rule(called: Mapping[int, Recorded]) -> bool:
-    """Sizes may differ between ranks of a gather or an all-to-all; of these only another kind is a mismatch."""
+    """True if the calls must agree in kind and size. In a gather or an all-to-all sizes may differ, so only different kinds mismatch."""
     kinds = {entry.kind for entry in called.values()}
     return len(kinds) > 1 or next(iter(kinds)) in ("all_reduce", "allreduce", "reduce", "broadcast")
 
@@ -125,7 +125,7 @@ def _differing(number: int, called: Mapping[int, Recorded]) -> StuckCollective:
 
 
 def _members(dumps: Dumps, group: str) -> frozenset[int]:
-    """Ranks of a group as a dump tells: `"ranks": "[0, 1]"`."""
+    """Ranks of a group, from the first dump that lists them as `"ranks": "[0, 1]"`."""
     for several in dumps.values():
         for dump in several:
             groups = dump.get("pg_config")
@@ -137,13 +137,13 @@ def _members(dumps: Dumps, group: str) -> frozenset[int]:
 
 
 def stuck_by_calls(rows: Sequence[StandingRank]) -> StuckCollective | None:
-    """By the collective that each rank was last seen to begin from Python, as its ring's header says; None where none is inside one."""
+    """The stuck collective, from the last one that each rank began from Python (in its ring's header); None if no rank is inside one."""
     known = {row["rank"]: row["collective"] for row in rows if row.get("collective")}
     inside = {rank: call for rank, call in known.items() if call.get("inside_s") is not None}
     if not inside:
         return None
     places = Counter((call["group"], call["begun"]) for call in inside.values())
-    # of several the one in which most stand; of as many the earliest, as nobody can be beyond it
+    # The collective that most ranks are in. On a tie the earliest: no rank can be past it.
     (group, number), _ = min(places.items(), key=lambda item: (-item[1], item[0][1]))
     present = sorted(r for r, call in inside.items() if (call["group"], call["begun"]) == (group, number))
     size = inside[present[0]].get("size", 0)

@@ -1,4 +1,4 @@
-"""Reads what NCCL prints with `NCCL_DEBUG=INFO`: version, network, transports, channels, algorithms. Texts of NCCL 2.4 to 2.30."""
+"""Parses the log of NCCL 2.4 to 2.30 under `NCCL_DEBUG=INFO`: version, network, transports, channels, algorithms."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _PROTOCOLS = {"0": "LL", "1": "LL128", "2": "Simple"}
 
 
 def nccl_facts(recording: Recording) -> NcclFacts | None:
-    """NCCL's log as facts; None where none of it was kept."""
+    """NCCL's log as facts; None if no line of it was kept."""
     lines = [line for event in events_of(recording.events, NcclPrinted) for line in event.data.get("lines", ())]
     return parse(lines) if lines else None
 
 
 def parse(lines: Iterable[str]) -> NcclFacts | None:
-    """Lines of any number of ranks, in any order. None: none of them is NCCL's."""
+    """Parses lines of any number of ranks, in any order. Returns None if none of them is NCCL's."""
     told = [line for line in lines if "NCCL" in line]
     if not told:
         return None
@@ -73,7 +73,7 @@ def _connections(lines: Iterable[str]) -> tuple[dict[str, int], bool | None]:
         if found is None:
             continue
         name, gdr = _transport(found[4])
-        if found[3] != "receive":  # both ends tell of it
+        if found[3] != "receive":  # both ends log the connection
             transports[name] += 1
         if name.startswith("NET/"):
             direct = bool(direct) or gdr
@@ -81,7 +81,7 @@ def _connections(lines: Iterable[str]) -> tuple[dict[str, int], bool | None]:
 
 
 def _carriers(lines: Iterable[str], network: str) -> tuple[str, ...]:
-    """Interfaces of the network in use; those of the first one listed if its name is unknown."""
+    """Interfaces of the network in use. If it is unknown, those of the first network listed."""
     interfaces: dict[str, list[str]] = {}
     for line in lines:
         if found := _USING.search(line):
@@ -91,7 +91,7 @@ def _carriers(lines: Iterable[str], network: str) -> tuple[str, ...]:
 
 
 def _transport(via: str) -> tuple[str, bool]:
-    """("NET/IB", True) of `NET/IB/0/GDRDMA`, ("P2P", False) of `P2P/CUMEM/read`."""
+    """Transport and use of GPUDirect RDMA: ("NET/IB", True) for `NET/IB/0/GDRDMA`, ("P2P", False) for `P2P/CUMEM/read`."""
     parts = via.split("/")
     gdr = "GDRDMA" in parts
     if parts[0] == "NET" and len(parts) > 1:
@@ -101,7 +101,7 @@ def _transport(via: str) -> tuple[str, bool]:
 
 
 def _family(network: str) -> str:
-    """IBext_v8 is the InfiniBand plugin of another version."""
+    """Network name without a version: IBext_v8 is a version of the InfiniBand plugin."""
     return "IB" if network.startswith("IB") else network
 
 

@@ -1,1 +1,1 @@
-"""Prepares each run for `compare`, and measures by how much runs differ."""
+"""Prepares runs for `compare` and measures how much they differ."""

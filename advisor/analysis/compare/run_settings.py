@@ -1,4 +1,4 @@
-"""The settings a run was started with, as flat names and short values, and the differences between two runs."""
+"""Lists the settings of a run as flat names and short values, and compares those of two runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from rn50_advisor.advisor.model.documents.comparison import FactChange
 from rn50_advisor.advisor.model.report import Report
 
-# Properties of one process or object: never the same twice, and no cause of anything.
+# Properties of a single process or object. They always differ between runs and explain nothing.
 _PASSING = frozenset(
     (
         "pid", "main_thread", "argv", "rank", "local_rank", "world_size", "group_size", "environment_rank", "save_sites", "exception",
@@ -28,7 +28,7 @@ Circumstances = Mapping[tuple[str, str], str]  # (group, name) -> value
 
 
 def circumstances(report: Report) -> Circumstances:
-    """By group: arguments, loader, job, versions, environment, machine, NCCL."""
+    """Settings of a run by group and name. The groups are arguments, loader, job, versions, environment, machine and NCCL."""
     found: dict[tuple[str, str], str] = {("arguments", name): value for name, value in options(report.job.argv).items()}
     about: Mapping[str, Any] = report.facts.get("0") or next(iter(report.facts.values()), {})
     loader = training_loader(about)
@@ -57,7 +57,7 @@ def changes(base: Circumstances, other: Circumstances) -> tuple[FactChange, ...]
 
 
 def other_job(base: Report, other: Report) -> str:
-    """Why the steps of these two runs are not the same work; empty where nothing says so."""
+    """The reason why a step does different work in these two runs; empty if none is known."""
     old, new = base.throughput.batch_size, other.throughput.batch_size
     if old and new and abs(new - old) > 0.01 * old:
         return f"batch size {old:g} → {new:g} a rank: a step does different work"
@@ -73,7 +73,7 @@ def other_job(base: Report, other: Report) -> str:
 
 
 def options(argv: Sequence[str]) -> dict[str, str]:
-    """`--name value`, `--name=value` and `--flag` by name; what is no option by its place."""
+    """Parses a command line: `--name value`, `--name=value` and `--flag` by name, other arguments by position."""
     found: dict[str, list[str]] = {}
     words, places = list(argv), 0
     while words:
@@ -123,7 +123,7 @@ def _flat(mapping: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
 
 
 def _lasting(value: Any) -> Any:
-    """Without what passes, also in lists of objects."""
+    """The value without properties of a single process or object, at any depth."""
     if isinstance(value, Mapping):
         return {name: _lasting(each) for name, each in value.items() if name not in _PASSING}
     return [_lasting(each) for each in value] if isinstance(value, (list, tuple)) else value

@@ -1,6 +1,6 @@
-"""The steady steps of a run cut into stretches: what `compare` draws from again and again to learn how sure a mean is.
+"""Cuts the steady steps of a run into blocks, from which `compare` draws its bootstrap samples.
 
-Steps that follow each other resemble each other (caches, neighbours, clocks): single steps would promise far more certainty than there is.
+Consecutive steps resemble each other (caches, neighbours, clocks). Drawing single steps would give a much too narrow interval.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from rn50_advisor.advisor.model.recording import Recording
 
 Array = NDArray[np.float64]
 
-_BLOCKS_MAX = 16  # long blocks know of slow moods; fewer than this and their own spread is guesswork
-_PERIODS_MIN = 4  # blocks: with fewer of a period each, their spread says less than that of many short ones
-_STEPS_MIN = 4  # of a block: fewer and it is hardly longer than what it shall average over
+_BLOCKS_MAX = 16  # more blocks would be too short to average over slow fluctuations; fewer give an unreliable spread
+_PERIODS_MIN = 4  # least number of blocks of whole periods; below it, many short blocks give a better spread
+_STEPS_MIN = 4  # least number of steps in a block; a shorter block hardly averages over neighbouring steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class StepBlocks:
 
 
 def step_blocks(recording: Recording) -> StepBlocks | None:
-    """The run's steady steps in blocks; None where no step is steady."""
+    """The run's steady steps in blocks; None if no step is steady."""
     everything = accounted_steps(recording)
     recording = with_one_start(recording, everything)
     steady = steady_steps(everything)
@@ -65,7 +65,7 @@ def step_blocks(recording: Recording) -> StepBlocks | None:
 
 
 def _edges(recording: Recording, steady: Mapping[int, RankSteps]) -> NDArray[np.int64]:
-    """First steps of all blocks but the first. What comes with a period (checkpoints) comes equally often in each block then."""
+    """The first step of every block but the first. Periodic events (checkpoints) fall equally often into each block where possible."""
     step = next(iter(steady.values())).step
     blocks = int(np.clip(step.size // _STEPS_MIN, 1, _BLOCKS_MAX))
     stall = periodic_stalls(recording, steady)
@@ -81,7 +81,7 @@ def _edges(recording: Recording, steady: Mapping[int, RankSteps]) -> NDArray[np.
 def _critical(
     recording: Recording, steady: Mapping[int, RankSteps], edges: NDArray[np.int64], step_s: Array
 ) -> dict[str, Array]:
-    """Seconds per step of each phase in each block, of the rank that comes last in each step; a block without such rows has the mean."""
+    """Seconds per step of each phase in each block, from the slowest rank of each step. A block without such rows gets the mean."""
     whole = account(steady, recording.gpu_steps, recording.comm, recording.collectives)
     ranks = sorted(whole.turns) or [max(steady, key=lambda rank: float(steady[rank].length.sum()))]
     rows = whole.rows if whole.turns else {ranks[0]: np.arange(steady[ranks[0]].step.size)}

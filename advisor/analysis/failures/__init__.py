@@ -1,1 +1,1 @@
-"""Why a job failed or stood still."""
+"""Finds why a job failed or stalled."""

@@ -1,6 +1,6 @@
-"""Why a job failed, in the words of its own last lines and exceptions.
+"""Finds the cause of a job's failure in its exceptions and last lines of output.
 
-The first cause counts, not the last line: what ranks say whose peer has gone is a consequence.
+It looks for the first cause, not for the last line: errors of ranks whose peer is gone are consequences.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ _RANK = re.compile(r"^\s*\[(?:rank|default)(\d+)\]:|\[[Rr]ank (\d+)\]|\bRank (\d
 _ROOT = re.compile(r"Root Cause \(first observed failure\)")
 _ROOT_RANK = re.compile(r"^\s*rank\s*: (\d+) \(")
 _ROOT_CAUSE_LINES = 6  # lines
-# multiprocessing.spawn raises it in the parent
+# multiprocessing.spawn raises this in the parent
 SPAWNED = re.compile(r"-- Process (\d+) terminated with the following error")
 _REASON_LINES = 5  # lines: NCCL names the call first, and CUDA's error below
 _TRACEBACK_LINES = 30  # lines, of a thread of the loader
-_LAST_LINES = 20  # of what was printed, where a message may stand that was caught and printed before the end
+_LAST_LINES = 20  # lines at the end of the output: a fatal error may be caught and printed there before the process ends
 _ENQUEUED = re.compile(r"\bRank (\d+)\].*last enqueued (?:NCCL )?work: (-?\d+)")
 
 
 def mark_followers(deaths: Iterable[Death]) -> tuple[Death, ...]:
-    """Ranks whose own exception says that another had gone before are followers, whenever they ended."""
+    """Marks ranks whose exception says that a peer was already gone as followers, whenever they ended."""
     return tuple(replace(d, follows=bool(d.exception) and is_consequence(d.exception)) for d in deaths)
 
 
 def with_leaver(recording: Recording, deaths: tuple[Death, ...]) -> tuple[Death, ...]:
-    """Where all ranks that died follow one that had gone, and that one ended in order: it comes first, for it left the others behind."""
+    """Puts a rank that exited with code 0 first if all ranks that died only followed: it left while the others still needed it."""
     ranks = [death for death in deaths if death.role == "rank"]
     if not ranks or not all(death.follows for death in ranks):
         return deaths
@@ -81,7 +81,7 @@ def failure_of(recording: Recording, deaths: Sequence[Death]) -> Failure | None:
 
 
 def _behind_in_flight(recording: Recording, found: Failure | None, *, aborted: bool) -> Failure | None:
-    """For a watchdog abort whose lines name no rank or were not kept: the one rank that is behind in the flight recorder dumps."""
+    """Adds the rank that is behind, from the flight recorder's dumps, to a watchdog abort whose lines name no rank or were not kept."""
     if found is None and aborted:
         gave_up = next(failure(known, "", "") for known in KNOWN if known.kind == "watchdog")
     elif found is not None and found.rank is None and found.kind.startswith("watchdog"):
@@ -107,7 +107,7 @@ def _behind_in_flight(recording: Recording, found: Failure | None, *, aborted: b
 
 
 def _before_training(recording: Recording) -> Failure | None:
-    """The exception of a process that ended before it had made a step: the first known one, else the first."""
+    """The exception of a process that ended before its first step: the first one of a known kind, else the first."""
     trained = {process.pid for process in recording.processes if process.role != "other"}
     ended = {process.pid: process.ended_ns or 0 for process in recording.processes}
     texts = []
@@ -117,7 +117,7 @@ def _before_training(recording: Recording) -> Failure | None:
             text = f"{error.get('type')}: {error.get('message')}"
             spawned = SPAWNED.search(text)
             rank = int(spawned[1]) if spawned else facts.get("rank")
-            if spawned:  # what the child raised stands at the end of its traceback
+            if spawned:  # the child's error is at the end of its traceback
                 text = text.rstrip().rpartition("\n")[2]
             if not is_consequence(text):
                 texts.append((text, rank))
@@ -133,12 +133,12 @@ def _before_training(recording: Recording) -> Failure | None:
 
 
 def _output(recording: Recording) -> list[str]:
-    """Kept output of a job behind the screen: lines about errors, and the last ones."""
+    """The kept output of a job that ran behind the screen: its error lines and its last lines."""
     return [line for event in events_of(recording.events, PrintedLines) for line in event.data.get("lines", ())]
 
 
 def _in_output(lines: Sequence[str], deaths: Sequence[Death]) -> Failure | None:
-    """The first known failure among these lines; else the first exception that follows from no other. `deaths`: of ranks, by themselves."""
+    """The first known failure in these lines; else the first exception that is no consequence. `deaths` are those of non-followers."""
     for number in range(len(lines)):
         known = _with_reason(lines, number)
         if known is not None:
@@ -154,7 +154,7 @@ def _in_output(lines: Sequence[str], deaths: Sequence[Death]) -> Failure | None:
 
 
 def _with_reason(lines: Sequence[str], number: int) -> Failure | None:
-    """The failure that a line reports, with the lines of the same traceback that give its reason."""
+    """The failure that a line reports, refined by nearby lines that give its reason."""
     known = recognised(lines[number])
     if known is not None and known.kind == "NCCL":
         near = (recognised(line) for line in lines[number + 1 : number + _REASON_LINES])
@@ -167,10 +167,10 @@ def _with_reason(lines: Sequence[str], number: int) -> Failure | None:
 
 
 def _ended_by_it(lines: Sequence[str], number: int, rank: int | None, deaths: Sequence[Death]) -> bool:
-    """A GPU without memory raises an exception, which many jobs catch to go on with a smaller batch: that is no end.
+    """True if a GPU out-of-memory error ended the job. Many jobs catch this exception and continue with a smaller batch.
 
-    Nobody dies of it by a signal, but for an abort. It ended the job where it is among its last lines, or was raised (`Name: text`) and
-    what was raised after it only follows.
+    A process that died of a signal other than SIGABRT did not die of this error. The error ended the job if it is among the last lines, or
+    if it was raised (`Name: text`) and all later exceptions are consequences or the same error.
     """
     told = [death for death in deaths if rank in (None, death.rank)]
     if told and all(death.signal and death.signal != signal.SIGABRT for death in told):
@@ -184,8 +184,8 @@ def _ended_by_it(lines: Sequence[str], number: int, rank: int | None, deaths: Se
 
 
 def _first_rank(lines: Sequence[str], number: int, kind: str) -> int | None:
-    """The rank that failed first: as torchrun's summary says, else the one behind in a collective, else the one that wrote the line."""
-    if kind == "watchdog":  # whoever gives up is waiting: the first to do so is no more guilty than the others
+    """The rank that failed first: for a watchdog the one behind, else the one that wrote the line, else the one in torchrun's summary."""
+    if kind == "watchdog":  # every rank that gives up is waiting: being first to do so says nothing about the cause
         return _behind(lines)
     wrote = _rank_in(lines[number])
     if wrote is not None:
@@ -198,7 +198,7 @@ def _first_rank(lines: Sequence[str], number: int, kind: str) -> int | None:
 
 
 def _behind(lines: Sequence[str]) -> int | None:
-    """The one rank that has enqueued fewer collectives than the others when the watchdogs gave up."""
+    """The rank that had enqueued fewer collectives than all others when the watchdogs gave up; None if there is no single one."""
     enqueued = {int(found[1]): int(found[2]) for line in lines if (found := _ENQUEUED.search(line))}
     least = min(enqueued.values(), default=0)
     late = [rank for rank, work in enqueued.items() if work == least]

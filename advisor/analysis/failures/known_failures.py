@@ -1,4 +1,4 @@
-"""Known failures by what PyTorch, NCCL and torchrun print of them. Texts are those of PyTorch 1.10 to 2.15."""
+"""Recognises known failures by the messages of PyTorch (1.10 to 2.15), NCCL and torchrun."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from rn50_advisor.advisor.model.analysis import Failure
 LINE_MAX = 400
 GPU_MEMORY = "GPU memory"
 HOST_MEMORY = "host memory"
-PINNING = "in pin memory thread"  # a worker thread of the loader, whose want of host memory CUDA words as its own
+PINNING = "in pin memory thread"  # the loader's pinning thread: CUDA reports its lack of host memory as CUDA out of memory
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A failure by the lines that tell of it. `{0}` in the title is the pattern's first group."""
+    """A known failure and the pattern of its message. `{0}` in the title is the pattern's first group."""
 
     kind: str
     pattern: re.Pattern[str]
@@ -27,7 +27,7 @@ def _known(kind: str, pattern: str, title: str, advice: str) -> Known:
     return Known(kind, re.compile(pattern), title, advice)
 
 
-# In this order: where one line fits several, the first tells most.
+# The order matters: if a line matches several, the first one is the most specific.
 KNOWN = (
     _known(
         "mismatched collectives",
@@ -165,7 +165,7 @@ KNOWN = (
         "run again with NCCL_DEBUG=WARN: it names the call and the reason",
     ),
 )  # fmt: skip
-# Errors of processes whose peer has gone, or that were asked to end.
+# Errors of processes whose peer is gone, or that were asked to stop.
 _CONSEQUENCE = re.compile(
     r"Connection (?:closed|reset) by (?:remote )?peer|remote process exited or there was a network error|ncclRemoteError"
     r"|NCCL communicator was aborted|ChildFailedError|ProcessExitedException|SignalException|closing signal SIG"
@@ -177,7 +177,7 @@ _CONSEQUENCE = re.compile(
 
 
 def recognised(text: str) -> Failure | None:
-    """The failure that this text tells of, if it is a known one."""
+    """The known failure that this text reports; None if there is none."""
     for known in KNOWN:
         found = known.pattern.search(text)
         if found:
@@ -197,7 +197,7 @@ def is_consequence(text: str) -> bool:
 
 
 def line_of(text: str, at: int) -> str:
-    """The line of a text in which something was found."""
+    """The line of a text that contains position `at`."""
     begin = text.rfind("\n", 0, at) + 1
     end = text.find("\n", at)
     return text[begin : end if end >= 0 else len(text)].strip()[:LINE_MAX]

@@ -1,4 +1,4 @@
-"""Reads what torch says when a GPU's memory runs out, and puts beside it what the recorder knew of the rank.
+"""Parses torch's message when a GPU's memory runs out, and adds the recorder's facts about the rank.
 
 The texts are those of c10's CUDACachingAllocator: one sentence up to torch 2.0 ("15.78 GiB total capacity; 14.35 GiB already allocated"),
 several from 2.1 on ("has a total capacity of 23.65 GiB of which …", spelt "capacty" in 2.1), a table under cudaMallocAsync.
@@ -38,14 +38,15 @@ _TELLS = {
 }
 _PATTERNS = {name: re.compile(pattern) for name, pattern in _TELLS.items()}
 _OTHER = re.compile(rf"Process \d+ has {_SIZE} memory in use")
-# Tensors at the end of steps: so much more in the last third than in the first, and so much of the GPU, is no odd batch; and what settles
-# rises less in the second half (as in GPU004).
+# Growth of the tensors at the end of steps. From the first to the last third it must reach both this ratio and this share of the GPU's
+# memory, so that one larger batch does not count. Each half must hold this share of the growth: memory that settles grows less in the
+# second half (as in GPU004).
 _GROWTH_MIN = 1.2
 _GREW_SHARE = 0.10
 _HALF_GROWTH_SHARE = 0.3
-_WARM_UP = 4  # the first of so many parts: gradients, state and caches are made
+_WARM_UP = 4  # a quarter of the readings is warm-up: gradients, optimizer state and caches are allocated
 _READINGS_MIN = 6  # two for each third
-# Optimizer state per parameter before it exists, from the optimizer's name, in copies of the parameters.
+# Expected optimizer state before it exists, by the optimizer's name, in copies of the parameters.
 _STATE_COPIES = {
     "Adam": 2.0,
     "AdamW": 2.0,
@@ -59,7 +60,7 @@ _STATE_COPIES = {
 
 
 def sizes(text: str) -> dict[str, float]:
-    """Bytes by name, as far as the message tells; empty where it is no such message."""
+    """Bytes by name, as far as the message gives them; empty if it is not an out-of-memory message."""
     if "out of memory" not in text:
         return {}
     found = {}
@@ -69,7 +70,7 @@ def sizes(text: str) -> dict[str, float]:
             value, unit = [group for group in told.groups() if group is not None][:2]
             found[name] = float(value) * _UNITS[unit]
     if found.get("allowed", 0.0) > found.get("total", math.inf):
-        del found["allowed"]  # no limit, as cudaMallocAsync words it
+        del found["allowed"]  # cudaMallocAsync's way to say that there is no limit
     if "reserved" in found and "allocated" in found:
         found.setdefault("unallocated", max(0.0, found["reserved"] - found["allocated"]))
     others = _others([float(value) * _UNITS[unit] for value, unit in _OTHER.findall(text)], found)
@@ -79,13 +80,13 @@ def sizes(text: str) -> dict[str, float]:
 
 
 def _others(listed: list[float], told: Mapping[str, float]) -> float:
-    """Memory held by other processes that torch lists; 0 if it cannot be determined.
+    """Bytes held by the other processes that torch lists; 0 if unknown.
 
-    In a container torch does not find itself among them, for their ids are the host's: then the smallest that holds as much as torch has
-    reserved is this one.
+    In a container torch cannot find itself in the list, which has the host's process ids. The smallest process that holds at least as much
+    as torch has reserved is then taken to be this one.
     """
     total, own = told.get("total", 0.0), told.get("own")
-    listed = sorted(size for size in listed if size <= total)  # beyond it: the driver did not tell
+    listed = sorted(size for size in listed if size <= total)  # a larger size means that the driver did not report it
     if own is None and "allocated" not in told:
         return 0.0
     if own is None:
@@ -133,13 +134,13 @@ def out_of_memory(recording: Recording, deaths: tuple[Death, ...], failure: Fail
 def _texts(
     recording: Recording, deaths: tuple[Death, ...], failure: Failure
 ) -> Iterator[tuple[int | None, str, RankFacts]]:
-    """The rank that reported the error, the full text (a failure keeps only part of the line), and that process's facts if known."""
+    """Yields the rank that reported the error, its full text (a failure keeps only part of the line), and the process's facts if known."""
     for death in deaths:
         if death.exception and not death.follows and failure.rank in (None, death.rank):
             yield death.rank, death.exception, recording.facts.get(death.pid, {})
     for facts in recording.facts.values():
         text = (facts.get("exception") or ExceptionFacts()).get("message", "")
-        spawned = SPAWNED.search(text)  # then these are the facts of its parent
+        spawned = SPAWNED.search(text)  # if it matches, these are the parent's facts
         if text and failure.rank in (None, int(spawned[1]) if spawned else facts.get("rank")):
             yield failure.rank, text, {} if spawned else facts
     for event in events_of(recording.events, PrintedLines):
@@ -147,17 +148,17 @@ def _texts(
 
 
 def _phase(facts: RankFacts, death: Death | None) -> str:
-    """Empty where it is not known: who has left stands in none."""
+    """Phase in which the error occurred; empty if unknown."""
     if death is None:
         told = (facts.get("exception") or ExceptionFacts()).get("phase", "")
-        return told if told not in ("", "start") else "forward"  # it had not come to its first backward pass
+        return told if told not in ("", "start") else "forward"  # it had not reached its first backward pass
     return "" if death.phase == "ended" else death.phase
 
 
 def _parts(facts: RankFacts, *, steps: int, device: str) -> dict[str, Any]:
-    """Memory that does not depend on the batch size: from the optimizer's parameters or, if those are unknown, from the model or DDP.
+    """Bytes that do not depend on the batch size: from the optimizer's parameters, or from DDP and the model if those are unknown.
 
-    The frames that failed know best what there was at that moment, but not all know the optimizer.
+    The failed stack frames give the most recent values, but not all of them include the optimizer.
     """
     end, seen = (_holdings(told, device) for told in (facts.get("held_at_end"), facts.get("optimizer")))
     model = float(max(end.get("model_bytes", 0), facts.get("model", ModelFacts()).get("bytes", {}).get(device, 0)))
@@ -166,11 +167,11 @@ def _parts(facts: RankFacts, *, steps: int, device: str) -> dict[str, Any]:
         learns = float(max((model.get("total_parameter_size_bytes", 0) for model in facts.get("ddp", ())), default=0))
         return {"parameters": learns, "frozen": max(0.0, model - learns), "gradients": learns} if learns else {}
     parameters, state = float(known["parameter_bytes"]), float(known.get("state_bytes", 0))
-    # before a step all gradients are there, at the end not all need be
+    # before an optimizer step all gradients exist; when the job failed, some may not
     gradients = float(seen.get("gradient_bytes") or known.get("learning_bytes") or parameters)
     copies = 1.0 if known.get("momentum") else _STATE_COPIES.get(known.get("class", ""), 0.0)
     whole = state if state and steps else max(state, copies * gradients)
-    made_since = known is seen and steps > 0  # it was looked at before its first step
+    made_since = known is seen and steps > 0  # it was inspected before its first step
     return {
         "parameters": parameters,
         "frozen": max(0.0, model - parameters),
@@ -182,14 +183,14 @@ def _parts(facts: RankFacts, *, steps: int, device: str) -> dict[str, Any]:
 
 
 def _holdings(told: HeldMemory | None, device: str) -> HeldMemory:
-    """Empty where it is of another device, or nothing of it lies on this one."""
+    """The memory held on this device; empty if the facts are about another device or nothing is held on this one."""
     if told is None or "parameter_bytes" not in told or (device and told.get("device", device) != device):
         return {}
     return told if told["parameter_bytes"] or told.get("model_bytes") else {}
 
 
 def _batch(recording: Recording, rank: int | None, facts: RankFacts) -> float | None:
-    """Samples of a micro-batch: of the last step made, else as the only loader that may train was made."""
+    """Samples in a micro-batch: from the last step, else the batch size of the only loader that may feed the training."""
     table = recording.steps.get(rank) if rank is not None else None
     if table is not None and table.size:
         full = table[(table["samples"] > 0) & (table["micro_batches"] > 0)]
@@ -201,7 +202,7 @@ def _batch(recording: Recording, rank: int | None, facts: RankFacts) -> float | 
 
 
 def _grew(recording: Recording, rank: int | None, total: float | None) -> tuple[float, float] | None:
-    """Tensors at the end of the steps looked at, in the first and in the last third after a warm-up, where they never stopped growing."""
+    """Bytes of tensors at the end of steps, in the first and the last third after the warm-up; None if they did not keep growing."""
     table = recording.gpu_steps.get(rank) if rank is not None else None
     if table is None:
         return None

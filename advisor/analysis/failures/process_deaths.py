@@ -1,4 +1,4 @@
-"""Processes that died, first to die first, and what they raised: the innermost error, of a loader's worker or a spawned rank its own."""
+"""Lists processes that died, in order of death, and the innermost error of each: for a loader worker or spawned rank, its own error."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 _TRACEBACK = "Traceback (most recent call last):"
 _CAUGHT = re.compile(r"Caught \w+ in (DataLoader worker process \d+|pin memory thread[^.\n]*|replica \d+[^.\n]*)")
 _FRAME = re.compile(r'^  File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
-# The line that names the error: the first one at the margin after the frames.
+# The line that names the error: the first unindented one after the frames.
 _NAMED = re.compile(r"^[A-Za-z_][\w.]*(?:: .*)?$", re.MULTILINE)
-# torch marks tracebacks by rank, torchrun what it redirects by local rank
+# torch marks tracebacks with the rank, torchrun marks redirected output with the local rank
 _OWN_LINE = re.compile(r"\s*\[(rank|default)(\d+)\]:")
 _LAST_LINES = 5
 _LENGTH_MAX = 400  # characters
 
 
 def requests(recording: Recording) -> tuple[float, ...]:
-    """When the job was asked to end, in seconds since its start."""
+    """Times at which the job was asked to end, in seconds since its start."""
     start = recording.meta.started_ns
     return tuple(sorted((e.t_ns - start) / 1e9 for e in events_of(recording.events, EndRequest)))
 
 
 def deaths(recording: Recording) -> tuple[Death, ...]:
-    """Ranks and workers that ended otherwise than by a clean exit with code 0, first to die first."""
+    """Ranks and workers that did not exit cleanly with code 0, in order of death."""
     found = []
     for process in recording.processes:
         if process.role == "other" or process.ended_ns is None:
@@ -40,7 +40,7 @@ def deaths(recording: Recording) -> tuple[Death, ...]:
         phase, step, _ = recording.positions.get(process.rank if process.rank is not None else -1, ("", 0, 0))
         error = recording.facts.get(process.pid, {}).get("exception") or ExceptionFacts()
         text = f"{error.get('type')}: {error.get('message')}" if error else ""
-        # who ends by itself has marked its end
+        # a process that ended by itself has recorded its last phase
         found.append((process, error.get("phase") or phase, step, text, raised_error(error)))
     found.sort(key=lambda item: item[0].ended_ns or 0)
     ranks = [item for item in found if item[0].role == "rank"]
@@ -70,12 +70,12 @@ def deaths(recording: Recording) -> tuple[Death, ...]:
 
 
 def _last_lines(recording: Recording, process: Process) -> tuple[str, ...]:
-    """The last lines of output on the process's own host, if the job runs on several."""
+    """The last lines of the process's output, or of all output if none is marked as its own. Reads the output of its own host."""
     numbers = {"rank": process.rank, "default": process.local_rank}
     own = next((node.recording for node in recording.nodes if process.rank in node.ranks), recording)
     told = [line for event in events_of(own.events, PrintedLines) for line in event.data.get("lines", ())]
     marked = [line for line in told if (whose := _OWN_LINE.match(line)) and int(whose[2]) == numbers[whose[1]]]
-    return tuple(line for line in marked or told if any(map(str.isalnum, line)))[-_LAST_LINES:]  # no blanks, no rulers
+    return tuple(line for line in marked or told if any(map(str.isalnum, line)))[-_LAST_LINES:]  # no blank lines or rulers
 
 
 def _loader_of(recording: Recording, process: Process) -> int | None:
@@ -87,7 +87,7 @@ def _loader_of(recording: Recording, process: Process) -> int | None:
 
 
 def raised_error(told: ExceptionFacts) -> RaisedError | None:
-    """The error that a rank ended with, where it was raised first; None without one."""
+    """The error that a rank ended with and the place that raised it first; None if there is no error."""
     if not told:
         return None
     message = told.get("message", "")

@@ -1,4 +1,4 @@
-"""Where a job stood still: which rank keeps the others, what it does meanwhile, and whether the job went on."""
+"""Explains stalls of a job: the rank that holds up the others, what it does meanwhile, and whether the job went on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rn50_advisor.probes.documents.event_documents import CallUnderWay, StallEnd
 from rn50_advisor.probes.host.stacks.process_stacks import is_ours
 from rn50_advisor.probes.rank.layout import FLAG_TAIL
 
-# A rank in one of these stands in a collective: it waits for others.
+# A rank in one of these functions is in a collective and waits for others.
 _COLLECTIVE_FUNCTIONS = frozenset(
     (
         "all_reduce", "allreduce", "barrier", "monitored_barrier", "broadcast", "all_gather", "all_gather_into_tensor", "reduce_scatter",
@@ -30,34 +30,34 @@ _COLLECTIVE_FUNCTIONS = frozenset(
         "_all_gather_base", "wait", "synchronize", "init_process_group", "destroy_process_group", "_store_based_barrier",
     )
 )  # fmt: skip
-_ENOUGH_STEPS = 10  # before, the warm-up cannot be told from what is usual
-# A rank that has moved within the last of these seconds goes on by itself: the agent calls nothing a stall before.
+_ENOUGH_STEPS = 10  # with fewer, warm-up and usual steps cannot be separated
+# A rank that has moved within this time is still running: the agent reports no stall earlier.
 _MOVED_S = 15.0
 _LOOKS_APART_NS = 2_000_000_000
-_STOPPED = "T"  # by a signal, as the kernel says of its training thread; a debugger's stop is another
-_BUSY_SHARE = 0.05  # of a core, over all threads of a process that does nothing but wait
-# Share of a core: far more than polling threads use, and what remains of one where four threads share two.
+_STOPPED = "T"  # kernel state of a training thread that a signal has stopped; a debugger's stop has another state
+_BUSY_SHARE = 0.05  # of a core: upper limit over all threads of a process that only waits
+# Share of a core: far more than polling threads use, and as much as a thread gets where four threads share two cores.
 _WORKING_SHARE = 0.5
-_FRAMES_SHOWN = 8  # of a stack: from a library's depths up to the line that called it
-_GPU_RESTS_PCT = 10.0  # a kernel that waits for another rank shows as 100 %, and its own rank may spin until it is over
-# Kernel functions of threads that wait for time, a signal or a lock, and not for a disk, a socket, a pipe or a child process.
+_FRAMES_SHOWN = 8  # innermost frames of a stack: enough to reach the line that called the library
+_GPU_RESTS_PCT = 10.0  # a kernel that waits for another rank shows as 100 %, and its own rank may spin until it ends
+# Kernel functions of threads that wait for a timer, a signal or a lock, not for a disk, a socket, a pipe or a child process.
 _IDLE = re.compile(r"nanosleep|nsleep|sys_pause|futex|sigsuspend|sigtimedwait|locks_")
 
 _SEEN: tuple[Literal["state", "user", "frames"], ...] = ("state", "user", "frames")
 _PLACE: tuple[Literal["pid", "phase", "step", "since_ns"], ...] = ("pid", "phase", "step", "since_ns")
-Look = tuple[Event[StallSeen], StandingRank]  # and what it has seen of one rank
+Look = tuple[Event[StallSeen], StandingRank]  # one observation of a stall, and its row for one rank
 
 
 @dataclass(frozen=True, slots=True)
 class SlowestSteps:
-    """The 99th percentile of the slowest rank, in seconds: of usual steps without evaluation and checkpoints, and of whole ones."""
+    """99th percentile of the slowest rank's steps in seconds: usual steps without evaluation and checkpoints, and whole steps."""
 
     usual_s: float = 0.0
     whole_s: float = 0.0
 
 
 def slowest_steps(everything: Mapping[int, RankSteps]) -> SlowestSteps:
-    """The longest steps so far. The first steps of a short run compile; counting them would delay the detection of a hang tenfold."""
+    """The slowest steps so far. `usual_s` excludes the warm-up: steps that compile would delay the detection of a hang tenfold."""
     usual, whole = [0.0], [0.0]
     for steps in everything.values():
         lengths, counts = steps.length / steps.count, steps.count
@@ -70,7 +70,7 @@ def slowest_steps(everything: Mapping[int, RankSteps]) -> SlowestSteps:
 
 
 def stalls(recording: Recording, typical_step_s: float, slowest: SlowestSteps) -> tuple[Stall, ...]:
-    """Each stall as last seen; `culprit` is the rank that stands outside any collective while others wait in one."""
+    """Each stall as last observed. `culprit` is the rank outside any collective while others wait in one."""
     looks: dict[int | str | None, list[Event[StallSeen]]] = {}
     ends = {event.data.get("id"): event.t_ns for event in events_of(recording.events, StallEnd)}
     for event in events_of(recording.events, StallSeen):
@@ -111,9 +111,9 @@ def _stall(
 
 
 def _still_there(recording: Recording, look: Event[StallSeen]) -> bool:
-    """True while the ranks' positions, which are read every second, equal those of the last look; looks are further apart.
+    """True while the ranks' positions equal those of the last look. Positions are read every second, looks are further apart.
 
-    A rank that has not begun to train has none for as long as that is so.
+    A rank that has not begun to train has no position.
     """
     rows = look.data.get("ranks", ())
     places = {row["rank"]: (row.get("phase"), row.get("step"), row.get("since_ns")) for row in rows}
@@ -141,9 +141,10 @@ def _stuck(event: Event[StallSeen]) -> StuckCollective | None:
 def _stalled_ranks(
     recording: Recording, looks: list[Event[StallSeen]], until_ns: int, missing: frozenset[int], group: int
 ) -> tuple[StalledRank, ...]:
-    """`missing`: ranks that have not come to the collective in which others stand, as far as calls were counted.
+    """The state of each rank in a stall.
 
-    `group`: with how many these ranks exchange; some may have ended, or be on other nodes.
+    `missing`: ranks that have not reached the collective that others wait in, as far as calls were counted. `group`: number of ranks in the
+    exchange; some may have ended or be on other nodes.
     """
     event = looks[-1]
     told = event.data.get("ranks", [])
@@ -179,14 +180,14 @@ def _stalled_ranks(
 
 
 def _shown(frames: list[StackFrame]) -> tuple[str, ...]:
-    """Innermost first, without our own marks."""
+    """The innermost frames as text, innermost first, without the recorder's own."""
     return tuple(place(frame) for frame in frames if not is_ours(frame["file"]))[:_FRAMES_SHOWN]
 
 
 def _waits(row: StandingRank, *, several: bool, missing: frozenset[int]) -> bool:
     if row.get("state") == _STOPPED:
         return False
-    # DDP waits for its all-reduce inside the backward, where no Python frame tells
+    # DDP waits for its all-reduce inside the backward pass, where no Python frame shows it
     inside = row.get("collective", CallUnderWay()).get("inside_s") is not None
     in_backward = row.get("phase") == "backward" and several and row["rank"] not in missing
     return inside or in_backward or any(_in_collective(frame) for frame in row.get("frames", [])[:6])
@@ -195,18 +196,18 @@ def _waits(row: StandingRank, *, several: bool, missing: frozenset[int]) -> bool
 def _culprits(told: list[StandingRank], waiting: Mapping[int, bool], missing: frozenset[int]) -> frozenset[int]:
     stopped = frozenset(row["rank"] for row in told if row.get("state") == _STOPPED)
     if stopped:
-        return stopped  # wherever it was when it was stopped: the others wait for it
+        return stopped  # the others wait for a stopped rank, wherever it was stopped
     outside = [rank for rank, waits in waiting.items() if not waits]
     if outside and len(outside) == len(told) > 1:
-        # none waits in a collective that can be seen: the one that is furthest behind keeps the others
+        # no rank visibly waits in a collective: the ranks furthest behind hold up the others
         behind = min(row.get("step", 0) for row in told)
         outside = [row["rank"] for row in told if row.get("step", 0) == behind]
-    # a rank may hang inside its backward pass, where it looks like one that waits, or wait in another collective than the rest
+    # a rank may hang inside its backward pass, where it seems to wait, or wait in a different collective than the rest
     return frozenset([rank for rank in outside if rank in missing] or outside or missing)
 
 
 def _halted(earlier: Look | None, later: Look) -> Literal["", "asleep", "stopped"]:
-    """By two looks between which the rank has neither moved nor used its CPUs."""
+    """Whether a rank that neither moved nor used its CPUs between two looks is asleep or stopped; empty if neither."""
     cores = _cores_used(earlier, later)
     if earlier is None or cores is None or cores > _BUSY_SHARE:
         return ""
@@ -219,7 +220,7 @@ def _halted(earlier: Look | None, later: Look) -> Literal["", "asleep", "stopped
 
 
 def _use_of_gpus(recording: Recording) -> dict[int, list[Series]]:
-    """GPU utilisation of each rank that trains on GPUs, as far as it was read."""
+    """GPU utilisation series of each rank that trains on GPUs, as far as recorded."""
     ranks = process_by_rank(recording.processes).items()
     found: dict[int, list[Series]] = {rank: [] for rank, p in ranks if recording.facts.get(p.pid, {}).get("cuda")}
     for gpu in gpus_of(recording) if found else ():
@@ -231,9 +232,9 @@ def _use_of_gpus(recording: Recording) -> dict[int, list[Series]]:
 
 
 def _works(used: list[Series] | None, earlier: Look | None, later: Look) -> bool:
-    """True if the rank computed on the CPU between two looks, as far as this differs from spinning until its GPU is done.
+    """True if the rank computed on the CPU between two looks and did not just spin until its GPU is done.
 
-    `used`: None where it trains on none.
+    `used`: utilisation of its GPUs; None if it trains on none.
     """
     cores = _cores_used(earlier, later)
     if earlier is None or cores is None or cores < _WORKING_SHARE or _sleeps(later[1]):
@@ -258,7 +259,7 @@ def _cores_used(earlier: Look | None, later: Look) -> float | None:
 
 
 def _seen_ns(look: Look) -> int:
-    """Agents of several nodes look at times of their own."""
+    """Time of a look at a rank. The agents of different nodes look at different times."""
     event, row = look
     return row.get("seen_ns", event.t_ns)
 
@@ -269,7 +270,7 @@ def _sleeps(row: StandingRank) -> bool:
 
 
 def _in_users_line(row: StandingRank) -> bool:
-    """True if the user's own line waits, and no library below it, which may be downloading, writing or compiling."""
+    """True if the user's own line waits, not a library below it: a library may be downloading, writing or compiling."""
     user, frames = row.get("user"), row.get("frames")
     if not user or not frames:
         return False
@@ -278,5 +279,5 @@ def _in_users_line(row: StandingRank) -> bool:
 
 
 def _in_collective(frame: StackFrame) -> bool:
-    """Other libraries have functions called `wait` or `send` too: only torch's count."""
+    """True if the frame is one of torch's collectives. Other libraries also have functions called `wait` or `send`."""
     return "/torch/" in frame["file"] and called(frame) in _COLLECTIVE_FUNCTIONS

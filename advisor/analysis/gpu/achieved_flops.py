@@ -79,7 +79,7 @@ def _beside_the_peak(found: Roofline, told: RankFacts, window: DeepWindow | None
 
 
 def _beside_others(found: Roofline, known: KnownModel, size: tuple[int, int], *, ranks: int, gpus: int) -> Roofline:
-    """TFLOP/s of one rank's part in jobs of so many GPUs that sources have measured."""
+    """Adds published TFLOP/s per rank for jobs with this number of GPUs."""
     if not found.hardware or not found.precision or size[0] != size[1]:
         return found
 

@@ -1,4 +1,4 @@
-"""How the compute of a step depends on its batch size, from a benchmark of this machine with the job's own model."""
+"""Relates the compute time of a step to its batch size, from a benchmark of this machine with the job's own model."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.probes.documents.machine_documents import BatchSweep, KnownSweeps
 from rn50_advisor.probes.documents.rank_documents import RankFacts
 
-_BATCH_RATIO_MAX = 2.0  # times larger or smaller than the job's batch: farther ones tell of another part of the curve
-_SWEEP_RATIO_MIN = 1.5  # between the smallest and the largest of them, at least: closer ones differ by less than two measurements of one
+_BATCH_RATIO_MAX = 2.0  # times larger or smaller than the job's batch; sizes farther away belong to another part of the curve
+_SWEEP_RATIO_MIN = 1.5  # least ratio of the largest to the smallest size; closer sizes differ by less than two measurements of one size
 
 
 def batch_curves(recording: Recording, samples_of: Mapping[int, float], values: Measured) -> dict[int, BatchCurve]:
-    """Curves of ranks whose batch lies within a sweep of the same model, GPU, precision and layout in the benchmark beside the runs."""
+    """Batch curves by rank, from the benchmark kept beside the runs.
+
+    A rank has one only if its batch size lies within a sweep of the same model, GPU, precision and layout.
+    """
     bench = recording.meta.environment.get("bench")
     found: dict[int, BatchCurve] = {}
     if bench is None:
@@ -40,7 +43,7 @@ def batch_curves(recording: Recording, samples_of: Mapping[int, float], values: 
             (float(size), rate) for size, rate in zip(sweep["batches"], sweep["images_per_s"], strict=True) if rate
         )
         batches, times = tuple(size for size, _ in rates), tuple(float(size / rate) for size, rate in rates)
-        # of a step of several batches each one is computed by itself
+        # a step of several batches computes each one separately
         batch = samples / max(1.0, values.get((STEP_BATCHES, rank), 1.0))
         curve = BatchCurve(batch, batches, times, sweep.get("oom_at"))
         if len(batches) > 1 and batches[-1] >= _SWEEP_RATIO_MIN * batches[0] and curve.covers(batch):
@@ -49,7 +52,7 @@ def batch_curves(recording: Recording, samples_of: Mapping[int, float], values: 
 
 
 def sweep_values(recording: Recording, samples_of: Mapping[int, float], values: Measured) -> Measured:
-    """The compute that does not depend on the batch size, near each rank's own. A sweep shows it better than odd batches of the run."""
+    """Share of compute that does not depend on the batch size, near each rank's own. A sweep shows it better than the run's odd batches."""
     found = Measured()
     for rank, curve in batch_curves(recording, samples_of, values).items():
         points = _around(curve)
@@ -63,7 +66,7 @@ def sweep_values(recording: Recording, samples_of: Mapping[int, float], values: 
 
 
 def _around(curve: BatchCurve) -> list[tuple[float, float]]:
-    """Sizes near the job's and their times; all of them where too few are near."""
+    """Batch sizes near the job's, with their times; all sizes if too few are near."""
     points = list(zip(curve.batches, curve.step_s, strict=True))
     near = [p for p in points if curve.batch / _BATCH_RATIO_MAX <= p[0] <= curve.batch * _BATCH_RATIO_MAX]
     enough = near and near[0][0] <= curve.batch <= near[-1][0] and near[-1][0] >= _SWEEP_RATIO_MIN * near[0][0]
@@ -71,7 +74,7 @@ def _around(curve: BatchCurve) -> list[tuple[float, float]]:
 
 
 def _sweep(bench: KnownSweeps, told: RankFacts, values: Measured, rank: int) -> BatchSweep | None:
-    """The matching sweep; None where the benchmark trained something else, or in another way."""
+    """The matching sweep; None if the benchmark used another model, image size, GPU, precision or layout."""
     model, cuda = model_of(told), told.get("cuda")
     side = bench.get("image_size")
     if model is None or model.name != bench.get("model") or picture_of(told) != (side, side):

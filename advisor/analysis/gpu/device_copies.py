@@ -15,7 +15,7 @@ from rn50_advisor.advisor.model.measures.pace_measures import COPY_FLOAT_PICTURE
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.wording.quantities import duration, number
 
-_UNTIMED_SHARE_MAX = 0.02  # of the bytes: labels are a smaller share than that next to images
+_UNTIMED_SHARE_MAX = 0.02  # of the bytes; labels are a smaller share next to images
 _DEEP = "; run with --deep"
 
 
@@ -26,14 +26,14 @@ class CopyTime:
     usual_s: float
     best_s: float
     worst_s: float
-    in_forward_s: float  # of it, on the way of the forward's kernels: no part of computing
+    in_forward_s: float  # part of the time that delays the forward's kernels; it is no compute
     basis: str
 
 
 def copy_times(
     recording: Recording, ways: Habits, windows: Sequence[DeepWindow], values: Measured
 ) -> tuple[dict[int, CopyTime], str]:
-    """By rank, where copies were timed; and why those of others were not."""
+    """Copy times by rank, where copies were timed, and the reason why those of other ranks were not."""
     looked_into = {window.rank: window for window in windows if window.device == "cuda"}
     found: dict[int, CopyTime] = {}
     why = ""
@@ -63,7 +63,7 @@ def _by_window(window: DeepWindow, copies: Sequence[HostCopy]) -> CopyTime | str
     usual, best, worst = (window.pageable_s + pinned_mb / (each or rate or 1.0) for each in rates)
     if best <= 0:
         return "the copies of the deep window were too short to be timed"
-    # where a copy was called is known of those alone that were seen from the host
+    # the phase of a copy is known only if the copy was seen from the host
     in_forward = sum(copy.mb for copy in _in_forward(copies)) / max(sum(copy.mb for copy in copies), 1e-9)
     parts = [f"{number(round(pinned_mb, 1))} MB from pinned memory at {number(round(rate))} MB/s"] if rate else []
     parts += [f"{duration(window.pageable_s)} of copies from pageable memory"] if window.pageable_s > 0 else []
@@ -72,7 +72,7 @@ def _by_window(window: DeepWindow, copies: Sequence[HostCopy]) -> CopyTime | str
 
 
 def _by_host(copies: Sequence[HostCopy], *, dry: bool) -> CopyTime | str:
-    """From copies that hold the host until they are done. With kernels queued before them they hold it for these, too."""
+    """Copy time from copies that block the host until they are done. They also wait for kernels queued before them."""
     timed = [copy for copy in copies if not (copy.pinned and copy.non_blocking)]
     whole_mb = sum(copy.mb for copy in copies)
     if whole_mb - sum(copy.mb for copy in timed) > _UNTIMED_SHARE_MAX * whole_mb:
@@ -92,7 +92,7 @@ def _in_forward(copies: Iterable[HostCopy]) -> list[HostCopy]:
 
 
 def copy_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
-    """`copy.float_pictures_mb` of every rank whose batch was looked at; 0 where its pictures are not bytes in disguise."""
+    """`copy.float_pictures_mb` of every rank whose batch was inspected; 0 unless its images were bytes and are copied as floats."""
     found = Measured()
     processes = process_by_rank(recording.processes)
     for rank, steps in steady.items():

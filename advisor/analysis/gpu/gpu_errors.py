@@ -1,4 +1,4 @@
-"""Errors that the driver reported of the job's GPUs and of their NVLinks, over the whole run."""
+"""Errors that the driver reported for the job's GPUs and their NVLinks over the whole run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from rn50_advisor.advisor.model.recording import Recording
 
 
 def error_values(recording: Recording, gpus: tuple[Gpu, ...]) -> Measured:
-    """On all GPUs of the job."""
+    """Error measures of all GPUs of the job."""
     values = Measured()
     whole = Window(recording, recording.meta.started_ns, recording.meta.last_ns)
     used = tuple(gpu for gpu in gpus if gpu.ranks)
@@ -43,8 +43,8 @@ def error_values(recording: Recording, gpus: tuple[Gpu, ...]) -> Measured:
         }
         known = {measure: value for measure, value in found.items() if value is not None}
         values.update({(measure, gpu.index): value for measure, value in known.items()})
-        # that the GPU still answers is no error looked for
-        covered = whole.covers("gpu.lost", scope)  # which is read as long as anything is
+        # gpu.lost = 0 only means that the GPU answers: it does not count as a watched error
+        covered = whole.covers("gpu.lost", scope)  # read as long as any other metric is
         watched = [measure for measure in known if known[measure] > 0 or (covered and measure != GPU_LOST)]
         if watched:
             values[GPU_ERRORS_WATCHED, gpu.index] = float(len(watched))
@@ -100,18 +100,18 @@ def _most(recording: Recording, metric: str, scope: str) -> float | None:
     return float(series.value.max()) if series is not None and series.value.size else None
 
 
-# Boards that exist with NVLink alone; the driver names the form of an A100 and older, and of newer ones the form that has none.
+# GPUs that always have NVLink. Up to the A100 the driver's names include the form factor; newer names include only the one without NVLink.
 _SXM = re.compile(r"SXM|H100 80GB HBM3|H200$|B[23]00$")
 
 
-# How many NVLinks of each GPU should be up: by its form, by the others of its model in the same machine, and by what was up before.
+# The number of NVLinks that should be up, from the GPU's form factor, other GPUs of its model in the same machine, and earlier readings.
 def links_due(
     gpus: tuple[Gpu, ...], active: Mapping[int, float], most: Mapping[int, float] | None = None
 ) -> dict[int, float]:
-    """Links that should be up on each GPU. `active` and `most`: fewest and most that were up; a GPU without a count is
-    expected to equal its peers.
+    """Links that should be up on each GPU. `active` and `most`: the fewest and the most links that were up.
 
-    A board that takes a bridge and has no link up has none, or a broken one: beside others that have some it is left out.
+    A GPU is expected to have as many links as its peers, or all of its links if they lead to a switch. A GPU that needs a bridge and never
+    had a link up has no bridge or a broken one. It is left out if its peers have links.
     """
     due = {}
     for gpu in gpus:
@@ -124,7 +124,7 @@ def links_due(
         if gpu.nvlink_switched and gpu.nvlinks:
             due[gpu.index] = float(gpu.nvlinks)
         elif bound and best == 0 and len(alike) > 1:
-            # some lead to GPUs that this machine was not given: only where none is up it is known that some should be
+            # Some links may lead to GPUs that are not visible here. Only if none is up on any peer must the link count itself be used.
             due[gpu.index] = float(gpu.nvlinks or 0)
         elif bound or own > 0 or best == 0:
             due[gpu.index] = max(best, own)

@@ -1,4 +1,4 @@
-"""Why a value of a GPU could not be had: what the probe said of the readings that it is made of."""
+"""Explains why a GPU measure is missing, from the probe's gaps in the readings that the measure needs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def tell_missing(
     asked: Mapping[GpuMeasure, tuple[Gpu, ...]],
     values: Measured,
 ) -> None:
-    """`asked`: by value, those of the host's GPUs that should have it."""
+    """Adds the reasons for missing measures. `asked`: for each measure, the host's GPUs that should have it."""
     for measure, some in asked.items():
         without = [gpu for gpu in some if (measure, gpu.index) not in values]
         if without:
@@ -58,7 +58,7 @@ def tell_missing(
 
 
 def _why(recording: Recording, metrics: tuple[str, ...], without: list[Gpu], gpus: tuple[Gpu, ...]) -> str | None:
-    """The reason why GPUs report no such metric. A metric that no GPU of a kind reports is explained for the first of them only."""
+    """The reason why GPUs do not report a metric. If no GPU of a model reports it, the probe explains it for the first one only."""
     gaps = [gap for gap in recording.gaps if gap.metric in (*metrics, "gpu.*")]
     own = {f"gpu:{gpu.index}" for gpu in without}
     told = [gap for gap in gaps if gap.scope in {"host", *own}]

@@ -1,4 +1,4 @@
-"""Memory on the GPU as torch's allocator sees it, from the recorder's looks once a second: how full, and whether it creeps."""
+"""GPU memory as torch's allocator reports it: how full it is, and its growth. The recorder reads it once a second."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from rn50_advisor.probes.documents.rank_documents import CudaFacts, HeldMemory, 
 
 _MB = 1e6
 _READINGS_MIN = 6  # two for each third
-_WARM_UP_SHARE = 0.25  # caches of the allocator and of cuDNN fill at first
+_WARM_UP_SHARE = 0.25  # the caches of the allocator and of cuDNN fill in this time
 
 
 def gpu_memory(
     recording: Recording, steady: Mapping[int, RankSteps], gpus: tuple[Gpu, ...]
 ) -> tuple[Measured, tuple[GpuMemoryTrend, ...]]:
-    """Values of ranks, and what their tensors hold as it moves over the run."""
+    """Memory measures of each rank, and the trend of its tensors' memory over the run."""
     values = Measured()
     trends = []
     for rank, steps in steady.items():
@@ -57,7 +57,7 @@ def gpu_memory(
 
 
 def _looks(table: Table | None, steps: RankSteps) -> Table | None:
-    """The steady steps at which the recorder asked the allocator; None without any."""
+    """The steady steps in which the recorder read the allocator's statistics; None if there are none."""
     if table is None or not table.size:
         return None
     looked = table[(table["allocated_bytes"] >= 0) & (table["step"] >= steps.step[0]) & (table["reserved_bytes"] > 0)]
@@ -65,7 +65,7 @@ def _looks(table: Table | None, steps: RankSteps) -> Table | None:
 
 
 def _total_bytes(facts: RankFacts, gpu: Gpu | None) -> float | None:
-    """Memory the rank may use; on a MIG instance its own part, as CUDA reports it."""
+    """Memory that the rank may use. On a MIG instance this is the instance's own memory, as CUDA reports it."""
     told = (facts.get("cuda") or CudaFacts()).get("memory_bytes")
     return float(told) if told else gpu.mem_total_bytes if gpu is not None and not gpu.mig else None
 
@@ -78,7 +78,7 @@ def _trend(
     if late.size < _READINGS_MIN or last <= int(late["step"][0]):
         return None
     held = late["allocated_bytes"].astype(np.float64) / _MB
-    # as if steps were nanoseconds: the slope is per step then
+    # a step stands for a second, so the slope is per step
     per_step = slope(Series(late["step"].astype(np.int64) * 1_000_000_000, held))
     thirds = _medians_of_thirds(held)
     batches = batch_bytes_at(facts, late["step"].astype(np.int64))
@@ -108,7 +108,7 @@ def _mean_step_s(steps: RankSteps) -> float:
 
 # Allocator memory of each rank, from the recorder's samples and from its optimizer's parameters.
 def device_memory(recording: Recording) -> tuple[DeviceMemory, ...]:
-    """Allocator statistics of every rank that was sampled, warm-up included: a peak is a peak."""
+    """Allocator statistics of every sampled rank. They include the warm-up, because its peaks count too."""
     found = []
     for rank, process in sorted(process_by_rank(recording.processes).items()):
         table = recording.gpu_steps.get(rank)

@@ -1,4 +1,4 @@
-"""Which GPUs the host has, which rank runs on which, and how they are connected: from what the agent and the ranks wrote down."""
+"""The host's GPUs, the ranks on each, and the connections between them, as recorded by the agent and the ranks."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from rn50_advisor.probes.host.procfs import parse_cpu_list
 _UNTOLD = {"name": "", "uuid": "", "pci_bus_id": "", "mem_total_bytes": None}
 # Every driver reports one of these.
 _BASICS = frozenset({"gpu.sm_clock_mhz", "gpu.power_w", "gpu.mem_used_bytes", "gpu.temp_c"})
-# Evidence of GPU001 and GPU002. Foreign processes and errors are not required: a container hides other processes on the GPU, and no run
-# there would be healthy; that they were not looked for stands beside the verdict.
+# Evidence that GPU001 and GPU002 need. Foreign processes and errors are not required: a container hides other processes on the GPU, so no
+# run in one would be healthy. The report says beside the verdict that they were not checked.
 _HELD_BACK = {GPU_THROTTLED_SHARE: "what held its clocks down", GPU_CLOCK_MHZ: "its clock under load"}
 
 
@@ -45,7 +45,7 @@ def _told(recording: Recording) -> list[GpuDevice]:
 
 
 def gpu_places(recording: Recording) -> dict[int, tuple[str, int]]:
-    """By number in the job: the host of a GPU and its number there. Empty where the job ran on one."""
+    """Host of each GPU and its index there, by its index in the job. Empty if the job ran on one host."""
     return {
         gpu["index"]: (node.host, gpu.get("index_on_host", gpu["index"]))
         for node in recording.nodes
@@ -61,7 +61,7 @@ def paths_of(recording: Recording) -> tuple[GpuPath, ...]:
 def unseen_ranks(recording: Recording, gpus: tuple[Gpu, ...], values: Measured) -> tuple[tuple[int, ...], str]:
     """(ranks whose GPU was not watched for throttling during most steps, the reason).
 
-    For a MIG instance the driver reports neither clocks nor power: those of the whole GPU also depend on its other instances.
+    The driver reports neither clocks nor power for a MIG instance. The whole GPU's also depend on its other instances.
     """
     read = _read_scopes(recording)
     blind = {rank for gpu in gpus if not _is_seen(gpu, read, values) for rank in gpu.ranks}
@@ -100,11 +100,11 @@ def _why_unseen(
 def rank_devices(recording: Recording, devices: Iterable[GpuDevice]) -> dict[int, int]:
     """NVML index of each rank's GPU: by the UUID that CUDA reports, else by CUDA_VISIBLE_DEVICES. Ranks without a GPU are absent.
 
-    A name that no listed GPU has belongs to a GPU that the driver did not list, and so does a missing index: counting
-    on would assign another rank's GPU.
+    A UUID that no listed GPU has, or a gap in the indices, means that the driver did not list all GPUs. CUDA_VISIBLE_DEVICES is not used
+    then, because counting in it could give another rank's GPU.
     """
     known, found = tuple(devices), {}
-    if recording.nodes:  # what a variable counts are the GPUs of its own host
+    if recording.nodes:  # CUDA_VISIBLE_DEVICES counts the GPUs of its own host
         on_hosts = [(node.recording, {d.index for d in _told(node.recording)}) for node in recording.nodes]
         return {
             r: i for own, here in on_hosts for r, i in rank_devices(own, [d for d in known if d.index in here]).items()
@@ -132,7 +132,7 @@ def _is_complete(recording: Recording) -> bool:
 
 
 def _of_one_rank(recording: Recording, on: Mapping[int, int]) -> list[tuple[int, int]]:
-    """A job of one rank may compute on several GPUs (DataParallel): on all where its processes were listed."""
+    """(rank, GPU) pairs of a one-rank job, which may use several GPUs (DataParallel): all that its processes were listed on."""
     ranks = list(process_by_rank(recording.processes))
     if len(ranks) != 1:
         return []
@@ -151,7 +151,7 @@ def _by_environment(cuda: CudaFacts, variables: Mapping[str, str], devices: tupl
 
 
 def _device(entry: GpuDeviceFacts) -> GpuDevice:
-    """As the agent wrote it down; older recordings know less."""
+    """A GPU as the agent recorded it. Older recordings have fewer fields."""
     instances = (MigInstance(i.get("uuid", ""), i.get("name", ""), None) for i in entry.get("mig_instances", ()))
     named: dict[str, Any] = {name: value for name, value in entry.items() if name in GpuDevice.__slots__}
     return GpuDevice(**{**_UNTOLD, **named, "mig_instances": tuple(instances)})
@@ -180,7 +180,7 @@ def _gpu(recording: Recording, device: GpuDevice, ranks: tuple[int, ...]) -> Gpu
 
 
 def _as_its_kind(gpu: Gpu, all_of_them: list[Gpu]) -> Gpu:
-    """A slot that is itself too slow hides behind its own maximum; another GPU of the same model on its host shows it."""
+    """Sets the PCIe maxima to the best of all GPUs of the same model on the host: a slow slot lowers the maximum of its own GPU."""
     kind = [other for other in all_of_them if other.is_like(gpu)]
     gens = [other.pcie_gen_max for other in kind if other.pcie_gen_max]
     widths = [other.pcie_width_max for other in kind if other.pcie_width_max]

@@ -46,10 +46,10 @@ from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Recording, Series
 from rn50_advisor.advisor.model.statistics import others_median
 
-# A reading counts as under load from here on: below, clocks and links rest.
+# Utilisation from which a reading counts as under load. Below it, clocks and links are in power-saving states.
 _LOADED_PCT = 10.0
-_HELD_SHARE = 0.1  # of the memory: a driver keeps less for itself
-_LOADED_READINGS = 3  # one look at a link may meet it in the act of changing
+_HELD_SHARE = 0.1  # of the memory; the driver itself uses less
+_LOADED_READINGS = 3  # a single reading of a link may fall into a change of its state
 _MB = 1e6
 _THROTTLES = {
     GPU_SW_THERMAL_SHARE: "gpu.sw_thermal_s",
@@ -62,15 +62,15 @@ _COUNTED = {
     GPU_DRAM_ACTIVE_SHARE: "gpu.dram_active_pct",
     GPU_UTIL_SHARE: "gpu.util_pct",
 }
-_COUNTERS_MIN = 2  # the power brake alone is not enough to say that no heat held it back
-# Clock event reasons, where no times are kept: thermal by software, thermal by hardware, power brake; and the power cap.
+_COUNTERS_MIN = 2  # the power brake's counter alone cannot rule out thermal throttling
+# Clock event reasons, for GPUs that count no times: thermal by software, thermal by hardware, power brake; and the power cap.
 _HELD_BITS, _CAPPED_BIT = 0x20 | 0x40 | 0x80, 0x4
 _LOOKS_LEAST, _LOOKS_HIT = 5, 3
 _TOLD = (GPU_THROTTLED_SHARE, GPU_POWER_CAPPED_SHARE, GPU_CLOCK_MHZ, GPU_PCIE_WIDTH, GPU_FOREIGN_PROCESSES)
 
 
 class Covered(Window):
-    """A window that is silent on readings that do not cover it."""
+    """A window that returns None for series that do not cover it."""
 
     def rate(self, metric: str, scope: str) -> float | None:
         return Window.rate(self, metric, scope) if self.covers(metric, scope) else None
@@ -89,10 +89,10 @@ def gpu_values(
     *,
     of_load: bool = False,
 ) -> Measured:
-    """Measures of the job's GPUs over the steady steps; of unused GPUs only whether they idled. Series that stop before
-    half of the steps are left out.
+    """Measures of the job's GPUs over the steady steps; for unused GPUs only whether they were idle.
 
-    `of_load`: clocks that were held down are a share of the time in which there was work, where each GPU has it for a while only.
+    Series that cover less than half of the steps are left out. `of_load`: throttling is a share of the time under load, for GPUs that have
+    work only part of the time.
     """
     values = Measured()
     window = Covered(window.recording, window.start_ns, window.end_ns)
@@ -107,7 +107,7 @@ def gpu_values(
     for gpu in others:
         if (idle := _idles(window, f"gpu:{gpu.index}")) is not None:
             values[GPU_IDLE, gpu.index] = float(idle)
-    # of what others draw as well no sample of this job costs anything
+    # the power of a shared GPU cannot be assigned to this job's samples
     shared = any(values.get((GPU_FOREIGN_PROCESSES, gpu.index)) for gpu in used)
     values.update(energy_values(window, gpus, None if shared else samples_per_s))
     tell_missing(window.recording, gpus, {**dict.fromkeys(_TOLD, used), GPU_IDLE: others}, values)
@@ -115,7 +115,7 @@ def gpu_values(
 
 
 def idle_beside(recording: Recording, gpus: tuple[Gpu, ...], values: Measured) -> Measured:
-    """GPUs with nothing to do beside ranks of which none trains on one; those whose memory is in use are somebody's."""
+    """Number of idle GPUs beside a job that trains on none. A GPU whose memory is in use does not count as idle."""
     if trains_on_gpu(recording) or any(gpu.ranks for gpu in gpus):
         return Measured()
     seen = [idle for gpu in gpus if (idle := values.get((GPU_IDLE, gpu.index))) is not None]
@@ -143,7 +143,7 @@ def _time_values(window: Window, gpu: Gpu, values: Measured, *, of_load: bool) -
     rate = functools.partial(_rate_under_load, window) if of_load else window.rate
     shares = {name: rate(metric, scope) for name, metric in _THROTTLES.items()}
     split = [share for share in shares.values() if share is not None]
-    # The three overlap: the driver lowers clocks while the board has halved them.
+    # The three can overlap: the driver lowers clocks while the board has halved them.
     whole = rate("gpu.thermal_s", scope)
     if whole is None and len(split) < _COUNTERS_MIN:
         whole = _seen_share(window, scope, _HELD_BITS)
@@ -172,7 +172,7 @@ def _time_values(window: Window, gpu: Gpu, values: Measured, *, of_load: bool) -
 
 
 def _rate_under_load(window: Window, metric: str, scope: str) -> float | None:
-    """Growth of a counter per second of load; per second of wall time if load is unknown (MIG), None with hardly any load."""
+    """Growth of a counter per second of load; per second of wall time if load is unknown (MIG). None if there was hardly any load."""
     rate, use = window.rate(metric, scope), _within(window, "gpu.util_pct", scope)
     if rate is None or use is None:
         return rate
@@ -181,7 +181,7 @@ def _rate_under_load(window: Window, metric: str, scope: str) -> float | None:
 
 
 def _seen_share(window: Window, scope: str, bits: int) -> float | None:
-    """Share of the looks at which the driver gave one of these reasons, for GPUs that keep no times; one or two looks are a flash."""
+    """Share of readings with one of these reasons, for GPUs that count no times. One or two such readings count as 0."""
     reasons = _loaded(window, "gpu.clock_reasons", scope)
     if reasons is None or reasons.size < _LOOKS_LEAST:
         return None
@@ -203,7 +203,7 @@ def _link_values(window: Window, gpu: Gpu, values: Measured) -> None:
         if readings is not None and readings.size >= _LOADED_READINGS:
             values[measure, gpu.index] = float(np.median(readings))
     if blind and (GPU_PCIE_GEN, gpu.index) not in values:
-        values.pop((GPU_PCIE_WIDTH, gpu.index), None)  # half of a link says nothing
+        values.pop((GPU_PCIE_WIDTH, gpu.index), None)  # a width without a generation says nothing
     received = window.level(
         "gpu.pcie_rx_bytes_per_s", scope
     )  # GPM's, where available: according to nvml.h the counter may wrap
@@ -242,7 +242,7 @@ def _peers_clock(gpu: Gpu, used: tuple[Gpu, ...], values: Measured) -> None:
 
 
 def _near_cpus(recording: Recording, gpu: Gpu, values: Measured) -> None:
-    """On a host of one node everything is near; nothing where the host does not say what is."""
+    """Share of each rank's allowed CPUs that are near its GPU: 1 on a host with one NUMA node, absent if the topology is unknown."""
     nodes = recording.meta.environment.get("numa_nodes") or {}
     several = sum(bool(cpus) for cpus in nodes.values()) > 1
     processes = process_by_rank(recording.processes)
@@ -276,7 +276,7 @@ def _within(window: Window, metric: str, scope: str) -> Series | None:
 
 # Power of the GPUs that train, and energy per sample.
 def energy_values(window: Window, gpus: tuple[Gpu, ...], samples_per_s: float | None) -> Measured:
-    """Nothing unless it is known of each GPU that trains; of a part of one (MIG) it is not, nor where a rank's GPU is unknown."""
+    """Empty unless the power of every training GPU is known. It is unknown for a MIG instance and for a rank whose GPU is unknown."""
     recording, used = window.recording, [gpu for gpu in gpus if gpu.ranks and not gpu.mig]
     ranks = {
         rank for rank, p in process_by_rank(recording.processes).items() if recording.facts.get(p.pid, {}).get("cuda")
@@ -292,6 +292,6 @@ def energy_values(window: Window, gpus: tuple[Gpu, ...], samples_per_s: float | 
 
 
 def _watts(window: Window, scope: str) -> float | None:
-    """By the counter of its energy; GPUs before Volta have none, and tell their power once a second."""
+    """Mean power from the energy counter. GPUs before Volta have none: there, from power readings once a second."""
     counted = window.rate("gpu.energy_j", scope)
     return window.level("gpu.power_w", scope) if counted is None else counted

@@ -1,9 +1,9 @@
-"""Where the GPU stood idle, and where it went no faster than the host could launch: from the events at the marks of each step.
+"""Measures GPU idle time and time limited by the host's kernel launches, from the CUDA events at the marks of each step.
 
-An event passes when all that was queued before it is done. So the time on the stream between two marks with nothing queued in between, as
-those around a fetch, is idle time; and when there is any, the stream has run dry at the second mark: host and GPU are at the same place.
-From there on, the GPU is behind by what its phases take longer than the host's. A phase at whose end it is not behind went at the host's
-pace: it had nothing queued. How much of that time kernels took is not known from events.
+An event passes when all work queued before it is done. If nothing is queued between two marks, as around a fetch, the stream's time between
+them is idle time. If this time is above zero, the stream has run dry at the second mark: host and GPU are at the same point. From there on,
+the GPU falls behind by the time that its phases take longer than the host's. A phase at whose end the GPU is not behind was paced by the
+host: nothing was queued. Events do not show how much of that time kernels took.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Array = NDArray[np.float64]
 PHASES = ("forward", "backward", "optimizer")
 _ROWS_MIN = 10
 _DRY_S = 30e-6  # two events with nothing between them are a few microseconds apart
-# Behind by no more than this at the end of a phase, the GPU kept up: its last kernels run a moment longer than their launches.
+# A GPU that is behind by no more than this at the end of a phase kept up: its last kernels end a little after their launches.
 _BEHIND_SHARE, _BEHIND_S = 0.10, 0.0002
 # A phase that spends this share of its host time waiting for the GPU says nothing about launches.
 _WAITED_SHARE = 0.10
@@ -52,12 +52,12 @@ _SEVERAL = "steps of several batches: the order of their phases is not recorded"
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Steps of which both the host's and the GPU's times are known, seconds."""
+    """Steps with both host and GPU times, in seconds."""
 
     host: Mapping[str, Array]
     gpu: Mapping[str, Array]
-    gap_before: Array  # the host's, which the stream's stands beside
-    quiet_before: NDArray[np.bool_]  # neither evaluation nor checkpoint came right before
+    gap_before: Array  # the host's gap before each step, like the stream's in `gpu`
+    quiet_before: NDArray[np.bool_]  # True if neither evaluation nor checkpoint came right before
     one_batch: bool
 
 
@@ -86,7 +86,7 @@ def pace_values(recording: Recording, steady: Mapping[int, RankSteps], known: Ha
 
 
 def _together(steps: RankSteps, table: Table) -> _Rows | None:
-    """The steps that both sides know; None where they are too few."""
+    """The steps with both host and GPU times; None if there are too few."""
     order = np.argsort(table["step"], kind="stable")
     at = np.clip(np.searchsorted(table["step"][order], steps.step), 0, max(table.size - 1, 0))
     if not table.size:
@@ -98,7 +98,7 @@ def _together(steps: RankSteps, table: Table) -> _Rows | None:
     c = steps.columns
     aside = c["evaluation"] + c["checkpoint"]
     before = np.roll(aside, 1)
-    before[0] = 1.0  # what came before the first row is not known
+    before[0] = 1.0  # the time before the first row is unknown
     host = {name: c[name][use] for name in ("input_wait", "forward", "backward")}
     host["optimizer"] = (c["clip"] + c["optimizer"])[use]
     gpu = {name: row[f"{name}_ns"][use] / 1e9 for name in ("input_wait", "gap", *PHASES)}
@@ -107,12 +107,12 @@ def _together(steps: RankSteps, table: Table) -> _Rows | None:
 
 
 def runs_dry(table: Table | None) -> bool:
-    """In most steps nothing was queued on the GPU any more when the batch came."""
+    """True if in most steps the GPU's queue was empty when the batch arrived."""
     return table is not None and table.size > 0 and bool(np.median(table["input_wait_ns"]) > 1e9 * _DRY_S)
 
 
 def gaps_as_seen(paced: Measured, known: Measured, gpus: Iterable[Gpu]) -> Measured:
-    """The idle time between steps of each rank, no more than its GPUs had no kernel at all."""
+    """Idle time between steps of each rank, at most the time in which its GPUs ran no kernel at all."""
     found = Measured()
     for gpu in gpus:
         resident = known.get((GPU_UTIL_SHARE, gpu.index))
@@ -125,7 +125,7 @@ def gaps_as_seen(paced: Measured, known: Measured, gpus: Iterable[Gpu]) -> Measu
 
 
 def _host_paced(rows: _Rows) -> dict[str, float]:
-    """Seconds a step of each phase in which the GPU kept up with the host."""
+    """Seconds per step of each phase in which the GPU kept up with the host."""
     dry = rows.gpu["input_wait"] > _DRY_S
     behind = np.zeros_like(rows.gpu["input_wait"])
     found = {}

@@ -1,4 +1,4 @@
-"""Steps the recorder inspected: synchronisations with the GPU, copies to it, precision and memory layout."""
+"""Reads the steps that the recorder inspected: synchronisations with the GPU, copies to it, precision and memory layout."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from rn50_advisor.advisor.model.measures.pace_measures import (
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.probes.documents.rank_documents import CopySite, ModelFacts, RankFacts, SyncFacts, WaitSite
 
-_STEPS_SHARE_MIN = 0.5  # of the steps looked at: what happens more rarely is no habit of each step
+_STEPS_SHARE_MIN = 0.5  # of the inspected steps; rarer calls are no part of a usual step
 _HALF = ("bfloat16", "float16")
-_CONVOLUTIONS_MIN = 4  # a transformer cuts its pictures into patches by one, and computes in matrix products
+_CONVOLUTIONS_MIN = 4  # a vision transformer has one convolution, which cuts images into patches, and computes in matrix products
 _UNSEEN = "calls that wait for the GPU were not searched for: "
 _TOO_SHORT = "the run was too short, or the GPU was not in use at its start"
-# By the recorder's word for it.
+# Reasons by the recorder's code for them.
 _WHY_UNSEEN = {
     "dynamo": "torch._dynamo was not loaded, and keeps on its import what it finds in torch.Tensor",
     "compiling": "torch was compiling in each step in which it was tried",
@@ -41,7 +41,7 @@ _WHY_UNSEEN = {
 
 
 def habits(recording: Recording) -> Habits:
-    """Places that wait or copy in most steps."""
+    """Call sites that wait for the GPU or copy to it in most steps."""
     waits: list[Wait] = []
     copies: list[HostCopy] = []
     for rank, told, looks in _looked_at(recording):
@@ -95,7 +95,7 @@ def trains_on_gpu(recording: Recording) -> bool:
 
 
 def _looked_at(recording: Recording) -> Iterator[tuple[int, RankFacts, int]]:
-    """(rank, its facts, steps looked at)."""
+    """Yields (rank, its facts, number of inspected steps)."""
     for rank, process in sorted(process_by_rank(recording.processes).items()):
         told = recording.facts.get(process.pid, {})
         looks = told.get("syncs", SyncFacts()).get("looks", 0)
@@ -140,7 +140,7 @@ def _copy(rank: int, site: CopySite, looks: int) -> HostCopy:
 
 
 def _computing(told: RankFacts) -> dict[RankMeasure, float]:
-    """Precision, layout and replicas of one rank, as far as they were seen."""
+    """Precision, layout and replicas of one rank, as far as known."""
     found: dict[RankMeasure, float] = {}
     cuda = told.get("cuda")
     half = _half(told)
@@ -167,9 +167,9 @@ def _computing(told: RankFacts) -> dict[RankMeasure, float]:
 
 
 def _half(told: RankFacts) -> bool | None:
-    """True if autocast is active around the layers; None if that was not seen.
+    """True if the model computes in half precision, by autocast or by its weights; None if unknown.
 
-    Of a compiled model there are none: what autocast does to it is seen where it is entered, or that it never is; else its weights tell.
+    A compiled model shows no layers. There the answer comes from entering autocast, or from never entering it, else from its weights.
     """
     layers = [layer for layer in (told.get("conv"), told.get("linear")) if layer is not None]
     for layer in layers:

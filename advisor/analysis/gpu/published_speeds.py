@@ -19,14 +19,14 @@ from rn50_advisor.advisor.model.report import Budget
 from rn50_advisor.advisor.reference.training_speeds import Tier, band
 from rn50_advisor.probes.documents.rank_documents import RankFacts
 
-# Convolutions and parameters below the classifier: ResNeXt50 has as many of the first, and other ones of the second.
+# Number of convolutions and of parameters below the classifier. ResNeXt50 has the same number of convolutions but other parameters.
 _MODELS = {(53, 23_508_032): "resnet50"}
 _STALLS = ("input_wait", "gap", "gap.evaluation", "gap.checkpoint")
 _TIERS: tuple[Tier, ...] = ("typical", "tuned")
 
 
 def reference_values(recording: Recording, budget: Budget, values: Measured) -> Measured:
-    """Images/s of the whole job and of its reference; why there is none otherwise."""
+    """Images/s of the whole job and of its reference, or the reason why there is no reference."""
     found, told = Measured(), _facts(recording)
     model, size = known_model(told), picture_of(told)
     image = size[0] if size is not None and size[0] == size[1] else None
@@ -59,10 +59,10 @@ def reference_values(recording: Recording, budget: Budget, values: Measured) -> 
 
 
 def known_model(told: RankFacts) -> str | None:
-    """The name of a rank's model in the reference table, by what its layers come to; where they do not tell, by what its optimizer steps.
+    """The name of a rank's model in the reference table, from its layers or, if those do not tell, from its optimizer's parameters.
 
-    What is compiled has none. DataParallel's replicas have layers, and older recordings none of their parameters. None where part of
-    it is frozen: the references trained all of it.
+    A compiled model shows no layers. DataParallel's replicas do, but older recordings have none of their parameters. None if part of the
+    model is frozen: the references trained all of it.
     """
     if partly_frozen(told):
         return None
@@ -76,7 +76,7 @@ def known_model(told: RankFacts) -> str | None:
 
 
 def _facts(recording: Recording) -> RankFacts:
-    """The lowest rank speaks for all."""
+    """Facts of the lowest rank, which stands for all."""
     processes = process_by_rank(recording.processes)
     return recording.facts.get(processes[min(processes)].pid, {}) if processes else {}
 

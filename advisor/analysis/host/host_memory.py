@@ -1,4 +1,4 @@
-"""Memory of ranks and workers over the run, and the memory that is left."""
+"""Measures the memory of ranks and workers over the run, and the memory that is left."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ from rn50_advisor.advisor.model.recording import Process, Recording, Series
 
 Array = NDArray[np.float64]
 
-# Allocators, caches and the page tables of forked workers fill at first; what still grows after so much of the time
-# does not settle.
+# Allocators, caches and the page tables of forked workers fill at first. Memory that still grows after this share of the time does not
+# settle.
 _WARM_UP_SHARE = 0.25
 _READINGS_MIN = 6  # two for each third
-_READINGS_OF_COPIES = 4  # read every ten seconds or less often, and they hardly fall
-_LAST_NS = 2_000_000_000  # workers end with their loader, a little before the rank's last step does
-_SLOPE_READINGS_MAX = 150  # readings among which slopes are taken: 11,000 pairs
+_READINGS_OF_COPIES = 4  # fewer, as private memory is read every ten seconds or less often and hardly falls
+_LAST_NS = 2_000_000_000  # workers end with their loader, a little before the rank's last step ends
+_SLOPE_READINGS_MAX = 150  # readings used for slopes: 11,000 pairs
 _MB = 1e6
 
 
 def memory_trends(
     recording: Recording, steps: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts] = ()
 ) -> tuple[MemoryTrend, ...]:
-    """One for each rank, for its workers, and for what all workers copy; those that have ended gave their memory back."""
+    """Memory trends: one per rank, one for its workers together, and one for the pages that all workers copy. Excludes ended workers."""
     found, copying = [], []
     ranks = len(steps)
     for rank, process in sorted(process_by_rank(recording.processes).items()):
         if rank not in steps:
             continue
         own = steps[rank]
-        begin_ns, end_ns = int(own.start_ns[0]), int(own.end_ns[-1])  # after its last step a rank gives its memory back
+        begin_ns, end_ns = int(own.start_ns[0]), int(own.end_ns[-1])  # a rank frees its memory after its last step
         loader = training_loader(loaders, rank)
         first = (
             first_pass(own, loader, begin_ns, ranks=ranks) if loader is not None and not loader.num_workers else None
@@ -72,7 +72,7 @@ def memory_trends(
 
 
 def memory_values(recording: Recording, steps: Mapping[int, RankSteps], trends: Iterable[MemoryTrend]) -> Measured:
-    """Values of the job: how long its memory was followed, how much of it is left, and what a worker takes of it."""
+    """Measures of the job: seconds that its memory was watched, MB left, and the MB of its largest worker."""
     found = Measured()
     watched = max((trend.seconds for trend in trends), default=None)
     if watched is not None:
@@ -99,7 +99,7 @@ def _trend(
     *,
     filling: FirstPass | None,
 ) -> MemoryTrend | None:
-    """Joint memory trend of the processes that were followed; None with too few readings."""
+    """Joint memory trend of these processes, scaled up from those that were sampled; None with too few readings."""
     begin_ns, end_ns = span_ns
     begin_ns += round(_WARM_UP_SHARE * max(0, end_ns - begin_ns))
     if filling is not None and filling.ended_ns is not None:
@@ -110,7 +110,7 @@ def _trend(
     seen = [series for series in followed if series is not None and series.t_ns.size >= enough]
     if not seen:
         return None
-    scale = len(processes) / len(seen)  # workers do the same; what they copy is measured of one of them
+    scale = len(processes) / len(seen)  # all workers do the same; copied memory is measured on one of them
     thirds = [
         scale / _MB * sum(float(np.median(part)) for part in parts)
         for parts in zip(*(np.array_split(s.value, 3) for s in seen), strict=True)
@@ -134,7 +134,7 @@ def _trend(
 
 
 def _headroom_bytes(recording: Recording, steps: Mapping[int, RankSteps]) -> float | None:
-    """Free memory at the end of the last step; afterwards the processes return theirs."""
+    """Bytes free at the end of the last step. Afterwards the processes free their memory."""
     end_ns = max(int(s.end_ns[-1]) for s in steps.values())
     left = [_last(recording, "mem.available_bytes", "host", end_ns)]
     for process in process_by_rank(recording.processes).values():
@@ -148,7 +148,7 @@ def _headroom_bytes(recording: Recording, steps: Mapping[int, RankSteps]) -> flo
 
 
 def slope(series: Series) -> float:
-    """Median of the slopes between all pairs of readings, per second: a jump or a few outliers do not move it (Theil and Sen)."""
+    """Median slope per second over all pairs of readings (Theil and Sen). A jump or a few outliers do not change it."""
     pick = np.linspace(0, series.t_ns.size - 1, min(series.t_ns.size, _SLOPE_READINGS_MAX)).astype(np.int64)
     t_s, value = (series.t_ns[pick] - series.t_ns[0]) / 1e9, series.value[pick]
     a, b = np.triu_indices(pick.size, 1)
@@ -157,7 +157,7 @@ def slope(series: Series) -> float:
 
 
 def _left_to_copy(recording: Recording, workers: Iterable[Process], end_ns: int) -> float | None:
-    """A worker can copy no more than it inherited."""
+    """MB that the workers can still copy: a worker can copy no more than it inherited."""
     left, workers = [], list(workers)
     for process in workers:
         held = _last(recording, "proc.held_bytes", f"pid:{process.pid}", end_ns)
@@ -179,17 +179,17 @@ def _last(recording: Recording, metric: str, scope: str, end_ns: int) -> float |
     return float(series.value[-1]) if series is not None and series.value.size else None
 
 
-# The first pass over the data that a process makes: a data set that keeps what it has read grows with it, and no more after it.
+# A process's first pass over the data. A dataset that caches what it has read grows during this pass and not after it.
 @dataclass(frozen=True, slots=True)
 class FirstPass:
-    """One of the two is known: when it ended, or how long it will go on."""
+    """The first pass over the data. Exactly one field is known: when it ended, or how long it will still take."""
 
     ended_ns: int | None
     left_s: float | None
 
 
 def first_pass(steps: RankSteps, loader: LoaderFacts | None, since_ns: int, *, ranks: int) -> FirstPass | None:
-    """The first pass of these processes over the data set since `since_ns`; None if its length is unknown (a stream) or it is over."""
+    """The first pass over the dataset since `since_ns`. None if its end is not seen and cannot be predicted, as for a stream."""
     later = steps.start_ns[steps.epoch_start & (steps.start_ns > since_ns)]
     if later.size:
         return FirstPass(int(later[0]), None)
@@ -198,14 +198,14 @@ def first_pass(steps: RankSteps, loader: LoaderFacts | None, since_ns: int, *, r
     samples, took_s = float(steps.columns["samples"][rows].sum()), float(steps.length[rows].sum())
     if length is None or not 0 < samples < length:
         return None
-    # each rank has its share, as a rule; one that has gone on beyond it reads it all
+    # each rank usually reads its share; a rank that has read more than that reads all
     ends = length / ranks if samples < length / ranks else length
     return FirstPass(None, took_s * (ends - samples) / samples)
 
 
-# Memory shortage during the steps: stalls, pages read back from swap, and the distance to each rank's limit.
+# Memory shortage during the steps: stalls, pages read back from swap, and the share of each rank's limit in use.
 def shortage_values(window: Window) -> Measured:
-    """Memory shortage measures. What was not sampled is absent; a rank without a limit has no share of it."""
+    """Memory shortage measures. Those that were not sampled are absent, and so is the limit share of a rank without a limit."""
     found = Measured()
     pressure, swapped = window.rate("psi.mem_some_s", "host"), window.rate("mem.swap_in_bytes", "host")
     total, left = window.level("mem.total_bytes", "host"), window.level("mem.available_bytes", "host")
@@ -223,7 +223,7 @@ def shortage_values(window: Window) -> Measured:
 
 
 def _held(window: Window, scope: str) -> tuple[float, float] | None:
-    """(share of the limit that no page cache would give back, the limit in MB), as in nine tenths of the readings at most."""
+    """(used share of the limit without page cache, the limit in MB). The share is the 90th percentile of the readings."""
     limit = window.level("cgroup.mem_limit_bytes", scope)
     used, cache = (_inside(window, f"cgroup.mem_{name}_bytes", scope) for name in ("used", "cache"))
     if not limit or used is None or cache is None or used.t_ns.size != cache.t_ns.size:

@@ -1,4 +1,4 @@
-"""Sleep of the training thread inside the model, and its wait for the interpreter lock that another thread holds."""
+"""Measures how long the training thread sleeps inside the model, and waits for the interpreter lock while another thread holds it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from rn50_advisor.probes.documents.event_documents import InterpreterHolder, Kno
 from rn50_advisor.probes.rank.layout import FLAG_CLOCKED
 
 _MODEL = ("forward", "backward", "clip", "optimizer")
-_CLOCKED = ("forward", "backward", "optimizer")  # CPU clocks: that of the optimizer is clipping's, too
-_CLOCKED_MIN = 3  # steps: two a second are clocked
-_LOOKS_MIN = 30  # a share of a tenth then reaches from nothing to a fifth
-_EVENTS_MIN = 4  # of fewer, how much they differ says nothing
+_CLOCKED = ("forward", "backward", "optimizer")  # phases with a CPU clock; the optimizer's includes clipping
+_CLOCKED_MIN = 3  # steps; two a second are clocked
+_LOOKS_MIN = 30  # with so few, a share of 0.1 may be anything from 0 to 0.2
+_EVENTS_MIN = 4  # with fewer, their spread says nothing
 
 
 def asleep_values(recording: Recording, steady: Mapping[int, RankSteps], accounts: StepAttribution) -> Measured:
@@ -53,7 +53,7 @@ def asleep_values(recording: Recording, steady: Mapping[int, RankSteps], account
         else:
             c = steps.columns
             phases = np.sum([c[p] for p in _MODEL], axis=0) - np.sum([c[f"{p}_cpu"] for p in _CLOCKED], axis=0)
-            if not steps.fed:  # the fetch may be in there
+            if not steps.fed:  # the forward may include the fetch
                 phases = phases - c["forward"] + c["forward_cpu"]
             # a long step is clocked more often than a short one
             off_cpu_s = steps.per_step_s * float(phases[clocked].sum() / steps.length[clocked].sum())
@@ -69,7 +69,7 @@ class _Looks:
 
 
 def interpreter_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
-    """By rank: the share of the looks that found it waiting, their standard error, and the seconds of a step that this is."""
+    """For each rank: share of samples in which it waited for the interpreter lock, its standard error, and the seconds per step lost."""
     values = Measured()
     for rank, steps in steady.items():
         found = _looks([e for e in events_of(recording.events, WaitingLooks) if e.rank == rank], steps)
@@ -77,7 +77,7 @@ def interpreter_values(recording: Recording, steady: Mapping[int, RankSteps]) ->
             continue
         share = found.waiting / found.looks
         step_s = steps.per_step_s
-        within_s = step_s - steps.per_step("evaluation") - steps.per_step("checkpoint")  # nobody looks there
+        within_s = step_s - steps.per_step("evaluation") - steps.per_step("checkpoint")  # not sampled in these
         values[INTERPRETER_LOOKS, rank] = float(found.looks)
         values[INTERPRETER_WAITING_SHARE, rank] = share
         values[INTERPRETER_ERROR, rank] = found.error
@@ -89,7 +89,7 @@ def interpreter_values(recording: Recording, steady: Mapping[int, RankSteps]) ->
 
 
 def holders(recording: Recording, steady: Mapping[int, RankSteps]) -> tuple[Holder, ...]:
-    """For each rank, the thread and line that most often held the interpreter while the rank waited for it, with the count."""
+    """For each rank, the thread and line that most often held the interpreter lock while the rank waited for it, with the count."""
     found = []
     for rank, steps in steady.items():
         seen = [
@@ -108,7 +108,7 @@ def holders(recording: Recording, steady: Mapping[int, RankSteps]) -> tuple[Hold
 
 
 def _line(stack: KnownStack) -> tuple[str, int, str]:
-    """The user's line, else the innermost one: a library's thread."""
+    """The user's line; for a library's thread the innermost line."""
     user, frames = stack.get("user"), stack["frames"]
     if user is not None:
         return user["file"], user["line"], user["function"]
@@ -121,10 +121,10 @@ def _looks(events: Sequence[Event[WaitingLooks]], steps: RankSteps) -> _Looks | 
     looks, waiting = sum(n for n, _ in told), sum(n for _, n in told)
     if looks < _LOOKS_MIN:
         return None
-    # by one more of each kind than was seen, or a few alike would be certain
+    # one more sample of each kind: otherwise a few equal samples would have no error
     share = (waiting + 1) / (looks + 2)
     error = math.sqrt(share * (1 - share) / (looks + 2))
-    # looks that follow each other closely find the same wait: how much whole groups of them differ says more
+    # samples close in time find the same wait, so the spread between groups of them says more
     shares = np.array([k / n for n, k in told if n])
     if shares.size >= _EVENTS_MIN:
         error = max(error, float(shares.std(ddof=1) / math.sqrt(shares.size)))

@@ -1,4 +1,4 @@
-"""The node during the steady steps: cores, quota, steal, and the strips of the screen."""
+"""Measures the node during the steady steps (cores, quota, steal) and fills the screen's host strip."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from rn50_advisor.advisor.model.report import HostStrip
 from rn50_advisor.advisor.model.statistics import increase
 
 _COVERED_SHARE_MIN = 0.5
-_HELPER_CORES_MIN = 0.05  # of a core: launchers and trackers take less
-_SPARSE_NS = 10_000_000_000  # some probes read once in five seconds
+_HELPER_CORES_MIN = 0.05  # launchers and trackers use less
+_SPARSE_NS = 10_000_000_000  # some probes read only every five seconds
 _RECENT_NS = 5_000_000_000  # the strips show the last five seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """An interval of a recording, asked for growth of counters and means of levels."""
+    """An interval of a recording that returns the growth of counters and the means of levels."""
 
     recording: Recording
     start_ns: int
@@ -56,7 +56,7 @@ class Window:
         return grown[0] if grown else None
 
     def level(self, metric: str, scope: str) -> float | None:
-        """Mean of a level; outside the interval the nearest reading stands in: limits and sizes hardly move."""
+        """Mean of a level in the interval. Without a reading there, the last one recorded: limits and sizes hardly change."""
         series = self.recording.samples.get((metric, scope))
         if series is None or series.value.size == 0:
             return None
@@ -70,7 +70,7 @@ class Window:
         return inside
 
     def covers(self, metric: str, scope: str) -> bool:
-        """Readings were taken over half of the interval at least: a probe that was given up early says nothing of the rest."""
+        """True if readings cover at least half of the interval. A probe that stopped early says nothing about the rest."""
         series = self.recording.samples.get((metric, scope))
         if series is None or series.value.size == 0:
             return False
@@ -82,7 +82,7 @@ class Window:
 
 
 def cpu_values(window: Window) -> dict[JobMeasure, float]:
-    """The job's and the host's cores over the window; what was not sampled is absent."""
+    """The job's and the host's cores over the window. Measures that were not sampled are absent."""
     found: dict[JobMeasure, float | None] = {
         CPU_ALLOWED_CORES: window.level("cpu.allowed_cores", "job"),
         CPU_GIVEN_CORES: window.level("cpu.given_cores", "job"),
@@ -103,27 +103,27 @@ def cpu_values(window: Window) -> dict[JobMeasure, float]:
 
 
 def helper_cores(window: Window) -> dict[str, float]:
-    """Cores that each process of the job kept busy which is neither rank nor worker, by its command; those that hardly computed aside.
+    """Cores used by processes of the job that are neither rank nor worker, by command. Leaves out processes that hardly compute.
 
-    Of a job on several hosts those of the one that the host's samples are of.
+    In a job on several hosts, only processes of the host that the host's samples come from.
     """
     found: dict[str, float] = {}
     seconds = max((window.end_ns - window.start_ns) / 1e9, 1e-9)
     node = window.recording.shown_node
-    others = {p.pid: p for p in window.recording.processes if p.role == "other"}  # a number may have come twice
+    others = {p.pid: p for p in window.recording.processes if p.role == "other"}  # a PID may have been reused
     for pid, process in others.items():
         if node is not None and pid // NODE_PIDS != node.number:
             continue
         scope = f"pid:{pid}"
         grown, pace = window.growth("proc.cpu_s", scope) or 0.0, window.rate("proc.cpu_s", scope) or 0.0
-        cores = min(pace, grown / seconds)  # it may have lived for a part of the time, and be read a little beyond it
+        cores = min(pace, grown / seconds)  # a process may live only part of the time and be read a little beyond the window
         if cores >= _HELPER_CORES_MIN:
             found[process.command] = found.get(process.command, 0.0) + cores
     return found
 
 
 def helpers_beside(recording: Recording, steady: Mapping[int, RankSteps]) -> dict[str, float]:
-    """The same, over the steady steps."""
+    """`helper_cores` over the steady steps."""
     if not steady:
         return {}
     starts, ends = zip(*((int(s.start_ns[0]), int(s.end_ns[-1])) for s in steady.values()), strict=True)
@@ -131,7 +131,7 @@ def helpers_beside(recording: Recording, steady: Mapping[int, RankSteps]) -> dic
 
 
 def _affinity_cores(recording: Recording) -> float | None:
-    """Cores of this host that any of its ranks may run on; None where one of them did not tell."""
+    """Cores of this host that any of its ranks may run on; None if a rank did not report its own."""
     node, found = recording.shown_node, set()
     for rank, process in process_by_rank(recording.processes).items():
         if node is None or rank in node.ranks:
@@ -143,9 +143,9 @@ def _affinity_cores(recording: Recording) -> float | None:
 
 
 def quota_values(window: Window, process: Process) -> dict[RankMeasure, float]:
-    """The quota above one process: cores, share of throttled periods, seconds held back per second.
+    """The CPU quota that applies to a process: cores, share of throttled periods, seconds throttled per second.
 
-    Without a quota the probe says so by a counter that stands at zero; empty where it could not see.
+    Without a quota the probe records a counter that stays at zero. Empty if the probe could not read the quota.
     """
     scope = f"pid:{process.pid}"
     cores = window.level("cgroup.quota_cores", scope)
@@ -160,7 +160,7 @@ def quota_values(window: Window, process: Process) -> dict[RankMeasure, float]:
 
 
 def host_values(window: Window) -> Measured:
-    """Cores of the job and of its host, and the quota above each rank."""
+    """Cores of the job and of its host, and the CPU quota of each rank."""
     found = Measured({(measure, JOB): value for measure, value in cpu_values(window).items()})
     for rank, process in process_by_rank(window.recording.processes).items():
         found.update({(measure, rank): value for measure, value in quota_values(window, process).items()})
@@ -168,7 +168,7 @@ def host_values(window: Window) -> Measured:
 
 
 def shared_memory_values(recording: Recording) -> Measured:
-    """The highest use of /dev/shm: a batch that finds no room kills its worker at once, whatever the mean is."""
+    """The highest use of /dev/shm. The peak counts, not the mean: a batch that does not fit kills its worker at once."""
     used, total = (recording.samples.get((f"mem.shm_{name}_bytes", "host")) for name in ("used", "total"))
     if used is None or total is None or used.value.size != total.value.size or not (total.value > 0).any():
         return Measured()
@@ -180,7 +180,7 @@ def shared_memory_values(recording: Recording) -> Measured:
 
 
 def host_strip(recording: Recording) -> HostStrip | None:
-    """The node over the last seconds recorded."""
+    """The node over the last recorded seconds."""
     end = recording.meta.last_ns
     now = Window(recording, end - _RECENT_NS, end)
     if not recording.samples:
@@ -227,7 +227,7 @@ def _mega(value: float | None) -> float | None:
 
 
 def process_by_rank(processes: tuple[Process, ...]) -> Mapping[int, Process]:
-    """The last process of each rank: after an elastic restart the new one counts."""
+    """The last process of each rank: after an elastic restart, the new one."""
     return {
         p.rank: p for p in sorted(processes, key=lambda p: p.first_seen_ns) if p.role == "rank" and p.rank is not None
     }

@@ -1,4 +1,4 @@
-"""Compute threads of ranks and loader workers, the number that wait for a core, and which of a worker's threads compute."""
+"""Counts the compute threads of ranks and those that wait for a core, and measures which threads of loader workers compute."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Table
 from rn50_advisor.probes.rank.layout import FLAG_FIRST_BATCH
 
-# CPU time of a rank's workers: the kernel counts in hundredths of a second, and batches are cut off at both ends.
+# Least CPU time of a rank's workers: the kernel counts in hundredths of a second, and the window cuts off batches at both ends.
 _LEAST_CPU_S = 0.5
 _BATCHES_MIN = 3  # of a worker
 
 
 def thread_values(window: Window) -> Measured:
-    """Values of each rank; what was not seen is absent."""
+    """Thread measures of each rank. Unknown ones are absent."""
     found = Measured()
     for rank, process in process_by_rank(window.recording.processes).items():
         threads = window.recording.facts.get(process.pid, {}).get("threads")
@@ -35,7 +35,7 @@ def thread_values(window: Window) -> Measured:
 
 
 def helper_thread_values(window: Window, loaders: Sequence[LoaderFacts]) -> Measured:
-    """Compute of each rank's loader workers outside the thread that makes batches: cores, and the share of their CPU time."""
+    """Compute of each rank's loader workers outside the thread that makes batches: in cores, and as a share of their CPU time."""
     found = Measured()
     for rank, table in window.recording.batches.items():
         loader = training_loader(loaders, rank)
@@ -52,7 +52,7 @@ def helper_thread_values(window: Window, loaders: Sequence[LoaderFacts]) -> Meas
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """CPU seconds of a worker's process, and of the thread in it that makes batches, in so many seconds."""
+    """CPU seconds of a worker's process and of its thread that makes batches, over `seconds` of wall time."""
 
     process_s: float
     making_s: float
@@ -60,12 +60,12 @@ class _Use:
 
 
 def _workers(window: Window, batches: Table) -> Iterator[_Use]:
-    """Each from one reading of its process to another."""
+    """Yields the CPU use of each worker between its first and last reading in the window."""
     ordered = batches[np.lexsort((batches["t_end_ns"], batches["pid"]))]
     for rows in np.split(ordered, np.flatnonzero(np.diff(ordered["pid"])) + 1) if ordered.size else ():
         series = window.recording.samples.get(("proc.cpu_s", f"pid:{rows['pid'][0]}"))
         first = rows[(rows["flags"] & FLAG_FIRST_BATCH) != 0]
-        # before its first batch is done it imports and opens
+        # before its first batch is done, a worker imports modules and opens files
         begin_ns = max(window.start_ns, int(first["t_end_ns"][0]) if first.size else 0)
         inside = None if series is None else (series.t_ns >= begin_ns) & (series.t_ns <= window.end_ns)
         if series is None or inside is None or inside.sum() < 2:
@@ -73,7 +73,7 @@ def _workers(window: Window, batches: Table) -> Iterator[_Use]:
         times, readings = series.t_ns[inside], series.value[inside]
         within = rows[(rows["t_end_ns"] > times[0]) & (rows["t_end_ns"] <= times[-1])]
         if within.size >= _BATCHES_MIN:
-            # by the worker's own count: of a long run not all rows are kept
+            # from the worker's own count: a long run does not keep all rows
             made = np.diff(np.interp(times[[0, -1]], rows["t_end_ns"], rows["number"]))
             making_s = float(made[0]) * float(within["cpu_ns"].mean()) / 1e9
             yield _Use(float(readings[-1] - readings[0]), making_s, float(times[-1] - times[0]) / 1e9)

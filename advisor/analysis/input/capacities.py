@@ -1,7 +1,7 @@
 """Measures the rate that each stage could sustain alone. The smallest is the bottleneck; the second smallest caps the gain.
 
-Each interval is two standard errors of the mean, from batch to batch or step to step, widened by what one run cannot tell; for copies it is
-from the slowest to the fastest. `basis` says what that is.
+Each interval is two standard errors of the mean over batches or steps, widened by what one run cannot show. For copies it spans the slowest
+to the fastest. `basis` states how the rate was measured.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from rn50_advisor.advisor.model.wording.quantities import duration, number
 Array = NDArray[np.float64]
 
 _STAGE_SHARE_MIN = 0.02  # a stage below this share of the batch's preparation time cannot be identified as the limit
-_OTHER_BLOCKING_SHARE = 0.10  # of the time that a batch is blocked: locks and queues stand in it too
-_INPUT_READY_SHARE = 0.05  # of the step's compute: who waited no longer had its input ready
-_READY_S = 0.003  # taking a batch that lies ready from a worker: 1.6 to 2.2 ms on two cores
+_OTHER_BLOCKING_SHARE = 0.10  # of a batch's blocked time, which also includes locks and queues
+_INPUT_READY_SHARE = 0.05  # of the step's compute; a step that waited no longer had its input ready
+_READY_S = 0.003  # taking a finished batch from a worker needs 1.6 to 2.2 ms on two cores
 _READY_STEPS_MIN = 20  # steps with their input ready
 
 
@@ -67,12 +67,12 @@ class CapacityInputs:
 
 @dataclass(frozen=True, slots=True)
 class _Making:
-    """The rank whose batches take longest, per lane: ranks in step are as fast as it is."""
+    """Batch making on the rank whose batches take longest per lane. Synchronised ranks are as fast as this one."""
 
     rank: int
     made: Loading
     lanes: int
-    errors: Mapping[str, float]  # two standard errors of wall, computing and blocked, over their means
+    errors: Mapping[str, float]  # by name, two standard errors of the times per batch over their means
 
     def per_sample_s(self, batch_s: float) -> float:
         return batch_s / self.made.samples / self.lanes
@@ -98,7 +98,7 @@ def _unknown(stage: str, why: str) -> Capacity:
 
 
 def _known(stage: str, value: float, error: float, basis: str, *, less: float = 0.0, more: float = 0.0) -> Capacity:
-    """`error`: two standard errors, relative; `less` and `more`: what else it may be below and above, relative."""
+    """A measured capacity. `error` is two standard errors, `less` and `more` further uncertainty below and above; all are relative."""
     return Capacity(stage, value, value * max(0.0, 1 - error) * (1 - less), value * (1 + error) * (1 + more), basis)
 
 
@@ -113,12 +113,12 @@ def _slowest(seen: CapacityInputs) -> _Making | None:
 
 
 def _reads(seen: CapacityInputs, making: _Making) -> bool:
-    """Blocked time is the storage's: blocks were read, or the mount is one where none show."""
+    """True if blocked time is due to storage: blocks were read, or the data is on a network mount, where reads do not show as blocks."""
     return making.made.reads or bool(seen.values.get((DATA_NETWORK_MOUNT, making.rank)))
 
 
 def _unclocked(seen: CapacityInputs, making: _Making) -> str:
-    """Why the time that its batches are blocked is not known; empty where it is."""
+    """The reason why the blocked time of its batches is unknown; empty if it is known."""
     told = seen.values.get((FETCH_BLOCKED_SHARE, making.rank)) is not None
     return "" if told else seen.values.why(FETCH_BLOCKED_SHARE, making.rank)
 
@@ -136,7 +136,7 @@ def _storage(seen: CapacityInputs, making: _Making | None, samples: float) -> Ca
     ceiling = storage_ceiling(seen.values, made, seen.model.hosts)
     if ceiling is not None and ceiling.reached:
         return _known("storage", min(by_lanes, ceiling.samples_per_s), error, ceiling.why)
-    # nobody saw all lanes read at a time: what one of them reads alone, or all by turns, is certain
+    # Whether all lanes can read at once was not observed. Only the rate of one lane and the job's present rate are certain.
     least = max(made.samples / made.blocked_s, ranks * samples / seen.model.step_s)
     value, basis = by_lanes, f"time blocked on reads, by {_lanes(making)} reading at a time"
     if ceiling is not None and ceiling.samples_per_s < by_lanes:
@@ -158,7 +158,7 @@ def _preprocessing(seen: CapacityInputs, making: _Making | None) -> Capacity:
     value = min(ranks / making.per_sample_s(work), by_cores)
     what = "CPU time" if asleep < _STAGE_SHARE_MIN * made.wall_s else "CPU time and waiting other than reading,"
     more, why = 0.0, _unclocked(seen, making)
-    if why and asleep >= _STAGE_SHARE_MIN * made.wall_s:  # it may all have been waiting for a core
+    if why and asleep >= _STAGE_SHARE_MIN * made.wall_s:  # all of it may have been waiting for a core
         what = "CPU time and all waiting,"
         at_most = min(ranks / making.per_sample_s(made.cpu_s), by_cores) if made.cpu_s > 0 else value
         more = at_most / value - 1
@@ -170,7 +170,7 @@ def _preprocessing(seen: CapacityInputs, making: _Making | None) -> Capacity:
 
 
 def _on_all_cores(seen: CapacityInputs, making: _Making) -> tuple[float, str]:
-    """Samples/s of all ranks at the most that the cores can compute, with all threads of a worker; and what one core makes, in words."""
+    """Maximum samples/s of all ranks on the allowed cores, counting all threads of a worker, and the rate of one core in words."""
     made, cores = making.made, seen.model.allowed_cores
     if made.cpu_s <= 0:
         return math.inf, "no CPU time"
@@ -179,7 +179,7 @@ def _on_all_cores(seen: CapacityInputs, making: _Making) -> tuple[float, str]:
 
 
 def _in_company(seen: CapacityInputs, making: _Making) -> tuple[float, str]:
-    """By how much less the lanes may make once all of them work all the time, relative; and how that is known."""
+    """Relative loss of rate if all lanes work all the time, and its basis in words."""
     cores, busy = seen.model.allowed_cores, making.made.busy_share
     if making.made.workers == 0 or busy is None or seen.workers is None or not cores or cores <= 1:
         return 0.0, ""
@@ -207,7 +207,7 @@ def _lanes(making: _Making) -> str:
 
 
 def _hand_over(seen: CapacityInputs, samples: float) -> Capacity:
-    """The way of a batch that is made: pickled, through shared memory, pinned, taken by the training thread."""
+    """Rate at which finished batches reach the loop: pickled, sent through shared memory, pinned, taken by the training thread."""
     made = {rank: known for rank, known in seen.loading.items() if known is not None}
     if not made:
         return _unknown("loader", "no batch was seen being loaded")
@@ -258,7 +258,7 @@ def _copied_s(seen: CapacityInputs, rank: int) -> float:
 
 
 def _computed(busy: Array, wait: Array, samples: float, copied_s: float) -> Capacity:
-    """One rank's, from the steps that did not wait for input, where there are enough of them."""
+    """Compute capacity of one rank, from the steps that did not wait for input, or from all steps if those are too few."""
     ready = wait <= max(_INPUT_READY_SHARE * float(np.median(busy)), _READY_S)
     busy = np.clip(busy - copied_s, 1e-9, None)
     less = f", {duration(copied_s)} of copies excluded" if copied_s > 0 else ""

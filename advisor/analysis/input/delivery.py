@@ -1,10 +1,10 @@
-"""From the worker to the training loop: which batch a fetch waited for, whether it was made by then, and whether later ones were.
+"""Matches batches from the workers to fetches of the training loop: was a batch ready when its fetch began, and were later ones?
 
 Workers take turns: of N workers, worker w makes batches w, w+N, w+2N ... of an epoch, and a loader hands them out in that order. So a
-worker's own count tells which step a batch was made for. Two things must then hold, or nothing is said: no batch reaches its step before it
-was made, and none was begun before its index was sent, N * prefetch_factor batches ahead.
+worker's own count shows which step a batch was made for. The result is used only if two conditions hold: no batch reaches its step before
+it was made, and none was begun before its index was sent, N * prefetch_factor batches ahead.
 
-A step of one batch begins with its fetch. Of steps that gather several, the recorder notes each fetch where it reads CPU clocks anyway.
+A step of one batch begins with its fetch. In steps of several batches, the recorder notes each fetch whenever it reads CPU clocks.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from rn50_advisor.probes.rank.layout import FLAG_FIRST_BATCH, SPAN_CODE, SPAN_FI
 Array = NDArray[np.float64]
 
 _IN_ORDER_SHARE_MIN = (
-    0.98  # of the fetches: a mark between two clocks may be late now and then, another order fails everywhere
+    0.98  # of the fetches; a mark between two clocks is late now and then, but a different order fails everywhere
 )
-_FETCHES_MIN = 20  # matched fetches; fewer are an anecdote
-_LEAST_OF_WORKER = 8  # batches, to be compared with the others
-_STANDARD_ERRORS = 3  # standard errors: of many workers one is slowest by chance
+_FETCHES_MIN = 20  # matched fetches; fewer show little
+_LEAST_OF_WORKER = 8  # batches that a worker must have made to be compared with the others
+_STANDARD_ERRORS = 3  # margin in standard errors: one of many workers is slowest by chance
 _SLACK_S = 0.001
 _GATHERING_SHARE_MAX = 0.5
 _EVER_NS = np.iinfo(np.int64).min
@@ -49,22 +49,22 @@ _EVER_NS = np.iinfo(np.int64).min
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """Seconds per fetch, over the steady ones whose batch is known."""
+    """Mean seconds per fetch, over the steady fetches whose batch is known."""
 
     fetches: int
     making_s: float  # the batch was still being made
-    hand_over_s: float  # it was made, and not yet here
-    hand_over_error: float  # two standard errors of it, relative
-    behind_s: float  # of `making_s`: a later batch was made already
+    hand_over_s: float  # the batch was made but had not arrived
+    hand_over_error: float  # two standard errors of `hand_over_s`, relative
+    behind_s: float  # part of `making_s` in which a later batch was already made
     worker_lag: (
-        float  # what the slowest worker's batches take over those of the others, at least; 1 where all are alike
+        float  # least ratio of the slowest worker's time per batch to the others'; 1 if all are alike
     )
-    slow_ratio: float  # what batches that kept later ones waiting took, over the median; 1 where there were none
+    slow_ratio: float  # time of batches that kept later ones waiting, over the median; 1 if there were none
 
 
 @dataclass(frozen=True, slots=True)
 class _Fetches:
-    """One row a fetch of one batch: which of which epoch, begin and end in seconds; its index was not sent before `sent` (NaN: unknown)."""
+    """One row per fetch: epoch, position in it, begin and end in seconds, and the earliest time its index was sent (NaN if unknown)."""
 
     epoch: NDArray[np.int64]
     place: NDArray[np.int64]
@@ -81,7 +81,7 @@ def delivery_values(
     *,
     drawn: Mapping[int, float],
 ) -> Measured:
-    """How batches reached the training loop, for every rank with workers; `drawn`: seconds per step spent drawing indices."""
+    """Delivery measures of every rank with workers. `drawn`: seconds per step spent drawing indices."""
     found = Measured()
     for rank, steps in steady.items():
         loader = training_loader(loaders, rank)
@@ -116,7 +116,7 @@ def delivery(
     if starts.size == 0:
         return "no epoch began within the measured steps: batches cannot be matched to the steps that used them"
     first_step = int(everything.step[0])
-    # some do nevertheless: a loop that looks a batch ahead (accelerate, Lightning) takes two in its first step
+    # A few such steps occur in any case: a loop that looks one batch ahead (accelerate, Lightning) takes two in its first step.
     if (everything.columns["micro_batches"] > 1.5 * everything.count).mean() > _GATHERING_SHARE_MAX:
         noted, begun = (_told(spans, label, loader) for label in ("fetch", "loader_start"))
         if not noted.size or loader.beside:
@@ -140,7 +140,7 @@ def delivery(
 
 
 def _parts(recording: Recording, steps: RankSteps, loader: LoaderFacts | None) -> dict[RankMeasure, float]:
-    """Mean time to send and to pin a batch, where these were timed, whether or not they overlap with compute."""
+    """Mean seconds to send and to pin a batch, if timed. They may overlap with compute."""
     found = {}
     sending = training_batches(recording, steps, loader)["sending_ns"]
     pins = _told(recording.spans.get(steps.rank), "pin", loader)
@@ -185,15 +185,15 @@ def _delivery(fetches: _Fetches, use: NDArray[np.bool_], done: Array, later: Arr
 def _numbered(
     steps: RankSteps, starts: NDArray[np.intp], rows: Table, loader: LoaderFacts, *, from_the_begin: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Epoch and position of every batch within it; epoch -1 where it is unknown."""
+    """Epoch of every batch and its position there; epoch -1 if unknown."""
     opened = steps.start_ns[starts].copy()
     if from_the_begin and starts[0] == 0:
         opened[0] = _EVER_NS  # workers start before the first step does
-    # all batches of an epoch are there before its last fetch ends, none of the next is begun before its first step
+    # all batches of an epoch are made before its last fetch ends; none of the next epoch is begun before that epoch's first step
     epoch = np.searchsorted(opened, rows["t_start_ns"], side="right") - 1
     workers = loader.num_workers
     number = rows["number"].astype(np.int64)
-    if loader.lives_on:  # such a worker goes on counting
+    if loader.lives_on:  # a persistent worker keeps counting across epochs
         if not from_the_begin or starts[0] != 0:
             return np.full(rows.size, -1), number
         fed = np.add.reduceat(steps.columns["micro_batches"], starts)
@@ -206,7 +206,7 @@ def _numbered(
 def _numbered_from(
     opened: NDArray[np.int64], rows: Table, loader: LoaderFacts
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """As `_numbered`, where it is known when the iterator of each epoch was made: an epoch may begin amid a step of several batches."""
+    """Like `_numbered`, from the times when each epoch's iterator was made: an epoch may begin within a step of several batches."""
     epoch = np.searchsorted(opened, rows["t_start_ns"], side="right") - 1
     worker, number = rows["worker"] % loader.num_workers, rows["number"].astype(np.int64)
     if loader.lives_on:
@@ -217,7 +217,7 @@ def _numbered_from(
 
 
 def _fetches(steps: RankSteps, starts: NDArray[np.intp], loader: LoaderFacts) -> _Fetches:
-    """A step begins with its fetch. Those that open an epoch are left out, and rows of several steps."""
+    """Fetches of steps of one batch: such a step begins with its fetch. Leaves out first steps of epochs and rows of several steps."""
     fed = steps.columns["micro_batches"]
     before = np.cumsum(fed) - fed
     epoch = np.cumsum(steps.epoch_start) - 1
@@ -232,8 +232,8 @@ def _fetches(steps: RankSteps, starts: NDArray[np.intp], loader: LoaderFacts) ->
 
 
 def _noted(steps: RankSteps, noted: Table, opened: NDArray[np.int64], loader: LoaderFacts) -> _Fetches:
-    """Fetches of steps that take several batches. An index was sent at the earliest when the step began that made as
-    many fetches before.
+    """Fetches of steps that take several batches. A batch's index was sent no earlier than the begin of the step that fetched `_ahead`
+    batches before it.
     """
     fed, ahead = steps.columns["micro_batches"], _ahead(loader)
     before = np.cumsum(fed) - fed
@@ -249,7 +249,7 @@ def _noted(steps: RankSteps, noted: Table, opened: NDArray[np.int64], loader: Lo
 
 
 def _ahead(loader: LoaderFacts) -> int:
-    """Batches whose indices are with the workers."""
+    """Number of batches whose indices are sent ahead to the workers."""
     return loader.num_workers * (loader.prefetch_factor or 2)
 
 
@@ -267,7 +267,7 @@ def _keys(epoch: NDArray[np.int64], place: NDArray[np.int64]) -> NDArray[np.int6
 
 
 def _lookup(fetches: _Fetches, epoch: NDArray[np.int64], place: NDArray[np.int64], t_ns: NDArray[np.int64]) -> Array:
-    """The time of each fetch's batch in seconds; NaN where it is not known."""
+    """The time `t_ns` of each fetch's batch, in seconds; NaN if unknown."""
     keys, wanted = _keys(epoch, place), _keys(fetches.epoch, fetches.place)
     order = np.argsort(keys, kind="stable")
     at = np.clip(np.searchsorted(keys[order], wanted), 0, keys.size - 1)
@@ -277,11 +277,11 @@ def _lookup(fetches: _Fetches, epoch: NDArray[np.int64], place: NDArray[np.int64
 def _earliest_later(
     fetches: _Fetches, epoch: NDArray[np.int64], place: NDArray[np.int64], t_end_ns: NDArray[np.int64]
 ) -> Array:
-    """When the first of the later batches of the same epoch was made; infinite after the last one."""
+    """Time at which the first later batch was made, in seconds; infinite if there is none."""
     keys, wanted = _keys(epoch, place), _keys(fetches.epoch, fetches.place)
     order = np.argsort(keys, kind="stable")
     ends = t_end_ns[order] / 1e9
-    # batches of a later epoch are made later anyhow
+    # batches of later epochs may be included: they are made later anyway
     soonest = np.append(np.minimum.accumulate(ends[::-1])[::-1], np.inf)
     return np.asarray(soonest[np.searchsorted(keys[order], wanted, side="right")])
 

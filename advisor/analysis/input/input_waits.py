@@ -16,9 +16,9 @@ from rn50_advisor.advisor.model.measures.step_measures import STEP_EPOCH_START_S
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.probes.rank.layout import FLAG_CLOCKED, SPAN_CODE
 
-# Retention keeps so many of the latest in full; a live screen reads 2000 of a rank's spans.
+# Number of the latest spans that retention keeps in full. A live screen reads 2000 spans of a rank.
 _SPANS_MAX = 5_000
-_SPANS_COMPLETE_BELOW = 1_000  # fewer than any of these are all there were
+_SPANS_COMPLETE_BELOW = 1_000  # fewer spans than this are complete: neither limit has cut any
 
 
 def input_values(
@@ -29,7 +29,7 @@ def input_values(
     drawn: Mapping[int, float],
     source: InputSource | None,
 ) -> Measured:
-    """The three parts of each rank that a loader feeds; `drawn` as `index_times` has it."""
+    """The three parts of the input wait of each rank that a loader feeds. `drawn` comes from `index_times`."""
     found = Measured()
     for rank, steps in steady.items():
         if not steps.fed:
@@ -49,7 +49,10 @@ def input_values(
 
 
 def index_times(recording: Recording, steady: Mapping[int, RankSteps]) -> dict[int, float]:
-    """Seconds per step of each rank whose recorder looked; the first fetch of an epoch draws the whole order, and is left out."""
+    """Seconds per step spent drawing indices, for each rank where this was timed.
+
+    The first fetch of an epoch is left out: it draws the order of the whole epoch.
+    """
     processes, found = process_by_rank(recording.processes), {}
     for rank, steps in steady.items():
         looked = rank in processes and recording.facts.get(processes[rank].pid, {}).get("indices_timed")
@@ -62,7 +65,7 @@ def index_times(recording: Recording, steady: Mapping[int, RankSteps]) -> dict[i
 
 
 def _drawn_s(recording: Recording, steps: RankSteps) -> float:
-    """Per step. With several batches a step there are more spans than steps: of older steps they may be gone."""
+    """Seconds per step spent drawing indices. With several batches per step, the spans of older steps may be gone."""
     rows = recording.spans.get(steps.rank)
     rows = None if rows is None else rows[rows["label"] == SPAN_CODE["index"]][-_SPANS_MAX:]
     if rows is None or rows.size == 0:
@@ -74,8 +77,9 @@ def _drawn_s(recording: Recording, steps: RankSteps) -> float:
 
 
 def _epoch_start_s(steps: RankSteps, *, by_workers: bool) -> float:
-    """Extra time of an epoch's first fetch over a usual one, per step. Where each step starts an epoch, workers would
-    have a batch ready.
+    """Seconds per step by which the first fetch of an epoch is longer than a usual one.
+
+    If every step starts an epoch, the whole wait counts with workers (they would otherwise have a batch ready) and nothing without.
     """
     first, waits, count = steps.epoch_start, steps.columns["input_wait"], steps.count
     if first.all():

@@ -1,4 +1,4 @@
-"""How batches are made: in workers or in the training process, and whether that computes, waits for a core, or blocks."""
+"""Measures how batches are made: in workers or in the training process, and the time spent computing, waiting for a core and blocked."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ _ASIDE = (SPAN_CODE["evaluation"], SPAN_CODE["checkpoint"])
 class Loading:
     """The making of one rank's training batches over the steady steps; times are means per batch in seconds."""
 
-    workers: int  # 0: in the training process
+    workers: int  # 0: batches are made in the training process
     batches: int
     samples: float  # per batch
     wall_s: float
     cpu_s: float
     delay_s: float
     read_bytes: float
-    system_s: float | None  # of `cpu_s`, inside the kernel; None: not taken in the training process
-    busy_share: float | None  # of the workers' time; None in the training process
+    system_s: float | None  # part of `cpu_s` inside the kernel; None for the training process, where it is not measured
+    busy_share: float | None  # busy share of the workers' time; None for the training process
 
     @property
     def blocked_s(self) -> float:
@@ -52,7 +52,7 @@ class Loading:
 
     @property
     def reads(self) -> bool:
-        """At least a block a sample came from a device: below that the page cache or memory served the data."""
+        """True if at least one block per sample was read from a device. Below that, the page cache or memory served the data."""
         return self.read_bytes >= BLOCK_BYTES * self.samples
 
 
@@ -107,7 +107,7 @@ def loading_of(
     start, end = int(steps.start_ns.min()), int(steps.end_ns.max())
     wall = (span["t_end_ns"] - span["t_start_ns"]).sum() / 1e9
     workers = len(np.unique(span["pid"])) if loader is None else max(loader.num_workers, 1)
-    # busy: of the time in which the worker existed and the loop took batches, which its own waits between batches tell
+    # The busy share is of the time in which the loop takes batches. The worker's waits between batches show how long it was idle.
     waits = np.minimum(span["wait_ns"], end - start)
     idle = (waits - _aside_ns(recording, steps.rank, span["t_start_ns"] - waits, span["t_start_ns"])).sum() / 1e9
     count = span.size
@@ -127,13 +127,13 @@ def loading_of(
 def _aside_ns(
     recording: Recording, rank: int, begin_ns: NDArray[np.int64], end_ns: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """The part of each interval that lies within the rank's evaluations and checkpoints, when it takes no training batch."""
+    """Nanoseconds of each interval within the rank's evaluations and checkpoints, during which it takes no training batch."""
     spans = recording.spans.get(rank)
     spans = None if spans is None else spans[np.isin(spans["label"], _ASIDE)]
     if spans is None or spans.size == 0:
         return np.zeros(begin_ns.size)
     spans = spans[np.argsort(spans["t_start_ns"], kind="stable")]
-    # a checkpoint may lie within an evaluation: of each, what it adds to those before it
+    # a checkpoint may lie within an evaluation: each span counts only the time that it adds to earlier ones
     ends = np.maximum.accumulate(spans["t_end_ns"])
     begins = np.maximum(spans["t_start_ns"], np.append(0, ends[:-1]))
     total = np.cumsum(ends - begins)
@@ -142,25 +142,25 @@ def _aside_ns(
 
 
 def training_batches(recording: Recording, steps: RankSteps, loader: LoaderFacts | None) -> Table:
-    """Batches that workers made for one rank's steady steps; empty where none was seen."""
+    """Batches that workers made for one rank's steady steps; empty if none was recorded."""
     table = recording.batches.get(steps.rank)
     if table is None or table.size == 0:
         return np.empty(0, dtype=[(name, np.int64) for name in (*BATCH_FIELDS, "flags", "pid")])
     start, end = int(steps.start_ns.min()), int(steps.end_ns.max())
-    # the batch of the first steady step was made before it: look a little further back, but not at a worker's first batch (imports, opens)
+    # include a batch that was begun before the first steady step, but not a worker's first batch (it imports modules and opens files)
     span = table[(table["t_end_ns"] > start) & (table["t_start_ns"] < end) & ((table["flags"] & FLAG_FIRST_BATCH) == 0)]
     return np.asarray(made_for(span, loader))
 
 
 def made_for(rows: Table, loader: LoaderFacts | None) -> Table:
-    """Batches of this loader, and those of workers that knew no loader (spawned workers in runs of older advisors)."""
+    """Batches of this loader, and batches without a known loader (from spawned workers in runs of older advisors)."""
     return rows if loader is None else rows[(rows["loader"] == loader.id) | (rows["loader"] < 0)]
 
 
 def making_of(
     recording: Recording, steps: RankSteps, made: Loading, loader: LoaderFacts | None
 ) -> dict[str, NDArray[np.float64]]:
-    """Seconds of `computing` and of `waiting` (neither computing nor in line for a core) of each batch that was timed."""
+    """Seconds of `computing` and of `waiting` (neither computing nor waiting for a core) of each timed batch."""
     if made.workers:
         table = training_batches(recording, steps, loader)
         wall = (table["t_end_ns"] - table["t_start_ns"]) / 1e9
@@ -173,20 +173,18 @@ def making_of(
 
 
 def _samples(steps: RankSteps, loader: LoaderFacts | None) -> float:
-    """Samples that the loop gets per batch; zero if unknown. A worker whose data set makes whole batches is asked for
-    one item at a time.
-    """
+    """Samples that the loop gets per batch; 0 if unknown. The worker's own count is 1 if the dataset makes whole batches."""
     batches = (loader.per_step if loader else None) or max(steps.per_step("micro_batches"), 1e-3)
     return steps.per_step("samples") / batches
 
 
 def _in_process(steps: RankSteps, loader: LoaderFacts | None, index_s: float) -> Loading | None:
-    """From the fetches that were timed: those of clocked steps."""
+    """Batch making in the training process, from the timed fetches of clocked steps; None if they explain less than half of the wait."""
     batches = steps.columns["fetches"].sum()
     if batches == 0 or steps.columns["micro_batches"].sum() == 0:
         return None
     wall = float(steps.columns["fetch"].sum() / batches)
-    usual = steps if steps.epoch_start.all() else steps.keep(~steps.epoch_start)  # the order of an epoch is no batch's
+    usual = steps if steps.epoch_start.all() else steps.keep(~steps.epoch_start)  # drawing an epoch's order belongs to no batch
     waited = usual.per_step("input_wait") - index_s
     if wall * max(usual.per_step("micro_batches"), 1e-3) < 0.5 * waited:
         return None
@@ -210,7 +208,7 @@ def ranks_by_pid(processes: tuple[Process, ...]) -> dict[int, int]:
 def loading_values(
     loading: Mapping[int, Loading | None], loaders: Sequence[LoaderFacts], unclocked: Collection[int]
 ) -> Measured:
-    """Measures of how each rank's batches are made, without those that need a run-queue delay where the kernel keeps none."""
+    """Measures of how each rank's batches are made. For ranks in `unclocked`, those that need the run-queue delay are missing."""
     found = Measured()
     for rank in unclocked:
         found.missing[FETCH_DELAY_SHARE, rank] = found.missing[FETCH_BLOCKED_SHARE, rank] = UNCLOCKED

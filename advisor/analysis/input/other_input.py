@@ -1,4 +1,4 @@
-"""Loops that no loader of torch feeds: who feeds them, and what stack samples and CPU clocks show of the time before the backward."""
+"""Finds the input of loops that no torch loader feeds, from stack samples and CPU clocks of the time before the backward pass."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from rn50_advisor.probes.documents.event_documents import KnownStack, StackProfi
 from rn50_advisor.probes.documents.rank_documents import RankFacts
 from rn50_advisor.probes.rank.layout import FLAG_CLOCKED
 
-# Fewer looks are an anecdote: a share of a half then reaches from a fifth to four fifths.
+# Fewer samples show little: with 8, a share of 0.5 may be anything from 0.2 to 0.8.
 _LOOKS_MIN = 8
-# A frame of one of these files makes batches, whatever it waits for.
+# A stack with a frame in one of these packages is making batches, whatever it waits for.
 _LIBRARIES = {
     "/nvidia/dali/": "nvidia.dali",
     "/ffcv/": "ffcv",
@@ -39,10 +39,10 @@ _LIBRARIES = {
     "/petastorm/": "petastorm",
 }
 _INSTALLED = ("site-packages/", "dist-packages/")
-# Phases outside the chunk: a profile knows no phases, but its stacks show these.
+# Frames of the backward pass and the optimizer. Profiles record no phase, but their stacks show these.
 _OTHER_PHASES = ("/torch/_tensor.py", "/torch/autograd/", "/torch/optim/")
 _MODEL = ("/torch/nn/", "/torch/_dynamo/", "/torch/_inductor/", "/torch/amp/")
-# (end of the file's name, functions): where a thread stands that waits for another
+# (end of the file's name, functions) in which a thread waits for another one
 _WAITS = (
     ("threading.py", ("wait", "acquire", "join", "_wait_for_tstate_lock")),
     ("queue.py", ("get",)),
@@ -52,7 +52,7 @@ _WAITS = (
     ("_base.py", ("result",)),
     ("subprocess.py", ("wait", "communicate", "_wait")),
 )
-# Calls into C leave no frame: only the user's own line shows them.
+# Calls into C leave no frame. Only the user's own line shows them.
 _WAITING_LINE = re.compile(r"\.(get|wait|result|recv|recv_bytes|acquire|join|read)\(|\bsleep\(")
 
 
@@ -62,7 +62,7 @@ def feed(
     accounts: StepAttribution,
     loaders: Sequence[LoaderFacts],
 ) -> InputSource | None:
-    """The input of ranks that no torch loader feeds; None where torch's loaders feed every rank."""
+    """The input of ranks that no torch loader feeds; None if torch's loaders feed every rank."""
     unfed = [rank for rank, steps in steady.items() if not steps.fed]
     if not unfed:
         return _timed(steady, loaders)
@@ -83,7 +83,7 @@ def feed(
 
 
 def _timed(steady: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts]) -> InputSource | None:
-    """A library whose iterators the recorder knows."""
+    """The input of a library whose iterators the recorder times; None if no rank uses one."""
     for rank in sorted(steady):
         loader = training_loader(loaders, rank)
         if loader is not None and loader.library:
@@ -102,7 +102,7 @@ def _blocked_s(steps: RankSteps) -> float | None:
     if not clocked.any():
         return None
     c = steps.columns
-    # the delay of a clocked step may be that of all since the one before
+    # a clocked step's delay may include all steps since the previous clocked one, so the mean over all steps is used
     return max(0.0, float((c["forward"] - c["forward_cpu"])[clocked].mean()) - steps.per_step("run_delay"))
 
 
@@ -114,7 +114,7 @@ class _Look:
 
 
 def _looks(events: Sequence[AnyEvent], ranks: Sequence[int], ways: Mapping[int, Ways]) -> FeedSamples | None:
-    """Stack samples and profiles of these ranks from before the update; None where there are too few."""
+    """Stack samples and profiles of these ranks from before the update; None if there are too few."""
     seen: Counter[_Look] = Counter()
     wanted = frozenset(ranks)
     for rank, count, stack in _stacks(events):
@@ -145,7 +145,7 @@ def _looks(events: Sequence[AnyEvent], ranks: Sequence[int], ways: Mapping[int, 
 
 
 def _stacks(events: Sequence[AnyEvent]) -> Iterator[tuple[int, int, KnownStack]]:
-    """(rank, how often, stack): of single samples those before a backward, of profiles all."""
+    """Yields (rank, count, stack) for single samples from before a backward pass, and for all stacks of profiles."""
     for event in events:
         sample, profile = data_of(event, StackSample), data_of(event, StackProfile)
         if event.rank is None:
@@ -157,7 +157,7 @@ def _stacks(events: Sequence[AnyEvent]) -> Iterator[tuple[int, int, KnownStack]]
 
 
 def _look(stack: KnownStack) -> _Look | None:
-    """One stack sample; None if it lies in the backward pass or in an optimizer."""
+    """Classifies one stack; None if it is in the backward pass or in an optimizer."""
     frames = [(frame["file"], frame["function"]) for frame in stack["frames"]]
     user = stack.get("user")
     line = (user["file"], user["line"], user["function"]) if user else None
@@ -172,7 +172,7 @@ def _look(stack: KnownStack) -> _Look | None:
 
 
 def _library(file: str) -> str:
-    """The installed package that a file belongs to; a folder of the user's may have the same name and is not one."""
+    """The known library that an installed file belongs to; empty if none. A user's folder of the same name does not count."""
     place = next((file[file.rindex(part) + len(part) - 1 :] for part in _INSTALLED if part in file), "")
     return next((name for part, name in _LIBRARIES.items() if place.startswith(part)), "")
 

@@ -17,9 +17,9 @@ from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import LoaderFacts
 from rn50_advisor.advisor.model.recording import Recording, Table
 
-_BATCHES_A_STEP_MIN = 1.5  # batches a step; one that is only looked ahead to is taken once
-_LAST_SHARE_MAX = 0.05  # of the steps: a loader that came last in so many trains at other times, not beside
-_TIME_SHARE_MIN = 0.5  # of the time: batches that were made ahead for a later stage are none of these steps
+_BATCHES_A_STEP_MIN = 1.5  # batches per step; a loop that looks one batch ahead still takes one per step
+_LAST_SHARE_MAX = 0.05  # of the steps; a loader that comes last in more of them feeds other steps, not the same ones
+_TIME_SHARE_MIN = 0.5  # of the steps' time; a loader that made batches ahead for a later stage covers less
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +28,13 @@ class _Share:
 
     loader: LoaderFacts
     batches: float
-    took_s: float  # making them, on each lane
+    took_s: float  # seconds to make these batches, per lane
 
 
 def with_slowest(
     recording: Recording, steady: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts]
 ) -> tuple[LoaderFacts, ...]:
-    """The same loaders; of those that feed steps together, the one that these wait for is marked."""
+    """The same loaders. Of loaders that feed steps together, the one that the steps wait for is marked."""
     marked = {}
     for rank, steps in steady.items():
         if steps.per_step("micro_batches") >= _BATCHES_A_STEP_MIN:
@@ -46,10 +46,10 @@ def with_slowest(
 
 
 def _slowest(recording: Recording, steps: RankSteps, loaders: Sequence[LoaderFacts]) -> LoaderFacts | None:
-    """The loader that the steps wait for; None where one loader feeds them, or one after the other."""
+    """The loader that the steps wait for; None if one loader feeds them, or several one after the other."""
     last = steps.columns["loader"][steps.sample]
     if last.size == 0:
-        return None  # rows of several steps: which loader came last in each is gone
+        return None  # rows of several steps do not tell which loader came last in each
     named = {loader.id: float((last == loader.id).mean()) for loader in loaders}
     first = max(loaders, key=lambda loader: named[loader.id], default=None)
     if first is None or not named[first.id]:
@@ -60,7 +60,7 @@ def _slowest(recording: Recording, steps: RankSteps, loaders: Sequence[LoaderFac
     tables = [(loader, rows) for loader in beside if (rows := _lasting(recording, steps, loader)).size]
     total = sum(rows.size for _, rows in tables)
     for loader, rows in tables:
-        # of a long run only a part of the batches is kept, of all workers alike
+        # a long run keeps only part of the batches, the same part for all workers
         batches = max(0.0, fetched) * rows.size / total
         took_s = float(np.mean(rows["t_end_ns"] - rows["t_start_ns"])) / 1e9
         shares.append(_Share(loader, batches, batches * took_s / loader.num_workers))
@@ -71,7 +71,7 @@ def _slowest(recording: Recording, steps: RankSteps, loaders: Sequence[LoaderFac
 
 
 def _in_process(steps: RankSteps, loaders: Sequence[LoaderFacts]) -> list[_Share]:
-    """By the fetches of clocked steps; several such loaders are one: they make their batches one after the other."""
+    """The share of loaders without workers, from fetches of clocked steps. They count as one: they make batches one after the other."""
     timed = steps.columns["fetches"] > 0
     own = [loader for loader in loaders if not loader.num_workers]
     if not own or not timed.any():

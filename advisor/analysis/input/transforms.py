@@ -1,4 +1,4 @@
-"""The cost of a sample by transform, from the single samples that workers or the training process profiled."""
+"""Measures the cost of a sample by transform, from single samples profiled in workers or in the training process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from rn50_advisor.advisor.model.recording import Recording, Table, events_of
 from rn50_advisor.probes.documents.event_documents import SampleMaking
 from rn50_advisor.probes.documents.loader_documents import PartName
 
-_SAMPLES_MIN = 15  # looks: of fewer, one sample that takes two and a half times as long as the others moves a share by more than a tenth
+_SAMPLES_MIN = 15  # profiled samples; with fewer, one that takes 2.5 times as long as the others changes a share by over a tenth
 _PARTS_MAX = 30
 _LINES_MAX = 5
 _NOTHING: Table = np.empty(0, [(name, np.int64) for name in ("t_end_ns", "loader", "cpu_ns")])
@@ -39,7 +39,7 @@ Named = tuple[PartKind, str, str, int]
 def sample_cost(
     recording: Recording, steady: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts]
 ) -> SampleCost | str:
-    """All ranks together; a string says why it is unknown."""
+    """The cost of a sample over all ranks, or the reason why it is unknown."""
     kept = [_of_rank(recording, steps, training_loader(loaders, rank)) for rank, steps in steady.items()]
     looks, parts = ([rows for rows in tables if rows.size] for tables in zip(*kept, strict=True))
     if not looks:
@@ -66,7 +66,7 @@ def sample_cost(
 
 
 def _lines(recording: Recording, steady: Mapping[int, RankSteps]) -> tuple[SampleLine, ...]:
-    """Where stacks of sample makers stood in the user's code, innermost; in none of it where all is a library's."""
+    """The user's innermost lines that stacks show most often while samples are made. Stacks of library code alone count in the total."""
     begin = min(int(steps.start_ns.min()) for steps in steady.values())
     end = max(int(steps.end_ns.max()) for steps in steady.values())
     events = [e for e in events_of(recording.events, SampleMaking) if begin < e.t_ns < end]
@@ -84,7 +84,7 @@ def _lines(recording: Recording, steady: Mapping[int, RankSteps]) -> tuple[Sampl
 
 
 def _of_rank(recording: Recording, steps: RankSteps, loader: LoaderFacts | None) -> tuple[Table, Table]:
-    """Looks and their parts, of training batches made in the steady steps."""
+    """Profiled samples and their parts, from training batches made in the steady steps."""
     found: list[Table] = []
     for tables in (recording.looks, recording.parts):
         rows = tables.get(steps.rank, _NOTHING)
@@ -103,7 +103,7 @@ def _mean(values: NDArray[np.int64], unit: float = 1.0) -> float | None:
 
 
 def _parts(recording: Recording, rows: Table, cpu_s: float, wall_s: float) -> tuple[SamplePart, ...]:
-    """Shares are those of the parts among themselves: they stand also where retention has thinned looks and parts apart."""
+    """The costliest parts. Shares are relative to all parts, so they hold even if retention thinned samples and parts differently."""
     names = {int(part): _named(recording.part_names.get(int(part), {})) for part in np.unique(rows["part"])}
     whole_cpu, whole_wall = (max(float(rows[name].sum()), 1.0) for name in ("cpu_ns", "wall_ns"))
     found = []
@@ -118,13 +118,13 @@ def _parts(recording: Recording, rows: Table, cpu_s: float, wall_s: float) -> tu
 
 
 def _named(told: PartName) -> Named:
-    """A part whose name did not come through belongs to the rest."""
+    """Kind, name and place of a part. A part without a recorded name belongs to the rest."""
     kind = told.get("kind") if told.get("kind") in _KINDS else "rest"
     return cast(PartKind, kind), told.get("name") or "other code", told.get("file", ""), told.get("line", 0)
 
 
 def _error(rows: Table, mine: NDArray[np.bool_], part_share: float, whole: float) -> float:
-    """Standard error of a share of sums, each look (its parts end together) one draw."""
+    """Standard error of a part's share of the CPU time. Each profiled sample is one draw; its parts have the same end time."""
     _, look = np.unique(rows["t_end_ns"], return_inverse=True)
     totals = np.bincount(look, weights=rows["cpu_ns"].astype(np.float64))
     own = np.bincount(look, weights=np.where(mine, rows["cpu_ns"], 0).astype(np.float64), minlength=totals.size)

@@ -37,23 +37,23 @@ from rn50_advisor.advisor.model.recording import Recording, Table
 
 Array = NDArray[np.float64]
 
-_BATCHES_SIMULATED = 160  # batches of a run that are played through, as many as the model plays
-# A batch from a worker to the loop where no run has shown it. Measured on two cores, from tiny batches on: 1.6 to 2.2 ms, beside other
-# work; the best is what a pipe and two wake-ups take on cores that idle.
+_BATCHES_SIMULATED = 160  # batches taken from a run, as many as the model simulates
+# Best and worst time to hand a batch from a worker to the loop, if the run does not show it. Measured on two cores, from tiny batches up:
+# 1.6 to 2.2 ms beside other work. The best is the time for a pipe and two wake-ups on idle cores.
 _HAND_OVER_S = (0.0003, 0.0022)
-# And its bytes: their pages are mapped, touched for the first time, and given back.
+# Best and worst rate for the bytes of that batch: their pages are mapped, first touched, and freed.
 _HAND_OVER_BYTES_PER_S = (20e9, 4e9)
-# In a worker a batch goes into new pages of shared memory, and caches are cold after each sleep. Measured: 0.3 ms more for 0.1 MB, 0.5 and
-# 1.8 for 0.2 MB, 3.3 for 0.8 MB, 3.0 for 3.1 MB.
+# Extra time to make a batch in a worker: it goes into new pages of shared memory, and caches are cold after each sleep. Measured: 0.3 ms
+# for 0.1 MB, 0.5 and 1.8 ms for 0.2 MB, 3.3 ms for 0.8 MB, 3.0 ms for 3.1 MB.
 _MOVED_S = (0.0002, 0.0008)
 _MOVED_BYTES_PER_S = (4e9, 1e9)
-# Kernel time in the training process for a batch of any size: a descriptor is passed on, pages are mapped, a thread of the queue is
-# woken to send the next index. With batches of 0.1 MB forward and backward were 0.3 to 0.39 ms in the kernel, making them was 0.11; without
-# workers 0.01 to 0.03.
+# Kernel time in the training process per batch of any size: a descriptor is passed on, pages are mapped, a queue thread is woken to send
+# the next index. With batches of 0.1 MB, forward and backward spent 0.3 to 0.39 ms in the kernel, and making a batch 0.11 ms; without
+# workers, 0.01 to 0.03 ms.
 _HANDED_KERNEL_S = 0.0002
-_BATCHES_MIN = 40  # to tell what a batch costs in company from what it costs alone
-_CROWDING_UNCERTAINTY = 0.05  # that may stay undiscovered
-_COMPANY_DIFFERENCE_MIN = 0.5  # lanes: batches that differ less in how many were made beside them tell nothing
+_BATCHES_MIN = 40  # batches needed to compare the cost of a batch made beside others with one made alone
+_CROWDING_UNCERTAINTY = 0.05  # slowdown that the measurement may miss
+_COMPANY_DIFFERENCE_MIN = 0.5  # lanes; least difference in the mean number of batches in progress between the compared groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def worker_model(
     loaders: tuple[LoaderFacts, ...],
     values: Measured,
 ) -> WorkerModel | None:
-    """The worker model; None if no batch was seen being made, or if a library with its own kind of workers makes them."""
+    """The worker model; None if the making of batches was not seen, or if a library makes them with workers of its own kind."""
     known = _Known(recording, model, loaders, values)
     feeds = {}
     for rank, made in loading.items():
@@ -109,7 +109,7 @@ def _feed(known: _Known, steps: RankSteps, made: Loading) -> WorkerFeed:
     computing, waiting = _made(known, steps, made, loader)
     busy_s = sum(own.values()) - own["input_wait"] + model.wire_s + model.jitter_s
     delay_s = known.values.get((STEP_RUN_DELAY_S, rank), 0.0)
-    if not made.workers:  # the line at the cores in the making is not on the way from batch to batch
+    if not made.workers:  # waiting for a core while making a batch is not part of the time between batches
         delay_s -= batches * made.delay_s
     delay_s = min(max(0.0, delay_s), 0.5 * busy_s)
     handed = known.values.get((FETCH_HAND_OVER_S, rank))
@@ -118,7 +118,7 @@ def _feed(known: _Known, steps: RankSteps, made: Loading) -> WorkerFeed:
         workers=made.workers,
         computing_s=computing,
         waiting_s=waiting,
-        # evaluation and checkpoints come now and then: while they run, workers can only fill their queues
+        # evaluation and checkpoints are rare; while they run, workers can only fill their queues
         rest_s=_rest(steps, max(0.0, busy_s - delay_s - own["gap.evaluation"] - own["gap.checkpoint"]) / batches),
         batches=batches,
         begin_s=known.values.get((STEP_EPOCH_START_S, rank), 0.0),
@@ -138,19 +138,22 @@ def _feed(known: _Known, steps: RankSteps, made: Loading) -> WorkerFeed:
 
 
 def _full_s(known: _Known, made: Loading) -> float:
-    """A batch's share of the most that the storage gives, where that is known: all ranks read from it."""
+    """Seconds per batch at the storage's maximum rate, which all ranks share; 0 if it is unknown."""
     ceiling = storage_ceiling(known.values, made, known.model.hosts)
     return len(known.model.own) * made.samples / ceiling.samples_per_s if ceiling else 0.0
 
 
 def _locked_s(known: _Known, made: Loading) -> float:
-    """Time per batch while workers take turns at a lock: more workers make no more batches than now."""
+    """Seconds per batch if workers take turns at a lock, so that more workers make no more batches than now; 0 without such a lock."""
     taken = known.values.get((LOADER_LOCK_SHARE, JOB), 0.0) >= LOCK_TAKEN
     return made.wall_s / made.workers if taken and made.workers else 0.0
 
 
 def _first_s(known: _Known, steps: RankSteps, made: Loading) -> float:
-    """Where workers make batches it is in `step.epoch_start_s`. Measured: 42 ms stayed at each begin, a batch took 39."""
+    """Seconds per step to make the first batch of each epoch. 0 with workers: `step.epoch_start_s` includes it then.
+
+    Measured: 42 ms remained at each epoch start where a batch took 39 ms.
+    """
     if made.workers:
         return 0.0
     begins = known.values.get((EPOCH_STARTS, steps.rank), 0.0)
@@ -166,7 +169,7 @@ def _faults_s(known: _Known, rank: int, made: Loading, batches: float) -> float:
 
 
 def _hand_over(loader: LoaderFacts | None) -> tuple[float, float]:
-    """Range of what taking a batch from a worker may cost the training thread, by batch size, where no run has shown it."""
+    """Range of seconds that taking a batch from a worker may cost the training thread, by batch size, if the run does not show it."""
     size = (loader.batch_bytes if loader else None) or 0
     low, high = (fixed + size / rate for fixed, rate in zip(_HAND_OVER_S, _HAND_OVER_BYTES_PER_S, strict=True))
     return low, high
@@ -180,7 +183,7 @@ def _moved(loader: LoaderFacts | None) -> tuple[float, float]:
 
 
 def _training_cores(model: StepModel, making_s: float, busy_s: float) -> float:
-    """Cores that one rank keeps busy from batch to batch, its workers left out; one where the job's CPU time is unknown."""
+    """Cores that one rank keeps busy between batches, without its workers; 1 if the job's CPU time is unknown."""
     if model.job_cpu_s is None or busy_s <= 0:
         return 1.0
     return max(0.1, (model.job_cpu_s / len(model.own) - making_s) / busy_s)
@@ -200,17 +203,17 @@ def _rest(steps: RankSteps, mean_s: float) -> tuple[float, ...]:
     single = steps.sample & ~steps.epoch_start
     aside = steps.columns["evaluation"] + steps.columns["checkpoint"] + steps.columns["input_wait"]
     rest = np.clip(steps.length - aside, 0.0, None)[single]
-    # half of the sample and a little more: it must not run in step with the batches
+    # two thirds of the sample, so that it does not repeat in step with the batches
     return _scaled(rest[_sample(rest.size)][: _BATCHES_SIMULATED * 2 // 3], mean_s) if rest.size else (mean_s,)
 
 
 def _sample(size: int) -> NDArray[np.int64]:
-    """The same for the same size: rows in a random order, so that every kind of batch comes in its share and none in a rhythm."""
+    """Random row numbers, the same for the same size. Every kind of batch keeps its share and none recurs periodically."""
     return np.random.default_rng(0).permutation(size)[:_BATCHES_SIMULATED]
 
 
 def _scaled(series: Array, mean: float) -> tuple[float, ...]:
-    """The series with this mean. A few rows of a long run must not shift it."""
+    """The series scaled to this mean, so that a sample of a long run does not shift it."""
     now = float(series.mean()) if series.size else 0.0
     return tuple((series * (mean / now)).tolist()) if now > 0 else (mean,) * max(series.size, 1)
 
@@ -218,8 +221,9 @@ def _scaled(series: Array, mean: float) -> tuple[float, ...]:
 def measured_crowding(
     recording: Recording, steady: Mapping[int, RankSteps], loaders: tuple[LoaderFacts, ...], cores: float | None
 ) -> tuple[float, float] | None:
-    """Extra cost of computing on busy cores, from batches made with more and with fewer others in progress; None if the
-    run does not show it.
+    """Range of the relative extra cost of computing on busy cores; None if the run does not show it.
+
+    It comes from batches made with more and with fewer others in progress.
     """
     if not cores or cores <= 1:
         return None
@@ -229,7 +233,7 @@ def measured_crowding(
         return None
     rows = np.concatenate(tables)
     company = _company(rows)
-    # each rank against itself: its samples may be dearer than another's
+    # relative to each rank's own mean: its samples may cost more than another's
     cost = np.concatenate([t["cpu_ns"] / max(float(t["cpu_ns"].mean()), 1.0) for t in tables])
     few = company < np.quantile(company, (0.1, 0.9)).mean()
     many = ~few

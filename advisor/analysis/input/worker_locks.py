@@ -1,4 +1,4 @@
-"""Workers that wait for one another: at a lock of all of them, or for the one process that serves them."""
+"""Detects workers that wait for one another: at a shared lock, or for one process that serves them all."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Event, Recording, events_of
 from rn50_advisor.probes.documents.event_documents import SampleMaking
 
-_LOOKS_MIN = 6  # looks: of fewer, two that chanced upon a short wait are a third
+_LOOKS_MIN = 6  # stack samples; with fewer, two that hit a short wait by chance are over a third
 
 
 def lock_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
-    """The share of the looks that found a process waiting, and its standard error."""
+    """Share of stack samples that found a process waiting, its standard error, and the share that found one asking a server."""
     found = Measured()
     looks, waiting = _looks(recording, steady)
     if len(looks) < _LOOKS_MIN:
         found.missing[LOADER_LOCK_SHARE, JOB] = f"{len(looks)} stacks of processes making samples were inspected"
         return found
     share = len(waiting) / len(looks)
-    # by one more of each kind than was seen, or a few alike would be certain
+    # one more sample of each kind: otherwise a few equal samples would have no error
     told = (len(waiting) + 1) / (len(looks) + 2)
     error = math.sqrt(told * (1 - told) / (len(looks) + 2))
     asking = sum(bool(event.data.get("asks")) for event in looks) / len(looks)
@@ -45,7 +45,7 @@ def shared_lock(recording: Recording, steady: Mapping[int, RankSteps]) -> Shared
 
 
 def asking_line(recording: Recording, steady: Mapping[int, RankSteps]) -> SampleLine | None:
-    """Where most of those stood who waited for a server's answer."""
+    """The line where most workers waited for a server's answer."""
     looks, _ = _looks(recording, steady)
     return _line([event for event in looks if event.data.get("asks")], len(looks))
 
@@ -63,7 +63,7 @@ def _line(found: Sequence[Event[SampleMaking]], looks: int) -> SampleLine | None
 def _looks(
     recording: Recording, steady: Mapping[int, RankSteps]
 ) -> tuple[list[Event[SampleMaking]], list[Event[SampleMaking]]]:
-    """All that tell, and of them those that found a process waiting, within the steady steps."""
+    """Stack samples within the steady steps that show whether a process waits, and those of them that found one waiting."""
     begin = min((int(steps.start_ns.min()) for steps in steady.values()), default=0)
     end = max((int(steps.end_ns.max()) for steps in steady.values()), default=0)
     making = events_of(recording.events, SampleMaking)

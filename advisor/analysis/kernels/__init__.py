@@ -1,1 +1,1 @@
-"""Traces of torch's profiler: kernels, operators and idle gaps."""
+"""Reads traces of torch's profiler: kernels, operators and idle gaps."""

@@ -11,16 +11,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-# A step of the job begins: the recorder's own mark inside the window.
+# The recorder's mark for the start of a step.
 STEP_MARK = "rn50-advisor step"
-# Written before 2022 in other words.
+# Category names in traces written before 2022.
 _CATEGORIES = {"operator": "cpu_op", "runtime": "cuda_runtime", "memcpy": "gpu_memcpy", "memset": "gpu_memset"}
 _HOST = ("cpu_op", "user_annotation", "python_function")
 _CALLS = ("cuda_runtime", "cuda_driver")
 
 
 class Span(NamedTuple):
-    """Times in microseconds. `external` names the operator that is behind it, `correlation` the call that launched it; 0 unknown."""
+    """A trace event; times in microseconds. `external` identifies its operator, `correlation` the call that launched it; 0 if unknown."""
 
     name: str
     start: float
@@ -33,13 +33,13 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Each list by its begin. `calls` are those of the CUDA runtime and driver; `operators` include annotations."""
+    """Events of a trace, each list sorted by start. `calls` are calls of the CUDA runtime and driver; `operators` include annotations."""
 
     kernels: list[Span] = field(default_factory=list)
     copies: list[Span] = field(default_factory=list)
     calls: list[Span] = field(default_factory=list)
     operators: list[Span] = field(default_factory=list)
-    marks: list[float] = field(default_factory=list)  # begins of steps, and the end of the last
+    marks: list[float] = field(default_factory=list)  # starts of steps, and the end of the last one
     hardware: str = ""
 
     @property
@@ -84,7 +84,7 @@ def read_trace(document: Mapping[str, Any]) -> Trace:
 
 
 def _ordered(spans: Iterable[Span]) -> list[Span]:
-    """The outer one first of those that begin together."""
+    """Sorts spans by start. Of those that start together, the outer one comes first."""
     return sorted(spans, key=lambda span: (span.start, -span.end))
 
 
@@ -110,12 +110,12 @@ def _hardware(document: Mapping[str, Any], device: Any) -> str:
 
 
 def launches_of(trace: Trace) -> dict[int, Span]:
-    """By correlation: the call that launched a kernel."""
+    """The calls that launched kernels, by correlation."""
     return {call.correlation: call for call in trace.calls if call.correlation}
 
 
 def operators_behind(trace: Trace) -> dict[int, Span]:
-    """By external id: the operator that launched a kernel."""
+    """The operators that launched kernels, by external id."""
     return {span.external: span for span in trace.operators if span.external}
 
 
@@ -123,7 +123,7 @@ Interval = tuple[float, float]
 
 
 def union(spans: Iterable[Span | Interval]) -> list[Interval]:
-    """Intervals covered by at least one of these, in order, none touching the next."""
+    """The intervals covered by at least one of these, sorted; none touches the next."""
     found: list[Interval] = []
     for begin, end in sorted((span.start, span.end) if isinstance(span, Span) else span for span in spans):
         if found and begin <= found[-1][1]:

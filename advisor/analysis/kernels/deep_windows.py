@@ -1,8 +1,8 @@
-"""The deep windows of a run, as its agent read them from the ranks' traces, and the numbers that rules may ask of them.
+"""The deep (profiler) windows of a run, as its agent read them from the ranks' traces, and the measures derived from them.
 
-While torch's profiler records, the host does all it does more slowly: a step takes longer, and the GPU waits for the host, after launches
-and after waits, where it would not have waited. What a step of the window took beyond a usual one is therefore taken from both, each in
-proportion, and shares are of a usual step.
+Torch's profiler slows down the host: a step takes longer, and the GPU waits for launches and after synchronisations where it otherwise
+would not. The excess of the window's step over a usual step is therefore subtracted from both kinds of idle time, in proportion. Shares are
+of a usual step.
 """
 
 from __future__ import annotations
@@ -70,21 +70,21 @@ _OF_CAUSE = {
 
 
 def deep_windows(recording: Recording) -> tuple[DeepWindow, ...]:
-    """The last one of each rank, by rank."""
+    """The last deep window of each rank, sorted by rank."""
     found: dict[int, DeepWindow] = {}
     for event in events_of(recording.events, TracedWindow):
         try:
             window = window_from(event.data)
         except (TypeError, ValueError, KeyError):
-            continue  # of another version
-        # in a merged run ranks were given other numbers than the agent knew
+            continue  # written by another version
+        # a merged run gives ranks other numbers than the agent used
         rank = window.rank if event.rank is None else event.rank
         found[rank] = replace(window, rank=rank)
     return tuple(found[rank] for rank in sorted(found))
 
 
 def deep_values(recording: Recording, windows: tuple[DeepWindow, ...], values: Measured) -> Measured:
-    """Measures of profiler windows on a GPU; operators on a CPU are no kernels."""
+    """Measures of deep windows on a GPU. Windows on a CPU have operators but no kernels."""
     found = Measured()
     on_gpu = [window for window in windows if window.device == "cuda"]
     for window in on_gpu:
@@ -98,7 +98,7 @@ def deep_values(recording: Recording, windows: tuple[DeepWindow, ...], values: M
 
 
 def _values(window: DeepWindow, usual_s: float | None) -> dict[RankMeasure, float]:
-    """`usual_s`: duration of a step without profiling."""
+    """Measures of one window. `usual_s` is the duration of a step without profiling."""
     step_s = min(window.step_s, usual_s) if usual_s else window.step_s
     whole = max(window.kernels_s, 1e-12)
     found: dict[RankMeasure, float | None] = {

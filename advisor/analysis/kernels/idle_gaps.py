@@ -1,9 +1,10 @@
-"""Why a GPU stood idle within a step, from a trace: for input, for copies, after a wait of the host, for launches, or for another stream.
+"""Splits a GPU's idle time within a step by cause, from a trace: input, copies, a synchronisation, launches, or another stream.
 
-A gap between kernels is split in this order, each cause taking what overlaps it: the host was fetching a batch; a copy ran, or the host
-was held in one (pageable memory is staged by the host). Of the rest, a kernel that was launched after the GPU had run dry came too late:
-if the host had just returned from waiting for the GPU, that wait is the cause of as much as it held the host, for so much further ahead
-would the host be without it; the rest is for launching itself. A kernel that had been launched before waited for another stream.
+Causes take their overlap with a gap between kernels in this order. First input: the host was fetching a batch. Then copies: a copy ran, or
+the host was blocked in one (it stages pageable memory itself). The rest depends on the next kernel. If it was launched after the GPU ran
+dry, it came too late. If the host had just returned from waiting for the GPU, that wait accounts for as much idle time as it blocked the
+host, because the host would be that much further ahead without it. Launching accounts for the rest. A kernel launched before the gap waited
+for another stream.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from rn50_advisor.advisor.analysis.kernels.kernel_names import is_fetch
 
 SYNC_CALL = re.compile(r"Synchronize|^cu(?:da)?Memcpy(?!.*Async)|^cudaFree(?!Async)|^cudaMalloc$")
 _COPY_CALL = re.compile(r"^cu(?:da)?Memcpy")
-# From the end of the last kernel to the host's return from its wait, and what it may do before the first launch: some interrupts' worth.
+# A wait may end this long before a gap begins and still be its cause: the time of a few interrupts.
 _RETURNS_WITHIN_US = 200.0
-_WORTH_US = 0.5  # between two kernels of one stream there is always that much
+_WORTH_US = 0.5  # shorter gaps always occur between two kernels of one stream
 
 
 def idle_by_cause(trace: Trace, begin: float, end: float) -> dict[str, float]:
-    """Microseconds without a kernel between two moments, by cause; they sum to all of it."""
+    """Microseconds without a kernel between two moments, by cause. The causes add up to all idle time."""
     kernels = [span for span in trace.kernels if span.end > begin and span.start < end]
     gaps = without([(begin, end)], union(kernels))
     fetching = union(span for span in trace.operators if is_fetch(span.name))
@@ -51,7 +52,7 @@ def idle_by_cause(trace: Trace, begin: float, end: float) -> dict[str, float]:
 
 
 def _is_held(call: Span) -> bool:
-    """A copy that the host hands over and leaves takes microseconds."""
+    """True if a copy blocked the host. A call that only queues the copy takes a few microseconds."""
     return call.end - call.start > 20.0
 
 

@@ -1,9 +1,9 @@
 """Classifies kernels and operators by name, and recognises tensor-core kernels.
 
-Names are those of cuDNN, cuBLAS, CUTLASS, NCCL, ATen, Apex and Triton, as they stand in traces. The words for tensor cores begin with
-those of PyProf (`pyprof/prof/tc.py`), which torch's TensorBoard plugin took over (pytorch/kineto, `tb_plugin/torch_tb_profiler/profiler/
-tensor_core.py`); added are those of CUTLASS (`tensorop`, `wmma`), of cuDNN since 8 (`tensor16x8x16`, `implicit_gemm_bf16…`), and of Hopper
-and later (`gmma`, `nvjet`, `sm100`). A name may always tell too little: what fits none of them is not counted as tensor cores.
+Names are those of cuDNN, cuBLAS, CUTLASS, NCCL, ATen, Apex and Triton, as they appear in traces. The patterns for tensor cores start from
+PyProf's (`pyprof/prof/tc.py`), which torch's TensorBoard plugin took over (pytorch/kineto, `tb_plugin/torch_tb_profiler/profiler/
+tensor_core.py`). Added are those of CUTLASS (`tensorop`, `wmma`), of cuDNN since 8 (`tensor16x8x16`, `implicit_gemm_bf16…`), and of Hopper
+and later (`gmma`, `nvjet`, `sm100`). A kernel whose name matches none of them does not count as using tensor cores.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from functools import lru_cache
 
 _NCCL = re.compile(r"^(?:void )?nccl", re.IGNORECASE)
 _ATTENTION = re.compile(r"sdpa|flash_|flash_?attn|fmha|attention", re.IGNORECASE)
-# In this order: a batch norm of cuDNN has "nhwc" in its name, a fused convolution "relu", an attention of cuDNN's "flash_fprop"; what
-# Inductor makes of pointwise operations and reductions bears the names of the products before and after them.
+# The order matters: cuDNN's batch norm has "nhwc" in its name, a fused convolution "relu", cuDNN's attention "flash_fprop". Inductor's
+# kernels for pointwise operations and reductions contain the names of the products before and after them.
 _CLASSES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("layout", re.compile(r"nchwtonhwc|nhwctonchw|nhwcaddpadding|convertTensor_kernel", re.IGNORECASE)),
     ("optimizer", re.compile(r"multi_tensor_apply|fused_?adam|fused_?sgd|adam_?w?_|lamb_", re.IGNORECASE)),
@@ -44,7 +44,7 @@ _CLASSES: tuple[tuple[str, re.Pattern[str]], ...] = (
         ),
     ),
 )
-# Attention in single precision: before Ampere by plain arithmetic, since then by three products of TF32.
+# Attention in single precision uses plain arithmetic before Ampere, and three TF32 products since.
 _PLAIN_CORES = re.compile(
     r"simt|sgemm|dgemm|scudnn|ffma|fft|gemv|winograd|cgemm|fmha.*_f32_.*sm(?:50|70|75)", re.IGNORECASE
 )
@@ -76,7 +76,7 @@ _ARGUMENTS_MAX = 160
 
 @lru_cache(maxsize=4096)
 def kernel_class(name: str, operator: str = "") -> str:
-    """`operator` is the one that launched it: cuDNN runs convolutions of 1×1 as plain matrix products."""
+    """The class of a kernel. `operator` is the operator that launched it: cuDNN runs 1×1 convolutions as plain matrix products."""
     if _NCCL.match(name):
         return "nccl"
     found = next((kind for kind, pattern in _CLASSES if pattern.search(name)), "other")
@@ -103,7 +103,7 @@ def is_template(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_recurrent(name: str) -> bool:
-    """A whole recurrent layer in one kernel of cuDNN's, its products among the rest."""
+    """True for a cuDNN kernel that computes a whole recurrent layer, including its matrix products."""
     return bool(_RECURRENT.search(name))
 
 
@@ -118,12 +118,12 @@ def operator_class(name: str) -> str | None:
 
 
 def is_elementwise_operator(name: str) -> bool:
-    """Any other operator of ATen: what has no class of its own is elementwise, a reduction or an allocation."""
+    """True for any ATen operator. One without a class of its own is elementwise, a reduction or an allocation."""
     return bool(_ELEMENTWISE_OPERATOR.match(name))
 
 
 def is_scaffold(name: str) -> bool:
-    """Names a stretch of time rather than an operator."""
+    """True if the name stands for a stretch of time, not for an operator."""
     return bool(_SCAFFOLD.search(name))
 
 
@@ -138,7 +138,7 @@ def is_fetch(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def short_name(name: str) -> str:
-    """Without return type and depth of template arguments, so that one kernel has one name: `at::native::reduce_kernel<…>`."""
+    """A kernel's name without return type and nested template arguments, so that it has only one: `at::native::reduce_kernel<…>`."""
     plain = name.removeprefix("void ")
     head, bracket, rest = plain.partition("<")
     if bracket:

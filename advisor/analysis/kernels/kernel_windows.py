@@ -1,7 +1,7 @@
-"""Summarises a profiler window: for a GPU kernels by class, tensor cores, idle time, copies, exchange; for a CPU operators by class.
+"""Summarises a profiler window: on a GPU kernels by class, tensor cores, idle time, copies, exchange; on a CPU operators by class.
 
-A window is two steps. From the first kernel of one to the first kernel of the next there is everything that a step holds, its begin too:
-idle time is of that stretch. Kernels are counted over both steps.
+A window is two steps. The interval from the first kernel of one step to the first kernel of the next contains everything in a step,
+including its start. Idle time is measured over this interval. Kernels are counted over both steps.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ROWS_MAX = 20
 _SHAPES_MAX = 100  # characters
 _US = 1e-6
 _LARGE_COPY_BYTES = (
-    4e6  # bytes of a copy: 77 us on the fastest link, beside which its few microseconds of beginning are little
+    4e6  # bytes: 77 us on the fastest link, so that the few microseconds of start-up matter little
 )
 _HALF = ("bf16", "fp16", "fp8", "fp4")
 _NARROW = re.compile(r"float([48])_")
@@ -80,7 +80,7 @@ def _on_gpu(trace: Trace, rank: int, first_step: int) -> DeepWindow:
     busy = union(kernel for kernel in trace.kernels)
     whole = trace.kernels[-1].end - trace.kernels[0].start
     period = _period(trace, launches)
-    # the profiler waits for the GPU itself before it stops
+    # the profiler itself waits for the GPU before it stops
     waits = [c for c in trace.calls if SYNC_CALL.search(c.name) and trace.marks[0] <= c.start < trace.marks[-1]]
     to_device = [copy for copy in trace.copies if "HtoD" in copy.name]
     pageable, pinned = ([copy for copy in to_device if kind in copy.name] for kind in ("Pageable", "Pinned"))
@@ -128,7 +128,7 @@ def _on_cpu(trace: Trace, rank: int, first_step: int) -> DeepWindow:
             classes[kind] += own_us
             if not is_scaffold(span.name):
                 rows.add_time(span.name, kind, own_us, span)
-    # gloo exchanges in threads of its own
+    # gloo exchanges in its own threads
     exchange = union(span for span in inside if operator_class(span.name) == "nccl")
     others = union(span for span in inside if operator_class(span.name) != "nccl" and not is_scaffold(span.name))
     return DeepWindow(
@@ -147,7 +147,7 @@ def _on_cpu(trace: Trace, rank: int, first_step: int) -> DeepWindow:
 
 
 def _period(trace: Trace, launches: Mapping[int, Span]) -> Interval | None:
-    """From the first kernel that was launched in the first step to that of the last one; None without a whole step between."""
+    """The interval between the first kernels launched in the last two steps; None if there is no whole step between them."""
     begins: list[float] = []
     for mark in trace.marks[:-1]:
         started = (
@@ -163,7 +163,7 @@ def _period(trace: Trace, launches: Mapping[int, Span]) -> Interval | None:
 
 
 class _Rows:
-    """Time by kernel (or operator), and of the longest call the shapes of its inputs."""
+    """Time by kernel or operator, with the input shapes of the longest call."""
 
     def __init__(self) -> None:
         self._us: dict[tuple[str, str], float] = defaultdict(float)
@@ -178,7 +178,7 @@ class _Rows:
         eligible = kind in ("conv", "matmul")
         self._add(name, kind, us, operator)
         self._cores[name, kind] = cores if eligible else None
-        # attention in single precision is made of TF32 whatever the switches say
+        # attention in single precision uses TF32 whatever the switches say
         if eligible and not is_attention(kernel.name):
             self.product_us += us
             self.tensor_core_us += us if cores else 0.0
@@ -219,7 +219,7 @@ class _Rows:
 
 def _on_tensor_cores(kernel: Span, operator: Span | None) -> bool:
     if is_template(kernel.name):
-        return _type(operator, False) in _HALF  # in float32 nobody sees what was allowed when it was written
+        return _type(operator, False) in _HALF  # for float32 the trace does not show whether TF32 was allowed
     return uses_tensor_cores(kernel.name)
 
 
@@ -262,7 +262,10 @@ def _large_mb_per_s(copies: Iterable[Span]) -> list[float]:
 
 
 def _own_times(spans: list[Span]) -> Iterator[tuple[Span, float, str | None]]:
-    """Each operator with its time outside those inside it, and its class: its own, its parent's, or elementwise; None for stretches."""
+    """Yields each operator with its time outside nested operators (microseconds) and its class.
+
+    The class is its own, its parent's, or elementwise; None for a stretch of time that is no operator.
+    """
     threads: dict[str, list[Span]] = defaultdict(list)
     for span in spans:
         threads[span.thread].append(span)

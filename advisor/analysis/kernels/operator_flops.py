@@ -1,8 +1,8 @@
-"""Floating-point operations of a traced step, from the shapes that the profiler keeps: convolutions, matrix products, attention.
+"""Counts floating-point operations of a traced step from the profiler's shapes: convolutions, matrix products, attention.
 
-A multiply-add counts as two. The arithmetic is that of `torch.utils.flop_counter`; of operators inside each other one counts. Where
-products ran that no counted operator launched (recurrent layers of cuDNN, other libraries, what torch.compile writes itself, CUDA graphs)
-there is no sum: a part of it would pass for all.
+A multiply-add counts as two. The arithmetic is that of `torch.utils.flop_counter`. Of nested operators only the outermost counts. If
+products ran that no counted operator launched (cuDNN's recurrent layers, other libraries, kernels written by torch.compile, CUDA graphs),
+there is no result: a partial sum would look like the whole.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rn50_advisor.advisor.analysis.kernels.kernel_names import is_recurrent, ker
 
 Shape = Sequence[int]
 
-# The first of the two that are multiplied, among the inputs.
+# Index of the first factor among the operator's inputs.
 _PRODUCTS = {
     "aten::mm": 0,
     "aten::addmm": 1,
@@ -29,7 +29,7 @@ _PRODUCTS = {
 }
 _ATTENTION = "aten::_scaled_dot_product_"
 COUNTED = ("aten::convolution", "aten::convolution_backward", *_PRODUCTS)
-_UNCOUNTED_MAX = 0.05  # of what products take: as little as other errors of a rate
+_UNCOUNTED_MAX = 0.05  # of the products' time; other errors of a rate are as large
 
 
 def is_counted(name: str) -> bool:
@@ -37,7 +37,7 @@ def is_counted(name: str) -> bool:
 
 
 def step_flops(trace: Trace) -> float | None:
-    """FLOPs of a step between the marks; None if shapes of an operator are missing, or only a part was counted."""
+    """FLOPs of a step between the marks; None if an operator's shapes are missing or only part of the products was counted."""
     begin, end = trace.marks[0], trace.marks[-1]
     counted = [span for span in trace.operators if is_counted(span.name)]
     if _uncounted_share(trace, counted) > _UNCOUNTED_MAX:
@@ -54,7 +54,7 @@ def step_flops(trace: Trace) -> float | None:
 
 
 def _uncounted_share(trace: Trace, counted: list[Span]) -> float:
-    """Share of the GPU's time in matrix products that none of the counted operators launched."""
+    """Share of the GPU's product time (convolutions, matrix products) that no counted operator launched."""
     spans: dict[str, list[Span]] = defaultdict(list)
     for span in counted:
         spans[span.thread].append(span)
@@ -77,7 +77,7 @@ def _is_product(kernel: Span, operator: Span | None) -> bool:
 
 
 def operator_flops(name: str, args: Mapping[str, Any]) -> float | None:
-    """FLOPs of one operator; None if the trace lacks its shapes, or there is no formula for it."""
+    """FLOPs of one operator; None if the trace lacks its shapes or there is no formula for it."""
     shapes = args.get("Input Dims")
     if not isinstance(shapes, list):
         return None
@@ -95,7 +95,7 @@ def operator_flops(name: str, args: Mapping[str, Any]) -> float | None:
 
 
 def _convolution(shapes: Sequence[Shape], args: Mapping[str, Any]) -> float:
-    """(input, weight, bias, stride, padding, dilation, transposed, output padding, groups)."""
+    """FLOPs; the inputs are (input, weight, bias, stride, padding, dilation, transposed, output padding, groups)."""
     taken, weight = shapes[0], shapes[1]
     told = args.get("Concrete Inputs")
     if not isinstance(told, list):
@@ -112,7 +112,7 @@ def _convolution(shapes: Sequence[Shape], args: Mapping[str, Any]) -> float:
 
 
 def _convolution_backward(shapes: Sequence[Shape], args: Mapping[str, Any]) -> float:
-    """(gradient of the output, input, weight, …, output mask): as much for the input's gradient as for the weight's."""
+    """FLOPs; the inputs are (output's gradient, input, weight, …, output mask). Both the input's and the weight's gradient cost the same."""
     gradient, taken, weight = shapes[:3]
     told = args.get("Concrete Inputs")
     mask = _flags(told[-1]) if isinstance(told, list) and told else [True, True]
@@ -122,7 +122,7 @@ def _convolution_backward(shapes: Sequence[Shape], args: Mapping[str, Any]) -> f
 
 
 def _attention(name: str, shapes: Sequence[Shape]) -> float:
-    """Two products forward; backward five, of which one makes the scores anew. Shapes are (batch, heads, length, width)."""
+    """FLOPs of two products forward, or five backward, one of which recomputes the scores. Shapes: (batch, heads, length, width)."""
     first = 1 if "backward" in name else 0  # backward begins with the gradient
     query, key = shapes[first], shapes[first + 1]
     product = 2.0 * prod(query) * int(key[-2])
@@ -140,5 +140,5 @@ def _flags(text: Any) -> list[bool]:
 
 
 def _nth(numbers: Sequence[int], n: int) -> int:
-    """One number may stand for all dimensions."""
+    """The n-th number. A single number stands for all dimensions."""
     return numbers[n] if n < len(numbers) else numbers[0]

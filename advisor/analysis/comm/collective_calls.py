@@ -34,7 +34,7 @@ from rn50_advisor.probes.rank.layout import COLLECTIVES_FIELDS
 
 Array = NDArray[np.float64]
 
-HELD = ("forward", "backward", "optimizer", "gap")  # phases whose collectives are recorded separately; evaluation, checkpoints and fetches share `aside_ns`
+HELD = ("forward", "backward", "optimizer", "gap")  # phases with times of their own; the rest is `aside_ns`
 # Above this share of the latest steps with collectives, the job calls them regularly: steps without a record are assumed to have had them.
 _USUAL_SHARE = 0.5
 # Share of the busiest network card's traffic. A card with less serves a shell or storage, not the exchange between ranks.

@@ -95,7 +95,7 @@ def loading_of(
     recording: Recording, steps: RankSteps, loader: LoaderFacts | None, index_s: float = 0.0
 ) -> Loading | None:
     """How one rank's batches are made; None if that was not visible (another framework's loader, tensors in memory).
-    `index_s`: drawing indices, per step.
+    `index_s`: seconds per step spent drawing indices.
     """
     beside = loader is not None and loader.beside and loader.num_workers
     inside = None if beside else _in_process(steps, loader, index_s)

@@ -112,7 +112,7 @@ def _convolution(shapes: Sequence[Shape], args: Mapping[str, Any]) -> float:
 
 
 def _convolution_backward(shapes: Sequence[Shape], args: Mapping[str, Any]) -> float:
-    """FLOPs; the inputs are (output's gradient, input, weight, …, output mask). Both the input's and the weight's gradient cost the same."""
+    """FLOPs; the inputs are (output's gradient, input, weight, …, output mask). The input's and the weight's gradient cost the same."""
     gradient, taken, weight = shapes[:3]
     told = args.get("Concrete Inputs")
     mask = _flags(told[-1]) if isinstance(told, list) and told else [True, True]

@@ -1,1 +1,1 @@
-"""Stack samples of the training thread."""
+"""Analyses stack samples of the training thread."""

@@ -1,8 +1,8 @@
-"""Avoidable work between the backward pass and the update: output, waiting, inspection of gradients.
+"""Finds avoidable work between the backward pass and the update: output, waiting, inspection of gradients.
 
-Clipping and unscaling gradients, averaging them over ranks and waiting for that are the update's own; torch does them, a library made for
-it, or the user by hand, which shows in lines that work in place. Marks cannot tell these apart, stacks can: of the time between backward
-and update so much is the user's own as looks find outside of them.
+Clipping and unscaling gradients, averaging them over ranks and waiting for that are part of the update. Torch, a trainer library or the
+user's own in-place code does them. Marks cannot separate them from other code there, but stacks can. The share of stack samples outside of
+them is the user's avoidable share of the time between backward and update.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 Row = KnownStack | SeenStack
 Line = tuple[str, int]  # file, number
 
-_LOOKS_MIN = 3  # fewer are chance
-# Libraries whose own code changes gradients, or exchanges them.
+_LOOKS_MIN = 3  # stack samples; fewer are chance
+# Libraries whose own code changes or exchanges gradients.
 _TRAINERS = re.compile(
     r"/(timm|accelerate|(pytorch_)?lightning(_fabric)?|transformers|deepspeed|apex|opacus|horovod|fairscale|colossalai|megatron|composer|fastai)/"
 )
 _EXCHANGE, _NEAR = (
     "/torch/distributed/distributed_c10d.py",
     4,
-)  # so many frames above the call of a collective, wrappers included
-# As torch names what works in place, and what is assigned to a gradient or scales something.
+)  # frames above the call of a collective, wrappers included
+# In-place functions by torch's naming, assignments to gradients, and in-place scaling.
 _IN_PLACE = re.compile(r"[A-Za-z0-9]_\(|\.(grad|data)\s*[-+*/]?=(?!=)|[*/]=")
 
 
@@ -48,11 +48,11 @@ class _Look:
     rank: int
     count: int
     row: Row
-    exact: bool  # surely before the update; else it may have come after it
+    exact: bool  # True if surely before the update; otherwise it may be after it
 
 
 def users_own(recording: Recording) -> tuple[list[_Look], list[_Look]]:
-    """Looks after the backward pass: (at what need not be there, at all the rest)."""
+    """Stack samples after the backward pass: (avoidable ones, all others)."""
     looks, loops = [], set[Place]()
     for event in recording.events:
         if event.rank is None:
@@ -63,7 +63,7 @@ def users_own(recording: Recording) -> tuple[list[_Look], list[_Look]]:
             loops |= found.loops
         elif (sample := data_of(event, StackSample)) and sample.get("phase") == "clip" and sample.get("step", 0) >= 1:
             looks.append(_Look(event.rank, 1, sample, exact=True))
-    # what else a function does that averages or clips by hand belongs to that
+    # in a function that averages or clips by hand, other code counts as part of that
     by_hand = {_place(look.row) for look in looks if works_in_place(look.row) or _exchanges(look.row)} - loops
     own, rest = list[_Look](), list[_Look]()
     for look in looks:
@@ -72,7 +72,7 @@ def users_own(recording: Recording) -> tuple[list[_Look], list[_Look]]:
 
 
 def needed_lines(recording: Recording) -> frozenset[Line]:
-    """Lines of the user's between backward and update that have to be there."""
+    """The user's lines between backward and update that are needed there."""
     found = Counter[Line]()
     for looks, sign in zip(users_own(recording), (-1, 1), strict=True):
         for look in looks:
@@ -82,7 +82,7 @@ def needed_lines(recording: Recording) -> frozenset[Line]:
 
 
 def with_own_work(recording: Recording, everything: Mapping[int, RankSteps]) -> dict[int, RankSteps]:
-    """The same steps, with a column of what the user's own code takes between backward and update, where it takes something."""
+    """The same steps, with a column for the seconds of avoidable user code between backward and update, where there is any."""
     own, rest = users_own(recording)
     processes = process_by_rank(recording.processes)
     found = {}
@@ -93,14 +93,14 @@ def with_own_work(recording: Recording, everything: Mapping[int, RankSteps]) -> 
             share = _share(own, rest, clip_s, gap_s)
         facts = recording.facts.get(processes[rank].pid, {}) if rank in processes else {}
         if facts.get("cuda") and not events_read(steps, recording.gpu_steps.get(rank)):
-            share = None  # a line that waits until the GPU has done its backward pass looks alike
+            share = None  # a line that waits for the GPU's backward pass looks the same
         column = {BEFORE_UPDATE: share * steps.columns["clip"]} if share else {}
         found[rank] = replace(steps, columns={**steps.columns, **column})
     return found
 
 
 def _share(own: Iterable[_Look], rest: Iterable[_Look], clip_s: float, gap_s: float) -> float | None:
-    """Share of the time between backward and update; None with too few stack samples.
+    """Avoidable share of the time between backward and update; None with too few stack samples.
 
     If it is unknown which samples came after the update, as many as needed are taken to have come before it.
     """

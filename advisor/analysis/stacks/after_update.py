@@ -1,8 +1,8 @@
-"""Loops that no loader of torch feeds: what of the time from one update to the next backward pass comes right after the update.
+"""Separates the time right after the update from the rest up to the next backward pass, in loops that no torch loader feeds.
 
-Nothing marks where that ends, so to the recorder it is one chunk: logging, a pause or an evaluation, then the next batch and the forward. A
-profile's stacks tell them apart, by the lines of the function that trains. Of ranks on a GPU nothing is said: a line that waits until the
-GPU has done its work looks alike.
+Without a loader no mark ends the time after the update. The recorder sees one chunk: logging, a pause or an evaluation, then the next batch
+and the forward. A profile's stacks separate these by the lines of the function that trains. Ranks on a GPU are left out: a line that waits
+for the GPU looks the same.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from rn50_advisor.probes.documents.event_documents import StackProfile
 from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
 LoopLine = tuple[str, int]
-_NEAR = 0.4  # of the stalls' share of the time: a profile looks at some steps more than at others
+_NEAR = 0.4  # relative deviation allowed from the stalls' share of the time: a profile samples some steps more than others
 
 
 def with_own_loop(recording: Recording, everything: Mapping[int, RankSteps]) -> dict[int, RankSteps]:
-    """The same steps; ranks without a loader get columns for the time after the update and in the model, where a profile shows it."""
+    """The same steps. Ranks without a loader get columns for the time after the update and in the model, if a profile shows it."""
     processes = process_by_rank(recording.processes)
     found = dict(everything)
     for rank, steps in everything.items():
@@ -57,7 +57,7 @@ def with_own_loop(recording: Recording, everything: Mapping[int, RankSteps]) -> 
 
 
 def ways_of_unfed(recording: Recording, unfed: Iterable[int]) -> dict[int, Ways]:
-    """By rank, of those whose profile shows where their loop is."""
+    """The ways to fetches, backward passes and updates by rank; only ranks whose profile shows their loop."""
     found = {}
     for rank in unfed:
         ways = ways_to([row for profile in _profiles(recording.events, rank) for row in told_rows(profile)])
@@ -67,7 +67,7 @@ def ways_of_unfed(recording: Recording, unfed: Iterable[int]) -> dict[int, Ways]
 
 
 def evaluation_lines(recording: Recording) -> frozenset[Line]:
-    """Lines that call an evaluation the recorder saw: its time is labelled, and no longer part of the chunk."""
+    """Lines that call an evaluation that the recorder saw. Its time is labelled and not part of the chunk."""
     sites = (site for facts in recording.facts.values() for site in facts.get("evaluation_sites", ()))
     return frozenset((site["file"], site["line"]) for site in sites)
 
@@ -77,7 +77,7 @@ def evaluates(row: UsersStack, evaluations: Set[Line]) -> bool:
 
 
 def after_own_update(row: UsersStack, ways: Ways) -> bool:
-    """As `after_update`; where no optimizer was seen, a line that works in place is the update."""
+    """Like `after_update`. If no optimizer was seen, lines that work in place are taken to be the update."""
     return after_update(row["frames"], ways) and bool(ways.updates or not works_in_place(row))
 
 
@@ -95,7 +95,7 @@ def _shares(recording: Recording, steps: RankSteps) -> tuple[float, float] | Non
             after += row["count"]
         elif in_forward(row["frames"]):
             model += row["count"]
-    # where nobody saw the update, what stands before it is among them
+    # if the update was not seen, the samples before it are included
     before = 0.0 if ways.updates else float(steps.columns["clip"].sum() / steps.length.sum())
     return max(0.0, after / looks - before), model / looks
 
@@ -141,7 +141,7 @@ def _profiles(events: Iterable[AnyEvent], rank: int) -> list[StackProfile]:
 
 
 def _spread(steps: RankSteps, seconds: float) -> NDArray[np.float64]:
-    """Distributes seconds over the chunks of all steps, excluding time beyond the usual step, which is neither input nor forward."""
+    """Distributes seconds over the chunks of all steps, first to time beyond the usual chunk, which is neither input nor forward."""
     chunk = steps.columns["forward"]
     seconds = min(seconds, float(chunk.sum()))
     beyond = np.maximum(0.0, chunk - float(np.median(chunk / steps.count)) * steps.count)

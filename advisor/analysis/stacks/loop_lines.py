@@ -1,8 +1,9 @@
-"""Compute of the training thread between the batch and the backward pass, in the user's own lines outside the model.
+"""Finds compute of the training thread between the batch and the backward pass, in the user's own lines outside the model.
 
-The marks cannot tell it from the forward pass. A profile can: of each function on the way to the model, from the loop that fetches inwards,
-the lines before the first that calls the model make its batch ready, which loader workers could do ahead; of those after it, up to the
-backward pass, what computes in other libraries than torch measures what came out (a line that computes with tensors may be the loss).
+Marks cannot separate it from the forward pass, but a profile can. It covers each function on the way to the model, from the fetching loop
+inwards. Lines before the first one that calls the model prepare its batch, which loader workers could do ahead. Of the lines after it, up
+to the backward pass, those that compute in libraries other than torch measure the output (a line that computes with tensors may be the
+loss).
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 Kind = Literal["preparing", "measuring"]
 
 _MODULE, _CALLS = "/torch/nn/modules/module.py", ("_call_impl", "_wrapped_call_impl")
-# Modules that make pictures or sounds ready, and are no part of a model.
+# Modules that prepare images or audio and are not part of a model.
 _TRANSFORMS = ("/torchvision/transforms/", "/torchaudio/transforms/", "/kornia/augmentation/")
-# Below a line that makes something ready stands none of these, nor a module of a model. Progress bars go around the loader.
+# A line that prepares the batch calls none of these and no module of a model. Progress bars wrap the loader.
 _OF_THE_STEP = (FETCH, "/torch/autograd/", "/torch/optim/", "/torch/distributed/", "/tqdm/", "/rich/")
 _MODULES = "/torch/nn/modules/"
 # Waits for the GPU and copies to it are reported elsewhere.
@@ -59,9 +60,9 @@ _ASLEEP = (
 
 
 def own_values(recording: Recording, steady: Mapping[int, RankSteps], values: Measured) -> Measured:
-    """Seconds of a step that a rank computes so, where a profile was taken.
+    """Seconds per step of preparing and measuring, for each rank with a profile.
 
-    No more than its forward pass takes; of a rank on a GPU, no more than that had nothing queued.
+    Their sum is at most the forward pass; on a GPU, at most the time in which the GPU had nothing queued.
     """
     found = Measured()
     on_gpu = ranks_on_gpus(recording)
@@ -76,7 +77,7 @@ def own_values(recording: Recording, steady: Mapping[int, RankSteps], values: Me
 
 
 def own_lines(recording: Recording, kind: Kind) -> tuple[HotLine, ...]:
-    """The lines of loops that do so, of all ranks, the longest first."""
+    """The lines of this kind over all ranks, the longest first."""
     lines, looks = Counter[tuple[str, int, str]](), 0
     leaves: dict[tuple[str, int, str], Counter[str]] = {}
     on_gpu = ranks_on_gpus(recording)
@@ -107,7 +108,7 @@ def _shares(recording: Recording, rank: int, *, on_gpu: bool) -> Mapping[Kind, f
 
 
 def _own(profile: StackProfile, *, on_gpu: bool) -> Iterator[tuple[Kind, StackFrame, SeenStack, int]]:
-    """(what it does, the loop's own line, the stack, how many looks found it awake there)"""
+    """Yields (kind of work, the loop's own line, the stack, number of samples that found it awake there)."""
     rows = told_rows(profile)
     way = _Way(rows)
     for row in rows:
@@ -119,16 +120,16 @@ def _own(profile: StackProfile, *, on_gpu: bool) -> Iterator[tuple[Kind, StackFr
 
 
 class _Way:
-    """Functions on the way to the model, and the lines of theirs that lead there."""
+    """Functions on the way to the model, and their lines that lead there."""
 
     def __init__(self, rows: list[SeenStack]) -> None:
         self._ways = ways_to(rows)
         self._models = lines_to([row for row in rows if not _transforms(row)], _calls_model)
-        # an evaluation fetches and calls the model as well
+        # functions of an evaluation, which also fetches and calls the model
         self._others = {at for at in self._models if at in self._ways.fetches and at not in self._ways.backwards}
 
     def off(self, row: SeenStack) -> tuple[Kind, StackFrame] | None:
-        """Where a stack leaves it, and what it does there; None where it does not, or where that is none of the user's own."""
+        """The kind of work at the point where a stack leaves the way to the model, and the user's line there; None if there is none."""
         frames = inner(row["frames"])
         if any(place_of(frame) in self._others for frame in frames):
             return None

@@ -1,6 +1,6 @@
-"""Activation checkpointing: what the backward pass computes again, and the lines that ask for it, by stack samples of the training thread.
+"""Measures recomputation by activation checkpointing and finds the lines that request it, from stack samples of the training thread.
 
-On a GPU the backward pass runs in a thread of autograd's: there only the lines are found.
+On a GPU the backward pass runs in a thread of autograd, so only the lines are found.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _AUTOGRAD = "/torch/autograd/"
 
 
 def recomputing_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
-    """Seconds of a step in which the backward pass computes a forward pass again; none where the samples cannot show it."""
+    """Seconds per step in which the backward pass recomputes a forward pass; absent if the samples cannot show it."""
     found, on_gpus = Measured(), ranks_on_gpus(recording)
     for rank, steps in steady.items():
         told = [profile for of, profile in profiles_by_rank(recording) if of == rank]
@@ -47,7 +47,7 @@ def recomputing_lines(recording: Recording) -> tuple[HotLine, ...]:
 
 
 def _again(frames: Frames) -> bool:
-    """Of a forward pass inside a backward pass."""
+    """True for a checkpointed forward pass that runs inside a backward pass."""
     return any(_AUTOGRAD in frame["file"] for frame in _around_checkpoint(frames))
 
 
@@ -59,6 +59,6 @@ def _asks(frames: Frames) -> StackFrame | None:
 
 
 def _around_checkpoint(frames: Frames) -> Frames:
-    """The frames that led to a checkpointed forward pass, innermost first; none where the stack is in no such pass."""
+    """The frames that led to a checkpointed forward pass, innermost first; empty if the stack is in none."""
     at = max((n for n, frame in enumerate(frames) if frame["file"].endswith(_CHECKPOINT)), default=len(frames))
     return frames[at + 1 :]

@@ -1,7 +1,7 @@
-"""Where the training thread sleeps inside the step: lines of the user's that wait for a server, a disk or a clock.
+"""Finds the user's lines inside the step where the training thread sleeps, waiting for a server, a disk or a clock.
 
-The CPU clocks say how much it sleeps in forward, backward and optimizer, not where. Two profiles do: one of all looks, and one without
-those that found the thread asleep. What sleeps in torch itself (its threads, an exchange) is none of the user's lines.
+CPU clocks show how long it sleeps in forward, backward and optimizer, but not where. Two profiles show that: one of all samples, and one
+without those that found the thread asleep. Sleep in torch itself (its threads, an exchange) does not count.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from rn50_advisor.probes.documents.event_documents import StackProfile
 # Frames below these belong to the model: its forward, a hook of its backward pass, a closure of its optimizer.
 _MODEL = ("/torch/nn/", "/torch/autograd/", "/torch/_tensor.py", "/torch/optim/")
 _AT_MOST = (STEP_ASLEEP_S, GPU_HOST_PACED_S)
-_ASLEEP_SHARE_MIN = 0.5  # of the looks at a line: one that computes is found asleep only by chance
+_ASLEEP_SHARE_MIN = 0.5  # of a line's samples; a line that computes is found asleep only by chance
 
 
 @dataclass(frozen=True, slots=True)
 class _Asleep:
-    """A line of the user's: looks that found the thread asleep there, of so many."""
+    """Samples of one user line: those that found the thread asleep there, and all."""
 
     asleep: int
     looks: int
@@ -47,9 +47,9 @@ class _Asleep:
 
 
 def waiting_values(recording: Recording, steady: Mapping[int, RankSteps], values: Measured) -> Measured:
-    """Seconds of a step that a rank sleeps in lines of the user's inside the step.
+    """Seconds per step that a rank sleeps in the user's lines inside the step.
 
-    No more than it sleeps there at all; of a rank on a GPU, where the host has to sleep, no more than the GPU had nothing queued.
+    At most its total sleep there. On a GPU, where the host has to sleep, at most the time in which the GPU had nothing queued.
     """
     found = Measured()
     for rank, steps in steady.items():
@@ -69,7 +69,7 @@ def waiting_values(recording: Recording, steady: Mapping[int, RankSteps], values
 
 
 def waiting_lines(recording: Recording) -> tuple[HotLine, ...]:
-    """The lines where ranks sleep inside the step, of all ranks, the longest first."""
+    """The lines where ranks sleep inside the step, over all ranks, the longest first."""
     lines, looks = Counter[tuple[str, int, str]](), 0
     leaves: dict[tuple[str, int, str], str] = {}
     for _, profile in _profiles(recording):
@@ -125,6 +125,6 @@ def _in_step(row: SeenStack, ways: Ways) -> bool:
         return True
     for frame in reversed(frames):
         line, last = frame["line"], max(ways.backwards.get(place_of(frame), ()), default=None)
-        if last is not None and line != last:  # on the same line its callee tells
+        if last is not None and line != last:  # on the same line, the frame that it calls decides
             return min(ways.fetches.get(place_of(frame), ()), default=0) < line < last
     return False

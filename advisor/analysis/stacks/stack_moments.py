@@ -32,12 +32,12 @@ from rn50_advisor.advisor.model.recording import Recording, data_of, events_of
 from rn50_advisor.probes.documents.code_places import StackFrame, UserLine
 from rn50_advisor.probes.documents.event_documents import StackProfile, StackSample
 
-# A frame of one of these files, or one of these functions, is output: file writes, printing, loggers and trackers.
+# Files whose frames count as output: loggers, trackers and writers.
 _OUTPUT_FILES = (
     "/logging/", "tensorboard", "/wandb/", "/mlflow/", "/csv.py", "/json/", "/pickle", "tqdm", "/rich/", "/comet_ml/", "/clearml/",
     "/neptune/", "loguru",
 )  # fmt: skip
-# In these modules `log` is a logarithm, as is one without arguments, and `info` reads a file's header.
+# In these modules `log` is a logarithm and `info` reads a file's header. `log` or `info` without arguments does not count as output either.
 _MATHS = (
     "np", "numpy", "jnp", "cp", "cupy", "xp", "torch", "special", "F", "math", "cmath", "emath", "tf", "lax", "sympy",
     "torchaudio", "soundfile", "sf",
@@ -61,12 +61,12 @@ def outside_values(lines: Sequence[HotLine], saving_share: float) -> Measured:
 
 
 def hot_lines(recording: Recording, unfed: Iterable[int] = ()) -> tuple[tuple[HotLine, ...], float]:
-    """Lines of user code by how often a sample found them between steps, most first, and the share of the samples that found a checkpoint.
+    """Lines of user code most often sampled between steps, most frequent first, and the share of these samples in a checkpoint.
 
-    Evaluation and what torch saves are labelled elsewhere, but who saves to memory has it still to write.
+    Evaluation and saving by torch are labelled elsewhere, but a job that saves to memory still has to write it.
 
-    Samples come one by one, of moments at which the phase was known, and by profiles, of which what `between_steps` leaves counts. Between
-    backward and update some lines have to be.
+    Single samples come with a known phase; from profiles, the samples that `between_steps` yields count. Lines that are needed between
+    backward and update are left out.
     """
     found: Counter[tuple[str, int, str]] = Counter()
     savers = _saving_functions(recording)
@@ -104,7 +104,7 @@ def hot_lines(recording: Recording, unfed: Iterable[int] = ()) -> tuple[tuple[Ho
 
 
 def _saving_functions(recording: Recording) -> frozenset[Place]:
-    """Functions that save and do not train; none where no profile tells which those are that train."""
+    """Functions that save and do not train; empty if there is no profile, which shows the functions that train."""
     savers, trainers, profiles = set[Place](), set[Place](), 0
     for event in events_of(recording.events, StackProfile):
         saving, ways = savers_and_ways(event.data)
@@ -118,7 +118,7 @@ def _saving_functions(recording: Recording) -> frozenset[Place]:
 
 
 def _plain(place: Place) -> Place:
-    """Without its class, which Python 3.11 puts before a function."""
+    """The place without the class name, which Python 3.11 puts before the function's."""
     return place[0], place[1].rpartition(".")[2]
 
 
@@ -127,7 +127,7 @@ def _saves(row: UsersStack, savers: frozenset[Place]) -> bool:
 
 
 def _samples(recording: Recording, savers: frozenset[Place], unfed: Iterable[int]) -> Iterator[tuple[int, UsersStack]]:
-    """Stack samples between steps. Without a loader no mark ends the time after the update; the lines of the loop do."""
+    """Stack samples between steps. Without a loader, no mark but the lines of the loop show where the time after the update ends."""
     unfed = frozenset(unfed)
     ways, evaluations = ways_of_unfed(recording, unfed), evaluation_lines(recording)
     for event in recording.events:
@@ -150,7 +150,7 @@ def _between_steps(sample: StackSample) -> bool:
 
 
 def _is_output(frames: Iterable[StackFrame], user: UserLine) -> bool:
-    """Among the frames that the user's line called: anything that writes."""
+    """True if a frame called by the user's line writes output."""
     for frame in frames:
         file = frame["file"]
         if called(frame) in _OUTPUT_FUNCTIONS:

@@ -1,7 +1,7 @@
 """Finds the parts of a training thread's profile that lie between steps, and between a backward pass and the update.
 
-A profile knows no phases, but its stacks tell: what runs inside torch (a loader, the model, backward, an optimizer) is the step's. And the
-line of the training loop that called into torch tells where the loop is: between its fetch and its backward it prepares the forward pass.
+A profile records no phases, but its stacks show them. Code inside torch (a loader, the model, backward, an optimizer) belongs to the step.
+The line of the training loop that called into torch shows where the loop is: between its fetch and its backward it prepares the forward.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from rn50_advisor.probes.documents.event_documents import StackProfile
 from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
 TORCH, FETCH = "/torch/", "/torch/utils/data/"
-# Around the user's own function: what it does is not torch's.
+# Torch's wrappers around the user's own functions. They do not count as torch.
 _DECORATORS = ("/torch/utils/_contextlib.py", "/torch/distributed/elastic/multiprocessing/errors/")
-# Below the user's own line, which is what takes the time: an expression on tensors, their text, a tracker.
+# Torch code whose time belongs to the user's line that calls it: tensor expressions, printing of tensors, a tracker.
 _THIN = ("/torch/_tensor.py", "/torch/_tensor_str.py", "/torch/functional.py", "/torch/utils/tensorboard/")
-# Going through a model's parts: what is done with each of them is the caller's.
+# Iterators over a model's parts. The work on each part is the caller's.
 _MODULE = "/torch/nn/modules/module.py"
 _WALKS = frozenset(
     f"{prefix}{part}" for prefix in ("", "named_") for part in ("parameters", "buffers", "modules", "children")
@@ -40,12 +40,12 @@ _OF_A_STEP = (
     "/torch/distributed/",
     "/torch/nn/utils/clip_grad.py",
 )
-# A line with more than this many times what the phases say of time between steps is not, or not only, between them.
+# A line that takes more than this many times the time between steps, as the phases give it, is not (only) between steps.
 _OUTSIDE_RATIO_MAX = 2.0
-_LEAST_SHARE = 0.05  # of the looks, allowed in any case: few looks scatter
-_LOOKS_MIN = 100  # a backward pass has so many of 400, a fetch mostly far fewer
+_LEAST_SHARE = 0.05  # of the samples; always allowed, because few samples scatter
+_LOOKS_MIN = 100  # samples; of 400, a backward pass has this many, a fetch usually far fewer
 
-# Of a profile, to tell of a line how much of a step it takes: of fewer, a twentieth is too few.
+# Samples of profiles needed to tell how much of a step a line takes. With fewer, a twentieth of them is too few.
 LINE_LOOKS_MIN = 100
 
 Frames = Sequence[StackFrame]
@@ -53,7 +53,7 @@ Place = tuple[str, str]  # file, function
 
 
 class UsersStack(TypedDict):
-    """Where a line of the user's own is among the frames."""
+    """A stack that includes one of the user's own lines."""
 
     frames: list[StackFrame]
     user: UserLine
@@ -68,7 +68,7 @@ class SeenStack(UsersStack, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """Functions on the way to a fetch, a backward pass, an update, and the lines of theirs that lead there."""
+    """Functions on the way to a fetch, a backward pass and an update, with their lines that lead there."""
 
     fetches: Mapping[Place, Set[int]]
     backwards: Mapping[Place, Set[int]]
@@ -80,12 +80,12 @@ class AfterBackward:
     """The stacks of a profile after the last backward pass of their function, up to the update if it was seen."""
 
     rows: tuple[tuple[int, SeenStack], ...]  # (looks, stack)
-    updates_seen: bool  # if not, what comes after the update is in it as well
-    loops: frozenset[Place]  # functions that start backward passes, or call one that does
+    updates_seen: bool  # if False, `rows` includes stacks after the update
+    loops: frozenset[Place]  # functions that start backward passes or call one that does
 
 
 def between_steps(profile: StackProfile) -> Iterator[tuple[int, SeenStack]]:
-    """(looks, stack) of those stacks that end in the user's own time between steps."""
+    """Yields (samples, stack) for stacks in the user's own time between steps."""
     rows = told_rows(profile)
     loops, ways = _loops(rows), ways_to(rows)
     savers = _savers(rows, ways)
@@ -112,7 +112,7 @@ def savers_and_ways(profile: StackProfile) -> tuple[set[Place], Ways]:
 
 
 def after_saving(profile: StackProfile, savers: Set[Place]) -> Iterator[tuple[int, SeenStack]]:
-    """(looks, stack) of those functions outside of torch: it may have saved to memory, and they write that."""
+    """Yields (samples, stack) for stacks in these functions but outside torch: it may have saved to memory, which they write to disk."""
     for row in told_rows(profile):
         frames = inner(row["frames"])
         in_torch = any(TORCH in frame["file"] for frame in frames)
@@ -142,12 +142,12 @@ def after_backward(profile: StackProfile) -> AfterBackward:
     found = []
     for row in rows:
         if any(FETCH in frame["file"] for frame in row["frames"]):
-            continue  # of the next batch, early
+            continue  # an early fetch of the next batch
         loop = next((frame for frame in inner(row["frames"]) if place_of(frame) in backwards), None)
         if loop is None:
             continue
         place, line = place_of(loop), loop["line"]
-        # of functions that update nowhere, where another does, nobody knows when they run
+        # if another function updates and this one does not, it is unknown when this one runs
         if backwards[place] < line < updates.get(place, 0 if updates else line + 1):
             found.append((row["count"], row))
     return AfterBackward(tuple(found), bool(updates), frozenset(backwards))
@@ -158,12 +158,12 @@ def _line(row: UsersStack) -> tuple[str, int]:
 
 
 def inner(frames: Frames) -> Frames:
-    """Frames (innermost first) below the outermost of the user's: what started the script, torchrun or a spawn, is left out."""
+    """Frames (innermost first) up to the user's outermost one. This leaves out the starter of the script (torchrun, a spawn)."""
     outermost = next((i for i in reversed(range(len(frames))) if _is_users(frames[i]["file"])), 0)
     return [f for f in frames[: outermost + 1] if not _decorates(f["file"])]
 
 
-# The same few hundred files stand in all frames.
+# Cached, because all frames are from the same few hundred files.
 @lru_cache(maxsize=4096)
 def _is_users(file: str) -> bool:
     return is_user_file(file)
@@ -184,7 +184,7 @@ def _is_thin(frame: StackFrame) -> bool:
 
 
 def in_forward(frames: Frames) -> bool:
-    """Inside a module, and in no backward pass that has come back to it for what it did not keep."""
+    """True inside a module, unless a backward pass recomputes it."""
     files = [frame["file"] for frame in inner(frames)]
     return any(_MODULES in file for file in files) and not any(part in file for file in files for part in _OF_A_STEP)
 
@@ -199,7 +199,7 @@ def place_of(frame: StackFrame) -> Place:
 
 
 def _calls(rows: Sequence[SeenStack]) -> Iterator[tuple[StackFrame, Frames]]:
-    """(frame of torch, its callers, innermost first) of every stack that goes into torch."""
+    """Yields (torch's outermost frame, its callers, innermost first) for every stack that enters torch."""
     for row in rows:
         frames = inner(row["frames"])
         into = max((i for i, frame in enumerate(frames) if TORCH in frame["file"]), default=-1)
@@ -212,7 +212,7 @@ def starts_backward(frame: StackFrame) -> bool:
 
 
 def _updates(frame: StackFrame) -> bool:
-    """An optimizer's step, as torch wraps it, or a gradient scaler's; a scheduler wraps it as well, and has a step of its own."""
+    """True for a step of an optimizer, as torch or a scheduler wraps it, or of a gradient scaler. A scheduler's own step does not count."""
     file, function = frame["file"], called(frame)
     if file.endswith((_SCALER, _SCHEDULERS)):
         return function == ("step" if file.endswith(_SCALER) else "wrapper")
@@ -220,12 +220,12 @@ def _updates(frame: StackFrame) -> bool:
 
 
 def _savers(rows: Sequence[SeenStack], ways: Ways) -> set[Place]:
-    """Functions that save without training: all of their time is a checkpoint's, which is reported elsewhere."""
+    """Functions that save without training. All of their time is checkpointing, which is reported elsewhere."""
     return {place_of(callers[0]) for callee, callers in _calls(rows) if _SAVE in callee["file"]} - ways.backwards.keys()
 
 
 def _loops(rows: Sequence[SeenStack]) -> dict[Place, tuple[int, int]]:
-    """Functions that both fetch batches and start backward passes: first line of the one, last line of the other."""
+    """Functions that both fetch batches and start backward passes, with the first fetching and the last backward line."""
     fetches = {place: min(lines) for place, lines in _lines_into(rows, _fetches, 1).items()}
     backwards = {place: max(lines) for place, lines in _lines_into(rows, starts_backward, 1).items()}
     return {place: (fetches[place], line) for place, line in backwards.items() if fetches.get(place, line) < line}
@@ -234,7 +234,7 @@ def _loops(rows: Sequence[SeenStack]) -> dict[Place, tuple[int, int]]:
 def _lines_into(
     rows: Iterable[SeenStack], is_one: Callable[[StackFrame], bool], callers_up: int | None = None
 ) -> dict[Place, frozenset[int]]:
-    """Functions that call into torch there, or (up to so many) that call one that does, and the lines of theirs that do."""
+    """Functions that lead to calls into torch that match `is_one`, with the lines. `callers_up` limits the number of callers per stack."""
     seen = Counter[tuple[Place, int]]()
     for row in rows:
         for callee, callers in _calls([row]):
@@ -244,13 +244,13 @@ def _lines_into(
 
 
 def ways_to(rows: Iterable[SeenStack]) -> Ways:
-    """Paths to functions that fetch, including callers: a loop may keep its parts in functions of their own."""
+    """Functions that lead to fetches, backward passes and updates, including callers: a loop may split its parts into functions."""
     rows = list(rows)
     return Ways(*(lines_to(rows, is_one) for is_one in (_fetches, starts_backward, _updates)))
 
 
 def lines_to(rows: Iterable[SeenStack], is_one: Callable[[StackFrame], bool]) -> dict[Place, frozenset[int]]:
-    """Functions on the way to the outermost such frame, and the lines of theirs that lead there."""
+    """Functions on the way to the outermost frame that matches `is_one`, with their lines that lead there."""
     seen = Counter[tuple[Place, int]]()
     for row in rows:
         frames = inner(row["frames"])
@@ -265,11 +265,11 @@ def _fetches(frame: StackFrame) -> bool:
 
 
 def _lines_by_place(seen: Mapping[tuple[Place, int], int]) -> dict[Place, frozenset[int]]:
-    """Without lines that have hardly any of their function's looks: a stack that is read while the thread runs may be torn."""
+    """Lines by function, without lines that have hardly any of their function's samples: a stack read while the thread runs may be torn."""
     of_place = Counter[Place]()
     for (place, _), count in seen.items():
         of_place[place] += count
-    # where there are many looks, a function that has hardly any is torn as well
+    # with many samples, stacks of a function that has hardly any are taken to be torn as well
     least = _LEAST_SHARE * max(of_place.values(), default=0) if sum(seen.values()) >= _LOOKS_MIN else 0.0
     found: dict[Place, frozenset[int]] = {}
     for (place, line), count in seen.items():
@@ -281,7 +281,7 @@ def _lines_by_place(seen: Mapping[tuple[Place, int], int]) -> dict[Place, frozen
 def after_update(frames: Frames, ways: Ways) -> bool:
     """True if a training function has done its update and continues with something other than another part of the step.
 
-    The model, or what else torch does, is an evaluation there that no loader feeds.
+    The model and other torch code found there are an evaluation that no loader feeds.
     """
     called_by = inner(frames)
     if any(part in frame["file"] for frame in called_by for part in _OF_A_STEP):
@@ -290,12 +290,12 @@ def after_update(frames: Frames, ways: Ways) -> bool:
         place, line = place_of(called_by[n]), called_by[n]["line"]
         backward = max(ways.backwards.get(place, ()), default=None)
         later = [at for at in ways.updates.get(place, ()) if at >= (backward or 0)]
-        # an update may be too short to be found: then it is taken to follow its backward pass at once
+        # an update may be too short to be sampled: it is then assumed to follow its backward pass at once
         update = min(later, default=None if ways.updates else backward)
         if update is None or line < update:
             return False
         if line > update:
-            # what fetches, here or in a function that this calls, is an evaluation that is labelled as such
+            # a fetch here or in a called function is an evaluation, which is labelled as such
             fed = any(update < at <= line for at in ways.fetches.get(place, ()))
             return not fed and not any(place_of(frame) in ways.fetches for frame in called_by[:n])
     return False

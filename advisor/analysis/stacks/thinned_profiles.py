@@ -1,4 +1,4 @@
-"""A long run has thousands of profiles, and each is gone through several times: so many of them are enough to tell where time goes."""
+"""Thins out stack profiles. A long run has thousands, each is read several times, and a few show where time goes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from rn50_advisor.advisor.model.recording import Event, Recording, data_of, events_of
 from rn50_advisor.probes.documents.event_documents import StackProfile
 
-# For all ranks together, since a live job is analysed each second and one profile takes 10 ms (sixty stacks of twenty frames).
+# For all ranks together: a live job is analysed each second, and one profile takes 10 ms (sixty stacks of twenty frames).
 _PROFILES_MAX = 40
 
 
 def with_few_profiles(recording: Recording) -> Recording:
-    """The same recording with some profiles of each rank, evenly over its time; of the rare ones that tell where it sleeps as many."""
+    """The same recording with some profiles of each rank, spread evenly over its time, and as many of the rare ones that show its sleep."""
     kinds = defaultdict[tuple[int | None, bool], list[Event[StackProfile]]](list)
     for event in events_of(recording.events, StackProfile):
         kinds[event.rank, any("awake" in row for row in event.data["stacks"])].append(event)
@@ -28,5 +28,5 @@ def with_few_profiles(recording: Recording) -> Recording:
 
 
 def _spread(count: int, kept: int) -> list[int]:
-    """At most so many places out of so many, the last one among them."""
+    """At most `kept` of `count` indices, evenly spaced, including the last one."""
     return sorted({round(float(place)) for place in np.linspace(count - 1, 0, min(count, kept))})

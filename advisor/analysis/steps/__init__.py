@@ -1,1 +1,1 @@
-"""The steps: which count, where their time goes, when they change."""
+"""Selects the steps that count, attributes their time and finds when they change."""

@@ -1,9 +1,9 @@
 """Attributes the time of a step: own work of each rank, exposed communication, and waiting for the straggler.
 
-Ranks of a DDP job leave the gradient all-reduce together. So a rank's *turn* runs from one such moment to the next: what follows the
-backward of step n-1 (clipping, optimizer, gap), then input, forward and backward of step n up to its last gradient. The rank with the
-longest turn is the one the others wait for; what its own all-reduce still takes after that is the wire. (DDP stamps both ends of each
-sampled backward; with rank 1 made 100 ms late, its bucket took 5 ms and rank 0's 94-106 ms.)
+Ranks of a DDP job leave the gradient all-reduce together. A rank's *turn* runs from one such moment to the next: the time after the
+backward of step n-1 (clipping, optimizer, gap), then input, forward and backward of step n up to its last gradient. The others wait for the
+rank with the longest turn. The time that its own all-reduce still takes after its turn is the transfer time ("wire"). (DDP stamps both ends
+of each sampled backward. With rank 1 made 100 ms late, its bucket took 5 ms and rank 0's 94-106 ms.)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rn50_advisor.advisor.model.statistics import error_of_mean, relative_error
 
 Array = NDArray[np.float64]
 
-# A rank is clearly the last when its turn exceeds every other's by this share of the step: below it, chance decides.
+# A rank is clearly the last if its turn exceeds every other's by this share of the step. Below it, chance decides.
 CLEAR_MARGIN = 0.02
 
 
@@ -36,15 +36,15 @@ class StepAttribution:
     wire_s: float | None  # None: nothing stamped the communication
     skew_s: float
     late_share: Mapping[int, float]
-    late_run: Mapping[int, float]  # by rank, the steps in a row in which it comes last, in the mean
-    kept_waiting_s: Mapping[int, float]  # by rank, of the skew what it causes: they sum to `skew_s`
+    late_run: Mapping[int, float]  # by rank, mean number of consecutive steps in which it comes last
+    kept_waiting_s: Mapping[int, float]  # by rank, the part of the skew that it causes; the sum is `skew_s`
     budget: Budget
     sampled_steps: int
     wire_error: float = 0.0  # two standard errors of `wire_s`, relative
-    excess_error_s: Mapping[int, float] = field(default_factory=dict)  # by rank, of its turns beyond the others'
-    span_s: float | None = None  # of the exchange, what backward hides included
-    exchanges: int = 1  # of the gradients in a step, where DDP stamps them
-    # by rank, of the steps that all ranks have: row numbers, and seconds of each turn; empty where ranks cannot be laid side by side
+    excess_error_s: Mapping[int, float] = field(default_factory=dict)  # by rank, error of the excess of its turns over the others'
+    span_s: float | None = None  # time of the exchange, including the part hidden behind backward
+    exchanges: int = 1  # gradient exchanges per step, where DDP stamps them
+    # by rank, for the steps that all ranks have: row numbers, and seconds of each turn; empty if the ranks' steps cannot be matched
     rows: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
     turns: Mapping[int, Array] = field(default_factory=dict)
 
@@ -55,7 +55,7 @@ def account(
     comm: Mapping[int, Table],
     called: Mapping[int, Table] | None = None,
 ) -> StepAttribution:
-    """The account of the steady steps. Raises ValueError when there are none."""
+    """Attributes the time of the steady steps. Raises ValueError if there are none."""
     phases: dict[int, Mapping[str, Array]] = {}
     exposed: dict[int, Array] = {}
     stamps: dict[int, NDArray[np.bool_]] = {}
@@ -82,9 +82,9 @@ def account(
 
 
 def _span_s(steady: Mapping[int, RankSteps], comm: Mapping[int, Table], times: int) -> float | None:
-    """Seconds from the first all-reduce of a backward pass to the end of its last, hidden part included; None where DDP stamped nothing.
+    """Seconds per step from the first all-reduce of a backward pass to the end of the last, including hidden time; None without stamps.
 
-    Of so many exchanges in a step; of the rank with the shortest one, as it waits for no other.
+    `times` is the number of exchanges per step. The shortest rank counts, because it waits for no other.
     """
     spans = []
     for rank, steps in steady.items():
@@ -139,7 +139,7 @@ def _together(
     stamps: Mapping[int, NDArray[np.bool_]],
     totals: tuple[dict[int, dict[str, float]], dict[int, float], float, dict[int, float]],
 ) -> StepAttribution:
-    """`waits`: by rank, all that it waits for others and the wire, and what of that it waits in the exchange of gradients."""
+    """Attribution for ranks whose steps can be matched. `waits`: by rank, all exposed time, and the part of it in the gradient exchange."""
     means, exposed_mean, step_s, lengths = totals
     exposed, at_exchange = waits
     ranks = sorted(common)
@@ -150,9 +150,9 @@ def _together(
     ordered = np.sort(whole, axis=0)
     margin = ordered[-1] - ordered[-2]
     clear = margin > CLEAR_MARGIN * step_s
-    # the first turn begins with what a step before it left, which is not known
+    # the first turn begins in a step before it, which is unknown
     when = {rank: ((last == i) & clear)[1:] for i, rank in enumerate(ranks)}
-    # the wire: what the step still waits for after the last rank's last gradient. Of one collective the shortest is the wire
+    # the wire: the step's wait after the last rank's last gradient. The shortest wait of all ranks in a collective is the wire
     both = np.all(np.stack([stamps[rank][common[rank]] for rank in ranks]), axis=0)
     shortest = np.stack([at_exchange[rank][common[rank]] for rank in ranks]).min(axis=0)
     wires = shortest[both] if both.any() else shortest
@@ -160,7 +160,7 @@ def _together(
     critical = _path(turn, left, last)
     most = ranks[int(np.bincount(last).argmax())]
     for phase, values in {**phases[most], "comm_exposed": exposed[most]}.items():
-        # steps that are folded, or that another rank has lost: what they differ by
+        # the difference to the mean over all steps, including folded ones and those that another rank has lost
         beside = {**means[most], "comm_exposed": exposed_mean[most]}[phase] - float(values[common[most]].mean())
         critical[phase] = max(0.0, critical[phase] + beside)
     critical["unattributed"] = _rest_s(step_s, critical)
@@ -184,25 +184,25 @@ def _together(
 
 
 def _excess_errors_s(turns: Array, ranks: list[int]) -> dict[int, float]:
-    """By rank, two standard errors of its turns beyond the other rank's, or beyond the median of many."""
+    """By rank, two standard errors of the excess of its turns over the other rank's, or over the median if there are more than two."""
     usual = np.median(turns, axis=0) if len(ranks) > 2 else None
     return {rank: error_of_mean(turns[i] - (turns[1 - i] if usual is None else usual)) for i, rank in enumerate(ranks)}
 
 
 def waiting(turns: Array) -> Array:
-    """How long the other ranks wait for the last one in each step; `turns` is ranks x steps."""
+    """Seconds that the other ranks wait for the last one in each step. `turns` is ranks x steps."""
     others = np.median(turns, axis=0) if turns.shape[0] > 2 else turns.min(axis=0)
     return np.asarray(turns.max(axis=0) - others, np.float64)
 
 
 def _in_a_row(late: NDArray[np.bool_]) -> float:
-    """Mean length of the runs of late steps; 0 where there is none."""
+    """Mean number of consecutive late steps; 0 if there are none."""
     begins = int(late[:1].sum()) + int((late[1:] & ~late[:-1]).sum())
     return float(late.sum()) / begins if begins else 0.0
 
 
 def _path(turn: Mapping[int, Mapping[str, Array]], left: Array, last: NDArray[np.intp]) -> dict[str, float]:
-    """Mean seconds of the rank that comes last in each step."""
+    """Mean seconds of each phase on the rank that comes last in each step."""
     columns = np.arange(last.size)
     path = {
         phase: float(np.stack([turn[r][phase] for r in sorted(turn)])[last, columns].mean()) for phase in OWN_PHASES
@@ -211,9 +211,9 @@ def _path(turn: Mapping[int, Mapping[str, Array]], left: Array, last: NDArray[np
 
 
 def _turn(phases: Mapping[str, Array], rows: NDArray[np.int64]) -> dict[str, Array]:
-    """From one release to the next: what came after the backward of the step before, the rest of this step.
+    """Phases of each turn: those after the backward of the previous step, and the others of this step.
 
-    What came after the last backward stands in for what came before the first step, so that nothing is lost at the edges.
+    The time after the last backward stands in for the unknown time before the first step, so that no time is lost.
     """
     return {
         phase: np.roll(phases[phase][rows], 1) if phase in AFTER_BACKWARD else phases[phase][rows]
@@ -222,23 +222,23 @@ def _turn(phases: Mapping[str, Array], rows: NDArray[np.int64]) -> dict[str, Arr
 
 
 def _rest_s(whole_s: float, parts: Mapping[str, float]) -> float:
-    """What is left of the whole; less than a nanosecond is none but rounding."""
+    """Seconds of the whole that no part covers; 0 below a nanosecond, which is rounding."""
     rest = whole_s - sum(parts.values())
     return rest if rest >= 1e-9 else 0.0
 
 
-# Parts of the budget that have a name of their own, and the unattributed remainder.
+# Names for the parts of the budget that need their own.
 def labelled(budget: Budget, steady: Mapping[int, RankSteps], epoch_start_s: Mapping[int, float]) -> Budget:
-    """The epoch starts apart from the usual wait for input; a forward that may be a fetch under a name that says so.
+    """The budget with epoch starts separated from the usual input wait, and forward renamed where it may include a fetch.
 
-    `epoch_start_s`: by rank, what the first fetch of each epoch takes beyond a usual one, per step.
+    `epoch_start_s`: by rank, seconds per step by which the first fetch of each epoch exceeds a usual one.
     """
     unfed = {rank for rank, steps in steady.items() if not steps.fed}
     per_rank = {
         rank: _unfed(row) if rank in unfed else _epochs_apart(row, epoch_start_s.get(rank, 0.0))
         for rank, row in budget.per_rank.items()
     }
-    # ranks begin their epochs together, and the others wait for the slowest
+    # ranks start their epochs together, and all wait for the slowest
     critical = _epochs_apart(budget.critical, max(epoch_start_s.values(), default=0.0))
     return Budget(_unfed(critical) if unfed else critical, per_rank)
 

@@ -1,4 +1,4 @@
-"""How the compute of a step depends on its batch size, from the odd sizes that occur, such as the last batch of an epoch."""
+"""Relates the compute of a step to its batch size, from odd sizes in the run, such as the last batch of an epoch."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from rn50_advisor.advisor.model.measures.measure import JOB
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Recording
 
-_STEPS_MIN = 3  # of a size: the first one of a new size is tuned or compiled for
-_SIZE_DIFFERENCE_MIN = 0.25  # of the usual size: closer ones differ by less than the noise between steps
+_STEPS_MIN = 3  # steps of a size; the first one of a new size includes tuning or compilation
+_SIZE_DIFFERENCE_MIN = 0.25  # of the usual size; closer sizes differ by less than the noise between steps
 _ONE_SIZE = "all batches have one size: what another size would take is not known (bench -o RUN_DIR/bench.json would measure it)"
 
 
 def batch_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
-    """Fit for every rank that met several batch sizes, over steps with the usual number of micro-batches."""
+    """Batch sizes of every rank and, if it met several, the fixed share of compute, over steps with the usual number of micro-batches."""
     values = Measured()
     for rank, steps in steady.items():
         plain = (steps.count == 1) & (steps.columns["samples"] > 0)
         if not plain.any():
             continue
-        # a step of fewer micro-batches is shorter by whole ones, whatever part of each is the same for fewer samples
+        # a step with fewer micro-batches lacks whole ones, which says nothing about the fixed part of each
         plain &= steps.columns["micro_batches"] == _most_common(steps.columns["micro_batches"][plain])
         sizes, often = np.unique(steps.columns["samples"][plain], return_counts=True)
         usual = float(sizes[often.argmax()])
@@ -68,6 +68,6 @@ def _compute_s(recording: Recording, rank: int, steps: RankSteps) -> NDArray[np.
 
 
 def _fixed_s(sizes: NDArray[np.float64], taken_s: NDArray[np.float64]) -> float:
-    """Where the line through these times meets an empty batch."""
+    """Seconds for an empty batch, by a line through these times."""
     slope, fixed = np.polyfit(sizes, taken_s, 1)
     return float(fixed) if slope > 0 else float(taken_s.min())

@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 
-# While the first steps compile and allocate, workers fill their queues; the steps after that live off them. A fetch is served from the
-# queue when it takes less than this share of the usual wait.
+# While the first steps compile and allocate, workers fill their queues, and the next steps use these batches. A fetch that takes less than
+# this share of the usual wait is served from the queue.
 _RUN_AHEAD_WAIT_SHARE = 0.25
-# Workers that finish together serve some fetches in a row all the time: only a longer row than ever later was made ahead.
+# Workers that finish together always serve some fetches in a row. Only a run this many times longer than any later one was made ahead.
 _LONGER_THAN_LATER = 1.5
 _AHEAD_MAX_SHARE = 1 / 3
-_USUAL_STEPS = 10  # must remain to say what is usual
-_WAIT_SHARE = 0.05  # of the step: a shorter wait is nothing that a queue could hide
+_USUAL_STEPS = 10  # steps that must remain to show what is usual
+_WAIT_SHARE = 0.05  # of the step; a shorter later wait leaves nothing for a queue to hide
 
-# A first epoch is cold when its fetches wait so much longer than later ones; below that it is the usual coming and going.
+# A first epoch is cold if its fetches wait at least this many times longer than later ones. Smaller differences are normal variation.
 _COLD_WAIT_RATIO = 2.0
 _COLD_SHARE = 0.10  # of the later step
-_FIRST_ROWS = 3  # of the run: whatever they wait for, it is not usual
+_FIRST_ROWS = 3  # first rows of the run; their waits are never usual
 _FIRST_STEPS = 5
 _LATER_STEPS = 10
 
@@ -51,9 +51,9 @@ def _longest_run(flags: NDArray[np.bool_]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ColdEpoch:
-    """The first epoch, where its steps waited for input much longer than those of later epochs. Seconds per step, mean over the ranks."""
+    """A first epoch whose steps waited for input much longer than those of later epochs. Seconds per step, mean over the ranks."""
 
-    next_step: int  # with which the second epoch began
+    next_step: int  # first step of the second epoch
     next_ns: int
     steps: float
     wait_s: float
@@ -62,9 +62,7 @@ class ColdEpoch:
 
 
 def cold_epoch(everything: Mapping[int, RankSteps]) -> ColdEpoch | None:
-    """The cold first epoch; None where there is none or too little was seen. First fetches of epochs are excluded: each
-    epoch waits there.
-    """
+    """The cold first epoch; None if there is none or too little was seen. First fetches are excluded: every epoch waits there."""
     firsts, laters, next_step, next_ns = [], [], 0, 0
     for steps in everything.values():
         starts = np.flatnonzero(steps.epoch_start)

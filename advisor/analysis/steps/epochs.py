@@ -1,4 +1,4 @@
-"""The cost of starting an epoch (ending workers, starting new ones, their first batch), and of the first epoch alone."""
+"""Measures the cost of starting an epoch (ending workers, starting new ones, their first batch) and of a cold first epoch."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from rn50_advisor.advisor.model.recording import Recording, Table
 from rn50_advisor.probes.rank.layout import FLAG_FIRST_BATCH, SPAN_CODE
 
 _BLOCK_BYTES = 512
-# After workers were forked, each page that the training process writes to is copied first, and the new workers fill their queues on the
-# cores it computes on. Measured on two cores: 28 ms more in the first step, 4, 2, 2, 1 and 0.3 in those after it; 4 and 0 without forks.
+# After workers are forked, each page that the training process writes to is copied first, and the new workers fill their queues on the
+# cores that it computes on. Measured on two cores: 28 ms more in the first step, then 4, 2, 2, 1 and 0.3 ms; without forks 4 and 0 ms.
 _ECHO_STEPS = 5
 
 
 def epoch_values(recording: Recording, steady: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts]) -> Measured:
-    """`epoch.*` of every rank, over the epochs that began within the steady steps; of fewer than one only the count."""
+    """`epoch.*` of every rank, over the epochs that began within the steady steps. Without any, only counts are given."""
     found = Measured()
     for rank, steps in steady.items():
         if not steps.fed:
@@ -52,7 +52,7 @@ def epoch_values(recording: Recording, steady: Mapping[int, RankSteps], loaders:
         loader = training_loader(loaders, rank)
         beyond = starts.columns["input_wait"] - _usual_wait_s(steps, loader)
         found[EPOCH_START_S, rank] = max(0.0, float(beyond.mean()))
-        # of several ranks the backward has the waiting for the others in it
+        # with several ranks, the backward includes waiting for the others
         compute = ("forward", "backward") if len(steady) == 1 else ("forward",)
         found[EPOCH_START_COMPUTE_S, rank] = max(0.0, _slower_at_start_s(steps, compute))
         first = _first_batches(recording.batches.get(rank), starts, loader)
@@ -63,14 +63,14 @@ def epoch_values(recording: Recording, steady: Mapping[int, RankSteps], loaders:
 
 
 def _usual_wait_s(steps: RankSteps, loader: LoaderFacts | None) -> float:
-    """Where each step begins an epoch: none for what workers would have ready, all of it for what is made at the spot."""
+    """Seconds that a usual fetch waits. If every step begins an epoch: 0 with workers, which would have it ready; else the mean wait."""
     if not steps.epoch_start.all():
         return steps.keep(~steps.epoch_start).per_step("input_wait")
     return 0.0 if loader is not None and loader.num_workers else steps.per_step("input_wait")
 
 
 def _slower_at_start_s(steps: RankSteps, compute: Sequence[str]) -> float:
-    """Extra compute of an epoch's first steps over those of its second half, per epoch."""
+    """Seconds per epoch by which the compute of its first steps exceeds that of its second half."""
     work = np.asarray(sum(steps.columns[name] for name in compute), np.float64)
     row = np.arange(work.size)
     begun = np.maximum.accumulate(np.where(steps.epoch_start, row, -1))
@@ -86,7 +86,7 @@ def _slower_at_start_s(steps: RankSteps, compute: Sequence[str]) -> float:
 
 
 def _first_batches(table: Table | None, starts: RankSteps, loader: LoaderFacts | None) -> Table | None:
-    """The first batch of each worker that was started in these steps."""
+    """The first batch of each worker that started in these steps."""
     if table is None or table.size == 0:
         return None
     rows = table[(table["flags"] & FLAG_FIRST_BATCH) != 0]
@@ -96,7 +96,7 @@ def _first_batches(table: Table | None, starts: RankSteps, loader: LoaderFacts |
 
 
 def _index_s(spans: Table | None, starts: RankSteps, first: Table, loader: LoaderFacts | None) -> float:
-    """Time to make the iterator after the last worker was started: the sampler's order is drawn there, whoever makes the batches."""
+    """Seconds per epoch start to make the iterator after the last worker has started. The sampler's order is drawn in this time."""
     if spans is None:
         return 0.0
     rows = spans[spans["label"] == SPAN_CODE["loader_start"]]
@@ -108,14 +108,14 @@ def _index_s(spans: Table | None, starts: RankSteps, first: Table, loader: Loade
     stood, made = (np.zeros(starts.step.size, np.int64) for _ in range(2))
     np.maximum.at(stood, at[at >= 0], born[at >= 0])
     np.maximum.at(made, made_at[made_at >= 0], rows["t_end_ns"][made_at >= 0])
-    # of an epoch of few batches not all workers make one: when the others stood is not known
+    # in an epoch of few batches not every worker makes one: when the others had started is unknown
     known = np.bincount(at[at >= 0], minlength=starts.step.size) >= max(1, expected)
     total = np.maximum(0, made - stood)[known].sum()
     return float(total) / 1e9 / starts.step.size
 
 
 def _within(steps: RankSteps, begin_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> NDArray[np.intp]:
-    """In which of these steps each stretch lies; -1 where in none."""
+    """Row of the step that contains each interval; -1 if none does."""
     at = np.searchsorted(steps.start_ns, begin_ns, side="right") - 1
     return np.where((at >= 0) & (end_ns <= steps.end_ns[np.maximum(at, 0)]), at, -1)
 
@@ -123,7 +123,7 @@ def _within(steps: RankSteps, begin_ns: NDArray[np.int64], end_ns: NDArray[np.in
 def evaluation_start_values(
     recording: Recording, steady: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts]
 ) -> Measured:
-    """`step.evaluation_start_s`: from asking for an evaluation's iterator until its workers are started, of loaders with workers."""
+    """`step.evaluation_start_s`: seconds per step to start the workers of evaluation loaders, from the request for the iterator on."""
     found = Measured()
     for rank, steps in steady.items():
         spans = recording.spans.get(rank)
@@ -138,7 +138,7 @@ def evaluation_start_values(
 
 
 def cold_values(recording: Recording, everything: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts]) -> Measured:
-    """`epoch.cold_*`: the first epoch, where its steps waited much longer than later ones do; empty where they did not."""
+    """`epoch.cold_*` of a first epoch whose steps waited much longer than later ones; empty if they did not."""
     cold = cold_epoch(everything)
     found = Measured()
     if cold is None:

@@ -1,4 +1,4 @@
-"""Pauses of the steps: garbage collections, by the phase they fall into, and late compilations."""
+"""Measures pauses of the steps: garbage collections, by the phase they fall into, and late compilations."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from rn50_advisor.probes.rank.layout import COMPILATIONS_MAX, SPAN_CODE
 
 Array = NDArray[np.float64]
 
-_REPEATS_MIN = 3  # a single long pause is a warm-up that came late, or chance
+_REPEATS_MIN = 3  # a single long pause is late warm-up or chance
 _BETWEEN = ("gap", "evaluation", "checkpoint")
 _AFTER_BACKWARD = (*_BETWEEN, "optimizer", "clip")
 
 
 def collecting_values(recording: Recording, steady: Mapping[int, RankSteps], account: StepAttribution) -> Measured:
-    """Values of each rank, and what all of them lose together, over the steady steps."""
+    """Garbage collection measures of each rank over the steady steps, and the time that all ranks lose together."""
     found = Measured({(GC_CRITICAL_S, JOB): _critical_s(recording, steady, account)})
     for rank, steps in steady.items():
         single = steps.count == 1
@@ -45,10 +45,10 @@ def collecting_values(recording: Recording, steady: Mapping[int, RankSteps], acc
 
 
 def _critical_s(recording: Recording, steady: Mapping[int, RankSteps], account: StepAttribution) -> float:
-    """Time by which the mean step would be shorter without garbage collections.
+    """Seconds by which the mean step would be shorter without garbage collections.
 
     A step is as long as its slowest rank. Ranks that collect in different steps each keep the others waiting, so together they lose more
-    than any of them collects; a collection of a rank that others outlast costs nothing.
+    than any of them collects. A collection on a rank that is not the slowest costs nothing.
     """
     if not account.turns:
         return max(steps.per_step("gc") for steps in steady.values())
@@ -57,7 +57,7 @@ def _critical_s(recording: Recording, steady: Mapping[int, RankSteps], account: 
         steps, rows = steady[rank], account.rows[rank]
         late = _begun_in(steps, recording.spans.get(rank), _AFTER_BACKWARD)
         early = np.maximum(0.0, steps.columns["gc"] - late)
-        # what follows the backward belongs to the next turn
+        # time after the backward belongs to the next turn
         collected = early[rows] + np.roll(late[rows], 1)
         lengths.append(turn)
         without.append(np.maximum(0.0, turn - collected))
@@ -65,7 +65,7 @@ def _critical_s(recording: Recording, steady: Mapping[int, RankSteps], account: 
 
 
 def _begun_in(steps: RankSteps, spans: Table | None, phases: tuple[str, ...]) -> Array:
-    """For each row, seconds of the long collections that began in these last phases of the step."""
+    """Seconds per row of the long collections that began in these phases, which end the step."""
     seconds = np.zeros(steps.step.size)
     if spans is None or spans.size == 0:
         return seconds
@@ -81,13 +81,13 @@ def _begun_in(steps: RankSteps, spans: Table | None, phases: tuple[str, ...]) ->
     return seconds
 
 
-WARM_UP_STEPS = 50  # until then each shape and branch may be met for the first time
+WARM_UP_STEPS = 50  # before this step, shapes and branches may occur for the first time
 
 
 def compilation_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
-    """Compilations after step 50 and their seconds per steady step, for ranks that compiled anything.
+    """Number of compilations from step 50 on and their seconds per steady step, for ranks that compiled anything.
 
-    Where there were more than a rank keeps, over the steps since the first one that it kept.
+    If there were more than a rank keeps, only steps since the first kept compilation count.
     """
     found = Measured()
     processes = process_by_rank(recording.processes)
@@ -105,7 +105,7 @@ def compilation_values(recording: Recording, steady: Mapping[int, RankSteps]) ->
 
 
 def _within(told: Iterable[CompilationFacts], first_ns: int, last_ns: int) -> Iterable[float]:
-    """Seconds of the compilations that began in this time."""
+    """Seconds of each compilation that began in this time."""
     for made in told:
         if first_ns <= made.get("began_ns", -1) <= last_ns:
             yield made.get("took_ns", 0) / 1e9

@@ -1,7 +1,7 @@
-"""Steps that stall again and again with a period, in steps or in seconds, and what coincides with them.
+"""Finds stalls that recur with a period, in steps or in seconds, and events that coincide with them.
 
-A stall is a step far above the usual (median + 5 MAD, and by a third at least). They, or the tall ones of them, are periodic when most of
-the distances between them are the same, or multiples of it: chance scatters them.
+A stall is a step far above the usual one (above median + 5 MAD, and by at least a third). Stalls, or the tall ones of them, are periodic if
+most distances between them equal one period or a multiple of it. Random stalls scatter.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from rn50_advisor.advisor.model.statistics import weighted_quantile
 Array = NDArray[np.float64]
 
 _STALL_MADS = 5.0
-_STALL_RATIO_MIN = 1.33  # of the usual step: with a spread of nearly nothing, five times it is nothing either
-# Where the stalls together follow no period, the tall ones alone may: a busy machine adds small ones by chance.
+_STALL_RATIO_MIN = 1.33  # of the usual step; needed where the MAD is close to 0
+# Quantiles of stall height. If all stalls together follow no period, the tall ones may: a busy machine adds small ones by chance.
 _HEIGHTS = (0.75, 0.9)
 _EVENTS_MIN = 5
 _PERIODS_SEEN_SHARE = (
-    0.6  # of the stalls that the period would have had in the stretch: a hiccup at the start is no period
+    0.6  # of the stalls that the period would give over the stretch; stalls at the start only are no period
 )
-_PERIOD_MIN = 3  # steps: what comes in every second step is two kinds of step
+_PERIOD_MIN = 3  # steps; a change in every second step means two kinds of step
 _REGULAR_SHARE_MIN = 0.75  # of the distances
-_TOLERANCE_S = 0.1  # of a period in seconds
-_COINCIDING_SHARE_MIN = 0.6  # of the stalls, to name what coincides
+_TOLERANCE_S = 0.1  # relative tolerance of a period in seconds
+_COINCIDING_SHARE_MIN = 0.6  # share of the stalls that an event must coincide with to be named
 _FLUSH_MB_PER_S = 5.0
-_FLUSH_WRITE_RATIO = 3.0  # what is usually written
-_DISK_READINGS_MIN = 3  # of the disk between two stalls: the probe reads once a second
-_PAUSE_SHARE_MIN = 0.3  # of a stall's excess: the part that a garbage collection or an evaluation must make to be named
-# Minimum shares of a stall's excess that is work: of forward and backward each, and of the whole model. The turn of a WGAN's
-# generator lay to 0.26 and 0.46 in them, R1 to 0.29 and 0.50; waiting and housekeeping stand in one place.
+_FLUSH_WRITE_RATIO = 3.0  # times the usual write rate
+_DISK_READINGS_MIN = 3  # readings of the disk per stall; the probe reads once a second
+_PAUSE_SHARE_MIN = 0.3  # of a stall's excess; the least part of a garbage collection or an evaluation to be named
+# Minimum shares of a stall's excess for it to be extra work: in forward and backward each, and in the whole model. Measured: a WGAN's
+# generator steps had 0.26 and 0.46 of it in forward and backward, R1 0.29 and 0.50. Waiting and housekeeping are in one phase only.
 _EACH, _MODEL = 0.15, 0.75
 _OF_MODEL = ("forward", "backward", "optimizer")
 MORE_WORK = "more work for the model"
 
 
 def periodic_stalls(recording: Recording, steady: Mapping[int, RankSteps]) -> PeriodicStall | None:
-    """The stalls of the run's latest unbroken stretch of steps; None where there are none, or they follow no period."""
+    """The periodic stalls of the run's longest unbroken stretch of steps; None if there are none or they follow no period."""
     if not steady:
         return None
     longest = max(steady.values(), key=lambda steps: float(steps.length.sum()))
@@ -66,7 +66,7 @@ def periodic_stalls(recording: Recording, steady: Mapping[int, RankSteps]) -> Pe
     times_s = longest.start_ns[rows][heads] / 1e9
     excess = float(np.where(member, length - usual_s, 0.0).sum())
     if trains_on_gpu(recording) and not most_events_read(longest, table):
-        # a host that runs ahead and now and then waits for the GPU makes up for it in the steps that follow
+        # a host that runs ahead and sometimes waits for the GPU makes up for the wait in the next steps
         excess = min(excess, max(0.0, float((length - usual_s).sum())))
     rank, phase = _where(recording, steady, at)
     phases = split_of(recording, longest, ranks=len(steady)).phases
@@ -90,7 +90,7 @@ def periodic_stalls(recording: Recording, steady: Mapping[int, RankSteps]) -> Pe
 
 
 def _periods(steps: RankSteps, rows: NDArray[np.int64], heads: NDArray[np.int64]) -> tuple[float | None, float | None]:
-    """(in steps, in seconds) between the stalls that begin at these rows' `heads`; None where they follow none."""
+    """The period (in steps, in seconds) of the stalls that begin at `heads` within `rows`; each is None if they follow none."""
     if heads.size < _EVENTS_MIN:
         return None, None
     start_ns, end_ns = steps.start_ns[rows], steps.end_ns[rows]
@@ -104,7 +104,7 @@ def _periods(steps: RankSteps, rows: NDArray[np.int64], heads: NDArray[np.int64]
 
 
 def unbroken(steps: RankSteps) -> NDArray[np.int64]:
-    """Rows of the longest stretch of single steps that follow each other: older ones are kept in windows only."""
+    """Rows of the longest stretch of consecutive single steps. Older steps are kept only in windows."""
     single = steps.count == 1
     follows = np.append(False, np.diff(steps.step) == 1) & single & np.append(False, single[:-1])
     start = np.flatnonzero(~follows)
@@ -116,9 +116,9 @@ def unbroken(steps: RankSteps) -> NDArray[np.int64]:
 
 
 def stalls_in(length: Array, height: float = 0.0) -> tuple[float, NDArray[np.int64], NDArray[np.bool_]]:
-    """(usual step, first step of each stall, which steps belong to one): neighbours of a stall are part of it.
+    """(usual step, first step of each stall, mask of steps in a stall). Consecutive long steps are one stall.
 
-    `height`: only stalls half as far above the usual as this quantile of all of them; 0: all.
+    `height`: count only stalls at least half as far above the usual as this quantile of all stalls; 0: count all.
     """
     usual = float(np.median(length))
     mad = float(np.median(np.abs(length - usual)))
@@ -131,7 +131,7 @@ def stalls_in(length: Array, height: float = 0.0) -> tuple[float, NDArray[np.int
 
 
 def period_of(distances: Array, *, tolerance: float, share: float) -> float | None:
-    """The distance that most of these are, or small multiples of it (a stall in between was too short to show); None without one."""
+    """The distance that most of these equal, or a small multiple of it (a stall between was too short to show); None if there is none."""
     if distances.size < _EVENTS_MIN - 1:
         return None
     period = float(np.median(distances))
@@ -152,7 +152,7 @@ def _mask(steps: RankSteps, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def _where(recording: Recording, steady: Mapping[int, RankSteps], at: NDArray[np.int64]) -> tuple[int | None, str]:
-    """(the rank that stalls, None where all or different ones do; the phase that most of the stall is in)."""
+    """(the rank that stalls, or None if all or different ranks do; the phase with most of the stall)."""
     beyond: dict[int, dict[str, Array]] = {}
     for rank, steps in steady.items():
         phases = split_of(recording, steps, ranks=len(steady)).phases
@@ -196,7 +196,7 @@ def _coincides(steps: RankSteps, member: NDArray[np.bool_], excess: Array) -> st
 
 
 def _works(phases: Mapping[str, Array], member: NDArray[np.bool_], excess: Array) -> bool:
-    """Forward and backward take longer together in most stalls, and these nothing else: a second network learns, a penalty is added."""
+    """True if most stalls are in the model, in both forward and backward: a second network learns, or a penalty is added."""
     beyond = {name: values - float(np.median(values[~member])) for name, values in phases.items()}
     together = np.minimum(beyond["forward"], beyond["backward"]) >= _EACH * excess
     whole = np.sum(list(beyond.values()), axis=0) >= _MODEL * excess
@@ -211,7 +211,7 @@ def _flushes(recording: Recording, starts_ns: NDArray[np.int64], ends_ns: NDArra
         seconds = np.maximum(np.diff(series.t_ns) / 1e9, 1e-9)
         rate = np.maximum(0.0, np.diff(series.value)) / seconds / 1e6
         high = rate > max(_FLUSH_MB_PER_S, _FLUSH_WRITE_RATIO * float(np.median(rate)))
-        # a reading belongs to a stall that lies in its interval, or began in the one before: what was dirty is written a little later
+        # a reading belongs to a stall in its interval or in the one before: dirty pages are written a little later
         during = np.zeros(rate.size, dtype=np.bool_)
         found = 0
         for start_ns, end_ns in zip(starts_ns, ends_ns, strict=True):

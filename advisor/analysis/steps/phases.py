@@ -1,4 +1,4 @@
-"""The steps of one rank, row by row: seconds of each phase, of waiting for other ranks and of exposed communication.
+"""Splits the steps of one rank, row by row, into seconds of each phase, of waiting for other ranks and of exposed communication.
 
 On a GPU the stream's own times count where events were read, since the host runs ahead of it. In a long run only part
 of the steps is kept in full, and only part of the events; unknown values of a row are inferred from rows where they
@@ -21,28 +21,30 @@ Array = NDArray[np.float64]
 
 AFTER_BACKWARD = ("optimizer", "gap.evaluation", "gap.checkpoint", "gap")
 OWN_PHASES = ("input_wait", "forward", "backward", *AFTER_BACKWARD)
-WAITS_FOR_BUFFERS = "waits_for_buffers"  # a column of the steps, where it is known: seconds at the start of the forward
-# A column, where it is known: seconds between backward and update in which the user's own code ran, and neither clipping nor an exchange.
+# The following columns exist only if they are known.
+WAITS_FOR_BUFFERS = "waits_for_buffers"  # seconds that the start of the forward waits for another rank's buffers
+# Seconds of the user's own code between backward and update, without clipping and exchanges.
 BEFORE_UPDATE = "before_update"
-# The same of a loop without a loader: seconds after the update that are no part of the chunk with the next batch and the forward in it.
+# In a loop without a loader: seconds after the update that are not part of the chunk with the next batch and the forward.
 AFTER_UPDATE = "after_update"
-IN_MODEL = "in_model"  # and those that are the model's
+IN_MODEL = "in_model"  # in a loop without a loader: seconds of that chunk in the model
 _ON_STREAM = ("input_wait", "forward", "backward", "optimizer", "gap")
-# Share of the latest steps for the stream's times to replace the host's: most; or, where steps are so short that only a block of them now
-# and then has events, so many early and late ones among them.
+# The stream's times replace the host's if this share of the latest steps has events. If steps are so short that only occasional blocks of
+# them have events, this number in the early half and in the late half is enough.
 _READ_SHARE = 0.5
 _READ_STEPS = 20
-# A step of which no event was kept is split as the others are, unless it is this much longer than the usual: what made it so, the host saw.
+# A step without events is split like the others, unless it is this much longer than usual: then the host's times show the cause.
 _ODD_STEP_RATIO = 1.5
-# Where steps differ in size, backward grows with forward. The forward tells the backward of a step that nobody stamped if it does so twice
-# as well as the usual backward does, over so many stamped ones, and half of these are a tenth and more apart from it, as sizes are.
+# If steps differ in size, backward grows with forward. The backward of an unstamped step is estimated from its forward if, over at least
+# this many stamped steps, the error is below this ratio of the error of using the median backward, and the median deviation from that
+# backward is at least this share of it.
 _ERROR_RATIO_MAX = 0.5
 _TELLS_STEPS = 10
 _SIZE_SPREAD_MIN = 0.1
 
 
 def phases_of(steps: RankSteps, gpu: Table | None) -> dict[str, Array]:
-    """Per row, the seconds of each phase. The GPU's own times replace the host's where events were read."""
+    """Seconds of each phase per row. The GPU's own times replace the host's where events were read."""
     c = steps.columns
     own, after = c.get(BEFORE_UPDATE, 0.0), c.get(AFTER_UPDATE, 0.0)
     host = {
@@ -58,7 +60,7 @@ def phases_of(steps: RankSteps, gpu: Table | None) -> dict[str, Array]:
 
 
 def events_read(steps: RankSteps, gpu: Table | None) -> bool:
-    """Events were read for most of the latest steps, or for blocks of them all along."""
+    """True if events were read for most of the latest steps, or for blocks of them throughout."""
     read = _latest_read(steps, gpu)
     return most_events_read(steps, gpu) or min(half.sum() for half in np.array_split(read, 2)) >= _READ_STEPS
 
@@ -76,20 +78,20 @@ def _latest_read(steps: RankSteps, gpu: Table | None) -> NDArray[np.bool_]:
 
 
 def _on_gpu(steps: RankSteps, gpu: Table, host: Mapping[str, Array]) -> dict[str, Array]:
-    """The stream's times, which over many steps come to the host's: kernels of one step may run while the host is in the next."""
+    """The stream's times, scaled to the host's over many steps: kernels of one step may run while the host is in the next."""
     aside, single = host["gap.evaluation"] + host["gap.checkpoint"], steps.count == 1
     sums, whole = _on_stream(steps, gpu)
     after = np.maximum(0.0, sums["gap"] - aside)
-    # starting workers comes before the fetch that ends the gap, and is the next step's
+    # workers start before the fetch that ends the gap, but their start belongs to the next step
     starting = np.minimum(after[:-1], steps.columns["loader_start"][1:])
     sums["gap"] = after - np.append(starting, 0.0)
     sums["input_wait"] = sums["input_wait"] + np.append(0.0, starting)
     total, left = np.sum(list(sums.values()), axis=0), steps.length - aside
-    # of several steps in a row only some have their events, and perhaps not the one with the evaluation
+    # in a row of several steps only some have events, perhaps not the one with the evaluation
     seen = whole & (single | (aside == 0)) & (total > 0)
     scale = np.where(seen, left / np.maximum(total, 1e-12), 1.0)
     alone = seen & single
-    if alone.any():  # one step's differs by the queue's depth, and more where the host waits for the GPU now and then
+    if alone.any():  # a single step differs by the queue's depth, and more if the host sometimes waits for the GPU
         scale[alone] = np.clip(left[alone].sum() / total[alone].sum(), 0.5, 2.0)
     usual_s = float(np.median((left / steps.count)[seen])) if seen.any() else 0.0
     own = _before_update_on_stream(steps, sums)
@@ -104,9 +106,9 @@ def _on_gpu(steps: RankSteps, gpu: Table, host: Mapping[str, Array]) -> dict[str
 
 
 def _on_stream(steps: RankSteps, gpu: Table) -> tuple[dict[str, Array], NDArray[np.bool_]]:
-    """(seconds of each phase as far as events tell, of which rows they tell the whole).
+    """(seconds of each phase as far as events show them, mask of rows with events for every phase).
 
-    The gap after a step ends with the next fetch: it stands in the next step's record.
+    The gap after a step ends with the next fetch, so it is in the next step's record.
     """
     sums: dict[str, Array] = {}
     whole = np.ones(steps.step.size, np.bool_)
@@ -119,7 +121,7 @@ def _on_stream(steps: RankSteps, gpu: Table) -> tuple[dict[str, Array], NDArray[
 
 
 def lengths_of(steps: RankSteps, gpu: Table | None) -> Array:
-    """Seconds of each row: on the stream where most events were read. A host that runs ahead waits now and then, the GPU does not."""
+    """Seconds of each row; the stream's if most events were read. A host that runs ahead waits now and then, the GPU does not."""
     if gpu is None or not most_events_read(steps, gpu):
         return steps.length
     sums, whole = _on_stream(steps, gpu)
@@ -127,10 +129,10 @@ def lengths_of(steps: RankSteps, gpu: Table | None) -> Array:
 
 
 def _before_update_on_stream(steps: RankSteps, sums: Mapping[str, Array]) -> Array:
-    """Time that the GPU waited for the user's own code between backward and update.
+    """Seconds per row that the GPU waited for the user's own code between backward and update.
 
-    At the end of the backward it is behind the host by what forward and backward take it longer, and works on meanwhile. And launching the
-    update takes the host as long as it does, whatever came before.
+    At the end of the backward, the GPU is behind the host by the extra time that forward and backward take it. It works on that meanwhile.
+    Launching the update takes the host the same time whatever came before.
     """
     c, one = steps.columns, steps.count == 1
     if BEFORE_UPDATE not in c:
@@ -139,11 +141,11 @@ def _before_update_on_stream(steps: RankSteps, sums: Mapping[str, Array]) -> Arr
     most = np.maximum(0.0, sums["optimizer"] - c["optimizer"])
     own = np.where(one, np.clip(c[BEFORE_UPDATE] - behind, 0.0, most), 0.0)
     share = float(own.sum()) / max(float(sums["optimizer"][one].sum()), 1e-12)
-    return np.where(one, own, share * sums["optimizer"])  # of several steps in a row not all have their events
+    return np.where(one, own, share * sums["optimizer"])  # in a row of several steps not all have events
 
 
 def _rows_of(steps: RankSteps, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The row of each step number; -1 where no row holds it."""
+    """The row of each step number; -1 if no row holds it."""
     order = np.argsort(steps.step, kind="stable")
     at = np.searchsorted(steps.step[order], numbers, side="right") - 1
     row = order[np.maximum(at, 0)]
@@ -154,9 +156,9 @@ def _rows_of(steps: RankSteps, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
 def exposed_comm(
     steps: RankSteps, comm: Table | None, phases: Mapping[str, Array]
 ) -> tuple[Array, NDArray[np.bool_]] | None:
-    """(exposed communication per row, which rows were stamped); None where DDP stamped nothing.
+    """(seconds of exposed communication per row, mask of stamped rows); None if DDP stamped nothing.
 
-    Unstamped: what the backward takes beyond the own backward of a stamped step, less what chance adds to that.
+    In unstamped rows it is the excess of the backward over the own backward of stamped steps, less the excess that is due to chance.
     """
     if comm is None or comm.size == 0:
         return None
@@ -175,10 +177,10 @@ def exposed_comm(
 
 
 def _by_chance(beyond: Array, exposed: float) -> float:
-    """Amounts to take from each of `beyond`, without going below zero, so that they sum to `exposed`.
+    """The amount to subtract from each of `beyond`, clipping at zero, so that the rest sums to `exposed`.
 
-    Computing takes longer now and then, and is never negative: taken as it comes, what a backward takes beyond the usual is more than the
-    wire. (The threshold of a projection onto a simplex: Duchi and others, 2008.)
+    Compute sometimes takes longer and is never negative, so the excess over the usual backward would overestimate communication. (This is
+    the threshold of a projection onto a simplex: Duchi and others, 2008.)
     """
     high = np.sort(beyond)[::-1]
     each = (np.cumsum(high) - exposed) / np.arange(1, high.size + 1)
@@ -186,15 +188,15 @@ def _by_chance(beyond: Array, exposed: float) -> float:
 
 
 def after_last_gradient_ns(comm: Table) -> NDArray[np.int64]:
-    """The part of each exchange that the backward pass does not hide, in device time.
+    """Nanoseconds of device time of each exchange that the backward pass does not hide.
 
-    DDP's stamps of begins and ends are the host's, and NCCL lets the host go on at once.
+    DDP's stamps of begins and ends are in host time, and NCCL lets the host go on at once.
     """
     return np.asarray(comm["comm_ns"] - comm["overlap_ns"], np.int64)
 
 
 def _own_backward(steps: RankSteps, forward: Array, own: Array, stamped: NDArray[np.bool_]) -> Array:
-    """Backward time of each row without waiting, as far as rows with stamps show it."""
+    """Seconds of each row's backward without waiting, estimated from stamped rows."""
     seen, beside = own[stamped], forward[stamped]
     usual = float(np.median(seen))
     apart = float(np.median(np.abs(seen - usual)))
@@ -208,7 +210,8 @@ def _own_backward(steps: RankSteps, forward: Array, own: Array, stamped: NDArray
 def exchanges(steps: RankSteps, comm: Table | None) -> int:
     """Gradient exchanges per step: one for each micro-batch outside `no_sync`. DDP stamps one of them.
 
-    DDP counts the forward passes after which it will; of a model that is asked several times for one batch that says nothing.
+    DDP counts the forward passes that an exchange follows. A model may be called several times per batch, so the number of micro-batches is
+    the upper limit.
     """
     if comm is None or comm.size < 2:
         return 1
@@ -221,15 +224,15 @@ def exchanges(steps: RankSteps, comm: Table | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The rows of one rank: its own phases, and what it waited for in collectives."""
+    """Rows of one rank: seconds of its own phases, and of waiting in collectives."""
 
     phases: Mapping[str, Array]
-    exposed: Array | None  # None: nobody timed its communication
+    exposed: Array | None  # None: its communication was not timed
     stamped: NDArray[np.bool_]
 
 
 def split(steps: RankSteps, gpu: Table | None, comm: Table | None, called: Table | None) -> Split:
-    """`called`: collectives that Python called. On a GPU they are queued, and the stream's own times hold what they take."""
+    """Splits rows into phases and exposed time. `called`: collectives called from Python; on a GPU the stream's times include them."""
     phases = phases_of(steps, gpu)
     exposed: Array | None = None
     stamped = np.zeros(steps.step.size, np.bool_)
@@ -251,7 +254,7 @@ def split(steps: RankSteps, gpu: Table | None, comm: Table | None, called: Table
 
 
 def split_of(recording: Recording, steps: RankSteps, *, ranks: int) -> Split:
-    """As `split`, of a rank of so many: one alone waits for nobody."""
+    """Like `split`, for a rank of a job with `ranks` ranks. A single rank waits for no other."""
     rank = steps.rank
     called = recording.collectives.get(rank) if ranks > 1 else None
     return split(steps, recording.gpu_steps.get(rank), recording.comm.get(rank), called)

@@ -1,4 +1,4 @@
-"""Phases of a live rank's latest steps, from rows as its ring holds them: enough to decide whom to look into, and when."""
+"""Summarises a live rank's latest steps, from rows of its ring, to decide which rank to inspect and when."""
 
 from __future__ import annotations
 
@@ -24,49 +24,48 @@ _STREAM = tuple(
     GPU_STEP_FIELDS.index(f"{name}_ns") for name in ("input_wait", "forward", "backward", "optimizer", "gap")
 )
 _RECENT_STEPS = 256
-_FIRST_STEPS = 3  # they compile, tune and allocate: ten times their length is no measure of a hang
+_FIRST_STEPS = 3  # these compile, tune and allocate: ten times their length is no measure of a hang
 _ENOUGH_STEPS = 10
-_ENOUGH_CLOCKED = 3  # two a second are clocked
-_LEAST_PART = 0.1  # of the model, by which one may tell the rest
+_ENOUGH_CLOCKED = 3  # steps; two a second are clocked
+_LEAST_PART = 0.1  # of the model's time; the least part from which the whole is extrapolated
 
 
 @dataclass(slots=True)
 class RecentSteps:
-    """Sliding window over the steps of one rank; the oldest drop out."""
+    """Sliding window over the steps of one rank. The oldest steps drop out."""
 
     steps: int = 0
     step_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))
     # gap and clip of the same steps
     outside_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))
-    wait_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))  # for input, in the same steps
-    # without the first ones, and without evaluation and checkpoints
+    wait_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))  # input wait of the same steps
+    # lengths without evaluation and checkpoints, without the first steps
     usual_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))
-    # forward and backward of the same steps, where a loader feeds them
+    # forward and backward of the same steps; 0 for steps that no loader feeds
     model_ns: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))
     delay_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))  # waiting for a core
-    # of steps whose CPU clocks were read: forward and optimizer beyond their CPU time, the backward beyond its own, and what part of the
-    # three the former two are
+    # for steps with CPU clocks: time off the CPU in forward and optimizer, in backward, and the share of forward and optimizer in all three
     off_cpu_ns: deque[tuple[int, int, float]] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))
-    # of steps with events, on the GPU's stream
+    # for steps with GPU events: idle share of the GPU's stream
     idle_shares: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))
-    fed: bool = False  # by a loader, so that it is known where the model begins
+    fed: bool = False  # a loader feeds the steps, so it is known where the model begins
 
     @property
     def outside_share(self) -> float:
-        """Share of recent steps outside the model, where only a stack can say what was done."""
+        """Share of recent steps outside the model, where only stacks show the work."""
         total = sum(self.step_ns)
         return sum(self.outside_ns) / total if total else 0.0
 
     @property
     def wait_share(self) -> float:
-        """Share of recent steps that waited for input."""
+        """Share of the time of recent steps spent waiting for input."""
         total = sum(self.step_ns)
         return sum(self.wait_ns) / total if total else 0.0
 
     def uneven_share(self, *, on_gpu: bool) -> float:
-        """Share of recent steps by which their forward or backward passes are longer than the other lets expect.
+        """Share of recent steps by which the forward or backward pass is longer than the other one implies.
 
-        On a GPU the host's backward pass is no measure of what it computes.
+        On a GPU the host's backward time does not show the GPU's compute, so only the forward pass is checked.
         """
         total = sum(self.step_ns)
         if not total or not self.model_ns:
@@ -76,16 +75,17 @@ class RecentSteps:
 
     @property
     def idle_share(self) -> float | None:
-        """Share of a usual step in which nothing was on the GPU's stream, for input or between steps; None where too few had events.
+        """Median share of a step in which the GPU's stream was idle, for input or between steps; None if too few steps had events.
 
-        Where a loop reads a value of each step it waits for the GPU between them: by the host's clocks all of that is outside the model.
+        The host's clocks cannot show this. A loop that reads a value of each step waits for the GPU between steps, which they count as time
+        outside the model.
         """
         return median(self.idle_shares) if self.fed and len(self.idle_shares) >= _ENOUGH_STEPS else None
 
     def asleep_share(self, *, alone: bool) -> float:
-        """Share of recent steps in which the model neither computed nor stood in line for a core; 0 while that is not known.
+        """Share of recent steps in which the model neither computed nor waited for a core; 0 while unknown.
 
-        In the backward only of one that trains `alone`: others wait there for each other, and are taken to sleep as much as in the rest.
+        The backward counts only for a rank that trains `alone`. Other ranks wait for each other there, so the share of the rest is used.
         """
         total, seen = sum(self.step_ns), len(self.off_cpu_ns)
         if seen < _ENOUGH_CLOCKED or not total:
@@ -95,7 +95,7 @@ class RecentSteps:
         return max(0.0, off_cpu - sum(self.delay_ns) / len(self.delay_ns)) * len(self.step_ns) / total
 
     def p99_ns(self, *, whole: bool = False) -> int:
-        """The 99th percentile of recent steps; `whole`: with the evaluations and checkpoints within them."""
+        """The 99th percentile of recent steps. `whole`: including their evaluations and checkpoints."""
         ordered = sorted(self.step_ns if whole or len(self.usual_ns) < _ENOUGH_STEPS else self.usual_ns)
         return ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))] if ordered else 0
 
@@ -108,7 +108,7 @@ class RecentSteps:
             self.step_ns.append(length_ns)
             if self.steps > _FIRST_STEPS:
                 self.usual_ns.append(length_ns - payload[_EVALUATION] - payload[_CHECKPOINT])
-            # without a loader nobody knows where the fetch ends and the model begins, until a stack has been seen
+            # without a loader it is unknown where the fetch ends and the model begins until a stack shows it
             self.fed = not flags & FLAG_NO_LOADER
             unknown = payload[_FORWARD] if flags & FLAG_NO_LOADER else 0
             self.outside_ns.append(payload[_GAP] + payload[_CLIP] + unknown)

@@ -1,4 +1,4 @@
-"""The advisor's own cost: its recorder in each step and in workers, its agent process, and its start-up."""
+"""Measures the advisor's own cost: its recorder in each step and in workers, its agent process, and its start-up."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def own_cost(recording: Recording, everything: Mapping[int, RankSteps]) -> Overh
 
 
 def _driver_share(recording: Recording) -> float | None:
-    """Share of the time that went into asking the GPU driver, by the clock; opening it, once, left out."""
+    """Share of wall time spent querying the GPU driver, without opening it once."""
     series = recording.samples.get(("gpu.probe_s", "host"))
     if series is None or series.value.size < 2 or series.t_ns[-1] <= series.t_ns[0]:
         return None
@@ -53,10 +53,10 @@ def _driver_share(recording: Recording) -> float | None:
 
 
 def _usual_s(own_s: Array, count: Array) -> float:
-    """Seconds a step, in the median stretch of the run.
+    """Seconds per step in the median stretch of the run.
 
-    Not of the median step: the marks of twenty short steps are read in one of them. Not of all steps: moments when the facts are
-    written are a handful in a run, most of them at its start.
+    The median step would miss the cost: the marks of twenty short steps are read in one of them. The mean of all steps would include the
+    few moments when facts are written, most of them at the start.
     """
     stretches = zip(np.array_split(own_s, STRETCHES), np.array_split(count, STRETCHES), strict=True)
     return float(np.median([own.sum() / steps.sum() for own, steps in stretches if steps.size]))

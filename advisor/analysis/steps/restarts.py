@@ -1,7 +1,6 @@
-"""Ranks that were started more than once in a run: by an elastic launcher, by a loop that spawns them, by one script after another.
+"""Selects one start of ranks that were started more than once: by an elastic launcher, a spawning loop, or one script after another.
 
-Each start counts its steps from 0. What is said of typical steps is of one start: rows of two are not the same step because they bear the
-same number.
+Each start counts its steps from 0, so rows of two starts with the same number are not the same step. Typical steps are those of one start.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from rn50_advisor.advisor.model.report import Segment
 if TYPE_CHECKING:
     from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 
-# The last start tells how the job is now, unless it has hardly made a step: then the one with the most steps tells more.
+# The last start shows the present state of the job. With fewer steps than this, the start with the most steps is used.
 _ENOUGH_STEPS = 20
 
 
 def one_start(everything: Mapping[int, RankSteps]) -> dict[int, RankSteps]:
-    """The steps of the start that counts, of the ranks that were part of it; all of them where nobody was started again."""
+    """The steps of the selected start, for the ranks that took part in it; all steps if no rank was started again."""
     starts = {rank: _starts(steps) for rank, steps in everything.items()}
     return {rank: starts[rank][chosen] for rank, chosen in _chosen(starts).items()}
 
 
 def with_one_start(recording: Recording, everything: Mapping[int, RankSteps]) -> Recording:
-    """The recording with only what belongs to that start, in the tables that know no time: they are laid beside the steps by number."""
+    """The recording with only the selected start in the tables that are matched to steps by number and have no times."""
     starts = {rank: _starts(steps) for rank, steps in everything.items()}
     if all(len(own) == 1 for own in starts.values()):
         return recording
@@ -43,7 +42,7 @@ def with_one_start(recording: Recording, everything: Mapping[int, RankSteps]) ->
 
 
 def start_segments(everything: Mapping[int, RankSteps], origin_ns: int) -> list[Segment]:
-    """The starts of the first rank; none where nobody was started again."""
+    """The starts of the first rank; empty if no rank was started again."""
     starts = {rank: _starts(steps) for rank, steps in everything.items()}
     rank = min(starts, default=-1)
     if all(len(own) == 1 for own in starts.values()):
@@ -67,7 +66,7 @@ def _starts(steps: RankSteps) -> list[RankSteps]:
 
 
 def _chosen(starts: Mapping[int, list[RankSteps]]) -> dict[int, int]:
-    """The start that counts for each rank; ranks that took no part in it are left out."""
+    """Index of the selected start of each rank; ranks that took no part in it are left out."""
     if all(len(own) == 1 for own in starts.values()):
         return dict.fromkeys(starts, 0)
     last = max((own[-1] for own in starts.values()), key=lambda steps: int(steps.start_ns[0]))
@@ -82,12 +81,12 @@ def _chosen(starts: Mapping[int, list[RankSteps]]) -> dict[int, int]:
 
 
 def _together_s(steps: RankSteps, others: RankSteps) -> float:
-    """Seconds for which both were under way."""
+    """Seconds in which both were running; negative if they did not overlap."""
     begin, end = max(steps.start_ns[0], others.start_ns[0]), min(steps.end_ns[-1], others.end_ns[-1])
     return float(end - begin) / 1e9
 
 
 def _part(rows: Table, back: int) -> Table:
-    """The rows of the last start but so many less one, in order of arrival; none where there are not so many."""
+    """Rows of the start `back - 1` before the last, in order of arrival; empty if there are too few starts."""
     edges = [0, *(np.flatnonzero(np.diff(rows["step"]) < 0) + 1).tolist(), rows.size]
     return rows[edges[-back - 1] : edges[-back]] if back < len(edges) else rows[:0]

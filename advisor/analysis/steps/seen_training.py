@@ -1,4 +1,4 @@
-"""The share of the training that the recorded steps represent: see `model.seen_share`."""
+"""Measures the share of the training that the recorded steps represent (see `model.seen_share`), and the start-up time."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _ASIDE = tuple(SPAN_CODE[label] for label in ("evaluation", "checkpoint"))
 
 
 def coverage_of(recording: Recording, everything: Mapping[int, RankSteps]) -> Coverage | None:
-    """The share of training that was seen; None where no step was seen."""
+    """The training that was seen, on the rank with the highest share; None if no step was seen."""
     after = tails(recording)
     each = [_of_rank(recording, steps, after.get(rank)) for rank, steps in everything.items()]
     return max(each, key=lambda c: c.seen_s / max(c.total_s, 1e-9), default=None)
 
 
 def unseen_runs(spans: Table | None, label: str = "unseen") -> Table:
-    """One row per run of unseen batches, which is reported repeatedly while it grows."""
+    """One row per run of unseen batches. A run is reported repeatedly while it grows; its last report counts."""
     if spans is None:
         return np.empty(0, [("t_start_ns", np.int64), ("t_end_ns", np.int64), ("count", np.int64)])
     rows = np.sort(spans[spans["label"] == SPAN_CODE[label]], order=["t_start_ns", "count"])
@@ -48,7 +48,7 @@ def _of_rank(recording: Recording, steps: RankSteps, tail: RankSteps | None) -> 
     unseen_s = float((runs["t_end_ns"] - runs["t_start_ns"]).sum()) / 1e9
     if tail is not None:
         end, after_s = int(tail.end_ns.max()), float(tail.columns["gap"].sum())
-    else:  # it runs, or was killed
+    else:  # the rank is running or was killed
         ended = [p.ended_ns for p in recording.processes if p.role == "rank" and p.rank == steps.rank and p.ended_ns]
         end = max(ended, default=recording.meta.last_ns)
         known = [last_end, *runs["t_end_ns"].tolist()]
@@ -64,10 +64,10 @@ def _of_rank(recording: Recording, steps: RankSteps, tail: RankSteps | None) -> 
     )
 
 
-# Time before training is under way: until the first fetch, in the first fetch, in batches that are skipped to continue where an
-# earlier run ended, and in the first step beyond a usual one.
+# Start-up time: until the first fetch, in the first fetch, in batches skipped to resume an earlier run, and the excess of the first step
+# over a usual one.
 def start_values(recording: Recording, everything: Mapping[int, RankSteps]) -> Measured:
-    """Start-up measures of the rank that finished its first step last, which all others waited for. Empty if no rank made two steps."""
+    """Start-up measures of the rank with the longest start-up, which all others waited for. Empty if no rank made two steps."""
     parts = [_parts(recording, steps) for steps in everything.values() if steps.step.size > 1]
     found = Measured()
     if parts:
@@ -82,7 +82,10 @@ def start_values(recording: Recording, everything: Mapping[int, RankSteps]) -> M
 
 
 def _parts(recording: Recording, steps: RankSteps) -> tuple[float, float, float, float]:
-    """Usual is the median of the later half: compilation may go on through several steps, but not through most."""
+    """Seconds (before the first fetch, in it, in skipped batches, of the first step beyond a usual one).
+
+    Usual values are medians of the later half: compilation may last several steps, but not most of them.
+    """
     later = slice(steps.step.size // 2, None)
     waits, evaluation = steps.columns["input_wait"], steps.columns["evaluation"]
     usual_wait = float(np.median((waits / steps.count)[later]))

@@ -1,7 +1,7 @@
-"""Change points: when the steps of a run became slower for good or for long, on which rank, in which phase, and what else changed then.
+"""Finds change points at which steps became slower permanently or for long, with the rank, the phase, and what else changed then.
 
-The typical step of a stretch is its median, so evaluations, checkpoints, partial batches and first batches of epochs move nothing. A
-change is where two levels fit the run better than one, where almost every stretch after it is slower than almost every one before it.
+The typical step of a stretch is its median, so evaluations, checkpoints, partial batches and first batches of epochs do not affect it. At a
+change, two levels fit the run better than one, and almost every stretch after it is slower than almost every one before it.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from rn50_advisor.advisor.model.statistics import weighted_quantile
 Array = NDArray[np.float64]
 
 _STRETCHES_MAX = 60  # stretches that levels are fitted to: 1,800 medians
-_BIN_STEPS_MIN = 3  # the median of three shrugs off one outlier
+_BIN_STEPS_MIN = 3  # steps; the median of three ignores one outlier
 _SIDE_MIN = 4  # stretches on each side of a change
-_LEVELS_MAX = 4  # a bump, and a change besides
-_CHANGE_RATIO_MIN = 1.05  # what is smaller is nobody's change; the rule asks for more
-# A stretch after the change is slower than one before it so often. FACTS: belief above 90 %.
+_LEVELS_MAX = 4  # enough for a temporary slowdown and one more change
+_CHANGE_RATIO_MIN = 1.05  # a smaller ratio is no change; the rule requires more
+# Least share of pairs in which the stretch after the change is slower than the one before it. FACTS: belief above 90 %.
 _SEPARATION_MIN = 0.9
-_SHOWN, _SHOWN_SHARE = 1.1, 0.03  # what a plot of the run marks
-_ALIKE = (0.25, 2.5)  # of the growth of the whole step
+_SHOWN, _SHOWN_SHARE = 1.1, 0.03  # least ratio and lost share of a change that plots of the run mark
+_ALIKE = (0.25, 2.5)  # growth of a phase over the growth of the whole step
 
 
 def speed_changes(recording: Recording, steady: Mapping[int, RankSteps]) -> tuple[SpeedChange, ...]:
-    """Every lasting change to slower steps, in order of time; a level that ends again has `until_s`."""
+    """Every lasting change to slower steps, in order of time. A slower level that ends has `until_s`."""
     if not steady:
         return ()
     longest = max(steady.values(), key=lambda steps: float(steps.length.sum()))
@@ -52,7 +52,7 @@ def speed_changes(recording: Recording, steady: Mapping[int, RankSteps]) -> tupl
     for n, (was, now) in enumerate(itertools.pairwise(levels)):
         if now < _CHANGE_RATIO_MIN * was:
             continue
-        # waves of less than half the rise make neither side shorter, nor does a second rise
+        # fluctuations below half the rise end neither side of the change, nor does a second rise
         half = (now - was) / 2
         first = next((m + 1 for m in range(n, -1, -1) if abs(levels[m] - was) > half), 0)
         last = next((m for m in range(n + 1, len(levels)) if levels[m] < now - half), len(levels))
@@ -65,7 +65,7 @@ def speed_changes(recording: Recording, steady: Mapping[int, RankSteps]) -> tupl
 
 
 def _larger(steps: RankSteps, rows: tuple[int, int, int]) -> float:
-    """How many times more samples a step has after the change, at least 1: a smaller batch excuses nothing."""
+    """Ratio of samples per step after the change to before it, at least 1: a smaller batch does not explain a slowdown."""
     before, after = (steps.columns["samples"][a:b].sum() / steps.count[a:b].sum() for a, b in itertools.pairwise(rows))
     return max(1.0, float(after / before)) if before > 0 else 1.0
 
@@ -87,13 +87,13 @@ def change_segments(changes: tuple[SpeedChange, ...], end_s: float) -> tuple[Seg
 
 
 def usual_rows(steps: RankSteps) -> NDArray[np.bool_]:
-    """Rows whose length says something of the usual step: no evaluation, no checkpoint, no first batch of an epoch in them."""
+    """Mask of rows with usual steps: those without evaluation, checkpoint or first batch of an epoch."""
     aside = steps.columns["evaluation"] + steps.columns["checkpoint"]
     return ~steps.epoch_start & (aside <= 0.01 * steps.length)
 
 
 def _bins(steps: RankSteps) -> tuple[NDArray[np.int64], Array] | None:
-    """(first row of each stretch, its median step) over stretches of equally many rows; None of too few."""
+    """(first row of each stretch, its median step) for stretches of equally many usual rows; None if there are too few."""
     usual = np.flatnonzero(usual_rows(steps))
     count = min(_STRETCHES_MAX, usual.size // _BIN_STEPS_MIN)
     if count < 2 * _SIDE_MIN:
@@ -105,7 +105,7 @@ def _bins(steps: RankSteps) -> tuple[NDArray[np.int64], Array] | None:
 
 
 def _cuts(level_s: Array) -> list[int]:
-    """Where levels change: the best fit of a few of them, joined again where neighbours are not clearly apart."""
+    """The stretches at which levels change: the best fit of a few levels, with neighbours joined that are not clearly apart."""
     if float(np.percentile(level_s, 90)) < _CHANGE_RATIO_MIN * float(np.percentile(level_s, 10)):
         return []
     cuts = _best_fit(level_s)
@@ -120,7 +120,7 @@ def _cuts(level_s: Array) -> list[int]:
 
 
 def _best_fit(level_s: Array) -> list[int]:
-    """The cuts into _LEVELS_MAX levels, each of _SIDE_MIN stretches at least, that leave the least distance to their medians."""
+    """The cuts into _LEVELS_MAX levels of at least _SIDE_MIN stretches each that minimise the distances to the levels' medians."""
     size = level_s.size
     misfit = np.full((size + 1, size + 1), np.inf)
     for first in range(size):
@@ -142,7 +142,7 @@ def _misfit(part: Array) -> float:
 
 
 def _apart(before: Array, after: Array) -> float:
-    """How far two groups of stretches are apart: the share of pairs in which one is beyond the other; 0 where their levels are alike."""
+    """Separation of two groups of stretches: share of pairs in which one is above the other; 0 if their levels are alike."""
     old, new = float(np.median(before)), float(np.median(after))
     if max(old, new) < _CHANGE_RATIO_MIN * min(old, new):
         return 0.0
@@ -151,7 +151,7 @@ def _apart(before: Array, after: Array) -> float:
 
 
 def _refined(steps: RankSteps, row: int, width: int, levels_s: tuple[float, float]) -> int:
-    """The row with which the new level begins, near the stretch that it was found in."""
+    """The first row of the new level, near the stretch in which it was found."""
     first, last = max(0, row - width), min(steps.step.size, row + width)
     length = (steps.length / steps.count)[first:last]
     excess = np.abs(length - levels_s[0]) - np.abs(length - levels_s[1])
@@ -168,7 +168,7 @@ def _change(
     levels_s: tuple[float, float],
     ended: bool,
 ) -> SpeedChange:
-    """Describes the interval between two rows compared with the one before it."""
+    """Describes the slower interval between `rows[1]` and `rows[2]`, compared with the one from `rows[0]` before it."""
     times = [int(longest.start_ns[row]) for row in rows[:2]] + [
         int(longest.end_ns[min(rows[2], longest.step.size) - 1])
     ]
@@ -177,7 +177,7 @@ def _change(
     seen = coincidences(recording, (times[0], times[1]), (times[1], times[2]))
     named = {int(c.scope[5:]) for c in seen if c.scope.startswith("rank:")}
     if rank is None and len(named) == 1 and len(steady) > 1:
-        rank = named.pop()  # its quota says so, whoever waited in which phase
+        rank = named.pop()  # its quota shows it, whichever rank waited in which phase
     process = process_by_rank(recording.processes).get(longest.rank if rank is None else rank)
     facts = {} if process is None else recording.facts.get(process.pid, {})
     total_s = float(longest.length.sum())
@@ -215,7 +215,7 @@ def _levels(
         before = usual & (steps.end_ns > times[0]) & (steps.end_ns <= times[1])
         after = usual & (steps.start_ns >= times[1]) & (steps.end_ns <= times[2])
         if before.any() and after.any():
-            # means: a quota holds another phase back in each step, and no phase's median shows it
+            # means, because a quota delays a different phase in each step and no phase's median shows it
             found[rank] = {
                 name: (_per_step(values, steps, before), _per_step(values, steps, after))
                 for name, values in phases.items()
@@ -228,7 +228,7 @@ def _per_step(values: Array, steps: RankSteps, rows: NDArray[np.bool_]) -> float
 
 
 def _alike(named: Mapping[str, tuple[float, float]], ratio: float) -> bool:
-    """Every large phase of the model grew by about as much as the step: that is how a machine slows down, not how a program does."""
+    """True if every large phase of the model grew by about the same ratio as the step: so does a slower machine, but not a changed program."""
     whole = sum(was for was, _ in named.values())
     large = [(was, now) for name, (was, now) in named.items() if name in ("forward", "backward") and was >= 0.1 * whole]
     shares = [(now / was - 1.0) / (ratio - 1.0) for was, now in large]
@@ -236,7 +236,7 @@ def _alike(named: Mapping[str, tuple[float, float]], ratio: float) -> bool:
 
 
 def _culprit(grown: Mapping[int, Mapping[str, float]]) -> tuple[int | None, str, float]:
-    """(the rank that slows the others, None where all did; the phase that grew most; by how much)."""
+    """(the rank that slows the others, or None if all slowed down; the phase that grew most; its growth in seconds per step)."""
     if not grown:
         return None, "", 0.0
     own = {rank: sum(max(0.0, named.get(p, 0.0)) for p in OWN_PHASES) for rank, named in grown.items()}
@@ -250,7 +250,7 @@ def _culprit(grown: Mapping[int, Mapping[str, float]]) -> tuple[int | None, str,
     return (worst if alone else None), phase, grown[worst].get(phase, 0.0)
 
 
-# name, unit, and by how much it must move to be worth noting: its own units, and a share of the larger value
+# name, unit, and the least change to report: in its own unit, and as a share of the larger value
 _MOVES = (
     ("cpu.other_cores", "cores", 0.3, 0.3),
     ("cpu.job_cores", "cores", 0.3, 0.25),

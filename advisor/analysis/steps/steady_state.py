@@ -1,4 +1,4 @@
-"""Which steps count: those after the warm-up that every rank has made, side by side."""
+"""Selects the steady steps: those after the warm-up that every rank has made."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from rn50_advisor.probes.rank.layout import FLAG_DEEP, FLAG_EPOCH_START, FLAG_NO
 
 Array = NDArray[np.float64]
 
-# A leading step belongs to the warm-up while it takes more than this many times the median of the later half: allocations, autotuning,
-# worker start and compilation are multiples, not percents.
+# A leading step belongs to the warm-up while it takes more than this many times the median of the later half. Allocations, autotuning,
+# worker start and compilation make a step several times longer, not a few percent.
 _WARM_UP_FACTOR = 1.5
-_WARM_UP_MIN = 1  # the first step always pays for something that no later one does
-_WARM_UP_SMALL = 3  # of many steps, the first three are left out whatever they took
+_WARM_UP_MIN = 1  # the first step always includes one-off work
+_WARM_UP_SMALL = 3  # with many steps, the first three are left out whatever they took
 _MANY_ROWS = 20
 _WARM_UP_MAX_SHARE = 0.5
-# Where rows hold several steps, a single step alone between them is an outlier that retention kept, at most a few in a row; what nodes send
-# each other whole are a dozen in a row, and the latest thousands stand side by side.
+# Among rows that hold several steps, isolated single steps are outliers that retention kept, at most a few in a row. Single steps that
+# nodes send each other come a dozen in a row, and the latest thousands are consecutive.
 _SAMPLE_ROWS = 8
 _LATEST_ROWS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class RankSteps:
-    """The rows of one rank in seconds, oldest first; a row may hold several folded steps (`count`)."""
+    """The rows of one rank, oldest first; columns in seconds. A row may hold several folded steps (`count`)."""
 
     rank: int
     step: NDArray[np.int64]
@@ -40,7 +40,7 @@ class RankSteps:
     end_ns: NDArray[np.int64]
     flags: NDArray[np.int64]
     columns: Mapping[str, Array]
-    left: bool = False  # it ended by itself
+    left: bool = False  # the rank ended by itself
 
     @property
     def length(self) -> Array:
@@ -60,17 +60,17 @@ class RankSteps:
         )
 
     def per_step(self, name: str) -> float:
-        """Mean of a column over all steps, seconds or counts per step."""
+        """Mean of a column over all steps: seconds or counts per step."""
         return float(self.columns[name].sum() / max(self.count.sum(), 1.0))
 
     @property
     def per_step_s(self) -> float:
-        """Mean length."""
+        """Mean seconds per step."""
         return float(self.length.sum() / max(self.count.sum(), 1.0))
 
     @property
     def sample(self) -> NDArray[np.bool_]:
-        """Single steps as they came, outliers as often as they were; all rows of single steps where that leaves none."""
+        """Mask of single steps in which outliers have their true frequency; of all single steps if that leaves none."""
         single = np.asarray(self.count == 1)
         if single.all():
             return single
@@ -84,7 +84,7 @@ class RankSteps:
 
     @property
     def latest(self) -> NDArray[np.int64]:
-        """Rows of the latest of these: of older steps the steps, their events and their records are thinned out, each in its own way."""
+        """Rows of the latest steps in `sample`. Older steps, their events and their records are thinned out, each independently."""
         return np.flatnonzero(self.sample)[-_LATEST_ROWS:]
 
     @property
@@ -93,9 +93,9 @@ class RankSteps:
 
     @property
     def fed(self) -> bool:
-        """A DataLoader fed most of these steps."""
+        """True if a DataLoader fed most of these steps."""
         single = self.sample
-        flags = self.flags[single] if single.any() else self.flags  # a row of several steps has those of all of them
+        flags = self.flags[single] if single.any() else self.flags  # a row of several steps has the flags of all of them
         return bool(((flags & FLAG_NO_LOADER) == 0).mean() > 0.5) if flags.size else False
 
 
@@ -135,7 +135,7 @@ def warm_up_rows(steps: RankSteps) -> int:
 
 
 def all_steps(recording: Recording) -> dict[int, RankSteps]:
-    """Every rank's real steps: without what followed the last one, and without those of deep windows."""
+    """Every rank's real steps, without the time after the last one and without those of deep windows."""
     looked_into = deep_steps(recording)
     found = {}
     for rank, table in sorted(recording.steps.items()):
@@ -148,13 +148,13 @@ def all_steps(recording: Recording) -> dict[int, RankSteps]:
 
 
 def deep_steps(recording: Recording) -> NDArray[np.int64]:
-    """Steps in which any rank was profiled with torch's profiler: the others waited for it."""
+    """Steps in which any rank ran under torch's profiler, because the others waited for it."""
     found = [t["step"][((t["flags"] & FLAG_DEEP) != 0) & (t["count"] == 1)] for t in recording.steps.values()]
     return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
 
 
 def tails(recording: Recording) -> dict[int, RankSteps]:
-    """The time each rank spent after its last step, where it exited by itself."""
+    """The time that each rank spent after its last step, for ranks that exited by themselves."""
     found = {}
     for rank, table in sorted(recording.steps.items()):
         tail = table[(table["flags"] & FLAG_TAIL) != 0]
@@ -164,9 +164,9 @@ def tails(recording: Recording) -> dict[int, RankSteps]:
 
 
 def steady_steps(everything: Mapping[int, RankSteps]) -> dict[int, RankSteps]:
-    """The steps that all ranks have made after every rank's warm-up and a first epoch with cold caches; empty when there are none.
+    """The steps that all ranks have made after every rank's warm-up and a first epoch with cold caches; empty if there are none.
 
-    Of ranks that were started again, those of one start.
+    For ranks that were started again, only the steps of one start.
     """
     if not everything:
         return {}
@@ -177,7 +177,7 @@ def steady_steps(everything: Mapping[int, RankSteps]) -> dict[int, RankSteps]:
     cold = cold_epoch(everything)
     if cold is not None:
         first = max(first, cold.next_step)
-    # what a job does before it breaks out of its loop, it does in its last step
+    # the last step includes work that the job does before it leaves its loop
     last = min(int(steps.step[-1]) - (steps.left and steps.step.size >= _MANY_ROWS) for steps in everything.values())
     kept = {}
     for rank, steps in everything.items():
@@ -189,7 +189,7 @@ def steady_steps(everything: Mapping[int, RankSteps]) -> dict[int, RankSteps]:
 
 
 def common_rows(steady: Mapping[int, RankSteps]) -> dict[int, NDArray[np.int64]]:
-    """By rank, row numbers of the sampled steps that all ranks have, in step order: side by side."""
+    """By rank, row numbers of the sampled steps that all ranks have, in step order, so that they match across ranks."""
     shared = functools.reduce(np.intersect1d, (steps.step[steps.sample] for steps in steady.values()))
     rows = {}
     for rank, steps in steady.items():

@@ -1,4 +1,4 @@
-"""The step in numbers: its length, its parts on each rank, and the time the run spends outside its steps."""
+"""Measures the step: its length, its parts on each rank, and the run's duration and evaluation share."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ UNCLOCKED = (
 def step_values(
     steady: Mapping[int, RankSteps], accounts: StepAttribution, source: InputSource | None, unclocked: Collection[int]
 ) -> Measured:
-    """`unclocked`: ranks whose kernel keeps no run-queue delay; zeros in their steps are no measurement."""
+    """Measures of the steady steps. `unclocked`: ranks whose kernel keeps no run-queue delay, so that zeros there are no measurement."""
     found = Measured()
     found[STEP_TIME_S, JOB] = accounts.step_s
     found[STEP_STEADY, JOB] = min(float(s.count.sum()) for s in steady.values())
@@ -49,7 +49,8 @@ def step_values(
     for rank, steps in steady.items():
         own = accounts.own[rank]
         _gap_values(steps, own["gap"], source, found)
-        # it may be a fetch but for what a profile found in the model; a rank that computes slower shows it in the rest
+        # Without a loader, the forward may be a fetch, except for the part that a profile found in the model. Backward and optimizer still
+        # show a rank that computes slower.
         told = steps.per_step(IN_MODEL) if IN_MODEL in steps.columns else 0.0
         forward = own["forward"] if steps.fed else min(own["forward"], told)
         found[STEP_COMPUTE_S, rank] = forward + own["backward"] + own["optimizer"]

@@ -1,4 +1,4 @@
-"""The model one rank trains, from its facts: the known architecture, image size, precision and number of GPUs."""
+"""Identifies the model that a rank trains, from its facts: known architecture, image size, precision and number of GPUs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rn50_advisor.probes.documents.rank_documents import (
 
 
 def model_of(told: RankFacts) -> KnownModel | None:
-    """The known model; None where part of it is frozen, since the tables hold only for training all of it."""
+    """The known model; None if part of it is frozen, since the tables hold only for training all of it."""
     optimizer = told.get("optimizer", OptimizerFacts())
     tensors, elements = optimizer.get("parameters"), optimizer.get("elements")
     if tensors is None or elements is None or partly_frozen(told):
@@ -27,13 +27,13 @@ def model_of(told: RankFacts) -> KnownModel | None:
 
 
 def partly_frozen(told: RankFacts) -> bool:
-    """Its optimizer was given parameters that have no gradients."""
+    """True if the rank's optimizer has parameters without gradients."""
     elements, trained = told.get("optimizer", OptimizerFacts()).get("elements"), learning(told)
     return elements is not None and trained is not None and trained < elements
 
 
 def picture_of(told: RankFacts) -> tuple[int, int] | None:
-    """Height and width as the first convolution sees them, else as the loader yields them."""
+    """Height and width of the images at the first convolution, else as the loader yields them."""
     for seen in (told.get("conv"), told.get("pictures")):
         shape = seen.get("shape", ()) if seen is not None else ()
         if len(shape) == 4:
@@ -43,12 +43,12 @@ def picture_of(told: RankFacts) -> tuple[int, int] | None:
 
 
 def convolutions_of(told: RankFacts) -> ConvolutionWeights:
-    """Layout of the optimizer's four-dimensional weights; empty where none were seen."""
+    """Facts about the optimizer's four-dimensional weights; empty if none were seen."""
     return told.get("optimizer", OptimizerFacts()).get("convolutions", ConvolutionWeights())
 
 
 def precision_of(told: RankFacts, values: Measured, rank: int) -> str:
-    """As the recorder saw the model compute; empty where it did not."""
+    """The precision that the model was seen to compute in; empty if unknown."""
     half = values.get((PRECISION_HALF, rank))
     if half is None:
         return ""
@@ -66,7 +66,7 @@ def replicas(values: Measured, rank: int) -> int:
 
 
 def gpus_of_job(recording: Recording, values: Measured) -> int:
-    """GPUs that its ranks compute on: one that several share counts once, as CUDA names it; who does not tell it has one of its own."""
+    """Number of GPUs that the ranks compute on. GPUs with the same UUID count once; a rank that reports no UUID counts as one GPU."""
     found, beside = set(), 0
     for rank, process in process_by_rank(recording.processes).items():
         cuda = recording.facts.get(process.pid, RankFacts()).get("cuda") or CudaFacts()

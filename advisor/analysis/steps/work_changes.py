@@ -12,10 +12,10 @@ from rn50_advisor.advisor.model.wording.quantities import quantity
 from rn50_advisor.probes.documents.rank_documents import RankFacts
 from rn50_advisor.probes.rank.layout import SIZES_APART, WORK_FIELDS
 
-_NEAR_S = 3.0  # the recorder looks once in a second, and a change of pace is found a little beside its step
+_NEAR_S = 3.0  # the recorder looks once a second, and a change of speed is found a little off its step
 _NEAR_STEPS = 4.0
 _MODEL = ("forward", "backward", "optimizer", "comm_exposed")
-_RATIO_SPREAD = 1.1  # of a measured ratio
+_RATIO_SPREAD = 1.1  # allowed factor for the error of a measured ratio
 
 
 def more_work(facts: RankFacts, step: int, levels_s: tuple[float, float], phase: str) -> str:
@@ -35,7 +35,7 @@ def learning(facts: RankFacts) -> int | None:
 
 
 def batch_bytes_at(facts: RankFacts, steps: NDArray[np.int64]) -> NDArray[np.float64] | None:
-    """Bytes per batch of the rank at each of these steps; None where its batches were not seen."""
+    """Bytes per batch of the rank at each of these steps; None if its batches were not seen."""
     seen = [look for look in _looks(facts) if look["batch_bytes"] > 0]
     if not seen:
         return None
@@ -54,7 +54,7 @@ def _told(was: Mapping[str, int], now: Mapping[str, int], slower: float) -> str:
     if now["first"] != was["first"]:
         return f"{now['trained']:,} parameters learn, and not the same {was['trained']:,} as before"
     size = now["batch_bytes"] / was["batch_bytes"] if was["batch_bytes"] else 0.0
-    # attention grows with the square of what it looks at
+    # attention grows with the square of its input's length
     if size >= SIZES_APART and slower <= _RATIO_SPREAD * size**2:
         return f"a batch holds {quantity(size, '×')} the bytes"
     return ""

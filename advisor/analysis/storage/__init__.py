@@ -1,1 +1,1 @@
-"""Where the training data is, and what its storage delivered."""
+"""Finds the storage of the training data and measures what it delivered."""

@@ -1,4 +1,4 @@
-"""Which file systems the training data lies on."""
+"""Finds the file systems that hold the training data."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from rn50_advisor.advisor.model.recording import Recording, events_of
 from rn50_advisor.probes.documents.event_documents import DataMounted
 from rn50_advisor.probes.documents.rank_documents import MountFacts
 
-_FILES_MIN = 5  # seen open on a mount: more than a list of labels and a lock
-_BYTES_RATIO_MIN = 0.8  # one count of bytes to another
-_LEAST_BYTES = 1e6  # of less no likeness is worth telling
+_FILES_MIN = 5  # files seen open on a mount; fewer may be just a list of labels and a lock
+_BYTES_RATIO_MIN = 0.8  # least ratio of two byte counts that match
+_LEAST_BYTES = 1e6  # with fewer bytes, a match says nothing
 
 
 def data_mounts(
     recording: Recording, steps: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts]
 ) -> tuple[DataMount, ...]:
-    """The training data's first, then others that data lies on, those with the most files seen open before those that data sets name."""
+    """Mounts that hold data: the training data's first, then those with the most files seen open, then those that datasets name."""
     known = {e.data.get("mount_point", ""): _mount(e.data) for e in events_of(recording.events, DataMounted)}
     files = _files_seen(recording)
     first = _of_training(recording, steps, loaders, known=known, files=files)
@@ -41,7 +41,7 @@ def data_mounts(
 def mount_values(
     ranks: Iterable[int], loaders: Sequence[LoaderFacts], mounts: Sequence[DataMount], values: Measured
 ) -> Measured:
-    """`data.network_mount` as the data set tells by its folder, else by the files seen open. Data in memory may come from anywhere."""
+    """`data.network_mount` from the dataset's folder, else from the files seen open. The latter do not count if the data is in memory."""
     found = Measured()
     for rank in ranks:
         loader = training_loader(loaders, rank)
@@ -57,7 +57,7 @@ def mount_values(
 
 
 def _files_seen(recording: Recording) -> dict[str, float]:
-    """By mount point, the most first."""
+    """Number of data files seen open by mount point, the highest first."""
     files = {
         scope.partition(":")[2]: float(series.value[-1])
         for (metric, scope), series in recording.samples.items()
@@ -74,9 +74,9 @@ def _of_training(
     known: Mapping[str, DataMount],
     files: Mapping[str, float],
 ) -> DataMount | None:
-    """By the files that were seen open, by what the data set says of itself, else by the disk that read what the loaders read.
+    """The training data's mount: from the files seen open, else the folder that the dataset names, else the disk that read as much.
 
-    None where nothing tells.
+    None if none of these shows it.
     """
     most = next(iter(files), "")
     if most in known and files[most] >= _FILES_MIN:

@@ -1,4 +1,4 @@
-"""The storage of the training data: its throughput during the steps, and the share served by the page cache instead."""
+"""Measures the storage of the training data: its throughput during the steps, and the share of reads that the page cache served."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from rn50_advisor.advisor.model.measures.storage_measures import (
 )
 from rn50_advisor.advisor.model.recording import Process
 
-_LEAST_BYTES = 1e6  # asked for in all: of less no share is worth telling
-_ASKED_RATIO_MIN = 0.5  # bytes asked for over bytes read: with less, files are mapped into memory and nothing is asked
-_EPOCHS_MAX = 50  # listed one by one
+_LEAST_BYTES = 1e6  # bytes requested in total; with fewer, a share says nothing
+_ASKED_RATIO_MIN = 0.5  # bytes requested over bytes read; below it, files are mapped into memory and not requested by reads
+_EPOCHS_MAX = 50  # epochs listed one by one
 _MB = 1e6
 
 
@@ -73,7 +73,7 @@ def storage_values(
 
 
 def _beside(window: Window, mounts: Sequence[DataMount]) -> Measured:
-    """`storage.mount_*`: how fast further mounts are read."""
+    """`storage.mount_*`: read rates of further mounts."""
     found = Measured()
     for mount in mounts:
         kind, where = ("disk", mount.disk) if mount.disk is not None else ("mount", mount.mount_point)
@@ -88,7 +88,7 @@ def _beside(window: Window, mounts: Sequence[DataMount]) -> Measured:
 
 
 def _blocked(window: Window, told: OfJob, values: Measured) -> OfJob:
-    """How long loaders are blocked, and the parts explained by this disk and by any disk; in the rest they wait for something else."""
+    """Time that loaders are blocked, and the shares that this disk and any disk explain. In the rest they wait for something else."""
     reads_s, read_s, step_s = told.get(STORAGE_READS_S), told.get(STORAGE_READ_S), values[STEP_TIME_S, JOB]
     blocked = sum(
         values.get((FETCH_BLOCKED_SHARE, rank), 0.0) * wall * values.get((STEP_BATCHES, rank), 1.0) / step_s
@@ -132,7 +132,7 @@ def _epochs(
     everything: Mapping[int, RankSteps],
     missing: Reasons,
 ) -> OfJob:
-    """The first epoch's bytes, and what of the later ones was read again; nothing while the first one lasts."""
+    """The first epoch's bytes, and the share of later epochs that was read from storage again; empty during the first epoch."""
     recording = window.recording
     begun = [s.start_ns[s.epoch_start] for s in everything.values()]
     if not begun or any(starts.size < 2 for starts in begun):
@@ -155,7 +155,7 @@ def _epochs(
 
 
 def _hits_by_epoch(window: Window, readers: Sequence[Process], everything: Mapping[int, RankSteps]) -> Measured:
-    """`storage.cache_hit_share` of each epoch: whole ones and the last one so far; cold and warm ones differ."""
+    """`storage.cache_hit_share` of each whole epoch and of the last one so far, because cold and warm epochs differ."""
     begun = [s.start_ns[s.epoch_start] for s in everything.values()]
     count = min((starts.size for starts in begun), default=0)
     edges = [max(int(starts[number]) for starts in begun) for number in range(min(count, _EPOCHS_MAX))]
@@ -170,14 +170,14 @@ def _hits_by_epoch(window: Window, readers: Sequence[Process], everything: Mappi
 
 
 def _later_reads(window: Window, readers: Sequence[Process], second_ns: int, last_ns: int) -> OfJob:
-    """Reads of the steady steps that no longer belong to the first epoch: only these can be cached."""
+    """Share of the steady steps' reads that come after the first epoch. Only these can be cached."""
     read = grown(window.recording, readers, "proc.read_bytes", window.start_ns, window.end_ns)
     later = grown(window.recording, readers, "proc.read_bytes", max(second_ns, window.start_ns), last_ns)
     return {STORAGE_LATER_READ_SHARE: min(1.0, later / read)} if read and later is not None else {}
 
 
 def _room(window: Window) -> OfJob:
-    """Memory that could cache files: on the host, and within the tightest memory limit above a rank."""
+    """MB of memory that could cache files: on the host, and within the tightest memory limit of a rank."""
     found: OfJob = {}
     free = window.level("mem.available_bytes", "host")
     if free is not None:
@@ -194,7 +194,7 @@ def _room(window: Window) -> OfJob:
 
 
 def _network_mount(window: Window, mount: DataMount, missing: Reasons) -> OfJob:
-    """NFS keeps counters; of other network file systems only what was asked for is known."""
+    """Read measures of a network mount. NFS has counters; for other network file systems only the bytes requested are known."""
     scope = f"mount:{mount.mount_point}"
     read, reads = window.rate("mount.read_bytes", scope), window.rate("mount.reads", scope)
     if read is None or reads is None:
@@ -214,7 +214,7 @@ def _network_mount(window: Window, mount: DataMount, missing: Reasons) -> OfJob:
 
 
 def _link(window: Window) -> OfJob:
-    """Packets beyond the provider's limit, where data comes over a network or may do so."""
+    """Packets per second beyond the provider's limit, where data comes or may come over a network."""
     rates = [window.rate("net.in_exceeded", scope) for scope in window.scopes("net.in_exceeded")]
     known = [rate for rate in rates if rate is not None]
     return {STORAGE_LINK_EXCEEDED_S: max(known)} if known else {}

@@ -1,4 +1,4 @@
-"""Activity of the training data's disk during the steps, and how even it was."""
+"""Measures the activity of the training data's disk during the steps, and its spread from second to second."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from rn50_advisor.advisor.model.measures.storage_measures import (
 Array = NDArray[np.float64]
 OfJob = dict[JobMeasure, float]
 
-_USUAL, _SECONDS = 3, 6  # readings: for a median, and for a spread; of fewer they are chance
+_USUAL, _SECONDS = 3, 6  # readings needed for a median and for a spread; with fewer, both are chance
 _MB = 1e6
 
 
@@ -80,7 +80,7 @@ def _job_share(window: Window, scope: str) -> OfJob:
 
 
 def requests(found: OfJob, waited_s: float | None, reads: float | None) -> OfJob:
-    """Size and time of one read, where there were any."""
+    """KB and seconds per read, if there were any."""
     more: OfJob = {}
     if found.get(STORAGE_READS_S):
         more[STORAGE_REQUEST_KB] = 1e3 * found[STORAGE_READ_MB_S] / found[STORAGE_READS_S]
@@ -90,7 +90,7 @@ def requests(found: OfJob, waited_s: float | None, reads: float | None) -> OfJob
 
 
 def _seconds(window: Window, scope: str) -> OfJob:
-    """The median second, and how even they are: a limit holds each of them to the same."""
+    """The median rate per second and its spread. Under a limit, all seconds have the same rate."""
     rates = {
         name: _rates(window, metric, scope) for name, metric in (("mb", "disk.read_bytes"), ("reads", "disk.reads"))
     }
@@ -105,7 +105,7 @@ def _seconds(window: Window, scope: str) -> OfJob:
     }
     if size >= _SECONDS and min(middle.values()) > 0:
         for name, measure in (("mb", STORAGE_MB_SPREAD), ("reads", STORAGE_READS_SPREAD)):
-            # upwards only: under a limit a second may have less, when nothing is asked for, and none has more
+            # upwards only: under a limit, a second may have less if little is requested, but none has more
             found[measure] = float(np.percentile(rates[name], 90) - middle[name]) / middle[name]
     return found
 

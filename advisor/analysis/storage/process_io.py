@@ -1,4 +1,4 @@
-"""Bytes that processes of the job asked for, read and wrote, between two moments: the kernel's account, sampled each second."""
+"""Bytes that the job's processes requested, read and wrote between two moments, from the kernel's counters, sampled each second."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def readers_of(recording: Recording, everything: Mapping[int, RankSteps]) -> tup
 
 
 def grown(recording: Recording, processes: Sequence[Process], metric: str, start_ns: int, end_ns: int) -> float | None:
-    """Growth of a counter of processes together; one that began within the time had counted nothing before.
+    """Total growth of a counter over these processes. A worker's counter starts at 0 when the worker is first seen.
 
-    None also where the run no longer lists all that ended in that time.
+    None without readings, or if the run no longer lists all processes that ended in that time.
     """
     if (recording.meta.left_out_until_ns or start_ns) > start_ns:
         return None
@@ -35,7 +35,7 @@ def grown(recording: Recording, processes: Sequence[Process], metric: str, start
 
 
 def growth(series: Series, born_ns: int | None, start_ns: int, end_ns: int) -> float:
-    """Between two moments, between readings as if it had grown evenly."""
+    """Growth of a counter between two moments, interpolated linearly between readings."""
     total = np.concatenate([[0.0], np.cumsum(np.clip(np.diff(series.value), 0.0, None))])
     times = series.t_ns.astype(np.float64)
     if born_ns is not None and born_ns < times[0]:

@@ -1,6 +1,4 @@
-"""The upper limit of the storage: the rate a control group allows, or the current rate of a saturated disk. More readers
-only share it.
-"""
+"""Finds the storage's upper limit: the rate a control group allows, or the present rate of a saturated disk. More readers only share it."""
 
 from __future__ import annotations
 
@@ -20,24 +18,24 @@ from rn50_advisor.advisor.model.measures.storage_measures import (
     STORAGE_VOLUME_EXCEEDED_SHARE,
 )
 
-_NEAR_LIMIT_SHARE = 0.9  # of what a limit allows, or of the time with a request in flight
-_QUEUE_LENGTH_MIN = 1.5  # requests in flight: a disk that is always busy with one may take more at a time
-_HELD_BACK_SHARE_MIN = 0.1  # of the time: a provider's volume that is held back so often
+_NEAR_LIMIT_SHARE = 0.9  # of a limit, or of the time with a request in flight
+_QUEUE_LENGTH_MIN = 1.5  # requests in flight; a disk that is always busy with one request may serve several at a time
+_HELD_BACK_SHARE_MIN = 0.1  # of the time in which the provider throttles a volume
 
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """Samples/s of all ranks together, and why that is known."""
+    """Maximum samples/s of all ranks together, and the evidence for it."""
 
     samples_per_s: float
     why: str
     reached: (
-        bool  # the job reads that much now; where it does not, the disk may have less to give than it is allowed to
+        bool  # the job reads at this rate now; if False, the disk may deliver less than the limit allows
     )
 
 
 def storage_ceiling(values: Measured, made: Loading, hosts: int = 1) -> Ceiling | None:
-    """The lowest that is known; None where none is. Values of storage are one host's; each has its own."""
+    """The lowest known ceiling; None if none is known. Storage measures are those of one host; each host has its own storage."""
     read, per_sample = values.get((STORAGE_READ_MB_S, JOB)), made.read_bytes / max(made.samples, 1.0) / 1e6
     if not read or per_sample <= 0:
         return None
@@ -49,7 +47,7 @@ def storage_ceiling(values: Measured, made: Loading, hosts: int = 1) -> Ceiling 
 
 
 def _allowed(values: Measured, read_mb_s: float) -> Iterator[tuple[float, str, bool]]:
-    """MB/s at the limits of a control group; a number of reads is worth what one of them brings."""
+    """Yields (MB/s, evidence, reached) for the limits of a control group. A limit on reads is converted by the mean size of a read."""
     reads_s = values.get((STORAGE_READS_S, JOB))
     for measure, now in ((STORAGE_LIMIT_MB_S, read_mb_s), (STORAGE_LIMIT_READS_S, reads_s)):
         limit = values.get((measure, JOB))

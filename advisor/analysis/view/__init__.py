@@ -1,1 +1,1 @@
-"""Lines and slices for the screen and the plots."""
+"""Strips and time slices for the screen and the plots."""

@@ -1,4 +1,4 @@
-"""Each GPU over the last seconds recorded, for the screen: how it does, and in a few words what is wrong with it."""
+"""Shows each GPU over the last recorded seconds on the screen: its readings and, in a few words, its worst problem."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _strip(now: Window, gpu: Gpu) -> GpuStrip:
 
 
 def _instances(now: Window, gpu: Gpu) -> str:
-    """`3g.20gb 10 GB of 20 GB, 1g.5gb 2.5 GB of 5 GB`: of a GPU that is cut into instances (MIG) each has its own memory."""
+    """Memory of each MIG instance of a GPU: `3g.20gb 10 GB of 20 GB, 1g.5gb 2.5 GB of 5 GB`."""
     numbers = [
         scope.rpartition("/")[2] for scope in now.scopes("gpu.mem_used_bytes") if scope.startswith(f"mig:{gpu.index}/")
     ]
@@ -69,7 +69,7 @@ def _instances(now: Window, gpu: Gpu) -> str:
 
 
 def _trouble(now: Window, gpu: Gpu, throttled: float | None) -> str:
-    """The worst that is known of it, empty for a sound one."""
+    """The GPU's worst known problem; empty if it has none."""
     scope = f"gpu:{gpu.index}"
     lost = now.recording.samples.get(("gpu.lost", scope))
     if lost is not None and lost.value.size and lost.value[-1] > 0:

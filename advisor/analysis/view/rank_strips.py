@@ -1,4 +1,4 @@
-"""A line for each rank: where it is, since when, how fast its latest steps were."""
+"""Builds a strip for each rank (its phase, since when, its latest step time) and one for each host."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rn50_advisor.advisor.model.recording import NODE_PIDS, Node, Recording
 from rn50_advisor.advisor.model.report import GpuStrip, HostStrip, NodeStrip, RankStrip
 
 
-# The hosts of a job that ran on several: what each did meanwhile, and which ranks are on it.
+# Hosts of a job that ran on several: their activity and their ranks.
 def node_strips(recording: Recording) -> tuple[NodeStrip, ...]:
     return tuple(_strip(node, recording) for node in recording.nodes)
 
 
 def shown_strip(recording: Recording) -> HostStrip | None:
-    """The host whose samples stand for the job."""
+    """The strip of the host whose samples represent the job."""
     node = recording.shown_node
     return host_strip(recording) if node is None else _named(node)
 
@@ -32,7 +32,7 @@ def host_by_rank(recording: Recording) -> Mapping[int, str]:
 
 
 def with_places(strips: tuple[GpuStrip, ...], recording: Recording) -> tuple[GpuStrip, ...]:
-    """GPUs of several hosts are numbered through; each host has numbers of its own."""
+    """Adds host and index on the host to each strip: across several hosts the job numbers all GPUs consecutively."""
     places = gpu_places(recording)
     return tuple(
         replace(strip, place=f"{places[strip.index][0]}, {places[strip.index][1]}", host=places[strip.index][0])
@@ -61,7 +61,7 @@ def _named(node: Node) -> HostStrip | None:
     return None if strip is None else replace(strip, name=node.host)
 
 
-_RECENT_STEPS = 20  # the step time a rank's strip shows
+_RECENT_STEPS = 20  # a rank's strip shows their median time
 
 
 def rank_strips(

@@ -1,4 +1,4 @@
-"""The run along its time: slices for plots, and the stretches that have a name."""
+"""The run over time: slices for plots, and labelled segments."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.probes.rank.layout import SPAN_CODE
 
 _SLICES_MAX = 240
-# Share of a usual step: a shorter extra wait of a first fetch does not show on a line that is as long as the run.
+# Share of a usual step. A shorter extra wait of a first fetch is invisible on a line for the whole run.
 _EPOCH_START_SHARE = 0.5
-_LONGER_RATIO_MIN = 2.0  # than the first rank: where all evaluate, its evaluations stand for those of all
-_SEGMENTS_MAX = 200  # of each kind: a checkpoint every five steps is a rule's business, not a list's
+_LONGER_RATIO_MIN = 2.0  # the first rank with more than the longest rank's time over this represents all ranks
+_SEGMENTS_MAX = 200  # of each kind; a checkpoint every five steps is for a rule to report, not for a list
 
 
 def timeline(
@@ -30,7 +30,7 @@ def timeline(
     steady: Mapping[int, RankSteps],
     accounts: StepAttribution | None,
 ) -> tuple[TimelinePoint, ...]:
-    """Throughput of all ranks in equal slices from the first step to the last thing recorded; of the steady steps, who was late."""
+    """Throughput of all ranks in equal time slices from the first step to the end of the recording, and the late rank of steady steps."""
     if not steps:
         return ()
     origin = recording.meta.started_ns
@@ -69,7 +69,7 @@ def timeline(
 
 
 def segments(recording: Recording, steps: Mapping[int, RankSteps], stalls: tuple[Stall, ...]) -> tuple[Segment, ...]:
-    """Warm-up, what was fetched ahead, epochs and their begins of the first rank, evaluations, checkpoints and stalls, by time."""
+    """Segments sorted by time: evaluations, checkpoints, stalls, and the first rank's warm-up, run-ahead, epochs, starts, deep windows."""
     if not steps:
         return ()
     rank = min(steps)
@@ -86,7 +86,7 @@ def segments(recording: Recording, steps: Mapping[int, RankSteps], stalls: tuple
 
 
 def _stretch(own: RankSteps, origin: int, first: int, last: int) -> tuple[float, float, int, int]:
-    """Begin, end, first and last step of these rows."""
+    """Begin and end (seconds), first and last step of these rows."""
     return (
         (int(own.start_ns[first]) - origin) / 1e9,
         (int(own.end_ns[last]) - origin) / 1e9,
@@ -112,7 +112,7 @@ def _epochs(own: RankSteps, origin: int, cold: ColdEpoch | None) -> list[Segment
     if starts.size < 2:
         return []
     ends = np.append(starts[1:], own.step.size)
-    # a live screen sees the latest rows only, a row of several steps may begin several epochs, and each start counts its own
+    # a live screen sees only the latest rows, a row of several steps may begin several epochs, and each start numbers its own
     counted = own.step[0] == 0 and bool((own.count[starts] == 1).all() and (np.diff(own.step) > 0).all())
     labels = [f"epoch {number}" if counted else "epoch" for number in range(starts.size)]
     if cold is not None:
@@ -125,7 +125,7 @@ def _epochs(own: RankSteps, origin: int, cold: ColdEpoch | None) -> list[Segment
 
 
 def _epoch_starts(own: RankSteps, origin: int) -> list[Segment]:
-    """The first fetch of each epoch, where it waits noticeably longer than a usual one."""
+    """The first fetch of each epoch, if it waits noticeably longer than a usual one."""
     first = own.epoch_start & (own.count == 1)
     if not first.any() or first.all():
         return []
@@ -144,7 +144,7 @@ def _epoch_starts(own: RankSteps, origin: int) -> list[Segment]:
 
 
 def _deep_windows(recording: Recording, rank: int, origin: int) -> list[Segment]:
-    """Steps under torch's profiler, of this rank or of one that it waited for: a dip in the plot that is not the job's."""
+    """Steps in which this rank or one that it waited for ran under torch's profiler. They explain a dip in the plot."""
     rows = recording.steps[rank]
     looked_into = rows[np.isin(rows["step"], deep_steps(recording)) & (rows["count"] == 1)]
     found: list[Segment] = []
@@ -158,7 +158,7 @@ def _deep_windows(recording: Recording, rank: int, origin: int) -> list[Segment]
 
 
 def _spans(recording: Recording, first: int, origin: int) -> list[Segment]:
-    """Evaluations and checkpoints of the rank that spends most time in them: one rank may evaluate for all, and need not be the first."""
+    """Evaluations and checkpoints of a rank that spends much time in them: one rank, not always the first, may evaluate for all."""
     found: list[Segment] = []
     for kind in ("evaluation", "checkpoint"):
         of_kind = {rank: rows[rows["label"] == SPAN_CODE[kind]] for rank, rows in sorted(recording.spans.items())}
@@ -179,15 +179,15 @@ def _spans(recording: Recording, first: int, origin: int) -> list[Segment]:
     return found
 
 
-# Stragglers over time: for each slice of the run, the rank that kept the others waiting most.
+# The straggler of each slice of the run: the rank that kept the others waiting most.
 def late_ranks(
     accounts: StepAttribution | None, steady: Mapping[int, RankSteps], edges_ns: NDArray[np.float64]
 ) -> dict[int, tuple[int, float]]:
-    """By slice, (rank, seconds of a step that the others waited for it); slices in which nobody was late are left out."""
+    """(rank, seconds per step that the others waited for it) by slice. Slices without a late rank are left out."""
     if accounts is None or len(accounts.turns) < 2:
         return {}
     ranks = sorted(accounts.turns)
-    # the first turn begins with what a step before it left, which is not known
+    # the first turn begins in a step before it, which is unknown
     turns = np.stack([accounts.turns[rank] for rank in ranks])[:, 1:]
     ends = steady[ranks[0]].end_ns[accounts.rows[ranks[0]]][1:]
     slot = np.clip(np.searchsorted(edges_ns, ends, side="left") - 1, 0, edges_ns.size - 2)

@@ -18,7 +18,8 @@ from rn50_advisor.probes.documents.collective_documents import TimedCollectives
 from rn50_advisor.probes.documents.rank_documents import RankFacts
 
 _SPAN_S = 1.0  # least time from the first to the last collective; a shorter sample depends on chance
-_UNTIMED_SHARE = 0.05  # highest share of untimed calls. A few are under way when the times are read; more make the total unknown
+# Highest share of untimed calls. A few are under way when the times are read; more make the total unknown.
+_UNTIMED_SHARE = 0.05
 _ROWS_MAX = 3
 
 

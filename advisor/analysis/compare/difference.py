@@ -53,7 +53,7 @@ def _widened(draws: Array, values: Array, steps: Array) -> Array:
     factor = math.sqrt(values.size / freedom) * student(freedom) / _Z_99
     if draws.min() <= 0.0:  # a phase that is absent from most blocks
         return np.asarray(centre + factor * (draws - centre))
-    return np.asarray(centre * np.exp(factor * np.log(draws / centre)))  # in logarithms, so that no time becomes negative
+    return np.asarray(centre * np.exp(factor * np.log(draws / centre)))  # logarithms keep times positive
 
 
 def student(freedom: int) -> float:

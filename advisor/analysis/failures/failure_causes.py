@@ -35,7 +35,7 @@ _ROOT_CAUSE_LINES = 6  # lines
 SPAWNED = re.compile(r"-- Process (\d+) terminated with the following error")
 _REASON_LINES = 5  # lines: NCCL names the call first, and CUDA's error below
 _TRACEBACK_LINES = 30  # lines, of a thread of the loader
-_LAST_LINES = 20  # lines at the end of the output: a fatal error may be caught and printed there before the process ends
+_LAST_LINES = 20  # of the output: a fatal error may be caught and printed there before the process ends
 _ENQUEUED = re.compile(r"\bRank (\d+)\].*last enqueued (?:NCCL )?work: (-?\d+)")
 
 

@@ -10,7 +10,7 @@ from rn50_advisor.advisor.model.analysis import Failure
 LINE_MAX = 400
 GPU_MEMORY = "GPU memory"
 HOST_MEMORY = "host memory"
-PINNING = "in pin memory thread"  # the loader's pinning thread: CUDA reports its lack of host memory as CUDA out of memory
+PINNING = "in pin memory thread"  # of the loader. CUDA reports its lack of host memory as CUDA out of memory
 
 
 @dataclass(frozen=True, slots=True)

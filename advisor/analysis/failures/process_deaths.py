@@ -75,7 +75,7 @@ def _last_lines(recording: Recording, process: Process) -> tuple[str, ...]:
     own = next((node.recording for node in recording.nodes if process.rank in node.ranks), recording)
     told = [line for event in events_of(own.events, PrintedLines) for line in event.data.get("lines", ())]
     marked = [line for line in told if (whose := _OWN_LINE.match(line)) and int(whose[2]) == numbers[whose[1]]]
-    return tuple(line for line in marked or told if any(map(str.isalnum, line)))[-_LAST_LINES:]  # no blank lines or rulers
+    return tuple(line for line in marked or told if any(map(str.isalnum, line)))[-_LAST_LINES:]  # no blanks, no rulers
 
 
 def _loader_of(recording: Recording, process: Process) -> int | None:

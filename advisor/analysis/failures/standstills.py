@@ -207,7 +207,7 @@ def _culprits(told: list[StandingRank], waiting: Mapping[int, bool], missing: fr
 
 
 def _halted(earlier: Look | None, later: Look) -> Literal["", "asleep", "stopped"]:
-    """Whether a rank that neither moved nor used its CPUs between two looks is asleep or stopped; empty if neither."""
+    """State of a rank ("asleep" or "stopped") that neither moved nor used its CPUs between two looks; otherwise empty."""
     cores = _cores_used(earlier, later)
     if earlier is None or cores is None or cores > _BUSY_SHARE:
         return ""

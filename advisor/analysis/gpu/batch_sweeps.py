@@ -21,8 +21,9 @@ from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.probes.documents.machine_documents import BatchSweep, KnownSweeps
 from rn50_advisor.probes.documents.rank_documents import RankFacts
 
-_BATCH_RATIO_MAX = 2.0  # times larger or smaller than the job's batch; sizes farther away belong to another part of the curve
-_SWEEP_RATIO_MIN = 1.5  # least ratio of the largest to the smallest size; closer sizes differ by less than two measurements of one size
+_BATCH_RATIO_MAX = 2.0  # to the job's batch size; sizes farther away belong to another part of the curve
+# Least ratio of the largest to the smallest size. Closer sizes differ by less than two measurements of one size.
+_SWEEP_RATIO_MIN = 1.5
 
 
 def batch_curves(recording: Recording, samples_of: Mapping[int, float], values: Measured) -> dict[int, BatchCurve]:

@@ -29,7 +29,7 @@ from rn50_advisor.probes.documents.rank_documents import CopySite, ModelFacts, R
 
 _STEPS_SHARE_MIN = 0.5  # of the inspected steps; rarer calls are no part of a usual step
 _HALF = ("bfloat16", "float16")
-_CONVOLUTIONS_MIN = 4  # a vision transformer has one convolution, which cuts images into patches, and computes in matrix products
+_CONVOLUTIONS_MIN = 4  # a vision transformer has one, which cuts images into patches; it computes in matrix products
 _UNSEEN = "calls that wait for the GPU were not searched for: "
 _TOO_SHORT = "the run was too short, or the GPU was not in use at its start"
 # Reasons by the recorder's code for them.

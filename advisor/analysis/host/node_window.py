@@ -116,7 +116,8 @@ def helper_cores(window: Window) -> dict[str, float]:
             continue
         scope = f"pid:{pid}"
         grown, pace = window.growth("proc.cpu_s", scope) or 0.0, window.rate("proc.cpu_s", scope) or 0.0
-        cores = min(pace, grown / seconds)  # a process may live only part of the time and be read a little beyond the window
+        # a process may live only part of the time and be read a little beyond the window
+        cores = min(pace, grown / seconds)
         if cores >= _HELPER_CORES_MIN:
             found[process.command] = found.get(process.command, 0.0) + cores
     return found

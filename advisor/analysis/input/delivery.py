@@ -56,9 +56,7 @@ class Delivery:
     hand_over_s: float  # the batch was made but had not arrived
     hand_over_error: float  # two standard errors of `hand_over_s`, relative
     behind_s: float  # part of `making_s` in which a later batch was already made
-    worker_lag: (
-        float  # least ratio of the slowest worker's time per batch to the others'; 1 if all are alike
-    )
+    worker_lag: float  # least ratio of the slowest worker's time per batch to the others'; 1 if all are alike
     slow_ratio: float  # time of batches that kept later ones waiting, over the median; 1 if there were none
 
 

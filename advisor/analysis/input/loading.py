@@ -184,7 +184,8 @@ def _in_process(steps: RankSteps, loader: LoaderFacts | None, index_s: float) ->
     if batches == 0 or steps.columns["micro_batches"].sum() == 0:
         return None
     wall = float(steps.columns["fetch"].sum() / batches)
-    usual = steps if steps.epoch_start.all() else steps.keep(~steps.epoch_start)  # drawing an epoch's order belongs to no batch
+    # without first fetches, which draw the order of an epoch: that belongs to no batch
+    usual = steps if steps.epoch_start.all() else steps.keep(~steps.epoch_start)
     waited = usual.per_step("input_wait") - index_s
     if wall * max(usual.per_step("micro_batches"), 1e-3) < 0.5 * waited:
         return None

@@ -27,7 +27,8 @@ from rn50_advisor.advisor.model.recording import Recording, Table, events_of
 from rn50_advisor.probes.documents.event_documents import SampleMaking
 from rn50_advisor.probes.documents.loader_documents import PartName
 
-_SAMPLES_MIN = 15  # profiled samples; with fewer, one that takes 2.5 times as long as the others changes a share by over a tenth
+# With fewer profiled samples, one that takes 2.5 times as long as the others changes a share by more than a tenth.
+_SAMPLES_MIN = 15
 _PARTS_MAX = 30
 _LINES_MAX = 5
 _NOTHING: Table = np.empty(0, [(name, np.int64) for name in ("t_end_ns", "loader", "cpu_ns")])

@@ -53,7 +53,7 @@ _MOVED_BYTES_PER_S = (4e9, 1e9)
 _HANDED_KERNEL_S = 0.0002
 _BATCHES_MIN = 40  # batches needed to compare the cost of a batch made beside others with one made alone
 _CROWDING_UNCERTAINTY = 0.05  # slowdown that the measurement may miss
-_COMPANY_DIFFERENCE_MIN = 0.5  # lanes; least difference in the mean number of batches in progress between the compared groups
+_COMPANY_DIFFERENCE_MIN = 0.5  # least difference of the compared groups in mean batches in progress
 
 
 @dataclass(frozen=True, slots=True)

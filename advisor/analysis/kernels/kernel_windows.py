@@ -42,9 +42,7 @@ from rn50_advisor.advisor.model.gpu.kernel_classes import DeepWindow, KernelRow
 _ROWS_MAX = 20
 _SHAPES_MAX = 100  # characters
 _US = 1e-6
-_LARGE_COPY_BYTES = (
-    4e6  # bytes: 77 us on the fastest link, so that the few microseconds of start-up matter little
-)
+_LARGE_COPY_BYTES = 4e6  # 77 us on the fastest link, so that the few microseconds of start-up matter little
 _HALF = ("bf16", "fp16", "fp8", "fp4")
 _NARROW = re.compile(r"float([48])_")
 

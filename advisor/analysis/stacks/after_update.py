@@ -37,7 +37,7 @@ from rn50_advisor.probes.documents.event_documents import StackProfile
 from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
 LoopLine = tuple[str, int]
-_NEAR = 0.4  # relative deviation allowed from the stalls' share of the time: a profile samples some steps more than others
+_NEAR = 0.4  # relative deviation from the stalls' share of the time; a profile samples some steps more than others
 
 
 def with_own_loop(recording: Recording, everything: Mapping[int, RankSteps]) -> dict[int, RankSteps]:

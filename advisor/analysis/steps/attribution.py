@@ -41,7 +41,7 @@ class StepAttribution:
     budget: Budget
     sampled_steps: int
     wire_error: float = 0.0  # two standard errors of `wire_s`, relative
-    excess_error_s: Mapping[int, float] = field(default_factory=dict)  # by rank, error of the excess of its turns over the others'
+    excess_error_s: Mapping[int, float] = field(default_factory=dict)  # by rank, for its turns beyond the others'
     span_s: float | None = None  # time of the exchange, including the part hidden behind backward
     exchanges: int = 1  # gradient exchanges per step, where DDP stamps them
     # by rank, for the steps that all ranks have: row numbers, and seconds of each turn; empty if the ranks' steps cannot be matched

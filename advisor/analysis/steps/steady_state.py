@@ -95,7 +95,8 @@ class RankSteps:
     def fed(self) -> bool:
         """True if a DataLoader fed most of these steps."""
         single = self.sample
-        flags = self.flags[single] if single.any() else self.flags  # a row of several steps has the flags of all of them
+        # a row of several steps has the flags of all of them
+        flags = self.flags[single] if single.any() else self.flags
         return bool(((flags & FLAG_NO_LOADER) == 0).mean() > 0.5) if flags.size else False
 
 

@@ -38,7 +38,7 @@ from rn50_advisor.advisor.model.measures.storage_measures import (
 from rn50_advisor.advisor.model.recording import Process
 
 _LEAST_BYTES = 1e6  # bytes requested in total; with fewer, a share says nothing
-_ASKED_RATIO_MIN = 0.5  # bytes requested over bytes read; below it, files are mapped into memory and not requested by reads
+_ASKED_RATIO_MIN = 0.5  # bytes requested over bytes read; below it, files are mapped into memory
 _EPOCHS_MAX = 50  # epochs listed one by one
 _MB = 1e6
 

@@ -29,9 +29,7 @@ class Ceiling:
 
     samples_per_s: float
     why: str
-    reached: (
-        bool  # the job reads at this rate now; if False, the disk may deliver less than the limit allows
-    )
+    reached: bool  # the job reads at this rate now; if False, the disk may deliver less than the limit allows
 
 
 def storage_ceiling(values: Measured, made: Loading, hosts: int = 1) -> Ceiling | None:

@@ -1,1 +1,1 @@
-"""Samples to one `Analysis`: a pure function of a recording. No thresholds, no advice."""
+"""Turns a recording's samples into one `Analysis`, by a pure function. No thresholds, no advice."""

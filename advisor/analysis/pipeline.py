@@ -1,4 +1,4 @@
-"""The whole way from a recording to an `Analysis`."""
+"""Turns a recording into an `Analysis`."""
 
 from __future__ import annotations
 

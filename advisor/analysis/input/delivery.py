@@ -252,7 +252,7 @@ def _ahead(loader: LoaderFacts) -> int:
 
 
 def _told(spans: Table | None, label: str, loader: LoaderFacts | None) -> Table:
-    """The spans of one label for this loader, sorted by start; spans of an unknown loader are included."""
+    """The spans of one label, sorted by start: those of this loader, or of all loaders if it is unknown."""
     if spans is None:
         return np.empty(0, [(name, np.int64) for name in SPAN_FIELDS])
     rows = spans[spans["label"] == SPAN_CODE[label]]

@@ -228,7 +228,7 @@ def _per_step(values: Array, steps: RankSteps, rows: NDArray[np.bool_]) -> float
 
 
 def _alike(named: Mapping[str, tuple[float, float]], ratio: float) -> bool:
-    """True if every large phase of the model grew by about the same ratio as the step: a machine slows down so, a program does not."""
+    """True if every large phase of the model grew about as much as the whole step. That is how a machine slows down, not a program."""
     whole = sum(was for was, _ in named.values())
     large = [(was, now) for name, (was, now) in named.items() if name in ("forward", "backward") and was >= 0.1 * whole]
     shares = [(now / was - 1.0) / (ratio - 1.0) for was, now in large]

@@ -1,4 +1,4 @@
-"""A recording in numbers, before any judgement: the only input of rules."""
+"""The numbers computed from a recording, without judgement: the only input of the rules."""
 
 from __future__ import annotations
 
@@ -56,15 +56,15 @@ __all__ = [
     "training_loader",
 ]
 
-_STOPPED_CODES = (124, 130, 143)  # of `timeout`, and of a shell whose command ended by SIGINT or SIGTERM
-# From the first notice to the last: a spot instance is given two minutes, other schedulers give less (kubelet and Slurm 30 s).
+_STOPPED_CODES = (124, 130, 143)  # exit codes of `timeout`, and of a shell whose command ended by SIGINT or SIGTERM
+# Longest time from the request to end until the end: spot instances get two minutes, other schedulers give less (kubelet and Slurm 30 s).
 _LEAVES_WITHIN_S = 120.0
-_INTERRUPTED_S = 5.0  # within which all of an interrupted job has gone; torch waits as long for its loaders' workers
+_INTERRUPTED_S = 5.0  # an interrupted job ends within this time; torch waits as long for loader workers
 
 
 @dataclass(frozen=True, slots=True)
 class HotLine:
-    """Where the time between steps goes, or sleep inside them, by stack samples: a line of the user's and what it was in."""
+    """A line of the user's code in which stack samples found time between steps, or sleep or work inside them."""
 
     file: str
     line: int
@@ -82,43 +82,43 @@ class Analysis:
     step_time: StepTime
     throughput: Throughput
     values: Mapping[Scoped, float] = field(default_factory=dict)
-    reasons: Mapping[tuple[Measure, Scope], str] = field(default_factory=dict)  # why a value could not be had
+    reasons: Mapping[tuple[Measure, Scope], str] = field(default_factory=dict)  # why a value is missing
     model: StepModel | None = None
     workers: WorkerModel | None = None  # None: no batch preparation was observed
-    forecast: Forecast | None = None  # of the step, by workers per rank
+    forecast: Forecast | None = None  # step time by workers per rank
     budget: Budget = field(default_factory=Budget)
-    # by rank and phase: own beyond the others' median
+    # seconds per step by rank and phase: own work beyond the median of the other ranks
     excess: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     loaders: tuple[LoaderFacts, ...] = ()
     feed: InputSource | None = None  # None: torch's loaders feed every rank
     coverage: Coverage | None = None  # None: no step was seen
     habits: Habits = field(default_factory=Habits)
-    # by rank, of those whose batches a benchmark of this machine swept
+    # by rank; only ranks whose batch size lies within a benchmark's sweep on this machine
     batch_curves: Mapping[int, BatchCurve] = field(default_factory=dict)
-    sample: SampleCost | None = None  # None: no sample was looked into while it was made
-    lock: SharedLock | None = None  # None: no worker was found waiting for one
-    asking: SampleLine | None = None  # where workers were found waiting for a server's answer
-    holders: tuple[Holder, ...] = ()  # of ranks whose training thread was found waiting for the interpreter
+    sample: SampleCost | None = None  # None: no sample was profiled
+    lock: SharedLock | None = None  # None: no worker was found waiting for a lock
+    asking: SampleLine | None = None  # line at which workers wait for a server's answer
+    holders: tuple[Holder, ...] = ()  # threads that ran while a training thread waited for the interpreter
     hot_lines: tuple[HotLine, ...] = ()
-    waiting_lines: tuple[HotLine, ...] = ()  # where ranks sleep inside the step, the longest first
-    preparing_lines: tuple[HotLine, ...] = ()  # that make batches ready between fetch and model, the longest first
-    measuring_lines: tuple[HotLine, ...] = ()  # that measure what came out between model and backward pass
-    recomputing_lines: tuple[HotLine, ...] = ()  # whose forward pass is checkpointed, the most frequent first
+    waiting_lines: tuple[HotLine, ...] = ()  # where ranks sleep inside the step, longest first
+    preparing_lines: tuple[HotLine, ...] = ()  # that prepare batches between fetch and model, longest first
+    measuring_lines: tuple[HotLine, ...] = ()  # that evaluate the output between model and backward pass
+    recomputing_lines: tuple[HotLine, ...] = ()  # whose forward pass is checkpointed, most frequent first
     save_sites: tuple[SaveSite, ...] = ()
-    evaluation_sites: tuple[EvaluationSite, ...] = ()  # the most frequent first
-    # share of the batches that loaders supplied for evaluation; None: they supplied none
+    evaluation_sites: tuple[EvaluationSite, ...] = ()  # most frequent first
+    # share of the evaluation batches from loaders that ran with gradients on; None: there were none
     evaluated_with_gradients: float | None = None
     deaths: tuple[Death, ...] = ()
     failure: Failure | None = None
-    out_of_memory: OutOfMemory | None = None  # if a GPU ran out of memory and its numbers were reported
+    out_of_memory: OutOfMemory | None = None  # None: no GPU ran out of memory, or its numbers are unknown
     stalls: tuple[Stall, ...] = ()
     memory: tuple[MemoryTrend, ...] = ()
-    # cores that processes of the job kept busy which are neither ranks nor workers, by command
+    # cores kept busy by processes of the job that are neither ranks nor workers, by command
     helpers: Mapping[str, float] = field(default_factory=dict)
     changes: tuple[SpeedChange, ...] = ()
     pulse: PeriodicStall | None = None
-    nccl: NcclFacts | None = None  # None: NCCL said nothing of itself, or nobody kept it
-    storage: DataMount | None = None  # what the training data lies on, where that is known
+    nccl: NcclFacts | None = None  # None: NCCL logged nothing, or its log was not kept
+    storage: DataMount | None = None  # storage of the training data; None: unknown
     capacities: tuple[Capacity, ...] = ()
     segments: tuple[Segment, ...] = ()
     timeline: tuple[TimelinePoint, ...] = ()
@@ -131,8 +131,8 @@ class Analysis:
     duration_s: float = 0.0
     running: bool = False
     asked_to_end_s: tuple[float, ...] = ()  # since the job's start: Ctrl-C, a scheduler's signal
-    nodes: tuple[NodeStrip, ...] = ()  # of a job on several hosts; empty where one host is all there was
-    # the ranks whose host the values of cores, memory and disks are of; empty: that of all ranks
+    nodes: tuple[NodeStrip, ...] = ()  # of a job on several hosts; empty for a job on one host
+    # ranks on the host that the values of cores, memory and disks describe; empty: all ranks run on it
     host_ranks: tuple[int, ...] = ()
     _measured: ByMeasure[Scoped, float] = field(init=False, repr=False, compare=False)
 
@@ -142,40 +142,40 @@ class Analysis:
 
     @property
     def ranks_of_host(self) -> int:
-        """Ranks that share the cores and the memory that the values tell of."""
+        """Number of ranks on the host that the values of cores and memory describe."""
         return len(self.host_ranks) or max(self.world_size, 1)
 
     def of_host(self, by_rank: Mapping[int, float]) -> dict[int, float]:
-        """The ranks on that host."""
+        """Returns the entries of ranks on that host."""
         return {rank: value for rank, value in by_rank.items() if not self.host_ranks or rank in self.host_ranks}
 
     @property
     def rank_facts(self) -> dict[int, RankFacts]:
-        """Facts by rank, where a rank wrote any."""
+        """Facts by rank; only ranks that wrote any."""
         return {int(name): cast(RankFacts, told) for name, told in self.facts.items() if name.isdecimal()}
 
     @property
     def on_gpu(self) -> bool:
-        """Some rank trains on a GPU."""
+        """True if any rank trains on a GPU."""
         return any(told.get("cuda") for told in self.rank_facts.values())
 
     @property
     def stopped_from_outside(self) -> bool:
-        """Ctrl-C, a time limit or a scheduler ended the job: no rank failed by itself."""
+        """True if Ctrl-C, a time limit or a scheduler ended the job and no rank failed by itself."""
         asked = [d for d in self.deaths if d.role == "rank"]
         if self._ended_as_asked(asked):
             return True
         if asked and (asked[0].signal == signal.SIGINT or asked[0].exception.startswith("KeyboardInterrupt")):
             return True
         if asked and self.meta.exit_signal == signal.SIGINT and self.meta.ended_ns is not None:
-            # Ctrl-C goes to all of a job, and processes of multiprocessing leave with code 1; who crashed just before it says why
+            # Ctrl-C reaches every process of a job, and multiprocessing's exit with code 1. A rank that crashed just before has a reason.
             lasted_s = (self.meta.ended_ns - self.meta.started_ns) / 1e9
             return lasted_s - asked[0].t_s <= _INTERRUPTED_S and not asked[0].failed_by_itself
         whole = self.world_size == 1 or self.meta.exit_signal == signal.SIGTERM or self.meta.exit_code in _STOPPED_CODES
         return bool(asked) and whole and all(d.signal == signal.SIGTERM and not d.oom_killed for d in asked)
 
     def _ended_as_asked(self, ranks: list[Death]) -> bool:
-        """True if the job was asked to end and then ended. It may take its time, and exit with any code."""
+        """True if the job was asked to end and then ended. It may take up to two minutes and exit with any code."""
         if not ranks and self.failure is not None:
             return False
         ended_s = ranks[0].t_s if ranks else self.duration_s
@@ -187,7 +187,7 @@ class Analysis:
     @overload
     def get(self, measure: RankMeasure, rank: int) -> float | None: ...
     def get(self, measure: Measure, rank: int | None = None) -> float | None:
-        """A value of the job, or of one rank; None when it was not measured."""
+        """The value for the job or for one rank; None if it was not measured."""
         return self._measured.row(measure).get(JOB if rank is None else rank)
 
     @overload
@@ -195,7 +195,7 @@ class Analysis:
     @overload
     def value(self, measure: RankMeasure, rank: int) -> float: ...
     def value(self, measure: Measure, rank: int | None = None) -> float:
-        """As `get`, for a value the rule lists under `needs`. Raises KeyError when absent."""
+        """Like `get`, for a measure that the rule lists under `needs`. Raises KeyError if it is absent."""
         return self._measured.row(measure)[JOB if rank is None else rank]
 
     def by_rank(self, measure: RankMeasure) -> dict[int, float]:
@@ -210,7 +210,7 @@ class Analysis:
 
     @property
     def missing(self) -> dict[Measure, str]:
-        """Why measures could not be had: of several ranks the last one's reason."""
+        """Reason for each missing measure; the last rank's if several ranks have one."""
         return {measure: why for (measure, _), why in self.reasons.items()}
 
     def training_loader(self, rank: int) -> LoaderFacts | None:

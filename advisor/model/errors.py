@@ -1,10 +1,10 @@
-"""One tree of errors a user can meet, each with the exit code the CLI ends with and a hint at what to do."""
+"""All errors that a user can meet. Each has the exit code of the CLI and a hint at what to do."""
 
 from __future__ import annotations
 
 
 class AdvisorError(Exception):
-    """Something the user can act on: `message` says what happened, `hint` what to do about it."""
+    """An error that the user can act on. `message` says what happened, `hint` what to do about it."""
 
     exit_code = 1
 
@@ -15,25 +15,25 @@ class AdvisorError(Exception):
 
 
 class UsageError(AdvisorError):
-    """The command line makes no sense."""
+    """The command line is invalid."""
 
     exit_code = 64  # EX_USAGE of sysexits.h
 
 
 class CommandNotFound(AdvisorError):
-    """The job's command does not exist (127, as a shell would say)."""
+    """The job's command does not exist (127, as in a shell)."""
 
     exit_code = 127
 
 
 class CommandNotExecutable(AdvisorError):
-    """The job's command exists and cannot be executed (126, as a shell would say)."""
+    """The job's command exists but cannot be executed (126, as in a shell)."""
 
     exit_code = 126
 
 
 class NotARun(AdvisorError):
-    """The path holds no readable run: absent, another file, damaged, or of a newer advisor."""
+    """The path holds no readable run: it is absent, another file, damaged, or from a newer advisor."""
 
     exit_code = 2
 
@@ -51,7 +51,7 @@ class ConfigError(AdvisorError):
 
 
 class Regressed(AdvisorError):
-    """`compare --max-regression`: a run is slower than allowed, beyond doubt."""
+    """`compare --max-regression`: a run is certainly slower than allowed."""
 
     exit_code = 3
 

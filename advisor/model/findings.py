@@ -1,4 +1,4 @@
-"""The results of rules: evidence, fixes, predicted savings, and the four possible outcomes of one rule."""
+"""The results of rules: evidence, fixes, predicted savings, and the four possible outcomes of a rule."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rn50_advisor.advisor.model.measures.measure import Measure
 
 Severity = Literal["critical", "high", "medium", "low", "info"]
 SEVERITIES: tuple[Severity, ...] = ("critical", "high", "medium", "low", "info")
-# What only a rule's check can tell, and what decides on causes of its finding, or on what it is the cause of: `rules/conditions.py`.
+# Facts that only a rule's check knows. They decide which findings cause its finding and which it causes; see `rules/conditions.py`.
 Circumstance = Literal[
     "better than workers",
     "ended a rank",
@@ -21,14 +21,14 @@ Circumstance = Literal[
     "others hold as long",
 ]
 Effort = Literal["one line", "small change", "larger change", "outside the code"]
-# Two runs of one and the same job differ by so much on a quiet machine. Of 317 speed-ups that were measured, 246 lay inside intervals
-# without it, and 292 inside those with it.
+# Share by which two runs of the same job differ on a quiet machine. Of 317 measured speed-ups, 246 lay inside intervals without it and
+# 292 inside intervals with it.
 RUNS_DIFFER = 0.05
-A_GAIN = 1.005  # a range that ends below reads "1.00×": saying so would be no prediction
+A_GAIN = 1.005  # a range that ends below this reads "1.00×" and predicts nothing
 
 
-# How a sentence is made of a value and its note: "rank 1 waits 400 ms" stands alone, "of one rank in a step" continues "8 samples", and
-# "read back from swap" explains "8 MB/s", behind a colon.
+# How a value and its note form a sentence: "rank 1 waits 400 ms" stands alone, "of one rank in a step" continues "8 samples", and
+# "read back from swap" explains "8 MB/s" after a colon.
 NoteForm = Literal["alone", "continues", "explains"]
 
 
@@ -40,7 +40,7 @@ class Evidence:
     threshold: float | None = None
     note: str = ""
     form: NoteForm = "alone"
-    gpu: int | None = None  # that the note speaks of
+    gpu: int | None = None  # the GPU that the note is about
 
     @classmethod
     def of(
@@ -54,7 +54,7 @@ class Evidence:
         form: NoteForm = "alone",
         gpu: int | None = None,
     ) -> Evidence:
-        """A value of this measure; `unit` where it is shown in another than the measure's own."""
+        """Evidence from a value of this measure. `unit` is given only if it differs from the measure's."""
         return cls(measure.name, value, measure.unit if unit is None else unit, threshold, note, form, gpu)
 
 
@@ -66,7 +66,10 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """`change` is for people, `call` is what it asks for where that can be done for them: in the call at `where`, or in the whole job."""
+    """A proposed change. `change` is text for people; `call` is the same change as data, if the advisor can apply it.
+
+    `call` applies to the call at `where`, or to the whole job.
+    """
 
     title: str
     change: str = ""
@@ -74,21 +77,21 @@ class Fix:
     effort: Effort = "small change"
     diff: str | None = None  # unified, against the file as the job ran it
     call: JobChange | None = None
-    options: tuple[str, ...] = ()  # of the job's own command line or environment that do it: `pass --workers 6`
-    gpus: tuple[int, ...] = ()  # that it is for, where the finding's GPUs need different ones
+    options: tuple[str, ...] = ()  # of the job's command line or environment with this effect: `pass --workers 6`
+    gpus: tuple[int, ...] = ()  # GPUs that this fix is for, if the finding's GPUs need different fixes
 
     @classmethod
     def of(cls, title: str, call: JobChange, where: Where | None, effort: Effort, *, more: str = "") -> Fix:
-        """Shown as its call; `more`: what is said behind that."""
+        """A fix whose text is its call followed by `more`."""
         return cls(title, f"{call}{more}", where, effort, call=call)
 
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """Predicted gain; speed-ups are old step time over new, below 1.0 where the job may become slower.
+    """Predicted gain. A speed-up is the old step time over the new one, below 1.0 if the job may become slower.
 
-    A rule gives the worst and the best case. In a report both ranges hold what comes in `confidence` of all cases, as predictions of that
-    rule have fared, and the two cases are its `bounds`.
+    A rule gives the worst and the best case. In a report these cases are the `bounds`, and the ranges contain the true gain in the share
+    `confidence` of all cases, judged by the past predictions of that rule.
     """
 
     seconds_per_step: tuple[float, float]
@@ -104,14 +107,14 @@ class Saving:
 
     @property
     def is_vague(self) -> bool:
-        """True if the range is too wide to say how much comes."""
+        """True if the range is too wide for a likely value."""
         low, high = self.speedup
         return high > 2.0 * low
 
 
 @dataclass(frozen=True, slots=True)
 class Affected:
-    """Which part of the job a finding speaks of; empty means all of it."""
+    """The part of the job that a finding is about; empty means all of it."""
 
     ranks: tuple[int, ...] = ()
     gpus: tuple[int, ...] = ()
@@ -125,30 +128,30 @@ class Finding:
     title: str
     severity: Severity
     confidence: float
-    seconds_per_step: float  # lost on the critical path; findings are ordered by it
+    seconds_per_step: float  # lost on the critical path; findings are sorted by this
     scope: Affected = Affected()
     evidence: tuple[Evidence, ...] = ()
     fixes: tuple[Fix, ...] = ()
     saving: Saving | None = None
-    # from a rule of another distribution: what this finding explains beyond the rule's own list; from the engine: all that it did explain
+    # Rules whose findings this one explains. A rule of another distribution may add to its own list; the engine sets the actual ones.
     explains: tuple[str, ...] = ()
     explained_by: str | None = None
     circumstances: frozenset[Circumstance] = frozenset()
-    fatal: bool = False  # the job hangs or died: nothing else matters until that is mended
-    # the job will die of it within minutes, or runs where it should not: comes before whatever only costs time
+    fatal: bool = False  # the job hangs or died: fix this before anything else
+    # the job will die of it within minutes, or runs in the wrong place: listed before findings that only cost time
     urgent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Clear:
-    """The rule looked and found nothing."""
+    """The rule ran and found nothing."""
 
     rule: str
 
 
 @dataclass(frozen=True, slots=True)
 class NotMeasured:
-    """The rule could not look."""
+    """The rule could not run: measures are missing."""
 
     rule: str
     missing: tuple[str, ...]

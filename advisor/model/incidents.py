@@ -6,16 +6,16 @@ import signal
 from dataclasses import dataclass
 from typing import Literal
 
-_CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)  # nobody sends these
+_CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)  # no other process sends these
 
 
 @dataclass(frozen=True, slots=True)
 class RaisedError:
-    """An exception where it was raised first."""
+    """An exception at the place where it was first raised."""
 
     text: str  # type and message
-    within: str  # which helper of the rank raised it: "DataLoader worker process 0"; empty: the rank itself
-    file: str  # the innermost line of the user's own; empty where none is known
+    within: str  # helper process that raised it, as "DataLoader worker process 0"; empty: the rank itself
+    file: str  # of the innermost line of the user's own code; empty if unknown
     line: int
     function: str
 
@@ -31,31 +31,30 @@ class Death:
     phase: str
     step: int
     role: str = "rank"
-    exception: str = ""  # whole, with the traceback of a helper
+    exception: str = ""  # full text, with the traceback of a helper
     raised: RaisedError | None = None
     first: bool = False
-    follows: bool = False  # by its own exception: another rank had gone before
-    loader: int | None = None  # of a worker that made a batch: the number of its loader
-    t_error_s: float = 0.0  # of `t_s` against deaths on other hosts: how well their clocks are known
-    last_lines: tuple[
-        str, ...
-    ] = ()  # of the output that was kept: its own where they are marked so, else the whole job's
+    follows: bool = False  # its exception shows that another rank had ended before
+    loader: int | None = None  # number of the loader, for a worker that made batches
+    t_error_s: float = 0.0  # uncertainty of `t_s` against deaths on other hosts, from their clocks
+    # last lines of the recorded output: those marked as its own, else the whole job's
+    last_lines: tuple[str, ...] = ()
 
     @property
     def failed_by_itself(self) -> bool:
-        """True if it reported a reason of its own."""
+        """True if the process itself had a reason to end: the OOM killer, a crash, or an exception of its own."""
         return self.oom_killed or self.signal in _CRASHES or bool(self.exception and not self.follows)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why the job failed, as its exceptions or its output tell."""
+    """The cause of the job's failure, from its exceptions or its output."""
 
-    kind: str  # of the known failures, or "exception"
+    kind: str  # name of a known failure, or "exception"
     title: str
-    advice: str  # empty: only what the exception itself says
-    rank: int | None  # None: before there were ranks, or unknown
-    line: str  # where it was read
+    advice: str  # empty: nothing is known beyond the exception
+    rank: int | None  # None: unknown, or it failed before there were ranks
+    line: str  # the line of the exception or output that shows it
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,32 +62,33 @@ class StalledRank:
     rank: int
     phase: str
     step: int
-    since_s: float  # how long it has not moved
+    since_s: float  # seconds since it last moved
     file: str
     line: int
     function: str
     leaf: str
     culprit: bool
     waiting_in_collective: bool
-    # Seen at the same place twice and not run in between: stopped by a signal, or asleep in the user's own line. Empty: it may be at work.
+    # Set if the rank was seen twice at the same place and did not run in between: stopped by a signal, or asleep in a line of the user's
+    # code. Empty: it may be working.
     halted: Literal["", "asleep", "stopped"] = ""
     compiling: bool = False
-    working: bool = False  # seen twice outside of any collective, and computed on a CPU in between
-    frames: tuple[str, ...] = ()  # of a culprit's stack, innermost first: `function (file.py:line)`
+    working: bool = False  # seen twice outside any collective, and computed on a CPU in between
+    frames: tuple[str, ...] = ()  # stack of a culprit, innermost first: `function (file.py:line)`
 
 
 @dataclass(frozen=True, slots=True)
 class StuckCollective:
-    """The collective in which a job stands: who has begun it and who has not."""
+    """The collective that a job is stuck in. `present`: ranks that have begun it; `missing`: ranks that have not."""
 
     kind: str  # all_reduce, broadcast, barrier
-    number: int  # of its group's collectives, as each rank counts them
+    number: int  # index among its group's collectives, as each rank counts them
     group_size: int
     present: tuple[int, ...]
     missing: tuple[int, ...]
     elements: int | None = None
-    differing: str = ""  # what each rank calls instead, where they do not call the same
-    source: str = ""  # who counted
+    differing: str = ""  # the call of each rank, if they differ
+    source: str = ""  # origin of the counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +100,6 @@ class Stall:
     p99_step_s: float
     ranks: tuple[StalledRank, ...]
     collective: StuckCollective | None = None  # None: unknown, or no collective
-    others_moved: bool = False  # it was one that stood, not the job
-    resumed: bool = False  # steps followed it
-    group_size: int = 0  # with how many these ranks exchange, as far as is known: not all need be seen
+    others_moved: bool = False  # other ranks moved: single ranks stalled, not the job
+    resumed: bool = False  # steps followed the stall
+    group_size: int = 0  # number of ranks that exchange with each other, as far as known; some may not be visible

@@ -1,1 +1,1 @@
-"""Values on communication between ranks."""
+"""Values about communication between ranks."""

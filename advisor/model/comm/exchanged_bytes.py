@@ -1,4 +1,4 @@
-"""Words for the reports about the bytes that the ranks exchange in a step."""
+"""Wording of the communication between ranks in a step, for the reports."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from rn50_advisor.advisor.model.wording.quantities import counted, duration, qua
 
 FACT = "exchange"
 _RANKS_SHOWN = 3
-# Share of the gradient bytes that torch's hooks send, by the last part of their names.
+# Share of the gradient bytes that torch's hooks send, by the last part of the hook's name.
 _SENT = {
     "": 1.0,
     "allreduce_hook": 1.0,
@@ -45,16 +45,19 @@ def sent_share(hook: object) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class TimedCollective:
-    """As NCCL timed it: bytes of the inputs of one rank, and seconds of a call."""
+    """A collective as NCCL timed it. `size`: bytes of one rank's inputs; `took_s`: seconds of a call."""
 
     kind: str
     size: int
-    ranks: int  # 0: not known
+    ranks: int  # 0: unknown
     took_s: float
 
     @property
     def bus_gb_per_s(self) -> float | None:
-        """Rate per link of a ring: 2(N-1)/N of the bytes of an all-reduce, (N-1)/N of those of an all-gather or reduce-scatter."""
+        """GB/s on each link of a ring; None if unknown.
+
+        A link carries 2(N-1)/N of the bytes of an all-reduce and (N-1)/N of those of an all-gather or reduce-scatter.
+        """
         if self.ranks < 2 or not self.size or self.took_s <= 0:
             return None
         part = (self.ranks - 1) / self.ranks
@@ -70,7 +73,7 @@ class TimedCollective:
 
     @property
     def words(self) -> str:
-        """`all_reduce of 25 MB in 1.9 ms, 24 GB/s on each link`"""
+        """For example `all_reduce of 25 MB in 1.9 ms, 24 GB/s on each link`."""
         size = f" of {quantity(self.size / 1e6, 'MB')}" if self.size else ""
         rate = self.bus_gb_per_s
         return f"{self.kind}{size} in {duration(self.took_s)}" + (
@@ -79,7 +82,7 @@ class TimedCollective:
 
 
 def exchange_facts(values: Measured, timed: Iterable[TimedCollective] = ()) -> dict[str, dict[str, str]]:
-    """For the report; empty where nothing was seen to be exchanged."""
+    """The report's facts about communication; empty if no exchange was seen."""
     found = {
         "each step": ", ".join(_each_step(values)),
         "called from Python": _called(values),
@@ -127,7 +130,7 @@ def _wire(values: Measured) -> str:
 
 
 def _spread(values: Measured, measure: RankMeasure) -> str:
-    """The range over all ranks, lowest to highest."""
+    """The range of a measure over all ranks."""
     known = sorted(values.by_rank(measure).values())
     if not known:
         return ""

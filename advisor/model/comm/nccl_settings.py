@@ -1,4 +1,4 @@
-"""NCCL's own log, where the user switched it on (`NCCL_DEBUG=INFO`); the advisor switches nothing on."""
+"""NCCL's settings from its own log. Only the user switches this log on (`NCCL_DEBUG=INFO`), never the advisor."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class NcclFacts:
-    """NCCL's settings for the whole job, from the lines that were kept. Unknown ones are empty, 0 or None."""
+    """NCCL's settings for the whole job, from the log lines that were kept. Unknown ones are empty, 0 or None."""
 
     version: str = ""
     network: str = ""  # as NCCL names it: IB, Socket, AWS Libfabric, IBext_v8
-    interfaces: tuple[str, ...] = ()  # that carry it, e.g. eth0, mlx5_0
+    interfaces: tuple[str, ...] = ()  # that the network uses, e.g. eth0, mlx5_0
     transports: Mapping[str, int] = field(default_factory=dict)  # P2P, SHM, NET/Socket, NET/IB -> connections
     direct: bool | None = None  # GPUs read and write the network card's memory (GDRDMA); None: no connection crosses it
     channels: int = 0
     ranks: int = 0
     nodes: int = 0
     algorithms: Mapping[str, int] = field(default_factory=dict)  # "AllReduce Ring Simple" -> reported calls
-    switches: Mapping[str, str] = field(default_factory=dict)  # variables that NCCL says were set
+    switches: Mapping[str, str] = field(default_factory=dict)  # environment variables that NCCL reports as set
 
     @property
     def over_sockets(self) -> bool | None:
@@ -31,7 +31,7 @@ class NcclFacts:
 
 
 def nccl_words(facts: NcclFacts | None) -> dict[str, Any]:
-    """For the report's facts; empty where nothing was said."""
+    """NCCL's settings for the report's facts; empty if NCCL logged nothing."""
     if facts is None:
         return {}
     said = {field.name: getattr(facts, field.name) for field in fields(facts)}

@@ -1,1 +1,1 @@
-"""The documents of `bench`, `compare`, `fleet` and `triage`: one object each, which every output shows."""
+"""The documents of `bench`, `compare`, `fleet` and `triage`. Each is one object that all outputs show."""

@@ -1,4 +1,4 @@
-"""A machine's training throughput by setting: the one object behind every output of `bench`; contract `rn50-advisor/bench/1`.
+"""A machine's training throughput by setting: the object that every output of `bench` shows; contract `rn50-advisor/bench/1`.
 
 ```
 made_unix_s, machine   {host, device, devices, names: [], cores, torch, torchvision, cuda, instance: null|string, instance_source}
@@ -8,12 +8,12 @@ cells[]     {precision, channels_last, batch, devices, data: synthetic|real, sta
              shares: {phase: share of the step}, reference: [{tier, lo, hi, source, scaled}], run}
 sweeps[]    {precision, channels_last, devices, data, batches: [], images_per_s: [], knee, oom_at}
 scaling[]   {precision, channels_last, batch, data, devices: [], efficiency: [{value, lo, hi}]}
-sentences[] what stands out, in words
+sentences[] conclusions in words
 against     {name, cells: [{now, then: indices into both lists of cells, speed: {value, lo, hi}, change}], notes: []}|null
 ```
-`batch` is that of one device, `images_per_s` that of all devices together; its interval is a 95 % one of the median over
-stretches of steps. Efficiency is a device's images/s over that of one device alone at the same batch. `run` is the
-recording of the cell, below the folder of the benchmark.
+`batch` is the batch of one device; `images_per_s` counts all devices together, and its interval is the 95 % interval of the
+median over stretches of steps. Efficiency is a device's images/s divided by those of one device alone at the same batch.
+`run` is the path of the cell's recording below the benchmark's folder.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rn50_advisor.advisor.model.report import Verdict, plain_values
 
 SCHEMA = "rn50-advisor/bench/1"
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
-FULL_PRECISIONS = ("fp32", "tf32")  # the others are mixed: 16 bits where they do
+FULL_PRECISIONS = ("fp32", "tf32")  # the others are mixed precision: 16 bits where that suffices
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Data = Literal["synthetic", "real"]
@@ -41,13 +41,13 @@ class Machine:
     host: str
     device: Literal["cpu", "cuda"]
     devices: int
-    names: tuple[str, ...]  # of the devices, in their order
-    cores: float | None  # that this process may use
+    names: tuple[str, ...]  # of the devices, in order
+    cores: float | None  # cores that this process may use
     torch: str
     torchvision: str = ""
     cuda: str = ""
     instance: str | None = None
-    instance_source: str = ""  # "metadata service", or by what it was matched
+    instance_source: str = ""  # "metadata service", or what the instance was matched by
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Setting:
 
     @property
     def words(self) -> str:
-        """`bf16, channels-last, batch 64, 2 devices, real data`."""
+        """For example `bf16, channels-last, batch 64, 2 devices, real data`."""
         layout = "channels-last" if self.channels_last else "channels-first"
         devices = f"{self.devices} device{'s' if self.devices > 1 else ''}"
         return f"{self.precision}, {layout}, batch {self.batch}, {devices}" + (", real data" * (self.data == "real"))
@@ -91,7 +91,7 @@ class ReferenceBand:
 class Cell:
     setting: Setting
     state: CellState
-    why: str = ""  # of what is not measured
+    why: str = ""  # reason if the state is not "measured"
     images_per_s: Estimate | None = None
     step_s: float | None = None
     steps: int = 0
@@ -103,13 +103,13 @@ class Cell:
 
     @property
     def rate(self) -> float:
-        """Images/s; 0 where nothing was measured."""
+        """Images/s; 0 if not measured."""
         return self.images_per_s.value if self.images_per_s else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """One setting at growing batches. `knee`: the smallest batch near the best; `oom_at`: the first that did not fit."""
+    """One setting with growing batches. `knee`: the smallest batch near the best rate; `oom_at`: the first batch that did not fit."""
 
     precision: Precision
     channels_last: bool
@@ -163,14 +163,14 @@ class Benchmark:
         return max((cell for cell in self.cells if cell.images_per_s), key=lambda cell: cell.rate, default=None)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain JSON values; a cell's setting stands in the cell itself."""
+        """Plain JSON values. The fields of a cell's setting are fields of the cell."""
         document: dict[str, Any] = {"schema": SCHEMA, **plain_values(self)}
         document["cells"] = [{**cell.pop("setting"), **cell} for cell in document["cells"]]
         return document
 
 
 def parse_benchmark(text: str) -> Benchmark:
-    """Raises NotARun for anything that is no such document."""
+    """Parses the JSON document of a benchmark. Raises NotARun for anything else."""
     try:
         document = json.loads(text)
         if document["schema"] != SCHEMA:
@@ -183,7 +183,7 @@ def parse_benchmark(text: str) -> Benchmark:
 
 
 def _benchmark(d: Mapping[str, Any]) -> Benchmark:
-    """Conclusions are made anew by who needs them; a file's own are kept as they are, but for what it was compared with."""
+    """Keeps the conclusions that the file holds, except `against`, its comparison with another benchmark."""
     machine = {**d["machine"], "names": tuple(d["machine"]["names"])}
     return Benchmark(
         made_unix_s=float(d["made_unix_s"]),

@@ -1,17 +1,17 @@
-"""Several runs side by side: the one object that every output of `compare` shows; `as_json` is the contract `rn50-advisor/compare/1`.
+"""Several runs side by side: the object that every output of `compare` shows; `as_json` is the contract `rn50-advisor/compare/1`.
 
 ```
-baseline     index into runs: what every pair is compared with
+baseline     index into runs: the run that every other is compared with
 runs[]       {name, started, argv, ranks, samples_per_s, samples_per_s_per_rank, step_s, steady_steps, batch_size, verdict, rule, title,
               efficiency: ratio|null}      efficiency: samples/s of a rank over that of a rank in the run with the fewest
 pairs[]      {base, other, change: improved|regressed|same|unknown, measure: "samples/s"|"steps/s"|null, speed: ratio|null, why,
               phases: [{phase, base_s, other_s, delta_s: {value, lo, hi}}] ("step": the whole), facts: [{group, name, base, other}],
               findings: [{rule, title, state: appeared|gone|stays, base_s, other_s}], notes: []}
-method       {confidence, between_runs, blocks, basis}      how the intervals were made. Of each run: the share of the step by which it
-             may differ from another run of the same job (standard deviation), and the number of blocks of its steps
+method       {confidence, between_runs, blocks, basis}      how the intervals were computed. For each run, `between_runs` is the standard
+             deviation between runs of the same job, as a share of the step, and `blocks` the number of blocks of its steps
 gate         {max_regression, failed: [indices into runs], unjudged: [indices into runs]}|null
 ```
-A ratio is {value, lo, hi}: the run over its baseline, with the ends of its interval. Seconds are of one step.
+A ratio is {value, lo, hi}: the run divided by its baseline, with the ends of the interval. Seconds are per step.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, Literal
 from rn50_advisor.advisor.model.report import State, plain_values
 
 SCHEMA = "rn50-advisor/compare/1"
-WHOLE_STEP = "step"  # stands beside the phases
+WHOLE_STEP = "step"  # listed beside the phases
 
 Change = Literal["improved", "regressed", "same", "unknown"]
 Measure = Literal["samples/s", "steps/s"]
@@ -39,7 +39,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class RunColumn:
-    """One run as it stands in the table."""
+    """One run in the table of runs."""
 
     name: str
     started: float | None  # Unix seconds
@@ -58,7 +58,7 @@ class RunColumn:
 
 @dataclass(frozen=True, slots=True)
 class PhaseDelta:
-    """One phase of the critical path, or the whole step, seconds per step."""
+    """One phase of the critical path, or the whole step, in seconds per step."""
 
     phase: str
     base_s: float
@@ -68,7 +68,7 @@ class PhaseDelta:
 
 @dataclass(frozen=True, slots=True)
 class FactChange:
-    """`None`: the run has no such fact."""
+    """A fact that differs between two runs. None: the run has no such fact."""
 
     group: str  # arguments, loader, job, versions, environment, machine
     name: str
@@ -78,7 +78,7 @@ class FactChange:
 
 @dataclass(frozen=True, slots=True)
 class FindingChange:
-    """A finding that is worth fixing in one of the runs at least; seconds per step that it costs, None where it is not there."""
+    """A finding that is worth fixing in at least one of the runs. `base_s` and `other_s`: its cost in seconds per step, None if absent."""
 
     rule: str
     title: str
@@ -111,9 +111,7 @@ class Method:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The result of `--max-regression`, as positions in the list of runs: `failed` are slower by more, `unjudged` could
-    not be compared.
-    """
+    """The result of `--max-regression`, as indices of runs. `failed`: slower by more; `unjudged`: could not be compared."""
 
     max_regression: float
     failed: tuple[int, ...]

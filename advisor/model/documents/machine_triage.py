@@ -3,10 +3,10 @@
 ```
 verdict   {state: "keep"|"fix"|"hand-back", reasons: []}
 checks[]  {name, value: number|string|null, unit, expected: {lo, hi, source}, state: "ok"|"low"|"bad"|"unknown", hint}
-gaps[]    {name, reason, hint}      what could not be tried at all
+gaps[]    {name, reason, hint}      checks that could not run
 ```
-`lo` and `hi` are null where nothing is expected: the check only tells a fact. `low` lies outside of its band, `bad` far outside;
-`unknown` is a number that proves nothing, and the hint says why. Bands come from published measurements or from rules, never from the
+`lo` and `hi` are null if nothing is expected; the check then only states a fact. A `low` value lies outside of its band, a `bad` one far
+outside. An `unknown` value proves nothing, and the hint says why. Bands come from published measurements or from rules, never from the
 machine itself.
 """
 
@@ -22,7 +22,7 @@ from rn50_advisor.advisor.model.report import plain_values
 
 SCHEMA = "rn50-advisor/triage/1"
 HOSTNAME, BOOT_ID, MADE_AT = "machine.hostname", "machine.boot_id", "machine.made_at"
-DATA_PLACE = "disk.data"  # in words, what the disk's numbers are of
+DATA_PLACE = "disk.data"  # the storage that the disk's numbers describe, in words
 UNIX_SECONDS = "s since 1970"
 
 CheckState = Literal["ok", "low", "bad", "unknown"]
@@ -31,7 +31,7 @@ TriageState = Literal["keep", "fix", "hand-back"]
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Between which values a sound machine lies, and who says so."""
+    """The range of values of a sound machine, and its source."""
 
     lo: float | None = None
     hi: float | None = None
@@ -76,7 +76,7 @@ class Triage:
 
 
 def parse_triage(text: str) -> Triage:
-    """Raises NotATriage for anything that is no such document."""
+    """Parses the JSON document of a triage. Raises NotATriage for anything else."""
     try:
         document = json.loads(text)
         if document["schema"] != SCHEMA:

@@ -1,17 +1,17 @@
-"""Many machines side by side: the one object that every output of `fleet` shows; contract `rn50-advisor/fleet/1`.
+"""Many machines side by side: the object that every output of `fleet` shows; contract `rn50-advisor/fleet/1`.
 
 ```
 machines[]   the worst first: {name, group, score, outlier, worst: component|null, results: [{kind, file, state, made, why}],
              deviations: [{component, value, unit, baseline, deviation, score, outlier}],
-             differences: [{name, value, usual}], missing: [components that most of its group have],
-             flaws: [what makes it an outlier beside its numbers]}
+             differences: [{name, value, usual}], missing: [components that it lacks and most of its group have],
+             flaws: [reasons other than its numbers that make it an outlier]}
 baselines[]  {group, component, unit, better: higher|lower, baseline, median, spread, machines, source: fleet|file, scale}
 unread[]     {file, reason}
 notes[]
 ```
-`score` counts robust standard deviations from the group's median, negative where worse; a machine's is that of its worst
-component. `deviation` is the share by which a value is worse (negative) or better than the baseline: of the baseline, of the
-step where the value is a phase of one, of the limit where it should be nothing; `scale` is that step or limit.
+`score` is the distance from the group's median in robust standard deviations, negative if worse; a machine has the score of
+its worst component. `deviation` is the share by which a value is worse (negative) or better than the baseline. It is a share
+of the baseline; for a phase of a step, of the step; for a value that should be zero, of its limit. `scale` is that step or limit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Kind = Literal["triage", "bench", "run", "report"]
 
 @dataclass(frozen=True, slots=True)
 class MachineNumber:
-    """One number of one machine. `scale`: what a difference is a share of, where that is not the value itself."""
+    """One number of one machine. `scale`: the value that a difference is a share of, if not the baseline."""
 
     value: float
     unit: str
@@ -55,7 +55,7 @@ class Baseline:
     better: Better
     baseline: float
     median: float
-    spread: float  # standard deviation, from the median absolute one
+    spread: float  # standard deviation, estimated from the median absolute deviation
     machines: int
     source: Literal["fleet", "file"] = "fleet"
     scale: float | None = None
@@ -74,7 +74,7 @@ class Deviation:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A property in which a machine differs from nearly all others of its group: not ranked, but a possible cause."""
+    """A property in which a machine differs from nearly all others of its group. It is not ranked, but may be a cause."""
 
     name: str
     value: str
@@ -118,6 +118,6 @@ class Fleet:
 
 
 class OutliersFound(AdvisorError):
-    """`fleet`: a machine is not like the others of its kind."""
+    """`fleet`: a machine differs from the others of its kind."""
 
     exit_code = 3

@@ -1,1 +1,1 @@
-"""The step model and the worker model: the only source of predicted speed-ups."""
+"""The step model and the worker model, the only source of predicted speed-ups."""

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class BatchCurve:
-    """Seconds of a step on one device by samples of its batch, the smallest first; two at least, and `batch`, the job's, is among them
-    or between two.
+    """Seconds of a step on one device by batch size in samples, for two or more sizes in ascending order.
 
-    `oom_at`: the smallest that did not fit.
+    `batch`, the job's own size, is one of them or lies between two. `oom_at`: the smallest batch that did not fit.
     """
 
     batch: float
@@ -24,23 +23,23 @@ class BatchCurve:
         return self.batches[0] <= batch <= self.batches[-1]
 
     def rate(self, batch: float) -> float:
-        """Samples/s; between two sizes that were measured, by the line through their times."""
+        """Samples/s, with step times interpolated linearly between measured sizes."""
         after = min(max(bisect_left(self.batches, batch), 1), len(self.batches) - 1)
         (one, other), (one_s, other_s) = (row[after - 1 : after + 1] for row in (self.batches, self.step_s))
         return batch / (one_s + (other_s - one_s) * (batch - one) / (other - one))
 
     def gain(self, batch: float) -> float:
-        """Times as many samples/s as with the job's own batch."""
+        """Samples/s divided by those of the job's own batch."""
         return self.rate(batch) / self.rate(self.batch)
 
     def larger(self, *, near: float, most: float = math.inf) -> float:
-        """The smallest batch within `near` of the most samples/s that one up to `most` reaches: the job's own, or a larger measured one."""
+        """The smallest batch whose samples/s are within `near` of the best rate: the job's own, or a larger measured one up to `most`."""
         fits = [size for size in self.batches if self.batch < size <= most and size < (self.oom_at or math.inf)]
         sizes = [self.batch, *fits]
         best = max(self.rate(size) for size in sizes)
         return next(size for size in sizes if self.rate(size) >= (1.0 - near) * best)
 
     def smaller(self, *, near: float) -> float:
-        """The smallest measured batch within `near` of the samples/s of the job's own; that one where there is none."""
+        """The smallest measured batch whose samples/s are within `near` of the job's own; the job's own batch if there is none."""
         least = (1.0 - near) * self.rate(self.batch)
         return next((size for size in self.batches if size < self.batch and self.rate(size) >= least), self.batch)

@@ -1,4 +1,4 @@
-"""The forecast over worker counts as reports show it: samples a second by workers per rank."""
+"""The forecast over worker counts for reports: samples per second by workers per rank."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class WorkerPoint:
     workers: int
-    samples_per_s: tuple[float, float]  # all ranks together
+    samples_per_s: tuple[float, float]  # lowest and highest, all ranks together
 
     @property
     def words(self) -> str:
-        """`70–82`; one number where both ends read alike."""
+        """`70–82`; one number if both ends have the same digits."""
         low, high = (rate(end, "") for end in self.samples_per_s)
         return low if low == high else f"{low}–{high}"
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerCurve:
-    """The forecast as reports show it: at `measured` workers per rank it is what the run made, from `knee` on more bring little."""
+    """The forecast for reports. At `measured` workers per rank it is the rate of the run; beyond `knee`, more workers gain little."""
 
     measured: int
     knee: int
     points: tuple[WorkerPoint, ...]
 
     def shown(self, most: int = 6) -> tuple[WorkerPoint, ...]:
-        """The points that tell it in few: what is, the knee, its neighbours, one, twice the knee, the last."""
+        """At most `most` points. In order of preference: measured, knee, one worker, knee - 1, twice the knee, knee + 1, last."""
         wanted = (self.measured, self.knee, 1, self.knee - 1, 2 * self.knee, self.knee + 1, self.points[-1].workers)
         known = {point.workers for point in self.points}
         chosen = [n for n in dict.fromkeys(wanted) if n in known][:most]
@@ -51,7 +51,7 @@ class WorkerCurve:
 
 
 def worker_curve(expected: Forecast, samples: float, knee: int) -> WorkerCurve:
-    """`samples`: of all ranks in a step. All counts to twelve, beyond that every fourth, then every eighth."""
+    """The curve with all worker counts to twelve, then every fourth, from 32 on every eighth. `samples`: of all ranks in a step."""
     always = (knee, expected.measured)
     counts = [n for n in range(expected.most + 1) if n <= 12 or n % (4 if n < 32 else 8) == 0 or n in always]
     points = tuple(WorkerPoint(n, (samples / expected.worst_s[n], samples / expected.best_s[n])) for n in counts)

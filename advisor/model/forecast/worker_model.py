@@ -1,4 +1,4 @@
-"""Predicts the step time with other numbers of loader workers: the only source of such predictions."""
+"""Predicts the step time for other numbers of loader workers: the only source of such predictions."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ __all__ = [
 ]
 
 _HEADROOM = 1.15  # the loader should be a little faster than the step
-_MOST = 64  # workers per rank, unless there are more: how more of them share a machine has not been measured
-# Share of stack samples of workers that wait for a lock if the lock is always taken. (Where four workers hold one for a fifth
-# of their time each, a tenth would.)
+_MOST = 64  # workers per rank, unless the run has more: more of them on one machine have not been measured
+# A lock counts as always taken if at least this share of the workers' stack samples waits for it. (If each of four workers holds a
+# lock for a fifth of its time, a tenth of the samples wait.)
 LOCK_TAKEN = 0.3
-_KNEE = 0.97  # of the best rate: two runs of one job differ by more than the rest
+_KNEE = 0.97  # of the best rate: two runs of one job differ by more than the remaining 3 %
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Step time by the number of workers per rank, from 0 on: at best and at worst."""
+    """Step time at best and at worst, by the number of workers per rank from 0 on."""
 
     measured: int
     best_s: tuple[float, ...]
@@ -42,25 +42,25 @@ class Forecast:
         return len(self.best_s) - 1
 
     def step_s(self, workers: int) -> tuple[float, float]:
-        """(best, worst); beyond the last count that was played, that one's."""
+        """(best, worst) step time; beyond the last simulated count, that of the last."""
         at = min(max(workers, 0), self.most)
         return self.best_s[at], self.worst_s[at]
 
     def knee(self, cap: int | None = None) -> int:
-        """The fewest workers, at least one, that come near the best that up to `cap` of them can do, even at worst."""
+        """The fewest workers, at least one, whose worst case is within 3 % of the best worst case of up to `cap` workers."""
         most = max(1, self.most if cap is None else min(self.most, cap))
         pace = min(self.worst_s[1 : most + 1])
         return next(n for n in range(1, most + 1) if self.worst_s[n] * _KNEE <= pace)
 
     def worth(self, cap: int | None = None) -> int:
-        """The knee; none where workers are expected to bring next to nothing."""
+        """The knee; 0 if workers are expected to gain less than 3 %."""
         knee = self.knee(cap)
         alone, helped = (0.5 * sum(self.step_s(n)) for n in (0, knee))
         return 0 if alone * _KNEE <= helped else knee
 
 
 def forecast(model: WorkerModel) -> Forecast | None:
-    """Steps with any number of workers that is worth a look; None where no rank's batches were seen."""
+    """Step times for all worker counts worth considering; None if no rank's batches were seen."""
     feeds = _seen(model)
     if not feeds:
         return None
@@ -76,9 +76,9 @@ def forecast(model: WorkerModel) -> Forecast | None:
 def step_with_cheaper_batches(
     model: WorkerModel, remaining: float, *, hand_over: float = 1.0
 ) -> tuple[float, float] | None:
-    """(best, worst) step time, with the workers there are, if a batch took `remaining` of its computing; None where none was seen.
+    """(best, worst) step time with the present workers if a batch took the share `remaining` of its computing; None if no batch was seen.
 
-    `hand_over`: what remains of the hand-over at best, where a batch waits for its worker to have the next one collated.
+    `hand_over`: share of the hand-over that remains at best, because a batch waits until its worker has collated the next one.
     """
     feeds = _seen(model)
     lighter = {
@@ -97,9 +97,9 @@ def step_with_cheaper_batches(
 
 
 def step_without_lock(model: WorkerModel, waiting: float) -> tuple[float, float] | None:
-    """(best, worst) step time, with the workers there are, if none waited for the lock of all; None where no batch was seen.
+    """(best, worst) step time with the present workers if none waited for the lock that all share; None if no batch was seen.
 
-    `waiting`: of the time of making a batch, what they wait for it.
+    `waiting`: share of the time of making a batch that workers wait for the lock.
     """
     free = {}
     for rank, feed in _seen(model).items():
@@ -116,7 +116,7 @@ def _seen(model: WorkerModel) -> dict[int, WorkerFeed]:
 def _played_against(
     model: WorkerModel, changed: WorkerModel, feeds: Mapping[int, WorkerFeed]
 ) -> tuple[float, float] | None:
-    """(best, worst) step time of the changed job. Today's is played too: what the forecast gets wrong of it cancels out."""
+    """(best, worst) step time of the changed job. The present job is simulated too, so that errors of the forecast cancel out."""
     if not feeds:
         return None
     times = []
@@ -130,7 +130,10 @@ def _played_against(
 
 
 def _worth_a_look(model: WorkerModel, feeds: Mapping[int, WorkerFeed]) -> int:
-    """Twice the workers there are, what keeps up with the step at the least efficiency, one for each core: the most of these."""
+    """The largest worker count to simulate.
+
+    It is the maximum of twice the present workers, the workers that keep up with the step at the lowest efficiency, and one per core.
+    """
     cores = (model.step.allowed_cores or 0.0) / model.step.ranks_of_host
     efficiency = 1 / (1 + CROWDING[1])
     wanted = [_HEADROOM * feed.alone_s / max(efficiency * float(np.mean(feed.rest_s)), 1e-6) for feed in feeds.values()]

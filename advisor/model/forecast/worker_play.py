@@ -1,8 +1,8 @@
-"""A DataLoader played through batch by batch, for all numbers of workers at once: how long a step would take with each.
+"""Simulates a DataLoader batch by batch, for all numbers of workers at once, to predict the step time with each number.
 
-Workers take turns, each makes its batches one after the other, and an index is sent when an earlier batch is taken, so workers run ahead by
-`prefetch` batches each and no further. Batch times vary as they did in the run: the loop waits for a slow one even where the mean rate
-suffices. What cores, caches and storage share comes on top, once taken kindly and once not: the truth lies between.
+Workers take turns, and each makes its batches one after the other. The loop sends an index when it takes an earlier batch, so each worker
+runs at most `prefetch` batches ahead. Batch times vary as in the run: the loop waits for a slow batch even if the mean rate suffices.
+Contention for cores, caches and storage is added twice, optimistically and pessimistically; the truth lies between.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from rn50_advisor.advisor.model.forecast.worker_feed import WorkerFeed, WorkerMo
 
 Array = NDArray[np.float64]
 
-_ROUNDS = 3  # in which step times and the cores' load settle on each other
-_TOUCHED = (1.0, 0.5)  # of `faults_s`: at worst half of it is the heap's own coming and going
-_PLAYED = 160  # batches: more would tell the same, and a live screen plays them every second
-_PLAYED_FROM = 0.3  # of them: before it, empty queues fill
+_ROUNDS = 3  # iterations until step times and the load of the cores agree
+_TOUCHED = (1.0, 0.5)  # share of `faults_s` that goes without workers: at worst, half of it is the heap's own
+_PLAYED = 160  # batches: more give the same result, and a live screen simulates them every second
+_PLAYED_FROM = 0.3  # share of them that is not counted, because empty queues fill first
 
 
 class Side:
-    """One bound of the forecast: `kind` is when cores never queue or crowd, readers never share a disk and handing over is quick."""
+    """One bound of the forecast.
+
+    `kind` is the optimistic bound: no queueing for cores, the least crowding, no shared disk and the fastest hand-over.
+    """
 
     def __init__(self, model: WorkerModel, feeds: Mapping[int, WorkerFeed], most: int, *, kind: bool) -> None:
         self.model, self.feeds, self.kind = model, feeds, kind
@@ -35,14 +38,14 @@ class Side:
         self.crowding = model.crowding[0 if kind else 1]
         side = 0 if kind else 1
         self.hand_over_s, self.moved_s = self.feed.hand_over_s[side] + self.feed.index_s, self.feed.moved_s[side]
-        # what only workers bring with them is not in the CPU time of a job without any
+        # the CPU time of a job without workers lacks the costs that workers add
         brought = [feed.batches * (feed.moved_s[side] + feed.hand_over_s[side]) for feed in feeds.values()]
         self.brought_s = sum(brought) * model.step.ranks_of_host / len(feeds) if self.feed.workers == 0 else 0.0
         allowed = model.step.allowed_cores or 0.0
         self.cores = allowed if kind else max(0.5 * allowed, allowed - model.other_cores)
 
     def step_times(self) -> Array:
-        """Step seconds by workers, from none on."""
+        """Step seconds by number of workers, from 0 on."""
         ones = np.ones(self.counts.size)
         worker, trainer, work = ones, ones, ones
         times = self._times(worker, trainer, work)
@@ -52,8 +55,8 @@ class Side:
             worker, trainer = (0.5 * (now + line * work) for now, line in zip((worker, trainer), in_line, strict=True))
             times = self._times(worker, trainer, work)
         if self.kind and self.feed.workers == 0:
-            # making batches on the same core pushes the model's data out of its caches: where it took a sixth of the step, computing took
-            # 0.90 to 1.06 times as long without, 0.97 on average
+            # Making batches on the same core pushes the model's data out of its caches. Where it took a sixth of the step, computing
+            # without it took 0.90 to 1.06 times as long, 0.97 on average.
             warm = 1.0 - WARMER * np.clip(1.0 - times / self.model.step.step_s, 0.0, 1.0)
             times = self._times(worker, trainer * warm, work)
         return np.concatenate([[self._in_process()], times])
@@ -61,14 +64,14 @@ class Side:
     def _times(self, worker: Array, trainer: Array, work: Array) -> Array:
         feed = self.feed
         waits = feed.batches * _waits(feed, self.counts, worker, trainer, self)
-        # at worst reads are as quick as they can be: any number of workers share them
+        # at worst, storage is at its limit already, and more workers only share it
         shared_s = 0.0 if self.kind else feed.reading_s / max(feed.workers, 1)
         full_s = max(feed.full_s, shared_s, feed.locked_s)
         waits = np.maximum(waits, feed.batches * (full_s - float(np.mean(feed.rest_s)) * trainer))
         return self._step_s(waits, trainer, work)
 
     def _step_s(self, waits: Array, trainer: Array, work: Array) -> Array:
-        """As StepModel.step_if, for all counts at once: each rank's own time with this wait, and the slowest of them."""
+        """Like StepModel.step_if for all counts at once, with these waits as each rank's wait for input."""
         step, slowest = self.model.step, np.zeros(waits.size)
         for rank, phases in step.own.items():
             feed = self.feeds.get(rank, self.feed)
@@ -87,7 +90,7 @@ class Side:
         return self.model.step.job_cpu_s + self.brought_s if self.model.step.job_cpu_s else 0.0
 
     def _in_process(self) -> float:
-        """Without workers: making and training take turns, on a core of their own and without shared memory."""
+        """Step seconds without workers: making batches and training alternate in one process, without shared memory."""
         step, changes = self.model.step, {}
         for rank, phases in step.own.items():
             feed = self.feeds.get(rank, self.feed)
@@ -100,8 +103,8 @@ class Side:
         return step.at_best(after_s) if self.kind and after_s < step.step_s else after_s
 
     def _crowded(self, times: Array, work: Array) -> Array:
-        """Scales the cost of work from the core load that was measured to the load that is predicted."""
-        cores = self.model.step.allowed_cores or 0.0  # neighbours' too: they are busy, and so the caches
+        """The factor on the cost of work when the load of the cores changes from the measured to the predicted one."""
+        cores = self.model.step.allowed_cores or 0.0  # neighbours' cores too: they use the same caches
         if cores <= 1 or not self.model.step.job_cpu_s:
             return np.ones(times.size)
         busy = work * self._job_cpu_s() / times + self.model.other_cores
@@ -110,12 +113,12 @@ class Side:
         return np.asarray(then / now)
 
     def _in_line(self, times: Array, worker: Array, trainer: Array) -> tuple[Array, Array]:
-        """Slowdown of a worker and of a training thread caused by others that queue for the cores."""
+        """Slowdown of a worker and of a training thread because other threads queue for the cores."""
         feed, ranks = self.feed, round(self.model.step.ranks_of_host)
         if self.kind:
             return np.ones(times.size), np.ones(times.size)
         making, rest = float(np.mean(feed.computing_s)) + self.moved_s, float(np.mean(feed.rest_s))
-        share = min(1.0, feed.training_cores)  # what does not compute does not queue
+        share = min(1.0, feed.training_cores)  # only computing threads queue
         crowd = _Crowd(
             cores=self.cores,
             threads=max(1.0, feed.training_cores),
@@ -128,7 +131,7 @@ class Side:
 
 
 def _relief(feed: WorkerFeed, phases: Mapping[str, float], *, kind: bool) -> dict[str, float]:
-    """By phase, what is left of a rank's own time when nothing comes in shared memory and, if `kind`, it stands in no line."""
+    """Share of a rank's own time that remains, by phase, without shared memory and, if `kind`, without waiting for a core."""
     busy = sum(phases.values()) - phases["input_wait"]
     line = max(0.5, 1.0 - feed.delay_s / busy) if kind and busy > 0 else 1.0
     computing = phases.get("forward", 0.0) + phases.get("backward", 0.0)
@@ -139,15 +142,15 @@ def _relief(feed: WorkerFeed, phases: Mapping[str, float], *, kind: bool) -> dic
 
 @dataclass(frozen=True, slots=True)
 class _Crowd:
-    """Random demand for cores: shares of the time in which one worker and one rank's training thread want one."""
+    """Random demand for cores. `making` and `training`: shares of the time in which a worker and a rank's training want cores."""
 
     cores: float
-    threads: float  # of a rank's training
+    threads: float  # cores that a rank's training uses at once
     making: Array
     training: Array
 
     def stretch(self, own: float, *, workers: NDArray[np.int64], trainers: int) -> Array:
-        """Mean of max(1, threads that want a core / cores), for one who wants `own` of them besides these others."""
+        """Mean of max(1, wanted cores / cores) for a process that wants `own` cores beside these workers and trainers."""
         mean = (own + workers * self.making + trainers * self.threads * self.training) / self.cores
         spread = workers * self.making * (1 - self.making)
         spread = spread + trainers * self.threads**2 * self.training * (1 - self.training)
@@ -158,7 +161,7 @@ class _Crowd:
 
 
 def _waits(feed: WorkerFeed, counts: NDArray[np.int64], worker: Array, trainer: Array, side: Side) -> Array:
-    """Mean wait for a batch by the number of workers: `worker` and `trainer` stretch their computing."""
+    """Mean wait for a batch by number of workers. `worker` and `trainer` are factors on their computing."""
     computing, waiting, rest = (np.array(series) for series in (feed.computing_s, feed.waiting_s, feed.rest_s))
     computing, hand_over_s = computing + side.moved_s, side.hand_over_s
     columns, first = np.arange(counts.size), int(_PLAYED_FROM * _PLAYED)
@@ -167,7 +170,7 @@ def _waits(feed: WorkerFeed, counts: NDArray[np.int64], worker: Array, trainer: 
     total = np.zeros(counts.size)
     ahead = counts * feed.prefetch
     for k in range(_PLAYED):
-        # what lies before the first batch is a row still zero
+        # before the first batch, these rows are still zero
         begun = done[np.maximum(k - counts, -1), columns]
         sent = taken[np.maximum(k - ahead, -1), columns]
         done[k] = np.maximum(begun, sent) + computing[k % computing.size] * worker + waiting[k % waiting.size]
@@ -175,6 +178,6 @@ def _waits(feed: WorkerFeed, counts: NDArray[np.int64], worker: Array, trainer: 
         if k >= first:
             total += taken[k] - asked
         asked = taken[k] + rest[k % rest.size] * trainer
-    # many workers' first batches are all there is to play: their mean rate bounds them still
+    # With many workers only their first batches are simulated; their mean rate still bounds the wait from below.
     slowest = (float(computing.mean()) * worker + float(waiting.mean())) / counts
     return np.maximum(total / (_PLAYED - first), np.maximum(hand_over_s, slowest - float(rest.mean()) * trainer))

@@ -1,1 +1,1 @@
-"""Values on GPUs: devices, memory, kernels, pace, roofline."""
+"""Values about GPUs: devices, memory, kernels, pace, roofline."""

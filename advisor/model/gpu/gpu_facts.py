@@ -1,10 +1,10 @@
-"""The GPUs of a job's host as the analysis knows them, and the names of the numbers that belong to them."""
+"""The GPUs of a job's host as the analysis sees them: their properties, connections and memory."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Xids that a program brings about by itself: a bad kernel or access (13, 31), a program that ended or was stopped (43, 45).
+# Xids that a program causes itself: a bad kernel or access (13, 31), a program that ended or was stopped (43, 45).
 PROGRAMS_XIDS = frozenset({13, 31, 43, 45})
 
 
@@ -23,11 +23,11 @@ class Gpu:
     uuid: str = ""
     ranks: tuple[int, ...] = ()
     mig: bool = False
-    ecc: bool | None = None  # memory errors are counted
+    ecc: bool | None = None  # True: memory errors are counted
     mem_total_bytes: float | None = None
     power_limit_default_w: float | None = None
     sm_clock_max_mhz: float | None = None
-    pcie_gen_max: int | None = None  # what GPU and slot can do; the best of its kind on this host counts
+    pcie_gen_max: int | None = None  # of GPU and slot; the highest among GPUs of this model on the host
     pcie_width_max: int | None = None
     nvlinks: int | None = None
     nvlink_switched: bool | None = None
@@ -35,10 +35,10 @@ class Gpu:
     cpus: frozenset[int] = frozenset()
     xids: tuple[Xid, ...] = ()
     instances: tuple[str, ...] = ()  # profiles of its MIG instances, in the driver's order
-    first_of: tuple[int, ...] = ()  # of its ranks, those whose current device it is; one rank may drive several
-    host: str = ""  # which, where the job ran on several: their GPUs are numbered through
-    index_on_host: int | None = None  # the number that a command on that host needs
-    made_up_rank: bool = False  # no job runs: a triage gives each GPU a rank, which is named nowhere
+    first_of: tuple[int, ...] = ()  # ranks that have it as current device; a rank may use several GPUs
+    host: str = ""  # set if the job ran on several hosts; `index` then counts through all of them
+    index_on_host: int | None = None  # the index for commands on that host
+    made_up_rank: bool = False  # True in a triage: no job runs, and each GPU gets a rank that is never shown
 
     @property
     def own_index(self) -> int:
@@ -51,7 +51,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class GpuPath:
-    """The path between two GPUs: NV12, PIX, PXB, PHB, NODE, SYS; `ok`, or nvidia-smi's reason. "?": unknown."""
+    """The connection of two GPUs. `path`: NV12, PIX, PXB, PHB, NODE or SYS; `p2p`: `ok` or nvidia-smi's reason. "?": unknown."""
 
     a: int
     b: int
@@ -61,7 +61,7 @@ class GpuPath:
 
 @dataclass(frozen=True, slots=True)
 class GpuMemoryTrend:
-    """Memory that one rank's tensors hold on its GPU at step ends, after the warm-up."""
+    """Memory that one rank's tensors hold on its GPU at the end of steps, after the warm-up."""
 
     rank: int
     gpu: int | None
@@ -70,17 +70,17 @@ class GpuMemoryTrend:
     thirds_mb: tuple[float, float, float]  # median of each third of the time
     mb_per_step: float
     left_mb: float | None  # until the GPU is full
-    batch_times: float = 1.0  # as large as in the first third are batches in the last one
+    batch_times: float = 1.0  # batch size in the last third over that in the first
 
     @property
     def growth(self) -> float:
-        """Share by which it grew."""
+        """Growth as a share of the first third's median."""
         return self.mb_per_step * self.steps / max(self.thirds_mb[0], 1e-9)
 
 
 @dataclass(frozen=True, slots=True)
 class GpuView:
-    """All that is known of the GPUs of the job's host."""
+    """Everything known about the GPUs of the job's host."""
 
     devices: tuple[Gpu, ...] = ()
     paths: tuple[GpuPath, ...] = ()

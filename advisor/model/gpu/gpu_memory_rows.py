@@ -14,10 +14,10 @@ _RANKS_SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """Bytes; None: not seen. `peak` is of all the run, as torch counts it."""
+    """Memory of one rank's GPU in bytes; None: not seen. `peak` covers the whole run, as torch counts it."""
 
     rank: int
-    allocated: float  # by tensors at the end of steps, the most
+    allocated: float  # most that tensors held at the end of a step
     peak: float
     reserved: float
     retries: float
@@ -28,14 +28,14 @@ class DeviceMemory:
 
     @property
     def rest(self) -> float | None:
-        """The part of the peak that is no parameter, gradient or optimizer state: activations and the job's own tensors."""
+        """Peak minus parameters, gradients and optimizer state: activations and the job's own tensors. None if unknown."""
         if self.parameters is None:
             return None
         return max(0.0, self.peak - self.parameters - (self.gradients or 0.0) - (self.state or 0.0))
 
     @property
     def fragmentation(self) -> float:
-        """1 - peak / reserved: what tensors never took at once, a cache or pieces that fit nothing."""
+        """1 - peak / reserved: the share that tensors never used at once, because it is cached or fragmented."""
         return max(0.0, 1.0 - self.peak / self.reserved) if self.reserved else 0.0
 
     @property
@@ -60,12 +60,12 @@ class DeviceMemory:
 
 
 def memory_facts(found: Sequence[DeviceMemory]) -> dict[str, Any]:
-    """For the report's facts; empty where no rank trains on a GPU."""
+    """GPU memory for the report's facts; empty if no rank trains on a GPU."""
     return {FACT: [asdict(each) for each in found]} if found else {}
 
 
 def memory_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Label and text from the facts of a report; what is not of the expected shape is passed over."""
+    """Label and text for each rank's GPU memory in a report's facts. Entries of another shape are skipped."""
     told = facts.get(FACT)
     rows = []
     for entry in list(told)[:_RANKS_SHOWN] if isinstance(told, (list, tuple)) else ():

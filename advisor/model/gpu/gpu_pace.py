@@ -6,41 +6,41 @@ from dataclasses import dataclass
 
 from rn50_advisor.advisor.model.findings import Where
 
-# Backward passes compute gradients by the inputs and by the weights, twice the products of the forward pass (Kaplan et al., "Scaling
+# A backward pass computes gradients of the inputs and of the weights: twice the products of the forward pass (Kaplan et al., "Scaling
 # Laws for Neural Language Models", 2020, section 2.1).
 _FORWARD_OF_BACKWARD = 0.5
-# On two cores a perceptron's forward pass took 0.48 of its backward pass, 0.42 with half of its layers checkpointed, 0.36 with all.
+# On two cores a perceptron's forward pass took 0.48 of its backward pass; 0.42 with half of its layers checkpointed, 0.36 with all.
 _FORWARD_OF_BACKWARD_MIN = 0.48
 
 
 def long_forward(forward: float, backward: float) -> float:
-    """Forward time beyond the amount expected from the backward time; it may contain the user's own code."""
+    """Forward time beyond the time expected from the backward pass; it may contain the user's own code."""
     return max(0.0, forward - _FORWARD_OF_BACKWARD * backward)
 
 
 def long_backward(forward: float, backward: float) -> float:
-    """Backward time beyond the amount expected from the forward time; it may contain forward passes that are computed again."""
+    """Backward time beyond the time expected from the forward pass; it may contain recomputed forward passes."""
     return max(0.0, backward - forward / _FORWARD_OF_BACKWARD_MIN)
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A place of the user's code that waits for the GPU; numbers are of one step."""
+    """A place in the user's code that waits for the GPU. Numbers are per step."""
 
     rank: int
     call: str  # item, cpu, __bool__ …
     file: str
     line: int
     function: str
-    through: str  # module of a library or of torch that stands between; empty: none
+    through: str  # module of a library or of torch that makes the call; empty: none
     phase: str
     calls: float
-    steps_share: float  # of the steps looked at
+    steps_share: float  # of the inspected steps
     blocked_s: float
 
     @property
     def words(self) -> str:
-        """`loss.item()` as one would write it."""
+        """The call as users write it: `.item()`, `float()`."""
         return WORDS.get(self.call, f".{self.call}()")
 
 
@@ -56,7 +56,7 @@ WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class HostCopy:
-    """A place that copies to the GPU; numbers are of one step. `aside`: on a stream of its own."""
+    """A place that copies to the GPU. Numbers are per step. `aside`: on a separate stream."""
 
     rank: int
     call: str
@@ -73,19 +73,19 @@ class HostCopy:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The thread of a rank that had the interpreter most often when the training thread waited for it, and its line of the user's."""
+    """The thread that most often ran while its rank's training thread waited for the interpreter, and its line in the user's code."""
 
     rank: int
     thread: str  # its name
     function: str
     where: Where | None  # None: it runs a library's code
     times: int
-    looks: int  # at all threads at such a moment
+    looks: int  # stack samples of all threads during such waits
 
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """Call sites that ranks pass in most steps, costliest first."""
+    """Call sites that ranks reach in most steps, costliest first."""
 
     waits: tuple[Wait, ...] = ()
     copies: tuple[HostCopy, ...] = ()

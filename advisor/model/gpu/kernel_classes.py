@@ -1,6 +1,6 @@
-"""Two steps under torch's profiler: kernels by class, idle time of the GPU, copies and exchanges.
+"""Two steps under torch's profiler: kernels by class, idle time of the GPU, copies and collectives.
 
-The table of numbers, the dataclass that travels as JSON in the run and in a report's facts, and its words.
+The run and a report's facts hold these numbers as JSON; the tables show them in words.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CAUSE_WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class KernelRow:
-    """One kernel or kind of copy (on a CPU one operator), per step. `shapes`: inputs of the costliest calls; None: unknown."""
+    """One kernel or kind of copy (on a CPU: one operator), per step. `shapes`: inputs of the costliest calls. None: unknown."""
 
     name: str
     kind: str
@@ -52,8 +52,9 @@ class KernelRow:
 
 @dataclass(frozen=True, slots=True)
 class DeepWindow:
-    """A profiler window of one rank. Seconds and counts are per step; `classes` and `idle` are seconds too. On a CPU the
-    classes are of operators.
+    """A profiler window of one rank. All seconds and counts are per step, `classes` and `idle` too.
+
+    On a CPU, `classes` are classes of operators.
     """
 
     rank: int
@@ -65,25 +66,25 @@ class DeepWindow:
     classes: Mapping[str, float] = field(default_factory=dict)
     busy_s: float | None = None
     tensor_core_share: float | None = None
-    idle: Mapping[str, float] = field(default_factory=dict)  # seconds of a step by cause; empty where no step was whole
+    idle: Mapping[str, float] = field(default_factory=dict)  # seconds of a step by cause; empty if no step was whole
     launches: float | None = None
     mean_kernel_s: float | None = None
     syncs: float | None = None
     sync_s: float | None = None
     pinned_bytes: float = 0.0
-    pinned_mb_per_s: float | None = None  # of large ones, the median
-    pinned_least_mb_per_s: float | None = None  # the slowest of these
+    pinned_mb_per_s: float | None = None  # median of large copies
+    pinned_least_mb_per_s: float | None = None  # the slowest of these copies
     pinned_most_mb_per_s: float | None = None
     pageable_bytes: float = 0.0
     pageable_s: float = 0.0
-    copy_s: float | None = None  # of copies and fills in every direction, beside the kernels
+    copy_s: float | None = None  # copies and fills in every direction, beside the kernels
     nccl_s: float = 0.0
     nccl_overlap_share: float | None = None
     flops: float | None = None
-    precision: str = ""  # of most of the convolutions and matrix products
+    precision: str = ""  # of most convolutions and matrix products
     rows: tuple[KernelRow, ...] = ()
     trace: str = ""  # name of the file in the run's folder
-    cost_s: float | None = None  # what the window took the rank beyond its steps
+    cost_s: float | None = None  # time that the window cost the rank beyond its steps
 
     @property
     def kernels_s(self) -> float:
@@ -91,7 +92,7 @@ class DeepWindow:
 
 
 def window_from(told: Mapping[str, Any]) -> DeepWindow:
-    """From what `asdict` made of it. Raises TypeError, ValueError or KeyError on anything else."""
+    """The window from its `asdict` form. Raises TypeError, ValueError or KeyError on anything else."""
     rows = tuple(KernelRow(**row) for row in told["rows"])
     window = DeepWindow(**{**told, "rows": rows})
     if window.device not in ("cuda", "cpu") or window.steps < 1 or not window.step_s > 0:
@@ -103,12 +104,12 @@ def window_from(told: Mapping[str, Any]) -> DeepWindow:
 
 
 def deep_facts(windows: tuple[DeepWindow, ...]) -> dict[str, Any]:
-    """For the report's facts; empty where no window was opened."""
+    """The windows for the report's facts; empty if no window was opened."""
     return {FACT: [asdict(window) for window in windows]} if windows else {}
 
 
 def windows_in(facts: Mapping[str, Any]) -> tuple[DeepWindow, ...]:
-    """From the facts of a report; what is not of the expected shape is passed over."""
+    """The windows in a report's facts. Entries of another shape are skipped."""
     told = facts.get(FACT)
     found = []
     for entry in told if isinstance(told, (list, tuple)) else ():
@@ -121,9 +122,9 @@ def windows_in(facts: Mapping[str, Any]) -> tuple[DeepWindow, ...]:
 
 @dataclass(frozen=True, slots=True)
 class DeepTable:
-    """One window in words. `classes`: class, time a step, share; empty where kernels may run meanwhile.
+    """One window in words. `classes`: class, time per step, share of the kernels' time; copies have no share.
 
-    `rows`: kernel, class, time a step, calls, operator with shapes.
+    `rows`: kernel, class, time per step, calls, operator with shapes. `hidden`: number of further rows.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""The end of a rank whose GPU had no memory left: what held it, in words and bytes, and which batch would fit."""
+"""A rank that ended because its GPU ran out of memory: what held the memory, and which batch would fit."""
 
 from __future__ import annotations
 
@@ -7,49 +7,49 @@ from dataclasses import dataclass
 
 from rn50_advisor.advisor.model.wording.quantities import bytes_, share
 
-# torch keeps what it reserved but does not use for later; beyond this share of the GPU it is in pieces that fit nothing.
+# torch keeps unused reserved memory for later. Beyond this share of the GPU it counts as fragmented.
 _FRAGMENTED_SHARE = 0.05
 _OTHERS_SHARE = 0.05
-_UPDATING = ("clip", "optimizer")  # after the backward pass: activations are gone
-_SAFE = 0.9  # of what the arithmetic allows: libraries' workspaces and the allocator's rounding come on top
+_UPDATING = ("clip", "optimizer")  # after the backward pass, when activations are freed
+_SAFE = 0.9  # of the computed batch size: leaves room for libraries' workspaces and the allocator's rounding
 
 
 @dataclass(frozen=True, slots=True)
 class OutOfMemory:
-    """Bytes of one GPU when an allocation failed; None: the message or the recorder did not tell."""
+    """Memory of one GPU in bytes when an allocation failed. None: neither the error message nor the recorder has the number."""
 
     rank: int | None
-    asked: float | None = None
+    asked: float | None = None  # size of the failed allocation
     total: float | None = None
     free: float | None = None
-    allowed: float | None = None  # to this process, where the job has set a limit
-    allocated: float | None = None  # by tensors
+    allowed: float | None = None  # limit that the job has set for this process
+    allocated: float | None = None  # held by tensors
     unallocated: float | None = None  # reserved by torch, held by no tensor
-    others: float | None = None  # held by other processes, CUDA's own context left out
-    segments: str = ""  # the setting that would let them grow in place; empty: it is on
+    others: float | None = None  # held by other processes, without CUDA's own context
+    segments: str = ""  # the setting that lets segments grow in place; empty: it is on
     parameters: float | None = None
-    frozen: float | None = None  # weights and buffers of the model that no optimizer steps
-    gradients: float | None = None  # that a backward pass makes
-    gradients_held: float | None = None  # of them, when memory ran out; None: the phase tells
-    state: float | None = None  # of the optimizer, once it is made
-    state_held: float | None = None  # of it, when memory ran out; None: all
+    frozen: float | None = None  # weights and buffers of the model that no optimizer updates
+    gradients: float | None = None  # all that a backward pass makes
+    gradients_held: float | None = None  # gradients present when memory ran out; None: derived from the phase
+    state: float | None = None  # whole optimizer state
+    state_held: float | None = None  # optimizer state present when memory ran out; None: all of it
     phase: str = ""
     batch: float | None = None  # samples of one micro-batch
-    steps: int = 0  # made before
-    # tensors at the end of the first step seen, and of the last, where they grew steadily
+    steps: int = 0  # completed before
+    # memory of tensors at the end of the first and of the last step seen, if it grew steadily
     grew_from: float | None = None
     grew_to: float | None = None
 
     @property
     def activations(self) -> float | None:
-        """Memory of tensors beyond parameters, gradients and optimizer state: activations and the job's own."""
+        """Memory of tensors beyond parameters, gradients and optimizer state: activations and the job's own tensors. None if unknown."""
         if self.allocated is None or self.parameters is None:
             return None
         return max(0.0, self.allocated - self._held)
 
     @property
     def _gradients_held(self) -> float:
-        """They are freed between steps."""
+        """Gradients present when memory ran out. Gradients are freed between steps, so by default the phase decides."""
         if self.gradients_held is not None:
             return self.gradients_held
         return (self.gradients or 0.0) if self.phase in _UPDATING else 0.0
@@ -60,12 +60,12 @@ class OutOfMemory:
 
     @property
     def _held(self) -> float:
-        """Memory of those parts that existed and do not grow with the batch."""
+        """Memory of the parts that existed and do not grow with the batch."""
         return (self.parameters or 0.0) + (self.frozen or 0.0) + self._gradients_held + self._state_held
 
     @property
     def fixed(self) -> float:
-        """Memory of these parts once all of them exist."""
+        """Memory of the parts that do not grow with the batch, once all of them exist."""
         gradients = max(self.gradients or 0.0, self._gradients_held)
         return (self.parameters or 0.0) + (self.frozen or 0.0) + gradients + max(self.state or 0.0, self._state_held)
 
@@ -75,7 +75,7 @@ class OutOfMemory:
 
     @property
     def fragmented(self) -> bool:
-        """True if the request would have fitted into memory that torch held unused."""
+        """True if the request would have fitted into memory that torch held without using it."""
         if self.unallocated is None or self.asked is None or not self.total:
             return False
         return self.unallocated >= self.asked and self.unallocated >= _FRAGMENTED_SHARE * self.total
@@ -86,7 +86,7 @@ class OutOfMemory:
 
     @property
     def limited(self) -> bool:
-        """The GPU had room for what was asked; the job's own limit had not."""
+        """True if the job's own limit refused the request although the GPU had room for it."""
         return self.allowed is not None and self.free is not None and self.free >= (self.asked or 0.0)
 
     @property
@@ -97,9 +97,9 @@ class OutOfMemory:
 
     @property
     def fits(self) -> int | None:
-        """Largest micro-batch that would have fitted: the room left beside the fixed parts, over the memory of one sample.
+        """Largest micro-batch that would have fitted: the room left beside the fixed parts, divided by the memory of one sample.
 
-        None if that is unknown, if no batch would have helped, or if this arithmetic says that the failed batch fits.
+        None if that is unknown, if no smaller batch would have helped, or if by this arithmetic the failed batch fits.
         """
         known = (self.allocated, self.asked, self.free, self.unallocated)
         if any(value is None for value in known) or not self.batch or self.grew or self.phase in _UPDATING:
@@ -127,7 +127,7 @@ class OutOfMemory:
 
     @property
     def rows(self) -> tuple[tuple[str, float, str], ...]:
-        """(what, bytes, note), the largest of the parts first."""
+        """(what, bytes, note) of each part, largest first."""
         whole = self.total or 0.0
         parts = [
             ("activations", self.activations, "and anything else that the job keeps on the GPU"),
@@ -149,7 +149,7 @@ class OutOfMemory:
 
     @property
     def arithmetic(self) -> str:
-        """How `fits` was computed; empty if nothing can be said."""
+        """The computation of `fits` in words; empty if `fits` is None."""
         if self.fits is None:
             return ""
         unfinished = " so far, so at most" if self.phase != "backward" else ":"
@@ -164,7 +164,7 @@ class OutOfMemory:
         return next(self._advices())
 
     def _advices(self) -> Iterator[str]:
-        """Advice that applies, most certain first."""
+        """All advice that applies, most certain first."""
         if self.grew:
             yield (
                 f"find what keeps tensors: they grew from {bytes_(self.grew_from)} to {bytes_(self.grew_to)} at the end of steps "
@@ -191,7 +191,7 @@ class OutOfMemory:
 
 
 def _made(held: float, whole: float | None, where: str) -> tuple[float | None, str]:
-    """The size and wording of a part: its actual size or, if it did not exist yet, its expected size."""
+    """The size of a part and its note: the actual size or, if the part did not exist yet, the expected size."""
     if not whole or held >= whole:
         return held or whole, ""
     return (held, f"of {bytes_(whole)} that {where} makes") if held else (whole, f"to be made in {where}")

@@ -1,4 +1,4 @@
-"""A rank's FLOP/s compared with its GPU's peak and with the results of other programs for the same model."""
+"""A rank's FLOP/s compared with its GPU's peak and with other programs' results for the same model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Roofline:
     samples_per_s: float
     tflops: float
     model: str = ""
-    counted_per_sample: float | None = None  # in a deep window, where a table knows the model too
+    counted_per_sample: float | None = None  # counted in a deep window, if a table knows the model too
     hardware: str = ""
     precision: str = ""
     peak_tflops: float | None = None
@@ -30,7 +30,7 @@ class Roofline:
     reference: tuple[float, float] | None = None
     reference_source: str = ""
     tuned: tuple[float, float] | None = None
-    gpus: int = 1  # that this rank computes on: DataParallel has several
+    gpus: int = 1  # GPUs that this rank computes on: several with DataParallel
 
     @property
     def mfu(self) -> float | None:
@@ -43,14 +43,14 @@ class Roofline:
 
 
 def roofline_facts(found: Roofline | None) -> dict[str, Any]:
-    """For the report's facts. Of a CPU only what was counted on request: there is no peak to hold it against."""
+    """The roofline for the report's facts. Without a peak (on a CPU) it is left out, unless FLOPs were counted on request."""
     if found is None or (found.peak_tflops is None and found.source == "table" and found.counted_per_sample is None):
         return {}
     return {FACT: asdict(found)}
 
 
 def roofline_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Label and text from the facts of a report; nothing where they are not of the expected shape."""
+    """Label and text for each line of the roofline in a report's facts; empty if they have another shape."""
     told = facts.get(FACT)
     try:
         found = _from(told) if isinstance(told, Mapping) else None

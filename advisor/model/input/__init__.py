@@ -1,1 +1,1 @@
-"""Values on data loading: loaders, samples, what feeds a loop, storage."""
+"""Values about data loading: loaders, samples, the source of a loop's batches, storage."""

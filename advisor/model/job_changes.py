@@ -1,6 +1,4 @@
-"""The changes that fixes make to a job, as data: the sentence shown, the diff of a file and a trial in a running rank
-derive from them.
-"""
+"""Changes that fixes make to a job, as data. The sentence shown, the diff of a file and a trial in a running rank are derived from them."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ Value = int | float | bool | str | None
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """Python source of an argument that is no literal: `torch.bfloat16`."""
+    """Python source of an argument that is not a literal, such as `torch.bfloat16`."""
 
     source: str
 
@@ -21,7 +19,7 @@ Argument = Value | Expression
 
 
 def source_of(argument: Argument) -> str:
-    """As one would write it."""
+    """The argument as Python source."""
     if isinstance(argument, Expression):
         return argument.source
     return json.dumps(argument, ensure_ascii=False) if isinstance(argument, str) else repr(argument)
@@ -33,9 +31,9 @@ def _keywords(arguments: tuple[tuple[str, Argument], ...]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class CallChange:
-    """Keyword arguments that the job's own call gets, the one that matters most first; `without`: those that it must not have beside them.
+    """New keyword arguments for a call in the job, most important first. `without`: arguments that must be removed.
 
-    `callable`: its last name (`DataLoader`), whatever it is imported as; `arguments`: values as Python has them.
+    `callable` is the last part of the name (`DataLoader`), however it is imported. `arguments` holds Python values.
     """
 
     callable: str
@@ -47,7 +45,7 @@ class CallChange:
         return cls(callable, tuple(arguments.items()))
 
     def __str__(self) -> str:
-        """`DataLoader(..., num_workers=6)`."""
+        """For example `DataLoader(..., num_workers=6)`."""
         return f"{self.callable}({', '.join(['...', *_keywords(self.arguments)])})"
 
 
@@ -86,7 +84,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class ModelChange:
-    """A call that is given the model and returns the one to train."""
+    """A call that takes the model and returns the model to train."""
 
     made: Invocation
 
@@ -96,7 +94,7 @@ class ModelChange:
 
 @dataclass(frozen=True, slots=True)
 class ForwardContext:
-    """A context manager around forward pass and loss."""
+    """A context manager around the forward pass and the loss."""
 
     manager: Invocation
 
@@ -106,7 +104,7 @@ class ForwardContext:
 
 @dataclass(frozen=True, slots=True)
 class CallRemoval:
-    """A call that is not made: its first argument stands in for what it returned."""
+    """The removal of a call: its first argument replaces its result."""
 
     callable: str
     given: str
@@ -117,7 +115,7 @@ class CallRemoval:
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentChange:
-    """Variables of the environment that the job is started in; None: unset."""
+    """Environment variables to start the job with; None: unset."""
 
     variables: tuple[tuple[str, str | None], ...]
 
@@ -126,7 +124,7 @@ class EnvironmentChange:
         return cls(((name, None),))
 
     def __str__(self) -> str:
-        """`unset A` or `B=1 C=1`."""
+        """For example `unset A` or `B=1 C=1`."""
         return " ".join(f"unset {name}" if value is None else f"{name}={value}" for name, value in self.variables)
 
 

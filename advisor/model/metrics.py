@@ -1,6 +1,6 @@
-"""The catalogue of raw samples: every number that a host probe may report, with its unit, its kind and its scopes.
+"""The catalogue of raw samples: every number that a host probe may report, with its unit, kind and scopes.
 
-A `level` is true at its instant. A `counter` only grows; what it did in an interval is the difference of two readings, so nothing is lost
+A `level` holds for one instant. A `counter` only grows; its increase in an interval is the difference of two readings, so nothing is lost
 between samples. A counter that falls was reset.
 
 Scopes are strings: `host`, `job`, `cpu:3`, `disk:nvme0n1`, `net:eth0`, `gpu:0`, `mount:/data`; `pid:4711` for a process and for its control
@@ -20,13 +20,13 @@ class Metric:
     name: str
     unit: str
     kind: Kind
-    scope: str  # the kind of scope it comes with: host, cpu, disk, mount, net, gpu, pid, job
+    scope: str  # kind of scope: host, cpu, disk, mount, net, gpu, pid, job
     what: str
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One reading; the time is the tick's (monotonic ns) and belongs to all samples of a tick."""
+    """One reading of a metric. All samples of a tick share the tick's time (monotonic ns)."""
 
     metric: str
     scope: str
@@ -35,7 +35,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class ProbeGap:
-    """A measurement that could not be had: never a zero, never "fine"."""
+    """A measurement that is missing, with the reason. It is never shown as zero or as "fine"."""
 
     metric: str
     scope: str

@@ -1,4 +1,4 @@
-"""A report read back from its JSON; see `rn50_advisor.advisor.model.report` for the contract."""
+"""Reads a report back from its JSON; see `rn50_advisor.advisor.model.report` for the contract."""
 
 from __future__ import annotations
 

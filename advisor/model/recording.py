@@ -1,4 +1,4 @@
-"""The recording of one run as plain values: the only input of analysis. Times are monotonic ns unless a name says otherwise."""
+"""The recording of one run as plain values: the only input of the analysis. Times are monotonic ns unless a name says otherwise."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NODE_PIDS = 10_000_000
 class Process:
     pid: int
     role: Role
-    rank: int | None  # a worker carries the rank it works for
+    rank: int | None  # for a worker, the rank that it works for
     local_rank: int | None
     worker: int | None
     parent_pid: int
@@ -34,7 +34,7 @@ class Process:
     ended_ns: int | None = None
     exit_code: int | None = None  # None while it runs, or if it could not be observed
     exit_signal: int | None = None
-    clean_exit: bool | None = None  # the interpreter shut down by itself
+    clean_exit: bool | None = None  # True: the interpreter shut down by itself
     oom_killed: bool = False
 
 
@@ -44,10 +44,10 @@ Told_co = TypeVar("Told_co", bound=EventDocument, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Event(Generic[Told_co]):
-    """Something that happened once: a stall with its stacks, a death, a stack sample, a shed probe, recording stopped."""
+    """A single event: a stall with its stacks, a death, a stack sample, a probe that was switched off, the end of the recording."""
 
     t_ns: int
-    kind: str  # that of its document; a newer advisor may know others
+    kind: str  # kind of its document; a newer advisor may write unknown ones
     pid: int | None
     rank: int | None
     data: Told_co
@@ -59,18 +59,18 @@ AnyEvent = Event[EventDocument]
 def happened(
     document: type[Told], data: Told, *, t_ns: int, pid: int | None = None, rank: int | None = None
 ) -> Event[Told]:
-    """An event of the kind that these documents tell of."""
+    """Makes an event of this document's kind."""
     return Event(t_ns, KINDS[document], pid, rank, data)
 
 
 def events_of(events: Iterable[AnyEvent], document: type[Told]) -> list[Event[Told]]:
-    """Events of one kind, in their order."""
+    """The events of one kind, in order."""
     kind = KINDS[document]
     return [cast("Event[Told]", event) for event in events if event.kind == kind]
 
 
 def data_of(event: AnyEvent, document: type[Told]) -> Told | None:
-    """The event's data if it is of this kind."""
+    """The event's data; None if the event is of another kind."""
     return cast(Told, event.data) if event.kind == KINDS[document] else None
 
 
@@ -84,12 +84,12 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file of the job's own code, secrets masked, as it was when the recorder first spoke of it."""
+    """A file of the job's own code with secrets masked, as it was when the recorder first mentioned it."""
 
     path: str
     sha256: str  # of the file's bytes, to detect changes before the file is edited
     text: str
-    edited: bool = False  # written to after the job had begun: lines may not be those that run
+    edited: bool = False  # changed after the job had begun: line numbers may not match the running code
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Meta:
     host: str
     started_unix_s: float
     started_ns: int
-    last_ns: int  # the last moment anything was recorded
+    last_ns: int  # time of the last record
     ended_ns: int | None = None
     exit_code: int | None = None
     exit_signal: int | None = None
@@ -108,7 +108,7 @@ class Meta:
     launch_error: str | None = None
     recording_stopped_ns: int | None = None
     recording_stopped_reason: str | None = None
-    processes_left_out: int = 0  # ended ones that the run no longer lists, and when the last of them ended
+    processes_left_out: int = 0  # ended processes that the run no longer lists; the next field: end of the last one
     left_out_until_ns: int | None = None
     environment: MachineFacts = field(default_factory=MachineFacts)
     agent: Mapping[str, float] = field(default_factory=dict)  # cpu_s, wall_s, lost_records, startup_s
@@ -119,14 +119,14 @@ class Recording:
     meta: Meta
     processes: tuple[Process, ...] = ()
     facts: Mapping[int, RankFacts] = field(default_factory=dict)  # by pid
-    # by rank; columns: STEP_FIELDS, flags, count (steps folded into the row, 1 for a raw step; times are their sums)
+    # by rank; columns: STEP_FIELDS, flags, count (steps folded into the row, 1 for a raw step; times are sums over them)
     steps: Mapping[int, Table] = field(default_factory=dict)
     gpu_steps: Mapping[int, Table] = field(default_factory=dict)
     comm: Mapping[int, Table] = field(default_factory=dict)
-    collectives: Mapping[int, Table] = field(default_factory=dict)  # by rank, of steps that called some from Python
+    collectives: Mapping[int, Table] = field(default_factory=dict)  # by rank; only steps that called some from Python
     spans: Mapping[int, Table] = field(default_factory=dict)
     batches: Mapping[int, Table] = field(default_factory=dict)  # by rank; columns: BATCH_FIELDS, flags, pid
-    # by rank, where samples were looked into; columns: LOOK_FIELDS or PART_FIELDS, flags. A part is told by its number.
+    # by rank, if samples were profiled; columns: LOOK_FIELDS or PART_FIELDS, flags. A part is identified by its number.
     looks: Mapping[int, Table] = field(default_factory=dict)
     parts: Mapping[int, Table] = field(default_factory=dict)
     part_names: Mapping[int, PartName] = field(default_factory=dict)
@@ -134,20 +134,20 @@ class Recording:
     events: tuple[AnyEvent, ...] = ()
     gaps: tuple[ProbeGap, ...] = ()
     sources: tuple[Source, ...] = ()
-    # by rank: phase, step, since_ns, as last seen
+    # by rank: phase, step, since_ns; as last seen
     positions: Mapping[int, tuple[str, int, int]] = field(default_factory=dict)
-    # of a job on several hosts, merged: one for each of them; empty where one host is all there was
+    # one per host of a merged job on several hosts; empty for a job on one host
     nodes: tuple[Node, ...] = ()
 
     @property
     def shown_node(self) -> Node | None:
-        """The node whose host, cores and disks the samples of this recording tell of; None: there is one host."""
+        """The node that this recording's samples of host, cores and disks come from; None: the job has one host."""
         return next((node for node in self.nodes if node.shown), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Converts a node's clock to the first node's: t + offset_ns + drift * (t - since_ns)."""
+    """Conversion of a node's clock to the first node's: t + offset_ns + drift * (t - since_ns)."""
 
     basis: Literal["own", "collectives", "wall clock"] = "own"
     offset_ns: int = 0
@@ -158,12 +158,12 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One host of a job that ran on several, as its own agent recorded it; times are on the first node's clock."""
+    """One host of a job on several, as recorded by its own agent. Times are on the first node's clock."""
 
     number: int
-    host: str  # distinct among the nodes of a job
+    host: str  # unique among the nodes of a job
     ranks: tuple[int, ...]
     recording: Recording
     clock: Clock = field(default_factory=Clock)
     shown: bool = False
-    lost_ns: int | None = None  # nothing was heard of it after this moment, although the job went on
+    lost_ns: int | None = None  # the node sent nothing after this time although the job went on

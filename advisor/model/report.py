@@ -1,4 +1,4 @@
-"""The one object that every screen and every export shows; `as_json` is the contract `rn50-advisor/report/1`."""
+"""The object that every screen and every export shows; `as_json` is the contract `rn50-advisor/report/1`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rn50_advisor.advisor.model.metrics import ProbeGap
 
 SCHEMA = "rn50-advisor/report/1"
 
-# The exclusive phases of a step, in the order they are shown. Together they are the whole step; `unattributed` is what no mark covers.
+# The exclusive phases of a step, in the order shown. Together they are the whole step; `unattributed` is the time that no mark covers.
 EPOCH_START, INPUT_OR_FORWARD = "input_wait.epoch_start", "input_or_forward"
 PHASES = (
     "input_wait",
@@ -66,7 +66,7 @@ class Throughput:
     steps_per_s: float | None
     batch_size: float | None  # samples per step and rank
     world_size: int
-    watts: float | None = None  # of all GPUs that train; None: not measured of each of them
+    watts: float | None = None  # of all GPUs that train; None: at least one was not measured
     joules_per_sample: float | None = None
 
 
@@ -80,7 +80,7 @@ class StepTime:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Seconds per step by phase; per rank `comm_exposed` includes waiting for other ranks, on the critical path only the wire."""
+    """Seconds per step by phase. Per rank, `comm_exposed` includes waiting for other ranks; on the critical path only transfer time."""
 
     critical: Mapping[str, float] = field(default_factory=dict)
     per_rank: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
@@ -88,7 +88,10 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """The rate one stage could sustain alone, all ranks together, samples/s; `measured=False` has a reason in `basis` and no numbers."""
+    """The rate in samples/s that one stage could sustain alone, all ranks together.
+
+    If it was not measured, the numbers are None and `basis` has the reason.
+    """
 
     stage: str  # storage, preprocessing, loader, copy, compute, communication
     samples_per_s: float | None
@@ -99,8 +102,7 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of the run: a start of its ranks where they were started again, warm-up, an epoch or its begin, an evaluation, a
-    checkpoint, a change. Seconds since the job's start."""
+    """A stretch of the run of one kind, in seconds since the job's start. `start`: a start of the ranks, if they were restarted."""
 
     kind: Literal[
         "start",
@@ -123,14 +125,14 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class TimelinePoint:
-    """The run in at most a few hundred equal slices, for sparklines and plots."""
+    """One of at most a few hundred equal slices of the run, for sparklines and plots."""
 
     t_s: float
     samples_per_s: float | None
     step_s: float | None
     input_wait_share: float | None = None
-    late_rank: int | None = None  # that the others waited for the most
-    late_s: float | None = None  # of a step, so long
+    late_rank: int | None = None  # the rank that the others waited for most
+    late_s: float | None = None  # this wait per step
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,21 +147,21 @@ class GpuStrip:
     sm_clock_mhz: float | None = None
     sm_clock_max_mhz: float | None = None
     temp_c: float | None = None
-    ranks: str = ""  # that run on it, as "0, 1"
+    ranks: str = ""  # ranks that run on it, as "0, 1"
     pcie_gen: float | None = None
     pcie_width: float | None = None
-    sm_active_pct: float | None = None  # where the GPU counts it (Hopper and later)
+    sm_active_pct: float | None = None  # if the GPU counts it (Hopper and later)
     tensor_active_pct: float | None = None
-    throttled_pct: float | None = None  # time held down by heat or a power brake
+    throttled_pct: float | None = None  # time in which heat or a power brake lowered its clocks
     trouble: str = ""  # in a few words; empty: none known
-    place: str = ""  # of a job on several hosts: which one's, and the number it has there
-    instances: str = ""  # its MIG instances and what is in use of the memory of each
-    host: str = ""  # of a job on several
+    place: str = ""  # host and index there, for a job on several hosts
+    instances: str = ""  # its MIG instances and their memory in use
+    host: str = ""  # for a job on several hosts
 
 
 @dataclass(frozen=True, slots=True)
 class HostStrip:
-    """The node as last seen; None: not measured."""
+    """The state of the host as last seen. None: not measured."""
 
     name: str
     cores: float | None = None
@@ -179,21 +181,21 @@ class HostStrip:
 
 @dataclass(frozen=True, slots=True)
 class NodeStrip:
-    """One host of a job that runs on several. Times of its ranks were brought to the first node's clock, this well."""
+    """One host of a job on several. Times of its ranks were converted to the first node's clock; `clock_uncertainty_s` is the error."""
 
     host: str
     ranks: tuple[int, ...]
     strip: HostStrip | None = None
-    clock: str = "own"  # the first node's; else by "collectives" or by "wall clock"
+    clock: str = "own"  # "own": the first node; else the basis of the conversion, "collectives" or "wall clock"
     clock_offset_s: float = 0.0
     clock_uncertainty_s: float = 0.0
-    lost_after_s: float | None = None  # nothing was heard of it from then on
-    shown: bool = False  # the job's values of cores, memory and disks are this host's
+    lost_after_s: float | None = None  # the node sent nothing after this time
+    shown: bool = False  # True: the job's values of cores, memory and disks are from this host
 
 
 @dataclass(frozen=True, slots=True)
 class RankStrip:
-    """One rank as last seen: where it is and how fast its last steps were."""
+    """The state of one rank as last seen: its phase and the time of its last steps."""
 
     rank: int
     pid: int
@@ -203,7 +205,7 @@ class RankStrip:
     step: int
     step_s: float | None
     late_share: float | None = None  # share of steps in which it arrived last at the first collective
-    host: str = ""  # of a job on several
+    host: str = ""  # for a job on several hosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +215,8 @@ class Overhead:
     startup_s: float | None = None
     agent_cpu_share: float | None = None
     shed: tuple[str, ...] = ()
-    worker_share: float | None = None  # of the time that loader workers lived
-    driver_share: float | None = None  # of the time, asking the GPU driver
+    worker_share: float | None = None  # of the lifetime of loader workers
+    driver_share: float | None = None  # share of the time spent querying the GPU driver
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,10 +249,9 @@ class Report:
     ranks: tuple[RankStrip, ...] = ()
     host: HostStrip | None = None
     gpus: tuple[GpuStrip, ...] = ()
-    worker_curve: WorkerCurve | None = (
-        None  # None: no batch preparation was observed, or its number of samples is unknown
-    )
-    nodes: tuple[NodeStrip, ...] = ()  # of a job on several hosts; empty where one host is all there was
+    # None: no batch preparation was observed, or the number of samples is unknown
+    worker_curve: WorkerCurve | None = None
+    nodes: tuple[NodeStrip, ...] = ()  # of a job on several hosts; empty for a job on one host
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain JSON values; NaN and infinities become null."""
@@ -260,7 +261,7 @@ class Report:
 
 
 def nodes_shown(report: Report, most: int) -> list[NodeStrip]:
-    """In their order: of too many the lost ones, the one that the job's values are of, and those that keep others waiting."""
+    """At most `most` nodes, in order: lost ones first, then the one that the job's values are from, then the most often late."""
     late = {strip.rank: strip.late_share or 0.0 for strip in report.ranks}
 
     def weight(node: NodeStrip) -> tuple[bool, bool, float]:
@@ -270,7 +271,7 @@ def nodes_shown(report: Report, most: int) -> list[NodeStrip]:
     return [node for node in report.nodes if node in chosen]
 
 
-# Fields that are no part of the contract: the engine's business.
+# Internal fields of the engine, which are not part of the contract.
 _INTERNAL: Mapping[type, tuple[str, ...]] = {
     Finding: ("fatal", "urgent", "circumstances"),
     Evidence: ("form", "gpu"),

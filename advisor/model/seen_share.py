@@ -1,4 +1,4 @@
-"""The share of the training that was seen: steps, and batches without a backward pass."""
+"""The share of the training that the recorder saw: steps, and batches that no backward pass followed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class Coverage:
 
     steps: int
     total_s: float
-    unseen_batches: int  # fetched after the first step, met by no backward, and not known to be evaluated
-    unseen_s: float  # while these were fetched and whatever was done with them
-    after_s: float  # after all that, without a fetch, an evaluation or a checkpoint that was seen
+    unseen_batches: int  # fetched after the first step, without a backward pass and not known to be evaluated
+    unseen_s: float  # time in which these were fetched and used
+    after_s: float  # time at the end without a fetch, an evaluation or a checkpoint that was seen
 
     @property
     def seen_s(self) -> float:

@@ -13,16 +13,16 @@ _STRETCHES = 16
 
 
 def median(values: Array) -> float:
-    """Raises ValueError for an empty array: a median of nothing is not zero."""
+    """Median of the values. Raises ValueError for an empty array, whose median is not zero."""
     if values.size == 0:
         raise ValueError("median of nothing")
     return float(np.median(values))
 
 
 def weighted_quantile(values: Array, weights: Array, share: float) -> float:
-    """The quantile of values that each count as often as their weight. Raises ValueError for an empty array.
+    """The quantile of values that count as often as their weight. Raises ValueError for an empty array.
 
-    Rows of a run that was folded hold one step or hundreds; unweighted, the single ones among them, which are its outliers, would decide.
+    A row of a folded run holds one step or hundreds. Single steps are its outliers; without weights they would dominate.
     """
     if values.size == 0:
         raise ValueError("quantile of nothing")
@@ -36,22 +36,22 @@ def weighted_quantile(values: Array, weights: Array, share: float) -> float:
 def error_of_mean(values: Array) -> float:
     """Two standard errors of the mean of at least two values.
 
-    Neighbouring values are alike, so means of stretches are compared, not single values.
+    Neighbouring values are correlated, so the error comes from means of stretches, not from single values.
     """
     stretches = [float(part.mean()) for part in np.array_split(values, min(values.size, _STRETCHES))]
     return float(2 * np.std(stretches, ddof=1) / np.sqrt(len(stretches)))
 
 
 def relative_error(values: Array) -> float:
-    """Two standard errors of the mean over the mean; 1 at most, and for fewer than two values."""
+    """Two standard errors of the mean divided by the mean; at most 1, and 1 for fewer than two values."""
     if values.size < 2 or not values.mean():
         return 1.0
     return min(1.0, error_of_mean(values) / abs(float(values.mean())))
 
 
 def increase(t_ns: NDArray[np.int64], counter: Array, start_ns: int, end_ns: int) -> tuple[float, float] | None:
-    """(growth of a counter, seconds) over the readings that enclose an interval; None with fewer than two."""
-    # the last reading before and the first one after belong to it: readings are sparse, and a counter loses nothing between them
+    """(growth of a counter, seconds) over the readings that enclose an interval; None with fewer than two readings."""
+    # Include the last reading before and the first one after: readings are sparse, and a counter loses nothing between them.
     first = max(0, int(np.searchsorted(t_ns, start_ns, side="right")) - 1)
     last = min(t_ns.size, int(np.searchsorted(t_ns, end_ns, side="left")) + 1)
     if last - first < 2:
@@ -64,14 +64,14 @@ def increase(t_ns: NDArray[np.int64], counter: Array, start_ns: int, end_ns: int
 
 
 def others_median(by_key: dict[int, float], key: int) -> float:
-    """Median over all keys but one. Raises ValueError when there is no other."""
+    """Median over all keys except one. Raises ValueError if there is no other key."""
     return median(np.array([value for other, value in by_key.items() if other != key], dtype=np.float64))
 
 
 def beyond_others(by_key: Mapping[int, float]) -> dict[int, float]:
-    """For every key by how much its value exceeds the median of all others'. Raises ValueError when there is one key alone.
+    """Excess of each key's value over the median of all other values. Raises ValueError with fewer than two keys.
 
-    Sorted once: with a thousand ranks, a median for each of them would take a second.
+    The values are sorted once: with a thousand ranks, one median per rank would take a second.
     """
     if len(by_key) < 2:
         raise ValueError("median of nothing")

@@ -1,4 +1,4 @@
-"""User settings for judging: thresholds of rules, and rules to leave out."""
+"""User settings for the rules: their thresholds, and the rules to leave out."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Filters foreign text for terminals and pages: words pass; control sequences and hidden characters do not.
+"""Removes control sequences and hidden characters from foreign text before a terminal or a page shows it.
 
-Every border asks here: the screen, the report's formats, and lines on stderr. The job's own output is the job's, and passes untouched.
+Every output uses this module: the screen, the report's formats, and lines on stderr. The job's own output passes unchanged.
 """
 
 from __future__ import annotations
@@ -8,19 +8,19 @@ from __future__ import annotations
 import re
 import unicodedata
 
-# CSI, strings (titles, clipboards, links: OSC, DCS, PM, APC, SOS) with or without their end, and the short ones.
+# CSI sequences, strings (titles, clipboards, links: OSC, DCS, PM, APC, SOS) with or without their terminator, and short sequences.
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])?")
 _COLOUR = re.compile(r"(\x1b\[[0-9;:]*m)")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _CONTROL_BUT_LINES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]+")
-# Format characters: they reorder what stands around them, take no room, or carry text that nobody sees (tags, variation selectors,
-# blank letters). Not the number signs of Arabic (U+0600 to U+0605), which are seen, nor the selector that makes an emoji of a sign.
+# Format characters: they reorder their neighbours, take no room, or carry invisible text (tags, variation selectors, blank letters).
+# Exceptions: Arabic number signs (U+0600 to U+0605), which are visible, and the selector that turns a sign into an emoji.
 _HIDDEN = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0e\ufeff"
     "\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 _UNWRITABLE = re.compile("[\ud800-\udfff\ufffe\uffff]")
-# Where five marks may stand on one letter: scripts with marks, looked at letter by letter then.
+# Text that may have five marks on one letter: scripts with marks. Such text is then checked character by character.
 _MAYBE_MARKS = re.compile(
     "[\u0300-\u1fff\u20d0-\u20ff\u2de0-\u2dff\u302a-\u309a\ua66f-\uabff\ufb1e\ufe0f-\ufe2f\U00010000-\U0001ffff]{6,}"
 )
@@ -28,7 +28,7 @@ _MARKS_MAX = 4  # vowel, accent and cantillation of one Hebrew letter
 
 
 def readable(text: str) -> str:
-    """Without escape sequences and what hides; control characters are left to those below, which know about lines."""
+    """The text without escape sequences and hidden characters. The functions below remove control characters, as they know about lines."""
     if text.isascii() and "\x1b" not in text:
         return text
     text = _HIDDEN.sub("", _SEQUENCE.sub("", text))
@@ -36,22 +36,22 @@ def readable(text: str) -> str:
 
 
 def on_one_line(text: str) -> str:
-    """Readable, each stretch of control characters and line breaks a space."""
+    """Readable text, with a space for each stretch of control characters and line breaks."""
     return text if text.isascii() and text.isprintable() else _CONTROL.sub(" ", readable(text))
 
 
 def with_tabs(text: str) -> str:
-    """The same, tabs kept."""
+    """Readable text on one line, with its tabs."""
     return text if text.isascii() and text.isprintable() else "\t".join(map(on_one_line, text.split("\t")))
 
 
 def in_lines(text: str) -> str:
-    """Readable, line breaks and tabs kept."""
+    """Readable text with its line breaks and tabs."""
     return _CONTROL_BUT_LINES.sub(" ", readable(text))
 
 
 def coloured(text: str) -> str:
-    """The same for a line of output that keeps its colours (SGR) and its tabs, and nothing else that a terminal obeys."""
+    """Readable text of one line of output, with its colours (SGR) and tabs but no other terminal control."""
     if text.isascii() and text.isprintable():
         return text
     parts = _COLOUR.split(text)

@@ -1,4 +1,4 @@
-"""The DataLoaders of a job, and which of them feeds a rank's training."""
+"""The DataLoaders of a job, and the one that feeds a rank's training."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from rn50_advisor.advisor.model.job_changes import CallChange
 from rn50_advisor.probes.documents.loader_documents import DescribedDataset
 from rn50_advisor.probes.documents.rank_documents import MountFacts
 
-_HELPING_MOST = 0.9  # of a worker's CPU time, what threads beside the one that makes batches are believed to take
-# With num_workers=0 a DataLoader refuses to be made with what only workers need.
+_HELPING_MOST = 0.9  # upper bound for the share of helper threads in a worker's CPU time
+# With num_workers=0, DataLoader raises an error for arguments that only workers need.
 NO_WORKERS = CallChange(
     "DataLoader",
     (("num_workers", 0),),
@@ -34,24 +34,27 @@ class LoaderFacts:
     dataset: DescribedDataset
     mount: MountFacts | None = None
     prefetch_factor: int | None = None
-    batch_bytes: int | None = None  # of its first batch's tensors
-    library: str = ""  # of another library's loader: what stands above of its workers is not known
-    # of several that feed the same steps the one that these wait for: how many of its batches each takes, and how many others there are
+    batch_bytes: int | None = None  # of the tensors of its first batch
+    library: str = ""  # set for another library's loader, whose workers are unknown
+    # Set only for the slowest of several loaders that feed the same steps: its batches per step, and the number of the other loaders.
     per_step: float | None = None
     beside: int = 0
     collate: str | None = None  # name of the function
-    batch_sampler: str | None = None  # class of one that is not torch's own
+    batch_sampler: str | None = None  # its class if it is not torch's own
     shuffle: bool | None = None  # None: unknown
-    made: int = 1  # how often, at the same line for the same data
+    made: int = 1  # number of times it was constructed at this line for the same data
 
     @property
     def lives_on(self) -> bool:
-        """Its workers stay from epoch to epoch."""
+        """True if its workers stay alive from epoch to epoch."""
         return self.persistent_workers and self.made <= 1
 
 
 def training_loader(loaders: Sequence[LoaderFacts], rank: int) -> LoaderFacts | None:
-    """The loader that feeds a rank's training: of several at a time the slowest, else the last one known to, else the only one."""
+    """The loader that feeds a rank's training; None if unknown.
+
+    It is the slowest of several that feed the same steps, else the last one known to train, else the rank's only loader.
+    """
     mine = [loader for loader in loaders if loader.rank == rank]
     known = [loader for loader in mine if loader.training]
     slowest = [loader for loader in known if loader.beside]
@@ -59,5 +62,8 @@ def training_loader(loaders: Sequence[LoaderFacts], rank: int) -> LoaderFacts | 
 
 
 def with_helpers_s(making_s: float, helping: float | None) -> float:
-    """CPU seconds of all threads of a worker, from those of the one that makes batches and the share of the others in them all."""
+    """CPU seconds of all threads of a worker.
+
+    `making_s`: those of the thread that makes batches. `helping`: share of the other threads in the total.
+    """
     return making_s / (1.0 - min(helping or 0.0, _HELPING_MOST))

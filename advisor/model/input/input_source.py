@@ -1,4 +1,4 @@
-"""The input of a training loop that uses no torch loader, as far as it can be determined."""
+"""The source of batches of a training loop that uses no torch loader, as far as it can be determined."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from rn50_advisor.advisor.model.findings import Where
 
 @dataclass(frozen=True, slots=True)
 class FeedSamples:
-    """Stack samples between the optimizer and the backward of a loop without a loader: in what they found the training thread."""
+    """Stack samples of a training thread without a loader, between optimizer and backward: shares by what the thread was doing."""
 
     count: int
     fetching: float  # share inside a library that makes batches
     waiting: float  # share in a wait for another thread, a process or a file
     model: float  # share inside the model
-    library: str = ""  # the one found most often
+    library: str = ""  # library found most often
     where: Where | None = None  # the user's line found most often outside the model
     function: str = ""
 
@@ -26,24 +26,25 @@ class FeedSamples:
 
 @dataclass(frozen=True, slots=True)
 class InputSource:
-    """`measured`: the library's iterator was timed, so the input wait is known, but not how batches are made.
+    """The source of batches of ranks that no torch loader feeds.
 
-    Otherwise everything from optimizer to backward is one chunk: fetch and forward cannot be separated.
+    If `measured`, the library's iterator was timed: the input wait is known, but not how batches are made. Otherwise everything from
+    optimizer to backward is one chunk, and fetch and forward cannot be separated.
     """
 
     library: str  # empty if unknown
     measured: bool
     where: Where | None = None
-    libraries: tuple[str, ...] = ()  # loaded by the ranks, and able to make batches
-    another_thread: bool = False  # one that does not train fetches from a DataLoader
-    chunk_s: float = 0.0  # per step, of the rank with the longest one
-    # of the chunk: neither computing nor waiting for a core; None where a GPU may be waited for
+    libraries: tuple[str, ...] = ()  # libraries loaded by the ranks that can make batches
+    another_thread: bool = False  # a thread that does not train fetches from a DataLoader
+    chunk_s: float = 0.0  # per step, of the rank with the longest chunk
+    # part of the chunk without computing or waiting for a core; None if the rank may be waiting for a GPU
     blocked_s: float | None = None
     looks: FeedSamples | None = None
 
     @property
     def why_unknown(self) -> str:
-        """Why the wait for input is not measured."""
+        """The reason why the wait for input is not measured, as a sentence."""
         source = f" (loaded: {', '.join(self.libraries)})" if self.libraries else ""
         if self.looks is not None and self.looks.library:
             source = f": they come from {self.looks.library}"

@@ -1,4 +1,4 @@
-"""Storage as a job uses it: what its data lies on, in words."""
+"""The storage of a job's data, and its wording in reports."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ _SHOWN = 8  # mounts
 
 @dataclass(frozen=True, slots=True)
 class DataMount:
-    """The file system of the training data. `network` None: unknown. `disk` None: no disk of this host."""
+    """A file system with training data. `network` None: unknown. `disk` None: not on a disk of this host."""
 
     mount_point: str
     fs_type: str
     device: str
     network: bool | None
     disk: str | None
-    below: tuple[str, ...] = ()  # the disks that carry it, where it is no disk itself
-    seeks: bool | None = None  # as the kernel thinks
+    below: tuple[str, ...] = ()  # physical disks below `disk` if that is a virtual device
+    seeks: bool | None = None  # True: the kernel considers it a rotational disk
     model: str = ""
 
     @property
     def words(self) -> str:
-        """`/data (ext4 on nvme1n1)`, `/data (nfs4 from server:/export)`."""
+        """For example `/data (ext4 on nvme1n1)` or `/data (nfs4 from server:/export)`."""
         if self.disk is None:
             return f"{self.mount_point} ({self.fs_type} from {self.device})" if self.network else self.plain
         layers = f"{self.disk} over {', '.join(self.below)}" if self.below else self.disk
@@ -61,7 +61,7 @@ class DataMount:
 
 
 def storage_facts(mounts: Sequence[DataMount], values: Measured) -> dict[str, dict[str, str]]:
-    """For the report: what the data lies on and what it did, in words; of further mounts a row each. Empty where nothing is known."""
+    """The storage of the data and its activity in words, for the report; one row per further mount. Empty if nothing is known."""
 
     def told(measure: JobMeasure, unit: str, words: str) -> str:
         value = values.get((measure, JOB))
@@ -107,14 +107,14 @@ def storage_facts(mounts: Sequence[DataMount], values: Measured) -> dict[str, di
 
 
 def _by_epoch(values: Measured) -> str:
-    """The first epochs one by one, where there are several."""
+    """Cache hits of each of the first epochs; empty if fewer than two are known."""
     hits = [values.get((STORAGE_CACHE_HIT_SHARE, number)) for number in range(_EPOCHS_SHOWN)]
     known = [share(hit) for hit in hits if hit is not None]
     return f"by epoch {', '.join(known)}" if len(known) > 1 else ""
 
 
 def _beside(mount: DataMount, values: Measured) -> tuple[str, ...]:
-    """Where it lies, and how fast it is read."""
+    """A further mount and its read rates."""
     rates = [
         quantity(rate, measure.unit)
         for measure in (STORAGE_MOUNT_MB_S, STORAGE_MOUNT_READS_S)

@@ -15,7 +15,10 @@ ROWS_SHOWN = 12
 
 @dataclass(frozen=True, slots=True)
 class SamplePart:
-    """Means per sample. `error` is the standard error of `share`, which is that of CPU time. File and line where the code is the user's."""
+    """One part of a sample's cost, as means per sample. `share` is of the CPU time, `error` its standard error.
+
+    `file` and `line` are set only for the user's code.
+    """
 
     kind: PartKind
     name: str
@@ -33,7 +36,7 @@ class SamplePart:
 
 @dataclass(frozen=True, slots=True)
 class SampleLine:
-    """A line of the user's code that stacks of sample makers were found at: `seen` of `looks` times."""
+    """A line of the user's code found in `seen` of `looks` stack samples of processes that make samples."""
 
     function: str
     file: str
@@ -47,13 +50,13 @@ class SampleLine:
 
     @property
     def words(self) -> str:
-        """`blur (data.py:21)`."""
+        """For example `blur (data.py:21)`."""
         return f"{self.function} ({self.file.rsplit('/', 1)[-1]}:{self.line})"
 
 
 @dataclass(frozen=True, slots=True)
 class SharedLock:
-    """A `lock`, or a `server` process, that workers wait for one after another, with the user's line where it is known."""
+    """A `lock` or a `server` process that workers wait for one after another. `line`: where they wait, if known."""
 
     kind: str
     line: SampleLine | None = None
@@ -61,18 +64,18 @@ class SharedLock:
 
 @dataclass(frozen=True, slots=True)
 class SampleCost:
-    """The cost of training samples. None: not measured."""
+    """The cost of a training sample, from `looks` profiled samples. None: not measured."""
 
     looks: int
     cpu_s: float
     wall_s: float
-    parts: tuple[SamplePart, ...] = ()  # the costliest first
+    parts: tuple[SamplePart, ...] = ()  # costliest first
     collate_s: float | None = None  # per batch
     batch_bytes: float | None = None
     width: float | None = None
     height: float | None = None
     file_bytes: float | None = None
-    lines: tuple[SampleLine, ...] = ()  # by stacks, those found most often first
+    lines: tuple[SampleLine, ...] = ()  # from stack samples, most frequent first
 
     @property
     def costliest_transform(self) -> SamplePart | None:
@@ -80,18 +83,18 @@ class SampleCost:
 
     @property
     def picture(self) -> str:
-        """`500×375`; empty where samples are no pictures."""
+        """Mean size as `500×375`; empty if samples are not pictures."""
         return f"{self.width:.0f}×{self.height:.0f}" if self.width and self.height else ""
 
 
 def sample_facts(cost: SampleCost | None) -> dict[str, Any]:
-    """For the report's facts; empty where no sample was looked into."""
+    """The cost for the report's facts; empty if no sample was profiled."""
     return {FACT: asdict(cost)} if cost is not None else {}
 
 
 @dataclass(frozen=True, slots=True)
 class SampleTable:
-    """`rows`: part, CPU per sample, share, place. `notes`: one line on the batch and the pictures."""
+    """The cost of a sample in words. `rows`: part, CPU time per sample, share, place. `notes`: one line on the batch and the pictures."""
 
     rows: tuple[tuple[str, str, str, str], ...]
     notes: str
@@ -99,7 +102,7 @@ class SampleTable:
 
 
 def sample_table(facts: Mapping[str, Any]) -> SampleTable | None:
-    """From the facts of a report; None where nothing was measured, or where they are not of the expected shape."""
+    """The table from a report's facts; None if nothing was measured or if the facts have another shape."""
     told = facts.get(FACT)
     try:
         cost = _cost(told) if isinstance(told, Mapping) else None
@@ -137,5 +140,5 @@ def _notes(cost: SampleCost) -> str:
 
 
 def without_samples(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The other facts, where this one has a table of its own."""
+    """The facts without the cost of a sample, which has a table of its own."""
     return {key: value for key, value in facts.items() if key != FACT}

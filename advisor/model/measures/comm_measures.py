@@ -1,4 +1,4 @@
-"""Measures of what the ranks exchange, and of the network between them."""
+"""Measures of communication between ranks and of their network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures of GPUs, by NVML's index over the steady steps unless they say otherwise, and of what ranks do on them."""
+"""Measures of GPUs and of ranks on them. GPU measures are by NVML's index and cover the steady steps unless they say otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures of the making of batches and of their way to the training loop."""
+"""Measures of data loading: making batches and handing them to the training loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures of a rank's deep window on a GPU; shares are of the kernels' time unless they say otherwise."""
+"""Measures from a rank's deep window on a GPU. Shares are of the kernels' time unless they say otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A measure: a number with a name and a unit, of the job, of each rank, of each GPU, of each epoch, or of each mount."""
+"""A measure: a number with a name and a unit, for the job or for each rank, GPU, epoch or mount."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _M = TypeVar("_M", bound="Measure")
 
 
 class Measure(str):
-    """As a string it is its name, by which reports show it and rules of other distributions may ask for it."""
+    """A measure with its unit and description. The string is its name; reports show it, and rules of other distributions may use it."""
 
     __slots__ = ("unit", "what")
     unit: str
@@ -29,7 +29,7 @@ class Measure(str):
         raise AttributeError(f"{self} is declared once: its {name} stays as it is")
 
     def __reduce__(self) -> tuple[type[Measure], tuple[str, str, str]]:
-        """Copies are equal."""
+        """Makes copies and unpickled measures equal to the original."""
         return type(self), (self.name, self.unit, self.what)
 
 
@@ -75,7 +75,7 @@ class JobAndEpochMeasure(JobMeasure, EpochMeasure):
     __slots__ = ()
 
 
-# What a value is of: a measure, and the job, a rank, a GPU, an epoch or a mount, as the measure's type has it.
+# The scope of a value: the job, a rank, a GPU, an epoch or a mount, depending on the type of the measure.
 Scope = int | str
 Scoped = (
     tuple[JobMeasure, Literal["job"]]

@@ -1,4 +1,4 @@
-"""A table of values by measure and scope, read for one scope or for all ranks."""
+"""A table of values by measure and scope, readable for one scope or for all ranks."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ D = TypeVar("D")
 
 
 class ByMeasure(MutableMapping[K, T]):
-    """Sorted by measure: of a thousand ranks a hundred thousand values are not gone through at each of three hundred questions."""
+    """A mapping from (measure, scope), grouped by measure.
+
+    A thousand ranks have a hundred thousand values; without the grouping, each of three hundred lookups would go through all of them.
+    """
 
     __slots__ = ("_open", "_rows")
 
     def __init__(self, known: Mapping[K, T] | None = None) -> None:
         self._rows: dict[Measure, dict[Scope, T]] = {}
-        self._open: frozenset[Measure] | None = None  # None: all of them may be read
+        self._open: frozenset[Measure] | None = None  # None: all measures may be read
         self.update(known or {})
 
     def row(self, measure: Measure) -> Mapping[Scope, T]:
@@ -76,7 +79,7 @@ Reasons = ByMeasure[tuple[Measure, Scope], str]
 
 
 class Measured(ByMeasure[Scoped, float]):
-    """Values, and why others could not be had."""
+    """Values of measures, and the reasons for the missing ones."""
 
     __slots__ = ("missing",)
 
@@ -85,17 +88,17 @@ class Measured(ByMeasure[Scoped, float]):
         self.missing = Reasons()
 
     def why(self, measure: Measure, rank: int | None = None) -> str:
-        """The reason why the measure is missing, for this rank if known separately; empty if there is none."""
+        """The reason why the measure is missing, for this rank if it has its own reason; empty if no reason is known."""
         reasons = self.missing.row(measure)
         return reasons.get(JOB if rank is None else rank) or next(iter([*reasons.values()][::-1]), "")
 
     def add(self, other: Measured) -> None:
-        """Takes over what another found, where both found something the other's."""
+        """Adds the values and reasons of `other`; if both have an entry, the other's wins."""
         self.add_rows(other)
         self.missing.add_rows(other.missing)
 
     def only(self, measures: frozenset[Measure]) -> Measured:
-        """The same, for somebody who must read these alone."""
+        """The same values for a reader that may read only these measures."""
         found = Measured()
         found._rows, found.missing._rows = self._rows, self.missing._rows
         found.close_but_for(measures)

@@ -1,4 +1,4 @@
-"""Measures of how a rank uses its GPU: waits for it, copies to it, precision, and speed beside what others have measured."""
+"""Measures of a rank's use of its GPU: waits for it, copies to it, precision, and speed compared with published results."""
 
 from __future__ import annotations
 

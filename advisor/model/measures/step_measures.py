@@ -1,4 +1,4 @@
-"""Measures of the step and of what lies around it: its parts, pauses, epochs, the start, the run."""
+"""Measures of the step and the run: parts of a step, pauses, epochs, the start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures of the storage that the data lies on: over the steady steps unless they say otherwise."""
+"""Measures of the storage of the data. They cover the steady steps unless they say otherwise."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Wording of quantities, loaders, waits and facts, shared by analysis, reports and the screen."""
+"""Wording of quantities, gains, loaders, GPU waits and facts, shared by analysis, reports and the screen."""

@@ -6,25 +6,25 @@ from rn50_advisor.advisor.model.findings import Saving
 from rn50_advisor.advisor.model.wording import quantities
 from rn50_advisor.advisor.model.wording.quantities import seconds_range, speedup_range
 
-# a range that wide says little: the cheapest way to know is to try
+# said for a wide range: the cheapest way to learn the gain is to try
 TRY_IT = "how much is not known; one more run with it, and `rn50-advisor compare`, tell"
 
 
 def likely(saving: Saving, about: str = "about ") -> str:
-    """`about 1.5×`; empty where the range is too wide for a likely value, or none was predicted."""
+    """`about 1.5×`; empty if the range is too wide for a likely value, or if no gain was predicted."""
     if saving.likely is None or saving.is_vague or not saving.is_gain:
         return ""
     return about + quantities.speedup(saving.likely, saving.speedup)
 
 
 def speedup(saving: Saving, about: str = "about ", faster: str = "") -> str:
-    """`about 1.5× (1.3–1.7×)`, or the range alone."""
+    """`about 1.5× (1.3–1.7×)`, or only the range."""
     value, spread = likely(saving, about), speedup_range(saving.speedup)
     return f"{value}{faster} ({spread})" if value else f"{spread}{faster}"
 
 
 def gain(saving: Saving) -> str:
-    """`about 1.5× faster (1.3–1.7×), saves 280–330 ms a step`; empty where nothing is gained."""
+    """`about 1.5× faster (1.3–1.7×), saves 280–330 ms a step`; empty if there is no gain."""
     parts = []
     if saving.is_gain:
         parts.append(speedup(saving, faster=" faster"))

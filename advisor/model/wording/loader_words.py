@@ -1,4 +1,4 @@
-"""The DataLoaders of a job in words, from what its ranks said of them: one row for each, however many ranks made it."""
+"""Wording of a job's DataLoaders, from the facts of its ranks: one row per loader, however many ranks made it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from rn50_advisor.advisor.model.wording.quantities import bytes_, shorten
 
 _LOADERS_SHOWN = 20
-_NAMES_SHOWN = 4  # transforms, in the short form
+_NAMES_SHOWN = 4  # transforms in the short form
 _DEPTH = 5
 _WORDS = 300  # characters of any one value
-# Differ from rank to rank, or are told apart.
+# Facts that differ from rank to rank or are shown separately.
 _OWN = ("id", "training", "batch_bytes", "made")
 
 Facts = Mapping[str, Any]
@@ -20,7 +20,7 @@ Facts = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LoaderRow:
-    """`short` is one line; `details` are label and value of everything that is known."""
+    """One loader in words. `short` is one line; `details` holds label and value of all known facts."""
 
     place: str
     role: str
@@ -30,7 +30,7 @@ class LoaderRow:
 
 
 def loader_rows(facts: Mapping[str, Any]) -> list[LoaderRow]:
-    """From the facts of a report, by rank. Whatever is not of the expected shape is passed over."""
+    """One row per loader from a report's facts. Entries of another shape are skipped."""
     found: dict[str, tuple[Facts, list[str]]] = {}
     for rank, told in facts.items():
         loaders = told.get("loaders") if isinstance(told, Mapping) else None
@@ -61,7 +61,7 @@ def _row(loader: Facts, ranks: tuple[str, ...]) -> LoaderRow:
 def _short(loader: Facts) -> str:
     workers, library = loader.get("num_workers"), loader.get("library")
     parts = [f"{workers} worker{'' if workers == 1 else 's'}" if workers else "loads in the training process"]
-    if library:  # how it loads is its own affair
+    if library:  # its workers are unknown
         parts = [f"batches of {library}"]
     if loader.get("batch_size") is not None:
         parts.append(f"batch {loader['batch_size']}")
@@ -126,7 +126,7 @@ def _inside(dataset: Facts) -> Iterable[tuple[str, str]]:
 
 
 def _chain(dataset: Facts) -> str:
-    """`Subset, 500 samples, of ImageFolder, 1,281,167 samples`."""
+    """For example `Subset, 500 samples, of ImageFolder, 1,281,167 samples`."""
     told = []
     for layer in _layers(dataset):
         name = str(layer.get("name") or layer.get("class") or "?").rpartition(".")[2]
@@ -138,7 +138,7 @@ def _chain(dataset: Facts) -> str:
 
 
 def _layers(dataset: Facts) -> list[Facts]:
-    """A data set and what it wraps; of a concatenation its first part."""
+    """A data set and the data sets inside it, outermost first; of a concatenation only the first part."""
     found: list[Facts] = []
     layer: Any = dataset
     while isinstance(layer, Mapping) and layer and len(found) < _DEPTH:

@@ -1,4 +1,4 @@
-"""One line each for a rank's GPU waits, copies, precision and model; the lists in the facts are for programs."""
+"""Wording of a rank's GPU waits, copies, precision and model, one line each. The lists in the facts are for programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _REPLACED = ("syncs", "copies", "conv", "linear", "autocast", "model", "data_par
 
 
 def with_pace_in_words(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts of all ranks with these as short texts; what is not as the recorder writes it is left as it is."""
+    """The facts of all ranks with these facts as short texts. Facts of an unknown shape stay unchanged."""
     return {name: _told(own) if name.isdigit() and isinstance(own, Mapping) else own for name, own in facts.items()}
 
 
@@ -33,7 +33,7 @@ def _told(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> bool:
-    """As the recorder writes it: an object, or a list of objects."""
+    """True if the value has the recorder's form: an object, or a list of objects."""
     if isinstance(value, (list, tuple)):
         return all(isinstance(item, Mapping) for item in value)
     return isinstance(value, Mapping)
@@ -44,7 +44,7 @@ def _entries(value: Any) -> list[Mapping[str, Any]]:
 
 
 def _model(told: Any) -> str:
-    """`ResNet, 25.6 M parameters: 53 Conv2d, 53 BatchNorm2d`."""
+    """For example `ResNet, 25.6 M parameters: 53 Conv2d, 53 BatchNorm2d`."""
     if not isinstance(told, Mapping):
         return ""
     layers = told.get("layers")

@@ -14,7 +14,7 @@ _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
 def number(x: float | None, unit: str = "") -> str:
-    """`1,234 samples/s`, `12.3`, `4.5 M`: whole numbers keep no decimals; groups to a million, SI prefixes beyond."""
+    """`1,234 samples/s`, `12.3`, `4.5 M`: no decimals for whole numbers, digit groups up to a million, SI prefixes beyond."""
     if not _known(x):
         return DASH
     size = abs(x)
@@ -26,7 +26,7 @@ def number(x: float | None, unit: str = "") -> str:
 
 
 def rate(x: float | None, unit: str = "/s") -> str:
-    """Like `number`, but decimals stay when it happens to be whole, so that a live value does not jitter."""
+    """Like `number`, but a whole number keeps its decimals, so that a live value does not jitter."""
     if not _known(x):
         return DASH
     return number(x, unit) if abs(x) >= 999_500 else f"{_digits(x)} {unit}".strip()
@@ -85,7 +85,7 @@ def share(x: float | None) -> str:
 
 
 def speedup_range(pair: tuple[float, float] | None) -> str:
-    """`1.4–1.6×`; two decimals where one would hide the range or the gain (`1.04–1.07×`)."""
+    """`1.4–1.6×`; two decimals if one would hide the range or the gain (`1.04–1.07×`)."""
     if pair is None or not all(map(_known, pair)):
         return DASH
     low, high = (speedup(end, pair) for end in (min(pair), max(pair)))
@@ -100,7 +100,7 @@ def speedup(x: float, pair: tuple[float, float]) -> str:
 
 
 def seconds_range(pair: tuple[float, float] | None) -> str:
-    """Both ends in the unit of the larger: `0.50–1.20 s`, `12–18 ms`."""
+    """`0.50–1.20 s`, `12–18 ms`: both ends in the unit of the larger one."""
     if pair is None or not all(map(_known, pair)):
         return DASH
     lo, hi = min(pair), max(pair)
@@ -116,7 +116,7 @@ def seconds_range(pair: tuple[float, float] | None) -> str:
 
 
 def quantity(value: float | str | None, unit: str = "") -> str:
-    """A value by its unit, as evidence carries it: seconds, bytes, percent, shares, anything else."""
+    """Formats a value by its unit: seconds, bytes, percent, shares or any other."""
     if value is None or isinstance(value, str):
         return value or DASH
     write = _BY_UNIT.get(unit)
@@ -124,13 +124,13 @@ def quantity(value: float | str | None, unit: str = "") -> str:
 
 
 def metric_words(name: str) -> str:
-    """`step.input_wait_s` as one would say it: `step input wait`; the value beside it carries the unit."""
+    """A metric's name in words: `step.input_wait_s` is `step input wait`. The value beside it has the unit."""
     suffix = next((suffix for suffix in _UNIT_SUFFIXES if name.endswith(suffix)), "")
     return name.removesuffix(suffix).replace(".", " ").replace("_", " ")
 
 
 def amount(value: float | str | None, unit: str, metric: str) -> str:
-    """A quantity beside its metric's words: a word they end with is not said again as its unit (`loader workers  4`)."""
+    """Formats a quantity beside its metric's words, without a unit that the words end with (`loader workers  4`)."""
     said = unit not in ("", "share", "bytes") and f" {metric_words(metric)}".endswith(f" {unit}")
     return quantity(value, "" if said else unit)
 
@@ -141,7 +141,7 @@ def counted(n: int, noun: str) -> str:
 
 
 def numbers(values: Iterable[int], most: int = 12) -> str:
-    """`0–2, 5`: runs of numbers, the first `most` of them."""
+    """`0–2, 5`: the first `most` runs of consecutive numbers."""
     runs: list[list[int]] = []
     for value in sorted(set(values)):
         if runs and value == runs[-1][-1] + 1:
@@ -153,7 +153,7 @@ def numbers(values: Iterable[int], most: int = 12) -> str:
 
 
 def rule_ids(ids: Iterable[str]) -> str:
-    """`COM005, GPU001–003`: runs of consecutive numbers behind the same letters."""
+    """`COM005, GPU001–003`: runs of consecutive numbers after the same letters."""
     runs: list[list[str]] = []
     for name in sorted(set(ids)):
         last = runs[-1][-1] if runs else ""
@@ -166,12 +166,12 @@ def rule_ids(ids: Iterable[str]) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """At most `width` characters, the cut marked."""
+    """The text in at most `width` characters; `…` marks the cut."""
     return text if len(text) <= width else text[: max(width - 1, 0)].rstrip() + "…" if width > 0 else ""
 
 
 def shorten_path(path: str, width: int) -> str:
-    """The end of a path says more than its beginning: `…/data/loader.py`."""
+    """The end of a path in at most `width` characters: `…/data/loader.py`. The end says more than the beginning."""
     return path if len(path) <= width else "…" + path[len(path) - max(width - 1, 0) :] if width > 0 else ""
 
 
@@ -180,7 +180,7 @@ def _known(x: float | None) -> TypeGuard[float]:
 
 
 def _digits(x: float) -> str:
-    """Three significant digits without exponent; grouping from a thousand on."""
+    """Three significant digits without an exponent; digit groups from a thousand on."""
     size = abs(x)
     for limit, places in ((99.95, 0), (9.995, 1), (0.9995, 2)):
         if size >= limit:

@@ -1,4 +1,4 @@
-"""Which facts of a report have rows or tables of their own, so that the list of all facts leaves them out."""
+"""The facts of a report that have rows or tables of their own; the list of all facts leaves them out."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ def without_told(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rows(facts: Mapping[str, Any], name: str) -> list[tuple[str, str]]:
-    """Label and text of the facts that have a wording; values of another shape are skipped."""
+    """Label and text of each row of the fact `name`; empty if it has another shape."""
     told = facts.get(name)
     return [(str(label), str(text)) for label, text in told.items()] if isinstance(told, Mapping) else []

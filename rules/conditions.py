@@ -21,7 +21,7 @@ from rn50_advisor.rules.storage.storage_starvation import only_memory_is_short, 
 # one rank, which held the threads of its exchange back too, cost three times as much as the wire.
 _OF_THE_WIRE = 0.8
 _ALIKE = 1.1  # equal loaders of two ranks on two cores differed by 1.04 while one rank waited 80 ms and the other 26
-# Threads of the ranks that wait for a core, per allowed core. With programs that decode each sample on both of two cores it was 0.31.
+# Threads of the ranks that wait for a core, per allowed core, as for CPU005. Where programs decoded samples on two cores it was 0.31.
 _WAITING_MIN = 0.25
 _STALLED = {
     "input_wait": "wait for input",
@@ -78,8 +78,8 @@ def _stalls_in_line(a: Analysis) -> bool:
 
 
 def _stalls_for_cores(a: Analysis) -> bool:
-    waiting = sum(a.of_host(a.by_rank(THREADS_WAITING)).values())
-    return _stalls_in_line(a) and waiting >= _WAITING_MIN * (a.get(CPU_ALLOWED_CORES) or 1.0)
+    waiting, allowed = sum(a.of_host(a.by_rank(THREADS_WAITING)).values()), a.get(CPU_ALLOWED_CORES)
+    return _stalls_in_line(a) and allowed is not None and waiting >= _WAITING_MIN * allowed
 
 
 def _stalls_in_layers(a: Analysis) -> bool:

@@ -39,12 +39,9 @@ from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured
 from rn50_advisor.advisor.model.job_changes import CallChange
 from rn50_advisor.advisor.model.measures.comm_measures import (
-    COLLECTIVES_BY_HAND_S,
     COLLECTIVES_CALLS,
-    COLLECTIVES_MEGABYTES,
     COMM_BUCKETS,
     COMM_LARGEST_BUCKET,
-    COMM_MEGABYTES,
     COMM_WIRE_S,
     DDP_WITH_UNUSED,
 )
@@ -53,13 +50,14 @@ from rn50_advisor.probes.documents.rank_documents import DdpFacts
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.communication.comm_cost import (
     DEFAULT_BUCKET_BYTES,
+    averages_by_hand,
     computing_s,
     exchange_s,
     gradients_s,
     largest_model,
+    megabytes_of,
     norms_s,
     proven_s,
-    python_calls,
     taken_from_computing,
     wrapped_at,
     wrapping,
@@ -81,8 +79,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     if proven_s(a, wire) < t["wire"] * step or level is None or whole > t["room"] * backward or hidden > t["hidden"]:
         return Clear(RULE.id)
     wrapped = largest_model(a)
-    by_hand = (a.get(COLLECTIVES_BY_HAND_S) or 0.0) >= t["by_hand"] * wire and _own_calls(a)
-    if wrapped is None and not by_hand:
+    if wrapped is None and not averages_by_hand(a, t["by_hand"]):
         return Clear(RULE.id)
     bucket = a.get(COMM_LARGEST_BUCKET)
     if wrapped is not None and bucket is None:
@@ -132,14 +129,6 @@ def _with_left(a: Analysis, left_s: float, taken: float) -> float:
     return model.step_if(changes, wire_s=norms_s(a) + left_s)
 
 
-def _own_calls(a: Analysis) -> bool:
-    """The job's own code makes these calls, not a library that cannot be changed (DeepSpeed also averages after the backward pass)."""
-    found = python_calls(a)
-    total = sum(site.get("ns", 0) for site in found)
-    own = sum(site.get("ns", 0) for site in found if not site.get("library"))
-    return total == 0 or own >= 0.5 * total
-
-
 def _bucket_evidence(a: Analysis, bucket: float | None, threshold: float | None) -> Evidence:
     if bucket is None:
         calls = sum(a.by_rank(COLLECTIVES_CALLS).values()) / max(len(a.by_rank(COLLECTIVES_CALLS)), 1)
@@ -149,9 +138,7 @@ def _bucket_evidence(a: Analysis, bucket: float | None, threshold: float | None)
 
 
 def _fix(a: Analysis) -> Fix:
-    calls = a.by_rank(COLLECTIVES_MEGABYTES)
-    megabytes = a.get(COMM_MEGABYTES) or max(calls.values(), default=0.0)
-    cap_mb = max(1, math.floor(megabytes / _BUCKETS_ADVISED))
+    cap_mb = max(1, math.floor(megabytes_of(a) / _BUCKETS_ADVISED))
     if largest_model(a) is None:
         return wrapping(a, cap_mb)
     title = f"bucket_cap_mb={cap_mb}: gradients leave in about {_BUCKETS_ADVISED} parts"

@@ -13,8 +13,8 @@ Evidence: the whole exchange of a step (including the part that the backward pas
 optimizer; the batch per rank; the bandwidth that each link reached.
 
 Fix: a larger batch per rank, or gradients accumulated over several batches under `model.no_sync()`; adjust the learning
-rate and warm-up to the batch. If the batch cannot grow, use fewer ranks. A loop that averages gradients tensor by tensor is replaced by
-DistributedDataParallel first, which sends them in a few buckets.
+rate and warm-up to the batch. If the batch cannot grow, use fewer ranks. Replace a loop that averages gradients tensor
+by tensor by DistributedDataParallel first, which sends them in a few buckets.
 
 Estimate: over k batches the job pays once for the exchange, the update and the ranks' waiting for each other. The
 estimate is the time per sample, with the k that brings the exchange below half of the computing. If the ranks' threads
@@ -35,15 +35,18 @@ from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, Saving
 from rn50_advisor.advisor.model.measures.comm_measures import COMM_WIRE_S
 from rn50_advisor.advisor.model.measures.step_measures import STEP_SAMPLES, STEP_TIME_S
+from rn50_advisor.advisor.model.wording.quantities import counted
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.communication.comm_cost import (
     DEFAULT_BUCKET_BYTES,
+    averages_by_hand,
     carried_evidence,
     computing_s,
     exchange_s,
     gigabytes_of,
     gradients_s,
     largest_model,
+    megabytes_of,
     messages_of,
     norms_s,
     path_is_sound,
@@ -56,6 +59,7 @@ from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, sev
 
 _ACCUMULATION_MAX = 16  # batches per update: beyond it the training result changes
 _EXCHANGE_SHARE_GOAL = 0.5  # of the computing
+_BY_HAND_SHARE_MIN = 0.8  # as for COM003: of the exposed time, in the job's own calls after the backward pass
 _BUNDLED_LEFT_MAX = 0.7  # of an exchange in many messages: else its bytes take the time
 _GAIN_SHARE_MIN = 0.6  # of the predicted gain: accumulating batches has a cost of its own
 
@@ -68,19 +72,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     model, sound = model_of(a), path_is_sound(a)
     times = min(_ACCUMULATION_MAX, max(2, math.ceil(whole / max(_EXCHANGE_SHARE_GOAL * compute, 1e-9) - 1e-6)))
     best, plain = _over(a, times), step - wire * (1 - 1 / times)
-    ddp = largest_model(a) is not None
-    accumulate = Fix(
-        f"accumulate gradients over {times} batches{' under model.no_sync()' if ddp else ''}, or {times} times the batch per rank",
-        "with model.no_sync(): loss.backward()  # in all but the last of these batches" if ddp else "",
-        None,
-        "small change",
-    )
-    saving = model.saving(
-        model.at_best(min(best, plain)),
-        step - _GAIN_SHARE_MIN * (step - plain),
-        f"one exchange and one update for {times} batches, in time for each of them",
-    )
-    bundled = None if ddp else _bundled(a)
+    by_hand = largest_model(a) is None and averages_by_hand(a, _BY_HAND_SHARE_MIN)
+    bundled = _bundled(a) if by_hand else None
     return Finding(
         rule=RULE.id,
         title="The ranks compute less than they exchange",
@@ -99,11 +92,27 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         ),
         fixes=(
             *((wrapping(a),) if bundled else ()),
-            accumulate,
+            _accumulating(times, by_hand=by_hand),
             Fix("fewer ranks, each with more to compute", "", None, "outside the code"),
         ),
-        saving=bundled or saving,
+        saving=bundled
+        or model.saving(
+            model.at_best(min(best, plain)),
+            step - _GAIN_SHARE_MIN * (step - plain),
+            f"one exchange and one update for {times} batches, in time for each of them",
+        ),
     )
+
+
+def _accumulating(times: int, *, by_hand: bool) -> Fix:
+    """A loop that averages gradients by itself has no wrapper with `no_sync`."""
+    if by_hand:
+        title, change = "", "average gradients after the last of these batches only"
+    else:
+        title = " under model.no_sync()"
+        change = "with model.no_sync(): loss.backward()  # in all but the last of these batches"
+    title = f"accumulate gradients over {times} batches{title}, or {times} times the batch per rank"
+    return Fix(title, change, None, "small change")
 
 
 def _bundled(a: Analysis) -> Saving | None:
@@ -111,14 +120,14 @@ def _bundled(a: Analysis) -> Saving | None:
     messages, gigabytes, path, whole = messages_of(a), gigabytes_of(a), path_of(a), exchange_s(a)
     if gigabytes is None or path is None:
         return None
-    buckets = max(1, math.ceil(gigabytes * 1e9 / DEFAULT_BUCKET_BYTES))
+    buckets = max(1, math.ceil(megabytes_of(a) * 1e6 / DEFAULT_BUCKET_BYTES))
     at_best = whole * min(1.0, buckets / messages)
     at_worst = at_best + gigabytes / path.gb_per_s
     if at_worst > _BUNDLED_LEFT_MAX * whole:
         return None
     model = model_of(a)
     best, worst = (model.step_if({}, wire_s=norms_s(a) + min(left, gradients_s(a))) for left in (at_best, at_worst))
-    return model.saving(best, worst, f"{messages:.0f} messages a step in {buckets}")
+    return model.saving(best, worst, f"{counted(buckets, 'bucket')} a step instead of {messages:.0f} messages")
 
 
 def _over(a: Analysis, times: int) -> float:

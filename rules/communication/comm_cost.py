@@ -8,11 +8,14 @@ from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.comm.exchanged_bytes import sent_share
 from rn50_advisor.advisor.model.findings import Evidence, Fix, Saving, Where
 from rn50_advisor.advisor.model.measures.comm_measures import (
+    COLLECTIVES_BY_HAND_S,
     COLLECTIVES_CALLS,
+    COLLECTIVES_MEGABYTES,
     COLLECTIVES_NORM_S,
     COMM_BUCKETS,
     COMM_BUS_GB_PER_S,
     COMM_EXCHANGES,
+    COMM_MEGABYTES,
     COMM_SKEW_S,
     COMM_SPAN_S,
     COMM_WIRE_ERROR,
@@ -193,7 +196,23 @@ def gigabytes_of(a: Analysis) -> float | None:
     return None if carried is None else carried * max(wire, a.get(COMM_SPAN_S) or wire)  # as the rate was made
 
 
-def called_at(a: Analysis) -> Where | None:
+def averages_by_hand(a: Analysis, share: float) -> bool:
+    """True if at least this share of the exposed transfer time lies in calls between backward and optimizer that the job's own code makes.
+
+    A library that averages there (DeepSpeed) cannot be changed.
+    """
+    found = python_calls(a)
+    total = sum(site.get("ns", 0) for site in found)
+    own = sum(site.get("ns", 0) for site in found if not site.get("library"))
+    return (a.get(COLLECTIVES_BY_HAND_S) or 0.0) >= share * gradients_s(a) and (total == 0 or own >= 0.5 * total)
+
+
+def megabytes_of(a: Analysis) -> float:
+    """Gradient megabytes of a rank's step, as DDP counts them or as Python's calls carry them; 0 if they are not known."""
+    return a.get(COMM_MEGABYTES) or max(a.by_rank(COLLECTIVES_MEGABYTES).values(), default=0.0)
+
+
+def _called_at(a: Analysis) -> Where | None:
     """The job's line with the most time in collectives."""
     own = [site for site in python_calls(a) if not site.get("library") and site.get("file")]
     most = max(own, key=lambda site: site.get("ns", 0), default=None)
@@ -206,7 +225,7 @@ def wrapping(a: Analysis, bucket_cap_mb: int | None = None) -> Fix:
     return Fix(
         "wrap the model in DistributedDataParallel and drop the loop that averages gradients",
         f"model = torch.nn.parallel.DistributedDataParallel(model{cap})",
-        called_at(a),
+        _called_at(a),
         "small change",
     )
 

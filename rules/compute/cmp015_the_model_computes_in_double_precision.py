@@ -25,12 +25,10 @@ from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured
 from rn50_advisor.advisor.model.job_changes import Expression, Invocation, Setup
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
-from rn50_advisor.probes.documents.rank_documents import OptimizerFacts
-from rn50_advisor.rules.analysis_reading import LAYERS, common, model_of
-from rn50_advisor.rules.compute.compute_cost import facts_of
+from rn50_advisor.rules.analysis_reading import model_of
+from rn50_advisor.rules.compute.compute_cost import compute_phases_s, step_computing, trained_by
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-_SCALED = (*LAYERS, "optimizer")
 # Share of the time in double precision that single precision takes on CPUs, at best and at worst. Measured on two cores: 63 and 67 % with
 # layers of 768 x 768; 72 and 100 % with 128 x 128, where steps of 1.5 ms are mostly the cost of each operation.
 _LEFT = (0.5, 0.95)
@@ -42,15 +40,14 @@ _DEFAULT = Setup((Invocation("torch.set_default_dtype", (Expression("torch.float
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
-    own, step = model_of(a).own, a.value(STEP_TIME_S)
-    told = [held for rank in own if (held := facts_of(a, rank).get("optimizer", OptimizerFacts())).get("elements")]
-    if not told:
+    step, optimizer = a.value(STEP_TIME_S), trained_by(a)
+    if optimizer is None:
         return NotMeasured(RULE.id, ("optimizer",))
-    elements = told[0]["elements"]
-    if told[0]["parameter_bytes"] < _DOUBLE_BYTES * elements:
+    elements = optimizer["elements"]
+    if optimizer["parameter_bytes"] < _DOUBLE_BYTES * elements:
         return Clear(RULE.id)
-    spent = common({rank: sum(own[rank][phase] for phase in _SCALED) for rank in own})
-    best, worst = (_step_with(a, share) for share in _LEFT)
+    spent = compute_phases_s(a)
+    best, worst = (step_computing(a, share) for share in _LEFT)
     gain = step - 0.5 * (best + worst)
     level = severity(gain / step)
     if spent < t["compute"] * step or level is None:
@@ -90,12 +87,6 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         ),
         saving=None if a.on_gpu else model_of(a).saving(best, worst, "single precision"),
     )
-
-
-def _step_with(a: Analysis, share: float) -> float:
-    """The step if computing took this share of its time on every rank."""
-    model = model_of(a)
-    return model.step_if({(rank, phase): share * own[phase] for rank, own in model.own.items() for phase in _SCALED})
 
 
 RULE = rule(

@@ -19,7 +19,7 @@ from rn50_advisor.advisor.model.measures.input_measures import BATCH_BENCHMARKED
 from rn50_advisor.advisor.model.measures.measure import GpuMeasure
 from rn50_advisor.advisor.model.measures.step_measures import STEP_BATCHES, STEP_SAMPLES, STEP_TIME_S
 from rn50_advisor.probes.documents.rank_documents import ModelFacts, OptimizerFacts, RankFacts
-from rn50_advisor.rules.analysis_reading import LAYERS, model_of, taken_from
+from rn50_advisor.rules.analysis_reading import COMPUTE, LAYERS, common, model_of, taken_from
 from rn50_advisor.rules.gpu.gpu_names_and_cost import link_mb_per_s, of_gpu
 
 _LOADING = ("storage", "preprocessing", "loader")
@@ -168,3 +168,20 @@ def on_gpu_of(a: Analysis, rank: int, measure: GpuMeasure) -> float | None:
     """A value of the GPU that this rank trains on."""
     gpu = next((gpu for gpu in a.gpu_view.used if rank in gpu.ranks), None)
     return of_gpu(a, measure, gpu) if gpu else None
+
+
+def trained_by(a: Analysis) -> OptimizerFacts | None:
+    """The first rank's optimizer whose parameters were counted; None if there is none (sharded parameters)."""
+    held = (facts_of(a, rank).get("optimizer", OptimizerFacts()) for rank in model_of(a).own)
+    return next((optimizer for optimizer in held if optimizer.get("elements")), None)
+
+
+def compute_phases_s(a: Analysis) -> float:
+    """Seconds of a step in forward, backward and optimizer, on at least half of the ranks."""
+    return common({rank: sum(own[phase] for phase in COMPUTE) for rank, own in model_of(a).own.items()})
+
+
+def step_computing(a: Analysis, share: float) -> float:
+    """Seconds of the step if forward, backward and optimizer took this share of their time on every rank."""
+    model = model_of(a)
+    return model.step_if({(rank, phase): share * own[phase] for rank, own in model.own.items() for phase in COMPUTE})

@@ -15,9 +15,9 @@ a step for each parameter tensor.
 Fix: `OMP_NUM_THREADS=n` before the launcher, or `torch.set_num_threads(n)` where the script sets it, with n = allowed
 cores // ranks of this machine, less the cores that other work keeps busy.
 
-Estimate: computing is divided into a part that the threads share and a part that they do not (Amdahl). Measured from
-one thread to two with 19 models: 50 to 97 % is shared from 2 ms for each tensor on, 25 to 85 % from 0.25 ms on. More
-than two threads are extrapolated, so the range becomes wide.
+Estimate: computing is divided into a part that the threads share and a part that they do not (Amdahl). From one thread
+to two, 19 models shared 60 to 97 % where each tensor took 2 ms or more, and 29 to 81 % from 0.25 ms on; the estimate
+takes 50 to 97 and 25 to 85 %. More than two threads are extrapolated, so the range becomes wide.
 
 False alarms: GPU jobs; small models, which more threads make slower (0.95 times as fast at 0.05 ms for each tensor);
 batches of a few rows on large weights, which memory limits (0.75 times as fast with four rows of 1024); cores that
@@ -33,9 +33,8 @@ from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, N
 from rn50_advisor.advisor.model.job_changes import Invocation, Setup
 from rn50_advisor.advisor.model.measures.host_measures import CPU_ALLOWED_CORES, CPU_HOST_BUSY_CORES, THREADS_INTRA_OP
 from rn50_advisor.advisor.model.measures.step_measures import STEP_SAMPLES, STEP_TIME_S
-from rn50_advisor.probes.documents.rank_documents import OptimizerFacts
-from rn50_advisor.rules.analysis_reading import COMPUTE, common, model_of
-from rn50_advisor.rules.compute.compute_cost import facts_of
+from rn50_advisor.rules.analysis_reading import model_of
+from rn50_advisor.rules.compute.compute_cost import compute_phases_s, step_computing, trained_by
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 # (at worst, at best) the share of computing that threads divide among themselves, by seconds of computing for each parameter tensor.
@@ -57,18 +56,16 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     more = min(math.floor(allowed / a.ranks_of_host), math.floor(now + idle / a.ranks_of_host))
     if a.on_gpu or idle < t["idle"] or more < t["times"] * now:
         return Clear(RULE.id)
-    model = model_of(a)
-    told = [
-        held for rank in model.own if (held := facts_of(a, rank).get("optimizer", OptimizerFacts())).get("elements")
-    ]
-    if not told or not told[0].get("parameters"):
+    optimizer, computing = trained_by(a), compute_phases_s(a)
+    if optimizer is None or not optimizer.get("parameters"):
         return NotMeasured(RULE.id, ("optimizer",))
-    computing = common({rank: sum(own[phase] for phase in COMPUTE) for rank, own in model.own.items()})
-    each = computing / told[0]["parameters"]
-    if each < t["tensor"] or _limited_by_memory(a, computing, told[0]["elements"]):
+    each, rows = computing / optimizer["parameters"], a.get(STEP_SAMPLES)
+    if each < t["tensor"]:
         return Clear(RULE.id)
+    if (rows is None or rows < _ROWS_MIN) and _reads_weights(computing, optimizer["elements"]):
+        return NotMeasured(RULE.id, (STEP_SAMPLES,)) if rows is None else Clear(RULE.id)
     worst, best = (
-        _step_with(a, 1.0 - shared + shared * now / more)
+        step_computing(a, 1.0 - shared + shared * now / more)
         for shared in (_SHARED_OF_LARGE if each >= _LARGE_TENSOR_S else _SHARED_OF_SMALL)
     )
     level = severity((step - worst) / step)
@@ -93,7 +90,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 "computing",
                 computing,
                 "s",
-                t["tensor"] * told[0]["parameters"],
+                t["tensor"] * optimizer["parameters"],
                 f"of a {1000 * step:.3g} ms step, {1000 * each:.2g} ms for each parameter tensor",
                 "continues",
             ),
@@ -106,20 +103,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 "one line",
             ),
         ),
-        saving=model.saving(best, worst, f"{more} threads in each rank instead of {now:.0f}"),
+        saving=model_of(a).saving(best, worst, f"{more} threads in each rank instead of {now:.0f}"),
     )
 
 
-def _limited_by_memory(a: Analysis, computing_s: float, elements: int) -> bool:
-    """True if a step of few samples does little but carry the weights between memory and cores."""
-    gb_per_s = _CROSSINGS * _FLOAT_BYTES * elements / max(computing_s, 1e-9) / 1e9
-    return (a.get(STEP_SAMPLES) or 1.0) < _ROWS_MIN and gb_per_s >= _BUS_GB_PER_S
-
-
-def _step_with(a: Analysis, share: float) -> float:
-    """The step in seconds if computing took this share of its time on every rank."""
-    model = model_of(a)
-    return model.step_if({(rank, phase): share * own[phase] for rank, own in model.own.items() for phase in COMPUTE})
+def _reads_weights(computing_s: float, elements: int) -> bool:
+    """True if a step does little but carry the weights between memory and cores, unless its batch reuses them."""
+    return _CROSSINGS * _FLOAT_BYTES * elements / max(computing_s, 1e-9) / 1e9 >= _BUS_GB_PER_S
 
 
 RULE = rule(

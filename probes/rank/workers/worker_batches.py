@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import weakref
 from multiprocessing import process
+from operator import sub
 from time import perf_counter_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,14 @@ def own_loader() -> int:
     return int(process.current_process()._config.get(_LOADER, -1))  # type: ignore[attr-defined]
 
 
+def computed_ns(wall_ns: int, cpu_ns: int, delay_ns: int, programs_ns: int) -> int:
+    """CPU time of a batch: that of its thread and of programs that it started and waited for.
+
+    A program's CPU time is known when it has ended, and may be that of many batches: no more is counted than this batch has taken.
+    """
+    return cpu_ns + min(programs_ns, max(0, wall_ns - cpu_ns - delay_ns))
+
+
 class WorkerLog:
     """One worker process: a ring with one record per batch."""
 
@@ -52,34 +61,34 @@ class WorkerLog:
         self._idle_since = perf_counter_ns()
         self._ring.phase(_IDLE, 0, self._idle_since)
 
-    def begin(self) -> tuple[int, int, int, int, int]:
+    def begin(self) -> tuple[int, ...]:
         """Returns the clocks at the start of a batch."""
         now = perf_counter_ns()
         self._ring.phase(_BUSY, self.batches, now)
-        cpu_ns, delay_ns, blocks, system_ns = self._used()
+        clocks = now, thread_time_ns(), self._delay(), *reads_and_system_ns(), *used_by_children()
         self.self_ns += perf_counter_ns() - now
-        return now, cpu_ns, delay_ns, blocks, system_ns
+        return clocks
 
-    def end(self, began: tuple[int, int, int, int, int], samples: int) -> None:
-        began_ns, cpu_ns, delay_ns, blocks, system_ns = began
+    def end(self, began: tuple[int, ...], samples: int) -> None:
         now = perf_counter_ns()
-        cpu_now_ns, delay_now_ns, blocks_now, system_now_ns = self._used()
+        clocks = now, thread_time_ns(), self._delay(), *reads_and_system_ns(), *used_by_children()
+        wall_ns, cpu_ns, delay_ns, blocks, system_ns, programs_ns, programs_blocks = map(sub, clocks, began)
         self._ring.write(
             KIND_BATCH,
             0 if self.batches else FLAG_FIRST_BATCH,
             (
                 self.worker,
                 self.loader,
-                began_ns,
+                began[0],
                 now,
-                cpu_now_ns - cpu_ns,
-                delay_now_ns - delay_ns,
-                blocks_now - blocks,
+                computed_ns(wall_ns, cpu_ns, delay_ns, programs_ns),
+                delay_ns,
+                blocks + programs_blocks,
                 samples,
                 -1,
-                began_ns - self._idle_since,
+                began[0] - self._idle_since,
                 self.batches,
-                system_now_ns - system_ns,
+                system_ns,
                 self._sending(),
             ),
         )
@@ -88,12 +97,6 @@ class WorkerLog:
         self.self_ns += self._idle_since - now
         self._ring.cost(self.self_ns, 0)
         self._ring.phase(_IDLE, self.batches, self._idle_since)
-
-    def _used(self) -> tuple[int, int, int, int]:
-        """CPU time, waiting for a core, blocks read and kernel time so far, of this thread and of the programs that it waited for."""
-        cpu_ns, (blocks, system_ns) = thread_time_ns(), reads_and_system_ns()
-        of_children_ns, of_children_blocks = used_by_children()
-        return cpu_ns + of_children_ns, self._delay(), blocks + of_children_blocks, system_ns
 
     def look(self, dataset: Any, index: Any, batched: bool = True) -> Look | None:
         """A profile for the next batch if one is due. None for a worker's first batch, which also imports modules and opens files."""
@@ -144,15 +147,15 @@ class InProcess:
                 del watched.fetch
 
     def begin(self) -> tuple[int, ...]:
-        return perf_counter_ns(), thread_time_ns(), self._delay(), blocks_read()
+        return perf_counter_ns(), thread_time_ns(), self._delay(), blocks_read(), *used_by_children()
 
     def end(self, began: tuple[int, ...], samples: int) -> None:
-        wall_ns, cpu_ns, delay_ns, blocks = began
+        wall_ns, cpu_ns, delay_ns, blocks, programs_ns, programs_blocks = map(sub, self.begin(), began)
         fetching = self._account.fetching
-        fetching.wall_ns += perf_counter_ns() - wall_ns
-        fetching.cpu_ns += thread_time_ns() - cpu_ns
-        fetching.delay_ns += self._delay() - delay_ns
-        fetching.blocks += blocks_read() - blocks
+        fetching.wall_ns += wall_ns
+        fetching.cpu_ns += computed_ns(wall_ns, cpu_ns, delay_ns, programs_ns)
+        fetching.delay_ns += delay_ns
+        fetching.blocks += blocks + programs_blocks
         fetching.batches += 1
 
     def look(self, dataset: Any, index: Any, batched: bool = True) -> Look | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -79,20 +80,23 @@ def test_ranks_wait_for_each_other_once_in_several_batches() -> None:
     assert saving is not None and saving.speedup[1] == pytest.approx(warm(1.2 / after))
 
 
-def averaged_by_hand(calls: float, carried: float) -> Analysis:
-    """As `com010`, by so many calls from one line of the script."""
+def averaged_by_hand(carried: float = 0.02, hand: float = 1.0, library: str = "") -> Analysis:
+    """As `com010`, by sixty calls from one line of the script or of a library; `hand`: the share of their time after the backward pass."""
     job = com010(wire=0.6, carried=carried)
-    site = {"file": "train.py", "line": 13, "ns": 1, "backend": "gloo", "kind": "all_reduce"}
+    site = {"file": "train.py", "line": 13, "ns": 1, "backend": "gloo", "kind": "all_reduce", "library": library}
     told = {
         name: {**{k: v for k, v in facts.items() if k != "ddp"}, "collectives": [site]}
         for name, facts in job.facts.items()
     }
     values = {name: value for name, value in job.values.items() if name[0] != "comm.buckets"}
-    return replace(job, facts=told, values={**values, **{("collectives.calls", n): calls for n in (0, 1)}})
+    values |= {("collectives.by_hand_s", "job"): 0.6 * hand}
+    for n in (0, 1):
+        values |= {("collectives.calls", n): 60.0, ("collectives.megabytes", n): 600.0 * carried}
+    return replace(job, facts=told, values=values)
 
 
 def test_gradients_averaged_tensor_by_tensor_are_to_leave_in_buckets() -> None:
-    finding = found("COM010", averaged_by_hand(calls=60.0, carried=0.02))
+    finding = found("COM010", averaged_by_hand())
     assert finding.fixes[0].title.startswith("wrap the model in DistributedDataParallel")
     assert finding.fixes[0].where == Where("train.py", 13)
     assert not any("no_sync" in fix.title + fix.change for fix in finding.fixes), "only the wrapper has it"
@@ -103,5 +107,14 @@ def test_gradients_averaged_tensor_by_tensor_are_to_leave_in_buckets() -> None:
 
 
 def test_where_bytes_take_the_time_fewer_messages_are_not_the_fix() -> None:
-    finding = found("COM010", averaged_by_hand(calls=60.0, carried=0.28))
+    finding = found("COM010", averaged_by_hand(carried=0.28))
     assert finding.fixes[0].title.startswith("accumulate gradients")
+
+
+@pytest.mark.parametrize(
+    "given", [{"hand": 0.7}, {"library": "deepspeed"}], ids=["calls within the model", "a library's calls"]
+)
+def test_other_calls_than_averaging_by_hand_are_not_replaced(given: dict[str, Any]) -> None:
+    titles = [fix.title for fix in found("COM010", averaged_by_hand(**given)).fixes]
+    assert not any("DistributedDataParallel" in title for title in titles)
+    assert any("no_sync" in title for title in titles), "FSDP has it as well"

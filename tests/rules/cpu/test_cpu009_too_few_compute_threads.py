@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ def cpu009(
     ranks: int = 2,
     cores: float = 16.0,
     elements: int | None = 10_000_000,
-    samples: float = 64.0,
+    samples: float | None = 64.0,
     gpu: bool = False,
     **more: Any,
 ) -> Analysis:
@@ -30,13 +31,14 @@ def cpu009(
     values: dict[str, Any] = {
         "threads.intra_op": dict.fromkeys(numbers, threads),
         "cpu.host_busy_cores": cores - idle,
-        "step.samples": samples,
     }
     held = {} if elements is None else {"elements": elements, "parameters": round(1000 / tensor_ms)}
     facts = {
         str(n): {"optimizer": {"class": "SGD", **held}, **({"cuda": {"index": n}} if gpu else {})} for n in numbers
     }
-    return job({n: rank() for n in numbers}, **{"values": values, "facts": facts, "cores": cores, **more})
+    made = job({n: rank() for n in numbers}, **{"values": values, "facts": facts, "cores": cores, **more})
+    known = {name: value for name, value in made.values.items() if name[0] != "step.samples"}
+    return replace(made, values=known if samples is None else {**known, ("step.samples", "job"): samples})
 
 
 TABLE = Table(
@@ -62,7 +64,10 @@ TABLE = Table(
         ({"tensor_ms": 1.0, "cores": 4.0, "idle": 2.0}, "medium"),
     ),
     also_fires={"a few rows that are large pictures": {"samples": 2.0}, "one rank": {"ranks": 1}},
-    unseen={"sharded parameters": ({"elements": None}, ("optimizer",))},
+    unseen={
+        "sharded parameters": ({"elements": None}, ("optimizer",)),
+        "large weights and a batch of unknown size": ({"samples": None, "elements": 500_000_000}, ("step.samples",)),
+    },
 )
 
 

@@ -17,7 +17,14 @@ from rn50_advisor.advisor.run.rings.ring_reader import RingReader
 from rn50_advisor.probes.rank.layout import BATCH_FIELDS, FLAG_FIRST_BATCH, KIND_BATCH
 from rn50_advisor.probes.rank.step_account import Account
 from rn50_advisor.probes.rank.workers import worker_batches
-from rn50_advisor.probes.rank.workers.worker_batches import LEAST_NS, Drawing, InProcess, WorkerLog, timed_fetch
+from rn50_advisor.probes.rank.workers.worker_batches import (
+    LEAST_NS,
+    Drawing,
+    InProcess,
+    WorkerLog,
+    computed_ns,
+    timed_fetch,
+)
 from step_loops import MS, TRAIN, Loop
 
 
@@ -32,14 +39,33 @@ def test_batches_are_numbered_from_the_workers_start(tmp_path: Path) -> None:
     assert [flags for flags, _ in rows] == [FLAG_FIRST_BATCH, 0, 0]
 
 
+BUSY = "from time import process_time\nwhile process_time() < 0.2: pass"
+
+
 def test_a_program_that_makes_a_sample_is_part_of_the_batch(tmp_path: Path) -> None:
     log = WorkerLog(str(tmp_path), 7, worker=0, loader=1)
     began = log.begin()
-    busy = "from time import process_time\nwhile process_time() < 0.2: pass"
-    subprocess.run([sys.executable, "-S", "-c", busy], check=True)
+    subprocess.run([sys.executable, "-S", "-c", BUSY], check=True)
     log.end(began, 1)
     ((_, payload),) = RingReader(tmp_path / "worker-7.ring").drain().rows[KIND_BATCH]
     assert dict(zip(BATCH_FIELDS, payload, strict=True))["cpu_ns"] > 150_000_000
+
+
+def test_in_the_training_process_a_program_that_makes_a_sample_is_part_of_the_batch(tmp_path: Path) -> None:
+    clock, account, _ = in_process(tmp_path)
+    began = clock.begin()
+    subprocess.run([sys.executable, "-S", "-c", BUSY], check=True)
+    clock.end(began, 1)
+    assert account.fetching.cpu_ns > 150_000_000
+
+
+@pytest.mark.parametrize(
+    ("programs_ns", "computed"),
+    [(0, 10), (50, 60), (70, 80), (5_000, 80)],
+    ids=["none", "one", "all of the wait", "one that has served many batches"],
+)
+def test_a_batch_computes_no_longer_than_it_takes(programs_ns: int, computed: int) -> None:
+    assert computed_ns(wall_ns=100, cpu_ns=10, delay_ns=20, programs_ns=programs_ns) == computed
 
 
 def test_what_the_recorder_takes_in_a_worker_is_told_in_the_rings_header(tmp_path: Path) -> None:

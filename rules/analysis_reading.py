@@ -121,7 +121,7 @@ def idle_cores(a: Analysis) -> float:
 
 
 def busy_evidence(a: Analysis) -> Evidence:
-    """Why no core is idle: the job uses all it may, or the host is full."""
+    """Evidence that no core is idle: the job uses all cores it is allowed, or the host is fully busy."""
     cores = cores_of(a)
     if cores.allowed - cores.job <= cores.idle:
         note = f"of {cores.allowed:g} allowed: no room for another worker"
@@ -147,7 +147,7 @@ def cpu_of_workers_s(a: Analysis) -> float:
 
 
 def batches_made(a: Analysis) -> dict[int, float]:
-    """By rank, the batches per step that its training loader makes: all of them, unless other loaders feed the step too."""
+    """Batches per step from the training loader, by rank: all of them, unless other loaders feed the step too."""
     loaders = {rank: a.training_loader(rank) for rank in a.by_rank(STEP_BATCHES)}
     own = {rank: loader.per_step for rank, loader in loaders.items() if loader and loader.per_step}
     return {**a.by_rank(STEP_BATCHES), **own}
@@ -240,7 +240,7 @@ def room_beside_cores(a: Analysis, ahead: int | None = None) -> tuple[tuple[str,
         found.append((name, max(0, present + math.floor(more))))
     total_mb, used = a.get(SHM_TOTAL_MB), a.get(SHM_USED_SHARE)
     if total_mb and used is not None and batch_mb:
-        # whatever it holds besides the batches in flight stays there
+        # its other contents stay there
         others_mb = max(0.0, used * total_mb - ranks * present * now * batch_mb)
         room_mb = (_SHM_SHARE * total_mb - others_mb) / ranks - batch_mb  # the loop still holds one
         found.append(("/dev/shm", max(0, math.floor(room_mb / (ahead * batch_mb)))))

@@ -1,4 +1,4 @@
-"""Which rule's finding is the cause of which other's: the one table. Rules know nothing of each other.
+"""The one table of causes: which rule's finding explains which other's. Rules know nothing of each other.
 
 Both must have fired, on a rank in common, and the cause must weigh enough: `verdict/rule_engine.py`. Rules of other distributions
 declare what they explain themselves: `Rule.explains` always, `Finding.explains` where only the check can tell.
@@ -138,7 +138,7 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         Cause(("CMP007",), ("COM002",)),
         Cause(("CMP007",), ("COM001",), SLOWS_THE_WIRE),
         Cause(("CMP010", "CMP012"), LATE_RANK, ON_SOME_RANKS),
-        # whatever else makes the work of a step longer than a GPU of this kind needs
+        # other reasons why a step's work takes longer than a GPU of this kind needs
         Cause((*SLOW_COMPUTING, *NO_CORES, "CPU004", *COPIES), ("CMP008",)),
         Cause((*SLOW_GPU, "GPU003", "GPU006", "GPU008"), ("CMP008",)),
         Cause((*EXCHANGE, "COM002", "COM005", "COM006", "COM007", "COM008", "COM009"), ("CMP008",)),
@@ -155,7 +155,7 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         Cause(("COM001",), ("COM010",), unless=SOUND_PATH),
     ),
     "Slower since then": (
-        # whatever phase they hit: where one of these fires too, it is the reason
+        # in any phase: if one of these fires too, it is the cause
         Cause((*NO_CORES, "CPU006", "MEM001", "MEM002", *SLOW_GPU, "CMP007"), ("RUN003",)),
         Cause(SLOW_INPUT, ("RUN003",), INPUT_GREW),
         Cause(("COM001", "COM002", "COM009", "DAT008"), ("RUN003",), EXCHANGE_GREW),
@@ -219,7 +219,7 @@ def is_cause(a: Analysis, cause: Finding, consequence: Finding) -> bool:
 
 
 def consequences_of(rule: str) -> dict[str, list[str]]:
-    """By condition in words, "" for none, the rules that this one explains; in the order of the table, what is always so first."""
+    """Returns the rules that `rule` explains, by condition in words. Unconditional ones are first, under ""; the rest in table order."""
     always = [other for (cause, other), rows in BY_PAIR.items() if cause == rule and any(not row.words for row in rows)]
     found: dict[str, list[str]] = {"": sorted(always)} if always else {}
     for (cause, other), rows in BY_PAIR.items():

@@ -1,4 +1,4 @@
-"""Which ranks differ clearly from the rest, and whether the rest waits for them: one rank, or those of a bad host."""
+"""Finds ranks that clearly differ from the rest and keep it waiting: a single rank, or all ranks of a bad host."""
 
 from __future__ import annotations
 

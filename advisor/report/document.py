@@ -90,7 +90,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """To the scale of the largest one."""
+    """A bar chart, scaled to its largest bar."""
 
     rows: Sequence[Bar]
     unit: str

@@ -17,7 +17,7 @@ _EDGE = 4.0  # % of the width left and right of the points
 
 
 def render(document: Document) -> str:
-    """With as many rows of each table as fit: runs of different jobs differ in hundreds of facts."""
+    """Renders the page with as many rows per table as fit its size limit: runs of different jobs differ in hundreds of facts."""
     rows = ROWS_MOST
     page = _page(document, rows)
     while len(page.encode("utf-8", "replace")) > PAGE_LIMIT and rows > 1:

@@ -43,7 +43,7 @@ _AXIS_LEAST, _AXIS_MOST = 1e-12, 1e18
 
 
 def render(report: Report) -> str:
-    """With as many findings as fit: one whose fixes are long diffs takes as much room as a dozen others."""
+    """Renders the page with as many findings as fit its size limit: one with long diffs takes the room of a dozen others."""
     shown = phrases.FINDINGS_SHOWN
     page = _page(report, shown)
     while len(page.encode("utf-8", "replace")) > PAGE_LIMIT and shown > 1:
@@ -205,7 +205,7 @@ def _timeline(report: Report) -> dict[str, Any] | None:
 
 
 def _late(points: Sequence[TimelinePoint], end_s: float) -> list[charts.Mark]:
-    """Which rank the others waited for in which slice."""
+    """Returns a mark for each slice in which the ranks waited for one of them."""
     found = []
     for point, following in zip(points, [*(p.t_s for p in points[1:]), end_s], strict=True):
         if point.late_rank is not None and point.late_s is not None and following > point.t_s:

@@ -104,7 +104,7 @@ def gain(saving: Saving | None) -> str:
 
 
 def speedup(saving: Saving) -> tuple[str, str]:
-    """What is likely, and its range; the range alone is the first of them."""
+    """Returns the likely speed-up and its range, in words; without a likely value (range, "")."""
     likely, spread = gain_words.likely(saving), fmt.speedup_range(saving.speedup)
     return (likely, spread) if likely else (spread, "")
 
@@ -137,7 +137,7 @@ def ending(job: Job) -> str:
 
 
 def started(report: Report) -> str:
-    """When the job started, `2025-01-31 12:00:00 UTC`: a report is read in other time zones than it was made in."""
+    """Returns the job's start as `2025-01-31 12:00:00 UTC`, since readers may be in other time zones; empty if unknown."""
     moment = report.environment.get("started")
     if not isinstance(moment, (int, float)) or not 0 < moment < _LATEST_UNIX_S:
         return ""

@@ -1,4 +1,4 @@
-"""Where the job ran, in words: the node and its GPUs as last seen, the environment, what is known of the job."""
+"""Wording of the job's surroundings: the node and its GPUs as last seen, the environment, and facts about the job."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def gpu_word(strip: GpuStrip) -> str:
 
 
 def gpu(strip: GpuStrip) -> list[tuple[str, str]]:
-    """One GPU as last seen; what was not measured is a dash, so that GPUs line up in a table."""
+    """Returns the rows of one GPU as last seen. Values not measured are dashes, so that GPUs line up in a table."""
     memory = (
         f"{fmt.bytes_(strip.mem_used_bytes)} of {fmt.bytes_(strip.mem_total_bytes)}"
         if strip.mem_used_bytes is not None

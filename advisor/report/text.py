@@ -89,7 +89,7 @@ def document(report: Report) -> list[Line]:
 
 
 def _why(report: Report, finding: Finding | None) -> str:
-    """One or two pieces of evidence with numbers; without a finding, the verdict's own words."""
+    """Returns the first two pieces of evidence that have a value; without any, the verdict's summary or title."""
     told = [phrases.evidence(e) for e in finding.evidence if e.value is not None][:2] if finding is not None else []
     return "; ".join(told) or report.verdict.summary or report.verdict.title
 

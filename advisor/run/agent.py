@@ -50,7 +50,7 @@ _WAIT_WORTH_SHARE = 0.05  # share of the step: a shorter input wait needs no fix
 
 
 class Agent:
-    """Runs in one thread. `run` and `close` raise only on bugs of ours; a recording that cannot go on is a return value."""
+    """Runs in one thread. `run` and `close` raise only because of our own bugs; a recording that cannot continue is a return value."""
 
     def __init__(self, plan: RecordingPlan, job_pid: int, requests: deque[tuple[int, int]]) -> None:
         """`requests`: when (ns) and by which signal the job was asked to end; they are taken from it.
@@ -160,7 +160,7 @@ class Agent:
         return self._stopped or self._unfinished
 
     def note_crash(self, reason: str) -> None:
-        """Records since when nothing was watched, after a bug of ours ended `run`."""
+        """Records that nothing is watched from now on, after one of our own bugs ended `run`."""
         gap = ProbeGap("agent", "job", f"the agent stopped: {reason}", "please report this with the bundle of this run")
         self._record(lambda: self._writer.put_gap(gap))
         crash: AgentCrash = {"error": reason}
@@ -169,7 +169,7 @@ class Agent:
         self._end_threads()  # their results are no longer read
 
     def _at_the_end(self, action: Any) -> None:
-        """Runs one part of the end; a bug of ours in it must not prevent the others, since the job's end matters most."""
+        """Runs one part of the end. Our own bug in it must not prevent the other parts: recording the job's end matters most."""
         try:
             self._record(action)
         except Exception as error:  # noqa: BLE001 - the launcher reports it after all parts

@@ -201,7 +201,7 @@ class _Talk:
         return [each for each in found if isinstance(each, dict)]
 
     def reap(self) -> int | None:
-        """Its exit status once it has ended."""
+        """Reaps the companion without waiting. Returns its wait status; None while it runs."""
         if self.status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:

@@ -20,7 +20,7 @@ _BYTES_MAX = 1 << 20
 
 
 def known_machine(run_dir: Path, root: Path = Path("/")) -> KnownTriage:
-    """The numbers of a triage that lies beside the runs; empty where there is none, or one of another machine or before its last boot."""
+    """Returns the numbers of the triage saved in this folder; empty without one, or if it is not of this machine since its last boot."""
     try:
         with (run_dir / FILE_NAME).open(encoding="utf-8", errors="replace") as file:
             found = parse_triage(file.read(_BYTES_MAX))
@@ -41,7 +41,7 @@ def known_machine(run_dir: Path, root: Path = Path("/")) -> KnownTriage:
 
 
 def known_sweeps(run_dir: Path) -> KnownSweeps:
-    """Images/s at growing batches of a benchmark that lies beside the runs; empty where there is none, or one of another host."""
+    """Returns images/s by batch size from the benchmark saved in this folder; empty without one, or if it is another host's."""
     try:
         with (run_dir / BENCH_NAME).open(encoding="utf-8", errors="replace") as file:
             text = file.read(_BYTES_MAX)

@@ -43,7 +43,7 @@ class Thrift:
 
     @property
     def worker_cost(self) -> dict[str, float]:
-        """For how long workers were seen, added up, and what the recorder took in them meanwhile; empty where there were none."""
+        """Returns the total time workers were observed and the recorder's share of it, both in seconds; empty without workers."""
         seen_ns, self_ns = self._workers_total_ns
         return {"workers_wall_s": seen_ns / 1e9, "workers_self_s": self_ns / 1e9} if seen_ns else {}
 

@@ -48,7 +48,7 @@ def main() -> None:
 
 
 class JobRecorder:
-    """From the start of the job to its end, or to that of the launcher."""
+    """Records the job until it ends or the launcher does."""
 
     def __init__(self, plan: RecordingPlan, job_pid: int, answers: int) -> None:
         self._plan = plan

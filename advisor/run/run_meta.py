@@ -53,7 +53,7 @@ def _working_directory() -> str:
 
 
 def startup_s(plan: RecordingPlan) -> float:
-    """From the start of the launcher to the start of the job."""
+    """Returns the seconds from the start of the launcher to the start of the job; 0.0 if unknown."""
     ticks = start_ticks(plan.launcher_pid)
     if ticks is None:
         return 0.0

@@ -65,7 +65,7 @@ def run_child(
 
 
 def why_not(ended: Ended, what: str) -> str:
-    """Why a program gave no result."""
+    """Returns the reason why a program gave no result, in words."""
     if ended.timed_out:
         return f"{what} took too long and was stopped"
     if ended.code < 0:
@@ -76,7 +76,7 @@ def why_not(ended: Ended, what: str) -> str:
 def _start(
     command: Sequence[str], stderr: int, scratch: Path, environment: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    """In a session of its own: Ctrl-C is ours to hear, and its children die with it."""
+    """Starts the program in its own session, so that Ctrl-C reaches only us and its children can be killed with it."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("RN50_ADVISOR")}
     return subprocess.Popen(
         command,

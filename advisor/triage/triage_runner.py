@@ -1,4 +1,4 @@
-"""One triage: the groups of checks one after the other, who disturbed them, and the verdict."""
+"""Runs a triage: the groups of checks in turn, what disturbed them, and the verdict."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from rn50_advisor.advisor.triage.storage.timed_io import list_files
 from rn50_advisor.probes.host.procfs import read_text
 
 
-# Keep it, fix this setting, or hand it back: from the checks alone.
+# From the checks alone.
 def verdict_of(found: Sequence[Found], gaps: Sequence[TriageGap]) -> TriageVerdict:
-    """The machine goes back for what is bad and only its owner can change; a setting is fixed for whatever lies outside of its band.
+    """Returns the verdict: keep the machine, fix a setting, or hand it back.
 
-    What is merely low and not to be changed by a setting is named and no reason to give a machine back: sound ones differ, too. Nor is
-    what is bad and yet nobody's affair; that is named last.
+    Hand it back if something is bad that only its owner can change. Fix a setting if its value is outside the band. Values that are only
+    low, and bad ones with the remedy `note`, are named (notes last) but are no reason to hand the machine back: sound machines differ too.
     """
     owner = [one for one in found if one.remedy == "hand-back" and one.check.state == "bad"]
     settings = [one for one in found if one.remedy == "fix" and one.check.state in ("bad", "low")]
@@ -92,7 +92,7 @@ def triage(setting: TriageOptions, tell: Tell) -> Triage:
         if setting.left_s <= 0.0:
             items.append(TriageGap(group.title, "no time was left for it", "the gaps above show what took so long"))
             continue
-        # whatever comes later needs time, too
+        # later groups need time too
         left = setting.left_s / (1 if group is groups[-1] else 2)
         limited = replace(setting, until_s=time.monotonic() + left)
         before = watch.now()
@@ -152,7 +152,7 @@ def _disturbed(item: Item, stretch: LoadInterval, watch: Watch) -> Item:
 
 
 def _identity(setting: TriageOptions) -> Iterator[Found]:
-    """Which machine this was, and when: a result is worth something on the same machine only."""
+    """Yields the machine's identity and the time: results are comparable only on the same machine."""
     yield fact(HOSTNAME, read_text(setting.root / "proc/sys/kernel/hostname"))
     yield fact(BOOT_ID, read_text(setting.root / "proc/sys/kernel/random/boot_id"))
     yield fact(MADE_AT, float(round(time.time())), UNIX_SECONDS)

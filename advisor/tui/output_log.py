@@ -123,5 +123,5 @@ def _plain(line: str) -> str:
 
 
 def _width(line: str) -> int:
-    """In cells; colours count too, which only leaves room at the end."""
+    """Returns the line's width in cells. Colour codes count too, which only leaves some room at the end."""
     return min(cell_len(line), _WIDEST)

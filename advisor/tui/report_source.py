@@ -1,4 +1,4 @@
-"""Where the screen gets its reports from: a run that is being written, or an old one replayed."""
+"""The source of the screen's reports: a run that is being recorded, or a replayed one."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 
 def _larger(a: Analysis, ranks: tuple[int, ...], slower: float) -> float | None:
-    """How many times as large as the others' the batches of these ranks are, where that explains most of how much slower they compute."""
+    """Size of these ranks' batches relative to the others'; None unless that explains most of their slower computation."""
     told = {r: seen for r in model_of(a).own if (seen := facts_of(a, r).get("batch_sizes")) and seen["bytes"]}
     sizes = {r: seen["bytes"] / seen["looks"] for r, seen in told.items()}
     theirs, others = [sizes[r] for r in ranks if r in sizes], [size for r, size in sizes.items() if r not in ranks]

@@ -64,7 +64,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     workers, wanted = workers_for(a)
     loader, model = training_loader(a, waits), model_of(a)
     best, worst = forecast_of(a).step_s(workers)
-    # what made other parts of the step long is not mended with it
+    # the fix does not shorten other parts of the step
     best = max(best, model.at_best(model.step_s - lost_to_input(a)))
     title = f"num_workers=0 → {workers}, persistent_workers=True"
     pinned = {"pin_memory": True} if loader is not None and a.on_gpu else {}

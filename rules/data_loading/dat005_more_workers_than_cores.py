@@ -114,7 +114,7 @@ def _waiting_share(a: Analysis) -> float:
 
 
 def _crowded_begins(a: Analysis, advised: int) -> dict[int, float]:
-    """By rank, seconds per step by which epochs begin later than with the advised number of workers.
+    """Seconds per step, by rank, by which epochs begin later than with the advised number of workers.
 
     A worker with several batches queued starts the second at once, so sending the first competes with making it.
     """

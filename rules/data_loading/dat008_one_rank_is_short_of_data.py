@@ -144,7 +144,7 @@ def _faster_reads(a: Analysis, rank: int, who: str) -> str:
 
 
 def _longer_in(a: Analysis, rank: int) -> dict[str, float]:
-    """For each part of making a batch, how much longer this rank takes than the others."""
+    """Extra time of this rank over the others, for each part of making a batch."""
     walls, found = a.by_rank(FETCH_WALL_S), {}
     parts = {"blocked": FETCH_BLOCKED_SHARE, "cpu": FETCH_CPU_SHARE, "delay": FETCH_DELAY_SHARE}
     for part, measure in parts.items():

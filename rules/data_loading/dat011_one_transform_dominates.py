@@ -185,7 +185,7 @@ def _batch_cpu_s(a: Analysis) -> float:
 
 
 def _samples(a: Analysis) -> float:
-    """Of a batch."""
+    """Samples per batch of the slowest rank's loader."""
     feed = _slowest(a)
     return a.value(STEP_SAMPLES) / max(feed.batches if feed else 1.0, 1e-9)
 

@@ -98,14 +98,14 @@ def _is_stream(loader: LoaderFacts) -> bool:
 
 
 def _ordering(a: Analysis) -> dict[int, float]:
-    """By rank, seconds per step: drawing the order once new workers run. The rest of the epoch's start belongs to DAT006."""
+    """Seconds per step, by rank, for drawing the order once new workers run. The rest of the epoch's start belongs to DAT006."""
     starts, index = a.by_rank(EPOCH_START_S), a.by_rank(EPOCH_INDEX_S)
     spread = a.by_rank(STEP_EPOCH_START_S)
     return {r: s * min(1.0, index.get(r, 0.0) / starts[r]) if starts.get(r) else 0.0 for r, s in spread.items()}
 
 
 def _avoidable(a: Analysis, loader: LoaderFacts) -> dict[int, float]:
-    """By rank, seconds per step: the excess of an epoch's start over a usual batch, or of new workers' first batch.
+    """Excess of an epoch's start over a usual batch, or over new workers' first batch, in seconds per step by rank.
 
     All workers start at once: if they outnumber the cores, each batch takes longer in proportion.
     """

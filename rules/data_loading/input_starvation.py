@@ -1,4 +1,4 @@
-"""Which ranks are short of batches: those that wait for input, and those that get it in time only because they wait for another rank."""
+"""Finds ranks that are short of batches: they wait for input, or get it in time only because they wait for another rank."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ def _said(why: Failure | None) -> tuple[Evidence, ...]:
 
 
 def _memory(a: Analysis, why: Failure | None) -> tuple[Evidence, ...]:
-    """If a GPU ran out of memory: what held it, and the batch that would have fitted."""
+    """For a GPU out of memory: what occupied the memory, and the batch size that would have fitted."""
     full = a.out_of_memory
     if why is None or full is None or why.kind != "GPU memory":
         return ()

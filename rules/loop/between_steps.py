@@ -87,7 +87,7 @@ def gap_evidence(a: Analysis, spent_s: float, threshold: float, line: HotLine | 
 
 
 def gap_saving(a: Analysis, basis: str) -> Saving:
-    """At best no gap and warm caches, at worst a quarter of today's gap; no certain gain if most of it came only once."""
+    """Gain of removing the gap: all of it and warm caches at best, three quarters at worst; no certain gain if most came once."""
     model = model_of(a)
     best = model.step_if({**_in_step(a), **{(rank, "gap"): 0.0 for rank in model.own}})
     worst = model.step_if({(rank, "gap"): 0.25 * model.own[rank]["gap"] for rank in model.own})

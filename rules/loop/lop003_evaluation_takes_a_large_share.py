@@ -135,7 +135,7 @@ def _saving(a: Analysis, *, kept: bool) -> Saving:
 
 
 def _step_with(a: Analysis, *, share: float = 1.0, starts: float = 0.0) -> float:
-    """The step with this share of the evaluation, and without so many times what starting its workers takes."""
+    """Step time with this share of the evaluation, without `starts` times the start of its workers."""
     model, phase, started = model_of(a), "gap.evaluation", a.by_rank(STEP_EVALUATION_START_S)
     changes = {}
     for rank, own in model.own.items():

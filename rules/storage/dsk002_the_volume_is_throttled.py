@@ -167,7 +167,7 @@ def _flat(a: Analysis, t: Thresholds) -> _Limit | None:
 
 
 def _why_a_limit(a: Analysis, t: Thresholds, rate: float, sold: tuple[float, ...], spread: float) -> str:
-    """Why an even rate is a limit and not readers that take turns at an even disk; empty if nothing shows it."""
+    """Evidence that an even rate is a limit and not readers taking turns at a steady disk; empty if there is none."""
     device, reads = a.get(STORAGE_DEVICE_SHARE), a.get(STORAGE_USUAL_READS_S)
     if device is not None and device <= t["device"]:
         return f"while the disk itself takes {100 * device:.0f} % of the time that loaders are blocked"

@@ -53,7 +53,7 @@ def share(estimate: Estimate | None) -> str:
 
 
 def run_row(run: RunColumn) -> list[str]:
-    """One cell for each of RUN_COLUMNS."""
+    """Returns the cells of a run's row, in the order of RUN_COLUMNS."""
     verdict = " ".join(part for part in (phrases.STATE_WORDS[run.verdict][0], run.rule or run.verdict) if part)
     return [
         run.name,

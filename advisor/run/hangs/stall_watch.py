@@ -23,9 +23,9 @@ class RankSight:
     phase: str
     step: int
     since_ns: int
-    steps: int  # that were seen of it
+    steps: int  # observed so far
     p99_ns: int = 0
-    group: int = 1  # with so many it exchanges, itself included
+    group: int = 1  # ranks it exchanges with, itself included
 
 
 @dataclass(frozen=True, slots=True)

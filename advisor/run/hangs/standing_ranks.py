@@ -86,7 +86,7 @@ class StandingRanks:
         self._post = post
 
     def rows(self, here: Sequence[Place], watched: Sequence[Watched], since_ns: int) -> list[StandingRank]:
-        """One row for each rank, since those that do not wait matter too. `watched` includes ranks whose position is unknown."""
+        """Returns one row per rank, waiting or not. `watched` includes ranks whose position is unknown."""
         return [self._row(rank, at) for rank, at in (*here, *_absent(watched, since_ns))]
 
     def _row(self, rank: Watched, at: Position) -> StandingRank:

@@ -28,9 +28,9 @@ class Watched:
     p99_ns: int
     thread: int | None = None
     whole_p99_ns: int = 0  # with the evaluations and checkpoints in them
-    asleep_share: float = 0.0  # of its steps, in which the model neither computed nor stood in line for a core
+    asleep_share: float = 0.0  # of its steps: the model neither computed nor waited for a core
     uneven_share: float = 0.0  # of its steps: the forward or the backward pass beyond what the other lets expect
-    group: int = 1  # with so many it exchanges, itself included
+    group: int = 1  # ranks it exchanges with, itself included
 
     def p99_at(self, at: Position) -> int:
         """The duration of its longest steps there, ns."""

@@ -65,7 +65,7 @@ class Canary:
         self._accounted = 0
 
     def expect(self, number: int) -> None:
-        """It is known already that the whole group got this one."""
+        """Marks a signal as accounted for: the whole group is already known to have received it."""
         self._accounted |= 1 << (number - 1)
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ class Canary:
 
 
 def _start() -> subprocess.Popen[bytes] | None:
-    """`cat` of a pipe that only we can write to: it ends with us. Nothing else of ours or the job's is open in it."""
+    """Starts `cat` on a pipe that only this process can write to, so that it ends with us. It inherits no other open file."""
     program = next((name for name in _PROGRAMS if os.access(name, os.X_OK)), None)
     command = _OWN_CAT if program is None else (program,)
     null = subprocess.DEVNULL

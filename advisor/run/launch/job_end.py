@@ -17,7 +17,7 @@ _UNSEEN = 70  # EX_SOFTWARE of sysexits.h
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """Exactly one of `exit_code` and `signal` is set, or none where nobody saw the end.
+    """Exactly one of `exit_code` and `signal` is set, or neither if the end was not observed.
 
     `started` is false when a signal to us came before the job ran.
     """

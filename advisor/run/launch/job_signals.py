@@ -39,7 +39,7 @@ Handler = Any  # typeshed's private union of what signal.signal takes and return
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One signal; `by_terminal` means that the kernel sent it to the whole foreground group, and so to the job."""
+    """A signal as received. `by_terminal`: the kernel sent it to the whole foreground group, and so to the job."""
 
     number: int
     by_kernel: bool
@@ -105,12 +105,12 @@ class SignalDesk:
     def _next(self) -> Arrival | None:
         if self._strays:
             return Arrival(self._strays.popleft(), by_kernel=False, by_terminal=False)
-        # Never with a timeout: where a stop interrupts that, Python hands out memory that nobody has written (its EINTR loop).
+        # Never with a timeout: if SIGSTOP interrupts it, Python returns uninitialised memory (its EINTR loop).
         info = signal.sigtimedwait(WATCHED, 0)
         if info is None or info.si_signo not in WATCHED:
             return None
         if info.si_pid == os.getpid() and info.si_signo in _OVERWRITTEN:
-            return None  # a pipe of ours, or a file's limit that we met
+            return None  # caused by our own write: to a closed pipe, or past a file size limit
         by_kernel = info.si_code > 0
         return Arrival(info.si_signo, by_kernel, by_kernel and info.si_signo in _FROM_TERMINAL)
 
@@ -137,7 +137,7 @@ class SignalDesk:
 
 
 def _pending_descriptor(numbers: Collection[int]) -> int | None:
-    """A descriptor that can be read while one of these signals is pending; nobody reads it. None where the kernel gives none."""
+    """Returns a descriptor that polls as readable while one of these signals is pending, but is never read; None if the kernel refuses."""
     bits = ctypes.sizeof(ctypes.c_ulong) * 8
     mask = (ctypes.c_ulong * (_MASK_WORDS * 64 // bits))()
     for number in numbers:

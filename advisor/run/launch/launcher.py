@@ -31,7 +31,7 @@ from rn50_advisor.advisor.run.sidefiles.recorder_requests import allow, ask
 __all__ = ["JobEnd", "exit_like", "run_job"]
 
 _LOOK_S = 0.5  # safety net only: the end of the job arrives as a signal
-_STOP_FOLLOWS_S = 2.0  # a job that was told to stop and does so within this time stops us too
+_STOP_FOLLOWS_S = 2.0  # a job that stops (SIGSTOP) within this time after it was asked to stops us too
 _EARLY_S = 0.1
 _NAP_S = 0.05
 _ANY_CHANGE = os.WEXITED | os.WSTOPPED | os.WCONTINUED

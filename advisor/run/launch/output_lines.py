@@ -37,7 +37,7 @@ class NewOutput:
 
 
 class OutputTail:
-    """One reader of one file, which need not exist yet. Lines carry their own colours, each complete in itself."""
+    """Reads the lines of one growing file, which need not exist yet. Each line contains all of its colour codes."""
 
     def __init__(self, path: Path, *, colours: bool = True, lines_max: int = LINES_MAX, begin: int = 0) -> None:
         self._path = path
@@ -115,7 +115,7 @@ class OutputTail:
         self._line.write(text[at:])
 
     def _new_line(self) -> None:
-        """To the begin of the row below, which is a new one where there is none."""
+        """Moves the cursor to the start of the next row, and adds that row if there is none."""
         if not self._below:
             self._below.append("")
         self._move(1)
@@ -190,7 +190,7 @@ class _Line:
         self.cursor += len(cells)
 
     def _obey(self, sequence: str) -> None:
-        """Colours and erasing; whatever else moves about a screen has none here."""
+        """Applies colours and erasing; other cursor movements have no effect here."""
         if sequence.startswith("\x1b[") and sequence.endswith("m"):
             first, *more = sequence[2:-1].split(";")
             if first.strip("0") == "":

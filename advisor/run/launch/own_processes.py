@@ -1,4 +1,4 @@
-"""Starts modules of ours as processes of their own, out of reach of whatever lies in the user's working directory."""
+"""Starts our own modules as separate processes that import nothing from the user's working directory."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 from rn50_advisor.advisor.run.launch.job_environment import inherited_environment
 
-# `python -m` would put the working directory first: a user's `queue.py` would break us. Isolated, with the path that we have ourselves,
-# and with our environment before PYTHONPATH.
+# `python -m` would put the working directory first: a user's `queue.py` would break us. So: isolated mode, this process's own path,
+# and our environment before PYTHONPATH.
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); name = sys.argv.pop(1); "
     "import importlib; from rn50_advisor import entry; entry.put_environment_first(); importlib.import_module(name).main()"
@@ -19,7 +19,7 @@ _BOOT = (
 
 
 def module_command(module: str, arguments: Sequence[str]) -> list[str]:
-    """Runs `main()` of a module of ours."""
+    """Returns the command that runs `main()` of one of our modules."""
     path = json.dumps([entry for entry in sys.path if entry])
     return [sys.executable, "-I", "-c", _BOOT, path, module, *arguments]
 
@@ -34,7 +34,7 @@ def start_file(file: Path, arguments: Sequence[str], *, descriptors: Sequence[in
 
 
 def _start(command: Sequence[str], descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
-    """In a session of its own, without stdio of ours."""
+    """Starts the command in its own session, with all three standard streams on /dev/null."""
     null = subprocess.DEVNULL
     return subprocess.Popen(
         command,

@@ -27,7 +27,7 @@ from rn50_advisor.advisor.store.schema import FILE_NAME
 from rn50_advisor.probes.host.procfs import parse_stat
 
 _REAPED_WITHIN_S = 5.0
-_LOOK_S = 0.2  # at a job that nobody waits for any more
+_LOOK_S = 0.2  # period of looks at a job whose supervisor is gone
 _STOPPED = frozenset((b"T", b"t"))
 _ENDED = frozenset((b"Z", b"X", b"x"))
 _ERRORS = {error.exit_code: error for error in (CommandNotFound, CommandNotExecutable)}
@@ -44,7 +44,7 @@ class Supervised:
         self._failure: AdvisorError | None = None
         self._terminal: str | None = None
         self.job_pid: int | None = None
-        self._job_ticks: int | None = None  # when it started: with the pid its name for good
+        self._job_ticks: int | None = None  # start time; identifies the process together with its pid
         self.run_folder = run_folder
         self.output = run_folder / OUTPUT_NAME
 
@@ -107,7 +107,7 @@ class Supervised:
         return self._end
 
     def unseen(self) -> bool:
-        """The supervisor is gone without a word of the job's end: nobody sees, or saw, how that ends."""
+        """True if the supervisor is gone and did not report the job's end, which then stays unknown."""
         with contextlib.suppress(AdvisorError):
             end = self.poll()
             return self._process.poll() is not None and (end is None or (end.exit_code is None and end.signal is None))
@@ -149,7 +149,7 @@ class Supervised:
         return end
 
     def interrupt(self) -> None:
-        """As Ctrl-C on a terminal: SIGINT to the whole process group."""
+        """Sends SIGINT to the whole process group, like Ctrl-C on a terminal."""
         if self._group_exists():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGINT)
@@ -224,7 +224,7 @@ class Supervised:
         else:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(wait_s)
-                time.sleep(min(_LOOK_S, wait_s))  # no child of ours: nothing wakes us at its end
+                time.sleep(min(_LOOK_S, wait_s))  # the job is not our child: nothing wakes us at its end
 
     def _read_reports(self) -> None:
         while self._reports >= 0:

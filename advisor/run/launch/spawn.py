@@ -15,7 +15,7 @@ _SHELL = "/bin/sh"
 
 
 def guard_standard_descriptors() -> None:
-    """Where we were started with a standard stream closed, no file of ours may take its number. The job finds it closed all the same."""
+    """Fills closed standard streams with /dev/null, so that no file of ours gets their numbers. The job still finds them closed."""
     while True:
         descriptor = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         if descriptor > 2:
@@ -26,14 +26,14 @@ def guard_standard_descriptors() -> None:
 def spawn(
     argv: Sequence[str], environment: Mapping[bytes, bytes], restore_signals: Callable[[], None]
 ) -> subprocess.Popen[bytes]:
-    """Raises CommandNotFound or CommandNotExecutable; OSError where it may be our doing: `E2BIG`, and no process to be had at all."""
+    """Starts the job. Raises CommandNotFound or CommandNotExecutable; OSError for possible effects of ours: E2BIG, or fork failed."""
     try:
         return _start(argv, environment, restore_signals)
     except OSError as error:
         if error.errno == errno.ENOEXEC and _is_text(found := _resolve(argv[0], environment)):
             # what execvp and every shell do with a script that has no #! line
             return _start([_SHELL, found, *argv[1:]], environment, restore_signals)
-        if error.errno == errno.E2BIG or error.filename is None:  # of a fork that fails there is no file
+        if error.errno == errno.E2BIG or error.filename is None:  # a failed fork names no file
             raise
         raise _explain(argv[0], environment, error) from error
 
@@ -44,7 +44,7 @@ def _start(
     return subprocess.Popen(
         list(argv),
         env=environment,
-        close_fds=False,  # what we were given open the job is given too; everything of ours closes on exec
+        close_fds=False,  # the job inherits what we inherited; our own descriptors close on exec
         restore_signals=False,
         preexec_fn=restore_signals,  # noqa: PLW1509 - no thread of ours exists yet
     )
@@ -72,7 +72,7 @@ def _explain(
 
 
 def _resolve(command: str, environment: Mapping[bytes, bytes]) -> str:
-    """The file that PATH leads to, executable or not; the command itself where it leads nowhere."""
+    """Returns the file that PATH finds, executable or not; the command itself if it finds none."""
     if "/" in command:
         return command
     path = os.fsdecode(environment.get(b"PATH", os.fsencode(os.defpath)))

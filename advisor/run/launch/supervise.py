@@ -1,4 +1,4 @@
-"""Runs the job behind a screen: a process of its own that does what the launcher does, with the job's output on a terminal of ours.
+"""Runs the job behind a screen: a separate process that does the launcher's work, with the job's output on a pseudo-terminal of ours.
 
 The screen may be closed, detached or killed; so may this process. The job and the relay that keeps its output go on.
 """
@@ -42,7 +42,7 @@ class Relay:
         self._start()
 
     def look(self) -> tuple[int, ...]:
-        """The pid of the relay, another one's if it has been killed. One ends with 0 only when nobody has the terminal open."""
+        """Returns the relay's pid, and replaces a killed relay. A relay exits with 0 only once no process has the terminal open."""
         if self._process is not None and (ended := self._process.poll()) is not None:
             self._process = None
             if ended == 0:
@@ -69,7 +69,7 @@ class Relay:
         self._started += 1
 
     def _replace(self) -> None:
-        """If none can be had, a thread of ours does its work."""
+        """Starts the relay process again; if that fails, a thread of this process copies instead."""
         if self._started <= _RELAYS_MAX:
             with contextlib.suppress(OSError):
                 self._start()
@@ -94,7 +94,7 @@ class StatusLines:
 
 
 def open_terminal(rows: int, columns: int) -> tuple[int, int]:
-    """Master and slave. Output is not touched on its way (no carriage returns added), and the slave controls nobody."""
+    """Returns (master, slave). Output passes unchanged (no added carriage returns). The slave is no process's controlling terminal."""
     master, slave = os.openpty()
     attributes = termios.tcgetattr(slave)
     attributes[1] &= ~termios.OPOST
@@ -105,7 +105,7 @@ def open_terminal(rows: int, columns: int) -> tuple[int, int]:
 
 
 def _name_of(slave: int) -> str | None:
-    """In a chroot without /dev/pts it has none: then its size stays what it is."""
+    """Returns the terminal's path; None in a chroot without /dev/pts, where its size is then not updated."""
     try:
         return os.ttyname(slave)
     except OSError:

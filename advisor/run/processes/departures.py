@@ -61,6 +61,6 @@ class Departures:
         self._oom.suspect(death)
 
     def settle(self, now_ns: int, *, last: bool = False) -> None:
-        """Whom the OOM killer took, of those whose death is old enough to be judged; `last`: of all."""
+        """Marks processes killed by the OOM killer, once their death is old enough to tell; with `last`, at once."""
         for pid in self._oom.settle(now_ns, last=last):
             self._roster.mark_oom_killed(pid)

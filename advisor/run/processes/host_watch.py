@@ -28,7 +28,7 @@ from rn50_advisor.probes.host.topology import host_facts
 
 @dataclass(frozen=True, slots=True)
 class HostNews:
-    """One tick: samples, and the processes of the job as they were then."""
+    """The samples of one tick and the processes of the job at that time."""
 
     tick: Tick
     change: TreeChange
@@ -98,7 +98,7 @@ class HostWatch:
         self._questions.put(lambda: read_source(path, known_at_unix_s))
 
     def finish(self, within_s: float) -> bool:
-        """One last tick, then the end. False if a driver or a mount does not answer."""
+        """Ends the threads after a last tick. Returns False if one still hangs in a driver or a mount after `within_s`."""
         self._stop.set()
         self._questions.put(None)
         deadline_s = time.monotonic() + within_s

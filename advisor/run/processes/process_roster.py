@@ -95,16 +95,16 @@ class Roster:
             self._put(Process(self.root_pid, "other", None, None, None, 0, self.root_command, now_ns))
 
     def mark_oom_killed(self, pid: int) -> None:
-        """Decided some time after the death: the kernel's counters are read once a second."""
+        """Marks a dead process. This comes some time after its death: the kernel's counters are read once a second."""
         known = self._rows.get(pid)
         if known is None:
-            return  # so many have died since that it was let go of
+            return  # its row was dropped because so many have died since
         process = self._put(replace(known, oom_killed=True))
         data: OomKill = {"role": process.role, "command": process.command}
         self._writer.put_event(happened(OomKill, data, t_ns=process.ended_ns or 0, pid=pid, rank=process.rank))
 
     def tell_survivors(self, within_s: float) -> None:
-        """Processes that the job left running, and that do not end in a moment either, are the user's business; the run names them."""
+        """Records processes that the job left running and that do not end within `within_s`. They are the user's and stay untouched."""
         left = [m for m in self._members.values() if m.pid != self.root_pid]
         deadline = time.monotonic() + within_s
         while (left := [m for m in left if _lives(m)]) and time.monotonic() < deadline:
@@ -115,7 +115,7 @@ class Roster:
 
     def _meet(self, member: Member) -> None:
         known = self._rows.get(member.pid)
-        # its ring, and even its end, may be known before the tree has told of it; another life under its pid began later
+        # its ring, and even its end, may be known before the process tree shows it; a later start is a new process under the same pid
         if known is not None and (known.ended_ns is None or member.started_ns < known.ended_ns):
             return
         if member.pid != self.root_pid:

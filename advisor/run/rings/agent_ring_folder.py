@@ -27,10 +27,10 @@ _remove = functools.partial(remove_files, re.compile(OWN_FILES))
 
 
 class RingFolder:
-    """Made by one advisor, which holds a lock in it for as long as it lives; the lock ends with the process, however that dies."""
+    """A folder made by one advisor, which holds a lock in it. The lock ends with the process, however that dies."""
 
     def __init__(self, *, places: Iterable[Path] | None = None, mounts: Path = MOUNTS) -> None:
-        """Raises OSError when no place can take it. The name says whose it is: to people, and to ranks (probes/rank/install.py)."""
+        """Raises OSError if no place is fit. The name tells people and ranks (probes/rank/install.py) whose folder it is."""
         self._own = OwnFolder(_with_room(default_places() if places is None else places, mounts), PREFIX)
         self.path = self._own.path
 
@@ -40,7 +40,7 @@ class RingFolder:
 
 
 def default_places() -> tuple[Path, ...]:
-    """Where memory may be to be had; a container whose root may only be read has no folder for temporary files."""
+    """Returns the folders that may be in memory. A container with a read-only root has no folder for temporary files."""
     places = [SHARED_MEMORY, Path(f"/run/user/{os.geteuid()}")]
     if named := os.environ.get("XDG_RUNTIME_DIR"):
         places.append(Path(named))
@@ -50,7 +50,7 @@ def default_places() -> tuple[Path, ...]:
 
 
 def sweep(places: Iterable[Path] | None = None) -> int:
-    """Remove folders of advisors that are gone and whose job is gone too; returns how many."""
+    """Removes folders of advisors that ended and whose jobs ended too. Returns their number."""
     return sum(
         own_folder.sweep(place, PREFIX, _remove_unused) for place in (default_places() if places is None else places)
     )
@@ -64,7 +64,7 @@ def in_use(folder: Path) -> bool:
 
 
 def _with_room(places: Iterable[Path], mounts: Path) -> Path:
-    """Raises OSError; says of each place why it is none."""
+    """Returns the first fit place. Raises OSError with the reason against each."""
     kinds = {entry.device: entry.fs_type for entry in parse_mountinfo(mounts.read_text(errors="replace"))}
     reasons = []
     for place in places:
@@ -91,7 +91,9 @@ def _unfit(place: Path, kinds: dict[str, str]) -> str:
 
 
 def _remove_unused(place: int, name: str, folder: int) -> bool:
-    """As seen by who has it mapped; in another PID namespace nobody can be asked, and a ring that has lost its name can be written to."""
+    """Removes the folder if no process has a ring of it mapped. Processes of other PID namespaces are not visible; they can still write
+    to a ring after its name is gone.
+    """
     path = os.readlink(f"/proc/self/fd/{folder}")  # noqa: PTH115 - of a descriptor
     return not in_use(Path(path)) and _remove(place, name, folder)
 
@@ -111,7 +113,7 @@ def _uses(pid: int, folder: str) -> bool:
     except FileNotFoundError:
         return False
     except OSError:
-        # alive, and nobody may look: then it counts, unless somebody else took over the pid
+        # alive but not readable: it counts as a user, unless another user now has the pid
         return _is_ours(pid, folder)
 
 

@@ -1,7 +1,7 @@
-"""Folders that a process of ours makes for as long as it lives, and what one that was killed leaves of them: known again beyond doubt.
+"""Folders that one of our processes makes for its lifetime. If it was killed, they are recognised beyond doubt and removed later.
 
-A name alone proves nothing: users name folders as they like, and numbers of processes mean something in one PID namespace only. So each
-folder holds a marker that says who made it. The maker keeps that file locked; the lock ends with the process, however that dies.
+A name alone proves nothing: users name folders as they like, and a pid is valid in one PID namespace only. So each folder contains a
+marker that names its maker. The maker keeps that file locked; the lock ends with the process, however that dies.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ class OwnFolder:
 
 
 def hold(folder: Path) -> int:
-    """Say in the folder that it is this process's; the descriptor is the lock. Raises OSError, and leaves nothing then."""
-    # Under another name until it is held: whoever sweeps just now would take a lock that nobody holds for that of a dead process.
+    """Marks the folder as this process's. Returns the descriptor that holds the lock. Raises OSError and then leaves nothing behind."""
+    # Under another name until it is locked: a concurrent sweep would take an unlocked marker for a dead process's.
     partial = folder / f"{LOCK}.new"
     lock = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        # where locks do not exist (some network file systems) nobody can sweep either
+        # without locks (some network file systems) no process can sweep either
         with contextlib.suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.write(lock, _told(_this_process()))
@@ -81,9 +81,9 @@ def hold(folder: Path) -> int:
 
 
 def sweep(place: Path, prefix: str, remove: Remove, *, other_boots_after_s: float | None = None) -> int:
-    """Give `remove` the folders whose maker is gone; returns how many it removed. What cannot be proven to be one stays.
+    """Passes folders whose maker is proven to be gone to `remove`. Returns the number removed.
 
-    A folder of another boot was left before this machine was started, or is of another machine: it stays, or goes at this age.
+    A folder of another boot is from before this machine's last start, or from another machine. It is removed only past this age, if given.
     """
     swept, name = 0, re.compile(re.escape(prefix) + _ENDS)
     with contextlib.suppress(OSError), _opened(place.resolve()) as at:
@@ -94,7 +94,7 @@ def sweep(place: Path, prefix: str, remove: Remove, *, other_boots_after_s: floa
 
 
 def remove_files(names: re.Pattern[str], place: int, name: str, folder: int) -> bool:
-    """Only files of ours with such names, and the folder if that was all: whatever else lies in there keeps it."""
+    """Removes our own files with such names, and the folder if nothing else is in it."""
     for entry in os.listdir(folder):
         if names.fullmatch(entry) and _is_own_file(os.stat(entry, dir_fd=folder, follow_symlinks=False)):
             os.unlink(entry, dir_fd=folder)
@@ -106,7 +106,7 @@ def remove_files(names: re.Pattern[str], place: int, name: str, folder: int) -> 
 
 
 def remove_tree(place: int, name: str, folder: int) -> bool:
-    """With whatever lies in it: for folders that nothing but our own programs ever write to. No link is followed, and no mount entered."""
+    """Removes a folder with its contents; only for folders that our own programs alone write to. Follows no link, enters no mount."""
     below = os.readlink(f"/proc/self/fd/{folder}") + "/"  # noqa: PTH115 - of a descriptor
     if any(entry.mount_point.startswith(below) for entry in parse_mountinfo(MOUNTS.read_text(errors="replace"))):
         return False
@@ -115,7 +115,7 @@ def remove_tree(place: int, name: str, folder: int) -> bool:
 
 
 def start_ticks(pid: int) -> int | None:
-    """When a process was started, in clock ticks since boot; with the pid it names a process for good. None: it is gone."""
+    """Returns a process's start time in clock ticks since boot, which with the pid identifies it; None if it is gone."""
     try:
         told = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
@@ -149,7 +149,7 @@ def _is_gone(maker: _Maker, age_s: float, other_boots_after_s: float | None) -> 
         return False
     if maker.boot != here.boot:
         return other_boots_after_s is not None and age_s > other_boots_after_s
-    # in another PID namespace its number is nobody's or somebody else's, and the lock alone tells
+    # the pid means nothing in another PID namespace: only the lock counts
     return maker.pid_namespace != here.pid_namespace or start_ticks(maker.pid) != maker.start_ticks
 
 

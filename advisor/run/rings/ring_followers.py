@@ -45,7 +45,7 @@ class RankNumbers:
         return rank
 
 
-_HELD_ROWS_MAX = 20_000  # batches of workers whose rank has not shown itself yet
+_HELD_ROWS_MAX = 20_000  # batches of workers whose rank is not known yet
 _PASSING = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))  # it is our own shortage: the ring is tried again
 
 
@@ -125,7 +125,7 @@ class Followers:
         return news
 
     def close(self) -> None:
-        """Records of workers whose rank never showed itself have no place in the run."""
+        """Ends all followers. Drops records of workers whose rank never became known, and reports their number."""
         orphaned = sum(f.held_rows for f in self._by_pid.values())
         for follower in list(self._by_pid.values()):
             self._drop(follower)

@@ -57,9 +57,9 @@ class Position:
 class CollectiveCall:
     """The collective that a rank began last from Python. `inside_since_ns` 0: it is not in one now."""
 
-    begun: int  # so many of its group, this one included
+    begun: int  # number of calls in its group, this one included
     kind: str
-    group: int  # stands for the group's name, on all ranks the same
+    group: int  # number for the group's name, the same on all ranks
     size: int  # ranks of the group
     inside_since_ns: int
 
@@ -69,7 +69,7 @@ Row = tuple[int, tuple[int, ...]]  # flags, payload
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """Rows by kind, each oldest first, and where the process was meanwhile."""
+    """Rows by kind, each oldest first, and the position of the process at that time."""
 
     rows: dict[int, list[Row]]
     lost: int
@@ -139,7 +139,7 @@ class RingReader:
             return Drained({}, 0, _position(live))
         head, _ = self._two_heads(self._next)
         if head < self._next:
-            # killed in the middle of the store; or no ring of ours at all
+            # killed in the middle of the store, or not one of our rings
             self._backwards += 1
             if self._backwards > _READINGS:
                 raise NotARing("its head went backwards")
@@ -148,7 +148,7 @@ class RingReader:
         first = max(self._next, head - self._slots)
         lost = first - self._next
         slots = self._read_slots(first, head)
-        # The writer's progress meanwhile: it may be in the middle of record `reached`, whose slot held `reached - slots`.
+        # The writer has gone on: it may be in the middle of record `reached`, whose slot held `reached - slots`.
         _, reached = self._two_heads(head)
         overwritten = reached - self._slots
         rows: dict[int, list[Row]] = {}

@@ -110,7 +110,7 @@ class DeepDesk:
         return self._told_now()
 
     def finish(self, within_s: float) -> list[News]:
-        """At the job's end: waits for traces being read, and reports missing ones."""
+        """Waits, at the job's end, for traces that are still being read, and reports missing ones."""
         deadline = time.monotonic() + within_s
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))

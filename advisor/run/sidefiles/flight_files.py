@@ -50,7 +50,7 @@ def _files(environment: Mapping[str, str]) -> Iterable[Path]:
 
 
 def read_dump(data: bytes) -> FlightDump | None:
-    """The latest entries of one dump; None for what is none."""
+    """Returns the latest entries of a dump; None if the data is no dump."""
     try:
         dump = _Plain(io.BytesIO(data)).load()
     except Exception:  # noqa: BLE001 - a damaged pickle can raise anything

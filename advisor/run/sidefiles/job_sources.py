@@ -65,7 +65,7 @@ class Sources:
         self._writer.put_gap(ProbeGap("source", scope, f"{why or 'not read'}: fixes have no diff there"))
 
     def finish(self) -> None:
-        """At the job's end: reads the files still unanswered directly."""
+        """Reads the remaining files in this process, at the job's end."""
         for path, known_at in self._asked.items():
             if path not in self._answered:
                 self.found(read_source(path, known_at))

@@ -26,7 +26,7 @@ _TELLING = re.compile(
 
 
 def last_words(run_folder: Path) -> list[str]:
-    """In the order they were printed, without colours and secrets; empty where the job wrote to the user's own terminal or file."""
+    """Returns the job's last lines in order, without colours and secrets; none if it wrote to the user's own terminal or file."""
     path = run_folder / OUTPUT_NAME
     if not path.is_file():
         return []

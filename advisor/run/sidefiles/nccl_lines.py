@@ -57,7 +57,7 @@ class NcclLines:
         if self._reader is None or not self._reader.is_alive():
             work = (tuple(printed),)
             self._reader = threading.Thread(target=self._take_all, args=work, name="rn50-nccl", daemon=True)
-            with contextlib.suppress(RuntimeError):  # no thread to be had
+            with contextlib.suppress(RuntimeError):  # no thread could be started
                 self._reader.start()
                 self._reader.join(ANSWERS_WITHIN_S)
         lines = self._read
@@ -81,7 +81,7 @@ class NcclLines:
         self._read = tuple(list(found.values())[:_LINES_MAX])
 
     def _files(self, printed: tuple[Printed, ...]) -> Iterator[tuple[Printed, float]]:
-        """With the time from which on it is of this run."""
+        """Yields each file and the time, in Unix seconds, from which its lines belong to this run."""
         yield Printed(None, str(self._output)), 0.0
         for file in printed[:_FILES_MAX]:
             yield file, 0.0

@@ -16,7 +16,7 @@ TRACE_BYTES_MAX = 64 << 20  # some 100,000 events; parsing takes ten times that 
 
 
 def ask(ring_folder: Path, run_folder: Path, *, auto: bool = False, pid: int | None = None) -> None:
-    """Before the job starts: of its first rank on this node, or (auto) of nobody yet. Later: of the process `pid`. Raises OSError."""
+    """Requests a trace: of process `pid`, or of the first rank on this node; with `auto`, prepares for a later request. Raises OSError."""
     request = {
         "auto": auto and pid is None,
         "pid": pid,

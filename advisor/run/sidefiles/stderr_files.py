@@ -33,9 +33,9 @@ class Printed:
 
 
 class Streams:
-    """Which files the ranks print to: `watch` while a process lives. `descriptor`: 1, its stdout, or 2, its stderr.
+    """The files that the ranks print to. `watch` must be called while a process lives. `descriptor`: 1 is stdout, 2 is stderr.
 
-    That of `owner`, who started the job, is the job's as well, unless it opens another; `before_bytes` stood in it when the job began.
+    The job inherits the stream of `owner`, the process that started it. `before_bytes`: size of that file when the job began.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class StderrFiles(Streams):
         self._ended: list[int] = []
 
     def ended(self, pid: int) -> None:
-        if pid in self._streams:  # of those that are none a job may start any number
+        if pid in self._streams:  # a job may start any number of other processes
             self._ended.append(pid)
 
     def last_lines(self) -> tuple[list[str], list[ProbeGap]]:

@@ -60,7 +60,7 @@ class MakingLooks:
         self._turn = 0
 
     def look(self, makers: Sequence[Maker]) -> None:
-        """At one of them at most; workers of a rank take turns."""
+        """Dumps the stack of at most one worker; workers of a rank take turns."""
         if self._refusals >= _REFUSALS_MAX:
             return
         due = [maker for maker in makers if self._budget.allows(maker.rank, time.monotonic())]

@@ -58,7 +58,7 @@ class _Tally:
 
 
 class InterpreterLooks:
-    """`pause` waits so many seconds and says whether to stop; `dump` returns the stacks and the CPU seconds that they took."""
+    """`pause` waits for some seconds and returns True to stop; `dump` returns the stacks and the CPU seconds that it took."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ _WORTH_SHARE = 0.05  # share of the step; a shorter gap needs no fix
 _LONG_NS = 100_000_000  # a gap this long is sampled regardless of its share
 _HUNT_S = 0.4
 _HUNT_STEP_S = 0.02
-# A dump takes 50 ms and counts only where the rank stood still meanwhile: shorter gaps show only in a profile.
+# A dump takes 50 ms and counts only if the rank did not move during it: shorter gaps show only in a profile.
 _PROFILE_AGAIN_S = 120.0
 # Two profiles take 4 s without samples of other ranks; every rank with a GPU appears to sleep in its backward pass, and many sound models
 # have a long forward or backward pass.
@@ -29,7 +29,7 @@ _SELDOM_AGAIN_S = 600.0
 
 
 class OutsideLooks:
-    """`pause` waits so many seconds and says whether to stop."""
+    """`pause` waits for some seconds and returns True to stop."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class OutsideLooks:
         self._woken_s: dict[int, float] = {}  # the same, with a second profile that leaves out its sleep
 
     def look(self, here: Sequence[Place]) -> None:
-        """Profile one, or sample those that are outside the model now; wait a little for those whose steps have short gaps."""
+        """Profiles one rank, or samples those that are outside the model now; waits a little for ranks with short gaps."""
         due = {w.rank: w for w, at in here if w.trains(at) and self._allows(w)}
         for rank, at in here:
             unseen_s = _ago_s(self._profiled_s, rank)

@@ -48,7 +48,7 @@ class Looker:
         """All threads' stacks over some seconds, again without sleep where `awake`, and the CPU seconds that both took."""
         with _children_cpu() as spent:
             stacks = self._profile(pid)
-            # where it sleeps, nobody can tell from one that takes in all
+            # a profile with sleep included does not show where it sleeps
             woken = self._profile_awake(pid) if awake and not isinstance(stacks, ProbeGap) else None
         self.cpu_s += spent[0]
         return stacks, woken, spent[0]
@@ -56,7 +56,7 @@ class Looker:
 
 @contextlib.contextmanager
 def _children_cpu() -> Iterator[list[float]]:
-    """CPU seconds of children that ended meanwhile, without the job itself if it is reaped now."""
+    """Measures the CPU seconds of children that end within the block; not of the job itself, if it is reaped then."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     wall_s = time.monotonic()
     spent = [0.0]

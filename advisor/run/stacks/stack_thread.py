@@ -62,7 +62,7 @@ class StackWatch:
             self._thread.join(within_s)
 
     def _budget(self, *, share: float = 1.0, first: int = 1, period: float = 1.0) -> StackBudget:
-        """From now on, with such parts of what the options allow; of the first looks one in so many."""
+        """Returns a budget that starts now: the options with share and period multiplied, and the first dumps divided, by these factors."""
         o = self._options
         return StackBudget(
             now_s=time.monotonic(),

@@ -69,7 +69,7 @@ def choose_pipeline() -> Tuple[Pipeline, str, bool]:
 
 
 def make_picture() -> bytes:
-    """As costly as a photograph: noise without the finest grain, with the quality that gives it a photograph's bytes."""
+    """Returns a JPEG that costs as much to decode as a photograph: blurred noise, at the quality that gives it a photograph's size."""
     image, filters = importlib.import_module("PIL.Image"), importlib.import_module("PIL.ImageFilter")
     channels = [image.effect_noise((WIDTH, HEIGHT), 50.0).filter(filters.GaussianBlur(1.0)) for _ in range(3)]
     picture = image.merge("RGB", channels)
@@ -111,9 +111,9 @@ def per_cpu_second(pipeline: Pipeline, pictures: List[bytes], seconds: float) ->
 
 
 def by_all(pipeline: Pipeline, pictures: List[bytes], processes: int, seconds: float) -> List[Any]:
-    """For each forked process, which acts like a DataLoader worker: (images per second of wall time, share of it on a core).
+    """Forks processes that act like DataLoader workers. Returns for each (images per second of wall time, share of that time on a core).
 
-    None for one that broke.
+    None for a process that failed.
     """
     pipes = []
     start = time.perf_counter() + 0.2

@@ -62,7 +62,7 @@ def gpus(setting: TriageOptions, watch: Watch) -> Iterator[Item]:
 
 
 def _measured(reader: DriverReader, setting: TriageOptions) -> tuple[MeasuredGpus, bool]:
-    """Torch's measurements, and whether the driver, which is read meanwhile, still answers. Leaves time to wait for it."""
+    """Returns torch's measurements, and True if the driver, read at the same time, still answers. Leaves time to wait for it."""
     reader.begin()
     finished = False
     try:
@@ -74,7 +74,7 @@ def _measured(reader: DriverReader, setting: TriageOptions) -> tuple[MeasuredGpu
 
 
 def carrying(measured: Iterable[Item]) -> frozenset[int]:
-    """GPUs to which copies are as fast as they should be: whatever their slot says of itself, it is no worse than others'."""
+    """Returns the GPUs to which copies are as fast as expected: their slot is sound, whatever it reports."""
     sound = (one for one in measured if isinstance(one, Found) and one.check.state == "ok")
     return frozenset(
         gpu
@@ -113,7 +113,7 @@ def beside_strangers(measured: Iterable[Item], states: Iterable[Item]) -> Iterat
 
 
 def over_links_as_built(measured: Iterable[Item], states: Iterable[Item]) -> Iterator[Item]:
-    """Where a short link is a note, because all GPUs here have the same, copies that are as fast as it allows are none but a note, too."""
+    """Reduces slow copies to a note if they are as fast as their PCIe link allows and that link, the same for all GPUs here, is a note."""
     least = {
         one.gpus: USABLE * one.check.value
         for one in states

@@ -26,7 +26,7 @@ _MEND = "reset the GPUs or reboot (see dmesg for NVRM: Xid), and hand the machin
 def usable(
     done: MeasuredGpus, devices: Sequence[GpuDevice], visible: int | None, *, longest_s: float
 ) -> Iterator[Item]:
-    """`visible`: how many of them CUDA_VISIBLE_DEVICES leaves; None where nobody can tell. `longest_s`: what one measurement takes."""
+    """`visible`: number of GPUs that CUDA_VISIBLE_DEVICES leaves; None if unknown. `longest_s`: duration of the longest measurement."""
     begun, listed = done.told("cuda"), done.told("devices")
     count = len(listed["value"]) if listed else 0
     if begun is None or begun["value"] is None:
@@ -57,7 +57,7 @@ def wedged(seconds: float) -> Found:
 
 
 def _not_begun(done: MeasuredGpus, longest_s: float) -> str:
-    """Why there are no devices; empty where there are, and where time alone was too short."""
+    """Returns the reason why CUDA shows no devices; empty if it shows some, or if only the time was too short."""
     listed = done.told("devices")
     if listed is not None:
         return "" if listed["value"] else f"CUDA does not start: {listed.get('reason') or 'it sees no GPU'}"
@@ -84,7 +84,7 @@ def _hangs(done: MeasuredGpus, longest_s: float) -> bool:
 
 
 def _failed(done: MeasuredGpus) -> list[Result]:
-    """The first failure of each device that fails to the end: one precision that it does not know is none."""
+    """Returns the first failure of each device whose last result failed too. An unsupported precision is no failure."""
     own = [result for result in done.results if result.get("name") not in (None, REDUCED, *MARKS)]
     last = {result["gpu"]: result for result in own}
     return [next(r for r in own if r["gpu"] == gpu and _broken(r)) for gpu, end in last.items() if _broken(end)]

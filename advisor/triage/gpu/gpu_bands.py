@@ -16,7 +16,7 @@ from rn50_advisor.rules.gpu.gpu_names_and_cost import link_mb_per_s
 HELD_SHARE = 0.85  # a sound GPU at its power limit loses some of its first second's rate
 # Share of a vendor's figure, which no program reaches: the best ones get 0.8 of the tensor cores' peak.
 _SPEC_SHARE = 0.6
-# 0.75 of the least that a sound GPU was seen to reach of its plain FP32: an L4, whose 72 W do not suffice for more (12 of 30.3).
+# 0.75 of the lowest share of plain FP32 seen on a sound GPU: an L4, limited by its 72 W (12 of 30.3).
 _PLAIN_SHARE = 0.3
 _HALF = ("fp16", "bf16")
 _SUSTAINED = "sustained_tflop_per_s"
@@ -40,7 +40,7 @@ _GENERATIONS: tuple[tuple[str, int, range, int], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """`bad_share`: below it a number is bad; 1.0: where sound GPUs of this very model have been measured, whatever is outside."""
+    """`bad_share`: a value below this share of the band is bad; 1.0 if sound GPUs of this very model have been measured."""
 
     band: Band
     remedy: Remedy = "note"
@@ -100,7 +100,7 @@ def _measured(known: GpuDelivery, figure: Figure, unit: str, held: float = 1.0) 
 def _by_vendor(best: Peak, precision: str, known: GpuDelivery | None, held: float) -> Expected:
     share = _PLAIN_SHARE if precision == "fp32" else _SPEC_SHARE
     if precision == "tf32" and known is not None and known.half_tflop_per_s is not None:
-        # a card whose power does not suffice for its half precision has no more for this one
+        # a card limited by power in half precision is limited here too
         share = min(share, USABLE * known.half_tflop_per_s.lo / best.tflops["fp16"])
     figure = best.tflops[precision]
     source = f"{share:.2g} × the vendor's {figure:g} TFLOP/s of {best.gpu} in {precision}: {best.source}"

@@ -27,7 +27,7 @@ _ABSENT = ("pynvml", "the bindings", ERRORS["NVML_ERROR_LIBRARY_NOT_FOUND"][0])
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """`bound`: the NVIDIA driver has it; else nobody has."""
+    """A GPU on the PCI bus. `bound`: the NVIDIA driver is bound to it."""
 
     bus_id: str
     model: str
@@ -77,7 +77,7 @@ def silent(gaps: Sequence[ProbeGap], root: Path = Path("/")) -> Iterator[Item]:
 
 
 def _blind(functions: Sequence[Function], devices: Sequence[GpuDevice], root: Path) -> str:
-    """Why the bus cannot tell which GPUs are missing; empty where it can, and where there is none on it or none is given out."""
+    """Returns the reason why missing GPUs cannot be seen on the bus; empty if they can, or if the bus or the driver has no GPUs."""
     if not devices or not functions:
         return ""
     if _part_of(functions, root):

@@ -23,12 +23,12 @@ from rn50_advisor.probes.host.topology import host_facts
 
 PERIOD_S = 1.0
 ENDS_S = 5.0  # a reading takes milliseconds, of eight busy GPUs some hundreds of them
-LEAST_S = 6.0  # slow questions are asked every five seconds, and growth lies between two readings
+LEAST_S = 6.0  # slow values are read every five seconds, and growth needs two readings
 _NCCL = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")
 
 
 class DriverReader:
-    """Reads in a thread of its own from `begin` to `end`."""
+    """Reads the driver in its own thread, from `begin` to `end`."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
@@ -42,7 +42,7 @@ class DriverReader:
         self.serials: Mapping[int, str] = {}
 
     def meet(self) -> tuple[GpuDevice, ...]:
-        """All that is asked only once: whatever comes later can do without an answer of the driver."""
+        """Reads everything that is needed only once. Later parts can do without the driver."""
         self.devices = self._probe.devices()
         self.paths = self._probe.paths() if self.devices else ()
         self.serials = self._probe.serials() if self.devices else {}
@@ -71,7 +71,7 @@ class DriverReader:
         return not self._thread.is_alive()
 
     def recording(self) -> Recording:
-        """As of a job with a rank on each GPU."""
+        """Returns the readings as the recording of a job with one rank per GPU."""
         readings = tuple(self._readings)
         return recording_of(self.devices, self.paths, readings, self.gaps(), _environment(self._root))
 
@@ -86,7 +86,7 @@ class DriverReader:
 
 
 def _own_processes() -> list[Target]:
-    """Whatever measures for us: who else is on a GPU is a stranger."""
+    """Returns our own measuring processes; any other process on a GPU is a stranger."""
     try:
         return [Target(process.pid, "other") for process in psutil.Process().children(recursive=True)]
     except psutil.Error:

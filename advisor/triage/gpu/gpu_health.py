@@ -52,7 +52,7 @@ from rn50_advisor.rules.gpu import gpu008_nvlink_is_degraded as gpu008
 from rn50_advisor.rules.gpu.gpu_names_and_cost import link_mb_per_s, of_gpu
 from rn50_advisor.rules.rule import Rule
 
-_STEADY = 100  # steps that a rule wants to have seen: here there are none, and nothing varies from one to the next
+_STEADY = 100  # number of steps that satisfies the rules: a triage has no steps, and so no variation between them
 _SLOT_SHORT = 2  # generations: a quarter of the rate
 # Errors that a reset clears: a row that waits for it, and the Xids that say so (63: marked, 154: an action is requested).
 _UNTIL_RESET_XIDS = frozenset({63, 154})
@@ -68,7 +68,7 @@ _ERRORS = (
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One rule as a check of one GPU. `band`: what to show beside the value; the rule alone decides."""
+    """A rule used as a check of one GPU. `band` is only shown beside the value; the rule alone decides."""
 
     name: str
     rule: Rule
@@ -76,14 +76,14 @@ class Asked:
     unit: str
     band: Callable[[Analysis, Gpu], Band]
     remedy: Callable[[Analysis, Gpu], Remedy]
-    # asked of the stretch in which all GPUs have the same work: in the rest each has another at a time
+    # checked only while all GPUs have the same work: otherwise they work one after the other
     held: bool = False
 
 
 def analysis_of(recording: Recording, within_ns: tuple[int, int] | None = None) -> Analysis:
-    """As of a job of a rank on each GPU whose steps take a second: shares of a step are shares of the time.
+    """Analyses the readings as a job with one rank per GPU and steps of one second, so that shares of a step are shares of time.
 
-    `within_ns`: of these readings alone, by the monotonic clock.
+    `within_ns` limits it to the readings between two times (monotonic clock).
     """
     gpus = tuple(replace(gpu, made_up_rank=True) for gpu in gpus_of(recording))
     paths = paths_of(recording)
@@ -204,7 +204,7 @@ def _errors(a: Analysis, gpu: Gpu) -> float | None:
 
 
 def _errors_remedy(a: Analysis, gpu: Gpu) -> Remedy:
-    """A reset replaces a row that waits for it; whatever else comes while nothing trains comes again."""
+    """Returns `fix` if a reset clears the errors (a row that waits to be remapped), else `hand-back`: other errors come again."""
     for_good = (GPU_UNCORRECTED_ERRORS, GPU_ROW_REMAP_FAILED, GPU_LOST)
     xids = {xid.code for xid in gpu.xids} - _UNTIL_RESET_XIDS
     hardware = bool(of_gpu(a, GPU_HARDWARE_XIDS, gpu)) and bool(xids)
@@ -246,9 +246,9 @@ def _history(recording: Recording, gpu: Gpu) -> Iterator[Item]:
 
 
 def _slot(recording: Recording, gpu: Gpu, carrying: Container[int]) -> Iterator[Item]:
-    """A slot of the generation before the GPU's is how the machine was built, and yet worth a word; one of two before it is none of ours.
+    """Yields the PCIe generation of the slot. One generation short of the GPU's is how the machine was built: a note. Two: to be fixed.
 
-    Virtual machines make up what they say of slots: copies that are as fast as they should be are the better witness.
+    Virtual machines report invented slots: a GPU in `carrying`, to which copies are as fast as expected, gets at most a note.
     """
     for entry in recording.meta.environment.get("gpus") or ():
         if entry["index"] == gpu.index and entry["pcie_gen_max"] and entry["pcie_gen_gpu_max"]:

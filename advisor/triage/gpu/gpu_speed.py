@@ -45,7 +45,7 @@ class MeasuredGpus:
 
     @property
     def sustained_ns(self) -> tuple[int, int] | None:
-        """By the monotonic clock, from when to when all GPUs were kept busy at once."""
+        """Begin and end of the time in which all GPUs were busy at once (monotonic clock); None if it was not measured."""
         begins, ends = (self.told(name) for name in SUSTAINED)
         return (int(begins["value"]), int(ends["value"])) if begins and ends else None
 
@@ -176,7 +176,7 @@ def _held(index: int, result: Result) -> Found:
 
 
 def _reductions(results: Sequence[Result], names: Sequence[str]) -> Iterator[Item]:
-    """By size; only the largest can be compared with what is published, and only on machines of eight."""
+    """Yields the all-reduces by size. Published figures exist only for the largest, and only for machines with eight GPUs."""
     for result in sorted(results, key=lambda one: int(one["bytes"])):
         size, gpus, value = int(result["bytes"]), int(result["gpus"]), float(result["value"])
         of = reduction(names[0]) if names and len(set(names)) == 1 and gpus == _GPUS_OF_TABLE else None

@@ -25,7 +25,7 @@ SHM_SOURCE = (
 # A pair of arrays that no cache holds: the largest of today's processors have 384 MB of L3 for a core's share of 32.
 ARRAY_BYTES = 128 << 20
 _THREADS_MOST = 16  # more of them saturate any socket
-_MEMORY_MOST = 1_900_000_000  # of all their arrays: nobody was asked
+_MEMORY_MOST = 1_900_000_000  # bytes of all their arrays: the user gave no consent to more
 _PART_OF_FREE = 0.25
 _SECONDS = 1.0
 _COPY_GB_PER_S = 6.8
@@ -94,7 +94,7 @@ def shared_memory(root: Path = Path("/")) -> Iterator[Item]:
 
 
 def speed(setting: TriageOptions, watch: Watch) -> Iterator[Item]:
-    """Copies by one core and by all of ours. Time is each thread's CPU time, so that neither a quota nor a neighbour makes it worse."""
+    """Measures copies by one core and by all allowed ones, in CPU time per thread, so that a quota or a neighbour has no effect."""
     threads = max(1, min(round(cores_allowed(watch)), _THREADS_MOST))
     room = _PART_OF_FREE * _free_bytes(watch)
     if room < 2 * ARRAY_BYTES:

@@ -19,7 +19,7 @@ def links(root: Path = Path("/")) -> Iterator[Item]:
     """The fastest card counts: it is the one that ranks on other nodes would be reached by."""
     reading = NetworkProbe(root).sample(time.monotonic_ns(), ())
     speeds = {s.scope.removeprefix("net:"): s.value for s in reading.samples if s.metric == "net.speed_mbps"}
-    # a container's end of a link to its host has no device, and claims 10 Gbit/s whatever the host has
+    # a container's end of a link to its host has no device, and always claims 10 Gbit/s
     cards = {n: mbps for n, mbps in speeds.items() if not n.startswith(_VIRTUAL) and _has_device(n, root)}
     infiniband = [rate for port in sorted(root.glob("sys/class/infiniband/*/ports/*/rate")) if (rate := _gbit(port))]
     if not cards and not infiniband:

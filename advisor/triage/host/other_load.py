@@ -60,7 +60,7 @@ class LoadInterval:
 
     @property
     def steal_share(self) -> float | None:
-        """Stolen share of the CPU time that was wanted: an idle core loses nothing, and most of ours are idle most of the time."""
+        """Stolen share of the non-idle CPU time: an idle core loses nothing, and most cores are idle during a triage."""
         grown = self._grown()
         if grown is None:
             return None

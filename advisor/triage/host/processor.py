@@ -31,7 +31,7 @@ def others_band(allowed_cores: float) -> Band:
 
 
 def cores_allowed(watch: Watch) -> float:
-    """By affinity, cpuset and quota, the smallest."""
+    """Returns the smallest of affinity, cpuset and quota, in cores."""
     state = watch.limits()
     quota = state.cpu.quota_cores if state and state.cpu else None
     return min(float(len(watch.cores)), quota) if quota else float(len(watch.cores))

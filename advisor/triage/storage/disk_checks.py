@@ -1,4 +1,4 @@
-"""The disk that the training data lies on, and the one that checkpoints would go to: read in a row, in pictures, written, synced."""
+"""Checks of the disks of the training data and of checkpoints: sequential reads, small files, writes, syncs."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def amounts(setting: TriageOptions) -> Amounts:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One measurement: its folder, its size, and the disk activity before it."""
+    """A measurement's folder, its limits, and the disk activity before it."""
 
     place: Place
     most: Amounts
@@ -179,7 +179,7 @@ def _reads(listing: Listing, trial: Trial) -> Iterator[Item]:
 
 
 def _writes(setting: TriageOptions, trial: Trial) -> Iterator[Item]:
-    """In the scratch folder, which is also what is read where nobody named the data."""
+    """Measures writes in the scratch folder. Reads use the same files unless the user named a data folder."""
     place, most = trial.place, trial.most
     unseen = (*_WRITES, *(_READS if setting.data is None else ()))
     if place.in_memory:
@@ -280,7 +280,7 @@ def _timed(trial: Trial, read: Callable[[], Pass]) -> tuple[Pass, str]:
 
 
 def _proved(found: Found, one: Pass, others: str, place: Place) -> Found:
-    """A slow disk that others used meanwhile, and a fast one that was the page cache, prove nothing."""
+    """Marks results as unproved: slow ones while others used the disk, fast ones that came from the page cache."""
     if found.check.state != "ok":
         return unproved(found, others) if others else found
     if one.way != "around" and (one.cached_share is None or one.cached_share > _CACHED_SHARE):

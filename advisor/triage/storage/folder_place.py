@@ -28,7 +28,7 @@ _VOLUME_MODELS = ("elastic block", "card-pd", "virtual", "qemu", "vmware", "msft
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A folder, what it lies on, and the tightest limit that a control group of ours sets there."""
+    """A folder, its mount, and the tightest I/O limits that our control groups set there."""
 
     folder: Path
     mount: Mount | None

@@ -16,21 +16,21 @@ from pathlib import Path
 from typing import Literal
 
 BLOCK_BYTES = 1 << 20
-SMALL_LEAST_BYTES, SMALL_MOST_BYTES = 4 << 10, 2 << 20  # pictures; what is larger is a shard and read in a row
-_PROBES = 64  # places at which a file is asked whether it lies in the page cache
+SMALL_LEAST_BYTES, SMALL_MOST_BYTES = 4 << 10, 2 << 20  # pictures; larger files are shards and read sequentially
+_PROBES = 64  # places of a file at which its presence in the page cache is checked
 _LISTED_MOST, _LISTING_S = 20_000, 3.0
 _WARM_S, _WARM_BYTES = 1.0, 64 << 20
 _SYNCERS = 16
-_FIRST_PIECE_BYTES = 4 << 20  # of what is written; each further one is as large as all before it
+_FIRST_PIECE_BYTES = 4 << 20  # of a written file; each further piece is as large as all before it
 
 
-# Around the page cache; out of the file system after the file was dropped from it; warm: out of it.
+# around: bypasses the page cache; dropped: reads after the file was dropped from it; warm: reads from it.
 Way = Literal["around", "dropped", "warm"]
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """`cached_share`: of the bytes, what came from the page cache; None: it was gone around, or nobody can tell."""
+    """A timed read. `cached_share`: share of the bytes that came from the page cache; None if it was bypassed or is unknown."""
 
     read_bytes: int
     seconds: float
@@ -68,14 +68,14 @@ def list_files(folder: Path) -> Listing:
 
 
 def some_of(small: Sequence[tuple[Path, int]], *, most_files: int, most_bytes: int) -> list[tuple[Path, int]]:
-    """From all over the data set: those that lie beside each other are often on one piece of a disk."""
+    """Returns files spread evenly over the data set, since neighbours often lie on the same part of a disk."""
     spread = small[:: max(1, len(small) // most_files)][:most_files]
     totals = itertools.accumulate(size for _, size in spread)
     return [one for one, total in zip(spread, totals, strict=True) if total <= most_bytes]
 
 
 def _files(folder: Path, *, until_s: float) -> Iterator[tuple[Path, int]]:
-    """As the folders name them: to sort them, or to walk with os.walk, all names of one must have been read."""
+    """Yields readable files with their sizes, in directory order. Sorting, like os.walk, would first read all names of a folder."""
     waiting = [folder]
     while waiting:
         with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
@@ -106,7 +106,7 @@ def cold_way(path: Path) -> Way:
 
 
 def read_in_a_row(path: Path, *, way: Way, seconds: float, most_bytes: int) -> Pass:
-    """One file from its begin, in pieces, for so long or so much at most. Raises OSError."""
+    """Reads one file sequentially in blocks, for at most `seconds` and `most_bytes`. Raises OSError."""
     with _opened(path, way) as fd, mmap.mmap(-1, BLOCK_BYTES) as buffer:
         size = os.fstat(fd).st_size
         cached = cached_share(fd, size) if way == "dropped" else None

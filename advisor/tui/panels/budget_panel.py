@@ -1,4 +1,4 @@
-"""Where a step's time goes: one stacked bar for the critical path and one a rank, with the legend that names the letters."""
+"""The step's time by phase: a stacked bar for the critical path and one per rank, and the legend of their letters."""
 
 from __future__ import annotations
 

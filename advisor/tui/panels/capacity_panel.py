@@ -40,7 +40,7 @@ class CapacitiesPanel(Panel):
         return [*lines, *self._workers(report.worker_curve, width)]
 
     def _workers(self, curve: WorkerCurve | None, width: int) -> list[Content]:
-        """As bars where there is room for them, in words elsewhere."""
+        """Draws the worker curve as bars if there is room for them, else in words."""
         if curve is None:
             return []
         if self.terminal_lines < _HIGH:

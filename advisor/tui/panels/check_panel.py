@@ -55,7 +55,7 @@ def outcome_lines(report: Report, width: int) -> list[Content]:
 
 
 def _why_unseen(outcome: OutcomeRow, reasons: Mapping[str, str], *, gpus: bool) -> str:
-    """One line for all rules that one thing keeps from looking; names of metrics only where nothing says why they are missing."""
+    """Returns the reason why a rule could not look, the same for all that lack one thing; names metrics only if no reason is known."""
     known = next((reasons[metric] for metric in outcome.missing if reasons.get(metric)), "")
     if not known and not gpus and outcome.missing and all(metric.startswith(_OF_GPUS) for metric in outcome.missing):
         known = "no GPU seen"

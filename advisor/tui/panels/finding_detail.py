@@ -1,4 +1,4 @@
-"""One finding in full: evidence against thresholds, what to change and where, what it brings, what it explains."""
+"""A finding in full: evidence and thresholds, the change and its place, its gain, and the findings it explains."""
 
 from __future__ import annotations
 

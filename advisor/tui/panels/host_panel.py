@@ -97,7 +97,7 @@ class HostPanel(Panel):
         return [*lines, *why_not(report, ("cpu", "cgroup", "mem", "psi", "disk", "net"), width, 3)]
 
     def _node(self, node: NodeStrip, width: int) -> Content:
-        """One host of several in a line: its ranks, and what of it may be short."""
+        """Returns one line for one of several hosts: its ranks and its scarce resources."""
         name = fit(node.host, 18)
         ranks = fit(f"ranks {numbers(node.ranks, 3)}", 14)
         if node.lost_after_s is not None:

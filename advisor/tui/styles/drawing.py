@@ -18,7 +18,7 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def line(*parts: Part) -> Content:
-    """One line: whatever a job's own names hold, it stays one and nothing in it reaches the terminal as a command."""
+    """Joins the parts into one line. Names that a job chose can neither break it nor send control codes to the terminal."""
     safe: list[Part] = []
     for part in parts:
         if isinstance(part, tuple):
@@ -44,7 +44,7 @@ def fit(text: str, width: int, right: bool = False) -> str:
 
 
 def unmarked(text: str) -> str:
-    """For titles and notices, which would take `[bold]` in a name for a style."""
+    """Escapes text for titles and notices, which would read `[bold]` in a name as a style."""
     return harmless(text).replace("[", r"\[")
 
 
@@ -75,7 +75,7 @@ def prose(text: str, width: int, most: int = 0, indent: str = "") -> list[str]:
 
 
 def _break(text: str, width: int) -> tuple[str, str]:
-    """As many words as fit, or a piece of one that fits nowhere."""
+    """Splits text after as many words as fit into `width` cells, or within a first word that is too long. Returns (line, rest)."""
     if cell_len(text) <= width:
         return text, ""
     taken = ""
@@ -117,7 +117,7 @@ def interval(bounds: tuple[float, float, float], scale: float, width: int, colou
 
 
 def stacked(budget: Mapping[str, float], width: int, scale: float | None = None) -> Content:
-    """One bar of phases, each beginning with its letter and, where there is room, its share."""
+    """A stacked bar of phases. Each part begins with its letter and, if there is room, its share."""
     phases = in_order(dict(budget))
     total = sum(seconds for _, seconds in phases)
     if width <= 0 or total <= 0 or not math.isfinite(total):
@@ -170,7 +170,7 @@ def _cell(value: float | None, top: float, row: int, height: int) -> str:
 
 
 def _resample(values: Sequence[float | None], width: int) -> list[float | None]:
-    """As many columns as fit, each the mean of what is known in its stretch; short series keep their resolution."""
+    """Returns at most `width` columns, each the mean of its known values. Short series keep their resolution."""
     known = [v if v is not None and math.isfinite(v) and v >= 0 else None for v in values]
     if width <= 0 or len(known) <= width:
         return known[: max(width, 0)]

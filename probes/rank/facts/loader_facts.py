@@ -5,6 +5,7 @@ Never touches data, runs no property, `__getattr__` or `__repr__` of the user's,
 
 from __future__ import annotations
 
+import operator
 import os
 import sys
 from collections import UserDict
@@ -79,7 +80,12 @@ def _setting(loader: Any, name: str) -> Setting:
 
 def _number(loader: Any, name: str) -> int | None:
     value = getattr(loader, name, None)
-    return value if isinstance(value, int) else None
+    if type(value).__module__ != "numpy":  # calling `__index__` of any other class could run the user's code
+        return value if isinstance(value, int) else None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
 
 
 def is_remade(described: DescribedLoader) -> bool:

@@ -114,6 +114,27 @@ def test_all_arguments_that_matter_are_told():
     json.dumps(told)
 
 
+@pytest.mark.parametrize(
+    ("given", "told"), [(np.int64(2), 2), (np.uint8(0), 0), (np.array(3), 3), (np.float64(2.0), None)]
+)
+def test_numbers_of_numpy_are_told_as_whole_numbers(given, told):
+    loader = DataLoader(Pictures())
+    loader.__dict__["num_workers"] = given
+    seen = describe_loader(loader)["num_workers"]
+    assert seen == told
+    assert type(seen) is type(told)
+
+
+def test_an_index_method_of_the_users_is_not_called():
+    class Count:
+        def __index__(self):
+            raise AssertionError("the user's code ran")
+
+    loader = DataLoader(Pictures())
+    loader.__dict__["num_workers"] = Count()
+    assert describe_loader(loader)["num_workers"] is None
+
+
 def test_the_place_is_the_call_of_the_users():
     told = describe_loader(DataLoader(Pictures()))
     assert Path(told["file"]).name == Path(__file__).name

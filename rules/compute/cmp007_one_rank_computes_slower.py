@@ -176,6 +176,6 @@ RULE = rule(
             0.05, "of the step: if computing is short, a rank may differ by more than a tenth and cost nothing"
         ),
         "part": Threshold(0.5, "of the rank's extra time: below it compute is not what makes the rank late"),
-        "late": Threshold(0.5, "a culprit comes last in most steps; by chance, ranks take turns"),
+        "late": Threshold(0.5, "the slow rank comes last in most steps; by chance, ranks take turns"),
     },
 )

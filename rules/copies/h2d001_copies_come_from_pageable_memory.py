@@ -65,7 +65,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 "s",
                 t["slower"] * pinned,
                 f"{100 * copy / step:.0f} % of a {1000 * step:.0f} ms step; "
-                f"from pinned memory {1000 * pinned:.1f} ms over {link_of(a, rank)[1]}",
+                f"pinned memory would take {1000 * pinned:.1f} ms over {link_of(a, rank)[1]}",
             ),
         ),
         fixes=_fixes(a, rank),
@@ -101,8 +101,8 @@ def _fixes(a: Analysis, rank: int) -> tuple[Fix, ...]:
             Fix.of("pin_memory=True", CallChange.of("DataLoader", pin_memory=True), where_of(loader), "one line")
         )
     else:
-        change = "give the batch's type a method pin_memory(), or collate into tensors, lists and dicts"
-        fixes.append(Fix("the loader pins, but not what it yields", change, where_of(loader), "small change"))
+        change = "add a pin_memory() method to the batch's type, or collate into tensors, lists and dicts"
+        fixes.append(Fix("pin_memory=True has no effect on this batch type", change, where_of(loader), "small change"))
     blocking = next((copy for copy in _of(a, rank) if not copy.non_blocking and copy.file), None)
     if blocking is not None:
         where = Where(blocking.file, blocking.line)

@@ -60,7 +60,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             Evidence.of(
                 COPY_BLOCKING_MB,
                 ranks[rank],
-                note=f"a step and rank, from pinned memory; the host is held {1000 * held:.1f} ms",
+                note=f"a step and rank, from pinned memory; the host is blocked for {1000 * held:.1f} ms",
                 form="continues",
             ),
             Evidence(
@@ -76,7 +76,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         saving=model.saving(
             best,
             step - _GAIN_SHARE_MIN * (step - after),
-            "the host runs ahead of the copy; at best a stream of its own hides it",
+            "the host no longer waits for the copy; at best a separate stream hides the copy",
         ),
         circumstances=frozenset({"others hold as long"} if as_long else ()),
     )

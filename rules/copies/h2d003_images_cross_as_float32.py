@@ -46,7 +46,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     rank = next(r for r in copies if copies[r] >= copy)
     return Finding(
         rule=RULE.id,
-        title="Pictures travel to the GPU as float32, four times their size",
+        title="Images are copied to the GPU as float32, four times the size of uint8",
         severity=severity((step - best) / 2 / step) or "low",
         confidence=confidence(a, cap=0.8),
         seconds_per_step=(step - best) / 2,
@@ -54,7 +54,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             Evidence.of(
                 COPY_FLOAT_PICTURES_MB,
                 mean(pictures),
-                note="a step and rank, of values that are bytes",
+                note="per step and rank, holding only byte values",
                 form="continues",
             ),
             Evidence(
@@ -73,7 +73,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 "small change",
             ),
         ),
-        saving=model.saving(best, step, "a quarter of the bytes; nothing where the copy hides behind the compute"),
+        saving=model.saving(best, step, "a quarter of the bytes; no gain if compute already hides the copy"),
     )
 
 

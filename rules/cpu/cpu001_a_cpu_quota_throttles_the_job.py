@@ -80,10 +80,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 QUOTA_THROTTLED_SHARE,
                 periods[first],
                 t["periods"],
-                f"{who} was held back in {100 * periods[first]:.0f} % of the quota's periods",
+                f"{who} throttled in {100 * periods[first]:.0f} % of the quota's periods",
             ),
             Evidence.of(
-                QUOTA_THROTTLED_S_PER_S, held[first], t["held"], "held back per second of wall time", form="explains"
+                QUOTA_THROTTLED_S_PER_S, held[first], t["held"], "throttled per second of wall time", form="explains"
             ),
             Evidence.of(
                 QUOTA_CORES,
@@ -96,7 +96,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             Fix("raise or remove the CPU limit of the container or control group", "", None, "outside the code"),
             Fix(f"until then: OMP_NUM_THREADS and worker counts that fit {limit}", "", None, "one line"),
         ),
-        saving=model.saving(model.at_best(best), worst, "the quota lifted"),
+        saving=model.saving(model.at_best(best), worst, "no quota"),
     )
 
 
@@ -136,7 +136,7 @@ RULE = rule(
     needs=(STEP_TIME_S, QUOTA_THROTTLED_S_PER_S),
     thresholds={
         "held": Threshold(0.05, "a twentieth of the wall time"),
-        "periods": Threshold(0.05, "of the periods: a group throttled in fewer loses less than its jitter"),
+        "periods": Threshold(0.05, "of the periods: throttling in fewer costs less than the step's jitter"),
     },
     triage_checks=("cpu.cores_allowed", "cpu.throttled_share"),
 )

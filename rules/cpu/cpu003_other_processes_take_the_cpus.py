@@ -12,7 +12,8 @@ with those of the job that neither train nor load data, by command.
 
 Fix: stop or move the neighbours, or pin the job to cores of its own; start the job's additional processes elsewhere.
 
-Estimate: the step without the training thread's delay.
+Estimate: the step without the neighbours' part of the training thread's delay, which is their share of the busy cores;
+at worst half of that gain.
 
 False alarms: the job's own workers (DAT005) and threads (CPU005) also compete for cores, and are not counted here. Of
 the cores busy outside the job, only those count that the job may use: cores that its affinity or its quota leaves to
@@ -76,7 +77,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             ),
         ),
         fixes=(_fix(taken, helpers),),
-        saving=model.saving(model.at_best(after), 0.5 * (step + after), "the cores to itself"),
+        saving=model.saving(model.at_best(after), 0.5 * (step + after), "no competition from other processes"),
     )
 
 
@@ -92,7 +93,7 @@ def _helpers(a: Analysis) -> tuple[Evidence, ...]:
         Evidence.of(
             CPU_HELPER_CORES,
             cores,
-            note=f"a process of the job, neither rank nor worker: {command[:_COMMAND_CHARS_MAX]}",
+            note=f"a process of the job that is neither rank nor worker: {command[:_COMMAND_CHARS_MAX]}",
             form="explains",
         )
         for command, cores in named[:_COMMANDS_NAMED]

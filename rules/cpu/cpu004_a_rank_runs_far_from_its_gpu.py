@@ -36,7 +36,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     gpus = {rank: gpu for gpu in a.gpu_view.used for rank in gpu.ranks}
     return Finding(
         rule=RULE.id,
-        title=f"{'Ranks' if len(far) > 1 else 'Rank'} {numbers(far)} bound far from the GPU",
+        title=f"{'Ranks' if len(far) > 1 else 'Rank'} {numbers(far)} bound to CPUs of another NUMA node than the GPU",
         severity="low",
         confidence=confidence(a, cap=0.8),
         seconds_per_step=0.0,

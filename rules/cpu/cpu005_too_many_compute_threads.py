@@ -72,7 +72,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     return Finding(
         rule=RULE.id,
         title=f"{total:.0f} compute threads share {allowed:g} cores",
-        # the minimum loss; if even that is unknown, the wait alone is worth a finding
+        # severity of the minimum loss; 'low' if that is too small, because the wait alone is worth a finding
         severity=severity(lost / step) or "low",
         confidence=confidence(a),
         seconds_per_step=lost,

@@ -70,9 +70,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 GC_CRITICAL_S,
                 lost,
                 t["share"] * step,
-                f"{100 * lost / step:.1f} % of the step; a rank by itself collects {1000 * most:.3g} ms a step",
+                f"{100 * lost / step:.1f} % of the step; the rank that collects most spends {1000 * most:.3g} ms a step",
             ),
-            Evidence.of(GC_REPEATED_PAUSE_S, pause, t["pause"], "as long in three steps at least", form="explains"),
+            Evidence.of(GC_REPEATED_PAUSE_S, pause, t["pause"], "as long in at least three steps", form="explains"),
             *_counted(a),
         ),
         fixes=_fixes(a),
@@ -90,7 +90,7 @@ def _counted(a: Analysis) -> tuple[Evidence, ...]:
     ]
     if not rows:
         return ()
-    note = f"full ones so far, beside {max(sum(row[:-1]) for row in rows)} of young objects"
+    note = f"full collections so far, and {max(sum(row[:-1]) for row in rows)} of younger generations"
     return (Evidence("collections", float(max(row[-1] for row in rows)), "", None, note),)
 
 
@@ -106,7 +106,7 @@ def _fixes(a: Analysis) -> tuple[Fix, ...]:
     ):  # the interpreter collects where objects are created, and few are created between steps
         return (
             Fix(
-                "let this line collect less often: by gc.collect(), or by the objects it makes",
+                "collect less often at this line: fewer calls of gc.collect(), or fewer new objects",
                 "",
                 hottest(a, output=False)[1],
                 "one line",

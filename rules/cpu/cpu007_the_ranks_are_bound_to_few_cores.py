@@ -40,7 +40,7 @@ from rn50_advisor.advisor.model.wording.quantities import counted, numbers
 from rn50_advisor.rules.analysis_reading import common, delay_evidence, mean, model_of, without_delay
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-_CONFIDENCE_MAX = 0.75
+_GAIN_SHARE_MIN = 0.75  # of the predicted gain
 # What a script that binds itself would call instead.
 _ALL_CORES = Setup((Invocation("os.sched_setaffinity", (0, Expression("range(os.cpu_count())"))),))
 
@@ -65,7 +65,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     changes |= {(rank, "input_wait"): model.own[rank]["input_wait"] - s for rank, s in spared.items() if s > 0}
     after = model.step_if(changes)
     # fewer cores may be idle than threads wait
-    sure = _CONFIDENCE_MAX * min(1.0, free * step / max(sum(delays.values()) + sum(spared.values()), 1e-9))
+    sure = _GAIN_SHARE_MIN * min(1.0, free * step / max(sum(delays.values()) + sum(spared.values()), 1e-9))
     return Finding(
         rule=RULE.id,
         title=f"The ranks are bound to {counted(round(bound), 'core')} while {free:.1f} others idle",
@@ -98,7 +98,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 call=_ALL_CORES,
             ),
         ),
-        saving=model.saving(model.at_best(after), step - sure * (step - after), "a core for each that waits for one"),
+        saving=model.saving(model.at_best(after), step - sure * (step - after), "no thread waits for a core"),
     )
 
 

@@ -87,7 +87,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 LOADER_HELPER_CORES,
                 cores,
                 t["cores"] * a.value(CPU_ALLOWED_CORES),
-                "kept busy by threads of the workers beside those that make batches",
+                "kept busy by worker threads other than those that make batches",
                 form="explains",
             ),
             Evidence.of(LOADER_HELPER_SHARE, share, t["share"], "of the workers' CPU time", form="continues"),
@@ -106,7 +106,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             ),
             Fix.of("or all of the job's NumPy", _NUMPY_ALONE, None, "one line"),
         ),
-        saving=model.saving(best, worst, "workers of one thread each, by how long they stand in line for a core"),
+        saving=model.saving(best, worst, "one thread per worker, estimated from their wait for a core"),
     )
 
 

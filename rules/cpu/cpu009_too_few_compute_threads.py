@@ -42,7 +42,7 @@ _LARGE_TENSOR_S = 2e-3
 _SHARED_OF_LARGE = (0.5, 0.97)
 _SHARED_OF_SMALL = (0.25, 0.85)
 # The weights cross the memory bus about six times a step: read in forward and backward, gradients written, both read and one written by the
-# update. With fewer rows than these, 7.9 GB/s (0.75 times as fast with two threads) was the bus's limit; 0.1 GB/s and eight rows were not.
+# update. Measured with fewer rows: 7.9 GB/s was the bus's limit (0.75 times as fast with two threads). No limit at 0.1 GB/s or eight rows.
 _CROSSINGS = 6
 _FLOAT_BYTES = 4
 _ROWS_MIN = 8
@@ -108,7 +108,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 
 
 def _reads_weights(computing_s: float, elements: int) -> bool:
-    """True if a step does little but carry the weights between memory and cores, unless its batch reuses them."""
+    """True if moving the weights between memory and cores alone would take much of the memory bandwidth during computing."""
     return _CROSSINGS * _FLOAT_BYTES * elements / max(computing_s, 1e-9) / 1e9 >= _BUS_GB_PER_S
 
 
@@ -119,7 +119,7 @@ RULE = rule(
     needs=(STEP_TIME_S, THREADS_INTRA_OP, CPU_ALLOWED_CORES, CPU_HOST_BUSY_CORES),
     thresholds={
         "idle": Threshold(2.0, "idle cores: a single one serves the backward pass, the exchange and the launcher"),
-        "times": Threshold(2.0, "times the threads of today: fewer gain less than the estimate is sure of"),
+        "times": Threshold(2.0, "times the present threads: with fewer, the gain is below the estimate's uncertainty"),
         "tensor": Threshold(2.5e-4, "seconds of computing for each parameter tensor: two threads lost time at 50 us"),
     },
 )

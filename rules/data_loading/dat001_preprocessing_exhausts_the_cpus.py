@@ -52,7 +52,7 @@ from rn50_advisor.rules.data_loading.preprocessing import CROWDED, crowd_s, crow
 from rn50_advisor.rules.data_loading.worker_supply import STAFFED, cores_idle, workers_missing
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-# A line is named, and the fix starts there, if at least this many stacks and this share of them show it.
+# The finding names a line if at least this many stacks were taken and this share of them show it.
 _STACKS_MIN = 6
 _LINE_SHARE = 2 / 3
 _STEP_RATIO_MAX = 1.03  # times today's step, at the middle of the forecast: two runs of one job differ by more
@@ -127,7 +127,7 @@ def _fewer_workers(a: Analysis, loader: LoaderFacts | None) -> tuple[Fix, ...]:
 
 
 def _dominant_line(a: Analysis) -> SampleLine | None:
-    """The line of user code in most of the workers' stacks, if it accounts for most of a sample."""
+    """Returns the line of user code in most of the workers' stacks; None with too few stacks or too small a share."""
     line = a.sample.lines[0] if a.sample and a.sample.lines else None
     return line if line and line.share >= _LINE_SHARE and line.looks >= _STACKS_MIN else None
 

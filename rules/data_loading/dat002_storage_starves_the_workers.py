@@ -114,7 +114,7 @@ def _repeats(a: Analysis) -> bool:
 
 
 def _first_epoch_only(a: Analysis, t: Thresholds) -> Finding | None:
-    """A note that only the first epoch waited for the disk: the steady steps are those of warm epochs."""
+    """A note that only the first epoch waited for the disk; the steady steps come from warm epochs."""
     wait, later, step = map(a.get, (EPOCH_COLD_WAIT_S, EPOCH_COLD_LATER_WAIT_S, EPOCH_COLD_STEP_S))
     read, read_later = a.get(EPOCH_COLD_READ_MB), a.get(EPOCH_COLD_LATER_READ_MB)
     if wait is None or later is None or step is None or read is None or wait < t["input_wait"] * step:

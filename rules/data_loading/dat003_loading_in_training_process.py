@@ -76,8 +76,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     fix = Fix.of(title, change, where_of(loader), "one line", more=more)
     if any(count < 1 for _, count in room_beside_cores(a)):
         fix = room_fix(a, workers, where_of(loader))
-    saving = model.saving(best, worst, f"{counted(workers, 'worker')} beside the step, on the cores there are")
-    # where a worker may make it slower, what is gained in the middle of the two cases must be more than two runs differ by
+    saving = model.saving(best, worst, f"{counted(workers, 'worker')} running beside training on the available cores")
+    # if workers may slow the step down, the expected gain must exceed the difference between two runs
     slower = worst > model.step_s and model.step_s < (1.0 + RUNS_DIFFER) * math.sqrt(best * worst)
     if slower or saving.speedup[1] < HARDLY:
         fix = Fix(
@@ -86,7 +86,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             where_of(loader),
             "small change",
         )
-        saving = model.saving(model.step_s - lost_to_input(a), model.step_s, "at best samples that cost nothing")
+        saving = model.saving(model.step_s - lost_to_input(a), model.step_s, "at best, loading takes no time")
     return Finding(
         rule=RULE.id,
         title="Batches are loaded in the training process",

@@ -111,7 +111,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 def _asking(a: Analysis) -> tuple[Evidence, ...]:
     share, line = a.value(LOADER_ASKING_SHARE), a.asking
-    where = f", {line.seen} of {line.looks} looks at {line.words}" if line else ""
+    where = f", {line.seen} of {line.looks} stacks at {line.words}" if line else ""
     note = f"of the workers' stack samples waited for a server's answer{where}"
     return (Evidence.of(LOADER_ASKING_SHARE, share, note=note, form="continues"),)
 
@@ -121,7 +121,7 @@ def _beside(a: Analysis) -> tuple[Fix, ...]:
     where = Where(a.asking.file, a.asking.line) if a.asking else None
     return (
         Fix(
-            "or ask for all samples of a batch at once, or keep a copy nearby",
+            "or request all samples of a batch at once, or keep a local copy",
             "__getitems__(indices) of the data set instead of __getitem__; a server that is at its limit answers no faster to more workers",
             where,
             "small change",

@@ -3,7 +3,7 @@
 What it does: finds loader workers that compete for the allowed cores where fewer workers would be enough. They delay
 the training threads, and each other when the loop waits for their first batches.
 
-Fires when: worker and training threads are > 1.5 × the allowed cores, training threads wait for a core for ≥ 15 % of their compute, and
+Fires when: worker and training threads are > 1.5 × the allowed cores, workers wait for a core for ≥ 40 % of their runnable time, and
 cores are idle in between.
 
 Why it is slow: workers that make batches at the same time share the cores with each other and with the training thread.
@@ -81,10 +81,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     if not crowded or exhausted or neighbours or advised >= present or level is None:
         return Clear(RULE.id)
     title = f"num_workers={present} → {advised}"
-    note = f"of the time in which one of {present} workers a rank could run it waits for one of {allowed:g} cores"
+    note = f"of their runnable time, the {present} workers of a rank wait for one of {allowed:g} cores"
     return Finding(
         rule=RULE.id,
-        title=f"{present} workers a rank crowd each other and the training on {allowed:g} cores",
+        title=f"{present} workers a rank compete with each other and with training for {allowed:g} cores",
         severity=level,
         confidence=confidence(a, cap=0.8),
         seconds_per_step=lost,
@@ -102,7 +102,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             ),
         ),
         saving=model.saving(
-            best, worst, "waiting for a core given back, in steps and when epochs begin, within the cores there are"
+            best, worst, "less waiting for a core, in steps and at epoch starts, as far as the cores allow"
         ),
     )
 
@@ -138,8 +138,8 @@ def _begin_evidence(a: Analysis, begins: Mapping[int, float]) -> tuple[Evidence,
     if later <= 0.0:
         return ()
     step, start = a.value(STEP_TIME_S), mean(a.by_rank(EPOCH_START_S))
-    note = f"{100 * later / step:.0f} % of the time, for the crowd in which the first batches of epochs are made"
-    return (Evidence.of(STEP_EPOCH_START_S, later, note=f"{note}; each begins with {1000 * start:.0f} ms"),)
+    note = f"{100 * later / step:.0f} % of the time, because the first batches of an epoch compete for cores"
+    return (Evidence.of(STEP_EPOCH_START_S, later, note=f"{note}; each epoch start takes {1000 * start:.0f} ms"),)
 
 
 def _without(a: Analysis, delays: Mapping[int, float], begins: Mapping[int, float], share: float) -> float:
@@ -175,8 +175,8 @@ RULE = rule(
         "threads": Threshold(1.5, "times the allowed cores: with fewer threads, each mostly finds a core at once"),
         "waiting": Threshold(
             0.4,
-            "of the time in which a worker could run: of 2, 3 and 4 workers at once on two cores 0.11, 0.22 and 0.37, and one of them was "
-            "as fast; of 5, 6, 8 and 12 0.46, 0.52, 0.66 and 0.83, and one was 1.07, 1.10, 1.12 and 1.26 times as fast",
+            "of a worker's runnable time. On two cores, 2, 3 and 4 workers showed 0.11, 0.22 and 0.37, and one worker was "
+            "as fast; 5, 6, 8 and 12 showed 0.46, 0.52, 0.66 and 0.83, and one worker was 1.07, 1.10, 1.12 and 1.26 times as fast",
         ),
         "spare_cores": Threshold(0.5, "half a core, as for DAT001: with less left the cores are the limit"),
         "spare_share": Threshold(0.15, "a saturated host still shows up to 15 % idle, in short gaps between batches"),

@@ -70,7 +70,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         basis = "one iterator for all steps"
     else:
         best, worst = (_after(a, loader, first_like_new=new) for new in (False, True))
-        basis = "workers that live on; the first batch of an epoch is still waited for"
+        basis = "persistent workers; the wait for the first batch of an epoch remains"
     best = model.at_best(best)
     worst += _GAIN_UNCERTAINTY * (step - worst)
     lost = step - 0.5 * (best + worst)
@@ -79,7 +79,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         return Clear(RULE.id)
     return Finding(
         rule=RULE.id,
-        title=f"{loader.num_workers} worker{'s start' if loader.num_workers > 1 else ' starts'} anew in every {often}",
+        title=f"{loader.num_workers} worker{'s restart' if loader.num_workers > 1 else ' restarts'} in every {often}",
         severity=level,
         confidence=confidence(a, cap=0.9 if epochs > t["epochs"] else 0.75),
         seconds_per_step=lost,
@@ -95,17 +95,17 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 def _workers(loader: LoaderFacts) -> Evidence:
     workers = float(loader.num_workers)
     if loader.persistent_workers:
-        why = f"persistent_workers=True, but of a loader that was made {loader.made} times"
+        why = f"persistent_workers=True, but the loader was created {loader.made} times"
         return Evidence.of(LOADER_WORKERS, workers, note=why)
-    why = "persistent_workers=False: ended and started anew"
+    why = "persistent_workers=False: stopped and restarted"
     return Evidence.of(LOADER_WORKERS, workers, note=why, form="explains")
 
 
 def _fix(loader: LoaderFacts) -> Fix:
     change = CallChange.of("DataLoader", num_workers=loader.num_workers, persistent_workers=True)
-    where, more = where_of(loader), ", made once before the loop over epochs"
+    where, more = where_of(loader), ", created once before the loop over epochs"
     if loader.persistent_workers:
-        title = "make the DataLoader once, before the loop over epochs"
+        title = "create the DataLoader once, before the loop over epochs"
         return Fix.of(title, change, where, "small change", more=more)
     return Fix.of("persistent_workers=True", change, where, "one line", more=more)
 

@@ -62,7 +62,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             FETCH_WALL_S,
             making,
             wait / t["hand_over"],
-            "to make what a step is fed in the training process",
+            "to make a step's batches in the training process",
             form="continues",
         ),
     ]
@@ -74,7 +74,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         )
     return Finding(
         rule=RULE.id,
-        title="Handing a batch over takes longer than making it",
+        title="Passing a batch from worker to training process takes longer than making it",
         severity=level,
         confidence=confidence(a, cap=0.9),
         seconds_per_step=lost,
@@ -83,7 +83,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             Fix.of(f"num_workers={present} → 0", NO_WORKERS, where_of(loader), "one line"),
             Fix("index the tensors by whole batches, without a DataLoader", "", where_of(loader), "small change"),
         ),
-        saving=model.saving(best, worst, "the batch made in the training process, simulated with those of this run"),
+        saving=model.saving(best, worst, "batches made in the training process, simulated with this run's batch times"),
     )
 
 

@@ -65,7 +65,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     lost = step - after
     level = severity(lost / step)
     if usual >= t["excess"] * step and theirs_s > 0 and every_s[rank] < t["slower"] * theirs_s:
-        return Clear(RULE.id)  # all are short of data, and who waits longer makes its batches as fast as the others do
+        return Clear(RULE.id)  # all ranks are short of data, and this one makes its batches as fast as the others
     if theirs_s > (1.0 - t["excess"]) * step:
         return Clear(RULE.id)  # the others are fed in time because they wait: their batches take as long as the step
     if excess < t["excess"] * step or late < t["late"] or level is None:
@@ -82,7 +82,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     ]
     return Finding(
         rule=RULE.id,
-        title=f"{who.capitalize()} {'is' if s else 'are'} short of data and keep{s} the others waiting",
+        title=f"{who.capitalize()} {'is' if s else 'are'} short of data and delay{s} the other ranks",
         severity=level,
         confidence=sure(a, late),
         seconds_per_step=lost,
@@ -121,9 +121,12 @@ def _fix(a: Analysis, rank: int, who: str) -> Fix:
     if most == "blocked" and _reads(a, rank):
         title, change, effort = _faster_reads(a, rank, who), "or a copy on a local disk", "outside the code"
     elif most == "blocked":
-        title, change = f"find what the samples of {who}{on} wait for", "a server, a lock, a mount that counts no reads"
+        title, change = (
+            f"find what the samples of {who}{on} wait for",
+            "a server, a lock, a mount that does not report reads",
+        )
     elif most == "cpu":
-        title, change = f"give {who} samples that cost no more than the others'", "its shard, the size of its pictures"
+        title, change = f"give {who} samples no more expensive than the others'", "its shard, the size of its images"
     elif most == "delay":
         title, change, effort = (
             f"give the loading of {who} cores of its own",
@@ -137,9 +140,9 @@ def _fix(a: Analysis, rank: int, who: str) -> Fix:
 def _faster_reads(a: Analysis, rank: int, who: str) -> str:
     place, theirs = _place(a, rank), {_place(a, other) for other in a.by_rank(STEP_INPUT_WAIT_S)}
     if not place:
-        return f"let {who} read from what answers as fast as the others' data"
+        return f"put the data of {who} on storage as fast as the others'"
     if theirs <= {place, ""}:
-        return f"make {place} answer {who} as fast as the others"
+        return f"make {place} as fast for {who} as for the others"
     return f"move the data of {who} from {place} to {' or '.join(sorted(theirs - {place, ''}))}, where the others read"
 
 
@@ -184,6 +187,6 @@ RULE = rule(
     thresholds={
         "excess": Threshold(0.10, "of the step: ranks differ by a tenth by chance"),
         "slower": Threshold(1.1, "two ranks with equal work made batches in times 1.06 apart on crowded cores"),
-        "late": Threshold(0.5, "a culprit comes last in most steps; by chance, ranks take turns"),
+        "late": Threshold(0.5, "the slow rank comes last in most steps; by chance, ranks take turns"),
     },
 )

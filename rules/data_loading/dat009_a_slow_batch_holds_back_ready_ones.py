@@ -59,7 +59,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     ranks = tuple(r for r in behind if behind[r] >= t["behind"] * step)
     return Finding(
         rule=RULE.id,
-        title="Ready batches wait behind " + ("one slow worker's" if lag >= t["lag"] else "slow ones"),
+        title="Ready batches wait behind " + ("those of one slow worker" if lag >= t["lag"] else "slow batches"),
         severity=level,
         confidence=confidence(a, cap=0.9),
         seconds_per_step=lost,
@@ -75,7 +75,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 FETCH_WORKER_LAG,
                 lag,
                 t["lag"],
-                "what the others need is what that worker's batches take",
+                "the time of the other workers' batches",
                 unit="×",
                 form="explains",
             )
@@ -84,13 +84,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 FETCH_SLOW_RATIO,
                 ratio.get(rank, 1.0),
                 t["slow"],
-                "the median is what such a batch takes to make",
+                "the median time of a batch",
                 unit="×",
                 form="explains",
             ),
         ),
         fixes=(_deal_evenly(a, rank),) if lag >= t["lag"] else _fixes(a, rank),
-        saving=model_of(a).saving(best, worst, "a batch that is ready is taken, as fast as the workers make them"),
+        saving=model_of(a).saving(best, worst, "ready batches are used at once, at the workers' present rate"),
     )
 
 
@@ -108,9 +108,9 @@ def _after(a: Analysis, given_back: float) -> float:
 
 def _deal_evenly(a: Analysis, rank: int) -> Fix:
     """Even shards: delivery out of order gains nothing if each worker has to get through a part of its own."""
-    change = "many small shards dealt out in turn, or the slow ones split or brought nearer"
+    change = "many small shards assigned round-robin; or split the slow shards or move them closer"
     where = where_of(a.training_loader(rank))
-    return Fix("let all workers have shards of the same cost", change, where, "small change")
+    return Fix("give all workers shards of equal cost", change, where, "small change")
 
 
 def _fixes(a: Analysis, rank: int) -> tuple[Fix, ...]:
@@ -123,7 +123,7 @@ def _fixes(a: Analysis, rank: int) -> tuple[Fix, ...]:
         CallChange.of("DataLoader", num_workers=count, prefetch_factor=more),
         where,
         "one line",
-        more=": more lies ready while a slow batch is made",
+        more=": more batches are ready while a slow one is made",
     )
     even = Fix("make samples cost the same: resize or split the large ones beforehand", "", where, "larger change")
     rest = (deeper, even) if more > ahead else (even,)

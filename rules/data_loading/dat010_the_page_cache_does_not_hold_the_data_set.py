@@ -3,7 +3,7 @@
 What it does: finds training that waits for storage in later epochs although an earlier epoch has read all the data:
 files are evicted from the page cache before they are read again.
 
-Fires when: later epochs read ≥ 30 % of what the first one did, and the job waits for it.
+Fires when: ≥ 30 % of what later epochs request is read from storage again, and the job waits for it.
 
 Why it is slow: data that was read once can stay in memory, and later epochs then read nothing from storage. A data set
 only a little larger than the memory left for it is still mostly read again, because the cache evicts the least recently
@@ -88,7 +88,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 "larger change",
             ),
         ),
-        saving=model.saving(*_after(a, first), "half of what is read again held in memory, or all of it"),
+        saving=model.saving(*_after(a, first), "half or all of the repeated reads served from memory"),
     )
 
 
@@ -104,7 +104,7 @@ def _after(a: Analysis, first: float) -> tuple[float, float]:
 
 
 def _room(a: Analysis, epoch_mb: float) -> tuple[Evidence, ...]:
-    found = [Evidence.of(STORAGE_EPOCH_MB, epoch_mb, note="asked for in the first epoch", form="explains")]
+    found = [Evidence.of(STORAGE_EPOCH_MB, epoch_mb, note="requested in the first epoch", form="explains")]
     for measure, what in (
         (STORAGE_GROUP_ROOM_MB, "within the memory limit of the job's control group"),
         (STORAGE_HOST_ROOM_MB, "on this host"),

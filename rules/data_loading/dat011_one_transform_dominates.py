@@ -86,7 +86,7 @@ _OWN = "NumPy or torch on whole arrays instead of loops in Python; or once, befo
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """`of_batch`: its share of the computing of a batch."""
+    """A transform or `collate_fn` that may dominate. `of_batch`: its share of a batch's CPU time."""
 
     title: str
     name: str
@@ -170,7 +170,7 @@ def _collate(a: Analysis, cost: SampleCost, t: Thresholds, loader: LoaderFacts |
                 BATCH_COLLATE_S,
                 cost.collate_s,
                 None,
-                f"a batch in {name}, beside {duration(samples_s)} for its samples",
+                f"per batch in {name}; its samples take {duration(samples_s)}",
                 form="continues",
             ),
         ),
@@ -200,7 +200,7 @@ def _step_without(a: Analysis, part: _Part) -> tuple[float, float]:
     if a.workers is None:
         return step, step
     left = [1.0 - share * part.of_batch for share in (1.0, _CPU_LEFT_WORST)]
-    # while it makes tensors of lists, it holds the interpreter that the sender of the last batch needs
+    # collating lists into tensors holds the GIL, which the thread that sends the last batch needs
     ends = [step_with_cheaper_batches(a.workers, each, hand_over=each if part.collates else 1.0) for each in left]
     without, half = (end or (step, step) for end in ends)
     return without[0], half[1]
@@ -210,7 +210,7 @@ def _share_note(cost: SampleCost, part: SamplePart) -> str:
     note = (
         f"{part.name}: {duration(part.cpu_s)} a sample (± {100 * part.error:.0f} %), in {cost.looks} samples profiled"
     )
-    return note + (f", pictures of {cost.picture}" if cost.picture else "")
+    return note + (f", images of {cost.picture}" if cost.picture else "")
 
 
 def _fix(cost: SampleCost, part: SamplePart, loader: Where | None) -> Fix:

@@ -34,7 +34,7 @@ from rn50_advisor.rules.rule import Threshold, Thresholds, rule
 
 _ROOMY_MB = 1000.0  # if the size of a batch is not known
 # Torch's messages in or about a worker (MapAllocator.cpp, signal_handling.cpp). A long traceback may be cut off before its last line, but
-# nothing else than its memory fails in `_new_shared`.
+# only a lack of shared memory fails in `_new_shared`.
 _WORDS = re.compile(
     r"insufficient shared memory|out of shared memory|unable to allocate shared memory|[Bb]us error"
     r"|(?:write to|resize|mmap \d+ bytes from) file </torch_.*(?:No space left|Cannot allocate)|in _new_shared$",
@@ -52,7 +52,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         return NotMeasured(RULE.id, (SHM_USED_SHARE,))
     if share < t["full"] or loader is None or (1.0 - share) * total > _enough_mb(a):
         return Clear(RULE.id)
-    room = f"of {total:.0f} MB: a batch that finds no room kills its worker"
+    room = f"of {total:.0f} MB: a batch that does not fit kills its worker"
     return Finding(
         rule=RULE.id,
         title=f"/dev/shm is nearly full: {100 * share:.0f} % of {total:.0f} MB",
@@ -81,7 +81,7 @@ def _enough_mb(a: Analysis) -> float:
 
 
 def _died_of_it(a: Analysis) -> Death | None:
-    """The worker killed by SIGBUS, or the rank that reports that shared memory ran out."""
+    """The rank that reports that shared memory ran out; else the worker killed by SIGBUS."""
     workers = [d for d in a.deaths if d.role == "worker" and d.signal == signal.SIGBUS]
     telling = [d for d in a.deaths if d.role == "rank" and _WORDS.search(d.exception)]
     return next(iter([*telling, *workers]), None)
@@ -96,7 +96,7 @@ def _fatal(a: Analysis, died: Death, loader: LoaderFacts | None) -> Finding:
         evidence.append(Evidence.of(SHM_TOTAL_MB, total, note=f"/dev/shm; seen {100 * share:.0f} % full"))
     return Finding(
         rule=RULE.id,
-        title="A loader worker found no room in /dev/shm" + (f" of {total:.0f} MB" if total is not None else ""),
+        title="A loader worker ran out of space in /dev/shm" + (f" of {total:.0f} MB" if total is not None else ""),
         severity="critical",
         confidence=0.95 if died.exception else 0.8,
         seconds_per_step=0.0,

@@ -42,7 +42,7 @@ from rn50_advisor.rules.data_loading.input_starvation import input_evidence, inp
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _STANDARD_ERRORS = 1.64  # standard errors: a confidence of 90 %
-_WHAT = {"lock": "a lock that one of them holds at a time", "server": "the one process that serves them all"}
+_WHAT = {"lock": "one lock that only one of them can hold", "server": "one process that serves them all"}
 _CHANGE = {
     "lock": "open the file or the connection in each worker (worker_init_fn, or at the first __getitem__) and drop the lock; "
     "or hold it only for what must not be done twice at once",
@@ -66,7 +66,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     loader, line = training_loader(a, waits), lock.line
     return Finding(
         rule=RULE.id,
-        title=f"{mean(workers):.0f} loader workers take turns at {_WHAT[lock.kind]}",
+        title=f"{mean(workers):.0f} loader workers wait for {_WHAT[lock.kind]}",
         severity=level,
         confidence=confidence(a),
         seconds_per_step=lost_to_input(a),
@@ -76,7 +76,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         ),
         fixes=(
             Fix(
-                "let each worker work without the others" if lock.kind == "lock" else "do without that process",
+                "remove the shared lock" if lock.kind == "lock" else "remove the shared process",
                 _CHANGE[lock.kind],
                 Where(line.file, line.line) if line else where_of(loader),
                 "small change",
@@ -91,7 +91,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 
 
 def _seen(lock: SharedLock, error: float) -> str:
-    where = f", {lock.line.seen} of {lock.line.looks} looks at {lock.line.words}" if lock.line else ""
+    where = f", {lock.line.seen} of {lock.line.looks} stacks at {lock.line.words}" if lock.line else ""
     return f"of the workers' stack samples, ± {error:.2f}{where}"
 
 

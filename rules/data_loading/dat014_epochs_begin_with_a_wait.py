@@ -81,7 +81,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 
 def _evidence(a: Analysis, lost: float, t: Thresholds, *, ordering: bool) -> tuple[Evidence, ...]:
     if ordering:
-        index, note = mean(a.by_rank(EPOCH_INDEX_S)), "to make the order of an epoch once its workers stand"
+        index, note = mean(a.by_rank(EPOCH_INDEX_S)), "to draw the order of an epoch after its workers have started"
         begin = begin_evidence(a, lost, t, "the order of samples, in the epoch starts")
         return (begin, Evidence.of(EPOCH_INDEX_S, index, note=note, form="continues"))
     walls, begin = a.by_rank(FETCH_WALL_S), begin_evidence(a, lost, t)
@@ -105,7 +105,7 @@ def _ordering(a: Analysis) -> dict[int, float]:
 
 
 def _avoidable(a: Analysis, loader: LoaderFacts) -> dict[int, float]:
-    """Excess of an epoch's start over a usual batch, or over new workers' first batch, in seconds per step by rank.
+    """Excess of an epoch's start (with new workers: of their first batch) over a usual batch, in seconds per step by rank.
 
     All workers start at once: if they outnumber the cores, each batch takes longer in proportion.
     """
@@ -123,8 +123,8 @@ def _avoidable(a: Analysis, loader: LoaderFacts) -> dict[int, float]:
 def _fix(loader: LoaderFacts) -> Fix:
     if _is_stream(loader):
         change = "a smaller shuffle buffer, or one filled by several workers; a stream without end, its epochs counted in steps"
-        return Fix("let the stream begin less often, or with less", change, where_of(loader), "small change")
-    change = "make the order once, in the background, or of larger pieces (chunks, shards)"
+        return Fix("start the stream less often, or with a smaller buffer", change, where_of(loader), "small change")
+    change = "draw the order once, in the background, or over larger units (chunks, shards)"
     return Fix("make the order of the samples cheaper", change, where_of(loader), "small change")
 
 

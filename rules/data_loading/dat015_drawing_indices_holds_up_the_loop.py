@@ -44,13 +44,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     note = f"{100 * took / step:.0f} % of a {1000 * step:.0f} ms step, in the training thread"
     return Finding(
         rule=RULE.id,
-        title="The loop waits while the indices of a batch are drawn",
+        title="The loop waits for the sampler to draw the indices of each batch",
         severity=level,
         confidence=confidence(a, cap=0.9),
         seconds_per_step=took,
         evidence=(Evidence.of(STEP_INDEX_S, took, t["index"] * step, note),),
         fixes=(_fix(a, training_loader(a, drawn)),),
-        saving=model.saving(model.at_best(best), worst, "indices that are drawn in no time, or in half of it"),
+        saving=model.saving(model.at_best(best), worst, "drawing indices takes no time, or half of it"),
     )
 
 

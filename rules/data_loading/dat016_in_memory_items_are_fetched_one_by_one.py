@@ -59,11 +59,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         seconds_per_step=lost,
         evidence=(
             input_evidence(a, common(waits), t["saved"]),
-            Evidence("time a sample", sample_s, "s", t["sample"], f"{size} of them make a batch"),
+            Evidence("time a sample", sample_s, "s", t["sample"], f"{size} samples per batch"),
             Evidence("in memory", arrays, "", None, f"of {loader.dataset.get('class')}"),
         ),
         fixes=(_fix(loader, size),),
-        saving=model_of(a).saving(model_of(a).at_best(best), worst, "one indexing for a whole batch"),
+        saving=model_of(a).saving(model_of(a).at_best(best), worst, "one indexing operation per batch"),
     )
 
 

@@ -25,13 +25,13 @@ _EPOCH_STEPS_MIN = 1.5  # steps per epoch: below it most epochs have only one
 
 
 def every_step_begins(a: Analysis) -> bool:
-    """Every step begins an epoch: by `next(iter(loader))`, or because the data set is a single batch."""
+    """True if every step begins an epoch: by `next(iter(loader))`, or because the data set is a single batch."""
     steps = a.by_rank(EPOCH_STEPS)
     return bool(steps) and common(steps) < _EPOCH_STEPS_MIN
 
 
 def starts_workers(a: Analysis, loader: LoaderFacts) -> bool:
-    """Workers start for each epoch: they are not persistent, or the loader itself is created again in about every epoch."""
+    """True if workers start for each epoch: they are not persistent, or the loader itself is created again in about every epoch."""
     epochs = max(a.by_rank(EPOCH_STARTS).values(), default=0.0)
     return loader.num_workers > 0 and (not loader.persistent_workers or loader.made > max(1.0, 0.5 * epochs))
 
@@ -50,5 +50,5 @@ def begin_once(loader: LoaderFacts) -> Fix:
     if length is not None and loader.batch_size and length <= loader.batch_size:
         change = "RandomSampler(data, replacement=True, num_samples=...); or index the tensors without a DataLoader"
         return Fix("make an epoch longer than a batch", change, where, "small change")
-    change = "batches = iter(loader) before the loop, next(batches) in it; a new iterator only where that one ends"
+    change = "batches = iter(loader) before the loop, next(batches) in it; a new iterator only when it is exhausted"
     return Fix("take the batches from one iterator", change, where, "small change")

@@ -22,7 +22,7 @@ def batch_every_s(a: Analysis) -> dict[int, float]:
 def input_waits(a: Analysis) -> dict[int, float]:
     """Seconds per step that each rank waits for input, or would wait if the rank that it waits for were not short of input itself.
 
-    In lockstep training the last rank never waits for others and so gives its workers no time to catch up. On a throttled disk one of two
+    In lockstep training the last rank never waits for others, so its workers cannot catch up. On a throttled disk with two ranks, one
     waited 238 ms of a step of 245, the other 9, and their workers made batches in 243 and 233.
     """
     waits, every, exposed = a.by_rank(STEP_INPUT_WAIT_S), batch_every_s(a), a.by_rank(COMM_EXPOSED_S)
@@ -39,7 +39,7 @@ def input_waits(a: Analysis) -> dict[int, float]:
 
 
 def making_waits(a: Analysis) -> dict[int, float]:
-    """The same without the hand-over of finished batches, which takes 3 to 4 ms on busy cores even when workers are idle."""
+    """`input_waits` without the hand-over of finished batches, which takes 3 to 4 ms on busy cores even when workers are idle."""
     handed, batches = a.by_rank(FETCH_HAND_OVER_S), a.by_rank(STEP_BATCHES)
     return {
         rank: max(0.0, wait - handed.get(rank, 0.0) * batches.get(rank, 1.0)) for rank, wait in input_waits(a).items()
@@ -57,9 +57,9 @@ def input_evidence(a: Analysis, wait_s: float, threshold: float) -> Evidence:
     note = f"{100 * wait_s / step:.0f} % of a {1000 * step:.0f} ms step"
     loader = training_loader(a, a.by_rank(STEP_INPUT_WAIT_S))
     if loader is not None and loader.beside:
-        note += f"; {loader.beside + 1} loaders feed each: this is the one whose batches take longest"
+        note += f"; {loader.beside + 1} loaders feed each step; this one's batches take longest"
     hidden = fed_by_waiting(a)
     if hidden:
         who = f"rank {hidden[0]} is" if len(hidden) == 1 else f"ranks {numbers(hidden)} are"
-        note += f"; {who} short of batches too, and fed in time only by waiting for another"
+        note += f"; {who} also short of batches, but that is hidden while waiting for another rank"
     return Evidence.of(STEP_INPUT_WAIT_S, wait_s, threshold * step, note)

@@ -30,7 +30,7 @@ def crowding_by_workers(a: Analysis, least_share: float) -> dict[int, float]:
 
 
 def crowd_s(a: Analysis, least_share: float) -> float:
-    """The same, of at least half of the ranks."""
+    """Seconds per step that at least half of the ranks wait for a core held by the job; 0 if workers use too little CPU."""
     crowding = crowding_by_workers(a, least_share)
     return common(crowding) if crowding else 0.0
 

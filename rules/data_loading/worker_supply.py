@@ -29,14 +29,14 @@ STAFFED: Mapping[str, Threshold] = {
 
 
 def cores_idle(a: Analysis, t: Thresholds) -> bool:
-    """Enough is idle for a worker that always computes; on larger hosts a share of the allowed cores."""
+    """True if the idle cores carry one more worker that always computes; on larger hosts a share of the allowed cores must be idle."""
     return idle_cores(a) >= _line(a, t)
 
 
 def workers_missing(a: Analysis, t: Thresholds) -> bool:
-    """The present workers are always busy, and more of them would find cores.
+    """True if the present workers are always busy and there are cores for more.
 
-    They would if enough is idle. On few cores less is enough, if it exceeds the gaps of a saturated host and the forecast shortens the step
+    Idle cores count (`cores_idle`). Fewer are enough if they exceed the gaps of a saturated host and the forecast shortens the step
     by `gain` even at worst, in which neighbours keep their cores and the whole job queues for the rest.
     """
     if (a.get(LOADER_LOCK_SHARE) or 0.0) >= LOCK_TAKEN:

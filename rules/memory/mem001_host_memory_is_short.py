@@ -67,7 +67,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     ranks = tuple(sorted(near)) if len(near) < a.world_size else ()
     return Finding(
         rule=RULE.id,
-        title="Processes stand still for want of memory" if waited else "Next to nothing is left of the memory limit",
+        title="Processes stall because memory is short" if waited else "The memory limit is nearly reached",
         severity=level,
         confidence=confidence(a, cap=0.85),
         seconds_per_step=0.5 * waited * model.step_s,
@@ -77,7 +77,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         saving=model.saving(
             (1.0 - waited) * model.step_s,
             (1.0 - _SURE_SHARE * waited) * model.step_s,
-            "no page that has to be read again",
+            "no pages read back",
         )
         if waited
         else None,

@@ -93,13 +93,13 @@ def _who(trend: MemoryTrend) -> str:
 
 def _title(trend: MemoryTrend, lasts_s: float, *, killed: bool) -> str:
     if killed:
-        return f"The memory of {_who(trend)} grew until the OOM killer came"
+        return f"The memory of {_who(trend)} grew until the OOM killer ended it"
     return creeping_title(f"The memory of {_who(trend)}", lasts_s)
 
 
 def _evidence(trend: MemoryTrend, t: Thresholds) -> Evidence:
     first, _, third = trend.thirds_mb
-    what = "copied from what they inherited, " if trend.copied else ""
+    what = "pages copied after fork, " if trend.copied else ""
     note = (
         f"{_who(trend)}: {what}from {first:.0f} to {third:.0f} MB between the first and the last third of "
         f"{duration(trend.seconds)}, {60 * trend.mb_per_s:.3g} MB a minute"
@@ -114,7 +114,7 @@ def _left(a: Analysis, creeping: list[MemoryTrend], lasts_s: float) -> tuple[Evi
     if math.isfinite(lasts_s):
         return (Evidence.of(MEMORY_HEADROOM_MB, left, note=f"lasts {duration(lasts_s)} at this pace"),)
     first = any(trend.left_mb is not None and not trend.copied for trend in creeping)
-    enough = "this pass over the data, with which caches are full" if first else "what workers can copy"
+    enough = "the rest of this pass over the data; then the caches are full" if first else "what workers can copy"
     return (Evidence.of(MEMORY_HEADROOM_MB, left, note=f"enough for {enough}", form="explains"),)
 
 
@@ -129,9 +129,7 @@ def _fix(trend: MemoryTrend) -> Fix:
     if trend.role == "worker":
         return Fix("bound what the data set keeps in each worker (caches, open files, lists of samples)", "", None)
     if trend.left_mb is not None:
-        return Fix(
-            "bound what the data set keeps of what it has read (caches, lists of samples), unless all of it fits", ""
-        )
+        return Fix("limit what the data set keeps in memory (caches, lists of samples), unless all of it fits", "")
     return Fix(
         f"find what rank {trend.rank} keeps of every step",
         "total += loss.item()  # not `total += loss`, which keeps each step's graph",

@@ -1,4 +1,4 @@
-"""Growth of host or GPU memory: whether it continues, how soon memory is used up, and its severity."""
+"""Judges growth of host or GPU memory: its duration, and the severity by the time until memory is used up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SEVERITIES: tuple[tuple[float, Severity], ...] = ((600.0, "critical"), (3600.0,
 
 
 def rises(thirds_mb: tuple[float, float, float], growth: float, t: Thresholds) -> bool:
-    """True if memory grows by enough, and no less in the last third than before it."""
+    """True if memory grows by enough, with at least the share `lasting` of the growth in each half."""
     first, second, third = thirds_mb
     lasting = t["lasting"] * (third - first)
     return third > first and growth >= t["growth"] and min(second - first, third - second) >= lasting
@@ -24,4 +24,4 @@ def creeping_severity(lasts_s: float) -> Severity:
 def creeping_title(what: str, lasts_s: float) -> str:
     if creeping_severity(lasts_s) == "critical":
         return f"{what} grows and will be used up in {duration(lasts_s)}"
-    return f"{what} creeps up"
+    return f"{what} grows steadily"

@@ -87,11 +87,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 
 def _reads(a: Analysis) -> tuple[Evidence, ...]:
     took = a.get(STORAGE_READ_S)
-    return (
-        ()
-        if took is None
-        else (Evidence.of(STORAGE_READ_S, took, note="that a read takes at the disk", form="explains"),)
-    )
+    return () if took is None else (Evidence.of(STORAGE_READ_S, took, note="per read at the disk", form="explains"),)
 
 
 def _job_share(a: Analysis) -> tuple[Evidence, ...]:
@@ -122,7 +118,7 @@ RULE = rule(
         **STARVED,
         "busy": Threshold(0.90, "of the time: a disk that is idle for a tenth of it could serve more"),
         "queue": Threshold(
-            2.0, "requests in flight: one waits for each that is served; with fewer, one reader keeps a fast disk busy"
+            2.0, "requests in flight: one served and one waiting; below it, a single reader may keep a fast disk busy"
         ),
     },
     triage_checks=("disk.sequential_mb_per_s", "disk.small_reads_per_s"),

@@ -172,9 +172,9 @@ def _why_a_limit(a: Analysis, t: Thresholds, rate: float, sold: tuple[float, ...
     if device is not None and device <= t["device"]:
         return f"while the disk itself takes {100 * device:.0f} % of the time that loaders are blocked"
     if any(abs(rate - number) <= t["round"] * number for number in sold):
-        return "at a number that volumes are sold with"
+        return "equal to a rate that providers sell"
     if reads and spread * math.sqrt(reads) <= t["chance"]:
-        return f"evener than {reads:.0f} reads a second are by themselves"
+        return f"more even than {reads:.0f} reads a second are by chance"
     return ""
 
 
@@ -196,7 +196,7 @@ RULE = rule(
     needs=NEEDS,
     thresholds={
         **STARVED,
-        "near": Threshold(NEAR, "of the limit: the last tenth is lost between its slices"),
+        "near": Threshold(NEAR, "of the limit: a job seldom reaches the last tenth (the limit works in time slices)"),
         "exceeded": Threshold(0.05, "of the time: the share from which a finding is worth reporting"),
         "packets": Threshold(1.0, "packets a second: single ones are bursts"),
         "flat": Threshold(

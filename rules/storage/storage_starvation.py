@@ -82,7 +82,7 @@ def blocked_elsewhere(a: Analysis) -> bool:
 
 
 def over_network(a: Analysis) -> bool:
-    """True if the data is on a known network mount and is read from it: files already in memory may have come from anywhere."""
+    """True if the data set's mount is a network mount, or if samples are read from network storage and not from memory."""
     if any(value > 0 for value in a.by_rank(DATA_NETWORK_MOUNT).values()):
         return True
     asked_kb = a.get(STORAGE_SAMPLE_KB)
@@ -187,7 +187,7 @@ def own_rates(a: Analysis) -> tuple[float | None, float | None]:
 
 
 def group_limit(a: Analysis, near: float = NEAR) -> tuple[float, float, JobMeasure] | None:
-    """(rate, limit, `mb_s` or `reads_s`) if the job's reads come this close to its own control group's limit."""
+    """(rate, limit, the limit's measure) if the job's reads come this close to its own control group's limit."""
     for rate, measure in zip(own_rates(a), (STORAGE_LIMIT_MB_S, STORAGE_LIMIT_READS_S), strict=True):
         most = a.get(measure)
         if rate is not None and most and rate >= near * most:

@@ -79,7 +79,7 @@ def _setting(loader: Any, name: str) -> Setting:
 
 
 def _number(loader: Any, name: str) -> int | None:
-    value = getattr(loader, name, None)
+    value: Any = getattr(loader, name, None)
     if type(value).__module__ != "numpy":  # calling `__index__` of any other class could run the user's code
         return value if isinstance(value, int) else None
     try:

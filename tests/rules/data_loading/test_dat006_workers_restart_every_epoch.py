@@ -62,7 +62,7 @@ def test_table(check: Check) -> None:
     ("given", "basis"),
     [
         ({"steps": 1.0, "wall": 0.0, "first": 0.0}, "one iterator for all steps"),
-        ({}, "workers that live on; the first batch of an epoch is still waited for"),
+        ({}, "persistent workers; the wait for the first batch of an epoch remains"),
     ],
 )
 def test_dat006_promises_what_its_first_advice_brings(given: dict[str, Any], basis: str) -> None:

@@ -62,8 +62,8 @@ def test_table(check: Check) -> None:
 
 def test_workers_that_take_turns_are_told_where_they_stand_and_what_shares_without_a_lock() -> None:
     finding = found("DAT013", dat013())
-    assert finding.title.startswith("2 loader workers take turns at a lock")
-    assert "9 of 12 looks at Frames.__getitem__ (train.py:61)" in finding.evidence[0].note
+    assert finding.title.startswith("2 loader workers wait for one lock")
+    assert "9 of 12 stacks at Frames.__getitem__ (train.py:61)" in finding.evidence[0].note
     server = found("DAT013", dat013(lock=SharedLock("server")))
     assert server.fixes[0].where == Where(SCRIPT, 42) and "memmap" in server.fixes[0].change
 

@@ -26,7 +26,7 @@ def test_who_is_fed_in_time_only_while_it_waits_for_another_is_short_of_input_to
     made = throttled()
     assert input_waits(made) == {0: pytest.approx(0.86), 1: 0.95} and fed_by_waiting(made) == (0,)
     told = found("DAT002", made)
-    assert told.severity == "critical" and "rank 0 is short of batches too" in told.evidence[0].note
+    assert told.severity == "critical" and "rank 0 is also short of batches" in told.evidence[0].note
     assert run_rule(RULES["DAT008"], made, Config()) == Clear("DAT008")
 
 
@@ -64,6 +64,4 @@ def test_the_evidence_counts_other_loaders_of_the_step() -> None:
     row = input_evidence(waiting(), 0.2, 0.05)
     assert (row.value, row.threshold, row.note) == (0.2, 0.05, "20 % of a 1000 ms step")
     several = replace(waiting(), loaders=(loader(0, 2, beside=1), loader(1, 2)))
-    assert input_evidence(several, 0.2, 0.05).note.endswith(
-        "2 loaders feed each: this is the one whose batches take longest"
-    )
+    assert input_evidence(several, 0.2, 0.05).note.endswith("2 loaders feed each step; this one's batches take longest")

@@ -83,7 +83,7 @@ def test_mem002_knows_that_workers_copy_no_more_than_they_inherited(left_mb: flo
     copies = host_jobs.trend(role="worker", copied=True, left_mb=left_mb, first=100.0)
     finding = found("MEM002", host_jobs.mem002((copies,)))
     assert finding.severity == severity and "arrays" in finding.fixes[0].title
-    assert finding.scope.ranks == () and "the loader workers creeps" in finding.title
+    assert finding.scope.ranks == () and "the loader workers grows" in finding.title
 
 
 @pytest.mark.parametrize("role", ["rank", "worker"])

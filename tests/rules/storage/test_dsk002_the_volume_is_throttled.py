@@ -81,8 +81,8 @@ def test_a_limit_of_the_control_group_is_named_with_its_remedy() -> None:
     ("given", "words"),
     [
         ({"device": 0.1}, "the disk itself takes 10 % of the time"),
-        ({"rate": 125.0}, "volumes are sold with"),
-        ({"reads": 230.0, "spread": 0.004}, "evener than 230 reads"),
+        ({"rate": 125.0}, "providers sell"),
+        ({"reads": 230.0, "spread": 0.004}, "more even than 230 reads"),
     ],
 )
 def test_an_even_rate_says_why_it_is_a_limit_and_is_less_sure(given: dict[str, Any], words: str) -> None:

@@ -23,8 +23,8 @@ A faster path has its own estimate if the bytes are known. It follows the ring, 
 rate. Latencies, and gloo's CPU work for each byte, do not shrink with a faster link. The rates are those that each link
 reaches in practice, not the nominal ones. On a single host whose path is sound already there is no such estimate.
 
-Synchronised batch norm makes the ranks wait in collectives of its own. If these dominate, they are named together with
-their fix (from 32 samples per rank on, COM006 says that they are not needed).
+Synchronised batch norm makes the ranks wait in collectives of its own. If these dominate, the finding names them and
+their fix (from 32 samples per rank on, COM006 reports that they are not needed).
 
 False alarms: waiting for a straggler (COM002 names it). A slow rank explains a slow exchange only if it costs nearly as
 much, because the time counted here already excludes waiting for it.
@@ -63,11 +63,11 @@ from rn50_advisor.rules.communication.comm_cost import (
 )
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-# Exposed time of a single exchange over that of one among several in a step. Of 4 and 8 in a step at 1 and
-# 3 Gb/s, three jobs: 0.93 to 1.01.
-_ONCE = (0.8, 1.2)
-# Ethernet speeds, in Gbit/s. Those no faster than the present links, or that gain no more than the one before, are not named.
-_RATES = (10.0, 25.0, 100.0)
+# Exposed time of the only exchange in a step, relative to each of several. Three jobs with 4 and 8 exchanges in a
+# step, at 1 and 3 Gb/s: 0.93 to 1.01.
+_SINGLE_EXCHANGE_RATIO = (0.8, 1.2)
+# Ethernet speeds. Speeds that gain nothing, or no more than the speed before, are not shown.
+_RATES_GBIT_PER_S = (10.0, 25.0, 100.0)
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -94,7 +94,9 @@ def _saving(a: Analysis) -> Saving:
     """The saving with half the gradient bytes; batch norm's collectives stay as they are."""
     model, norms, wire, times = model_of(a), norms_s(a), gradients_s(a), exchanges_of(a)
     if times > 1:
-        best, worst = (model.step_if({}, wire_s=norms + min(wire, share * wire / times)) for share in _ONCE)
+        best, worst = (
+            model.step_if({}, wire_s=norms + min(wire, share * wire / times)) for share in _SINGLE_EXCHANGE_RATIO
+        )
         # the exchange that the backward pass hides is not free if the computing cores also send the bytes
         beside_s = taken_from_computing(a) * (exchange_s(a) - wire) * (1 - 1 / times)
         return model.saving(model.at_best(best - beside_s), worst, f"one exchange in a step instead of {times}")
@@ -117,7 +119,7 @@ def _evidence(a: Analysis, t: Thresholds) -> tuple[Evidence, ...]:
     size, called = a.get(COMM_MEGABYTES), max(a.by_rank(COLLECTIVES_MEGABYTES).values(), default=0.0)
     found = [Evidence.of(COMM_WIRE_S, wire, t["wire"] * step, f"{100 * wire / step:.0f} % of the step, {_when(a)}")]
     if norms > 0:
-        note = f"{100 * norms / step:.0f} % of the step of it in collectives of synchronised batch norm"
+        note = f"{100 * norms / step:.0f} % of the step, in collectives of synchronised batch norm"
         found.append(Evidence.of(COLLECTIVES_NORM_S, norms, note=note))
     if size:
         found.append(Evidence.of(COMM_MEGABYTES, size, note="of gradients per step", form="continues"))
@@ -144,7 +146,7 @@ def _by_python(a: Analysis) -> bool:
 
 _FIXES_OF_NORMS = (
     Fix(
-        "batches per rank that need no other rank's statistics: larger ones, or GroupNorm",
+        "a larger batch per rank, or GroupNorm: then no statistics of other ranks are needed",
         "plain BatchNorm from 32 samples per rank on, GroupNorm below",
         None,
         "small change",
@@ -174,7 +176,10 @@ def _fixes(a: Analysis) -> tuple[Fix, ...]:
             f"exchange once a step, not after each of its {exchanges_of(a)} batches", once, None, "small change"
         )
     larger = Fix(
-        "a larger batch per rank: of twice the samples each pays half for the exchange", "", None, "small change"
+        "a larger batch per rank: with twice the samples, the exchange costs half as much per sample",
+        "",
+        None,
+        "small change",
     )
     paths = (*_faster(a), larger)
     if compresses(a):
@@ -186,18 +191,18 @@ def _faster(a: Analysis) -> tuple[Fix, ...]:
     """Faster links; none on one host with a sound path, whose rate is set by memory and cores."""
     if path_is_sound(a) and not several_hosts(a):
         return ()
-    told, spared_s = [], 0.0
-    for gbit in _RATES:
+    lines, spared_s = [], 0.0
+    for gbit in _RATES_GBIT_PER_S:
         saving = on_faster_links(a, gbit / 8)
         middle_s = sum(saving.seconds_per_step) / 2 if saving else 0.0
         if saving and severity((middle_s - spared_s) / a.value(STEP_TIME_S)):
             spared_s = middle_s
-            told.append(_told(a, gbit, saving))
+            lines.append(_step_at(a, gbit, saving))
     title = "a faster path between the ranks"
-    return (Fix(f"{title}: {told[0]}" if told else title, "\n".join(told[1:]), None, "outside the code"),)
+    return (Fix(f"{title}: {lines[0]}" if lines else title, "\n".join(lines[1:]), None, "outside the code"),)
 
 
-def _told(a: Analysis, gbit: float, saving: Saving) -> str:
+def _step_at(a: Analysis, gbit: float, saving: Saving) -> str:
     least, most = (a.value(STEP_TIME_S) - seconds for seconds in reversed(saving.seconds_per_step))
     return f"at {gbit:g} Gbit/s the step would take {seconds_range((least, most))} ({speedup_range(saving.speedup)})"
 

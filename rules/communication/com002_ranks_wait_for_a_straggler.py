@@ -49,7 +49,7 @@ _BURST_RATIO_MIN = 2.0  # times as many steps in a row as by chance
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     skew, step, late = a.value(COMM_SKEW_S), a.value(STEP_TIME_S), a.by_rank(COMM_LATE_SHARE)
     kept = a.by_rank(COMM_KEPT_WAITING_S)
-    ranks = _who(kept, t["costs"])
+    ranks = _culprits(kept, t["costs"])
     rank = max(ranks, key=lambda r: kept[r])
     share = sum(late[r] for r in ranks)
     # judged by cost, not by frequency: a rank that a quota throttles in bursts is late in few steps but causes the waiting in them
@@ -121,7 +121,7 @@ def _held_up(a: Analysis, rank: int, skew: float) -> list[Evidence]:
     return found
 
 
-def _who(kept: Mapping[int, float], enough: float) -> tuple[int, ...]:
+def _culprits(kept: Mapping[int, float], enough: float) -> tuple[int, ...]:
     """The fewest ranks, at most half of them, that cause this share of the waiting; else the rank that causes the most."""
     ordered = sorted(kept, key=lambda rank: (-kept[rank], rank))
     for count in range(1, len(ordered) // 2 + 1):
@@ -141,9 +141,9 @@ RULE = rule(
     check,
     needs=(STEP_TIME_S, COMM_SKEW_S, COMM_LATE_SHARE, COMM_KEPT_WAITING_S),
     thresholds={
-        "skew": Threshold(0.15, "two sound ranks on one CPU host were seen a tenth of a step apart"),
+        "skew": Threshold(0.15, "two sound ranks on one CPU host were a tenth of a step apart"),
         "rotating_skew": Threshold(0.25, "ranks that share cores take turns without anything being wrong"),
-        "late": Threshold(0.25, "of the steps: a rank under a quota was the last in 0.3 to 0.7 of them"),
+        "late": Threshold(0.25, "of the steps: a rank under a quota was last in 0.3 to 0.7 of them"),
         "costs": Threshold(
             0.85,
             "of the waiting: one rank's quota, data, compute or stalls caused 0.87 to 1.0 of it, ranks that take turns mostly 0.5 to 0.8",

@@ -26,8 +26,8 @@ while waiting for it is mostly polling.
 
 False alarms: an exchange longer than the backward pass stays exposed with any buckets (COM001, COM010). A model smaller
 than DDP's default bucket naturally has one bucket: if the exchange costs much, the transfer itself is the cause.
-Several buckets that are late for no visible reason may follow from the model, such as large layers at its beginning. So
-may a bucket far beyond its limit: it holds one parameter that no limit splits. If the ranks' threads fill the cores,
+Several buckets that are late for no visible reason may follow from the model, such as large first layers. So may a
+bucket far beyond its limit: it holds one parameter that no limit splits. If the ranks' threads fill the cores,
 the exchange takes time from computing whether it is hidden or not.
 """
 
@@ -65,8 +65,8 @@ from rn50_advisor.rules.communication.comm_cost import (
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _BUCKETS_ADVISED = 6  # the last one stays exposed; many more would each pay a message's latency
-# The CPU cost of an exchange is known while it is waited for: where that was 0.34 to 0.49 of it, the backward passes of four jobs grew
-# by 0, 0.06, 0.18 and 0.69 of it once it ran beside them.
+# The CPU cost of an exchange was measured while the rank waits for it: 0.34 to 0.49 of its length. The backward passes of four such jobs
+# grew by 0, 0.06, 0.18 and 0.69 of that cost once the exchange overlapped with them.
 _TAKEN_AT_BEST = 0.0
 _EXPOSED_LEFT_MAX = 0.65  # of the exposed time that remains: a large first layer has its gradient last
 _BUCKET_LIMIT_RATIO = 2.0  # times its limit: such a bucket holds a single parameter of that size
@@ -101,22 +101,22 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         COMM_WIRE_S,
         wire,
         t["wire"] * step,
-        f"{100 * wire / step:.0f} % of the step; {100 * hidden:.0f} % of the exchange runs beside the backward pass",
+        f"{100 * wire / step:.0f} % of the step; {100 * hidden:.0f} % of the exchange overlaps with the backward pass",
     )
-    room = Evidence(
-        "backward", backward, "s", None, f"the exchange takes {1000 * whole:.0f} ms: it would fit beside it"
+    fits = Evidence(
+        "backward", backward, "s", None, f"the exchange takes {1000 * whole:.0f} ms and could overlap with it"
     )
     return Finding(
         rule=RULE.id,
-        title="Gradients are averaged after the backward pass, not beside it"
+        title="Gradients are averaged after the backward pass, not during it"
         if wrapped is None
-        else "Gradients are exchanged only when the backward pass is over",
+        else "Gradients are exchanged only after the backward pass",
         severity=level,
         confidence=confidence(a, cap=0.7 if several else 0.9),
         seconds_per_step=wire,
-        evidence=(exposed, room, _bucket_evidence(a, bucket, None if several else t["bucket"])),
+        evidence=(exposed, fits, _bucket_evidence(a, bucket, None if several else t["bucket"])),
         fixes=(fix,),
-        saving=model_of(a).saving(best, worst, f"{parts:.0f} buckets, of which the last is left over"),
+        saving=model_of(a).saving(best, worst, f"{parts:.0f} buckets, of which the last stays exposed"),
         circumstances=frozenset({"held by settings"} if chosen else ()),
     )
 
@@ -169,7 +169,7 @@ RULE = rule(
     check,
     needs=(STEP_TIME_S, COMM_WIRE_S),
     thresholds={
-        "wire": Threshold(0.15, "as for COM001: two sound gloo ranks of one host were seen at 2-13 % of a step"),
+        "wire": Threshold(0.15, "as for COM001: two sound gloo ranks of one host took 2-13 % of a step"),
         "room": Threshold(1.0, "of the backward pass: a longer exchange cannot be hidden by it"),
         "hidden": Threshold(0.25, "of the exchange: if more of it overlaps, more than one bucket is active"),
         "bucket": Threshold(0.8, "of the gradients in one bucket: at most a fifth of them can be sent earlier"),

@@ -15,11 +15,11 @@ Evidence: DDP logs the size of the unused parameters for each iteration that it 
 Fix: `find_unused_parameters=False` where the model is wrapped. If a parameter is unused after all, DDP raises an error
 at the next step.
 
-Estimate: none. A running job does not show this search apart from the rest of the forward pass: measure it by a trial
-with and without.
+Estimate: none. The search cannot be timed apart from the rest of the forward pass: measure it by a trial with and
+without.
 
-False alarms: graphs that change from step to step and rarely leave a part out, because only the iterations that DDP
-times are checked.
+False alarms: graphs that change from step to step and rarely skip a part, because only the iterations that DDP times
+are checked.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     searched, used = a.by_rank(DDP_SEARCHED), a.by_rank(DDP_WITH_UNUSED)
-    looked = min(searched.values())
-    if looked < t["iterations"] or any(used.values()):
+    checked = min(searched.values())
+    if checked < t["iterations"] or any(used.values()):
         return Clear(RULE.id)
     return Finding(
         rule=RULE.id,
@@ -44,7 +44,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         seconds_per_step=0.0,
         scope=Affected(),
         evidence=(
-            Evidence.of(DDP_SEARCHED, looked, t["iterations"], "looked at on each rank", form="explains"),
+            Evidence.of(DDP_SEARCHED, checked, t["iterations"], "checked on each rank", form="explains"),
             Evidence.of(DDP_WITH_UNUSED, 0.0, note="no rank had an unused parameter in any of them", form="explains"),
         ),
         fixes=(
@@ -73,8 +73,6 @@ RULE = rule(
     check,
     needs=(DDP_SEARCHED, DDP_WITH_UNUSED),
     thresholds={
-        "iterations": Threshold(
-            20, "a branch that is taken in a tenth of the steps hides from twenty looks one time in eight"
-        ),
+        "iterations": Threshold(20, "twenty checks miss a branch taken in a tenth of the steps one time in eight"),
     },
 )

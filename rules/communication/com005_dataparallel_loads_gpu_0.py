@@ -64,7 +64,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     more, at_most = _excess(a, first, held)
     balanced, busy = _balance(a, first, gpus)
     if more < 1.0 + t["excess"] and balanced > 1.0 - t["excess"]:
-        hidden = _strangers_compute(a, gpus) or at_most >= 1.0 + t["excess"]
+        hidden = _others_compute(a, gpus) or at_most >= 1.0 + t["excess"]
         return NotMeasured(RULE.id, (GPU_FOREIGN_PROCESSES,)) if hidden else Clear(RULE.id)
     step, model = a.value(STEP_TIME_S), model_of(a)
     best = model.step_if({(rank, phase): model.own[rank][phase] * balanced for phase in COMPUTE})
@@ -100,27 +100,27 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 "larger change",
             ),
         ),
-        saving=model.saving(best, step, "the load of all GPUs as that of their mean") if lost > 0 else None,
+        saving=model.saving(best, step, "every GPU with the mean load") if lost > 0 else None,
     )
 
 
 def _excess(a: Analysis, first: Gpu, held: Mapping[Gpu, float]) -> tuple[float, float]:
     """The first GPU's memory over the mean of the others, at least and at most: the times of other users' peaks are unknown."""
     others = [gpu for gpu in held if gpu is not first]
-    own = {gpu: max(0.0, mb - _of_strangers(a, gpu, mb)) for gpu, mb in held.items()}
+    own = {gpu: max(0.0, mb - _foreign_mb(a, gpu, mb)) for gpu, mb in held.items()}
     all_of_them, own_alone = (max(sum(mb[gpu] for gpu in others) / len(others), 1e-9) for mb in (held, own))
     return own[first] / all_of_them, held[first] / own_alone
 
 
-def _of_strangers(a: Analysis, gpu: Gpu, held_mb: float) -> float:
+def _foreign_mb(a: Analysis, gpu: Gpu, held_mb: float) -> float:
     """Memory held by other users' processes; all of it if they are on this GPU and their share is unknown."""
     if not of_gpu(a, GPU_FOREIGN_PROCESSES, gpu):
         return 0.0
-    theirs = of_gpu(a, GPU_FOREIGN_MEM_MB, gpu)
-    return held_mb if theirs is None else theirs
+    foreign_mb = of_gpu(a, GPU_FOREIGN_MEM_MB, gpu)
+    return held_mb if foreign_mb is None else foreign_mb
 
 
-def _strangers_compute(a: Analysis, gpus: list[Gpu]) -> bool:
+def _others_compute(a: Analysis, gpus: list[Gpu]) -> bool:
     """Other users compute, or may compute, on one of these GPUs: its utilisation then does not show the job's load."""
     there = [gpu for gpu in gpus if of_gpu(a, GPU_FOREIGN_PROCESSES, gpu)]
     return any(of_gpu(a, GPU_FOREIGN_SM_SHARE, gpu) != 0.0 for gpu in there)
@@ -133,7 +133,7 @@ def _balance(a: Analysis, first: Gpu, gpus: list[Gpu]) -> tuple[float, tuple[Evi
         (GPU_UTIL_SHARE, "of the time a kernel was resident on"),
     ):
         shares = [share for gpu in gpus if (share := of_gpu(a, name, gpu)) is not None]
-        if len(shares) == len(gpus) and max(shares) > 0 and not _strangers_compute(a, gpus):
+        if len(shares) == len(gpus) and max(shares) > 0 and not _others_compute(a, gpus):
             own, mean = of_gpu(a, name, first) or 0.0, sum(shares) / len(shares)
             note = f"{what} {listed([first])}; the mean of all is {100 * mean:.0f} %"
             return min(1.0, mean / max(own, 1e-9)), (Evidence(name, own, "", None, note, form="continues"),)

@@ -33,10 +33,10 @@ from rn50_advisor.advisor.model.measures.step_measures import STEP_BATCHES, STEP
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-# Share of these waits that returns at the gradient exchange. In three pairs of runs none did: 1.03 to 1.21 of them were gone.
+# Share of these waits that moves to the gradient exchange. In three pairs of runs none did: steps lost 1.03 to 1.21 of them.
 _RETURNING_SHARE_MAX = 1 / 3
 # Share of these waits in which answering threads take cores: with 24 layers and two ranks on two cores, compute waited 0.14 of them
-# for a core, and hardly without them. What it waits beyond that is somebody else's doing.
+# for a core, and hardly without them. Waiting beyond that has other causes.
 _COMPUTE_TAKEN_SHARE = 0.15
 
 
@@ -98,6 +98,6 @@ RULE = rule(
     thresholds={
         "calls": Threshold(2.0, "one layer calls once forward and once backward"),
         "batch": Threshold(32.0, "samples per rank: from there on, per-rank statistics are as good for ResNets"),
-        "share": Threshold(0.05, "of the step: less is not worth changing how a model trains"),
+        "share": Threshold(0.05, "of the step: below it the gain does not justify changing how a model trains"),
     },
 )

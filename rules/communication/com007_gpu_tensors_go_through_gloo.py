@@ -31,8 +31,8 @@ from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.communication.comm_cost import OF_NIC, messages_of, path_of, several_hosts, wire_left
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-# Remaining share of the exchange if its bytes are unknown; gloo over loopback was seen at 1 GB/s, PCIe of the third generation carries 12.
-_REMAINS = (0.05, 0.30)
+# Remaining share of the exchange if its bytes are unknown; gloo over loopback reached 1 GB/s, PCIe of the third generation carries 12.
+_LEFT_SHARE = (0.05, 0.30)
 _PCIE_GB_PER_S = 12.0
 _NCCL = CallChange.of("init_process_group", backend="nccl")
 
@@ -67,9 +67,9 @@ def _left(a: Analysis) -> tuple[float, float]:
     """Transfer seconds that remain, at best and at worst."""
     path = path_of(a, "nccl")
     if path is None:
-        return wire_left(a, None, None, _REMAINS)
+        return wire_left(a, None, None, _LEFT_SHARE)
     most = path.gb_per_s / OF_NIC if several_hosts(a) else _PCIE_GB_PER_S
-    return wire_left(a, most, path.gb_per_s, _REMAINS, beside_s=messages_of(a) * path.latency_s)
+    return wire_left(a, most, path.gb_per_s, _LEFT_SHARE, beside_s=messages_of(a) * path.latency_s)
 
 
 RULE = rule(
@@ -77,5 +77,5 @@ RULE = rule(
     "GPU tensors go through gloo",
     check,
     needs=(STEP_TIME_S, COMM_WIRE_S, COMM_GLOO_ON_GPU),
-    thresholds={"wire": Threshold(0.03, "of the step: below it the change would bring less than is worth saying")},
+    thresholds={"wire": Threshold(0.03, "of the step: below it the gain is too small to report")},
 )

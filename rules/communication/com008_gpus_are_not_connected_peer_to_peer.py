@@ -47,20 +47,20 @@ _FAR = ("NODE", "SYS")
 _NVLINK = -1
 _ORDER = ("PSB", "PIX", "PXB", "PHB", *_FAR)
 # The levels of NCCL_P2P_LEVEL used to be numbers, which are still accepted.
-_OFF = {"NCCL_P2P_DISABLE": ("1",), "NCCL_P2P_LEVEL": ("LOC", "0")}
+_P2P_OFF = {"NCCL_P2P_DISABLE": ("1",), "NCCL_P2P_LEVEL": ("LOC", "0")}
 _REFUSED = {"DR": "switched off in the driver's settings", "NS": "not supported here", "CNS": "refused by the chipset"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _Link:
     """GB/s of the links at best and at worst (None if unknown), and the share of transfer time that remains if bytes are unknown."""
 
     gb_per_s: tuple[float, float | None]
     remains: tuple[float, float]
 
 
-_BY_NVLINK = _Way((230.0, None), (0.1, 0.5))
-_BY_PCIE = _Way((26.0, 10.0), (0.5, 0.9))
+_NVLINK_PATH = _Link((230.0, None), (0.1, 0.5))
+_PCIE_PATH = _Link((26.0, 10.0), (0.5, 0.9))
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
@@ -72,10 +72,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     found = _switched_off(a, pairs) or _refused(pairs) or _badly_chosen(a)
     if not isinstance(found, Answer):
         return found or Clear(RULE.id)
-    saving = None if not wire else _saving(a, found.way)
+    saving = None if not wire else _saving(a, found.link)
     lost = 0.0 if saving is None else sum(saving.seconds_per_step) / 2
-    seen = (
-        (Evidence.of(COMM_WIRE_S, wire, t["wire"] * step, "exposed time on the wire", form="explains"),) if wire else ()
+    exposed = (
+        (Evidence.of(COMM_WIRE_S, wire, t["wire"] * step, "exposed transfer time", form="explains"),) if wire else ()
     )
     return Finding(
         rule=RULE.id,
@@ -84,23 +84,23 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         confidence=confidence(a, cap=0.8),
         seconds_per_step=lost,
         scope=Affected(gpus=tuple(sorted(found.gpus or used)), hosts=found.hosts),
-        evidence=(*found.evidence, *seen),
+        evidence=(*found.evidence, *exposed),
         fixes=(found.fix,),
         saving=saving if lost > 0 else None,
     )
 
 
-def _way(*, by_nvlink: bool) -> _Way:
-    return _BY_NVLINK if by_nvlink else _BY_PCIE
+def _link(*, by_nvlink: bool) -> _Link:
+    return _NVLINK_PATH if by_nvlink else _PCIE_PATH
 
 
-def _saving(a: Analysis, way: _Way) -> Saving:
-    (most, least), (at_best, at_worst) = way.gb_per_s, way.remains
+def _saving(a: Analysis, link: _Link) -> Saving:
+    (most, least), (at_best, at_worst) = link.gb_per_s, link.remains
     if several_hosts(a):
         least, at_worst = None, 1.0
     model = model_of(a)
     best, worst = (model.step_if({}, wire_s=left_s) for left_s in wire_left(a, most, least, (at_best, at_worst)))
-    return model.saving(best, worst, "peer to peer, by the bandwidth of the better path")
+    return model.saving(best, worst, "peer-to-peer transfers at the bandwidth of the better path")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,21 +110,21 @@ class Answer:
     title: str
     evidence: tuple[Evidence, ...]
     fix: Fix
-    way: _Way
+    link: _Link
     gpus: frozenset[int] = frozenset()
     hosts: tuple[str, ...] = ()
 
 
 def _switched_off(a: Analysis, pairs: list[GpuPath]) -> Answer | None:
     variables = a.meta.environment.get("variables", {})
-    name = next((name for name, off in _OFF.items() if variables.get(name) in off), "")
+    name = next((name for name, off in _P2P_OFF.items() if variables.get(name) in off), "")
     if not name or not any(path.p2p == "OK" or path.path.startswith("NV") for path in pairs):
         return None
     by_nvlink = any(path.path.startswith("NV") for path in pairs)
     note = "these GPUs could reach each other by " + ("NVLink" if by_nvlink else "PCIe")
     fix = Fix.of(f"remove {name} from the job's environment", EnvironmentChange.unset(name), None, "one line")
     evidence = Evidence(name, variables[name], "", None, note)
-    return Answer(f"{name} keeps the GPUs from reaching each other", (evidence,), fix, _way(by_nvlink=by_nvlink))
+    return Answer(f"{name} switches peer-to-peer access off", (evidence,), fix, _link(by_nvlink=by_nvlink))
 
 
 def _refused(pairs: list[GpuPath]) -> Answer | None:
@@ -134,13 +134,13 @@ def _refused(pairs: list[GpuPath]) -> Answer | None:
     first = held[0]
     note = f"GPUs {first.a} and {first.b} ({first.path}), {len(held)} of {len(pairs)} pairs: {_REFUSED[first.p2p]}"
     fix = Fix(
-        "have peer-to-peer allowed: ACS and IOMMU off for these slots, or another instance",
+        "allow peer-to-peer access: switch ACS and IOMMU off for these slots, or use another instance",
         "",
         None,
         "outside the code",
     )
     evidence = Evidence("peer to peer", first.p2p, "", None, note)
-    return Answer("GPUs cannot read each other's memory", (evidence,), fix, _BY_PCIE)
+    return Answer("GPUs cannot read each other's memory", (evidence,), fix, _PCIE_PATH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ def _badly_chosen(a: Analysis) -> Answer | NotMeasured | None:
         "The job's GPUs are far from each other",
         evidence,
         Fix(f"run on {placed(better)}", change, None, "one line", call=call),
-        _way(by_nvlink=all(choice.worst < 0 for choice in choices)),
+        _link(by_nvlink=all(choice.worst < 0 for choice in choices)),
         frozenset(gpu.index for choice in choices for gpu in choice.used),
         tuple(choice.used[0].host for choice in choices if choice.used[0].host),
     )
@@ -177,12 +177,12 @@ def _badly_chosen(a: Analysis) -> Answer | NotMeasured | None:
 def _note(choice: _Choice) -> str:
     apart = placed(gpu for gpu in choice.used if gpu.index in (choice.far.a, choice.far.b))
     idle = [gpu for gpu in choice.better if not gpu.ranks]
-    nearer = f"{placed(choice.better)} are nearer to each other, and {placed(idle)} idle{'s' * (len(idle) == 1)}"
-    return f"{apart} meet at {choice.far.path}; {nearer}"
+    nearer = f"{placed(choice.better)} are closer to each other, and {placed(idle)} idle{'s' * (len(idle) == 1)}"
+    return f"{apart} are connected by {choice.far.path}; {nearer}"
 
 
-def _choice(a: Analysis, host: str) -> _Choice | Literal["unseen"] | None:
-    """A better set on this host, or None; "unseen" if only GPUs whose idleness is unknown would make one."""
+def _choice(a: Analysis, host: str) -> _Choice | Literal["unknown"] | None:
+    """A better set on this host, or None; "unknown" if it would need GPUs that may be busy."""
     view = a.gpu_view
     used = tuple(gpu for gpu in view.used if gpu.host == host)
     kinds, numbers = {gpu.name for gpu in used}, {gpu.index for gpu in used}
@@ -196,9 +196,9 @@ def _choice(a: Analysis, host: str) -> _Choice | Literal["unseen"] | None:
     found = _nearest([*used, *idle], len(used), distances)
     if found is not None:
         return _Choice(far, used, *found)
-    perhaps = [gpu for gpu in others if of_gpu(a, GPU_IDLE, gpu) is None]
-    unseen = perhaps and _nearest([*used, *idle, *perhaps], len(used), distances)
-    return "unseen" if unseen else None
+    perhaps_idle = [gpu for gpu in others if of_gpu(a, GPU_IDLE, gpu) is None]
+    possible = perhaps_idle and _nearest([*used, *idle, *perhaps_idle], len(used), distances)
+    return "unknown" if possible else None
 
 
 def _nearest(

@@ -42,8 +42,10 @@ from rn50_advisor.rules.communication.comm_cost import (
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _FAST_GB_PER_S = 12.5
-_REMAINS = (0.2, 0.5)  # of the transfer time, if its bytes are not known
-_NO_OTHER = "of the fastest card; the host shows no InfiniBand, RoCE or EFA, and NCCL says nothing (NCCL_DEBUG=INFO)"
+_LEFT_SHARE = (0.2, 0.5)  # of the transfer time, if its bytes are not known
+_ONLY_CARD_NOTE = (
+    "of the fastest card; the host shows no InfiniBand, RoCE or EFA, and NCCL's log is off (NCCL_DEBUG=INFO)"
+)
 _FIXES_OF_CARD = (
     Fix("hosts with a faster network between them, or train on one node", "", None, "outside the code"),
     Fix.of(
@@ -53,7 +55,7 @@ _FIXES_OF_CARD = (
         "one line",
     ),
 )
-_OFF = {"NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none"}
+_SWITCHED_OFF_BY = {"NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none"}
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
@@ -77,11 +79,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         confidence=confidence(a, cap=0.9 if gbit is None else 0.8),
         seconds_per_step=step - best,
         evidence=(
-            _of_nccl(a) if gbit is None else Evidence.of(NET_GBIT_PER_S, gbit, t["card"], _NO_OTHER, form="continues"),
+            _nccl_evidence(a)
+            if gbit is None
+            else Evidence.of(NET_GBIT_PER_S, gbit, t["card"], _ONLY_CARD_NOTE, form="continues"),
             Evidence.of(COMM_WIRE_S, wire, t["wire"] * step, f"{100 * wire / step:.0f} % of the step"),
         ),
         fixes=_fixes(a) if gbit is None else _FIXES_OF_CARD,
-        saving=model.saving(best, worst, "a network that NCCL needs no sockets for"),
+        saving=model.saving(best, worst, "a network that NCCL uses without sockets"),
     )
 
 
@@ -96,20 +100,20 @@ def _left(a: Analysis) -> tuple[float, float]:
     """Transfer seconds that remain, at best and at worst."""
     path = path_of(a)
     beside_s = messages_of(a) * path.latency_s if path else 0.0
-    return wire_left(a, _FAST_GB_PER_S, OF_NIC * _FAST_GB_PER_S, _REMAINS, beside_s=beside_s)
+    return wire_left(a, _FAST_GB_PER_S, OF_NIC * _FAST_GB_PER_S, _LEFT_SHARE, beside_s=beside_s)
 
 
-def _of_nccl(a: Analysis) -> Evidence:
-    told = f"NCCL {a.nccl.version}".strip() if a.nccl and a.nccl.version else "NCCL"
+def _nccl_evidence(a: Analysis) -> Evidence:
+    library = f"NCCL {a.nccl.version}".strip() if a.nccl and a.nccl.version else "NCCL"
     by = f" by {', '.join(a.nccl.interfaces)}" if a.nccl and a.nccl.interfaces else ""
-    return Evidence.of(NCCL_SOCKET, "NET/Socket", note=f"{told} connects ranks{by} by TCP")
+    return Evidence.of(NCCL_SOCKET, "NET/Socket", note=f"{library} connects ranks{by} by TCP")
 
 
 def _fixes(a: Analysis) -> tuple[Fix, ...]:
-    said = {**(a.meta.environment.get("variables", {})), **(a.nccl.switches if a.nccl else {})}
-    off = next((name for name, value in _OFF.items() if said.get(name) == value), "")
+    settings = {**(a.meta.environment.get("variables", {})), **(a.nccl.switches if a.nccl else {})}
+    off = next((name for name, value in _SWITCHED_OFF_BY.items() if settings.get(name) == value), "")
     fast = Fix(
-        "bring in the network's plugin: aws-ofi-nccl for EFA, IB verbs for InfiniBand and RoCE",
+        "install the network's plugin: aws-ofi-nccl for EFA, IB verbs for InfiniBand and RoCE",
         "",
         None,
         "outside the code",

@@ -20,7 +20,7 @@ Estimate: over k batches the job pays once for the exchange, the update and the 
 estimate is the time per sample, with the k that brings the exchange below half of the computing. If the ranks' threads
 fill the cores, backward regains the time that the exchange took from it. For a loop that averages gradients by itself:
 the exchange's time in as many messages as DistributedDataParallel has buckets, at worst with the time of its bytes over
-a sound path on top. (52 tensors of 6.6 MB on two CPU ranks: 2.4 to 4.8 times as fast foretold, 3.5 and 3.8 came.)
+a sound path on top. (52 tensors of 6.6 MB on two CPU ranks: predicted 2.4 to 4.8 times as fast, measured 3.5 and 3.8.)
 
 False alarms: links that carry less than the path between the ranks should are a separate problem (COM001 then comes
 first). So are a loop that already exchanges several times in a step (COM001), and an exchange that could hide behind
@@ -71,7 +71,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         return Clear(RULE.id)
     model, sound = model_of(a), path_is_sound(a)
     times = min(_ACCUMULATION_MAX, max(2, math.ceil(whole / max(_EXCHANGE_SHARE_GOAL * compute, 1e-9) - 1e-6)))
-    best, plain = _over(a, times), step - wire * (1 - 1 / times)
+    best, plain = _accumulated_s(a, times), step - wire * (1 - 1 / times)
     by_hand = largest_model(a) is None and averages_by_hand(a, _BY_HAND_SHARE_MIN)
     bundled = _bundled(a) if by_hand else None
     return Finding(
@@ -99,7 +99,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         or model.saving(
             model.at_best(min(best, plain)),
             step - _GAIN_SHARE_MIN * (step - plain),
-            f"one exchange and one update for {times} batches, in time for each of them",
+            f"one exchange and one update for {times} batches, in time per batch",
         ),
     )
 
@@ -130,7 +130,7 @@ def _bundled(a: Analysis) -> Saving | None:
     return model.saving(best, worst, f"{counted(buckets, 'bucket')} a step instead of {messages:.0f} messages")
 
 
-def _over(a: Analysis, times: int) -> float:
+def _accumulated_s(a: Analysis, times: int) -> float:
     """Seconds per batch if this many batches share an exchange and an update.
 
     If cores are short, the hidden part of the exchange takes its time from backward, which regains it. Ranks wait for each other

@@ -44,11 +44,11 @@ _LOOPBACK = Path(0.30, 0.003, "ranks of one host")  # two gloo ranks on two busy
 _PEERS = Path(3.0, 0.0005, "GPUs of one host")  # NCCL: an old PCIe slot of eight lanes has 6 GB/s
 OF_NIC = 0.5  # of the network card's nominal speed
 _NETWORK_LATENCY_S = 0.002
-# GB/s at which gloo copies, sends and sums on CPUs over any link, at best and at worst: for two ranks on two cores, messages of 7 to 21 MB
+# Rates at which gloo copies, sends and sums on CPUs over any link, at best and at worst: for two ranks on two cores, messages of 7 to 21 MB
 # that were waited for after the backward pass reached 0.77 to 1.1, their latency included.
-_GLOO = (1.1, 0.75)
-# Up to this multiple of the exposed time the exchange is continuous. Beyond it, part of it is waiting for the next bucket: with nine
-# buckets during a long backward pass it seemed to carry 0.16 GB/s, with one bucket after it 0.34 over the same link.
+_GLOO_GB_PER_S = (1.1, 0.75)
+# Up to this multiple of the exposed time the exchange is continuous. Beyond it, part of it is waiting for the next bucket: over
+# one link, nine buckets during a long backward pass seemed to carry 0.16 GB/s, one bucket after it 0.34.
 _EXCHANGE_RATIO_MAX = 2.0
 
 
@@ -75,7 +75,7 @@ def norms_s(a: Analysis) -> float:
 
 
 def gradients_s(a: Analysis) -> float:
-    """The rest of the exposed transfer time: the gradients."""
+    """The exposed transfer time of gradients: the rest."""
     return a.value(COMM_WIRE_S) - norms_s(a)
 
 
@@ -148,8 +148,8 @@ def several_hosts(a: Analysis) -> bool | None:
     """True if the job spans hosts; None if neither merged runs nor the launcher show it."""
     known = True if len(a.nodes) > 1 else None
     for facts in a.rank_facts.values():
-        told = facts.get("environment_rank", {})
-        world, local = _number(told.get("WORLD_SIZE")), _number(told.get("LOCAL_WORLD_SIZE"))
+        variables = facts.get("environment_rank", {})
+        world, local = _number(variables.get("WORLD_SIZE")), _number(variables.get("LOCAL_WORLD_SIZE"))
         if world and local:
             known = world > local
     return known
@@ -193,7 +193,7 @@ def carried_evidence(a: Analysis) -> tuple[Evidence, ...]:
 def gigabytes_of(a: Analysis) -> float | None:
     """Gigabytes that each link carries in a step, 2(N-1)/N of the bytes; None if these are not known."""
     carried, wire = a.get(COMM_BUS_GB_PER_S), a.value(COMM_WIRE_S)
-    return None if carried is None else carried * max(wire, a.get(COMM_SPAN_S) or wire)  # as the rate was made
+    return None if carried is None else carried * max(wire, a.get(COMM_SPAN_S) or wire)  # as the rate was computed
 
 
 def averages_by_hand(a: Analysis, share: float) -> bool:
@@ -308,7 +308,7 @@ def _own_s(a: Analysis) -> tuple[float, float]:
     if "gloo" not in backend or "nccl" in backend:
         return 0.0, messages * latency_s
     gigabytes = gigabytes_of(a) or 0.0
-    return gigabytes / _GLOO[0], gigabytes / _GLOO[1] + (messages - 1) * latency_s
+    return gigabytes / _GLOO_GB_PER_S[0], gigabytes / _GLOO_GB_PER_S[1] + (messages - 1) * latency_s
 
 
 def _number(text: object) -> int:

@@ -45,17 +45,17 @@ def faster_path(analysis: Analysis) -> str:
     return next((f"{fix.title}\n{fix.change}".strip() for fix in fixes if "faster path" in fix.title), "")
 
 
-def test_a_faster_path_has_a_number_for_each_card_that_brings_more() -> None:
+def test_a_faster_path_has_a_number_for_each_card_that_gains_more() -> None:
     over_network = {"hosts": TWO_HOSTS, "backend_name": "nccl", "net.gbit_per_s": 1.0}
     # 1 Gbit/s: 0.8 s for 100 MB; at 10 Gbit/s 0.08 s, at 25 0.032, at 100 0.008
-    told = faster_path(exchanging(wire=0.8, **over_network)).splitlines()
-    assert [line.partition(" Gbit/s")[0].rpartition(" ")[2] for line in told] == ["10", "25", "100"]
-    assert told[0] == "a faster path between the ranks: at 10 Gbit/s the step would take 250–282 ms (3.5–4.0×)"
+    lines = faster_path(exchanging(wire=0.8, **over_network)).splitlines()
+    assert [line.partition(" Gbit/s")[0].rpartition(" ")[2] for line in lines] == ["10", "25", "100"]
+    assert lines[0] == "a faster path between the ranks: at 10 Gbit/s the step would take 250–282 ms (3.5–4.0×)"
     already = exchanging(wire=0.2, megabytes=250.0, **over_network)  # it carries the 10 Gbit/s
     assert "at 10 Gbit/s" not in faster_path(already) and "at 25 Gbit/s" in faster_path(already)
 
 
-def test_on_one_host_whose_path_does_what_it_can_no_faster_path_is_advised() -> None:
+def test_on_one_host_whose_path_is_sound_no_faster_path_is_advised() -> None:
     sound, slow = exchanging(megabytes=200.0), exchanging(megabytes=20.0)
     assert faster_path(sound) == "" and "at 10 Gbit/s" in faster_path(slow)
     assert faster_path(jobs.without(slow, "comm.bus_gb_per_s")) == "a faster path between the ranks"
@@ -73,7 +73,7 @@ def test_without_ddp_bytes_and_rate_are_those_of_the_calls() -> None:
     assert rows["collectives.megabytes"].value == 60.0 and rows["comm.bus_gb_per_s"].value == 0.1
 
 
-def test_small_batches_that_need_synchronised_batch_norm_are_told_of_that_and_not_of_gradients() -> None:
+def test_small_batches_that_need_synchronised_batch_norm_get_fixes_for_it_and_not_for_gradients() -> None:
     analysis = com006(spent=0.3, batch=8.0)
     assert causes(analysis) == {"COM001": None}
     finding = found("COM001", analysis)
@@ -81,7 +81,7 @@ def test_small_batches_that_need_synchronised_batch_norm_are_told_of_that_and_no
     assert not any("bf16" in fix.change or "no_sync" in fix.title for fix in finding.fixes)
     sizes = {("comm.megabytes", "job"): 100.0, ("comm.bus_gb_per_s", "job"): 0.001}
     rows = found("COM001", replace(analysis, values={**analysis.values, **sizes})).evidence
-    assert not any("GB/s" in row.note for row in rows), "a rate over the time of other collectives is nobody's"
+    assert not any("GB/s" in row.note for row in rows), "a rate over the time of other collectives is meaningless"
     assert finding.saving is not None and finding.saving.speedup == pytest.approx((1 / 0.85, 1 / 0.7))
 
 
@@ -110,7 +110,7 @@ def test_without_ddp_the_calls_themselves_are_named() -> None:
     assert "called from Python" in finding.evidence[0].note and "hook" not in finding.fixes[0].title
 
 
-def test_a_loop_that_accumulates_shall_exchange_once_a_step() -> None:
+def test_a_loop_that_accumulates_is_advised_to_exchange_once_a_step() -> None:
     own = {n: rank(0.6) for n in (0, 1)}
     values = {"comm.wire_s": 0.4, "comm.megabytes": 400.0, "comm.buckets": 4.0}
     often, once = (found("COM001", wrapped(own, values={**values, "comm.exchanges": n})) for n in (4.0, 1.0))
@@ -124,13 +124,13 @@ def test_a_loop_that_accumulates_shall_exchange_once_a_step() -> None:
     assert hiding.model is not None
     # on two cores, of which the exchange takes half of one while it runs beside the backward pass: for a tenth of a second
     busy = replace(hiding, model=replace(hiding.model, job_cpu_s=1.7, allowed_cores=2.0))
-    told = found("COM001", busy).saving
+    saving = found("COM001", busy).saving
     best = 0.68 - 0.5 * 0.1 * 0.75
-    assert told is not None and told.speedup == pytest.approx((1 / 0.72, 1 / (best * (1 - 0.15 * (1 - best)))))
+    assert saving is not None and saving.speedup == pytest.approx((1 / 0.72, 1 / (best * (1 - 0.15 * (1 - best)))))
 
 
 def test_com001_states_the_rate_of_the_whole_exchange() -> None:
-    # what shows of it takes less time than all of it: bytes over that would be more than any link carried
+    # the exposed part is shorter than the exchange: a rate over it would exceed that of every link
     known = {"comm.megabytes": 100.0, "comm.span_s": 0.4, "comm.bus_gb_per_s": 0.25}
     _, size, rate = found("COM001", TABLE.job(values=known)).evidence
     assert (size.value, rate.value) == (100.0, 0.25) and rate.note.startswith("over each link")
@@ -141,7 +141,7 @@ def test_com001_states_the_rate_of_the_whole_exchange() -> None:
 
 
 @pytest.mark.parametrize(("span", "best"), [(0.2, 0.88), (0.3, 0.85), (0.5, 0.8)])
-def test_of_an_exchange_that_backward_partly_hides_half_the_bytes_save_more_than_half_of_what_shows(
+def test_of_an_exchange_that_backward_partly_hides_half_the_bytes_save_more_than_half_of_the_exposed_part(
     span: float, best: float
 ) -> None:
     finding = found("COM001", com001(values={"comm.megabytes": 100.0, "comm.span_s": span}))

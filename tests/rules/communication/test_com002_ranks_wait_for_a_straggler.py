@@ -78,7 +78,7 @@ def late(**values: Any) -> Finding:
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "metrics"),
     [
         ({"step.gc_s": {0: 0.01, 1: 0.25}}, ["step.gc_s"]),
         ({"step.gc_s": {0: 0.25, 1: 0.26}}, []),  # as much on both
@@ -87,8 +87,8 @@ def late(**values: Any) -> Finding:
         ({"step.run_delay_s": {0: 0.0, 1: 0.2}, "step.gc_s": {0: 0.0, 1: 0.1}}, ["step.gc_s", "step.run_delay_s"]),
     ],
 )
-def test_what_stops_the_late_rank_is_told(values: dict[str, Any], said: list[str]) -> None:
-    assert [e.metric for e in late(**values).evidence if e.metric in {*values, *said}] == said
+def test_evidence_names_what_interrupts_the_late_rank(values: dict[str, Any], metrics: list[str]) -> None:
+    assert [e.metric for e in late(**values).evidence if e.metric in {*values, *metrics}] == metrics
 
 
 def test_a_rank_that_became_late_is_late_since_then() -> None:

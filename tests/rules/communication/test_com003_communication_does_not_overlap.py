@@ -48,7 +48,7 @@ def test_table(check: Check) -> None:
     check(TABLE)
 
 
-def test_buckets_that_wait_for_each_other_get_the_fix_of_what_keeps_them() -> None:
+def test_buckets_that_wait_for_each_other_get_the_fix_for_what_delays_them() -> None:
     searching = found("COM003", in_buckets(find_unused_parameters=True))
     assert searching.fixes[0].change == "DistributedDataParallel(..., find_unused_parameters=False)"
     assert searching.fixes[0].where == Where(SCRIPT, 7)
@@ -56,7 +56,7 @@ def test_buckets_that_wait_for_each_other_get_the_fix_of_what_keeps_them() -> No
     assert searching.saving.speedup == pytest.approx((1 / (0.7 + 0.65 * 0.3), 1 / (0.7 + 0.31 / 4)))
     used = in_buckets(find_unused_parameters=True, values={"ddp.with_unused": {0: 3.0, 1: 0.0}})
     assert found("COM003", used).fixes[0].change == "DistributedDataParallel(..., static_graph=True)"
-    assert searching.confidence == 0.7, "a model with large layers at its begin looks the same"
+    assert searching.confidence == 0.7, "a model with large first layers looks the same"
     assert isinstance(
         run_rule(RULES["COM003"], in_buckets(find_unused_parameters=True, bucket_cap_bytes=1 << 20), Config()), Finding
     )
@@ -65,7 +65,7 @@ def test_buckets_that_wait_for_each_other_get_the_fix_of_what_keeps_them() -> No
 @pytest.mark.parametrize(
     "given",
     [
-        pytest.param(in_buckets(), id="nothing is seen that keeps them: large layers at the model's begin"),
+        pytest.param(in_buckets(), id="no visible reason: large first layers"),
         pytest.param(in_buckets(find_unused_parameters=True, static_graph=True), id="sorted anew"),
         pytest.param(in_buckets(find_unused_parameters=True, values={"comm.span_s": 0.41}), id="it would not fit"),
         pytest.param(
@@ -74,7 +74,7 @@ def test_buckets_that_wait_for_each_other_get_the_fix_of_what_keeps_them() -> No
         pytest.param(in_buckets(bucket_bytes=[5_000_000, 95_000_000]), id="one parameter that no limit splits"),
     ],
 )
-def test_buckets_that_nothing_keeps_back_are_left_to_the_wire(given: Analysis) -> None:
+def test_buckets_that_are_late_for_no_visible_reason_are_left_to_the_wire_rule(given: Analysis) -> None:
     assert run_rule(RULES["COM003"], given, Config()) == Clear("COM003")
 
 
@@ -104,14 +104,14 @@ def test_the_edit_for_buckets_points_to_the_line_that_wraps() -> None:
     assert fix.change == "DistributedDataParallel(..., bucket_cap_mb=16)" and fix.where == Where(SCRIPT, 7)
 
 
-def test_buckets_that_nobody_has_told_of_are_not_measured() -> None:
+def test_buckets_of_unknown_size_are_not_measured() -> None:
     assert run_rule(RULES["COM003"], com003(largest=None), Config()) == NotMeasured("COM003", ("comm.largest_bucket",))
 
 
-def test_where_cores_are_short_an_exchange_beside_the_backward_pass_slows_it() -> None:
+def test_where_cores_are_short_an_exchange_during_the_backward_pass_slows_it() -> None:
     plain = com003(wire=0.3)
     spared, short = (found("COM003", made).saving for made in (plain, on_full_cores(plain, burns_s=0.15)))
     assert spared is not None and spared.speedup[1] == pytest.approx(1 / 0.75)
-    # half of the exchange is work: of 0.105 s that are hidden at worst, backward takes 0.0525 s longer; at best that was polling
+    # half of the exchange is CPU work: 0.105 s are hidden at worst, so backward takes 0.0525 s longer; at best it was only polling
     assert short is not None and short.speedup == pytest.approx((1 / 0.9475, 1 / 0.75))
     assert run_rule(RULES["COM003"], on_full_cores(plain, burns_s=0.3), Config()) == Clear("COM003")

@@ -26,7 +26,7 @@ TABLE = Table(
     false_alarms={
         "a graph that leaves parts out": {"used": 1.0},
         "DDP does not search": {"searched": 0.0, "other": 0.0},
-        "one rank was looked at too seldom": {"other": 3.0},
+        "one rank was checked too rarely": {"other": 3.0},
     },
     severities=(({}, "low"),),
     where=Where(SCRIPT, 51),

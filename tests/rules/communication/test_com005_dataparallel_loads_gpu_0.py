@@ -19,7 +19,7 @@ from rule_runs import RULES, all_words, found
 from rule_table import Table
 from table_checks import Check, checks
 
-STRANGER = {"foreign_processes": 1.0, "foreign_mem_mb": 7_000.0, "foreign_sm_share": 0.0}
+OTHER_USER = {"foreign_processes": 1.0, "foreign_mem_mb": 7_000.0, "foreign_sm_share": 0.0}
 
 
 def com005(
@@ -32,7 +32,7 @@ def com005(
 ) -> Analysis:
     """One process on several GPUs; the first holds `first` MB and is busy so much, the others hold 10,000 MB and are less busy.
 
-    `on_2`: what else is told of GPU 2.
+    `on_2`: further values of GPU 2.
     """
     gpus = tuple(gpu(n, ranks=(0,), first_of=(0,) * (n == 0)) for n in range(max(devices, 2)))
     made = job(
@@ -66,7 +66,7 @@ TABLE = Table(
         "what somebody else holds on another": {
             "first": 10_000.0,
             "others": 0.9,
-            "on_2": {**STRANGER, "mem_used_mb": 17_000.0},
+            "on_2": {**OTHER_USER, "mem_used_mb": 17_000.0},
         },
     },
     severities=(({"others": 0.05}, "critical"), ({"others": 0.3}, "high"), ({}, "medium"), ({"busy": None}, "low")),
@@ -74,11 +74,11 @@ TABLE = Table(
     best=({"devices": 2, "others": 0.3}, 1.5),
     also_fires={
         "by their work alone": {"first": 10_000.0},
-        "whatever somebody else holds on another": {"busy": None, "on_2": {**STRANGER, "foreign_mem_mb": 200.0}},
+        "whatever somebody else holds on another": {"busy": None, "on_2": {**OTHER_USER, "foreign_mem_mb": 200.0}},
     },
     unseen={
         "whose memory it is": (
-            {"busy": None, "on_2": {**STRANGER, "mem_used_mb": 17_000.0}},
+            {"busy": None, "on_2": {**OTHER_USER, "mem_used_mb": 17_000.0}},
             ("gpu.foreign_processes",),
         ),
         "how much somebody else holds": (
@@ -86,7 +86,7 @@ TABLE = Table(
             ("gpu.foreign_processes",),
         ),
         "whose work it is": (
-            {"first": 10_000.0, "on_2": {**STRANGER, "foreign_mem_mb": 0.0, "foreign_sm_share": 0.3}},
+            {"first": 10_000.0, "on_2": {**OTHER_USER, "foreign_mem_mb": 0.0, "foreign_sm_share": 0.3}},
             ("gpu.foreign_processes",),
         ),
     },
@@ -98,20 +98,20 @@ def test_table(check: Check) -> None:
     check(TABLE)
 
 
-def test_com005_compares_nothing_with_gpus_that_nobody_saw() -> None:
-    seen = com005()
-    blind = replace(seen, values={key: v for key, v in seen.values.items() if key[0] != "gpu.mem_used_mb"})
+def test_com005_compares_nothing_with_gpus_that_were_not_measured() -> None:
+    measured = com005()
+    blind = replace(measured, values={key: v for key, v in measured.values.items() if key[0] != "gpu.mem_used_mb"})
     assert run_rule(RULES["COM005"], blind, Config()) == NotMeasured("COM005", ("gpu.mem_used_mb",))
 
 
-def test_com005_takes_no_gpu_for_the_first_of_which_nobody_knows_it() -> None:
-    told = com005()
-    view = replace(told.gpu_view, devices=tuple(replace(gpu, first_of=()) for gpu in told.gpu_view.devices))
-    unknown = run_rule(RULES["COM005"], replace(told, gpu_view=view), Config())
+def test_com005_is_not_measured_if_the_first_gpu_is_unknown() -> None:
+    known = com005()
+    view = replace(known.gpu_view, devices=tuple(replace(gpu, first_of=()) for gpu in known.gpu_view.devices))
+    unknown = run_rule(RULES["COM005"], replace(known, gpu_view=view), Config())
     assert unknown == NotMeasured("COM005", ("gpu.mem_used_mb",))
 
 
-def test_com005_gives_the_way_to_one_process_a_gpu() -> None:
+def test_com005_shows_how_to_run_one_process_a_gpu() -> None:
     finding = found("COM005", TABLE.job())
     assert "torchrun --nproc_per_node=4" in all_words(finding) and finding.scope.gpus == (0, 1, 2, 3)
     assert "1.20 times the mean of the others" in all_words(finding)

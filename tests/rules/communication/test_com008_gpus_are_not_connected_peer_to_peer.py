@@ -36,8 +36,8 @@ def com008(
 
     `idle`: whether the other GPUs are.
     """
-    told = {"NCCL_P2P_DISABLE": "1"} if variables is None else variables
-    meta = replace(META, environment={"variables": told})
+    variables = {"NCCL_P2P_DISABLE": "1"} if variables is None else variables
+    meta = replace(META, environment={"variables": variables})
     gpus = (gpu(0), gpu(1), *(gpu(n, ranks=()) for n in range(2, devices)))
     idles = {} if idle is None else {"gpu.idle": dict.fromkeys(range(2, devices), idle)}
     made = on_gpus(
@@ -90,7 +90,7 @@ TABLE = Table(
     ),
     best=({"wire": 0.3}, 1 / 0.73),
     also_fires={
-        "far GPUs while near ones stand idle": {"variables": NOTHING, "devices": 3, "paths": FAR},
+        "far GPUs while near ones are idle": {"variables": NOTHING, "devices": 3, "paths": FAR},
         "switched off in the driver": {"variables": NOTHING, "paths": (GpuPath(0, 1, "PHB", "DR"),)},
         "a virtual machine that hides": {"variables": NOTHING, "paths": (GpuPath(0, 1, "PHB", "NS"),)},
         "held to one board": {"variables": {"NCCL_P2P_LEVEL": "LOC"}},
@@ -118,15 +118,15 @@ def test_peer_to_peer_by_the_bytes() -> None:
     assert by_nvlink.seconds_per_step[0] == pytest.approx(plain.seconds_per_step[0]), "the slowest NVLink is not known"
 
 
-def test_com008_gives_the_line_that_mends_it() -> None:
+def test_com008_gives_the_line_that_fixes_it() -> None:
     assert found("COM008", TABLE.job()).fixes[0].change == "unset NCCL_P2P_DISABLE"
     far = found("COM008", TABLE.job(variables={}, devices=3, paths=FAR))
     assert far.fixes[0].change == "CUDA_VISIBLE_DEVICES=0,2"
-    assert "meet at SYS" in far.evidence[0].note
+    assert "connected by SYS" in far.evidence[0].note
 
 
 def far_apart(hosts: int, *, idle: bool = True, gpus: int = 4, wire_s: float = 0.3) -> Analysis:
-    """On each host ranks on the even GPUs, of which two neighbours are near each other; the odd ones are nobody's."""
+    """On each host ranks on the even GPUs, of which two neighbours are near each other; the odd ones have no rank."""
     names = [f"node-{n}" for n in range(hosts)] if hosts > 1 else [""]
     devices, paths = [], []
     for place, host in enumerate(names):
@@ -145,13 +145,13 @@ def far_apart(hosts: int, *, idle: bool = True, gpus: int = 4, wire_s: float = 0
 
 
 def test_com008_judges_each_host_by_itself() -> None:
-    """Among the GPUs of six hosts there are more sets of twelve than anybody can go through."""
+    """Among the GPUs of six hosts there are too many sets of twelve to try them all."""
     finding = found("COM008", far_apart(6))
     hosts = [f"node-{n}" for n in range(6)]
     assert finding.fixes[0].change == f"CUDA_VISIBLE_DEVICES=0,1  # on {', '.join(hosts)}"
     assert finding.scope.hosts == tuple(hosts)
     assert finding.evidence[1].note == (
-        "GPUs 0 and 2 of node-1 meet at SYS; GPUs 0 and 1 of node-1 are nearer to each other, and GPU 1 of node-1 idles"
+        "GPUs 0 and 2 of node-1 are connected by SYS; GPUs 0 and 1 of node-1 are closer to each other, and GPU 1 of node-1 idles"
     )
     assert (
         found("COM008", far_apart(10))
@@ -172,24 +172,24 @@ def test_com008_names_the_host_alone_whose_gpus_are_far() -> None:
 
 def test_com008_promises_nothing_for_sure_between_hosts() -> None:
     one, several = far_apart(1), far_apart(2)
-    told = {"environment_rank": {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}}
-    savings = [found("COM008", analysis).saving for analysis in (one, replace(several, facts={"0": told}))]
+    facts = {"environment_rank": {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}}
+    savings = [found("COM008", analysis).saving for analysis in (one, replace(several, facts={"0": facts}))]
     assert [saving is not None and saving.speedup[0] > 1.0 for saving in savings] == [True, False]
 
 
-def test_com008_knows_a_bridge_that_stands_idle() -> None:
+def test_com008_finds_an_idle_pair_with_nvlink() -> None:
     paths = (GpuPath(0, 1, "SYS", "OK"), GpuPath(0, 2, "NV4", "OK"), GpuPath(1, 2, "SYS", "OK"))
     saving = found("COM008", TABLE.job(variables={}, devices=3, paths=paths)).saving
     assert saving is not None and saving.speedup[1] == pytest.approx(1 / 0.73)
 
 
-def test_com008_calls_no_path_far_that_nobody_knows() -> None:
+def test_com008_calls_no_unknown_path_far() -> None:
     paths = (GpuPath(0, 1, "", ""), GpuPath(0, 2, "PIX", "OK"), GpuPath(1, 2, "SYS", "OK"))
     analysis = com008(variables={}, devices=3, paths=paths)
     assert run_rule(RULES["COM008"], analysis, Config()) == Clear("COM008")
 
 
-def test_com008_says_what_refuses() -> None:
+def test_com008_names_what_refuses_peer_to_peer_access() -> None:
     held = found("COM008", TABLE.job(variables={}, paths=(GpuPath(0, 1, "PHB", "DR"),)))
     assert "driver's settings" in held.evidence[0].note
     by_link = com008(variables={}, paths=(GpuPath(0, 1, "NV12", "NS"),))

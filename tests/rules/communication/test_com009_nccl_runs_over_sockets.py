@@ -36,7 +36,7 @@ def test_table(check: Check) -> None:
 
 
 def on_card(gbit: float | None = 10.0, *, ports: int | None = 0, backend: str = "nccl", **more: Any) -> Analysis:
-    """Ranks of two hosts of whose network NCCL says nothing."""
+    """Ranks of two hosts without NCCL's log."""
     environment = {} if ports is None else {"rdma_ports": ports}
     values = {} if gbit is None else {"net.gbit_per_s": gbit}
     own = {n: rank(0.6) for n in (0, 1)}
@@ -45,7 +45,7 @@ def on_card(gbit: float | None = 10.0, *, ports: int | None = 0, backend: str = 
     return replace(given, meta=replace(jobs.META, environment=environment))
 
 
-def test_a_slow_card_between_the_hosts_is_found_without_nccls_words() -> None:
+def test_a_slow_card_between_the_hosts_is_found_without_nccls_log() -> None:
     finding = found("COM009", on_card(24.9, **{"comm.bus_gb_per_s": 1.25}))
     assert (finding.evidence[0].value, finding.evidence[0].threshold) == (24.9, 25.0)
     assert finding.saving is not None  # 0.5 GB at 12.5 GB/s; at half of it, and a message's latency
@@ -56,19 +56,19 @@ def test_a_slow_card_between_the_hosts_is_found_without_nccls_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "outcome"),
     [
         (on_card(25.0), Clear("COM009")),
         (on_card(10.0, ports=2), NotMeasured("COM009", ("nccl.socket",))),  # InfiniBand that NCCL may use
-        (on_card(10.0, ports=None), NotMeasured("COM009", ("nccl.socket",))),  # nobody has looked
+        (on_card(10.0, ports=None), NotMeasured("COM009", ("nccl.socket",))),  # unknown
         (on_card(None), NotMeasured("COM009", ("nccl.socket",))),
         (on_card(10.0, backend="gloo"), NotMeasured("COM009", ("nccl.socket",))),
         (on_card(10.0, hosts={"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}), NotMeasured("COM009", ("nccl.socket",))),
-        (on_card(10.0, **{"nccl.socket": 0.0}), Clear("COM009")),  # NCCL says that it goes elsewhere
+        (on_card(10.0, **{"nccl.socket": 0.0}), Clear("COM009")),  # NCCL's log names another transport
     ],
 )
-def test_a_card_is_blamed_only_where_it_is_the_way_between_the_hosts(given: Analysis, said: Any) -> None:
-    assert run_rule(RULES["COM009"], given, Config()) == said
+def test_a_card_is_blamed_only_if_it_connects_the_hosts(given: Analysis, outcome: Any) -> None:
+    assert run_rule(RULES["COM009"], given, Config()) == outcome
 
 
 def test_switches_that_keep_nccl_from_infiniband_come_first() -> None:
@@ -78,6 +78,6 @@ def test_switches_that_keep_nccl_from_infiniband_come_first() -> None:
     assert found("COM009", replace(com009(wire=0.4), meta=by_environment)).fixes[0].change == "unset NCCL_NET"
 
 
-def test_a_known_rate_bounds_what_a_faster_network_can_bring() -> None:
+def test_a_known_rate_bounds_the_gain_of_a_faster_network() -> None:
     saving = found("COM009", com009(wire=0.4, carried=1.25)).saving
     assert saving is not None and saving.seconds_per_step[1] == pytest.approx(0.4 * 0.9)

@@ -38,12 +38,12 @@ def test_table(check: Check) -> None:
     check(TABLE)
 
 
-def test_the_rate_stands_in_com010_where_nobody_knows_the_path() -> None:
+def test_com010_shows_the_rate_even_if_the_path_is_unknown() -> None:
     unknown = rate_row(replace(com010(wire=0.6, carried=1.2), facts={}), "COM010")
     assert unknown is not None and unknown.value == 1.2 and unknown.threshold is None
 
 
-def test_small_messages_are_slow_by_their_number_and_no_wire_is_to_blame() -> None:
+def test_many_small_messages_do_not_make_the_path_unsound() -> None:
     # 1 MB in two messages: 6 ms are their latency, and an exchange of 8 ms is what a sound path takes
     small = com010(wire=0.6, carried=0.02)
     quick = replace(small, values={**small.values, ("comm.wire_s", "job"): 0.008, ("comm.span_s", "job"): 0.008})
@@ -84,18 +84,18 @@ def averaged_by_hand(carried: float = 0.02, hand: float = 1.0, library: str = ""
     """As `com010`, by sixty calls from one line of the script or of a library; `hand`: the share of their time after the backward pass."""
     job = com010(wire=0.6, carried=carried)
     site = {"file": "train.py", "line": 13, "ns": 1, "backend": "gloo", "kind": "all_reduce", "library": library}
-    told = {
-        name: {**{k: v for k, v in facts.items() if k != "ddp"}, "collectives": [site]}
-        for name, facts in job.facts.items()
+    facts = {
+        name: {**{k: v for k, v in of_rank.items() if k != "ddp"}, "collectives": [site]}
+        for name, of_rank in job.facts.items()
     }
     values = {name: value for name, value in job.values.items() if name[0] != "comm.buckets"}
     values |= {("collectives.by_hand_s", "job"): 0.6 * hand}
     for n in (0, 1):
         values |= {("collectives.calls", n): 60.0, ("collectives.megabytes", n): 600.0 * carried}
-    return replace(job, facts=told, values=values)
+    return replace(job, facts=facts, values=values)
 
 
-def test_gradients_averaged_tensor_by_tensor_are_to_leave_in_buckets() -> None:
+def test_gradients_averaged_tensor_by_tensor_get_the_advice_to_use_buckets() -> None:
     finding = found("COM010", averaged_by_hand())
     assert finding.fixes[0].title.startswith("wrap the model in DistributedDataParallel")
     assert finding.fixes[0].where == Where("train.py", 13)

@@ -1,4 +1,4 @@
-"""What an exchange costs on its links, what faster ones would make of it, and the path that it takes."""
+"""The cost of an exchange on its links, its estimate on faster ones, and the path between ranks."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from rule_cases import rank
         pytest.param({"ranks": 4}, 1.0, {}, (0.15, 0.15), id="four: one and a half times as many"),
         pytest.param({"megabytes": 200.0}, 1.0, {}, (0.2, 0.2), id="twice the bytes"),
         pytest.param({}, 0.1, {}, (0.4, 0.4), id="slower links: as today at most"),
-        pytest.param({}, 1.0, {"least_s": 0.02, "beside_s": 0.05}, (0.1, 0.15), id="what else it takes, beside it"),
-        pytest.param({}, math.inf, {"least_s": 0.02, "beside_s": 0.05}, (0.02, 0.05), id="and nothing but that"),
+        pytest.param({}, 1.0, {"least_s": 0.02, "beside_s": 0.05}, (0.1, 0.15), id="latency and CPU work on top"),
+        pytest.param({}, math.inf, {"least_s": 0.02, "beside_s": 0.05}, (0.02, 0.05), id="and nothing else"),
         pytest.param({"span": 0.5, "comm.buckets": 5.0}, 0.25, {}, (0.3, 0.3), id="0.1 s of it beside backward"),
         pytest.param({"span": 0.5, "comm.buckets": 5.0}, 1.0, {}, (0.02, 0.02), id="but never the last bucket"),
         pytest.param({"span": 0.5, "bucket_bytes": [20, 80]}, 1.0, {}, (0.08, 0.08), id="which may be a large one"),
@@ -54,12 +54,12 @@ def test_without_bytes_there_is_no_prediction() -> None:
 
 def test_links_that_carry_as_much_promise_nothing() -> None:
     assert on_faster_links(exchanging(), 0.25) is None and on_faster_links(exchanging(), 0.26) is not None
-    # buckets that come one by one hide what the links could: all of it in the 0.1 s after backward, perhaps
+    # buckets that come one by one hide what the links can carry: perhaps all bytes in the 0.1 s after backward
     hiding = exchanging(wire=0.1, span=0.5, **{"comm.buckets": 5.0})
     assert on_faster_links(hiding, 1.0) is None and on_faster_links(hiding, 1.25) is not None
 
 
-def test_gloo_works_for_each_byte_whatever_the_wire() -> None:
+def test_gloo_needs_cpu_time_for_each_byte_on_any_link() -> None:
     """100 MB in one message: the CPUs' work, at 1.1 GB/s at best and 0.75 at worst."""
     given = exchanging(wire=0.6)
     assert given.model is not None
@@ -72,7 +72,7 @@ def test_gloo_works_for_each_byte_whatever_the_wire() -> None:
 
 
 @pytest.mark.parametrize(
-    ("job", "threshold", "said"),
+    ("job", "threshold", "words"),
     [
         pytest.param({"megabytes": 20.0}, 0.3, "ranks of one host should carry 0.3 GB/s", id="a slow path"),
         pytest.param({"megabytes": 200.0}, 0.3, "ranks of one host should carry 0.3 GB/s", id="a sound one"),
@@ -83,19 +83,19 @@ def test_gloo_works_for_each_byte_whatever_the_wire() -> None:
             "a card of 25 Gbit/s should carry 1.6 GB/s",
             id="a card",
         ),
-        pytest.param({"hosts": TWO_HOSTS}, None, "2(N-1)/N", id="nobody knows the card"),
+        pytest.param({"hosts": TWO_HOSTS}, None, "2(N-1)/N", id="an unknown card"),
     ],
 )
 def test_a_rate_is_held_against_what_the_path_should_carry(
-    job: dict[str, Any], threshold: float | None, said: str
+    job: dict[str, Any], threshold: float | None, words: str
 ) -> None:
     row = rate_row(exchanging(**job))
-    assert row is not None and said in row.note
+    assert row is not None and words in row.note
     assert row.threshold == (threshold if threshold is None else pytest.approx(threshold))
 
 
 @pytest.mark.parametrize(
-    ("hook", "said"),
+    ("hook", "compressed"),
     [
         ("", False),
         ("allreduce_hook", False),
@@ -105,8 +105,8 @@ def test_a_rate_is_held_against_what_the_path_should_carry(
         ("bf16_compress_wrapper.<locals>.bf16_compress_wrapper_hook", True),
     ],
 )
-def test_hooks_that_send_less_or_nobody_knows_how_much(hook: str, said: bool) -> None:
-    assert compresses(exchanging(comm_hook=hook)) is said
+def test_hooks_that_compress_or_send_an_unknown_amount(hook: str, compressed: bool) -> None:
+    assert compresses(exchanging(comm_hook=hook)) is compressed
 
 
 @pytest.mark.parametrize(
@@ -125,13 +125,13 @@ def test_what_a_path_should_carry(hosts: Any, backend: str, values: dict[str, An
     assert (path and path.gb_per_s) == (expected if expected is None else pytest.approx(expected))
 
 
-def test_without_ddp_the_backend_of_the_calls_tells_the_path() -> None:
+def test_without_ddp_the_backend_of_the_calls_gives_the_path() -> None:
     sites = [{"backend": "nccl", "ns": 1}, {"backend": "gloo", "ns": 900}]
     path = path_of(jobs.job({0: rank()}, facts={"0": {"collectives": sites}}))
     assert path is not None and path.gb_per_s == pytest.approx(0.3)
 
 
-def test_where_the_launcher_is_silent_hosts_are_unknown() -> None:
+def test_without_the_launchers_variables_hosts_are_unknown() -> None:
     assert several_hosts(wrapped({0: rank()}, values={"comm.wire_s": 0.0}, hosts={})) is None
 
 

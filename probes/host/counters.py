@@ -11,7 +11,7 @@ class GapsOnce:
     """Collects gaps during a tick and returns each gap only once."""
 
     def __init__(self) -> None:
-        self._told: set[Hashable] = set()
+        self._reported: set[Hashable] = set()
         self._new: list[ProbeGap] = []
 
     def add(
@@ -20,8 +20,8 @@ class GapsOnce:
         """`key` replaces the scope if many scopes lack the same metric for the same reason (64 workers, one gap)."""
         for metric in (metrics,) if isinstance(metrics, str) else metrics:
             name = (metric, scope if key is None else key)
-            if name not in self._told:
-                self._told.add(name)
+            if name not in self._reported:
+                self._reported.add(name)
                 self._new.append(ProbeGap(metric, scope, reason, hint))
 
     def take(self) -> tuple[ProbeGap, ...]:

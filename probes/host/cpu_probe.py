@@ -68,7 +68,7 @@ def allowed_cores(
 
 
 class CpuProbe:
-    """The cores of the main process `job_pid` count as the job's, unless `tree` has ranks that it did not start: then theirs count."""
+    """Reports as the job's cores those of its main process `job_pid`, or those of the ranks in `tree` that it did not start."""
 
     name = "cpu"
 
@@ -88,9 +88,9 @@ class CpuProbe:
         self._read_load(samples)
         self._read_freq(now_ns, samples)
         ranks = [target.pid for target in targets if target.role == "rank"]
-        by_others = [pid for pid in ranks if self._tree is not None and self._tree.adopted(pid)]
+        adopted = [pid for pid in ranks if self._tree is not None and self._tree.adopted(pid)]
         main_pid = self._job_pid or next(iter(ranks), None)
-        asked = by_others or ([] if main_pid is None else [main_pid])
+        asked = adopted or ([] if main_pid is None else [main_pid])
         if asked:
             self._reader.begin_tick(now_ns)
             cores = allowed_cores(asked[0], self._root, self._reader, asked[1:])

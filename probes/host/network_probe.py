@@ -110,7 +110,7 @@ class NetworkProbe:
                     "net.speed_mbps",
                     f"net:{interface}",
                     "the driver reports no link speed",
-                    "usual for virtual network cards: the provider's instance type tells it",
+                    "usual for virtual network cards: see the provider's instance type",
                 )
         return self._speeds[key]
 

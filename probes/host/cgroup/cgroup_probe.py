@@ -160,8 +160,8 @@ class CgroupReader:
             levels = find_levels(controller, pid, decoded, self._mounts, self._root)
             if levels is None:
                 inside = self._root / f"proc/{pid}/root"
-                theirs = parse_mountinfo(read_text(self._root / f"proc/{pid}/mountinfo") or "")
-                levels = find_levels(controller, pid, decoded, theirs, inside)
+                process_mounts = parse_mountinfo(read_text(self._root / f"proc/{pid}/mountinfo") or "")
+                levels = find_levels(controller, pid, decoded, process_mounts, inside)
                 if levels:
                     levels = Levels(levels.version, tuple(f"proc/{pid}/root/{d}" for d in levels.directories))
             self._levels[key] = levels
@@ -275,11 +275,11 @@ class CgroupProbe:
         if (cpu := state.cpu) is not None:
             if cpu.quota_cores is not None:
                 samples.append(Sample("cgroup.quota_cores", scope, cpu.quota_cores))
-            held = self._that_holds_back(pid, cpu)
+            quota = self._throttling_quota(pid, cpu)
             for counter, raw in zip(
-                CPU_METRICS[1:], (held.throttled_s, held.periods, held.throttled_periods), strict=True
+                CPU_METRICS[1:], (quota.throttled_s, quota.periods, quota.throttled_periods), strict=True
             ):
-                samples.append(Sample(counter, scope, self._continued.value(pid, counter, held.holder, raw)))
+                samples.append(Sample(counter, scope, self._continued.value(pid, counter, quota.holder, raw)))
         if (memory := state.memory) is not None:
             if memory.limit_bytes is not None:
                 samples.append(Sample("cgroup.mem_limit_bytes", scope, float(memory.limit_bytes)))
@@ -291,7 +291,7 @@ class CgroupProbe:
                 kills = self._continued.value(pid, "cgroup.oom_kills", memory.holder, float(memory.oom_kills))
                 samples.append(Sample("cgroup.oom_kills", scope, kills))
 
-    def _that_holds_back(self, pid: int, cpu: CpuLimit) -> CpuLimit:
+    def _throttling_quota(self, pid: int, cpu: CpuLimit) -> CpuLimit:
         """The quota above a process whose throttling grew most since its first reading; the tightest one if none grew."""
 
         def grown_s(limit: CpuLimit) -> float:

@@ -130,15 +130,15 @@ class AllowancesProbe:
     def _of_volume(self, disk: str) -> list[Sample]:
         assert self._volumes is not None
         try:
-            told = parse_ebs_log(read_ebs_log(f"{self._root}/dev/{disk}"))
+            exceeded_s = parse_ebs_log(read_ebs_log(f"{self._root}/dev/{disk}"))
             reason = "the volume keeps no log of its limits"
         except OSError as e:
-            told, reason = None, f"/dev/{disk}: {e.strerror}"
-        if told is None:
+            exceeded_s, reason = None, f"/dev/{disk}: {e.strerror}"
+        if exceeded_s is None:
             self._volumes.remove(disk)
             hint = (
                 "run the advisor as root with the volume's device, or see VolumeThroughputExceededCheck in CloudWatch"
             )
             self._gaps.add(DISK_METRICS, f"disk:{disk}", reason, hint)
             return []
-        return [Sample(metric, f"disk:{disk}", value) for metric, value in zip(DISK_METRICS, told, strict=True)]
+        return [Sample(metric, f"disk:{disk}", value) for metric, value in zip(DISK_METRICS, exceeded_s, strict=True)]

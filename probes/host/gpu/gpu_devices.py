@@ -72,7 +72,7 @@ class GpuConnection:
     p2p: str
 
 
-class Asking:
+class DriverQueries:
     """Makes driver calls and returns None (unknown) on failure, without a gap: no rule depends on a constant property."""
 
     def __init__(self, nvml: Any) -> None:
@@ -86,7 +86,7 @@ class Asking:
 
 
 def describe(nvml: Any, index: int, handle: Any, root: Path = Path("/")) -> GpuDevice:
-    ask = Asking(nvml)
+    ask = DriverQueries(nvml)
     memory = ask("nvmlDeviceGetMemoryInfo", handle)
     pci = ask("nvmlDeviceGetPciInfo", handle)
     bus_id = pci.busId if pci else ""
@@ -118,7 +118,7 @@ def describe(nvml: Any, index: int, handle: Any, root: Path = Path("/")) -> GpuD
 
 
 def mig_handles(nvml: Any, handle: Any) -> list[Any]:
-    ask = Asking(nvml)
+    ask = DriverQueries(nvml)
     slots = range(ask("nvmlDeviceGetMaxMigDeviceCount", handle) or 0)
     found = [ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, slot) for slot in slots]
     return [instance for instance in found if instance is not None]
@@ -126,7 +126,7 @@ def mig_handles(nvml: Any, handle: Any) -> list[Any]:
 
 def paths(nvml: Any, devices: Sequence[GpuDevice], handles: Mapping[int, Any]) -> tuple[GpuConnection, ...]:
     """Every pair of GPUs once. "?" stands for what the driver does not report."""
-    ask = Asking(nvml)
+    ask = DriverQueries(nvml)
     here = [device for device in devices if device.index in handles]
     ends = {d.index: _far_ends(ask, handles[d.index], d.nvlinks or 0) for d in here}
     found = []
@@ -145,9 +145,9 @@ def paths(nvml: Any, devices: Sequence[GpuDevice], handles: Mapping[int, Any]) -
 def cpu_list(numbers: frozenset[int]) -> str:
     """Formats a set of CPUs like the kernel: "0-31,64-95"."""
     ordered = sorted(numbers)
-    begins = [n for n in ordered if n - 1 not in numbers]
+    starts = [n for n in ordered if n - 1 not in numbers]
     ends = [n for n in ordered if n + 1 not in numbers]
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(begins, ends, strict=True))
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
 
 
 def _ecc(nvml: Any, handle: Any) -> bool | None:
@@ -164,7 +164,7 @@ def _watts(milliwatts: int | None) -> float | None:
     return None if milliwatts is None else milliwatts / 1e3
 
 
-def _instances(ask: Asking, handle: Any) -> tuple[MigInstance, ...]:
+def _instances(ask: DriverQueries, handle: Any) -> tuple[MigInstance, ...]:
     found = []
     for instance in mig_handles(ask.nvml, handle):
         uuid, memory = ask("nvmlDeviceGetUUID", instance), ask("nvmlDeviceGetMemoryInfo", instance)
@@ -174,9 +174,9 @@ def _instances(ask: Asking, handle: Any) -> tuple[MigInstance, ...]:
     return tuple(found)
 
 
-def _links(ask: Asking, handle: Any) -> dict[str, Any]:
-    told = field_values(ask.nvml, handle, (_LINK_COUNT, _LINK_SPEED)) or {}
-    count, speed = told.get(_LINK_COUNT), told.get(_LINK_SPEED)
+def _links(ask: DriverQueries, handle: Any) -> dict[str, Any]:
+    values = field_values(ask.nvml, handle, (_LINK_COUNT, _LINK_SPEED)) or {}
+    count, speed = values.get(_LINK_COUNT), values.get(_LINK_SPEED)
     if not isinstance(count, float):
         count = _count_links(ask.nvml, handle)
     kind = ask("nvmlDeviceGetNvLinkRemoteDeviceType", handle, 0) if count else None
@@ -201,7 +201,7 @@ def _count_links(nvml: Any, handle: Any) -> float | None:
     return found
 
 
-def _place(ask: Asking, handle: Any, bus_id: str, root: Path) -> dict[str, Any]:
+def _place(ask: DriverQueries, handle: Any, bus_id: str, root: Path) -> dict[str, Any]:
     """CPUs and NUMA node near the GPU, from the driver, else from the kernel."""
     nodes = _bits(ask("nvmlDeviceGetMemoryAffinity", handle, _AFFINITY_WORDS, _NODE_SCOPE))
     near = _bits(ask("nvmlDeviceGetCpuAffinity", handle, _AFFINITY_WORDS))
@@ -218,7 +218,7 @@ def _bits(words: Any) -> frozenset[int]:
     return frozenset(64 * n + bit for n, word in enumerate(words) for bit in range(64) if word >> bit & 1)
 
 
-def _far_ends(ask: Asking, handle: Any, links: int) -> list[str]:
+def _far_ends(ask: DriverQueries, handle: Any, links: int) -> list[str]:
     """The other end of each active link: "switch", or the bus id of a GPU."""
     found = []
     for link in range(links):

@@ -9,7 +9,7 @@ from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice
 from rn50_advisor.probes.host.gpu.gpu_readers import GPM_METRICS, THROUGHPUT
 
 ALL = "gpu.*_active_pct"
-_LEAST_NS = 100_000_000  # nvml.h: minimum distance of two samples
+_SAMPLE_DISTANCE_MIN_NS = 100_000_000  # nvml.h: minimum distance of two samples
 
 
 class Gpm:
@@ -34,7 +34,7 @@ class Gpm:
 
     def read(self, now_ns: int) -> list[Sample]:
         """Activity since the last reading. Raises NVMLError."""
-        if self.off or (self._before is not None and now_ns - self._before_ns < _LEAST_NS):
+        if self.off or (self._before is not None and now_ns - self._before_ns < _SAMPLE_DISTANCE_MIN_NS):
             return []
         nvml = self._nvml
         self._spare = self._spare or nvml.nvmlGpmSampleAlloc()  # kept for the next reading if this one fails
@@ -49,15 +49,15 @@ class Gpm:
 
     def _between(self, before: Any, after: Any) -> list[Sample]:
         nvml = self._nvml
-        question = nvml.c_nvmlGpmMetricsGet_t()
-        question.version = nvml.NVML_GPM_METRICS_GET_VERSION
-        question.numMetrics = len(GPM_METRICS)
-        question.sample1, question.sample2 = before, after
+        query = nvml.c_nvmlGpmMetricsGet_t()
+        query.version = nvml.NVML_GPM_METRICS_GET_VERSION
+        query.numMetrics = len(GPM_METRICS)
+        query.sample1, query.sample2 = before, after
         for place, number in enumerate(GPM_METRICS):
-            question.metrics[place].metricId = number
-        nvml.nvmlGpmMetricsGet(question)
+            query.metrics[place].metricId = number
+        nvml.nvmlGpmMetricsGet(query)
         scope = f"gpu:{self._device.index}"
-        answers = (question.metrics[place] for place in range(len(GPM_METRICS)))
+        answers = (query.metrics[place] for place in range(len(GPM_METRICS)))
         return [
             Sample(metric, scope, answer.value * unit)
             for (metric, unit), answer in zip(GPM_METRICS.values(), answers, strict=True)

@@ -21,15 +21,15 @@ def neighbours(nvml: Any, index: int, handle: Any, own: Collection[int], root: P
     driver may list the processes of all instances; processes of other instances are no neighbours.
     """
     listed = nvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
-    ours = [process for process in listed if process.pid in own]
-    if not ours:
+    own_processes = [process for process in listed if process.pid in own]
+    if not own_processes:
         return []
-    instances = {process.gpuInstanceId for process in ours}
+    instances = {process.gpuInstanceId for process in own_processes}
     beside = [process for process in listed if process.pid not in own and process.gpuInstanceId in instances]
     strangers = [process for process in beside if not _serves(process.pid, root)]
     scope = f"gpu:{index}"
     found = [
-        Sample("gpu.own_processes", scope, float(len(ours))),
+        Sample("gpu.own_processes", scope, float(len(own_processes))),
         Sample("gpu.foreign_processes", scope, float(len(strangers))),
     ]
     sizes = [process.usedGpuMemory for process in strangers]
@@ -41,15 +41,15 @@ def neighbours(nvml: Any, index: int, handle: Any, own: Collection[int], root: P
 def foreign_sm(nvml: Any, index: int, handle: Any, own: Collection[int], since_us: int) -> tuple[list[Sample], int]:
     """SM use of foreign processes (percent) since `since_us`, and the time of the newest driver sample. Raises NVMLError."""
     try:
-        told = nvml.nvmlDeviceGetProcessUtilization(handle, since_us)
+        utilization = nvml.nvmlDeviceGetProcessUtilization(handle, since_us)
     except nvml.NVMLError as error:
         # no use since; the bindings also raise "success" for an empty result
         if error.value not in (nvml.NVML_SUCCESS, nvml.NVML_ERROR_NOT_FOUND):
             raise
         return [Sample("gpu.foreign_sm_pct", f"gpu:{index}", 0.0)], since_us
-    newest = max((int(sample.timeStamp) for sample in told), default=since_us)
+    newest = max((int(sample.timeStamp) for sample in utilization), default=since_us)
     by_pid: dict[int, list[int]] = {}
-    for sample in told:
+    for sample in utilization:
         if sample.pid not in own and sample.smUtil <= 100:
             by_pid.setdefault(sample.pid, []).append(sample.smUtil)
     share = sum(sum(used) / len(used) for used in by_pid.values())

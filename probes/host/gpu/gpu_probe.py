@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from rn50_advisor.advisor.model.metrics import ProbeGap, Reading, Sample
 from rn50_advisor.probes.host.counters import GapsOnce
-from rn50_advisor.probes.host.gpu.gpu_devices import Asking, GpuConnection, GpuDevice, describe, paths
+from rn50_advisor.probes.host.gpu.gpu_devices import DriverQueries, GpuConnection, GpuDevice, describe, paths
 from rn50_advisor.probes.host.gpu.gpu_gpm import ALL as GPM
 from rn50_advisor.probes.host.gpu.gpu_gpm import Gpm
 from rn50_advisor.probes.host.gpu.gpu_neighbours import foreign_sm, neighbours
@@ -102,9 +102,9 @@ class GpuProbe:
     def serials(self) -> dict[int, str]:
         """Serial numbers printed on the boards, by GPU, for a technician; only those the driver knows. They are never recorded."""
         self._open()
-        ask = Asking(self._nvml)
-        told = {index: ask("nvmlDeviceGetSerial", watched.handle) for index, watched in self._watched.items()}
-        return {index: str(serial) for index, serial in told.items() if serial}
+        ask = DriverQueries(self._nvml)
+        serials = {index: ask("nvmlDeviceGetSerial", watched.handle) for index, watched in self._watched.items()}
+        return {index: str(serial) for index, serial in serials.items() if serial}
 
     def read_all(self) -> None:
         """Makes the next sample include the slow queries: when a job ends, its GPUs' last errors matter."""
@@ -150,17 +150,17 @@ class GpuProbe:
             self._report(
                 ProbeGap("gpu.*", "host", "the NVIDIA driver sees no GPU", "in a container start it with --gpus all")
             )
-        ask = Asking(nvml)
+        ask = DriverQueries(nvml)
         self.driver_version = ask("nvmlSystemGetDriverVersion")
         cuda = ask("nvmlSystemGetCudaDriverVersion_v2")
         self.cuda_version = f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None
         for index in range(count):
-            self._meet(index)
+            self._add_gpu(index)
         self._devices = tuple(watched.device for watched in self._watched.values())
         handles = {index: watched.handle for index, watched in self._watched.items()}
         self._xids = XidWatch(nvml, self._devices, handles, self._gaps, self._root) if handles else None
 
-    def _meet(self, index: int) -> None:
+    def _add_gpu(self, index: int) -> None:
         nvml = self._nvml
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
@@ -198,7 +198,7 @@ class GpuProbe:
         watched.gpm.counts_traffic = watched.gpm.counts_traffic and isinstance(counted, list)
         samples += _list(counted)
         for call in list(watched.calls):
-            if (call.slow and not slow) or (call is THROUGHPUT and not self._looks_at_traffic(watched)):
+            if (call.slow and not slow) or (call is THROUGHPUT and not self._traffic_due(watched)):
                 continue
             values = self._asked(watched, call.metrics, call.read)
             if values is NEVER:
@@ -207,8 +207,8 @@ class GpuProbe:
                 samples += [Sample(m, watched.scope, v) for m, v in zip(call.metrics, values, strict=True)]
         return samples
 
-    def _looks_at_traffic(self, watched: WatchedGpu) -> bool:
-        """True if it is this GPU's turn and GPM does not count its PCIe traffic, which is better than a look of 20 ms."""
+    def _traffic_due(self, watched: WatchedGpu) -> bool:
+        """True if it is this GPU's turn and GPM does not count its PCIe traffic, which is better than a sample of 20 ms."""
         turn = self._turn % len(self._devices) == watched.device.index % len(self._devices)
         return turn and not watched.gpm.counts_traffic
 
@@ -217,13 +217,15 @@ class GpuProbe:
         if not asked:
             return []
         names = tuple(dict.fromkeys(field.metric for field in asked))
-        told = self._asked(watched, names, lambda nvml, h: ask_fields(nvml, h, [f.field for f in asked]), lasting=False)
-        if told is None:
+        answers = self._asked(
+            watched, names, lambda nvml, h: ask_fields(nvml, h, [f.field for f in asked]), lasting=False
+        )
+        if answers is None:
             return []
         sums: dict[str, float] = {}
         partial: set[str] = set()  # a sum that lacks a part would fall, and its recovery would look like growth
         for field in asked:
-            answer = "NVML_ERROR_FUNCTION_NOT_FOUND" if told is NEVER else told[field.field]
+            answer = "NVML_ERROR_FUNCTION_NOT_FOUND" if answers is NEVER else answers[field.field]
             if isinstance(answer, float):
                 sums[field.metric] = sums.get(field.metric, 0.0) + answer * field.unit
             elif answer in GPU_GONE:
@@ -236,7 +238,7 @@ class GpuProbe:
 
     def _refused(self, watched: WatchedGpu, field: FieldMetric, name: str) -> None:
         if name not in LASTING or not (watched.replace(field) or field.silent):
-            self._tell(watched, name, field.metric)
+            self._add_gap(watched, name, field.metric)
 
     def _slow_samples(self, watched: WatchedGpu, own: frozenset[int]) -> list[Sample]:
         samples = [Sample("gpu.lost", watched.scope, 0.0)]
@@ -255,11 +257,11 @@ class GpuProbe:
         if not watched.sm_listed or watched.device.mig:  # with MIG it would cover all instances
             return []
         index, since_us = watched.device.index, watched.sm_since_us
-        told = self._asked(watched, (FOREIGN_SM,), lambda nvml, h: foreign_sm(nvml, index, h, own, since_us))
-        watched.sm_listed = told is not NEVER
-        if told is None or told is NEVER:
+        found = self._asked(watched, (FOREIGN_SM,), lambda nvml, h: foreign_sm(nvml, index, h, own, since_us))
+        watched.sm_listed = found is not NEVER
+        if found is None or found is NEVER:
             return []
-        samples, watched.sm_since_us = told
+        samples, watched.sm_since_us = found
         return list(samples)
 
     def _asked(self, watched: WatchedGpu, metrics: Sequence[str], read: Any, *, lasting: bool = True) -> Any:
@@ -275,7 +277,7 @@ class GpuProbe:
             raise Gone(name)
         if lasting or name not in LASTING:
             for metric in metrics:
-                self._tell(watched, name, metric)
+                self._add_gap(watched, name, metric)
         return NEVER if name in LASTING else None
 
     def _give_up(self, index: int, name: str) -> None:
@@ -284,7 +286,7 @@ class GpuProbe:
         # Its own key: a GPU that is lost in mid-run is reported even if it had another gap before.
         self._gaps.add(gap.metric, gap.scope, gap.reason, gap.hint, key=(gap.scope, name))
 
-    def _tell(self, watched: WatchedGpu, name: str, metric: str) -> None:
+    def _add_gap(self, watched: WatchedGpu, name: str, metric: str) -> None:
         """Adds a gap; one for all GPUs of a model if the model or our permissions are the reason: else eight GPUs would repeat it."""
         gap = gap_of(name, metric, watched.scope)
         alike = name in LASTING or name == "NVML_ERROR_NO_PERMISSION"

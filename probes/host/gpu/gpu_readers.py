@@ -168,9 +168,9 @@ def calls_for(device: GpuDevice) -> tuple[DriverCall, ...]:
 
 def link_sum(nvml: Any, handle: Any, field: int) -> Values:
     """Sum of a per-link counter. Raises NVMLError, also if an existing link does not answer."""
-    told = nvml.nvmlDeviceGetFieldValues(handle, [(field, link) for link in range(MAX_LINKS)])
-    known = [answer.value.ullVal for answer in told if answer.nvmlReturn == 0]
-    for code in {answer.nvmlReturn for answer in told} - {0}:
+    answers = nvml.nvmlDeviceGetFieldValues(handle, [(field, link) for link in range(MAX_LINKS)])
+    known = [answer.value.ullVal for answer in answers if answer.nvmlReturn == 0]
+    for code in {answer.nvmlReturn for answer in answers} - {0}:
         if code_name(nvml, code) not in _NO_LINK:
             raise nvml.NVMLError(code)
     if not known:

@@ -17,10 +17,10 @@ from rn50_advisor.probes.host.gpu.pci import kernel_bus_id
 
 METRICS = ("gpu.xids",)
 _LINE = re.compile(rb"NVRM: Xid \(PCI:([0-9a-fA-F:]+)(?:\.\d+)?\): (\d+)")
-_WHOSE = re.compile(r"pid=[^,]*, (name=[^,]*, )?")
+_PROCESS = re.compile(r"pid=[^,]*, (name=[^,]*, )?")
 _KMSG = os.makedev(1, 11)
 _RECORD_BYTES = 8192
-_MOST = 256  # per GPU and tick: one with endless errors must not delay the others
+_XIDS_MAX = 256  # per GPU and tick: one with endless errors must not delay the others
 
 
 class XidWatch:
@@ -63,19 +63,19 @@ class XidWatch:
     def _events(self, index: int) -> list[int]:
         nvml = self._nvml
         found: list[int] = []
-        while len(found) < _MOST:
+        while len(found) < _XIDS_MAX:
             try:
                 event = nvml.nvmlEventSetWait_v2(self._sets[index], 0)
             except nvml.NVMLError_Timeout:
                 break
             except nvml.NVMLError as error:
-                self._blind(index, error_name(nvml, error))
+                self._stop_watching(index, error_name(nvml, error))
                 break
             if event.eventType & nvml.nvmlEventTypeXidCriticalError:
                 found.append(int(event.eventData))
         return found
 
-    def _blind(self, index: int, name: str) -> None:
+    def _stop_watching(self, index: int, name: str) -> None:
         gap = gap_of(name, METRICS[0], f"gpu:{index}")
         self._gaps.add(gap.metric, gap.scope, gap.reason, gap.hint)
         self.watched.discard(index)
@@ -83,7 +83,7 @@ class XidWatch:
 
     def _lines(self) -> list[tuple[int, int]]:
         found: list[tuple[int, int]] = []
-        while self._log is not None and len(found) < _MOST:
+        while self._log is not None and len(found) < _XIDS_MAX:
             try:
                 text = os.read(self._log, _RECORD_BYTES)
             except BlockingIOError:
@@ -119,7 +119,7 @@ def logged(root: Path = Path("/")) -> list[str]:
             os.close(log)
             break
     lines = (line for line in text.decode(errors="replace").splitlines() if "NVRM: Xid" in line)
-    return [_WHOSE.sub("", line) for line in lines]
+    return [_PROCESS.sub("", line) for line in lines]
 
 
 def _open_log(root: Path, whence: int = os.SEEK_END) -> int | None:
@@ -134,10 +134,10 @@ def _open_log(root: Path, whence: int = os.SEEK_END) -> int | None:
     return log
 
 
-def is_kernels_log(told: os.stat_result, root: Path) -> bool:
+def is_kernels_log(status: os.stat_result, root: Path) -> bool:
     """True if this is the kernel's log. Containers may have a console, a pipe or /dev/null there.
 
     A regular file is accepted only in a copy of a file system (`root` is not /).
     """
-    device = stat.S_ISCHR(told.st_mode) and told.st_rdev == _KMSG
-    return device or (stat.S_ISREG(told.st_mode) and root != Path("/"))
+    device = stat.S_ISCHR(status.st_mode) and status.st_rdev == _KMSG
+    return device or (stat.S_ISREG(status.st_mode) and root != Path("/"))

@@ -69,9 +69,9 @@ def field_values(nvml: Any, handle: Any, fields: Iterable[Field]) -> dict[Field,
 def ask_fields(nvml: Any, handle: Any, fields: Iterable[Field]) -> dict[Field, float | str]:
     """Like `field_values`, but raises NVMLError if the driver refuses the query."""
     asked = tuple(fields)
-    told = nvml.nvmlDeviceGetFieldValues(handle, asked)
+    answers = nvml.nvmlDeviceGetFieldValues(handle, asked)
     found: dict[Field, float | str] = {}
-    for field, answer in zip(asked, told, strict=True):
+    for field, answer in zip(asked, answers, strict=True):
         if answer.nvmlReturn != 0 or answer.valueType >= len(_MEMBERS):
             name = code_name(nvml, answer.nvmlReturn or nvml.NVML_ERROR_UNKNOWN)
             found[field] = "NVML_ERROR_FUNCTION_NOT_FOUND" if name == _UNKNOWN_FIELD else name

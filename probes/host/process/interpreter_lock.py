@@ -1,9 +1,9 @@
 """Detects a thread that waits for its Python interpreter's lock (the GIL), from the kernel's view of the sleeping thread.
 
 A thread that waits for the GIL asks again every few milliseconds: it sleeps, with a timeout, in a futex in the interpreter's own memory.
-No other wait looks like this: locks of Python code are on the heap, locks of libraries in the libraries' memory, and both mostly have no
-timeout. A wait for a GPU or for another rank cannot look like it. Each look reads one line of /proc. The thread is not stopped and its
-memory is not read.
+No other wait has these properties: locks of Python code are on the heap, locks of libraries in the libraries' memory, and both mostly
+have no timeout. A wait for a GPU or for another rank cannot have them. Each sample reads one line of /proc. The thread is not stopped and
+its memory is not read.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def interpreter_memory(maps: str) -> Ranges:
 
 
 class InterpreterSight:
-    """Repeated looks at one thread. Raises OSError if the kernel denies access or the thread is gone."""
+    """Samples one thread repeatedly. Raises OSError if the kernel denies access or the thread is gone."""
 
     def __init__(self, pid: int, thread: int, *, proc: Path = Path("/proc")) -> None:
         """Raises NoInterpreter on a processor whose system call numbers are unknown."""

@@ -47,7 +47,7 @@ def boot_offset_ns() -> int:
 class ProcessTree:
     """Follows descendants by parent pid. Members stay members when their parent dies and init adopts them.
 
-    An update looks only at processes that are new in /proc: reading `task/<tid>/children` would cost a read per thread of every member (a
+    An update reads only processes that are new in /proc: reading `task/<tid>/children` would cost a read per thread of every member (a
     rank has hundreds), and many kernels lack it. An orphan whose parent lived only between two updates is still recognised if a member
     leads its session or process group.
     """
@@ -67,7 +67,7 @@ class ProcessTree:
         self._rescan_ns = 0
         self._dead_cpu_s = 0.0  # dead members whose parents are gone, too
         self._dead_children: dict[int, float] = {}  # by living parent: CPU seconds of dead children, last reading
-        self._most_cpu_s = 0.0
+        self._highest_cpu_s = 0.0
         self._updated_ns: int | None = None
         self._change = TreeChange()
 
@@ -80,8 +80,8 @@ class ProcessTree:
         """
         alive = sum(self._with_children(m) for m in self._members.values())
         # a child may end between the readings of itself and of its parent: until the next update, both then count it
-        self._most_cpu_s = max(self._most_cpu_s, self._dead_cpu_s + alive)
-        return self._most_cpu_s
+        self._highest_cpu_s = max(self._highest_cpu_s, self._dead_cpu_s + alive)
+        return self._highest_cpu_s
 
     def _with_children(self, member: Member) -> float:
         return member.cpu_s + max(member.children_cpu_s, self._dead_children.get(member.pid, 0.0))
@@ -125,7 +125,7 @@ class ProcessTree:
                 ended.append(member)
                 del self._members[pid], self._stats[pid]
                 self._adopted.discard(pid)
-                self._bury(member)
+                self._count_dead(member)
                 continue
             previous = self._stats[pid]
             self._note(pid, stat)
@@ -133,7 +133,7 @@ class ProcessTree:
                 self._members[pid] = self._changed(member, previous, stat, now_ns)
         return ended
 
-    def _bury(self, member: Member) -> None:
+    def _count_dead(self, member: Member) -> None:
         used = self._with_children(member)
         self._dead_children.pop(member.pid, None)
         if member.parent_pid in self._members:

@@ -9,7 +9,7 @@ from pathlib import Path
 from rn50_advisor.probes.host.procfs import read_text
 
 _PARTITION = re.compile(r"(?:(.*\d)p|([shv]d[a-z]+|xvd[a-z]+))\d+$")  # used only if /sys is missing
-_DEEPEST = 8  # layers; a loop device whose file is on itself would never end
+_LAYERS_MAX = 8  # layers; a loop device whose file is on itself would never end
 
 
 def whole_disk(name: str, root: Path) -> str:
@@ -31,7 +31,7 @@ def disks_below(disk: str, root: Path, disk_of_file: Callable[[str], str | None]
     """The lowest disks below a layered device, sorted; empty if nothing is visible below it."""
     found: set[str] = set()
     layer = {disk}
-    for _ in range(_DEEPEST):
+    for _ in range(_LAYERS_MAX):
         layer = {lower for name in layer for lower in _next_below(name, root, disk_of_file)} - found
         if not layer:
             break
@@ -53,8 +53,8 @@ def _next_below(disk: str, root: Path, disk_of_file: Callable[[str], str | None]
 
 def rotational(disk: str, root: Path) -> bool | None:
     """True if the kernel considers the disk rotational, as it does many virtual disks; None: unknown."""
-    told = read_text(root / "sys/class/block" / disk / "queue/rotational")
-    return None if told is None else told == "1"
+    text = read_text(root / "sys/class/block" / disk / "queue/rotational")
+    return None if text is None else text == "1"
 
 
 def model(disk: str, root: Path) -> str:

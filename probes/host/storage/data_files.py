@@ -18,10 +18,10 @@ from rn50_advisor.probes.host.storage.disk_probe import Mount, mount_entry_of, m
 from rn50_advisor.probes.host.storage.mount_table import MountEntry, parse_mountinfo
 from rn50_advisor.probes.host.target import Target
 
-LOOKED_INTO = 2  # processes per tick: all workers behave alike, and a look at one costs 0.4 ms
-# After ENOUGH_FILES, a look every SLOW_PERIOD_NS is enough to notice changes.
+PROCESSES_PER_TICK = 2  # all workers behave alike, and reading one costs 0.4 ms
+# After ENOUGH_FILES, one reading every SLOW_PERIOD_NS is enough to notice changes.
 ENOUGH_FILES, SLOW_PERIOD_NS = 20, 5_000_000_000
-FILES_MAX = 2000  # different files; then the looks stop
+FILES_MAX = 2000  # different files; then the probe stops reading
 DISKS_MAX = 16
 MOUNTS_PERIOD_NS = 30_000_000_000
 _NOT_DATA = ("/proc/", "/sys/", "/dev/", "/memfd:")
@@ -30,7 +30,7 @@ _ACCESS = os.O_RDONLY | os.O_WRONLY | os.O_RDWR
 
 
 class DataFilesProbe:
-    """Looks at workers, and at ranks without workers. `take_mounts` returns each disk's mount and each mount with data once."""
+    """Reads workers, and ranks without workers. `take_mounts` returns each disk's mount and each mount with data once."""
 
     name = "data_files"
 
@@ -39,7 +39,7 @@ class DataFilesProbe:
         self._gaps = GapsOnce()
         self._seen: set[str] = set()
         self._found: Counter[str] = Counter()
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._new: list[Mount] = []
         self._mounts: tuple[MountEntry, ...] = ()
         self._mounts_due_ns = self._due_ns = 0
@@ -52,10 +52,10 @@ class DataFilesProbe:
             if now_ns >= self._mounts_due_ns:
                 self._mounts_due_ns = now_ns + MOUNTS_PERIOD_NS
                 self._mounts = parse_mountinfo(read_text(self._root / f"proc/{readers[0].pid}/mountinfo") or "")
-                self._tell_disks()
-            for number in range(min(LOOKED_INTO, len(readers))):
-                self._look(readers[(self._turn + number) % len(readers)])
-            self._turn += LOOKED_INTO
+                self._report_disks()
+            for number in range(min(PROCESSES_PER_TICK, len(readers))):
+                self._read_open_files(readers[(self._turn + number) % len(readers)])
+            self._turn += PROCESSES_PER_TICK
         samples = tuple(Sample("data.files", f"mount:{point}", float(n)) for point, n in sorted(self._found.items()))
         return Reading(samples, self._gaps.take())
 
@@ -63,29 +63,29 @@ class DataFilesProbe:
         new, self._new = tuple(self._new), []
         return new
 
-    def _tell_disks(self) -> None:
+    def _report_disks(self) -> None:
         """Reports each disk's shortest mount: files that are read quickly may never be seen open, but the disk's traffic shows them."""
         points: dict[str, str] = {}
         for entry in self._mounts:
             if entry.source.startswith("/dev/"):
                 points[entry.device] = min(points.get(entry.device, entry.mount_point), entry.mount_point, key=len)
         for point in list(points.values())[:DISKS_MAX]:
-            self._tell(point)
+            self._report_mount(point)
 
-    def _tell(self, path: str) -> None:
+    def _report_mount(self, path: str) -> None:
         mount = mount_in(self._mounts, path, self._root)
-        if mount is not None and mount.mount_point not in self._told:
-            self._told.add(mount.mount_point)
+        if mount is not None and mount.mount_point not in self._reported:
+            self._reported.add(mount.mount_point)
             self._new.append(mount)
 
-    def _look(self, target: Target) -> None:
+    def _read_open_files(self, target: Target) -> None:
         try:
             for path in self._open_data(target.pid):
                 self._seen.add(path)
                 entry = mount_entry_of(path, self._mounts)
                 if entry is None:
                     continue
-                self._tell(path)
+                self._report_mount(path)
                 self._found[entry.mount_point] += 1
         except PermissionError:
             hint = "run the advisor as the user of the job"

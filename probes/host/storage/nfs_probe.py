@@ -29,17 +29,17 @@ class NfsMount:
 def parse_mountstats(text: str) -> Iterator[NfsMount]:
     """Yields the NFS mounts that report bytes. Other file systems have only a single line."""
     point, given, reads, waited_ms = "", [0] * 8, 0, 0
-    told = False
+    has_bytes = False
     for line in [*text.splitlines(), "device end mounted on / with fstype none"]:
         words = line.split()
         if line.startswith("device "):
-            if told:
+            if has_bytes:
                 yield NfsMount(point, given[0] + given[2], given[4], reads, waited_ms / 1e3)
             # `device server:/export mounted on /data with fstype nfs4 statvers=1.1`; blanks are written \040
             found = words[words.index("on") + 1] if "on" in words else ""
-            point, reads, waited_ms, told = found.encode().decode("unicode_escape"), 0, 0, False
+            point, reads, waited_ms, has_bytes = found.encode().decode("unicode_escape"), 0, 0, False
         elif line.startswith("\tbytes:") and len(words) >= 7:
-            given, told = [int(word) for word in words[1:]], True
+            given, has_bytes = [int(word) for word in words[1:]], True
         elif words[:1] == ["READ:"] and len(words) >= 9:
             # operations, transmissions, timeouts, bytes sent, bytes received, ms queued, ms on the wire, ms in total
             reads, waited_ms = int(words[1]), int(words[8])

@@ -1,4 +1,4 @@
-"""Gaps are told once, and counters go on when their source is replaced."""
+"""Gaps are reported once, and counters continue when their source is replaced."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_what_many_scopes_miss_for_one_reason_is_one_gap_of_the_first() -> None:
     ("readings", "values"),
     [
         ([("a", 5.0), ("a", 8.0)], [5.0, 8.0]),
-        ([("a", 5.0), ("b", 900.0), ("b", 902.0)], [5.0, 5.0, 7.0]),  # what the new one counted before is not ours
+        ([("a", 5.0), ("b", 900.0), ("b", 902.0)], [5.0, 5.0, 7.0]),  # the new one's earlier count is ignored
         ([("a", 5.0), ("a", 2.0), ("a", 3.0)], [5.0, 7.0, 8.0]),  # it began again at 0
         ([("a", 5.0), ("b", 1.0), ("a", 100.0)], [5.0, 5.0, 5.0]),
         ([("a", 0.0), ("a", 0.0)], [0.0, 0.0]),

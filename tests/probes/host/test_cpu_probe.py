@@ -60,7 +60,7 @@ def test_cpufreq_is_believed_over_cpuinfo(tmp_path: Path) -> None:
     assert values(CpuProbe(root).sample(0, []))["cpu.freq_mhz", "host"] == 1200
 
 
-def test_the_cores_of_a_big_machine_are_told_less_often(tmp_path: Path) -> None:
+def test_the_cores_of_a_big_machine_are_reported_less_often(tmp_path: Path) -> None:
     lines = "".join(f"cpu{i} 1 0 0 0 0 0 0 0 0 0\n" for i in range(128))
     probe = CpuProbe(tree(tmp_path, proc__stat=f"cpu  128 0 0 0 0 0 0 0 0 0\n{lines}intr 0\n"))
     cores = [sum(s.startswith("cpu:") for _, s in values(probe.sample(t, []))) for t in (0, 1, CORES_PERIOD_NS)]
@@ -68,7 +68,7 @@ def test_the_cores_of_a_big_machine_are_told_less_often(tmp_path: Path) -> None:
     assert values(probe.sample(1, []))["cpu.cores", "host"] == 128
 
 
-def test_missing_sources_are_gaps_told_once(tmp_path: Path) -> None:
+def test_missing_sources_are_gaps_reported_once(tmp_path: Path) -> None:
     probe = CpuProbe(tmp_path)
     reading = probe.sample(0, [])
     assert not reading.samples
@@ -134,7 +134,7 @@ def test_an_account_that_stands_at_zero_is_a_gap_and_no_idle_machine(tmp_path: P
     assert "cpu.busy_s" not in missing(probe.sample(1, []))
 
 
-def test_cores_that_nobody_tells_of_are_a_gap(tmp_path: Path) -> None:
+def test_unknown_cores_are_a_gap(tmp_path: Path) -> None:
     root = tree(tmp_path, proc__7__status="Name:\tpython\n", proc__7__cgroup="0::/\n")
     reading = CpuProbe(root, job_pid=7).sample(0, [])
     assert "cpu.allowed_cores" in missing(reading)

@@ -49,7 +49,7 @@ def test_values_in_the_units_of_the_catalogue(tmp_path: Path) -> None:
         ("dev/shm/x", {"mem.shm_total_bytes", "mem.shm_used_bytes"}),
     ],
 )
-def test_what_is_absent_is_a_gap_once_and_the_rest_is_told(tmp_path: Path, absent: str, gaps: set[str]) -> None:
+def test_what_is_absent_is_a_gap_once_and_the_rest_is_reported(tmp_path: Path, absent: str, gaps: set[str]) -> None:
     write_tree(tmp_path, {name: text for name, text in FILES.items() if name != absent})
     probe = MemoryProbe(tmp_path)
     reading = probe.sample(0, [])

@@ -67,7 +67,7 @@ def test_only_cards_and_what_is_made_of_them_have_a_speed(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("speed", ["-1\n", "4294967295\n", ""])
-def test_a_card_without_a_speed_is_a_gap_told_once(tmp_path: Path, speed: str) -> None:
+def test_a_card_without_a_speed_is_a_gap_reported_once(tmp_path: Path, speed: str) -> None:
     probe = NetworkProbe(write_tree(host(tmp_path), {"sys/class/net/eth0/speed": speed}))
     reading = probe.sample(0, [])
     assert [(g.metric, g.scope) for g in reading.gaps] == [("net.speed_mbps", "net:eth0")]

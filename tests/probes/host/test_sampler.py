@@ -138,7 +138,7 @@ def test_all_probes_on_the_real_machine_report_only_catalogued_samples() -> None
         "job.processes",
     }
     assert not [gap for gap in tick.gaps if "failed" in gap.reason]
-    told = {metric for metric, _ in found} | {gap.metric for gap in tick.gaps}
+    reported = {metric for metric, _ in found} | {gap.metric for gap in tick.gaps}
     silent = {
         "cgroup.quota_cores",
         "cgroup.mem_limit_bytes",
@@ -151,7 +151,7 @@ def test_all_probes_on_the_real_machine_report_only_catalogued_samples() -> None
         *(metric for metric in SAMPLES if metric.startswith(("mount.", "disk.limit_"))),  # no NFS, no limit
         *("disk.volume_exceeded_s", "disk.instance_exceeded_s", "net.in_exceeded"),  # no provider that counts
     }
-    assert {m for m in SAMPLES if not m.startswith("gpu.")} - told <= silent, "neither a value nor a gap"
+    assert {m for m in SAMPLES if not m.startswith("gpu.")} - reported <= silent, "neither a value nor a gap"
 
 
 def test_all_probes_on_an_empty_machine_report_gaps_and_never_fail(tmp_path: Path) -> None:
@@ -168,6 +168,6 @@ def test_every_name_in_the_shed_order_is_a_probe(name: str) -> None:
     assert Sampler(host_probes()).shed(name)
 
 
-def test_counters_looked_at_by_the_second_are_read_before_what_takes_long() -> None:
+def test_counters_with_rates_per_second_are_read_before_slow_probes() -> None:
     names = Sampler(host_probes()).active
     assert names.index("disk") < names.index("processes") and names.index("network") < names.index("processes")

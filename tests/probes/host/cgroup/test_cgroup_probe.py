@@ -155,7 +155,7 @@ def test_a_process_outside_of_the_namespace_is_found_by_its_pid_or_is_a_gap(tmp_
     assert {gap.scope for gap in reading.gaps} == {"pid:8"}
     assert missing(reading) >= {"cgroup.quota_cores", "cgroup.throttled_s", "cgroup.mem_limit_bytes"}
     assert all(gap.hint for gap in reading.gaps)
-    assert not probe.sample(1, targets).gaps, "a gap is told once"
+    assert not probe.sample(1, targets).gaps, "a gap is reported once"
 
 
 def test_own_mounts_that_show_no_cgroups_give_way_to_those_of_the_process(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_a_quota_set_while_the_job_runs_is_seen(tmp_path: Path) -> None:
     assert values(probe.sample(1, [RANK]))["cgroup.quota_cores", "pid:7"] == 0.25
 
 
-def test_a_worker_is_told_only_where_it_differs_from_its_rank(tmp_path: Path) -> None:
+def test_a_worker_is_reported_only_where_it_differs_from_its_rank(tmp_path: Path) -> None:
     root = v2_tree(tmp_path)
     write_tree(root, {"proc/8/cgroup": "0::/kubepods/pod1/main\n", "proc/9/cgroup": "0::/kubepods\n"})
     reading = CgroupProbe(root).sample(0, [Target(8, "worker", 0), Target(9, "worker", 0), RANK])
@@ -262,7 +262,7 @@ def test_a_real_quota_of_35_percent_is_seen_and_its_throttling_grows(limited_cgr
 
 
 @pytest.mark.parametrize(
-    ("files", "unseen"),
+    ("files", "invisible"),
     [
         pytest.param({}, {"cpu", "memory"}, id="no controllers: limits may be set above"),
         pytest.param({"cpu.max": "max 100000\n"}, {"memory"}, id="one of two"),
@@ -270,7 +270,7 @@ def test_a_real_quota_of_35_percent_is_seen_and_its_throttling_grows(limited_cgr
     ],
 )
 def test_groups_of_a_container_without_controllers_are_a_gap(
-    tmp_path: Path, files: dict[str, str], unseen: set[str]
+    tmp_path: Path, files: dict[str, str], invisible: set[str]
 ) -> None:
     top = "sys/fs/cgroup"
     tree = {f"{top}/cgroup.type": "domain\n", f"{top}/nested/cgroup.type": "domain\n"}
@@ -278,8 +278,8 @@ def test_groups_of_a_container_without_controllers_are_a_gap(
     tree |= {f"{top}/{name}": text for name, text in files.items()}
     reading = CgroupProbe(write_tree(tmp_path, tree)).sample(0, [RANK])
     limits = {"cgroup.quota_cores": "cpu", "cgroup.mem_limit_bytes": "memory"}
-    assert {limits[metric] for metric in missing(reading) & limits.keys()} == unseen
-    assert (("cgroup.throttled_s", "pid:7") in values(reading)) == ("cpu" not in unseen)
+    assert {limits[metric] for metric in missing(reading) & limits.keys()} == invisible
+    assert (("cgroup.throttled_s", "pid:7") in values(reading)) == ("cpu" not in invisible)
     assert all("control" in gap.reason and gap.hint for gap in reading.gaps)
 
 

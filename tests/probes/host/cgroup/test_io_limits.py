@@ -70,5 +70,5 @@ def test_groups_without_limits_are_no_gap_and_groups_that_cannot_be_seen_are(tmp
     files = {"proc/self/mountinfo": V2, "proc/7/cgroup": "0::/x\n", "sys/fs/cgroup/x/cgroup.procs": "7\n"}
     seen = IoLimitsProbe(write_tree(tmp_path / "a", files)).sample(0, RANKS[:1])
     assert not seen.samples and not seen.gaps
-    unseen = IoLimitsProbe(write_tree(tmp_path / "b", {"proc/7/cgroup": "0::/x\n"})).sample(0, RANKS[:1])
-    assert missing(unseen) == {"disk.limit_read_bytes_s", "disk.limit_reads_s"}
+    without_group = IoLimitsProbe(write_tree(tmp_path / "b", {"proc/7/cgroup": "0::/x\n"})).sample(0, RANKS[:1])
+    assert missing(without_group) == {"disk.limit_read_bytes_s", "disk.limit_reads_s"}

@@ -23,7 +23,7 @@ def ebs_log(*exceeded_us: int, magic: int = 0x3C23B510) -> bytes:
     return struct.pack("<II10Q", magic, 0, 1, 2, 3, 4, 5, 6, *exceeded_us).ljust(4096, b"\0")
 
 
-def test_an_ebs_volume_tells_how_long_it_was_held_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ebs_volume_reports_how_long_it_was_throttled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr(
         provider_limits,
@@ -42,7 +42,7 @@ def test_a_log_of_another_vendor_is_not_read_as_one() -> None:
     assert parse_ebs_log(ebs_log(1, 1, 1, 1, magic=0xEC2C0D7E)) is None
 
 
-def test_a_volume_that_may_not_be_asked_is_a_gap_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_volume_that_may_not_be_asked_is_a_gap_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(device: str) -> bytes:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 

@@ -30,13 +30,13 @@ def test_strangers_on_our_gpus_are_counted(fake_driver: Path, tmp_path: Path) ->
 @pytest.mark.parametrize("code", [0, 6])
 def test_strangers_that_rest_are_there_all_the_same(fake_driver: Path, tmp_path: Path, code: int) -> None:
     script = processes(tmp_path, (0, 501, 10**10, 0), (0, 77, 2 * 10**9, 0))
-    said = play(fake_driver, [*script, f"gpu 0 no_process_use {code}"], 2, tmp_path, own=[501])
-    assert [s["gpu.foreign_sm_pct gpu:0"] for s in said["samples"]] == [0, 0]
-    assert said["samples"][0]["gpu.foreign_processes gpu:0"] == 1
-    assert not [gap for gap in said["gaps"][0] if "foreign" in gap[0]]
+    output = play(fake_driver, [*script, f"gpu 0 no_process_use {code}"], 2, tmp_path, own=[501])
+    assert [s["gpu.foreign_sm_pct gpu:0"] for s in output["samples"]] == [0, 0]
+    assert output["samples"][0]["gpu.foreign_processes gpu:0"] == 1
+    assert not [gap for gap in output["gaps"][0] if "foreign" in gap[0]]
 
 
-def test_what_strangers_used_is_told_of_the_time_since_the_last_look(fake_driver: Path, tmp_path: Path) -> None:
+def test_use_by_strangers_covers_the_time_since_the_last_sample(fake_driver: Path, tmp_path: Path) -> None:
     script = processes(tmp_path, (0, 501, 10**10, 20), (0, 77, 10**9, 60))
     (tmp_path / "each_tick.py").write_text(
         'file = root / "processes"\nfile.write_text(file.read_text().replace(" 60", " 10"))'
@@ -45,7 +45,7 @@ def test_what_strangers_used_is_told_of_the_time_since_the_last_look(fake_driver
     assert [s["gpu.foreign_sm_pct gpu:0"] for s in samples] == [60, 10, 10]
 
 
-def test_who_is_alone_is_told_so(fake_driver: Path, tmp_path: Path) -> None:
+def test_without_neighbours_their_number_is_zero(fake_driver: Path, tmp_path: Path) -> None:
     samples = play(fake_driver, processes(tmp_path, (0, 501, 10**10, 60)), 1, tmp_path, own=[501])["samples"][0]
     assert samples["gpu.own_processes gpu:0"] == 1 and samples["gpu.foreign_processes gpu:0"] == 0
 
@@ -55,7 +55,7 @@ def test_who_computes_in_another_instance_of_the_gpu_is_no_stranger(fake_driver:
     script = [*MACHINES["MIG"](), f"processes {tmp_path / 'processes'}"]
     samples = play(fake_driver, script, 1, tmp_path, own=[501])["samples"][0]
     assert samples["gpu.foreign_processes gpu:0"] == 1 and samples["gpu.foreign_mem_bytes gpu:0"] == 1e9
-    assert "gpu.foreign_sm_pct gpu:0" not in samples, "the driver tells it of all instances together"
+    assert "gpu.foreign_sm_pct gpu:0" not in samples, "the driver reports it for all instances together"
 
 
 def test_process_ids_of_another_namespace_are_nobody(fake_driver: Path, tmp_path: Path) -> None:

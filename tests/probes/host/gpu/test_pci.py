@@ -8,7 +8,7 @@ from rn50_advisor.probes.host.gpu.pci import kernel_bus_id
 
 
 @pytest.mark.parametrize(
-    ("told", "kernels"),
+    ("bus_id", "kernels"),
     [
         ("00000000:1B:00.0", "0000:1b:00.0"),  # NVML
         ("0000:1b:00", "0000:1b:00.0"),  # a line about an Xid
@@ -19,5 +19,5 @@ from rn50_advisor.probes.host.gpu.pci import kernel_bus_id
         ("x", "x"),
     ],
 )
-def test_a_place_on_the_bus_has_one_name(told: str, kernels: str) -> None:
-    assert kernel_bus_id(told) == kernels
+def test_a_place_on_the_bus_has_one_name(bus_id: str, kernels: str) -> None:
+    assert kernel_bus_id(bus_id) == kernels

@@ -20,7 +20,7 @@ from rn50_advisor.probes.host.process.death_watch import DeathWatch, ExitStatus,
 
 DEADLINE_S = 30.0  # far more than any of this takes; only a broken watch waits so long
 
-# Starts a child that lives until it is told to; reaps only when asked, unless AT_ONCE.
+# Starts a child that lives until its parent is signalled; reaps only when asked, unless AT_ONCE.
 PARENT = """
 import os, signal, subprocess, sys
 how, at_once = sys.argv[1], sys.argv[2] == "at once"
@@ -56,7 +56,7 @@ def family(how: str, reap: str = "late") -> Iterator[tuple[subprocess.Popen[str]
         parent.stdin.close()
 
 
-def tell(parent: subprocess.Popen[str]) -> None:
+def let_end(parent: subprocess.Popen[str]) -> None:
     assert parent.stdin is not None
     parent.stdin.write("now\n")
     parent.stdin.flush()
@@ -76,7 +76,7 @@ def watch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 @pytest.mark.parametrize(("how", "expected"), HOW)
-def test_a_death_is_told_with_its_cause_before_the_parent_reaps(
+def test_a_death_is_reported_with_its_cause_before_the_parent_reaps(
     watch: DeathWatch, how: str, expected: ExitStatus
 ) -> None:
     with family(how) as (parent, pid):
@@ -85,24 +85,24 @@ def test_a_death_is_told_with_its_cause_before_the_parent_reaps(
         assert watch.poll(0) == ()
         assert exit_status(pid) is None, "it lives"
         before_ns = time.monotonic_ns()
-        tell(parent)
+        let_end(parent)
         (death,) = watch.poll(DEADLINE_S)
         assert (death.pid, death.exit_code, death.signal) == (pid, expected.code, expected.signal)
         assert before_ns < death.t_ns <= time.monotonic_ns()
         assert exit_status(pid) == expected
-        assert watch.poll(0) == (), "told once"
+        assert watch.poll(0) == (), "reported once"
     assert exit_status(pid) is None, "reaped"
 
 
-def test_a_process_reaped_before_we_looked_is_told_all_the_same(watch: DeathWatch) -> None:
+def test_a_process_reaped_before_the_poll_is_reported(watch: DeathWatch) -> None:
     with family("exit 3", "at once") as (parent, pid):
         watch.watch(pid)
-        tell(parent)
+        let_end(parent)
         assert parent.stdout is not None
         assert parent.stdout.readline() == "reaped\n"
         (death,) = watch.poll(DEADLINE_S)
         assert death.pid == pid
-        # Linux 6.15 and later still tell the exit code through the descriptor; nothing may be invented elsewhere
+        # Linux 6.15 and later still report the exit code through the descriptor; nothing may be invented elsewhere
         assert (death.exit_code, death.signal) in ((3, None), (None, None))
 
 
@@ -113,7 +113,7 @@ def test_the_exit_code_of_a_reaped_process_on_a_kernel_that_keeps_it() -> None:
     watch = DeathWatch()
     with family("sigkill", "at once") as (parent, pid):
         watch.watch(pid)
-        tell(parent)
+        let_end(parent)
         assert parent.stdout is not None
         parent.stdout.readline()
         (death,) = watch.poll(DEADLINE_S)
@@ -121,9 +121,9 @@ def test_the_exit_code_of_a_reaped_process_on_a_kernel_that_keeps_it() -> None:
     watch.close()
 
 
-def test_a_pid_that_is_gone_already_is_told_by_the_next_poll(watch: DeathWatch) -> None:
+def test_a_pid_that_is_gone_already_is_reported_by_the_next_poll(watch: DeathWatch) -> None:
     with family("normal", "at once") as (parent, pid):
-        tell(parent)
+        let_end(parent)
         assert parent.stdout is not None
         parent.stdout.readline()
         watch.watch(pid)
@@ -131,26 +131,26 @@ def test_a_pid_that_is_gone_already_is_told_by_the_next_poll(watch: DeathWatch) 
         assert (death.pid, death.exit_code, death.signal) == (pid, None, None)
 
 
-def test_the_forgotten_are_not_told(watch: DeathWatch) -> None:
+def test_the_forgotten_are_not_reported(watch: DeathWatch) -> None:
     with family("normal") as (parent, pid), family("exit 3") as (other, other_pid):
         watch.watch(pid)
         watch.watch(other_pid)
         watch.forget(pid)
-        tell(parent)
-        tell(other)
+        let_end(parent)
+        let_end(other)
         assert [death.pid for death in watch.poll(DEADLINE_S)] == [other_pid]
 
 
 def test_watching_may_begin_while_another_thread_waits() -> None:
     watch = DeathWatch()
-    told: list[death_watch.ProcessDeath] = []
+    deaths: list[death_watch.ProcessDeath] = []
     with family("exit 3") as (parent, pid):
-        waiter = threading.Thread(target=lambda: told.extend(watch.poll(DEADLINE_S)))
+        waiter = threading.Thread(target=lambda: deaths.extend(watch.poll(DEADLINE_S)))
         waiter.start()
         watch.watch(pid)
-        tell(parent)
+        let_end(parent)
         waiter.join()
-        assert [(d.pid, d.exit_code) for d in told] == [(pid, 3)]
+        assert [(d.pid, d.exit_code) for d in deaths] == [(pid, 3)]
     watch.close()
 
 

@@ -41,7 +41,7 @@ MAPS = """\
         ("", None),
     ],
 )
-def test_a_wait_with_a_timeout_is_told_from_others(line: str, address: int | None) -> None:
+def test_a_wait_with_a_timeout_differs_from_others(line: str, address: int | None) -> None:
     assert timed_wait(line, machine="x86_64") == address
 
 
@@ -72,8 +72,8 @@ WORKS = "while True: sum(range(1000))"
 WAITS_FOR_A_QUEUE = "queue.Queue().get(timeout=600)"
 
 
-def looks(tmp_path: Path, hold: str, main: str, *, until: bool) -> bool:
-    """True if one of many looks at the main thread found it waiting; `until`: look until one does."""
+def found_waiting(tmp_path: Path, hold: str, main: str, *, until: bool) -> bool:
+    """True if one of many samples found the main thread waiting; `until`: sample until one does."""
     script = tmp_path / "job.py"
     script.write_text(SCRIPT.format(hold=hold, main=main))
     with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE) as child:
@@ -96,7 +96,7 @@ def looks(tmp_path: Path, hold: str, main: str, *, until: bool) -> bool:
 
 
 def test_a_thread_that_is_kept_out_is_seen_waiting(tmp_path: Path) -> None:
-    assert looks(tmp_path, HOLDER, WORKS, until=True)
+    assert found_waiting(tmp_path, HOLDER, WORKS, until=True)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_thread_that_is_kept_out_is_seen_waiting(tmp_path: Path) -> None:
     ],
 )
 def test_no_other_wait_is_taken_for_it(tmp_path: Path, hold: str, main: str) -> None:
-    assert not looks(tmp_path, hold, main, until=False)
+    assert not found_waiting(tmp_path, hold, main, until=False)
 
 
 def test_a_thread_that_is_gone_is_no_answer(tmp_path: Path) -> None:

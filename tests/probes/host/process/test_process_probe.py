@@ -23,7 +23,7 @@ from rn50_advisor.probes.host.target import Target
 RANK, WORKER = Target(7, "rank", 0), Target(8, "worker", 0)
 
 
-def test_everything_that_is_told_of_a_process(tmp_path: Path) -> None:
+def test_everything_that_is_reported_of_a_process(tmp_path: Path) -> None:
     reading = ProcessesProbe(write_tree(tmp_path, recorded(tmp_path))).sample(0, [RANK])
     assert values(reading) == {
         ("proc.cpu_s", "pid:7"): 250 / CLOCK_TICKS,
@@ -100,21 +100,21 @@ def test_a_kernel_that_does_not_tell_what_memory_is_for_is_a_gap(tmp_path: Path)
     assert ("proc.held_bytes", "pid:7") not in values(reading)
 
 
-def test_pages_of_its_own_are_told_of_one_worker_as_long_as_it_lives_and_not_at_every_tick(tmp_path: Path) -> None:
+def test_private_pages_are_read_for_one_worker_as_long_as_it_lives_and_not_at_every_tick(tmp_path: Path) -> None:
     for pid in (7, 8, 9):
         write_tree(tmp_path, recorded(tmp_path, pid))
     probe, other = ProcessesProbe(tmp_path), Target(9, "worker", 0)
 
-    def told(now_ns: int, *workers: Target) -> dict[str, float]:
+    def private_bytes(now_ns: int, *workers: Target) -> dict[str, float]:
         found = values(probe.sample(now_ns, [RANK, *workers]))
         return {scope: value for (metric, scope), value in found.items() if metric == "proc.private_bytes"}
 
-    assert told(0, WORKER, other) == {"pid:8": 120 * 1024.0}
-    assert told(PRIVATE_PERIOD_NS - 1, WORKER, other) == {}
+    assert private_bytes(0, WORKER, other) == {"pid:8": 120 * 1024.0}
+    assert private_bytes(PRIVATE_PERIOD_NS - 1, WORKER, other) == {}
     hour_ns = 3600_000_000_000
-    assert told(hour_ns, other, WORKER) == {"pid:8": 120 * 1024.0}, "the one that was followed before"
-    assert told(2 * hour_ns, other) == {"pid:9": 120 * 1024.0}
-    assert told(3 * hour_ns) == {}
+    assert private_bytes(hour_ns, other, WORKER) == {"pid:8": 120 * 1024.0}, "the one that was followed before"
+    assert private_bytes(2 * hour_ns, other) == {"pid:9": 120 * 1024.0}
+    assert private_bytes(3 * hour_ns) == {}
 
 
 @pytest.mark.parametrize("state", ["Z", "X"])
@@ -149,7 +149,7 @@ def test_a_real_process_that_works_and_reads(tmp_path: Path) -> None:
         assert not gone.gaps
 
 
-def test_helpers_that_compute_are_told_of_and_no_more_than_a_few(tmp_path: Path) -> None:
+def test_a_few_helpers_that_compute_are_reported(tmp_path: Path) -> None:
     process(tmp_path, 10, 1, cpu_ticks=30)
     process(tmp_path, 7, 10, cpu_ticks=90 * CLOCK_TICKS)
     for pid in range(20, 20 + HELPERS_MAX + 2):
@@ -157,6 +157,6 @@ def test_helpers_that_compute_are_told_of_and_no_more_than_a_few(tmp_path: Path)
     process(tmp_path, 40, 10, cpu_ticks=int(0.9 * HELPER_CPU_S * CLOCK_TICKS))
     process(tmp_path, 41, 10, cpu_ticks=90 * CLOCK_TICKS, state="Z")
     probe = ProcessesProbe(tmp_path, tree=ProcessTree(10, tmp_path))
-    told = {s.scope: s.value for s in probe.sample(0, [RANK]).samples if s.metric == "proc.cpu_s"}
+    cpu_s = {s.scope: s.value for s in probe.sample(0, [RANK]).samples if s.metric == "proc.cpu_s"}
     most = range(20 + HELPERS_MAX + 1, 21, -1)
-    assert told == {"pid:7": 90.0, **{f"pid:{pid}": float(pid) for pid in most}}
+    assert cpu_s == {"pid:7": 90.0, **{f"pid:{pid}": float(pid) for pid in most}}

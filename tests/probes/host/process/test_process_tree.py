@@ -48,7 +48,7 @@ input()
         assert {m.pid for m in tree.update(1).ended} == {worker}
         assert tree.processes == 1
         assert tree.cpu_s >= burnt, "the dead keep what they used"
-        assert tree.update(1) is tree.update(1), "the same moment is looked at once"
+        assert tree.update(1) is tree.update(1), "the same time is read once"
         probe = ProcessesProbe(tree=tree)
         found = values(probe.sample(2, [Target(job.pid, "rank", 0)]))
         assert found["job.cpu_s", "job"] >= burnt
@@ -73,7 +73,7 @@ def test_a_pid_used_again_is_another_process(tmp_path: Path) -> None:
     assert pids(tree) == set(), "the job's own number, given to somebody else"
 
 
-def test_children_that_no_update_saw_count_by_what_their_parent_was_told(tmp_path: Path) -> None:
+def test_children_that_no_update_saw_count_by_their_parents_number(tmp_path: Path) -> None:
     process(tmp_path, 10, 1, cpu_ticks=100)
     process(tmp_path, 20, 10, cpu_ticks=30)
     tree = ProcessTree(10, tmp_path)
@@ -101,7 +101,7 @@ def test_children_whose_parent_does_not_wait_count_as_last_seen(tmp_path: Path) 
     assert tree.cpu_s == pytest.approx(37 / CLOCK_TICKS)
 
 
-def test_a_foreign_process_is_looked_at_again_after_a_while(tmp_path: Path) -> None:
+def test_a_foreign_process_is_read_again_after_a_while(tmp_path: Path) -> None:
     process(tmp_path, 10, 1, group=1, session=1)
     process(tmp_path, 20, 1, group=1, session=1)
     tree = ProcessTree(10, tmp_path)
@@ -154,7 +154,7 @@ def test_a_rank_that_none_of_the_job_started_is_one_of_it_with_its_children(tmp_
     found = values(probe.sample(1, [Target(70, "rank", 0)]))
     assert pids(tree) == {10, 70, 71}
     assert found["job.cpu_s", "job"] == pytest.approx(before + 300 / CLOCK_TICKS), (
-        "what the rank used before is not told now"
+        "the rank's earlier use does not count"
     )
     process(tmp_path, 70, 1, group=1, session=1, cpu_ticks=5050)
     assert values(probe.sample(2, [Target(70, "rank", 0)]))["job.cpu_s", "job"] == pytest.approx(

@@ -16,7 +16,7 @@ def delays(root: Path, **threads: int) -> None:
     write_tree(root, {f"proc/7/task/{name}/schedstat": f"9 {s * 10**9} 7\n" for name, s in threads.items()})
 
 
-def test_waiting_is_summed_over_threads_and_the_ended_keep_theirs(tmp_path: Path) -> None:
+def test_waiting_is_summed_over_threads_and_includes_ended_ones(tmp_path: Path) -> None:
     reader = ThreadDelays(tmp_path)
     later = iter(range(0, 10**12, 10**10))
     delays(tmp_path, t7=1, t8=5)
@@ -30,7 +30,7 @@ def test_waiting_is_summed_over_threads_and_the_ended_keep_theirs(tmp_path: Path
     assert reader.read(next(later), 7, 2) == 3.0
 
 
-def test_many_threads_are_looked_at_seldom(tmp_path: Path) -> None:
+def test_many_threads_are_read_seldom(tmp_path: Path) -> None:
     delays(tmp_path, t7=1)
     reader = ThreadDelays(tmp_path)
     assert reader.read(0, 7, 200) == 1.0

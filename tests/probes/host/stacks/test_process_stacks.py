@@ -119,9 +119,9 @@ def test_no_py_spy_is_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_refusal_says_what_would_allow_it(tmp_path: Path, message: str, yama: str | None, hint: str) -> None:
     if yama:
         write_tree(tmp_path, {"proc/sys/kernel/yama/ptrace_scope": yama})
-    reason, told = explain_refusal(message, tmp_path)
+    reason, found = explain_refusal(message, tmp_path)
     assert reason == "not permitted to read the process's memory"
-    assert hint in told
+    assert hint in found
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def test_stacks_are_read_as_py_spy_writes_them() -> None:
     ]
 
 
-def test_a_real_process_is_looked_at_many_times() -> None:
+def test_a_real_process_is_sampled_many_times() -> None:
     code = "import sys\ndef read_on():\n    sys.stdin.readline()\nprint('ready', flush=True)\nread_on()"
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:

@@ -28,7 +28,7 @@ def opens(root: Path, pid: int, *files: tuple[str, int]) -> None:
 READ, WRITE = os.O_RDONLY | 0o100000, os.O_WRONLY | os.O_APPEND
 
 
-def test_what_workers_read_tells_where_the_data_lies(tmp_path: Path) -> None:
+def test_files_that_workers_read_show_the_storage_of_the_data(tmp_path: Path) -> None:
     root = write_tree(tmp_path, {"proc/21/mountinfo": MOUNTS})
     opens(
         root,
@@ -45,15 +45,15 @@ def test_what_workers_read_tells_where_the_data_lies(tmp_path: Path) -> None:
     probe = DataFilesProbe(root)
     targets = [Target(7, "rank", 0), Target(21, "worker", 0)]
     assert values(probe.sample(0, targets)) == {("data.files", "mount:/"): 1, ("data.files", "mount:/data"): 1}
-    told = probe.take_mounts()
-    assert {(m.mount_point, m.network) for m in told} == {("/", False), ("/data", True), ("/runs", False)}
-    assert len(told) == 3
+    mounts = probe.take_mounts()
+    assert {(m.mount_point, m.network) for m in mounts} == {("/", False), ("/data", True), ("/runs", False)}
+    assert len(mounts) == 3
     opens(root, 21, ("/data/b.jpg", READ), ("/data/a.jpg", READ))
     assert values(probe.sample(1, targets))["data.files", "mount:/data"] == 2
     assert not probe.take_mounts()
 
 
-def test_with_files_enough_looks_become_rare(tmp_path: Path) -> None:
+def test_with_files_enough_readings_become_rare(tmp_path: Path) -> None:
     root = write_tree(tmp_path, {"proc/7/mountinfo": MOUNTS})
     opens(root, 7, *((f"/data/{n}.jpg", READ) for n in range(ENOUGH_FILES)))
     probe, targets = DataFilesProbe(root), [Target(7, "rank", 0)]
@@ -67,13 +67,13 @@ def test_with_files_enough_looks_become_rare(tmp_path: Path) -> None:
     assert seen(SLOW_PERIOD_NS + 1) == ENOUGH_FILES + 1
 
 
-def test_a_rank_without_workers_is_looked_into(tmp_path: Path) -> None:
+def test_a_rank_without_workers_is_read(tmp_path: Path) -> None:
     root = write_tree(tmp_path, {"proc/7/mountinfo": MOUNTS})
     opens(root, 7, ("/data/a.jpg", READ))
     assert values(DataFilesProbe(root).sample(0, [Target(7, "rank", 0)])) == {("data.files", "mount:/data"): 1}
 
 
-def test_each_disk_is_told_by_its_shortest_mount_though_no_file_is_open(tmp_path: Path) -> None:
+def test_each_disk_is_reported_by_its_shortest_mount_though_no_file_is_open(tmp_path: Path) -> None:
     bound = "32 27 8:16 / /etc/hosts rw - xfs /dev/sdb rw\n33 27 8:16 / /mnt rw - xfs /dev/sdb rw\n"
     root = write_tree(tmp_path, {"proc/7/mountinfo": bound, "proc/7/fd/x": ""})
     probe = DataFilesProbe(root)

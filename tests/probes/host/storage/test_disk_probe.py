@@ -67,7 +67,7 @@ def test_a_loop_device_that_gets_a_file_appears(tmp_path: Path) -> None:
     assert ("disk.reads", "disk:loop0") in values(probe.sample(RECHECK_PERIOD_NS, []))
 
 
-def test_no_diskstats_is_a_gap_told_once(tmp_path: Path) -> None:
+def test_no_diskstats_is_a_gap_reported_once(tmp_path: Path) -> None:
     probe = DiskProbe(tmp_path)
     assert "disk.read_bytes" in missing(probe.sample(0, []))
     assert not probe.sample(1, []).gaps

@@ -29,7 +29,7 @@ device other:/more mounted on /more with fstype nfs statvers=1.1
 """
 
 
-def test_an_nfs_mount_tells_what_it_fetched_and_what_was_asked_of_it(tmp_path: Path) -> None:
+def test_an_nfs_mount_reports_bytes_read_and_bytes_requested(tmp_path: Path) -> None:
     root = write_tree(tmp_path, {"proc/self/mountstats": MOUNTSTATS})
     found = values(NfsProbe(root).sample(0, []))
     assert {metric: value for (metric, scope), value in found.items() if scope == "mount:/data/team a"} == {

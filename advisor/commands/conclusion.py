@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from rn50_advisor.advisor.model.errors import AdvisorError
 from rn50_advisor.advisor.report.inert_text import one_line
-from rn50_advisor.advisor.run.launch.job_end import told_error, told_status
+from rn50_advisor.advisor.run.launch.job_end import describe_error, describe_status
 
 if TYPE_CHECKING:
     from rn50_advisor.advisor.model.recording import Recording
@@ -42,7 +42,7 @@ def conclude(run: Path, diagnosis: Callable[[Recording], Report], report_files: 
     try:
         status = _in_child(lambda: _conclude_within(run, diagnosis, report_files, before))
         if status:
-            warn(f"no summary: it {told_status(status)}; rn50-advisor report {run} makes one")
+            warn(f"no summary: it {describe_status(status)}; rn50-advisor report {run} makes one")
     except OSError as error:
         warn(f"no summary: {error.strerror or error}; rn50-advisor report {run} makes one")
     finally:
@@ -97,8 +97,8 @@ def _conclude_within(
         warn(f"no summary: {cut}; rn50-advisor report {run} makes one")
     except AdvisorError as error:
         warn(f"no summary: {error.message}")
-    except Exception as error:  # noqa: BLE001 - the job has ended well or badly, and that is what our exit must tell
-        warn(f"no summary: {told_error(error)}; rn50-advisor report {run} makes one")
+    except Exception as error:  # noqa: BLE001 - the job has ended well or badly, and our exit code must say which
+        warn(f"no summary: {describe_error(error)}; rn50-advisor report {run} makes one")
 
 
 def _silence_libraries() -> None:

@@ -12,7 +12,7 @@ from rn50_advisor.advisor.merge.live_merge import Part, writer_type
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import AnyEvent, Event, happened
 from rn50_advisor.advisor.run.hangs.watched_ranks import watched_ranks
-from rn50_advisor.advisor.run.overhead_budget import Thrift
+from rn50_advisor.advisor.run.overhead_budget import OverheadBudget
 from rn50_advisor.advisor.run.own_usage import CostBook
 from rn50_advisor.advisor.run.processes.departures import Departures
 from rn50_advisor.advisor.run.processes.host_watch import (
@@ -74,7 +74,7 @@ class Agent:
             job_pid, period_s=plan.options.period_s, probes=plan.options.host_probes, post=self._take_in
         )
         self._stacks = StackWatch(plan.options, post=self._news.append)
-        self._thrift = Thrift(
+        self._overhead = OverheadBudget(
             book, self._writer, host=self._host, stacks=self._stacks, budget=plan.options.overhead_budget
         )
         self._words = JobWords(
@@ -217,7 +217,7 @@ class Agent:
     def _take_tick(self, news: HostNews) -> None:
         self._departures.note(news.tick, news.change.ended)
         self._roster.update(news.change, news.members)
-        self._writer.put_samples(news.tick.t_ns, self._thrift.kept(news.tick.samples))
+        self._writer.put_samples(news.tick.t_ns, self._overhead.kept(news.tick.samples))
         for gap in news.tick.gaps:
             self._writer.put_gap(gap)
 
@@ -246,12 +246,12 @@ class Agent:
         ranks, facts = self._followers.ranks(), self._notes.facts if self._notes else {}
         self._words.look(ranks)
         self._departures.settle(time.perf_counter_ns())
-        self._host.targets = tuple(self._followers.targets(with_workers=self._thrift.workers))
+        self._host.targets = tuple(self._followers.targets(with_workers=self._overhead.workers))
         self._stacks.watched = watched_ranks(ranks, facts)
         self._stacks.makers = makers_of(self._followers.makers(_WAIT_WORTH_SHARE), facts)
         self._look_deep()
         # the user requested the deep window: reading its trace must not cost other measurements
-        self._thrift.look(ranks, self._followers.workers(), asked_cpu_s=self._deep.cpu_s)
+        self._overhead.look(ranks, self._followers.workers(), asked_cpu_s=self._deep.cpu_s)
         self._writer.commit()
 
     def _look_deep(self) -> None:
@@ -296,7 +296,7 @@ class Agent:
                 "a full /dev/shm"
             )
             self._writer.put_gap(ProbeGap("steps", "job", "the recorder saw no process of the job train", hint))
-        self._roster.tell_survivors(_LEAVING_S)
+        self._roster.record_survivors(_LEAVING_S)
         self._followers.close()
 
     def _take_gaps(self) -> None:
@@ -306,14 +306,14 @@ class Agent:
 
     def _account(self, launcher_cpu_s: float) -> dict[str, float]:
         return {
-            "cpu_s": self._thrift.cpu_s + launcher_cpu_s,
+            "cpu_s": self._overhead.cpu_s + launcher_cpu_s,
             "wall_s": (time.perf_counter_ns() - self._plan.began_ns) / 1e9,
             "startup_s": startup_s(self._plan),
             "lost_records": self._followers.lost_records,
             "records": self._followers.records,
             "polls": self._polls,
             "stacks_cpu_s": self._stacks.cpu_s,
-            **self._thrift.worker_cost,
+            **self._overhead.worker_cost,
         }
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rn50_advisor.advisor.model.errors import AdvisorError
-from rn50_advisor.advisor.run.launch.job_end import told_error, told_status
+from rn50_advisor.advisor.run.launch.job_end import describe_error, describe_status
 from rn50_advisor.advisor.run.launch.own_processes import start_module
 from rn50_advisor.advisor.run.recording_plan import RecordingPlan
 
@@ -45,7 +45,7 @@ class Companion:
         try:
             self._talk = _Talk("record", plan=self._plan.as_json(), job_pid=self._job_pid)
         except Exception as error:  # noqa: BLE001 - the job is running and goes on
-            self._complain(f"the job runs unrecorded: {told_error(error)}", at_once=True)
+            self._complain(f"the job runs unrecorded: {describe_error(error)}", at_once=True)
 
     def pids(self) -> frozenset[int]:
         """The recording process, until it has been reaped."""
@@ -59,7 +59,7 @@ class Companion:
     def asked_to_end(self, number: int) -> None:
         """Reports a request to end the job, so that processes ending soon after do not count as failed."""
         if self._talk is not None and self._talk.unsent_bytes < _UNSENT_MAX:
-            self._talk.tell(event="asked_to_end", t_ns=time.perf_counter_ns(), signal=number)
+            self._talk.post(event="asked_to_end", t_ns=time.perf_counter_ns(), signal=number)
 
     def look(self) -> None:
         """Reads its answers, sends pending messages, reaps it."""
@@ -94,7 +94,7 @@ class Companion:
         try:
             self._finish(end, deadline_s)
         except Exception as error:  # noqa: BLE001 - the job's end is known, and nothing here may change it
-            self._complain(f"finishing the recording failed: {told_error(error)}")
+            self._complain(f"finishing the recording failed: {describe_error(error)}")
         if self._complaint is not None and not self._warned:
             warn(self._complaint)
         return self._recorded, self._complaint
@@ -102,7 +102,7 @@ class Companion:
     def _finish(self, end: Mapping[str, Any], deadline_s: float) -> None:
         if self._talk is None:
             return
-        self._talk.tell(event="ended", **end)
+        self._talk.post(event="ended", **end)
         self.send_signal(signal.SIGCONT)  # a stopped process must write the end, too
         self._wait(deadline_s)
         if self._talk.status is None:
@@ -110,7 +110,7 @@ class Companion:
             if not self._done:
                 self._complain("the end of the recording was not awaited: the disk of the run folder does not answer")
         elif not self._done:
-            how = told_status(self._talk.status)
+            how = describe_status(self._talk.status)
             self._complain(f"the recording stopped: the agent {how}")
             if self._recorded:
                 self._close_broken(f"the agent {how}", end, deadline_s)
@@ -142,18 +142,18 @@ class _Talk:
 
     def __init__(self, task: str, **first: Any) -> None:
         """Raises OSError where no process can be started."""
-        theirs_in, orders = os.pipe()
-        answers, theirs_out = os.pipe()
+        child_in, orders = os.pipe()
+        answers, child_out = os.pipe()
         try:
-            arguments = [str(theirs_in), str(theirs_out), task]
-            self._process = start_module(_MODULE, arguments, descriptors=(theirs_in, theirs_out))
+            arguments = [str(child_in), str(child_out), task]
+            self._process = start_module(_MODULE, arguments, descriptors=(child_in, child_out))
         except BaseException:
             os.close(orders)
             os.close(answers)
             raise
         finally:
-            os.close(theirs_in)
-            os.close(theirs_out)
+            os.close(child_in)
+            os.close(child_out)
         self.pid = self._process.pid
         self.status: int | None = None  # status from waitpid, once reaped
         self.answers: int | None = answers
@@ -161,13 +161,13 @@ class _Talk:
         self._unsent, self._unread = b"", b""
         os.set_blocking(orders, False)
         os.set_blocking(answers, False)
-        self.tell(**first)
+        self.post(**first)
 
     @property
     def unsent_bytes(self) -> int:
         return len(self._unsent)
 
-    def tell(self, **what: Any) -> None:
+    def post(self, **what: Any) -> None:
         self._unsent += json.dumps(what).encode() + b"\n"
         self.send()
 

@@ -66,7 +66,7 @@ def known_sweeps(run_dir: Path) -> KnownSweeps:
 
 def _plain(check: Check, value: float, place: Check | None) -> KnownCheck:
     band = check.expected
-    told: KnownCheck = {
+    known: KnownCheck = {
         "value": value,
         "unit": check.unit,
         "lo": band.lo,
@@ -76,5 +76,5 @@ def _plain(check: Check, value: float, place: Check | None) -> KnownCheck:
         "hint": check.hint,
     }
     if place is not None:
-        told["place"] = place.value
-    return told
+        known["place"] = place.value
+    return known

@@ -18,8 +18,8 @@ _EACH_CORE = "cpu:"
 _RECORDER_OVER_NS = 30_000_000_000
 
 
-class Thrift:
-    """`look` is for every second. `workers`: whether they are still to be sampled."""
+class OverheadBudget:
+    """Call `look` every second. `workers`: True while workers are still sampled."""
 
     def __init__(
         self, book: CostBook, writer: RunWriter, *, host: HostWatch, stacks: StackWatch, budget: float
@@ -33,7 +33,7 @@ class Thrift:
         # the same of living workers, by pid and when they were first seen; and of all that were seen, the time and what it had cost in it
         self._workers_ns: dict[tuple[int, int], tuple[int, int]] = {}
         self._workers_total_ns = (0, 0)
-        self._told_recorder = False
+        self._recorder_reported = False
         self._each_core = self.workers = True
 
     @property
@@ -48,13 +48,13 @@ class Thrift:
         return {"workers_wall_s": seen_ns / 1e9, "workers_self_s": self_ns / 1e9} if seen_ns else {}
 
     def kept(self, samples: Sequence[Sample]) -> Sequence[Sample]:
-        """Without those that were given up and come all the same."""
+        """The samples without those of dropped measurements, which may still arrive."""
         return samples if self._each_core else [sample for sample in samples if not sample.scope.startswith(_EACH_CORE)]
 
     def look(self, ranks: Iterable[Follower], workers: Iterable[Follower] = (), *, asked_cpu_s: float) -> None:
         """`asked_cpu_s`: of what the user asked for, which is no reason to give up other measurements."""
-        self._mind_recorders(ranks)
-        self._mind_workers(workers)
+        self._check_recorders(ranks)
+        self._add_workers(workers)
         share = self._book.over_budget(self.cpu_s - asked_cpu_s)
         name = self._book.next_to_shed(self._active()) if share is not None else None
         if share is None or name is None:
@@ -76,7 +76,7 @@ class Thrift:
         switches = {"stacks": self._stacks.sampling, "cpu_cores": self._each_core, "workers": self.workers}
         return [name for name, on in switches.items() if on] + list(self._host.active)
 
-    def _mind_recorders(self, ranks: Iterable[Follower]) -> None:
+    def _check_recorders(self, ranks: Iterable[Follower]) -> None:
         """The recorders' own count of their cost. They cannot be dropped, so an excess is only reported."""
         now_ns = time.perf_counter_ns()
         for rank in ranks:
@@ -85,12 +85,12 @@ class Thrift:
                 continue
             share = (rank.position.self_ns - self_ns) / (now_ns - before_ns)
             self._self_ns[rank.pid] = (now_ns, rank.position.self_ns)
-            if share > self._budget and not self._told_recorder:
-                self._told_recorder = True
+            if share > self._budget and not self._recorder_reported:
+                self._recorder_reported = True
                 data: RecorderCost = {"share": share, "budget": self._budget}
                 self._writer.put_event(happened(RecorderCost, data, t_ns=now_ns, pid=rank.pid, rank=rank.rank))
 
-    def _mind_workers(self, workers: Iterable[Follower]) -> None:
+    def _add_workers(self, workers: Iterable[Follower]) -> None:
         now_ns = time.perf_counter_ns()
         seen_ns, self_ns = self._workers_total_ns
         living = {}

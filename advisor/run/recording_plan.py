@@ -35,16 +35,16 @@ class RecordingPlan:
         }
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> RecordingPlan:
-        run_folder, ring_folder = told["run_folder"], told["ring_folder"]
+    def from_json(cls, document: Mapping[str, Any]) -> RecordingPlan:
+        run_folder, ring_folder = document["run_folder"], document["ring_folder"]
         return cls(
-            argv=tuple(told["argv"]),
+            argv=tuple(document["argv"]),
             run_folder=Path(run_folder) if run_folder is not None else None,
-            name=told["name"],
-            options=RunOptions(**told["options"]),
+            name=document["name"],
+            options=RunOptions(**document["options"]),
             ring_folder=Path(ring_folder) if ring_folder is not None else None,
-            began_ns=told["began_ns"],
-            began_unix_s=told["began_unix_s"],
-            launcher_pid=told["launcher_pid"],
-            printed_before=tuple(told["printed_before"]),
+            began_ns=document["began_ns"],
+            began_unix_s=document["began_unix_s"],
+            launcher_pid=document["launcher_pid"],
+            printed_before=tuple(document["printed_before"]),
         )

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rn50_advisor.advisor.model.errors import AdvisorError
-from rn50_advisor.advisor.run.launch.job_end import told_error
+from rn50_advisor.advisor.run.launch.job_end import describe_error
 from rn50_advisor.advisor.run.recording_plan import RecordingPlan
 
 # Four for each of hundreds of ranks and workers, where 1024 is usual.
@@ -36,14 +36,14 @@ def main() -> None:
     with os.fdopen(orders) as lines:
         first = lines.readline()
         if first.endswith("\n"):
-            told = json.loads(first)
-            plan = RecordingPlan.from_json(told.pop("plan"))
+            request = json.loads(first)
+            plan = RecordingPlan.from_json(request.pop("plan"))
             if task == "record":
-                JobRecorder(plan, told["job_pid"], answers).make(lines)
+                JobRecorder(plan, request["job_pid"], answers).make(lines)
             else:
                 from rn50_advisor.advisor.run import run_meta  # noqa: PLC0415 - it brings SQLite
 
-                (run_meta.close_broken if task == "close" else run_meta.note_launch_error)(plan, **told)
+                (run_meta.close_broken if task == "close" else run_meta.note_launch_error)(plan, **request)
         os._exit(0)  # threads that a disk or a driver holds are not waited for
 
 
@@ -63,18 +63,18 @@ class JobRecorder:
         try:
             threading.Thread(target=self._listen, args=(lines,), name="rn50-orders", daemon=True).start()
             self._record()
-        except Exception as error:  # noqa: BLE001 - the wall: the launcher tells the user when the job has ended
-            self._complain(f"the recording stopped: {told_error(error)}")
-        self._tell(event="done")
+        except Exception as error:  # noqa: BLE001 - the wall: the launcher prints it when the job has ended
+            self._complain(f"the recording stopped: {describe_error(error)}")
+        self._answer(event="done")
 
     def _listen(self, lines: Iterable[str]) -> None:
         with contextlib.suppress(OSError, ValueError):
             for line in lines:
-                told = json.loads(line)
-                if told["event"] == "asked_to_end":
-                    self._requests.append((told["t_ns"], told["signal"]))
-                elif told["event"] == "ended":
-                    self._end = told
+                message = json.loads(line)
+                if message["event"] == "asked_to_end":
+                    self._requests.append((message["t_ns"], message["signal"]))
+                elif message["event"] == "ended":
+                    self._end = message
                     break
         self._over.set()  # without an end: the launcher has been killed
 
@@ -88,7 +88,7 @@ class JobRecorder:
         except (RecordingStopped, AdvisorError) as error:
             self._complain(f"the job runs unrecorded: {error.message}", at_once=True)
             return
-        self._tell(event="recorded")
+        self._answer(event="recorded")
         try:
             agent.run(self._over)
         except Exception as error:
@@ -101,9 +101,9 @@ class JobRecorder:
             self._complain(stopped)
 
     def _complain(self, text: str, *, at_once: bool = False) -> None:
-        self._tell(event="complaint", text=text, at_once=at_once)
+        self._answer(event="complaint", text=text, at_once=at_once)
 
-    def _tell(self, **what: Any) -> None:
+    def _answer(self, **what: Any) -> None:
         with contextlib.suppress(OSError):
             os.write(self._answers, json.dumps(what).encode() + b"\n")
 

@@ -48,7 +48,7 @@ class StallClock:
         self._number = 0
         self._since_ns: int | None = None
         self._still: dict[int, tuple[int, str, int, int]] = {}  # rank -> position when the stall was detected
-        self._told_ns = 0
+        self._reported_ns = 0
         self._last_ns = 0
         self._seen_twice = False
         self._first_step = False
@@ -64,11 +64,11 @@ class StallClock:
         here = {sight.rank: _place(sight) for sight in sights}
         if any(here.get(rank) != place for rank, place in self._still.items()):
             return self.end(now_ns)
-        if not self._seen_twice and now_ns - self._told_ns >= _SECOND_LOOK_NS:
+        if not self._seen_twice and now_ns - self._reported_ns >= _SECOND_LOOK_NS:
             self._seen_twice = True
             return self._state(now_ns)
-        if now_ns - self._told_ns >= self._pause_ns(now_ns):
-            return self._tell(now_ns)
+        if now_ns - self._reported_ns >= self._pause_ns(now_ns):
+            return self._report(now_ns)
         return None
 
     def end(self, now_ns: int) -> StallState | None:
@@ -89,7 +89,7 @@ class StallClock:
         self._since_ns = min(max(sight.since_ns, self._awake_ns) for sight in still)
         self._seen_twice = False
         self._first_step = not any(sight.steps for sight in still)
-        return self._tell(now_ns)
+        return self._report(now_ns)
 
     def _stands(self, now_ns: int, sight: RankSight, *, alone: bool) -> bool:
         if not sight.steps and (alone or sight.phase not in _AFTER_FORWARD):
@@ -97,8 +97,8 @@ class StallClock:
         stood_ns = now_ns - max(sight.since_ns, self._awake_ns)
         return stood_ns >= max(self._after_ns, _P99_TIMES * sight.p99_ns)
 
-    def _tell(self, now_ns: int) -> StallState:
-        self._told_ns = now_ns
+    def _report(self, now_ns: int) -> StallState:
+        self._reported_ns = now_ns
         return self._state(now_ns)
 
     def _state(self, now_ns: int) -> StallState:

@@ -1,4 +1,4 @@
-"""Tells signals sent to us alone from signals sent to our whole process group, the job included.
+"""Separates signals sent to us alone from signals sent to our whole process group, the job included.
 
 The kernel's signal information does not separate the two, and a job that gets SIGTERM twice may abort its own shutdown. So an idle
 process runs in the group with every signal blocked: a signal pending there was sent to all. It ends when we do, in any case.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 _PR_SET_DUMPABLE = 4
-_UNSEEN = 70  # EX_SOFTWARE of sysexits.h
+_END_UNKNOWN_CODE = 70  # EX_SOFTWARE of sysexits.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class JobEnd:
     complaint: str | None = None  # why the recording is missing or ends early
 
 
-def told_status(status: int) -> str:
-    """A process's wait status in words."""
+def describe_status(status: int) -> str:
+    """Returns a process's wait status in words."""
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return f"ended with exit code {code}"
@@ -41,8 +41,8 @@ def told_status(status: int) -> str:
         return f"was killed by signal {-code}"
 
 
-def told_error(error: BaseException) -> str:
-    """The first cause of it: what numpy says of an import that failed is a page of advice."""
+def describe_error(error: BaseException) -> str:
+    """Returns type and message of the first cause: the message that numpy adds to a failed import is a page long."""
     while error.__cause__ is not None:
         error = error.__cause__
     return f"{type(error).__name__}: {error}"
@@ -55,7 +55,7 @@ def exit_like(end: JobEnd) -> NoReturn:
             stream.flush()
     if end.signal is None:
         # not sys.exit: a stream that cannot be flushed would turn the code into 120
-        os._exit(_UNSEEN if end.exit_code is None else end.exit_code)
+        os._exit(_END_UNKNOWN_CODE if end.exit_code is None else end.exit_code)
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # a core_pattern that is a pipe does not ask the limit

@@ -30,7 +30,7 @@ def inherited_environment() -> dict[bytes, bytes]:
 def with_recorder(variables: Mapping[bytes, bytes], ring_folder: Path) -> dict[bytes, bytes]:
     """The variables with the recorder's folder prepended to PYTHONPATH, or its twin where that was unset or empty.
 
-    The twin tells the job's children that PYTHONPATH was unset or empty: `$PYTHONPATH:/src` appended to nothing has
+    The twin shows the job's children that PYTHONPATH was unset or empty: `$PYTHONPATH:/src` appended to nothing has
     an empty entry. It is a folder and no variable, because PYTHONPATH alone may be passed on, and a folder survives
     tools that make its entries absolute.
     """

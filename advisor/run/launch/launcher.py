@@ -18,7 +18,7 @@ from pathlib import Path
 from rn50_advisor.advisor.model.errors import AdvisorError
 from rn50_advisor.advisor.run.companion import Companion, note_launch_error, warn
 from rn50_advisor.advisor.run.launch.group_canary import Canary
-from rn50_advisor.advisor.run.launch.job_end import JobEnd, exit_like, told_error
+from rn50_advisor.advisor.run.launch.job_end import JobEnd, describe_error, exit_like
 from rn50_advisor.advisor.run.launch.job_environment import CannotInject, inherited_environment, with_recorder
 from rn50_advisor.advisor.run.launch.job_signals import ENDING, STOPS, WATCHED, Arrival, SignalDesk
 from rn50_advisor.advisor.run.launch.orphans import reap_adopted
@@ -74,7 +74,7 @@ def run_job(
                 launcher_pid=os.getpid(),
                 printed_before=(_bytes_in(1), _bytes_in(2)) if run_folder is not None else (0, 0),
             )
-            _tell_budget(plan)
+            _pass_budget(plan)
             _ask_for_window(plan)
             return _run(plan, desk, canary, on_start, mind)
         finally:
@@ -116,7 +116,7 @@ def _run(
             on_start(job.pid)
         exit_code, number = _wait(job, desk, canary, companion, mind)
     except Exception as error:  # noqa: BLE001 - the wall: the job goes on, and is waited for
-        warn(f"signals are passed on without checking their senders: {told_error(error)}")
+        warn(f"signals are passed on without checking their senders: {describe_error(error)}")
         exit_code, number = _wait_plainly(job)
     ended_ns = time.perf_counter_ns()
     recorded, complaint = companion.finish(exit_code, number, ended_ns)
@@ -124,7 +124,7 @@ def _run(
     return JobEnd(exit_code, number, duration_s, recorded=recorded, complaint=complaint)
 
 
-def _tell_budget(plan: RecordingPlan) -> None:
+def _pass_budget(plan: RecordingPlan) -> None:
     if plan.ring_folder is not None:
         with contextlib.suppress(OSError):  # the recorder then keeps to the usual one
             allow(plan.ring_folder, plan.options.overhead_budget)
@@ -192,7 +192,7 @@ def _deliver_early(pid: int, desk: SignalDesk) -> None:
 
 
 class _Child:
-    """The job's main process, as the kernel tells its parent about it."""
+    """The job's main process, as the kernel reports it to its parent."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process

@@ -88,7 +88,7 @@ class StatusLines:
         self._descriptor = descriptor
         os.set_inheritable(descriptor, False)
 
-    def tell(self, **what: Any) -> None:
+    def write(self, **what: Any) -> None:
         with contextlib.suppress(OSError):
             os.write(self._descriptor, json.dumps(what).encode() + b"\n")
 
@@ -130,9 +130,9 @@ def main() -> None:
         keeper = Relay(master, folder / OUTPUT_NAME)
     except OSError as error:
         message = f"no terminal for the job: {error.strerror or error}"
-        report.tell(event="failed", message=message, hint="--no-tui runs it on this one", exit_code=1)
+        report.write(event="failed", message=message, hint="--no-tui runs it on this one", exit_code=1)
         return
-    report.tell(event="terminal", path=_name_of(slave))
+    report.write(event="terminal", path=_name_of(slave))
     os.dup2(null, 0)
     os.dup2(slave, 1)
     os.dup2(slave, 2)
@@ -144,16 +144,16 @@ def main() -> None:
             run_folder=folder,
             options=RunOptions(**request["options"]),
             name=request["name"],
-            on_start=lambda pid: report.tell(event="job", pid=pid),
+            on_start=lambda pid: report.write(event="job", pid=pid),
             mind=keeper.look,
         )
     except AdvisorError as error:
-        report.tell(event="failed", message=error.message, hint=error.hint, exit_code=error.exit_code)
+        report.write(event="failed", message=error.message, hint=error.hint, exit_code=error.exit_code)
         end = JobEnd(error.exit_code, None, started=False)
     os.dup2(null, 1)
     os.dup2(null, 2)
     keeper.drained(_DRAINED_WITHIN_S)
-    report.tell(
+    report.write(
         event="ended",
         exit_code=end.exit_code,
         signal=end.signal,

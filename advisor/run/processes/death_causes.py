@@ -43,14 +43,14 @@ class DeathDesk:
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
-                self._tell(_WAIT_S)
-            self._tell(0.0)
+                self._post_deaths(_WAIT_S)
+            self._post_deaths(0.0)
             self._watch.close()
         except Exception as error:  # noqa: BLE001 - the wall of this thread
             reason = f"watching for dead processes stopped: {type(error).__name__}: {error}"
             self._post(ProbeGap("deaths", "job", reason, "exit codes of ranks are seen only by chance"))
 
-    def _tell(self, wait_s: float) -> None:
+    def _post_deaths(self, wait_s: float) -> None:
         for death in self._watch.poll(wait_s):
             self._post(death)
 

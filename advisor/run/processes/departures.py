@@ -1,4 +1,4 @@
-"""Processes that have ended, from all who may tell: the desk that waits for deaths, the process tree, and the kernel's OOM killer."""
+"""Processes that have ended, from three sources: the thread that waits for deaths, the process tree, the kernel's OOM killer."""
 
 from __future__ import annotations
 
@@ -61,6 +61,6 @@ class Departures:
         self._oom.suspect(death)
 
     def settle(self, now_ns: int, *, last: bool = False) -> None:
-        """Marks processes killed by the OOM killer, once their death is old enough to tell; with `last`, at once."""
+        """Marks processes killed by the OOM killer, once their death is old enough to be judged; with `last`, at once."""
         for pid in self._oom.settle(now_ns, last=last):
             self._roster.mark_oom_killed(pid)

@@ -103,7 +103,7 @@ class Roster:
         data: OomKill = {"role": process.role, "command": process.command}
         self._writer.put_event(happened(OomKill, data, t_ns=process.ended_ns or 0, pid=pid, rank=process.rank))
 
-    def tell_survivors(self, within_s: float) -> None:
+    def record_survivors(self, within_s: float) -> None:
         """Records processes that the job left running and that do not end within `within_s`. They are the user's and stay untouched."""
         left = [m for m in self._members.values() if m.pid != self.root_pid]
         deadline = time.monotonic() + within_s

@@ -21,7 +21,7 @@ from rn50_advisor.probes.rank.side_files import OWN_FILES
 SHARED_MEMORY = Path("/dev/shm")
 PREFIX = "rn50-advisor-"
 # Required free space: a rank's smallest ring and a worker's (36 KiB) may take a sixteenth each (probes/rank/rank_ring_folder.py).
-ROOM_BYTES = 1 << 20
+FREE_BYTES_MIN = 1 << 20
 _IN_MEMORY = frozenset(("tmpfs", "ramfs"))
 _remove = functools.partial(remove_files, re.compile(OWN_FILES))
 
@@ -30,8 +30,8 @@ class RingFolder:
     """A folder made by one advisor, which holds a lock in it. The lock ends with the process, however that dies."""
 
     def __init__(self, *, places: Iterable[Path] | None = None, mounts: Path = MOUNTS) -> None:
-        """Raises OSError if no place is fit. The name tells people and ranks (probes/rank/install.py) whose folder it is."""
-        self._own = OwnFolder(_with_room(default_places() if places is None else places, mounts), PREFIX)
+        """Raises OSError if no place is fit. The name shows people and ranks (probes/rank/install.py) whose folder it is."""
+        self._own = OwnFolder(_fit_place(default_places() if places is None else places, mounts), PREFIX)
         self.path = self._own.path
 
     def close(self, *, remove: bool) -> None:
@@ -63,7 +63,7 @@ def in_use(folder: Path) -> bool:
     return False
 
 
-def _with_room(places: Iterable[Path], mounts: Path) -> Path:
+def _fit_place(places: Iterable[Path], mounts: Path) -> Path:
     """Returns the first fit place. Raises OSError with the reason against each."""
     kinds = {entry.device: entry.fs_type for entry in parse_mountinfo(mounts.read_text(errors="replace"))}
     reasons = []
@@ -87,7 +87,11 @@ def _unfit(place: Path, kinds: dict[str, str]) -> str:
         return "may not be written to"
     free = space.f_bavail * space.f_frsize
     # without a limit of their own such file systems say that they have no blocks at all
-    return f"has {free >> 20} MiB free of the {ROOM_BYTES >> 20} needed" if space.f_blocks and free < ROOM_BYTES else ""
+    return (
+        f"has {free >> 20} MiB free of the {FREE_BYTES_MIN >> 20} needed"
+        if space.f_blocks and free < FREE_BYTES_MIN
+        else ""
+    )
 
 
 def _remove_unused(place: int, name: str, folder: int) -> bool:

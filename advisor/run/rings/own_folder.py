@@ -23,9 +23,9 @@ from rn50_advisor.probes.host.storage.mount_table import parse_mountinfo
 LOCK = "owner.lock"
 MOUNTS = Path("/proc/self/mountinfo")
 Remove = Callable[[int, str, int], bool]
-_SAYS = "made by rn50-advisor"
+_FIRST_LINE = "made by rn50-advisor"
 _BYTES_MAX = 512
-_ENDS = r"(\d+)-(\d+)-[a-z0-9_]{8}"  # pid, start ticks, and what mkdtemp adds
+_NAME_END = r"(\d+)-(\d+)-[a-z0-9_]{8}"  # pid, start ticks, and what mkdtemp adds
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -71,7 +71,7 @@ def hold(folder: Path) -> int:
         # without locks (some network file systems) no process can sweep either
         with contextlib.suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.write(lock, _told(_this_process()))
+        os.write(lock, _marker_text(_this_process()))
         partial.rename(folder / LOCK)
     except BaseException:
         os.close(lock)
@@ -85,7 +85,7 @@ def sweep(place: Path, prefix: str, remove: Remove, *, other_boots_after_s: floa
 
     A folder of another boot is from before this machine's last start, or from another machine. It is removed only past this age, if given.
     """
-    swept, name = 0, re.compile(re.escape(prefix) + _ENDS)
+    swept, name = 0, re.compile(re.escape(prefix) + _NAME_END)
     with contextlib.suppress(OSError), _opened(place.resolve()) as at:
         for found in filter(None, map(name.fullmatch, os.listdir(at))):  # noqa: PTH208 - a descriptor
             with contextlib.suppress(OSError, ValueError):
@@ -117,10 +117,10 @@ def remove_tree(place: int, name: str, folder: int) -> bool:
 def start_ticks(pid: int) -> int | None:
     """Returns a process's start time in clock ticks since boot, which with the pid identifies it; None if it is gone."""
     try:
-        told = Path(f"/proc/{pid}/stat").read_bytes()
+        text = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return None
-    return int(told[told.rindex(b")") + 2 :].split()[19])
+    return int(text[text.rindex(b")") + 2 :].split()[19])
 
 
 def _sweep_one(place: int, found: re.Match[str], remove: Remove, other_boots_after_s: float | None) -> bool:
@@ -162,15 +162,15 @@ def _this_process() -> _Maker:
     return _Maker(pid, start_ticks(pid) or 0, os.geteuid(), boot, namespace)
 
 
-def _told(maker: _Maker) -> bytes:
-    lines = (_SAYS, maker.pid, maker.start_ticks, maker.uid, maker.boot, maker.pid_namespace)
+def _marker_text(maker: _Maker) -> bytes:
+    lines = (_FIRST_LINE, maker.pid, maker.start_ticks, maker.uid, maker.boot, maker.pid_namespace)
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def _maker(told: bytes) -> _Maker:
-    """Raises ValueError for what `_told` has not written."""
-    says, pid, ticks, uid, boot, namespace, end = told.decode().split("\n")
-    if says != _SAYS or end or not boot or not namespace:
+def _maker(data: bytes) -> _Maker:
+    """Raises ValueError for data that `_marker_text` did not make."""
+    first_line, pid, ticks, uid, boot, namespace, end = data.decode().split("\n")
+    if first_line != _FIRST_LINE or end or not boot or not namespace:
         raise ValueError("another file")
     return _Maker(int(pid), int(ticks), int(uid), boot, namespace)
 

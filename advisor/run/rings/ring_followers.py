@@ -130,7 +130,7 @@ class Followers:
         for follower in list(self._by_pid.values()):
             self._drop(follower)
         if orphaned:
-            self._tell_orphaned(orphaned)
+            self._report_orphaned(orphaned)
 
     def _find(self, now_ns: int) -> None:
         if self._folder is None:
@@ -258,10 +258,10 @@ class Followers:
         if follower.role == "rank":
             self._numbers.release(follower.rank or 0, follower.pid)
         elif follower.rank is None and follower.held_rows:
-            self._tell_orphaned(follower.held_rows)
+            self._report_orphaned(follower.held_rows)
             follower.held_rows = 0
 
-    def _tell_orphaned(self, rows: int) -> None:
+    def _report_orphaned(self, rows: int) -> None:
         reason = f"{rows} batches or more were made by workers of a process that the recorder did not see train"
         self._writer.put_gap(ProbeGap("batches", "job", reason))
 

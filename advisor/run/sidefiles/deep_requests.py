@@ -40,7 +40,7 @@ News = AnyEvent | ProbeGap
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A rank as the agent sees it: shares of its recent steps, by the host's clocks and by the GPU's (None: it tells none)."""
+    """A rank as the agent sees it: shares of its recent steps, by the host's clocks and by the GPU's (None: unknown)."""
 
     rank: int
     pid: int
@@ -60,8 +60,8 @@ def worth_a_window(candidates: Iterable[Candidate], facts: Mapping[int, RankFact
     first = min(candidates, key=lambda candidate: candidate.rank, default=None)
     if first is None or first.steps < AUTO_STEPS:
         return None
-    told = facts.get(first.pid, {})
-    if not told.get("cuda") or _version(told.get("torch") or "") < AUTO_TORCH:
+    rank_facts = facts.get(first.pid, {})
+    if not rank_facts.get("cuda") or _version(rank_facts.get("torch") or "") < AUTO_TORCH:
         return None
     return first if first.elsewhere_share <= AUTO_OUTSIDE_SHARE else None
 
@@ -92,7 +92,7 @@ class DeepDesk:
         self._news: deque[News] = deque()
         self._began_s = time.monotonic()
         self._asked = False
-        self._told: dict[int, str] = {}  # pid -> state that was taken up
+        self._states: dict[int, str] = {}  # pid -> last state of its window
         self._threads: list[threading.Thread] = []
         self.cpu_s = 0.0
 
@@ -104,10 +104,10 @@ class DeepDesk:
             if chosen is not None:
                 self._asked = True
                 self._ask(chosen)
-        for pid, told in facts.items():
-            if window := told.get("deep"):
-                self._take(pid, told, window)
-        return self._told_now()
+        for pid, rank_facts in facts.items():
+            if window := rank_facts.get("deep"):
+                self._take(pid, rank_facts, window)
+        return self._collected()
 
     def finish(self, within_s: float) -> list[News]:
         """Waits, at the job's end, for traces that are still being read, and reports missing ones."""
@@ -116,18 +116,18 @@ class DeepDesk:
             thread.join(max(0.0, deadline - time.monotonic()))
         if any(thread.is_alive() for thread in self._threads):
             self._gap("job", "its trace was still being read when the job ended")
-        if self._mode == "now" and not {"done", "refused"} & set(self._told.values()):
+        if self._mode == "now" and not {"done", "refused"} & set(self._states.values()):
             why = f"no rank came to its step {FROM_STEP + STEPS}"
-            if "trying" in self._told.values():
+            if "trying" in self._states.values():
                 why = "the window was closed early each time it was opened"
             self._gap("job", why)
         with contextlib.suppress(OSError):
             for left in self._run_folder.iterdir():
                 if _TRACE.fullmatch(left.name):
                     left.unlink()
-        return self._told_now()
+        return self._collected()
 
-    def _told_now(self) -> list[News]:
+    def _collected(self) -> list[News]:
         found = []
         while self._news:
             found.append(self._news.popleft())
@@ -145,9 +145,9 @@ class DeepDesk:
 
     def _take(self, pid: int, facts: RankFacts, window: WindowFacts) -> None:
         state = window.get("state", "")
-        if self._told.get(pid) == state:
+        if self._states.get(pid) == state:
             return
-        self._told[pid] = state
+        self._states[pid] = state
         rank = max(0, facts.get("rank", 0))
         if state == "refused":
             self._gap(f"rank:{rank}", window.get("reason", "")[:300])
@@ -168,9 +168,9 @@ class DeepDesk:
             with (
                 raw.open("rb") as source,
                 open(packed, "wb", opener=_private) as out,
-                gzip.GzipFile(filename="", mode="wb", fileobj=out, compresslevel=6) as zipped,
+                gzip.GzipFile(filename="", mode="wb", fileobj=out, compresslevel=6) as compressed,
             ):
-                shutil.copyfileobj(source, zipped, 1 << 20)
+                shutil.copyfileobj(source, compressed, 1 << 20)
             self._news.append(happened(TracedWindow, data, t_ns=time.perf_counter_ns(), pid=pid, rank=rank))
         except Exception as error:  # noqa: BLE001 - whatever a trace holds, the recording goes on
             self._gap(f"rank:{rank}", f"its trace cannot be read: {type(error).__name__}: {error}"[:300])

@@ -12,13 +12,13 @@ from rn50_advisor.advisor.run.launch.output_lines import OutputTail
 from rn50_advisor.advisor.store.schema import OUTPUT_NAME
 from rn50_advisor.advisor.store.secrets.masking import redact_text
 
-_TELLING_MAX = 200  # the first of them: what follows an error mostly repeats it on other ranks
-_LAST = 40
+_ERROR_LINES_MAX = 200  # the first of them: what follows an error mostly repeats it on other ranks
+_LAST_LINES = 40
 _CHARACTERS_MAX = 500
 # The relay copies the output on its own: the end of it may come a moment after the job's.
 _SETTLES_WITHIN_S = 0.5
 _LOOK_S = 0.05
-_TELLING = re.compile(
+_ERROR_WORDS = re.compile(
     r"error|exception|traceback|abort|fatal|terminat|timeout|timed out|mismatch|killed|signal|out of memory|no space|bus error"
     r"|address already|failed|root cause|^\s*rank\s*:|last enqueued|duplicate gpu|assert",
     re.IGNORECASE,
@@ -41,13 +41,13 @@ def words_of(path: Path, *, begin: int = 0) -> list[str]:
         lines = tail.lines_since(0).lines
     finally:
         tail.close()
-    return [redact_text(line)[:_CHARACTERS_MAX] for line in telling(lines)]  # half a secret is not recognised
+    return [redact_text(line)[:_CHARACTERS_MAX] for line in relevant_lines(lines)]  # half a secret is not recognised
 
 
-def telling(lines: Sequence[str]) -> list[str]:
+def relevant_lines(lines: Sequence[str]) -> list[str]:
     """Lines that mention errors, from the first on, and the last lines."""
-    begin = max(0, len(lines) - _LAST)
-    found = [line for line in lines[:begin] if _TELLING.search(line)][:_TELLING_MAX]
+    begin = max(0, len(lines) - _LAST_LINES)
+    found = [line for line in lines[:begin] if _ERROR_WORDS.search(line)][:_ERROR_LINES_MAX]
     return [*found, *lines[begin:]]
 
 

@@ -20,14 +20,14 @@ _CHARACTERS_MAX = 300
 _LOOK_AFTER_S = (10.0, 30.0, 120.0)
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 # One line per connection and channel, thousands in a large job. Lines equal except for host name and pid are kept once.
-_TELLING = re.compile(
+_RELEVANT = re.compile(
     r"NCCL version \d|NCCL INFO (?:Using network|NET/|.*coll channels|comm 0x|ncclCommInitRank|.* via |.*\bAlgo |.*set by environment)"
 )
-_WHO = re.compile(r"^.*?(?=NCCL (?:INFO|version))")
+_LINE_PREFIX = re.compile(r"^.*?(?=NCCL (?:INFO|version))")
 
 
 class NcclLines:
-    """`look` reads again from the begin: when it is `due`, and at the end of the job."""
+    """`look` reads again from the start: when it is `due`, and at the end of the job."""
 
     def __init__(
         self, output: Path, environment: Mapping[str, str], *, now_s: float, since_unix_s: float = 0.0
@@ -49,7 +49,7 @@ class NcclLines:
         return True
 
     def look(self, printed: Iterable[Printed] = ()) -> list[str] | None:
-        """All lines that tell something, where there are more than last time.
+        """All relevant lines, if there are more than last time.
 
         `printed`: files that the ranks print to. A server that holds one and no longer answers is waited
         for once, and not for long: what was read until then comes with a later look.
@@ -90,13 +90,13 @@ class NcclLines:
 
 
 def take(text: str, found: dict[str, str]) -> None:
-    """Add the lines of a text that tell something new, by what they say."""
+    """Adds the relevant lines of a text; the key is the line without host name and pid."""
     for raw in text.splitlines():
         if "NCCL" not in raw or len(found) >= _LINES_MAX:
             continue
         line = redact_text(_ANSI.sub("", raw))[:_CHARACTERS_MAX]
-        if _TELLING.search(line):
-            found.setdefault(_WHO.sub("", line), line.strip())
+        if _RELEVANT.search(line):
+            found.setdefault(_LINE_PREFIX.sub("", line), line.strip())
 
 
 def pattern_of(name: str) -> str:

@@ -28,8 +28,10 @@ _BYTES_MAX = 4 << 20
 _LEFT_KEPT = 200  # dead processes whose facts a late answer about a mount may complete
 _ERROR_CHARACTERS = 300
 _REASON_CHARACTERS = 600
-_NO_ROOM = "the memory that its ring would lie in is nearly full: what pid {pid} does is recorded in part or not at all"
-_MORE_ROOM = "give the container more shared memory (docker: --shm-size)"
+_MEMORY_FULL = (
+    "the memory that its ring would lie in is nearly full: what pid {pid} does is recorded in part or not at all"
+)
+_MEMORY_HINT = "give the container more shared memory (docker: --shm-size)"
 
 
 class Notes:
@@ -114,12 +116,14 @@ class Notes:
                 raise ValueError(f"{size} bytes long")
             text = path.read_text(errors="replace")
             if kind == ERROR:
-                said = text.strip()[:_ERROR_CHARACTERS]
-                reason = f"the recorder met an error in pid {pid}: {said}" if said else _NO_ROOM.format(pid=pid)
-                self._writer.put_gap(ProbeGap("recorder", scope, reason, "" if said else _MORE_ROOM))
+                message = text.strip()[:_ERROR_CHARACTERS]
+                reason = (
+                    f"the recorder met an error in pid {pid}: {message}" if message else _MEMORY_FULL.format(pid=pid)
+                )
+                self._writer.put_gap(ProbeGap("recorder", scope, reason, "" if message else _MEMORY_HINT))
                 return
-            told = json.loads(text)
-            if not isinstance(told, dict):
+            document = json.loads(text)
+            if not isinstance(document, dict):
                 raise ValueError("not a JSON object")
         except FileNotFoundError:
             raise
@@ -127,7 +131,7 @@ class Notes:
             self._writer.put_gap(ProbeGap("facts", scope, f"{path.name} cannot be read: {error}"))
             return
         shape: type[Any] = {PART: PartName, TIMES: TimedCollectives}.get(kind, RankFacts)
-        kept, wrong = fitting(told, shape)
+        kept, wrong = fitting(document, shape)
         for words in wrong[:1]:
             self._writer.put_gap(ProbeGap("facts", scope, f"{path.name} is read in part: {words}"))
         if kind == PART:
@@ -141,8 +145,8 @@ class Notes:
 
     def _take_facts(self, pid: int, facts: RankFacts) -> None:
         self.facts[pid] = facts
-        self._tell_unpatched(pid, facts.get("unpatched", ()))
-        self._tell_dropped(pid, facts.get("gpu_steps_dropped", 0))
+        self._report_unpatched(pid, facts.get("unpatched", ()))
+        self._report_dropped(pid, facts.get("gpu_steps_dropped", 0))
         if facts.get("several_threads_train"):
             reason = f"several threads of pid {pid} train: only the steps of the first one are recorded"
             self._writer.put_gap(
@@ -155,13 +159,13 @@ class Notes:
                 self._want_mount(place)
         self._put(pid, facts)
 
-    def _tell_unpatched(self, pid: int, told: Sequence[str]) -> None:
-        if told:
-            reason = f"the recorder in pid {pid} cannot see all it should: {'; '.join(told)}"
+    def _report_unpatched(self, pid: int, missing: Sequence[str]) -> None:
+        if missing:
+            reason = f"the recorder in pid {pid} cannot see all it should: {'; '.join(missing)}"
             hint = "this torch may be older or newer than those that the advisor was tested with"
             self._writer.put_gap(ProbeGap("recorder.unpatched", f"pid:{pid}", reason[:_REASON_CHARACTERS], hint))
 
-    def _tell_dropped(self, pid: int, steps: int) -> None:
+    def _report_dropped(self, pid: int, steps: int) -> None:
         if steps > 0:
             reason = f"{counted(steps, 'step')} without GPU times: too many events, none ready in time, or none that could be read"
             self._writer.put_gap(ProbeGap("gpu.steps", f"pid:{pid}", reason))
@@ -169,5 +173,5 @@ class Notes:
 
 def _roots(facts: RankFacts) -> dict[str, str]:
     """Folders that the process's data sets lie in, as they say and in full: a job may have changed its folder."""
-    said = (loader.get("dataset", DescribedDataset()).get("root") for loader in facts.get("loaders", ()))
-    return {root: posixpath.join(facts.get("cwd") or "", root) for root in said if root}
+    roots = (loader.get("dataset", DescribedDataset()).get("root") for loader in facts.get("loaders", ()))
+    return {root: posixpath.join(facts.get("cwd") or "", root) for root in roots if root}

@@ -29,7 +29,7 @@ class Printed:
     rank: int | None
     path: str
     begin: int = 0  # content before this offset is not this job's
-    inode: int | None = None  # by which it is known again, whosever it is; kernels before 5.14 do not tell
+    inode: int | None = None  # by which it is known again, whosever it is; kernels before 5.14 do not report it
 
 
 class Streams:
@@ -45,10 +45,10 @@ class Streams:
         self._proc = proc
         self._streams: dict[int, Printed | None] = {}  # None: no file, or not permitted
         self._gaps: dict[str, str] = {}  # scope -> why its output is unknown
-        self._ours = Printed(None, "", before_bytes)
+        self._inherited = Printed(None, "", before_bytes)
         with contextlib.suppress(OSError):
-            self._ours = Printed(None, self._path(str(owner)), before_bytes, _inode(self._about(str(owner))))
-            self._streams[0] = self._ours if _may_be_file(self._ours.path) else None
+            self._inherited = Printed(None, self._path(str(owner)), before_bytes, _inode(self._fdinfo(str(owner))))
+            self._streams[0] = self._inherited if _may_be_file(self._inherited.path) else None
 
     @property
     def files(self) -> tuple[Printed, ...]:
@@ -74,17 +74,17 @@ class Streams:
 
     def _stream(self, pid: int, rank: int | None) -> Printed | None:
         path = self._path(str(pid))
-        if path == self._ours.path or not _may_be_file(path):
+        if path == self._inherited.path or not _may_be_file(path):
             return None  # it is read already, or cannot be
-        told = self._about(str(pid))
-        at, appends = int(told["pos"]), int(told["flags"], 8) & os.O_APPEND
+        fdinfo = self._fdinfo(str(pid))
+        at, appends = int(fdinfo["pos"]), int(fdinfo["flags"], 8) & os.O_APPEND
         if appends and not at:
             return None  # no output yet: the size of others' earlier output is unknown
-        return Printed(rank, path, at if appends else 0, _inode(told))
+        return Printed(rank, path, at if appends else 0, _inode(fdinfo))
 
-    def _about(self, process: str) -> dict[str, str]:
-        about = (self._proc / process / f"fdinfo/{self._descriptor}").read_text()
-        return dict(line.split(":", 1) for line in about.splitlines())
+    def _fdinfo(self, process: str) -> dict[str, str]:
+        text = (self._proc / process / f"fdinfo/{self._descriptor}").read_text()
+        return dict(line.split(":", 1) for line in text.splitlines())
 
     def _path(self, process: str) -> str:
         return os.readlink(self._proc / process / f"fd/{self._descriptor}")  # noqa: PTH115 - it may be no path: `pipe:[4711]`
@@ -140,8 +140,8 @@ def _words(printed: Printed, begin: int) -> list[str]:
         return []
 
 
-def _inode(told: Mapping[str, str]) -> int | None:
-    return int(told["ino"]) if "ino" in told else None
+def _inode(fdinfo: Mapping[str, str]) -> int | None:
+    return int(fdinfo["ino"]) if "ino" in fdinfo else None
 
 
 def _may_be_file(path: str) -> bool:

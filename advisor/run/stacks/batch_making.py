@@ -49,7 +49,7 @@ def makers_of(followers: Iterable[Follower], facts: Mapping[int, RankFacts]) -> 
     return tuple(Maker(f.rank or 0, f.pid, facts.get(f.pid, {}).get("main_thread")) for f in followers)
 
 
-class MakingLooks:
+class BatchMakingSampler:
     """`dump` returns the stacks and the CPU seconds that they took."""
 
     def __init__(self, budget: StackBudget, *, dump: Dump, post: Callable[[AnyEvent | ProbeGap], None]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_BACK_OFF_AFTER = 5  # looks in vain
+_BACK_OFF_AFTER = 5  # dumps without a result
 _BACK_OFF_MAX = 16
 _CREDIT_MAX_S = 2.0
 
@@ -17,8 +17,8 @@ class StackBudget:
         self._dense_until_s = now_s + dense_s
         self._accrued_s = now_s
         self._credit_s = 0.0
-        self._looks: dict[int, int] = {}
-        self._vain: dict[int, int] = {}
+        self._dumps: dict[int, int] = {}
+        self._misses: dict[int, int] = {}
         self._last_s: dict[int, float] = {}
         self._any_s = -1e9
 
@@ -28,19 +28,19 @@ class StackBudget:
         if dense and now_s - self._any_s < self._period_s / 2:
             return False
         pause_s = self._period_s / 2 if dense else self._period_s
-        vain = self._vain.get(rank, 0)
-        pause_s *= min(_BACK_OFF_MAX, 2 ** max(0, vain // _BACK_OFF_AFTER))
+        misses = self._misses.get(rank, 0)
+        pause_s *= min(_BACK_OFF_MAX, 2 ** max(0, misses // _BACK_OFF_AFTER))
         if now_s - self._last_s.get(rank, -1e9) < pause_s:
             return False
-        return self._looks.get(rank, 0) < self._first or self._credit(now_s) > 0
+        return self._dumps.get(rank, 0) < self._first or self._credit(now_s) > 0
 
     def spent(self, rank: int, now_s: float, cpu_s: float, *, hit: bool) -> None:
-        """Charges one look to the budget; `hit`: it found something."""
+        """Charges one dump to the budget; `hit`: it found something."""
         self._credit(now_s)
-        self._looks[rank] = self._looks.get(rank, 0) + 1
-        if self._looks[rank] > self._first:
+        self._dumps[rank] = self._dumps.get(rank, 0) + 1
+        if self._dumps[rank] > self._first:
             self._credit_s -= cpu_s
-        self._vain[rank] = 0 if hit else self._vain.get(rank, 0) + 1
+        self._misses[rank] = 0 if hit else self._misses.get(rank, 0) + 1
         self._last_s[rank] = self._any_s = now_s
 
     def _credit(self, now_s: float) -> float:

@@ -29,7 +29,7 @@ class Looker:
         self._profile = profile
         self._profile_awake = profile_awake
         self.refusals = 0
-        self.cpu_s = 0.0  # of all the looks so far
+        self.cpu_s = 0.0  # of all dumps and profiles so far
 
     @property
     def refused(self) -> bool:

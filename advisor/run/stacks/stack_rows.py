@@ -14,7 +14,7 @@ _FRAMES_MAX = 30
 # At work only while torch compiles; what runs compiled code is elsewhere in these packages.
 COMPILERS = ("/torch/_dynamo/convert_frame.py", "/torch/_inductor/compile_fx.py")
 # Before Python 3.12 these have frames of their own: what they do is done by the function that they stand in.
-_WITHIN = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+_COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 _STACKS_MAX = 60  # of a profile, most frequent first; what is left out is counted
 
 
@@ -27,15 +27,15 @@ def described(stack: ThreadStack, *, with_text: bool = True) -> KnownStack:
     """Frames innermost first, and the user's own line. Its text is read from its file, which may lie on a server that no longer answers."""
     user = user_frame(stack.frames)
     return {
-        "frames": [_told(frame) for frame in stack.frames[:_FRAMES_MAX]],
+        "frames": [_frame_row(frame) for frame in stack.frames[:_FRAMES_MAX]],
         "user": _line(user, stack.frames, with_text=with_text) if user else None,
     }
 
 
 def summed(stacks: Sequence[CountedStack], awake: Sequence[CountedStack] | None = None) -> StackProfile:
-    """A profile of one thread: its most frequent stacks, as in `described`, and how many looks it took.
+    """A profile of one thread: its most frequent stacks, as in `described`, and the number of its samples.
 
-    `awake`: a second profile that took as many looks and left out those that found the thread asleep.
+    `awake`: a second profile with as many samples, without those of the sleeping thread.
     """
     often = sorted(stacks, key=lambda stack: -stack.count)[:_STACKS_MAX]
     awake_at = {stack.frames: stack.count for stack in awake or ()}
@@ -45,7 +45,7 @@ def summed(stacks: Sequence[CountedStack], awake: Sequence[CountedStack] | None 
         row: ProfiledStack = {
             "count": stack.count,
             # without our own marks, which stand between the training loop and torch
-            "frames": [_told(frame) for frame in stack.frames if not is_ours(frame.file)],
+            "frames": [_frame_row(frame) for frame in stack.frames if not is_ours(frame.file)],
             "user": _line(user, stack.frames) if user else None,
         }
         if awake is not None:
@@ -54,13 +54,15 @@ def summed(stacks: Sequence[CountedStack], awake: Sequence[CountedStack] | None 
     return {"looks": sum(stack.count for stack in stacks), "stacks": rows}
 
 
-def _told(frame: Frame) -> StackFrame:
+def _frame_row(frame: Frame) -> StackFrame:
     return {"function": frame.function, "file": frame.file, "line": frame.line}
 
 
 def _line(frame: Frame, stack: Sequence[Frame], *, with_text: bool = True) -> UserLine:
     """The user's line with its text: calls into C (a file's write, print) leave no frame of their own."""
-    around = stack[stack.index(frame) :] if frame.function.endswith(_WITHIN) else ()
-    function = next((f.function for f in around if f.file == frame.file and not f.function.endswith(_WITHIN)), None)
+    around = stack[stack.index(frame) :] if frame.function.endswith(_COMPREHENSIONS) else ()
+    function = next(
+        (f.function for f in around if f.file == frame.file and not f.function.endswith(_COMPREHENSIONS)), None
+    )
     text = linecache.getline(frame.file, frame.line).strip()[:200] if with_text else ""
     return {"function": function or frame.function, "file": frame.file, "line": frame.line, "text": text}

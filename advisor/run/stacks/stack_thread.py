@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import AnyEvent, happened
 from rn50_advisor.advisor.run.hangs.stall_watch import RankSight, StallClock, StallState
-from rn50_advisor.advisor.run.hangs.standing_ranks import StandingRanks
+from rn50_advisor.advisor.run.hangs.stalled_ranks import StalledRanks
 from rn50_advisor.advisor.run.hangs.watched_ranks import LABELLED, Place, Places, Watched
 from rn50_advisor.advisor.run.run_options import RunOptions
-from rn50_advisor.advisor.run.stacks.batch_making import Maker, MakingLooks
-from rn50_advisor.advisor.run.stacks.interpreter_looks import WORTH_SHARE, InterpreterLooks, Suspect
-from rn50_advisor.advisor.run.stacks.outside_looks import OutsideLooks
+from rn50_advisor.advisor.run.stacks.batch_making import BatchMakingSampler, Maker
+from rn50_advisor.advisor.run.stacks.interpreter_sampler import WORTH_SHARE, InterpreterSampler, Suspect
+from rn50_advisor.advisor.run.stacks.outside_sampler import OutsideSampler
 from rn50_advisor.advisor.run.stacks.stack_budget import StackBudget
 from rn50_advisor.advisor.run.stacks.stack_looker import Looker
 from rn50_advisor.probes.documents.event_documents import StallEnd, StallSeen
@@ -33,24 +33,24 @@ class StackWatch:
         self._looker = looker or Looker()
         self._places = Places()
         self._stalls = StallClock(after_s=options.stall_after_s, refresh_s=options.stall_refresh_s)
-        self._standing = StandingRanks(places=self._places, looker=self._looker, with_stacks=options.stacks, post=post)
+        self._stalled = StalledRanks(places=self._places, looker=self._looker, with_stacks=options.stacks, post=post)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rn50-stacks", daemon=True)
-        self._outside = OutsideLooks(
+        self._outside = OutsideSampler(
             self._budget(), places=self._places, looker=self._looker, post=post, pause=self._stop.wait
         )
-        # The looks that workers take into samples tell most, but not for whom they wait: as few as that takes, and soon. One name for who
-        # holds the interpreter is enough.
+        # Workers time their own samples; stacks only show what they wait for, so a few early ones are enough. Of the thread that holds the
+        # interpreter one stack is enough.
         making, holders = self._budget(share=1 / 2, first=3, period=1 / 2), self._budget(share=1 / 2, first=6)
-        self._making = MakingLooks(making, dump=self._looker.dump, post=post)
-        self._interpreter = InterpreterLooks(holders, dump=self._looker.dump, post=post, pause=self._stop.wait)
+        self._making = BatchMakingSampler(making, dump=self._looker.dump, post=post)
+        self._interpreter = InterpreterSampler(holders, dump=self._looker.dump, post=post, pause=self._stop.wait)
         self.watched: tuple[Watched, ...] = ()
         self.makers: tuple[Maker, ...] = ()  # of batches that are waited for
         self.sampling = options.stacks
 
     @property
     def cpu_s(self) -> float:
-        """CPU seconds of all looks so far."""
+        """CPU seconds of all dumps and profiles so far."""
         return self._looker.cpu_s
 
     def start(self) -> None:
@@ -81,7 +81,7 @@ class StackWatch:
                     self._stalls.woke_up(now_ns)
                 self._look(now_ns)
                 seen_ns = time.perf_counter_ns()
-            self._tell_stall(self._stalls.end(time.perf_counter_ns()), (), ())
+            self._post_stall(self._stalls.end(time.perf_counter_ns()), (), ())
         except Exception as error:  # noqa: BLE001 - the wall of this thread
             reason = f"watching for hangs stopped: {type(error).__name__}: {error}"
             self._post(ProbeGap("stacks", "job", reason, "please report this"))
@@ -98,7 +98,7 @@ class StackWatch:
         ]
         state = self._stalls.look(now_ns, sights)
         if state is not None:
-            self._tell_stall(state, here, watched)
+            self._post_stall(state, here, watched)
         elif self.sampling and not self._looker.refused:
             self._sample(here)
 
@@ -113,7 +113,7 @@ class StackWatch:
             reason = f"stack sampling stopped: {type(error).__name__}: {error}"
             self._post(ProbeGap("stacks", "job", reason, "please report this"))
 
-    def _tell_stall(self, state: StallState | None, here: Sequence[Place], watched: Sequence[Watched]) -> None:
+    def _post_stall(self, state: StallState | None, here: Sequence[Place], watched: Sequence[Watched]) -> None:
         if state is None:
             return
         end: StallEnd = {"id": state.id, "stalled_s": state.stalled_ns / 1e9}
@@ -121,7 +121,7 @@ class StackWatch:
         if state.ended:
             self._post(happened(StallEnd, end, t_ns=now_ns))
         else:
-            seen: StallSeen = {**end, "ranks": self._standing.rows(here, watched, state.since_ns)}
+            seen: StallSeen = {**end, "ranks": self._stalled.rows(here, watched, state.since_ns)}
             self._post(happened(StallSeen, seen, t_ns=now_ns))
 
 

@@ -76,7 +76,7 @@ def test_a_stopped_process_is_continued_to_write_the_end(tmp_path: Path) -> None
     assert companion.finish(0, None, time.perf_counter_ns()) == (True, None)
 
 
-def test_a_folder_that_cannot_be_made_is_told_at_once_and_only_once(
+def test_a_folder_that_cannot_be_made_is_reported_at_once_and_only_once(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("")

@@ -84,5 +84,5 @@ def test_sweeps_of_one_device_on_synthetic_data_are_kept(tmp_path: Path) -> None
     assert list(sweep["images_per_s"]) == [100.0, 180.0]
 
 
-def test_a_benchmark_of_another_host_tells_nothing(tmp_path: Path) -> None:
+def test_a_benchmark_of_another_host_is_ignored(tmp_path: Path) -> None:
     assert swept(tmp_path, bench("another", SWEEP)) == {}

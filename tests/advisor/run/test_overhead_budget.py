@@ -9,7 +9,7 @@ import pytest
 
 from rn50_advisor.advisor.model.metrics import Sample
 from rn50_advisor.advisor.run import overhead_budget
-from rn50_advisor.advisor.run.overhead_budget import Thrift
+from rn50_advisor.advisor.run.overhead_budget import OverheadBudget
 
 SECOND = 1_000_000_000
 SAMPLES = (Sample("cpu.util", "cpu:0", 1.0), Sample("cpu.load1", "host", 1.0))
@@ -33,14 +33,14 @@ class Book:
         return next((name for name in self.names if name in active), None)
 
 
-def made(book: Any, news: list[Any]) -> tuple[Thrift, Any, Any]:
+def made(book: Any, news: list[Any]) -> tuple[OverheadBudget, Any, Any]:
     writer: Any = SimpleNamespace(put_event=news.append, put_gap=news.append)
     host: Any = SimpleNamespace(active=("disk", "gpu"), shed=lambda name: name == "disk")
     stacks: Any = SimpleNamespace(sampling=True, cpu_s=2.0)
-    return Thrift(book, writer, host=host, stacks=stacks, budget=0.01), host, stacks
+    return OverheadBudget(book, writer, host=host, stacks=stacks, budget=0.01), host, stacks
 
 
-def test_one_measurement_after_the_other_is_given_up_and_told_of() -> None:
+def test_one_measurement_after_the_other_is_dropped_and_reported() -> None:
     news: list[Any] = []
     book = Book("stacks", "cpu_cores", "workers", "disk")
     spares, _, stacks = made(book, news)
@@ -60,15 +60,17 @@ def test_what_cannot_be_given_up_is_not_said_to_be() -> None:
     assert news == []
 
 
-@pytest.mark.parametrize(("cost_s", "told"), [(0.1, 0), (0.9, 1)])
-def test_a_recorder_over_the_budget_is_told_of_once(monkeypatch: pytest.MonkeyPatch, cost_s: float, told: int) -> None:
+@pytest.mark.parametrize(("cost_s", "reports"), [(0.1, 0), (0.9, 1)])
+def test_a_recorder_over_the_budget_is_reported_once(
+    monkeypatch: pytest.MonkeyPatch, cost_s: float, reports: int
+) -> None:
     news: list[Any] = []
     spares, _, _ = made(Book(), news)
     for turn in range(4):
         monkeypatch.setattr(overhead_budget.time, "perf_counter_ns", lambda turn=turn: turn * 30_000_000_000)
         rank: Any = SimpleNamespace(pid=7, rank=0, position=SimpleNamespace(self_ns=round(turn * cost_s * 1e9)))
         spares.look([rank], asked_cpu_s=0.0)
-    assert [event.kind for event in news] == ["recorder_cost"] * told
+    assert [event.kind for event in news] == ["recorder_cost"] * reports
 
 
 def test_what_recorders_take_in_workers_is_added_up_while_they_live(monkeypatch: pytest.MonkeyPatch) -> None:

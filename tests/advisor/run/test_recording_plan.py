@@ -39,7 +39,7 @@ def test_a_plan_comes_back_from_json_as_it_was(plan: RecordingPlan) -> None:
 
 
 def test_a_plan_that_lacks_something_is_refused() -> None:
-    told = PLAN.as_json()
-    del told["launcher_pid"]
+    document = PLAN.as_json()
+    del document["launcher_pid"]
     with pytest.raises(KeyError):
-        RecordingPlan.from_json(told)
+        RecordingPlan.from_json(document)

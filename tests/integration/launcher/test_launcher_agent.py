@@ -67,12 +67,12 @@ def test_an_agent_that_is_killed_costs_one_line_and_what_was_not_committed(run_f
     crash = f"lambda: ctypes.string_at(0) if {int(number)} == {int(signal.SIGSEGV)} else os.kill(os.getpid(), 9)"
     code = f"""
 import ctypes, os, rn50_advisor.advisor.run.overhead_budget as t
-die, look = {crash}, t.Thrift.look
+die, look = {crash}, t.OverheadBudget.look
 def looked(self, *given, **named):
     if os.path.exists({str(run_folder / "now")!r}):
         die()
     look(self, *given, **named)
-t.Thrift.look = looked
+t.OverheadBudget.look = looked
 """
     with fake_rank(run_folder, prelude=in_agent(code), stderr=subprocess.PIPE) as job:
         job.tell("steps 30")

@@ -39,16 +39,16 @@ def test_a_rank_stalls_when_it_stands_still_long_enough(seen: RankSight, at_s: f
         assert state == StallState("stall-1", seen.since_ns, round(at_s * S) - seen.since_ns)
 
 
-def test_it_is_told_again_under_the_same_id_ever_more_rarely() -> None:
-    c, told = clock(), []
+def test_a_stall_is_reported_again_under_the_same_id_ever_more_rarely() -> None:
+    c, reported = clock(), []
     for second in range(15, 1200):
         state = c.look(second * S, [sight()])
         if state is not None:
             assert state.id == "stall-1"
-            told.append(second)
-    assert told[:5] == [15, 18, 25, 35, 45]  # the second look tells whether it sleeps or works
-    assert len(told) < 40  # an hour's hang shall not fill the disk
-    assert told[-1] - told[-2] > 60
+            reported.append(second)
+    assert reported[:5] == [15, 18, 25, 35, 45]  # the second one shows whether it sleeps or works
+    assert len(reported) < 40  # an hour's hang shall not fill the disk
+    assert reported[-1] - reported[-2] > 60
 
 
 @pytest.mark.parametrize(
@@ -114,8 +114,8 @@ def test_a_first_step_stalls_too_where_the_other_rank_has_not_begun_its_own() ->
 
 
 def test_a_first_step_that_compiles_is_looked_into_twice_and_then_rarely() -> None:
-    c, told = clock(), []
+    c, reported = clock(), []
     for second in range(15, 300):
         if c.look(second * S, [sight(n, steps=0, phase="backward") for n in range(2)]) is not None:
-            told.append(second)
-    assert told == [15, 18, 75, 135, 195, 255], "each look costs, and the job has not even begun"
+            reported.append(second)
+    assert reported == [15, 18, 75, 135, 195, 255], "each look costs, and the job has not even begun"

@@ -1,4 +1,4 @@
-"""Where living ranks are, as their rings tell."""
+"""Where living ranks are, by their rings."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_who_is_not_kept_or_has_no_ring_is_nowhere(tmp_path: Path) -> None:
     places.close()
 
 
-def test_the_last_collective_that_it_began_is_told(tmp_path: Path) -> None:
+def test_the_last_collective_that_it_began_is_read(tmp_path: Path) -> None:
     ring, places = ring_of(tmp_path), Places()
     rank = watched(ring)
     places.keep([rank])

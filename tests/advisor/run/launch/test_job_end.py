@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from rn50_advisor.advisor.run.launch.job_end import told_error, told_status
+from rn50_advisor.advisor.run.launch.job_end import describe_error, describe_status
 
 
 @pytest.mark.parametrize(
@@ -21,19 +21,19 @@ from rn50_advisor.advisor.run.launch.job_end import told_error, told_status
         (signal.SIGRTMIN + 1, f"was killed by signal {signal.SIGRTMIN + 1}"),
     ],
 )
-def test_a_wait_status_is_told_in_words(status: int, words: str) -> None:
-    assert told_status(status) == words
+def test_a_wait_status_is_described(status: int, words: str) -> None:
+    assert describe_status(status) == words
 
 
-def test_of_an_error_its_first_cause_is_told() -> None:
+def test_an_error_is_described_by_its_first_cause() -> None:
     try:
         try:
             raise OSError("no such library")
         except OSError as cause:
             raise ImportError("a page of advice") from cause
     except ImportError as error:
-        assert told_error(error) == "OSError: no such library"
-    assert told_error(ValueError("x")) == "ValueError: x"
+        assert describe_error(error) == "OSError: no such library"
+    assert describe_error(ValueError("x")) == "ValueError: x"
 
 
 @pytest.mark.parametrize(

@@ -163,8 +163,8 @@ def dispositions(shell: str, tmp_path: Path) -> dict[str, int]:
         timeout=PATIENCE_S,
         check=True,
     )
-    told = dict(line.split(":", 1) for line in found.stdout.splitlines())
-    return {name: int(told[name], 16) for name in ("SigIgn", "SigBlk", "SigCgt")}
+    masks = dict(line.split(":", 1) for line in found.stdout.splitlines())
+    return {name: int(masks[name], 16) for name in ("SigIgn", "SigBlk", "SigCgt")}
 
 
 @pytest.mark.parametrize("ignored", [(), ("PIPE",), ("USR1", "HUP")])

@@ -46,7 +46,7 @@ def launched(code: str, *argv: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def told(code: str, *argv: str) -> str:
+def output_of(code: str, *argv: str) -> str:
     found = launched(code, *argv)
     assert (found.returncode, found.stderr) == (0, ""), found.stderr
     return found.stdout.strip()
@@ -56,9 +56,9 @@ def told(code: str, *argv: str) -> str:
     ("job", "end"),
     [("exit 0", (0, None)), ("exit 3", (3, None)), ("kill -9 $$", (None, 9)), ("kill -TERM $$", (None, 15))],
 )
-def test_the_end_of_the_job_is_told(job: str, end: tuple[Any, Any]) -> None:
+def test_the_end_of_the_job_is_returned(job: str, end: tuple[Any, Any]) -> None:
     code = "end = run('sh', '-c', sys.argv[1]); print((end.exit_code, end.signal), end.started, end.recorded, end.complaint)"
-    assert told(code, job) == f"{end} True False None"
+    assert output_of(code, job) == f"{end} True False None"
 
 
 def test_output_and_input_are_the_jobs_own() -> None:
@@ -68,8 +68,8 @@ def test_output_and_input_are_the_jobs_own() -> None:
     assert (found.returncode, found.stdout, found.stderr) == (0, b"got x\n", b"err\n")
 
 
-def test_whoever_asks_is_told_the_jobs_pid() -> None:
-    out = told("pids = []; run('sh', '-c', 'echo $$', on_start=pids.append); print(*pids)").split()
+def test_on_start_gets_the_jobs_pid() -> None:
+    out = output_of("pids = []; run('sh', '-c', 'echo $$', on_start=pids.append); print(*pids)").split()
     assert out[0] == out[1]
 
 
@@ -80,7 +80,7 @@ def test_a_command_that_is_not_there_is_an_error() -> None:
         except CommandNotFound as error:
             print(error.message)
     """
-    assert told(code) == "no-such-command-anywhere: command not found"
+    assert output_of(code) == "no-such-command-anywhere: command not found"
 
 
 def test_a_job_that_was_asked_to_end_before_it_began_is_not_started(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_job_that_was_asked_to_end_before_it_began_is_not_started(tmp_path: Pa
         end = run("touch", sys.argv[2], folder=folder)
         print(end.exit_code, end.signal, end.started, folder.exists(), Path(sys.argv[2]).exists())
     """
-    out = told(code, str(tmp_path / "run"), str(tmp_path / "job-ran"))
+    out = output_of(code, str(tmp_path / "run"), str(tmp_path / "job-ran"))
     assert out == f"None {int(signal.SIGTERM)} False False False"
 
 
@@ -136,7 +136,7 @@ def test_orphans_are_reaped_while_the_job_runs() -> None:
         with tempfile.NamedTemporaryFile() as file:
             print(run("sh", "-c", sys.argv[1], file.name).exit_code)
     """
-    assert told(code, job) == "0"
+    assert output_of(code, job) == "0"
 
 
 def test_a_recorded_job_leaves_a_run_that_says_how_it_ended(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_recorded_job_leaves_a_run_that_says_how_it_ended(tmp_path: Path) -> N
         end = run("sh", "-c", "exit 3", folder=Path(sys.argv[1]), name="mine", options=RunOptions(host_probes=False))
         print(end.exit_code, end.recorded, end.complaint)
     """
-    assert told(code, str(tmp_path / "run")) == "3 True None"
+    assert output_of(code, str(tmp_path / "run")) == "3 True None"
     meta = read_recording(tmp_path / "run").meta
     assert (meta.name, list(meta.argv), meta.exit_code) == ("mine", ["sh", "-c", "exit 3"], 3)
 
@@ -166,6 +166,6 @@ def test_a_command_that_is_not_there_leaves_a_run_that_says_so(tmp_path: Path) -
         except CommandNotFound as error:
             print(error.exit_code)
     """
-    assert told(code, str(tmp_path / "run")) == "127"
+    assert output_of(code, str(tmp_path / "run")) == "127"
     meta = read_recording(tmp_path / "run").meta
     assert (meta.launch_error, meta.exit_code) == ("no-such-command-anywhere: command not found", 127)

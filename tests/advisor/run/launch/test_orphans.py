@@ -33,7 +33,7 @@ def waits(pid):
 '''
 
 
-def told(code: str) -> str:
+def output_of(code: str) -> str:
     command = [sys.executable, "-c", PRELUDE + code]
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout.strip()
 
@@ -45,7 +45,7 @@ for pid in pids: ended(pid)
 reap_adopted(())
 print([waits(pid) for pid in pids])
 """
-    assert told(code) == "[False, False, False]"
+    assert output_of(code) == "[False, False, False]"
 
 
 def test_a_child_that_somebody_waits_for_keeps_its_exit_status() -> None:
@@ -55,7 +55,7 @@ ended(child.pid)
 reap_adopted({child.pid})
 print(child.wait())
 """
-    assert told(code) == "5"
+    assert output_of(code) == "5"
 
 
 def test_orphans_behind_a_child_are_reaped_once_it_was_waited_for() -> None:
@@ -69,11 +69,11 @@ code = child.wait()
 reap_adopted({child.pid})
 print(code, waits(pid))
 """
-    assert told(code) == "5 False"
+    assert output_of(code) == "5 False"
 
 
 def test_without_any_child_nothing_happens() -> None:
-    assert told("reap_adopted(()); print('done')") == "done"
+    assert output_of("reap_adopted(()); print('done')") == "done"
 
 
 def test_a_child_that_runs_is_left_alone() -> None:
@@ -84,4 +84,4 @@ print(child.poll(), end=" ")
 child.stdin.close()
 print(child.wait())
 """
-    assert told(code) == "None 0"
+    assert output_of(code) == "None 0"

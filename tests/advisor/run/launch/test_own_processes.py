@@ -12,16 +12,16 @@ import pytest
 
 from rn50_advisor.advisor.run.launch.own_processes import module_command, start_file, start_module
 
-TOLD = """
+PROGRAM = """
 import os, queue, sys
 
 def main():
     stdio = {os.readlink(f"/proc/self/fd/{n}") for n in (0, 1, 2)}
     leads = os.getsid(0) == os.getpid()
-    told = sys.argv[1:], os.getcwd(), queue.__file__, leads, sorted(stdio)
+    facts = sys.argv[1:], os.getcwd(), queue.__file__, leads, sorted(stdio)
     import json
     with os.fdopen(int(sys.argv[-1]), "w") as file:
-        json.dump(told, file)
+        json.dump(facts, file)
 
 if __name__ == "__main__":
     main()
@@ -40,24 +40,24 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def told_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     modules = tmp_path / "modules"
     modules.mkdir()
-    (modules / "tells_its_start.py").write_text(TOLD)
+    (modules / "reports_its_start.py").write_text(PROGRAM)
     monkeypatch.syspath_prepend(modules)
-    return modules / "tells_its_start.py"
+    return modules / "reports_its_start.py"
 
 
 @pytest.mark.parametrize("how", ["module", "file"])
 def test_it_runs_in_its_own_session_without_stdio_and_with_the_given_descriptor(
-    how: str, hostile: Path, told_module: Path
+    how: str, hostile: Path, program: Path
 ) -> None:
     read, write = os.pipe()
     arguments = ["a b", "--flag", str(write)]
     if how == "module":
-        process = start_module("tells_its_start", arguments, descriptors=[write])
+        process = start_module("reports_its_start", arguments, descriptors=[write])
     else:
-        process = start_file(told_module, arguments, descriptors=[write])
+        process = start_file(program, arguments, descriptors=[write])
     os.close(write)
     with os.fdopen(read) as lines:
         argv, folder, queue, leads, stdio = json.load(lines)
@@ -69,9 +69,9 @@ def test_it_runs_in_its_own_session_without_stdio_and_with_the_given_descriptor(
     assert stdio == ["/dev/null"]
 
 
-def test_a_descriptor_that_was_not_given_is_closed(told_module: Path) -> None:
+def test_a_descriptor_that_was_not_given_is_closed(program: Path) -> None:
     read, write = os.pipe()
-    process = start_file(told_module, [str(write)])
+    process = start_file(program, [str(write)])
     assert process.wait(30) != 0
     os.close(write)
     assert os.read(read, 10) == b""

@@ -43,9 +43,9 @@ def test_a_script_without_a_first_line_is_run_by_the_shell(tmp_path: Path) -> No
 def test_an_open_file_of_ours_that_is_inheritable_reaches_the_job() -> None:
     read, write = os.pipe()
     os.set_inheritable(write, True)
-    assert spawn(["sh", "-c", f"echo told > /proc/self/fd/{write}"], PATH, nothing).wait(30) == 0
+    assert spawn(["sh", "-c", f"echo written > /proc/self/fd/{write}"], PATH, nothing).wait(30) == 0
     os.close(write)
-    assert os.read(read, 100) == b"told\n"
+    assert os.read(read, 100) == b"written\n"
     os.close(read)
 
 

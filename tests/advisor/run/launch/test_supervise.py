@@ -103,11 +103,11 @@ def test_a_screen_that_was_closed_does_not_end_the_job(tmp_path: Path) -> None:
 def test_nobody_listens_to_the_reports() -> None:
     read, write = os.pipe()
     lines = StatusLines(write)
-    lines.tell(event="job", pid=7)
+    lines.write(event="job", pid=7)
     assert json.loads(os.read(read, 100)) == {"event": "job", "pid": 7}
     assert not os.get_inheritable(write)
     os.close(read)
-    lines.tell(event="ended")
+    lines.write(event="ended")
     os.close(write)
 
 

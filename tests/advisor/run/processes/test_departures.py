@@ -1,4 +1,4 @@
-"""Ends of processes, from whoever tells of them first and best."""
+"""Ends of processes, from the source that knows them first and best."""
 
 from __future__ import annotations
 

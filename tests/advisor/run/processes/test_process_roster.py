@@ -1,4 +1,4 @@
-"""Rows of the job's processes as the tree tells of them."""
+"""Rows of the job's processes from the process tree."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rn50_advisor.advisor.store.run_writer import RunWriter
 from rn50_advisor.probes.host.process.process_tree import Member, TreeChange
 
 
-def test_a_process_is_told_by_what_it_runs_not_by_what_forked_it(tmp_path: Path) -> None:
+def test_a_process_is_named_by_what_it_runs_not_by_what_forked_it(tmp_path: Path) -> None:
     forked = Member(7, 1, 100, 5, 5, "rn50-advisor run -- sh", 0.0, 0.0)
     writer = RunWriter.create(tmp_path / "run", meta={})
     roster = Roster(writer, 1, "job")

@@ -28,7 +28,7 @@ def place() -> Iterator[Path]:
 
 
 def mounts(folder: Path, fs_type: str, file: Path) -> Path:
-    """As the kernel tells that the folder's file system is of this type."""
+    """A mountinfo file in which the folder's file system is of this type."""
     device = folder.stat().st_dev
     file.write_text(f"36 35 {os.major(device)}:{os.minor(device)} / {folder} rw - {fs_type} none rw\n")
     return file
@@ -68,12 +68,12 @@ def test_every_file_of_a_ring_folder_goes_with_it(place: Path, name: str) -> Non
     ("fs_type", "taken"), [("tmpfs", True), ("ramfs", True), ("ext4", False), ("overlay", False), ("nfs4", False)]
 )
 def test_only_memory_will_do(tmp_path: Path, fs_type: str, taken: bool) -> None:
-    told = mounts(tmp_path, fs_type, tmp_path / "mountinfo")
+    mountinfo = mounts(tmp_path, fs_type, tmp_path / "mountinfo")
     if taken:
-        RingFolder(places=[tmp_path], mounts=told).close(remove=True)
+        RingFolder(places=[tmp_path], mounts=mountinfo).close(remove=True)
     else:
         with pytest.raises(OSError, match="is on a disk"):
-            RingFolder(places=[tmp_path], mounts=told)
+            RingFolder(places=[tmp_path], mounts=mountinfo)
     assert [path.name for path in tmp_path.iterdir()] == ["mountinfo"]
 
 
@@ -86,8 +86,8 @@ def test_without_room_the_next_place_is_taken(tmp_path: Path, place: Path) -> No
 
 
 def test_where_there_is_no_room_at_all_it_says_why_of_each_place(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = os.statvfs(place)
-    full = os.statvfs_result((*told[:4], 100, *told[5:]))
+    space = os.statvfs(place)
+    full = os.statvfs_result((*space[:4], 100, *space[5:]))
     monkeypatch.setattr("os.statvfs", lambda path: full)
     with pytest.raises(OSError, match=rf"{place} has 0 MiB free of the 1 needed, /proc is on a disk .*--shm-size"):
         RingFolder(places=[place, Path("/proc")])

@@ -60,7 +60,7 @@ def test_what_a_user_named_like_ours_stays(place: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "marker",
     [
         "",
         "made by rn50-advisor\n",
@@ -73,12 +73,12 @@ def test_what_a_user_named_like_ours_stays(place: Path) -> None:
     ],
     ids=["empty", "cut off", "another boot", "another process", "more", "another program", "no text", "long"],
 )
-def test_a_marker_that_we_did_not_write_proves_nothing(place: Path, told: str) -> None:
+def test_a_marker_that_we_did_not_write_proves_nothing(place: Path, marker: str) -> None:
     folder = place / f"{PREFIX}12345-678-abcdefgh"
     folder.mkdir(mode=0o700)
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    told = told.format(uid=os.geteuid(), boot=boot, namespace=Path("/proc/self/ns/pid").readlink())
-    (folder / LOCK).write_bytes(told.encode(errors="surrogateescape"))
+    marker = marker.format(uid=os.geteuid(), boot=boot, namespace=Path("/proc/self/ns/pid").readlink())
+    (folder / LOCK).write_bytes(marker.encode(errors="surrogateescape"))
     (folder / "rank-1.ring").write_text("x")
     stays(place)
 

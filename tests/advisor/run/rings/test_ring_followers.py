@@ -52,8 +52,8 @@ def test_a_ring_is_tried_again_when_it_was_our_own_shortage(tmp_path: Path, monk
     writer.close()
 
 
-@pytest.mark.parametrize(("errors", "told"), [(ERRORS_MAX - 1, False), (ERRORS_MAX, True)])
-def test_a_recorder_that_gave_up_is_a_gap_from_that_step_on(tmp_path: Path, errors: int, told: bool) -> None:
+@pytest.mark.parametrize(("errors", "gave_up"), [(ERRORS_MAX - 1, False), (ERRORS_MAX, True)])
+def test_a_recorder_that_gave_up_is_a_gap_from_that_step_on(tmp_path: Path, errors: int, gave_up: bool) -> None:
     rings = tmp_path / "rings"
     rings.mkdir(mode=0o700)
     ring = Ring(str(rings / f"rank-{os.getpid()}.ring"), slots=16, role=ROLE_RANK, rank=0)
@@ -65,7 +65,7 @@ def test_a_recorder_that_gave_up_is_a_gap_from_that_step_on(tmp_path: Path, erro
     followers.close()
     writer.close()
     [gap] = [gap for gap in read_recording(tmp_path / "run").gaps if gap.metric == "recorder.errors"]
-    assert ("recorded nothing since step 41" in gap.reason) is told
+    assert ("recorded nothing since step 41" in gap.reason) is gave_up
 
 
 def stream(**ms: float) -> tuple[int, tuple[int, ...]]:

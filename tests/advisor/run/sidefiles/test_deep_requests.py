@@ -38,8 +38,8 @@ class Desk:
     def left(self, pid: int, text: str) -> dict[int, dict[str, Any]]:
         """The facts of a rank that has left a trace."""
         (self.run / f"deep-{pid}.json").write_text(text)
-        told = {"state": "done", "first_step": 10, "steps": 2, "start_s": 0.2, "stop_s": 0.1, "export_s": 0.3}
-        return {pid: {"rank": 3, "deep": told}}
+        window = {"state": "done", "first_step": 10, "steps": 2, "start_s": 0.2, "stop_s": 0.1, "export_s": 0.3}
+        return {pid: {"rank": 3, "deep": window}}
 
     def gaps(self) -> list[str]:
         return [news.reason for news in self.news if isinstance(news, ProbeGap)]
@@ -77,7 +77,7 @@ def test_a_file_larger_than_was_allowed_is_not_read(tmp_path: Path, monkeypatch:
     assert made.gaps() == ["its trace cannot be read: ValueError: it is larger than it should be"]
 
 
-def test_why_there_was_no_window_is_told(tmp_path: Path) -> None:
+def test_a_missing_window_is_a_gap_with_its_reason(tmp_path: Path) -> None:
     made = Desk(tmp_path, "now")
     made.look({7: {"rank": 0, "deep": {"state": "refused", "reason": "the job replays CUDA graphs"}}})
     made.finish()

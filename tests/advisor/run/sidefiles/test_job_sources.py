@@ -68,8 +68,8 @@ def test_each_file_is_asked_for_once_however_often_facts_change(run: Run, tmp_pa
 
 
 def test_loaders_models_checkpoints_and_the_script_name_files(run: Run, tmp_path: Path) -> None:
-    told = facts(tmp_path, "a.py", ddp=[{"file": "b.py"}], save_sites=[{"file": "c.py"}], argv=["d.py", "--x"])
-    run.sources.named(told)
+    named = facts(tmp_path, "a.py", ddp=[{"file": "b.py"}], save_sites=[{"file": "c.py"}], argv=["d.py", "--x"])
+    run.sources.named(named)
     assert [Path(path).name for path, _ in run.asked] == ["a.py", "b.py", "c.py", "d.py"]
 
 

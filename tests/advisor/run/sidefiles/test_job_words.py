@@ -65,10 +65,10 @@ def test_what_a_rank_printed_to_a_file_is_kept(writer: RunWriter, tmp_path: Path
         )
     try:
         wait_for(log.read_text, "its first line")
-        told = words(writer)
-        told.look([SimpleNamespace(pid=child, rank=1)])  # type: ignore[list-item]
-        told.ended(child)
-        told.keep_output(5000)
+        kept = words(writer)
+        kept.look([SimpleNamespace(pid=child, rank=1)])  # type: ignore[list-item]
+        kept.ended(child)
+        kept.keep_output(5000)
     finally:
         os.kill(child, 9)
         os.waitpid(child, 0)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rn50_advisor.advisor.run.sidefiles.last_words import last_words, telling
+from rn50_advisor.advisor.run.sidefiles.last_words import last_words, relevant_lines
 from rn50_advisor.advisor.store.schema import OUTPUT_NAME
 
 
 def test_errors_are_kept_from_the_first_on_and_the_last_lines_whatever_they_say() -> None:
     lines = [f"step {n}" for n in range(500)]
     lines[100] = "[rank1]: RuntimeError: Detected mismatch between collectives on ranks."
-    kept = telling(lines)
+    kept = relevant_lines(lines)
     assert kept[0] == lines[100] and kept[1:] == lines[-40:]
 
 
 def test_a_flood_of_errors_keeps_its_beginning() -> None:
-    kept = telling([f"error {n}" for n in range(5000)])
+    kept = relevant_lines([f"error {n}" for n in range(5000)])
     assert kept[0] == "error 0" and kept[199] == "error 199" and kept[-1] == "error 4999" and len(kept) == 240
 
 

@@ -31,7 +31,7 @@ def lines(folder: Path, variables: dict[str, str] | None = None) -> NcclLines:
     return NcclLines(folder / "output.log", variables or {}, now_s=100.0)
 
 
-def test_lines_that_tell_are_kept_once_whoever_says_them(tmp_path: Path) -> None:
+def test_relevant_lines_are_kept_once_whichever_rank_prints_them(tmp_path: Path) -> None:
     (tmp_path / "output.log").write_text(SAID)
     words = lines(tmp_path)
     assert words.look() == [

@@ -51,14 +51,14 @@ def test_what_nccl_timed_stands_with_the_facts_of_its_process_whichever_comes_fi
     notes = Notes(writer, rings, want_mount=lambda root: None, want_source=lambda path, known_at: None)
     for names in (("times-7", "facts-8"), ("facts-7", "times-8")):
         for name in names:
-            (rings / f"{name}.json").write_text(json.dumps({"told": name}))
+            (rings / f"{name}.json").write_text(json.dumps({"name": name}))
         notes.read()
-    (rings / "facts-8.json").write_text(json.dumps({"told": "again"}))
+    (rings / "facts-8.json").write_text(json.dumps({"name": "again"}))
     notes.leave(8)
     writer.close()
     facts = read_recording(tmp_path / "run").facts
-    assert facts[7] == {"told": "facts-7", "collective_times": {"told": "times-7"}}
-    assert facts[8] == {"told": "again", "collective_times": {"told": "times-8"}}
+    assert facts[7] == {"name": "facts-7", "collective_times": {"name": "times-7"}}
+    assert facts[8] == {"name": "again", "collective_times": {"name": "times-8"}}
     assert sorted(path.name for path in rings.iterdir()) == ["facts-7.json", "times-7.json"]
 
 

@@ -12,7 +12,7 @@ import pytest
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Event
 from rn50_advisor.advisor.run.rings.ring_followers import Followers
-from rn50_advisor.advisor.run.stacks.batch_making import Maker, MakingLooks, line_in_making
+from rn50_advisor.advisor.run.stacks.batch_making import BatchMakingSampler, Maker, line_in_making
 from rn50_advisor.advisor.run.stacks.stack_budget import StackBudget
 from rn50_advisor.probes.host.stacks.process_stacks import Frame, ThreadStack
 
@@ -41,12 +41,10 @@ def thread(*frames: Frame, number: int = 7, main: bool = True) -> ThreadStack:
         ((PILLOW, FETCH, LOOP, MAIN), None),  # a library's data set: the caller's line is none of it
     ],
 )
-def test_the_innermost_line_of_the_users_below_the_fetcher_is_told(
-    frames: tuple[Frame, ...], found: Frame | None
-) -> None:
-    told = line_in_making([thread(*frames)], None)
+def test_the_innermost_user_line_below_the_fetcher_is_found(frames: tuple[Frame, ...], found: Frame | None) -> None:
+    row = line_in_making([thread(*frames)], None)
     user = {"function": found.function, "file": found.file, "line": found.line} if found else None
-    assert told == {"user": user, "awaits": None}
+    assert row == {"user": user, "awaits": None}
 
 
 SEMAPHORE = Frame("__enter__", "/usr/lib/python3.11/multiprocessing/synchronize.py", 95)
@@ -67,9 +65,9 @@ FILE_LOCK = Frame("acquire", f"{PACKAGES}/filelock/_api.py", 330)
         ((GETITEM, FETCH, SEMAPHORE), None),  # outside of the fetcher
     ],
 )
-def test_who_waits_for_what_all_workers_share_is_told(frames: tuple[Frame, ...], awaits: str | None) -> None:
-    told = line_in_making([thread(*frames)], None)
-    assert told is not None and told["awaits"] == awaits
+def test_a_wait_for_what_all_workers_share_is_found(frames: tuple[Frame, ...], awaits: str | None) -> None:
+    row = line_in_making([thread(*frames)], None)
+    assert row is not None and row["awaits"] == awaits
 
 
 @pytest.mark.parametrize(
@@ -104,7 +102,7 @@ REDIS = Frame("read_response", f"{PACKAGES}/redis/_parsers/resp2.py", 15)
         ((Frame("load", "/job/socket.py", 3), GETITEM, FETCH), False),  # the user's own file
     ],
 )
-def test_who_waits_for_a_servers_answer_is_told(frames: tuple[Frame, ...], asks: bool) -> None:
+def test_a_wait_for_a_servers_answer_is_found(frames: tuple[Frame, ...], asks: bool) -> None:
     assert (line_in_making([thread(*frames)], None) or {}).get("asks", False) == asks
 
 
@@ -141,17 +139,19 @@ def test_the_thread_that_makes_batches_is_looked_at() -> None:
     assert line_in_making(stacks, None) is None and line_in_making(stacks, 11) is None
 
 
-def looks(answer: tuple[ThreadStack, ...] | ProbeGap, *, seen: list[int]) -> tuple[MakingLooks, list[Event | ProbeGap]]:
+def looks(
+    answer: tuple[ThreadStack, ...] | ProbeGap, *, seen: list[int]
+) -> tuple[BatchMakingSampler, list[Event | ProbeGap]]:
     def dump(pid: int) -> tuple[tuple[ThreadStack, ...] | ProbeGap, float]:
         seen.append(pid)
         return answer, 0.03
 
     posted: list[Event | ProbeGap] = []
     budget = StackBudget(now_s=0.0, share=1.0, period_s=0.0, first=1000, dense_s=0.0)
-    return MakingLooks(budget, dump=dump, post=posted.append), posted
+    return BatchMakingSampler(budget, dump=dump, post=posted.append), posted
 
 
-def test_workers_take_turns_and_what_is_found_is_told() -> None:
+def test_workers_take_turns_and_what_is_found_is_posted() -> None:
     seen: list[int] = []
     made, posted = looks((thread(BLUR, FETCH, LOOP),), seen=seen)
     for _ in range(6):

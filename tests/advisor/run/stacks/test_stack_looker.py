@@ -44,7 +44,7 @@ def test_who_only_reads_costs_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "awake", "expected"),
+    ("profiled", "awake", "expected"),
     [
         (WHOLE, False, (WHOLE, None)),
         (WHOLE, True, (WHOLE, AWAKE)),
@@ -52,8 +52,8 @@ def test_who_only_reads_costs_nothing() -> None:
         ((), True, ((), AWAKE)),
     ],
 )
-def test_a_second_profile_is_taken_only_where_it_tells_something(told: Any, awake: bool, expected: Any) -> None:
-    looker = Looker(profile=lambda pid: told, profile_awake=lambda pid: AWAKE)
+def test_a_second_profile_is_taken_only_after_a_first_one(profiled: Any, awake: bool, expected: Any) -> None:
+    looker = Looker(profile=lambda pid: profiled, profile_awake=lambda pid: AWAKE)
     assert looker.profile(7, awake=awake)[:2] == expected
 
 

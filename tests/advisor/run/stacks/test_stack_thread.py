@@ -1,4 +1,4 @@
-"""The thread that looks into ranks: it tells hangs with their stacks, whatever becomes of its samples."""
+"""The thread that looks into ranks: it reports hangs with their stacks even if its samples fail."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_samples_that_break_off_do_not_take_the_watch_for_hangs_along(ring: Ring
     assert not watch.sampling and "no such profile" in gaps[0].reason
 
 
-def test_a_rank_that_stands_still_is_told_with_its_stack_and_so_is_the_end_of_it(ring: Ring) -> None:
+def test_a_stalled_rank_is_reported_with_its_stack_and_so_is_the_end_of_the_stall(ring: Ring) -> None:
     news: queue.Queue[Any] = queue.Queue()
     options = RunOptions(poll_s=0.01, stall_after_s=0.05)
     watch = StackWatch(options, post=news.put, looker=Looker(dump=lambda pid: STUCK, profile=lambda pid: ()))
@@ -81,9 +81,9 @@ def test_a_stall_is_over_when_the_job_is(ring: Ring) -> None:
     watch.start()
     seen = data_of(news.get(timeout=30), StallSeen)
     watch.finish(30)
-    told = [news.get_nowait() for _ in range(news.qsize())]
+    posted = [news.get_nowait() for _ in range(news.qsize())]
     assert seen is not None
-    assert [end["id"] for event in told if (end := data_of(event, StallEnd)) is not None] == [seen["id"]]
+    assert [end["id"] for event in posted if (end := data_of(event, StallEnd)) is not None] == [seen["id"]]
 
 
 def test_a_thread_that_breaks_says_so(ring: Ring) -> None:

@@ -21,13 +21,13 @@ WORTH_SHARE = 0.03  # share of the step: ranks that sleep less are not sampled; 
 # A sample takes 0.05 ms. Samples of a burst are further apart than most waits: the GIL switches every 5 ms.
 _BURST = 6
 _APART_S = 0.015
-_DENSE_LOOKS = 400  # at every poll; then one burst in some seconds keeps up with a job that changes
+_DENSE_SAMPLES = 400  # at every poll; then one burst in some seconds keeps up with a job that changes
 _SELDOM_S = 5.0
-_TOLD_LOOKS = 30  # in one event
+_SAMPLES_PER_EVENT = 30
 # Samples that found it waiting before a dump of all stacks, which shows the holder, is worth its cost.
-_WAITING_LOOKS = 3
-_WAITING_SHARE = 0.03
-_CATCHES = 20  # looks at most until it is seen waiting, so that a dump comes at that moment
+_WAITING_SAMPLES_MIN = 3
+_WAITING_SHARE_MIN = 0.03
+_CATCH_SAMPLES_MAX = 20  # samples until it is seen waiting, so that a dump comes at that moment
 _CATCH_APART_S = 0.003
 
 Dump = Callable[[int], tuple[tuple[ThreadStack, ...] | ProbeGap, float]]
@@ -50,14 +50,14 @@ class Suspect:
 @dataclass(slots=True)
 class _Tally:
     sight: WaitingThread
-    looks: int = 0
+    samples: int = 0
     waiting: int = 0
-    told: tuple[int, int] = (0, 0)  # of these
-    told_ns: int = field(default_factory=time.perf_counter_ns)
+    posted: tuple[int, int] = (0, 0)  # samples and waits in events so far
+    posted_ns: int = field(default_factory=time.perf_counter_ns)
     seen_s: float = -1e9
 
 
-class InterpreterLooks:
+class InterpreterSampler:
     """`pause` waits for some seconds and returns True to stop; `dump` returns the stacks and the CPU seconds that it took."""
 
     def __init__(
@@ -89,9 +89,9 @@ class InterpreterLooks:
             due = [suspect for suspect in due if self._count(suspect) is not None]
         for suspect in due:
             tally = self._tallies[suspect]
-            if tally.looks - tally.told[0] >= _TOLD_LOOKS:
-                self._tell(suspect)
-        self._learn_for_whom(due)
+            if tally.samples - tally.posted[0] >= _SAMPLES_PER_EVENT:
+                self._post_counts(suspect)
+        self._dump_holder(due)
 
     def close(self) -> None:
         for suspect in list(self._tallies):
@@ -107,13 +107,13 @@ class InterpreterLooks:
                 self._refuse(suspect, error)
                 return False
         tally = self._tallies[suspect]
-        if tally.looks >= _DENSE_LOOKS and now_s - tally.seen_s < _SELDOM_S:
+        if tally.samples >= _DENSE_SAMPLES and now_s - tally.seen_s < _SELDOM_S:
             return False
         tally.seen_s = now_s
         return True
 
     def _count(self, suspect: Suspect) -> bool | None:
-        """Counts one look at a suspect; None if it can no longer be looked at."""
+        """Takes one sample of a suspect; None if it can no longer be sampled."""
         tally = self._tallies.get(suspect)
         if tally is None:
             return None
@@ -123,7 +123,7 @@ class InterpreterLooks:
             self._let_go(suspect)
             self._refuse(suspect, error)
             return None
-        tally.looks += 1
+        tally.samples += 1
         tally.waiting += waits
         return waits
 
@@ -136,22 +136,22 @@ class InterpreterLooks:
         hint = "run as the job's user; in a container: --cap-add SYS_PTRACE"
         self._post(ProbeGap("interpreter", f"pid:{suspect.pid}", reason, hint))
 
-    def _tell(self, suspect: Suspect) -> None:
+    def _post_counts(self, suspect: Suspect) -> None:
         tally, now_ns = self._tallies[suspect], time.perf_counter_ns()
-        looks, waiting = tally.looks - tally.told[0], tally.waiting - tally.told[1]
-        if looks:
-            data: WaitingLooks = {"since_ns": tally.told_ns, "looks": looks, "waiting": waiting}
+        samples, waiting = tally.samples - tally.posted[0], tally.waiting - tally.posted[1]
+        if samples:
+            data: WaitingLooks = {"since_ns": tally.posted_ns, "looks": samples, "waiting": waiting}
             self._post(happened(WaitingLooks, data, t_ns=now_ns, pid=suspect.pid, rank=suspect.rank))
-        tally.told, tally.told_ns = (tally.looks, tally.waiting), now_ns
+        tally.posted, tally.posted_ns = (tally.samples, tally.waiting), now_ns
 
     def _let_go(self, suspect: Suspect) -> None:
-        self._tell(suspect)
+        self._post_counts(suspect)
         self._tallies.pop(suspect).sight.close()
 
-    def _learn_for_whom(self, due: Sequence[Suspect]) -> None:
+    def _dump_holder(self, due: Sequence[Suspect]) -> None:
         for suspect in due:
             tally = self._tallies[suspect]
-            often = tally.waiting >= max(_WAITING_LOOKS, _WAITING_SHARE * tally.looks)
+            often = tally.waiting >= max(_WAITING_SAMPLES_MIN, _WAITING_SHARE_MIN * tally.samples)
             if often and self._budget.allows(suspect.rank, time.monotonic()) and self._caught(suspect):
                 stacks, cpu_s = self._dump(suspect.pid)
                 holder = None if isinstance(stacks, ProbeGap) else holder_of(stacks, suspect.thread)
@@ -162,9 +162,9 @@ class InterpreterLooks:
                 return
 
     def _caught(self, suspect: Suspect) -> bool:
-        """Looks that are taken until one finds it waiting are no sample, and not counted."""
+        """Samples until one finds it waiting. They are biased, so they are not counted."""
         tally = self._tallies[suspect]
-        for _ in range(_CATCHES):
+        for _ in range(_CATCH_SAMPLES_MAX):
             try:
                 if tally.sight.waits():
                     return True

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
-from rn50_advisor.advisor.run.hangs import standing_ranks
-from rn50_advisor.advisor.run.hangs.standing_ranks import StandingRanks, absent_ranks
+from rn50_advisor.advisor.run.hangs import stalled_ranks
+from rn50_advisor.advisor.run.hangs.stalled_ranks import StalledRanks, absent_ranks
 from rn50_advisor.advisor.run.hangs.watched_ranks import Places, Watched
 from rn50_advisor.advisor.run.stacks.stack_looker import Dump, Looker
 from rn50_advisor.probes.host.stacks.process_stacks import Frame, ThreadStack
@@ -39,7 +39,7 @@ def rows(rank: Watched, dump: Dump | None, others: Sequence[Watched] = ()) -> li
     """Rows for this rank, and for ranks whose position is unknown."""
     places, looker = Places(), Looker(dump=dump or (lambda pid: pytest.fail("nobody shall look into it")))
     places.keep([rank])
-    ranks = StandingRanks(places=places, looker=looker, with_stacks=dump is not None, post=lambda gap: None)
+    ranks = StalledRanks(places=places, looker=looker, with_stacks=dump is not None, post=lambda gap: None)
     at = places.position(rank)
     assert at is not None
     try:
@@ -53,29 +53,29 @@ def watched(ring: Ring, **given: Any) -> Watched:
     return Watched(1, os.getpid(), Path(ring.path), 0, **{**usual, **given})
 
 
-def told(ring: Ring, dump: Dump | None = None) -> dict[str, Any]:
+def row_of(ring: Ring, dump: Dump | None = None) -> dict[str, Any]:
     (row,) = rows(watched(ring), dump)
     return row
 
 
 def test_a_rank_inside_a_collective_says_which(ring: Ring) -> None:
     begins(ring, 12, COLLECTIVE_KINDS.index("broadcast"), 99, 4, 1)
-    found = told(ring)["collective"]
+    found = row_of(ring)["collective"]
     assert (found["begun"], found["kind"], found["group"], found["size"]) == (12, "broadcast", 99, 4)
     assert found["inside_s"] > 0
 
 
 def test_a_rank_that_has_left_its_last_collective_is_in_none(ring: Ring) -> None:
     begins(ring, 12, 0, 99, 4, 0)
-    assert told(ring)["collective"]["inside_s"] is None
+    assert row_of(ring)["collective"]["inside_s"] is None
 
 
 @pytest.mark.parametrize(
     "words", [(), (0, 0, 0, 0, 0), (3, 77, 1, 2, 5)], ids=["nothing", "none begun", "a newer kind"]
 )
-def test_where_the_header_says_nothing_nothing_is_told(ring: Ring, words: tuple[int, ...]) -> None:
+def test_an_empty_header_gives_no_collective(ring: Ring, words: tuple[int, ...]) -> None:
     begins(ring, *words)
-    assert "collective" not in told(ring)
+    assert "collective" not in row_of(ring)
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_where_the_header_says_nothing_nothing_is_told(ring: Ring, words: tuple[
         (json.dumps({"since_ns": 5000, "dumps": 3}), False),
     ],
 )
-def test_a_flight_recorders_dump_is_told_where_it_is_of_this_stand(ring: Ring, text: str, kept: bool) -> None:
+def test_a_flight_recorder_dump_is_kept_if_it_is_of_this_stall(ring: Ring, text: str, kept: bool) -> None:
     Path(ring.path).with_name(f"flight-{os.getpid()}.json").write_text(text)
-    assert told(ring).get("flight") == ([{"entries": []}] if kept else None)
+    assert row_of(ring).get("flight") == ([{"entries": []}] if kept else None)
 
 
 STUCK = Frame("find_batch", "/job/train.py", 33)
@@ -108,7 +108,7 @@ REFUSED = ProbeGap("stacks", "pid:1", "not permitted to read the process's memor
 )
 def test_a_ranks_own_word_is_taken_where_nobody_may_look_into_it(ring: Ring, answer: Any, function: str) -> None:
     Path(ring.path).with_name(f"flight-{os.getpid()}.json").write_text(json.dumps({"since_ns": 5000, "stack": OWN}))
-    found = told(ring, lambda pid: answer)
+    found = row_of(ring, lambda pid: answer)
     assert found["user"]["function"] == function
     assert found.get("gap") == (REFUSED.reason if answer is REFUSED else None)
 
@@ -116,30 +116,30 @@ def test_a_ranks_own_word_is_taken_where_nobody_may_look_into_it(ring: Ring, ans
 @pytest.mark.parametrize("stack", [[{"function": "f"}], [{"function": "f", "file": "/a.py", "line": "x"}], 3, []])
 def test_what_is_no_stack_is_none(ring: Ring, stack: Any) -> None:
     Path(ring.path).with_name(f"flight-{os.getpid()}.json").write_text(json.dumps({"since_ns": 5000, "stack": stack}))
-    assert "frames" not in told(ring)
+    assert "frames" not in row_of(ring)
 
 
-def test_a_stall_is_told_without_a_look_at_the_users_files(ring: Ring, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stall_is_reported_without_reading_the_users_files(ring: Ring, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("linecache.getline", lambda *_: pytest.fail("the server they lie on may be what hangs"))
     stacks = (ThreadStack(None, "MainThread", True, False, (STUCK,)),)
-    assert told(ring, lambda pid: stacks)["user"]["line"] == 33
+    assert row_of(ring, lambda pid: stacks)["user"]["line"] == 33
 
 
 def test_the_kernel_says_what_the_thread_does(ring: Ring) -> None:
-    found = told(ring)
+    found = row_of(ring)
     assert found["state"] == "R" and found["cpu_s"] > 0.0 and isinstance(found["wchan"], str)
 
 
 @pytest.mark.parametrize(
     ("file", "compiles"), [("/e/torch/_dynamo/convert_frame.py", True), ("/e/torch/_dynamo/eval_frame.py", False)]
 )
-def test_a_compiler_at_work_in_any_thread_is_told(ring: Ring, file: str, compiles: bool) -> None:
+def test_a_compiler_at_work_in_any_thread_is_reported(ring: Ring, file: str, compiles: bool) -> None:
     other = ThreadStack(None, "Dummy-1", False, True, (Frame("_compile", file, 9),))
     stacks = (ThreadStack(None, "MainThread", True, False, (STUCK,)), other)
-    assert told(ring, lambda pid: stacks)["compiles"] == compiles
+    assert row_of(ring, lambda pid: stacks)["compiles"] == compiles
 
 
-def test_a_rank_that_has_not_begun_to_train_is_told_with_its_stack(
+def test_a_rank_that_has_not_begun_to_train_is_reported_with_its_stack(
     ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     users = tmp_path / "where the user stands"
@@ -148,7 +148,7 @@ def test_a_rank_that_has_not_begun_to_train_is_told_with_its_stack(
     monkeypatch.chdir(users)
     stacks = (ThreadStack(None, "MainThread", True, False, (STUCK,)),)
     monkeypatch.setattr(
-        standing_ranks, "absent_ranks", lambda seen, group: {0: os.getppid()} if seen == {1: os.getpid()} else {}
+        stalled_ranks, "absent_ranks", lambda seen, group: {0: os.getppid()} if seen == {1: os.getpid()} else {}
     )
     one, other = rows(watched(ring, steps=0, group=2), lambda pid: stacks)
     assert (one["rank"], one["phase"], other["rank"], other["phase"], other["step"]) == (1, "backward", 0, "start", 0)
@@ -158,7 +158,7 @@ def test_a_rank_that_has_not_begun_to_train_is_told_with_its_stack(
 
 def test_a_rank_whose_recorder_has_given_up_is_not_absent(ring: Ring, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[dict[int, int], int]] = []
-    monkeypatch.setattr(standing_ranks, "absent_ranks", lambda seen, group: asked.append((dict(seen), group)) or {})
+    monkeypatch.setattr(stalled_ranks, "absent_ranks", lambda seen, group: asked.append((dict(seen), group)) or {})
     waits = watched(ring, steps=0, group=2)
     given_up = replace(waits, rank=0, pid=os.getppid())  # there is no place for it, since its header stands still
     assert len(rows(waits, None, [given_up])) == 1
@@ -176,8 +176,8 @@ def process(root: Path, pid: int, *, parent: int = 10, command: str = TRAIN, ran
     fields = ["0"] * 50
     (folder / "stat").write_text(f"{pid} (python) S {parent} {' '.join(fields)}")
     (folder / "cmdline").write_text(command)
-    told = "" if rank is None else f"RANK={rank}\0"
-    (folder / "environ").write_text(f"PATH=/bin\0LOCAL_RANK=7\0{told}X=1\0")
+    variable = "" if rank is None else f"RANK={rank}\0"
+    (folder / "environ").write_text(f"PATH=/bin\0LOCAL_RANK=7\0{variable}X=1\0")
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_launcher_tells_who_they_are(root: Path) -> None:
+def test_absent_ranks_are_known_by_the_launchers_variable(root: Path) -> None:
     for n in range(4):
         process(root, 20 + n, rank=n)
     assert absent_ranks({1: 21, 2: 22}, 4, root=root) == {0: 20, 3: 23}

@@ -35,25 +35,25 @@ def absent_ranks(seen: Mapping[int, int], group: int, *, root: Path = Path("/"))
     """
     left = [rank for rank in range(group) if rank not in seen] if max(seen, default=-1) < group else []
     found: dict[int, int] = {}
-    strangers = []
+    unnumbered = []
     for pid in sorted(_siblings(set(seen.values()), root / "proc")) if left else ():
-        told = _RANK.search(_read(root / f"proc/{pid}/environ"))
-        if told is None:
-            strangers.append(pid)
-        elif int(told[1]) in left:
-            found[int(told[1])] = pid
-    if len(strangers) == 1 and len(left) - len(found) == 1:
-        found[next(rank for rank in left if rank not in found)] = strangers[0]
+        match = _RANK.search(_read(root / f"proc/{pid}/environ"))
+        if match is None:
+            unnumbered.append(pid)
+        elif int(match[1]) in left:
+            found[int(match[1])] = pid
+    if len(unnumbered) == 1 and len(left) - len(found) == 1:
+        found[next(rank for rank in left if rank not in found)] = unnumbered[0]
     return found
 
 
 def _siblings(pids: set[int], proc: Path) -> Iterator[int]:
     """Other children of the parents of these with the same command line, up to its digits."""
-    ours = {(_parent(pid, proc), _command(pid, proc)) for pid in pids} - {(-1, b"")}  # they have ended
+    known = {(_parent(pid, proc), _command(pid, proc)) for pid in pids} - {(-1, b"")}  # they have ended
     for child in proc.iterdir():
         if child.name.isdigit() and int(child.name) not in pids:
             pid = int(child.name)
-            if (_parent(pid, proc), _command(pid, proc)) in ours:
+            if (_parent(pid, proc), _command(pid, proc)) in known:
                 yield pid
 
 
@@ -76,7 +76,7 @@ def _read(path: Path) -> bytes:
 _FLIGHT_BYTES_MAX = 1 << 20
 
 
-class StandingRanks:
+class StalledRanks:
     """`with_stacks`: processes may be inspected."""
 
     def __init__(self, *, places: Places, looker: Looker, with_stacks: bool, post: Callable[[ProbeGap], None]) -> None:
@@ -101,7 +101,7 @@ class StandingRanks:
         _add_running(row, rank)
         if (call := self._collective(rank)) is not None:
             row["collective"] = call
-        own = _own_words(rank, at)
+        own = _own_note(rank, at)
         if own.get("dumps"):
             row["flight"] = own["dumps"]
         stack = None
@@ -115,7 +115,7 @@ class StandingRanks:
                 # a backward pass is compiled in autograd's thread
                 row["compiles"] = any(frame.file.endswith(COMPILERS) for each in stacks for frame in each.frames)
         if stack is None and own.get("stack"):
-            stack = _told_stack(own["stack"])
+            stack = _own_stack(own["stack"])
         if stack is not None:
             known = described(stack, with_text=False)
             row["thread"], row["frames"], row["user"] = stack.name, known["frames"], known.get("user")
@@ -140,21 +140,21 @@ def _absent(watched: Sequence[Watched], since_ns: int) -> Iterator[Place]:
         yield Watched(rank, pid, ring, 0, steps=0, outside_share=0.0, p99_ns=0), at
 
 
-def _own_words(rank: Watched, at: Position) -> StandingPlace:
+def _own_note(rank: Watched, at: Position) -> StandingPlace:
     """Notes that the rank wrote after it had stalled for a while: torch's flight recorder and its own stack."""
     path = rank.ring.with_name(FLIGHT % rank.pid)
     with contextlib.suppress(OSError, ValueError):
         if path.stat().st_size <= _FLIGHT_BYTES_MAX:
-            told = json.loads(path.read_text())
-            if isinstance(told, dict) and told.get("since_ns") == at.since_ns:
-                return fitting(told, StandingPlace)[0]
+            note = json.loads(path.read_text())
+            if isinstance(note, dict) and note.get("since_ns") == at.since_ns:
+                return fitting(note, StandingPlace)[0]
     return {}
 
 
-def _told_stack(frames: Sequence[StackFrame]) -> ThreadStack:
+def _own_stack(frames: Sequence[StackFrame]) -> ThreadStack:
     """The rank's own record of its training thread's stack, for processes that cannot be inspected."""
     found = tuple(Frame(frame["function"], frame["file"], frame["line"]) for frame in frames)
-    return ThreadStack(None, "told by the rank itself", True, False, found)
+    return ThreadStack(None, "recorded by the rank itself", True, False, found)
 
 
 def _add_running(row: StandingRank, rank: Watched) -> None:

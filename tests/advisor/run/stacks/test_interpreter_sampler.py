@@ -10,7 +10,7 @@ import pytest
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Event
-from rn50_advisor.advisor.run.stacks.interpreter_looks import InterpreterLooks, Suspect, holder_of
+from rn50_advisor.advisor.run.stacks.interpreter_sampler import InterpreterSampler, Suspect, holder_of
 from rn50_advisor.advisor.run.stacks.stack_budget import StackBudget
 from rn50_advisor.probes.host.process.interpreter_lock import NoInterpreter
 from rn50_advisor.probes.host.stacks.process_stacks import Frame, ThreadStack, parse_dump
@@ -50,7 +50,7 @@ class Watch:
         self.dumped = 0
         self.stacks = stacks
         budget = StackBudget(now_s=0.0, share=1.0, period_s=0.0, first=5, dense_s=0.0)
-        self.looks = InterpreterLooks(
+        self.looks = InterpreterSampler(
             budget, dump=self.dump, post=self.posted.append, pause=lambda s: False, sight=lambda pid, tid: eyes
         )
 
@@ -73,16 +73,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return ahead
 
 
-def test_what_the_looks_found_is_told_in_groups_and_to_the_last_one(clock: Callable[[float], None]) -> None:
+def test_samples_are_posted_in_groups_and_the_last_ones_at_the_end(clock: Callable[[float], None]) -> None:
     eyes = Eyes(20)
     watch = Watch(eyes, ())
     for _ in range(12):
         watch.looks.look([ME])
     watch.looks.close()
-    told = [event.data for event in watch.events("interpreter")]
-    assert [row["looks"] for row in told] == [30, 30, 12]
+    rows = [event.data for event in watch.events("interpreter")]
+    assert [row["looks"] for row in rows] == [30, 30, 12]
     # looks until it is caught waiting are none of the sample
-    assert sum(row["looks"] for row in told) == 72 and eyes.closed
+    assert sum(row["looks"] for row in rows) == 72 and eyes.closed
     assert all(event.rank == 3 and event.data["since_ns"] <= event.t_ns for event in watch.events("interpreter"))
 
 
@@ -118,7 +118,7 @@ def test_nobody_is_looked_at_who_does_not_sleep(clock: Callable[[float], None]) 
 
 
 @pytest.mark.parametrize("error", [PermissionError(1, "Operation not permitted"), NoInterpreter("not Python")])
-def test_a_refusal_is_told_once(clock: Callable[[float], None], error: Exception) -> None:
+def test_a_refusal_is_posted_once(clock: Callable[[float], None], error: Exception) -> None:
     watch = Watch(Eyes(50, error))
     for _ in range(5):
         watch.looks.look([ME])
@@ -142,7 +142,7 @@ def test_a_thread_that_has_ended_is_no_refusal(clock: Callable[[float], None]) -
             (thread(TRAINING, LAYER, main=True), thread(SENDER, SEND)), id="nobody has it: a wait in a driver"
         ),
         pytest.param(
-            (thread(None, LAYER, owns=True, main=True),), id="a Python that does not tell its threads' numbers"
+            (thread(None, LAYER, owns=True, main=True),), id="a Python that does not give its threads' numbers"
         ),
     ],
 )

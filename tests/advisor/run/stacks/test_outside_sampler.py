@@ -11,8 +11,8 @@ import pytest
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.run.hangs.watched_ranks import Places, Watched
-from rn50_advisor.advisor.run.stacks import outside_looks
-from rn50_advisor.advisor.run.stacks.outside_looks import OutsideLooks
+from rn50_advisor.advisor.run.stacks import outside_sampler
+from rn50_advisor.advisor.run.stacks.outside_sampler import OutsideSampler
 from rn50_advisor.advisor.run.stacks.stack_budget import StackBudget
 from rn50_advisor.advisor.run.stacks.stack_looker import Looker
 from rn50_advisor.probes.host.stacks.process_stacks import Frame
@@ -33,7 +33,7 @@ class Rank:
         self.news: list[Any] = []
         self.places = Places()
         self.places.keep([self.watched])
-        self._looks = OutsideLooks(
+        self._looks = OutsideSampler(
             StackBudget(now_s=0.0, share=1.0, period_s=0.0, first=9, dense_s=0.0),
             places=self.places,
             looker=looker,
@@ -73,8 +73,8 @@ def test_who_sleeps_in_its_steps_is_looked_at_with_and_without_its_sleep(rank: M
     sleeper = rank(Looker(profile=lambda pid: whole, profile_awake=lambda pid: awake), asleep_share=asleep_share)
     for _ in range(2):  # the second time comes too soon
         sleeper.look()
-    told = [[(row["count"], row["awake"]) for row in event.data["stacks"]] for event in sleeper.news]
-    assert told == ([[(80, 0), (9, 8)]] if asleep_share else [])
+    counts = [[(row["count"], row["awake"]) for row in event.data["stacks"]] for event in sleeper.news]
+    assert counts == ([[(80, 0), (9, 8)]] if asleep_share else [])
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_its_sleep_is_looked_at_less_often_than_the_time_outside_the_model(
     looker = Looker(profile=lambda pid: PROFILE, profile_awake=lambda pid: PROFILE)
     sleeper = rank(looker, asleep_share=0.3, outside_share=outside_share)
     for now_s in range(1000, 1651, 130):
-        monkeypatch.setattr(outside_looks.time, "monotonic", lambda now_s=now_s: float(now_s))
+        monkeypatch.setattr(outside_sampler.time, "monotonic", lambda now_s=now_s: float(now_s))
         sleeper.look()
     monkeypatch.undo()
     assert ["awake" in event.data["stacks"][0] for event in sleeper.news] == awake
@@ -103,7 +103,7 @@ def test_a_pass_that_is_long_beside_the_other_is_looked_into_as_seldom(
     for share, profiles in ((0.05, 2), (0.04, 0)):
         long = rank(looker, uneven_share=share)
         for now_s in range(1000, 1651, 130):
-            monkeypatch.setattr(outside_looks.time, "monotonic", lambda now_s=now_s: float(now_s))
+            monkeypatch.setattr(outside_sampler.time, "monotonic", lambda now_s=now_s: float(now_s))
             long.look()
         assert len(long.news) == profiles
     monkeypatch.undo()
@@ -114,8 +114,8 @@ def test_that_its_sleep_could_not_be_looked_at_is_a_gap_beside_its_profile(rank:
     sleeper = rank(Looker(profile=lambda pid: PROFILE, profile_awake=lambda pid: gap), asleep_share=0.3)
     for _ in range(2):  # the second time comes too soon
         sleeper.look()
-    told, event = sleeper.news
-    assert told == gap and event.kind == "profile" and "awake" not in event.data["stacks"][0]
+    posted, event = sleeper.news
+    assert posted == gap and event.kind == "profile" and "awake" not in event.data["stacks"][0]
 
 
 def test_a_profile_that_is_refused_is_not_asked_for_twice_over(rank: MadeRank) -> None:

@@ -28,7 +28,7 @@ _PROFILE_AGAIN_S = 120.0
 _SELDOM_AGAIN_S = 600.0
 
 
-class OutsideLooks:
+class OutsideSampler:
     """`pause` waits for some seconds and returns True to stop."""
 
     def __init__(
@@ -52,9 +52,9 @@ class OutsideLooks:
         """Profiles one rank, or samples those that are outside the model now; waits a little for ranks with short gaps."""
         due = {w.rank: w for w, at in here if w.trains(at) and self._allows(w)}
         for rank, at in here:
-            unseen_s = _ago_s(self._profiled_s, rank)
-            outside = rank.outside_share >= _WORTH_SHARE and unseen_s >= _PROFILE_AGAIN_S
-            outside |= rank.uneven_share >= _WORTH_SHARE and unseen_s >= _SELDOM_AGAIN_S
+            since_profile_s = _ago_s(self._profiled_s, rank)
+            outside = rank.outside_share >= _WORTH_SHARE and since_profile_s >= _PROFILE_AGAIN_S
+            outside |= rank.uneven_share >= _WORTH_SHARE and since_profile_s >= _SELDOM_AGAIN_S
             asleep = rank.asleep_share >= _WORTH_SHARE and _ago_s(self._woken_s, rank) >= _SELDOM_AGAIN_S
             if rank.rank in due and (outside or asleep) and at.phase not in LABELLED:
                 self._take_profile(rank, asleep=asleep)
@@ -85,13 +85,13 @@ class OutsideLooks:
             return
         if isinstance(awake, ProbeGap) and after is not None and not after.ended:
             self._post(awake)  # no refusal to look into it, for the first profile was let
-        mine = _of_training(stacks, rank)
-        if mine and training:
+        counted = _of_training(stacks, rank)
+        if counted and training:
             self._profiled_s[rank.rank] = now_s
             if asleep:
                 self._woken_s[rank.rank] = now_s
             woken = None if awake is None or isinstance(awake, ProbeGap) else _of_training(awake, rank)
-            data: StackProfile = {"outside_share": rank.outside_share, **summed(mine, woken)}
+            data: StackProfile = {"outside_share": rank.outside_share, **summed(counted, woken)}
             self._post(happened(StackProfile, data, t_ns=time.perf_counter_ns(), pid=rank.pid, rank=rank.rank))
 
     def _sample(self, rank: Watched, before: Position) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rn50_advisor.advisor.model.recording import AnyEvent, Event, events_of
-from rn50_advisor.probes.documents.event_documents import StallEnd, StallSeen, StandingRank
+from rn50_advisor.probes.documents.event_documents import StallEnd, StallSeen, StalledRankRow
 
 Number = int | str | None
 Ends = Mapping[Number, Event[StallEnd]]
@@ -63,7 +63,7 @@ def _same_node(event: Event[StallSeen], group: Sequence[Event[StallSeen]]) -> bo
 
 def _one(group: Sequence[Event[StallSeen]], number: Number) -> Event[StallSeen]:
     longest = max(group, key=lambda e: e.data.get("stalled_s", 0.0))
-    rows: list[StandingRank] = [
+    rows: list[StalledRankRow] = [
         {**row, "seen_ns": event.t_ns} for event in group for row in event.data.get("ranks", ())
     ]
     rows.sort(key=lambda row: row["rank"])

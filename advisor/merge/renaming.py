@@ -26,7 +26,7 @@ from rn50_advisor.advisor.model.recording import (
     data_of,
 )
 from rn50_advisor.advisor.store.schema import RING_TABLES
-from rn50_advisor.probes.documents.event_documents import StallEnd, StallSeen, StandingRank
+from rn50_advisor.probes.documents.event_documents import StallEnd, StallSeen, StalledRankRow
 from rn50_advisor.probes.documents.machine_documents import MachineFacts
 
 TABLES = tuple(RING_TABLES.values())
@@ -116,7 +116,7 @@ class Renaming:
         pid, rank = self._maybe(self.pid, e.pid), self._maybe(self.rank, e.rank)
         return replace(e, t_ns=self.t(e.t_ns), pid=pid, rank=rank, data=data)
 
-    def _row(self, row: StandingRank, seen_ns: int) -> StandingRank:
+    def _row(self, row: StalledRankRow, seen_ns: int) -> StalledRankRow:
         return {**row, "rank": self.rank(row["rank"]), "since_ns": self.t(row.get("since_ns", seen_ns))}
 
     def _meta(self, m: Meta) -> Meta:

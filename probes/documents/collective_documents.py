@@ -32,7 +32,7 @@ class TimedCollectives(TypedDict, total=False):
     rows: list[TimedRow]
 
 
-class StandingPlace(TypedDict, total=False):
+class StalledPosition(TypedDict, total=False):
     """The position of a rank that has been at one place since `since_ns`."""
 
     since_ns: Whole

@@ -62,12 +62,12 @@ class InterpreterHolder(KnownStack, total=False):
     thread: str | None
 
 
-class _WaitingLooks(TypedDict):
+class _InterpreterWaitSamples(TypedDict):
     looks: Whole
     waiting: Whole
 
 
-class WaitingLooks(_WaitingLooks, total=False):
+class InterpreterWaitSamples(_InterpreterWaitSamples, total=False):
     """Number of samples of a training thread that found it waiting for the interpreter lock."""
 
     since_ns: Whole
@@ -156,11 +156,11 @@ class CallUnderWay(TypedDict, total=False):
     inside_s: Number | None
 
 
-class _StandingRank(TypedDict):
+class _StalledRankRow(TypedDict):
     rank: Whole
 
 
-class StandingRank(_StandingRank, total=False):
+class StalledRankRow(_StalledRankRow, total=False):
     """One rank of a stall: its position, its thread's kernel state (`state`, `wchan`), and its own notes."""
 
     pid: Whole
@@ -186,7 +186,7 @@ class StallSeen(TypedDict, total=False):
 
     id: Whole | str
     stalled_s: Number
-    ranks: list[StandingRank]
+    ranks: list[StalledRankRow]
 
 
 class StallEnd(TypedDict, total=False):
@@ -195,8 +195,9 @@ class StallEnd(TypedDict, total=False):
 
 
 EventDocument = (
-    AgentCrash | EndRequest | DataMounted | NotedDeath | TracedWindow | FlightDumps | InterpreterHolder | WaitingLooks | LeftRunning
-    | SampleMaking | NcclPrinted | OomKill | PrintedLines | StackProfile | RecorderCost | ShedProbe | StackSample | StallSeen | StallEnd
+    AgentCrash | EndRequest | DataMounted | NotedDeath | TracedWindow | FlightDumps | InterpreterHolder | InterpreterWaitSamples
+    | LeftRunning | SampleMaking | NcclPrinted | OomKill | PrintedLines | StackProfile | RecorderCost | ShedProbe | StackSample
+    | StallSeen | StallEnd
 )  # fmt: skip
 
 KINDS: Mapping[type, str] = {
@@ -207,7 +208,7 @@ KINDS: Mapping[type, str] = {
     TracedWindow: "deep",
     FlightDumps: "flight",
     InterpreterHolder: "holder",
-    WaitingLooks: "interpreter",
+    InterpreterWaitSamples: "interpreter",
     LeftRunning: "left_running",
     SampleMaking: "making",
     NcclPrinted: "nccl_log",

@@ -55,7 +55,7 @@ class DescribedLoader(_Classed, CodePlace, total=False):
     dataset: DescribedDataset
 
 
-class ToldLoader(DescribedLoader, total=False):
+class RecordedLoader(DescribedLoader, total=False):
     """A loader's settings and its use. `training` None: not used yet."""
 
     id: Whole

@@ -10,7 +10,7 @@ from msgspec import Meta
 from .bounded_numbers import Flag, Number, Whole
 from .code_places import CodePlace
 from .collective_documents import TimedCollectives
-from .loader_documents import ToldLoader
+from .loader_documents import RecordedLoader
 
 _Classed = TypedDict("_Classed", {"class": str}, total=False)
 
@@ -217,7 +217,7 @@ class CompilationFacts(CodePlace, total=False):
 
 class DebuggingAids(TypedDict, total=False):
     looks: Whole
-    on: dict[str, Whole]  # number of looks that found each one on
+    on: dict[str, Whole]  # number of checks that found each one on
 
 
 class GarbageFacts(TypedDict, total=False):
@@ -299,7 +299,7 @@ class RankFacts(TypedDict, total=False):
     pictures: PictureFacts | None
     padding: PaddingFacts
     batch_sizes: BatchSizes
-    loaders: list[ToldLoader]
+    loaders: list[RecordedLoader]
     data_parallel: list[ReplicaFacts]
     ddp: list[DdpFacts]
     collectives: list[CollectiveSite]

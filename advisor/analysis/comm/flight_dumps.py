@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from rn50_advisor.advisor.model.analysis import StuckCollective
 from rn50_advisor.probes.documents.collective_documents import FlightDump
-from rn50_advisor.probes.documents.event_documents import StandingRank
+from rn50_advisor.probes.documents.event_documents import StalledRankRow
 
 Dumps = Mapping[int, Sequence[FlightDump]]  # by rank
 
@@ -136,7 +136,7 @@ def _members(dumps: Dumps, group: str) -> frozenset[int]:
     return frozenset()
 
 
-def stuck_by_calls(rows: Sequence[StandingRank]) -> StuckCollective | None:
+def stuck_by_calls(rows: Sequence[StalledRankRow]) -> StuckCollective | None:
     """The stuck collective, from the last one that each rank began from Python (in its ring's header); None if no rank is inside one."""
     known = {row["rank"]: row["collective"] for row in rows if row.get("collective")}
     inside = {rank: call for rank, call in known.items() if call.get("inside_s") is not None}

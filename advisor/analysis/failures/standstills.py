@@ -18,7 +18,7 @@ from rn50_advisor.advisor.model.analysis import Stall, StalledRank, StuckCollect
 from rn50_advisor.advisor.model.recording import Event, Recording, Series, events_of
 from rn50_advisor.advisor.model.statistics import weighted_quantile
 from rn50_advisor.probes.documents.code_places import StackFrame
-from rn50_advisor.probes.documents.event_documents import CallUnderWay, StallEnd, StallSeen, StandingRank
+from rn50_advisor.probes.documents.event_documents import CallUnderWay, StallEnd, StallSeen, StalledRankRow
 from rn50_advisor.probes.host.stacks.process_stacks import is_ours
 from rn50_advisor.probes.rank.layout import FLAG_TAIL
 
@@ -45,7 +45,7 @@ _IDLE = re.compile(r"nanosleep|nsleep|sys_pause|futex|sigsuspend|sigtimedwait|lo
 
 _SEEN: tuple[Literal["state", "user", "frames"], ...] = ("state", "user", "frames")
 _PLACE: tuple[Literal["pid", "phase", "step", "since_ns"], ...] = ("pid", "phase", "step", "since_ns")
-Look = tuple[Event[StallSeen], StandingRank]  # one observation of a stall, and its row for one rank
+Look = tuple[Event[StallSeen], StalledRankRow]  # one observation of a stall, and its row for one rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ def _shown(frames: list[StackFrame]) -> tuple[str, ...]:
     return tuple(place(frame) for frame in frames if not is_ours(frame["file"]))[:_FRAMES_SHOWN]
 
 
-def _waits(row: StandingRank, *, several: bool, missing: frozenset[int]) -> bool:
+def _waits(row: StalledRankRow, *, several: bool, missing: frozenset[int]) -> bool:
     if row.get("state") == _STOPPED:
         return False
     # DDP waits for its all-reduce inside the backward pass, where no Python frame shows it
@@ -193,7 +193,7 @@ def _waits(row: StandingRank, *, several: bool, missing: frozenset[int]) -> bool
     return inside or in_backward or any(_in_collective(frame) for frame in row.get("frames", [])[:6])
 
 
-def _culprits(told: list[StandingRank], waiting: Mapping[int, bool], missing: frozenset[int]) -> frozenset[int]:
+def _culprits(told: list[StalledRankRow], waiting: Mapping[int, bool], missing: frozenset[int]) -> frozenset[int]:
     stopped = frozenset(row["rank"] for row in told if row.get("state") == _STOPPED)
     if stopped:
         return stopped  # the others wait for a stopped rank, wherever it was stopped
@@ -264,12 +264,12 @@ def _seen_ns(look: Look) -> int:
     return row.get("seen_ns", event.t_ns)
 
 
-def _sleeps(row: StandingRank) -> bool:
+def _sleeps(row: StalledRankRow) -> bool:
     idle = row.get("state") == "S" and _IDLE.search(row.get("wchan", ""))
     return bool(idle) and _in_users_line(row)
 
 
-def _in_users_line(row: StandingRank) -> bool:
+def _in_users_line(row: StalledRankRow) -> bool:
     """True if the user's own line waits, not a library below it: a library may be downloading, writing or compiling."""
     user, frames = row.get("user"), row.get("frames")
     if not user or not frames:

@@ -24,7 +24,7 @@ from rn50_advisor.advisor.model.measures.step_measures import (
     STEP_ASLEEP_S,
 )
 from rn50_advisor.advisor.model.recording import Event, Recording, events_of
-from rn50_advisor.probes.documents.event_documents import InterpreterHolder, KnownStack, WaitingLooks
+from rn50_advisor.probes.documents.event_documents import InterpreterHolder, InterpreterWaitSamples, KnownStack
 from rn50_advisor.probes.rank.layout import FLAG_CLOCKED
 
 _MODEL = ("forward", "backward", "clip", "optimizer")
@@ -72,7 +72,7 @@ def interpreter_values(recording: Recording, steady: Mapping[int, RankSteps]) ->
     """For each rank: share of samples in which it waited for the interpreter lock, its standard error, and the seconds per step lost."""
     values = Measured()
     for rank, steps in steady.items():
-        found = _looks([e for e in events_of(recording.events, WaitingLooks) if e.rank == rank], steps)
+        found = _looks([e for e in events_of(recording.events, InterpreterWaitSamples) if e.rank == rank], steps)
         if found is None:
             continue
         share = found.waiting / found.looks
@@ -115,7 +115,7 @@ def _line(stack: KnownStack) -> tuple[str, int, str]:
     return ("", frames[0]["line"], frames[0]["function"]) if frames else ("", 0, "")
 
 
-def _looks(events: Sequence[Event[WaitingLooks]], steps: RankSteps) -> _Looks | None:
+def _looks(events: Sequence[Event[InterpreterWaitSamples]], steps: RankSteps) -> _Looks | None:
     inside = [e.data for e in events if _within(e.data.get("since_ns", e.t_ns), e.t_ns, steps)]
     told = [(data["looks"], data["waiting"]) for data in inside]
     looks, waiting = sum(n for n, _ in told), sum(n for _, n in told)

@@ -24,7 +24,7 @@ from rn50_advisor.advisor.model.measures.input_measures import (
 )
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Process, Recording, Table
-from rn50_advisor.probes.documents.loader_documents import DescribedDataset, ToldLoader
+from rn50_advisor.probes.documents.loader_documents import DescribedDataset, RecordedLoader
 from rn50_advisor.probes.documents.rank_documents import RankFacts
 from rn50_advisor.probes.rank.layout import BATCH_FIELDS, FLAG_FIRST_BATCH, SPAN_CODE
 
@@ -67,7 +67,7 @@ def loader_facts(recording: Recording, ranks: Mapping[int, int]) -> tuple[Loader
     return tuple(sorted(found, key=lambda loader: (loader.rank, loader.id)))
 
 
-def _loader(loader: ToldLoader, rank: int, facts: RankFacts) -> LoaderFacts:
+def _loader(loader: RecordedLoader, rank: int, facts: RankFacts) -> LoaderFacts:
     size, dataset = loader.get("batch_size"), loader.get("dataset", DescribedDataset())
     return LoaderFacts(
         rank=rank,

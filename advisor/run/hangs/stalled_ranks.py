@@ -16,8 +16,8 @@ from rn50_advisor.advisor.run.stacks.stack_looker import Looker
 from rn50_advisor.advisor.run.stacks.stack_rows import COMPILERS, described, training_thread
 from rn50_advisor.advisor.store.document_checks import fitting
 from rn50_advisor.probes.documents.code_places import StackFrame
-from rn50_advisor.probes.documents.collective_documents import StandingPlace
-from rn50_advisor.probes.documents.event_documents import CallUnderWay, StandingRank
+from rn50_advisor.probes.documents.collective_documents import StalledPosition
+from rn50_advisor.probes.documents.event_documents import CallUnderWay, StalledRankRow
 from rn50_advisor.probes.host.procfs import parse_stat, read_text
 from rn50_advisor.probes.host.stacks.process_stacks import Frame, ThreadStack
 from rn50_advisor.probes.rank.side_files import FLIGHT
@@ -85,12 +85,12 @@ class StalledRanks:
         self._with_stacks = with_stacks
         self._post = post
 
-    def rows(self, here: Sequence[Place], watched: Sequence[Watched], since_ns: int) -> list[StandingRank]:
+    def rows(self, here: Sequence[Place], watched: Sequence[Watched], since_ns: int) -> list[StalledRankRow]:
         """Returns one row per rank, waiting or not. `watched` includes ranks whose position is unknown."""
         return [self._row(rank, at) for rank, at in (*here, *_absent(watched, since_ns))]
 
-    def _row(self, rank: Watched, at: Position) -> StandingRank:
-        row: StandingRank = {
+    def _row(self, rank: Watched, at: Position) -> StalledRankRow:
+        row: StalledRankRow = {
             "rank": rank.rank,
             "pid": rank.pid,
             "phase": at.phase,
@@ -140,14 +140,14 @@ def _absent(watched: Sequence[Watched], since_ns: int) -> Iterator[Place]:
         yield Watched(rank, pid, ring, 0, steps=0, outside_share=0.0, p99_ns=0), at
 
 
-def _own_note(rank: Watched, at: Position) -> StandingPlace:
+def _own_note(rank: Watched, at: Position) -> StalledPosition:
     """Notes that the rank wrote after it had stalled for a while: torch's flight recorder and its own stack."""
     path = rank.ring.with_name(FLIGHT % rank.pid)
     with contextlib.suppress(OSError, ValueError):
         if path.stat().st_size <= _FLIGHT_BYTES_MAX:
             note = json.loads(path.read_text())
             if isinstance(note, dict) and note.get("since_ns") == at.since_ns:
-                return fitting(note, StandingPlace)[0]
+                return fitting(note, StalledPosition)[0]
     return {}
 
 
@@ -157,7 +157,7 @@ def _own_stack(frames: Sequence[StackFrame]) -> ThreadStack:
     return ThreadStack(None, "recorded by the rank itself", True, False, found)
 
 
-def _add_running(row: StandingRank, rank: Watched) -> None:
+def _add_running(row: StalledRankRow, rank: Watched) -> None:
     """Kernel state of the training thread: R running, S sleeping, D uninterruptible (a disk, a driver), T stopped.
 
     `wchan`: the kernel function it sleeps in; empty or "0" if unknown. `cpu_s` covers all threads: another one may work for it.

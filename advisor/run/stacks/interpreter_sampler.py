@@ -12,7 +12,7 @@ from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import AnyEvent, happened
 from rn50_advisor.advisor.run.stacks.stack_budget import StackBudget
 from rn50_advisor.advisor.run.stacks.stack_rows import described
-from rn50_advisor.probes.documents.event_documents import InterpreterHolder, WaitingLooks
+from rn50_advisor.probes.documents.event_documents import InterpreterHolder, InterpreterWaitSamples
 from rn50_advisor.probes.host.process.interpreter_lock import InterpreterSight, NoInterpreter
 from rn50_advisor.probes.host.procfs import parse_stat
 from rn50_advisor.probes.host.stacks.process_stacks import ThreadStack
@@ -140,8 +140,8 @@ class InterpreterSampler:
         tally, now_ns = self._tallies[suspect], time.perf_counter_ns()
         samples, waiting = tally.samples - tally.posted[0], tally.waiting - tally.posted[1]
         if samples:
-            data: WaitingLooks = {"since_ns": tally.posted_ns, "looks": samples, "waiting": waiting}
-            self._post(happened(WaitingLooks, data, t_ns=now_ns, pid=suspect.pid, rank=suspect.rank))
+            data: InterpreterWaitSamples = {"since_ns": tally.posted_ns, "looks": samples, "waiting": waiting}
+            self._post(happened(InterpreterWaitSamples, data, t_ns=now_ns, pid=suspect.pid, rank=suspect.rank))
         tally.posted, tally.posted_ns = (tally.samples, tally.waiting), now_ns
 
     def _let_go(self, suspect: Suspect) -> None:

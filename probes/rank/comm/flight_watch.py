@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...documents.code_places import StackFrame
-    from ...documents.collective_documents import FlightDump, StandingPlace, TimedCollectives, TimedRow
+    from ...documents.collective_documents import FlightDump, StalledPosition, TimedCollectives, TimedRow
     from ..recorder import Recorder
 
 LOOK_S = 3.0
@@ -107,7 +107,7 @@ class FlightWatch:
 
     def write(self) -> None:
         """Writes the rank's position in a stall."""
-        told: StandingPlace = {}
+        told: StalledPosition = {}
         if dumps := self._read():
             told["dumps"] = dumps
         if stack := self._stack():
@@ -132,7 +132,7 @@ class FlightWatch:
         self._until_times = TIMES_EVERY
         return True
 
-    def _put(self, name: str, told: StandingPlace | TimedCollectives) -> None:
+    def _put(self, name: str, told: StalledPosition | TimedCollectives) -> None:
         if told:
             rank_ring_folder.put(self._recorder.folder, name % os.getpid(), json.dumps(told))
 

@@ -10,7 +10,7 @@ from ..step_account import TRAINING
 from .loader_facts import batch_bytes, describe_loader, is_remade
 
 if TYPE_CHECKING:
-    from ...documents.loader_documents import DescribedLoader, ToldLoader
+    from ...documents.loader_documents import DescribedLoader, RecordedLoader
     from ..step_account import Account
 
 
@@ -82,7 +82,7 @@ class KnownLoaders:
         if number in self.described and number not in self._batch_bytes:
             self._batch_bytes[number] = batch_bytes(batch)
 
-    def facts(self, account: Account) -> list[ToldLoader]:
+    def facts(self, account: Account) -> list[RecordedLoader]:
         """All loaders with their use: training, evaluation, or None for not used yet. Omits loaders replaced before their first use."""
         kinds, evaluated = account.loaders, account.evaluated
         idle = self._replaced - set(kinds) - evaluated

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rn50_advisor.advisor.store.document_checks import DOCUMENTS, fitting, misfit
-from rn50_advisor.probes.documents.collective_documents import StandingPlace
+from rn50_advisor.probes.documents.collective_documents import StalledPosition
 from rn50_advisor.probes.documents.machine_documents import MachineFacts
 from rn50_advisor.probes.documents.rank_documents import RankFacts
 
@@ -49,7 +49,7 @@ def test_what_is_nested_too_deeply_is_left_out_and_what_others_wrote_stays_unrea
         deep = [deep]
     assert fitting({"new": deep, "rank": 1}, RankFacts)[0] == {"rank": 1}
     dumps = [{"entries": [{"line": "x", "count": float("nan")}]}]
-    assert fitting({"since_ns": 1, "dumps": dumps}, StandingPlace) == ({"since_ns": 1, "dumps": dumps}, [])
+    assert fitting({"since_ns": 1, "dumps": dumps}, StalledPosition) == ({"since_ns": 1, "dumps": dumps}, [])
 
 
 @pytest.mark.parametrize(

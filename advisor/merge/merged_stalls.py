@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rn50_advisor.advisor.model.recording import AnyEvent, Event, events_of
-from rn50_advisor.probes.documents.event_documents import StallEnd, StallSeen, StalledRankRow
+from rn50_advisor.probes.documents.event_documents import StalledRankRow, StallEnd, StallSeen
 
 Number = int | str | None
 Ends = Mapping[Number, Event[StallEnd]]

@@ -26,7 +26,7 @@ from rn50_advisor.advisor.model.recording import (
     data_of,
 )
 from rn50_advisor.advisor.store.schema import RING_TABLES
-from rn50_advisor.probes.documents.event_documents import StallEnd, StallSeen, StalledRankRow
+from rn50_advisor.probes.documents.event_documents import StalledRankRow, StallEnd, StallSeen
 from rn50_advisor.probes.documents.machine_documents import MachineFacts
 
 TABLES = tuple(RING_TABLES.values())

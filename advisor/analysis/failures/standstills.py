@@ -18,7 +18,7 @@ from rn50_advisor.advisor.model.analysis import Stall, StalledRank, StuckCollect
 from rn50_advisor.advisor.model.recording import Event, Recording, Series, events_of
 from rn50_advisor.advisor.model.statistics import weighted_quantile
 from rn50_advisor.probes.documents.code_places import StackFrame
-from rn50_advisor.probes.documents.event_documents import CallUnderWay, StallEnd, StallSeen, StalledRankRow
+from rn50_advisor.probes.documents.event_documents import CallUnderWay, StalledRankRow, StallEnd, StallSeen
 from rn50_advisor.probes.host.stacks.process_stacks import is_ours
 from rn50_advisor.probes.rank.layout import FLAG_TAIL
 

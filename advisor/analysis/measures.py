@@ -17,7 +17,7 @@ from rn50_advisor.advisor.analysis.gpu.device_copies import copy_values
 from rn50_advisor.advisor.analysis.gpu.gpu_errors import error_values
 from rn50_advisor.advisor.analysis.gpu.gpu_use import gpu_values, idle_beside, path_values
 from rn50_advisor.advisor.analysis.gpu.host_pacing import gaps_as_seen, pace_values
-from rn50_advisor.advisor.analysis.gpu.observed_steps import habit_values
+from rn50_advisor.advisor.analysis.gpu.observed_steps import call_site_values
 from rn50_advisor.advisor.analysis.gpu.published_speeds import reference_values
 from rn50_advisor.advisor.analysis.host.host_memory import memory_values, shortage_values
 from rn50_advisor.advisor.analysis.host.interpreter_waits import asleep_values, interpreter_values
@@ -77,7 +77,7 @@ def _batch_values(c: SteadyContext, known: Measured) -> Measured:
 
 
 def _pace_values(c: SteadyContext, known: Measured) -> Measured:
-    found = pace_values(c.run.recording, c.run.steady, c.run.habits)
+    found = pace_values(c.run.recording, c.run.steady, c.run.call_sites)
     found.update(gaps_as_seen(found, known, c.run.devices))
     return found
 
@@ -206,7 +206,7 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
     Provider(lambda c, _: collecting_values(c.run.recording, c.run.steady, c.accounts), named("gc.*")),
     Provider(lambda c, _: copy_values(c.run.recording, c.run.steady), named("copy.float_pictures_mb")),
     Provider(
-        lambda c, _: habit_values(c.run.recording, c.run.habits),
+        lambda c, _: call_site_values(c.run.recording, c.run.call_sites),
         named("sync.*", "copy.mb", "copy.pageable_*", "copy.blocking_*", "precision.*", "layout.*", "parallel.*"),
     ),
     Provider(

@@ -17,7 +17,7 @@ from rn50_advisor.advisor.analysis.gpu.achieved_flops import roofline
 from rn50_advisor.advisor.analysis.gpu.batch_sweeps import batch_curves
 from rn50_advisor.advisor.analysis.gpu.device_copies import copy_times
 from rn50_advisor.advisor.analysis.gpu.gpu_memory import device_memory
-from rn50_advisor.advisor.analysis.gpu.gpu_ranks import unseen_ranks
+from rn50_advisor.advisor.analysis.gpu.gpu_ranks import unmonitored_ranks
 from rn50_advisor.advisor.analysis.gpu.host_pacing import idle_facts
 from rn50_advisor.advisor.analysis.host.interpreter_waits import holders
 from rn50_advisor.advisor.analysis.host.node_window import helpers_beside, process_by_rank
@@ -105,7 +105,7 @@ def analyse(recording: Recording) -> Analysis:
         loaders=run.loaders,
         feed=over.source if over else None,
         coverage=coverage_of(recording, everything),
-        habits=run.habits,
+        call_sites=run.call_sites,
         batch_curves=batch_curves(recording, values.by_rank(BATCH_SAMPLES), values),
         sample=cost,
         lock=shared_lock(recording, steady),
@@ -147,7 +147,7 @@ def analyse(recording: Recording) -> Analysis:
         host=shown_strip(recording),
         gpus=with_places(gpu_strips(recording), recording),
         gpu_view=GpuView(
-            run.devices, run.paths, over.creeps if over else (), *unseen_ranks(recording, run.devices, values)
+            run.devices, run.paths, over.creeps if over else (), *unmonitored_ranks(recording, run.devices, values)
         ),
         duration_s=duration_s(recording),
         running=recording.meta.ended_ns is None and recording.meta.recording_stopped_ns is None,
@@ -182,7 +182,7 @@ def _capacities(
     over: SteadyContext, model: StepModel, workers: WorkerModel | None, values: Measured
 ) -> tuple[Capacity, ...]:
     run = over.run
-    copies, uncopied = copy_times(run.recording, run.habits, run.windows, values)
+    copies, uncopied = copy_times(run.recording, run.call_sites, run.windows, values)
     seen = CapacityInputs(
         run.recording,
         run.steady,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rn50_advisor.advisor.analysis.comm.nccl_log import nccl_facts
 from rn50_advisor.advisor.analysis.gpu.gpu_memory import gpu_memory
 from rn50_advisor.advisor.analysis.gpu.gpu_ranks import gpus_of, paths_of
-from rn50_advisor.advisor.analysis.gpu.observed_steps import habits
+from rn50_advisor.advisor.analysis.gpu.observed_steps import usual_call_sites
 from rn50_advisor.advisor.analysis.host.host_memory import memory_trends
 from rn50_advisor.advisor.analysis.host.node_window import Window, process_by_rank
 from rn50_advisor.advisor.analysis.input.input_waits import index_times
@@ -24,7 +24,7 @@ from rn50_advisor.advisor.analysis.storage.data_mount import data_mounts
 from rn50_advisor.advisor.model.analysis import HotLine, LoaderFacts, MemoryTrend, training_loader
 from rn50_advisor.advisor.model.comm.nccl_settings import NcclFacts
 from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu, GpuMemoryTrend, GpuPath
-from rn50_advisor.advisor.model.gpu.gpu_pace import Habits
+from rn50_advisor.advisor.model.gpu.gpu_pace import CallSites
 from rn50_advisor.advisor.model.gpu.kernel_classes import DeepWindow
 from rn50_advisor.advisor.model.input.input_source import InputSource
 from rn50_advisor.advisor.model.input.mounts import DataMount
@@ -44,7 +44,7 @@ class RunContext:
     mounts: tuple[DataMount, ...]  # mounts that hold training data; the one with most of it first
     devices: tuple[Gpu, ...]
     paths: tuple[GpuPath, ...]
-    habits: Habits
+    call_sites: CallSites
     windows: tuple[DeepWindow, ...]
     nccl: NcclFacts | None
     memory: tuple[MemoryTrend, ...]
@@ -81,7 +81,7 @@ def run_context(
         mounts=data_mounts(recording, everything, loaders),
         devices=gpus_of(recording),
         paths=paths_of(recording),
-        habits=habits(recording),
+        call_sites=usual_call_sites(recording),
         windows=deep_windows(recording),
         nccl=nccl_facts(recording),
         memory=memory_trends(recording, everything, loaders),

@@ -13,7 +13,7 @@ from rn50_advisor.advisor.model.forecast.batch_curve import BatchCurve
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
 from rn50_advisor.advisor.model.forecast.worker_model import Forecast, WorkerModel
 from rn50_advisor.advisor.model.gpu.gpu_facts import GpuView
-from rn50_advisor.advisor.model.gpu.gpu_pace import Habits, Holder
+from rn50_advisor.advisor.model.gpu.gpu_pace import CallSites, Holder
 from rn50_advisor.advisor.model.gpu.out_of_memory import OutOfMemory
 from rn50_advisor.advisor.model.incidents import Death, Failure, Stall, StalledRank, StuckCollective
 from rn50_advisor.advisor.model.input.data_loaders import LoaderFacts, training_loader
@@ -92,7 +92,7 @@ class Analysis:
     loaders: tuple[LoaderFacts, ...] = ()
     feed: InputSource | None = None  # None: torch's loaders feed every rank
     coverage: Coverage | None = None  # None: no step was seen
-    habits: Habits = field(default_factory=Habits)
+    call_sites: CallSites = field(default_factory=CallSites)
     # by rank; only ranks whose batch size lies within a benchmark's sweep on this machine
     batch_curves: Mapping[int, BatchCurve] = field(default_factory=dict)
     sample: SampleCost | None = None  # None: no sample was profiled
@@ -152,12 +152,12 @@ class Analysis:
     @property
     def rank_facts(self) -> dict[int, RankFacts]:
         """Facts by rank; only ranks that wrote any."""
-        return {int(name): cast(RankFacts, told) for name, told in self.facts.items() if name.isdecimal()}
+        return {int(name): cast(RankFacts, facts) for name, facts in self.facts.items() if name.isdecimal()}
 
     @property
     def on_gpu(self) -> bool:
         """True if any rank trains on a GPU."""
-        return any(told.get("cuda") for told in self.rank_facts.values())
+        return any(facts.get("cuda") for facts in self.rank_facts.values())
 
     @property
     def stopped_from_outside(self) -> bool:

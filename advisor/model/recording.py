@@ -38,40 +38,40 @@ class Process:
     oom_killed: bool = False
 
 
-Told = TypeVar("Told", bound=EventDocument)
-Told_co = TypeVar("Told_co", bound=EventDocument, covariant=True)
+Data = TypeVar("Data", bound=EventDocument)
+Data_co = TypeVar("Data_co", bound=EventDocument, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Event(Generic[Told_co]):
+class Event(Generic[Data_co]):
     """A single event: a stall with its stacks, a death, a stack sample, a probe that was switched off, the end of the recording."""
 
     t_ns: int
     kind: str  # kind of its document; a newer advisor may write unknown ones
     pid: int | None
     rank: int | None
-    data: Told_co
+    data: Data_co
 
 
 AnyEvent = Event[EventDocument]
 
 
 def happened(
-    document: type[Told], data: Told, *, t_ns: int, pid: int | None = None, rank: int | None = None
-) -> Event[Told]:
+    document: type[Data], data: Data, *, t_ns: int, pid: int | None = None, rank: int | None = None
+) -> Event[Data]:
     """Makes an event of this document's kind."""
     return Event(t_ns, KINDS[document], pid, rank, data)
 
 
-def events_of(events: Iterable[AnyEvent], document: type[Told]) -> list[Event[Told]]:
+def events_of(events: Iterable[AnyEvent], document: type[Data]) -> list[Event[Data]]:
     """The events of one kind, in order."""
     kind = KINDS[document]
-    return [cast("Event[Told]", event) for event in events if event.kind == kind]
+    return [cast("Event[Data]", event) for event in events if event.kind == kind]
 
 
-def data_of(event: AnyEvent, document: type[Told]) -> Told | None:
+def data_of(event: AnyEvent, document: type[Data]) -> Data | None:
     """The event's data; None if the event is of another kind."""
-    return cast(Told, event.data) if event.kind == KINDS[document] else None
+    return cast(Data, event.data) if event.kind == KINDS[document] else None
 
 
 @dataclass(frozen=True, slots=True)

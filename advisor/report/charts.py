@@ -18,7 +18,7 @@ PLOT_HEIGHT = 132
 LABEL_SHARE = 0.07  # of the width: a narrower part has no room for its percentage
 LABEL_SHARE_PHONE = 0.14
 CAPACITY_CUT = 5.0  # times the slowest stage: a stage ten times as fast would leave no room to see the slow ones
-ROOM = 94.0  # % of the width that the longest bar takes; the rest is for what sticks out of it
+LONGEST_BAR_PERCENT = 94.0  # % of the width that the longest bar takes; the rest is for what sticks out of it
 MARK_HEIGHT = 8
 _FAINT = 0.25  # still to be seen
 PLOT_UNITS = 1000.0  # width of the plot's own coordinates, stretched to the page
@@ -62,15 +62,17 @@ def capacity_bar(capacity: Capacity, *, scale: float, measured: float | None, sl
     rate = capacity.samples_per_s or 0.0
     cut = rate > scale
     text = f"{phrases.stage(capacity)}: {fmt.number(rate)} samples/s"
-    parts = [rect(0.0, ROOM * min(rate / scale, 1.0), "c-slowest" if slowest else "c-stage", text)]
+    parts = [rect(0.0, LONGEST_BAR_PERCENT * min(rate / scale, 1.0), "c-slowest" if slowest else "c-stage", text)]
     if cut:
-        parts.append(Markup('<text class="cut" x="{:.2f}%" y="18" text-anchor="start">»</text>').format(ROOM + 1))
+        parts.append(
+            Markup('<text class="cut" x="{:.2f}%" y="18" text-anchor="start">»</text>').format(LONGEST_BAR_PERCENT + 1)
+        )
     elif capacity.lo is not None and capacity.hi is not None:
-        lo, hi = (ROOM * min(max(edge, 0.0) / scale, 1.04) for edge in (capacity.lo, capacity.hi))
+        lo, hi = (LONGEST_BAR_PERCENT * min(max(edge, 0.0) / scale, 1.04) for edge in (capacity.lo, capacity.hi))
         parts.append(line(lo, hi, 13, 13, "whisker"))
         parts += [line(edge, edge, 8, 18, "whisker") for edge in (lo, hi)]
     if measured is not None and 0 < measured <= scale:
-        x = ROOM * measured / scale
+        x = LONGEST_BAR_PERCENT * measured / scale
         parts.append(line(x, x, 0, BAR_HEIGHT, "measured"))
     return svg(BAR_HEIGHT, text, parts)
 
@@ -123,7 +125,7 @@ def _mark(mark: Mark, end_s: float) -> Markup:
 def worker_chart(curve: WorkerCurve, *, top: float, title: str) -> Markup:
     """The forecast as a band over the number of workers; the measured point is a dot, the knee a line."""
     last = max(curve.points[-1].workers, 1)
-    places = [(ROOM * 10 * point.workers / last + 10, point) for point in curve.points]
+    places = [(LONGEST_BAR_PERCENT * 10 * point.workers / last + 10, point) for point in curve.points]
 
     def y(rate: float) -> float:
         return PLOT_HEIGHT * (1 - min(rate / top, 1.0))
@@ -141,8 +143,8 @@ def worker_chart(curve: WorkerCurve, *, top: float, title: str) -> Markup:
             parts.append(line(x / 10, x / 10, 0, PLOT_HEIGHT, "knee"))
         if point.workers == curve.measured:
             dot = '<circle class="dot" cx="{:.2f}%" cy="{:.1f}" r="5"><title>{}</title></circle>'
-            told = f"{point.workers} workers: {point.words} samples/s, measured"
-            parts.append(Markup(dot).format(x / 10, y(sum(point.samples_per_s) / 2), told))
+            label = f"{point.workers} workers: {point.words} samples/s, measured"
+            parts.append(Markup(dot).format(x / 10, y(sum(point.samples_per_s) / 2), label))
     return svg(PLOT_HEIGHT, title, parts, "plot")
 
 
@@ -150,7 +152,7 @@ def worker_ticks(curve: WorkerCurve, most: int = 9) -> list[tuple[float, int]]:
     """(place in percent of the chart's width, workers) of evenly chosen counts, the last one among them."""
     last = max(curve.points[-1].workers, 1)
     step = max(1, math.ceil(last / (most - 1)))
-    return [(ROOM * n / last + 1, n) for n in range(0, last + 1, step)]
+    return [(LONGEST_BAR_PERCENT * n / last + 1, n) for n in range(0, last + 1, step)]
 
 
 def round_top(largest: float) -> float:

@@ -26,7 +26,7 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """`bullet` or `label` stands before each on a terminal, which has room for `text_most` of them."""
+    """`bullet` or `label` stands before each on a terminal, which shows `text_most` of them."""
 
     texts: Sequence[str]
     bullet: str = ""
@@ -48,7 +48,7 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """`below`: labelled lines under it, where a terminal has no room for all columns."""
+    """`below`: labelled lines under it, where a terminal is too narrow for all columns."""
 
     cells: Sequence[str]
     tone: Tone = ""
@@ -80,7 +80,7 @@ class Bar:
     """One row of a bar chart; without `value` nothing is drawn."""
 
     label: str
-    said: str
+    value_text: str
     basis: str
     value: float | None = None
     lo: float = 0.0
@@ -99,12 +99,12 @@ class Bars:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """Points at equal distances, joined by a line. `said`: how a value of the axis is written; `marked`: a point with a dashed line."""
+    """Points at equal distances, joined by a line. `format_value`: writes a value of the axis; `marked`: a point with a dashed line."""
 
     title: str
     values: Sequence[float]
     words: Sequence[str]
-    said: Callable[[float], str]
+    format_value: Callable[[float], str]
     ticks: Sequence[str]
     axis: str
     marked: int | None = None

@@ -50,9 +50,11 @@ def _bars(bars: Bars) -> list[Markup | None]:
         if bar.value is None or best <= 0:
             drawn.append(None)
             continue
-        text = f"{bar.label}: {bar.said} {bars.unit}"
-        shape = charts.rect(0, charts.ROOM * bar.value / best, "c-slowest" if bar.slow else "c-stage", text)
-        lo, hi = charts.ROOM * bar.lo / best, min(100.0, charts.ROOM * bar.hi / best)
+        text = f"{bar.label}: {bar.value_text} {bars.unit}"
+        shape = charts.rect(
+            0, charts.LONGEST_BAR_PERCENT * bar.value / best, "c-slowest" if bar.slow else "c-stage", text
+        )
+        lo, hi = charts.LONGEST_BAR_PERCENT * bar.lo / best, min(100.0, charts.LONGEST_BAR_PERCENT * bar.hi / best)
         drawn.append(charts.svg(charts.BAR_HEIGHT, text, [shape, charts.line(lo, hi, 13, 13, "whisker")]))
     return drawn
 
@@ -69,7 +71,7 @@ def _plot(plot: Plot) -> tuple[Markup, list[str]]:
         x = places[plot.marked][0]
         parts.append(charts.line(x, x, 0, height, "knee"))
     drawn = charts.svg(height, plot.title, [*parts, *_dots(places, plot.words)], "plot")
-    return drawn, [plot.said(top * share) for share in (1.0, 0.5, 0.0)]
+    return drawn, [plot.format_value(top * share) for share in (1.0, 0.5, 0.0)]
 
 
 def _dots(places: Sequence[tuple[float, float]], words: Sequence[str]) -> list[Markup]:

@@ -32,12 +32,12 @@ def _parts(block: Block, level: int) -> list[list[str]]:
             return [*_title(block, level), *(part for each in block.blocks for part in _parts(each, deeper))]
         case Paragraph():
             text = _text(block.text, TEXT_LIMIT)
-            said = f"**{_text(block.label).capitalize()}:** {text}" if block.label and block.kind != "lead" else text
-            return [[f"<sub>{said}</sub>" if block.kind == "small" else said]]
+            text = f"**{_text(block.label).capitalize()}:** {text}" if block.label and block.kind != "lead" else text
+            return [[f"<sub>{text}</sub>" if block.kind == "small" else text]]
         case Items():
             hidden = len(block.texts) - block.most
-            told = [f"- {_text(text, TEXT_LIMIT)}" for text in block.texts[: block.most]]
-            return [told + ([f"- {block.more.format(hidden)}"] if hidden > 0 else [])]
+            shown = [f"- {_text(text, TEXT_LIMIT)}" for text in block.texts[: block.most]]
+            return [shown + ([f"- {block.more.format(hidden)}"] if hidden > 0 else [])]
         case Pairs():
             return [[f"<sub>{_text('; '.join(f'{name}: {value}' for name, value in block.pairs), TEXT_LIMIT)}</sub>"]]
         case Table():

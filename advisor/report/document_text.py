@@ -45,16 +45,16 @@ def _lines(block: Block, width: int) -> list[Line]:
         case Table():
             return _table(block, width)
         case Pairs():
-            told = (styled_lines.wrapped(f"{name}  ", value, "dim", width=width) for name, value in block.pairs)
-            return [[], *(line for each in told for line in each)]
+            pairs = (styled_lines.wrapped(f"{name}  ", value, "dim", width=width) for name, value in block.pairs)
+            return [[], *(line for each in pairs for line in each)]
     return []  # what is drawn stands in a table too
 
 
 def _paragraph(block: Paragraph, width: int) -> list[Line]:
     style = _STYLE[block.tone] if block.tone else "" if block.kind == "lead" else "dim"
     label = f"{block.label}  ".ljust(_WORD) if block.label else ""
-    said = styled_lines.wrapped(label, block.text, style, indent=0 if block.tone else 2, width=width)
-    return [[], *said] if block.kind == "small" else said
+    lines = styled_lines.wrapped(label, block.text, style, indent=0 if block.tone else 2, width=width)
+    return [[], *lines] if block.kind == "small" else lines
 
 
 def _verdict(opening: Opening, width: int) -> list[Line]:
@@ -82,14 +82,14 @@ def _items(items: Items, width: int) -> list[Line]:
 
 def _table(table: Table, width: int) -> list[Line]:
     if table.lines:
-        told = [
+        lines = [
             line
             for label, text in table.lines[: table.text_most]
             for line in styled_lines.wrapped(
                 inert_text.one_line(label, _LABEL_MAX).ljust(min(len(label), _LABEL_MAX)), text, width=width
             )
         ]
-        return told + _more(table, len(table.lines))
+        return lines + _more(table, len(table.lines))
     rows = table.rows[: table.text_most]
     cells = [
         [inert_text.one_line(cell, table.text_cell) for cell in row[: table.text_columns]]
@@ -97,9 +97,9 @@ def _table(table: Table, width: int) -> list[Line]:
     ]
     if table.text_fits:
         others = sum(max(map(len, column)) + 2 for column in list(zip(*cells, strict=True))[1:])
-        room = max(_NAME_MIN, width - 2 - others)
+        name_width = max(_NAME_MIN, width - 2 - others)
         # names begin with a time and mostly differ at their end
-        cells = [[fmt.shorten_path(name, room), *rest] for name, *rest in cells]
+        cells = [[fmt.shorten_path(name, name_width), *rest] for name, *rest in cells]
     head, *body = styled_lines.table(cells[0], cells[1:], left=table.left)
     out = [head]
     for row, line in zip(rows, body, strict=True):

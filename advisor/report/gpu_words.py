@@ -19,12 +19,12 @@ _PEERLESS = {
 
 def in_words(environment: Mapping[str, Any]) -> dict[str, Any]:
     """The environment with its GPUs as short texts; what is not as the agent writes it is left as it is."""
-    told = dict(environment)
-    if gpus := _mappings(told.get("gpus")):
-        told["gpus"] = ", ".join(_kinds(gpus))
-    if paths := _mappings(told.get("gpu_paths")):
-        told["gpu_paths"] = "; ".join([*_paths(paths), *_refusals(paths)])
-    return told
+    facts = dict(environment)
+    if gpus := _mappings(facts.get("gpus")):
+        facts["gpus"] = ", ".join(_kinds(gpus))
+    if paths := _mappings(facts.get("gpu_paths")):
+        facts["gpu_paths"] = "; ".join([*_paths(paths), *_refusals(paths)])
+    return facts
 
 
 @dataclass(frozen=True, slots=True)

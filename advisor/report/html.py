@@ -43,7 +43,7 @@ _AXIS_LEAST, _AXIS_MOST = 1e-12, 1e18
 
 
 def render(report: Report) -> str:
-    """Renders the page with as many findings as fit its size limit: one with long diffs takes the room of a dozen others."""
+    """Renders the page with as many findings as fit its size limit: one with long diffs is as long as a dozen others."""
     shown = phrases.FINDINGS_SHOWN
     page = _page(report, shown)
     while len(page.encode("utf-8", "replace")) > PAGE_LIMIT and shown > 1:
@@ -72,7 +72,7 @@ def _page(report: Report, findings_shown: int) -> str:
         windows=deep_tables(report.facts)[:WINDOWS_SHOWN],
         reached=[*roofline_rows(report.facts), *memory_rows(report.facts)],
         samples=sample_table(report.facts),
-        told=fact_tables.tables(report),
+        fact_tables=fact_tables.tables(report),
         paths=paths,
         pairs=pairs[:PAIRS_SHOWN],
         pairs_hidden=max(0, len(pairs) - PAIRS_SHOWN),

@@ -20,8 +20,8 @@ _WINDOWS_SHOWN = 4  # one a node is usual
 def text_lines(report: Report) -> list[Line]:
     reached = [*roofline_rows(report.facts), *memory_rows(report.facts)]
     out: list[Line] = [styled_lines.title("arithmetic and memory")] if reached else []
-    for label, told in reached:
-        out += styled_lines.wrapped(label.ljust(_LABEL), told, most=3)
+    for label, value in reached:
+        out += styled_lines.wrapped(label.ljust(_LABEL), value, most=3)
     tables = deep_tables(report.facts)[:_WINDOWS_SHOWN]
     if tables:
         out += [*([[]] if out else []), styled_lines.title("profiled with torch's profiler")]
@@ -44,8 +44,8 @@ def _text(table: DeepTable) -> list[Line]:
 
 def markdown_lines(report: Report) -> list[str]:
     reached = [*roofline_rows(report.facts), *memory_rows(report.facts)]
-    told = inert_text.markdown_table(("what", "value"), [[*map(inert_text.markdown, row)] for row in reached])
-    head = ["## Arithmetic and memory", "", *told] if reached else []
+    table = inert_text.markdown_table(("what", "value"), [[*map(inert_text.markdown, row)] for row in reached])
+    head = ["## Arithmetic and memory", "", *table] if reached else []
     tables = deep_tables(report.facts)[:_WINDOWS_SHOWN]
     if tables:
         head += [*([""] if head else []), "## Profiled with torch's profiler"]

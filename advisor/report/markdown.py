@@ -5,8 +5,15 @@ from __future__ import annotations
 from rn50_advisor.advisor.model.findings import Finding, Fix
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.model.wording import quantities as fmt
-from rn50_advisor.advisor.report import fact_tables as told
-from rn50_advisor.advisor.report import inert_text, kernel_tables, loader_tables, phrases, sample_tables, surroundings
+from rn50_advisor.advisor.report import (
+    fact_tables,
+    inert_text,
+    kernel_tables,
+    loader_tables,
+    phrases,
+    sample_tables,
+    surroundings,
+)
 
 ROWS_SHOWN = 60
 RANKS_SHOWN = 8  # as columns; GitHub shows about this many without scrolling
@@ -26,7 +33,7 @@ def render(report: Report) -> str:
         loader_tables.markdown_lines,
         kernel_tables.markdown_lines,
         sample_tables.markdown_lines,
-        told.markdown_lines,
+        fact_tables.markdown_lines,
         _not_measured,
         _segments,
         _machine,
@@ -51,9 +58,9 @@ def _verdict(report: Report) -> list[str]:
 def _job(report: Report) -> list[str]:
     rows = [("command", _cell_code(inert_text.command_line(report.job.argv), inert_text.ARGV_LIMIT) or fmt.DASH)]
     rows += [
-        (label, _text(told))
-        for label, told in (("name", report.job.name), ("started", phrases.started(report)))
-        if told
+        (label, _text(value))
+        for label, value in (("name", report.job.name), ("started", phrases.started(report)))
+        if value
     ]
     rows += [
         ("job", _text(phrases.ending(report.job))),
@@ -111,9 +118,9 @@ def _workers(report: Report) -> list[str]:
     for point in curve.points[:ROWS_SHOWN]:
         marks = [word for word, n in (("◀ measured", curve.measured), ("◁ knee", curve.knee)) if n == point.workers]
         rows.append((str(point.workers), point.words, " ".join(marks)))
-    told = f"workers: {curve.words}, all ranks together."
+    note = f"workers: {curve.words}, all ranks together."
     points = _folded("All numbers of workers", _table(["workers a rank", "samples/s", ""], rows))
-    return ["## With a different number of loader workers", "", told, "", *points]
+    return ["## With a different number of loader workers", "", note, "", *points]
 
 
 def _findings(report: Report) -> list[str]:
@@ -204,7 +211,9 @@ def _machine(report: Report) -> list[str]:
         if report.host and not report.nodes
         else []
     )
-    rows += [(f"{name}: {label}", value) for name, told in surroundings.nodes(report) for label, value in told]
+    rows += [
+        (f"{name}: {label}", value) for name, node_pairs in surroundings.nodes(report) for label, value in node_pairs
+    ]
     for gpu in report.gpus:
         rows += [
             (f"{surroundings.gpu_word(gpu)} {gpu.name}: {label}", value)
@@ -224,8 +233,8 @@ def _machine(report: Report) -> list[str]:
 
 
 def _overhead(report: Report) -> list[str]:
-    told = "; ".join(f"{label} {value}" for label, value in phrases.overhead(report))
-    return [f"Overhead of the advisor: {_text(told, 600)}."]
+    costs = "; ".join(f"{label} {value}" for label, value in phrases.overhead(report))
+    return [f"Overhead of the advisor: {_text(costs, 600)}."]
 
 
 def _folded(title: str, content: list[str]) -> list[str]:

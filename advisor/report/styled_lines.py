@@ -12,7 +12,7 @@ from rn50_advisor.advisor.model import visible_text
 from rn50_advisor.advisor.report import inert_text
 
 WIDTH = 100
-_ROOM_LEAST = 20  # beside a label that leaves less the text sticks out
+_TEXT_WIDTH_MIN = 20  # beside a label that leaves less the text sticks out
 Style = Literal["", "title", "dim", "bad", "warn", "good", "code"]
 Line = list[tuple[str, Style]]
 _RICH = {"title": "bold", "dim": "dim", "bad": "bold red", "warn": "yellow", "good": "green", "code": "cyan"}
@@ -37,10 +37,10 @@ def wrapped(
     width: int = WIDTH,
 ) -> list[Line]:
     """`label` and then `text` hanging beside it; `most` > 0 cuts after that many lines."""
-    room = max(width - indent - len(label), _ROOM_LEAST)
-    parts = textwrap.wrap(inert_text.one_line(text, 2000), room, break_on_hyphens=False) or [""]
+    text_width = max(width - indent - len(label), _TEXT_WIDTH_MIN)
+    parts = textwrap.wrap(inert_text.one_line(text, 2000), text_width, break_on_hyphens=False) or [""]
     if most and len(parts) > most:
-        parts = [*parts[: most - 1], parts[most - 1][: room - 1].rstrip() + "…"]
+        parts = [*parts[: most - 1], parts[most - 1][: text_width - 1].rstrip() + "…"]
     first: Line = [(" " * indent, ""), (label, label_style), (parts[0], style)]
     return [first, *([(" " * (indent + len(label)), ""), (part, style)] for part in parts[1:])]
 

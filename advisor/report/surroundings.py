@@ -9,9 +9,9 @@ from typing import Any
 from rn50_advisor.advisor.model.input.sample_cost import without_samples
 from rn50_advisor.advisor.model.report import GpuStrip, HostStrip, NodeStrip, Report, nodes_shown
 from rn50_advisor.advisor.model.wording import quantities as fmt
+from rn50_advisor.advisor.model.wording.fact_rows import without_tabulated
 from rn50_advisor.advisor.model.wording.loader_words import without_loaders
 from rn50_advisor.advisor.model.wording.pace_words import with_pace_in_words
-from rn50_advisor.advisor.model.wording.told_facts import without_told
 from rn50_advisor.advisor.report.gpu_words import PathMatrix, in_words, path_matrix
 
 NODES_SHOWN = 16
@@ -20,7 +20,7 @@ NODES_SHOWN = 16
 def pairs(report: Report, *, beside: Collection[str] = ()) -> list[tuple[str, str]]:
     """Environment and facts as flat pairs, with those of `beside`; start, loaders, samples and storage are shown elsewhere."""
     rest = {key: value for key, value in report.environment.items() if key not in ("started", *beside)}
-    facts = with_pace_in_words(without_told(without_samples(without_loaders(report.facts))))
+    facts = with_pace_in_words(without_tabulated(without_samples(without_loaders(report.facts))))
     return [*flat(in_words(rest)), *flat(facts, "job.")]
 
 
@@ -31,9 +31,9 @@ def gpu_paths(report: Report) -> PathMatrix | None:
 def nodes(report: Report) -> list[tuple[str, list[tuple[str, str]]]]:
     """Name, ranks and clock of each host of a multi-host job (of many hosts, those that matter), and its last sign of life."""
     chosen = nodes_shown(report, NODES_SHOWN)
-    told = [(node.host, [*_node(node, report), *(host(node.strip) if node.strip else [])]) for node in chosen]
+    rows = [(node.host, [*_node(node, report), *(host(node.strip) if node.strip else [])]) for node in chosen]
     left = len(report.nodes) - len(chosen)
-    return [*told, *([("…", [("not listed", f"{left} more hosts, in the JSON report")])] if left else [])]
+    return [*rows, *([("…", [("not listed", f"{left} more hosts, in the JSON report")])] if left else [])]
 
 
 def _node(node: NodeStrip, report: Report) -> list[tuple[str, str]]:

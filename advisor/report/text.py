@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from rn50_advisor.advisor.model.findings import Finding
 from rn50_advisor.advisor.model.report import Report, State
 from rn50_advisor.advisor.model.wording import quantities as fmt
-from rn50_advisor.advisor.report import fact_tables as told
 from rn50_advisor.advisor.report import (
+    fact_tables,
     inert_text,
     kernel_tables,
     loader_tables,
@@ -75,7 +75,7 @@ def document(report: Report) -> list[Line]:
         loader_tables.text_lines,
         kernel_tables.text_lines,
         sample_tables.text_lines,
-        told.text_lines,
+        fact_tables.text_lines,
         _not_measured,
         _segments,
         _machine,
@@ -90,8 +90,8 @@ def document(report: Report) -> list[Line]:
 
 def _why(report: Report, finding: Finding | None) -> str:
     """Returns the first two pieces of evidence that have a value; without any, the verdict's summary or title."""
-    told = [phrases.evidence(e) for e in finding.evidence if e.value is not None][:2] if finding is not None else []
-    return "; ".join(told) or report.verdict.summary or report.verdict.title
+    pieces = [phrases.evidence(e) for e in finding.evidence if e.value is not None][:2] if finding is not None else []
+    return "; ".join(pieces) or report.verdict.summary or report.verdict.title
 
 
 def _speed(report: Report) -> str:
@@ -99,7 +99,7 @@ def _speed(report: Report) -> str:
     if rate.samples_per_s is not None:
         parts.append(fmt.rate(rate.samples_per_s, "samples/s"))
     if rate.steps_per_s:
-        parts.append(f"{fmt.duration(1.0 / rate.steps_per_s)} a step")  # the mean, as in all that is said of the step
+        parts.append(f"{fmt.duration(1.0 / rate.steps_per_s)} a step")  # the mean, as everywhere for the step
     if energy := phrases.energy(report):
         parts.append(energy)
     steps = report.step_time.steps
@@ -194,10 +194,10 @@ def _workers(report: Report) -> list[Line]:
     curve = report.worker_curve
     if curve is None:
         return []
-    told = f"{curve.words}, all ranks together"
+    note = f"{curve.words}, all ranks together"
     return [
         styled_lines.title("with a different number of loader workers per rank"),
-        *styled_lines.wrapped("workers: ", told),
+        *styled_lines.wrapped("workers: ", note),
     ]
 
 

@@ -7,7 +7,7 @@ from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 
 from rn50_advisor.advisor.model.report import Report
-from rn50_advisor.advisor.model.wording.told_facts import rows
+from rn50_advisor.advisor.model.wording.fact_rows import rows
 from rn50_advisor.advisor.tui.panels.budget_panel import BudgetPanel, legend
 from rn50_advisor.advisor.tui.panels.capacity_panel import CapacitiesPanel, LoadersPanel
 from rn50_advisor.advisor.tui.panels.check_panel import GapsPanel, OutcomesPanel, OverheadPanel, RunPanel

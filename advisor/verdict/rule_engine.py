@@ -239,9 +239,9 @@ def _no_bottleneck(analysis: Analysis, outcomes: list[Outcome]) -> Verdict:
     )
     text = f"{100 * computed:.0f} % of a {duration(step)} step is compute ({parts}); nothing worth fixing was found"
     view = analysis.gpu_view
-    if view.unseen:
-        who = f"rank{'s' if len(view.unseen) > 1 else ''} {', '.join(map(str, view.unseen[:8]))}"
-        why = f"it is not known whether the GPU of {who} is healthy: {view.why_unseen}"
+    if view.unmonitored:
+        who = f"rank{'s' if len(view.unmonitored) > 1 else ''} {', '.join(map(str, view.unmonitored[:8]))}"
+        why = f"it is not known whether the GPU of {who} is healthy: {view.why_unmonitored}"
         return Verdict("inconclusive", None, "The GPUs could not be watched", f"{text}; {why}.")
     slept, beside = asleep(analysis)
     unknown = (SLEEPS, f"{text}.{beside}") if slept else unknown_waits(analysis, text)

@@ -94,16 +94,16 @@ def _timed(a: Analysis, feed: InputSource) -> Verdict | None:
 
 def _untimed(a: Analysis, feed: InputSource) -> Verdict | None:
     step = a.value(STEP_TIME_S)
-    if feed.looks is not None:
+    if feed.samples is not None:
         share = feed.chunk_s / step
-        if (1.0 - feed.looks.model) * share < _WORTH:
+        if (1.0 - feed.samples.model) * share < _WORTH:
             return None
         text = (
             f"{fmt.share(share)} of a {fmt.duration(step)} step passes between the optimizer and the backward pass; "
-            f"{feed.looks.count} looks found it {_found(feed.looks)}"
+            f"{feed.samples.count} looks found it {_found(feed.samples)}"
         )
         summary = f"{text}.{input_is_unknown(a)} {_host(a)}".strip()
-        return Verdict("inconclusive", None, _title(feed.looks, share), summary)
+        return Verdict("inconclusive", None, _title(feed.samples, share), summary)
     if feed.blocked_s is not None and feed.blocked_s < _WORTH * step:
         return None
     blocked = ""

@@ -39,7 +39,7 @@ from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, sev
 # ResNet50, batch 256: TF32 on A100 to AMP there 1.57, single precision on V100 to AMP there 2.1, with channels-last 3.3.
 _GAIN = (1.5, 3.3)
 # Chips TU116 and TU117: Turing by their capability (7.5), and without tensor cores.
-_WITHOUT = re.compile(r"GTX 16\d\d|MX[45]50|\bT(?:400|500|550|600|1000|1200|2000)\b")
+_WITHOUT_TENSOR_CORES = re.compile(r"GTX 16\d\d|MX[45]50|\bT(?:400|500|550|600|1000|1200|2000)\b")
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -49,7 +49,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         for rank in half
         if not half[rank] and not tf32.get(rank, 0.0) and capability.get(rank, 0.0) >= t["capability"]
     ]
-    if not plain or len(plain) < len(half) or any(not _has_any(a, rank) for rank in plain):
+    if not plain or len(plain) < len(half) or any(not _has_tensor_cores(a, rank) for rank in plain):
         return Clear(RULE.id)
     step, tensor = a.value(STEP_TIME_S), a.by_rank(KERNEL_TENSOR_CORE_SHARE)
     eligible = {rank: computing_s(a, rank) * _eligible(a, rank) for rank in plain}
@@ -63,7 +63,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     newest = min(capability.values())
     return Finding(
         rule=RULE.id,
-        title="The GPU computes in single precision, its tensor cores are idle",
+        title="The GPU computes in single precision and its tensor cores are idle",
         severity=level,
         confidence=confidence(a, cap=0.95 if tensor else 0.85),
         seconds_per_step=step - least,
@@ -84,14 +84,14 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         saving=model_of(a).saving(
             most,
             least,
-            f"layers {_GAIN[0]:g} to {_GAIN[1]:g} times as fast, as ResNet50 on V100 and A100; a trial tells",
+            f"layers {_GAIN[0]:g} to {_GAIN[1]:g} times as fast, as ResNet50 on V100 and A100; a trial measures it",
         ),
     )
 
 
-def _has_any(a: Analysis, rank: int) -> bool:
+def _has_tensor_cores(a: Analysis, rank: int) -> bool:
     """True if the GPU has tensor cores, judged by the board's name if the driver reports one."""
-    return not any(rank in gpu.ranks and _WITHOUT.search(gpu.name) for gpu in a.gpu_view.used)
+    return not any(rank in gpu.ranks and _WITHOUT_TENSOR_CORES.search(gpu.name) for gpu in a.gpu_view.used)
 
 
 def _eligible(a: Analysis, rank: int) -> float:

@@ -12,11 +12,11 @@ convolutions, not only in other layers; the share of the step in which the GPU, 
 
 Fix: `model.to(memory_format=torch.channels_last)`, and the same for the images when they are copied to the device.
 
-Estimate: nothing up to a third of forward and backward: 20 to 47 % more images/s are reported for ResNet50 (timm on RTX
+Estimate: between nothing and a third of forward and backward: 20 to 47 % more images/s are reported for ResNet50 (timm on RTX
 3090: 826 to 1218). Measure it by a trial.
 
 False alarms: nets with GroupNorm get slower in channels-last, and transformers have only one convolution: the rule
-stays silent for both. One of input and weights in channels-last is enough, because cuDNN follows it.
+stays silent for both. It is enough that input or weights are channels-last, because cuDNN follows it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from rn50_advisor.rules.compute.compute_cost import computing_s, facts_of, if_co
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _GAIN_MAX = 1.47
-_HALF = ("bfloat16", "float16")
+_HALF_PRECISION = ("bfloat16", "float16")
 _GROUP_NORM = "GroupNorm"
 
 
@@ -75,7 +75,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         ),
         fixes=(
             Fix.of(
-                "keep model and pictures in channels-last",
+                "keep model and images in channels-last",
                 ModelChange(Invocation("model.to", arguments=(("memory_format", Expression("torch.channels_last")),))),
                 _where(a, ranks[0]),
                 "small change",
@@ -90,7 +90,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 def _in_half(a: Analysis, rank: int) -> bool:
     conv = facts_of(a, rank).get("conv", LayerFacts())
-    return conv.get("autocast") in _HALF or conv.get("weight") in _HALF
+    return conv.get("autocast") in _HALF_PRECISION or conv.get("weight") in _HALF_PRECISION
 
 
 def _convolves(a: Analysis, rank: int, t: Thresholds) -> bool:
@@ -107,7 +107,7 @@ def _convolving(a: Analysis, rank: int) -> float:
 
 
 def _where(a: Analysis, rank: int) -> Where | None:
-    copy = next((copy for copy in a.habits.copies if copy.rank == rank and copy.file), None)
+    copy = next((copy for copy in a.call_sites.copies if copy.rank == rank and copy.file), None)
     return Where(copy.file, copy.line) if copy else None
 
 
@@ -118,7 +118,7 @@ RULE = rule(
     needs=(STEP_TIME_S, PRECISION_CAPABILITY, LAYOUT_CHANNELS_FIRST),
     thresholds={
         "capability": Threshold(7.0, "Volta was the first with tensor cores"),
-        "compute": Threshold(0.20, "of the step: a third of less is too small a gain"),
+        "compute": Threshold(0.20, "of the step: below it, a third saved is too small a gain"),
         "convolutions": Threshold(4, "convolutions: a transformer has one, which cuts images into patches"),
     },
 )

@@ -13,11 +13,11 @@ window (`--deep`); without either it is not measured.
 
 Fix: fewer and longer kernels: a larger batch, `torch.compile`, CUDA graphs, a fused optimizer.
 
-Estimate: half of the idle time to all of it.
+Estimate: between half of the idle time and all of it.
 
 False alarms: waiting for input and for copies is not counted, nor are phases in which the host waits for the GPU. A
 host that is held back (a CPU quota, neighbours, too many threads) launches slowly: its thread's wait for a core is
-subtracted, and that is the cause then.
+subtracted, and that wait is then the cause.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from rn50_advisor.rules.compute.compute_cost import facts_of, fused_form, on_gpu
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _MEMORY_SHARE_MAX = 0.45  # of the memory, by tensors: twice the batch would fit
-_MODE = CallChange.of("torch.compile", mode="reduce-overhead")
+_REDUCE_OVERHEAD = CallChange.of("torch.compile", mode="reduce-overhead")
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
@@ -47,9 +47,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     paced = {rank: max(0.0, s - delays.get(rank, 0.0)) for rank, s in a.by_rank(GPU_HOST_PACED_S).items()}
     if common(paced) < t["idle"] * step:
         return Clear(RULE.id)
-    told = {rank: _idle_s(a, rank, s) for rank, s in paced.items()}
-    idle = {rank: seconds for rank, seconds in told.items() if seconds is not None}
-    if len(idle) < len(told):
+    estimates = {rank: _idle_s(a, rank, s) for rank, s in paced.items()}
+    idle = {rank: seconds for rank, seconds in estimates.items() if seconds is not None}
+    if len(idle) < len(estimates):
         return NotMeasured(RULE.id, (GPU_UTIL_SHARE,))
     best = _if_queued(a, idle)
     worst = _if_queued(a, {rank: seconds / 2 for rank, seconds in idle.items()})
@@ -70,7 +70,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 GPU_HOST_PACED_S,
                 common(paced),
                 t["idle"] * step,
-                f"{100 * common(paced) / step:.0f} % of a {1000 * step:.1f} ms step went at the host's pace, nothing was queued",
+                f"{100 * common(paced) / step:.0f} % of a {1000 * step:.1f} ms step ran at the host's pace, with nothing queued",
             ),
             Evidence(
                 "idle for launches",
@@ -91,11 +91,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 def _idle_s(a: Analysis, rank: int, paced_s: float) -> float | None:
     """Seconds per step that the GPU idled for launches; None if its kernel activity is unknown."""
     step = a.value(STEP_TIME_S)
-    told = a.get(KERNEL_IDLE_LAUNCH_SHARE, rank)
-    if told is not None:
+    launch_share = a.get(KERNEL_IDLE_LAUNCH_SHARE, rank)
+    if launch_share is not None:
         # work of the loop between steps delays the next launch, too
         between = (a.get(GPU_IDLE_GAP_S, rank) or 0.0) - (a.get(KERNEL_IDLE_SYNC_SHARE, rank) or 0.0) * step
-        return max(0.0, min(paced_s, told * step - max(0.0, between)))
+        return max(0.0, min(paced_s, launch_share * step - max(0.0, between)))
     resident = on_gpu_of(a, rank, GPU_UTIL_SHARE)
     if resident is None:
         return None
@@ -114,16 +114,18 @@ def _if_queued(a: Analysis, spared: dict[int, float]) -> float:
 
 
 def _fixes(a: Analysis, rank: int) -> tuple[Fix, ...]:
-    told = facts_of(a, rank)
+    facts = facts_of(a, rank)
     fixes = []
     peak = a.get(GPU_PEAK_SHARE, rank)
     if peak is not None and peak <= _MEMORY_SHARE_MAX:
-        fixes.append(Fix("a larger batch: its kernels are longer, and as many", "", None, "small change"))
-    if not told.get("compiled_frames"):
-        compiled = ModelChange(Invocation("torch.compile", (Expression("model"),), _MODE.arguments))
+        fixes.append(Fix("a larger batch: as many kernels, each of them longer", "", None, "small change"))
+    if not facts.get("compiled_frames"):
+        compiled = ModelChange(Invocation("torch.compile", (Expression("model"),), _REDUCE_OVERHEAD.arguments))
         fixes.append(Fix.of("compile the model: fewer kernels, replayed as a CUDA graph", compiled, None, "one line"))
     else:
-        fixes.append(Fix("replay the step as a CUDA graph", 'mode="reduce-overhead"', None, "one line", call=_MODE))
+        fixes.append(
+            Fix("replay the step as a CUDA graph", 'mode="reduce-overhead"', None, "one line", call=_REDUCE_OVERHEAD)
+        )
     if name := fused_form(a, rank):
         fused = CallChange.of(name, fused=True)
         fixes.append(Fix.of("a fused optimizer: one kernel instead of many", fused, None, "one line"))

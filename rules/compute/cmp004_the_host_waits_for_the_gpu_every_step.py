@@ -9,7 +9,7 @@ Why it is slow: PyTorch queues work for the GPU and runs ahead. Reading a value 
 work, and then the GPU wait for the host: it has nothing to do while the host fetches the next batch and launches the
 first kernels.
 
-Evidence: in some steps, ever more rarely, the recorder times these calls and records their lines. CUDA events show how
+Evidence: in some steps, at growing intervals, the recorder times these calls and records their lines. CUDA events show how
 long the GPU idled between steps: at most the time that the host spends there, and at most the time without any kernel
 that NVML saw. A profiler window (`--deep`) shows how long the GPU idled after such waits.
 
@@ -43,15 +43,15 @@ from rn50_advisor.rules.compute.compute_cost import AMPERE, SCALER, fused_form, 
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _PLACES_SHOWN = 3
-_LOOKS_MIN = 3  # sampled steps: fewer may hit the log line by chance, or miss a call in every other step
+_SAMPLED_STEPS_MIN = 3  # sampled steps: fewer may hit the log line by chance, or miss a call in every other step
 _GAIN_SHARE_MIN = 0.25  # of the expected gain, if something else then blocks the host
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
-    step, looks, calls = a.value(STEP_TIME_S), a.by_rank(SYNC_LOOKS), a.by_rank(SYNC_CALLS)
-    if max(looks.values()) < _LOOKS_MIN:
+    step, sampled, calls = a.value(STEP_TIME_S), a.by_rank(SYNC_LOOKS), a.by_rank(SYNC_CALLS)
+    if max(sampled.values()) < _SAMPLED_STEPS_MIN:
         return NotMeasured(RULE.id, (SYNC_LOOKS,))
-    ranks = [rank for rank in calls if looks[rank] >= _LOOKS_MIN and calls[rank] >= t["calls"]]
+    ranks = [rank for rank in calls if sampled[rank] >= _SAMPLED_STEPS_MIN and calls[rank] >= t["calls"]]
     hidden = {rank: hidden_s(a, rank, a.get(SYNC_BLOCKED_S, rank) or 0.0) for rank in ranks}
     hidden = {rank: max(seconds, _by_kernels(a, rank)) for rank, seconds in hidden.items()}
     if not hidden:
@@ -61,7 +61,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     if step - after < t["cost"] * step or level is None:
         return Clear(RULE.id)
     rank = max(hidden, key=lambda r: hidden[r])
-    waits = [wait for wait in a.habits.waits if wait.rank == rank]
+    waits = [wait for wait in a.call_sites.waits if wait.rank == rank]
     model = model_of(a)
     return Finding(
         rule=RULE.id,
@@ -75,7 +75,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
             Evidence.of(
                 SYNC_BLOCKED_S,
                 a.get(SYNC_BLOCKED_S, rank) or 0.0,
-                note=f"the host's time in them, in {looks[rank]:.0f} steps that were looked at",
+                note=f"the host's time in them, over {sampled[rank]:.0f} sampled steps",
             ),
             Evidence(
                 "idle after waits",
@@ -89,7 +89,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         saving=model.saving(
             after,
             step - _GAIN_SHARE_MIN * (step - after),
-            "what the GPU idles between steps passes behind compute, as far as the host was held",
+            "the GPU's idle time between steps overlaps with compute, as far as the host was blocked",
         ),
     )
 
@@ -101,40 +101,40 @@ def _by_kernels(a: Analysis, rank: int) -> float:
 
 
 def _calls(calls: float, threshold: float, waits: list[Wait]) -> Evidence:
-    told = _told(waits)
-    return Evidence.of(SYNC_CALLS, calls, threshold, told or "in each step", form="alone" if told else "explains")
+    places = _places(waits)
+    return Evidence.of(SYNC_CALLS, calls, threshold, places or "in each step", form="alone" if places else "explains")
 
 
-def _told(waits: list[Wait]) -> str:
+def _places(waits: list[Wait]) -> str:
     """`.item() at train.py:88 (12.3 ms), printing a tensor at …`."""
-    told = [
+    places = [
         f"{wait.words} at {wait.file.rpartition('/')[2]}:{wait.line} ({1000 * wait.blocked_s:.1f} ms)" for wait in waits
     ]
-    more = len(told) - _PLACES_SHOWN
-    return ", ".join(told[:_PLACES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    more = len(places) - _PLACES_SHOWN
+    return ", ".join(places[:_PLACES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def _fix(a: Analysis, wait: Wait) -> Fix:
     where = Where(wait.file, wait.line) if wait.file else None
     if wait.through.startswith(SCALER):
-        return _without_question(a, wait.rank, where)
+        return _without_scaler_wait(a, wait.rank, where)
     if wait.call == "synchronize":
-        return Fix("no synchronize() in each step: events tell times without it", "", where, "one line")
+        return Fix("no synchronize() in each step: CUDA events measure times without it", "", where, "one line")
     change = "keep loss.detach() in a sum on the device, and read that every 50 steps"
     return Fix(f"no {wait.words} in each step", change, where, "small change")
 
 
-def _without_question(a: Analysis, rank: int, where: Where | None) -> Fix:
+def _without_scaler_wait(a: Analysis, rank: int, where: Where | None) -> Fix:
     title, name, capability = (
-        "spare the gradient scaler its question",
+        "avoid the gradient scaler's wait for its check",
         fused_form(a, rank),
         a.get(PRECISION_CAPABILITY, rank),
     )
     half = "bfloat16, which needs no scaler" if capability is None or capability >= AMPERE else ""
     if name:
-        told = ", which is told on the device" + (f"; or {half}" if half else "")
-        return Fix.of(title, CallChange.of(name, fused=True), where, "one line", more=told)
-    none = "none for this optimizer; Adam and AdamW have a fused form, which is told on the device"
+        more = ", which checks for infinities on the device" + (f"; or {half}" if half else "")
+        return Fix.of(title, CallChange.of(name, fused=True), where, "one line", more=more)
+    none = "none for this optimizer; Adam and AdamW have a fused form, which checks on the device"
     return Fix(title, half or none, where, "one line")
 
 

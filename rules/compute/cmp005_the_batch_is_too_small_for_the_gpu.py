@@ -39,15 +39,15 @@ from rn50_advisor.advisor.model.measures.gpu_measures import (
 from rn50_advisor.advisor.model.measures.input_measures import BATCH_FIXED_SHARE
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import COMPUTE, common, model_of, training_loader, where_of
-from rn50_advisor.rules.compute.compute_cost import batch_size, by_whom, loading_floor_s, on_gpu_of
+from rn50_advisor.rules.compute.compute_cost import batch_size, timing_source, loading_floor_s, on_gpu_of
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-_TIMES = (4, 2)
+_FACTORS = (4, 2)
 _MEMORY_MAX = 0.90  # of the memory, with the larger batch: GPU003 fires from there on
 _NEAR_FASTEST_SHARE = 0.05  # of the fastest batch: as in the benchmark's knee
-_BUSY = {
+_ACTIVITY_NOTES = {
     GPU_SM_ACTIVE_SHARE: "of the SMs had work",
-    GPU_TENSOR_ACTIVE_SHARE: "of the time tensor cores were at work",
+    GPU_TENSOR_ACTIVE_SHARE: "of the time tensor cores were active",
     GPU_DRAM_ACTIVE_SHARE: "of the device memory's bandwidth was in use",
 }
 
@@ -60,7 +60,7 @@ class _Larger:
     best_s: float
     expected_s: float
     least_s: float
-    told: Evidence
+    evidence: Evidence
     basis: str
 
 
@@ -83,9 +83,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         confidence=confidence(a, cap=0.8),
         seconds_per_step=step - found.expected_s,
         evidence=(
-            found.told,
+            found.evidence,
             Evidence.of(
-                GPU_PEAK_SHARE, peak, t["memory"], "of the GPU's memory, what tensors took at most", form="continues"
+                GPU_PEAK_SHARE,
+                peak,
+                t["memory"],
+                "of the GPU's memory is taken by tensors at the peak",
+                form="continues",
             ),
             *(replace(e, threshold=t["activity"]) for e in busy),
         ),
@@ -105,7 +109,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 def _busy(a: Analysis, ranks: Mapping[int, float]) -> list[Evidence]:
     """The activity that these ranks' GPUs report, the highest of each kind."""
     found = []
-    for name, note in _BUSY.items():
+    for name, note in _ACTIVITY_NOTES.items():
         shares = [share for rank in ranks if (share := on_gpu_of(a, rank, name)) is not None]
         if shares:
             found.append(Evidence(name, max(shares), "", None, note, form="continues"))
@@ -124,28 +128,28 @@ def _by_sweep(a: Analysis, fixed: Mapping[int, float], peak: float, t: Threshold
     best, expected = (_if_larger(a, keep, times, hopeful=hopeful) for hopeful in (True, False))
     step = a.value(STEP_TIME_S)
     note = (
-        f"times as many samples/s with batches of {size:.0f} as with {curve.batch:.0f}{by_whom(a, fixed)}: "
-        f"{curve.rate(size):.0f} after {curve.rate(curve.batch):.0f}"
+        f"times as many samples/s with batches of {size:.0f} as with {curve.batch:.0f}{timing_source(a, fixed)}: "
+        f"{curve.rate(size):.0f} instead of {curve.rate(curve.batch):.0f}"
     )
-    told = Evidence("samples/s by the sweep", gain, "times", t["gain"], note)
-    basis = f"a sample's share of a step of {size:.0f}, as the benchmark measured it"
-    return _Larger(times, best, expected, step - (step - expected) / 2, told, basis)
+    evidence = Evidence("samples/s by the sweep", gain, "times", t["gain"], note)
+    basis = f"time per sample in batches of {size:.0f}, as the benchmark measured it"
+    return _Larger(times, best, expected, step - (step - expected) / 2, evidence, basis)
 
 
 def _by_line(a: Analysis, fixed: Mapping[int, float], peak: float, t: Thresholds) -> _Larger | None:
     share, step = common(fixed), a.value(STEP_TIME_S)
     if 2.0 / (2.0 - share) < t["gain"]:
         return None
-    times = next(n for n in _TIMES if n * peak <= _MEMORY_MAX or n == _TIMES[-1])
-    keep = {n: {rank: 1.0 - own * (1.0 - 1.0 / n) for rank, own in fixed.items()} for n in _TIMES}
+    times = next(n for n in _FACTORS if n * peak <= _MEMORY_MAX or n == _FACTORS[-1])
+    keep = {n: {rank: 1.0 - own * (1.0 - 1.0 / n) for rank, own in fixed.items()} for n in _FACTORS}
     best, expected = (_if_larger(a, keep[n], n, hopeful=n == times) for n in (times, 2))
     note = (
-        f"of the compute of a step is the same for fewer samples{by_whom(a, fixed)}; "
+        f"of a step's compute does not depend on the number of samples{timing_source(a, fixed)}; "
         f"batches have {batch_size(a):.0f} now"
     )
-    told = Evidence.of(BATCH_FIXED_SHARE, share, 2.0 - 2.0 / t["gain"], note, form="continues")
-    basis = f"a sample's share of a step of {times} times as many, by the line through the sizes seen"
-    return _Larger(times, best, expected, step - (step - expected) / 2, told, basis)
+    evidence = Evidence.of(BATCH_FIXED_SHARE, share, 2.0 - 2.0 / t["gain"], note, form="continues")
+    basis = f"time per sample in batches {times} times as large, by the line through the observed sizes"
+    return _Larger(times, best, expected, step - (step - expected) / 2, evidence, basis)
 
 
 def _if_larger(a: Analysis, keep: Mapping[int, float], times: float, *, hopeful: bool) -> float:

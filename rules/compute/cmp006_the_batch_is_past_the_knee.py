@@ -28,7 +28,7 @@ from rn50_advisor.advisor.model.measures.gpu_measures import GPU_PEAK_SHARE
 from rn50_advisor.advisor.model.measures.input_measures import BATCH_FIXED_SHARE
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import training_loader, where_of
-from rn50_advisor.rules.compute.compute_cost import batch_size, by_whom
+from rn50_advisor.rules.compute.compute_cost import batch_size, timing_source
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
 
 
@@ -45,24 +45,26 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         name, gain = BATCH_FIXED_SHARE, max(fixed.values())
     if gain >= t["gain"] or peak < t["memory"]:
         return Clear(RULE.id)
-    gave = f"more samples/s is all that doubling the batch to {samples:.0f} gave"
-    if gain < 0:
-        gave = f"fewer samples/s are what doubling the batch to {samples:.0f} gave"
+    change = f"{'fewer' if gain < 0 else 'more'} samples/s after doubling the batch to {samples:.0f}"
     return Finding(
         rule=RULE.id,
-        title="The batch is past the knee: half of it is as fast, sample by sample",
+        title="The batch is past the knee: half of it is as fast per sample",
         severity="info",
         confidence=confidence(a, cap=0.8),
         seconds_per_step=0.0,
         evidence=(
-            Evidence(name, gain, "", t["gain"], f"{100 * abs(gain):.0f} % {gave}{by_whom(a, fixed)}"),
+            Evidence(name, gain, "", t["gain"], f"{100 * abs(gain):.0f} % {change}{timing_source(a, fixed)}"),
             Evidence.of(
-                GPU_PEAK_SHARE, peak, t["memory"], "of the GPU's memory, what tensors took at most", form="continues"
+                GPU_PEAK_SHARE,
+                peak,
+                t["memory"],
+                "of the GPU's memory is taken by tensors at the peak",
+                form="continues",
             ),
         ),
         fixes=(
             Fix.of(
-                f"batches of {smaller} where memory is wanted: the same speed",
+                f"batches of {smaller} if you need the memory: the speed stays the same",
                 CallChange.of("DataLoader", batch_size=smaller),
                 where_of(training_loader(a, fixed)),
                 "small change",
@@ -78,6 +80,6 @@ RULE = rule(
     needs=(STEP_TIME_S, BATCH_FIXED_SHARE, GPU_PEAK_SHARE),
     thresholds={
         "gain": Threshold(0.05, "more samples/s by doubling the batch: less is noise between runs"),
-        "memory": Threshold(0.80, "of the memory, by tensors: below it the room is not needed"),
+        "memory": Threshold(0.80, "of the memory, by tensors: below it there is memory left"),
     },
 )

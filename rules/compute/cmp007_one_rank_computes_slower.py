@@ -14,8 +14,8 @@ that are equally slow (those of a bad host) are named together: none of them is 
 nearly all of the waiting.
 
 Fix: retest the rank on another GPU or host, look for extra work that only it does. Where its batches hold more data:
-deal batches of like size out to the ranks in turn, or fill them by tokens. Shares drawn at random would be even too, but
-where batches are padded to their longest sample, all ranks would then pad more: measured here, the job became slower.
+distribute batches of similar size over the ranks in turn, or fill them by tokens. Shares drawn at random would be even too,
+but where batches are padded to their longest sample, all ranks would then pad more: measured here, the job became slower.
 
 Estimate: this rank's compute drops to the median of the others. Where its batches are larger, their work is shared out:
 all ranks compute as long as they do on average now.
@@ -46,9 +46,11 @@ from rn50_advisor.rules.compute.compute_cost import facts_of
 from rn50_advisor.rules.rule import Threshold, Thresholds, rule, severity
 from rn50_advisor.rules.stragglers import apart, last_share, named, since, sure
 
-_LOOKS_MIN = 5
-_LARGER = 1.1  # times as much data: less may be chance
-_EXPLAINED = 0.5  # of how much slower a rank computes; attention grows faster than its input, fixed costs not at all
+_SAMPLED_BATCHES_MIN = 5
+_SIZE_RATIO_MIN = 1.1  # times as much data: less may be chance
+_EXPLAINED_SHARE_MIN = (
+    0.5  # of how much slower a rank computes; attention grows faster than its input, fixed costs not at all
+)
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -86,7 +88,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     most, more_s = ("copies to the GPU", copied) if in_copies else (phase, a.excess[rank][phase])
     retest = "on another GPU or host" if a.on_gpu else "on another host"
     larger_words = f": {'its' if s else 'their'} batches are larger" if larger else ""
-    basis = "all ranks compute alike, the sum of it stays" if larger else f"{who} compute{s} as fast as the others"
+    basis = (
+        "all ranks compute equally long, their total stays the same"
+        if larger
+        else f"{who} compute{s} as fast as the others"
+    )
     return Finding(
         rule=RULE.id,
         title=f"{who.capitalize()} compute{s} slower than the others" + larger_words,
@@ -102,7 +108,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 f"rank {rank} computes {1000 * compute[rank]:.0f} ms in each step, the others {1000 * usual:.0f} ms",
             ),
             Evidence.of(COMM_LATE_SHARE, late, t["late"], f"{who} arrive{s} last at the all-reduce"),
-            Evidence("batch size", larger, "×", None, f"the batches of {who} hold so much more data than the others'")
+            Evidence("batch size", larger, "×", None, f"the data in the batches of {who}, relative to the others'")
             if larger
             else Evidence(
                 "phase", most, "", None, f"most of it in its {most}: {1000 * more_s:.0f} ms more than the others"
@@ -118,7 +124,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 "small change",
             )
             if in_copies
-            else Fix(f"find what rank {rank} does more, or what holds its processor back", "", None, "small change"),
+            else Fix(f"find what rank {rank} does in addition, or what slows its processor", "", None, "small change"),
             *((Fix(f"retest {who} {retest}", "", None, "outside the code"),) if a.on_gpu or len(a.nodes) > 1 else ()),
         ),
         saving=model.saving(model.at_best(after), after + 0.25 * (step - after), basis),
@@ -127,24 +133,24 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 def _larger(a: Analysis, ranks: tuple[int, ...], slower: float) -> float | None:
     """Size of these ranks' batches relative to the others'; None unless that explains most of their slower computation."""
-    told = {r: seen for r in model_of(a).own if (seen := facts_of(a, r).get("batch_sizes")) and seen["bytes"]}
-    sizes = {r: seen["bytes"] / seen["looks"] for r, seen in told.items()}
-    theirs, others = [sizes[r] for r in ranks if r in sizes], [size for r, size in sizes.items() if r not in ranks]
-    if not theirs or not others:
+    facts = {r: seen for r in model_of(a).own if (seen := facts_of(a, r).get("batch_sizes")) and seen["bytes"]}
+    sizes = {r: seen["bytes"] / seen["looks"] for r, seen in facts.items()}
+    own, others = [sizes[r] for r in ranks if r in sizes], [size for r, size in sizes.items() if r not in ranks]
+    if not own or not others:
         return None
-    ratio = mean(theirs) / median(others)
-    scatter = (math.sqrt(max(0.0, seen["squares"] / seen["looks"] / sizes[r] ** 2 - 1.0)) for r, seen in told.items())
-    looks = min(seen["looks"] for seen in told.values())
-    error = max(scatter) * math.sqrt(2.0 / looks)
-    explains = ratio - 1.0 >= _EXPLAINED * (slower - 1.0)
-    return ratio if explains and looks >= _LOOKS_MIN and ratio - 2.0 * error >= _LARGER else None
+    ratio = mean(own) / median(others)
+    scatter = (math.sqrt(max(0.0, seen["squares"] / seen["looks"] / sizes[r] ** 2 - 1.0)) for r, seen in facts.items())
+    sampled = min(seen["looks"] for seen in facts.values())
+    error = max(scatter) * math.sqrt(2.0 / sampled)
+    explains = ratio - 1.0 >= _EXPLAINED_SHARE_MIN * (slower - 1.0)
+    return ratio if explains and sampled >= _SAMPLED_BATCHES_MIN and ratio - 2.0 * error >= _SIZE_RATIO_MIN else None
 
 
 def _even_batches(a: Analysis, rank: int) -> tuple[Fix, ...]:
     where = where_of(training_loader(a, {rank: 0.0}))
     return (
         Fix(
-            "deal batches of like size out to the ranks in turn",
+            "distribute batches of similar size over the ranks in turn",
             "a batch sampler over the whole data set: sort by size, cut into batches, rank r of n takes r, r + n, …",
             where,
             "small change",
@@ -170,7 +176,7 @@ RULE = rule(
     needs=(STEP_TIME_S, STEP_COMPUTE_S, COMM_LATE_SHARE),
     thresholds={
         "ratio": Threshold(
-            1.20, "two sound ranks on one CPU host were seen to differ by up to 1.10, by 1.18 beside a busy neighbour"
+            1.20, "two sound ranks on one CPU host differed by up to 1.10, by 1.18 beside a busy neighbour"
         ),
         "excess": Threshold(
             0.05, "of the step: if computing is short, a rank may differ by more than a tenth and cost nothing"

@@ -10,7 +10,7 @@ Evidence: the images of a step over its time without waiting for input, evaluati
 steps; published measurements of the same model, GPU, number of GPUs and precision in two tiers, each with its source:
 the rate of typical PyTorch programs (the lowest of them counts), and the rate of a vendor's tuned ones.
 
-Fix: what the other rules say; `rn50-advisor triage` checks whether the machine is sound.
+Fix: follow the other findings; `rn50-advisor triage` checks whether the machine is sound.
 
 Estimate: up to the rate of typical programs; no gain is certain.
 
@@ -59,13 +59,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 REFERENCE_OBSERVED_IMAGES_PER_S,
                 observed,
                 (1.0 - t["shortfall"]) * usual,
-                "of all GPUs, stalls between steps left out",
+                "of all GPUs, without the stalls between steps",
                 form="continues",
             ),
             Evidence.of(
                 REFERENCE_IMAGES_PER_S,
                 usual,
-                note="typical PyTorch programs, the least of the sources",
+                note="typical PyTorch programs: the lowest of the sources",
                 form="explains",
             ),
             *ceiling,
@@ -74,7 +74,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             Fix("follow the other findings first", "", None, "small change"),
             Fix("check the machine: rn50-advisor triage", "rn50-advisor triage", None, "outside the code"),
         ),
-        saving=model.saving(best, step, "up to what typical programs reach; the other findings tell how"),
+        saving=model.saving(best, step, "up to what typical programs reach; the other findings show how"),
     )
 
 

@@ -42,7 +42,7 @@ from rn50_advisor.rules.gpu.gpu_names_and_cost import clear_if_seen
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
 
 Switch = tuple[str, Evidence, Fix]
-Look = Switch | str | None  # a switch that is off; the value that was not measured; nothing to report
+Inspection = Switch | str | None  # a switch that is off; the value that was not measured; nothing to report
 _BENCHMARK = Setup((Assignment("torch.backends.cudnn.benchmark", True),))
 
 
@@ -50,10 +50,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     rank = min(a.by_rank(PRECISION_CAPABILITY))
     step = a.value(STEP_TIME_S)
     computing = common({r: computing_s(a, r) for r in model_of(a).own}) >= t["compute"] * step
-    looks = (_tf32(a, rank, computing), _benchmark(a, rank, t, computing), _optimizer(a, rank, t))
-    found = [look for look in looks if isinstance(look, tuple)]
+    inspections = (_tf32(a, rank, computing), _benchmark(a, rank, t, computing), _optimizer(a, rank, t))
+    found = [one for one in inspections if isinstance(one, tuple)]
     if not found:
-        return clear_if_seen(RULE.id, *(look for look in looks if isinstance(look, str)))
+        return clear_if_seen(RULE.id, *(one for one in inspections if isinstance(one, str)))
     return Finding(
         rule=RULE.id,
         title=f"Switched off: {', '.join(name for name, _, _ in found)}",
@@ -65,7 +65,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     )
 
 
-def _tf32(a: Analysis, rank: int, computing: bool) -> Look:
+def _tf32(a: Analysis, rank: int, computing: bool) -> Inspection:
     half, tf32 = a.get(PRECISION_HALF, rank), a.get(PRECISION_TF32, rank)
     if half or tf32 or not computing or a.value(PRECISION_CAPABILITY, rank) < AMPERE:
         return None
@@ -78,12 +78,12 @@ def _tf32(a: Analysis, rank: int, computing: bool) -> Look:
     )
 
 
-def _benchmark(a: Analysis, rank: int, t: Thresholds, computing: bool) -> Look:
-    told = facts_of(a, rank)
-    cuda, conv = told.get("cuda") or CudaFacts(), told.get("conv", LayerFacts())
+def _benchmark(a: Analysis, rank: int, t: Thresholds, computing: bool) -> Inspection:
+    facts = facts_of(a, rank)
+    cuda, conv = facts.get("cuda") or CudaFacts(), facts.get("conv", LayerFacts())
     benchmark, share = cuda.get("cudnn_benchmark"), a.get(BATCH_USUAL_SHARE, rank)
-    right = benchmark or cuda.get("cudnn_deterministic") or told.get("deterministic") or conv.get("varies")
-    if right or not computing or convolves(told) is False or (share is not None and share < t["fixed"]):
+    intended = benchmark or cuda.get("cudnn_deterministic") or facts.get("deterministic") or conv.get("varies")
+    if intended or not computing or convolves(facts) is False or (share is not None and share < t["fixed"]):
         return None
     if benchmark is None or not conv or share is None:
         return "cudnn.benchmark" if benchmark is None else BATCH_USUAL_SHARE if conv else "conv"
@@ -91,11 +91,11 @@ def _benchmark(a: Analysis, rank: int, t: Thresholds, computing: bool) -> Look:
     return (
         "cudnn.benchmark",
         Evidence("cudnn.benchmark", "off", "", None, note),
-        Fix.of("let cuDNN look for its fastest algorithms once", _BENCHMARK, None, "one line"),
+        Fix.of("let cuDNN search for its fastest algorithms once", _BENCHMARK, None, "one line"),
     )
 
 
-def _optimizer(a: Analysis, rank: int, t: Thresholds) -> Look:
+def _optimizer(a: Analysis, rank: int, t: Thresholds) -> Inspection:
     optimizer, own = facts_of(a, rank).get("optimizer", OptimizerFacts()), model_of(a).own
     step, spent = a.value(STEP_TIME_S), common({r: own[r]["optimizer"] for r in own})
     if spent < t["optimizer"] * step:

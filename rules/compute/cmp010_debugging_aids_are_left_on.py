@@ -33,7 +33,7 @@ from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.compute.compute_cost import facts_of
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
 
-_LOOKS_MIN = 2
+_CHECKS_MIN = 2
 _MEASURE = "measure the gain with one run each way: rn50-advisor compare"
 # By name: severity, and what to do.
 _AIDS: Mapping[str, tuple[Severity, str]] = {
@@ -57,23 +57,23 @@ _CALLS: Mapping[str, JobChange] = {
     **{name: EnvironmentChange.unset(name) for name in _AIDS if name.isupper()},
     "NCCL_DEBUG": EnvironmentChange((("NCCL_DEBUG", "WARN"),)),
 }
-_OF_GPUS = ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING", "PYTORCH_NO_CUDA_MEMORY_CACHING", "NCCL_DEBUG")
+_GPU_AIDS = ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING", "PYTORCH_NO_CUDA_MEMORY_CACHING", "NCCL_DEBUG")
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
-    told = {rank: facts_of(a, rank).get("debugging", DebuggingAids()) for rank in model_of(a).own}
-    if not any(known.get("looks", 0) >= _LOOKS_MIN for known in told.values()):
+    checked = {rank: facts_of(a, rank).get("debugging", DebuggingAids()) for rank in model_of(a).own}
+    if not any(known.get("looks", 0) >= _CHECKS_MIN for known in checked.values()):
         return NotMeasured(RULE.id, ("debugging",))
     ranks: dict[str, list[int]] = {}
-    for rank, known in told.items():
-        for name, seen in known.get("on", {}).items():
-            idle = name in _OF_GPUS and not facts_of(a, rank).get("cuda")
-            if name in _AIDS and not idle and seen >= t["looks"] * known["looks"]:
+    for rank, known in checked.items():
+        for name, count in known.get("on", {}).items():
+            idle = name in _GPU_AIDS and not facts_of(a, rank).get("cuda")
+            if name in _AIDS and not idle and count >= t["looks"] * known["looks"]:
                 ranks.setdefault(name, []).append(rank)
     if not ranks:
         return Clear(RULE.id)
     worst: Severity = "medium" if any(_AIDS[name][0] == "medium" for name in ranks) else "low"
-    everywhere = all(len(on) == len(told) for on in ranks.values())
+    everywhere = all(len(on) == len(checked) for on in ranks.values())
     affected = sorted({rank for on in ranks.values() for rank in on})
     return Finding(
         rule=RULE.id,
@@ -82,13 +82,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         confidence=confidence(a, cap=0.9),
         seconds_per_step=0.0,
         scope=Affected(ranks=() if everywhere else tuple(affected)),
-        evidence=tuple(_seen(name, on) for name, on in ranks.items()),
+        evidence=tuple(_evidence(name, on) for name, on in ranks.items()),
         fixes=tuple(Fix(_AIDS[name][1], _MEASURE, None, "one line", call=_CALLS.get(name)) for name in ranks),
     )
 
 
-def _seen(name: str, ranks: Sequence[int]) -> Evidence:
-    note = f"on in all samples of rank {numbers(ranks)} ; this run does not show its cost"
+def _evidence(name: str, ranks: Sequence[int]) -> Evidence:
+    note = f"on in nearly all checks of rank{'s' * (len(ranks) > 1)} {numbers(ranks)}; this run does not show its cost"
     return Evidence("debugging", name, "", None, note)
 
 

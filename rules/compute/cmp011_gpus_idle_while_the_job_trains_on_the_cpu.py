@@ -30,14 +30,14 @@ from rn50_advisor.advisor.model.wording.quantities import counted
 from rn50_advisor.rules.analysis_reading import COMPUTE
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
 
-_HIDDEN = ("", "-1", "none", "NoDevFiles")
+_NO_GPUS = ("", "-1", "none", "NoDevFiles")
 _WITHOUT_CUDA = ("+cpu", "+rocm", "+xpu")
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     idle, computing = a.get(GPU_IDLE_BESIDE), sum(a.budget.critical.get(phase, 0.0) for phase in COMPUTE)
     variables = a.meta.environment.get("variables", {})
-    if a.on_gpu or computing < t["compute"] or variables.get("CUDA_VISIBLE_DEVICES") in _HIDDEN:
+    if a.on_gpu or computing < t["compute"] or variables.get("CUDA_VISIBLE_DEVICES") in _NO_GPUS:
         return Clear(RULE.id)
     if not idle:
         unread = idle is None and bool(a.gpu_view.devices)
@@ -51,9 +51,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         seconds_per_step=0.0,
         urgent=True,
         evidence=(
-            Evidence.of(GPU_IDLE_BESIDE, idle, 1.0, f"{', '.join(names)}: less than a tenth of the time in use"),
-            Evidence.of(STEP_COMPUTE_S, computing, t["compute"], "of each step computes on the CPU", form="continues"),
-            *(Evidence("torch", told, "", None, "the build that the ranks run") for told in _builds(a)),
+            Evidence.of(GPU_IDLE_BESIDE, idle, 1.0, f"{', '.join(names)}: in use for less than a tenth of the time"),
+            Evidence.of(
+                STEP_COMPUTE_S, computing, t["compute"], "of each step is computing on the CPU", form="continues"
+            ),
+            *(Evidence("torch", build, "", None, "the build that the ranks run") for build in _builds(a)),
         ),
         fixes=(_fix(a),),
     )
@@ -67,12 +69,12 @@ def _fix(a: Analysis) -> Fix:
     without = next((build for build in _builds(a) if any(part in build for part in _WITHOUT_CUDA)), None)
     if without is not None:
         driver = a.meta.environment.get("driver_cuda")
-        newest = f"; this driver carries CUDA {driver}" if driver else ""
+        newest = f"; this driver supports CUDA {driver}" if driver else ""
         return Fix(f"install torch with CUDA: {without} has none", f"pip install torch{newest}", None, "small change")
     return Fix(
         "move model and batches to the GPU",
         'model.to("cuda") and batch.to("cuda", non_blocking=True); python -c "import torch; print(torch.cuda.is_available())" '
-        "tells whether torch can",
+        "shows whether torch can use it",
         None,
         "small change",
     )

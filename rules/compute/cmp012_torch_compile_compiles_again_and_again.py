@@ -87,7 +87,7 @@ def _most_often(facts: RankFacts) -> tuple[Where | None, str, str]:
     """(the function recompiled most often, how often and why, dynamo's latest reason)."""
     again = [made for made in facts.get("compilations", ()) if made.get("reason")]
     if not again:
-        return None, "dynamo does not tell of which function", ""
+        return None, "dynamo does not report which function", ""
     (file, line, function), times = Counter((m["file"], m["line"], m["function"]) for m in again).most_common(1)[0]
     reason = next(m["reason"] for m in reversed(again) if m["function"] == function)
     return Where(file, line), f"{function} was compiled {times} times more: {reason}", str(reason)

@@ -10,14 +10,14 @@ Evidence: the share of padding by the attention mask of batches on the CPU; the 
 was padded to its own longest sequence.
 
 Fix: pad to the longest sequence of the batch instead of a fixed length (`padding="longest"`, `DataCollatorWithPadding`).
-Where that is done already, batches of similar lengths (`group_by_length=True`, a sampler of buckets), or sequences
-packed behind each other.
+Where that is done already, batches of similar lengths (`group_by_length=True`, a sampler of buckets), or packed
+sequences.
 
 Estimate: forward and backward shrink with the number of tokens, attention more than that. At worst 15 % of the
-difference remain, and half of it where sequences are grouped or on a GPU.
+difference remains, and half of it where sequences are grouped or on a GPU.
 
 False alarms: a fixed length may be wanted: a compiled model, CUDA graphs and some accelerators compile each new shape.
-Then a few lengths serve (CMP012). Without a mask in the batch nothing is known.
+Then pad to a few lengths (CMP012). Without a mask in the batch the padding is unknown.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from rn50_advisor.rules.analysis_reading import model_of, training_loader, where
 from rn50_advisor.rules.compute.compute_cost import facts_of
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-_LOOKS_MIN = 3  # batches
-_SCALED = ("forward", "backward")
-# Of the compute of the tokens that go, what remains at worst. Measured on two cores with small transformers: padded to the longest, with
+_SAMPLED_BATCHES_MIN = 3  # batches
+_SCALED_PHASES = ("forward", "backward")
+# Share of the removed tokens' compute that remains at worst. Measured on two cores with small transformers: padded to the longest, with
 # 15, 72, 76 and 89 % of the tokens, they took 12 to 14, 50 to 63, 62 to 69 and 91 to 106 % of the time; sorted by length, with 9 and
 # 45 to 72 %, they took 7 to 9 and 36 to 88. A GPU that waits for its host gains less.
 _LEFT, _LEFT_GROUPED, _LEFT_ON_GPU = 0.15, 0.5, 0.5
@@ -44,13 +44,13 @@ _PADDED_TO_LONGEST_MIN = 0.9  # of the tokens: from here on batches are padded t
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
-    told = {rank: padding for rank in model_of(a).own if (padding := facts_of(a, rank).get("padding"))}
-    if not told:
+    by_rank = {rank: padding for rank in model_of(a).own if (padding := facts_of(a, rank).get("padding"))}
+    if not by_rank:
         text = any(facts_of(a, rank).get("model", {}).get("layers", {}).get("Embedding") for rank in model_of(a).own)
         return NotMeasured(RULE.id, ("batch.attention_mask",)) if text else Clear(RULE.id)
-    seen = _summed(told.values())
+    seen = _summed(by_rank.values())
     share = (seen["cells"] - seen["tokens"]) / max(seen["cells"], 1)
-    if share < t["padding"] or seen["looks"] < _LOOKS_MIN:
+    if share < t["padding"] or seen["looks"] < _SAMPLED_BATCHES_MIN:
         return Clear(RULE.id)
     longest = seen["longest"] / seen["cells"]
     grouped = longest >= _PADDED_TO_LONGEST_MIN
@@ -63,7 +63,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     level = severity(lost / step)
     if level is None:
         return Clear(RULE.id)
-    where = where_of(training_loader(a, dict.fromkeys(told, 0.0)))
+    where = where_of(training_loader(a, dict.fromkeys(by_rank, 0.0)))
     group = Fix(
         "batches of similar lengths: group_by_length=True, a sampler of buckets, or packing", "", where, "small change"
     )
@@ -89,17 +89,17 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 1.0 - seen["tokens"] / max(seen["longest"], 1),
                 "share",
                 None,
-                "beside its longest sequence",
+                "if each is padded to its longest sequence",
             ),
         ),
         fixes=(group,) if grouped else (shorter, group),
-        saving=model.saving(best, worst, "as many tokens as the batches need"),
+        saving=model.saving(best, worst, "only the tokens that the batches need"),
     )
 
 
-def _summed(told: Iterable[PaddingFacts]) -> PaddingFacts:
+def _summed(facts: Iterable[PaddingFacts]) -> PaddingFacts:
     found: PaddingFacts = {"looks": 0, "cells": 0, "tokens": 0, "longest": 0}
-    for padding in told:
+    for padding in facts:
         found["looks"] += padding["looks"]
         found["cells"] += padding["cells"]
         found["tokens"] += padding["tokens"]
@@ -110,7 +110,9 @@ def _summed(told: Iterable[PaddingFacts]) -> PaddingFacts:
 def _step_with(a: Analysis, share: float) -> float:
     """The step with this share of the compute."""
     model = model_of(a)
-    return model.step_if({(rank, phase): share * own[phase] for rank, own in model.own.items() for phase in _SCALED})
+    return model.step_if(
+        {(rank, phase): share * own[phase] for rank, own in model.own.items() for phase in _SCALED_PHASES}
+    )
 
 
 RULE = rule(
@@ -118,9 +120,5 @@ RULE = rule(
     "most tokens are padding",
     check,
     needs=(STEP_TIME_S,),
-    thresholds={
-        "padding": Threshold(
-            0.2, "of the tokens: lengths that differ within a batch leave 5 to 20 % where these are grouped"
-        )
-    },
+    thresholds={"padding": Threshold(0.2, "of the tokens: batches grouped by length still have 5 to 20 %")},
 )

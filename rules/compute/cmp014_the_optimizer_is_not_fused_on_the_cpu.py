@@ -5,19 +5,19 @@ of it that the job does not use.
 
 Fires when: ≥ 10 % of the step is spent in an Adam, AdamW or Adagrad on the CPU that is not fused.
 
-Why it is slow: unless told otherwise, an optimizer on the CPU updates one parameter after the other, with five to
-fifteen operations for each. Every operation has its own cost, and reads and writes whole tensors in memory. The fused
+Why it is slow: by default, an optimizer on the CPU updates one parameter after the other, with five to fifteen
+operations for each. Every operation has its own cost, and reads and writes whole tensors in memory. The fused
 form updates a parameter in one pass.
 
 Evidence: the time of `optimizer.step()` in each step; the optimizer's class, its tensors and their elements.
 
 Fix: `fused=True` in the call that creates the optimizer. The numbers stay the same up to rounding.
 
-Estimate: the optimizer takes between 20 and 55 % of its time, as was measured.
+Estimate: the optimizer takes between 20 and 55 % of its time, as measured.
 
-False alarms: an optimizer that waits for a core; that wait is left out. Gradients that are sparse have no fused form, and
-the rule stays silent about them. SGD is not advised to change: it has few operations to merge, and gained nothing in
-most cases. An optimizer that is compiled, or of another library, is not seen.
+False alarms: an optimizer that waits for a core; that wait is left out. Sparse gradients have no fused form, and the
+rule stays silent about them. SGD is left alone: it has few operations to merge, and gained nothing in most cases. An
+optimizer that is compiled, or of another library, is not recognised.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from rn50_advisor.rules.analysis_reading import common, model_of
 from rn50_advisor.rules.compute.compute_cost import facts_of, is_torchs, torch_version
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-_SINCE = (2, 4)  # torch with all of these fused forms on CPUs
+_FUSED_ON_CPU_SINCE = (2, 4)  # torch with all of these fused forms on CPUs
 # With momentum SGD took 20 to 102 % of its time, without it 72 to 114 %.
-_CLASSES = ("Adam", "AdamW", "Adagrad")
+_FUSED_CLASSES = ("Adam", "AdamW", "Adagrad")
 # Share of the optimizer's time that the fused form takes, at best and at worst. Measured on two cores with torch 2.14, from 200 tensors of
 # 64 x 64 to one of 400,000 x 32 and those of ResNet50: 16 to 44 % with Adam, 17 to 34 % with AdamW, 17 to 46 % with Adagrad; within the
 # steps of six trainings 23 to 53 %.
-_LEFT = (0.2, 0.55)
+_LEFT_SHARE = (0.2, 0.55)
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
@@ -46,15 +46,15 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     if spent < t["optimizer"] * step or a.on_gpu:
         return Clear(RULE.id)
     rank = max(own, key=lambda rank: own[rank]["optimizer"])
-    told = facts_of(a, rank)
-    optimizer = told.get("optimizer", OptimizerFacts())
+    facts = facts_of(a, rank)
+    optimizer = facts.get("optimizer", OptimizerFacts())
     name = optimizer.get("class")
     if name is None:
         return NotMeasured(RULE.id, ("optimizer",))
-    there = name in _CLASSES and is_torchs(optimizer) and torch_version(told) >= _SINCE
-    if not there or optimizer.get("fused") or optimizer.get("sparse"):
+    has_form = name in _FUSED_CLASSES and is_torchs(optimizer) and torch_version(facts) >= _FUSED_ON_CPU_SINCE
+    if not has_form or optimizer.get("fused") or optimizer.get("sparse"):
         return Clear(RULE.id)
-    best, worst = (_step_with(a, share) for share in _LEFT)
+    best, worst = (_step_with(a, share) for share in _LEFT_SHARE)
     lost = step - 0.5 * (best + worst)
     level = severity(lost / step)
     if level is None:

@@ -9,8 +9,8 @@ GPUs have a thirty-second or a sixty-fourth of the units for it, and tensor core
 
 Evidence: bytes and elements of the trained parameters; the time of forward, backward and optimizer.
 
-Fix: make the model and its batches `float32`. NumPy's arrays are `float64` unless told otherwise, and
-`torch.from_numpy` keeps that: convert the batches once, `.float()`, instead of the model, `.double()`.
+Fix: make the model and its batches `float32`. NumPy's arrays are `float64` by default, and `torch.from_numpy`
+keeps that: convert the batches once, `.float()`, instead of the model, `.double()`.
 
 Estimate: on a CPU, forward, backward and optimizer take between 50 and 95 % of their time. On a GPU there is none:
 it depends on the model of the GPU.
@@ -31,11 +31,11 @@ from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, sev
 
 # Share of the time in double precision that single precision takes on CPUs, at best and at worst. Measured on two cores: 63 and 67 % with
 # layers of 768 x 768; 72 and 100 % with 128 x 128, where steps of 1.5 ms are mostly the cost of each operation.
-_LEFT = (0.5, 0.95)
+_LEFT_SHARE = (0.5, 0.95)
 _DOUBLE_BYTES = 8.0
 
 
-# Only for its place: who sets it, or calls `.double()`, is shown where to change it.
+# Only to find the line that sets the default dtype or calls `.double()`.
 _DEFAULT = Setup((Invocation("torch.set_default_dtype", (Expression("torch.float32"),)),))
 
 
@@ -47,7 +47,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     if optimizer["parameter_bytes"] < _DOUBLE_BYTES * elements:
         return Clear(RULE.id)
     spent = compute_phases_s(a)
-    best, worst = (step_computing(a, share) for share in _LEFT)
+    best, worst = (step_computing(a, share) for share in _LEFT_SHARE)
     gain = step - 0.5 * (best + worst)
     level = severity(gain / step)
     if spent < t["compute"] * step or level is None:
@@ -95,6 +95,8 @@ RULE = rule(
     check,
     needs=(STEP_TIME_S,),
     thresholds={
-        "compute": Threshold(0.2, "of the step: below it, half of its time saves less than two runs differ by")
+        "compute": Threshold(
+            0.2, "of the step: below it, half of its time is less than the difference between two runs"
+        )
     },
 )

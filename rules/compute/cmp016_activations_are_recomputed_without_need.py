@@ -11,14 +11,14 @@ saves memory, and costs a third more computing where the whole model is checkpoi
 
 Evidence: stack samples of the training thread; free memory; the line that asks for checkpointing.
 
-Fix: checkpoint fewer layers, or none, as far as the memory reaches. Activations then stay until the backward pass:
+Fix: checkpoint fewer layers, or none, as far as the memory allows. Activations then stay until the backward pass:
 watch the memory in the first steps.
 
-Estimate: at best the second forward pass goes away, at worst half of it: memory that is filled and read again has a cost,
-too.
+Estimate: at best the second forward pass goes away, at worst half of it: memory that is filled and read again also has
+a cost.
 
-False alarms: checkpointing that another machine needs, or longer inputs that come later. On a GPU nothing is said: the
-samples do not show the thread in which autograd computes there.
+False alarms: checkpointing that another machine needs, or longer inputs that come later. On a GPU the rule stays
+silent: the samples do not show the thread in which autograd computes there.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from rn50_advisor.rules.analysis_reading import common, model_of
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _STAYS_AT_WORST = 0.5  # of the second forward pass
-_LINE_LOOKS_MIN = 10
+_LINE_SAMPLES_MIN = 10
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
@@ -53,7 +53,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     if free < t["free"]:
         return Clear(RULE.id)
     best, worst = (_step_without(a, part) for part in (1.0, 1.0 - _STAYS_AT_WORST))
-    line = next((line for line in a.recomputing_lines if line.samples >= _LINE_LOOKS_MIN), None)
+    line = next((line for line in a.recomputing_lines if line.samples >= _LINE_SAMPLES_MIN), None)
     return Finding(
         rule=RULE.id,
         title="The backward pass computes activations again, with memory to spare",
@@ -83,12 +83,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 "small change",
             ),
         ),
-        saving=model.saving(best, worst, "activations that are kept"),
+        saving=model.saving(best, worst, "activations kept instead of recomputed"),
     )
 
 
 def _is_long(own: Mapping[str, float], least_s: float) -> bool:
-    """The backward pass holds more than its forward pass lets expect: a second one may be in it."""
+    """The backward pass is longer than its forward pass suggests: it may contain a second one."""
     return long_backward(own["forward"], own["backward"]) >= least_s
 
 
@@ -110,7 +110,7 @@ RULE = rule(
     check,
     needs=(STEP_TIME_S,),
     thresholds={
-        "again": Threshold(0.08, "of the step: stack samples of so little scatter by a third"),
-        "free": Threshold(0.3, "of the memory: what a checkpoint saves is not known before it is kept"),
+        "again": Threshold(0.08, "of the step: stack samples of smaller shares scatter by a third"),
+        "free": Threshold(0.3, "of the memory: how much checkpointing saves is unknown while it is on"),
     },
 )

@@ -24,7 +24,7 @@ from rn50_advisor.rules.gpu.gpu_names_and_cost import link_mb_per_s, of_gpu
 
 _LOADING = ("storage", "preprocessing", "loader")
 # For an unknown link: the fastest in use, so that the time is a lower bound of the copy.
-_FASTEST = (5.0, 16.0)
+_FASTEST_LINK = (5.0, 16.0)
 AMPERE = 8.0  # compute capability of the first GPUs with TF32 and bfloat16
 ALLOW_TF32 = Setup(
     (
@@ -41,19 +41,19 @@ def facts_of(a: Analysis, rank: int) -> RankFacts:
     return a.rank_facts.get(rank, RankFacts())
 
 
-def layers_of(told: RankFacts) -> Mapping[str, int]:
+def layers_of(facts: RankFacts) -> Mapping[str, int]:
     """The model's number of layers of each kind."""
-    return told.get("model", ModelFacts()).get("layers", {})
+    return facts.get("model", ModelFacts()).get("layers", {})
 
 
-def torch_version(told: RankFacts) -> tuple[int, int]:
+def torch_version(facts: RankFacts) -> tuple[int, int]:
     """The job's torch version; an unknown one counts as old."""
-    found = re.match(r"(\d+)\.(\d+)", told.get("torch") or "")
+    found = re.match(r"(\d+)\.(\d+)", facts.get("torch") or "")
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def is_torchs(optimizer: OptimizerFacts) -> bool:
-    """Others of the same name (bitsandbytes, transformers, timm) take no `fused`. Older runs do not tell the module."""
+    """Others of the same name (bitsandbytes, transformers, timm) take no `fused`. Older runs do not record the module."""
     return optimizer.get("module", "torch.optim").startswith("torch.optim")
 
 
@@ -62,19 +62,19 @@ def fused_form(a: Analysis, rank: int) -> str:
 
     If a gradient scaler skips the first step of fused SGD, the next one uses uninitialised momentum (torch 2.15) and ruins the parameters.
     """
-    told = facts_of(a, rank)
-    optimizer = told.get("optimizer", OptimizerFacts())
+    facts = facts_of(a, rank)
+    optimizer = facts.get("optimizer", OptimizerFacts())
     name = optimizer.get("class", "")
-    there = is_torchs(optimizer) and torch_version(told) >= _FUSED_SINCE.get(name, (999, 0))
-    if optimizer.get("fused") or not there:
+    has_form = is_torchs(optimizer) and torch_version(facts) >= _FUSED_SINCE.get(name, (999, 0))
+    if optimizer.get("fused") or not has_form:
         return ""
-    scaled = any(wait.rank == rank and wait.through.startswith(SCALER) for wait in a.habits.waits)
+    scaled = any(wait.rank == rank and wait.through.startswith(SCALER) for wait in a.call_sites.waits)
     return "" if name == "SGD" and scaled and optimizer.get("momentum") != 0 else name
 
 
-def convolves(told: RankFacts) -> bool | None:
+def convolves(facts: RankFacts) -> bool | None:
     """True if the model has convolutions, by its layers or its four-dimensional weights; None if neither is known."""
-    layers, convolutions = layers_of(told), told.get("optimizer", OptimizerFacts()).get("convolutions")
+    layers, convolutions = layers_of(facts), facts.get("optimizer", OptimizerFacts()).get("convolutions")
     if any(kind.startswith("Conv") for kind in layers):
         return True
     return convolutions.get("weights", 0) > 0 if convolutions else False if layers else None
@@ -141,7 +141,7 @@ def batch_size(a: Analysis) -> float:
     return samples / max([1.0, *a.by_rank(STEP_BATCHES).values()])
 
 
-def by_whom(a: Analysis, ranks: Iterable[int]) -> str:
+def timing_source(a: Analysis, ranks: Iterable[int]) -> str:
     """The source of times for other sizes, if it is a benchmark; empty for batches of the run itself."""
     benchmarked = a.by_rank(BATCH_BENCHMARKED)
     return " (a benchmark of this machine, with this model)" if any(rank in benchmarked for rank in ranks) else ""
@@ -152,9 +152,9 @@ def link_of(a: Analysis, rank: int) -> tuple[float, str]:
     gpu = next((gpu for gpu in a.gpu_view.used if rank in gpu.ranks), None)
     gen, width = (of_gpu(a, measure, gpu) if gpu else None for measure in (GPU_PCIE_GEN, GPU_PCIE_WIDTH))
     if gen is None or width is None:
-        gen, width = _FASTEST
+        gen, width = _FASTEST_LINK
         name = f"PCIe {gen:.0f} x{width:.0f}"
-        return link_mb_per_s(gen, width), f"the fastest link there is, {name}: its own is not known"
+        return link_mb_per_s(gen, width), f"{name}, the fastest link: the GPU's own is unknown"
     return link_mb_per_s(gen, width), f"PCIe {gen:.0f} x{width:.0f}"
 
 
@@ -172,8 +172,8 @@ def on_gpu_of(a: Analysis, rank: int, measure: GpuMeasure) -> float | None:
 
 def trained_by(a: Analysis) -> OptimizerFacts | None:
     """The first rank's optimizer whose parameters were counted; None if there is none (sharded parameters)."""
-    held = (facts_of(a, rank).get("optimizer", OptimizerFacts()) for rank in model_of(a).own)
-    return next((optimizer for optimizer in held if optimizer.get("elements")), None)
+    optimizers = (facts_of(a, rank).get("optimizer", OptimizerFacts()) for rank in model_of(a).own)
+    return next((optimizer for optimizer in optimizers if optimizer.get("elements")), None)
 
 
 def compute_phases_s(a: Analysis) -> float:

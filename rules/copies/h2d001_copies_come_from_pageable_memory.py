@@ -85,7 +85,7 @@ def _copy_s(a: Analysis, rank: int, mb: float) -> float:
 
 
 def _of(a: Analysis, rank: int) -> list[HostCopy]:
-    return [copy for copy in a.habits.copies if copy.rank == rank and not copy.pinned and not copy.aside]
+    return [copy for copy in a.call_sites.copies if copy.rank == rank and not copy.pinned and not copy.aside]
 
 
 def _places(a: Analysis, rank: int) -> str:

@@ -83,7 +83,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 
 def _fixes(a: Analysis, rank: int) -> tuple[Fix, ...]:
-    held = [c for c in a.habits.copies if c.rank == rank and c.pinned and not c.non_blocking and not c.aside]
+    held = [c for c in a.call_sites.copies if c.rank == rank and c.pinned and not c.non_blocking and not c.aside]
     found = next((copy for copy in held if copy.file), None)
     where = Where(found.file, found.line) if found else None
     call = found.call if found else "to"

@@ -115,7 +115,7 @@ def _evidence(a: Analysis, t: Thresholds, rank: int, found: Holder | None) -> tu
     if found is not None:
         where = f" at {found.where.file}:{found.where.line}" if found.where else ""
         note = f"{found.thread or 'a thread'} had it, in {found.function or 'code that is not Python'}{where}"
-        evidence.append(Evidence("stacks", f"{found.times} of {found.looks}", "", None, note))
+        evidence.append(Evidence("stacks", f"{found.times} of {found.samples}", "", None, note))
     evidence.append(
         Evidence.of(
             INTERPRETER_LOST_S,

@@ -83,7 +83,7 @@ def test_a_healthy_job_gives_no_finding() -> None:
 
 def test_a_job_on_gpus_that_nobody_could_watch_is_not_called_healthy() -> None:
     own = {0: rank(0.98, input_wait=0.01, gap=0.01)}
-    blind = GpuView(unseen=(0,), why_unseen="driver library and kernel module have different versions")
+    blind = GpuView(unmonitored=(0,), why_unmonitored="driver library and kernel module have different versions")
     verdict = judged(jobs.job(own, gpu_view=blind)).verdict
     assert (verdict.state, verdict.title) == ("inconclusive", "The GPUs could not be watched")
     assert "rank 0" in verdict.summary and "different versions" in verdict.summary

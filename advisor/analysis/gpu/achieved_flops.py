@@ -31,9 +31,9 @@ def roofline(recording: Recording, windows: Sequence[DeepWindow], values: Measur
     samples = values.get((STEP_SAMPLES, rank))
     if not samples:
         return None
-    told = recording.facts.get(processes[rank].pid, {})
+    facts = recording.facts.get(processes[rank].pid, {})
     window = next((window for window in windows if window.rank == rank), None)
-    known, size = model_of(told), picture_of(told)
+    known, size = model_of(facts), picture_of(facts)
     by_table = known.flops_per_sample(*size) if known is not None and size is not None else None
     counted = window.flops / samples if window is not None and window.flops is not None else None
     flops = by_table if by_table is not None else counted
@@ -49,7 +49,7 @@ def roofline(recording: Recording, windows: Sequence[DeepWindow], values: Measur
         counted_per_sample=counted if by_table is not None else None,
         gpus=replicas(values, rank),
     )
-    found = _beside_the_peak(found, told, window, values)
+    found = _beside_the_peak(found, facts, window, values)
     if known is not None and size is not None:
         found = _beside_others(found, known, size, ranks=len(processes), gpus=gpus_of_job(recording, values))
     return found
@@ -64,12 +64,12 @@ def roofline_values(found: Roofline) -> Measured:
     return values
 
 
-def _beside_the_peak(found: Roofline, told: RankFacts, window: DeepWindow | None, values: Measured) -> Roofline:
-    cuda = told.get("cuda")
+def _beside_the_peak(found: Roofline, facts: RankFacts, window: DeepWindow | None, values: Measured) -> Roofline:
+    cuda = facts.get("cuda")
     if cuda is None:
         return found
     hardware = cuda.get("name", "")
-    precision = (window.precision if window is not None else "") or precision_of(told, values, found.rank)
+    precision = (window.precision if window is not None else "") or precision_of(facts, values, found.rank)
     best = peak(hardware)
     if best is None or precision not in best.tflops:
         return replace(found, hardware=hardware, precision=precision)

@@ -74,14 +74,14 @@ def _around(curve: BatchCurve) -> list[tuple[float, float]]:
     return near if enough else points
 
 
-def _sweep(bench: KnownSweeps, told: RankFacts, values: Measured, rank: int) -> BatchSweep | None:
+def _sweep(bench: KnownSweeps, facts: RankFacts, values: Measured, rank: int) -> BatchSweep | None:
     """The matching sweep; None if the benchmark used another model, image size, GPU, precision or layout."""
-    model, cuda = model_of(told), told.get("cuda")
+    model, cuda = model_of(facts), facts.get("cuda")
     side = bench.get("image_size")
-    if model is None or model.name != bench.get("model") or picture_of(told) != (side, side):
+    if model is None or model.name != bench.get("model") or picture_of(facts) != (side, side):
         return None
     if cuda is None or cuda.get("name") != bench.get("device"):
         return None
-    first, precision = values.get((LAYOUT_CHANNELS_FIRST, rank)), precision_of(told, values, rank)
+    first, precision = values.get((LAYOUT_CHANNELS_FIRST, rank)), precision_of(facts, values, rank)
     sweeps = bench.get("sweeps", ())
     return next((s for s in sweeps if s["precision"] == precision and first == float(not s["channels_last"])), None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rn50_advisor.advisor.analysis.gpu.host_pacing import runs_dry
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
-from rn50_advisor.advisor.model.gpu.gpu_pace import Habits, HostCopy
+from rn50_advisor.advisor.model.gpu.gpu_pace import CallSites, HostCopy
 from rn50_advisor.advisor.model.gpu.kernel_classes import DeepWindow
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.measures.pace_measures import COPY_FLOAT_PICTURES_MB, COPY_MB
@@ -31,24 +31,24 @@ class CopyTime:
 
 
 def copy_times(
-    recording: Recording, ways: Habits, windows: Sequence[DeepWindow], values: Measured
+    recording: Recording, call_sites: CallSites, windows: Sequence[DeepWindow], values: Measured
 ) -> tuple[dict[int, CopyTime], str]:
     """Copy times by rank, where copies were timed, and the reason why those of other ranks were not."""
-    looked_into = {window.rank: window for window in windows if window.device == "cuda"}
+    deep_windows = {window.rank: window for window in windows if window.device == "cuda"}
     found: dict[int, CopyTime] = {}
     why = ""
     for rank in process_by_rank(recording.processes):
-        copies = [copy for copy in ways.copies if copy.rank == rank]
-        if rank in looked_into:
-            told = _by_window(looked_into[rank], copies)
+        copies = [copy for copy in call_sites.copies if copy.rank == rank]
+        if rank in deep_windows:
+            copy_time = _by_window(deep_windows[rank], copies)
         elif copies:
-            told = _by_host(copies, dry=runs_dry(recording.gpu_steps.get(rank)))
+            copy_time = _by_host(copies, dry=runs_dry(recording.gpu_steps.get(rank)))
         else:
-            told = f"{values.why(COPY_MB) or 'no copy of the training thread was seen in most steps'}{_DEEP}"
-        if isinstance(told, CopyTime):
-            found[rank] = told
+            copy_time = f"{values.why(COPY_MB) or 'no copy of the training thread was seen in most steps'}{_DEEP}"
+        if isinstance(copy_time, CopyTime):
+            found[rank] = copy_time
         else:
-            why = told
+            why = copy_time
     return found, why
 
 

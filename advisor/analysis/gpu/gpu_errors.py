@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from rn50_advisor.advisor.analysis.gpu.gpu_gaps import tell_missing
+from rn50_advisor.advisor.analysis.gpu.gpu_gaps import add_missing_reasons
 from rn50_advisor.advisor.analysis.host.node_window import Window
 from rn50_advisor.advisor.model.gpu.gpu_facts import PROGRAMS_XIDS, Gpu
 from rn50_advisor.advisor.model.measures.gpu_measures import (
@@ -35,10 +35,10 @@ def error_values(recording: Recording, gpus: tuple[Gpu, ...]) -> Measured:
         scope = f"gpu:{gpu.index}"
         found: dict[GpuMeasure, float | None] = {
             GPU_UNCORRECTED_ERRORS: whole.growth("gpu.ecc_uncorrected", scope),
-            GPU_ROW_REMAP_PENDING: _most(recording, "gpu.row_remap_pending", scope),
-            GPU_ROW_REMAP_FAILED: _most(recording, "gpu.row_remap_failed", scope),
-            GPU_RECOVERY_ACTION: _most(recording, "gpu.recovery_action", scope),
-            GPU_LOST: _most(recording, "gpu.lost", scope),
+            GPU_ROW_REMAP_PENDING: _highest(recording, "gpu.row_remap_pending", scope),
+            GPU_ROW_REMAP_FAILED: _highest(recording, "gpu.row_remap_failed", scope),
+            GPU_RECOVERY_ACTION: _highest(recording, "gpu.recovery_action", scope),
+            GPU_LOST: _highest(recording, "gpu.lost", scope),
             GPU_HARDWARE_XIDS: _hardware_xids(whole, gpu),
         }
         known = {measure: value for measure, value in found.items() if value is not None}
@@ -58,7 +58,7 @@ def error_values(recording: Recording, gpus: tuple[Gpu, ...]) -> Measured:
         GPU_NVLINK_RECOVERIES: linked,
         GPU_NVLINK_CRC_PER_S: linked,
     }
-    tell_missing(recording, gpus, asked, values)
+    add_missing_reasons(recording, gpus, asked, values)
     return values
 
 
@@ -85,7 +85,9 @@ def _nvlink_errors(whole: Window, gpu: Gpu, values: Measured) -> None:
 
 def _links_due(recording: Recording, used: tuple[Gpu, ...], values: Measured) -> None:
     active = {g.index: n for g in used if (n := values.get((GPU_NVLINKS_ACTIVE, g.index))) is not None}
-    most = {index: n for index in active if (n := _most(recording, "gpu.nvlinks_active", f"gpu:{index}")) is not None}
+    most = {
+        index: n for index in active if (n := _highest(recording, "gpu.nvlinks_active", f"gpu:{index}")) is not None
+    }
     due = links_due(used, active, most)
     values.update({(GPU_NVLINKS_DUE, index): number for index, number in due.items()})
     unknown = [str(index) for index in active if index not in due]
@@ -95,7 +97,7 @@ def _links_due(recording: Recording, used: tuple[Gpu, ...], values: Measured) ->
         )
 
 
-def _most(recording: Recording, metric: str, scope: str) -> float | None:
+def _highest(recording: Recording, metric: str, scope: str) -> float | None:
     series = recording.samples.get((metric, scope))
     return float(series.value.max()) if series is not None and series.value.size else None
 

@@ -34,7 +34,7 @@ _MADE_OF = {
     GPU_NVLINK_CRC_PER_S: ("gpu.nvlink_crc_errors",),
 }
 _FEW = "too few readings in the run"
-_UNSEEN = {
+_REASONS = {
     GPU_IDLE: _FEW,
     GPU_FOREIGN_PROCESSES: "the driver lists no process of this job: another PID namespace, or none is shown",
     GPU_UNCORRECTED_ERRORS: _FEW,
@@ -43,7 +43,7 @@ _UNSEEN = {
 }
 
 
-def tell_missing(
+def add_missing_reasons(
     recording: Recording,
     gpus: tuple[Gpu, ...],
     asked: Mapping[GpuMeasure, tuple[Gpu, ...]],
@@ -54,21 +54,21 @@ def tell_missing(
         without = [gpu for gpu in some if (measure, gpu.index) not in values]
         if without:
             why = _why(recording, _MADE_OF[measure], without, gpus)
-            values.missing[measure, JOB] = why or _UNSEEN.get(measure, "too few readings under load")
+            values.missing[measure, JOB] = why or _REASONS.get(measure, "too few readings under load")
 
 
 def _why(recording: Recording, metrics: tuple[str, ...], without: list[Gpu], gpus: tuple[Gpu, ...]) -> str | None:
     """The reason why GPUs do not report a metric. If no GPU of a model reports it, the probe explains it for the first one only."""
     gaps = [gap for gap in recording.gaps if gap.metric in (*metrics, "gpu.*")]
     own = {f"gpu:{gpu.index}" for gpu in without}
-    told = [gap for gap in gaps if gap.scope in {"host", *own}]
-    where = {gap.scope for gap in told} & own
-    if not told:
+    matching = [gap for gap in gaps if gap.scope in {"host", *own}]
+    where = {gap.scope for gap in matching} & own
+    if not matching:
         kinds = {gpu.name for gpu in without}
         alike = {f"gpu:{gpu.index}" for gpu in gpus if gpu.name in kinds}
-        told = [gap for gap in gaps if gap.scope in alike and gap.metric != "gpu.*"]
+        matching = [gap for gap in gaps if gap.scope in alike and gap.metric != "gpu.*"]
         where = own
-    if not told:
+    if not matching:
         return None
     numbers = ", ".join(str(index) for index in sorted(int(scope.removeprefix("gpu:")) for scope in where))
-    return f"GPU {numbers}: {told[0].reason}" if numbers else told[0].reason
+    return f"GPU {numbers}: {matching[0].reason}" if numbers else matching[0].reason

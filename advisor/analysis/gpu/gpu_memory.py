@@ -36,27 +36,27 @@ def gpu_memory(
     values = Measured()
     trends = []
     for rank, steps in steady.items():
-        looks = _looks(recording.gpu_steps.get(rank), steps)
-        if looks is None:
+        rows = _steady_rows(recording.gpu_steps.get(rank), steps)
+        if rows is None:
             continue
         gpu = next((gpu for gpu in gpus if rank in gpu.ranks), None)
         process = process_by_rank(recording.processes).get(rank)
-        told = recording.facts.get(process.pid, {}) if process else {}
-        total = _total_bytes(told, gpu)
-        values[GPU_MEMORY_WATCHED, rank] = float(looks.size)
-        values[GPU_ALLOC_RETRIES, rank] = float(looks["alloc_retries"].max() - looks["alloc_retries"].min())
-        peak, reserved = float(looks["peak_bytes"].max()), float(looks["reserved_bytes"].max())
+        facts = recording.facts.get(process.pid, {}) if process else {}
+        total = _total_bytes(facts, gpu)
+        values[GPU_MEMORY_WATCHED, rank] = float(rows.size)
+        values[GPU_ALLOC_RETRIES, rank] = float(rows["alloc_retries"].max() - rows["alloc_retries"].min())
+        peak, reserved = float(rows["peak_bytes"].max()), float(rows["reserved_bytes"].max())
         values[GPU_FRAGMENTED_SHARE, rank] = max(0.0, 1.0 - peak / reserved)
         if total:
             values[GPU_RESERVED_SHARE, rank] = reserved / total
             values[GPU_PEAK_SHARE, rank] = peak / total
-        trend = _trend(rank, gpu, looks, steps, total, facts=told)
+        trend = _trend(rank, gpu, rows, steps, total, facts=facts)
         if trend is not None:
             trends.append(trend)
     return values, tuple(trends)
 
 
-def _looks(table: Table | None, steps: RankSteps) -> Table | None:
+def _steady_rows(table: Table | None, steps: RankSteps) -> Table | None:
     """The steady steps in which the recorder read the allocator's statistics; None if there are none."""
     if table is None or not table.size:
         return None
@@ -66,15 +66,15 @@ def _looks(table: Table | None, steps: RankSteps) -> Table | None:
 
 def _total_bytes(facts: RankFacts, gpu: Gpu | None) -> float | None:
     """Memory that the rank may use. On a MIG instance this is the instance's own memory, as CUDA reports it."""
-    told = (facts.get("cuda") or CudaFacts()).get("memory_bytes")
-    return float(told) if told else gpu.mem_total_bytes if gpu is not None and not gpu.mig else None
+    memory_bytes = (facts.get("cuda") or CudaFacts()).get("memory_bytes")
+    return float(memory_bytes) if memory_bytes else gpu.mem_total_bytes if gpu is not None and not gpu.mig else None
 
 
 def _trend(
-    rank: int, gpu: Gpu | None, looks: Table, steps: RankSteps, total: float | None, *, facts: RankFacts
+    rank: int, gpu: Gpu | None, rows: Table, steps: RankSteps, total: float | None, *, facts: RankFacts
 ) -> GpuMemoryTrend | None:
-    first, last = int(looks["step"][0]), int(looks["step"][-1])
-    late = looks[looks["step"] >= first + _WARM_UP_SHARE * (last - first)]
+    first, last = int(rows["step"][0]), int(rows["step"][-1])
+    late = rows[rows["step"] >= first + _WARM_UP_SHARE * (last - first)]
     if late.size < _READINGS_MIN or last <= int(late["step"][0]):
         return None
     held = late["allocated_bytes"].astype(np.float64) / _MB
@@ -112,18 +112,18 @@ def device_memory(recording: Recording) -> tuple[DeviceMemory, ...]:
     found = []
     for rank, process in sorted(process_by_rank(recording.processes).items()):
         table = recording.gpu_steps.get(rank)
-        looks = table[(table["allocated_bytes"] >= 0) & (table["reserved_bytes"] > 0)] if table is not None else None
-        if looks is None or not looks.size:
+        rows = table[(table["allocated_bytes"] >= 0) & (table["reserved_bytes"] > 0)] if table is not None else None
+        if rows is None or not rows.size:
             continue
         facts = recording.facts.get(process.pid, {})
         total, held = (facts.get("cuda") or CudaFacts()).get("memory_bytes"), facts.get("optimizer", HeldMemory())
         found.append(
             DeviceMemory(
                 rank=rank,
-                allocated=float(looks["allocated_bytes"].max()),
-                peak=float(looks["peak_bytes"].max()),
-                reserved=float(looks["reserved_bytes"].max()),
-                retries=float(looks["alloc_retries"].max() - looks["alloc_retries"].min()),
+                allocated=float(rows["allocated_bytes"].max()),
+                peak=float(rows["peak_bytes"].max()),
+                reserved=float(rows["reserved_bytes"].max()),
+                retries=float(rows["alloc_retries"].max() - rows["alloc_retries"].min()),
                 total=None if total is None else float(total),
                 **_parts(held),
             )
@@ -132,9 +132,9 @@ def device_memory(recording: Recording) -> tuple[DeviceMemory, ...]:
 
 
 def _parts(held: HeldMemory) -> dict[str, float]:
-    told = {
+    sizes = {
         "parameters": held.get("parameter_bytes"),
         "gradients": held.get("gradient_bytes"),
         "state": held.get("state_bytes"),
     }
-    return {part: float(size) for part, size in told.items() if size is not None}
+    return {part: float(size) for part, size in sizes.items() if size is not None}

@@ -17,7 +17,7 @@ from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice, MigInstance
 from rn50_advisor.probes.host.gpu.gpu_visibility import same_uuid, visible_devices
 from rn50_advisor.probes.host.procfs import parse_cpu_list
 
-_UNTOLD = {"name": "", "uuid": "", "pci_bus_id": "", "mem_total_bytes": None}
+_DEFAULTS = {"name": "", "uuid": "", "pci_bus_id": "", "mem_total_bytes": None}
 # Every driver reports one of these.
 _BASICS = frozenset({"gpu.sm_clock_mhz", "gpu.power_w", "gpu.mem_used_bytes", "gpu.temp_c"})
 # Evidence that GPU001 and GPU002 need. Foreign processes and errors are not required: a container hides other processes on the GPU, so no
@@ -27,7 +27,7 @@ _HELD_BACK = {GPU_THROTTLED_SHARE: "what held its clocks down", GPU_CLOCK_MHZ: "
 
 def gpus_of(recording: Recording) -> tuple[Gpu, ...]:
     """The GPUs of this host with the ranks that run on them."""
-    devices = _told(recording)
+    devices = _listed_devices(recording)
     on = rank_devices(recording, devices)
     also, places = _of_one_rank(recording, on), gpu_places(recording)
     found = []
@@ -40,7 +40,7 @@ def gpus_of(recording: Recording) -> tuple[Gpu, ...]:
     return tuple(_as_its_kind(gpu, found) for gpu in found)
 
 
-def _told(recording: Recording) -> list[GpuDevice]:
+def _listed_devices(recording: Recording) -> list[GpuDevice]:
     return [_device(entry) for entry in recording.meta.environment.get("gpus", ())]
 
 
@@ -54,26 +54,26 @@ def gpu_places(recording: Recording) -> dict[int, tuple[str, int]]:
 
 
 def paths_of(recording: Recording) -> tuple[GpuPath, ...]:
-    told = recording.meta.environment.get("gpu_paths", ())
-    return tuple(GpuPath(path["a"], path["b"], path["path"], path["p2p"]) for path in told)
+    paths = recording.meta.environment.get("gpu_paths", ())
+    return tuple(GpuPath(path["a"], path["b"], path["path"], path["p2p"]) for path in paths)
 
 
-def unseen_ranks(recording: Recording, gpus: tuple[Gpu, ...], values: Measured) -> tuple[tuple[int, ...], str]:
+def unmonitored_ranks(recording: Recording, gpus: tuple[Gpu, ...], values: Measured) -> tuple[tuple[int, ...], str]:
     """(ranks whose GPU was not watched for throttling during most steps, the reason).
 
     The driver reports neither clocks nor power for a MIG instance. The whole GPU's also depend on its other instances.
     """
     read = _read_scopes(recording)
-    blind = {rank for gpu in gpus if not _is_seen(gpu, read, values) for rank in gpu.ranks}
+    blind = {rank for gpu in gpus if not _is_monitored(gpu, read, values) for rank in gpu.ranks}
     seen = {rank for gpu in gpus for rank in gpu.ranks} - blind
     facts = {rank: recording.facts.get(p.pid, {}) for rank, p in process_by_rank(recording.processes).items()}
-    unseen = tuple(sorted(rank for rank, told in facts.items() if told.get("cuda") and rank not in seen))
-    return unseen, _why_unseen(recording, gpus, unseen, read, values) if unseen else ""
+    unmonitored = tuple(sorted(rank for rank, own in facts.items() if own.get("cuda") and rank not in seen))
+    return unmonitored, _why_unmonitored(recording, gpus, unmonitored, read, values) if unmonitored else ""
 
 
-def _is_seen(gpu: Gpu, read: set[str], values: Measured) -> bool:
-    told = all((measure, gpu.index) in values for measure in _HELD_BACK)
-    return told and not gpu.mig and f"gpu:{gpu.index}" in read
+def _is_monitored(gpu: Gpu, read: set[str], values: Measured) -> bool:
+    reported = all((measure, gpu.index) in values for measure in _HELD_BACK)
+    return reported and not gpu.mig and f"gpu:{gpu.index}" in read
 
 
 def _read_scopes(recording: Recording) -> set[str]:
@@ -84,17 +84,19 @@ def _read_scopes(recording: Recording) -> set[str]:
     return {scope for metric, scope in recording.samples if metric in _BASICS and window.covers(metric, scope)}
 
 
-def _why_unseen(
-    recording: Recording, gpus: tuple[Gpu, ...], unseen: tuple[int, ...], read: set[str], values: Measured
+def _why_unmonitored(
+    recording: Recording, gpus: tuple[Gpu, ...], unmonitored: tuple[int, ...], read: set[str], values: Measured
 ) -> str:
-    on = [gpu for gpu in gpus if set(gpu.ranks) & set(unseen)]
+    on = [gpu for gpu in gpus if set(gpu.ranks) & set(unmonitored)]
     if on and all(gpu.mig for gpu in on):
         return "for a slice of a GPU (MIG) the driver reports neither clocks nor power"
-    untold = [f"{what} is not reported ({why})" for measure, what in _HELD_BACK.items() if (why := values.why(measure))]
-    if on and untold and all(f"gpu:{gpu.index}" in read for gpu in on):
-        return untold[0]
-    told = next((gap.reason for gap in recording.gaps if gap.metric == "gpu.*"), "")
-    return told or ("its readings stopped early" if on else "it is not known which GPU they use")
+    missing = [
+        f"{what} is not reported ({why})" for measure, what in _HELD_BACK.items() if (why := values.why(measure))
+    ]
+    if on and missing and all(f"gpu:{gpu.index}" in read for gpu in on):
+        return missing[0]
+    reason = next((gap.reason for gap in recording.gaps if gap.metric == "gpu.*"), "")
+    return reason or ("its readings stopped early" if on else "it is not known which GPU they use")
 
 
 def rank_devices(recording: Recording, devices: Iterable[GpuDevice]) -> dict[int, int]:
@@ -105,7 +107,7 @@ def rank_devices(recording: Recording, devices: Iterable[GpuDevice]) -> dict[int
     """
     known, found = tuple(devices), {}
     if recording.nodes:  # CUDA_VISIBLE_DEVICES counts the GPUs of its own host
-        on_hosts = [(node.recording, {d.index for d in _told(node.recording)}) for node in recording.nodes]
+        on_hosts = [(node.recording, {d.index for d in _listed_devices(node.recording)}) for node in recording.nodes]
         return {
             r: i for own, here in on_hosts for r, i in rank_devices(own, [d for d in known if d.index in here]).items()
         }
@@ -126,9 +128,9 @@ def rank_devices(recording: Recording, devices: Iterable[GpuDevice]) -> dict[int
 
 def _is_complete(recording: Recording) -> bool:
     """True if this host's GPU indices have no hole. CUDA_VISIBLE_DEVICES also counts GPUs that the driver did not list."""
-    told = recording.meta.environment.get("gpus", ())
-    numbers = {entry.get("index_on_host", entry["index"]) for entry in told}
-    return numbers == set(range(len(told)))
+    devices = recording.meta.environment.get("gpus", ())
+    numbers = {entry.get("index_on_host", entry["index"]) for entry in devices}
+    return numbers == set(range(len(devices)))
 
 
 def _of_one_rank(recording: Recording, on: Mapping[int, int]) -> list[tuple[int, int]]:
@@ -154,7 +156,7 @@ def _device(entry: GpuDeviceFacts) -> GpuDevice:
     """A GPU as the agent recorded it. Older recordings have fewer fields."""
     instances = (MigInstance(i.get("uuid", ""), i.get("name", ""), None) for i in entry.get("mig_instances", ()))
     named: dict[str, Any] = {name: value for name, value in entry.items() if name in GpuDevice.__slots__}
-    return GpuDevice(**{**_UNTOLD, **named, "mig_instances": tuple(instances)})
+    return GpuDevice(**{**_DEFAULTS, **named, "mig_instances": tuple(instances)})
 
 
 def _gpu(recording: Recording, device: GpuDevice, ranks: tuple[int, ...]) -> Gpu:

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
-from rn50_advisor.advisor.analysis.gpu.gpu_gaps import tell_missing
+from rn50_advisor.advisor.analysis.gpu.gpu_gaps import add_missing_reasons
 from rn50_advisor.advisor.analysis.gpu.observed_steps import trains_on_gpu
 from rn50_advisor.advisor.analysis.host.node_window import Window, process_by_rank
 from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu, GpuPath
@@ -65,8 +65,8 @@ _COUNTED = {
 _COUNTERS_MIN = 2  # the power brake's counter alone cannot rule out thermal throttling
 # Clock event reasons, for GPUs that count no times: thermal by software, thermal by hardware, power brake; and the power cap.
 _HELD_BITS, _CAPPED_BIT = 0x20 | 0x40 | 0x80, 0x4
-_LOOKS_LEAST, _LOOKS_HIT = 5, 3
-_TOLD = (GPU_THROTTLED_SHARE, GPU_POWER_CAPPED_SHARE, GPU_CLOCK_MHZ, GPU_PCIE_WIDTH, GPU_FOREIGN_PROCESSES)
+_REASON_READINGS_MIN, _REASON_HITS_MIN = 5, 3
+_EXPECTED = (GPU_THROTTLED_SHARE, GPU_POWER_CAPPED_SHARE, GPU_CLOCK_MHZ, GPU_PCIE_WIDTH, GPU_FOREIGN_PROCESSES)
 
 
 class Covered(Window):
@@ -110,7 +110,7 @@ def gpu_values(
     # the power of a shared GPU cannot be assigned to this job's samples
     shared = any(values.get((GPU_FOREIGN_PROCESSES, gpu.index)) for gpu in used)
     values.update(energy_values(window, gpus, None if shared else samples_per_s))
-    tell_missing(window.recording, gpus, {**dict.fromkeys(_TOLD, used), GPU_IDLE: others}, values)
+    add_missing_reasons(window.recording, gpus, {**dict.fromkeys(_EXPECTED, used), GPU_IDLE: others}, values)
     return values
 
 
@@ -183,16 +183,16 @@ def _rate_under_load(window: Window, metric: str, scope: str) -> float | None:
 def _seen_share(window: Window, scope: str, bits: int) -> float | None:
     """Share of readings with one of these reasons, for GPUs that count no times. One or two such readings count as 0."""
     reasons = _loaded(window, "gpu.clock_reasons", scope)
-    if reasons is None or reasons.size < _LOOKS_LEAST:
+    if reasons is None or reasons.size < _REASON_READINGS_MIN:
         return None
     hits = int(np.count_nonzero(reasons.astype(np.int64) & bits))
-    return hits / reasons.size if hits >= _LOOKS_HIT else 0.0
+    return hits / reasons.size if hits >= _REASON_HITS_MIN else 0.0
 
 
 def _link_values(window: Window, gpu: Gpu, values: Measured) -> None:
     """The PCIe link under load; an idle GPU's link falls back to the first generation.
 
-    If its load is unknown, readings below the best may all be from idle moments: only the best is used.
+    If its load is unknown, readings below the best may all come from idle times: only the best is used.
     """
     scope = f"gpu:{gpu.index}"
     blind = _within(window, "gpu.util_pct", scope) is None

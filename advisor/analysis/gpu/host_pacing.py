@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rn50_advisor.advisor.analysis.gpu.observed_steps import trains_on_gpu
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu
-from rn50_advisor.advisor.model.gpu.gpu_pace import Habits
+from rn50_advisor.advisor.model.gpu.gpu_pace import CallSites
 from rn50_advisor.advisor.model.measures.gpu_measures import (
     GPU_HOST_PACED_S,
     GPU_IDLE_GAP_S,
@@ -39,7 +39,7 @@ _DRY_S = 30e-6  # two events with nothing between them are a few microseconds ap
 _BEHIND_SHARE, _BEHIND_S = 0.10, 0.0002
 # A phase that spends this share of its host time waiting for the GPU says nothing about launches.
 _WAITED_SHARE = 0.10
-_TOLD = {
+_IDLE_FACT_NAMES = {
     SYNC_BLOCKED_S: "host_waits_ms",
     COPY_PAGEABLE_S: "host_in_pageable_copies_ms",
     COPY_BLOCKING_S: "host_in_blocking_copies_ms",
@@ -61,7 +61,7 @@ class _Rows:
     one_batch: bool
 
 
-def pace_values(recording: Recording, steady: Mapping[int, RankSteps], known: Habits) -> Measured:
+def pace_values(recording: Recording, steady: Mapping[int, RankSteps], known: CallSites) -> Measured:
     """Idle time and host-paced time of every rank whose events were read."""
     values = Measured()
     for rank, steps in steady.items():
@@ -138,7 +138,7 @@ def _host_paced(rows: _Rows) -> dict[str, float]:
     return found
 
 
-def _not_launching(rank: int, known: Habits, rows: _Rows) -> dict[str, float]:
+def _not_launching(rank: int, known: CallSites, rows: _Rows) -> dict[str, float]:
     """Host time in each phase that says nothing about kernel launches: copies, and whole phases in which the host waits for the GPU."""
     lost = dict.fromkeys(PHASES, 0.0)
     for copy in known.copies:
@@ -160,7 +160,7 @@ def idle_facts(values: Measured) -> dict[str, dict[str, dict[str, float]]]:
     found = {
         str(rank): {
             word: round(1000 * seconds, 3)
-            for measure, word in _TOLD.items()
+            for measure, word in _IDLE_FACT_NAMES.items()
             if (seconds := values.get((measure, rank))) is not None
         }
         for rank in values.by_rank(GPU_IDLE_INPUT_S)

@@ -27,10 +27,10 @@ _TIERS: tuple[Tier, ...] = ("typical", "tuned")
 
 def reference_values(recording: Recording, budget: Budget, values: Measured) -> Measured:
     """Images/s of the whole job and of its reference, or the reason why there is no reference."""
-    found, told = Measured(), _facts(recording)
-    model, size = known_model(told), picture_of(told)
+    found, facts = Measured(), _facts(recording)
+    model, size = known_model(facts), picture_of(facts)
     image = size[0] if size is not None and size[0] == size[1] else None
-    precision, cuda = _precision(told, values), told.get("cuda")
+    precision, cuda = _precision(facts, values), facts.get("cuda")
     if cuda is None:
         return found
     if model is None or image is None or precision is None:
@@ -58,17 +58,17 @@ def reference_values(recording: Recording, budget: Budget, values: Measured) -> 
     return found
 
 
-def known_model(told: RankFacts) -> str | None:
-    """The name of a rank's model in the reference table, from its layers or, if those do not tell, from its optimizer's parameters.
+def known_model(facts: RankFacts) -> str | None:
+    """The name of a rank's model in the reference table, from its layers or, if those are not known, from its optimizer's parameters.
 
     A compiled model shows no layers. DataParallel's replicas do, but older recordings have none of their parameters. None if part of the
     model is frozen: the references trained all of it.
     """
-    if partly_frozen(told):
+    if partly_frozen(facts):
         return None
-    model, linear = told.get("model"), told.get("linear")
+    model, linear = facts.get("model"), facts.get("linear")
     if model is None or linear is None or not model.get("parameters"):
-        stepped = model_of(told)
+        stepped = model_of(facts)
         return stepped.name if stepped is not None and stepped.name in _MODELS.values() else None
     shape = linear.get("weight_shape", ())
     classifier = shape[0] * (shape[1] + 1) if len(shape) == 2 else 0
@@ -81,7 +81,7 @@ def _facts(recording: Recording) -> RankFacts:
     return recording.facts.get(processes[min(processes)].pid, {}) if processes else {}
 
 
-def _precision(told: RankFacts, values: Measured) -> str | None:
+def _precision(facts: RankFacts, values: Measured) -> str | None:
     half = values.by_rank(PRECISION_HALF)
     if not half:
         return None

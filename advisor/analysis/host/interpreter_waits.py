@@ -30,7 +30,7 @@ from rn50_advisor.probes.rank.layout import FLAG_CLOCKED
 _MODEL = ("forward", "backward", "clip", "optimizer")
 _CLOCKED = ("forward", "backward", "optimizer")  # phases with a CPU clock; the optimizer's includes clipping
 _CLOCKED_MIN = 3  # steps; two a second are clocked
-_LOOKS_MIN = 30  # with so few, a share of 0.1 may be anything from 0 to 0.2
+_SAMPLES_MIN = 30  # with so few, a share of 0.1 may be anything from 0 to 0.2
 _EVENTS_MIN = 4  # with fewer, their spread says nothing
 
 
@@ -62,8 +62,8 @@ def asleep_values(recording: Recording, steady: Mapping[int, RankSteps], account
 
 
 @dataclass(frozen=True, slots=True)
-class _Looks:
-    looks: int
+class _Samples:
+    samples: int
     waiting: int
     error: float  # standard error of the share
 
@@ -72,13 +72,13 @@ def interpreter_values(recording: Recording, steady: Mapping[int, RankSteps]) ->
     """For each rank: share of samples in which it waited for the interpreter lock, its standard error, and the seconds per step lost."""
     values = Measured()
     for rank, steps in steady.items():
-        found = _looks([e for e in events_of(recording.events, InterpreterWaitSamples) if e.rank == rank], steps)
+        found = _samples([e for e in events_of(recording.events, InterpreterWaitSamples) if e.rank == rank], steps)
         if found is None:
             continue
-        share = found.waiting / found.looks
+        share = found.waiting / found.samples
         step_s = steps.per_step_s
         within_s = step_s - steps.per_step("evaluation") - steps.per_step("checkpoint")  # not sampled in these
-        values[INTERPRETER_LOOKS, rank] = float(found.looks)
+        values[INTERPRETER_LOOKS, rank] = float(found.samples)
         values[INTERPRETER_WAITING_SHARE, rank] = share
         values[INTERPRETER_ERROR, rank] = found.error
         values[INTERPRETER_LOST_S, rank] = share * max(0.0, within_s)
@@ -115,20 +115,20 @@ def _line(stack: KnownStack) -> tuple[str, int, str]:
     return ("", frames[0]["line"], frames[0]["function"]) if frames else ("", 0, "")
 
 
-def _looks(events: Sequence[Event[InterpreterWaitSamples]], steps: RankSteps) -> _Looks | None:
+def _samples(events: Sequence[Event[InterpreterWaitSamples]], steps: RankSteps) -> _Samples | None:
     inside = [e.data for e in events if _within(e.data.get("since_ns", e.t_ns), e.t_ns, steps)]
-    told = [(data["looks"], data["waiting"]) for data in inside]
-    looks, waiting = sum(n for n, _ in told), sum(n for _, n in told)
-    if looks < _LOOKS_MIN:
+    counts = [(data["looks"], data["waiting"]) for data in inside]
+    samples, waiting = sum(n for n, _ in counts), sum(n for _, n in counts)
+    if samples < _SAMPLES_MIN:
         return None
     # one more sample of each kind: otherwise a few equal samples would have no error
-    share = (waiting + 1) / (looks + 2)
-    error = math.sqrt(share * (1 - share) / (looks + 2))
+    share = (waiting + 1) / (samples + 2)
+    error = math.sqrt(share * (1 - share) / (samples + 2))
     # samples close in time find the same wait, so the spread between groups of them says more
-    shares = np.array([k / n for n, k in told if n])
+    shares = np.array([k / n for n, k in counts if n])
     if shares.size >= _EVENTS_MIN:
         error = max(error, float(shares.std(ddof=1) / math.sqrt(shares.size)))
-    return _Looks(looks, waiting, error)
+    return _Samples(samples, waiting, error)
 
 
 def _within(since_ns: int, until_ns: int, steps: RankSteps) -> bool:

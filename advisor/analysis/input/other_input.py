@@ -78,7 +78,7 @@ def feed(
         another_thread=another,
         chunk_s=accounts.own[worst]["forward"],
         blocked_s=None if on_gpu else _blocked_s(steady[worst]),
-        looks=_looks(recording.events, unfed, ways_of_unfed(recording, unfed)),
+        samples=_looks(recording.events, unfed, ways_of_unfed(recording, unfed)),
     )
 
 

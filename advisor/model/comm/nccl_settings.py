@@ -34,5 +34,5 @@ def nccl_words(facts: NcclFacts | None) -> dict[str, Any]:
     """NCCL's settings for the report's facts; empty if NCCL logged nothing."""
     if facts is None:
         return {}
-    said = {field.name: getattr(facts, field.name) for field in fields(facts)}
-    return {"nccl": {name: value for name, value in said.items() if value or value is False}}
+    values = {field.name: getattr(facts, field.name) for field in fields(facts)}
+    return {"nccl": {name: value for name, value in values.items() if value or value is False}}

@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 _HEADROOM = 1.15  # the loader should be a little faster than the step
-_MOST = 64  # workers per rank, unless the run has more: more of them on one machine have not been measured
+_WORKERS_MAX = 64  # workers per rank, unless the run has more: more of them on one machine have not been measured
 # A lock counts as always taken if at least this share of the workers' stack samples waits for it. (If each of four workers holds a
 # lock for a fifth of its time, a tenth of the samples wait.)
 LOCK_TAKEN = 0.3
@@ -61,7 +61,7 @@ class Forecast:
 
 def forecast(model: WorkerModel) -> Forecast | None:
     """Step times for all worker counts worth considering; None if no rank's batches were seen."""
-    feeds = _seen(model)
+    feeds = _timed_feeds(model)
     if not feeds:
         return None
     most = _worth_a_look(model, feeds)
@@ -80,7 +80,7 @@ def step_with_cheaper_batches(
 
     `hand_over`: share of the hand-over that remains at best, because a batch waits until its worker has collated the next one.
     """
-    feeds = _seen(model)
+    feeds = _timed_feeds(model)
     lighter = {
         rank: replace(
             feed,
@@ -102,14 +102,14 @@ def step_without_lock(model: WorkerModel, waiting: float) -> tuple[float, float]
     `waiting`: share of the time of making a batch that workers wait for the lock.
     """
     free = {}
-    for rank, feed in _seen(model).items():
+    for rank, feed in _timed_feeds(model).items():
         mean_s = float(np.mean(feed.waiting_s))
         left = max(0.0, 1.0 - waiting * feed.alone_s / mean_s) if mean_s > 0 else 1.0
         free[rank] = replace(feed, waiting_s=tuple(s * left for s in feed.waiting_s), locked_s=0.0)
     return _played_against(model, model, free)
 
 
-def _seen(model: WorkerModel) -> dict[int, WorkerFeed]:
+def _timed_feeds(model: WorkerModel) -> dict[int, WorkerFeed]:
     return {rank: feed for rank, feed in model.feeds.items() if feed.computing_s and rank in model.step.own}
 
 
@@ -123,7 +123,7 @@ def _played_against(
     for kind in (True, False):
         now, then = (
             Side(job, fed, max(1, model.measured), kind=kind).step_times()[model.measured]
-            for job, fed in ((model, _seen(model)), (changed, feeds))
+            for job, fed in ((model, _timed_feeds(model)), (changed, feeds))
         )
         times.append(model.step.step_s * min(1.0, float(then / now)))
     return min(times), max(times)
@@ -137,4 +137,6 @@ def _worth_a_look(model: WorkerModel, feeds: Mapping[int, WorkerFeed]) -> int:
     cores = (model.step.allowed_cores or 0.0) / model.step.ranks_of_host
     efficiency = 1 / (1 + CROWDING[1])
     wanted = [_HEADROOM * feed.alone_s / max(efficiency * float(np.mean(feed.rest_s)), 1e-6) for feed in feeds.values()]
-    return max(model.measured, int(min(_MOST, max(2 * model.measured, np.ceil(max(wanted)), np.floor(cores), 2))))
+    return max(
+        model.measured, int(min(_WORKERS_MAX, max(2 * model.measured, np.ceil(max(wanted)), np.floor(cores), 2)))
+    )

@@ -85,8 +85,8 @@ class GpuView:
     devices: tuple[Gpu, ...] = ()
     paths: tuple[GpuPath, ...] = ()
     memory: tuple[GpuMemoryTrend, ...] = ()
-    unseen: tuple[int, ...] = ()  # ranks that train on a GPU about which the driver reported nothing
-    why_unseen: str = ""
+    unmonitored: tuple[int, ...] = ()  # ranks that train on a GPU about which the driver reported nothing
+    why_unmonitored: str = ""
 
     @property
     def used(self) -> tuple[Gpu, ...]:

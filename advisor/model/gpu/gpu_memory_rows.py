@@ -41,7 +41,7 @@ class DeviceMemory:
     @property
     def words(self) -> str:
         whole = f", {share(self.peak / self.total)} of the GPU" if self.total else ""
-        parts = [
+        tensors = [
             f"{bytes_(value)} {what}"
             for what, value in (
                 ("activations and the rest", self.rest),
@@ -51,12 +51,12 @@ class DeviceMemory:
             )
             if value
         ]
-        told = [f"tensors {bytes_(self.peak)} at their peak{whole}" + (f" ({', '.join(parts)})" if parts else "")]
-        told.append(f"{bytes_(self.allocated)} at the end of steps")
-        told.append(f"{bytes_(self.reserved)} reserved, {share(self.fragmentation)} of it never used")
+        parts = [f"tensors {bytes_(self.peak)} at their peak{whole}" + (f" ({', '.join(tensors)})" if tensors else "")]
+        parts.append(f"{bytes_(self.allocated)} at the end of steps")
+        parts.append(f"{bytes_(self.reserved)} reserved, {share(self.fragmentation)} of it never used")
         if self.retries:
-            told.append(f"{counted(round(self.retries), 'allocation')} emptied the cache first")
-        return "; ".join(told)
+            parts.append(f"{counted(round(self.retries), 'allocation')} emptied the cache first")
+        return "; ".join(parts)
 
 
 def memory_facts(found: Sequence[DeviceMemory]) -> dict[str, Any]:
@@ -66,9 +66,9 @@ def memory_facts(found: Sequence[DeviceMemory]) -> dict[str, Any]:
 
 def memory_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Label and text for each rank's GPU memory in a report's facts. Entries of another shape are skipped."""
-    told = facts.get(FACT)
+    entries = facts.get(FACT)
     rows = []
-    for entry in list(told)[:_RANKS_SHOWN] if isinstance(told, (list, tuple)) else ():
+    for entry in list(entries)[:_RANKS_SHOWN] if isinstance(entries, (list, tuple)) else ():
         try:
             found = DeviceMemory(**entry)
             rows.append((f"memory of rank {found.rank}", found.words))

@@ -80,11 +80,11 @@ class Holder:
     function: str
     where: Where | None  # None: it runs a library's code
     times: int
-    looks: int  # stack samples of all threads during such waits
+    samples: int  # stack samples of all threads during such waits
 
 
 @dataclass(frozen=True, slots=True)
-class Habits:
+class CallSites:
     """Call sites that ranks reach in most steps, costliest first."""
 
     waits: tuple[Wait, ...] = ()

@@ -91,10 +91,10 @@ class DeepWindow:
         return sum(self.classes.values())
 
 
-def window_from(told: Mapping[str, Any]) -> DeepWindow:
+def window_from(stored: Mapping[str, Any]) -> DeepWindow:
     """The window from its `asdict` form. Raises TypeError, ValueError or KeyError on anything else."""
-    rows = tuple(KernelRow(**row) for row in told["rows"])
-    window = DeepWindow(**{**told, "rows": rows})
+    rows = tuple(KernelRow(**row) for row in stored["rows"])
+    window = DeepWindow(**{**stored, "rows": rows})
     if window.device not in ("cuda", "cpu") or window.steps < 1 or not window.step_s > 0:
         raise ValueError("no window")
     for seconds in (*window.classes.values(), *window.idle.values()):
@@ -110,9 +110,9 @@ def deep_facts(windows: tuple[DeepWindow, ...]) -> dict[str, Any]:
 
 def windows_in(facts: Mapping[str, Any]) -> tuple[DeepWindow, ...]:
     """The windows in a report's facts. Entries of another shape are skipped."""
-    told = facts.get(FACT)
+    entries = facts.get(FACT)
     found = []
-    for entry in told if isinstance(told, (list, tuple)) else ():
+    for entry in entries if isinstance(entries, (list, tuple)) else ():
         try:
             found.append(window_from(entry))
         except (TypeError, ValueError, KeyError):
@@ -170,29 +170,29 @@ def _table(window: DeepWindow) -> DeepTable:
 
 
 def _notes(window: DeepWindow) -> list[str]:
-    told = [f"{duration(window.step_s)} a step while it was looked into"]
+    notes = [f"{duration(window.step_s)} a step while it was looked into"]
     if window.busy_s is not None:
-        told.append(f"kernels ran {share(window.busy_s / window.step_s)} of the time")
+        notes.append(f"kernels ran {share(window.busy_s / window.step_s)} of the time")
     if window.launches is not None and window.mean_kernel_s is not None:
-        told.append(f"{number(round(window.launches))} kernels a step of {duration(window.mean_kernel_s)} on average")
+        notes.append(f"{number(round(window.launches))} kernels a step of {duration(window.mean_kernel_s)} on average")
     if window.tensor_core_share is not None:
-        told.append(f"tensor cores: {share(window.tensor_core_share)} of convolutions and matrix products")
+        notes.append(f"tensor cores: {share(window.tensor_core_share)} of convolutions and matrix products")
     idle = [
         f"{duration(seconds)} {_CAUSE_WORDS.get(cause, cause)}"
         for cause, seconds in sorted(window.idle.items(), key=lambda item: -item[1])
         if seconds >= 0.005 * window.step_s
     ]
-    told += [f"idle in a step: {', '.join(idle)}"] if idle else []
+    notes += [f"idle in a step: {', '.join(idle)}"] if idle else []
     if window.pinned_mb_per_s is not None:
-        told.append(f"large copies from pinned memory reach {number(round(window.pinned_mb_per_s))} MB/s")
+        notes.append(f"large copies from pinned memory reach {number(round(window.pinned_mb_per_s))} MB/s")
     if window.pageable_bytes > 0:
-        told.append(
+        notes.append(
             f"{quantity(window.pageable_bytes, 'bytes')} a step copied from pageable memory in {duration(window.pageable_s)}"
         )
     if window.nccl_s > 0 and window.nccl_overlap_share is not None:
-        told.append(f"collectives {duration(window.nccl_s)} a step, {share(window.nccl_overlap_share)} of it hidden")
+        notes.append(f"collectives {duration(window.nccl_s)} a step, {share(window.nccl_overlap_share)} of it hidden")
     if window.cost_s is not None:
-        told.append(f"looking took the rank {duration(window.cost_s)}, once")
+        notes.append(f"looking took the rank {duration(window.cost_s)}, once")
     if window.trace:
-        told.append(f"the trace is {window.trace} in the run's folder")
-    return told
+        notes.append(f"the trace is {window.trace} in the run's folder")
+    return notes

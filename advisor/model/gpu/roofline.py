@@ -51,17 +51,17 @@ def roofline_facts(found: Roofline | None) -> dict[str, Any]:
 
 def roofline_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Label and text for each line of the roofline in a report's facts; empty if they have another shape."""
-    told = facts.get(FACT)
+    stored = facts.get(FACT)
     try:
-        found = _from(told) if isinstance(told, Mapping) else None
+        found = _from(stored) if isinstance(stored, Mapping) else None
         return _rows(found) if found is not None else []
     except (TypeError, ValueError, KeyError):
         return []
 
 
-def _from(told: Mapping[str, Any]) -> Roofline:
-    pairs = {key: tuple(told[key]) if told[key] else None for key in ("reference", "tuned")}
-    return Roofline(**{**told, **pairs})
+def _from(stored: Mapping[str, Any]) -> Roofline:
+    pairs = {key: tuple(stored[key]) if stored[key] else None for key in ("reference", "tuned")}
+    return Roofline(**{**stored, **pairs})
 
 
 def _rows(found: Roofline) -> list[tuple[str, str]]:
@@ -87,12 +87,12 @@ def _rows(found: Roofline) -> list[tuple[str, str]]:
         ("tuned elsewhere", found.tuned, ""),
     ):
         if band is not None:
-            told = " – ".join(dict.fromkeys(_tflops(value) for value in band))
+            typical = " – ".join(dict.fromkeys(_tflops(value) for value in band))
             of_peak = ""
             if found.peaks_tflops:
                 shares = dict.fromkeys(share(value / found.peaks_tflops) for value in band)
                 of_peak = f", {' – '.join(shares)} of the peak"
-            rows.append((label, f"{told} TFLOP/s{of_peak}{f' ({source})' if source else ''}"))
+            rows.append((label, f"{typical} TFLOP/s{of_peak}{f' ({source})' if source else ''}"))
     return rows
 
 

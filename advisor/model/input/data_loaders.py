@@ -9,7 +9,7 @@ from rn50_advisor.advisor.model.job_changes import CallChange
 from rn50_advisor.probes.documents.loader_documents import DescribedDataset
 from rn50_advisor.probes.documents.rank_documents import MountFacts
 
-_HELPING_MOST = 0.9  # upper bound for the share of helper threads in a worker's CPU time
+_HELPING_SHARE_MAX = 0.9  # upper bound for the share of helper threads in a worker's CPU time
 # With num_workers=0, DataLoader raises an error for arguments that only workers need.
 NO_WORKERS = CallChange(
     "DataLoader",
@@ -55,10 +55,10 @@ def training_loader(loaders: Sequence[LoaderFacts], rank: int) -> LoaderFacts | 
 
     It is the slowest of several that feed the same steps, else the last one known to train, else the rank's only loader.
     """
-    mine = [loader for loader in loaders if loader.rank == rank]
-    known = [loader for loader in mine if loader.training]
+    own = [loader for loader in loaders if loader.rank == rank]
+    known = [loader for loader in own if loader.training]
     slowest = [loader for loader in known if loader.beside]
-    return (slowest or known)[-1] if known else mine[0] if len(mine) == 1 else None
+    return (slowest or known)[-1] if known else own[0] if len(own) == 1 else None
 
 
 def with_helpers_s(making_s: float, helping: float | None) -> float:
@@ -66,4 +66,4 @@ def with_helpers_s(making_s: float, helping: float | None) -> float:
 
     `making_s`: those of the thread that makes batches. `helping`: share of the other threads in the total.
     """
-    return making_s / (1.0 - min(helping or 0.0, _HELPING_MOST))
+    return making_s / (1.0 - min(helping or 0.0, _HELPING_SHARE_MAX))

@@ -40,14 +40,14 @@ class InputSource:
     chunk_s: float = 0.0  # per step, of the rank with the longest chunk
     # part of the chunk without computing or waiting for a core; None if the rank may be waiting for a GPU
     blocked_s: float | None = None
-    looks: FeedSamples | None = None
+    samples: FeedSamples | None = None
 
     @property
     def why_unknown(self) -> str:
         """The reason why the wait for input is not measured, as a sentence."""
         source = f" (loaded: {', '.join(self.libraries)})" if self.libraries else ""
-        if self.looks is not None and self.looks.library:
-            source = f": they come from {self.looks.library}"
+        if self.samples is not None and self.samples.library:
+            source = f": they come from {self.samples.library}"
         elif self.another_thread:
             source = ": a thread of its own runs through a DataLoader"
         return f"this loop's batches do not come from torch's loaders{source}; fetching and forward cannot be separated"

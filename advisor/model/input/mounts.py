@@ -63,7 +63,7 @@ class DataMount:
 def storage_facts(mounts: Sequence[DataMount], values: Measured) -> dict[str, dict[str, str]]:
     """The storage of the data and its activity in words, for the report; one row per further mount. Empty if nothing is known."""
 
-    def told(measure: JobMeasure, unit: str, words: str) -> str:
+    def described(measure: JobMeasure, unit: str, words: str) -> str:
         value = values.get((measure, JOB))
         if value is None:
             return ""
@@ -77,28 +77,31 @@ def storage_facts(mounts: Sequence[DataMount], values: Measured) -> dict[str, di
             for n, mount in enumerate(mounts[1:_SHOWN], 1)
         },
         "reads": (
-            told(STORAGE_READ_MB_S, "MB/s", "{}"),
-            told(STORAGE_READS_S, "reads/s", "{}"),
-            told(STORAGE_REQUEST_KB, "KB", "{} each"),
-            told(STORAGE_READ_S, "s", "in {}"),
+            described(STORAGE_READ_MB_S, "MB/s", "{}"),
+            described(STORAGE_READS_S, "reads/s", "{}"),
+            described(STORAGE_REQUEST_KB, "KB", "{} each"),
+            described(STORAGE_READ_S, "s", "in {}"),
         ),
         "disk": (
-            told(STORAGE_BUSY_SHARE, "share", "{} busy"),
-            told(STORAGE_QUEUE, "requests", "{} in flight"),
-            told(STORAGE_JOB_SHARE, "share", "{} of its traffic is this job's"),
-            told(STORAGE_LIMIT_MB_S, "MB/s", "a control group allows {}"),
-            told(STORAGE_LIMIT_READS_S, "reads/s", "a control group allows {}"),
-            told(STORAGE_VOLUME_EXCEEDED_SHARE, "share", "held back by the provider {} of the time"),
+            described(STORAGE_BUSY_SHARE, "share", "{} busy"),
+            described(STORAGE_QUEUE, "requests", "{} in flight"),
+            described(STORAGE_JOB_SHARE, "share", "{} of its traffic is this job's"),
+            described(STORAGE_LIMIT_MB_S, "MB/s", "a control group allows {}"),
+            described(STORAGE_LIMIT_READS_S, "reads/s", "a control group allows {}"),
+            described(STORAGE_VOLUME_EXCEEDED_SHARE, "share", "held back by the provider {} of the time"),
         ),
         "page cache": (
-            told(STORAGE_CACHE_HIT_SHARE, "share", "{} of the bytes asked for"),
-            told(STORAGE_REREAD_SHARE, "share", "later epochs read {} again"),
+            described(STORAGE_CACHE_HIT_SHARE, "share", "{} of the bytes asked for"),
+            described(STORAGE_REREAD_SHARE, "share", "later epochs read {} again"),
             _by_epoch(values),
         ),
-        "data": (told(STORAGE_SAMPLE_KB, "KB", "{} a sample"), told(STORAGE_EPOCH_MB, "bytes", "{} an epoch")),
+        "data": (
+            described(STORAGE_SAMPLE_KB, "KB", "{} a sample"),
+            described(STORAGE_EPOCH_MB, "bytes", "{} an epoch"),
+        ),
         "room for files": (
-            told(STORAGE_HOST_ROOM_MB, "bytes", "{} on this host"),
-            told(STORAGE_GROUP_ROOM_MB, "bytes", "{} in its control group"),
+            described(STORAGE_HOST_ROOM_MB, "bytes", "{} on this host"),
+            described(STORAGE_GROUP_ROOM_MB, "bytes", "{} in its control group"),
         ),
     }
     found = {label: ", ".join(part for part in parts if part) for label, parts in lines.items()}

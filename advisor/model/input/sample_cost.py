@@ -103,9 +103,9 @@ class SampleTable:
 
 def sample_table(facts: Mapping[str, Any]) -> SampleTable | None:
     """The table from a report's facts; None if nothing was measured or if the facts have another shape."""
-    told = facts.get(FACT)
+    stored = facts.get(FACT)
     try:
-        cost = _cost(told) if isinstance(told, Mapping) else None
+        cost = _cost(stored) if isinstance(stored, Mapping) else None
     except (TypeError, ValueError, KeyError):
         cost = None
     if cost is None:
@@ -117,10 +117,10 @@ def sample_table(facts: Mapping[str, Any]) -> SampleTable | None:
     return SampleTable(tuple(rows[:ROWS_SHOWN]), _notes(cost), max(0, len(rows) - ROWS_SHOWN))
 
 
-def _cost(told: Mapping[str, Any]) -> SampleCost:
-    parts = tuple(SamplePart(**part) for part in told["parts"])
-    lines = tuple(SampleLine(**line) for line in told["lines"])
-    return SampleCost(**{**told, "parts": parts, "lines": lines})
+def _cost(stored: Mapping[str, Any]) -> SampleCost:
+    parts = tuple(SamplePart(**part) for part in stored["parts"])
+    lines = tuple(SampleLine(**line) for line in stored["lines"])
+    return SampleCost(**{**stored, "parts": parts, "lines": lines})
 
 
 def _notes(cost: SampleCost) -> str:

@@ -6,7 +6,7 @@ from rn50_advisor.advisor.model.findings import Saving
 from rn50_advisor.advisor.model.wording import quantities
 from rn50_advisor.advisor.model.wording.quantities import seconds_range, speedup_range
 
-# said for a wide range: the cheapest way to learn the gain is to try
+# shown for a wide range: the cheapest way to learn the gain is to try
 TRY_IT = "how much is not known; one more run with it, and `rn50-advisor compare`, tell"
 
 

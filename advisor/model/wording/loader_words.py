@@ -32,8 +32,8 @@ class LoaderRow:
 def loader_rows(facts: Mapping[str, Any]) -> list[LoaderRow]:
     """One row per loader from a report's facts. Entries of another shape are skipped."""
     found: dict[str, tuple[Facts, list[str]]] = {}
-    for rank, told in facts.items():
-        loaders = told.get("loaders") if isinstance(told, Mapping) else None
+    for rank, own in facts.items():
+        loaders = own.get("loaders") if isinstance(own, Mapping) else None
         for loader in loaders if isinstance(loaders, (list, tuple)) else ():
             if isinstance(loader, Mapping):
                 key = repr([item for item in sorted(loader.items(), key=str) if item[0] not in _OWN])
@@ -46,8 +46,8 @@ def loader_rows(facts: Mapping[str, Any]) -> list[LoaderRow]:
 def without_loaders(facts: Facts) -> dict[str, Any]:
     """The facts without loaders, which are described separately."""
     return {
-        rank: {key: value for key, value in told.items() if key != "loaders"} if isinstance(told, Mapping) else told
-        for rank, told in facts.items()
+        rank: {key: value for key, value in own.items() if key != "loaders"} if isinstance(own, Mapping) else own
+        for rank, own in facts.items()
     }
 
 
@@ -85,8 +85,8 @@ def _details(loader: Facts, ranks: tuple[str, ...]) -> Iterable[tuple[str, str]]
     def plain(key: str, label: str | None = None) -> Iterable[tuple[str, str]]:
         value = loader.get(key)
         if value is not None and value != "":
-            said = {True: "yes", False: "no"}[value] if isinstance(value, bool) else _text(value)
-            yield label or key, said
+            text = {True: "yes", False: "no"}[value] if isinstance(value, bool) else _text(value)
+            yield label or key, text
 
     yield "ranks", ", ".join(ranks[:16]) + (", …" if len(ranks) > 16 else "")
     yield from plain("class")
@@ -121,20 +121,20 @@ def _inside(dataset: Facts) -> Iterable[tuple[str, str]]:
             yield "tensors", ", ".join(_text(t) for t in layer["tensors"])
         names, settings = layer.get("transforms"), layer.get("transform_settings")
         if isinstance(names, (list, tuple)) and names:
-            told = settings if isinstance(settings, (list, tuple)) and len(settings) == len(names) else names
-            yield "transforms", " → ".join(_text(said or name) for said, name in zip(told, names, strict=True))
+            shown = settings if isinstance(settings, (list, tuple)) and len(settings) == len(names) else names
+            yield "transforms", " → ".join(_text(said or name) for said, name in zip(shown, names, strict=True))
 
 
 def _chain(dataset: Facts) -> str:
     """For example `Subset, 500 samples, of ImageFolder, 1,281,167 samples`."""
-    told = []
+    levels = []
     for layer in _layers(dataset):
         name = str(layer.get("name") or layer.get("class") or "?").rpartition(".")[2]
         length = layer.get("length")
-        told.append(f"{name}, {length:,} samples" if isinstance(length, int) else name)
+        levels.append(f"{name}, {length:,} samples" if isinstance(length, int) else name)
         if isinstance(layer.get("parts_count"), int):
-            told[-1] += f" in {layer['parts_count']} parts"
-    return _text(", of ".join(told))
+            levels[-1] += f" in {layer['parts_count']} parts"
+    return _text(", of ".join(levels))
 
 
 def _layers(dataset: Facts) -> list[Facts]:

@@ -15,10 +15,10 @@ _REPLACED = ("syncs", "copies", "conv", "linear", "autocast", "model", "data_par
 
 def with_pace_in_words(facts: Mapping[str, Any]) -> dict[str, Any]:
     """The facts of all ranks with these facts as short texts. Facts of an unknown shape stay unchanged."""
-    return {name: _told(own) if name.isdigit() and isinstance(own, Mapping) else own for name, own in facts.items()}
+    return {name: _in_words(own) if name.isdigit() and isinstance(own, Mapping) else own for name, own in facts.items()}
 
 
-def _told(facts: Mapping[str, Any]) -> dict[str, Any]:
+def _in_words(facts: Mapping[str, Any]) -> dict[str, Any]:
     rest = {key: value for key, value in facts.items() if key not in _REPLACED}
     words = {
         "model": _model(facts.get("model")),
@@ -43,25 +43,25 @@ def _entries(value: Any) -> list[Mapping[str, Any]]:
     return [item for item in value if isinstance(item, Mapping)] if isinstance(value, (list, tuple)) else []
 
 
-def _model(told: Any) -> str:
+def _model(model: Any) -> str:
     """For example `ResNet, 25.6 M parameters: 53 Conv2d, 53 BatchNorm2d`."""
-    if not isinstance(told, Mapping):
+    if not isinstance(model, Mapping):
         return ""
-    layers = told.get("layers")
+    layers = model.get("layers")
     kinds = list(layers.items())[:_KINDS_SHOWN] if isinstance(layers, Mapping) else []
     listed = ", ".join(f"{count} {kind}" for kind, count in kinds)
-    size = told.get("parameters")
+    size = model.get("parameters")
     millions = f", {number(size / 1e6)} M parameters" if isinstance(size, (int, float)) else ""
-    name = str(told.get("class", "")).rpartition(".")[2]
+    name = str(model.get("class", "")).rpartition(".")[2]
     return f"{name}{millions}" + (f": {listed}" if listed else "")
 
 
 def _computes(facts: Mapping[str, Any]) -> str:
     entered = facts.get("autocast")
-    layers = [told for name in ("conv", "linear") if isinstance(told := facts.get(name), Mapping)]
+    layers = [entry for name in ("conv", "linear") if isinstance(entry := facts.get(name), Mapping)]
     layer: Mapping[str, Any] = layers[0] if layers else {}
-    half = next((told["autocast"] for told in layers if told.get("autocast")), None)
-    asked = any(told.get("after_autocast") for told in layers)
+    half = next((entry["autocast"] for entry in layers if entry.get("autocast")), None)
+    asked = any(entry.get("after_autocast") for entry in layers)
     if half is None and isinstance(entered, Mapping) and entered.get("enabled") and not asked:
         half = entered.get("dtype")
     if half is not None:
@@ -70,30 +70,30 @@ def _computes(facts: Mapping[str, Any]) -> str:
     return f"{layer['weight']}, {without}" if layer.get("weight") else ""
 
 
-def _convolution(told: Any) -> str:
-    if not isinstance(told, Mapping):
+def _convolution(conv: Any) -> str:
+    if not isinstance(conv, Mapping):
         return ""
-    layouts = [f"{name} {str(told.get(f'{name}_layout')).replace('_', '-')}" for name in ("input", "weight")]
-    shape = told.get("shape")
+    layouts = [f"{name} {str(conv.get(f'{name}_layout')).replace('_', '-')}" for name in ("input", "weight")]
+    shape = conv.get("shape")
     sizes = "×".join(str(n) for n in shape) if isinstance(shape, (list, tuple)) else ""
     return ", ".join(part for part in (*layouts, sizes) if part)
 
 
-def _waits(told: Any) -> str:
-    if not isinstance(told, Mapping) or not told.get("looks"):
+def _waits(syncs: Any) -> str:
+    if not isinstance(syncs, Mapping) or not syncs.get("looks"):
         return ""
-    looks = int(told["looks"])
+    looks = int(syncs["looks"])
     parts = [
         f"{WORDS.get(str(entry.get('call')), '.' + str(entry.get('call')) + '()')} at {_place(entry)}: "
         f"{number(float(entry.get('count', 0)) / looks)} a step, {_ms(entry, looks)}"
-        for entry in _entries(told.get("sites"))
+        for entry in _entries(syncs.get("sites"))
     ]
     return f"{_few(parts) or 'none seen'} (in {looks} inspected steps)"
 
 
 def _copies(facts: Mapping[str, Any]) -> str:
-    told = facts.get("syncs")
-    looks = int(told.get("looks") or 0) if isinstance(told, Mapping) else 0
+    syncs = facts.get("syncs")
+    looks = int(syncs.get("looks") or 0) if isinstance(syncs, Mapping) else 0
     parts = [
         f"{number(float(entry.get('bytes', 0)) / 1e6 / looks)} MB a step at {_place(entry)}, "
         f"{'pinned' if entry.get('pinned') else 'pageable'}, {'' if entry.get('non_blocking') else 'not '}non_blocking"
@@ -104,8 +104,8 @@ def _copies(facts: Mapping[str, Any]) -> str:
     return _few(parts)
 
 
-def _replicas(told: Any) -> str:
-    return _few([f"{made.get('devices')} GPUs, at {_place(made)}" for made in _entries(told)])
+def _replicas(replicas: Any) -> str:
+    return _few([f"{made.get('devices')} GPUs, at {_place(made)}" for made in _entries(replicas)])
 
 
 def _place(entry: Mapping[str, Any]) -> str:

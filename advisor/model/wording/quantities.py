@@ -131,8 +131,8 @@ def metric_words(name: str) -> str:
 
 def amount(value: float | str | None, unit: str, metric: str) -> str:
     """Formats a quantity beside its metric's words, without a unit that the words end with (`loader workers  4`)."""
-    said = unit not in ("", "share", "bytes") and f" {metric_words(metric)}".endswith(f" {unit}")
-    return quantity(value, "" if said else unit)
+    repeated = unit not in ("", "share", "bytes") and f" {metric_words(metric)}".endswith(f" {unit}")
+    return quantity(value, "" if repeated else unit)
 
 
 def counted(n: int, noun: str) -> str:

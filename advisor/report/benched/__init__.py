@@ -101,12 +101,12 @@ def _table(
 def _bar(cell: Cell) -> Bar:
     measured = cell.images_per_s
     typical = wording.reference(cell)
-    basis = wording.told(cell) + (f" · typical {typical}" if typical != fmt.DASH else "")
+    basis = wording.outcome(cell) + (f" · typical {typical}" if typical != fmt.DASH else "")
     if measured is None:
         return Bar(cell.setting.words, wording.state(cell), basis)
     slow = cell.verdict is not None and cell.verdict.state == "bottleneck"
-    said = wording.rate(measured.value)
-    return Bar(cell.setting.words, said, basis, measured.value, measured.lo, measured.hi, slow=slow)
+    value_text = wording.rate(measured.value)
+    return Bar(cell.setting.words, value_text, basis, measured.value, measured.lo, measured.hi, slow=slow)
 
 
 def _sweep(sweep: Sweep) -> Section:

@@ -41,7 +41,7 @@ def circumstances(benchmark: Benchmark) -> tuple[tuple[str, str], ...]:
     return tuple((name, value) for name, value in pairs if value)
 
 
-def told(cell: Cell) -> str:
+def outcome(cell: Cell) -> str:
     """`2,310 images/s (2,290–2,325), Compute takes the time`, or why there is none."""
     if cell.images_per_s is None:
         return f"{state(cell)}: {cell.why}"
@@ -148,5 +148,5 @@ def against_summary(against: Against) -> str:
     counts = [
         (word, sum(1 for cell in against.cells if cell.change == change)) for change, word in CHANGE_WORDS.items()
     ]
-    said = ", ".join(f"{count} {word}" for word, count in counts if count)
-    return f"against {against.name}: {said or 'no setting in common'}"
+    counted = ", ".join(f"{count} {word}" for word, count in counts if count)
+    return f"against {against.name}: {counted or 'no setting in common'}"

@@ -94,8 +94,8 @@ def fact_values(change: FactChange) -> tuple[str, str]:
 
 def finding(change: FindingChange) -> str:
     costs = [fmt.duration(s) for s in (change.base_s, change.other_s) if s]
-    told = f", {' → '.join(costs)} a step" if costs else ""
-    return f"{' '.join(FINDING_WORDS[change.state])}: {change.title} ({change.rule}){told}"
+    cost = f", {' → '.join(costs)} a step" if costs else ""
+    return f"{' '.join(FINDING_WORDS[change.state])}: {change.title} ({change.rule}){cost}"
 
 
 def gate(comparison: Comparison) -> str:

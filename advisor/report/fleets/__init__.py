@@ -77,7 +77,7 @@ def _detailed(fleet: Fleet) -> list[FleetMachine]:
 
 
 def _formats(fleet: Fleet, machine: FleetMachine) -> tuple[Format, ...]:
-    """A terminal has room for few machines, and Markdown tells of outliers alone."""
+    """A terminal shows few machines in full, and Markdown only outliers."""
     few: tuple[Format, ...] = ("text",) if len(fleet.machines) <= FEW else ()
     return (*few, "html", "md") if machine.outlier else (*few, "html")
 
@@ -100,13 +100,13 @@ def _components(machine: FleetMachine, formats: tuple[Format, ...]) -> Section:
 
 
 def _embedded(fleet: Fleet) -> dict[str, Any]:
-    """The JSON, of as many of the worst machines as leave room; `omitted` counts the others."""
+    """The JSON, of as many of the worst machines as fit; `omitted` counts the others."""
     document = fleet.as_json()
-    machines, room = document["machines"], DATA_LIMIT
+    machines, free = document["machines"], DATA_LIMIT
     kept = []
     for machine in machines:
-        room -= len(inert_text.script_json(machine))
-        if room < 0:
+        free -= len(inert_text.script_json(machine))
+        if free < 0:
             break
         kept.append(machine)
-    return {**document, "machines": kept, "omitted": len(machines) - len(kept)} if room < 0 else document
+    return {**document, "machines": kept, "omitted": len(machines) - len(kept)} if free < 0 else document

@@ -18,10 +18,12 @@ def title(fleet: Fleet) -> str:
 
 def outlier(machine: FleetMachine) -> str:
     """`node17 (8 × A100-SXM): memory.copy_gb_per_s 12 GB/s, 38 % worse than 19.4 GB/s; …`."""
-    said = [*machine.flaws, *(deviating(one) for one in machine.deviations if one.outlier)]
-    more = f"; {len(said) - _SHOWN} more" if len(said) > _SHOWN else ""
+    reasons = [*machine.flaws, *(deviating(one) for one in machine.deviations if one.outlier)]
+    more = f"; {len(reasons) - _SHOWN} more" if len(reasons) > _SHOWN else ""
     differs = [f"{d.name} is {d.value}, {d.usual} on the others" for d in machine.differences[:_SHOWN]]
-    return f"{machine.name} ({machine.group}): " + "; ".join(said[:_SHOWN]) + more + "".join(f"; {d}" for d in differs)
+    return (
+        f"{machine.name} ({machine.group}): " + "; ".join(reasons[:_SHOWN]) + more + "".join(f"; {d}" for d in differs)
+    )
 
 
 def deviating(one: Deviation) -> str:

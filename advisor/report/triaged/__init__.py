@@ -75,15 +75,15 @@ def _judged(check: Check) -> TableRow:
 
 
 def _facts(triage: Triage) -> Table:
-    told = [(check, wording.value(check)) for check in wording.facts(triage)]
+    rows = [(check, wording.value(check)) for check in wording.facts(triage)]
     return Table(
         ("fact", "value", "note"),
-        [TableRow((check.name, value, check.hint)) for check, value in told],
+        [TableRow((check.name, value, check.hint)) for check, value in rows],
         (0, 1, 2),
         names=0,
         most=ROWS_MOST,
         text_most=ROWS_MOST,
-        lines=[(check.name.ljust(_NAME), value + f"  ({check.hint})" * bool(check.hint)) for check, value in told],
+        lines=[(check.name.ljust(_NAME), value + f"  ({check.hint})" * bool(check.hint)) for check, value in rows],
     )
 
 

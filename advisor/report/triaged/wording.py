@@ -59,10 +59,10 @@ def is_judged(band: Band) -> bool:
 
 
 def judged(triage: Triage) -> list[Check]:
-    """Checks that something is expected of, or that could not tell, the worst first."""
+    """Checks with an expected range, or without a clear result; the worst first."""
     order = ("bad", "low", "unknown", "ok")
-    told = [check for check in triage.checks if is_judged(check.expected) or check.state != "ok"]
-    return sorted(told, key=lambda check: order.index(check.state))
+    shown = [check for check in triage.checks if is_judged(check.expected) or check.state != "ok"]
+    return sorted(shown, key=lambda check: order.index(check.state))
 
 
 def facts(triage: Triage) -> list[Check]:

@@ -11,11 +11,11 @@ from textual.content import Content
 
 from rn50_advisor.advisor.model.input.sample_cost import sample_table, without_samples
 from rn50_advisor.advisor.model.report import OutcomeRow, Report
+from rn50_advisor.advisor.model.wording.fact_rows import rows as told_rows
+from rn50_advisor.advisor.model.wording.fact_rows import without_tabulated
 from rn50_advisor.advisor.model.wording.loader_words import without_loaders
 from rn50_advisor.advisor.model.wording.pace_words import with_pace_in_words
 from rn50_advisor.advisor.model.wording.quantities import DASH, bytes_, duration, number, share
-from rn50_advisor.advisor.model.wording.told_facts import rows as told_rows
-from rn50_advisor.advisor.model.wording.told_facts import without_told
 from rn50_advisor.advisor.tui.panels.panel import Panel
 from rn50_advisor.advisor.tui.styles.drawing import fit, labelled, line, muted, prose
 from rn50_advisor.advisor.tui.styles.severity_styles import OUTCOME
@@ -111,7 +111,7 @@ class RunPanel(Panel):
     TITLE = "Run"
 
     def draw(self, report: Report, width: int) -> list[Content]:
-        ranks = with_pace_in_words(without_told(without_samples(without_loaders(report.facts))))
+        ranks = with_pace_in_words(without_tabulated(without_samples(without_loaders(report.facts))))
         told = [(f"data: {label}", text) for label, text in told_rows(report.facts, "storage")]
         rows = [("command", shlex.join(report.job.argv)), *told, *_sample(report), *_flat(report.environment)]
         rows += _flat(dict(list(ranks.items())[:_FACTS_OF]))

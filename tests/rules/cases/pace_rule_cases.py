@@ -10,7 +10,7 @@ from gpu_rule_cases import gpu
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.forecast.batch_curve import BatchCurve
 from rn50_advisor.advisor.model.gpu.gpu_facts import GpuView
-from rn50_advisor.advisor.model.gpu.gpu_pace import Habits, HostCopy, Wait
+from rn50_advisor.advisor.model.gpu.gpu_pace import CallSites, HostCopy, Wait
 from rn50_advisor.advisor.model.report import Capacity
 from rule_cases import SCRIPT, Phases, job, loader, rank
 
@@ -23,15 +23,15 @@ def paced(
     *,
     own: Phases | None = None,
     on_gpu: Mapping[str, float | None] | None = None,
-    told: Mapping[str, Any] | None = None,
+    rank_facts: Mapping[str, Any] | None = None,
     loads: float | None = None,
     **more: Any,
 ) -> Analysis:
-    """`values` of each rank, `on_gpu` of each GPU (None: not measured); `told`: facts; `loads`: batches a second that loading allows."""
+    """`values` of each rank, `on_gpu` of each GPU (None: not measured); `rank_facts`: of each rank; `loads`: batches a second that loading allows."""
     known = {name: {0: value, 1: value} for name, value in values.items() if value is not None}
     stages = () if loads is None else (Capacity("preprocessing", 16 * loads, 16 * loads, 16 * loads, ""),)
     view = GpuView((gpu(0), gpu(1)))
-    facts = {"0": dict(told or {}), "1": dict(told or {})}
+    facts = {"0": dict(rank_facts or {}), "1": dict(rank_facts or {})}
     spent = own or rank()
     made = job(
         {0: dict(spent), 1: dict(spent)},
@@ -87,7 +87,7 @@ def cmp003(
     resident: float | None = 0.5,
     delay: float = 0.0,
     deep: float | None = None,
-    told: Mapping[str, Any] | None = None,
+    rank_facts: Mapping[str, Any] | None = None,
     *,
     gap: float = 0.0,
     waited: float | None = None,
@@ -108,7 +108,7 @@ def cmp003(
     return paced(
         values,
         on_gpu={"gpu.util_share": resident},
-        told=told or {"torch": TORCH, "optimizer": {"class": "SGD"}},
+        rank_facts=rank_facts or {"torch": TORCH, "optimizer": {"class": "SGD"}},
         **more,
     )
 
@@ -138,7 +138,7 @@ def cmp004(
         "kernel.sync_s": held,
     }
     own = rank(gap=gap, input_wait=fetch)
-    return paced(values, own=own, **{"habits": Habits(waits(blocked_s=blocked)), **more})
+    return paced(values, own=own, **{"call_sites": CallSites(waits(blocked_s=blocked)), **more})
 
 
 def _batches(
@@ -158,8 +158,8 @@ def _batches(
     if rates is None:
         return made
     curve = BatchCurve(8.0, tuple(rates), tuple(size / rate for size, rate in rates.items()), oom_at)
-    told = {("batch.benchmarked", n): 1.0 for n in (0, 1)}
-    return replace(made, values={**made.values, **told}, batch_curves={0: curve, 1: curve})
+    benchmarked = {("batch.benchmarked", n): 1.0 for n in (0, 1)}
+    return replace(made, values={**made.values, **benchmarked}, batch_curves={0: curve, 1: curve})
 
 
 def cmp005(fixed: float = 0.6, peak: float = 0.3, active: float | None = 0.3, **more: Any) -> Analysis:
@@ -179,7 +179,7 @@ def cmp009(
     half: float | None = 1.0,
     tf32: float | None = 1.0,
     fused: bool = True,
-    told: Mapping[str, Any] | None = None,
+    rank_facts: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Analysis:
     """cudnn.benchmark is off; forward and backward take 0.9 s, of these `paced_s` at the pace of launches."""
@@ -195,10 +195,10 @@ def cmp009(
         "cuda": {"cudnn_benchmark": benchmark},
         "conv": {"shape": [128, 3, 224, 224]},
         "optimizer": {"class": "SGD", "fused": fused},
-        **(told or {}),
+        **(rank_facts or {}),
     }
     own = {**rank(), "optimizer": optimizer}
-    return paced(values, own=own, told=facts, **more)
+    return paced(values, own=own, rank_facts=facts, **more)
 
 
 def _link(gen: float | None) -> dict[str, float | None]:
@@ -212,16 +212,16 @@ def h2d001(
     mb = share / slower * LINK_MB_PER_S
     values = {"copy.pageable_mb": mb, "copy.pageable_s": share, "kernel.pageable_s": deep}
     loaders = tuple(loader(n, 4) for n in (0, 1))
-    seen = Habits((), copies(mb=mb, pinned=False, non_blocking=False))
-    return paced(values, on_gpu=_link(gen), **{"loaders": loaders, "habits": seen, **more})
+    seen = CallSites((), copies(mb=mb, pinned=False, non_blocking=False))
+    return paced(values, on_gpu=_link(gen), **{"loaders": loaders, "call_sites": seen, **more})
 
 
 def h2d002(share: float = 0.1, gap: float = 0.05, blocked: float = 0.4, **more: Any) -> Analysis:
     """Pinned copies that the link takes `share` of the step for; the host waits for them, and the GPU idles `gap` between steps."""
     mb = share * LINK_MB_PER_S
     values = {"copy.blocking_mb": mb, "copy.blocking_s": blocked, "gpu.idle_gap_s": gap, "gpu.idle_input_s": 0.0}
-    seen = Habits((), copies(mb=mb, non_blocking=False, blocked_s=blocked))
-    return paced(values, own=rank(gap=gap), on_gpu=_link(4.0), **{"habits": seen, **more})
+    seen = CallSites((), copies(mb=mb, non_blocking=False, blocked_s=blocked))
+    return paced(values, own=rank(gap=gap), on_gpu=_link(4.0), **{"call_sites": seen, **more})
 
 
 def sound_pace() -> dict[str, Any]:

@@ -33,7 +33,7 @@ TABLE = Table(
     },
     severities=(({}, "critical"), ({"paced_s": 0.45}, "high"), ({"paced_s": 0.65}, "medium")),
     best=({"loads": 2.0}, 2.0),
-    also_fires={"before Ampere": {"capability": 7.5}, "as kernels tell": {"tensor": 0.0, "eligible": 0.8}},
+    also_fires={"before Ampere": {"capability": 7.5}, "as the profiler window shows": {"tensor": 0.0, "eligible": 0.8}},
 )
 
 
@@ -53,13 +53,13 @@ def test_cmp001_advises_what_the_gpu_has(capability: float, words: str, absent: 
 @pytest.mark.parametrize(
     ("name", "says"), [("NVIDIA GeForce GTX 1660 Ti", Clear), ("NVIDIA T1000", Clear), ("Tesla T4", Finding)]
 )
-def test_cmp001_asks_no_tensor_cores_of_boards_without_any(name: str, says: type) -> None:
+def test_cmp001_stays_silent_on_boards_without_tensor_cores(name: str, says: type) -> None:
     view = GpuView(tuple(replace(gpu(n), name=name) for n in (0, 1)))
     analysis = replace(pace_jobs.cmp001(capability=7.5), gpu_view=view)
     assert isinstance(run_rule(RULES["CMP001"], analysis, Config()), says)
 
 
-def test_cmp001_takes_one_rank_under_autocast_for_a_job_that_knows_it() -> None:
+def test_cmp001_stays_silent_if_one_rank_uses_autocast() -> None:
     plain = pace_jobs.cmp001()
     values = {**plain.values, ("precision.half", 1): 1.0}
     assert run_rule(RULES["CMP001"], replace(plain, values=values), Config()) == Clear("CMP001")

@@ -9,7 +9,7 @@ import pytest
 from pace_rule_cases import copies, paced
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Where
-from rn50_advisor.advisor.model.gpu.gpu_pace import Habits
+from rn50_advisor.advisor.model.gpu.gpu_pace import CallSites
 from rule_cases import SCRIPT
 from rule_runs import all_words, found
 from rule_table import Table
@@ -36,8 +36,8 @@ def cmp002(
         "kernel.conv_share": convolving,
     }
     conv = {"shape": [128, 3, 224, 224], "autocast": half, "weight": weight}
-    told = {"model": {"layers": {"Conv2d": convolutions, norm: 53}}, "conv": conv}
-    return paced(values, **{"told": told, "habits": Habits((), copies()), **more})
+    facts = {"model": {"layers": {"Conv2d": convolutions, norm: 53}}, "conv": conv}
+    return paced(values, **{"rank_facts": facts, "call_sites": CallSites((), copies()), **more})
 
 
 TABLE = Table(
@@ -53,14 +53,14 @@ TABLE = Table(
         "convolutions in single precision, other layers in half": {"half": None},
         "a net with GroupNorm": {"norm": "GroupNorm"},
         "a transformer that cuts patches": {"convolutions": 1},
-        "kernels that hardly convolve": {"convolving": 0.1},
+        "kernels that are hardly convolutions": {"convolving": 0.1},
     },
     severities=(({}, "medium"), ({"paced_s": 0.65}, "low")),
     where=Where(SCRIPT, 61),
     best=({"loads": 1.25}, 1.25),
     also_fires={
         "weights in half precision": {"half": None, "weight": "float16"},
-        "a model that nobody counted": {"told": {"conv": {"autocast": "float16"}}},
+        "a model whose layers were not counted": {"rank_facts": {"conv": {"autocast": "float16"}}},
     },
 )
 

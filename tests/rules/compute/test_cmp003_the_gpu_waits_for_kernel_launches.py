@@ -22,17 +22,17 @@ TABLE = Table(
         "idle": ({"paced_s": 0.10}, {"paced_s": 0.0999}),
     },
     false_alarms={
-        "kernels fill what launching takes": {"resident": 0.95},
+        "kernels run as long as launching takes": {"resident": 0.95},
         "the thread waits for a core": {"delay": 0.55},
         "a deep window saw no idle time": {"deep": 0.02},
-        "what it saw was between the steps": {"deep": 0.35, "gap": 0.3},
+        "its idle time was between the steps": {"deep": 0.35, "gap": 0.3},
     },
     severities=(({}, "critical"), ({"paced_s": 0.2}, "high"), ({"paced_s": 0.1}, "medium")),
     best=({"paced_s": 0.2}, 1 / 0.8),
     also_fires={
         "as a deep window has it": {"deep": 0.3, "resident": 1.0},
         "where waits explain what is between the steps": {"deep": 0.35, "gap": 0.3, "waited": 0.3},
-        "compiled already": {"told": {"compiled_frames": 3, "optimizer": {"fused": True}}},
+        "compiled already": {"rank_facts": {"compiled_frames": 3, "optimizer": {"fused": True}}},
     },
 )
 
@@ -53,11 +53,11 @@ def test_cmp003_advises_what_is_not_done_yet() -> None:
     assert "torch.compile" in all_words(found("CMP003", TABLE.job())) and "larger batch" in all_words(
         found("CMP003", TABLE.job())
     )
-    done = all_words(found("CMP003", TABLE.job(told={"compiled_frames": 3, "optimizer": {"fused": True}})))
+    done = all_words(found("CMP003", TABLE.job(rank_facts={"compiled_frames": 3, "optimizer": {"fused": True}})))
     assert "torch.compile" not in done and "fused optimizer" not in done
 
 
-def test_cmp003_of_a_host_that_is_held_back_is_no_root() -> None:
+def test_cmp003_is_no_root_on_a_host_that_is_held_back() -> None:
     slow = pace_jobs.cmp003()
     held = {
         (name, n): value

@@ -10,7 +10,7 @@ import pace_rule_cases as pace_jobs
 from pace_rule_cases import stepped_by
 from rn50_advisor.advisor.model.analysis import HotLine
 from rn50_advisor.advisor.model.findings import Finding, NotMeasured, Where
-from rn50_advisor.advisor.model.gpu.gpu_pace import Habits
+from rn50_advisor.advisor.model.gpu.gpu_pace import CallSites
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.rule_engine import judge, run_rule
 from rn50_advisor.rules.registry import all_rules
@@ -43,9 +43,9 @@ TABLE = Table(
     where=Where(SCRIPT, 88),
     best=({"gap": 0.3, "blocked": 0.2}, 1 / 0.8),
     also_fires={
-        "the fetch would pass behind compute": {"gap": 0.0, "fetch": 0.1, "loads": 2.0},
+        "the fetch would overlap with compute": {"gap": 0.0, "fetch": 0.1, "loads": 2.0},
         "as a deep window has it": {"blocked": 0.01, "deep": 0.1, "held": 0.1},
-        "nobody named a place": {"habits": Habits()},
+        "unknown places": {"call_sites": CallSites()},
     },
 )
 
@@ -55,13 +55,13 @@ def test_table(check: Check) -> None:
     check(TABLE)
 
 
-def test_cmp004_names_the_costliest_places_first_and_how_to_spare_them() -> None:
+def test_cmp004_names_the_costliest_places_first() -> None:
     finding = found("CMP004", TABLE.job())
     assert ".item() at train.py:88 (400.0 ms)" in all_words(finding)
     assert finding.fixes[0].where is not None and finding.fixes[0].where.line == 88
 
 
-def test_cmp004_judges_nothing_by_two_looks() -> None:
+def test_cmp004_needs_three_sampled_steps() -> None:
     assert run_rule(RULES["CMP004"], pace_jobs.cmp004(looks=2), Config()) == NotMeasured("CMP004", ("sync.looks",))
     assert isinstance(run_rule(RULES["CMP004"], pace_jobs.cmp004(looks=3), Config()), Finding)
 
@@ -75,13 +75,11 @@ def test_cmp004_judges_nothing_by_two_looks() -> None:
         ("LBFGS", 7.5, ["none for this optimizer"]),
     ],
 )
-def test_cmp004_spares_the_gradient_scalers_question_as_the_job_can(
-    name: str, capability: float, words: list[str]
-) -> None:
-    asked = Habits(pace_jobs.waits(through="torch.amp.grad_scaler", line=91, phase="optimizer"))
-    made = pace_jobs.cmp004(told=stepped_by(name), habits=asked)
-    seen = replace(made, values={**made.values, ("precision.capability", 0): capability})
-    change = found("CMP004", seen).fixes[0].change
+def test_cmp004_avoids_the_gradient_scalers_wait_as_the_job_can(name: str, capability: float, words: list[str]) -> None:
+    sites = CallSites(pace_jobs.waits(through="torch.amp.grad_scaler", line=91, phase="optimizer"))
+    made = pace_jobs.cmp004(rank_facts=stepped_by(name), call_sites=sites)
+    known = replace(made, values={**made.values, ("precision.capability", 0): capability})
+    change = found("CMP004", known).fixes[0].change
     assert [
         word for word in ("AdamW(..., fused=True)", "bfloat16", "none for this optimizer") if word in change
     ] == words
@@ -89,19 +87,19 @@ def test_cmp004_spares_the_gradient_scalers_question_as_the_job_can(
 
 @pytest.mark.parametrize(
     ("call", "words"),
-    [("__bool__", "comparison"), ("__repr__", "printing a tensor"), ("synchronize", "events tell times")],
+    [("__bool__", "comparison"), ("__repr__", "printing a tensor"), ("synchronize", "CUDA events")],
 )
 def test_cmp004_calls_each_wait_by_its_name(call: str, words: str) -> None:
-    assert words in all_words(found("CMP004", TABLE.job(habits=Habits(pace_jobs.waits(call=call)))))
+    assert words in all_words(found("CMP004", TABLE.job(call_sites=CallSites(pace_jobs.waits(call=call)))))
 
 
-def test_cmp004_is_capped_by_what_the_host_was_held() -> None:
+def test_cmp004_gains_no_more_than_the_host_was_blocked() -> None:
     saving = found("CMP004", TABLE.job(gap=0.3, blocked=0.1)).saving
     assert saving is not None and saving.speedup[1] == pytest.approx(1 / 0.9)
 
 
 @pytest.mark.parametrize("deep", [None, 0.5])
-def test_cmp004_leaves_what_the_loop_does_after_a_short_wait_to_the_loop(deep: float | None) -> None:
+def test_cmp004_leaves_the_loops_work_after_a_short_wait_to_lop004(deep: float | None) -> None:
     line = HotLine(SCRIPT, 95, "train", "sleep", 100, 0.5, False)
     busy = pace_jobs.cmp004(gap=0.5, blocked=0.01, deep=deep, held=deep and 0.01, hot_lines=(line,))
     assert [f.rule for f in judge(busy, all_rules(), Config()).findings if f.explained_by is None] == ["LOP004"]

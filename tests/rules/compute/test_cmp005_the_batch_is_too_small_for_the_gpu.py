@@ -38,8 +38,8 @@ TABLE = Table(
     where=Where(SCRIPT, 42),
     best=({"peak": 0.2}, 1 / 0.55),
     also_fires={
-        "nobody counts its SMs": {"active": None},
-        "tensor cores and memory with room": {"tensor": 0.2, "dram": 0.3},
+        "unknown SM activity": {"active": None},
+        "tensor cores and memory with spare capacity": {"tensor": 0.2, "dram": 0.3},
         "as a sweep has it": {"rates": {8: 100, 16: 121}},
     },
 )
@@ -97,7 +97,7 @@ def test_cmp005_advises_what_a_sweep_measured(given: dict[str, Any], advised: in
     assert finding.fixes[0].change == f"DataLoader(..., batch_size={advised})"
     assert finding.saving is not None and finding.saving.speedup[1] == pytest.approx(speedup)
     note = finding.evidence[0].note
-    assert f"batches of {advised} as with 8 (a benchmark of this machine" in note and "after 100" in note
+    assert f"batches of {advised} as with 8 (a benchmark of this machine" in note and "instead of 100" in note
 
 
 def test_cmp005_takes_the_line_where_no_rank_was_swept() -> None:

@@ -40,9 +40,9 @@ def test_table(check: Check) -> None:
 @pytest.mark.parametrize(
     ("rates", "advised", "words"),
     [
-        ({2: 100, 4: 118, 8: 120}, 4, "2 % more samples/s is all that doubling the batch to 8 gave"),
+        ({2: 100, 4: 118, 8: 120}, 4, "2 % more samples/s after doubling the batch to 8"),
         ({2: 117, 4: 118, 8: 120}, 2, "2 % more samples/s"),
-        ({2: 100, 4: 125, 8: 120}, 4, "4 % fewer samples/s are what doubling the batch to 8 gave"),
+        ({2: 100, 4: 125, 8: 120}, 4, "4 % fewer samples/s after doubling the batch to 8"),
         ({3: 118, 8: 120}, 3, "more samples/s"),
     ],
 )

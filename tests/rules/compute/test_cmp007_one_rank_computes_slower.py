@@ -53,7 +53,7 @@ def test_table(check: Check) -> None:
 
 
 @pytest.mark.parametrize(("blocked", "in_copies"), [(0.051, True), (0.049, False)])
-def test_cmp007_tells_slow_copies_from_slow_computing(blocked: float, in_copies: bool) -> None:
+def test_cmp007_distinguishes_slow_copies_from_slow_computing(blocked: float, in_copies: bool) -> None:
     """Half of the 0.4 s by which rank 1 is slower: 0.15 in pageable copies, the rest in blocking ones."""
     compute = {0: 0.6, 1: 1.0}
     values = {"step.compute_s": compute, "copy.pageable_s": {0: 0.05, 1: 0.2}, "copy.blocking_s": {1: blocked}}
@@ -84,12 +84,12 @@ def sizes(mean: float, *, looks: int = 20, scatter: float = 0.3) -> dict[str, An
         ({"mean": 2000.0, "looks": 4}, False),
         ({"mean": 2000.0, "scatter": 3.0}, False),
     ],
-    ids=["twice", "half of it", "less than half", "few looks", "by chance"],
+    ids=["twice", "half of it", "less than half", "few sampled batches", "by chance"],
 )
-def test_cmp007_tells_larger_batches_from_a_slower_processor(own: dict[str, Any], explained: bool) -> None:
+def test_cmp007_distinguishes_larger_batches_from_a_slower_processor(own: dict[str, Any], explained: bool) -> None:
     finding = found("CMP007", TABLE.job(facts={"0": sizes(1000.0), "1": sizes(**own)}))
     assert ("its batches are larger" in finding.title) == explained
-    assert finding.fixes[0].title.startswith("deal batches of like size" if explained else "find what rank 1 does more")
+    assert finding.fixes[0].title.startswith("distribute batches" if explained else "find what rank 1 does in addition")
     assert finding.saving is not None
     assert finding.saving.speedup[1] == pytest.approx(warm(1 / (0.8 if explained else 0.6))), (
         "both at 0.8, or rank 1 at 0.6"

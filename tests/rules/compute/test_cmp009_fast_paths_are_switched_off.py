@@ -22,23 +22,23 @@ TABLE = Table(
     },
     false_alarms={
         "all is on": {"benchmark": True},
-        "pictures of many sizes": {"told": {"conv": {"shape": [8, 3, 512, 700], "varies": True}}},
-        "deterministic, as asked": {"told": {"deterministic": True}},
-        "a model without convolutions": {"told": {"conv": {}, "model": {"layers": {"Linear": 48}}}},
+        "pictures of many sizes": {"rank_facts": {"conv": {"shape": [8, 3, 512, 700], "varies": True}}},
+        "deterministic, as asked": {"rank_facts": {"deterministic": True}},
+        "a model without convolutions": {"rank_facts": {"conv": {}, "model": {"layers": {"Linear": 48}}}},
         "a compiled one without them": {
-            "told": {"conv": {}, "optimizer": {"class": "SGD", "convolutions": {"weights": 0}}}
+            "rank_facts": {"conv": {}, "optimizer": {"class": "SGD", "convolutions": {"weights": 0}}}
         },
         "an optimizer without a fused form": {
             "benchmark": True,
             "fused": False,
             "optimizer": 0.3,
-            "told": {"optimizer": {"class": "LBFGS"}},
+            "rank_facts": {"optimizer": {"class": "LBFGS"}},
         },
         "one whose fused form came later": {
             "benchmark": True,
             "fused": False,
             "optimizer": 0.3,
-            "told": {"torch": "2.2.2+cu121"},
+            "rank_facts": {"torch": "2.2.2+cu121"},
         },
     },
     severities=(({}, "low"),),
@@ -46,11 +46,11 @@ TABLE = Table(
     unseen={
         "with what precision it computes": ({"benchmark": True, "half": None, "tf32": 0.0}, ("precision.half",)),
         "whether TF32 is on": ({"benchmark": True, "half": 0.0, "tf32": None}, ("precision.tf32",)),
-        "cuDNN's switch": ({"told": {"cuda": {}}}, ("cudnn.benchmark",)),
-        "its convolutions": ({"told": {"conv": {}}}, ("conv",)),
+        "cuDNN's switch": ({"rank_facts": {"cuda": {}}}, ("cudnn.benchmark",)),
+        "its convolutions": ({"rank_facts": {"conv": {}}}, ("conv",)),
         "the sizes of its batches": ({"usual": None}, ("batch.usual_share",)),
         "an optimizer that takes its time": (
-            {"benchmark": True, "optimizer": 0.3, "told": {"optimizer": {}}},
+            {"benchmark": True, "optimizer": 0.3, "rank_facts": {"optimizer": {}}},
             ("optimizer",),
         ),
     },

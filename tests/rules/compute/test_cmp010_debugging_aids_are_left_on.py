@@ -16,13 +16,13 @@ from table_checks import Check, checks
 def cmp010(
     on: Mapping[str, int] | None = None, *, looks: int = 10, rank_1: int = 10, cuda: bool = True, **more: Any
 ) -> Analysis:
-    """Looks at rank 0 that found these aids on; at rank 1 anomaly detection, in `rank_1` of ten."""
-    told = {
+    """Checks of rank 0 that found these aids on; on rank 1 anomaly detection, in `rank_1` of ten."""
+    facts = {
         "debugging": {"looks": looks, "on": {"anomaly detection": 10} if on is None else on},
         "cuda": {"devices": 1} if cuda else None,
     }
     other = {"debugging": {"looks": 10, "on": {"anomaly detection": rank_1}}}
-    return job({0: rank(), 1: rank()}, **{"facts": {"0": told, "1": other}, **more})
+    return job({0: rank(), 1: rank()}, **{"facts": {"0": facts, "1": other}, **more})
 
 
 TABLE = Table(
@@ -37,7 +37,7 @@ TABLE = Table(
             "rank_1": 0,
             "cuda": False,
         },
-        "an aid that nobody knows": {"on": {"another": 10}, "rank_1": 0},
+        "an unknown aid": {"on": {"another": 10}, "rank_1": 0},
     },
     severities=(({}, "medium"), ({"on": {"TORCH_DISTRIBUTED_DEBUG": 10}, "rank_1": 0}, "low")),
     also_fires={"launches that wait": {"on": {"CUDA_LAUNCH_BLOCKING": 10}, "rank_1": 0}},

@@ -28,7 +28,7 @@ def cmp011(
     gpus: int = 2,
     **more: Any,
 ) -> Analysis:
-    """Two ranks compute so long on the CPU, beside so many GPUs that nobody uses."""
+    """Two ranks compute so long on the CPU, while so many GPUs are idle."""
     beside = GpuView(tuple(gpu(index, ranks=()) for index in range(gpus)))
     values = {} if idle is None else {"gpu.idle_beside": idle}
     variables = {} if hidden is None else {"CUDA_VISIBLE_DEVICES": hidden}
@@ -45,7 +45,7 @@ TABLE = Table(
     false_alarms={
         "no GPU idles": {"idle": 0.0},
         "there is none": {"idle": None, "gpus": 0},
-        "whoever started it hides them": {"hidden": ""},
+        "the user hides them": {"hidden": ""},
         "in another way": {"hidden": "-1"},
     },
     severities=(({}, "high"),),
@@ -63,7 +63,7 @@ def test_table(check: Check) -> None:
     ("build", "fix"),
     [("2.8.0+cpu", "install torch with CUDA: 2.8.0+cpu has none"), ("2.8.0", "move model and batches")],
 )
-def test_cmp011_says_what_keeps_the_job_from_the_gpus_and_comes_first(build: str, fix: str) -> None:
+def test_cmp011_names_why_the_job_does_not_use_the_gpus_and_comes_first(build: str, fix: str) -> None:
     judgement = judge(cmp011(computing=0.5, gap=0.5, build=build), all_rules(), Config())
     first, second = judgement.findings
     assert (judgement.verdict.rule, first.rule, second.rule) == ("CMP011", "CMP011", "LOP004")

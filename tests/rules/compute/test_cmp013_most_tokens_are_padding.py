@@ -16,11 +16,13 @@ from rule_table import Table
 from table_checks import Check, checks
 
 
-def cmp013(padding: float = 0.4, longest: float = 0.7, *, looks: int = 10, told: bool = True, **more: Any) -> Analysis:
+def cmp013(
+    padding: float = 0.4, longest: float = 0.7, *, looks: int = 10, masked: bool = True, **more: Any
+) -> Analysis:
     """One rank whose batches have so much padding, and would be as wide as this share if padded to their longest row."""
     cells = 100_000
     seen = {"looks": looks, "cells": cells, "tokens": round(cells * (1 - padding)), "longest": round(cells * longest)}
-    facts: dict[str, Any] = {"model": {"layers": {"Embedding": 1}}, **({"padding": seen} if told else {})}
+    facts: dict[str, Any] = {"model": {"layers": {"Embedding": 1}}, **({"padding": seen} if masked else {})}
     given = {"facts": {"0": facts}, "loaders": (loader(0, 2),), **more}
     return job({0: rank()}, **given)
 
@@ -37,7 +39,7 @@ TABLE = Table(
         ({"padding": 0.2, "longest": 0.88}, "medium"),
     ),
     also_fires={"padded to the longest already": {"longest": 1.0}},
-    unseen={"a text model without a mask": ({"told": False}, ("batch.attention_mask",))},
+    unseen={"a text model without a mask": ({"masked": False}, ("batch.attention_mask",))},
 )
 
 
@@ -51,6 +53,6 @@ def test_cmp013_groups_by_length_what_is_padded_to_the_longest(longest: float, f
     assert found("CMP013", cmp013(longest=longest)).fixes[0].title.startswith(first)
 
 
-def test_cmp013_says_nothing_of_a_model_without_tokens() -> None:
-    pictures = cmp013(told=False, facts={"0": {"model": {"layers": {"Conv2d": 9}}}})
+def test_cmp013_stays_silent_about_a_model_without_tokens() -> None:
+    pictures = cmp013(masked=False, facts={"0": {"model": {"layers": {"Conv2d": 9}}}})
     assert run_rule(RULES["CMP013"], pictures, Config()) == Clear("CMP013")

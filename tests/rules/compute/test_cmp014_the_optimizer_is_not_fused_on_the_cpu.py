@@ -27,8 +27,8 @@ def cmp014(
 ) -> Analysis:
     """Ranks that spend so much of their step in an optimizer of 160 tensors."""
     optimizer = {"module": module, "fused": fused, "sparse": sparse, "parameters": 160, "elements": 25_600_000}
-    told = {"torch": torch, "optimizer": {**optimizer, **({"class": name} if name else {})}}
-    facts = {str(n): {**told, **({"cuda": {"index": 0}} if gpu else {})} for n in range(ranks)}
+    known = {"torch": torch, "optimizer": {**optimizer, **({"class": name} if name else {})}}
+    facts = {str(n): {**known, **({"cuda": {"index": 0}} if gpu else {})} for n in range(ranks)}
     own = {n: rank(1.0 - spent, optimizer=0.0) | {"optimizer": spent} for n in range(ranks)}
     return job(own, **{"facts": facts, **more})
 
@@ -42,7 +42,7 @@ TABLE = Table(
         "fused already": {"fused": True},
         "before torch had it": {"torch": "2.3.1"},
         "sparse gradients": {"sparse": True},
-        "on a GPU, where CMP009 looks": {"gpu": True},
+        "on a GPU, which is for CMP009": {"gpu": True},
         "of another library": {"name": "Lion"},
         "of another library under the same name": {"module": "bitsandbytes.optim.adamw"},
         "without much to merge": {"name": "SGD"},
@@ -52,8 +52,8 @@ TABLE = Table(
         ({"spent": 0.3}, "high"),
         ({"spent": 0.1}, "medium"),
     ),
-    also_fires={"told to be not fused": {"fused": False}, "of two ranks": {"ranks": 2}},
-    unseen={"an optimizer that nobody described": ({"name": None}, ("optimizer",))},
+    also_fires={"explicitly not fused": {"fused": False}, "of two ranks": {"ranks": 2}},
+    unseen={"an unknown optimizer": ({"name": None}, ("optimizer",))},
 )
 
 

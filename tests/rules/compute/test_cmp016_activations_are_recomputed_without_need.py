@@ -19,15 +19,15 @@ def cmp016(
     free: float = 0.6,
     *,
     used: float | None = None,
-    looks: int = 50,
+    samples: int = 50,
     forward: float = 0.3,
     **more: Any,
 ) -> Analysis:
     """One rank whose backward pass spends so much of the step on a second forward pass."""
     limit = {} if used is None else {"memory.limit_used_share": {0: used}}
-    seen = {} if again is None else {"step.recomputing_s": {0: again}}
-    values = {**seen, "memory.host_left_share": free, **limit}
-    lines = (HotLine("/job/model.py", 33, "forward", "", looks, looks / 400, io=False),)
+    known = {} if again is None else {"step.recomputing_s": {0: again}}
+    values = {**known, "memory.host_left_share": free, **limit}
+    lines = (HotLine("/job/model.py", 33, "forward", "", samples, samples / 400, io=False),)
     own = rank(forward=forward, backward=0.9 - forward)
     return job({0: own}, **{"values": values, "recomputing_lines": lines, **more})
 
@@ -59,4 +59,4 @@ def test_table(check: Check) -> None:
 
 
 def test_cmp016_names_no_line_for_a_few_samples() -> None:
-    assert found("CMP016", cmp016(looks=9)).fixes[0].where is None
+    assert found("CMP016", cmp016(samples=9)).fixes[0].where is None

@@ -11,11 +11,11 @@ import pace_rule_cases as pace_jobs
 from pace_rule_cases import stepped_by
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Where
-from rn50_advisor.advisor.model.gpu.gpu_pace import Habits
+from rn50_advisor.advisor.model.gpu.gpu_pace import CallSites
 from rn50_advisor.advisor.model.measures.gpu_measures import GPU_UTIL_SHARE
 from rn50_advisor.rules.compute.compute_cost import (
     batch_size,
-    by_whom,
+    timing_source,
     computing_s,
     convolves,
     fused_form,
@@ -48,42 +48,46 @@ from rule_tables import TABLES
 )
 def test_a_fused_optimizer_is_offered_where_its_torch_has_it(name: str, torch: str, offered: bool) -> None:
     given = stepped_by(name, torch)
-    launches = all_words(found("CMP003", TABLES["CMP003"].job(told=given)))
-    switches = all_words(found("CMP009", TABLES["CMP009"].job(optimizer=0.1, told=given)))
-    asked = Habits(pace_jobs.waits(through="torch.amp.grad_scaler"))
-    scaler = all_words(found("CMP004", TABLES["CMP004"].job(told=given, habits=asked)))
+    launches = all_words(found("CMP003", TABLES["CMP003"].job(rank_facts=given)))
+    switches = all_words(found("CMP009", TABLES["CMP009"].job(optimizer=0.1, rank_facts=given)))
+    sites = CallSites(pace_jobs.waits(through="torch.amp.grad_scaler"))
+    scaler = all_words(found("CMP004", TABLES["CMP004"].job(rank_facts=given, call_sites=sites)))
     fused = f"{name}(..., fused=True)"
     assert [fused in words for words in (launches, switches, scaler)] == [offered, offered, offered and name != "SGD"]
 
 
 @pytest.mark.parametrize(("momentum", "offered"), [(None, False), (1, False), (0, True)])
 def test_momentum_beside_a_gradient_scaler_is_not_fused(momentum: int | None, offered: bool) -> None:
-    asked = Habits(pace_jobs.waits(through="torch.amp.grad_scaler"))
+    sites = CallSites(pace_jobs.waits(through="torch.amp.grad_scaler"))
     given = stepped_by("SGD", momentum=momentum)
     assert (
-        "fused=True" in all_words(found("CMP009", TABLES["CMP009"].job(optimizer=0.1, told=given, habits=asked)))
+        "fused=True"
+        in all_words(found("CMP009", TABLES["CMP009"].job(optimizer=0.1, rank_facts=given, call_sites=sites)))
     ) is offered
-    assert ("fused=True" in all_words(found("CMP003", TABLES["CMP003"].job(told=given, habits=asked)))) is offered
+    assert (
+        "fused=True" in all_words(found("CMP003", TABLES["CMP003"].job(rank_facts=given, call_sites=sites)))
+    ) is offered
 
 
 @pytest.mark.parametrize("rule", ["CMP005", "CMP006"])
 def test_a_batch_is_judged_by_a_benchmark_in_as_many_words(rule: str) -> None:
     own = pace_jobs.cmp005() if rule == "CMP005" else pace_jobs.cmp006()
     swept = replace(own, values={**own.values, ("batch.benchmarked", 0): 1.0})
-    for given, told in ((own, False), (swept, True)):
-        assert ("a benchmark of this machine" in found(rule, given).evidence[0].note) is told
+    for given, benchmarked in ((own, False), (swept, True)):
+        assert ("a benchmark of this machine" in found(rule, given).evidence[0].note) is benchmarked
 
 
 @pytest.mark.parametrize(
-    ("told", "version"), [("2.8.0+cu128", (2, 8)), ("2.12", (2, 12)), ("", (0, 0)), ("nightly", (0, 0)), (None, (0, 0))]
+    ("torch", "version"),
+    [("2.8.0+cu128", (2, 8)), ("2.12", (2, 12)), ("", (0, 0)), ("nightly", (0, 0)), (None, (0, 0))],
 )
-def test_an_unknown_torch_counts_as_old(told: str | None, version: tuple[int, int]) -> None:
-    assert torch_version({"torch": told}) == version  # type: ignore[typeddict-item]
+def test_an_unknown_torch_counts_as_old(torch: str | None, version: tuple[int, int]) -> None:
+    assert torch_version({"torch": torch}) == version  # type: ignore[typeddict-item]
 
 
 def test_an_optimizer_that_is_fused_has_no_other_form() -> None:
     def form(**optimizer: Any) -> str:
-        return fused_form(pace_jobs.paced({}, told={"torch": "2.8.0", "optimizer": optimizer}), 0)
+        return fused_form(pace_jobs.paced({}, rank_facts={"torch": "2.8.0", "optimizer": optimizer}), 0)
 
     assert form(**{"class": "AdamW"}) == "AdamW" and form(**{"class": "AdamW", "fused": True}) == ""
     assert form(**{"class": "Lion"}) == "" and form() == ""
@@ -92,7 +96,7 @@ def test_an_optimizer_that_is_fused_has_no_other_form() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "found"),
+    ("facts", "found"),
     [
         ({"model": {"layers": {"Conv2d": 53, "Linear": 1}}}, True),
         ({"model": {"layers": {"Linear": 12}}}, False),
@@ -101,8 +105,8 @@ def test_an_optimizer_that_is_fused_has_no_other_form() -> None:
         ({}, None),
     ],
 )
-def test_a_model_convolves_by_its_layers_or_its_weights(told: Any, found: bool | None) -> None:
-    assert convolves(told) is found
+def test_a_model_convolves_by_its_layers_or_its_weights(facts: Any, found: bool | None) -> None:
+    assert convolves(facts) is found
 
 
 def test_only_compute_at_the_gpus_pace_becomes_faster() -> None:
@@ -159,11 +163,11 @@ def test_a_batch_is_the_loaders_and_not_the_steps() -> None:
     assert batch_size(pace_jobs.paced({})) == 8.0
 
 
-def test_times_of_a_benchmark_are_told_as_such() -> None:
+def test_times_of_a_benchmark_are_named_as_such() -> None:
     a = pace_jobs.paced({})
     swept = replace(a, values={**a.values, ("batch.benchmarked", 1): 1.0})
-    assert by_whom(swept, (0, 1)) == " (a benchmark of this machine, with this model)"
-    assert by_whom(swept, (0,)) == by_whom(a, (0, 1)) == ""
+    assert timing_source(swept, (0, 1)) == " (a benchmark of this machine, with this model)"
+    assert timing_source(swept, (0,)) == timing_source(a, (0, 1)) == ""
 
 
 def test_a_link_that_is_not_known_is_taken_for_the_fastest() -> None:
@@ -171,7 +175,7 @@ def test_a_link_that_is_not_known_is_taken_for_the_fastest() -> None:
     assert link_of(known, 0) == (13_000.0, "PCIe 4 x8")
     assert link_of(pace_jobs.paced({}, on_gpu={"gpu.pcie_gen": 4.0}), 0) == (
         52_000.0,
-        "the fastest link there is, PCIe 5 x16: its own is not known",
+        "PCIe 5 x16, the fastest link: the GPU's own is unknown",
     )
     assert link_of(known, 7)[0] == 52_000.0, "a rank on no GPU that was seen"
 

@@ -6,7 +6,7 @@ import pytest
 
 import pace_rule_cases as pace_jobs
 from rn50_advisor.advisor.model.findings import Where
-from rn50_advisor.advisor.model.gpu.gpu_pace import Habits
+from rn50_advisor.advisor.model.gpu.gpu_pace import CallSites
 from rule_cases import SCRIPT
 from rule_runs import found
 from rule_table import Table
@@ -25,7 +25,7 @@ TABLE = Table(
     ),
     where=Where(SCRIPT, 61),
     best=({"share": 0.2, "gap": 0.0}, 1 / 0.8),
-    also_fires={"nobody named a place": {"habits": Habits()}},
+    also_fires={"nobody named a place": {"call_sites": CallSites()}},
 )
 
 

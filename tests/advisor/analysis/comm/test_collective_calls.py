@@ -16,7 +16,7 @@ from rn50_advisor.advisor.analysis.steps.steady_state import all_steps, steady_s
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.comm.nccl_settings import NcclFacts
 from rn50_advisor.advisor.model.recording import Recording, Table
-from rn50_advisor.advisor.model.wording.told_facts import rows
+from rn50_advisor.advisor.model.wording.fact_rows import rows
 from rn50_advisor.advisor.report import html, markdown, text
 from rn50_advisor.advisor.verdict.diagnose import diagnose
 from rn50_advisor.probes.rank.layout import COLLECTIVES_FIELDS

@@ -56,7 +56,7 @@ def test_a_rank_on_a_gpu_that_the_driver_does_not_give_out_is_on_no_other(
     view = on_gpus(devices=devices, facts=facts).gpu_view
     assert [gpu.ranks for gpu in view.devices] == ranks
     if 101 in facts and not ranks[1]:
-        assert 1 in view.unseen and view.why_unseen
+        assert 1 in view.unmonitored and view.why_unmonitored
 
 
 def test_cuda_orders_unlike_gpus_by_speed_unless_told() -> None:
@@ -98,14 +98,14 @@ def watched(index: int) -> dict[tuple[str, str], Series]:
     return {("gpu.sm_clock_mhz", f"gpu:{index}"): levels(1400), **held}
 
 
-def test_a_rank_on_a_gpu_of_which_nothing_was_read_is_unseen() -> None:
+def test_a_rank_on_a_gpu_of_which_nothing_was_read_is_unmonitored() -> None:
     gap = ProbeGap("gpu.*", "host", "driver library and kernel module have different versions")
     blind = on_gpus(devices=[], gaps=(gap,)).gpu_view
-    assert (blind.unseen, blind.why_unseen) == ((0, 1), gap.reason)
+    assert (blind.unmonitored, blind.why_unmonitored) == ((0, 1), gap.reason)
     one = on_gpus(watched(1)).gpu_view
-    assert (one.unseen, one.why_unseen) == ((0,), "its readings stopped early")
+    assert (one.unmonitored, one.why_unmonitored) == ((0,), "its readings stopped early")
     cpu = on_gpus(devices=[], gaps=(gap,), facts={100: {"cuda": None}, 101: {}}).gpu_view
-    assert (cpu.unseen, cpu.why_unseen) == ((), "")
+    assert (cpu.unmonitored, cpu.why_unmonitored) == ((), "")
 
 
 @pytest.mark.parametrize(("until_s", "known"), [(60, True), (40, True), (30, False), (5, False)])
@@ -125,7 +125,7 @@ def test_readings_that_stop_early_say_nothing_of_the_rest(until_s: int, known: b
     names = ("gpu.throttled_share", "gpu.foreign_processes", "gpu.power_w", "gpu.errors_watched")
     assert [(0 in {scope for n, scope in analysis.values if n == name}) for name in names] == [known] * 4
     view = analysis.gpu_view
-    assert (view.unseen, view.why_unseen) == (((), "") if known else ((0,), "its readings stopped early"))
+    assert (view.unmonitored, view.why_unmonitored) == (((), "") if known else ((0,), "its readings stopped early"))
 
 
 @pytest.mark.parametrize(
@@ -142,8 +142,8 @@ def test_a_gpu_that_tells_its_power_alone_is_not_known_to_be_sound(refused: str,
     gap = ProbeGap(refused, "gpu:1", "this GPU or its driver does not report it")
     read = {**watched(0), **watched(1), ("gpu.power_w", "gpu:1"): levels(300)}
     mute = on_gpus({key: told for key, told in read.items() if key != (refused, "gpu:1")}, gaps=(gap,))
-    assert (mute.gpu_view.unseen, mute.gpu_view.why_unseen) == ((1,), words)
-    assert on_gpus(read).gpu_view.unseen == ()
+    assert (mute.gpu_view.unmonitored, mute.gpu_view.why_unmonitored) == ((1,), words)
+    assert on_gpus(read).gpu_view.unmonitored == ()
 
 
 def test_of_a_part_of_a_gpu_nothing_is_known() -> None:
@@ -151,4 +151,4 @@ def test_of_a_part_of_a_gpu_nothing_is_known() -> None:
     read = {("gpu.power_w", "gpu:0"): levels(300)}
     whole = [device(0, mig=True, mig_instances=instances)]
     view = on_gpus(read, whole, {100: cuda("MIG-1111"), 101: {}}).gpu_view
-    assert view.unseen == (0,) and "MIG" in view.why_unseen
+    assert view.unmonitored == (0,) and "MIG" in view.why_unmonitored

@@ -12,7 +12,7 @@ from rn50_advisor.advisor.analysis.gpu.host_pacing import gaps_as_seen, pace_val
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.analysis.steps.steady_state import all_steps, steady_steps
 from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu
-from rn50_advisor.advisor.model.gpu.gpu_pace import Habits, HostCopy, Wait
+from rn50_advisor.advisor.model.gpu.gpu_pace import CallSites, HostCopy, Wait
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Recording
 
@@ -25,9 +25,9 @@ def job(gpu: Mapping[str, float], host: Mapping[str, float] | None = None, **mor
     return recording({0: plan(STEPS, **(host or HOST))}, gpu_steps={0: gpu_steps([gpu] * STEPS)}, **more)
 
 
-def paced(made: Recording, known: Habits | None = None, missing: dict[str, str] | None = None) -> dict[str, float]:
+def paced(made: Recording, known: CallSites | None = None, missing: dict[str, str] | None = None) -> dict[str, float]:
     steady = steady_steps(all_steps(made))
-    found = pace_values(made, steady, known or Habits())
+    found = pace_values(made, steady, known or CallSites())
     if missing is not None:
         missing.update({name: why for (name, _), why in found.missing.items()})
     return {name: round(value, 6) for (name, _), value in found.items()}
@@ -62,15 +62,15 @@ def test_a_queue_that_never_runs_dry_is_nobodys_pace_but_the_gpus() -> None:
 
 def test_a_wait_for_the_gpu_is_no_launching() -> None:
     kept_up = job({"input_wait": 4, "forward": 20, "backward": 30, "optimizer": 5, "gap": 1})
-    assert paced(kept_up, Habits((wait("forward", 0.012),)))["gpu.host_paced_s"] == pytest.approx(0.035)
-    assert paced(kept_up, Habits((wait("forward", 0.001),)))["gpu.host_paced_s"] == pytest.approx(0.055)
-    assert paced(kept_up, Habits((wait("clip", 0.004),)))["gpu.host_paced_s"] == pytest.approx(0.050)
+    assert paced(kept_up, CallSites((wait("forward", 0.012),)))["gpu.host_paced_s"] == pytest.approx(0.035)
+    assert paced(kept_up, CallSites((wait("forward", 0.001),)))["gpu.host_paced_s"] == pytest.approx(0.055)
+    assert paced(kept_up, CallSites((wait("clip", 0.004),)))["gpu.host_paced_s"] == pytest.approx(0.050)
 
 
 def test_a_copy_that_holds_the_host_is_no_launching() -> None:
     held = HostCopy(0, "to", "/job/train.py", 61, 77.0, False, False, False, "forward", 0.008, 0.008)
     kept_up = job({"input_wait": 4, "forward": 20, "backward": 30, "optimizer": 5, "gap": 1})
-    assert paced(kept_up, Habits((), (held,)))["gpu.host_paced_s"] == pytest.approx(0.047)
+    assert paced(kept_up, CallSites((), (held,)))["gpu.host_paced_s"] == pytest.approx(0.047)
 
 
 def test_the_facts_tell_where_the_gpus_time_goes() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from device_call_facts import CUDA, MS, copy, site
 from recordings import plan, recording
-from rn50_advisor.advisor.analysis.gpu.observed_steps import habit_values, habits
+from rn50_advisor.advisor.analysis.gpu.observed_steps import call_site_values, usual_call_sites
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.measures import MEASURES
 from rn50_advisor.advisor.model.recording import Recording
@@ -23,7 +23,7 @@ def looked(sites: list[dict[str, Any]], copies: list[dict[str, Any]] | None = No
 
 
 def values(made: Recording, missing: dict[str, str] | None = None) -> dict[str, float]:
-    found = habit_values(made, habits(made))
+    found = call_site_values(made, usual_call_sites(made))
     if missing is not None:
         missing.update({name: why for (name, _), why in found.missing.items()})
     return {name: value for (name, scope), value in found.items() if scope == 0}
@@ -31,7 +31,7 @@ def values(made: Recording, missing: dict[str, str] | None = None) -> dict[str, 
 
 def test_waits_of_most_steps_are_habits_and_the_log_line_is_none() -> None:
     made = looked([site(), site(line=95, count=10, looks=1, blocked_ns=900 * MS)])
-    (wait,) = habits(made).waits
+    (wait,) = usual_call_sites(made).waits
     assert (wait.line, wait.calls, wait.steps_share, wait.blocked_s) == (88, 1.0, 1.0, 0.005)
     found = values(made)
     assert found["sync.calls"] == 1.0 and found["sync.blocked_s"] == 0.005 and found["sync.looks"] == 10
@@ -39,7 +39,7 @@ def test_waits_of_most_steps_are_habits_and_the_log_line_is_none() -> None:
 
 def test_the_costliest_wait_comes_first() -> None:
     made = looked([site(), site(line=90, blocked_ns=80 * MS)])
-    assert [wait.line for wait in habits(made).waits] == [90, 88]
+    assert [wait.line for wait in usual_call_sites(made).waits] == [90, 88]
 
 
 def test_copies_are_told_apart_by_memory_call_and_stream() -> None:

@@ -81,8 +81,8 @@ def test_of_a_profile_only_what_lies_before_the_backward_counts() -> None:
     ]
     event = replace(profile, kind="profile", data={"looks": 450, "stacks": stacks})
     found = analyse(unfed([event])).feed
-    assert found is not None and found.looks is not None
-    assert (found.looks.count, found.looks.model, found.looks.waiting) == (100, 0.9, 0.1)
+    assert found is not None and found.samples is not None
+    assert (found.samples.count, found.samples.model, found.samples.waiting) == (100, 0.9, 0.1)
     assert verdict_of(unfed([event])).title == "The loop waits for something that is not the model"
 
 

@@ -20,7 +20,7 @@ from rn50_advisor.advisor.model.analysis import LoaderFacts
 from rn50_advisor.advisor.model.input.mounts import DataMount
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Event
-from rn50_advisor.advisor.model.wording.told_facts import rows
+from rn50_advisor.advisor.model.wording.fact_rows import rows
 from rn50_advisor.advisor.report import html, markdown, text
 from rn50_advisor.advisor.verdict.diagnose import diagnose
 from stage_capacities import evenly, fed, value

@@ -13,7 +13,7 @@ from recordings import (
 )
 from rn50_advisor.advisor.model.input.mounts import DataMount
 from rn50_advisor.advisor.model.recording import Series
-from rn50_advisor.advisor.model.wording.told_facts import rows
+from rn50_advisor.advisor.model.wording.fact_rows import rows
 from storage_recordings import DISK, disk, job
 
 

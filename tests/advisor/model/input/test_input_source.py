@@ -20,8 +20,8 @@ def test_what_is_neither_fetching_nor_waiting_nor_the_model_is_elsewhere() -> No
         (InputSource("", False), "do not come from torch's loaders; fetching"),
         (InputSource("", False, libraries=("ffcv", "datasets")), "loaders (loaded: ffcv, datasets); fetching"),
         (InputSource("", False, another_thread=True), ": a thread of its own runs through a DataLoader; fetching"),
-        (InputSource("", False, looks=LOOKS, another_thread=True), ": they come from webdataset; fetching"),
-        (InputSource("", False, looks=FeedSamples(9, 0.0, 1.0, 0.0)), "do not come from torch's loaders; fetching"),
+        (InputSource("", False, samples=LOOKS, another_thread=True), ": they come from webdataset; fetching"),
+        (InputSource("", False, samples=FeedSamples(9, 0.0, 1.0, 0.0)), "do not come from torch's loaders; fetching"),
     ],
 )
 def test_the_reason_names_what_is_known_of_the_source(source: InputSource, said: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rn50_advisor.advisor.model.wording.told_facts import rows
+from rn50_advisor.advisor.model.wording.fact_rows import rows
 
 
 @pytest.mark.parametrize("facts", [{}, {"storage": None}, {"storage": [1]}, {"0": {}}])

@@ -39,7 +39,7 @@ from rn50_advisor.advisor.model.measures.gpu_measures import (
 from rn50_advisor.advisor.model.measures.input_measures import BATCH_FIXED_SHARE
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import COMPUTE, common, model_of, training_loader, where_of
-from rn50_advisor.rules.compute.compute_cost import batch_size, timing_source, loading_floor_s, on_gpu_of
+from rn50_advisor.rules.compute.compute_cost import batch_size, loading_floor_s, on_gpu_of, timing_source
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _FACTORS = (4, 2)

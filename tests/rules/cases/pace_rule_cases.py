@@ -27,7 +27,7 @@ def paced(
     loads: float | None = None,
     **more: Any,
 ) -> Analysis:
-    """`values` of each rank, `on_gpu` of each GPU (None: not measured); `rank_facts`: of each rank; `loads`: batches a second that loading allows."""
+    """`values` of each rank, `on_gpu` of each GPU (None: not measured); `loads`: batches a second that loading allows."""
     known = {name: {0: value, 1: value} for name, value in values.items() if value is not None}
     stages = () if loads is None else (Capacity("preprocessing", 16 * loads, 16 * loads, 16 * loads, ""),)
     view = GpuView((gpu(0), gpu(1)))

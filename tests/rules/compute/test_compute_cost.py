@@ -15,7 +15,6 @@ from rn50_advisor.advisor.model.gpu.gpu_pace import CallSites
 from rn50_advisor.advisor.model.measures.gpu_measures import GPU_UTIL_SHARE
 from rn50_advisor.rules.compute.compute_cost import (
     batch_size,
-    timing_source,
     computing_s,
     convolves,
     fused_form,
@@ -25,6 +24,7 @@ from rn50_advisor.rules.compute.compute_cost import (
     link_of,
     loading_floor_s,
     on_gpu_of,
+    timing_source,
     torch_version,
     without_waiting,
 )

@@ -58,7 +58,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         confidence=confidence(a, cap=0.85),
         seconds_per_step=step - expected,
         evidence=(
-            Evidence.of(COPY_PAGEABLE_MB, pageable[rank], note=f"a step and rank{_places(a, rank)}", form="continues"),
+            Evidence.of(
+                COPY_PAGEABLE_MB, pageable[rank], note=f"per step and rank{_places(a, rank)}", form="continues"
+            ),
             Evidence(
                 "copy time",
                 copy,
@@ -75,21 +77,23 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 def _copy_s(a: Analysis, rank: int, mb: float) -> float:
     """Seconds per step, from a profiler window; else the shortest time that the host was blocked, within the link's limits."""
-    told = a.get(KERNEL_PAGEABLE_S, rank)
+    in_window_s = a.get(KERNEL_PAGEABLE_S, rank)
     at_best = mb / link_of(a, rank)[0]
     return (
-        max(told, at_best)
-        if told is not None
+        max(in_window_s, at_best)
+        if in_window_s is not None
         else min(max(a.get(COPY_PAGEABLE_S, rank) or 0.0, at_best), at_best / _PAGEABLE_RATE_MIN)
     )
 
 
-def _of(a: Analysis, rank: int) -> list[HostCopy]:
+def _pageable_copies(a: Analysis, rank: int) -> list[HostCopy]:
     return [copy for copy in a.call_sites.copies if copy.rank == rank and not copy.pinned and not copy.aside]
 
 
 def _places(a: Analysis, rank: int) -> str:
-    places = dict.fromkeys(f"{copy.file.rpartition('/')[2]}:{copy.line}" for copy in _of(a, rank) if copy.file)
+    places = dict.fromkeys(
+        f"{copy.file.rpartition('/')[2]}:{copy.line}" for copy in _pageable_copies(a, rank) if copy.file
+    )
     return f", at {', '.join(list(places)[:3])}" if places else ""
 
 
@@ -103,7 +107,7 @@ def _fixes(a: Analysis, rank: int) -> tuple[Fix, ...]:
     else:
         change = "add a pin_memory() method to the batch's type, or collate into tensors, lists and dicts"
         fixes.append(Fix("pin_memory=True has no effect on this batch type", change, where_of(loader), "small change"))
-    blocking = next((copy for copy in _of(a, rank) if not copy.non_blocking and copy.file), None)
+    blocking = next((copy for copy in _pageable_copies(a, rank) if not copy.non_blocking and copy.file), None)
     if blocking is not None:
         where = Where(blocking.file, blocking.line)
         fixes.append(without_waiting("do not wait for the copy", blocking.call, where))

@@ -5,7 +5,7 @@ What it does: finds copies to the GPU that come from pinned memory but still mak
 Fires when: batches are pinned, yet the step waits for their copy for ≥ 2 % of its time.
 
 Why it is slow: without `non_blocking=True` the host waits until the GPU has done all queued work, including the copy.
-It launches nothing meanwhile, so the GPU idles at the beginning of each step, and the copy itself does not overlap with
+It launches nothing meanwhile, so the GPU idles at the start of each step, and the copy itself does not overlap with
 compute.
 
 Evidence: in some steps the recorder records each copy of the training thread, its bytes, memory and arguments, and how
@@ -16,7 +16,7 @@ Fix: `non_blocking=True`. If the copy itself is long, also copy the next batch a
 Estimate: the GPU's idle time between steps that the blocked host caused, and the copy if a separate stream hides it.
 
 False alarms: copies from pageable memory block with any argument: they belong to H2D001. Copies on a separate stream
-are not counted. If other waits block the host for as long in each step (CMP004), the idle time between steps is theirs,
+are not counted. If other waits block the host for as long in each step (CMP004), the idle time between steps belongs to them,
 and this finding is listed under them.
 """
 
@@ -48,7 +48,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     if common(exposed) < t["exposed"] * step or level is None:
         return Clear(RULE.id)
     rank = next(r for r in exposed if exposed[r] >= common(exposed))
-    held = a.get(COPY_BLOCKING_S, rank) or 0.0
+    blocked_s = a.get(COPY_BLOCKING_S, rank) or 0.0
     as_long = copies[rank] <= hidden[rank] <= (a.get(SYNC_BLOCKED_S, rank) or 0.0)
     return Finding(
         rule=RULE.id,
@@ -60,7 +60,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             Evidence.of(
                 COPY_BLOCKING_MB,
                 ranks[rank],
-                note=f"a step and rank, from pinned memory; the host is blocked for {1000 * held:.1f} ms",
+                note=f"per step and rank, from pinned memory; the host is blocked for {1000 * blocked_s:.1f} ms",
                 form="continues",
             ),
             Evidence(
@@ -83,8 +83,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 
 def _fixes(a: Analysis, rank: int) -> tuple[Fix, ...]:
-    held = [c for c in a.call_sites.copies if c.rank == rank and c.pinned and not c.non_blocking and not c.aside]
-    found = next((copy for copy in held if copy.file), None)
+    blocking = [c for c in a.call_sites.copies if c.rank == rank and c.pinned and not c.non_blocking and not c.aside]
+    found = next((copy for copy in blocking if copy.file), None)
     where = Where(found.file, found.line) if found else None
     call = found.call if found else "to"
     return (
@@ -103,5 +103,5 @@ RULE = rule(
     "copies block the step",
     check,
     needs=(STEP_TIME_S, COPY_BLOCKING_MB, GPU_IDLE_GAP_S),
-    thresholds={"exposed": Threshold(0.02, "severity 'low' begins at 2 % of the step; below that nothing is said")},
+    thresholds={"exposed": Threshold(0.02, "severity 'low' begins at 2 % of the step; below that nothing is reported")},
 )

@@ -45,16 +45,18 @@ NOT_GIVEN_BACK = 0.25
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    held, periods = a.by_rank(QUOTA_THROTTLED_S_PER_S), a.by_rank(QUOTA_THROTTLED_SHARE)
+    throttled, periods = a.by_rank(QUOTA_THROTTLED_S_PER_S), a.by_rank(QUOTA_THROTTLED_SHARE)
     quota, step = a.by_rank(QUOTA_CORES), a.value(STEP_TIME_S)
     model, host_cores = model_of(a), a.get(CPU_HOST_CORES)
     # a rank may have a quota before its first step
     ranks = tuple(
-        r for r in model.own if r in quota and held.get(r, 0.0) >= t["held"] and periods.get(r, 0.0) >= t["periods"]
+        r
+        for r in model.own
+        if r in quota and throttled.get(r, 0.0) >= t["held"] and periods.get(r, 0.0) >= t["periods"]
     )
     if not ranks:
         return Clear(RULE.id)
-    best, worst = _after(model, held, ranks, 1.0, host_cores), _after(model, held, ranks, 0.5, host_cores)
+    best, worst = _after(model, throttled, ranks, 1.0, host_cores), _after(model, throttled, ranks, 0.5, host_cores)
     lost = step - 0.5 * (best + worst)
     level = severity(lost / step)
     if level is None:
@@ -83,7 +85,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 f"{who} throttled in {100 * periods[first]:.0f} % of the quota's periods",
             ),
             Evidence.of(
-                QUOTA_THROTTLED_S_PER_S, held[first], t["held"], "throttled per second of wall time", form="explains"
+                QUOTA_THROTTLED_S_PER_S,
+                throttled[first],
+                t["held"],
+                "throttled per second of wall time",
+                form="explains",
             ),
             Evidence.of(
                 QUOTA_CORES,
@@ -101,18 +107,20 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 
 def _after(
-    model: StepModel, held: dict[int, float], ranks: tuple[int, ...], given_back: float, host_cores: float | None
+    model: StepModel, throttled: dict[int, float], ranks: tuple[int, ...], given_back: float, host_cores: float | None
 ) -> float:
     """Step time if the throttled ranks regain this share of their throttled time, or become as fast as the others."""
     free = [rank for rank in model.own if rank not in ranks]
     # throttling stops all threads of a group, including those that run its collectives; at best they alone slowed communication
-    wire_s = model.wire_s * (1.0 - min(0.9, max(held[rank] for rank in ranks))) if given_back == 1.0 else model.wire_s
+    wire_s = (
+        model.wire_s * (1.0 - min(0.9, max(throttled[rank] for rank in ranks))) if given_back == 1.0 else model.wire_s
+    )
     unsure = 0.0 if given_back == 1.0 else NOT_GIVEN_BACK
     changes = {}
     for rank in ranks:
         own = model.own_s(rank)
         # several cores may be throttled at once: count at most nine tenths of the wall time
-        target = own - given_back * min(held[rank], 0.9) * own
+        target = own - given_back * min(throttled[rank], 0.9) * own
         if free:
             usual = float(np.median([model.own_s(other) for other in free]))
             target = usual + unsure * max(0.0, own - usual)
@@ -123,7 +131,7 @@ def _after(
             changes, wire_s=wire_s, floor_s=(model.job_cpu_s or 0.0) / host_cores if host_cores else 0.0
         )
     # throttling hits some steps, not all: it shows in the mean step, not in the rank's usual work
-    pauses_s = max(held[rank] for rank in ranks) * model.step_s
+    pauses_s = max(throttled[rank] for rank in ranks) * model.step_s
     return model.step_if(
         changes, wire_s=wire_s, jitter_s=model.jitter_s - (1.0 - unsure) * min(model.jitter_s, pauses_s)
     )

@@ -11,7 +11,7 @@ Evidence: steal as a share of the host's CPU time while training.
 
 Fix: another instance type (dedicated cores), another host, or return the instance.
 
-Estimate: from half of the stolen share of the step to the stolen share of the time for which cores were wanted.
+Estimate: between half of the stolen share of the step, and the stolen share of the time in which threads wanted a core.
 
 False alarms: none known; containers on bare metal read 0.
 """

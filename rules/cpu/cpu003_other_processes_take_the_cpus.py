@@ -3,7 +3,7 @@
 What it does: finds training threads that were ready to run but got no core, while cores were busy with processes
 outside the job, or with processes that the job started besides its ranks and their workers.
 
-Fires when: training threads wait ≥ 10 % of the step for a core that somebody else, or another process of the job, keeps busy.
+Fires when: training threads wait ≥ 10 % of the step for a core that other processes keep busy, the job's own or not.
 
 Why it is slow: the kernel shares the cores; time that the neighbours compute is lost to this job.
 
@@ -39,7 +39,7 @@ _OWN_PROCESSES_SHARE = (
     0.5  # of the cores taken: from there on the title and the advice are about the job's own extra processes
 )
 _COMMANDS_NAMED = 2
-_COMMAND_CHARS_MAX = 80  # characters
+_COMMAND_CHARS_MAX = 80
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -52,8 +52,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     delay = common(delays) if everywhere else max(delays.values())
     model = model_of(a)
     # the rest of the delay is contention within the job
-    theirs = taken / max(taken + cores.job - helpers, 1e-9)
-    after = model.step_if(without_delay(model, {rank: min(delays[rank], step * theirs) for rank in ranks}))
+    taken_share = taken / max(taken + cores.job - helpers, 1e-9)
+    after = model.step_if(without_delay(model, {rank: min(delays[rank], step * taken_share) for rank in ranks}))
     lost = step - after
     level = severity(lost / step)
     full = min(cores.busy, cores.reach) >= t["busy"] * cores.reach

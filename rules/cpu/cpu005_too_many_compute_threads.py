@@ -47,7 +47,7 @@ _COMPUTE_LEFT_SPINNING = 0.25
 _COMPUTE_LEFT_SLEEPING = 0.5
 # Waiting threads per core from which several sleeping ranks lose some of their wait, and as much as a single rank.
 # Measured: nothing lost at 1.1 and 1.7, a fifth or more of the wait at 2.1, 0.45 to 0.9 of it at 2.3 to 5.3.
-_IN_LINE = (1.75, 2.75)
+_QUEUED_PER_CORE = (1.75, 2.75)
 # Measured for one rank whose threads sleep: with as many threads as cores it regained 0.5 to 2.9 times the wait.
 _SLEEPING_GIVES_BACK = 0.4
 # Measured where threads of several ranks spin: with one thread each they regained 0.8 to 1.9 times the wait.
@@ -62,8 +62,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     total, delay = sum(threads.values()), mean(delays)
     fewer = max(1, math.floor(allowed / a.ranks_of_host))
     crowded = total > t["threads"] * allowed and max(threads.values()) > fewer
-    in_line = waiting >= t["waiting"] * allowed or helping >= t["helping"] * allowed
-    if not crowded or not in_line or delay < t["delay"] * step:
+    queued = waiting >= t["waiting"] * allowed or helping >= t["helping"] * allowed
+    if not crowded or not queued or delay < t["delay"] * step:
         return Clear(RULE.id)
     model = model_of(a)
     best, worst = _after(model, threads, delays, waiting)
@@ -109,7 +109,7 @@ def _after(
         # OpenMP lets threads spin if the machine has a core for each
         keeps, given_back = _COMPUTE_LEFT_SPINNING, _SPINNING_GIVES_BACK
     elif len(model.own) > 1:
-        none, all_of_it = _IN_LINE
+        none, all_of_it = _QUEUED_PER_CORE
         like_one = min(1.0, max(0.0, (waiting / cores - none) / (all_of_it - none)))
         # waiting for the rank's own threads is a loss only while no other rank computes
         keeps = 1.0 - (1.0 - _COMPUTE_LEFT_SLEEPING) * like_one / model.ranks_of_host

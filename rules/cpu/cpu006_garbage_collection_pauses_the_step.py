@@ -7,11 +7,11 @@ Fires when: collections take ≥ 2 % of the step on the critical path, or pauses
 
 Why it is slow: a full collection visits every object that may be part of a cycle, and a process with torch, a data
 set's index and a model has millions. Nothing else in the rank runs meanwhile. With several ranks each one collects at a
-different moment, and each time all the others wait for it.
+different time, and each time all the others wait for it.
 
 Evidence: how much shorter the mean step would be without any rank's collections, step by step; time in collections on
-each rank; pauses. This counts every collection of any generation that runs in the training thread, from its beginning
-to its end, including finalizers and weak references' callbacks, whether the interpreter or a call of `gc.collect()`
+each rank; pauses. This counts every collection of any generation that runs in the training thread, from start to
+end, including finalizers and weak references' callbacks, whether the interpreter or a call of `gc.collect()`
 started it. Collections in another thread are not counted.
 
 Fix: `gc.freeze()` after the setup, so that permanent objects are not visited again; `gc.disable()` and one

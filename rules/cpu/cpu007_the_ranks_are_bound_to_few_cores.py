@@ -13,7 +13,7 @@ Evidence: the cores that any rank may run on, against those that the job may use
 process that makes a batch, waits for a core; how many cores are idle.
 
 Fix: remove the binding, or bind each rank to cores of its own, as many as its threads and workers need. If the job's own
-code binds it (`os.sched_setaffinity`, `cpu_affinity` of psutil), that statement is named.
+code binds it (`os.sched_setaffinity`, `cpu_affinity` of psutil), the finding names that statement.
 
 Estimate: at best the wait for a core disappears, at worst three quarters of it, because threads that run at the same
 time share caches and memory bandwidth. It never exceeds what the idle cores can take. (Two ranks bound to one of two
@@ -73,7 +73,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         confidence=confidence(a),
         seconds_per_step=lost,
         evidence=(
-            Evidence.of(CPU_AFFINITY_CORES, bound, note=_where(a, usable)),
+            Evidence.of(CPU_AFFINITY_CORES, bound, note=_bound_cores(a, usable)),
             delay_evidence(delay, t["delay"] * step),
             *(
                 (
@@ -91,7 +91,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         ),
         fixes=(
             Fix(
-                "lift the binding, or give each rank cores of its own",
+                "remove the binding, or give each rank cores of its own",
                 "srun --cpu-bind=none, or more --cpus-per-task; mpirun --bind-to none; no taskset, numactl -C, OMP_PROC_BIND",
                 None,
                 "outside the code",
@@ -102,10 +102,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     )
 
 
-def _where(a: Analysis, usable: float) -> str:
-    cores = {core for told in a.rank_facts.values() for core in told.get("cpus_allowed") or ()}
-    which = f"core {numbers(sorted(cores))}" if cores else "so many"
-    return f"{which}, all ranks together, of {usable:g} that the job may use"
+def _bound_cores(a: Analysis, usable: float) -> str:
+    cores = {core for facts in a.rank_facts.values() for core in facts.get("cpus_allowed") or ()}
+    which = f"core {numbers(sorted(cores))}" if cores else "these"
+    return f"{which} for all ranks together, of {usable:g} that the job may use"
 
 
 RULE = rule(
@@ -122,7 +122,7 @@ RULE = rule(
     ),
     thresholds={
         "beyond": Threshold(1.0, "cores that the job may use and no rank may"),
-        "free": Threshold(0.5, "idle cores: half of one carries another thread"),
+        "free": Threshold(0.5, "idle cores: half of one is enough for another thread"),
         "in_fetch": Threshold(0.20, "of making a batch; workers of any busy host show less"),
         "delay": Threshold(0.10, "a tenth of the step; short waits for a core are ordinary"),
     },

@@ -19,7 +19,7 @@ Fix: one thread in each worker: `cv2.setNumThreads(0)` in a `worker_init_fn`; fo
 `threadpoolctl.threadpool_limits(1)` there, or `OPENBLAS_NUM_THREADS=1` (`MKL_NUM_THREADS=1`) for the whole job.
 
 Estimate: the thread that makes a batch waits for a core for as long as its helper threads lack one. The lost part of
-the workers' CPU time follows from that wait: it measured 1.3 to 1.7 times its share. The input wait and the wait for
+the workers' CPU time follows from that wait: 1.3 to 1.7 times its share, as measured. The input wait and the wait for
 cores shrink by the same part; no batch takes less than its remaining work.
 
 False alarms: idle cores: then such threads shorten each batch, and nothing waits for a core. Threads of the ranks
@@ -55,8 +55,8 @@ from rn50_advisor.rules.data_loading.preprocessing import CROWDED, crowd_s, step
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 # Lost CPU time of workers per share of batch making spent waiting for a core. Seven jobs on two cores: 1.3 to 1.7.
-_LOST = (1.7, 1.25)
-_CHANGE = (
+_LOST_PER_DELAY = (1.7, 1.25)
+_ONE_THREAD_EXAMPLE = (
     "def one_thread(worker): cv2.setNumThreads(0); threadpoolctl.threadpool_limits(1)\n"
     "DataLoader(..., worker_init_fn=one_thread)"
 )
@@ -73,7 +73,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     if not many or not (waited or crowded):
         return Clear(RULE.id)
     model = model_of(a)
-    best, worst = (_with_one_thread(a, min(1.0, lost * delay)) for lost in _LOST)
+    best, worst = (_with_one_thread(a, min(1.0, lost * delay)) for lost in _LOST_PER_DELAY)
     best = model.at_best(best)
     lost = step - 0.5 * (best + worst)
     return Finding(
@@ -100,11 +100,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         fixes=(
             Fix(
                 "let OpenCV or NumPy, whichever a worker uses, compute with one thread there",
-                _CHANGE,
+                _ONE_THREAD_EXAMPLE,
                 where_of(training_loader(a, waits)),
                 "small change",
             ),
-            Fix.of("or all of the job's NumPy", _NUMPY_ALONE, None, "one line"),
+            Fix.of("or limit NumPy in the whole job", _NUMPY_ALONE, None, "one line"),
         ),
         saving=model.saving(best, worst, "one thread per worker, estimated from their wait for a core"),
     )

@@ -43,7 +43,7 @@ _SHARED_OF_LARGE = (0.5, 0.97)
 _SHARED_OF_SMALL = (0.25, 0.85)
 # The weights cross the memory bus about six times a step: read in forward and backward, gradients written, both read and one written by the
 # update. Measured with fewer rows: 7.9 GB/s was the bus's limit (0.75 times as fast with two threads). No limit at 0.1 GB/s or eight rows.
-_CROSSINGS = 6
+_BUS_CROSSINGS = 6
 _FLOAT_BYTES = 4
 _ROWS_MIN = 8
 _BUS_GB_PER_S = 2.0
@@ -75,7 +75,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         rule=RULE.id,
         title=f"Each rank computes with {now:.0f} of {more} threads"
         if len(threads) > 1
-        else f"{now:.0f} of {more} threads compute",
+        else f"The job computes with {now:.0f} of {more} threads",
         severity=level,
         confidence=confidence(a, cap=_CONFIDENCE_MAX),
         seconds_per_step=step - worst,
@@ -109,7 +109,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 
 def _reads_weights(computing_s: float, elements: int) -> bool:
     """True if moving the weights between memory and cores alone would take much of the memory bandwidth during computing."""
-    return _CROSSINGS * _FLOAT_BYTES * elements / max(computing_s, 1e-9) / 1e9 >= _BUS_GB_PER_S
+    return _BUS_CROSSINGS * _FLOAT_BYTES * elements / max(computing_s, 1e-9) / 1e9 >= _BUS_GB_PER_S
 
 
 RULE = rule(

@@ -30,7 +30,7 @@ TABLE = Table(
     ),
     where=Where(SCRIPT, 42),
     best=({"share": 0.25}, 1 / 0.85),
-    also_fires={"a link that nobody saw": {"gen": None}, "as a deep window has it": {"deep": 0.3}},
+    also_fires={"an unknown link": {"gen": None}, "as a deep window has it": {"deep": 0.3}},
 )
 
 
@@ -39,7 +39,7 @@ def test_table(check: Check) -> None:
     check(TABLE)
 
 
-def test_h2d001_says_so_where_the_loader_pins_in_vain() -> None:
+def test_h2d001_says_so_where_pinning_by_the_loader_has_no_effect() -> None:
     pins = tuple(replace(loader(n, 4), pin_memory=True) for n in (0, 1))
     finding = found("H2D001", TABLE.job(loaders=pins))
     assert "pin_memory()" in finding.fixes[0].change
@@ -47,7 +47,7 @@ def test_h2d001_says_so_where_the_loader_pins_in_vain() -> None:
     assert [fix.where.line for fix in found("H2D001", TABLE.job()).fixes if fix.where] == [42, 61]
 
 
-def test_h2d001_counts_no_more_than_links_can_lack() -> None:
+def test_h2d001_bounds_the_copy_time_by_the_slowest_pageable_rate() -> None:
     waited = found("H2D001", TABLE.job(share=0.5, slower=50.0))  # mostly the wait for what was queued before
     copy = next(e for e in waited.evidence if e.metric == "copy time")
     assert copy.value == pytest.approx(5 * 0.5 / 50)

@@ -25,7 +25,7 @@ TABLE = Table(
     ),
     where=Where(SCRIPT, 61),
     best=({"share": 0.2, "gap": 0.0}, 1 / 0.8),
-    also_fires={"nobody named a place": {"call_sites": CallSites()}},
+    also_fires={"unknown places": {"call_sites": CallSites()}},
 )
 
 

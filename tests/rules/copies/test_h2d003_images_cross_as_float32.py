@@ -24,7 +24,7 @@ IMAGES = {
 
 
 def h2d003(share: float = 0.10, gen: int | None = 4, **more: Any) -> Analysis:
-    """Pictures of bytes that the link (of the fifth generation where nobody saw it) takes `share` of the second's step for."""
+    """Images of bytes whose copy takes `share` of a step of one second; an unknown link counts as PCIe 5."""
     mb = share * LINK_MB_PER_S[gen or 5]
     values = {} if gen is None else {"gpu.pcie_gen": {0: gen, 1: gen}, "gpu.pcie_width": {0: 16, 1: 16}}
     made = on_gpus(values, ranks={"copy.float_pictures_mb": {0: mb, 1: more.pop("rank_1_mb", mb)}}, **more)
@@ -46,7 +46,7 @@ TABLE = Table(
     ),
     where=Where(SCRIPT, 42),
     best=({"share": 0.2}, 1 / 0.85),
-    also_fires={"a link that nobody saw": {"gen": None}, "an old link": {"gen": 3}},
+    also_fires={"an unknown link": {"gen": None}, "an old link": {"gen": 3}},
 )
 
 

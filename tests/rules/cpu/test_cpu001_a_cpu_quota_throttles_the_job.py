@@ -38,7 +38,7 @@ TABLE = Table(
     lines={"held": ({"held": 0.05}, {"held": 0.0499}), "periods": ({"periods": 0.05}, {"periods": 0.0499})},
     false_alarms={
         "a quota that is never reached": {"held": 0.0, "periods": 0.0},
-        "throttled, but nobody waits for that rank": {"rest": 0.99},
+        "throttled, but no rank waits for it": {"rest": 0.99},
     },
     severities=(({"rest": 0.5}, "critical"), ({"rest": 0.8}, "high"), ({"rest": 0.9}, "medium")),
     ranks=(1,),
@@ -51,7 +51,7 @@ def test_table(check: Check) -> None:
     check(TABLE)
 
 
-def test_cpu001_says_whom_the_quota_holds_back() -> None:
+def test_cpu001_names_the_ranks_that_the_quota_throttles() -> None:
     assert "0.35 cores throttles rank 1" in found("CPU001", TABLE.job()).title
     everybody = found("CPU001", TABLE.job(everybody=True))
     assert "the job" in everybody.title and everybody.scope.ranks == ()
@@ -86,8 +86,8 @@ def test_cpu001_on_all_ranks_leaves_them_their_work() -> None:
     assert not isinstance(finding, Finding) or best_step_s(finding) >= 0.9 * 0.9
 
 
-@pytest.mark.parametrize(("quota", "said"), [(1.0, "of 1 core throttles"), (0.35, "of 0.35 cores throttles")])
-def test_cpu001_counts_its_cores(quota: float, said: str) -> None:
+@pytest.mark.parametrize(("quota", "words"), [(1.0, "of 1 core throttles"), (0.35, "of 0.35 cores throttles")])
+def test_cpu001_counts_its_cores(quota: float, words: str) -> None:
     held = cpu001()
     finding = found("CPU001", replace(held, values={**held.values, ("quota.cores", 1): quota}))
-    assert said in finding.title and said.removesuffix(" throttles").removeprefix("of ") in finding.fixes[1].title
+    assert words in finding.title and words.removesuffix(" throttles").removeprefix("of ") in finding.fixes[1].title

@@ -33,8 +33,8 @@ def test_table(check: Check) -> None:
     check(TABLE)
 
 
-def test_of_a_host_that_is_half_idle_more_is_stolen_from_whoever_runs() -> None:
-    # the job keeps 3.1 of 8 cores busy, somebody else half a one
+def test_on_a_half_idle_host_running_threads_lose_more_than_the_steal_share() -> None:
+    # the job keeps 3.1 of 8 cores busy, other processes half a core
     half_idle = cpu002(0.1, cores=8.0, job_cores=3.1)
     known = replace(half_idle, values={**half_idle.values, ("cpu.host_cores", "job"): 8.0})
     assert best_step_s(found("CPU002", known)) == pytest.approx(1 - 0.8 / (0.8 + 3.6))

@@ -56,7 +56,7 @@ def test_cpu003_names_the_ranks_that_get_no_core() -> None:
     )
 
 
-def test_cpu003_promises_nothing_for_a_rank_that_nobody_waits_for() -> None:
+def test_cpu003_promises_nothing_for_a_rank_that_no_other_waits_for() -> None:
     analysis = jobs.cpu003(only=0.0)
     assert analysis.model is not None
     idle = replace(analysis.model, own={0: rank(1.0), 1: rank(0.6)})  # rank 1 gets no core, and waits for rank 0
@@ -64,7 +64,7 @@ def test_cpu003_promises_nothing_for_a_rank_that_nobody_waits_for() -> None:
     assert not isinstance(finding, Finding) or best_step_s(finding) >= 0.99
 
 
-def test_cpu003_names_what_the_job_computes_besides() -> None:
+def test_cpu003_names_other_processes_of_the_job() -> None:
     finding = found("CPU003", TABLE.job(others=1.0, helpers=7.0))
     assert "that the job started itself keep 8.0 cores busy" in finding.title
     assert "python embed.py" in finding.evidence[1].note and "run these processes elsewhere" in finding.fixes[0].title
@@ -73,11 +73,11 @@ def test_cpu003_names_what_the_job_computes_besides() -> None:
     assert neighbours.seconds_per_step == pytest.approx(found("CPU003", TABLE.job(others=8.0)).seconds_per_step)
 
 
-def test_a_job_that_crowds_the_cores_it_is_bound_to_blames_no_neighbours_elsewhere() -> None:
+def test_a_job_that_crowds_the_cores_it_is_bound_to_blames_no_processes_on_other_cores() -> None:
     crowded = jobs.cpu003(others=30.0, busy=34.0)
     about = {"cpu.allowed_cores": 4.0, "cpu.affinity_cores": 4.0, "cpu.host_cores": 64.0}
     bound = replace(crowded, values={**crowded.values, **{(name, "job"): value for name, value in about.items()}})
     assert run_rule(RULES["CPU003"], bound, Config()) == Clear("CPU003")
-    # it uses half of its cores and yet waits for one: somebody else is on them
+    # it uses half of its cores and yet waits for one: other processes are on them
     shared = replace(bound, values={**bound.values, ("cpu.job_cores", "job"): 2.0})
     assert found("CPU003", shared).evidence[1].value == pytest.approx(2.0)

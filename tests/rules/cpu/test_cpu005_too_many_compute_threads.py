@@ -49,7 +49,7 @@ def test_cpu005_gives_each_rank_its_share_of_the_cores(ranks: int, cores: float,
     assert f"OMP_NUM_THREADS={threads}," in finding.fixes[0].title
 
 
-def test_cpu005_promises_less_where_the_wait_may_be_another_ranks_work() -> None:
+def test_cpu005_promises_less_if_another_rank_may_compute_during_the_wait() -> None:
     """A step of one second in which the training thread waits 0.3 s for a core."""
     spinning, sleeping = found("CPU005", TABLE.job()), found("CPU005", TABLE.job(threads=64, waiting=28.0))
     assert spinning.saving is not None and sleeping.saving is not None

@@ -39,7 +39,7 @@ def test_table(check: Check) -> None:
     check(TABLE)
 
 
-def test_cpu006_tells_the_loops_own_collections_from_the_interpreters() -> None:
+def test_cpu006_distinguishes_the_loops_own_collections_from_the_interpreters() -> None:
     assert "gc.freeze()" in found("CPU006", TABLE.job()).fixes[0].title
     own = {n: rank(gap=0.2) for n in (0, 1)}
     called = host_jobs.cpu006(between=0.2, own_s=own, hot_lines=(jobs.hot(70, "fit", io=False),))

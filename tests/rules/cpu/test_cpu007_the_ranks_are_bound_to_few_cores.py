@@ -32,9 +32,9 @@ def cpu007(
         "fetch.delay_share": {0: in_fetch, 1: in_fetch},
     }
     values |= {} if given is None else {"cpu.given_cores": given}
-    told = {str(number): {"cpus_allowed": list(range(int(bound)))} for number in (0, 1)}
+    facts = {str(number): {"cpus_allowed": list(range(int(bound)))} for number in (0, 1)}
     own = {number: rank(input_wait=wait) for number in (0, 1)}
-    return job(own, **{"values": values, "facts": told, **more})
+    return job(own, **{"values": values, "facts": facts, **more})
 
 
 TABLE = Table(

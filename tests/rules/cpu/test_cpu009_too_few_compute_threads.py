@@ -87,7 +87,7 @@ def test_cpu009_gives_each_rank_its_share_of_the_idle_cores(ranks: int, idle: fl
 @pytest.mark.parametrize(
     ("tensor_ms", "came"), [(10.0, (1.43, 1.94)), (1.0, (1.17, 1.68))], ids=["large tensors", "small tensors"]
 )
-def test_cpu009_expects_what_two_threads_brought(tensor_ms: float, came: tuple[float, float]) -> None:
+def test_cpu009_predicts_the_measured_gain_of_two_threads(tensor_ms: float, came: tuple[float, float]) -> None:
     """`came`: the least and the most by which models were faster with two threads than with one."""
     saving = found("CPU009", cpu009(ranks=2, cores=4.0, idle=2.0, tensor_ms=tensor_ms)).saving
     assert saving is not None and saving.speedup[0] <= came[0] and saving.speedup[1] >= came[1]

@@ -243,20 +243,20 @@ def _plan(
 def _measure_all(plan: BenchPlan, measure: Measure) -> tuple[Cell, ...]:
     """Measures all cells and prints a line to stderr for each. Raises _Interrupted."""
     from rn50_advisor.advisor.bench.bench_plan import carry_out
-    from rn50_advisor.advisor.report.benched.wording import told
+    from rn50_advisor.advisor.report.benched.wording import outcome
 
     done: list[Cell] = []
 
-    def spoken(setting: Setting) -> Cell:
+    def announced(setting: Setting) -> Cell:
         begun = time.monotonic()
         click.echo(f"[{len(done) + 1}] {setting.words} … ", nl=False, err=True)
         cell = measure(setting)
         done.append(cell)
-        click.echo(f"{told(cell)} ({time.monotonic() - begun:.0f} s)", err=True)
+        click.echo(f"{outcome(cell)} ({time.monotonic() - begun:.0f} s)", err=True)
         return cell
 
     try:
-        return carry_out(plan, spoken)
+        return carry_out(plan, announced)
     except KeyboardInterrupt:
         click.echo(err=True)
         raise _Interrupted(done) from None

@@ -133,7 +133,7 @@ def test_the_forecast_is_a_band_with_a_dot_and_a_knee() -> None:
 def test_ticks_of_workers_end_at_the_last() -> None:
     assert [n for _, n in charts.worker_ticks(CURVE)] == list(range(9))
     assert [n for _, n in charts.worker_ticks(CURVE, most=3)] == [0, 4, 8]
-    assert charts.worker_ticks(CURVE)[-1][0] == pytest.approx(charts.ROOM + 1)
+    assert charts.worker_ticks(CURVE)[-1][0] == pytest.approx(charts.LONGEST_BAR_PERCENT + 1)
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ def pair(a: int, b: int, path: str, p2p: str = "OK") -> dict[str, Any]:
 
 
 def test_gpus_of_one_kind_are_counted() -> None:
-    told = in_words({"gpus": [H100, H100, {"name": "Tesla T4", "nvlinks": None}], "kernel": "6.1"})
-    assert told == {"gpus": "2 × NVIDIA H100 (PCIe 5 x16, 18 NVLinks), 1 × Tesla T4", "kernel": "6.1"}
+    facts = in_words({"gpus": [H100, H100, {"name": "Tesla T4", "nvlinks": None}], "kernel": "6.1"})
+    assert facts == {"gpus": "2 × NVIDIA H100 (PCIe 5 x16, 18 NVLinks), 1 × Tesla T4", "kernel": "6.1"}
 
 
 def test_mig_instances_are_counted() -> None:
@@ -77,12 +77,12 @@ def test_what_is_no_matrix_stays_words(paths: Any) -> None:
 
 def test_html_and_markdown_show_the_matrix_in_place_of_the_words() -> None:
     report = replace(bottleneck(), environment={"gpu_paths": PAIRS})
-    page, told = html.render(report).split('type="application/json"')[0], markdown.render(report)
+    page, shown = html.render(report).split('type="application/json"')[0], markdown.render(report)
     assert "Between the GPUs" in page and "PHB, GNS" in page and "gpu_paths" not in page
     assert (
-        "| 0 |  | NV4 | PHB, GNS |" in told
-        and "GNS: these GPUs refuse peer to peer." in told
-        and "gpu\\_paths" not in told
+        "| 0 |  | NV4 | PHB, GNS |" in shown
+        and "GNS: these GPUs refuse peer to peer." in shown
+        and "gpu\\_paths" not in shown
     )
     alike = replace(report, environment={"gpu_paths": [pair(0, 1, "NV18")]})
     assert "NV18 between all" in html.render(alike) and "Between the GPUs" not in html.render(alike)

@@ -24,24 +24,24 @@ def report() -> Report:
     return replace(made, facts={**made.facts, **deep_facts((window,))})
 
 
-def test_text_tells_classes_idle_time_and_the_longest_kernels(report: Report) -> None:
-    told = text.render(report)
-    assert "PROFILED WITH TORCH'S PROFILER" in told and "rank 0 on NVIDIA A100-SXM4-80GB, steps 10–11" in told
-    assert "convolutions 4.00 ms (50 %)" in told and "tensor cores: 100 %" in told
-    assert "idle in a step: 2.00 ms waiting for launches" in told
-    assert "looking took the rank 600 ms, once" in told and "deep-rank0.json.gz" in told
-    row = next(line for line in told.splitlines() if "convolutions, tensor cores" in line)
+def test_text_shows_classes_idle_time_and_the_longest_kernels(report: Report) -> None:
+    shown = text.render(report)
+    assert "PROFILED WITH TORCH'S PROFILER" in shown and "rank 0 on NVIDIA A100-SXM4-80GB, steps 10–11" in shown
+    assert "convolutions 4.00 ms (50 %)" in shown and "tensor cores: 100 %" in shown
+    assert "idle in a step: 2.00 ms waiting for launches" in shown
+    assert "looking took the rank 600 ms, once" in shown and "deep-rank0.json.gz" in shown
+    row = next(line for line in shown.splitlines() if "convolutions, tensor cores" in line)
     assert "4.00 ms" in row or "3.00 ms" in row
 
 
 def test_markdown_and_html_escape_names(report: Report) -> None:
-    told = markdown.render(report)
-    assert "## Profiled with torch's profiler" in told and "<b>kernel" not in told.replace("`<b>kernel", "")
+    shown = markdown.render(report)
+    assert "## Profiled with torch's profiler" in shown and "<b>kernel" not in shown.replace("`<b>kernel", "")
     page = html.render(report)
     assert 'id="deep"' in page and "&lt;b&gt;kernel|`x`&lt;/b&gt;" in page and "<b>kernel" not in page
 
 
-def test_the_facts_are_told_once_and_survive_json(report: Report) -> None:
+def test_the_facts_are_shown_once_and_survive_json(report: Report) -> None:
     for render in (text.render, markdown.render, html.render):
         assert "tensor_core_share" not in render(report).split('type="application/json"')[0]
     again = from_json(json.loads(json.dumps(report.as_json())))
@@ -54,8 +54,8 @@ def test_without_a_window_there_is_no_section() -> None:
 
 
 def test_what_is_no_window_is_passed_over(report: Report) -> None:
-    for told in (7, [7], [{"rank": 0}], {"rank": 0}):
-        assert "PROFILER" not in text.render(replace(report, facts={"deep": told}))
+    for stored in (7, [7], [{"rank": 0}], {"rank": 0}):
+        assert "PROFILER" not in text.render(replace(report, facts={"deep": stored}))
 
 
 def test_copies_have_a_row_and_no_share_of_the_kernels(report: Report) -> None:

@@ -89,8 +89,8 @@ def test_a_diff_can_do_no_harm(format: str) -> None:
 def test_the_summary_names_the_option_that_does_it() -> None:
     finding = samples.LOADER
     fix = replace(finding.fixes[0], title="num_workers=4 → 6", options=("pass --workers 6",))
-    told = text.summary(replace(report(), findings=(replace(finding, fixes=(fix,)),)))
-    assert "fix     samples/train.py:142: num_workers=4 → 6: pass --workers 6\n" in told
+    summary = text.summary(replace(report(), findings=(replace(finding, fixes=(fix,)),)))
+    assert "fix     samples/train.py:142: num_workers=4 → 6: pass --workers 6\n" in summary
     assert "pass" not in text.summary(samples.bottleneck())
 
 

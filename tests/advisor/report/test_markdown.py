@@ -59,7 +59,7 @@ def test_details_are_closed() -> None:
     assert len(re.findall("^<details>", source, re.M)) == len(re.findall("^</details>$", source, re.M)) > 0
 
 
-def test_it_tells_the_verdict_the_fix_and_the_gain() -> None:
+def test_it_shows_the_verdict_the_fix_and_the_gain() -> None:
     tokens = parsed("bottleneck")
     heading = tokens[1].content
     assert heading == "▲ Bottleneck: Loading happens in the training process `DAT003`"

@@ -15,9 +15,9 @@ from rn50_advisor.advisor.model.report import Budget, Capacity
 from rn50_advisor.advisor.report import html, markdown, phrases, render, text
 
 
-def test_what_the_advisor_costs_in_workers_is_told_where_it_is_known() -> None:
-    told = dict(phrases.overhead(samples.bottleneck()))
-    assert told["in loader workers"] == "1.4 % of their time"
+def test_what_the_advisor_costs_in_workers_is_shown_where_it_is_known() -> None:
+    costs = dict(phrases.overhead(samples.bottleneck()))
+    assert costs["in loader workers"] == "1.4 % of their time"
     assert "in loader workers" not in dict(phrases.overhead(samples.healthy()))
 
 
@@ -75,7 +75,7 @@ def test_a_start_that_is_no_time_is_left_out(moment: object) -> None:
 
 
 @pytest.mark.parametrize("format", ["text", "md", "html"])
-def test_the_start_is_told_in_one_zone_for_all_readers(format: str) -> None:
+def test_the_start_is_shown_in_one_zone_for_all_readers(format: str) -> None:
     assert "2025-01-31 12:00:00 UTC" in render(samples.bottleneck(), format)
 
 
@@ -88,19 +88,19 @@ def test_the_start_is_told_in_one_zone_for_all_readers(format: str) -> None:
         (html.render, "joules a sample"),
     ],
 )
-def test_each_format_tells_it(render, words) -> None:
+def test_each_format_shows_the_energy(render, words) -> None:
     assert words in render(samples.with_energy())
     assert "J a sample" not in render(samples.healthy()) and "joules a sample" not in render(samples.healthy())
 
 
 def test_it_is_in_the_json_and_older_reports_are_read_without() -> None:
-    told = samples.with_energy().as_json()
-    assert from_json(told).throughput == samples.with_energy().throughput
-    del told["throughput"]["watts"], told["throughput"]["joules_per_sample"]
-    assert from_json(told).throughput.joules_per_sample is None
+    document = samples.with_energy().as_json()
+    assert from_json(document).throughput == samples.with_energy().throughput
+    del document["throughput"]["watts"], document["throughput"]["joules_per_sample"]
+    assert from_json(document).throughput.joules_per_sample is None
 
 
-def test_what_asking_the_driver_cost_is_told_where_there_is_one() -> None:
+def test_what_asking_the_driver_cost_is_shown_where_there_is_one() -> None:
     report = samples.healthy()
     asked = replace(report, overhead=replace(report.overhead, driver_share=0.004))
     for module in (text, markdown, html):

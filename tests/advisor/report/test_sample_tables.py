@@ -28,24 +28,24 @@ def report() -> Report:
 
 
 def test_text_has_a_row_a_part_and_one_line_on_the_batch(report: Report) -> None:
-    told = text.render(report)
-    assert "COST OF A SAMPLE" in told
-    row = next(line for line in told.splitlines() if "default_loader (open and decode)" in line)
+    shown = text.render(report)
+    assert "COST OF A SAMPLE" in shown
+    row = next(line for line in shown.splitlines() if "default_loader (open and decode)" in line)
     assert "3.00 ms" in row and "30 %" in row
-    assert "/job/data.py:7" in told and "240 looked into" in told and "pictures of 500×375" in told
+    assert "/job/data.py:7" in shown and "240 looked into" in shown and "pictures of 500×375" in shown
 
 
 def test_markdown_and_html_escape_the_users_names(report: Report) -> None:
-    told = markdown.render(report)
-    assert "## Cost of a sample" in told and "6.00 ms" in told
-    assert "<b>Blur" not in told and "Blur|`x`" not in told
+    shown = markdown.render(report)
+    assert "## Cost of a sample" in shown and "6.00 ms" in shown
+    assert "<b>Blur" not in shown and "Blur|`x`" not in shown
     page = html.render(report)
     assert 'id="samples"' in page and "&lt;b&gt;Blur|`x`&lt;/b&gt;" in page and "<b>Blur" not in page
 
 
-def test_the_facts_are_told_once(report: Report) -> None:
-    for told in (text.render(report), markdown.render(report), html.render(report)):
-        assert "sample.cpu_s" not in told.split('type="application/json"')[0]
+def test_the_facts_are_shown_once(report: Report) -> None:
+    for shown in (text.render(report), markdown.render(report), html.render(report)):
+        assert "sample.cpu_s" not in shown.split('type="application/json"')[0]
 
 
 def test_the_table_survives_the_way_through_json(report: Report) -> None:

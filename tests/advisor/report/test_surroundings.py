@@ -37,7 +37,7 @@ def test_a_finding_says_on_which_host_its_rank_is(report: Report) -> None:
     assert "rank 3, host b" in render(report, "text")
 
 
-def test_a_lost_host_is_told_with_the_moment(report: Report) -> None:
+def test_a_lost_host_is_shown_with_the_time(report: Report) -> None:
     lost = replace(report, nodes=(*report.nodes[:1], replace(report.nodes[1], lost_after_s=75.0)))
     assert "not heard of since 1m 15s" in " ".join(render(lost, "text").split())
 
@@ -69,16 +69,16 @@ def test_of_many_hosts_the_lost_and_the_late_are_listed(report: Report) -> None:
 
 
 @pytest.mark.parametrize("render", [text.render, markdown.render, html.render])
-def test_a_gpu_that_counts_its_work_tells_it_beside_a_kernel_that_is_resident(render) -> None:
+def test_a_gpu_that_counts_its_work_shows_it_beside_the_resident_kernel(render) -> None:
     report = samples.bottleneck()
-    told = " ".join(render(report).split())
+    uncounted = " ".join(render(report).split())
     counted = replace(report.gpus[0], sm_active_pct=62.0, tensor_active_pct=41.0, pcie_gen=5.0, pcie_width=16.0)
     known = " ".join(render(replace(report, gpus=(counted,))).split())
     assert "62 %, 41 %" in known and "gen 5 x16" in known
-    assert "62 %" not in told and "gen 5" not in told
+    assert "62 %" not in uncounted and "gen 5" not in uncounted
 
 
-def test_of_a_host_only_what_was_measured_is_told() -> None:
+def test_of_a_host_only_measured_values_are_shown() -> None:
     strip = HostStrip(
         "a", cores=16, allowed_cores=8, busy_cores=2.5, job_cores=2.0, steal_pct=0.0, disk_read_mb_s=1.004
     )
@@ -93,20 +93,20 @@ def test_of_a_host_only_what_was_measured_is_told() -> None:
 
 def test_of_a_gpu_what_was_not_measured_is_a_dash() -> None:
     assert {text for _, text in surroundings.gpu(GpuStrip(0, ""))} == {"–"}
-    told = dict(surroundings.gpu(replace(samples.gpu(1), instances="1g.10gb: 3.0 GiB", trouble="throttled 60 %")))
-    assert told["memory"] == "61.2 GiB of 79.6 GiB (1g.10gb: 3.0 GiB)" and told["power"] == "613 of 700 W"
-    assert told["noticed"] == "throttled 60 %" and told["temperature"] == "61 °C" and told["PCIe"] == "–"
+    values = dict(surroundings.gpu(replace(samples.gpu(1), instances="1g.10gb: 3.0 GiB", trouble="throttled 60 %")))
+    assert values["memory"] == "61.2 GiB of 79.6 GiB (1g.10gb: 3.0 GiB)" and values["power"] == "613 of 700 W"
+    assert values["noticed"] == "throttled 60 %" and values["temperature"] == "61 °C" and values["PCIe"] == "–"
 
 
 @pytest.mark.parametrize(
     ("strip", "word"), [(GpuStrip(3, ""), "GPU 3"), (GpuStrip(9, "", place="node1, 1"), "GPU 9 (node1, 1)")]
 )
-def test_a_gpu_of_several_hosts_is_told_with_its_host(strip: GpuStrip, word: str) -> None:
+def test_a_gpu_of_several_hosts_is_shown_with_its_host(strip: GpuStrip, word: str) -> None:
     assert surroundings.gpu_word(strip) == word
 
 
 @pytest.mark.parametrize(
-    ("facts", "told"),
+    ("facts", "pairs"),
     [
         ({}, []),
         ({"a": {"b": {"c": 1}}}, [("a.b.c", "1")]),
@@ -115,13 +115,13 @@ def test_a_gpu_of_several_hosts_is_told_with_its_host(strip: GpuStrip, word: str
         ({"a": [{"ä": 1}], "b": True, "c": 0}, [("a", '[{"ä": 1}]'), ("b", "true"), ("c", "0")]),
     ],
 )
-def test_facts_become_dotted_names_and_short_values(facts: dict[str, Any], told: list[tuple[str, str]]) -> None:
-    assert list(surroundings.flat(facts)) == told
+def test_facts_become_dotted_names_and_short_values(facts: dict[str, Any], pairs: list[tuple[str, str]]) -> None:
+    assert list(surroundings.flat(facts)) == pairs
 
 
 def test_what_has_a_place_of_its_own_is_not_among_the_facts() -> None:
     facts = {"storage": {"lies on": "/data"}, "torch": "2.8", "0": {"loaders": [{"line": 1}]}}
-    told = replace(samples.healthy(), environment={"started": 1.0, "kernel": "6.1", "cores": 8}, facts=facts)
-    names = dict(surroundings.pairs(told, beside=("cores",)))
+    report = replace(samples.healthy(), environment={"started": 1.0, "kernel": "6.1", "cores": 8}, facts=facts)
+    names = dict(surroundings.pairs(report, beside=("cores",)))
     assert names["kernel"] == "6.1" and names["job.torch"] == "2.8"
     assert not {"started", "cores", "job.storage.lies on"} & set(names) and not any("loaders" in n for n in names)

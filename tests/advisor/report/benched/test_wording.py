@@ -31,14 +31,16 @@ def test_the_title_names_model_picture_and_devices(on: Machine, title: str) -> N
 
 
 def test_circumstances_that_nobody_knows_are_left_out() -> None:
-    told = dict(wording.circumstances(benchmark(replace(A100, instance="aws p4d", instance_source="metadata service"))))
-    assert told["instance"] == "aws p4d (by metadata service)" and told["torch"].endswith(", CUDA 12.8")
+    pairs = dict(
+        wording.circumstances(benchmark(replace(A100, instance="aws p4d", instance_source="metadata service")))
+    )
+    assert pairs["instance"] == "aws p4d (by metadata service)" and pairs["torch"].endswith(", CUDA 12.8")
     plain = dict(wording.circumstances(benchmark(machine("cpu", host=""))))
     assert list(plain) == ["torch", "cores", "each measurement"] and "CUDA" not in plain["torch"]
 
 
 @pytest.mark.parametrize(
-    ("made", "told"),
+    ("made", "line"),
     [
         (measured(BF16, 2312.4), "2,312 images/s (2,266–2,359), Compute takes the time"),
         (measured(BF16, 2000.0, rule="DAT001", title="Slow"), "2,000 images/s (1,960–2,040), DAT001: Slow"),
@@ -47,8 +49,8 @@ def test_circumstances_that_nobody_knows_are_left_out() -> None:
         (cell(BF16, state="failed", why="exit code 1"), "failed: exit code 1"),
     ],
 )
-def test_a_cell_in_a_line(made: Cell, told: str) -> None:
-    assert wording.told(made) == told
+def test_a_cell_in_a_line(made: Cell, line: str) -> None:
+    assert wording.outcome(made) == line
 
 
 def test_a_row_has_every_column_whatever_became_of_the_cell() -> None:
@@ -63,7 +65,7 @@ def test_rates_have_four_digits_and_equal_ends_are_said_once() -> None:
     assert wording.interval(Estimate(5.0, 5.0, 5.0)) == "5"
 
 
-def test_a_reference_is_told_once_with_the_precisions_it_is_of() -> None:
+def test_a_reference_is_shown_once_with_its_precisions() -> None:
     cells = [measured(setting(precision, True, 256), 1200.0) for precision in ("bf16", "fp16")]
     made = benchmark(A100, *cells)
     assert wording.reference(made.cells[0]) == "1,450–2,470" and wording.reference(cells[0]) == "–"

@@ -80,7 +80,7 @@ def test_the_whole_step_is_called_so_and_nothing_has_no_sign() -> None:
     ("base", "other", "said"),
     [("0", "4", "--workers: 0 → 4"), (None, "4", "--workers: not given → 4"), ("0", "", "--workers: 0 → not given")],
 )
-def test_a_fact_is_told_before_and_after(base: str | None, other: str | None, said: str) -> None:
+def test_a_fact_is_shown_before_and_after(base: str | None, other: str | None, said: str) -> None:
     assert wording.fact(FactChange("arguments", "--workers", base, other)) == said
 
 
@@ -93,7 +93,7 @@ def test_a_fact_is_told_before_and_after(base: str | None, other: str | None, sa
         (FindingChange("RUN001", "Hangs", "stays", None, None), "= stays: Hangs (RUN001)"),
     ],
 )
-def test_a_finding_is_told_with_what_it_costs(change: FindingChange, said: str) -> None:
+def test_a_finding_is_shown_with_its_cost(change: FindingChange, said: str) -> None:
     assert wording.finding(change) == said
 
 

@@ -53,11 +53,11 @@ def test_the_title_counts_machines_and_outliers(machines: tuple[FleetMachine, ..
         ),
     ],
 )
-def test_a_deviation_is_told_beside_what_is_usual(one: Deviation, said: str) -> None:
+def test_a_deviation_is_shown_beside_the_usual_value(one: Deviation, said: str) -> None:
     assert wording.deviating(one) == said
 
 
-def test_an_outlier_is_told_by_what_deviates_and_by_its_flaws() -> None:
+def test_an_outlier_is_described_by_its_deviations_and_flaws() -> None:
     assert wording.outlier(MACHINE) == (
         f"node17 (8 × A100-SXM): {wording.deviating(SYNC)}; {wording.deviating(COPIES)}"
     )

@@ -95,7 +95,7 @@ def triage(
         setting = TriageOptions(
             folder, interpreter, place, not quick, large, metadata=metadata, named=named, until_s=until_s
         )
-        found = examine(setting, _tell)
+        found = examine(setting, _announce)
     result_output.show(found, format_, output, document)
     if output is not None:
         click.echo(f"{wording.verdict(found)}: {output}", err=True)
@@ -133,5 +133,5 @@ def _agreed(*, yes: bool) -> bool:
     return click.confirm(f"The long disk test {LARGE_WORDS}. Run it?", default=False, err=True)
 
 
-def _tell(what: str, number: int, of: int) -> None:
+def _announce(what: str, number: int, of: int) -> None:
     click.echo(f"[{number}/{of}] {what}", err=True)

@@ -18,11 +18,11 @@ _HERE = Path(__file__).parent / "children"
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """`said`: the last line that it wrote to stderr."""
+    """`last_line`: the last one that it wrote to stderr."""
 
     code: int
     timed_out: bool
-    said: str
+    last_line: str
 
 
 def run_child(
@@ -60,8 +60,8 @@ def run_child(
             if process.stdout is not None:
                 process.stdout.close()
         stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - 4000))
-        said = stderr.read().decode(errors="replace").strip().splitlines()
-    return Ended(code, timed_out.is_set(), said[-1] if said else "")
+        lines = stderr.read().decode(errors="replace").strip().splitlines()
+    return Ended(code, timed_out.is_set(), lines[-1] if lines else "")
 
 
 def why_not(ended: Ended, what: str) -> str:
@@ -70,7 +70,7 @@ def why_not(ended: Ended, what: str) -> str:
         return f"{what} took too long and was stopped"
     if ended.code < 0:
         return f"{what} died of {signal.Signals(-ended.code).name}"
-    return f"{what}: {ended.said or f'exit code {ended.code}'}"
+    return f"{what}: {ended.last_line or f'exit code {ended.code}'}"
 
 
 def _start(

@@ -15,7 +15,7 @@ from rn50_advisor.probes.host.procfs import read_text
 from rn50_advisor.probes.host.storage.mount_table import parse_mountinfo
 
 FILE_BYTES_MAX = 1 << 20
-# Counters and descriptions of the machine alone: none of them tells what runs on it, or for whom.
+# Counters and descriptions of the machine alone: none of them shows what runs on it, or for whom.
 KERNEL_FILES = (
     "proc/cpuinfo",
     "proc/meminfo",

@@ -40,20 +40,20 @@ def verdict_of(found: Sequence[Found], gaps: Sequence[TriageGap]) -> TriageVerdi
     owner = [one for one in found if one.remedy == "hand-back" and one.check.state == "bad"]
     settings = [one for one in found if one.remedy == "fix" and one.check.state in ("bad", "low")]
     weak = [one for one in found if one.remedy == "hand-back" and one.check.state == "low"]
-    noted = [f"worth noting: {_said(one)}" for one in found if one.remedy == "note" and one.check.state == "bad"]
+    noted = [f"worth noting: {_reason(one)}" for one in found if one.remedy == "note" and one.check.state == "bad"]
     if owner:
-        return TriageVerdict("hand-back", (*(_said(one) for one in [*owner, *settings]), *noted))
+        return TriageVerdict("hand-back", (*(_reason(one) for one in [*owner, *settings]), *noted))
     if settings:
-        return TriageVerdict("fix", (*(_said(one) for one in [*settings, *weak]), *noted))
+        return TriageVerdict("fix", (*(_reason(one) for one in [*settings, *weak]), *noted))
     judged = [one for one in found if one.check.expected.lo is not None or one.check.expected.hi is not None]
     sound = sum(one.check.state == "ok" for one in judged)
     unknown = sum(one.check.state == "unknown" for one in judged) + len(gaps)
     summary = f"{sound} of {len(judged)} checks with a band are inside it"
     left = (f"{unknown} could not be measured: see the gaps and what is unknown",) if unknown else ()
-    return TriageVerdict("keep", (summary, *(f"low: {_said(one)}" for one in weak), *noted, *left))
+    return TriageVerdict("keep", (summary, *(f"low: {_reason(one)}" for one in weak), *noted, *left))
 
 
-def _said(one: Found) -> str:
+def _reason(one: Found) -> str:
     return one.why or f"{one.check.name}: {one.check.hint}"
 
 
@@ -63,7 +63,7 @@ IDLE_S = 3.0
 QUICK_LIMIT_S, FULL_LIMIT_S = 101.0, 1800.0
 _GRACE_S = 4.0  # of what ends by its own clock
 _DATA_ANSWERS_S = 10.0  # a folder of which nothing is heard in that time hangs: it is listed for three seconds
-Tell = Callable[[str, int, int], None]  # what is done now, its number, how many there are
+Announce = Callable[[str, int, int], None]  # what is done now, its number, how many there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +75,11 @@ class CheckGroup:
     loads: bool = False
 
 
-def triage(setting: TriageOptions, tell: Tell) -> Triage:
+def triage(setting: TriageOptions, announce: Announce) -> Triage:
     """Raises nothing but KeyboardInterrupt and its like: a group that fails, or hangs, is a gap."""
     watch = Watch(setting.root)
     groups = _groups(watch)
-    tell("watching the machine at rest", 1, len(groups) + 1)
+    announce("watching the machine at rest", 1, len(groups) + 1)
     before = watch.now()
     time.sleep(IDLE_S)
     idle = watch.since(before)
@@ -88,7 +88,7 @@ def triage(setting: TriageOptions, tell: Tell) -> Triage:
     if (data := setting.data) is not None:
         setting = replace(setting, listing=within(min(_DATA_ANSWERS_S, setting.left_s), lambda: list_files(data)))
     for number, group in enumerate(groups, start=2):
-        tell(group.title, number, len(groups) + 1)
+        announce(group.title, number, len(groups) + 1)
         if setting.left_s <= 0.0:
             items.append(TriageGap(group.title, "no time was left for it", "the gaps above show what took so long"))
             continue

@@ -20,24 +20,24 @@ FILES_MOST = 64
 def main() -> None:
     asked = json.loads(sys.argv[1])
     pipeline, name, whole = choose_pipeline()
-    tell(pipeline=name, whole=whole)
+    write_result(pipeline=name, whole=whole)
     pictures = [make_picture() for _ in range(PICTURES)]
     pipeline(pictures[0])
-    tell(one=per_cpu_second(pipeline, pictures, asked["seconds"]))
+    write_result(one=per_cpu_second(pipeline, pictures, asked["seconds"]))
     own = [data for data in map(read, asked["files"][:FILES_MOST]) if decodes(pipeline, data)]
     if own:
         mean = sum(map(len, own)) / len(own)
-        tell(data=per_cpu_second(pipeline, own, asked["seconds"]), data_bytes=mean)
-    tell(phase="all")
+        write_result(data=per_cpu_second(pipeline, own, asked["seconds"]), data_bytes=mean)
+    write_result(phase="all")
     done = by_all(pipeline, pictures, asked["processes"], asked["seconds"])
-    told = [one for one in done if one is not None]
-    if len(told) < len(done):
-        tell(why_not_all=f"{len(done) - len(told)} of {len(done)} processes ended without a result")
+    rates = [one for one in done if one is not None]
+    if len(rates) < len(done):
+        write_result(why_not_all=f"{len(done) - len(rates)} of {len(done)} processes ended without a result")
     else:
-        tell(all=sum(rate for rate, _ in told), ran_share=sum(ran for _, ran in told) / len(told))
+        write_result(all=sum(rate for rate, _ in rates), ran_share=sum(ran for _, ran in rates) / len(rates))
 
 
-def tell(**result: object) -> None:
+def write_result(**result: object) -> None:
     print(json.dumps(result), flush=True)
 
 

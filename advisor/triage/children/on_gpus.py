@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 REDUCED_BYTES = (1 << 20, 16 << 20, 256 << 20, 1 << 30)
 _PROBE_CALLS = 3
-_SAID_MOST = 400  # characters: NCCL names its cause in its last sentences
+_REASON_CHARACTERS_MAX = 400  # characters: NCCL names its cause in its last sentences
 _FULL_PRECISION_MATRIX = 4096  # a product in FP32 takes ten times as long
 AMPERE = (8, 0)
 
@@ -29,7 +29,7 @@ def main() -> None:
     count = begin_cuda() if kind == "cuda" else 1
     if not count:
         return
-    tell("devices", None, [name_of(kind, index) for index in range(count)], "")
+    write_result("devices", None, [name_of(kind, index) for index in range(count)], "")
     devices = [torch.device(kind, index) if kind == "cuda" else torch.device("cpu") for index in range(count)]
     for device in devices:
         for measure in (memory, copies, products):
@@ -44,14 +44,14 @@ def main() -> None:
 
 def begin_cuda() -> int:
     """Number of CUDA devices. First checks that this torch has CUDA at all; a later failure is the machine's."""
-    tell("cuda", None, torch.version.cuda, "")
+    write_result("cuda", None, torch.version.cuda, "")
     if torch.version.cuda is None:
         return 0
     try:
         torch.cuda.init()
         return int(torch.cuda.device_count())
-    except Exception as error:  # noqa: BLE001 - whatever it says is told
-        tell("devices", None, [], "", reason=first_line(error))
+    except Exception as error:  # noqa: BLE001 - its message is the result
+        write_result("devices", None, [], "", reason=first_line(error))
         return 0
 
 
@@ -59,7 +59,7 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
-def tell(name: str, device: Any, value: Any, unit: str, **more: Any) -> None:
+def write_result(name: str, device: Any, value: Any, unit: str, **more: Any) -> None:
     index = getattr(device, "index", None)
     print(
         json.dumps({"name": name, "gpu": 0 if index is None else index, "value": value, "unit": unit, **more}),
@@ -70,8 +70,8 @@ def tell(name: str, device: Any, value: Any, unit: str, **more: Any) -> None:
 def name_of(kind: str, index: int) -> Dict[str, Any]:
     if kind != "cuda":
         return {"name": "cpu", "uuid": "", "index": index}
-    told = torch.cuda.get_device_properties(index)
-    return {"name": told.name, "uuid": str(getattr(told, "uuid", "")), "index": index}
+    properties = torch.cuda.get_device_properties(index)
+    return {"name": properties.name, "uuid": str(getattr(properties, "uuid", "")), "index": index}
 
 
 def settle(device: Any) -> None:
@@ -101,11 +101,11 @@ def _probed_s(call: Callable[[], Any], device: Any) -> float:
 
 
 def attempt(name: str, device: Any, measure: Callable[[], None]) -> None:
-    """Out of memory, or a precision that this GPU does not know: said, and the others go on."""
+    """Writes the error as the result, out of memory or an unsupported precision, so that the other measurements go on."""
     try:
         measure()
     except (RuntimeError, AttributeError, NotImplementedError) as error:
-        tell(name, device, None, "", reason=first_line(error))
+        write_result(name, device, None, "", reason=first_line(error))
     if device.type == "cuda":
         with contextlib.suppress(RuntimeError):  # some errors stay until the process ends
             torch.cuda.empty_cache()
@@ -116,7 +116,7 @@ def memory(device: Any, asked: Dict[str, Any]) -> None:
         source = torch.ones(asked["buffer_bytes"] // 4, device=device)
         target = torch.empty_like(source)
         took = seconds_of(lambda: target.copy_(source), device, asked["seconds"])
-        tell("hbm_gb_per_s", device, 2 * asked["buffer_bytes"] / took / 1e9, "GB/s")
+        write_result("hbm_gb_per_s", device, 2 * asked["buffer_bytes"] / took / 1e9, "GB/s")
 
     attempt("hbm_gb_per_s", device, measure)
 
@@ -134,7 +134,7 @@ def copies(device: Any, asked: Dict[str, Any]) -> None:
                 (f"h2d_{word}_gb_per_s", lambda: there.copy_(here, non_blocking=True)),
                 (f"d2h_{word}_gb_per_s", lambda: here.copy_(there, non_blocking=True)),
             ):
-                tell(name, device, size / seconds_of(call, device, asked["seconds"]) / 1e9, "GB/s")
+                write_result(name, device, size / seconds_of(call, device, asked["seconds"]) / 1e9, "GB/s")
 
         attempt(f"h2d_{word}_gb_per_s", device, measure)
 
@@ -144,7 +144,7 @@ def products(device: Any, asked: Dict[str, Any]) -> None:
     for word, dtype, tf32 in (*precisions, ("fp32", torch.float32, False)):
         name = f"matmul_{word}_tflop_per_s"
         if lacks_units(word, device):
-            tell(name, device, None, "", reason="this GPU has no units for it, and would emulate it")
+            write_result(name, device, None, "", reason="this GPU has no units for it, and would emulate it")
             continue
 
         def measure(word: str = word, dtype: Any = dtype, tf32: Optional[bool] = tf32) -> None:
@@ -154,7 +154,7 @@ def products(device: Any, asked: Dict[str, Any]) -> None:
             one, other = matrices(device, edge, dtype)
             out = torch.empty_like(one)
             took = seconds_of(lambda: torch.matmul(one, other, out=out), device, asked["seconds"])
-            tell(f"matmul_{word}_tflop_per_s", device, 2 * edge**3 / took / 1e12, "TFLOP/s", edge=edge)
+            write_result(f"matmul_{word}_tflop_per_s", device, 2 * edge**3 / took / 1e12, "TFLOP/s", edge=edge)
 
         attempt(name, device, measure)
 
@@ -182,7 +182,7 @@ def peers(devices: List[Any], asked: Dict[str, Any]) -> None:
                 there = torch.empty(size, dtype=torch.uint8, device=target)
                 took = seconds_of(lambda: there.copy_(here), target, asked["seconds"] / 2)
                 direct = torch.cuda.can_device_access_peer(source.index, target.index)
-                tell("p2p_gb_per_s", source, size / took / 1e9, "GB/s", to=target.index, direct=direct)
+                write_result("p2p_gb_per_s", source, size / took / 1e9, "GB/s", to=target.index, direct=direct)
 
             attempt("p2p_gb_per_s", source, measure)
 
@@ -192,12 +192,12 @@ def sustained(devices: List[Any], asked: Dict[str, Any]) -> None:
     and end for other clocks.
     """
     holders = [threading.Thread(target=hold, args=(device, asked)) for device in devices]
-    tell("sustained_begins", None, time.monotonic_ns(), "ns")
+    write_result("sustained_begins", None, time.monotonic_ns(), "ns")
     for holder in holders:
         holder.start()
     for holder in holders:
         holder.join()
-    tell("sustained_ends", None, time.monotonic_ns(), "ns")
+    write_result("sustained_ends", None, time.monotonic_ns(), "ns")
 
 
 def hold(device: Any, asked: Dict[str, Any]) -> None:
@@ -215,7 +215,7 @@ def hold(device: Any, asked: Dict[str, Any]) -> None:
                 calls += 8
             rates.append(2 * calls * asked["matrix"] ** 3 / (time.perf_counter() - began) / 1e12)
         share = rates[-1] / max(rates[:2])
-        tell("sustained_tflop_per_s", device, rates[-1], "TFLOP/s", share=share, seconds=asked["sustained_s"])
+        write_result("sustained_tflop_per_s", device, rates[-1], "TFLOP/s", share=share, seconds=asked["sustained_s"])
 
     attempt("sustained_tflop_per_s", device, measure)
 
@@ -225,9 +225,9 @@ def all_reduce(world: int, asked: Dict[str, Any]) -> None:
     multiprocessing = importlib.import_module("torch.multiprocessing")
     try:
         multiprocessing.spawn(reduce_on, args=(world, asked), nprocs=world)
-    except Exception as error:  # noqa: BLE001 - whatever it says is told
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())[-_SAID_MOST:]}"
-        tell("allreduce_gb_per_s", None, None, "GB/s", reason=reason)
+    except Exception as error:  # noqa: BLE001 - its message is the result
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[-_REASON_CHARACTERS_MAX:]}"
+        write_result("allreduce_gb_per_s", None, None, "GB/s", reason=reason)
 
 
 def reduce_on(rank: int, world: int, asked: Dict[str, Any]) -> None:
@@ -239,14 +239,14 @@ def reduce_on(rank: int, world: int, asked: Dict[str, Any]) -> None:
     store = (Path(asked["scratch"]) / "store").as_uri()
     distributed.init_process_group("nccl" if cuda else "gloo", init_method=store, rank=rank, world_size=world)
     if rank == 0:
-        tell("joined", None, None, "")  # all are there, with their torch: silence from here on is NCCL's
+        write_result("joined", None, None, "")  # all are there, with their torch: silence from here on is NCCL's
     for size in asked["reduced_bytes"]:
         tensor = torch.ones(size // 4, device=device)
         reduce = functools.partial(distributed.all_reduce, tensor)
         took = timed_together(reduce, distributed, device, asked["seconds"])
         if rank == 0:
             rate = 2 * (world - 1) / world * size / took / 1e9
-            tell("allreduce_gb_per_s", None, rate, "GB/s", bytes=size, gpus=world)
+            write_result("allreduce_gb_per_s", None, rate, "GB/s", bytes=size, gpus=world)
     distributed.barrier()
     distributed.destroy_process_group()
 

@@ -138,15 +138,15 @@ def _instance(devices: tuple[GpuDevice, ...], link: Link | None, setting: Triage
     """Compares the visible hardware with the instance type it was rented as."""
     if len({device.name for device in devices}) != 1:
         return
-    told = host_facts(setting.root)
+    machine = host_facts(setting.root)
     memory = devices[0].mem_total_bytes
-    host = told["mem_total_bytes"]
+    host = machine["mem_total_bytes"]
     found = exactly(
         devices[0].name,
         len(devices),
         gpu_memory_gib=memory / (1 << 30) if memory else None,
         link=link,
-        vcpus=told["threads"],
+        vcpus=machine["threads"],
         memory_gib=host / (1 << 30) if host else None,
     )
     if found:

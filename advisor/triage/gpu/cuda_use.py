@@ -27,7 +27,7 @@ def usable(
     done: MeasuredGpus, devices: Sequence[GpuDevice], visible: int | None, *, longest_s: float
 ) -> Iterator[Item]:
     """`visible`: number of GPUs that CUDA_VISIBLE_DEVICES leaves; None if unknown. `longest_s`: duration of the longest measurement."""
-    begun, listed = done.told("cuda"), done.told("devices")
+    begun, listed = done.first("cuda"), done.first("devices")
     count = len(listed["value"]) if listed else 0
     if begun is None or begun["value"] is None:
         yield _gap(done.why or "this torch was built without CUDA")
@@ -36,11 +36,11 @@ def usable(
         yield _gap("CUDA_VISIBLE_DEVICES, or MIG without instances, leaves this shell no GPU")
         return
     failed = _failed(done)
-    trouble = _not_begun(done, longest_s) or _in_work(done, failed, longest_s)
-    if not trouble and visible is not None and count < visible and not done.why:
-        trouble = f"CUDA sees {count} of {visible} GPUs"
-    if trouble:
-        yield _unusable(count - len(failed), len(devices) if visible is None else visible, trouble)
+    fault = _not_begun(done, longest_s) or _in_work(done, failed, longest_s)
+    if not fault and visible is not None and count < visible and not done.why:
+        fault = f"CUDA sees {count} of {visible} GPUs"
+    if fault:
+        yield _unusable(count - len(failed), len(devices) if visible is None else visible, fault)
     elif done.why:
         yield _gap(done.why)
     elif visible is None:
@@ -50,15 +50,15 @@ def usable(
 
 
 def wedged(seconds: float) -> Found:
-    said = f"the NVIDIA driver has not answered for {seconds:.0f} s: {_MEND}"
+    why = f"the NVIDIA driver has not answered for {seconds:.0f} s: {_MEND}"
     return Found(
-        Check("gpu.driver_answers", "no", "", Band(source="a driver that answers"), "bad", said), "fix", why=said
+        Check("gpu.driver_answers", "no", "", Band(source="a driver that answers"), "bad", why), "fix", why=why
     )
 
 
 def _not_begun(done: MeasuredGpus, longest_s: float) -> str:
     """Returns the reason why CUDA shows no devices; empty if it shows some, or if only the time was too short."""
-    listed = done.told("devices")
+    listed = done.first("devices")
     if listed is not None:
         return "" if listed["value"] else f"CUDA does not start: {listed.get('reason') or 'it sees no GPU'}"
     if done.silent_s:
@@ -73,13 +73,13 @@ def _in_work(done: MeasuredGpus, failed: Sequence[Result], longest_s: float) -> 
     if together is not None:
         return f"the GPUs cannot work together: {together['reason']}"
     if _hangs(done, longest_s):
-        what = "an all-reduce over all GPUs" if done.told("joined") else "what was measured"
+        what = "an all-reduce over all GPUs" if done.first("joined") else "what was measured"
         return f"{what} has hung for {done.silent_s:.0f} s"
     return ""
 
 
 def _hangs(done: MeasuredGpus, longest_s: float) -> bool:
-    first = done.told("joined") and not done.told(REDUCED)
+    first = done.first("joined") and not done.first(REDUCED)
     return done.silent_s >= (FIRST_REDUCED_S if first else SILENT_S + longest_s)
 
 
@@ -95,13 +95,13 @@ def _broken(result: Result) -> bool:
     return bool(_BROKEN.search(reason)) and not _SOUND.search(reason)
 
 
-def _unusable(count: int, due: int, trouble: str) -> Found:
-    remedy: Remedy = "hand-back" if _HARDWARE.search(trouble) else "fix"
+def _unusable(count: int, due: int, fault: str) -> Found:
+    remedy: Remedy = "hand-back" if _HARDWARE.search(fault) else "fix"
     mend = _MEND
-    if _FABRIC.search(trouble):
+    if _FABRIC.search(fault):
         mend = "start nvidia-fabricmanager in exactly the driver's version, or have the machine's owner do it"
-    said = f"{trouble}: {mend}"
-    return Found(Check(NAME, float(max(count, 0)), "GPUs", _band(due), "bad", said), remedy, why=said)
+    why = f"{fault}: {mend}"
+    return Found(Check(NAME, float(max(count, 0)), "GPUs", _band(due), "bad", why), remedy, why=why)
 
 
 def _band(due: int) -> Band:

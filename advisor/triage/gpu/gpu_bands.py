@@ -47,11 +47,11 @@ class Expected:
     bad_share: float = BAD_SHARE
 
 
-def expected(name: str, device: str, told: GpuDevice | None = None, host_generation: int | None = None) -> Expected:
-    """The expected range. `device`: its name; `told`: the driver's description; `host_generation`: PCIe generation of the processor."""
+def expected(name: str, device: str, driver: GpuDevice | None = None, host_generation: int | None = None) -> Expected:
+    """The expected range. `device`: its name; `driver`: the driver's description; `host_generation`: PCIe generation of the processor."""
     known, best = delivery(device), peak(device)
     if name in _COPIES:
-        return _copy(name, known, told, host_generation)
+        return _copy(name, known, driver, host_generation)
     if name == "hbm_gb_per_s" and known is not None and known.hbm_gb_per_s is not None:
         return _measured(known, known.hbm_gb_per_s, "GB/s")
     if name == _SUSTAINED or name.startswith("matmul_"):
@@ -76,14 +76,14 @@ def reduction(device: str) -> Expected | None:
 
 def host_generation(root: Path = Path("/")) -> int | None:
     """PCIe generation of this processor; None if the table does not list it."""
-    told: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for line in (read_text(root / "proc/cpuinfo") or "").splitlines():
         name, _, value = line.partition(":")
-        told.setdefault(name.strip(), value.strip())
-    family, model = told.get("cpu family", ""), told.get("model", "")
+        fields.setdefault(name.strip(), value.strip())
+    family, model = fields.get("cpu family", ""), fields.get("model", "")
     if not family.isdigit() or not model.isdigit():
         return None
-    key = (told.get("vendor_id", ""), int(family))
+    key = (fields.get("vendor_id", ""), int(family))
     return next(
         (gen for vendor, kind, models, gen in _GENERATIONS if (vendor, kind) == key and int(model) in models), None
     )
@@ -107,14 +107,14 @@ def _by_vendor(best: Peak, precision: str, known: GpuDelivery | None, held: floa
     return Expected(Band(share * held * figure, None, source), "hand-back")
 
 
-def _copy(name: str, known: GpuDelivery | None, told: GpuDevice | None, host: int | None) -> Expected:
+def _copy(name: str, known: GpuDelivery | None, driver: GpuDevice | None, host: int | None) -> Expected:
     """Expected rate of copies from pinned memory. Device-to-host copies on healthy machines reached a quarter of it, so
     that direction is only a note.
 
     What the processor's own generation of PCIe ends is how the machine was built.
     """
     remedy = _COPIES[name]
-    own = told.pcie_gen_gpu_max or told.pcie_gen_max if told else None
+    own = driver.pcie_gen_gpu_max or driver.pcie_gen_max if driver else None
     carries = {gen: link_mb_per_s(gen, 16) / 1e3 for gen in (own, host) if gen}
     figure = known.h2d_gb_per_s if known else None
     if known is not None and figure is not None and not (host and carries[host] < figure.lo):

@@ -46,23 +46,23 @@ def on_bus(root: Path = Path("/")) -> tuple[Function, ...]:
 
 
 def missing(devices: Sequence[GpuDevice], gaps: Sequence[ProbeGap], root: Path = Path("/")) -> Iterator[Item]:
-    """`gaps`: why the driver refused those that it counts. A gap where the bus cannot tell how many there should be."""
+    """`gaps`: why the driver refused those that it counts. A gap where the bus does not show how many there should be."""
     known = {f"gpu:{device.index}" for device in devices}
     refused = [gap for gap in gaps if gap.metric == "gpu.*" and gap.scope.startswith("gpu:") and gap.scope not in known]
     refused = [gap for gap in refused if gap.reason not in _KEPT]
     functions = on_bus(root)
     blind = _blind(functions, devices, root)
-    unseen = [] if blind else _unseen(functions, devices)
-    count = max(len(refused), len(unseen))
+    unlisted = [] if blind else _unlisted(functions, devices)
+    count = max(len(refused), len(unlisted))
     if not count and blind:
         yield TriageGap(NAME, blind, "lspci and nvidia-smi -L show it on the host itself")
         return
     if not count and not (devices and functions):
         return
     what = "; ".join(dict.fromkeys(f"GPU {gap.scope.removeprefix('gpu:')}: {gap.reason}" for gap in refused))
-    where = f"on the bus at {', '.join(unseen)}" if unseen else ""
-    said = f"{count} of {len(devices) + count} GPUs are not offered by the driver: {'; '.join(filter(None, (what, where)))}"
-    yield judged(NAME, float(count), "GPUs", _BAND, remedy="hand-back", strict=True, hint=said, why=said)
+    where = f"on the bus at {', '.join(unlisted)}" if unlisted else ""
+    why = f"{count} of {len(devices) + count} GPUs are not offered by the driver: {'; '.join(filter(None, (what, where)))}"
+    yield judged(NAME, float(count), "GPUs", _BAND, remedy="hand-back", strict=True, hint=why, why=why)
 
 
 def silent(gaps: Sequence[ProbeGap], root: Path = Path("/")) -> Iterator[Item]:
@@ -72,8 +72,8 @@ def silent(gaps: Sequence[ProbeGap], root: Path = Path("/")) -> Iterator[Item]:
     functions = on_bus(root)
     absent = _part_of(functions, root) or any(word in gap.reason for word in _ABSENT)
     if functions and gap.scope == "host" and not absent:
-        said = f"{len(functions)} NVIDIA GPUs lie on the PCI bus, and none can be used: {gap.reason}: {gap.hint}"
-        yield Found(Check(NAME, float(len(functions)), "GPUs", _BAND, "bad", said), "fix", why=said)
+        why = f"{len(functions)} NVIDIA GPUs lie on the PCI bus, and none can be used: {gap.reason}: {gap.hint}"
+        yield Found(Check(NAME, float(len(functions)), "GPUs", _BAND, "bad", why), "fix", why=why)
 
 
 def _blind(functions: Sequence[Function], devices: Sequence[GpuDevice], root: Path) -> str:
@@ -82,19 +82,19 @@ def _blind(functions: Sequence[Function], devices: Sequence[GpuDevice], root: Pa
         return ""
     if _part_of(functions, root):
         return "this container has only some of the GPUs on the bus: whether one of the others is lost cannot be seen"
-    if not _ours(devices) & {function.bus_id for function in functions}:
+    if not _bus_ids(devices) & {function.bus_id for function in functions}:
         return "the driver's GPUs are not among the PCI devices that /sys shows"
     return ""
 
 
-def _unseen(functions: Sequence[Function], devices: Sequence[GpuDevice]) -> list[str]:
+def _unlisted(functions: Sequence[Function], devices: Sequence[GpuDevice]) -> list[str]:
     """GPUs on the bus that the driver does not list, among models it supports. Another model may be too old for the driver."""
-    ours = _ours(devices)
-    models = {function.model for function in functions if function.bus_id in ours}
-    return [f.bus_id for f in functions if f.bus_id not in ours and f.model in models]
+    listed = _bus_ids(devices)
+    models = {function.model for function in functions if function.bus_id in listed}
+    return [f.bus_id for f in functions if f.bus_id not in listed and f.model in models]
 
 
-def _ours(devices: Sequence[GpuDevice]) -> set[str]:
+def _bus_ids(devices: Sequence[GpuDevice]) -> set[str]:
     return {kernel_bus_id(device.pci_bus_id) for device in devices}
 
 

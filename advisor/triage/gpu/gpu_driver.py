@@ -105,13 +105,13 @@ def recording_of(
         for sample in reading.samples:
             columns.setdefault((sample.metric, sample.scope), []).append((t_ns, sample.value))
     first, last = (readings[0][0], readings[-1][0]) if readings else (0, 0)
-    told: MachineFacts = {
+    machine: MachineFacts = {
         **environment,
         "gpus": [cast(GpuDeviceFacts, dataclasses.asdict(device)) for device in devices],
         "gpu_paths": [cast(GpuPathFacts, dataclasses.asdict(path)) for path in paths],
     }
     return Recording(
-        Meta("triage", (), "", "", 0.0, first, last, environment=told),
+        Meta("triage", (), "", "", 0.0, first, last, environment=machine),
         # what the analysis asks of a rank is which GPU it is on; no process has these numbers
         tuple(Process(-1 - d.index, "rank", d.index, d.index, None, 0, "", first) for d in devices),
         {-1 - device.index: {"cuda": {"uuid": device.uuid}} for device in devices},

@@ -144,26 +144,26 @@ def _checked(a: Analysis, gpu: Gpu, asked: Asked, outcome: Outcome) -> Found:
     fired = isinstance(outcome, Finding) and gpu.index in outcome.scope.gpus
     if fired:
         assert isinstance(outcome, Finding)
-        said = _words(gpu, outcome)
+        hint = _words(gpu, outcome)
         return Found(
-            Check(name, value, asked.unit, band, "bad", said), asked.remedy(a, gpu), why=said, gpus=(gpu.index,)
+            Check(name, value, asked.unit, band, "bad", hint), asked.remedy(a, gpu), why=hint, gpus=(gpu.index,)
         )
     # a rule that fired for another GPU, or lacks something of another one, has looked at this one too
     missing = outcome.missing if isinstance(outcome, NotMeasured) else ()
     lacks = [m for m in missing if isinstance(m, GpuMeasure) and of_gpu(a, m, gpu) is None]
     looked = not lacks and not isinstance(outcome, Crashed) and value is not None
     state: CheckState = "ok" if looked else "unknown"
-    said = "" if looked else _why_unseen(a, asked, lacks)
-    return Found(Check(name, value, asked.unit, band, state, said), gpus=(gpu.index,))
+    hint = "" if looked else _why_unknown(a, asked, lacks)
+    return Found(Check(name, value, asked.unit, band, state, hint), gpus=(gpu.index,))
 
 
 def _words(gpu: Gpu, finding: Finding) -> str:
-    told = "; ".join(e.note for e in finding.evidence if e.gpu == gpu.index) or finding.title
+    notes = "; ".join(e.note for e in finding.evidence if e.gpu == gpu.index) or finding.title
     fix = next((fix for fix in finding.fixes if gpu.index in fix.gpus), next(iter(finding.fixes), None))
-    return f"{told}: {fix.title}" + (f" ({fix.change})" if fix.change else "") if fix else told
+    return f"{notes}: {fix.title}" + (f" ({fix.change})" if fix.change else "") if fix else notes
 
 
-def _why_unseen(a: Analysis, asked: Asked, lacks: Sequence[Measure]) -> str:
+def _why_unknown(a: Analysis, asked: Asked, lacks: Sequence[Measure]) -> str:
     reasons = [a.missing[measure] for measure in (*lacks, *asked.rule.needs) if measure in a.missing]
     return reasons[0] if reasons else "the driver does not report it here"
 
@@ -197,8 +197,8 @@ def _link_remedy(a: Analysis, gpu: Gpu) -> Remedy:
 
 def _errors(a: Analysis, gpu: Gpu) -> float | None:
     """Number of kinds of errors."""
-    told = [of_gpu(a, measure, gpu) for measure in _ERRORS]
-    known = [value for value in told if value is not None]
+    counts = [of_gpu(a, measure, gpu) for measure in _ERRORS]
+    known = [value for value in counts if value is not None]
     watched = of_gpu(a, GPU_ERRORS_WATCHED, gpu)
     return float(sum(value > 0 for value in known)) if watched else None
 
@@ -217,8 +217,8 @@ def _peers(a: Analysis) -> Found:
     band = Band(source="rule COM008: every pair that can reach each other does")
     if isinstance(outcome, Finding):
         evidence = outcome.evidence[0].note if outcome.evidence else outcome.title
-        said = f"{outcome.title}: {evidence}: {outcome.fixes[0].title}"
-        return Found(Check("gpu.peer_to_peer", pairs, "pairs", band, "bad", said), "fix", why=said)
+        why = f"{outcome.title}: {evidence}: {outcome.fixes[0].title}"
+        return Found(Check("gpu.peer_to_peer", pairs, "pairs", band, "bad", why), "fix", why=why)
     known = isinstance(outcome, Clear)
     hint = "" if known else "the driver does not report how these GPUs are connected"
     return Found(Check("gpu.peer_to_peer", pairs, "pairs", band, "ok" if known else "unknown", hint))
@@ -261,12 +261,12 @@ def _slot(recording: Recording, gpu: Gpu, carrying: Container[int]) -> Iterator[
 
 
 def _gaps(recording: Recording) -> Iterator[TriageGap]:
-    told: set[tuple[str, str]] = set()
+    reported: set[tuple[str, str]] = set()
     for gap in recording.gaps:
         where = gap.scope.replace(":", ".")
         name = gap.metric if where == "host" else f"{where}.{gap.metric.removeprefix('gpu.')}"
-        if (gap.metric, gap.reason) not in told:
-            told.add((gap.metric, gap.reason))
+        if (gap.metric, gap.reason) not in reported:
+            reported.add((gap.metric, gap.reason))
             yield TriageGap(name, gap.reason, gap.hint)
 
 

@@ -25,7 +25,7 @@ _MATRIX, _BUFFER_BYTES = 8192, 512 << 20
 _TIMEOUTS_S = ((45.0, 6.0), (120.0, 30.0))
 
 SUSTAINED = ("sustained_begins", "sustained_ends")
-MARKS = ("cuda", "devices", "joined", *SUSTAINED)  # what the program says of itself
+MARKS = ("cuda", "devices", "joined", *SUSTAINED)  # the program's reports about itself
 ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # as NVML counts
 REDUCED = "allreduce_gb_per_s"
 
@@ -40,18 +40,18 @@ class MeasuredGpus:
     why: str = ""
     silent_s: float = 0.0
 
-    def told(self, name: str) -> Result | None:
+    def first(self, name: str) -> Result | None:
         return next((result for result in self.results if result.get("name") == name), None)
 
     @property
     def sustained_ns(self) -> tuple[int, int] | None:
-        """Begin and end of the time in which all GPUs were busy at once (monotonic clock); None if it was not measured."""
-        begins, ends = (self.told(name) for name in SUSTAINED)
-        return (int(begins["value"]), int(ends["value"])) if begins and ends else None
+        """Start and end of the time in which all GPUs were busy at once (monotonic clock); None if it was not measured."""
+        start, end = (self.first(name) for name in SUSTAINED)
+        return (int(start["value"]), int(end["value"])) if start and end else None
 
 
 def sustained_s(setting: TriageOptions) -> int:
-    """The longest that the program has nothing to say."""
+    """The longest time in which the program writes nothing."""
     return 30 if setting.full else 6
 
 
@@ -69,7 +69,7 @@ def measure(setting: TriageOptions, devices: Sequence[GpuDevice]) -> MeasuredGpu
         "seconds": 0.5 if setting.full else 0.2,
         "sustained_s": sustained_s(setting),
         "matrix": _MATRIX,
-        "buffer_bytes": min(_BUFFER_BYTES, _room_bytes(devices)),
+        "buffer_bytes": min(_BUFFER_BYTES, _buffer_bytes_max(devices)),
         "scratch": str(setting.scratch),
     }
     base_s, each_s = _TIMEOUTS_S[setting.full]
@@ -88,7 +88,7 @@ def measure(setting: TriageOptions, devices: Sequence[GpuDevice]) -> MeasuredGpu
 
 def speeds(done: MeasuredGpus, devices: Sequence[GpuDevice], host_generation: int | None = None) -> Iterator[Item]:
     """`host_generation`: of PCIe, that the processor can do."""
-    listed = done.told("devices")
+    listed = done.first("devices")
     places = {entry["index"]: _device_of(entry, devices) for entry in (listed["value"] if listed else ())}
     reduced: list[Result] = []
     for result in done.results:
@@ -96,12 +96,12 @@ def speeds(done: MeasuredGpus, devices: Sequence[GpuDevice], host_generation: in
             reduced.append(result)
         elif result.get("name") not in (None, *MARKS):
             place = int(result["gpu"])
-            index, name, told = places.get(place, (place, "", None))
+            index, name, known = places.get(place, (place, "", None))
             if "to" in result:
                 to = int(result["to"])
-                yield _about(_way(result, index, places[to][0] if to in places else to), index)
+                yield _about(_peer_copy(result, index, places[to][0] if to in places else to), index)
             else:
-                yield _about(_one(result, index, name, told, host_generation), index)
+                yield _about(_one(result, index, name, known, host_generation), index)
             if result.get("share") is not None:
                 yield _about(_held(index, result), index)
     yield from _peers(done.results, {place: name for place, (_, name, _) in places.items()})
@@ -114,7 +114,7 @@ def _about(item: Item, *gpus: int) -> Item:
     return replace(item, gpus=gpus) if isinstance(item, Found) else item
 
 
-def _room_bytes(devices: Sequence[GpuDevice]) -> int:
+def _buffer_bytes_max(devices: Sequence[GpuDevice]) -> int:
     """A quarter of the smallest GPU for the pair of buffers: somebody else may be on it."""
     sizes = [device.mem_total_bytes for device in devices if device.mem_total_bytes]
     return min(sizes) // 8 if sizes else _BUFFER_BYTES
@@ -128,18 +128,18 @@ def _device_of(entry: Mapping[str, Any], devices: Sequence[GpuDevice]) -> tuple[
     return int(entry["index"]), str(entry["name"]), None
 
 
-def _one(result: Result, index: int, device: str, told: GpuDevice | None, host_generation: int | None) -> Item:
+def _one(result: Result, index: int, device: str, known: GpuDevice | None, host_generation: int | None) -> Item:
     name = f"gpu.{index}.{result['name']}"
     if result["value"] is None:
         return _unmeasured(name, result)
     value, unit = float(result["value"]), str(result["unit"])
-    of = expected(str(result["name"]), device, told, host_generation)
+    of = expected(str(result["name"]), device, known, host_generation)
     hint = f"GPU {index}: {fmt.number(value)} {unit}"
     hint += f" where at least {fmt.number(of.band.lo)} are usual" if of.band.lo is not None else ""
     return judged(name, value, unit, of.band, remedy=of.remedy, bad_share=of.bad_share, hint=hint, why=hint)
 
 
-def _way(result: Result, index: int, to: int) -> Item:
+def _peer_copy(result: Result, index: int, to: int) -> Item:
     name = f"gpu.{index}.to_{to}.p2p_gb_per_s"
     if result["value"] is None:
         return _unmeasured(name, result)

@@ -51,7 +51,7 @@ def facts(watch: Watch, root: Path = Path("/")) -> Iterator[Item]:
         yield fact("memory.limit_bytes", float(state.memory.limit_bytes), "bytes", hint="of our control group")
     text = read_text(root / "sys/kernel/mm/transparent_hugepage/enabled")
     chosen = text[text.index("[") + 1 : text.index("]")] if text and "[" in text else None
-    yield fact("memory.transparent_hugepages", chosen, hint="" if chosen else "/sys does not tell")
+    yield fact("memory.transparent_hugepages", chosen, hint="" if chosen else "/sys does not show it")
     yield from _huge_pages(root)
     yield from _by_node(root)
     yield from shared_memory(root)
@@ -59,10 +59,10 @@ def facts(watch: Watch, root: Path = Path("/")) -> Iterator[Item]:
 
 def _huge_pages(root: Path) -> Iterator[Item]:
     """Reserved huge pages: they are lost to every process that does not use them."""
-    told = parse_keyed((read_text(root / "proc/meminfo") or "").encode())
+    counts = parse_keyed((read_text(root / "proc/meminfo") or "").encode())
     for name, what in ((b"HugePages_Total", "total"), (b"HugePages_Free", "free")):
-        if name in told:
-            yield fact(f"memory.hugepages_{what}", float(told[name]), "pages")
+        if name in counts:
+            yield fact(f"memory.hugepages_{what}", float(counts[name]), "pages")
 
 
 def _by_node(root: Path) -> Iterator[Item]:
@@ -96,8 +96,8 @@ def shared_memory(root: Path = Path("/")) -> Iterator[Item]:
 def speed(setting: TriageOptions, watch: Watch) -> Iterator[Item]:
     """Measures copies by one core and by all allowed ones, in CPU time per thread, so that a quota or a neighbour has no effect."""
     threads = max(1, min(round(cores_allowed(watch)), _THREADS_MOST))
-    room = _PART_OF_FREE * _free_bytes(watch)
-    if room < 2 * ARRAY_BYTES:
+    free_bytes = _PART_OF_FREE * _free_bytes(watch)
+    if free_bytes < 2 * ARRAY_BYTES:
         hint = "free some of it, or raise the limit of the container"
         yield TriageGap(
             "memory.copy_gb_per_s", f"too little memory is free for arrays of {fmt.bytes_(ARRAY_BYTES)}", hint
@@ -120,7 +120,7 @@ def speed(setting: TriageOptions, watch: Watch) -> Iterator[Item]:
         why=hint,
     )
     if threads > 1:
-        each = int(min(ARRAY_BYTES, min(room, _MEMORY_MOST) / 2 / threads)) // 8 * 8
+        each = int(min(ARRAY_BYTES, min(free_bytes, _MEMORY_MOST) / 2 / threads)) // 8 * 8
         together = _copy_gb_per_s(threads, _SECONDS * (3 if setting.full else 1), each)
         hint = f"by {threads} threads together, as a DataLoader's workers would; read and written bytes counted"
         yield fact("memory.copy_all_cores_gb_per_s", together, "GB/s", hint=hint)

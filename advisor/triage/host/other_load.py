@@ -197,9 +197,9 @@ def taken_from_us(others_cores: float, affinity_cores: int, allowed_cores: float
 
 def mean_others(stretches: Sequence[LoadInterval]) -> float | None:
     """Over all stretches, by their length."""
-    told = [(one.seconds, others) for one in stretches if (others := one.others_cores) is not None]
-    seconds = sum(length for length, _ in told)
-    return sum(length * others for length, others in told) / seconds if seconds else None
+    known = [(one.seconds, others) for one in stretches if (others := one.others_cores) is not None]
+    seconds = sum(length for length, _ in known)
+    return sum(length * others for length, others in known) / seconds if seconds else None
 
 
 def _own_cpu_s() -> float:

@@ -21,7 +21,7 @@ from rn50_advisor.rules.memory.mem001_host_memory_is_short import RULE as MEMORY
 OTHERS_SHARE, OTHERS_LEAST_CORES = 0.1, 0.2
 # The base clock is what a vendor promises for all cores under load; AVX-512 may take a tenth of it, heat or a power limit a quarter.
 _BASE_CLOCK_SHARE, _HELD_CLOCK_SHARE = 0.9, 0.75
-_UNSEEN = "some containers hide it, and sandboxes like gVisor write zeros: run it on the host"
+_NOT_SHOWN = "some containers hide it, and sandboxes like gVisor write zeros: run it on the host"
 _NOMINAL = re.compile(r"@ ?([\d.]+) ?GHz")
 
 
@@ -39,21 +39,21 @@ def cores_allowed(watch: Watch) -> float:
 
 def facts(watch: Watch, root: Path = Path("/")) -> Iterator[Item]:
     """The machine's processors, and the part that is ours."""
-    told = host_facts(root)
-    yield fact("cpu.model", told["cpu_model"])
-    yield fact("machine.hypervisor", told["hypervisor"] or "none seen")
-    yield fact("machine.container", told["container"] or "none seen")
-    yield fact("machine.kernel", told["kernel"])
-    governor = told["cpu_governor"]
+    machine = host_facts(root)
+    yield fact("cpu.model", machine["cpu_model"])
+    yield fact("machine.hypervisor", machine["hypervisor"] or "none seen")
+    yield fact("machine.container", machine["container"] or "none seen")
+    yield fact("machine.kernel", machine["kernel"])
+    governor = machine["cpu_governor"]
     yield fact("cpu.governor", governor or "none seen", hint="" if governor else "usual in virtual machines")
     online = parse_cpu_list(read_text(root / "sys/devices/system/cpu/online") or "")
     seen = float(len(online) or len(watch.cores))
     yield fact("cpu.cores_seen", seen, "cores")
-    yield _smt(told)
+    yield _smt(machine)
     part = f"of {seen:.0f}: a cpuset or CPU affinity excludes the others; torch and DataLoader respect it"
     yield fact("cpu.cores_affinity", float(len(watch.cores)), "cores", hint=part if len(watch.cores) < seen else "")
     yield _quota(watch)
-    nodes = [cpus for cpus in told["numa_nodes"].values() if cpus]
+    nodes = [cpus for cpus in machine["numa_nodes"].values() if cpus]
     yield fact(
         "numa.nodes",
         float(len(nodes)) if nodes else None,
@@ -62,11 +62,11 @@ def facts(watch: Watch, root: Path = Path("/")) -> Iterator[Item]:
     )
 
 
-def _smt(told: MachineFacts) -> Found:
-    threads, cores = told["threads"], told["cores"]
+def _smt(machine: MachineFacts) -> Found:
+    threads, cores = machine["threads"], machine["cores"]
     per_core = threads / cores if threads and cores else None
     shared = "two threads share a core: together they do about 1.3 times the work of one"
-    hint = shared if told["smt"] else "" if per_core else "/sys does not show cores"
+    hint = shared if machine["smt"] else "" if per_core else "/sys does not show cores"
     return fact("cpu.threads_per_core", per_core, "threads", hint=hint)
 
 
@@ -94,7 +94,7 @@ def load(stretches: Sequence[LoadInterval], watch: Watch, idle: LoadInterval) ->
     whole = LoadInterval(stretches[0].before, stretches[-1].after)
     steal = whole.steal_share
     if steal is None:
-        yield TriageGap("cpu.steal_share", "/proc/stat does not show it", _UNSEEN)
+        yield TriageGap("cpu.steal_share", "/proc/stat does not show it", _NOT_SHOWN)
     else:
         limit = STEAL.thresholds["steal"]
         taken = f"the hypervisor gave {fmt.share(steal)} of the CPU time wanted here to another virtual machine"
@@ -114,7 +114,7 @@ def load(stretches: Sequence[LoadInterval], watch: Watch, idle: LoadInterval) ->
 def _others(stretches: Sequence[LoadInterval], watch: Watch) -> Item:
     others = mean_others(stretches)
     if others is None:
-        return TriageGap("cpu.others_cores", "/proc/stat has no account of the cores that we may use", _UNSEEN)
+        return TriageGap("cpu.others_cores", "/proc/stat has no account of the cores that we may use", _NOT_SHOWN)
     allowed = cores_allowed(watch)
     taken = taken_from_us(others, len(watch.cores), allowed)
     hint = (
@@ -152,7 +152,7 @@ def _heat(whole: LoadInterval) -> Iterator[Item]:
 
 
 def nominal_mhz(root: Path = Path("/")) -> float | None:
-    """The base clock: by cpufreq, by ACPI as AMD tells it, else as the model's name has it."""
+    """The base clock: by cpufreq, by ACPI on AMD, else as the model's name has it."""
     khz = read_text(root / "sys/devices/system/cpu/cpu0/cpufreq/base_frequency")
     if khz and khz.isdigit():
         return int(khz) / 1e3
@@ -166,12 +166,12 @@ def nominal_mhz(root: Path = Path("/")) -> float | None:
 def working_mhz(cores: Collection[int], working: int, root: Path = Path("/")) -> float | None:
     """Mean clock of as many of our cores as have work, the fastest ones: idle ones rest at a lower clock, and others' cores are not ours.
 
-    None where only /proc/cpuinfo tells it and a hypervisor writes that: there it is the nominal clock, whatever the cores do.
+    None where only /proc/cpuinfo has it and a hypervisor writes that: there it is the nominal clock, whatever the cores do.
     """
     clocks = [_by_cpufreq(core, root) for core in cores]
     known = [mhz for mhz in clocks if mhz is not None]
-    told = {} if known or host_facts(root)["hypervisor"] else _by_cpuinfo(read_text(root / "proc/cpuinfo") or "")
-    fastest = sorted(known or [told[core] for core in cores if core in told], reverse=True)[: max(1, working)]
+    by_core = {} if known or host_facts(root)["hypervisor"] else _by_cpuinfo(read_text(root / "proc/cpuinfo") or "")
+    fastest = sorted(known or [by_core[core] for core in cores if core in by_core], reverse=True)[: max(1, working)]
     return sum(fastest) / len(fastest) if fastest else None
 
 
@@ -219,6 +219,6 @@ def clock(loaded_mhz: float | None, root: Path = Path("/")) -> Item:
 
 def _governor_that_saves(root: Path) -> str:
     """Empty where the processor chooses its clocks by itself: to the drivers of newer ones powersave is a preference."""
-    told = root / "sys/devices/system/cpu/cpu0/cpufreq"
-    governor, driver = (read_text(told / name) or "" for name in ("scaling_governor", "scaling_driver"))
+    folder = root / "sys/devices/system/cpu/cpu0/cpufreq"
+    governor, driver = (read_text(folder / name) or "" for name in ("scaling_governor", "scaling_driver"))
     return governor if governor in ("powersave", "userspace") and "pstate" not in driver else ""

@@ -35,11 +35,11 @@ def decoding(setting: TriageOptions, watch: Watch) -> Iterator[Item]:
     allowed = cores_allowed(watch)
     processes = max(1, min(round(allowed), PROCESSES_MOST))
     asked = {"processes": processes, "seconds": FULL_S if setting.full else QUICK_S, "files": _pictures_of(setting)}
-    told: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     clocks = _Clocks(setting.root, watch.cores, processes)
 
     def on_result(result: dict[str, Any]) -> None:
-        told.update(result)
+        results.update(result)
         if result.get("phase") == "all":
             clocks.begin()
 
@@ -50,32 +50,32 @@ def decoding(setting: TriageOptions, watch: Watch) -> Iterator[Item]:
         )
     finally:
         clocks.end()
-    if "one" not in told:
+    if "one" not in results:
         reason = why_not(ended, f"decoding with {setting.python}")
         hint = "name the interpreter that trains with --python; it needs torchvision, or Pillow at least"
         yield TriageGap("decode.images_per_core_s", reason, hint)
         return
-    whole = bool(told["whole"])
+    whole = bool(results["whole"])
     base = _KEPT * (_WHOLE_CHAIN if whole else _DECODE_ALONE)
-    yield fact("decode.pipeline", str(told["pipeline"]))
+    yield fact("decode.pipeline", str(results["pipeline"]))
     usual = _USUAL_CHAIN if whole else _USUAL_ALONE
-    yield _per_core(float(told["one"]), Band(base, None, f"{_KEPT} × {_source(whole=whole)}"), usual)
-    if "data" in told:
-        hint = f"pictures of --data, {fmt.bytes_(told['data_bytes'])} each"
-        yield fact("decode.data_images_per_core_s", float(told["data"]), "images/s", hint=hint)
+    yield _per_core(float(results["one"]), Band(base, None, f"{_KEPT} × {_source(whole=whole)}"), usual)
+    if "data" in results:
+        hint = f"pictures of --data, {fmt.bytes_(results['data_bytes'])} each"
+        yield fact("decode.data_images_per_core_s", float(results["data"]), "images/s", hint=hint)
     elif setting.data is not None:
         reason = "there are no JPEGs of an image's size" if setting.listing else "it does not answer"
         reason = "none of its pictures could be decoded" if asked["files"] else reason
         yield TriageGap(
             "decode.data_images_per_core_s", f"{setting.data}: {reason}", "generated images are used instead"
         )
-    if "all" in told:
+    if "all" in results:
         cores = min(allowed, float(processes))
         source = f"{_TOGETHER} × {cores:g} cores × what one core should do: {_source(whole=whole)}"
-        found = _together(float(told["all"]), processes, Band(_TOGETHER * cores * base, None, source))
-        yield replace(found, ran_share=told.get("ran_share"))
-    elif "why_not_all" in told:
-        yield TriageGap("decode.images_all_cores_s", str(told["why_not_all"]), "see dmesg for what ended it")
+        found = _together(float(results["all"]), processes, Band(_TOGETHER * cores * base, None, source))
+        yield replace(found, ran_share=results.get("ran_share"))
+    elif "why_not_all" in results:
+        yield TriageGap("decode.images_all_cores_s", str(results["why_not_all"]), "see dmesg for what ended it")
     yield clock(clocks.loaded_mhz, setting.root)
 
 
@@ -88,12 +88,12 @@ def _source(*, whole: bool) -> str:
 
 
 def _per_core(rate: float, band: Band, usual: float) -> Item:
-    said = f"a core prepares {fmt.number(rate)} images/s here, {usual:.0f} are usual ({_USUAL_CORE})"
-    hint = f"{said}: slow cores, or another job on the same cores"
+    rates = f"a core prepares {fmt.number(rate)} images/s here, {usual:.0f} are usual ({_USUAL_CORE})"
+    hint = f"{rates}: slow cores, or another job on the same cores"
     found = judged(
         "decode.images_per_core_s", rate, "images/s", band, remedy="hand-back", needs_cores=True, hint=hint, why=hint
     )
-    return replace(found, check=replace(found.check, hint=found.check.hint or said))
+    return replace(found, check=replace(found.check, hint=found.check.hint or rates))
 
 
 def _together(rate: float, processes: int, band: Band) -> Found:

@@ -181,16 +181,16 @@ def _reads(listing: Listing, trial: Trial) -> Iterator[Item]:
 def _writes(setting: TriageOptions, trial: Trial) -> Iterator[Item]:
     """Measures writes in the scratch folder. Reads use the same files unless the user named a data folder."""
     place, most = trial.place, trial.most
-    unseen = (*_WRITES, *(_READS if setting.data is None else ()))
+    unmeasured = (*_WRITES, *(_READS if setting.data is None else ()))
     if place.in_memory:
-        yield from _gaps(unseen, f"{place.words} lies in memory", "name a folder on a disk with --scratch")
+        yield from _gaps(unmeasured, f"{place.words} lies in memory", "name a folder on a disk with --scratch")
         return
     needed = most.file_bytes if setting.data is None else min(most.file_bytes, 64 << 20)
     pictures = most.pictures if setting.data is None else 0
     free = shutil.disk_usage(setting.scratch).free
     if free < 2 * (needed + pictures * PICTURE_BYTES):
         yield from _gaps(
-            unseen, f"only {fmt.bytes_(free)} are free in {place.words}", "name another folder with --scratch"
+            unmeasured, f"only {fmt.bytes_(free)} are free in {place.words}", "name another folder with --scratch"
         )
         return
     file = setting.scratch / "row"

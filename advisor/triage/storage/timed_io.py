@@ -185,7 +185,7 @@ def _opened(path: Path, way: Way) -> Iterator[int]:
 
 
 def cached_share(fd: int, size: int) -> float | None:
-    """Share of sampled positions in the file that are in the page cache; None if the file system does not tell."""
+    """Share of sampled positions in the file that are in the page cache; None if the file system does not report it."""
     if size <= 0:
         return None
     places = sorted({min(size - 1, size * n // _PROBES) for n in range(_PROBES)})

@@ -40,15 +40,15 @@ def test_nothing_is_written_beside_the_scratch_folder(programs: Path, monkeypatc
         monkeypatch.setenv(name, "/nowhere")
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     (programs / "beside.py").write_text("X = 1\n")
-    told = """
+    program = """
         import json, os, sys, tempfile
         sys.path.insert(0, os.getcwd())
         import beside
         names = ("TMPDIR", "XDG_CACHE_HOME", "CUDA_CACHE_PATH")
         print(json.dumps({"temporary": tempfile.gettempdir(), **{name: os.environ[name] for name in names}}))
     """
-    ended, results = run(programs, told)
-    assert ended.code == 0 and set(results[0].values()) == {str(programs)}, ended.said
+    ended, results = run(programs, program)
+    assert ended.code == 0 and set(results[0].values()) == {str(programs)}, ended.last_line
     assert not (programs / "__pycache__").exists()
 
 
@@ -73,7 +73,7 @@ def test_results_come_line_by_line_and_what_is_none_is_left_out(programs: Path) 
     assert results == [{"asked": {"a": 1}}] and ended.code == 0
 
 
-def test_why_a_child_failed_is_told(programs: Path) -> None:
+def test_why_a_child_failed_is_explained(programs: Path) -> None:
     ended, _ = run(programs, "raise ImportError('no torch here')")
     assert "no torch here" in why_not(ended, "measuring")
     ended, _ = run(programs, "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
@@ -130,4 +130,4 @@ def test_an_interpreter_finds_its_packages_where_the_shell_says(
     (programs / "packages" / "only_there.py").write_text("WORD = 'found'\n")
     monkeypatch.setenv("PYTHONPATH", str(programs / "packages"))
     ended, results = run(programs, "import json, only_there; print(json.dumps({'word': only_there.WORD}))")
-    assert results == [{"word": "found"}], ended.said
+    assert results == [{"word": "found"}], ended.last_line

@@ -135,7 +135,7 @@ def test_each_group_leaves_time_to_those_after_it(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(triage_runner, "within", lambda seconds, ask: None)
     monkeypatch.setattr(time, "monotonic", lambda: 1000.0)
     setting = TriageOptions(tmp_path, "python", tmp_path, until_s=1064.0)
-    triage_runner.triage(setting, lambda *told: None)
+    triage_runner.triage(setting, lambda *progress: None)
     assert given == [32.0] * (len(given) - 1) + [64.0] and len(given) == len(triage_runner._groups(Watch()))
 
 
@@ -147,7 +147,7 @@ def test_what_has_no_time_left_is_not_begun(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(triage_runner, "IDLE_S", 0.0)
     monkeypatch.setattr(triage_runner, "apart", seen)
-    found = triage_runner.triage(TriageOptions(tmp_path, "python", until_s=time.monotonic()), lambda *told: None)
+    found = triage_runner.triage(TriageOptions(tmp_path, "python", until_s=time.monotonic()), lambda *progress: None)
     late = [gap.name for gap in found.gaps if "no time was left" in gap.reason]
     assert late == [group.title for group in triage_runner._groups(Watch())]
 
@@ -157,7 +157,7 @@ def test_time_that_went_before_the_first_check_counts(tmp_path: Path, monkeypatc
     now = [1000.0]
     given: list[TriageOptions] = []
 
-    def examine(setting: TriageOptions, tell: object) -> Triage:
+    def examine(setting: TriageOptions, announce: object) -> Triage:
         given.append(setting)
         return triage_runner.conclude([])
 

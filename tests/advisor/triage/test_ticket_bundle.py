@@ -41,8 +41,8 @@ def test_the_bundle_holds_the_limits_of_our_own_control_group(
     tmp_path: Path, mounts: str, groups: str, held: set[str]
 ) -> None:
     names = {f"sys/fs/cgroup/{name}": f"{name}\n" for name in held}
-    told = {"proc/self/mountinfo": mounts, "proc/self/cgroup": groups, **names}
-    kernel = packed(tmp_path, write_tree(tmp_path / "root", told))
+    files = {"proc/self/mountinfo": mounts, "proc/self/cgroup": groups, **names}
+    kernel = packed(tmp_path, write_tree(tmp_path / "root", files))
     assert {name: kernel[name].decode() for name in names} == names
 
 

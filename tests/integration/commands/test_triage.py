@@ -282,7 +282,7 @@ def test_the_program_for_gpus_runs_to_its_end_where_there_is_none(
     }
     rows: list[dict[str, Any]] = []
     ended = run_child(sys.executable, "on_gpus", asked, timeout_s=240, scratch=scratch, on_result=rows.append)
-    assert (ended.code, ended.timed_out) == (0, False), ended.said
+    assert (ended.code, ended.timed_out) == (0, False), ended.last_line
     told = {row["name"]: row for row in rows}
     assert {"hbm_gb_per_s", "h2d_pinned_gb_per_s", "d2h_pageable_gb_per_s", "matmul_bf16_tflop_per_s"} <= set(told)
     assert told["matmul_fp32_tflop_per_s"]["value"] > 0 and told["sustained_tflop_per_s"]["value"] > 0

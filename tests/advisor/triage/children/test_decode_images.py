@@ -16,7 +16,7 @@ import pytest
 PROGRAM = Path(__file__).resolve().parents[4] / "advisor" / "triage" / "children" / "decode_images.py"
 
 
-def test_of_processes_that_decode_each_tells_its_rate_or_none() -> None:
+def test_each_decoding_process_gives_its_rate_or_none() -> None:
     spec = importlib.util.spec_from_file_location("decoding_child", PROGRAM)
     assert spec is not None and spec.loader is not None
     program = importlib.util.module_from_spec(spec)
@@ -57,7 +57,7 @@ def test_only_pictures_of_the_data_are_decoded(program: Any, tmp_path: Path) -> 
     assert "Pillow" in name
 
 
-def told(files: list[str]) -> dict[str, Any]:
+def results_of(files: list[str]) -> dict[str, Any]:
     asked = json.dumps({"processes": 2, "seconds": 0.05, "files": files})
     found = subprocess.run(
         [sys.executable, str(PROGRAM), asked], capture_output=True, text=True, timeout=120, check=True
@@ -65,12 +65,12 @@ def told(files: list[str]) -> dict[str, Any]:
     return {name: value for line in found.stdout.splitlines() for name, value in json.loads(line).items()}
 
 
-def test_the_program_tells_what_one_and_what_all_decode(program: Any, tmp_path: Path) -> None:
+def test_the_program_reports_the_rate_of_one_and_of_all(program: Any, tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(program.make_picture())
     (tmp_path / "b.jpg").write_bytes(b"no picture")
-    found = told([str(tmp_path / name) for name in ("a.jpg", "b.jpg", "gone")])
+    found = results_of([str(tmp_path / name) for name in ("a.jpg", "b.jpg", "gone")])
     assert found["one"] > 0 and found["data"] > 0 and found["all"] > 0
     assert found["data_bytes"] == (tmp_path / "a.jpg").stat().st_size
     assert 0.0 < found["ran_share"] < 1.5
     assert "why_not_all" not in found
-    assert "data" not in told([])
+    assert "data" not in results_of([])

@@ -36,7 +36,7 @@ def torch_that(count: int = 1, error: Exception | None = None, version: str | No
 
 
 @pytest.mark.parametrize(
-    ("torch", "count", "told"),
+    ("torch", "count", "reported"),
     [
         (torch_that(3), 3, [("cuda", "12.8", None)]),
         (torch_that(version=None), 0, [("cuda", None, None)]),
@@ -48,12 +48,12 @@ def torch_that(count: int = 1, error: Exception | None = None, version: str | No
     ],
 )
 def test_the_program_says_that_it_begins_before_cuda_does(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], torch: Any, count: int, told: list[Any]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], torch: Any, count: int, reported: list[Any]
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", torch)
     assert program().begin_cuda() == count
     rows = [json.loads(row) for row in capsys.readouterr().out.splitlines()]
-    assert [(row["name"], row["value"], row.get("reason")) for row in rows] == told
+    assert [(row["name"], row["value"], row.get("reason")) for row in rows] == reported
 
 
 def test_an_error_that_stays_ends_no_measurement_of_the_others(
@@ -99,7 +99,7 @@ def double_of_gpus(capability: tuple[int, int]) -> SimpleNamespace:
 ASKED = {"seconds": 1e-6, "matrix": 8, "buffer_bytes": 64}
 
 
-def test_each_way_between_two_gpus_is_measured_and_told_with_whether_it_is_direct(
+def test_each_direction_between_two_gpus_is_measured_and_marked_as_direct_or_not(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", double_of_gpus((8, 0)))
@@ -123,8 +123,8 @@ def test_what_a_gpu_has_no_units_for_is_a_gap_and_no_number(
     monkeypatch.setitem(sys.modules, "torch", double_of_gpus(capability))
     program().products(SimpleNamespace(type="cuda", index=0), ASKED)
     rows = [json.loads(row) for row in capsys.readouterr().out.splitlines()]
-    told = {row["name"].split("_")[1] for row in rows if row["value"] is not None}
-    assert told == measured and len(rows) == 4
+    precisions = {row["name"].split("_")[1] for row in rows if row["value"] is not None}
+    assert precisions == measured and len(rows) == 4
     items = list(speeds(MeasuredGpus(rows), ()))
     gaps = [item for item in items if isinstance(item, TriageGap)]
     assert len(gaps) == 4 - len(measured) and all("no units for it" in gap.reason for gap in gaps)

@@ -82,8 +82,8 @@ def machine(fake_driver: Path, tmp_path_factory: pytest.TempPathFactory) -> Call
     def answer(name: str, *lines: str) -> Answer:
         path = keys[name, lines] / "answer"
         assert path.exists(), done.stderr
-        told: Answer = json.loads(path.read_text())
-        return told
+        answer: Answer = json.loads(path.read_text())
+        return answer
 
     return answer
 
@@ -137,7 +137,7 @@ ONE_LOWERED = (
     *(f"gpu 1 {line}" for line in ("field.74 0 +900000000", "sm_clock 1000", "power_limit_mw 250000")),
 )
 STRANGER = ("processes {folder}/listed",)
-# No fabric manager runs: no link is up, and none tells what is at its other end.
+# No fabric manager runs: no link is up, and none reports what is at its other end.
 NO_FABRIC = tuple(f"gpu {n} nvlink.{link} 0 unknown" for n in range(8) for link in range(12))
 P2P_OFF = ("NCCL_P2P_DISABLE=1",)
 IDLE = tuple(line for n in range(4) for line in (f"gpu {n} util 0", f"gpu {n} pcie_gen 1"))
@@ -238,14 +238,14 @@ def test_a_slot_whose_copies_are_fast_enough_is_as_it_should_be_whatever_it_call
         assert slot.remedy == remedy and slot.check.state == "low"
 
 
-def test_what_a_gpu_is_and_where_it_sits_is_told(machine: Callable[..., Answer]) -> None:
-    told = {check["name"]: check["value"] for check in machine("8xA100")["triage"]["checks"]}
-    assert told["gpu.5.memory_total_bytes"] == machines.A100.mem_bytes
-    assert told["gpu.5.memory_used_bytes"] == round(0.6 * machines.A100.mem_bytes)
-    assert (told["gpu.5.numa_node"], told["gpu.5.near_cpus"]) == ("1", "64-127")
-    assert (told["gpu.5.ecc"], told["gpu.5.mig"]) == ("on", "off")
-    assert told["gpu.5.paths"] == "NV12 to 0-4,6-7"
-    assert told["gpu.5.power_limit_w"] == 400.0 and told["gpu.5.nvlink_recoveries"] == 0.0
+def test_what_a_gpu_is_and_where_it_sits_is_reported(machine: Callable[..., Answer]) -> None:
+    values = {check["name"]: check["value"] for check in machine("8xA100")["triage"]["checks"]}
+    assert values["gpu.5.memory_total_bytes"] == machines.A100.mem_bytes
+    assert values["gpu.5.memory_used_bytes"] == round(0.6 * machines.A100.mem_bytes)
+    assert (values["gpu.5.numa_node"], values["gpu.5.near_cpus"]) == ("1", "64-127")
+    assert (values["gpu.5.ecc"], values["gpu.5.mig"]) == ("on", "off")
+    assert values["gpu.5.paths"] == "NV12 to 0-4,6-7"
+    assert values["gpu.5.power_limit_w"] == 400.0 and values["gpu.5.nvlink_recoveries"] == 0.0
     cut = {check["name"]: check["value"] for check in machine("MIG")["triage"]["checks"]}
     assert (cut["gpu.0.mig"], cut["gpu.1.mig"]) == ("3 instances", "off")
     bridge = {check["name"]: check["value"] for check in machine("2xRTX3090")["triage"]["checks"]}
@@ -271,14 +271,14 @@ def test_what_may_not_be_asked_is_unknown_and_a_gap(machine: Callable[..., Answe
     assert [gap for gap in answer["triage"]["gaps"] if "xids" in gap["name"]]
 
 
-def test_what_one_gpu_does_not_tell_is_unknown_of_it_alone(machine: Callable[..., Answer]) -> None:
+def test_what_one_gpu_does_not_report_is_unknown_of_it_alone(machine: Callable[..., Answer]) -> None:
     answer = machine("8xH100", *ONE_MUTE)
     checks = {c["name"]: c for c in answer["triage"]["checks"]}
     assert [checks[f"gpu.{n}.errors"]["state"] for n in range(8)] == ["ok"] * 5 + ["unknown"] + ["ok"] * 2
     assert "not permitted" in checks["gpu.5.errors"]["hint"]
 
 
-def test_only_a_link_that_is_seen_tells_an_instance() -> None:
+def test_only_a_link_that_is_seen_identifies_an_instance() -> None:
     """Virtual machines hide how their GPUs are joined."""
     assert link_of([GpuConnection(0, 1, "SYS", "ok"), GpuConnection(0, 2, "NV12", "ok")]) == "nvlink"
     assert link_of([GpuConnection(0, 1, "SYS", "ok")]) is None and link_of([]) is None

@@ -137,7 +137,7 @@ def test_a_driver_that_does_not_answer_is_not_waited_for(tmp_path: Path, monkeyp
 
 
 class WedgedProbe:
-    """A driver that tells what there is and then answers no more. It does in the end, so that no thread of the test hangs for ever."""
+    """A driver that lists the GPUs and then answers no more. It does in the end, so that no thread of the test hangs for ever."""
 
     driver_version = cuda_version = None
 
@@ -158,7 +158,7 @@ class WedgedProbe:
         return Reading(())
 
 
-def test_a_driver_that_hangs_while_the_gpus_work_is_told_and_what_they_did_is_kept(
+def test_a_driver_that_hangs_while_the_gpus_work_is_reported_and_results_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     probes: list[WedgedProbe] = []
@@ -187,7 +187,7 @@ def test_a_driver_that_hangs_while_the_gpus_work_is_told_and_what_they_did_is_ke
     assert until == [ends_s - gpus_module.ENDS_S], "the time to wait for the driver is left"
 
 
-def test_the_stretch_in_which_all_gpus_work_at_once_is_told_by_the_clock_that_we_read_too() -> None:
+def test_the_time_in_which_all_gpus_work_at_once_is_on_our_clock() -> None:
     marks = [line("sustained_begins", 10**9), line("sustained_ends", 7 * 10**9)]
     assert MeasuredGpus([BUILT, listed(), *marks]).sustained_ns == (10**9, 7 * 10**9)
     assert MeasuredGpus([BUILT, listed(), marks[0]]).sustained_ns is None

@@ -58,7 +58,7 @@ def test_whoever_says_what_to_expect_is_named_with_an_address() -> None:
 def test_what_is_expected_of_a_number(
     of: tuple[str, str, GpuDevice | None, int | None], lo: float | None, bad_share: float
 ) -> None:
-    """Name of the number and of the GPU, what the driver tells of it, and the processor's generation of PCIe."""
+    """Name of the number and of the GPU, the driver's description of it, and the processor's generation of PCIe."""
     found = expected(*of)
     assert found.band.lo == (pytest.approx(lo, rel=1e-3) if lo is not None else None)
     assert found.bad_share == bad_share and found.band.source

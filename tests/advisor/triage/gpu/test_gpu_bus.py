@@ -54,15 +54,15 @@ def elsewhere(count: int) -> tuple[GpuDevice, ...]:
         pytest.param(None, elsewhere(8), "not among", id="no bus id is one of the bus"),
     ],
 )
-def test_nothing_is_said_to_be_there_where_the_bus_cannot_tell(
+def test_nothing_is_missing_where_the_bus_cannot_show_it(
     tmp_path: Path, files: int | None, devices: tuple[GpuDevice, ...], why: str
 ) -> None:
     root = bus(tmp_path, ["nvidia"] * 8, files=files)
     (gap,) = missing(devices, (), root)
-    assert not list(missing((), (), root)), "that none is given out is told by another check"
+    assert not list(missing((), (), root)), "another check reports that none is given out"
     assert isinstance(gap, TriageGap) and gap.name == "gpu.missing" and why in gap.reason
     (lost,) = missing(devices, (ProbeGap("gpu.*", "gpu:9", "the GPU has fallen off the bus"),), root)
-    assert isinstance(lost, Found) and lost.check.value == 1.0, "what the driver itself tells holds there, too"
+    assert isinstance(lost, Found) and lost.check.value == 1.0, "what the driver itself reports holds there, too"
 
 
 def test_an_old_card_that_the_driver_passes_over_is_not_lost(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_gpu_that_the_driver_counts_and_refuses_is_lost_unless_it_is_kept_from
     tmp_path: Path, reason: str, lost: bool
 ) -> None:
     gap = ProbeGap("gpu.*", "gpu:1", reason)
-    in_mid_run = ProbeGap("gpu.*", "gpu:0", "the GPU has fallen off the bus")  # which the check of its errors tells
+    in_mid_run = ProbeGap("gpu.*", "gpu:0", "the GPU has fallen off the bus")  # which the check of its errors reports
     items = list(missing(board(1), (gap, in_mid_run), tmp_path))
     assert conclude(items).verdict.state == ("hand-back" if lost else "keep")
 

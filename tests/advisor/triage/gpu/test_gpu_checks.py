@@ -1,4 +1,4 @@
-"""What a GPU is and where it sits, for a ticket: told where it is known, judged only at its power limit."""
+"""What a GPU is and where it sits, for a ticket: reported where it is known, judged only at its power limit."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def values(items: Any) -> dict[str, Any]:
 
 def readings(*ticks: Mapping[str, float]) -> Recording:
     """Of one GPU, a second apart."""
-    told = [
+    pairs = [
         (second * 10**9, Reading(tuple(Sample(name, "gpu:0", value) for name, value in tick.items())))
         for second, tick in enumerate(ticks)
     ]
-    return recording_of((A100,), (), told, (), {})
+    return recording_of((A100,), (), pairs, (), {})
 
 
 def checks(*ticks: Mapping[str, float]) -> dict[str, Found]:
@@ -41,7 +41,7 @@ def checks(*ticks: Mapping[str, float]) -> dict[str, Found]:
     return {item.check.name: item for item in items if isinstance(item, Found)}
 
 
-def test_what_is_known_of_a_gpu_is_told() -> None:
+def test_what_is_known_of_a_gpu_is_reported() -> None:
     device = replace(A100, index=5, ecc=True, numa_node=1, cpus="64-127")
     assert values(described([device], [])) == {
         "gpu.5.memory_total_bytes": float(40 << 30),
@@ -61,12 +61,12 @@ def test_what_is_unknown_is_left_out_or_said_to_be() -> None:
 
 def test_a_gpu_without_ecc_and_one_that_is_cut_into_instances() -> None:
     instances = tuple(MigInstance(f"MIG-{n}", "3g.20gb", 20 << 30) for n in range(2))
-    told = values(described([replace(A100, ecc=False, mig=True, mig_instances=instances)], []))
-    assert (told["gpu.0.ecc"], told["gpu.0.mig"]) == ("off, or it has none", "2 instances")
+    found = values(described([replace(A100, ecc=False, mig=True, mig_instances=instances)], []))
+    assert (found["gpu.0.ecc"], found["gpu.0.mig"]) == ("off, or it has none", "2 instances")
 
 
 @pytest.mark.parametrize(
-    ("paths", "told"),
+    ("paths", "text"),
     [
         ([(0, n, "NV12", "OK") for n in (1, 2, 3)], "NV12 to 1-3"),
         (
@@ -76,9 +76,9 @@ def test_a_gpu_without_ecc_and_one_that_is_cut_into_instances() -> None:
         ([(1, 2, "NV12", "OK")], None),  # of others
     ],
 )
-def test_paths_are_told_together_where_they_are_alike(paths: list[tuple[Any, ...]], told: str | None) -> None:
+def test_equal_paths_are_reported_together(paths: list[tuple[Any, ...]], text: str | None) -> None:
     connections = [GpuConnection(*path) for path in paths]
-    assert values(described([A100], connections)).get("gpu.0.paths") == told
+    assert values(described([A100], connections)).get("gpu.0.paths") == text
 
 
 def test_memory_is_what_was_used_before_anything_was_measured() -> None:
@@ -94,7 +94,7 @@ def test_a_power_limit_that_was_lowered_is_to_be_fixed_with_the_command(limit_w:
     assert ("nvidia-smi -i 0 -pl 400" in found.check.hint) == (state == "bad")
 
 
-def test_errors_of_links_are_told_and_not_judged_here() -> None:
+def test_errors_of_links_are_reported_and_not_judged_here() -> None:
     ticks = [{"gpu.nvlink_crc_errors": 0.0, "gpu.nvlink_recoveries": 0.0 + (second > 5)} for second in range(12)]
     found = checks(*ticks)
     errors, recoveries = found["gpu.0.nvlink_crc_per_s"].check, found["gpu.0.nvlink_recoveries"].check

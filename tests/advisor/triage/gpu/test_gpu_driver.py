@@ -20,8 +20,8 @@ def reading(**values: float) -> Reading:
 
 
 def test_readings_become_series_of_a_job_with_a_rank_on_each_gpu() -> None:
-    told = [(5, reading(util_pct=1.0, power_w=90.0)), (7, reading(util_pct=2.0)), (9, Reading(()))]
-    found = recording_of(DEVICES, [GpuConnection(0, 1, "NV12", "OK")], told, [GAP], {"numa_nodes": {}})
+    readings = [(5, reading(util_pct=1.0, power_w=90.0)), (7, reading(util_pct=2.0)), (9, Reading(()))]
+    found = recording_of(DEVICES, [GpuConnection(0, 1, "NV12", "OK")], readings, [GAP], {"numa_nodes": {}})
     assert (found.meta.started_ns, found.meta.last_ns) == (5, 9)
     use = found.samples["gpu.util_pct", "gpu:1"]
     assert (use.t_ns.tolist(), use.value.tolist()) == ([5, 7], [1.0, 2.0])

@@ -22,7 +22,7 @@ def result(name: str, value: float | None, gpu: int = 0, **more: Any) -> dict[st
 
 
 @pytest.mark.parametrize(
-    ("told", "state"),
+    ("measured", "state"),
     [
         (result("hbm_gb_per_s", 2175.0), "ok"),  # 0.75 of 2,900: on the line
         (result("hbm_gb_per_s", 2174.0), "bad"),
@@ -43,10 +43,10 @@ def result(name: str, value: float | None, gpu: int = 0, **more: Any) -> dict[st
         (result("sustained_tflop_per_s", 506.0), "bad"),
     ],
 )
-def test_a_gpu_is_held_against_published_ones(told: dict[str, Any], state: str) -> None:
-    (found,) = gpu_speed.speeds(MeasuredGpus([{"name": "devices", "value": [H100]}, told]), ())
+def test_a_gpu_is_held_against_published_ones(measured: dict[str, Any], state: str) -> None:
+    (found,) = gpu_speed.speeds(MeasuredGpus([{"name": "devices", "value": [H100]}, measured]), ())
     assert isinstance(found, Found) and found.check.state == state
-    assert found.check.name == f"gpu.0.{told['name']}"
+    assert found.check.name == f"gpu.0.{measured['name']}"
 
 
 def test_an_unknown_gpu_is_measured_and_not_judged() -> None:
@@ -94,8 +94,8 @@ def test_what_a_stranger_on_the_gpu_slows_proves_nothing() -> None:
     slow = [result("hbm_gb_per_s", 1000.0, gpu=0), result("hbm_gb_per_s", 1000.0, gpu=1)]
     stranger = judged("gpu.0.foreign_processes", 1.0, "processes", Band(None, 0.0), remedy="fix", strict=True)
     on_first = [replace(stranger, gpus=(0,))]
-    told = list(beside_strangers(gpu_speed.speeds(MeasuredGpus([devices, *slow]), ()), on_first))
-    assert [one.check.state for one in told if isinstance(one, Found)] == ["unknown", "bad"]
+    items = list(beside_strangers(gpu_speed.speeds(MeasuredGpus([devices, *slow]), ()), on_first))
+    assert [one.check.state for one in items if isinstance(one, Found)] == ["unknown", "bad"]
     alone = list(beside_strangers(gpu_speed.speeds(MeasuredGpus([devices, *slow]), ()), []))
     assert [one.check.state for one in alone if isinstance(one, Found)] == ["bad", "bad"]
 
@@ -110,8 +110,8 @@ def test_copies_over_a_link_that_all_gpus_have_alike_are_a_note_where_they_fill_
     devices = {"name": "devices", "value": [H100]}
     link = judged("gpu.0.pcie_link_gb_per_s", 13.0, "GB/s", Band(19.5, None), remedy=remedy, strict=True)
     measured = gpu_speed.speeds(MeasuredGpus([devices, result("h2d_pinned_gb_per_s", rate)]), ())
-    (told,) = [one for one in over_links_as_built(measured, [replace(link, gpus=(0,))]) if isinstance(one, Found)]
-    assert told.check.state == "bad" and told.remedy == copies
+    (found,) = [one for one in over_links_as_built(measured, [replace(link, gpus=(0,))]) if isinstance(one, Found)]
+    assert found.check.state == "bad" and found.remedy == copies
 
 
 def test_a_link_of_two_generations_less_gives_the_machine_back_though_it_calls_itself_sound() -> None:
@@ -125,7 +125,7 @@ def test_a_link_of_two_generations_less_gives_the_machine_back_though_it_calls_i
     assert any(reason.startswith("worth noting: GPU 0: 6.3") for reason in verdict.reasons)
 
 
-def test_copies_that_are_as_fast_as_they_should_be_tell_of_their_gpu() -> None:
+def test_copies_as_fast_as_expected_name_their_gpu() -> None:
     devices = {"name": "devices", "value": [H100, {**H100, "index": 1}, {**H100, "index": 2}]}
     rates = [result("h2d_pinned_gb_per_s", rate, gpu=index) for index, rate in enumerate((50.0, 30.0))]
     items = [*gpu_speed.speeds(MeasuredGpus([devices, *rates, result("h2d_pageable_gb_per_s", 9.0, gpu=2)]), ())]

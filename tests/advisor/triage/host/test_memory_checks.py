@@ -31,7 +31,7 @@ def test_small_or_full_shared_memory_is_a_setting(
     assert isinstance(size, Found) and size.remedy == "fix"
 
 
-def test_huge_pages_that_are_set_aside_and_the_memory_of_each_node_are_told(tmp_path: Path) -> None:
+def test_reserved_huge_pages_and_the_memory_of_each_node_are_reported(tmp_path: Path) -> None:
     node = "Node {n} MemTotal:       {kib} kB\nNode {n} MemFree:        100 kB\n"
     root = write_tree(
         tmp_path,

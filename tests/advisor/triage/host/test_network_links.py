@@ -28,7 +28,7 @@ def test_the_fastest_card_counts_and_virtual_ones_do_not(tmp_path: Path) -> None
     assert check_of(by_name(network_links.links(root))["network.link_gbit_per_s"]).state == "ok"
 
 
-def test_cards_that_tell_no_speed_are_a_gap(tmp_path: Path) -> None:
+def test_cards_that_report_no_speed_are_a_gap(tmp_path: Path) -> None:
     write_tree(tmp_path, {"proc/net/dev": NET})
     (gap,) = network_links.links(tmp_path)
     assert isinstance(gap, TriageGap) and gap.name == "network.link_gbit_per_s"

@@ -98,7 +98,7 @@ def test_who_is_weighed_in_another_group_gives_no_way(
     assert set(yielding_s(write_tree(tmp_path, files))) == yielding
 
 
-def test_who_runs_only_when_nobody_else_wants_to_is_told_by_its_process(tmp_path: Path) -> None:
+def test_processes_of_idle_priority_are_recognised(tmp_path: Path) -> None:
     def line(pid: int, nice: int, policy: int) -> str:
         fields = ["0"] * 53
         fields[3], fields[14], fields[15], fields[19], fields[41] = "S", "500", "100", str(nice), str(policy)

@@ -76,12 +76,12 @@ def test_the_clock_is_held_against_the_base_clock(tmp_path: Path) -> None:
     assert isinstance(processor.clock(None, tmp_path), TriageGap)
 
 
-def test_amd_tells_its_base_clock_by_acpi(tmp_path: Path) -> None:
+def test_the_base_clock_of_amd_comes_from_acpi(tmp_path: Path) -> None:
     named = {"proc/cpuinfo": "processor\t: 0\nmodel name\t: AMD EPYC 7R13 Processor\n\n"}
     assert processor.nominal_mhz(write_tree(tmp_path, named)) is None
-    told = "sys/devices/system/cpu/cpu0/acpi_cppc/nominal_freq"
-    assert processor.nominal_mhz(write_tree(tmp_path, {told: "0\n"})) is None, "some firmware knows none"
-    assert processor.nominal_mhz(write_tree(tmp_path, {told: "2650\n"})) == 2650.0
+    file = "sys/devices/system/cpu/cpu0/acpi_cppc/nominal_freq"
+    assert processor.nominal_mhz(write_tree(tmp_path, {file: "0\n"})) is None, "some firmware knows none"
+    assert processor.nominal_mhz(write_tree(tmp_path, {file: "2650\n"})) == 2650.0
 
 
 @pytest.mark.parametrize(
@@ -94,9 +94,9 @@ def test_amd_tells_its_base_clock_by_acpi(tmp_path: Path) -> None:
     ],
 )
 def test_a_governor_that_saves_power_is_a_setting(tmp_path: Path, governor: str, driver: str, remedy: str) -> None:
-    told = "sys/devices/system/cpu/cpu0/cpufreq"
-    files = {f"{told}/base_frequency": "2000000\n", f"{told}/scaling_governor": f"{governor}\n"}
-    root = write_tree(tmp_path, {**files, f"{told}/scaling_driver": f"{driver}\n"})
+    folder = "sys/devices/system/cpu/cpu0/cpufreq"
+    files = {f"{folder}/base_frequency": "2000000\n", f"{folder}/scaling_governor": f"{governor}\n"}
+    root = write_tree(tmp_path, {**files, f"{folder}/scaling_driver": f"{driver}\n"})
     slow = processor.clock(1000.0, root)
     assert isinstance(slow, Found) and slow.remedy == remedy and ("powersave" in slow.why) == (remedy == "fix")
     shown = by_name(processor.facts(host(tmp_path, {}), root))["cpu.governor"]

@@ -28,7 +28,7 @@ def decoded(
     return {item.check.name if isinstance(item, Found) else item.name: item for item in items}
 
 
-TOLD = {"pipeline": "torchvision 1", "whole": True}
+PIPELINE = {"pipeline": "torchvision 1", "whole": True}
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ TOLD = {"pipeline": "torchvision 1", "whole": True}
 def test_a_core_is_held_against_published_cores(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rate: float, whole: bool, state: str
 ) -> None:
-    found = decoded(monkeypatch, tmp_path, [{**TOLD, "whole": whole}, {"one": rate}])
+    found = decoded(monkeypatch, tmp_path, [{**PIPELINE, "whole": whole}, {"one": rate}])
     assert found["decode.images_per_core_s"].check.state == state
     assert found["decode.images_per_core_s"].remedy == "hand-back"
     assert "github.com/ternaus/imread_benchmark" in found["decode.images_per_core_s"].check.expected.source
@@ -51,21 +51,21 @@ def test_without_a_decoder_there_is_a_gap_with_a_hint(monkeypatch: pytest.Monkey
 def test_more_cores_than_are_measured_are_not_expected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """64 processes at most: of 256 cores they can do no more than 64 do."""
     monkeypatch.setattr(decode_speed, "cores_allowed", lambda watch: 256.0)
-    found = decoded(monkeypatch, tmp_path, [{**TOLD, "one": 300.0, "all": 64 * 200.0}])
+    found = decoded(monkeypatch, tmp_path, [{**PIPELINE, "one": 300.0, "all": 64 * 200.0}])
     assert found["decode.images_all_cores_s"].check.state == "ok"
     assert found["decode.images_all_cores_s"].check.expected.lo == pytest.approx(0.5 * 64 * 0.75 * 232)
 
 
 def test_processes_that_died_are_not_slow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     dead = {"why_not_all": "1 of 2 processes ended without a result"}
-    found = decoded(monkeypatch, tmp_path, [{**TOLD, "one": 300.0}, dead])
+    found = decoded(monkeypatch, tmp_path, [{**PIPELINE, "one": 300.0}, dead])
     assert isinstance(found["decode.images_all_cores_s"], TriageGap)
 
 
-def test_cores_that_were_not_to_be_had_are_told_beside_the_rate(
+def test_cores_that_were_not_available_are_reported_beside_the_rate(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    found = decoded(monkeypatch, tmp_path, [{**TOLD, "one": 300.0, "all": 60.0, "ran_share": 0.4}])
+    found = decoded(monkeypatch, tmp_path, [{**PIPELINE, "one": 300.0, "all": 60.0, "ran_share": 0.4}])
     assert found["decode.images_all_cores_s"].ran_share == 0.4
     assert found["decode.images_per_core_s"].ran_share is None
 
@@ -74,7 +74,7 @@ def test_pictures_of_the_data_that_nobody_could_decode_are_a_gap(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def played(*arguments: object, on_result: Any, **more: object) -> child_program.Ended:
-        on_result({**TOLD, "one": 300.0})
+        on_result({**PIPELINE, "one": 300.0})
         return child_program.Ended(0, False, "")
 
     monkeypatch.setattr(decode_speed, "run_child", played)

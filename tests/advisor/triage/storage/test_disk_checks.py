@@ -213,7 +213,7 @@ def test_data_that_hangs_while_it_is_read_is_to_be_fixed_and_the_scratch_folder_
     assert items[-2].check.state == "bad" and str(data) in items[-2].why
 
 
-def test_pictures_that_could_not_be_brought_into_the_page_cache_have_no_warm_rate_and_it_is_told(
+def test_pictures_that_do_not_fit_the_page_cache_are_a_gap_of_the_warm_rate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = files(tmp_path, 8, 50_000)
@@ -233,7 +233,7 @@ def test_an_empty_folder_is_a_gap(tmp_path: Path) -> None:
     assert len(gaps) == 2 and all(isinstance(gap, TriageGap) and "--data" in gap.hint for gap in gaps)
 
 
-def test_pictures_alone_have_no_row_and_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures_alone_are_a_gap_of_the_sequential_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk_checks, "_pictures", lambda *given: iter(()))
     files(tmp_path, 3, 50_000)
     watch = Watch()

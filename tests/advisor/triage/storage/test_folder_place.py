@@ -21,7 +21,7 @@ _ROOT = Path(__file__).resolve().parents[4]
 def test_a_scratch_folder_below_a_relative_one_is_found_by_children(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They live in it, and tell torch of it by a URI."""
+    """They live in it, and pass it to torch as a URI."""
     monkeypatch.chdir(tmp_path)
     Path("here").mkdir()
     with scratch_folder(Path("here")) as folder:
@@ -53,8 +53,8 @@ def test_the_folder_goes_away_on_a_signal(tmp_path: Path, number: signal.Signals
     assert list(tmp_path.iterdir()) == []
 
 
-def left_behind(where: Path, **told: str) -> Path:
-    """A folder of a killed triage. `told`: changes to its marker."""
+def left_behind(where: Path, **changes: str) -> Path:
+    """A folder of a killed triage. `changes`: to its marker."""
     program = (
         "import os, sys\nfrom pathlib import Path\nfrom rn50_advisor.advisor.triage.storage.folder_place import scratch_folder\n"
         "with scratch_folder(Path(sys.argv[1])) as folder:\n"
@@ -65,7 +65,7 @@ def left_behind(where: Path, **told: str) -> Path:
         [sys.executable, "-c", program, str(where)], capture_output=True, text=True, check=True, cwd=_ROOT
     )
     folder = Path(done.stdout.strip())
-    for here, there in told.items():
+    for here, there in changes.items():
         marker = (folder / LOCK).read_text()
         (folder / LOCK).write_text(marker.replace(Path(f"/proc/sys/kernel/random/{here}").read_text().strip(), there))
     return folder

@@ -117,10 +117,10 @@ class SlowClock:
         monkeypatch.setattr(os, "fsync", self._sync)
 
     def _sync(self, fd: int) -> None:
-        told = os.fstat(fd)
+        status = os.fstat(fd)
         with self._lock:
-            self.now_s += (told.st_size - self._there.get(told.st_ino, 0)) / self._rate
-            self._there[told.st_ino] = told.st_size
+            self.now_s += (status.st_size - self._there.get(status.st_ino, 0)) / self._rate
+            self._there[status.st_ino] = status.st_size
 
 
 def test_a_volume_that_is_throttled_is_not_waited_for_without_end(
@@ -168,7 +168,7 @@ def test_the_page_cache_is_asked(tmp_path: Path) -> None:
     with path.open("rb") as file:
         file.read()
         share = cached_share(file.fileno(), 1 << 20)
-    assert share is None or share == 1.0  # some file systems do not tell
+    assert share is None or share == 1.0  # some file systems do not report it
     with path.open("rb") as file:
         assert cached_share(file.fileno(), 0) is None
 

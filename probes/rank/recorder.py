@@ -19,7 +19,7 @@ from . import rank_ring_folder
 from .comm.ddp_stamps import DdpStamps
 from .evaluation_calls import Evaluations
 from .facts import process_facts
-from .facts.batch_facts import BatchLooks
+from .facts.batch_facts import BatchSamples
 from .facts.known_loaders import KnownLoaders
 from .facts.optimizer_holdings import describe_convolutions, describe_holdings, describe_optimizer, held_at_end
 from .facts.precision_facts import Precision, fast_paths
@@ -42,7 +42,7 @@ from .thread_clocks import RunDelay
 from .unmet_batches import shows_evaluation
 from .wall import let_pass
 from .workers.batch_size import count_samples
-from .workers.picture_numbers import LOOK_AT, describe_pictures
+from .workers.picture_numbers import CHECKED_STEPS, describe_pictures
 from .workers.worker_batches import Drawing, InProcess, WorkerLog, own_loader
 
 if TYPE_CHECKING:
@@ -108,11 +108,11 @@ class Recorder:
         self.gpu: GpuTimes | None = None
         self.facts = process_facts.Facts(self.folder)
         self.work = Work(self.facts)
-        self.batch_looks = BatchLooks(self.facts)
+        self.batch_samples = BatchSamples(self.facts)
         self.loaders = KnownLoaders()
         self.iterators: dict[int, int] = {}  # loader -> id of the iterator last used by the training thread
         # steps from which on a batch's images are inspected, until their kind is known
-        self.looks = list(LOOK_AT)
+        self.looks = list(CHECKED_STEPS)
         self.saves = Saves()
         self.evaluations = Evaluations()
         self.garbage.events.clear()
@@ -520,9 +520,9 @@ class Recorder:
                 account.span("fetch", asked, account.since, 0, self.place, loader)
                 self.place = -1
             self.pinning.tell(account)
-            if self.work.looks(account.step, began):
+            if self.work.sampled(account.step, began):
                 self.work.batch(batch)
-            self.batch_looks.batch(batch)
+            self.batch_samples.batch(batch)
         if training and self.looks and account.step >= self.looks[0]:
             self._look_at(batch)
         if training and self.gpu is not None:
@@ -535,7 +535,7 @@ class Recorder:
         if found is None or found["from_bytes"] is not None or found["device"] != "cpu" or found["dtype"] == "uint8":
             self.looks.clear()  # no images, or nothing more to learn about them
         if found is not None:
-            self.facts.tell({"pictures": found})
+            self.facts.update({"pictures": found})
 
     def fetch_failed(self, token: tuple[Account, bool, int]) -> None:
         """Called when the loader is exhausted or raised."""
@@ -568,7 +568,7 @@ class Recorder:
             self._read_stamps(account, account.step if account.backward_seen else account.step - 1, since)
         if self.asks_for_aids:
             self.asks_for_aids = False
-            process_facts.look_for_aids(
+            process_facts.count_aids(
                 self.torch, self.facts.values, profiled_by_us=self.deep is not None and self.deep.on
             )
         account.self_ns += perf_counter_ns() - began
@@ -606,7 +606,7 @@ class Recorder:
         else:
             account.optimizer_begin(id(optimizer))
             first = account.clocked and account._optimizer_depth == 1
-            if first and self.work.looks(account.step, began, fed=account.micro_batches > 0):
+            if first and self.work.sampled(account.step, began, fetched_unobserved=account.micro_batches > 0):
                 self.work.optimizer(optimizer)
                 self.evaluations.trains(optimizer)
             if account.optimizers < _OPTIMIZER_LOOKS:
@@ -677,7 +677,7 @@ class Recorder:
 
     def ddp_made(self, model: Any) -> None:
         self.precision.begin()
-        options = self.stamps.seen(model)
+        options = self.stamps.register(model)
         if options:
             made = self.facts.values.setdefault("ddp", [])
             if len(made) < process_facts.MADE_MAX:

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 from rn50_advisor.advisor.run.rings.own_folder import hold
 from rn50_advisor.probes.rank.layout import ROLE_WORKER, WORKER_SLOTS
 from rn50_advisor.probes.rank.ring import Ring
-from rn50_advisor.probes.rank.workers.sample_looks import FIRST_EVERY_NS, LAST_EVERY_NS, Looks
+from rn50_advisor.probes.rank.workers.sample_profiles import FIRST_EVERY_NS, LAST_EVERY_NS, ProfileSchedule
 from rn50_advisor.probes.rank.workers.worker_batches import WorkerLog
 
 BATCH = 32
@@ -81,15 +81,15 @@ def measure(name: str, dataset: Any, rounds: int) -> None:
     with_us: list[float] = []
     without_us: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
-        looks, ring = Looks(folder), Ring(f"{folder}/bench.ring", slots=WORKER_SLOTS, role=ROLE_WORKER)
+        profiles, ring = ProfileSchedule(folder), Ring(f"{folder}/bench.ring", slots=WORKER_SLOTS, role=ROLE_WORKER)
         for n in range(2 * rounds):
             index = [(n // 2 * BATCH + i) % len(dataset) for i in range(BATCH)]  # each batch twice
             wall, began = perf_counter_ns(), thread_time_ns()
             if n % 2:
-                look = looks.take(wall, dataset, index)
-                look.begin()
-                batch = fetcher.fetch(look.index)
-                look.finish(ring, wall, BATCH, batch, worker=0, loader=0)
+                profile = profiles.start(wall, dataset, index)
+                profile.begin()
+                batch = fetcher.fetch(profile.index)
+                profile.finish(ring, wall, BATCH, batch, worker=0, loader=0)
             else:
                 fetcher.fetch(index)
             (with_us if n % 2 else without_us).append((thread_time_ns() - began) / 1e3)

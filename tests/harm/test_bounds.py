@@ -13,7 +13,7 @@ threads that fetch, fill, train        `recorder._THREADS_MAX`, `known_loaders.L
 events of a GPU                        `gpu_events._MARKS_MAX` a step; 4 times as many wait, 64 steps at most
 places of saves, collectives, syncs    `checkpoint_saves._SITES_MAX`, `collective_marks.SITES_MAX`, `device_syncs.NAMED_MAX`
 process groups                         `collective_marks._GROUPS_MAX`
-parts of transforms, of looks          `sample_parts.PARTS_MAX`, `sample_looks._PARTS_MAX`
+parts of transforms, of profiles       `sample_parts.PARTS_MAX`, `sample_profiles._PARTS_MAX`
 wrappers of models, misses, in facts   `process_facts.MADE_MAX`, `process_facts._MISSES_MAX`
 changes of work                        `work_facts.CHANGES_MAX`
 library iterators                      `known_loaders.LOADERS_MAX`

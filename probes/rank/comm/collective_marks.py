@@ -249,7 +249,7 @@ class Collectives:
         if recorder.tape.on and account.thread == thread:
             recorder.own_account()  # the tape's marks are older than this call
         group = None if kind == _WAIT else self._group(given)
-        call = Call(kind, thread, group, _NOWHERE if frame is None else self._site(frame, kind, group))
+        call = Call(kind, thread, group, _UNKNOWN_SITE if frame is None else self._site(frame, kind, group))
         with self._no_function():  # calls no methods of the job's subclasses
             for item in given:
                 self._weigh(call, item)
@@ -344,7 +344,7 @@ class Collectives:
         known = self._groups.get(id(group))
         if known is None or known.of() is not group:
             if group is None:
-                return Group(_nobody, "", 0, "")  # no group yet: torch raises its own error
+                return Group(_no_group, "", 0, "")  # no group yet: torch raises its own error
             if len(self._groups) >= _GROUPS_MAX:
                 self._groups = {n: kept for n, kept in self._groups.copy().items() if kept.of() is not None}
                 if len(self._groups) >= _GROUPS_MAX:
@@ -358,17 +358,17 @@ class Collectives:
         site = self._sites.get(key)
         if site is None:
             if len(self._sites) >= SITES_MAX:
-                return _NOWHERE  # finding the caller walks all frames, which is too slow at every call
+                return _UNKNOWN_SITE  # finding the caller walks all frames, which is too slow at every call
             site = self._sites[key] = described(frame, kind, group)
             self._described.append(site)
         return site
 
 
 _PLACES = {FORWARD: 0, BACKWARD: 1, CLIP: 2, OPTIMIZER: 2, GAP: 3}
-_NOWHERE: CollectiveSite = {"library": "", "calls": 0, "bytes": 0, "ns": 0}
+_UNKNOWN_SITE: CollectiveSite = {"library": "", "calls": 0, "bytes": 0, "ns": 0}
 
 
-def _nobody() -> None:
+def _no_group() -> None:
     return None
 
 

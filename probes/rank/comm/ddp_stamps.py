@@ -27,9 +27,9 @@ _CPU_INTERVAL_NS = 50_000_000
 # DDP's own sampling rate after its first ten iterations. We change it only if all tensors are on the CPU: on a GPU a stamped iteration
 # synchronises events at the next forward, which stalls the host and breaks the capture of a whole step into a CUDA graph
 # (reducer_cuda.cpp, `measureDifference`). Reading the stamps copies a map under the reducer's lock, on any device.
-_DDPS_OWN_EVERY = 100
+_DDP_DEFAULT_RATE = 100
 _NEVER = 1 << 30
-_FIRST_LOOK_STEPS = 10  # DDP always stamps its first ten iterations
+_ALWAYS_STAMPED = 10  # iterations from the first on
 
 
 class DdpStamps:
@@ -44,7 +44,7 @@ class DdpStamps:
         self._read = -1  # start of the last backward that was read; each is written once
         self._next_step = 0
 
-    def seen(self, model: Any) -> DdpFacts:
+    def register(self, model: Any) -> DdpFacts:
         """Registers a new DistributedDataParallel. Returns its options for the facts."""
         data = model._get_ddp_logging_data()
         self.any = True
@@ -73,16 +73,16 @@ class DdpStamps:
         if step < self._next_step:
             return
         self._next_step = step + self._every
-        if not self._adapted and step >= _FIRST_LOOK_STEPS and step_ns > 0:
+        if not self._adapted and step >= _ALWAYS_STAMPED and step_ns > 0:
             self._adapted = True
             if on_cuda or not _on_the_cpu(model):
-                self._every = _DDPS_OWN_EVERY
+                self._every = _DDP_DEFAULT_RATE
             else:
                 self._every = _rate(step_ns)
                 model._set_ddp_runtime_logging_sample_rate(self._every)
             if self._every > 1:  # DDP stamps multiples of the rate: read each stamp once, right afterwards
                 self._next_step = step + 1
-            self._look_again(model)
+            self._refresh_options(model)
         data = model.logger._get_ddp_logging_data().ints_map
         iteration = data.get("iteration", -1)
         stamps = [data.get(key, 0) for key in _KEYS]
@@ -97,7 +97,7 @@ class DdpStamps:
         values = (step, iteration, forward, compute, comm, overlap, start, compute_end, comm_start, comm_end)
         ring.write(KIND_COMM, FLAG_COMM_SAMPLED, values)
 
-    def _look_again(self, model: Any) -> None:
+    def _refresh_options(self, model: Any) -> None:
         """Updates the facts once DDP has rebuilt its buckets in gradient order and any communication hook is registered."""
         data = model._get_ddp_logging_data()
         options = self._options

@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from ...documents.collective_documents import FlightDump, StalledPosition, TimedCollectives, TimedRow
     from ..recorder import Recorder
 
-LOOK_S = 3.0
-STILL_LOOKS = 4  # checks without progress before a dump, which must exist when the agent reports a stall after 15 s
+CHECK_EVERY_S = 3.0
+STALLED_CHECKS = 4  # checks without progress before a dump, which must exist when the agent reports a stall after 15 s
 ENTRIES_MAX = 24  # only the latest entries; older ones are done on all ranks
 # Number of checks before each reading of collective times: half a minute, then five minutes. A dump of 2000 entries is 1 MB of text and
 # holds the GIL for some 10 ms.
 FIRST_TIMES, TIMES_EVERY = 10, 100
 TIMES_MAX = 16  # kinds and sizes with the most total time
 _TIMING = "TORCH_NCCL_ENABLE_TIMING"
-_YES = ("y", "yes", "1", "t", "true")  # the values that c10d accepts
+_TRUE_VALUES = ("y", "yes", "1", "t", "true")  # the values that c10d accepts
 _ITEM_BYTES = {
     "Double": 8, "Long": 8, "ComplexFloat": 8, "Float": 4, "Int": 4, "Half": 2, "BFloat16": 2, "Short": 2,
 }  # fmt: skip
 _DUMP_BYTES_MAX = 16 << 20
 _FRAMES_MAX = 30
-_KEPT = (
+_ENTRY_KEYS = (
     "process_group", "collective_seq_id", "p2p_seq_id", "is_p2p", "op_id", "profiling_name", "input_sizes", "output_sizes", "state",
     "time_created_ns", "duration_ms", "timeout_ms", "retired",
 )  # fmt: skip
@@ -64,7 +64,7 @@ class FlightWatch:
         self._until_times = FIRST_TIMES
         self._leaving: Any = None
         self._place: tuple[int, ...] = ()
-        self._looks = 0
+        self._unchanged = 0
 
     def start(self) -> None:
         self._leaving = _thread.allocate_lock()
@@ -80,42 +80,42 @@ class FlightWatch:
     def forget(self) -> None:
         """Resets after a fork, which does not copy threads."""
         self._leaving = None
-        self._looks = 0
+        self._unchanged = 0
         self._until_times = FIRST_TIMES
 
     def _run(self) -> None:
-        lock, timed = self._leaving, os.environ.get(_TIMING, "").lower() in _YES
+        lock, timed = self._leaving, os.environ.get(_TIMING, "").lower() in _TRUE_VALUES
         try:
-            while lock is not None and not lock.acquire(timeout=LOOK_S) and self._recorder.active:
-                if self.stands():
+            while lock is not None and not lock.acquire(timeout=CHECK_EVERY_S) and self._recorder.active:
+                if self.stalled():
                     self.write()
                 elif timed and self.times_due():
-                    timed = self._tell_times()
+                    timed = self._write_times()
         except Exception:
             self._recorder.errors += 1  # no exception may escape from this thread
 
-    def stands(self) -> bool:
-        """True at the `STILL_LOOKS`-th check in a row without progress, so only once per stall."""
+    def stalled(self) -> bool:
+        """True at the `STALLED_CHECKS`-th check in a row without progress, so only once per stall."""
         account = self._recorder.account
         if account is None or account.ring is None:
             return False
         words = account.ring.words
         place = words[PHASE], words[STEP], words[SINCE]
-        self._looks = self._looks + 1 if place == self._place else 0
+        self._unchanged = self._unchanged + 1 if place == self._place else 0
         self._place = place
-        return self._looks == STILL_LOOKS and words[PHASE] not in _LEAVING
+        return self._unchanged == STALLED_CHECKS and words[PHASE] not in _LEAVING
 
     def write(self) -> None:
         """Writes the rank's position in a stall."""
-        told: StalledPosition = {}
+        position: StalledPosition = {}
         if dumps := self._read():
-            told["dumps"] = dumps
+            position["dumps"] = dumps
         if stack := self._stack():
-            told["stack"] = stack
-        if told:
-            self._put(FLIGHT, {"since_ns": self._place[2], **told})
+            position["stack"] = stack
+        if position:
+            self._put(FLIGHT, {"since_ns": self._place[2], **position})
 
-    def _tell_times(self) -> bool:
+    def _write_times(self) -> bool:
         """Writes collective times. False if the dump is unreadable; that must not end the watch for stalls."""
         try:
             self._put(TIMES, self._times())
@@ -132,9 +132,9 @@ class FlightWatch:
         self._until_times = TIMES_EVERY
         return True
 
-    def _put(self, name: str, told: StalledPosition | TimedCollectives) -> None:
-        if told:
-            rank_ring_folder.put(self._recorder.folder, name % os.getpid(), json.dumps(told))
+    def _put(self, name: str, document: StalledPosition | TimedCollectives) -> None:
+        if document:
+            rank_ring_folder.put(self._recorder.folder, name % os.getpid(), json.dumps(document))
 
 
 def training_stack(recorder: Recorder) -> list[StackFrame]:
@@ -183,16 +183,16 @@ def summed_times(dump: dict[str, Any]) -> TimedCollectives:
         row["ms"] += took
         row["least_ms"] = min(row["least_ms"], took)
     created = [entry.get("time_created_ns") or 0 for entry in entries]
-    most = sorted(rows.values(), key=lambda row: -row["ms"])
+    longest = sorted(rows.values(), key=lambda row: -row["ms"])
     config = dump.get("pg_config") or {}
-    for row in most[:TIMES_MAX]:
+    for row in longest[:TIMES_MAX]:
         row["ranks"] = str((config.get(row["group"]) or {}).get("ranks") or "")
     return {
         "span_s": (max(created) - min(created)) / 1e9,
-        "ms": sum(row["ms"] for row in most),
+        "ms": sum(row["ms"] for row in longest),
         "calls": len(entries),
         "untimed": len(known) - len(entries),
-        "rows": most[:TIMES_MAX],
+        "rows": longest[:TIMES_MAX],
     }
 
 
@@ -238,5 +238,5 @@ def shortened(dump: dict[str, Any]) -> FlightDump:
         "library": dump.get("comm_lib_version"),
         "pg_config": dump.get("pg_config") or {},
         "pg_status": dump.get("pg_status") or {},
-        "entries": [{key: entry[key] for key in _KEPT if key in entry} for entry in entries[-ENTRIES_MAX:]],
+        "entries": [{key: entry[key] for key in _ENTRY_KEYS if key in entry} for entry in entries[-ENTRIES_MAX:]],
     }

@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 
 _NAMES = ("attention_mask", "input_mask", "padding_mask")
 _CELLS_MAX = 1 << 20  # the sum takes a millisecond
-_LOOKS_MAX = 1000
+_SAMPLES_MAX = 1000
 _DEPTH_MAX = 2
-_EVERY_TIMES = 2_000  # interval in multiples of a look's cost: a look of 20 us at most every 40 ms
+_WITHOUT_MASK_MAX = 3  # first batches without a mask; then none is searched for
+_INTERVAL_TIMES = 2_000  # interval in multiples of a sample's cost: one of 20 us at most every 40 ms
 
 
-class BatchLooks:
+class BatchSamples:
     """Sums over the sampled batches."""
 
     def __init__(self, facts: Facts) -> None:
@@ -28,36 +29,36 @@ class BatchLooks:
         self._sizes: BatchSizes = {"looks": 0, "bytes": 0, "squares": 0.0}
         self._padding: PaddingFacts = {"looks": 0, "cells": 0, "tokens": 0, "longest": 0}
         self._due_ns = 0
-        self._in_vain = 0
+        self._without_mask = 0
 
     def batch(self, batch: Any) -> None:
         """Called with some training batches. Samples one if it is due."""
         began = perf_counter_ns()
-        if began < self._due_ns or self._sizes["looks"] >= _LOOKS_MAX:
+        if began < self._due_ns or self._sizes["looks"] >= _SAMPLES_MAX:
             return
         if size := batch_bytes(batch):
             self._sizes["bytes"] += size
             self._sizes["squares"] += float(size) * size
             self._sizes["looks"] += 1
             self._facts.values["batch_sizes"] = self._sizes  # written with the other facts
-        if self._in_vain < 3:
+        if self._without_mask < _WITHOUT_MASK_MAX:
             self._sum_padding(batch)
         now = perf_counter_ns()
-        self._due_ns = now + _EVERY_TIMES * (now - began)
+        self._due_ns = now + _INTERVAL_TIMES * (now - began)
 
     def _sum_padding(self, batch: Any) -> None:
         mask = _mask_of(batch, 0)
         if mask is None:
-            self._in_vain += not self._padding["looks"]
+            self._without_mask += not self._padding["looks"]
             return
         tokens = mask.sum(dim=1).tolist()
         rows, width = mask.shape
-        seen = self._padding
-        seen["looks"] += 1
-        seen["cells"] += int(rows * width)
-        seen["tokens"] += int(sum(tokens))
-        seen["longest"] += int(rows * max(tokens, default=0))
-        self._facts.values["padding"] = seen
+        sums = self._padding
+        sums["looks"] += 1
+        sums["cells"] += int(rows * width)
+        sums["tokens"] += int(sum(tokens))
+        sums["longest"] += int(rows * max(tokens, default=0))
+        self._facts.values["padding"] = sums
 
 
 def _mask_of(item: Any, depth: int) -> Any:

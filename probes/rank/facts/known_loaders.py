@@ -46,7 +46,7 @@ class KnownLoaders:
     def __init__(self) -> None:
         self.described: dict[int, DescribedLoader] = {}
         self.numbers = Numbers()
-        self._fed_by = Numbers()  # dataset -> its latest loader
+        self._loader_of = Numbers()  # dataset -> its latest loader
         self._batch_bytes: dict[int, int] = {}  # bytes of each loader's first batch
         self._made: dict[int, int] = {}  # number of creations of each
         self._replaced: set[int] = set()  # loaders that a library replaced by another one
@@ -55,7 +55,7 @@ class KnownLoaders:
         """Adds a loader. One that is recreated at the same line for the same data (for each evaluation, say) keeps its number."""
         described, replaced = describe_loader(loader), -1
         if is_remade(described):  # the line to change is that of the original loader, in the job or its trainer
-            replaced = self._fed_by.get(loader.dataset)
+            replaced = self._loader_of.get(loader.dataset)
             given = self.described.get(replaced)
             if given is not None:
                 described["file"], described["line"] = given["file"], given["line"]
@@ -69,7 +69,7 @@ class KnownLoaders:
         self._made[number] = self._made.get(number, 0) + 1
         if len(self.described) < LOADERS_MAX:
             self.described.setdefault(number, described)
-        self._fed_by.put(loader.dataset, number)
+        self._loader_of.put(loader.dataset, number)
 
     def batch_size(self, number: int) -> int | None:
         """The batch size given to the loader or to its batch sampler."""

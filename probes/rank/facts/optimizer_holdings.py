@@ -89,12 +89,12 @@ def held_at_end(torch: Any, error: BaseException, device: str = "") -> HeldMemor
     if each and all(each):
         found = {**each[0]}
         for name in _SUMS:
-            found[name] = sum(told[name] for told in each)
+            found[name] = sum(holdings[name] for holdings in each)
         found["class"] = type(optimizers[0]).__qualname__
     weights = [list(model.parameters()) for model in models]
     whole = [held for held in (_held(each, device) for each in weights) if held]
     if whole:
-        largest = max(whole, key=lambda told: told["parameter_bytes"])
+        largest = max(whole, key=lambda holdings: holdings["parameter_bytes"])
         found = found or {**largest, "parameter_bytes": largest["learning_bytes"]}
         found["model_bytes"] = largest["parameter_bytes"]
     return found
@@ -124,7 +124,7 @@ def _held(parameters: list[Any], device: str) -> HeldMemory:
         place = str(parameter.device)
         found = by_device.get(place)
         if found is None:
-            found = by_device[place] = _nothing(place)
+            found = by_device[place] = _no_holdings(place)
         found["elements"] += parameter.numel()
         found["parameter_bytes"] += _bytes(parameter)
         if parameter.requires_grad:
@@ -133,13 +133,13 @@ def _held(parameters: list[Any], device: str) -> HeldMemory:
         if gradient is not None and not gradient.is_sparse:
             found["gradient_bytes"] += _bytes(gradient)
     if device:
-        return by_device.get(device) or _nothing(device)
+        return by_device.get(device) or _no_holdings(device)
     if not by_device:
         return {}
-    return max(by_device.values(), key=lambda told: told["parameter_bytes"])
+    return max(by_device.values(), key=lambda holdings: holdings["parameter_bytes"])
 
 
-def _nothing(device: str) -> HeldMemory:
+def _no_holdings(device: str) -> HeldMemory:
     return {
         "device": device,
         "elements": 0,

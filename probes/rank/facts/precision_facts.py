@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
     from ...documents.rank_documents import AutocastFacts, CudaFacts, LayerFacts, LayerKind, RankFacts
 
-    Look = Callable[[Any, Any, Callable[[], None]], None]  # (layer, its input, function that restores the original)
+    Inspect = Callable[[Any, Any, Callable[[], None]], None]  # (layer, its input, function that restores the original)
 
 ARMINGS_MAX = 8
 _ARMED_STEPS = 2  # facts may be written after a step's last layer, so one more whole step is needed
 NEVER = 1 << 62
 _ENTERED_MAX = 8  # a disabled autocast may contain an enabled one
-_IN_VAIN_MAX = 200  # entries without gradients before any step: the process only evaluates
+_WITHOUT_GRADIENTS_MAX = 200  # entries without gradients before any step: the process only evaluates
 
 
 def fast_paths(torch: Any) -> CudaFacts:
@@ -84,7 +84,7 @@ class Precision:
         self._armings = 0
         self._armed_at = -1
         self._compiled = 0  # code objects compiled so far
-        self._entered = self._in_vain = 0
+        self._entered = self._without_gradients = 0
         self._model: weakref.ref[Any] | None = None
 
     def trained(self) -> Any:
@@ -93,7 +93,7 @@ class Precision:
 
     def begin(self) -> None:
         """Called at the first fetch, before the first step is traced. Layers are not patched yet, since dynamo would keep the wrappers."""
-        if self._armings or self._armed_at >= 0 or self._in_vain or not hasattr(self._torch, "compile"):
+        if self._armings or self._armed_at >= 0 or self._without_gradients or not hasattr(self._torch, "compile"):
             return  # torch before 2.0 compiles nothing
         try:
             self._armed_at, self._compiled = 0, compiled_frames()
@@ -146,7 +146,7 @@ class Precision:
         entered = values["autocast"].get("enabled") if "autocast" in values else False
         if not entered:
             self._entered = 0
-            self._stand_in(self._torch.amp.autocast_mode.autocast, "__enter__", self._autocast)
+            self._patch(self._torch.amp.autocast_mode.autocast, "__enter__", self._autocast)
         if compiled:
             return
         armed = len(self._undo)
@@ -154,9 +154,9 @@ class Precision:
         for kind, owner in layers:
             known = values.get(kind)
             if known is None or (kind == "conv" and not known["again"]):
-                self._stand_in(owner, "forward", self._layer(self._first(kind)))
+                self._patch(owner, "forward", self._layer(self._first(kind)))
             elif entered and not known["autocast"] and not known.get("after_autocast"):
-                self._stand_in(owner, "forward", self._layer(self._within_autocast(known)))
+                self._patch(owner, "forward", self._layer(self._within_autocast(known)))
         self._leave_to_dynamo(self._undo[armed:])
 
     def _leave_to_dynamo(self, layers: list[Callable[[], None]]) -> None:
@@ -180,7 +180,7 @@ class Precision:
         called.append(compiles)
         self._undo.append(forget)
 
-    def _stand_in(self, owner: Any, name: str, make: Callable[[Any, Callable[[], None], list[bool]], Any]) -> None:
+    def _patch(self, owner: Any, name: str, make: Callable[[Any, Callable[[], None], list[bool]], Any]) -> None:
         """Installs the wrapper that `make(original, put_back, done)` returns, until `put_back`. Afterwards `done` is not empty, for
         references to the wrapper that the job has kept.
         """
@@ -192,9 +192,9 @@ class Precision:
             done.append(True)
             back[0]()
 
-        ours = functools.wraps(original)(make(original, put_back, done))
-        ours.__annotations__ = {}
-        back.append(put(owner, name, ours))
+        wrapper = functools.wraps(original)(make(original, put_back, done))
+        wrapper.__annotations__ = {}
+        back.append(put(owner, name, wrapper))
         self._undo.append(put_back)
 
     def _autocast(self, original: Any, put_back: Callable[[], None], done: list[bool]) -> Any:
@@ -219,8 +219,8 @@ class Precision:
                         "dtype": plain(mode.fast_dtype) if mode._enabled else None,
                     }
                 elif not self._armings:
-                    self._in_vain += 1
-                    if self._in_vain >= _IN_VAIN_MAX:
+                    self._without_gradients += 1
+                    if self._without_gradients >= _WITHOUT_GRADIENTS_MAX:
                         put_back()
                         self._armed_at = -1
             except Exception:
@@ -229,29 +229,29 @@ class Precision:
 
         return __enter__
 
-    def _first(self, kind: LayerKind) -> Look:
+    def _first(self, kind: LayerKind) -> Inspect:
         torch = self._torch
 
-        def look(layer: Any, given: Any, put_back: Callable[[], None]) -> None:
+        def inspect(layer: Any, given: Any, put_back: Callable[[], None]) -> None:
             if self._holds_numbers(given):
                 put_back()
                 with torch._C.DisableTorchFunction():
-                    self._saw(kind, layer, given)
+                    self._record_layer(kind, layer, given)
 
-        return look
+        return inspect
 
-    def _within_autocast(self, known: LayerFacts) -> Look:
+    def _within_autocast(self, known: LayerFacts) -> Inspect:
         """Checks later layers, because the first one of its kind, `known`, ran outside autocast, which the job enters elsewhere."""
 
-        def look(layer: Any, given: Any, put_back: Callable[[], None]) -> None:
+        def inspect(layer: Any, given: Any, put_back: Callable[[], None]) -> None:
             known["after_autocast"] = True
             known["autocast"] = autocast_dtype(self._torch, known["device"])
             if known["autocast"]:
                 put_back()
 
-        return look
+        return inspect
 
-    def _layer(self, look: Look) -> Callable[..., Any]:
+    def _layer(self, inspect: Inspect) -> Callable[..., Any]:
         torch = self._torch
         tracing = torch.compiler.is_compiling  # traced by dynamo, or by an export without it
         hide = hide_frame
@@ -262,7 +262,7 @@ class Precision:
                     return original(self_, *args, **kwargs)
                 try:
                     if not done and torch.is_grad_enabled():
-                        look(self_, args[0] if args else kwargs["input"], put_back)
+                        inspect(self_, args[0] if args else kwargs["input"], put_back)
                 except Exception:
                     self._failed()
                 try:
@@ -290,7 +290,7 @@ class Precision:
         except RuntimeError:
             return False  # nested tensors have no shape; this runs in every forward, so the error is not counted
 
-    def _saw(self, kind: LayerKind, layer: Any, given: Any) -> None:
+    def _record_layer(self, kind: LayerKind, layer: Any, given: Any) -> None:
         values, torch = self._values(), self._torch
         device, weight = given.device.type, weight_of(layer)
         half = autocast_dtype(torch, device)

@@ -26,7 +26,7 @@ _MISSES_MAX = 32
 _REASON_CHARS_MAX = 300
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # the whole recorder
 # Variables that identify the job and this process within it. They match the recordings of several nodes.
-_LAUNCHER_TELLS = (
+_LAUNCHER_VARIABLES = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT",
     "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_NODEID",
 )  # fmt: skip
@@ -40,9 +40,9 @@ class Facts:
         self.values: RankFacts = {}
         self.active = False  # True once the role of the process is known: nothing is written before
 
-    def tell(self, news: RankFacts) -> None:
-        if {**self.values, **news} != self.values:
-            self.values.update(news)
+    def update(self, values: RankFacts) -> None:
+        if {**self.values, **values} != self.values:
+            self.values.update(values)
             self.write()
 
     def miss(self, what: str) -> None:
@@ -133,7 +133,7 @@ def process_facts(torch: Any) -> RankFacts:
         "argv": list(sys.argv[:64]),
         "cwd": _working_directory(),  # code's file names may be relative to it
         "written_unix_s": time.time(),  # source files changed after this time may differ from the running code
-        "environment_rank": {name: os.environ.get(name) for name in _LAUNCHER_TELLS},
+        "environment_rank": {name: os.environ.get(name) for name in _LAUNCHER_VARIABLES},
         "cpus_allowed": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "cuda": None,
@@ -232,13 +232,13 @@ def note_compilations(values: RankFacts, *, now_ns: int, wall_us: float) -> None
     ask = getattr(sys.modules.get("torch._dynamo.utils"), "get_compilation_metrics", None)
     if ask is None:
         return
-    told = values.setdefault("compilations", [])
-    since_us = told[-1]["began_us"] if told else 0
+    compilations = values.setdefault("compilations", [])
+    since_us = compilations[-1]["began_us"] if compilations else 0
     for made in ask():
         began_us = getattr(made, "start_time_us", None) or 1e6 * (getattr(made, "start_time", None) or 0.0)
         if not made.co_name or made.entire_frame_compile_time_s is None or began_us <= since_us:
             continue
-        told.append(
+        compilations.append(
             {
                 "began_us": began_us,
                 "began_ns": now_ns - int(1e3 * (wall_us - began_us)),
@@ -249,7 +249,7 @@ def note_compilations(values: RankFacts, *, now_ns: int, wall_us: float) -> None
                 "reason": _guard(str(getattr(made, "recompile_reason", None) or "")),
             }
         )
-    del told[:-COMPILATIONS_MAX]
+    del compilations[:-COMPILATIONS_MAX]
 
 
 AIDS_FROM_STEP = 25  # in earlier steps a profiler may run that covers only the first steps
@@ -267,12 +267,12 @@ _TOOLS = (0, 1, 2)  # of sys.monitoring (Python 3.12): a debugger, coverage, a p
 # Debugging aids that are on during training, checked at the start of a few backward passes.
 #
 # Not between steps: `with torch.autograd.detect_anomaly():` may enclose only the step.
-def look_for_aids(torch: Any, values: RankFacts, *, profiled_by_us: bool) -> None:
+def count_aids(torch: Any, values: RankFacts, *, profiled_by_us: bool) -> None:
     """Counts the aids that are on in the training thread, in `debugging` of the facts."""
-    told = values.setdefault("debugging", {"looks": 0, "on": {}})
-    told["looks"] += 1
+    debugging = values.setdefault("debugging", {"looks": 0, "on": {}})
+    debugging["looks"] += 1
     for name in _aids(torch, profiled_by_us=profiled_by_us):
-        told["on"][name] = told["on"].get(name, 0) + 1
+        debugging["on"][name] = debugging["on"].get(name, 0) + 1
 
 
 def _aids(torch: Any, *, profiled_by_us: bool) -> list[str]:

@@ -30,34 +30,34 @@ class Work:
         self._agreed = 0
         self._due_ns = 0
         self._cost_ns = 0
-        self._seen = [-1, 0, 0, 0]
+        self._sample = [-1, 0, 0, 0]
 
-    def looks(self, step: int, now: int, *, fed: bool = False) -> bool:
-        """True if this step is sampled. A sample ends when the next one begins.
+    def sampled(self, step: int, now: int, *, fetched_unobserved: bool = False) -> bool:
+        """True if this step is sampled. A sample ends when the next one starts.
 
-        `fed`: the step's batch was fetched unobserved, so its size is unknown and no sample begins.
+        `fetched_unobserved`: the size of the step's batch is unknown, so no sample starts.
         """
-        if step == self._seen[0]:
+        if step == self._sample[0]:
             return True
-        if fed or now < self._due_ns:
+        if fetched_unobserved or now < self._due_ns:
             return False
-        if self._seen[1]:
-            self._settle(self._seen)
-        self._seen, self._cost_ns, self._due_ns = [step, 0, 0, 0], 0, now + EVERY_NS
+        if self._sample[1]:
+            self._settle(self._sample)
+        self._sample, self._cost_ns, self._due_ns = [step, 0, 0, 0], 0, now + EVERY_NS
         return True
 
     def batch(self, batch: Any) -> None:
         began = perf_counter_ns()
-        self._seen[3] += batch_bytes(batch)
+        self._sample[3] += batch_bytes(batch)
         self._spent(began)
 
     def optimizer(self, optimizer: Any) -> None:
         """Called before the optimizer's step, when learning parameters have gradients."""
         began = perf_counter_ns()
         learning = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        if learning and not self._seen[1]:
-            self._seen[2] = id(learning[0])
-        self._seen[1] += sum(p.numel() for p in learning)
+        if learning and not self._sample[1]:
+            self._sample[2] = id(learning[0])
+        self._sample[1] += sum(p.numel() for p in learning)
         self._spent(began)
 
     def _spent(self, began: int) -> None:
@@ -65,16 +65,16 @@ class Work:
         self._cost_ns += now - began
         self._due_ns = max(self._due_ns, now + COST_TIMES * self._cost_ns)
 
-    def _settle(self, seen: list[int]) -> None:
+    def _settle(self, sample: list[int]) -> None:
         if not self._changes:
-            self._changes.append(seen)
+            self._changes.append(sample)
             self._facts.values["work"] = self._changes  # written with the other facts
-        elif _alike(seen, self._changes[-1]):
+        elif _alike(sample, self._changes[-1]):
             self._pending = []
-        elif self._pending and _alike(seen, self._pending):
+        elif self._pending and _alike(sample, self._pending):
             self._agreed += 1
         else:
-            self._pending, self._agreed = seen, 1
+            self._pending, self._agreed = sample, 1
         if self._pending and self._agreed >= CONFIRMED and len(self._changes) < CHANGES_MAX:
             self._changes.append(self._pending)
             self._pending = []

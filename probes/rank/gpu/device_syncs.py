@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 NEVER = 1 << 62
 # The first steps compile, tune and fill caches. Each later observation is at 5/4 of the last one's step: some sixty in a million steps,
 # never in phase with an event in every tenth step. They are few also because Python limits the versions of a class in its attribute cache.
-FIRST_LOOK = 6
+FIRST_OBSERVED_STEP = 6
 NAMED_MAX = 24  # distinct places
 CALLS_MAX = 2000  # calls in one observed step, which may never end after the job's last step
 WAITING = ("item", "tolist", "cpu", "nonzero", "__bool__", "__float__", "__int__", "__index__", "__repr__")
@@ -42,21 +42,21 @@ _SYNCHRONISING = (("", "synchronize"), ("Event", "synchronize"), ("Stream", "syn
 _FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # the whole recorder
 
 
-class StandIn:
+class Wrapper:
     """Replaces one method or function for one step. Calls in other threads and nested calls pass through."""
 
-    def __init__(self, owner: Any, name: str, original: Any, look: Syncs) -> None:
+    def __init__(self, owner: Any, name: str, original: Any, syncs: Syncs) -> None:
         self._owner = owner
         self._name = name
         self._original = original
-        self._look = look
+        self._syncs = syncs
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        look = self._look
+        syncs = self._syncs
         # checks `open`, since code may keep a wrapper from the observed step
-        watched = not look.inside and look.open and get_ident() == look.thread
+        watched = not syncs.inside and syncs.open and get_ident() == syncs.thread
         if watched:
-            look.inside = True
+            syncs.inside = True
         began = perf_counter_ns()
         try:
             result = self._original(*args, **kwargs)
@@ -66,13 +66,13 @@ class StandIn:
         finally:
             ended = perf_counter_ns()
             if watched:
-                look.inside = False
+                syncs.inside = False
         if not watched:
             return result
         try:
-            look.called(self._name, args, kwargs, result, ended - began)
+            syncs.called(self._name, args, kwargs, result, ended - began)
         except Exception:
-            look.fail()
+            syncs.fail()
         return result
 
     def __get__(self, item: Any, owner: Any = None) -> Any:
@@ -109,7 +109,7 @@ class Syncs:
     def forget(self) -> None:
         """Resets in a new process, or one forked during an observed step."""
         self._put_back()
-        self.due = FIRST_LOOK
+        self.due = FIRST_OBSERVED_STEP
         self.open = self.inside = False
         self.thread = self.looks = self._calls = self._began = 0
         self._compiled = -1
@@ -134,7 +134,7 @@ class Syncs:
         self._put_back()
         self.open = False
         self.due = NEVER
-        self._unseen("failed")
+        self._record_unobserved("failed")
         self._failed()
 
     def _open_if_quiet(self, step: int, account: Account) -> None:
@@ -142,7 +142,7 @@ class Syncs:
             self.due = NEVER
         elif "torch._dynamo.variables.tensor" not in sys.modules:
             self.due = step + max(1, step // 4)
-            self._unseen("dynamo")
+            self._record_unobserved("dynamo")
         else:
             before, self._compiled = self._compiled, compiled_frames()
             if before == self._compiled:
@@ -150,12 +150,12 @@ class Syncs:
             else:
                 self.due = step + 1
                 if before >= 0:
-                    self._unseen("compiling")
+                    self._record_unobserved("compiling")
 
-    def _unseen(self, why: str) -> None:
+    def _record_unobserved(self, reason: str) -> None:
         """Records why no step was observed so far."""
         if not self.looks:
-            self._facts["syncs"] = {"looks": 0, "device": self._device, "sites": [], "unseen": why}
+            self._facts["syncs"] = {"looks": 0, "device": self._device, "sites": [], "unseen": reason}
 
     def _open(self, step: int, account: Account) -> None:
         torch = self._torch
@@ -163,14 +163,14 @@ class Syncs:
         self._calls, self._began = 0, step
         self.open, self.due = True, step + 1
         for name in (*WAITING, *COPYING):
-            self._stand_in(torch.Tensor, name)
+            self._wrap(torch.Tensor, name)
         for owner, name in _SYNCHRONISING:
-            self._stand_in(getattr(torch.cuda, owner) if owner else torch.cuda, name)
+            self._wrap(getattr(torch.cuda, owner) if owner else torch.cuda, name)
 
-    def _stand_in(self, owner: Any, name: str) -> None:
+    def _wrap(self, owner: Any, name: str) -> None:
         original = getattr(owner, name, None)
         if original is not None:
-            self._undo.append(put(owner, name, StandIn(owner, name, original, self)))
+            self._undo.append(put(owner, name, Wrapper(owner, name, original, self)))
 
     def _put_back(self) -> None:
         while self._undo:
@@ -285,8 +285,8 @@ def _ends(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any)
 
 def _non_blocking(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """The `non_blocking` argument of `to`, `cuda` and `copy_`, which is their first boolean."""
-    told = next((value for value in args[1:] if isinstance(value, bool)), False)
-    return bool(kwargs.get("non_blocking", told))
+    positional = next((value for value in args[1:] if isinstance(value, bool)), False)
+    return bool(kwargs.get("non_blocking", positional))
 
 
 def _bytes(tensor: Any) -> int:

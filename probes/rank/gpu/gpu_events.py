@@ -55,7 +55,7 @@ class GpuTimes:
         self._stream = cuda.current_stream(device)
         self._free: list[Event] = []
         self._marks: list[Mark] = []  # (event, phase that ends here) of the running step
-        self._last: Event | None = None  # the event that ended the previous step and begins this one
+        self._last: Event | None = None  # the event that ended the previous step and starts this one
         self._waiting: deque[tuple[int, Event, list[Mark]]] = deque()
         self._memory_at = 0
         self._block = (0, 0, 0)  # the block's first step, that step's start, and the recorder's cost until then

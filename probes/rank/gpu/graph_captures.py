@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
     Found = TypeVar("Found")
 
-_WAIT_S = 1.0  # maximum wait for another thread of ours; a dump takes some 10 ms and holds the GIL
+_WAIT_S = 1.0  # maximum wait for another thread of the recorder; a dump takes some 10 ms and holds the GIL
 
 
 class Captures:
     """The running captures. `under_way` is empty if there is none. A graph that is deleted during its capture is removed."""
 
     def __init__(self) -> None:
-        self.before: Callable[[], None] = lambda: None  # called before a capture begins
+        self.before: Callable[[], None] = lambda: None  # called before a capture starts
         self.forget()
 
     def forget(self) -> None:
         """Resets in a new or forked process."""
         self.under_way: dict[int, Any] = {}
-        self._asking = _thread.allocate_lock()  # a thread of ours holds it for its check and its call
+        self._asking = _thread.allocate_lock()  # a thread of the recorder holds it for its check and its call
 
-    def begins(self, graph: Any) -> None:
+    def started(self, graph: Any) -> None:
         self.before()
         key, under_way = id(graph), self.under_way
         under_way[key] = weakref.ref(graph, lambda _: under_way.pop(key, None))
@@ -63,7 +63,7 @@ def watch(torch: Any, captures: Captures, failed: Callable[[], None]) -> list[An
 
     @wraps(begin)
     def capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
-        quietly(captures.begins, self)
+        quietly(captures.started, self)
         try:
             return begin(self, *args, **kwargs)
         except BaseException as error:

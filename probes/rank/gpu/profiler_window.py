@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 STEP_MARK = "rn50-advisor step"
 NEVER = 1 << 62
-_LOOK_EVERY_NS = 1_000_000_000  # checking the file takes some 20 us
+_CHECK_EVERY_NS = 1_000_000_000  # checking the file takes some 20 us
 _AGAIN_STEPS = 5
 _ATTEMPTS_MAX = 3
 _DISK_LEFT = 256 << 20  # bytes; a trace of two steps takes 1 to 30 MB
@@ -51,7 +51,7 @@ _FROZEN = gc.get_freeze_count()  # objects that were frozen before torch was imp
 _TOOLS = ("NSYS_PROFILING_SESSION_ID", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "NVPROF_TMPDIR")
 
 
-class Aside(Exception):
+class NotProfiled(Exception):
     """The window is not opened, or is closed early; the message says why."""
 
 
@@ -109,12 +109,12 @@ class ProfilerWindow:
                 if step >= self._first + int(self._request.get("steps", 2)):
                     self._finish(step)
             elif self._waiting and not self._wanted():
-                self.next_step = step + max(1, _LOOK_EVERY_NS // max(account.last_step_ns, 1))
+                self.next_step = step + max(1, _CHECK_EVERY_NS // max(account.last_step_ns, 1))
             else:
                 account.flags |= FLAG_DEEP
                 self._begin(account)
-        except Aside as aside:
-            self._failed(step, str(aside), again=False)
+        except NotProfiled as refusal:
+            self._failed(step, str(refusal), again=False)
         except Exception as error:
             self._failed(step, "%s: %s" % (type(error).__name__, str(error)[:300]), again=False)
             let_pass()
@@ -129,7 +129,7 @@ class ProfilerWindow:
     def _begin(self, account: Account) -> None:
         began = perf_counter_ns()
         self._attempts += 1
-        self._why_not(account)
+        self._check_possible(account)
         profiler = self._torch.profiler
         activities = [profiler.ProfilerActivity.CPU]
         if self._torch.cuda.is_initialized() and profiler.ProfilerActivity.CUDA in profiler.supported_activities():
@@ -138,8 +138,8 @@ class ProfilerWindow:
         with _silence():
             self._profile.start()
         self._account, self._first, self.on = account, account.step, True
-        self._undo += _step_aside_for_others(self._torch.autograd.profiler, self.give_way)
-        self._undo.append(_tell_of_evaluation(self._torch, self.give_way))
+        self._undo += _give_way_to_others(self._torch.autograd.profiler, self.give_way)
+        self._undo.append(_give_way_to_evaluation(self._torch, self.give_way))
         self._undo.append(put(account, "enter", self._watched(account.enter)))
         self.next_step = account.step + 1
         self._mark()
@@ -160,7 +160,7 @@ class ProfilerWindow:
         return enter_watched
 
     def _too_long(self, phase: int) -> str:
-        """The reason to close the window before the phase that begins, or because it has become too long; empty: none."""
+        """The reason to close the window before this phase starts, or because it has become too long; empty: none."""
         if phase == EVALUATION:
             return _EVALUATES
         if phase == CHECKPOINT:
@@ -170,32 +170,32 @@ class ProfilerWindow:
             return "its steps have more than %d batches" % _BATCHES_MAX
         return "its steps took several times as long as usual" if perf_counter_ns() > self._until_ns else ""
 
-    def _why_not(self, account: Account) -> None:
+    def _check_possible(self, account: Account) -> None:
         torch = self._torch
         if account.backwards * int(self._request.get("steps", 2)) > _BATCHES_MAX * max(account.step, 1):
-            raise Aside("each step has some %d backward passes" % (account.backwards // max(account.step, 1)))
+            raise NotProfiled("each step has some %d backward passes" % (account.backwards // max(account.step, 1)))
         if any(os.environ.get(name) for name in _TOOLS):
-            raise Aside("another tool profiles the GPU")
+            raise NotProfiled("another tool profiles the GPU")
         if torch.autograd._profiler_enabled():
-            raise Aside("another profiler is running")
+            raise NotProfiled("another profiler is running")
         if gc.get_freeze_count() > _FROZEN:
-            raise Aside("gc.freeze() hides whether the job has CUDA graphs or a profiler of its own")
-        ours = (torch.profiler._KinetoProfile, torch.autograd.profiler.profile)
+            raise NotProfiled("gc.freeze() hides whether the job has CUDA graphs or a profiler of its own")
+        profilers = (torch.profiler._KinetoProfile, torch.autograd.profiler.profile)
         graph = getattr(torch.cuda, "CUDAGraph", ())
         for found in gc.get_objects():  # some 50 ms in a large process, once
             kind = type(found)
-            if issubclass(kind, ours):
-                raise Aside("the job has a profiler of its own")
+            if issubclass(kind, profilers):
+                raise NotProfiled("the job has a profiler of its own")
             if graph and issubclass(kind, graph):
-                raise Aside("the job replays CUDA graphs")
+                raise NotProfiled("the job replays CUDA graphs")
         space = os.statvfs(self._request["folder"])
         if space.f_bavail * space.f_frsize < _DISK_LEFT:
-            raise Aside("no room for a trace in %s" % self._request["folder"])
+            raise NotProfiled("no room for a trace in %s" % self._request["folder"])
         cuda = self._facts.values.get("cuda")
         if (
             cuda and torch.cuda.mem_get_info(cuda["device"])[0] < _DEVICE_LEFT
         ):  # on another GPU it would create a context
-            raise Aside("the GPU's memory is full")
+            raise NotProfiled("the GPU's memory is full")
 
     def _mark(self) -> None:
         with self._torch.autograd.profiler.record_function(STEP_MARK):
@@ -228,9 +228,9 @@ class ProfilerWindow:
         self._took("export_s", began)
         if not 0 < size <= int(self._request.get("bytes_max", NEVER)):
             os.unlink(path)
-            raise Aside("its trace is %.0f MB large" % (size / 1e6) if size else "its trace could not be written")
+            raise NotProfiled("its trace is %.0f MB large" % (size / 1e6) if size else "its trace could not be written")
         self.next_step = NEVER
-        self._tell(
+        self._write_state(
             {"state": "done", "path": path, "bytes": size, "first_step": self._first, "steps": step - self._first}
         )
 
@@ -258,12 +258,12 @@ class ProfilerWindow:
         except Exception:
             self.on = False
         self.next_step = step + _AGAIN_STEPS * self._attempts if again else NEVER
-        self._tell({"state": "trying" if again else "refused", "reason": reason})
+        self._write_state({"state": "trying" if again else "refused", "reason": reason})
 
-    def _tell(self, told: WindowFacts) -> None:
+    def _write_state(self, state: WindowFacts) -> None:
         """Writes the state to the facts, with the total times of all attempts, since the job paid for each."""
         with contextlib.suppress(Exception):  # a full disk: no report
-            self._facts.tell({"deep": {**told, **self._times}})
+            self._facts.update({"deep": {**state, **self._times}})
 
 
 @contextlib.contextmanager
@@ -279,27 +279,29 @@ def _silence() -> Iterator[None]:
         os.environ.pop(_LOG_LEVEL, None)
 
 
-def _step_aside_for_others(module: Any, give_way: Any) -> list[Callable[[], None]]:
+def _give_way_to_others(module: Any, give_way: Any) -> list[Callable[[], None]]:
     """Ends our profiler when the process starts another one. Returns functions that restore the originals."""
 
-    def begins(*args: Any, **kwargs: Any) -> None:
+    def starts_profiler(*args: Any, **kwargs: Any) -> None:
         give_way("the job began a profiler of its own")
 
     return [
-        _call_first(module, name, begins) for name in ("_prepare_profiler", "_enable_profiler") if hasattr(module, name)
+        _call_first(module, name, starts_profiler)
+        for name in ("_prepare_profiler", "_enable_profiler")
+        if hasattr(module, name)
     ]
 
 
-def _tell_of_evaluation(torch: Any, give_way: Any) -> Callable[[], None]:
+def _give_way_to_evaluation(torch: Any, give_way: Any) -> Callable[[], None]:
     """Ends our profiler at `train(False)`, the only sign of an evaluation without loader. Returns a function that restores `train`."""
     is_compiling = torch.compiler.is_dynamo_compiling
 
-    def trains(*args: Any, **kwargs: Any) -> None:
+    def evaluates(*args: Any, **kwargs: Any) -> None:
         # a no-op for dynamo, which may be tracing it
         if not is_compiling() and (args[1] if len(args) > 1 else kwargs.get("mode")) is False:
             give_way(_EVALUATES)
 
-    return _call_first(torch.nn.Module, "train", trains)
+    return _call_first(torch.nn.Module, "train", evaluates)
 
 
 def _call_first(owner: Any, name: str, call: Callable[..., None]) -> Callable[[], None]:
@@ -307,7 +309,7 @@ def _call_first(owner: Any, name: str, call: Callable[..., None]) -> Callable[[]
     original = getattr(owner, name)
 
     @wraps(original)
-    def stands_in(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         call(*args, **kwargs)
         try:
             return original(*args, **kwargs)
@@ -315,4 +317,4 @@ def _call_first(owner: Any, name: str, call: Callable[..., None]) -> Callable[[]
             hide_frame(error)
             raise
 
-    return put(owner, name, stands_in)
+    return put(owner, name, wrapper)

@@ -20,7 +20,7 @@ from ..step_phases import CLIP, FORWARD, GAP, INPUT
 from ..step_phases import OPTIMIZER as IN_OPTIMIZER
 from ..tape import BACKWARD, BACKWARD_END, BATCH, FETCH, OPTIMIZER, OPTIMIZER_END
 from ..wall import let_pass
-from ..workers.worker_batches import WorkerLog, tell_workers, timed_fetch
+from ..workers.worker_batches import WorkerLog, set_loader_of_workers, timed_fetch
 from .pinning import timed_loop
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def iterator_init(recorder: Recorder, iterator: Any) -> Any:
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         began = perf_counter_ns()
         loader = args[1] if len(args) > 1 else kwargs["loader"]
-        tell_workers(recorder.loaders.numbers.get(loader))
+        set_loader_of_workers(recorder.loaders.numbers.get(loader))
         return args[0], loader, began
 
     def end(made: Any) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ...documents.rank_documents import PictureFacts
 
-LOOK_AT = (8, 32, 128)  # steps: the first batches may be warm-up, or too uniform
+CHECKED_STEPS = (8, 32, 128)  # steps: the first batches may be warm-up, or too uniform
 _DEPTH_MAX = 3
 _ITEMS_MAX = 32
 _CHANNELS = (1, 3, 4)

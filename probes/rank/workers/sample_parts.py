@@ -59,14 +59,14 @@ class Names:
             if len(self._known) >= PARTS_MAX:
                 return 0
             try:
-                found = self._tell(kind, *described(item, kind))
+                found = self._write_name(kind, *described(item, kind))
             except Exception:
                 let_pass()
                 found = 0
             self._known[key] = found
         return found
 
-    def _tell(self, kind: str, name: str, file: str, line: int) -> int:
+    def _write_name(self, kind: str, name: str, file: str, line: int) -> int:
         text = json.dumps({"kind": kind, "name": name, "file": file, "line": line})
         number = zlib.crc32(text.encode())
         name = PART % number

@@ -15,39 +15,39 @@ from . import sample_parts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from .sample_looks import Look
+    from .sample_profiles import BatchProfile
 
 
 class Indices(list):  # type: ignore[type-arg]
     """The indices that the fetcher iterates over, unchanged."""
 
-    __slots__ = ("look", "place")
-    look: Look
+    __slots__ = ("place", "profile")
+    profile: BatchProfile
     place: int
 
     def __iter__(self) -> Iterator[Any]:
-        return self.look.walk_samples(list.__iter__(self), self.place)
+        return self.profile.walk_samples(list.__iter__(self), self.place)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return list, (list(list.__iter__(self)),)
 
 
-class LookSteps(list):  # type: ignore[type-arg]
-    __slots__ = ("look",)
-    look: Look
+class StepList(list):  # type: ignore[type-arg]
+    __slots__ = ("profile",)
+    profile: BatchProfile
 
     def __iter__(self) -> Iterator[Any]:
-        return self.look.walk_steps(list.__iter__(self))
+        return self.profile.walk_steps(list.__iter__(self))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return list, (list(list.__iter__(self)),)  # a copy belongs to the job, so it is a plain list
 
 
-class FixedSteps(tuple):  # type: ignore[type-arg]
-    look: Look
+class StepTuple(tuple):  # type: ignore[type-arg]
+    profile: BatchProfile
 
     def __iter__(self) -> Iterator[Any]:
-        return self.look.walk_steps(tuple.__iter__(self))
+        return self.profile.walk_steps(tuple.__iter__(self))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return tuple, (list(tuple.__iter__(self)),)
@@ -59,9 +59,11 @@ class _Attribute:
     `replaces`: the access calls `reading(value)` and returns its result.
     """
 
-    def __init__(self, name: str, look: Look, reading: Callable[..., Any], *, replaces: bool = False) -> None:
+    def __init__(
+        self, name: str, profile: BatchProfile, reading: Callable[..., Any], *, replaces: bool = False
+    ) -> None:
         self._name = name
-        self._look = look
+        self._profile = profile
         self._reading = reading
         self._replaces = replaces
 
@@ -72,14 +74,14 @@ class _Attribute:
             value = item.__dict__[self._name]
         except KeyError:
             raise AttributeError("'%s' object has no attribute '%s'" % (type(item).__name__, self._name)) from None
-        if not self._look.watches():
+        if not self._profile.watches():
             return value
         try:
-            told = self._reading(value) if self._replaces else self._reading(item, value)
+            result = self._reading(value) if self._replaces else self._reading(item, value)
         except Exception:
             let_pass()
             return value
-        return told if self._replaces else value
+        return result if self._replaces else value
 
     def __set__(self, item: Any, value: Any) -> None:
         item.__dict__[self._name] = value
@@ -106,30 +108,30 @@ def walks_one_by_one(dataset: Any) -> bool:
     return False
 
 
-def install(look: Look, undo: list[Callable[[], None]], dataset: Any, makes: Any) -> None:
+def install(profile: BatchProfile, undo: list[Callable[[], None]], dataset: Any, makes: Any) -> None:
     found = sample_parts.datasets(dataset)
     several = sample_parts.containers(found)
     lists = {type(item): None for item in several if not sample_parts.is_sequential(item)}
     lists.update(dict.fromkeys(sample_parts.known_containers()))
     for owner in lists:
-        _stand_in(undo, owner, "transforms", _Attribute("transforms", look, look.hand_out, replaces=True))
+        _stand_in(undo, owner, "transforms", _Attribute("transforms", profile, profile.hand_out, replaces=True))
     sequences: list[Any] = list({type(item) for item in several if sample_parts.is_sequential(item)})
     for owner in sequences:
         watched = {id(item) for item in several if type(item) is owner}
-        undo.append(put(owner, "__iter__", _walked(look, owner.__iter__, watched)))
+        undo.append(put(owner, "__iter__", _walked(profile, owner.__iter__, watched)))
     for each in found:
         if sample_parts.is_folder(each):
             for name, reading in (
-                ("loader", look.loads),
-                ("transform", look.transforms),
-                ("target_transform", look.labels),
+                ("loader", profile.loads),
+                ("transform", profile.transforms),
+                ("target_transform", profile.labels),
             ):
-                _stand_in(undo, type(each), name, _Attribute(name, look, reading))
+                _stand_in(undo, type(each), name, _Attribute(name, profile, reading))
         else:
-            _single(look, undo, sample_parts.own(each).get("transform"))
+            _single(profile, undo, sample_parts.own(each).get("transform"))
 
 
-def _single(look: Look, undo: list[Callable[[], None]], transform: Any) -> None:
+def _single(profile: BatchProfile, undo: list[Callable[[], None]], transform: Any) -> None:
     """Times a transform that is a single object with its own `__call__`."""
     owner = type(transform)
     call = next((vars(base)["__call__"] for base in owner.__mro__ if "__call__" in vars(base)), None)
@@ -137,32 +139,32 @@ def _single(look: Look, undo: list[Callable[[], None]], transform: Any) -> None:
     written = isinstance(call, FunctionType) and not owner.__module__.startswith("torch.jit")
     if not written or owner.__module__ in ("builtins", "functools") or sample_parts.steps_of(transform) is not None:
         return
-    look.names.number(transform, sample_parts.TRANSFORM)  # read now: its place is the original method's
-    undo.append(put(owner, "__call__", _timed(look, call, transform)))
+    profile.names.number(transform, sample_parts.TRANSFORM)  # read now: its place is the original method's
+    undo.append(put(owner, "__call__", _timed(profile, call, transform)))
 
 
-def _timed(look: Look, original: Any, watched: Any) -> Any:
+def _timed(profile: BatchProfile, original: Any, watched: Any) -> Any:
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
-        told = self is watched and look.watches()
-        depth = len(look.stack)
-        if told:
-            look.enter(depth, self, sample_parts.TRANSFORM)
+        timed = self is watched and profile.watches()
+        depth = len(profile.stack)
+        if timed:
+            profile.enter(depth, self, sample_parts.TRANSFORM)
         try:
             return original(self, *args, **kwargs)
         except BaseException as error:
             hide_frame(error)
             raise
         finally:
-            if told and look.open:
-                look.leave(depth)
+            if timed and profile.open:
+                profile.leave(depth)
 
     return __call__
 
 
-def _walked(look: Look, original: Any, watched: set[int]) -> Any:
+def _walked(profile: BatchProfile, original: Any, watched: set[int]) -> Any:
     def __iter__(self: Any) -> Any:
         steps = original(self)
-        return look.walk_steps(steps) if id(self) in watched and look.watches() else steps
+        return profile.walk_steps(steps) if id(self) in watched and profile.watches() else steps
 
     return __iter__
 

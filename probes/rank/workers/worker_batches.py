@@ -14,7 +14,7 @@ from ..layout import FLAG_FIRST_BATCH, KIND_BATCH, PHASE_CODE, ROLE_WORKER, WORK
 from ..ring import Ring
 from ..thread_clocks import RunDelay, Sending, blocks_read, reads_and_system_ns, used_by_children
 from .batch_size import count_samples
-from .sample_looks import FIRST_EVERY_IN_PROCESS_NS, Look, Looks
+from .sample_profiles import FIRST_EVERY_IN_PROCESS_NS, BatchProfile, ProfileSchedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ _IDLE = PHASE_CODE["gap"]
 _LOADER = "rn50_loader"
 
 
-def tell_workers(loader: int) -> None:
+def set_loader_of_workers(loader: int) -> None:
     """Sets the loader of workers that are created from now on, in multiprocessing's configuration, which every start method passes on."""
     process.current_process()._config[_LOADER] = loader  # type: ignore[attr-defined]
 
@@ -54,7 +54,7 @@ class WorkerLog:
         self.busy = False  # a batch is being loaded
         self.batches = 0
         self.self_ns = 0  # the recorder's own cost
-        self.looks = Looks(folder)
+        self.profiles = ProfileSchedule(folder)
         self._delay = RunDelay(keep_open=True)
         self._sending = Sending(queue)
         self._ring = Ring("%s/worker-%d.ring" % (folder, pid), slots=WORKER_SLOTS, role=ROLE_WORKER, worker=worker)
@@ -98,20 +98,20 @@ class WorkerLog:
         self._ring.cost(self.self_ns, 0)
         self._ring.phase(_IDLE, self.batches, self._idle_since)
 
-    def look(self, dataset: Any, index: Any, batched: bool = True) -> Look | None:
+    def next_profile(self, dataset: Any, index: Any, batched: bool = True) -> BatchProfile | None:
         """A profile for the next batch if one is due. None for a worker's first batch, which also imports modules and opens files."""
         now = perf_counter_ns()
-        if not self.batches or not self.looks.due(now):
+        if not self.batches or not self.profiles.due(now):
             return None
-        look = self.looks.take(now, dataset, index, batched)
+        profile = self.profiles.start(now, dataset, index, batched)
         self.self_ns += perf_counter_ns() - now
-        return look
+        return profile
 
-    def looked(self, look: Look, began: tuple[int, ...], samples: int, batch: Any) -> None:
+    def write_profile(self, profile: BatchProfile, began: tuple[int, ...], samples: int, batch: Any) -> None:
         now = perf_counter_ns()
-        look.finish(self._ring, began[0], samples, batch, worker=self.worker, loader=self.loader)
-        own_ns = look.self_ns + perf_counter_ns() - now
-        self.looks.took(own_ns)
+        profile.finish(self._ring, began[0], samples, batch, worker=self.worker, loader=self.loader)
+        own_ns = profile.self_ns + perf_counter_ns() - now
+        self.profiles.add_cost(own_ns)
         self.self_ns += own_ns
 
     def leave(self) -> None:
@@ -122,7 +122,7 @@ class InProcess:
     """Times loading in the training process (num_workers=0) in clocked steps, with the same clocks. The step gets the sums."""
 
     def __init__(self, account: Account, folder: str, failed: Callable[[], None]) -> None:
-        self.looks = Looks(folder, FIRST_EVERY_IN_PROCESS_NS)
+        self.profiles = ProfileSchedule(folder, FIRST_EVERY_IN_PROCESS_NS)
         self.busy = False
         self._account = account
         self._failed = failed
@@ -158,23 +158,23 @@ class InProcess:
         fetching.blocks += blocks + programs_blocks
         fetching.batches += 1
 
-    def look(self, dataset: Any, index: Any, batched: bool = True) -> Look | None:
+    def next_profile(self, dataset: Any, index: Any, batched: bool = True) -> BatchProfile | None:
         """A profile for the next batch if one is due and the process is a rank."""
         now = perf_counter_ns()
-        if self._account.ring is None or not self.looks.due(now):
+        if self._account.ring is None or not self.profiles.due(now):
             return None
-        return self.looks.take(now, dataset, index, batched)
+        return self.profiles.start(now, dataset, index, batched)
 
-    def looked(self, look: Look, began: tuple[int, ...], samples: int, batch: Any) -> None:
+    def write_profile(self, profile: BatchProfile, began: tuple[int, ...], samples: int, batch: Any) -> None:
         now = perf_counter_ns()
         account = self._account
         loader = account.unconsumed[0] if account.unconsumed is not None else -1
-        look.finish(account.ring, began[0], samples, batch, worker=-1, loader=loader)
+        profile.finish(account.ring, began[0], samples, batch, worker=-1, loader=loader)
         # profiling is no part of loading
-        account.fetching.wall_ns -= look.self_ns
-        account.fetching.cpu_ns -= look.self_ns
-        own_ns = look.self_ns + perf_counter_ns() - now
-        self.looks.took(own_ns)
+        account.fetching.wall_ns -= profile.self_ns
+        account.fetching.cpu_ns -= profile.self_ns
+        own_ns = profile.self_ns + perf_counter_ns() - now
+        self.profiles.add_cost(own_ns)
         account.self_ns += own_ns
 
 
@@ -203,19 +203,19 @@ def timed_fetch(
         fetcher, index = args if watched is None else (watched(), *args)
         # in a worker, a dataset may iterate over its own loader: that is part of the outer batch
         nested, clock.busy = clock.busy, True
-        look = None
+        profile = None
         try:
             if not nested:
-                look = quietly(clock.look, fetcher.dataset, index, getattr(fetcher, "auto_collation", False))
+                profile = quietly(clock.next_profile, fetcher.dataset, index, getattr(fetcher, "auto_collation", False))
             began = None if nested else quietly(clock.begin)
-            if look is None:
+            if profile is None:
                 batch = original(fetcher, index)
             else:
-                quietly(look.begin)
-                batch = original(fetcher, look.index)
+                quietly(profile.begin)
+                batch = original(fetcher, profile.index)
         except BaseException as error:
-            if look is not None:
-                quietly(look.abandon)
+            if profile is not None:
+                quietly(profile.abandon)
             hide_frame(error)
             raise
         finally:
@@ -224,17 +224,17 @@ def timed_fetch(
             # a single index if the dataset makes whole batches
             size = len(index) if isinstance(index, (list, tuple)) else quietly(count_samples, batch, None) or 1
             quietly(clock.end, began, size)
-            if look is not None:
-                quietly(clock.looked, look, began, size, batch)
-        elif look is not None:
-            quietly(look.abandon)
+            if profile is not None:
+                quietly(clock.write_profile, profile, began, size, batch)
+        elif profile is not None:
+            quietly(profile.abandon)
         return batch
 
     fetch.__annotations__ = {}
     return fetch
 
 
-LEAST_NS = 100_000  # torch's own samplers take 10 us for 256 indices, and longer once per epoch
+DRAWING_MIN_NS = 100_000  # torch's own samplers take 10 us for 256 indices, and longer once per epoch
 
 
 # Time to draw the indices of a batch. The training thread draws them at each fetch, also if workers load the batch.
@@ -276,6 +276,6 @@ class Drawing:
         watched, self._watched = self._watched(), None
         if watched is not None:
             del watched._next_index
-        if self._took_ns >= LEAST_NS:
+        if self._took_ns >= DRAWING_MIN_NS:
             ended = self._began_ns + self._took_ns
             account.span("index", self._began_ns, ended, 0, self._count, loader)

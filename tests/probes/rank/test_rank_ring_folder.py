@@ -284,11 +284,11 @@ def test_a_full_memory_costs_a_refresh_and_no_error(folder: Path) -> None:
 from rn50_advisor.probes.rank.facts.process_facts import Facts
 facts = Facts(folder)
 facts.active = True
-facts.tell({"told": "before"})
+facts.update({"told": "before"})
 space = os.statvfs(folder)
 with open(folder + "/theirs", "wb") as file:
     os.posix_fallocate(file.fileno(), 0, space.f_bavail * space.f_frsize)
-facts.tell({"told": "after"})
+facts.update({"told": "after"})
 print(open(folder + "/facts-%d.json" % os.getpid()).read())
 """
     assert json.loads(in_memory_of("1m", folder, code))["told"] == "before"
@@ -309,7 +309,7 @@ def test_a_job_that_may_write_no_such_file_is_not_ended_for_it(folder: Path) -> 
 def test_facts_of_a_process_that_may_write_no_more_stay_as_they_were(folder: Path) -> None:
     facts = Facts(str(folder))
     facts.active = True
-    facts.tell({"told": "before"})
+    facts.update({"told": "before"})
     dead(folder)
-    facts.tell({"told": "after"})
+    facts.update({"told": "after"})
     assert json.loads((folder / f"facts-{os.getpid()}.json").read_text())["told"] == "before"

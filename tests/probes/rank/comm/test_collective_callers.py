@@ -83,11 +83,11 @@ def test_it_is_known_by_the_class_of_its_function_too() -> None:
     assert library("/job/layers.py", "reduce", owner="Trainer") == ""
 
 
-def test_the_jobs_line_and_its_group_are_told() -> None:
+def test_the_jobs_line_and_its_group_are_described() -> None:
     frame = sys._getframe()
     group: Any = SimpleNamespace(backend="nccl", size=8)
     found = described(frame, COLLECTIVE_KINDS.index("broadcast"), group)
-    assert (found["file"], found["function"]) == (__file__, "test_the_jobs_line_and_its_group_are_told")
+    assert (found["file"], found["function"]) == (__file__, "test_the_jobs_line_and_its_group_are_described")
     assert found["line"] == frame.f_lineno - 2
     assert (found["kind"], found["backend"], found["group_size"]) == ("broadcast", "nccl", 8)
     assert (found["calls"], found["bytes"], found["ns"]) == (0, 0, 0)

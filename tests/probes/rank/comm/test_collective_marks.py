@@ -181,7 +181,7 @@ def test_calls_are_summed_over_their_step_and_written_once(job):
         (EVALUATION, "aside_ns"),
     ],
 )
-def test_what_holds_the_training_thread_is_told_by_phase(job, phase, field):
+def test_time_that_blocks_the_training_thread_is_counted_by_phase(job, phase, field):
     job.ring.words[PHASE] = phase
     job.dist.all_reduce(Tensor(8))
     row = job.end_step(1)
@@ -277,7 +277,7 @@ def test_the_line_that_calls_is_kept_and_who_called_for_it(job):
         ("/env/lib/python3.11/site-packages/torchmetrics/utilities/distributed.py", "torchmetrics"),
     ],
 )
-def test_who_calls_for_the_job_is_told_by_the_file(job, file, library):
+def test_the_file_shows_the_library_that_calls_for_the_job(job, file, library):
     names = {"call": job.dist.all_reduce, "values": Tensor(1)}
     exec(compile("call(values)", file, "exec"), names)
     assert job.recorder.facts.values["collectives"][0]["library"] == library
@@ -359,7 +359,7 @@ def test_a_fault_of_ours_is_nothing_to_the_job(job):
     assert len(job.recorder.errors) == 1
 
 
-def test_another_thread_that_turns_out_to_train_has_its_steps_told_too(job):
+def test_another_thread_that_turns_out_to_train_has_its_steps_recorded_too(job):
     job.dist.barrier()
     job.account = job.recorder.account = SimpleNamespace(thread=threading.get_ident(), ring=job.ring, on_step=None)
     job.dist.barrier()
@@ -374,7 +374,7 @@ def test_a_torch_without_what_is_needed_is_noted_and_left_alone(monkeypatch):
     assert len(noted) == 1
 
 
-def test_places_are_told_apart_up_to_a_limit(job, monkeypatch):
+def test_places_are_distinguished_up_to_a_limit(job, monkeypatch):
     monkeypatch.setattr(module, "SITES_MAX", 2)
     job.dist.all_reduce(Tensor(1))
     job.dist.all_reduce(Tensor(1))

@@ -20,7 +20,7 @@ class Model:
 
     def __init__(self, searches=False, unused=(), devices=("cpu",)):
         self.iteration, self.rate, self.stamped = 0, 100, 0
-        self.told_rates, self.devices = [], devices
+        self.set_rates, self.devices = [], devices
         self.searches, self.unused = searches, unused
         self.logger = SimpleNamespace(_get_ddp_logging_data=lambda: SimpleNamespace(ints_map=self._data()))
 
@@ -29,12 +29,12 @@ class Model:
 
     def _get_ddp_logging_data(self):
         rebuilt = {"rebuilt_bucket_sizes": "300, 60"} if self.iteration > 1 else {}
-        told = {"bucket_sizes": "360", **rebuilt, "comm_hook": "bf16_compress_hook" if self.iteration > 5 else ""}
-        return {"backend_name": "gloo", "find_unused_parameters": int(self.searches), **told, **self._data()}
+        options = {"bucket_sizes": "360", **rebuilt, "comm_hook": "bf16_compress_hook" if self.iteration > 5 else ""}
+        return {"backend_name": "gloo", "find_unused_parameters": int(self.searches), **options, **self._data()}
 
     def _set_ddp_runtime_logging_sample_rate(self, rate):
         self.rate = rate
-        self.told_rates.append(rate)
+        self.set_rates.append(rate)
 
     def train(self):
         self.iteration += 1
@@ -65,7 +65,7 @@ class Paper:
 
 def read(steps, step_ms, model=None, on_cuda=False):
     model, stamps, paper = model or Model(), DdpStamps(), Paper()
-    model.options = stamps.seen(model)
+    model.options = stamps.register(model)
     for step in range(steps):
         model.train()
         stamps.read(paper, step, step_ms * MS, on_cuda)
@@ -85,7 +85,7 @@ def test_long_steps_are_read_each_and_once():
 def test_stamps_may_be_read_at_the_end_of_the_step_in_whose_forward_they_were_made():
     """A forward publishes the previous iteration's data until the next forward: until the end of its step."""
     model, stamps, paper = Model(), DdpStamps(), Paper()
-    stamps.seen(model)
+    stamps.register(model)
     begun = 0
     while begun < 40:
         steps = stamps.steps_to_read(begun)
@@ -98,7 +98,7 @@ def test_stamps_may_be_read_at_the_end_of_the_step_in_whose_forward_they_were_ma
     read = [row["step"] for row in paper.rows]
     assert (
         set(range(read[-1] + 1)) - set(read) <= {9, 10} and len(read) == len(set(read)) > 28
-    )  # before the rate was told
+    )  # before the rate was set
 
 
 @pytest.mark.parametrize(("step_ms", "rate"), [(10, 8), (9, 8), (1, 64)])
@@ -110,15 +110,15 @@ def test_short_steps_are_read_every_fifty_to_hundred_milliseconds_in_the_same_st
     assert all((step + 1) % rate == 0 for step in later)  # iterations are counted from one
 
 
-def test_buckets_and_hooks_are_told_as_they_are_once_training_runs():
-    assert DdpStamps().seen(Model())["bucket_bytes"] == [360]
+def test_buckets_and_hooks_are_read_again_once_training_runs():
+    assert DdpStamps().register(Model())["bucket_bytes"] == [360]
     model, _ = read(40, 60)
     assert model.options["bucket_bytes"] == [300, 60] and model.options["comm_hook"] == "bf16_compress_hook"
 
 
-def test_the_device_of_the_parameters_is_told():
-    assert DdpStamps().seen(Model(devices=(None,)))["device"] is None
-    assert DdpStamps().seen(Model(devices=("cuda",)))["device"] == "cuda"
+def test_the_device_of_the_parameters_is_described():
+    assert DdpStamps().register(Model(devices=(None,)))["device"] is None
+    assert DdpStamps().register(Model(devices=("cuda",)))["device"] == "cuda"
 
 
 @pytest.mark.parametrize("step_ms", [1, 10, 60])
@@ -137,7 +137,7 @@ def test_the_device_of_the_parameters_is_told():
 )
 def test_the_rate_is_left_alone_wherever_a_stamp_may_synchronise_a_device(devices, on_cuda, step_ms):
     model, rows = read(450, step_ms, Model(devices=devices), on_cuda)
-    assert model.told_rates == []
+    assert model.set_rates == []
     assert [row["step"] + 1 for row in rows] == [
         *range(1, 11),
         100,
@@ -149,7 +149,7 @@ def test_the_rate_is_left_alone_wherever_a_stamp_may_synchronise_a_device(device
 
 def test_on_a_gpu_stamps_are_read_right_after_they_are_made_however_many_iterations_a_step_has():
     model, stamps, paper = Model(devices=("cuda",)), DdpStamps(), Paper()
-    stamps.seen(model)
+    stamps.register(model)
     for step in range(450):
         for _ in range(2):
             model.train()
@@ -160,7 +160,7 @@ def test_on_a_gpu_stamps_are_read_right_after_they_are_made_however_many_iterati
 
 def test_between_the_stamps_of_a_gpu_a_whole_tape_of_steps_may_be_noted():
     model, stamps, paper = Model(devices=("cuda",)), DdpStamps(), Paper()
-    stamps.seen(model)
+    stamps.register(model)
     for step in range(100):
         model.train()
         stamps.read(paper, step, 10 * MS, True)
@@ -168,7 +168,7 @@ def test_between_the_stamps_of_a_gpu_a_whole_tape_of_steps_may_be_noted():
 
 
 def test_the_line_that_wraps_the_model_is_kept():
-    options = DdpStamps().seen(Model())
+    options = DdpStamps().register(Model())
     assert options["file"] == __file__ and options["line"] > 0
 
 
@@ -179,7 +179,7 @@ def test_searches_are_counted_where_they_are_read_anyway(unused, found):
     assert model.options["iterations_with_unused"] == found
 
 
-def test_a_model_that_does_not_search_was_not_looked_at():
+def test_without_a_search_no_iteration_is_counted():
     model, _ = read(40, 60, Model(unused=(7,)))
     assert "searched_iterations" not in model.options
 
@@ -189,7 +189,7 @@ def test_the_larger_of_two_models_speaks_for_the_rank():
     large.parameters = lambda: [SimpleNamespace(numel=lambda: 1000)]
     large.train()
     for model in (large, small):
-        stamps.seen(model)
+        stamps.register(model)
     paper = Paper()
     stamps.read(paper, 0, 60 * MS, False)
     assert paper.rows[0]["backward_start_ns"] == 100 * MS
@@ -210,9 +210,9 @@ def test_a_wrapper_without_stamps_costs_its_phases_nothing(tmp_path, monkeypatch
     assert not recorder.stamps.any and recorder.errors == 0 and recorder.active
 
 
-def test_a_model_that_is_gone_holds_up_nothing_and_the_next_one_is_read_from_its_beginning():
+def test_a_model_that_is_gone_holds_up_nothing_and_the_next_one_is_read_from_its_start():
     stamps, paper, model = DdpStamps(), Paper(), Model()
-    stamps.seen(model)
+    stamps.register(model)
     for step in range(40):
         model.train()
         stamps.read(paper, step, 10 * MS, False)
@@ -221,15 +221,15 @@ def test_a_model_that_is_gone_holds_up_nothing_and_the_next_one_is_read_from_its
     stamps.read(paper, 40, 10 * MS, False)
     assert stamps.steps_to_read(41) > 1000
     after = Model()
-    stamps.seen(after)
+    stamps.register(after)
     for step in range(41, 81):
         after.train()
         stamps.read(paper, step, 10 * MS, False)
     assert after.rate == 8 and paper.rows[-1]["step"] > 70
 
 
-def test_a_model_that_tells_nothing_is_not_waited_for():
+def test_a_model_without_logging_data_is_not_read():
     stamps = DdpStamps()
     with pytest.raises(AttributeError):
-        stamps.seen(SimpleNamespace())
+        stamps.register(SimpleNamespace())
     assert stamps.steps_to_read(5) > 1000

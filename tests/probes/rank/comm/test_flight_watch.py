@@ -1,4 +1,4 @@
-"""A rank that stands still writes down what torch's flight recorder knows; one that moves, leaves or has none writes nothing."""
+"""A stalled rank writes what torch's flight recorder has; a rank that advances, leaves or has no recorder writes nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rn50_advisor.probes.rank.comm import flight_watch
 from rn50_advisor.probes.rank.comm.flight_watch import (
     ENTRIES_MAX,
     FIRST_TIMES,
-    STILL_LOOKS,
+    STALLED_CHECKS,
     TIMES_EVERY,
     TIMES_MAX,
     FlightWatch,
@@ -50,33 +50,33 @@ class Rank:
     def at(self, phase, step, since_ns):
         self.words[PHASE], self.words[STEP], self.words[SINCE] = phase, step, since_ns
 
-    def looks(self, count):
-        return sum(self.watch.stands() for _ in range(count))
+    def check(self, count):
+        return sum(self.watch.stalled() for _ in range(count))
 
 
-def test_a_rank_that_stands_still_is_looked_into_once(tmp_path):
+def test_a_stalled_rank_is_reported_once(tmp_path):
     rank = Rank(tmp_path)
-    assert rank.looks(STILL_LOOKS) == 0, "the first look only finds the place"
-    assert rank.looks(1) == 1
-    assert rank.looks(50) == 0
+    assert rank.check(STALLED_CHECKS) == 0, "the first check only finds the place"
+    assert rank.check(1) == 1
+    assert rank.check(50) == 0
     rank.at(FORWARD, 6, 2000)
-    assert rank.looks(STILL_LOOKS + 1) == 1, "another place is another stall"
+    assert rank.check(STALLED_CHECKS + 1) == 1, "another place is another stall"
 
 
 def test_a_rank_that_moves_or_leaves_is_left_alone(tmp_path):
     rank = Rank(tmp_path)
     for number in range(20):
         rank.at(BACKWARD, number, 1000 * number)
-        assert rank.looks(2) == 0
+        assert rank.check(2) == 0
     rank.at(ENDED, 20, 1)
-    assert rank.looks(20) == 0
+    assert rank.check(20) == 0
     rank.recorder.account = None
-    assert rank.looks(20) == 0
+    assert rank.check(20) == 0
 
 
-def test_what_is_written_tells_of_which_stand_it_is(tmp_path):
+def test_the_file_names_the_stall_by_its_start(tmp_path):
     rank = Rank(tmp_path)
-    rank.looks(STILL_LOOKS + 1)
+    rank.check(STALLED_CHECKS + 1)
     rank.watch.write()
     assert json.loads(rank.path.read_text()) == {"since_ns": 1000, "dumps": [{"entries": [1]}]}
 
@@ -87,8 +87,8 @@ def test_without_a_flight_recorder_nothing_is_written(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_thread_ends_when_it_is_told_to(tmp_path, monkeypatch):
-    monkeypatch.setattr(flight_watch, "LOOK_S", 0.001)
+def test_the_thread_ends_when_it_is_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr(flight_watch, "CHECK_EVERY_S", 0.001)
     rank = Rank(tmp_path)
     ended = []
     started = []
@@ -112,7 +112,7 @@ def test_the_thread_ends_when_it_is_told_to(tmp_path, monkeypatch):
 def test_a_fault_ends_the_thread_and_nothing_else(tmp_path, monkeypatch):
     rank = Rank(tmp_path)
     rank.watch._leaving = SimpleNamespace(acquire=lambda timeout: False)
-    rank.watch.stands = lambda: 1 // 0
+    rank.watch.stalled = lambda: 1 // 0
     rank.watch._run()
     assert rank.recorder.errors == 1
 
@@ -125,7 +125,7 @@ def answering(dump):
     return lambda includeCollectives, onlyActive: json.dumps(dump).encode()
 
 
-def test_only_the_latest_entries_are_kept_and_of_them_what_tells():
+def test_only_the_latest_entries_are_kept_without_their_stacks():
     (kept,) = read_dumps(torch_with(_dump_fr_trace_json=answering(DUMP)))
     assert len(kept["entries"]) == ENTRIES_MAX and kept["entries"][-1]["collective_seq_id"] == 39
     assert "thread_id" not in kept["entries"][0] and kept["pg_status"] == DUMP["pg_status"]
@@ -151,7 +151,7 @@ def test_where_there_is_nothing_to_read(functions):
     assert read_dumps(SimpleNamespace(_C=SimpleNamespace())) == []
 
 
-def test_a_rank_tells_itself_where_it_stands(tmp_path):
+def test_a_rank_writes_its_own_stack(tmp_path):
     rank = Rank(tmp_path)
     began, done = threading.Event(), threading.Event()
 
@@ -164,13 +164,13 @@ def test_a_rank_tells_itself_where_it_stands(tmp_path):
     began.wait()
     rank.recorder.account.thread = thread.ident
     rank.watch = FlightWatch(rank.recorder, list, partial(training_stack, rank.recorder))
-    rank.looks(STILL_LOOKS + 1)
+    rank.check(STALLED_CHECKS + 1)
     rank.watch.write()
     done.set()
     thread.join()
-    told = json.loads(rank.path.read_text())
-    assert told["since_ns"] == 1000 and "dumps" not in told
-    assert ("find_batch", __file__) in [(frame["function"], frame["file"]) for frame in told["stack"]]
+    position = json.loads(rank.path.read_text())
+    assert position["since_ns"] == 1000 and "dumps" not in position
+    assert ("find_batch", __file__) in [(frame["function"], frame["file"]) for frame in position["stack"]]
     assert training_stack(rank.recorder) == [], "the thread has ended"
     rank.recorder.account = None
     assert training_stack(rank.recorder) == []
@@ -189,12 +189,12 @@ def times_of(*entries):
 
 
 def test_what_nccl_timed_is_summed_up_by_kind_and_bytes():
-    told = times_of(
+    times = times_of(
         timed(0, 2.0), timed(1, 4.0), timed(2, 1.0, "nccl:_all_gather_base", 50, input_dtypes=["BFloat16"]),
         timed(3, None), timed(4, 9.0, is_p2p=True),
     )  # fmt: skip
-    assert (told["span_s"], told["ms"], told["calls"], told["untimed"]) == (2.0, 7.0, 3, 2)
-    first, second = told["rows"]
+    assert (times["span_s"], times["ms"], times["calls"], times["untimed"]) == (2.0, 7.0, 3, 2)
+    first, second = times["rows"]
     assert (first["name"], first["bytes"], first["calls"], first["ms"], first["least_ms"]) == (
         "nccl:all_reduce",
         4000,
@@ -205,13 +205,13 @@ def test_what_nccl_timed_is_summed_up_by_kind_and_bytes():
     assert (second["bytes"], first["group"], first["ranks"]) == (100, "0", "[0, 1]")
 
 
-def test_only_those_that_take_the_most_are_told_of_one_by_one():
-    told = times_of(*(timed(n, float(n + 1), size=n + 1) for n in range(40)))
-    assert len(told["rows"]) == TIMES_MAX and told["rows"][0]["ms"] == 40.0 and told["ms"] == sum(range(41))
+def test_only_the_longest_have_rows():
+    times = times_of(*(timed(n, float(n + 1), size=n + 1) for n in range(40)))
+    assert len(times["rows"]) == TIMES_MAX and times["rows"][0]["ms"] == 40.0 and times["ms"] == sum(range(41))
 
 
 @pytest.mark.parametrize("entries", [(), (timed(0),), (timed(0, None), timed(1, None))])
-def test_where_nothing_is_timed_nothing_is_told(entries):
+def test_without_timing_there_are_no_times(entries):
     assert times_of(*entries) == {}
     assert read_times(torch_with()) == {} and read_times(torch_with(_dump_nccl_trace_json=refusing)) == {}
 
@@ -228,10 +228,10 @@ def test_times_are_written_where_the_user_has_them_taken(tmp_path, monkeypatch, 
     if switch is not None:
         monkeypatch.setenv("TORCH_NCCL_ENABLE_TIMING", switch)
     rank = Rank(tmp_path)
-    rank.recorder.account = None  # it stands nowhere
+    rank.recorder.account = None  # it has no position
     watch = FlightWatch(rank.recorder, list, list, lambda: {"ms": 7.0})
-    looks = iter([False] * FIRST_TIMES + [True])
-    watch._leaving = SimpleNamespace(acquire=lambda timeout: next(looks))
+    ended = iter([False] * FIRST_TIMES + [True])
+    watch._leaving = SimpleNamespace(acquire=lambda timeout: next(ended))
     watch._run()
     path = tmp_path / f"times-{os.getpid()}.json"
     assert path.exists() == written and not rank.recorder.errors
@@ -244,7 +244,7 @@ def test_times_that_cannot_be_read_do_not_end_the_watch_for_hangs(tmp_path, monk
     watch = FlightWatch(rank.recorder, lambda: [{"entries": [1]}], list, lambda: 1 // 0)
     monkeypatch.setattr(flight_watch, "FIRST_TIMES", 1)
     watch.forget()
-    looks = iter([False] * (STILL_LOOKS + 2) + [True])
-    watch._leaving = SimpleNamespace(acquire=lambda timeout: next(looks))
+    ended = iter([False] * (STALLED_CHECKS + 2) + [True])
+    watch._leaving = SimpleNamespace(acquire=lambda timeout: next(ended))
     watch._run()
     assert rank.path.exists() and rank.recorder.errors == 1

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rn50_advisor.probes.rank.facts.batch_facts import BatchLooks  # noqa: E402
+from rn50_advisor.probes.rank.facts.batch_facts import BatchSamples  # noqa: E402
 
 MASK = torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0]])
 SEEN = {"looks": 1, "cells": 8, "tokens": 4, "longest": 6}
@@ -18,10 +18,10 @@ SEEN = {"looks": 1, "cells": 8, "tokens": 4, "longest": 6}
 
 def seen(*batches: Any) -> dict[str, Any] | None:
     facts = SimpleNamespace(values={})
-    looks = BatchLooks(facts)  # type: ignore[arg-type]
+    samples = BatchSamples(facts)  # type: ignore[arg-type]
     for batch in batches:
-        looks._due_ns = 0
-        looks.batch(batch)
+        samples._due_ns = 0
+        samples.batch(batch)
     found: dict[str, Any] | None = facts.values.get("padding")
     return found
 
@@ -67,18 +67,18 @@ def test_a_job_without_masks_is_not_searched_for_ever() -> None:
     assert seen(other, other, other, {"attention_mask": MASK}) is None
 
 
-def test_looks_are_rare_for_their_cost() -> None:
+def test_samples_are_rare_for_their_cost() -> None:
     facts = SimpleNamespace(values={})
-    looks = BatchLooks(facts)  # type: ignore[arg-type]
+    samples = BatchSamples(facts)  # type: ignore[arg-type]
     for _ in range(50):
-        looks.batch({"attention_mask": MASK})
+        samples.batch({"attention_mask": MASK})
     assert facts.values["padding"]["looks"] == 1
 
 
 def test_the_sizes_of_batches_are_summed_whatever_holds_them() -> None:
     facts = SimpleNamespace(values={})
-    looks = BatchLooks(facts)  # type: ignore[arg-type]
+    samples = BatchSamples(facts)  # type: ignore[arg-type]
     for batch in ([torch.zeros(2, 3), torch.zeros(2)], UserDict({"input_ids": torch.zeros(5)}), "no tensor", None):
-        looks._due_ns = 0
-        looks.batch(batch)
+        samples._due_ns = 0
+        samples.batch(batch)
     assert facts.values["batch_sizes"] == {"looks": 2, "bytes": 32 + 20, "squares": 32.0**2 + 20.0**2}

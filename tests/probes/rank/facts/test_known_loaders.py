@@ -74,7 +74,7 @@ def test_a_loader_made_again_at_its_line_for_the_same_data_keeps_its_number() ->
         ({0: TRAINING}, (0,), True),
     ],
 )
-def test_what_a_loader_is_used_for_is_told_once_it_is_known(
+def test_the_use_of_a_loader_is_reported_once_it_is_known(
     kinds: dict[int, int], evaluated: tuple[int, ...], training: bool | None
 ) -> None:
     known = KnownLoaders()
@@ -123,15 +123,15 @@ def remade(known: KnownLoaders, given: DataLoader, **more: Any) -> DataLoader:
 
 
 @pytest.mark.parametrize(
-    ("kinds", "told"), [({}, [1]), ({0: TRAINING}, [0, 1]), ({0: EVALUATING, 1: TRAINING}, [0, 1])]
+    ("kinds", "reported"), [({}, [1]), ({0: TRAINING}, [0, 1]), ({0: EVALUATING, 1: TRAINING}, [0, 1])]
 )
-def test_a_loader_that_a_library_replaced_is_told_only_if_it_was_used_itself(
-    kinds: dict[int, int], told: list[int]
+def test_a_loader_that_a_library_replaced_is_reported_only_if_it_was_used_itself(
+    kinds: dict[int, int], reported: list[int]
 ) -> None:
     known, given = KnownLoaders(), DataLoader(Data())
     known.add(given)
     remade(known, given, batch_size=None)
-    assert [loader["id"] for loader in known.facts(account(kinds))] == told
+    assert [loader["id"] for loader in known.facts(account(kinds))] == reported
 
 
 def test_a_loader_that_a_library_made_again_as_it_was_stays() -> None:

@@ -27,10 +27,12 @@ def train(model: nn.Module, x: Any, dtype: Any = None) -> None:
     loss.backward()
 
 
-def test_a_wrapper_is_named_and_looked_through() -> None:
+def test_a_wrapper_is_named_and_its_model_described() -> None:
     inner = net()
-    told = describe_model(torch, nn.DataParallel(inner))
-    assert told["wrapped"] == "DataParallel" and told["class"].endswith("Sequential") and told["layers"]["Conv2d"] == 1
+    facts = describe_model(torch, nn.DataParallel(inner))
+    assert (
+        facts["wrapped"] == "DataParallel" and facts["class"].endswith("Sequential") and facts["layers"]["Conv2d"] == 1
+    )
 
 
 def test_a_replica_has_the_parameters_of_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +54,7 @@ def test_a_replica_has_the_parameters_of_its_model(monkeypatch: pytest.MonkeyPat
     assert describe_model(torch, replica) == describe_model(torch, model)
 
 
-def test_the_bytes_of_a_model_are_told_by_device_frozen_ones_and_buffers_too() -> None:
+def test_the_bytes_of_a_model_by_device_include_frozen_weights_and_buffers() -> None:
     model = nn.Sequential(nn.Linear(3, 5, bias=False), nn.BatchNorm1d(5), nn.Linear(2, 2, device="meta"))
     model[0].requires_grad_(requires_grad=False)
     assert describe_model(torch, model)["bytes"] == {"cpu": 4 * (15 + 10 + 10) + 8, "meta": 24}

@@ -75,7 +75,7 @@ def collate(batch):
     raise AssertionError("data was touched")
 
 
-def test_all_arguments_that_matter_are_told():
+def test_all_arguments_that_matter_are_described():
     loader = DataLoader(
         Pictures(),
         batch_size=4,
@@ -91,7 +91,7 @@ def test_all_arguments_that_matter_are_told():
         persistent_workers=True,
         in_order=False,
     )
-    told = describe_loader(loader)
+    facts = describe_loader(loader)
     expected = {
         "class": "DataLoader",
         "batch_size": 4,
@@ -109,20 +109,20 @@ def test_all_arguments_that_matter_are_told():
         "sampler": "RandomSampler",
         "batch_sampler": None,
     }
-    assert {name: told[name] for name in expected} == expected
-    assert told["dataset"]["length"] == 10
-    json.dumps(told)
+    assert {name: facts[name] for name in expected} == expected
+    assert facts["dataset"]["length"] == 10
+    json.dumps(facts)
 
 
 @pytest.mark.parametrize(
-    ("given", "told"), [(np.int64(2), 2), (np.uint8(0), 0), (np.array(3), 3), (np.float64(2.0), None)]
+    ("given", "expected"), [(np.int64(2), 2), (np.uint8(0), 0), (np.array(3), 3), (np.float64(2.0), None)]
 )
-def test_numbers_of_numpy_are_told_as_whole_numbers(given, told):
+def test_numbers_of_numpy_are_described_as_whole_numbers(given, expected):
     loader = DataLoader(Pictures())
     loader.__dict__["num_workers"] = given
     seen = describe_loader(loader)["num_workers"]
-    assert seen == told
-    assert type(seen) is type(told)
+    assert seen == expected
+    assert type(seen) is type(expected)
 
 
 def test_an_index_method_of_the_users_is_not_called():
@@ -136,19 +136,19 @@ def test_an_index_method_of_the_users_is_not_called():
 
 
 def test_the_place_is_the_call_of_the_users():
-    told = describe_loader(DataLoader(Pictures()))
-    assert Path(told["file"]).name == Path(__file__).name
-    assert "DataLoader(Pictures())" in Path(__file__).read_text().splitlines()[told["line"] - 1]
-    assert "through" not in told
+    facts = describe_loader(DataLoader(Pictures()))
+    assert Path(facts["file"]).name == Path(__file__).name
+    assert "DataLoader(Pictures())" in Path(__file__).read_text().splitlines()[facts["line"] - 1]
+    assert "through" not in facts
 
 
 def test_a_package_between_the_user_and_the_loader_is_named(tmp_path):
     code = compile("def make(describe):\n    return describe(None)\n", "/env/site-packages/pack/factory.py", "exec")
     scope = {"__name__": "pack.factory"}
     exec(code, scope)
-    told = scope["make"](describe_loader)
-    assert told["through"] == "pack.factory.make"
-    assert Path(told["file"]).name == Path(__file__).name
+    facts = scope["make"](describe_loader)
+    assert facts["through"] == "pack.factory.make"
+    assert Path(facts["file"]).name == Path(__file__).name
 
 
 @pytest.mark.parametrize(
@@ -171,8 +171,8 @@ def test_a_batch_sampler_of_the_users_is_named():
         pass
 
     data = Pictures()
-    told = describe_loader(DataLoader(data, batch_sampler=Buckets(RandomSampler(data), 4, False)))
-    assert told["batch_sampler"].endswith("Buckets") and told["batch_size"] is None
+    facts = describe_loader(DataLoader(data, batch_sampler=Buckets(RandomSampler(data), 4, False)))
+    assert facts["batch_sampler"].endswith("Buckets") and facts["batch_size"] is None
 
 
 class Shard(BatchSampler):
@@ -196,8 +196,8 @@ class Shard(BatchSampler):
 )
 def test_the_order_of_a_batch_sampler_is_that_of_what_draws_for_it(drawn, sampler, shuffles):
     data = Pictures()
-    told = describe_loader(DataLoader(data, batch_sampler=drawn(data)))
-    assert (told["sampler"], told["shuffle"]) == (sampler, shuffles)
+    facts = describe_loader(DataLoader(data, batch_sampler=drawn(data)))
+    assert (facts["sampler"], facts["shuffle"]) == (sampler, shuffles)
 
 
 @pytest.mark.parametrize(
@@ -209,11 +209,11 @@ def test_the_order_of_a_batch_sampler_is_that_of_what_draws_for_it(drawn, sample
     ],
 )
 def test_wrappers_are_unwrapped(wrapped, lengths):
-    told, seen = describe_dataset(wrapped()), []
-    root = told["root"]
-    while told:
-        seen.append(told["length"])
-        told = told.get("inner") or (told.get("parts") or [None])[0]
+    facts, seen = describe_dataset(wrapped()), []
+    root = facts["root"]
+    while facts:
+        seen.append(facts["length"])
+        facts = facts.get("inner") or (facts.get("parts") or [None])[0]
     assert tuple(seen) == lengths
     assert root == str(Path("pictures").resolve())
 
@@ -259,10 +259,10 @@ def test_a_slow_length_is_asked_for_once(monkeypatch):
 
 def test_transforms_are_named_and_known_ones_show_their_settings():
     chain = transforms.Compose([transforms.RandomCrop(24), Own(), transforms.Lambda(collate), torch.from_numpy])
-    told = describe_dataset(Pictures(transform=chain))
-    assert told["transforms"] == ["RandomCrop", "Own", "Lambda", "from_numpy"]
-    assert told["transform_settings"][0].startswith("RandomCrop(size=(24, 24)")
-    assert told["transform_settings"][1] is None
+    facts = describe_dataset(Pictures(transform=chain))
+    assert facts["transforms"] == ["RandomCrop", "Own", "Lambda", "from_numpy"]
+    assert facts["transform_settings"][0].startswith("RandomCrop(size=(24, 24)")
+    assert facts["transform_settings"][1] is None
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def chain(*sizes):
 
 
 @pytest.mark.parametrize(
-    ("dataset", "told"),
+    ("dataset", "expected"),
     [
         pytest.param(lambda: Named(tfms=chain(8)), ["RandomCrop", "Own"], id="another name"),
         pytest.param(lambda: Named(aug={"train": chain(8, 9)}), ["RandomCrop", "RandomCrop", "Own"], id="in a dict"),
@@ -306,10 +306,10 @@ def chain(*sizes):
         pytest.param(lambda: Named(transform=chain(), tfms=chain(8)), ["Own"], id="the usual name comes first"),
     ],
 )
-def test_transforms_are_found_under_whatever_name_and_where_they_are(dataset, told):
-    assert describe_dataset(dataset()).get("transforms") == told
+def test_transforms_are_found_under_any_name_in_their_own_dataset(dataset, expected):
+    assert describe_dataset(dataset()).get("transforms") == expected
     wrapped = describe_dataset(Subset(dataset(), range(2)))
-    assert "transforms" not in wrapped and wrapped["inner"].get("transforms") == told
+    assert "transforms" not in wrapped and wrapped["inner"].get("transforms") == expected
 
 
 def test_no_property_and_no_getattr_of_the_users_runs():
@@ -327,27 +327,27 @@ def test_no_property_and_no_getattr_of_the_users_runs():
     assert own(lazy, "data_dir") is None
 
 
-def test_what_workers_cannot_share_is_told(tmp_path):
+def test_resources_that_workers_cannot_share_are_named(tmp_path):
     data = Pictures()
     assert "held" not in describe_dataset(data)
     with (tmp_path / "index").open("w") as data.file:
-        told = describe_dataset(Subset(data, range(2)))
-        assert told["inner"]["held"] == ["io.TextIOWrapper"]
+        facts = describe_dataset(Subset(data, range(2)))
+        assert facts["inner"]["held"] == ["io.TextIOWrapper"]
     on_device = TensorDataset(torch.zeros(2, device="meta"))
     assert describe_dataset(on_device)["held"] == ["a tensor on meta"]
 
 
-def test_tensors_are_told_by_shape():
-    told = describe_dataset(TensorDataset(torch.zeros(8, 3), torch.zeros(8, dtype=torch.int64)))
-    assert told["tensors"] == ["float32[8, 3]", "int64[8]"]
+def test_tensors_are_described_by_shape():
+    facts = describe_dataset(TensorDataset(torch.zeros(8, 3), torch.zeros(8, dtype=torch.int64)))
+    assert facts["tensors"] == ["float32[8, 3]", "int64[8]"]
 
 
 def test_nothing_is_kept_alive():
     loader = DataLoader(Pictures(transform=transforms.RandomCrop(24)))
-    told, dead = describe_loader(loader), weakref.ref(loader.dataset)
+    facts, dead = describe_loader(loader), weakref.ref(loader.dataset)
     del loader
     gc.collect()
-    assert dead() is None and told["dataset"]["length"] == 10
+    assert dead() is None and facts["dataset"]["length"] == 10
 
 
 def test_the_bytes_of_a_batch_are_those_of_its_tensors():
@@ -357,8 +357,8 @@ def test_the_bytes_of_a_batch_are_those_of_its_tensors():
 
 
 def test_of_a_long_concatenation_a_few_parts_are_described():
-    told = describe_dataset(ConcatDataset([Pictures() for _ in range(1000)]))
-    assert len(told["parts"]) < 10 and told["parts_count"] == 1000
+    facts = describe_dataset(ConcatDataset([Pictures() for _ in range(1000)]))
+    assert len(facts["parts"]) < 10 and facts["parts_count"] == 1000
 
 
 def test_how_often_a_loader_was_made_is_counted_and_its_first_batch_weighed(tmp_path):
@@ -371,31 +371,31 @@ def test_how_often_a_loader_was_made_is_counted_and_its_first_batch_weighed(tmp_
         recorder.loader_made(DataLoader(Pictures()))
     recorder.fetch_end((account, False, recorder.loaders.numbers.get(training)), [torch.zeros(4, 3)])
     recorder.fetch_end((account, False, recorder.loaders.numbers.get(training)), [torch.zeros(1, 3)])
-    told = recorder.loaders.facts(account)
-    assert [(loader["made"], loader["batch_bytes"]) for loader in told] == [(1, 48), (3, None)]
+    facts = recorder.loaders.facts(account)
+    assert [(loader["made"], loader["batch_bytes"]) for loader in facts] == [(1, 48), (3, None)]
 
 
 def test_samples_are_counted_by_the_samplers_batch_where_the_loader_was_given_none(tmp_path):
     sampler = BatchSampler(SequentialSampler(range(10)), batch_size=2, drop_last=True)
     loader = DataLoader(Pictures(), batch_sampler=sampler)
-    told = describe_loader(loader)
-    assert (told["batch_size"], told["sampler_batch_size"]) == (None, 2)
+    facts = describe_loader(loader)
+    assert (facts["batch_size"], facts["sampler_batch_size"]) == (None, 2)
     recorder = Recorder(torch, str(tmp_path))
     recorder.loader_made(loader)
     pictures, targets = (torch.zeros(3, 5, 7), torch.zeros(3, 6, 8)), ({}, {})  # as detection collates them
     assert count_samples((pictures, targets), recorder.loaders.batch_size(0)) == 2
 
 
-def test_what_tells_no_bytes_counts_none():
+def test_a_tensor_without_byte_count_counts_none():
     sparse = torch.eye(3).to_sparse()
     assert batch_bytes([sparse, torch.zeros(4)]) == 16
 
 
 def test_transforms_of_the_users_inside_known_ones_stay_unasked():
     chain = transforms.Compose([transforms.RandomApply([Own()]), transforms.RandomCrop(8)])
-    told = describe_dataset(Pictures(transform=chain))
-    assert told["transforms"] == ["RandomApply", "RandomCrop"]
-    assert told["transform_settings"][0] is None and "8" in told["transform_settings"][1]
+    facts = describe_dataset(Pictures(transform=chain))
+    assert facts["transforms"] == ["RandomApply", "RandomCrop"]
+    assert facts["transform_settings"][0] is None and "8" in facts["transform_settings"][1]
 
 
 def test_what_a_signal_handler_of_the_jobs_raises_meanwhile_is_the_jobs():
@@ -420,12 +420,12 @@ def test_what_a_signal_handler_of_the_jobs_raises_meanwhile_is_the_jobs():
 
 def test_a_loader_that_a_library_makes_anew_keeps_the_line_of_the_one_it_was_given(tmp_path):
     recorder = Recorder(torch, str(tmp_path))
-    text = "made = DataLoader(given.dataset, batch_size=7); tell(made)"
+    text = "made = DataLoader(given.dataset, batch_size=7); record(made)"
     code = compile(text, "/env/site-packages/accelerate/data_loader.py", "exec")
-    for data, kept in ((Pictures(), True), ([1, 2], False)):  # nothing tells when a list is gone
+    for data, kept in ((Pictures(), True), ([1, 2], False)):  # a list has no weak reference
         given = DataLoader(data)
         recorder.loader_made(given)
-        names = {"__name__": "accelerate.data_loader", "DataLoader": DataLoader, "tell": recorder.loader_made}
+        names = {"__name__": "accelerate.data_loader", "DataLoader": DataLoader, "record": recorder.loader_made}
         names["given"] = given
         exec(code, names)
         first, anew = (

@@ -148,7 +148,7 @@ def convolutions(*weights: Weight) -> dict[str, object]:
     return found.get("convolutions", {})
 
 
-def test_weights_of_four_dimensions_tell_of_convolutions_that_nobody_saw() -> None:
+def test_weights_of_four_dimensions_describe_unobserved_convolutions() -> None:
     found = convolutions(Weight(1), Weight(2), Weight(4), Weight(4, last=True), Weight(4, "torch.bfloat16", last=True))
     assert found == {"weights": 3, "dtypes": ["bfloat16", "float32"], "channels_last": 2, "channels_first": 1}
     assert convolutions(Weight(1), Weight(2)) == {"weights": 0, "dtypes": [], "channels_last": 0, "channels_first": 0}
@@ -163,10 +163,15 @@ def test_of_shards_nobody_knows_what_they_are_parts_of() -> None:
 
 @pytest.mark.torch
 @pytest.mark.parametrize("sparse", [False, True])
-def test_sparse_gradients_are_told_since_they_have_no_fused_update(sparse: bool) -> None:
+def test_sparse_gradients_are_described_since_they_have_no_fused_update(sparse: bool) -> None:
     import torch
 
     words = torch.nn.Embedding(10, 4, sparse=sparse)
     words(torch.tensor([1, 2])).sum().backward()
-    told = describe_optimizer(torch.optim.SGD(words.parameters(), lr=0.1))
-    assert (told["class"], told["module"], told["sparse"], told["parameters"]) == ("SGD", "torch.optim.sgd", sparse, 1)
+    facts = describe_optimizer(torch.optim.SGD(words.parameters(), lr=0.1))
+    assert (facts["class"], facts["module"], facts["sparse"], facts["parameters"]) == (
+        "SGD",
+        "torch.optim.sgd",
+        sparse,
+        1,
+    )

@@ -152,13 +152,13 @@ def test_a_process_that_only_evaluates_has_autocast_back_after_a_while(seen: See
     assert AUTOCAST.__enter__ is OWN[0] and seen.values == {}
 
 
-def test_the_first_convolution_tells_layouts_and_precision(seen: Seen) -> None:
+def test_the_first_convolution_shows_layouts_and_precision(seen: Seen) -> None:
     model, x = net().to(memory_format=torch.channels_last), torch.ones(2, 3, 8, 8)
     seen.refresh()
     train(model, x, torch.bfloat16)
-    told = seen.values["conv"]
-    assert (told["input"], told["weight"], told["autocast"]) == ("float32", "float32", "bfloat16")
-    assert (told["input_layout"], told["weight_layout"], told["shape"]) == (
+    conv = seen.values["conv"]
+    assert (conv["input"], conv["weight"], conv["autocast"]) == ("float32", "float32", "bfloat16")
+    assert (conv["input_layout"], conv["weight_layout"], conv["shape"]) == (
         "channels_first",
         "channels_last",
         [2, 3, 8, 8],
@@ -189,11 +189,11 @@ def test_the_model_is_the_outermost_module(seen: Seen) -> None:
 
     seen.refresh()
     Net()(torch.ones(2, 3, 8, 8)).sum().backward()
-    told = seen.values["model"]
-    assert told["class"].endswith("Net") and told["wrapped"] is None
-    assert told["layers"]["Conv2d"] == told["layers"]["BatchNorm2d"] == 1
-    assert told["parameters"] == sum(p.numel() for p in Net().parameters()) and told["dtypes"] == ["float32"]
-    assert (told["channels_first_weights"], told["channels_last_weights"]) == (1, 0)
+    model = seen.values["model"]
+    assert model["class"].endswith("Net") and model["wrapped"] is None
+    assert model["layers"]["Conv2d"] == model["layers"]["BatchNorm2d"] == 1
+    assert model["parameters"] == sum(p.numel() for p in Net().parameters()) and model["dtypes"] == ["float32"]
+    assert (model["channels_first_weights"], model["channels_last_weights"]) == (1, 0)
 
 
 def test_a_plain_step_meets_nothing_after_the_first_ones(seen: Seen) -> None:
@@ -225,9 +225,9 @@ def test_outputs_and_errors_are_those_of_the_layer(seen: Seen) -> None:
 def test_dynamo_sees_a_plain_layer_even_where_one_is_armed_and_compiles_it_once(seen: Seen) -> None:
     dynamo.reset()
     handler, started = dynamo.callback.callback_handler, []
-    theirs = [handler.register_start_callback(lambda *about: started.append("before ours"))]
+    callbacks = [handler.register_start_callback(lambda *about: started.append("before the recorder's"))]
     seen.refresh()
-    theirs.append(handler.register_start_callback(lambda *about: started.append("after ours")))
+    callbacks.append(handler.register_start_callback(lambda *about: started.append("after the recorder's")))
     graphs: list[Any] = []
 
     def backend(graph: Any, inputs: Any) -> Any:
@@ -238,8 +238,8 @@ def test_dynamo_sees_a_plain_layer_even_where_one_is_armed_and_compiles_it_once(
     for _ in range(3):
         compiled(torch.ones(2, 3, 8, 8)).sum().backward()
         seen.precision.disarm()
-    assert len(graphs) == 1 and started == ["before ours", "after ours"]
-    assert handler.start_callbacks == theirs
+    assert len(graphs) == 1 and started == ["before the recorder's", "after the recorder's"]
+    assert handler.start_callbacks == callbacks
     dynamo.reset()
 
 
@@ -256,7 +256,7 @@ def test_a_stand_in_that_the_job_kept_notes_nothing_any_more(seen: Seen) -> None
 
 
 @pytest.mark.parametrize("around", ["the loss", "all but the first layers"])
-def test_layers_tell_whether_they_are_what_autocast_is_around(seen: Seen, around: str) -> None:
+def test_layers_show_whether_autocast_covers_them(seen: Seen, around: str) -> None:
     class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -296,8 +296,8 @@ def test_replicas_in_threads_are_seen_as_well(seen: Seen) -> None:
 def test_switches_are_read_without_a_warning(
     recwarn: pytest.WarningsRecorder, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    told = fast_paths(torch)
-    assert {"cudnn_benchmark", "cudnn_deterministic", "tf32_matmul", "tf32_cudnn"} <= told.keys()
+    switches = fast_paths(torch)
+    assert {"cudnn_benchmark", "cudnn_deterministic", "tf32_matmul", "tf32_cudnn"} <= switches.keys()
     assert not recwarn.list and capfd.readouterr().err == ""
 
 
@@ -323,7 +323,7 @@ def test_a_weight_that_a_hook_puts_there_is_read(seen: Seen) -> None:
     assert seen.values["conv"]["weight_shape"] == [4, 3, 3, 3]
 
 
-def test_whoever_traces_finds_no_trace_of_a_look(seen: Seen) -> None:
+def test_tracers_see_no_wrapper(seen: Seen) -> None:
     class Through(torch.fx.Tracer):
         def is_leaf_module(self, module: Any, name: str) -> bool:
             return False

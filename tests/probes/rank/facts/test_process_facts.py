@@ -79,7 +79,7 @@ def test_the_collectors_state_and_counts_are_those_of_now(facts):
     assert after["collections"][-1] == before["collections"][-1] + 1
 
 
-def test_nothing_is_looked_up_in_a_process_that_is_no_rank(facts, tmp_path):
+def test_nothing_is_read_in_a_process_that_is_no_rank(facts, tmp_path):
     facts.active = False
     facts.write()
     assert not list(tmp_path.iterdir())
@@ -122,18 +122,23 @@ def test_compilations_are_noted_once_by_the_monotonic_clock(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch._dynamo.utils", utils)
     values = {}
     note_compilations(values, now_ns=50_000_000_000, wall_us=4_000_000)
-    kept.append(compiled(None, start_time=5.0))  # as torch 2.5 tells it
+    kept.append(compiled(None, start_time=5.0))  # as torch 2.5 reports it
     note_compilations(values, now_ns=52_000_000_500, wall_us=6_000_000)
     note_compilations(
         values, now_ns=53_000_000_000, wall_us=9_000_000
     )  # the wall clock was set: nothing is noted twice
-    told = values["compilations"]
-    assert [(each["began_ns"], each["reason"]) for each in told] == [
+    compilations = values["compilations"]
+    assert [(each["began_ns"], each["reason"]) for each in compilations] == [
         (47_000_000_000, ""),
         (49_000_000_000, "0/0: n == 1"),
         (51_000_000_500, ""),
     ]
-    assert (told[0]["file"], told[0]["line"], told[0]["function"], told[0]["took_ns"]) == (
+    assert (
+        compilations[0]["file"],
+        compilations[0]["line"],
+        compilations[0]["function"],
+        compilations[0]["took_ns"],
+    ) == (
         "train.py",
         6,
         "loss_of",
@@ -161,9 +166,9 @@ def test_the_place_is_the_innermost_line_of_the_users_own() -> None:
     assert raised_at(RuntimeError("never raised")) == {}
 
 
-def looked(*, by_us: bool = False) -> dict[str, int]:
+def aids_found(*, by_us: bool = False) -> dict[str, int]:
     values: dict[str, Any] = {}
-    process_facts.look_for_aids(torch, values, profiled_by_us=by_us)
+    process_facts.count_aids(torch, values, profiled_by_us=by_us)
     return dict(values["debugging"]["on"])
 
 
@@ -183,27 +188,27 @@ def untraced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.torch
 def test_a_plain_job_has_none() -> None:
-    assert looked() == {}
+    assert aids_found() == {}
 
 
 @pytest.mark.torch
 def test_anomaly_detection_is_seen() -> None:
     with torch.autograd.set_detect_anomaly(True):
-        assert looked() == {"anomaly detection": 1}
+        assert aids_found() == {"anomaly detection": 1}
 
 
 @pytest.mark.torch
-def test_a_profiler_is_seen_unless_it_is_ours() -> None:
+def test_a_profiler_is_seen_unless_it_is_the_recorders() -> None:
     with torch.autograd.profiler.profile():
-        assert looked() == {"profiler": 1}
-        assert looked(by_us=True) == {}
+        assert aids_found() == {"profiler": 1}
+        assert aids_found(by_us=True) == {}
 
 
 @pytest.mark.torch
 def test_a_tracer_of_python_is_seen() -> None:
     sys.settrace(lambda *given: None)
     try:
-        assert looked() == {"tracer": 1}
+        assert aids_found() == {"tracer": 1}
     finally:
         sys.settrace(None)
 
@@ -221,7 +226,7 @@ def test_a_tracer_of_python_is_seen() -> None:
 )
 def test_variables_that_slow_every_step(monkeypatch: pytest.MonkeyPatch, name: str, value: str, on: bool) -> None:
     monkeypatch.setenv(name, value)
-    assert looked() == ({name: 1} if on else {})
+    assert aids_found() == ({name: 1} if on else {})
 
 
 @pytest.mark.torch
@@ -248,7 +253,7 @@ def test_looks_are_counted() -> None:
     values: dict[str, Any] = {}
     for on in (False, True, True):
         with torch.autograd.set_detect_anomaly(on):
-            process_facts.look_for_aids(torch, values, profiled_by_us=False)
+            process_facts.count_aids(torch, values, profiled_by_us=False)
     assert values["debugging"] == {"looks": 3, "on": {"anomaly detection": 2}}
 
 

@@ -1,4 +1,4 @@
-"""Looks at which calls wait for the device and what is copied there: in single steps, after which torch is as it was."""
+"""Observes in single steps which calls wait for the device and what is copied there; afterwards torch is restored."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from torch import nn  # noqa: E402
 from rn50_advisor.probes.rank.gpu.device_syncs import (  # noqa: E402
     CALLS_MAX,
     COPYING,
-    FIRST_LOOK,
+    FIRST_OBSERVED_STEP,
     NEVER,
     WAITING,
     Syncs,
@@ -105,7 +105,7 @@ def line_of(text: str) -> int:
     return found
 
 
-def test_each_waiting_call_is_told_with_its_line(job: Job) -> None:
+def test_each_waiting_call_is_listed_with_its_line(job: Job) -> None:
     loss = torch.tensor(2.5)
     job.open()
     assert loss.item() == 2.5
@@ -114,15 +114,15 @@ def test_each_waiting_call_is_told_with_its_line(job: Job) -> None:
     assert torch.ones(2).tolist() == [1.0, 1.0]
     assert "2.5" in repr(loss)  # the printed one
     job.close()
-    told = {site["call"]: site for site in job.sites}
-    assert told.keys() == {"item", "__float__", "__bool__", "tolist", "__repr__"}
+    sites = {site["call"]: site for site in job.sites}
+    assert sites.keys() == {"item", "__float__", "__bool__", "tolist", "__repr__"}
     assert all(site["file"] == HERE and site["count"] == site["looks"] == 1 for site in job.sites)
-    assert told["__repr__"]["line"] == line_of("the printed " + "one")
-    assert told["item"]["function"] == "test_each_waiting_call_is_told_with_its_line"
-    assert told["item"]["phase"] == "gap" and told["item"]["blocked_ns"] >= told["item"]["least_ns"] > 0
+    assert sites["__repr__"]["line"] == line_of("the printed " + "one")
+    assert sites["item"]["function"] == "test_each_waiting_call_is_listed_with_its_line"
+    assert sites["item"]["phase"] == "gap" and sites["item"]["blocked_ns"] >= sites["item"]["least_ns"] > 0
 
 
-def test_waiting_for_all_that_is_queued_is_told_as_well(job: Job) -> None:
+def test_waiting_for_all_queued_work_is_listed(job: Job) -> None:
     torch.cuda.synchronize = lambda: None
     try:
         job.open()
@@ -155,7 +155,7 @@ def test_calls_add_up_over_looks_and_a_step_counts_once(job: Job) -> None:
     assert (site["count"], site["looks"], job.values["syncs"]["looks"]) == (5, 2, 2)
 
 
-def test_between_looks_nothing_stands_there_and_nothing_is_counted(job: Job) -> None:
+def test_between_observed_steps_nothing_is_patched_or_counted(job: Job) -> None:
     job.open()
     job.close()
     assert vars(torch.Tensor).get("item") is OWN["item"]
@@ -165,15 +165,15 @@ def test_between_looks_nothing_stands_there_and_nothing_is_counted(job: Job) -> 
     assert job.sites == []
 
 
-def test_looks_become_ever_rarer(job: Job) -> None:
-    looked = []
+def test_observed_steps_become_ever_rarer(job: Job) -> None:
+    observed = []
     while job.step < 10_000:
         job.next_step()
-        if job.syncs.open and (not looked or looked[-1] != job.step):
-            looked.append(job.step)
-    assert FIRST_LOOK <= looked[0] <= FIRST_LOOK + 1
-    assert len(looked) == job.syncs.looks + job.syncs.open < 40
-    assert looked[-1] - looked[-2] > 1000
+        if job.syncs.open and (not observed or observed[-1] != job.step):
+            observed.append(job.step)
+    assert FIRST_OBSERVED_STEP <= observed[0] <= FIRST_OBSERVED_STEP + 1
+    assert len(observed) == job.syncs.looks + job.syncs.open < 40
+    assert observed[-1] - observed[-2] > 1000
 
 
 def test_what_evaluation_and_checkpoints_do_is_no_habit_of_the_loop(job: Job) -> None:
@@ -186,7 +186,7 @@ def test_what_evaluation_and_checkpoints_do_is_no_habit_of_the_loop(job: Job) ->
     assert [(site["phase"], site["count"]) for site in job.sites] == [("forward", 1)]
 
 
-def test_other_threads_pass_unseen(job: Job) -> None:
+def test_other_threads_pass_unobserved(job: Job) -> None:
     job.open()
     thread = threading.Thread(target=lambda: torch.tensor(1.0).item())
     thread.start()
@@ -195,17 +195,17 @@ def test_other_threads_pass_unseen(job: Job) -> None:
     assert job.sites == []
 
 
-def test_a_call_that_fails_fails_as_it_would_and_shows_no_frame_of_ours(job: Job) -> None:
-    def told() -> str:
+def test_a_call_that_fails_fails_as_it_would_and_shows_no_frame_of_the_recorder(job: Job) -> None:
+    def printed() -> str:
         try:
             torch.ones(2).item()
         except RuntimeError as error:
             return "".join(traceback.format_exception(type(error), error, error.__traceback__))
         raise AssertionError
 
-    alone = told()
+    alone = printed()
     job.open()
-    watched = told()
+    watched = printed()
     job.close()
     assert watched == alone and job.failures == 0
 
@@ -228,12 +228,12 @@ def test_subclasses_with_functions_of_their_own_see_what_they_know(job: Job) -> 
             asked.append(getattr(func, "__name__", str(func)))
             return super().__torch_function__(func, types, args, kwargs or {})
 
-    mine = torch.ones(1).as_subclass(Mine)
-    mine.item()
+    tensor = torch.ones(1).as_subclass(Mine)
+    tensor.item()
     usual = list(asked)
     asked.clear()
     job.open()
-    mine.item()
+    tensor.item()
     job.close()
     assert asked == usual == ["item"]
 
@@ -304,7 +304,7 @@ def test_before_dynamo_is_loaded_nobody_looks_and_the_facts_say_so(job: Job, mon
 def test_while_each_step_compiles_nobody_looks_and_the_facts_say_so(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     frames = itertools.count()
     monkeypatch.setattr("rn50_advisor.probes.rank.gpu.device_syncs.compiled_frames", lambda: next(frames))
-    while job.step < FIRST_LOOK:
+    while job.step < FIRST_OBSERVED_STEP:
         job.next_step()
     assert not job.values, "whether it compiles is not known yet"
     while job.step < 20:
@@ -312,14 +312,14 @@ def test_while_each_step_compiles_nobody_looks_and_the_facts_say_so(job: Job, mo
     assert not job.syncs.open and job.values["syncs"]["unseen"] == "compiling"
 
 
-def test_without_a_gpu_nobody_looks(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu_no_step_is_observed(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job.syncs, "_device", "cuda")
     for _ in range(20):
         job.next_step()
     assert job.syncs.due == NEVER and not job.values
 
 
-def test_dynamo_makes_the_same_graphs_amid_a_look(job: Job) -> None:
+def test_dynamo_makes_the_same_graphs_in_an_observed_step(job: Job) -> None:
     for code in own_code([]):  # as it is in a job
         dynamo.eval_frame.skip_code(code)
 
@@ -343,7 +343,7 @@ def test_dynamo_makes_the_same_graphs_amid_a_look(job: Job) -> None:
 
 
 def test_a_step_after_one_that_compiled_is_left_alone(job: Job) -> None:
-    while job.step < FIRST_LOOK:
+    while job.step < FIRST_OBSERVED_STEP:
         job.next_step()
     dynamo.reset()
     torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
@@ -354,7 +354,7 @@ def test_a_step_after_one_that_compiled_is_left_alone(job: Job) -> None:
     dynamo.reset()
 
 
-def test_copies_are_told_with_what_makes_them_slow(copying: Job) -> None:
+def test_copies_are_listed_with_properties_that_make_them_slow(copying: Job) -> None:
     pictures = torch.zeros(2, 3, 4, 4).to(memory_format=torch.channels_last)
     labels = torch.zeros(2, dtype=torch.long)
     copying.open()
@@ -385,8 +385,8 @@ def test_a_buffer_that_is_filled_is_a_copy_to_where_it_lies(copying: Job) -> Non
     torch.zeros(4).copy_(torch.ones(4))  # stays on the host
     buffer.copy_(torch.empty(2, 3, 4, 4, device="meta"))  # and this one on the device
     copying.close()
-    told = [(copy["call"], copy["non_blocking"], copy["pinned"], copy["bytes"]) for copy in copying.values["copies"]]
-    assert sorted(told) == [("copy_", False, False, 384), ("copy_", True, False, 384)]
+    copies = [(copy["call"], copy["non_blocking"], copy["pinned"], copy["bytes"]) for copy in copying.values["copies"]]
+    assert sorted(copies) == [("copy_", False, False, 384), ("copy_", True, False, 384)]
     assert copying.sites == []
 
 
@@ -400,7 +400,7 @@ def test_a_buffer_on_the_host_that_is_filled_from_the_device_is_a_wait(job: Job)
 
 
 @pytest.mark.parametrize("call", ["plain", "positional", "with_type"])
-def test_the_argument_is_read_wherever_it_stands(copying: Job, call: str) -> None:
+def test_the_argument_is_read_in_any_position(copying: Job, call: str) -> None:
     x = torch.zeros(4)
     copying.open()
     if call == "plain":
@@ -413,7 +413,7 @@ def test_the_argument_is_read_wherever_it_stands(copying: Job, call: str) -> Non
     assert [copy["non_blocking"] for copy in copying.values["copies"]] == [call != "plain"]
 
 
-def test_a_wait_inside_torch_is_told_by_the_users_line_and_by_torchs_module(job: Job) -> None:
+def test_a_wait_inside_torch_is_listed_with_the_users_line_and_torchs_module(job: Job) -> None:
     scaler = torch.amp.GradScaler("cpu")
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)

@@ -118,9 +118,9 @@ def test_input_that_queued_kernels_hide_costs_nothing(stream):
     assert paper.steps[-1]["forward_ns"] == 10 * MS and paper.steps[-1]["backward_ns"] == 20 * MS
 
 
-def test_a_stream_that_ran_dry_stands_idle_for_input(stream):
+def test_a_stream_that_ran_dry_is_idle_for_input(stream):
     paper, _ = run(stream, input_ms=50)
-    # the stream runs dry 31 ms after the host asks, and stands for the other 19
+    # the stream runs dry 31 ms after the host asks, and is idle for the other 19
     assert paper.steps[-1]["input_wait_ns"] == pytest.approx(19 * MS, abs=1)
     assert paper.steps[-1]["optimizer_ns"] == 2 * MS
 
@@ -199,7 +199,7 @@ def test_the_allocator_is_asked_once_a_second(stream):
 
 
 def test_no_event_is_asked_amid_a_capture(stream):
-    """A query breaks a capture that is under way; the optimizer step within it may end a step of ours."""
+    """A query breaks a capture that is under way; the optimizer step within it may end a recorded step."""
     times, paper = GpuTimes(stream, DEVICE), Paper()
     for number in range(2):
         step(stream, times, paper, number, input_ms=1)
@@ -254,8 +254,8 @@ def test_short_steps_have_events_as_often_as_they_cost_little(with_events_us):
     assert timed[:59] == list(range(1, 60)), "a short run is to be understood, too"
     later = [number for number in timed if number >= 1500]
     assert len(later) >= 36, "and a long one all along"
-    begins = [number for number in later[1:] if number - 1 not in later]
-    assert all({number + n for n in range(12)} <= set(timed) for number in begins[:-1]), "in blocks"
+    starts = [number for number in later[1:] if number - 1 not in later]
+    assert all({number + n for n in range(12)} <= set(timed) for number in starts[:-1]), "in blocks"
 
 
 def test_a_stream_is_not_timed_across_steps_without_events(stream):
@@ -266,8 +266,8 @@ def test_a_stream_is_not_timed_across_steps_without_events(stream):
         step(stream, times, paper, number, input_ms=1)
         stream.done_ms = stream.queued_ms
     times.close(600, paper)
-    told = [row["step"] for row in paper.steps]
-    assert told[:59] == list(range(1, 60)) and told[59] > 70
+    steps = [row["step"] for row in paper.steps]
+    assert steps[:59] == list(range(1, 60)) and steps[59] > 70
     assert max(row["gap_ns"] for row in paper.steps) <= MS, "none of the steps in between is in a gap"
     assert stream.made < 40, "events are used again"
 
@@ -294,7 +294,7 @@ def rank_of(cuda, tmp_path):
 
 
 def test_no_event_is_made_before_the_gpu_is_known(stream, tmp_path, monkeypatch):
-    """A loss that has come back to the CPU tells nothing; the parameters do."""
+    """A loss that is back on the CPU does not name the GPU; the parameters do."""
     stream.get_device_properties = lambda device: SimpleNamespace(name="H200", major=9, minor=0, total_memory=device)
     monkeypatch.setattr("rn50_advisor.probes.rank.recorder.fast_paths", lambda torch: {})
     recorder = rank_of(stream, tmp_path)
@@ -334,7 +334,7 @@ def training(stream, tmp_path):
     account.ring, account.run_delay, recorder.gpu = Ring(), lambda: 0, GpuTimes(stream, DEVICE)
     recorder.due_at = 1 << 62
     recorder._describe_optimizer = lambda optimizer: None
-    recorder.work = SimpleNamespace(looks=lambda *where, **fed: False, batch=None, optimizer=None)
+    recorder.work = SimpleNamespace(sampled=lambda *where, **fetched: False, batch=None, optimizer=None)
     return recorder
 
 
@@ -358,9 +358,9 @@ def test_updates_inside_the_backward_leave_it_to_the_backward(training, stream, 
         stream.work(10 + number)
         backward_that_updates(training, stream, optimizers, 1 + number)
         stream.done_ms = stream.queued_ms
-    told = training.account.ring.steps
-    assert len(told) >= 6 and {row["optimizer_ns"] for row in told} == {0}
-    for row in told[1:]:  # the first one of a loop without loader holds several
+    steps = training.account.ring.steps
+    assert len(steps) >= 6 and {row["optimizer_ns"] for row in steps} == {0}
+    for row in steps[1:]:  # the first one of a loop without loader holds several
         number = round(row["forward_ns"] / MS) - 10
         assert row["backward_ns"] == pytest.approx((20 * (1 + number) + 0.2) * MS, abs=50), "in the step that it ends"
     assert stream.made < 30, "events are not made for each parameter"
@@ -378,11 +378,11 @@ def test_an_optimizer_after_the_backward_has_its_own_time(training, stream):
         stream.work(2)
         training.optimizer_end(optimizer)
         stream.done_ms = stream.queued_ms
-    told = training.account.ring.steps[-1]
-    assert (told["backward_ns"], told["optimizer_ns"]) == (20 * MS, 2 * MS)
+    last = training.account.ring.steps[-1]
+    assert (last["backward_ns"], last["optimizer_ns"]) == (20 * MS, 2 * MS)
 
 
-def test_how_many_steps_are_not_told_stands_in_the_facts(training):
+def test_the_number_of_dropped_steps_is_in_the_facts(training):
     training._sum_up()
     assert "gpu_steps_dropped" not in training.facts.values
     training.gpu.dropped = 3
@@ -394,14 +394,14 @@ class Graph:
     """An object with weak references, like a CUDAGraph."""
 
 
-def test_a_capture_by_another_thread_is_left_alone_and_the_steps_after_it_are_told(stream):
+def test_a_capture_by_another_thread_is_left_alone_and_the_steps_after_it_are_reported(stream):
     """This thread's stream does not capture: in the default mode an event that is queried here ends the capture all the same."""
     captures, graph = Captures(), Graph()
     times, paper = GpuTimes(stream, DEVICE, captures), Paper()
     for number in range(3):
         stream.done_ms = stream.queued_ms
         step(stream, times, paper, number, input_ms=5)
-    captures.begins(graph)
+    captures.started(graph)
     asked = stream.made
     stream.Event = Event.query = None  # whoever makes or asks one fails
     try:
@@ -411,11 +411,11 @@ def test_a_capture_by_another_thread_is_left_alone_and_the_steps_after_it_are_to
         Event.query = passed
     captures.ended(graph)
     assert stream.made == asked
-    told = len(paper.steps)
+    before = len(paper.steps)
     for number in range(4, 8):
         stream.done_ms = stream.queued_ms
         step(stream, times, paper, number, input_ms=5)
-    assert [row["step"] for row in paper.steps[told:]] == [2, 5, 6]
+    assert [row["step"] for row in paper.steps[before:]] == [2, 5, 6]
 
 
 passed = Event.query

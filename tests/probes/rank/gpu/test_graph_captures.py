@@ -1,4 +1,4 @@
-"""While a CUDA graph is captured, by whichever thread, nothing of ours reaches CUDA: on doubles of torch's graphs."""
+"""While a CUDA graph is captured, by whichever thread, the recorder calls no CUDA: on doubles of torch's graphs."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_from_begin_to_end_nothing_is_asked_for_by_any_thread(captures: Captures
     assert graph.asked == [((1, 2), "thread_local"), "end"]
 
 
-def test_a_capture_that_begins_amid_a_dump_waits_until_it_is_done(captures: Captures, graph_class: Any) -> None:
+def test_a_capture_that_starts_amid_a_dump_waits_until_it_is_done(captures: Captures, graph_class: Any) -> None:
     dumping, go_on, order = threading.Event(), threading.Event(), []
 
     def dump() -> list[str]:
@@ -106,7 +106,7 @@ def test_a_capture_that_fails_is_over_and_its_error_shows_no_frame_of_ours(
     )
 
 
-def test_a_graph_that_is_let_go_of_amid_its_capture_stands_in_nobodys_way(captures: Captures, graph_class: Any) -> None:
+def test_a_graph_that_is_deleted_amid_its_capture_blocks_nothing(captures: Captures, graph_class: Any) -> None:
     graph = graph_class()
     graph.capture_begin()
     assert captures.under_way
@@ -115,7 +115,7 @@ def test_a_graph_that_is_let_go_of_amid_its_capture_stands_in_nobodys_way(captur
     assert not captures.under_way
 
 
-def test_what_has_to_be_over_before_a_capture_is_told_first(captures: Captures, graph_class: Any) -> None:
+def test_the_callback_runs_before_a_capture_starts(captures: Captures, graph_class: Any) -> None:
     found = []
     captures.before = lambda: found.append(bool(captures.under_way))
     graph_class().capture_begin()

@@ -1,4 +1,4 @@
-"""The deep window in a rank: it is opened and closed at begins of steps, gives way to whatever would meet it, and never raises."""
+"""The deep window in a rank: it opens and closes at the start of a step, gives way to conflicts, and never raises."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ class Record:
 
 class Facts:
     def __init__(self) -> None:
-        self.told: list[dict] = []
+        self.states: list[dict] = []
         self.values: dict = {}
 
-    def tell(self, news: dict) -> None:
-        (key,) = news
+    def update(self, values: dict) -> None:
+        (key,) = values
         assert key == "deep"
-        self.told.append(news[key])
+        self.states.append(values[key])
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def rank(torch, tmp_path):
 
 
 def play(rank, until: int) -> dict[int, int]:
-    """Steps up to `until`, as the recorder begins them: flags by step."""
+    """Steps up to `until`, as the recorder starts them: flags by step."""
     flags = {}
     while rank.account.step < until:
         rank.account.step += 1
@@ -143,15 +143,15 @@ def test_both_sides_speak_of_the_same() -> None:
     assert profiler_window.STEP_MARK == READ_MARK
 
 
-def test_two_steps_are_looked_into_and_those_that_pay_for_it_are_flagged(rank) -> None:
+def test_two_steps_are_profiled_and_those_that_pay_for_it_are_flagged(rank) -> None:
     flags = play(rank, 20)
     assert [step for step, flag in flags.items() if flag & FLAG_DEEP] == [10, 11, 12]
     assert all(flag & FLAG_EPOCH_START for flag in flags.values())
     [profile] = Profile.made
     assert profile.calls == ["start", "stop"] and Record.marks == 3
-    told = rank.facts.told[-1]
-    assert (told["state"], told["first_step"], told["steps"], told["bytes"]) == ("done", 10, 2, 2000)
-    assert {"start_s", "stop_s", "export_s"} <= told.keys()
+    state = rank.facts.states[-1]
+    assert (state["state"], state["first_step"], state["steps"], state["bytes"]) == ("done", 10, 2, 2000)
+    assert {"start_s", "stop_s", "export_s"} <= state.keys()
     assert rank.trace.exists() and not rank.window.on and rank.window.next_step == profiler_window.NEVER
 
 
@@ -164,7 +164,7 @@ def test_without_a_request_there_is_no_window(torch, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("number", "local", "wanted"), [(0, 0, True), (3, 0, True), (1, 1, False), (-1, -1, True), (1, -1, False)]
 )
-def test_one_rank_of_a_node_is_looked_into(torch, tmp_path, number: int, local: int, wanted: bool) -> None:
+def test_one_rank_of_a_node_is_profiled(torch, tmp_path, number: int, local: int, wanted: bool) -> None:
     ask(tmp_path, tmp_path)
     assert (profiler_window.asked(torch, str(tmp_path), Facts(), number, local) is not None) is wanted
 
@@ -175,7 +175,7 @@ def test_an_automatic_window_waits_until_this_very_process_is_asked(torch, tmp_p
     window = profiler_window.asked(torch, str(tmp_path), facts, 1, 1)
     account = Account(step=5)
     window.at_step(account)
-    assert window.next_step == 105 and not window.on and account.flags == 0  # it looks once a second
+    assert window.next_step == 105 and not window.on and account.flags == 0  # it checks once a second
     ask(tmp_path, tmp_path, pid=os.getpid() + 1)
     account.step = 105
     window.at_step(account)
@@ -183,7 +183,7 @@ def test_an_automatic_window_waits_until_this_very_process_is_asked(torch, tmp_p
     ask(tmp_path, tmp_path, pid=os.getpid())
     account.step = 205
     window.at_step(account)
-    assert window.on and account.flags == FLAG_DEEP and not facts.told
+    assert window.on and account.flags == FLAG_DEEP and not facts.states
     window.give_way("the test is over")
 
 
@@ -191,8 +191,8 @@ def refused(rank) -> str:
     flags = play(rank, 40)
     assert not Profile.made and not rank.window.on
     assert [step for step, flag in flags.items() if flag & FLAG_DEEP] == [10]
-    assert rank.facts.told[-1]["state"] == "refused"
-    return rank.facts.told[-1]["reason"]
+    assert rank.facts.states[-1]["state"] == "refused"
+    return rank.facts.states[-1]["reason"]
 
 
 def test_another_profiler_that_runs_is_left_alone(rank) -> None:
@@ -200,9 +200,9 @@ def test_another_profiler_that_runs_is_left_alone(rank) -> None:
     assert refused(rank) == "another profiler is running"
 
 
-def test_a_profiler_of_the_jobs_own_is_left_alone_before_it_begins(rank, monkeypatch) -> None:
-    theirs = object.__new__(type("TheirProfile", (Profile,), {}))
-    monkeypatch.setattr(profiler_window.gc, "get_objects", lambda: [1, "x", theirs])
+def test_a_profiler_of_the_jobs_own_is_left_alone_before_it_starts(rank, monkeypatch) -> None:
+    profile = object.__new__(type("TheirProfile", (Profile,), {}))
+    monkeypatch.setattr(profiler_window.gc, "get_objects", lambda: [1, "x", profile])
     assert refused(rank) == "the job has a profiler of its own"
 
 
@@ -211,7 +211,7 @@ def test_cuda_graphs_are_left_alone(rank, monkeypatch) -> None:
     assert refused(rank) == "the job replays CUDA graphs"
 
 
-def test_what_the_job_has_frozen_cannot_be_looked_into(rank) -> None:
+def test_frozen_objects_cannot_be_checked(rank) -> None:
     profiler_window.gc.freeze()
     try:
         assert "gc.freeze()" in refused(rank)
@@ -223,7 +223,7 @@ def test_what_was_frozen_before_torch_was_there_is_no_graph(rank, monkeypatch) -
     monkeypatch.setattr(profiler_window, "_FROZEN", 1000)
     monkeypatch.setattr(profiler_window.gc, "get_freeze_count", lambda: 1000)
     play(rank, 20)
-    assert rank.facts.told[-1]["state"] == "done"
+    assert rank.facts.states[-1]["state"] == "done"
 
 
 def test_a_tool_on_the_gpu_is_left_alone(rank, monkeypatch) -> None:
@@ -247,7 +247,7 @@ def test_on_a_gpu_its_kernels_are_recorded_too(rank) -> None:
 
 
 @pytest.mark.parametrize("name", ["_prepare_profiler", "_enable_profiler"])
-def test_a_profiler_that_begins_meanwhile_finds_the_way_free(rank, name: str) -> None:
+def test_a_profiler_that_starts_meanwhile_can_run(rank, name: str) -> None:
     module = rank.torch.autograd.profiler
     originals = module._prepare_profiler, module._enable_profiler
     play(rank, 10)
@@ -255,9 +255,9 @@ def test_a_profiler_that_begins_meanwhile_finds_the_way_free(rank, name: str) ->
     assert getattr(module, name)() in ("prepared", "enabled")
     assert not rank.window.on and Profile.made[0].calls == ["start", "stop"]
     assert (module._prepare_profiler, module._enable_profiler) == originals
-    assert rank.facts.told[-1]["state"] == "trying"
+    assert rank.facts.states[-1]["state"] == "trying"
     play(rank, 30)  # and later it is tried again
-    assert rank.facts.told[-1]["state"] == "done" and rank.facts.told[-1]["first_step"] == 15
+    assert rank.facts.states[-1]["state"] == "done" and rank.facts.states[-1]["first_step"] == 15
 
 
 def test_after_three_forks_it_is_given_up(rank) -> None:
@@ -265,10 +265,10 @@ def test_after_three_forks_it_is_given_up(rank) -> None:
         while not rank.window.on:
             play(rank, rank.account.step + 1)
         rank.window.give_way("a process was forked")
-    assert rank.facts.told[-1] == {**rank.facts.told[-1], "state": "refused", "reason": "a process was forked"}
+    assert rank.facts.states[-1] == {**rank.facts.states[-1], "state": "refused", "reason": "a process was forked"}
     assert rank.window.next_step == profiler_window.NEVER
     rank.window.give_way("a process was forked")  # nothing is open: nothing happens
-    assert len(rank.facts.told) == 3
+    assert len(rank.facts.states) == 3
 
 
 def test_another_thread_does_not_close_it(rank) -> None:
@@ -279,14 +279,14 @@ def test_another_thread_does_not_close_it(rank) -> None:
 
 
 @pytest.mark.parametrize("when", ["start", "stop", "export_chrome_trace"])
-def test_whatever_fails_is_told_and_nothing_escapes(rank, monkeypatch, when: str) -> None:
+def test_every_failure_is_reported_and_nothing_escapes(rank, monkeypatch, when: str) -> None:
     def fails(*args: object) -> None:
         raise RuntimeError("Kineto is out of order")
 
     monkeypatch.setattr(Profile, when, fails)
     play(rank, 20)
-    assert rank.facts.told[-1]["state"] == "refused"
-    assert rank.facts.told[-1]["reason"] == "RuntimeError: Kineto is out of order"
+    assert rank.facts.states[-1]["state"] == "refused"
+    assert rank.facts.states[-1]["reason"] == "RuntimeError: Kineto is out of order"
     module = rank.torch.autograd.profiler
     assert not rank.window.on and module._enable_profiler() == "enabled"
 
@@ -296,7 +296,7 @@ def test_a_trace_that_is_too_large_goes_again(rank, monkeypatch) -> None:
     request = json.loads((rank.folder / DEEP_REQUEST).read_text())
     rank.window._request = {**request, "bytes_max": 1_000_000}
     play(rank, 20)
-    assert rank.facts.told[-1]["reason"] == "its trace is 2 MB large" and not rank.trace.exists()
+    assert rank.facts.states[-1]["reason"] == "its trace is 2 MB large" and not rank.trace.exists()
 
 
 def test_a_folder_that_is_gone_costs_the_window_alone(rank) -> None:
@@ -321,23 +321,23 @@ def test_what_the_job_puts_in_their_place_meanwhile_stays(rank) -> None:
     play(rank, 10)
     own = module._enable_profiler = lambda: "the job's"
     play(rank, 20)
-    assert rank.facts.told[-1]["state"] == "done"
+    assert rank.facts.states[-1]["state"] == "done"
     assert module._enable_profiler is own and module._prepare_profiler() == "prepared"
 
 
 @pytest.mark.parametrize(
     ("phase", "reason"), [(EVALUATION, "an evaluation began"), (CHECKPOINT, "a checkpoint was written")]
 )
-def test_it_ends_where_an_evaluation_or_a_checkpoint_begins_and_comes_again(rank, phase: int, reason: str) -> None:
+def test_it_ends_where_an_evaluation_or_a_checkpoint_starts_and_comes_again(rank, phase: int, reason: str) -> None:
     play(rank, 10)
     rank.account.batch()
     assert rank.window.on
     rank.account.enter(phase)
     assert not rank.window.on and Profile.made[0].calls == ["start", "stop"] and not rank.trace.exists()
     assert rank.account.entered[-1] == phase and rank.account.flags & FLAG_DEEP
-    assert (rank.facts.told[-1]["state"], rank.facts.told[-1]["reason"]) == ("trying", reason)
+    assert (rank.facts.states[-1]["state"], rank.facts.states[-1]["reason"]) == ("trying", reason)
     play(rank, 30)
-    assert (rank.facts.told[-1]["state"], rank.facts.told[-1]["first_step"]) == ("done", 15)
+    assert (rank.facts.states[-1]["state"], rank.facts.states[-1]["first_step"]) == ("done", 15)
 
 
 @pytest.mark.parametrize("arguments", [((False,), {}), ((), {"mode": False})])
@@ -346,11 +346,11 @@ def test_it_ends_where_a_model_is_put_into_evaluation(rank, arguments: tuple[tup
     play(rank, 10)
     assert model.train() == model.train(True) == (model, True) and rank.window.on
     assert model.train(*arguments[0], **arguments[1]) == (model, False)
-    assert not rank.window.on and rank.facts.told[-1]["reason"] == "an evaluation began"
+    assert not rank.window.on and rank.facts.states[-1]["reason"] == "an evaluation began"
     assert rank.torch.nn.Module.train is original
 
 
-def test_what_stands_in_is_seen_neither_by_name_nor_in_a_traceback(rank) -> None:
+def test_the_wrapper_shows_neither_by_name_nor_in_a_traceback(rank) -> None:
     module = rank.torch.nn.Module
     original = module.train
     play(rank, 10)
@@ -374,7 +374,7 @@ def test_steps_of_several_batches_are_seen_and_those_of_very_many_are_not(rank) 
         rank.account.batch()
     assert rank.window.on
     rank.account.batch()
-    assert not rank.window.on and "more than 16 batches" in rank.facts.told[-1]["reason"]
+    assert not rank.window.on and "more than 16 batches" in rank.facts.states[-1]["reason"]
 
 
 def test_backward_passes_without_a_fetch_count_too(rank) -> None:
@@ -398,17 +398,17 @@ def test_what_takes_several_times_as_long_as_usual_is_not_waited_for(rank, monke
     assert rank.window.on
     now[0] += 81_000_000  # two steps of 10 ms, four times over
     rank.account.enter(BACKWARD)
-    assert not rank.window.on and "as long as usual" in rank.facts.told[-1]["reason"]
+    assert not rank.window.on and "as long as usual" in rank.facts.states[-1]["reason"]
 
 
 def test_the_account_is_its_own_again_when_the_window_has_closed(rank) -> None:
     play(rank, 11)
     assert "enter" in vars(rank.account)
     play(rank, 20)
-    assert "enter" not in vars(rank.account) and rank.facts.told[-1]["state"] == "done"
+    assert "enter" not in vars(rank.account) and rank.facts.states[-1]["state"] == "done"
 
 
-def test_what_every_attempt_took_is_told(rank, monkeypatch) -> None:
+def test_the_time_of_every_attempt_is_reported(rank, monkeypatch) -> None:
     now = [10**12]
     monkeypatch.setattr(profiler_window, "perf_counter_ns", lambda: now[0])
 
@@ -419,9 +419,9 @@ def test_what_every_attempt_took_is_told(rank, monkeypatch) -> None:
     monkeypatch.setattr(Profile, "export_chrome_trace", lambda self, path: 1 / 0)
     play(rank, 10)
     rank.account.enter(EVALUATION)
-    assert rank.facts.told[-1]["stop_s"] == 2.0
+    assert rank.facts.states[-1]["stop_s"] == 2.0
     play(rank, 30)
-    assert rank.facts.told[-1]["state"] == "refused" and rank.facts.told[-1]["stop_s"] == 4.0
+    assert rank.facts.states[-1]["state"] == "refused" and rank.facts.states[-1]["stop_s"] == 4.0
 
 
 class Late(Exception):
@@ -440,7 +440,7 @@ def test_what_a_signal_handler_of_the_jobs_raises_meanwhile_is_the_jobs(rank, mo
             play(rank, 20)
     finally:
         signal.signal(signal.SIGUSR1, before)
-    assert not rank.window.on and rank.facts.told[-1]["state"] == "refused"
+    assert not rank.window.on and rank.facts.states[-1]["state"] == "refused"
 
 
 def test_one_that_comes_while_it_gives_way_is_the_jobs_too(rank, monkeypatch) -> None:

@@ -95,9 +95,9 @@ def test_a_relative_or_repeated_entry_is_taken_out_too(ring: Path, tmp_path: Pat
     assert state(ring, PYTHONPATH=f"{there}:{INJECT}", cwd=tmp_path)["path"] == state(None, cwd=tmp_path)["path"]
 
 
-def test_grandchildren_find_us_too(ring: Path) -> None:
-    look = f"import sys; print({ARMED})"
-    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {look!r}])"
+def test_grandchildren_find_the_recorder(ring: Path) -> None:
+    check = f"import sys; print({ARMED})"
+    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {check!r}])"
     assert python(ring, "-c", code).stdout == "True\n"
 
 
@@ -108,8 +108,8 @@ def test_a_job_whose_folder_was_deleted_runs_as_without_us(ring: Path, tmp_path:
     theirs = written(tmp_path / "theirs" / "sitecustomize.py", SAYS).parent
     script = f"mkdir gone; cd gone; rmdir ../gone; exec {sys._base_executable} -c 'import sys; print(sys.path)'"  # type: ignore[attr-defined]
     given = {"PYTHONPATH": str(theirs), "PYTHONUSERBASE": str(tmp_path / "user")}
-    said = same(ring, "-c", script, program="/bin/sh", cwd=tmp_path, **given)
-    assert "__path_hook__" in said.stdout and said.stderr == ""
+    done = same(ring, "-c", script, program="/bin/sh", cwd=tmp_path, **given)
+    assert "__path_hook__" in done.stdout and done.stderr == ""
 
 
 def test_a_folder_that_is_gone_arms_nothing(tmp_path: Path) -> None:
@@ -187,8 +187,8 @@ print(spec.name, spec.origin, {ARMED}, "torch" in sys.modules, {OURS!r} in sys.m
 import torch
 print({ARMED}, {OURS!r} in sys.modules)
 """
-    said = python(ring, "-c", code, cwd=job).stdout.splitlines()
-    assert said == [f"torch {job / 'torch' / '__init__.py'} True False False", "False True"]
+    lines = python(ring, "-c", code, cwd=job).stdout.splitlines()
+    assert lines == [f"torch {job / 'torch' / '__init__.py'} True False False", "False True"]
 
 
 def test_a_torch_that_is_not_installed_is_missed_as_without_us(ring: Path, tmp_path: Path) -> None:
@@ -230,14 +230,14 @@ def test_children_of_multiprocessing_are_armed(ring: Path, tmp_path: Path) -> No
     code = f"""
 import multiprocessing, sys
 
-def look(queue):
+def report(queue):
     queue.put({ARMED})
 
 if __name__ == "__main__":
     for method in ("spawn", "fork", "forkserver"):
         context = multiprocessing.get_context(method)
         queue = context.Queue()
-        child = context.Process(target=look, args=(queue,))
+        child = context.Process(target=report, args=(queue,))
         child.start()
         print(method, queue.get(timeout=60))
         child.join()
@@ -277,8 +277,8 @@ def pythons() -> list[Path]:
 
 
 def by_version() -> Mapping[str, Path]:
-    tell = "import sys; print('%d.%d' % sys.version_info[:2])"
-    return {done.stdout.strip(): p for p in pythons() if (done := python(None, "-c", tell, program=p)).returncode == 0}
+    code = "import sys; print('%d.%d' % sys.version_info[:2])"
+    return {done.stdout.strip(): p for p in pythons() if (done := python(None, "-c", code, program=p)).returncode == 0}
 
 
 @pytest.mark.parametrize("version", WANTED_PYTHONS)

@@ -54,7 +54,7 @@ class Method:
         (Nested(), 5, 5),
         (Method(), 5, 5),
         ([SimpleNamespace(size=lambda dimension: 1 / 0)], 5, 5),
-        ([[[[[[Tensor(3)]]]]]], 5, 5),  # deeper than anybody looks
+        ([[[[[[Tensor(3)]]]]]], 5, 5),  # deeper than the search
     ],
 )
 def test_samples_are_counted_by_the_first_tensor_or_list(batch: Any, given: int | None, samples: int) -> None:

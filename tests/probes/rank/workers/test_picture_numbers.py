@@ -65,7 +65,7 @@ def every_third_level() -> Any:
         (normalised().half(), None),
     ],
 )
-def test_bytes_are_told_from_numbers(pictures: Any, from_bytes: bool | None) -> None:
+def test_bytes_are_distinguished_from_numbers(pictures: Any, from_bytes: bool | None) -> None:
     found = describe_pictures([pictures, torch.zeros(4)])
     assert found is not None and found["from_bytes"] is from_bytes
     assert found["bytes"] == pictures.numel() * pictures.element_size() and found["device"] == "cpu"
@@ -155,7 +155,7 @@ def test_what_crosses_is_known_or_said_to_be_unknown(pictures: Any, cuda: Any, m
     assert (mb is None) == ("copy.float_pictures_mb" in analysis.missing)
 
 
-def test_the_finding_stands_in_the_report_of_a_recording() -> None:
+def test_the_finding_is_in_the_report_of_a_recording() -> None:
     made = job(PICTURES, {"name": "H200"}, micro_batches=2)
     report, diagnosis = diagnose(made), analyse(made)
     assert diagnosis.model is not None

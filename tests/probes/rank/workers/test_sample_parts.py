@@ -107,8 +107,8 @@ def test_a_part_has_one_number_in_all_workers_and_its_name_is_one_file(tmp_path:
     assert number > 0
     assert number == first.number(crop, TRANSFORM) == second.number(functools.partial(crop), TRANSFORM)
     assert first.number(crop, LOAD) != number
-    told = sorted((json.loads(file.read_text()) for file in tmp_path.iterdir()), key=lambda part: part["kind"])
-    assert told == [
+    names = sorted((json.loads(file.read_text()) for file in tmp_path.iterdir()), key=lambda part: part["kind"])
+    assert names == [
         {"kind": LOAD, "name": "crop", "file": __file__, "line": line_of(crop)},
         {"kind": TRANSFORM, "name": "crop", "file": __file__, "line": line_of(crop)},
     ]

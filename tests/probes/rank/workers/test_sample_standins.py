@@ -8,12 +8,12 @@ from rn50_advisor.probes.rank.workers.sample_standins import put
 
 
 class Base:
-    def told(self) -> str:
+    def name(self) -> str:
         return "base"
 
 
 class Own(Base):
-    def told(self) -> str:
+    def name(self) -> str:
         return "own"
 
 
@@ -24,8 +24,8 @@ class Inherits(Base):
 @pytest.mark.parametrize("owner", [Own, Inherits])
 def test_what_stood_there_comes_back(owner: type) -> None:
     before = dict(vars(owner))
-    put_back = put(owner, "told", lambda self: "ours")
-    assert owner().told() == "ours"
+    put_back = put(owner, "name", lambda self: "the recorder's")
+    assert owner().name() == "the recorder's"
     put_back()
     assert dict(vars(owner)) == before
     put_back()
@@ -34,9 +34,9 @@ def test_what_stood_there_comes_back(owner: type) -> None:
 
 @pytest.mark.parametrize("owner", [Own, Inherits])
 def test_what_the_job_put_there_meanwhile_stays(owner: type, monkeypatch) -> None:
-    put_back = put(owner, "told", lambda self: "ours")
-    monkeypatch.setattr(owner, "told", lambda self: "the job's")
+    put_back = put(owner, "name", lambda self: "the recorder's")
+    monkeypatch.setattr(owner, "name", lambda self: "the job's")
     put_back()
-    assert owner().told() == "the job's"
+    assert owner().name() == "the job's"
     monkeypatch.undo()
     put_back()

@@ -18,7 +18,7 @@ from rn50_advisor.probes.rank.layout import BATCH_FIELDS, FLAG_FIRST_BATCH, KIND
 from rn50_advisor.probes.rank.step_account import Account
 from rn50_advisor.probes.rank.workers import worker_batches
 from rn50_advisor.probes.rank.workers.worker_batches import (
-    LEAST_NS,
+    DRAWING_MIN_NS,
     Drawing,
     InProcess,
     WorkerLog,
@@ -68,17 +68,17 @@ def test_a_batch_computes_no_longer_than_it_takes(programs_ns: int, computed: in
     assert computed_ns(wall_ns=100, cpu_ns=10, delay_ns=20, programs_ns=programs_ns) == computed
 
 
-def test_what_the_recorder_takes_in_a_worker_is_told_in_the_rings_header(tmp_path: Path) -> None:
+def test_the_recorders_cost_in_a_worker_is_in_the_rings_header(tmp_path: Path) -> None:
     log = WorkerLog(str(tmp_path), 7, worker=0, loader=1)
     reader, before = RingReader(tmp_path / "worker-7.ring"), []
     for _ in range(3):
         log.end(log.begin(), 8)
         before.append(reader.position().self_ns)
     assert 0 < before[0] < before[1] < before[2] == log.self_ns
-    look = types.SimpleNamespace(self_ns=5_000_000, finish=lambda *given, **named: None)
-    log.looked(look, (0,), 8, None)  # type: ignore[arg-type]
+    profile = types.SimpleNamespace(self_ns=5_000_000, finish=lambda *given, **named: None)
+    log.write_profile(profile, (0,), 8, None)  # type: ignore[arg-type]
     log.end(log.begin(), 8)
-    assert reader.position().self_ns >= before[2] + 5_000_000, "looks are part of it"
+    assert reader.position().self_ns >= before[2] + 5_000_000, "profiles are part of it"
 
 
 class Heavy:
@@ -91,7 +91,7 @@ class Heavy:
         return int, ()
 
 
-def test_pickling_is_told_by_what_the_thread_of_the_queue_computes(tmp_path: Path) -> None:
+def test_pickling_is_the_cpu_time_of_the_queues_thread(tmp_path: Path) -> None:
     queue = multiprocessing.get_context("fork").Queue()
     log = WorkerLog(str(tmp_path), 7, worker=0, loader=1, queue=queue)
     for _ in range(3):
@@ -113,9 +113,9 @@ def test_what_an_unknown_queue_takes_to_send_is_unknown(tmp_path: Path, queue: C
 
 KNOWS = """
 import multiprocessing, sys
-from rn50_advisor.probes.rank.workers.worker_batches import own_loader, tell_workers
+from rn50_advisor.probes.rank.workers.worker_batches import own_loader, set_loader_of_workers
 for loader in (3, 5):  # a server that forks is started for the first of them
-    tell_workers(loader)
+    set_loader_of_workers(loader)
     with multiprocessing.get_context(sys.argv[1]).Pool(1) as workers:
         print(workers.apply(own_loader))
 """
@@ -244,9 +244,9 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
     return made
 
 
-@pytest.mark.parametrize(("took_ns", "told"), [(LEAST_NS, [0.1]), (LEAST_NS - 1, [])])
-def test_a_fetch_tells_what_was_drawn_in_it_and_a_quick_sampler_tells_nothing(
-    loop: Loop, took_ns: int, told: list[float]
+@pytest.mark.parametrize(("took_ns", "spans_ms"), [(DRAWING_MIN_NS, [0.1]), (DRAWING_MIN_NS - 1, [])])
+def test_a_fetch_records_its_drawing_unless_the_sampler_is_quick(
+    loop: Loop, took_ns: int, spans_ms: list[float]
 ) -> None:
     clock, iterator = Drawing(), Iterator(loop)
     iterator.took_ns = took_ns
@@ -257,7 +257,7 @@ def test_a_fetch_tells_what_was_drawn_in_it_and_a_quick_sampler_tells_nothing(
     clock.release(loop.account, TRAIN)
     clock.release(loop.account, TRAIN)
     assert vars(iterator) == {**before, "left": 2}, "it is as it was"
-    assert [row for row in loop.paper.spans if row[0] == "index"] == [("index", ms) for ms in told]
+    assert [row for row in loop.paper.spans if row[0] == "index"] == [("index", ms) for ms in spans_ms]
 
 
 def test_all_that_is_drawn_in_one_fetch_counts(loop: Loop) -> None:

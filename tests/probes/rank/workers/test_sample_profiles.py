@@ -30,12 +30,12 @@ from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFe
 
 from rn50_advisor.probes.rank.ring import Ring  # noqa: E402
 from rn50_advisor.probes.rank.step_account import Account  # noqa: E402
-from rn50_advisor.probes.rank.workers.sample_looks import (  # noqa: E402
+from rn50_advisor.probes.rank.workers.sample_profiles import (  # noqa: E402
     BUDGET,
     FIRST_EVERY_NS,
     LAST_EVERY_NS,
-    Look,
-    Looks,
+    BatchProfile,
+    ProfileSchedule,
 )
 from rn50_advisor.probes.rank.workers.worker_batches import (  # noqa: E402
     InProcess,
@@ -117,16 +117,16 @@ def collate(batch: list[Any]) -> Any:
     return torch.tensor(batch)
 
 
-def look_into(
+def profile_batch(
     folder: Path, dataset: Any, *, fetcher: Any = _MapDatasetFetcher
 ) -> tuple[Any, dict[str, int], dict[str, float]]:
-    """The batch, the look's record, and CPU milliseconds by the parts' names."""
+    """The batch, the profile's record, and CPU milliseconds by the parts' names."""
     ring = Ring(str(folder / "worker-1.ring"), slots=64, role=2)
-    look = Look(Names(str(folder)), dataset, BATCH, 7)
-    look.begin()
+    profile = BatchProfile(Names(str(folder)), dataset, BATCH, 7)
+    profile.begin()
     began = perf_counter_ns()
-    batch = fetcher(dataset, True, collate, False).fetch(look.index)
-    look.finish(ring, began, len(BATCH), batch, worker=0, loader=5)
+    batch = fetcher(dataset, True, collate, False).fetch(profile.index)
+    profile.finish(ring, began, len(BATCH), batch, worker=0, loader=5)
     rows = RingReader(folder / "worker-1.ring").drain().rows
     [(_, values)] = rows[KIND_LOOK]
     parts = [dict(zip(PART_FIELDS, part, strict=True)) for _, part in rows[KIND_PART]]
@@ -153,16 +153,16 @@ class Module(torch.nn.Module):  # type: ignore[misc, name-defined]
 
 
 @pytest.mark.parametrize("style", CHAINS)
-def test_the_long_transform_is_told_by_name_and_the_order_is_kept(tmp_path: Path, style: str) -> None:
+def test_the_long_transform_is_named_and_the_order_is_kept(tmp_path: Path, style: str) -> None:
     transform = CHAINS[style]()
     classes = {owner: dict(vars(owner)) for owner in (type(transform), Chain, Numbers, torch.nn.Sequential)}
     held = [id(step) for step in getattr(transform, "transforms", ())]
-    batch, look, parts = look_into(tmp_path, Numbers(transform))
+    batch, profile, parts = profile_batch(tmp_path, Numbers(transform))
     assert batch.tolist() == BATCH
     name = "Module" if style == "sequential" else "Long"
     assert max(parts, key=lambda part: parts[part]) == name and parts[name] >= 3
-    assert (look["loader"], look["samples"], look["covered"]) == (5, 4, 1)
-    assert look["collate_cpu_ns"] >= 2e6 and look["batch_bytes"] == 32
+    assert (profile["loader"], profile["samples"], profile["covered"]) == (5, 4, 1)
+    assert profile["collate_cpu_ns"] >= 2e6 and profile["batch_bytes"] == 32
     assert {owner: dict(vars(owner)) for owner in classes} == classes
     assert held == [id(step) for step in getattr(transform, "transforms", ())]
 
@@ -171,20 +171,20 @@ def test_the_long_transform_is_told_by_name_and_the_order_is_kept(tmp_path: Path
     "wrap", [lambda d: torch.utils.data.Subset(d, range(50)), lambda d: torch.utils.data.ConcatDataset([d, d])]
 )
 def test_transforms_are_found_in_data_sets_inside_data_sets(tmp_path: Path, wrap: Callable[[Any], Any]) -> None:
-    batch, look, parts = look_into(tmp_path, wrap(Numbers(Chain(Short(), Long()))))
-    assert batch.tolist() == BATCH and look["covered"] == 1
+    batch, profile, parts = profile_batch(tmp_path, wrap(Numbers(Chain(Short(), Long()))))
+    assert batch.tolist() == BATCH and profile["covered"] == 1
     assert set(parts) == {"Numbers.__getitem__", "Short", "Long"}
 
 
-def test_a_data_set_that_makes_its_batch_at_once_is_looked_into_as_a_whole(tmp_path: Path) -> None:
-    batch, look, parts = look_into(tmp_path, Together(Chain(Short(), Long())))
+def test_a_data_set_that_makes_its_batch_at_once_is_profiled_as_a_whole(tmp_path: Path) -> None:
+    batch, profile, parts = profile_batch(tmp_path, Together(Chain(Short(), Long())))
     assert batch.tolist() == BATCH
-    assert (look["covered"], look["collate_ns"]) == (4, -1) and parts["Long"] >= 12
+    assert (profile["covered"], profile["collate_ns"]) == (4, -1) and parts["Long"] >= 12
 
 
-def test_a_stream_is_looked_into_as_well(tmp_path: Path) -> None:
-    batch, look, parts = look_into(tmp_path, Stream(Chain(Short(), Long())), fetcher=_IterableDatasetFetcher)
-    assert batch.tolist() == [0, 1, 2, 3] and look["covered"] == 1
+def test_a_stream_is_profiled(tmp_path: Path) -> None:
+    batch, profile, parts = profile_batch(tmp_path, Stream(Chain(Short(), Long())), fetcher=_IterableDatasetFetcher)
+    assert batch.tolist() == [0, 1, 2, 3] and profile["covered"] == 1
     assert parts["Long"] >= 3 and "Stream.__iter__" in parts
 
 
@@ -197,17 +197,17 @@ def test_a_stream_that_makes_batches_itself_makes_as_many_samples_as_they_hold(t
     rows = RingReader(tmp_path / "worker-1.ring").drain().rows
     assert [payload[BATCH_FIELDS.index("samples")] for _, payload in rows[KIND_BATCH]] == [16, 16]
     [(_, values)] = rows[KIND_LOOK]
-    look = dict(zip(LOOK_FIELDS, values, strict=True))
-    assert (look["samples"], look["covered"]) == (16, 16), "they cannot be told apart"
+    profile = dict(zip(LOOK_FIELDS, values, strict=True))
+    assert (profile["samples"], profile["covered"]) == (16, 16), "they cannot be separated"
 
 
-def test_the_users_own_transform_is_told_with_its_place(tmp_path: Path) -> None:
-    look_into(tmp_path, Numbers(Chain(Long(), burn_nothing)))
-    told = {part["name"]: part for part in (json.loads(path.read_text()) for path in tmp_path.glob("part-*.json"))}
+def test_the_users_own_transform_is_described_with_its_place(tmp_path: Path) -> None:
+    profile_batch(tmp_path, Numbers(Chain(Long(), burn_nothing)))
+    described = {part["name"]: part for part in (json.loads(path.read_text()) for path in tmp_path.glob("part-*.json"))}
     lines = Path(__file__).read_text().splitlines()
-    assert told["Long"]["file"] == told["burn_nothing"]["file"] == __file__
-    assert lines[told["Long"]["line"] - 1].strip().startswith("def __call__")
-    assert lines[told["burn_nothing"]["line"] - 1].startswith("def burn_nothing")
+    assert described["Long"]["file"] == described["burn_nothing"]["file"] == __file__
+    assert lines[described["Long"]["line"] - 1].strip().startswith("def __call__")
+    assert lines[described["burn_nothing"]["line"] - 1].startswith("def burn_nothing")
 
 
 def burn_nothing(x: Any) -> Any:
@@ -224,26 +224,26 @@ def test_a_failing_transform_shows_the_traceback_it_would_have_shown(tmp_path: P
     }
     dataset = Numbers(failing[style])
     before = {owner: dict(vars(owner)) for owner in (Chain, Failing)}
-    look = Look(Names(str(tmp_path)), dataset, [9], 0)
+    profile = BatchProfile(Names(str(tmp_path)), dataset, [9], 0)
     texts = []
-    for index in ([9], look.index):
+    for index in ([9], profile.index):
         try:
             _MapDatasetFetcher(dataset, True, collate, False).fetch(index)
         except ValueError:
             texts.append(traceback.format_exc())
-    look.abandon()
+    profile.abandon()
     assert texts[0] == texts[1] and "cannot transform 9" in texts[0]
     assert {owner: dict(vars(owner)) for owner in before} == before
 
 
 def test_a_container_that_changes_its_own_list_has_changed_it(tmp_path: Path) -> None:
     transform = Shrinking(Short())
-    look_into(tmp_path, Numbers(transform))
+    profile_batch(tmp_path, Numbers(transform))
     assert len(transform.transforms) == 1 + len(BATCH) and type(transform.transforms) is list
 
 
 class Curious:
-    """A step that looks at the container it is in."""
+    """A step that reads its own container."""
 
     def __init__(self) -> None:
         self.chain: Any = None
@@ -260,15 +260,15 @@ class Curious:
 def test_a_step_that_copies_its_container_gets_plain_lists(tmp_path: Path) -> None:
     curious = Curious()
     curious.chain = Chain(Short(), Short())
-    look_into(tmp_path, Numbers(Chain(curious)))
+    profile_batch(tmp_path, Numbers(Chain(curious)))
     assert set(curious.seen) == {(list, list, True, True)}
 
 
-def test_looks_are_far_between_and_farther_in_long_jobs(tmp_path: Path) -> None:
-    looks, dataset, times = Looks(str(tmp_path)), Numbers(Short()), []
+def test_profiles_are_rare_and_rarer_in_long_jobs(tmp_path: Path) -> None:
+    schedule, dataset, times = ProfileSchedule(str(tmp_path)), Numbers(Short()), []
     for now in range(0, 3_600_000_000_000, 20_000_000):
-        if looks.due(now):
-            looks.take(now, dataset, BATCH)
+        if schedule.due(now):
+            schedule.start(now, dataset, BATCH)
             times.append(now)
     gaps = [b - a for a, b in pairwise(times)]
     assert gaps[0] == FIRST_EVERY_NS and gaps[-1] == LAST_EVERY_NS and gaps == sorted(gaps)
@@ -281,22 +281,22 @@ SECOND = 1_000_000_000
 @pytest.mark.parametrize(
     ("allowed", "took_ms", "apart_ms"),
     [
-        pytest.param(None, 0.2, [100, 100, 100], id="a usual look is far within the usual budget"),
+        pytest.param(None, 0.2, [100, 100, 100], id="a usual profile is far within the usual budget"),
         pytest.param(None, 10, [1000, 500, 500], id="dear ones are as seldom as they must, the first two pay for two"),
         pytest.param("0.1", 10, [200, 100, 100], id="the user allows more"),
-        pytest.param("0.001", 10, [20_000, 10_000, 10_000], id="or less, beyond what looks are apart in long jobs"),
+        pytest.param("0.001", 10, [20_000, 10_000, 10_000], id="or less, beyond the interval in long jobs"),
         pytest.param("much", 10, [1000, 500, 500], id="nobody knows what"),
     ],
 )
 def test_looks_keep_within_the_budget(tmp_path: Path, allowed: str | None, took_ms: float, apart_ms: list[int]) -> None:
     if allowed is not None:
         (tmp_path / BUDGET).write_text(allowed)
-    looks, dataset, times = Looks(str(tmp_path)), Numbers(Short()), []
+    schedule, dataset, times = ProfileSchedule(str(tmp_path)), Numbers(Short()), []
     for now in range(SECOND, 60 * SECOND, 20_000_000):
-        if looks.due(now) and len(times) < 4:
+        if schedule.due(now) and len(times) < 4:
             times.append(now)
-            looks.take(now, dataset, BATCH)
-            looks.took(round(took_ms * 1e6))
+            schedule.start(now, dataset, BATCH)
+            schedule.add_cost(round(took_ms * 1e6))
     assert [(b - a) / 1e6 for a, b in pairwise(times)] == apart_ms
 
 
@@ -308,29 +308,32 @@ def test_what_the_marks_between_parts_take_is_the_looks_own(tmp_path: Path, monk
         return number(self, item, kind)
 
     monkeypatch.setattr(Names, "number", slow)
-    _, look, parts = look_into(tmp_path, Numbers(Chain(Short(), Short())))
-    assert look["self_ns"] >= 15e6, "the rest and two steps were named"
+    _, profile, parts = profile_batch(tmp_path, Numbers(Chain(Short(), Short())))
+    assert profile["self_ns"] >= 15e6, "the rest and two steps were named"
     assert sum(parts.values()) < 5
 
 
-def test_loading_in_the_training_process_is_told_without_the_looks_own_time(tmp_path: Path) -> None:
+def test_loading_in_the_training_process_is_recorded_without_the_profiles_own_time(tmp_path: Path) -> None:
     account = Account(thread=0)
     account.ring = Ring(str(tmp_path / "rank-1.ring"), slots=64, role=1)
     account.unconsumed = (3, 0, 0, 0, 0)
     clock, dataset = InProcess(account, str(tmp_path), lambda: None), Numbers(Chain(Short(), Short()))
-    look = clock.look(dataset, BATCH)
+    profile = clock.next_profile(dataset, BATCH)
     began = clock.begin()
-    assert look is not None and clock.look(dataset, BATCH) is None
-    look.begin()
-    batch = _MapDatasetFetcher(dataset, True, collate, False).fetch(look.index)
+    assert profile is not None and clock.next_profile(dataset, BATCH) is None
+    profile.begin()
+    batch = _MapDatasetFetcher(dataset, True, collate, False).fetch(profile.index)
     clock.end(began, len(BATCH))
     before = account.fetching.wall_ns, account.fetching.cpu_ns
-    clock.looked(look, began, len(BATCH), batch)
-    assert look.self_ns > 0
-    assert account.fetching.wall_ns == before[0] - look.self_ns and account.fetching.cpu_ns == before[1] - look.self_ns
+    clock.write_profile(profile, began, len(BATCH), batch)
+    assert profile.self_ns > 0
+    assert (
+        account.fetching.wall_ns == before[0] - profile.self_ns
+        and account.fetching.cpu_ns == before[1] - profile.self_ns
+    )
     [(_, values)] = RingReader(tmp_path / "rank-1.ring").drain().rows[KIND_LOOK]
-    told = dict(zip(LOOK_FIELDS, values, strict=True))
-    assert (told["worker"], told["loader"], told["self_ns"]) == (-1, 3, look.self_ns)
+    row = dict(zip(LOOK_FIELDS, values, strict=True))
+    assert (row["worker"], row["loader"], row["self_ns"]) == (-1, 3, profile.self_ns)
 
 
 @pytest.mark.parametrize(
@@ -349,12 +352,12 @@ def test_the_size_of_a_picture_is_read_before_its_first_transform(tmp_path: Path
             self.transform(picture)
             return index
 
-    _, look, _ = look_into(tmp_path, Pictures(Chain(Short())))
-    assert (look["width"], look["height"]) == (60, 40)
+    _, profile, _ = profile_batch(tmp_path, Pictures(Chain(Short())))
+    assert (profile["width"], profile["height"]) == (60, 40)
 
 
-def test_functions_written_in_c_are_told_by_their_own_names(tmp_path: Path) -> None:
-    _, _, parts = look_into(tmp_path, Numbers(Chain(abs, torch.tensor, int)))
+def test_functions_written_in_c_have_their_own_names(tmp_path: Path) -> None:
+    _, _, parts = profile_batch(tmp_path, Numbers(Chain(abs, torch.tensor, int)))
     assert {"abs", "tensor", "int"} <= set(parts)
 
 
@@ -369,7 +372,7 @@ class Picky(Chain):
 
 
 def test_a_walk_that_is_broken_off_claims_nothing_of_what_follows(tmp_path: Path) -> None:
-    _, _, parts = look_into(tmp_path, Numbers(Picky(Short(), Long())))
+    _, _, parts = profile_batch(tmp_path, Numbers(Picky(Short(), Long())))
     assert parts["Long"] >= 3 and parts["Numbers.__getitem__"] >= 5
     assert max(parts, key=lambda part: parts[part]) == "Numbers.__getitem__"
 
@@ -388,8 +391,8 @@ def test_a_picture_that_cannot_be_asked_for_its_size_is_nothing_to_the_job(tmp_p
             self.transform(torch.zeros(3, 40, 60).as_subclass(Touchy))
             return index
 
-    batch, look, _ = look_into(tmp_path, Pictures(Chain(Short())))
-    assert batch.tolist() == BATCH and (look["width"], look["height"]) == (-1, -1)
+    batch, profile, _ = profile_batch(tmp_path, Pictures(Chain(Short())))
+    assert batch.tolist() == BATCH and (profile["width"], profile["height"]) == (-1, -1)
 
 
 class Shuffling(Chain):
@@ -412,7 +415,7 @@ def test_a_container_that_shuffles_its_list_does_its_steps_in_that_order(tmp_pat
         steps = [noting(name, done) for name in "abcdef"]
         transform = Shuffling(*steps)
         if watched:
-            look_into(tmp_path, Numbers(transform))
+            profile_batch(tmp_path, Numbers(transform))
         else:
             _MapDatasetFetcher(Numbers(transform), True, collate, False).fetch(BATCH)
         results.append(("".join(done), [steps.index(step) for step in transform.transforms]))
@@ -431,7 +434,7 @@ def test_a_list_changed_by_another_name_is_changed(tmp_path: Path) -> None:
 
     transform = Twice(abs, int)
     transform.same = transform.transforms  # type: ignore[attr-defined]
-    look_into(tmp_path, Numbers(transform))
+    profile_batch(tmp_path, Numbers(transform))
     assert transform.transforms == [abs, int] and type(transform.transforms) is list, "four times turned round"
 
 
@@ -457,18 +460,18 @@ def test_indices_that_are_the_data_sets_own_business_are_the_jobs(tmp_path: Path
     fetch = timed_fetch(_MapDatasetFetcher.fetch, log, lambda: failures.append("failed"))
     batches = [fetch(fetcher, BATCH).tolist() for _ in range(2)]
     assert batches[0] == batches[1] and not failures
-    assert KIND_LOOK in RingReader(tmp_path / "worker-1.ring").drain().rows, "the second one was looked into"
+    assert KIND_LOOK in RingReader(tmp_path / "worker-1.ring").drain().rows, "the second one was profiled"
 
 
 def test_a_list_of_indices_that_is_kept_is_a_list_like_any_other(tmp_path: Path) -> None:
     dataset, before = Numbers(Chain(Short())), dict(vars(Chain))
-    look = Look(Names(str(tmp_path)), dataset, BATCH, 0)
-    kept = look.index
+    profile = BatchProfile(Names(str(tmp_path)), dataset, BATCH, 0)
+    kept = profile.index
     assert type(kept) is not list and type(pickle.loads(pickle.dumps(kept))) is list
-    look.abandon()
+    profile.abandon()
     for number, _ in enumerate(kept):
         assert dict(vars(Chain)) == before, number
-        assert not look.open
+        assert not profile.open
 
 
 def test_a_transform_that_is_called_without_itself_stays_so(tmp_path: Path) -> None:
@@ -477,7 +480,7 @@ def test_a_transform_that_is_called_without_itself_stays_so(tmp_path: Path) -> N
         def __call__(x: Any) -> Any:
             return x
 
-    batch, _, _ = look_into(tmp_path, Numbers(Static()))
+    batch, _, _ = profile_batch(tmp_path, Numbers(Static()))
     assert batch.tolist() == BATCH
 
 
@@ -500,7 +503,7 @@ def test_what_a_stream_lets_go_of_is_gone(tmp_path: Path) -> None:
                 gone[-1] = gone[-1]()
                 yield value
 
-    look_into(tmp_path, Shards(Chain(Short())), fetcher=_IterableDatasetFetcher)
+    profile_batch(tmp_path, Shards(Chain(Short())), fetcher=_IterableDatasetFetcher)
     assert gone == [None] * 4
 
 
@@ -528,7 +531,7 @@ def test_what_a_signal_handler_of_the_jobs_raises_amid_a_look_is_the_jobs(tmp_pa
     before = signal.signal(signal.SIGUSR1, late)
     try:
         with pytest.raises(Late):
-            look_into(tmp_path, Pictures(Chain(Short())))
+            profile_batch(tmp_path, Pictures(Chain(Short())))
     finally:
         signal.signal(signal.SIGUSR1, before)
 
@@ -538,5 +541,5 @@ def test_a_stream_is_not_asked_for_what_its_fetcher_would_not_ask(tmp_path: Path
         def __getattr__(self, name: str) -> Any:
             raise AssertionError(name)
 
-    batch, look, _ = look_into(tmp_path, Shy(Chain(Short())), fetcher=_IterableDatasetFetcher)
-    assert batch.tolist() == [0, 1, 2, 3] and look["covered"] == 1
+    batch, profile, _ = profile_batch(tmp_path, Shy(Chain(Short())), fetcher=_IterableDatasetFetcher)
+    assert batch.tolist() == [0, 1, 2, 3] and profile["covered"] == 1

@@ -1,7 +1,7 @@
 """Profiles the loading of one batch: the time of each part of one sample, and of collating.
 
-None of the job's objects is wrapped. A list that records when a sample begins and ends replaces the fetcher's index list. During that
-sample, transform classes have a descriptor that returns their list of steps as a list that records when each step begins and ends. Then the
+None of the job's objects is wrapped. A list that records when a sample starts and ends replaces the fetcher's index list. During that
+sample, transform classes have a descriptor that returns their list of steps as a list that records when each step starts and ends. Then the
 classes are restored. None of our frames is between the job's, so tracebacks do not change; objects keep their types and attributes; no
 random number is drawn. The only exception is a single transform without a list: its `__call__` gets a wrapper, which removes its frame
 from tracebacks.
@@ -21,7 +21,7 @@ from ..layout import KIND_LOOK, KIND_PART
 from ..side_files import BUDGET
 from ..wall import let_pass
 from . import sample_parts
-from .sample_standins import FixedSteps, Indices, LookSteps, install, walks_one_by_one
+from .sample_standins import Indices, StepList, StepTuple, install, walks_one_by_one
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,43 +44,43 @@ _PLACE_STRIDE = 7  # a different index in each profiled batch, without drawing r
 _BUDGET_SHARE = 0.02
 
 
-class Looks:
+class ProfileSchedule:
     """Schedules the profiling of samples in one process."""
 
     def __init__(self, folder: str, first_every_ns: int = FIRST_EVERY_NS) -> None:
         self.names = sample_parts.Names(folder)
         self._first_every_ns = first_every_ns
-        self.taken = 0
+        self.started = 0
         self.self_ns = 0
-        self._budget = _allowed(folder)
+        self._budget = _budget_share(folder)
         self._began = 0
         self._due = 0
 
     def due(self, now: int) -> bool:
         return now >= self._due
 
-    def take(self, now: int, dataset: Any, index: Any, batched: bool = True) -> Look:
+    def start(self, now: int, dataset: Any, index: Any, batched: bool = True) -> BatchProfile:
         """Returns a profile for the batch of these indices. `batched` False: the dataset makes a whole batch from one index."""
         if not self._began:
             self._began = now
         self._due = now + min(LAST_EVERY_NS, max(self._first_every_ns, (now - self._began) // _INTERVAL_DIVISOR))
-        self.taken += 1
-        return Look(self.names, dataset, index, self.taken * _PLACE_STRIDE, batched)
+        self.started += 1
+        return BatchProfile(self.names, dataset, index, self.started * _PLACE_STRIDE, batched)
 
-    def took(self, own_ns: int) -> None:
+    def add_cost(self, own_ns: int) -> None:
         """Adds the cost of one profile. The next one is due once the total is within its budget, a share of the time since the first."""
         self.self_ns += own_ns
         self._due = max(self._due, self._began + int((self.self_ns + own_ns) / self._budget))
 
 
-def _allowed(folder: str) -> float:
+def _budget_share(folder: str) -> float:
     try:
         return max(float(rank_ring_folder.read(folder, BUDGET)), 1e-6)
     except (OSError, ValueError):
         return _BUDGET_SHARE
 
 
-class Look:
+class BatchProfile:
     """A profile of one batch. Pass `index` to the fetcher, then call `finish` or `abandon`."""
 
     def __init__(self, names: sample_parts.Names, dataset: Any, index: Any, place: int, batched: bool = True) -> None:
@@ -105,7 +105,7 @@ class Look:
         if batched and type(index) is list and index and walks_one_by_one(dataset):
             self.covers = 1
             self.index = Indices(index)
-            self.index.look, self.index.place = self, place % len(index)
+            self.index.profile, self.index.place = self, place % len(index)
 
     def begin(self) -> None:
         """Called before the fetch. Without an index list, all samples and collating are profiled together."""
@@ -214,8 +214,8 @@ class Look:
     def hand_out(self, steps: Any) -> Any:
         """Returns the steps as a list or tuple that records the progress of its iteration."""
         if type(steps) is tuple:
-            fixed: Any = FixedSteps(steps)
-            fixed.look = self
+            fixed: Any = StepTuple(steps)
+            fixed.profile = self
             return fixed
         if type(steps) is not list:
             return steps
@@ -223,8 +223,8 @@ class Look:
             if entry[0] is steps:
                 _agree(*entry)
                 return entry[1]
-        given: Any = LookSteps(steps)
-        given.look = self
+        given: Any = StepList(steps)
+        given.profile = self
         self.handed.append((steps, given, steps[:]))
         return given
 

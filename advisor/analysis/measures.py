@@ -31,10 +31,10 @@ from rn50_advisor.advisor.analysis.input.worker_locks import lock_values
 from rn50_advisor.advisor.analysis.kernels.deep_windows import deep_values
 from rn50_advisor.advisor.analysis.providers import Provider, named
 from rn50_advisor.advisor.analysis.run_context import RunContext, SteadyContext
+from rn50_advisor.advisor.analysis.stacks.hot_lines import outside_values
 from rn50_advisor.advisor.analysis.stacks.loop_lines import own_values
 from rn50_advisor.advisor.analysis.stacks.recomputing import recomputing_values
 from rn50_advisor.advisor.analysis.stacks.sleeping_lines import waiting_values
-from rn50_advisor.advisor.analysis.stacks.stack_moments import outside_values
 from rn50_advisor.advisor.analysis.steps.batch_sizes import batch_values
 from rn50_advisor.advisor.analysis.steps.epochs import cold_values, epoch_values, evaluation_start_values
 from rn50_advisor.advisor.analysis.steps.pauses import collecting_values, compilation_values
@@ -92,8 +92,8 @@ def _foreseen_values(models: Models, known: Measured) -> Measured:
     if models.forecast is not None:
         found[LOADER_FORESEEN, JOB] = float(models.forecast.most)
     else:
-        unseen = "another library's workers: their number is up to that library"
-        found.missing[LOADER_FORESEEN, JOB] = known.why(FETCH_WALL_S) or unseen
+        unknown = "another library's workers: their number is up to that library"
+        found.missing[LOADER_FORESEEN, JOB] = known.why(FETCH_WALL_S) or unknown
     return found
 
 

@@ -88,7 +88,7 @@ def analyse(recording: Recording) -> Analysis:
     time = _step_time(everything, steady)
     dead = with_leaver(recording, mark_followers(deaths(recording)))
     changed = speed_changes(recording, steady)
-    told = [*recording.facts.values()]
+    rank_facts = [*recording.facts.values()]
     stalled = stalls(recording, time.median_s or 0.0, slowest_steps(everything))
     return Analysis(
         meta=recording.meta,
@@ -116,9 +116,9 @@ def analyse(recording: Recording) -> Analysis:
         preparing_lines=own_lines(recording, "preparing"),
         measuring_lines=own_lines(recording, "measuring"),
         recomputing_lines=recomputing_lines(recording),
-        save_sites=_most_frequent(site for facts in told for site in facts.get("save_sites", ())),
-        evaluation_sites=_most_frequent(site for facts in told for site in facts.get("evaluation_sites", ())),
-        evaluated_with_gradients=_evaluated_with_gradients(told),
+        save_sites=_most_frequent(site for facts in rank_facts for site in facts.get("save_sites", ())),
+        evaluation_sites=_most_frequent(site for facts in rank_facts for site in facts.get("evaluation_sites", ())),
+        evaluated_with_gradients=_evaluated_with_gradients(rank_facts),
         deaths=dead,
         asked_to_end_s=requests(recording),
         failure=(why := _failure(recording, dead)),
@@ -224,8 +224,8 @@ def _most_frequent(sites: Iterable[_Site]) -> tuple[_Site, ...]:
     return tuple(sorted(sites, key=lambda site: -site.get("count", 0)))
 
 
-def _evaluated_with_gradients(told: Iterable[RankFacts]) -> float | None:
-    batches = np.array([facts.get("evaluation_batches", (0, 0)) for facts in told]).reshape(-1, 2).sum(axis=0)
+def _evaluated_with_gradients(rank_facts: Iterable[RankFacts]) -> float | None:
+    batches = np.array([facts.get("evaluation_batches", (0, 0)) for facts in rank_facts]).reshape(-1, 2).sum(axis=0)
     return float(batches[1] / batches[0]) if batches[0] else None
 
 

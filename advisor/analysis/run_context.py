@@ -17,7 +17,7 @@ from rn50_advisor.advisor.analysis.input.other_input import feed
 from rn50_advisor.advisor.analysis.input.several_loaders import with_slowest
 from rn50_advisor.advisor.analysis.input.transforms import sample_cost
 from rn50_advisor.advisor.analysis.kernels.deep_windows import deep_windows
-from rn50_advisor.advisor.analysis.stacks.stack_moments import hot_lines
+from rn50_advisor.advisor.analysis.stacks.hot_lines import hot_lines
 from rn50_advisor.advisor.analysis.steps.attribution import StepAttribution, account
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.analysis.storage.data_mount import data_mounts

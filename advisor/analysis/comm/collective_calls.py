@@ -44,9 +44,11 @@ _CARRIES_SHARE = 0.1
 def group_size(recording: Recording, ranks: Iterable[int]) -> int:
     """Number of ranks that these ranks exchange with: DDP's group size, without DDP torch's world size; 0 if there is no exchange."""
     processes = process_by_rank(recording.processes)
-    told = [recording.facts.get(processes[rank].pid, {}) for rank in ranks if rank in processes]
-    wrapped = [int(model.get("world_size") or 0) for facts in told for model in facts.get("ddp") or ()]
-    return max([0, *(wrapped or [int(facts.get("group_size") or facts.get("world_size") or 0) for facts in told])])
+    rank_facts = [recording.facts.get(processes[rank].pid, {}) for rank in ranks if rank in processes]
+    wrapped = [int(model.get("world_size") or 0) for facts in rank_facts for model in facts.get("ddp") or ()]
+    return max(
+        [0, *(wrapped or [int(facts.get("group_size") or facts.get("world_size") or 0) for facts in rank_facts])]
+    )
 
 
 def per_row(steps: RankSteps, table: Table | None, name: str) -> Array:
@@ -151,8 +153,8 @@ def _by_sockets(recording: Recording, nccl: NcclFacts | None) -> bool:
     if nccl is not None and nccl.over_sockets is not None:
         return nccl.over_sockets
     facts = list(recording.facts.values())
-    backends = {model.get("backend_name") or "" for told in facts for model in told.get("ddp", ())}
-    backends |= {site.get("backend", "") for told in facts for site in told.get("collectives", ())}
+    backends = {model.get("backend_name") or "" for own in facts for model in own.get("ddp", ())}
+    backends |= {site.get("backend", "") for own in facts for site in own.get("collectives", ())}
     backends -= {""}
     return bool(backends) and not any("nccl" in backend for backend in backends)
 

@@ -27,24 +27,24 @@ def timed_values(recording: Recording) -> Measured:
     """Share of each rank's time in which a collective ran on its GPU."""
     return Measured(
         {
-            (COLLECTIVES_TIMED_SHARE, rank): min(1.0, told["ms"] / 1e3 / told["span_s"])
-            for rank, told in _told(recording)
-            if _is_enough(told)
+            (COLLECTIVES_TIMED_SHARE, rank): min(1.0, timed["ms"] / 1e3 / timed["span_s"])
+            for rank, timed in _timed_ranks(recording)
+            if _is_enough(timed)
         }
     )
 
 
-def _is_enough(told: TimedCollectives) -> bool:
+def _is_enough(timed: TimedCollectives) -> bool:
     """True if the sample covers enough time and hardly any call is missing."""
-    return told.get("span_s", 0.0) >= _SPAN_S and told["untimed"] <= _UNTIMED_SHARE * told["calls"]
+    return timed.get("span_s", 0.0) >= _SPAN_S and timed["untimed"] <= _UNTIMED_SHARE * timed["calls"]
 
 
 def timed_collectives(recording: Recording) -> tuple[TimedCollective, ...]:
     """The costliest collectives: for each the shortest mean over all ranks and its rate per link of a ring."""
     means: dict[tuple[str, int, int], list[float]] = {}
     spent: dict[tuple[str, int, int], float] = {}
-    for _, told in _told(recording):
-        for row in told["rows"]:
+    for _, timed in _timed_ranks(recording):
+        for row in timed["rows"]:
             key = _kind(row["name"]), row["bytes"], _ranks(row["ranks"])
             means.setdefault(key, []).append(row["ms"] / 1e3 / max(row["calls"], 1))
             spent[key] = max(spent.get(key, 0.0), row["ms"])
@@ -52,11 +52,11 @@ def timed_collectives(recording: Recording) -> tuple[TimedCollective, ...]:
     return tuple(TimedCollective(kind, size, ranks, min(means[kind, size, ranks])) for kind, size, ranks in most)
 
 
-def _told(recording: Recording) -> Iterator[tuple[int, TimedCollectives]]:
+def _timed_ranks(recording: Recording) -> Iterator[tuple[int, TimedCollectives]]:
     for rank, process in sorted(process_by_rank(recording.processes).items()):
-        told = recording.facts.get(process.pid, RankFacts()).get("collective_times")
-        if told is not None and told.get("rows"):
-            yield rank, told
+        timed = recording.facts.get(process.pid, RankFacts()).get("collective_times")
+        if timed is not None and timed.get("rows"):
+            yield rank, timed
 
 
 def _kind(name: str) -> str:

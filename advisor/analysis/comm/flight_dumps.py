@@ -36,8 +36,8 @@ class Recorded:
 def entries(dump: FlightDump) -> tuple[Recorded, ...]:
     """The collectives of a dump, oldest first. Sends and receives between two ranks are left out: they are numbered separately."""
     found = []
-    told = dump.get("entries")
-    for entry in told if isinstance(told, list) else ():
+    calls = dump.get("entries")
+    for entry in calls if isinstance(calls, list) else ():
         if not isinstance(entry, Mapping) or entry.get("is_p2p"):
             continue
         group = entry.get("process_group")
@@ -111,7 +111,9 @@ def _same_by_rule(called: Mapping[int, Recorded]) -> bool:
 
 def _differing(number: int, called: Mapping[int, Recorded]) -> StuckCollective:
     usual, _ = Counter((entry.kind, entry.sizes) for entry in called.values()).most_common(1)[0]
-    told = "; ".join(f"rank {rank}: {entry.kind} of {_sizes(entry.sizes)}" for rank, entry in sorted(called.items()))
+    differing = "; ".join(
+        f"rank {rank}: {entry.kind} of {_sizes(entry.sizes)}" for rank, entry in sorted(called.items())
+    )
     present = tuple(sorted(rank for rank, entry in called.items() if (entry.kind, entry.sizes) == usual))
     return StuckCollective(
         kind=usual[0],
@@ -119,7 +121,7 @@ def _differing(number: int, called: Mapping[int, Recorded]) -> StuckCollective:
         group_size=len(called),
         present=present,
         missing=tuple(sorted(set(called) - set(present))),
-        differing=told,
+        differing=differing,
         source="torch's flight recorder",
     )
 

@@ -37,22 +37,22 @@ def nccl_facts(recording: Recording) -> NcclFacts | None:
 
 def parse(lines: Iterable[str]) -> NcclFacts | None:
     """Parses lines of any number of ranks, in any order. Returns None if none of them is NCCL's."""
-    told = [line for line in lines if "NCCL" in line]
-    if not told:
+    nccl_lines = [line for line in lines if "NCCL" in line]
+    if not nccl_lines:
         return None
-    network = _last(_NETWORK, told)
-    transports, direct = _connections(told)
+    network = _last(_NETWORK, nccl_lines)
+    transports, direct = _connections(nccl_lines)
     return NcclFacts(
-        version=next(iter(_found(_VERSION, told)), ""),
+        version=next(iter(_found(_VERSION, nccl_lines)), ""),
         network=network,
-        interfaces=_carriers(told, network),
+        interfaces=_carriers(nccl_lines, network),
         transports=transports,
         direct=direct,
-        channels=max(map(int, _found(_CHANNELS, told)), default=0),
-        ranks=max(map(int, _found(_RANKS, told)), default=0),
-        nodes=max(map(int, _found(_NODES, told)), default=0),
-        algorithms=dict(Counter(name for line in told if (name := _algorithm(line)))),
-        switches={found[1]: found[2] for line in told if (found := _SWITCH.search(line))},
+        channels=max(map(int, _found(_CHANNELS, nccl_lines)), default=0),
+        ranks=max(map(int, _found(_RANKS, nccl_lines)), default=0),
+        nodes=max(map(int, _found(_NODES, nccl_lines)), default=0),
+        algorithms=dict(Counter(name for line in nccl_lines if (name := _algorithm(line)))),
+        switches={found[1]: found[2] for line in nccl_lines if (found := _SWITCH.search(line))},
     )
 
 

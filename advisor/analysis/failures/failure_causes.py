@@ -64,14 +64,14 @@ def with_leaver(recording: Recording, deaths: tuple[Death, ...]) -> tuple[Death,
 
 def failure_of(recording: Recording, deaths: Sequence[Death]) -> Failure | None:
     """The cause of a failed job, from exceptions in processes and from kept output; None if neither shows it."""
-    told = [death for death in deaths if death.exception and not death.follows and death.role == "rank"]
+    raised = [death for death in deaths if death.exception and not death.follows and death.role == "rank"]
     ranks = [death for death in deaths if death.role == "rank" and not death.follows]
-    for death in told:
+    for death in raised:
         known = recognised(death.exception)
         if known is not None:
             return replace(known, rank=death.rank)
-    if told and told[0] is ranks[0]:
-        first = told[0]
+    if raised and raised[0] is ranks[0]:
+        first = raised[0]
         return Failure(
             "exception", first.exception.partition("\n")[0][:LINE_MAX], "", first.rank, first.exception[:LINE_MAX]
         )
@@ -172,8 +172,8 @@ def _ended_by_it(lines: Sequence[str], number: int, rank: int | None, deaths: Se
     A process that died of a signal other than SIGABRT did not die of this error. The error ended the job if it is among the last lines, or
     if it was raised (`Name: text`) and all later exceptions are consequences or the same error.
     """
-    told = [death for death in deaths if rank in (None, death.rank)]
-    if told and all(death.signal and death.signal != signal.SIGABRT for death in told):
+    possible = [death for death in deaths if rank in (None, death.rank)]
+    if possible and all(death.signal and death.signal != signal.SIGABRT for death in possible):
         return False
     if number >= len(lines) - _LAST_LINES:
         return True

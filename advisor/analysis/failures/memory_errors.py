@@ -26,7 +26,7 @@ from rn50_advisor.probes.rank.raised_exceptions import device_named
 
 _SIZE = r"([\d.]+) (bytes|KiB|MiB|GiB|TiB)"
 _UNITS = {"bytes": 1.0, "KiB": 1024.0, "MiB": 1024.0**2, "GiB": 1024.0**3, "TiB": 1024.0**4}
-_TELLS = {
+_SIZE_PATTERNS = {
     "asked": rf"Tried to allocate {_SIZE}|Requested(?: size)?\s*: {_SIZE}",
     "total": rf"total capac(?:i)?ty of {_SIZE}|{_SIZE} total capacity|Device limit\s*: {_SIZE}",
     "free": rf"of which {_SIZE} is free|{_SIZE} free|Free \(according to CUDA\): {_SIZE}",
@@ -36,7 +36,7 @@ _TELLS = {
     "reserved": rf"{_SIZE} reserved in total by PyTorch|{_SIZE} cached",
     "own": rf"this process has {_SIZE} memory in use",
 }
-_PATTERNS = {name: re.compile(pattern) for name, pattern in _TELLS.items()}
+_PATTERNS = {name: re.compile(pattern) for name, pattern in _SIZE_PATTERNS.items()}
 _OTHER = re.compile(rf"Process \d+ has {_SIZE} memory in use")
 # Growth of the tensors at the end of steps. From the first to the last third it must reach both this ratio and this share of the GPU's
 # memory, so that one larger batch does not count. Each half must hold this share of the growth: memory that settles grows less in the
@@ -65,9 +65,9 @@ def sizes(text: str) -> dict[str, float]:
         return {}
     found = {}
     for name, pattern in _PATTERNS.items():
-        told = pattern.search(text)
-        if told:
-            value, unit = [group for group in told.groups() if group is not None][:2]
+        match = pattern.search(text)
+        if match:
+            value, unit = [group for group in match.groups() if group is not None][:2]
             found[name] = float(value) * _UNITS[unit]
     if found.get("allowed", 0.0) > found.get("total", math.inf):
         del found["allowed"]  # cudaMallocAsync's way to say that there is no limit
@@ -79,48 +79,48 @@ def sizes(text: str) -> dict[str, float]:
     return found
 
 
-def _others(listed: list[float], told: Mapping[str, float]) -> float:
+def _others(listed: list[float], known_sizes: Mapping[str, float]) -> float:
     """Bytes held by the other processes that torch lists; 0 if unknown.
 
     In a container torch cannot find itself in the list, which has the host's process ids. The smallest process that holds at least as much
     as torch has reserved is then taken to be this one.
     """
-    total, own = told.get("total", 0.0), told.get("own")
+    total, own = known_sizes.get("total", 0.0), known_sizes.get("own")
     listed = sorted(size for size in listed if size <= total)  # a larger size means that the driver did not report it
-    if own is None and "allocated" not in told:
+    if own is None and "allocated" not in known_sizes:
         return 0.0
     if own is None:
-        torchs = told["allocated"] + told.get("unallocated", 0.0)
+        torchs = known_sizes["allocated"] + known_sizes.get("unallocated", 0.0)
         own = next((size for size in listed if size >= torchs), torchs)
         if own in listed:
             listed.remove(own)
-    return min(sum(listed), max(0.0, total - told.get("free", 0.0) - own))
+    return min(sum(listed), max(0.0, total - known_sizes.get("free", 0.0) - own))
 
 
 def out_of_memory(recording: Recording, deaths: tuple[Death, ...], failure: Failure | None) -> OutOfMemory | None:
     """The numbers of an out-of-memory failure; None if the job failed otherwise or no numbers were reported."""
     if failure is None or failure.kind != GPU_MEMORY:
         return None
-    said = next((each for each in _texts(recording, deaths, failure) if len(sizes(each[1])) > 1), None)
-    if said is None:
+    error = next((each for each in _texts(recording, deaths, failure) if len(sizes(each[1])) > 1), None)
+    if error is None:
         return None
-    rank, text, facts = said
-    told = sizes(text)
+    rank, text, facts = error
+    reported = sizes(text)
     process = process_by_rank(recording.processes).get(rank) if rank is not None else None
     facts = facts or (recording.facts.get(process.pid, {}) if process is not None else {})
     death = next((d for d in deaths if d.rank == rank and d.role == "rank"), None)
     own = next((node.recording for node in recording.nodes if rank in node.ranks), recording)
     steps = death.step if death is not None else 0
-    grew = _grew(recording, rank, told.get("total"))
+    grew = _grew(recording, rank, reported.get("total"))
     return OutOfMemory(
         rank=rank,
-        asked=told.get("asked"),
-        total=told.get("total"),
-        free=told.get("free"),
-        allowed=told.get("allowed"),
-        allocated=told.get("allocated"),
-        unallocated=told.get("unallocated"),
-        others=told.get("others"),
+        asked=reported.get("asked"),
+        total=reported.get("total"),
+        free=reported.get("free"),
+        allowed=reported.get("allowed"),
+        allocated=reported.get("allocated"),
+        unallocated=reported.get("unallocated"),
+        others=reported.get("others"),
         segments=str(growing_segments(own.meta.environment) or ""),
         **_parts(facts, steps=steps, device=device_named(text)),
         phase=_phase(facts, death),
@@ -150,8 +150,8 @@ def _texts(
 def _phase(facts: RankFacts, death: Death | None) -> str:
     """Phase in which the error occurred; empty if unknown."""
     if death is None:
-        told = (facts.get("exception") or ExceptionFacts()).get("phase", "")
-        return told if told not in ("", "start") else "forward"  # it had not reached its first backward pass
+        phase = (facts.get("exception") or ExceptionFacts()).get("phase", "")
+        return phase if phase not in ("", "start") else "forward"  # it had not reached its first backward pass
     return "" if death.phase == "ended" else death.phase
 
 
@@ -160,7 +160,7 @@ def _parts(facts: RankFacts, *, steps: int, device: str) -> dict[str, Any]:
 
     The failed stack frames give the most recent values, but not all of them include the optimizer.
     """
-    end, seen = (_holdings(told, device) for told in (facts.get("held_at_end"), facts.get("optimizer")))
+    end, seen = (_holdings(held, device) for held in (facts.get("held_at_end"), facts.get("optimizer")))
     model = float(max(end.get("model_bytes", 0), facts.get("model", ModelFacts()).get("bytes", {}).get(device, 0)))
     known = end if "class" in end else seen or end
     if not known:
@@ -182,11 +182,11 @@ def _parts(facts: RankFacts, *, steps: int, device: str) -> dict[str, Any]:
     }
 
 
-def _holdings(told: HeldMemory | None, device: str) -> HeldMemory:
+def _holdings(held: HeldMemory | None, device: str) -> HeldMemory:
     """The memory held on this device; empty if the facts are about another device or nothing is held on this one."""
-    if told is None or "parameter_bytes" not in told or (device and told.get("device", device) != device):
+    if held is None or "parameter_bytes" not in held or (device and held.get("device", device) != device):
         return {}
-    return told if told["parameter_bytes"] or told.get("model_bytes") else {}
+    return held if held["parameter_bytes"] or held.get("model_bytes") else {}
 
 
 def _batch(recording: Recording, rank: int | None, facts: RankFacts) -> float | None:

@@ -34,8 +34,8 @@ def deaths(recording: Recording) -> tuple[Death, ...]:
         if process.role == "other" or process.ended_ns is None:
             continue
         failed = bool(process.exit_signal) or bool(process.exit_code) or process.oom_killed
-        unseen = process.exit_code is None and process.exit_signal is None and process.clean_exit is False
-        if not failed and not (unseen and process.role == "rank"):
+        unexplained = process.exit_code is None and process.exit_signal is None and process.clean_exit is False
+        if not failed and not (unexplained and process.role == "rank"):
             continue
         phase, step, _ = recording.positions.get(process.rank if process.rank is not None else -1, ("", 0, 0))
         error = recording.facts.get(process.pid, {}).get("exception") or ExceptionFacts()
@@ -73,9 +73,11 @@ def _last_lines(recording: Recording, process: Process) -> tuple[str, ...]:
     """The last lines of the process's output, or of all output if none is marked as its own. Reads the output of its own host."""
     numbers = {"rank": process.rank, "default": process.local_rank}
     own = next((node.recording for node in recording.nodes if process.rank in node.ranks), recording)
-    told = [line for event in events_of(own.events, PrintedLines) for line in event.data.get("lines", ())]
-    marked = [line for line in told if (whose := _OWN_LINE.match(line)) and int(whose[2]) == numbers[whose[1]]]
-    return tuple(line for line in marked or told if any(map(str.isalnum, line)))[-_LAST_LINES:]  # no blanks, no rulers
+    printed = [line for event in events_of(own.events, PrintedLines) for line in event.data.get("lines", ())]
+    marked = [line for line in printed if (whose := _OWN_LINE.match(line)) and int(whose[2]) == numbers[whose[1]]]
+    return tuple(line for line in marked or printed if any(map(str.isalnum, line)))[
+        -_LAST_LINES:
+    ]  # no blanks, no rulers
 
 
 def _loader_of(recording: Recording, process: Process) -> int | None:
@@ -86,21 +88,21 @@ def _loader_of(recording: Recording, process: Process) -> int | None:
     return int(numbers[0]) if numbers.size and numbers[0] >= 0 else None
 
 
-def raised_error(told: ExceptionFacts) -> RaisedError | None:
+def raised_error(error: ExceptionFacts) -> RaisedError | None:
     """The error that a rank ended with and the place that raised it first; None if there is no error."""
-    if not told:
+    if not error:
         return None
-    message = told.get("message", "")
+    message = error.get("message", "")
     _, traceback, inside = message.rpartition(_TRACEBACK)
     frames = list(_FRAME.finditer(inside)) if traceback else []
     named = _NAMED.search(inside, frames[-1].end()) if frames else None
     if named is None:
         return RaisedError(
-            _shortened(f"{told.get('type')}: {message}"),
+            _shortened(f"{error.get('type')}: {message}"),
             "",
-            told.get("file", ""),
-            told.get("line", 0),
-            told.get("function", ""),
+            error.get("file", ""),
+            error.get("line", 0),
+            error.get("function", ""),
         )
     caught = _CAUGHT.search(message)
     own = next((frame for frame in reversed(frames) if is_user_file(frame[1])), None)

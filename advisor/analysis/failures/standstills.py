@@ -11,7 +11,7 @@ from rn50_advisor.advisor.analysis.comm.collective_calls import group_size
 from rn50_advisor.advisor.analysis.comm.flight_dumps import stuck_by_calls, stuck_by_flight
 from rn50_advisor.advisor.analysis.gpu.gpu_ranks import gpus_of
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
-from rn50_advisor.advisor.analysis.stacks.stack_moments import place
+from rn50_advisor.advisor.analysis.stacks.hot_lines import place
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import called
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps, warm_up_rows
 from rn50_advisor.advisor.model.analysis import Stall, StalledRank, StuckCollective
@@ -33,7 +33,7 @@ _COLLECTIVE_FUNCTIONS = frozenset(
 _ENOUGH_STEPS = 10  # with fewer, warm-up and usual steps cannot be separated
 # A rank that has moved within this time is still running: the agent reports no stall earlier.
 _MOVED_S = 15.0
-_LOOKS_APART_NS = 2_000_000_000
+_INSPECTIONS_APART_NS = 2_000_000_000
 _STOPPED = "T"  # kernel state of a training thread that a signal has stopped; a debugger's stop has another state
 _BUSY_SHARE = 0.05  # of a core: upper limit over all threads of a process that only waits
 # Share of a core: far more than polling threads use, and as much as a thread gets where four threads share two cores.
@@ -43,9 +43,9 @@ _GPU_RESTS_PCT = 10.0  # a kernel that waits for another rank shows as 100 %, an
 # Kernel functions of threads that wait for a timer, a signal or a lock, not for a disk, a socket, a pipe or a child process.
 _IDLE = re.compile(r"nanosleep|nsleep|sys_pause|futex|sigsuspend|sigtimedwait|locks_")
 
-_SEEN: tuple[Literal["state", "user", "frames"], ...] = ("state", "user", "frames")
+_COMPARED_FIELDS: tuple[Literal["state", "user", "frames"], ...] = ("state", "user", "frames")
 _PLACE: tuple[Literal["pid", "phase", "step", "since_ns"], ...] = ("pid", "phase", "step", "since_ns")
-Look = tuple[Event[StallSeen], StalledRankRow]  # one observation of a stall, and its row for one rank
+Inspection = tuple[Event[StallSeen], StalledRankRow]  # one observation of a stall, and its row for one rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,27 +71,29 @@ def slowest_steps(everything: Mapping[int, RankSteps]) -> SlowestSteps:
 
 def stalls(recording: Recording, typical_step_s: float, slowest: SlowestSteps) -> tuple[Stall, ...]:
     """Each stall as last observed. `culprit` is the rank outside any collective while others wait in one."""
-    looks: dict[int | str | None, list[Event[StallSeen]]] = {}
+    inspections: dict[int | str | None, list[Event[StallSeen]]] = {}
     ends = {event.data.get("id"): event.t_ns for event in events_of(recording.events, StallEnd)}
     for event in events_of(recording.events, StallSeen):
-        looks.setdefault(event.data.get("id"), []).append(event)
-    return tuple(_stall(recording, told, ends.get(number), typical_step_s, slowest) for number, told in looks.items())
+        inspections.setdefault(event.data.get("id"), []).append(event)
+    return tuple(
+        _stall(recording, seen, ends.get(number), typical_step_s, slowest) for number, seen in inspections.items()
+    )
 
 
 def _stall(
     recording: Recording,
-    looks: list[Event[StallSeen]],
+    inspections: list[Event[StallSeen]],
     ended_ns: int | None,
     typical_step_s: float,
     slowest: SlowestSteps,
 ) -> Stall:
-    last = looks[-1]
+    last = inspections[-1]
     until_ns = last.t_ns
     if ended_ns is None and recording.meta.ended_ns is None and _still_there(recording, last):
         until_ns = max(until_ns, recording.meta.last_ns)
     stuck = _stuck(last)
     group = group_size(recording, [row["rank"] for row in last.data.get("ranks", ())])
-    ranks = _stalled_ranks(recording, looks, until_ns, frozenset(stuck.missing if stuck else ()), group)
+    ranks = _stalled_ranks(recording, inspections, until_ns, frozenset(stuck.missing if stuck else ()), group)
     stalled_s = last.data.get("stalled_s", 0.0) + (until_ns - last.t_ns) / 1e9
     evaluating = any(rank.phase == "evaluation" for rank in ranks)
     p99_s = slowest.whole_s if evaluating else slowest.usual_s
@@ -110,16 +112,16 @@ def _stall(
     )
 
 
-def _still_there(recording: Recording, look: Event[StallSeen]) -> bool:
-    """True while the ranks' positions equal those of the last look. Positions are read every second, looks are further apart.
+def _still_there(recording: Recording, inspection: Event[StallSeen]) -> bool:
+    """True while the ranks' positions equal those of the last inspection. Positions are read every second, inspections are further apart.
 
     A rank that has not begun to train has no position.
     """
-    rows = look.data.get("ranks", ())
+    rows = inspection.data.get("ranks", ())
     places = {row["rank"]: (row.get("phase"), row.get("step"), row.get("since_ns")) for row in rows}
     known = places.keys() & recording.positions.keys()
-    unseen = (places[rank][0] == "start" for rank in places.keys() - known)
-    return bool(known) and all(recording.positions[rank] == places[rank] for rank in known) and all(unseen)
+    starting = (places[rank][0] == "start" for rank in places.keys() - known)
+    return bool(known) and all(recording.positions[rank] == places[rank] for rank in known) and all(starting)
 
 
 def _went_on(recording: Recording, ended_ns: int) -> bool:
@@ -139,22 +141,24 @@ def _stuck(event: Event[StallSeen]) -> StuckCollective | None:
 
 
 def _stalled_ranks(
-    recording: Recording, looks: list[Event[StallSeen]], until_ns: int, missing: frozenset[int], group: int
+    recording: Recording, inspections: list[Event[StallSeen]], until_ns: int, missing: frozenset[int], group: int
 ) -> tuple[StalledRank, ...]:
     """The state of each rank in a stall.
 
     `missing`: ranks that have not reached the collective that others wait in, as far as calls were counted. `group`: number of ranks in the
     exchange; some may have ended or be on other nodes.
     """
-    event = looks[-1]
-    told = event.data.get("ranks", [])
-    before = {row["rank"]: (look, row) for look in looks[-2:-1] for row in look.data.get("ranks", ())}
-    several = max(len(told), group) > 1
+    event = inspections[-1]
+    rank_rows = event.data.get("ranks", [])
+    before = {
+        row["rank"]: (inspection, row) for inspection in inspections[-2:-1] for row in inspection.data.get("ranks", ())
+    }
+    several = max(len(rank_rows), group) > 1
     used = _use_of_gpus(recording)
-    waiting = {row["rank"]: _waits(row, several=several, missing=missing) for row in told}
-    culprits = _culprits(told, waiting, missing)
+    waiting = {row["rank"]: _waits(row, several=several, missing=missing) for row in rank_rows}
+    culprits = _culprits(rank_rows, waiting, missing)
     rows = []
-    for row in told:
+    for row in rank_rows:
         rank = row["rank"]
         frames = row.get("frames", [])
         user = row.get("user") or (frames[0] if frames else None)
@@ -193,26 +197,26 @@ def _waits(row: StalledRankRow, *, several: bool, missing: frozenset[int]) -> bo
     return inside or in_backward or any(_in_collective(frame) for frame in row.get("frames", [])[:6])
 
 
-def _culprits(told: list[StalledRankRow], waiting: Mapping[int, bool], missing: frozenset[int]) -> frozenset[int]:
-    stopped = frozenset(row["rank"] for row in told if row.get("state") == _STOPPED)
+def _culprits(rank_rows: list[StalledRankRow], waiting: Mapping[int, bool], missing: frozenset[int]) -> frozenset[int]:
+    stopped = frozenset(row["rank"] for row in rank_rows if row.get("state") == _STOPPED)
     if stopped:
         return stopped  # the others wait for a stopped rank, wherever it was stopped
     outside = [rank for rank, waits in waiting.items() if not waits]
-    if outside and len(outside) == len(told) > 1:
+    if outside and len(outside) == len(rank_rows) > 1:
         # no rank visibly waits in a collective: the ranks furthest behind hold up the others
-        behind = min(row.get("step", 0) for row in told)
-        outside = [row["rank"] for row in told if row.get("step", 0) == behind]
+        behind = min(row.get("step", 0) for row in rank_rows)
+        outside = [row["rank"] for row in rank_rows if row.get("step", 0) == behind]
     # a rank may hang inside its backward pass, where it seems to wait, or wait in a different collective than the rest
     return frozenset([rank for rank in outside if rank in missing] or outside or missing)
 
 
-def _halted(earlier: Look | None, later: Look) -> Literal["", "asleep", "stopped"]:
-    """State of a rank ("asleep" or "stopped") that neither moved nor used its CPUs between two looks; otherwise empty."""
+def _halted(earlier: Inspection | None, later: Inspection) -> Literal["", "asleep", "stopped"]:
+    """State of a rank ("asleep" or "stopped") that neither moved nor used its CPUs between two inspections; otherwise empty."""
     cores = _cores_used(earlier, later)
     if earlier is None or cores is None or cores > _BUSY_SHARE:
         return ""
     before, now = earlier[1], later[1]
-    if any(before.get(key) != now.get(key) for key in _SEEN):
+    if any(before.get(key) != now.get(key) for key in _COMPARED_FIELDS):
         return ""
     if now.get("state") == _STOPPED:
         return "stopped"
@@ -231,8 +235,8 @@ def _use_of_gpus(recording: Recording) -> dict[int, list[Series]]:
     return found
 
 
-def _works(used: list[Series] | None, earlier: Look | None, later: Look) -> bool:
-    """True if the rank computed on the CPU between two looks and did not just spin until its GPU is done.
+def _works(used: list[Series] | None, earlier: Inspection | None, later: Inspection) -> bool:
+    """True if the rank computed on the CPU between two inspections and did not just spin until its GPU is done.
 
     `used`: utilisation of its GPUs; None if it trains on none.
     """
@@ -245,22 +249,22 @@ def _works(used: list[Series] | None, earlier: Look | None, later: Look) -> bool
     return bool(read) and all(values.size and values.max() < _GPU_RESTS_PCT for values in read)
 
 
-def _cores_used(earlier: Look | None, later: Look) -> float | None:
-    """Cores that all threads used between two looks at the same place; None if unknown."""
+def _cores_used(earlier: Inspection | None, later: Inspection) -> float | None:
+    """Cores that all threads used between two inspections at the same place; None if unknown."""
     if earlier is None:
         return None
     before, now = earlier[1], later[1]
     apart_ns = _seen_ns(later) - _seen_ns(earlier)
     moved = any(before.get(key) != now.get(key) for key in _PLACE)
     used_s, used_then_s = now.get("cpu_s"), before.get("cpu_s")
-    if moved or apart_ns < _LOOKS_APART_NS or used_s is None or used_then_s is None:
+    if moved or apart_ns < _INSPECTIONS_APART_NS or used_s is None or used_then_s is None:
         return None
     return (used_s - used_then_s) / (apart_ns / 1e9)
 
 
-def _seen_ns(look: Look) -> int:
-    """Time of a look at a rank. The agents of different nodes look at different times."""
-    event, row = look
+def _seen_ns(inspection: Inspection) -> int:
+    """Time at which a rank was inspected. The agents of different nodes inspect at different times."""
+    event, row = inspection
     return row.get("seen_ns", event.t_ns)
 
 

@@ -136,10 +136,10 @@ def _affinity_cores(recording: Recording) -> float | None:
     node, found = recording.shown_node, set()
     for rank, process in process_by_rank(recording.processes).items():
         if node is None or rank in node.ranks:
-            told = recording.facts.get(process.pid, {}).get("cpus_allowed")
-            if not told:
+            allowed = recording.facts.get(process.pid, {}).get("cpus_allowed")
+            if not allowed:
                 return None
-            found |= set(told)
+            found |= set(allowed)
     return float(len(found)) if found else None
 
 
@@ -199,13 +199,13 @@ def host_strip(recording: Recording) -> HostStrip | None:
         busy_cores=cpu.get(CPU_HOST_BUSY_CORES),
         job_cores=cpu.get(CPU_JOB_CORES),
         steal_pct=_percent(cpu.get(CPU_STEAL_SHARE)),
-        throttled_pct=_percent(_most(held)),
+        throttled_pct=_percent(_highest(held)),
         mem_used_bytes=None if total is None or available is None else total - available,
         mem_total_bytes=total,
         shm_used_bytes=now.level("mem.shm_used_bytes", "host"),
         shm_total_bytes=now.level("mem.shm_total_bytes", "host"),
         disk_read_mb_s=_mega(_sum(reads)),
-        disk_busy_pct=_percent(_most(busy)),
+        disk_busy_pct=_percent(_highest(busy)),
         net_mb_s=_mega(_sum(sent)),
     )
 
@@ -215,7 +215,7 @@ def _sum(values: list[float | None]) -> float | None:
     return sum(known) if known else None
 
 
-def _most(values: list[float | None]) -> float | None:
+def _highest(values: list[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
 
 

@@ -119,8 +119,8 @@ def _reads(seen: CapacityInputs, making: _Making) -> bool:
 
 def _unclocked(seen: CapacityInputs, making: _Making) -> str:
     """The reason why the blocked time of its batches is unknown; empty if it is known."""
-    told = seen.values.get((FETCH_BLOCKED_SHARE, making.rank)) is not None
-    return "" if told else seen.values.why(FETCH_BLOCKED_SHARE, making.rank)
+    known = seen.values.get((FETCH_BLOCKED_SHARE, making.rank)) is not None
+    return "" if known else seen.values.why(FETCH_BLOCKED_SHARE, making.rank)
 
 
 def _storage(seen: CapacityInputs, making: _Making | None, samples: float) -> Capacity:

@@ -116,7 +116,7 @@ def delivery(
     first_step = int(everything.step[0])
     # A few such steps occur in any case: a loop that looks one batch ahead (accelerate, Lightning) takes two in its first step.
     if (everything.columns["micro_batches"] > 1.5 * everything.count).mean() > _GATHERING_SHARE_MAX:
-        noted, begun = (_told(spans, label, loader) for label in ("fetch", "loader_start"))
+        noted, begun = (_spans_of(spans, label, loader) for label in ("fetch", "loader_start"))
         if not noted.size or loader.beside:
             return "steps of several batches: the time of each fetch was not recorded"
         before = np.array([] if first_step else [_EVER_NS], np.int64)  # workers start before the first step does
@@ -141,7 +141,7 @@ def _parts(recording: Recording, steps: RankSteps, loader: LoaderFacts | None) -
     """Mean seconds to send and to pin a batch, if timed. They may overlap with compute."""
     found = {}
     sending = training_batches(recording, steps, loader)["sending_ns"]
-    pins = _told(recording.spans.get(steps.rank), "pin", loader)
+    pins = _spans_of(recording.spans.get(steps.rank), "pin", loader)
     pins = pins[(pins["t_end_ns"] > steps.start_ns[0]) & (pins["t_end_ns"] <= steps.end_ns[-1])]
     if (sending > 0).any():
         found[FETCH_SENDING_S] = float(sending[sending >= 0].mean()) / 1e9
@@ -251,7 +251,7 @@ def _ahead(loader: LoaderFacts) -> int:
     return loader.num_workers * (loader.prefetch_factor or 2)
 
 
-def _told(spans: Table | None, label: str, loader: LoaderFacts | None) -> Table:
+def _spans_of(spans: Table | None, label: str, loader: LoaderFacts | None) -> Table:
     """The spans of one label, sorted by start: those of this loader, or of all loaders if it is unknown."""
     if spans is None:
         return np.empty(0, [(name, np.int64) for name in SPAN_FIELDS])
@@ -289,8 +289,8 @@ def _in_order(fetches: _Fetches, begun: Array, done: Array) -> bool:
     if not known.any():
         return True
     made_before = done[known] <= fetches.end[known] + _SLACK_S
-    told = known & ~np.isnan(fetches.sent)
-    begun_after = begun[told] + _SLACK_S >= fetches.sent[told]
+    timed = known & ~np.isnan(fetches.sent)
+    begun_after = begun[timed] + _SLACK_S >= fetches.sent[timed]
     return bool(
         made_before.mean() >= _IN_ORDER_SHARE_MIN
         and (begun_after.size == 0 or begun_after.mean() >= _IN_ORDER_SHARE_MIN)

@@ -37,10 +37,10 @@ def input_values(
                 found.missing[STEP_INPUT_WAIT_S, rank] = source.why_unknown
             continue
         wait, loader = accounts.own[rank]["input_wait"], training_loader(loaders, rank)
-        begins = min(_epoch_start_s(steps, by_workers=bool(loader and loader.num_workers)), wait)
-        index_s = min(drawn.get(rank, 0.0), wait - begins)
-        found[STEP_EPOCH_START_S, rank] = begins
-        found[STEP_INPUT_WAIT_S, rank] = wait - begins - index_s
+        starts_s = min(_epoch_start_s(steps, by_workers=bool(loader and loader.num_workers)), wait)
+        index_s = min(drawn.get(rank, 0.0), wait - starts_s)
+        found[STEP_EPOCH_START_S, rank] = starts_s
+        found[STEP_INPUT_WAIT_S, rank] = wait - starts_s - index_s
         if rank in drawn:
             found[STEP_INDEX_S, rank] = index_s
         else:
@@ -70,8 +70,8 @@ def _drawn_s(recording: Recording, steps: RankSteps) -> float:
     rows = None if rows is None else rows[rows["label"] == SPAN_CODE["index"]][-_SPANS_MAX:]
     if rows is None or rows.size == 0:
         return 0.0
-    if rows.size >= _SPANS_COMPLETE_BELOW and (told := steps.step > rows["step"][0]).any():
-        steps = steps.keep(told)
+    if rows.size >= _SPANS_COMPLETE_BELOW and (covered := steps.step > rows["step"][0]).any():
+        steps = steps.keep(covered)
     rows = rows[np.isin(rows["step"], steps.step)]
     return float((rows["t_end_ns"] - rows["t_start_ns"]).sum()) / 1e9 / steps.step.size
 

@@ -135,9 +135,9 @@ def _aside_ns(
     spans = spans[np.argsort(spans["t_start_ns"], kind="stable")]
     # a checkpoint may lie within an evaluation: each span counts only the time that it adds to earlier ones
     ends = np.maximum.accumulate(spans["t_end_ns"])
-    begins = np.maximum(spans["t_start_ns"], np.append(0, ends[:-1]))
-    total = np.cumsum(ends - begins)
-    times, taken = (np.stack(pair, axis=1).ravel() for pair in ((begins, ends), (total - (ends - begins), total)))
+    starts = np.maximum(spans["t_start_ns"], np.append(0, ends[:-1]))
+    total = np.cumsum(ends - starts)
+    times, taken = (np.stack(pair, axis=1).ravel() for pair in ((starts, ends), (total - (ends - starts), total)))
     return np.asarray(np.interp(end_ns, times, taken) - np.interp(begin_ns, times, taken))
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
-from rn50_advisor.advisor.analysis.stacks.after_update import ways_of_unfed
-from rn50_advisor.advisor.analysis.stacks.stack_profiles import Ways, after_update
+from rn50_advisor.advisor.analysis.stacks.after_update import loop_paths
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import CallPaths, after_update
 from rn50_advisor.advisor.analysis.steps.attribution import StepAttribution
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import LoaderFacts, training_loader
@@ -63,12 +63,12 @@ def feed(
     loaders: Sequence[LoaderFacts],
 ) -> InputSource | None:
     """The input of ranks that no torch loader feeds; None if torch's loaders feed every rank."""
-    unfed = [rank for rank, steps in steady.items() if not steps.fed]
-    if not unfed:
+    without_loader = [rank for rank, steps in steady.items() if not steps.fed]
+    if not without_loader:
         return _timed(steady, loaders)
-    facts = _facts(recording, unfed)
+    facts = _facts(recording, without_loader)
     libraries = tuple(dict.fromkeys(name for f in facts for name in f.get("input_libraries", ())))
-    worst = max(unfed, key=lambda rank: accounts.own[rank]["forward"])
+    worst = max(without_loader, key=lambda rank: accounts.own[rank]["forward"])
     on_gpu = any(f.get("cuda") for f in facts)
     another = any(f.get("fetches_in_another_thread") for f in facts)
     return InputSource(
@@ -78,7 +78,7 @@ def feed(
         another_thread=another,
         chunk_s=accounts.own[worst]["forward"],
         blocked_s=None if on_gpu else _blocked_s(steady[worst]),
-        samples=_looks(recording.events, unfed, ways_of_unfed(recording, unfed)),
+        samples=_looks(recording.events, without_loader, loop_paths(recording, without_loader)),
     )
 
 
@@ -113,12 +113,12 @@ class _Look:
     line: tuple[str, int, str] | None
 
 
-def _looks(events: Sequence[AnyEvent], ranks: Sequence[int], ways: Mapping[int, Ways]) -> FeedSamples | None:
+def _looks(events: Sequence[AnyEvent], ranks: Sequence[int], paths: Mapping[int, CallPaths]) -> FeedSamples | None:
     """Stack samples and profiles of these ranks from before the update; None if there are too few."""
     seen: Counter[_Look] = Counter()
     wanted = frozenset(ranks)
     for rank, count, stack in _stacks(events):
-        known = ways.get(rank)
+        known = paths.get(rank)
         look = None if rank not in wanted or (known and after_update(stack["frames"], known)) else _look(stack)
         if look is not None:
             seen[look] += count

@@ -38,8 +38,8 @@ def with_slowest(
     marked = {}
     for rank, steps in steady.items():
         if steps.per_step("micro_batches") >= _BATCHES_A_STEP_MIN:
-            mine = [loader for loader in loaders if loader.rank == rank and loader.training and not loader.library]
-            slowest = _slowest(recording, steps, mine)
+            own = [loader for loader in loaders if loader.rank == rank and loader.training and not loader.library]
+            slowest = _slowest(recording, steps, own)
             if slowest is not None:
                 marked[rank, slowest.id] = slowest
     return tuple(marked.get((loader.rank, loader.id), loader) for loader in loaders)
@@ -49,7 +49,7 @@ def _slowest(recording: Recording, steps: RankSteps, loaders: Sequence[LoaderFac
     """The loader that the steps wait for; None if one loader feeds them, or several one after the other."""
     last = steps.columns["loader"][steps.sample]
     if last.size == 0:
-        return None  # rows of several steps do not tell which loader came last in each
+        return None  # rows of several steps do not show which loader came last in each
     named = {loader.id: float((last == loader.id).mean()) for loader in loaders}
     first = max(loaders, key=lambda loader: named[loader.id], default=None)
     if first is None or not named[first.id]:

@@ -89,10 +89,10 @@ def _of_rank(recording: Recording, steps: RankSteps, loader: LoaderFacts | None)
     found: list[Table] = []
     for tables in (recording.looks, recording.parts):
         rows = tables.get(steps.rank, _NOTHING)
-        mine = (rows["t_end_ns"] > steps.start_ns.min()) & (rows["t_end_ns"] < steps.end_ns.max())
+        steady = (rows["t_end_ns"] > steps.start_ns.min()) & (rows["t_end_ns"] < steps.end_ns.max())
         if loader is not None:
-            mine &= (rows["loader"] == loader.id) | (rows["loader"] < 0)
-        found.append(rows[mine])
+            steady &= (rows["loader"] == loader.id) | (rows["loader"] < 0)
+        found.append(rows[steady])
     looks, parts = found
     return looks[looks["cpu_ns"] > 0], parts
 
@@ -110,25 +110,25 @@ def _parts(recording: Recording, rows: Table, cpu_s: float, wall_s: float) -> tu
     found = []
     for named in dict.fromkeys(names.values()):
         numbers = [part for part, name in names.items() if name == named]
-        mine = np.isin(rows["part"], numbers)
-        part_share = float(rows["cpu_ns"][mine].sum()) / whole_cpu
-        took_s = wall_s * float(rows["wall_ns"][mine].sum()) / whole_wall
-        error = _error(rows, mine, part_share, whole_cpu)
+        of_part = np.isin(rows["part"], numbers)
+        part_share = float(rows["cpu_ns"][of_part].sum()) / whole_cpu
+        took_s = wall_s * float(rows["wall_ns"][of_part].sum()) / whole_wall
+        error = _error(rows, of_part, part_share, whole_cpu)
         found.append(SamplePart(*named, cpu_s * part_share, took_s, part_share, error))
     return tuple(sorted(found, key=lambda part: -part.cpu_s)[:_PARTS_MAX])
 
 
-def _named(told: PartName) -> Named:
+def _named(part: PartName) -> Named:
     """Kind, name and place of a part. A part without a recorded name belongs to the rest."""
-    kind = told.get("kind") if told.get("kind") in _KINDS else "rest"
-    return cast(PartKind, kind), told.get("name") or "other code", told.get("file", ""), told.get("line", 0)
+    kind = part.get("kind") if part.get("kind") in _KINDS else "rest"
+    return cast(PartKind, kind), part.get("name") or "other code", part.get("file", ""), part.get("line", 0)
 
 
-def _error(rows: Table, mine: NDArray[np.bool_], part_share: float, whole: float) -> float:
+def _error(rows: Table, of_part: NDArray[np.bool_], part_share: float, whole: float) -> float:
     """Standard error of a part's share of the CPU time. Each profiled sample is one draw; its parts have the same end time."""
     _, look = np.unique(rows["t_end_ns"], return_inverse=True)
     totals = np.bincount(look, weights=rows["cpu_ns"].astype(np.float64))
-    own = np.bincount(look, weights=np.where(mine, rows["cpu_ns"], 0).astype(np.float64), minlength=totals.size)
+    own = np.bincount(look, weights=np.where(of_part, rows["cpu_ns"], 0).astype(np.float64), minlength=totals.size)
     return float(np.sqrt(((own - part_share * totals) ** 2).sum()) / whole)
 
 
@@ -139,7 +139,7 @@ def sample_values(cost: SampleCost | str) -> Measured:
         found.missing[SAMPLE_TRANSFORM_SHARE, JOB] = cost
         return found
     costliest = cost.costliest_transform
-    told = {
+    measured = {
         SAMPLE_LOOKS: float(cost.looks),
         SAMPLE_CPU_S: cost.cpu_s,
         SAMPLE_TRANSFORM_SHARE: costliest.share if costliest else 0.0,
@@ -148,5 +148,5 @@ def sample_values(cost: SampleCost | str) -> Measured:
         SAMPLE_FILE_KB: None if cost.file_bytes is None else cost.file_bytes / 1e3,
         SAMPLE_MEGAPIXELS: cost.width * cost.height / 1e6 if cost.width and cost.height else None,
     }
-    found.update({(measure, JOB): value for measure, value in told.items() if value is not None})
+    found.update({(measure, JOB): value for measure, value in measured.items() if value is not None})
     return found

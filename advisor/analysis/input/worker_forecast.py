@@ -156,8 +156,8 @@ def _first_s(known: _Known, steps: RankSteps, made: Loading) -> float:
     """
     if made.workers:
         return 0.0
-    begins = known.values.get((EPOCH_STARTS, steps.rank), 0.0)
-    return begins * (made.wall_s - made.delay_s) / max(float(steps.count.sum()), 1.0)
+    starts = known.values.get((EPOCH_STARTS, steps.rank), 0.0)
+    return starts * (made.wall_s - made.delay_s) / max(float(steps.count.sum()), 1.0)
 
 
 def _faults_s(known: _Known, rank: int, made: Loading, batches: float) -> float:

@@ -26,8 +26,8 @@ def lock_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measur
         return found
     share = len(waiting) / len(looks)
     # one more sample of each kind: otherwise a few equal samples would have no error
-    told = (len(waiting) + 1) / (len(looks) + 2)
-    error = math.sqrt(told * (1 - told) / (len(looks) + 2))
+    smoothed = (len(waiting) + 1) / (len(looks) + 2)
+    error = math.sqrt(smoothed * (1 - smoothed) / (len(looks) + 2))
     asking = sum(bool(event.data.get("asks")) for event in looks) / len(looks)
     found[LOADER_LOCK_SHARE, JOB] = share
     found[LOADER_LOCK_ERROR, JOB] = error

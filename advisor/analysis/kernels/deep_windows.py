@@ -88,8 +88,8 @@ def deep_values(recording: Recording, windows: tuple[DeepWindow, ...], values: M
     found = Measured()
     on_gpu = [window for window in windows if window.device == "cuda"]
     for window in on_gpu:
-        told = _values(window, values.get((STEP_TIME_S, JOB)))
-        found.update({(measure, window.rank): value for measure, value in told.items()})
+        window_values = _values(window, values.get((STEP_TIME_S, JOB)))
+        found.update({(measure, window.rank): value for measure, value in window_values.items()})
     if not on_gpu:
         cuda = any(recording.facts.get(p.pid, {}).get("cuda") for p in process_by_rank(recording.processes).values())
         without = "no deep window was opened: run with --deep" if cuda else "no CUDA device: there are no kernels"

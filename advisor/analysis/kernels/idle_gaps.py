@@ -44,9 +44,9 @@ def idle_by_cause(trace: Trace, begin: float, end: float) -> dict[str, float]:
     found.update(sync=0.0, launch=0.0, other=0.0)
     launches = launches_of(trace)
     waits = [call for call in trace.calls if SYNC_CALL.search(call.name)]
-    begins = [kernel.start for kernel in trace.kernels]
+    starts = [kernel.start for kernel in trace.kernels]
     for gap in without(rest, copying):
-        for cause, us in _causes(gap, trace, launches, waits, begins):
+        for cause, us in _causes(gap, trace, launches, waits, starts):
             found[cause] += us
     return found
 
@@ -57,14 +57,14 @@ def _is_held(call: Span) -> bool:
 
 
 def _causes(
-    gap: Interval, trace: Trace, launches: dict[int, Span], waits: list[Span], begins: list[float]
+    gap: Interval, trace: Trace, launches: dict[int, Span], waits: list[Span], starts: list[float]
 ) -> list[tuple[str, float]]:
     """The causes of an idle gap, each with its microseconds."""
     begin, end = gap
     us = end - begin
     if us < _WORTH_US:
         return [("other", us)]
-    at = bisect_left(begins, end - 1e-6)
+    at = bisect_left(starts, end - 1e-6)
     call = launches.get(trace.kernels[at].correlation) if at < len(trace.kernels) else None
     if call is not None and call.end <= begin:
         return [("other", us)]

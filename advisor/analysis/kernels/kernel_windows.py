@@ -146,18 +146,18 @@ def _on_cpu(trace: Trace, rank: int, first_step: int) -> DeepWindow:
 
 def _period(trace: Trace, launches: Mapping[int, Span]) -> Interval | None:
     """The interval between the first kernels launched in the last two steps; None if there is no whole step between them."""
-    begins: list[float] = []
+    starts: list[float] = []
     for mark in trace.marks[:-1]:
         started = (
             kernel.start
             for kernel in trace.kernels
             if (call := launches.get(kernel.correlation)) is not None and call.start >= mark
         )
-        begins.append(min(started, default=float("inf")))
-    steps = len(begins) - 1
-    if steps < 1 or not begins[0] < begins[-1] < float("inf"):
+        starts.append(min(started, default=float("inf")))
+    steps = len(starts) - 1
+    if steps < 1 or not starts[0] < starts[-1] < float("inf"):
         return None
-    return begins[-2], begins[-1]
+    return starts[-2], starts[-1]
 
 
 class _Rows:
@@ -241,8 +241,8 @@ def _shapes(operator: Span | None) -> str:
     dims = operator.args.get("Input Dims") if operator is not None else None
     if not isinstance(dims, list):
         return ""
-    told = ["×".join(str(n) for n in shape) for shape in dims if isinstance(shape, list) and shape]
-    return ", ".join(part for part in told if "[" not in part)[:_SHAPES_MAX]
+    sizes = ["×".join(str(n) for n in shape) for shape in dims if isinstance(shape, list) and shape]
+    return ", ".join(part for part in sizes if "[" not in part)[:_SHAPES_MAX]
 
 
 def _bytes(copies: Iterable[Span]) -> float:

@@ -97,12 +97,12 @@ def operator_flops(name: str, args: Mapping[str, Any]) -> float | None:
 def _convolution(shapes: Sequence[Shape], args: Mapping[str, Any]) -> float:
     """FLOPs; the inputs are (input, weight, bias, stride, padding, dilation, transposed, output padding, groups)."""
     taken, weight = shapes[0], shapes[1]
-    told = args.get("Concrete Inputs")
-    if not isinstance(told, list):
+    inputs = args.get("Concrete Inputs")
+    if not isinstance(inputs, list):
         raise ValueError("no strides")
-    stride, padding, dilation = (_numbers(told[at]) for at in (3, 4, 5))
+    stride, padding, dilation = (_numbers(inputs[at]) for at in (3, 4, 5))
     per_output = prod(weight[1:])
-    if str(told[6]) == "True":  # transposed: each input is spread over the kernel
+    if str(inputs[6]) == "True":  # transposed: each input is spread over the kernel
         return 2.0 * prod(taken) * per_output
     out = [
         (size + 2 * _nth(padding, n) - _nth(dilation, n) * (weight[2 + n] - 1) - 1) // _nth(stride, n) + 1
@@ -114,9 +114,9 @@ def _convolution(shapes: Sequence[Shape], args: Mapping[str, Any]) -> float:
 def _convolution_backward(shapes: Sequence[Shape], args: Mapping[str, Any]) -> float:
     """FLOPs; the inputs are (output's gradient, input, weight, …, output mask). The input's and the weight's gradient cost the same."""
     gradient, taken, weight = shapes[:3]
-    told = args.get("Concrete Inputs")
-    mask = _flags(told[-1]) if isinstance(told, list) and told else [True, True]
-    transposed = isinstance(told, list) and len(told) > 7 and str(told[7]) == "True"
+    inputs = args.get("Concrete Inputs")
+    mask = _flags(inputs[-1]) if isinstance(inputs, list) and inputs else [True, True]
+    transposed = isinstance(inputs, list) and len(inputs) > 7 and str(inputs[7]) == "True"
     once = 2.0 * prod(taken if transposed else gradient) * prod(weight[1:])
     return once * sum(mask[:2])
 

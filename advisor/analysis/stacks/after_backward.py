@@ -105,9 +105,9 @@ def _share(own: Iterable[_Look], rest: Iterable[_Look], clip_s: float, gap_s: fl
     If it is unknown which samples came after the update, as many as needed are taken to have come before it.
     """
     for exact, among_s in ((True, clip_s), (False, clip_s + gap_s)):
-        mine, others = (sum(look.count for look in looks if look.exact is exact) for looks in (own, rest))
-        if mine + others >= _LOOKS_MIN and clip_s > 0:
-            return max(0.0, 1.0 - others / (mine + others) * among_s / clip_s)
+        own_count, others = (sum(look.count for look in looks if look.exact is exact) for looks in (own, rest))
+        if own_count + others >= _LOOKS_MIN and clip_s > 0:
+            return max(0.0, 1.0 - others / (own_count + others) * among_s / clip_s)
     return None
 
 

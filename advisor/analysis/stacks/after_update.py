@@ -18,16 +18,16 @@ from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.analysis.stacks.after_backward import Line, works_in_place
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     LINE_LOOKS_MIN,
+    CallPaths,
     Frames,
     UsersStack,
-    Ways,
     after_update,
+    call_paths,
     called,
     in_forward,
     inner,
     place_of,
-    told_rows,
-    ways_to,
+    user_rows,
 )
 from rn50_advisor.advisor.analysis.steps.phases import AFTER_UPDATE, IN_MODEL
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
@@ -56,13 +56,13 @@ def with_own_loop(recording: Recording, everything: Mapping[int, RankSteps]) -> 
     return found
 
 
-def ways_of_unfed(recording: Recording, unfed: Iterable[int]) -> dict[int, Ways]:
-    """The ways to fetches, backward passes and updates by rank; only ranks whose profile shows their loop."""
+def loop_paths(recording: Recording, ranks: Iterable[int]) -> dict[int, CallPaths]:
+    """Call paths to fetches, backward passes and updates by rank; only ranks whose profile shows their loop."""
     found = {}
-    for rank in unfed:
-        ways = ways_to([row for profile in _profiles(recording.events, rank) for row in told_rows(profile)])
-        if ways.backwards:
-            found[rank] = ways
+    for rank in ranks:
+        paths = call_paths([row for profile in _profiles(recording.events, rank) for row in user_rows(profile)])
+        if paths.backwards:
+            found[rank] = paths
     return found
 
 
@@ -76,40 +76,40 @@ def evaluates(row: UsersStack, evaluations: Set[Line]) -> bool:
     return any((frame["file"], frame["line"]) in evaluations for frame in row["frames"])
 
 
-def after_own_update(row: UsersStack, ways: Ways) -> bool:
+def after_own_update(row: UsersStack, paths: CallPaths) -> bool:
     """Like `after_update`. If no optimizer was seen, lines that work in place are taken to be the update."""
-    return after_update(row["frames"], ways) and bool(ways.updates or not works_in_place(row))
+    return after_update(row["frames"], paths) and bool(paths.updates or not works_in_place(row))
 
 
 def _shares(recording: Recording, steps: RankSteps) -> tuple[float, float] | None:
     """Shares of a rank's stack samples after its update and in its model's forward; None if no profile shows where its loop is."""
-    ways = ways_of_unfed(recording, [steps.rank]).get(steps.rank)
-    told = _profiles(recording.events, steps.rank)
-    looks = sum(profile["looks"] for profile in told)
-    if ways is None or looks < LINE_LOOKS_MIN:
+    paths = loop_paths(recording, [steps.rank]).get(steps.rank)
+    profiles = _profiles(recording.events, steps.rank)
+    looks = sum(profile["looks"] for profile in profiles)
+    if paths is None or looks < LINE_LOOKS_MIN:
         return None
     evaluations = evaluation_lines(recording)
     after = model = 0
-    for row in (row for profile in told for row in told_rows(profile) if not evaluates(row, evaluations)):
-        if after_own_update(row, ways):
+    for row in (row for profile in profiles for row in user_rows(profile) if not evaluates(row, evaluations)):
+        if after_own_update(row, paths):
             after += row["count"]
         elif in_forward(row["frames"]):
             model += row["count"]
     # if the update was not seen, the samples before it are included
-    before = 0.0 if ways.updates else float(steps.columns["clip"].sum() / steps.length.sum())
+    before = 0.0 if paths.updates else float(steps.columns["clip"].sum() / steps.length.sum())
     return max(0.0, after / looks - before), model / looks
 
 
 def periodic_call(recording: Recording, rank: int, share: float) -> PeriodicCall | None:
     """The line of this rank's loop that takes about `share` of its time and leads to no part of the step; None if none or several do."""
-    ways = ways_of_unfed(recording, [rank]).get(rank)
-    told = _profiles(recording.events, rank)
-    looks = sum(profile["looks"] for profile in told)
-    if ways is None or looks < LINE_LOOKS_MIN:
+    paths = loop_paths(recording, [rank]).get(rank)
+    profiles = _profiles(recording.events, rank)
+    looks = sum(profile["looks"] for profile in profiles)
+    if paths is None or looks < LINE_LOOKS_MIN:
         return None
     found, inside, callees = Counter[LoopLine](), Counter[LoopLine](), dict[LoopLine, str]()
-    for row in (row for profile in told for row in told_rows(profile)):
-        beside = _beside_the_step(row["frames"], ways)
+    for row in (row for profile in profiles for row in user_rows(profile)):
+        beside = _beside_the_step(row["frames"], paths)
         if beside is not None:
             line, callees[line] = beside
             found[line] += row["count"]
@@ -121,15 +121,15 @@ def periodic_call(recording: Recording, rank: int, share: float) -> PeriodicCall
     return PeriodicCall(*at, callees[at], count / looks, inside[at] / count)
 
 
-def _beside_the_step(frames: Frames, ways: Ways) -> tuple[LoopLine, str] | None:
+def _beside_the_step(frames: Frames, paths: CallPaths) -> tuple[LoopLine, str] | None:
     """(the line of the innermost training function, the user's function that it calls), unless it leads to the backward pass or update."""
     called_by = inner(frames)
     for n in reversed(range(len(called_by))):
         place, line = place_of(called_by[n]), called_by[n]["line"]
-        if place not in ways.backwards:
+        if place not in paths.backwards:
             return None
-        if line not in ways.backwards[place]:
-            if line in ways.updates.get(place, ()):
+        if line not in paths.backwards[place]:
+            if line in paths.updates.get(place, ()):
                 return None
             callee = called_by[n - 1] if n else None
             return (place[0], line), called(callee) if callee and is_user_file(callee["file"]) else ""

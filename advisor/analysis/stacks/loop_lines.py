@@ -14,19 +14,19 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
-from rn50_advisor.advisor.analysis.stacks.stack_moments import place
+from rn50_advisor.advisor.analysis.stacks.hot_lines import place
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     FETCH,
     LINE_LOOKS_MIN,
     TORCH,
     Place,
     SeenStack,
+    call_paths,
     inner,
     lines_to,
     place_of,
     profiles_by_rank,
-    told_rows,
-    ways_to,
+    user_rows,
 )
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import HotLine
@@ -96,12 +96,12 @@ def own_lines(recording: Recording, kind: Kind) -> tuple[HotLine, ...]:
 
 def _shares(recording: Recording, rank: int, *, on_gpu: bool) -> Mapping[Kind, float] | None:
     """Shares of a rank's stack samples by kind of line; None if no profile can show them."""
-    told = [profile for of, profile in profiles_by_rank(recording) if of == rank]
-    looks = sum(profile["looks"] for profile in told)
+    profiles = [profile for of, profile in profiles_by_rank(recording) if of == rank]
+    looks = sum(profile["looks"] for profile in profiles)
     if looks < LINE_LOOKS_MIN:
         return None
     seen = Counter[Kind]()
-    for profile in told:
+    for profile in profiles:
         for kind, _, _, count in _own(profile, on_gpu=on_gpu):
             seen[kind] += count
     return {"preparing": seen["preparing"] / looks, "measuring": seen["measuring"] / looks}
@@ -109,24 +109,24 @@ def _shares(recording: Recording, rank: int, *, on_gpu: bool) -> Mapping[Kind, f
 
 def _own(profile: StackProfile, *, on_gpu: bool) -> Iterator[tuple[Kind, StackFrame, SeenStack, int]]:
     """Yields (kind of work, the loop's own line, the stack, number of samples that found it awake there)."""
-    rows = told_rows(profile)
-    way = _Way(rows)
+    rows = user_rows(profile)
+    path = _ModelPath(rows)
     for row in rows:
-        found, count = way.off(row), row.get("awake", row["count"])
+        found, count = path.off(row), row.get("awake", row["count"])
         waits = on_gpu and _FOR_THE_GPU.search(row["user"].get("text", "")) is not None
         waits |= row["frames"][0]["file"].endswith(_ASLEEP)
         if found is not None and count and not waits:
             yield (*found, row, count)
 
 
-class _Way:
+class _ModelPath:
     """Functions on the way to the model, and their lines that lead there."""
 
     def __init__(self, rows: list[SeenStack]) -> None:
-        self._ways = ways_to(rows)
+        self._paths = call_paths(rows)
         self._models = lines_to([row for row in rows if not _transforms(row)], _calls_model)
         # functions of an evaluation, which also fetches and calls the model
-        self._others = {at for at in self._models if at in self._ways.fetches and at not in self._ways.backwards}
+        self._others = {at for at in self._models if at in self._paths.fetches and at not in self._paths.backwards}
 
     def off(self, row: SeenStack) -> tuple[Kind, StackFrame] | None:
         """The kind of work at the point where a stack leaves the way to the model, and the user's line there; None if there is none."""
@@ -141,19 +141,19 @@ class _Way:
             if line not in models:
                 below = [frame["file"] for frame in frames[:n]]
                 ready = line < min(models)
-                mine = self._makes_ready(row, at, line, below) if ready else self._measures(at, line, below)
+                matches = self._makes_ready(row, at, line, below) if ready else self._measures(at, line, below)
                 own = next((f for f in reversed(frames[: n + 1]) if is_user_file(f["file"])), None)
-                return ("preparing" if ready else "measuring", own) if mine and own is not None else None
+                return ("preparing" if ready else "measuring", own) if matches and own is not None else None
         return None
 
     def _makes_ready(self, row: SeenStack, at: Place, line: int, below: list[str]) -> bool:
         step = any(part in file for file in below for part in _OF_THE_STEP)
         step |= any(_MODULES in file for file in below) and not _transforms(row)
-        return not step and line >= min(self._ways.fetches.get(at, ()), default=0)
+        return not step and line >= min(self._paths.fetches.get(at, ()), default=0)
 
     def _measures(self, at: Place, line: int, below: list[str]) -> bool:
         elsewhere = below and not any(TORCH in file for file in below) and not is_user_file(below[0])
-        return bool(elsewhere) and line < max(self._ways.backwards.get(at, ()), default=line + 1)
+        return bool(elsewhere) and line < max(self._paths.backwards.get(at, ()), default=line + 1)
 
 
 def _transforms(row: SeenStack) -> bool:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
-from rn50_advisor.advisor.analysis.stacks.stack_profiles import LINE_LOOKS_MIN, Frames, profiles_by_rank, told_rows
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import LINE_LOOKS_MIN, Frames, profiles_by_rank, user_rows
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import HotLine
 from rn50_advisor.advisor.model.measures.measured import Measured
@@ -26,11 +26,11 @@ def recomputing_values(recording: Recording, steady: Mapping[int, RankSteps]) ->
     """Seconds per step in which the backward pass recomputes a forward pass; absent if the samples cannot show it."""
     found, on_gpus = Measured(), ranks_on_gpus(recording)
     for rank, steps in steady.items():
-        told = [profile for of, profile in profiles_by_rank(recording) if of == rank]
-        looks = sum(profile["looks"] for profile in told)
+        profiles = [profile for of, profile in profiles_by_rank(recording) if of == rank]
+        looks = sum(profile["looks"] for profile in profiles)
         if looks < LINE_LOOKS_MIN or rank in on_gpus:
             continue
-        again = sum(row["count"] for profile in told for row in told_rows(profile) if _again(row["frames"]))
+        again = sum(row["count"] for profile in profiles for row in user_rows(profile) if _again(row["frames"]))
         found[STEP_RECOMPUTING_S, rank] = min(steps.per_step("backward"), again / looks * steps.per_step_s)
     return found
 
@@ -40,7 +40,7 @@ def recomputing_lines(recording: Recording) -> tuple[HotLine, ...]:
     lines, looks = Counter[tuple[str, int, str]](), 0
     for _, profile in profiles_by_rank(recording):
         looks += profile["looks"]
-        for row in told_rows(profile):
+        for row in user_rows(profile):
             if (frame := _asks(row["frames"])) is not None:
                 lines[frame["file"], frame["line"], frame["function"]] += row["count"]
     return tuple(HotLine(*key, "", n, n / looks, io=False) for key, n in lines.most_common(5))

@@ -10,18 +10,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from rn50_advisor.advisor.analysis.stacks.stack_moments import place
+from rn50_advisor.advisor.analysis.stacks.hot_lines import place
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     FETCH,
     LINE_LOOKS_MIN,
     TORCH,
+    CallPaths,
     SeenStack,
-    Ways,
+    call_paths,
     inner,
     place_of,
     profiles_by_rank,
-    told_rows,
-    ways_to,
+    user_rows,
 )
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import HotLine
@@ -33,7 +33,7 @@ from rn50_advisor.probes.documents.event_documents import StackProfile
 
 # Frames below these belong to the model: its forward, a hook of its backward pass, a closure of its optimizer.
 _MODEL = ("/torch/nn/", "/torch/autograd/", "/torch/_tensor.py", "/torch/optim/")
-_AT_MOST = (STEP_ASLEEP_S, GPU_HOST_PACED_S)
+_UPPER_BOUNDS = (STEP_ASLEEP_S, GPU_HOST_PACED_S)
 _ASLEEP_SHARE_MIN = 0.5  # of a line's samples; a line that computes is found asleep only by chance
 
 
@@ -54,7 +54,7 @@ def waiting_values(recording: Recording, steady: Mapping[int, RankSteps], values
     found = Measured()
     for rank, steps in steady.items():
         share = _share(recording, rank)
-        most_s = next((values[name, rank] for name in _AT_MOST if (name, rank) in values), None)
+        most_s = next((values[name, rank] for name in _UPPER_BOUNDS if (name, rank) in values), None)
         if most_s is None:
             found.missing[STEP_WAITING_S, rank] = (
                 values.why(STEP_ASLEEP_S, rank) or "the duration of the sleep is unknown"
@@ -82,9 +82,11 @@ def waiting_lines(recording: Recording) -> tuple[HotLine, ...]:
 
 def _share(recording: Recording, rank: int) -> float | None:
     """Share of a rank's stack samples that sleep in such a line; None if no profile can show it."""
-    told = [profile for of, profile in _profiles(recording) if of == rank]
-    looks = sum(profile["looks"] for profile in told)
-    return sum(line.asleep for p in told for line in _lines(p).values()) / looks if looks >= LINE_LOOKS_MIN else None
+    profiles = [profile for of, profile in _profiles(recording) if of == rank]
+    looks = sum(profile["looks"] for profile in profiles)
+    return (
+        sum(line.asleep for p in profiles for line in _lines(p).values()) / looks if looks >= LINE_LOOKS_MIN else None
+    )
 
 
 def _profiles(recording: Recording) -> Iterable[tuple[int, StackProfile]]:
@@ -94,11 +96,11 @@ def _profiles(recording: Recording) -> Iterable[tuple[int, StackProfile]]:
 
 
 def _lines(profile: StackProfile) -> dict[tuple[str, int, str], _Asleep]:
-    rows = told_rows(profile)
-    ways = ways_to(rows)
+    rows = user_rows(profile)
+    paths = call_paths(rows)
     found: dict[tuple[str, int, str], list[SeenStack]] = {}
     for row in rows:
-        if _in_step(row, ways):
+        if _in_step(row, paths):
             user = row["user"]
             found.setdefault((user["file"], user["line"], user["function"]), []).append(row)
     lines = {key: _summed(rows) for key, rows in found.items()}
@@ -112,7 +114,7 @@ def _summed(rows: list[SeenStack]) -> _Asleep:
     return _Asleep(looks - sum(row["awake"] for row in rows), looks, place(longest["frames"][0]))
 
 
-def _in_step(row: SeenStack, ways: Ways) -> bool:
+def _in_step(row: SeenStack, paths: CallPaths) -> bool:
     """True if the user's own line waits inside the model, or between the batch and its backward pass."""
     frames = inner(row["frames"])
     user = next(
@@ -124,7 +126,7 @@ def _in_step(row: SeenStack, ways: Ways) -> bool:
     if any(part in file for file in files[user:] for part in _MODEL):
         return True
     for frame in reversed(frames):
-        line, last = frame["line"], max(ways.backwards.get(place_of(frame), ()), default=None)
+        line, last = frame["line"], max(paths.backwards.get(place_of(frame), ()), default=None)
         if last is not None and line != last:  # on the same line, the frame that it calls decides
-            return min(ways.fetches.get(place_of(frame), ()), default=0) < line < last
+            return min(paths.fetches.get(place_of(frame), ()), default=0) < line < last
     return False

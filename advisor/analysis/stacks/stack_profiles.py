@@ -45,7 +45,7 @@ _OUTSIDE_RATIO_MAX = 2.0
 _LEAST_SHARE = 0.05  # of the samples; always allowed, because few samples scatter
 _LOOKS_MIN = 100  # samples; of 400, a backward pass has this many, a fetch usually far fewer
 
-# Samples of profiles needed to tell how much of a step a line takes. With fewer, a twentieth of them is too few.
+# Samples of profiles needed to measure how much of a step a line takes. With fewer, a twentieth of them is too few.
 LINE_LOOKS_MIN = 100
 
 Frames = Sequence[StackFrame]
@@ -67,7 +67,7 @@ class SeenStack(UsersStack, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class CallPaths:
     """Functions on the way to a fetch, a backward pass and an update, with their lines that lead there."""
 
     fetches: Mapping[Place, Set[int]]
@@ -86,14 +86,14 @@ class AfterBackward:
 
 def between_steps(profile: StackProfile) -> Iterator[tuple[int, SeenStack]]:
     """Yields (samples, stack) for stacks in the user's own time between steps."""
-    rows = told_rows(profile)
-    loops, ways = _loops(rows), ways_to(rows)
-    savers = _savers(rows, ways)
+    rows = user_rows(profile)
+    loops, paths = _loops(rows), call_paths(rows)
+    savers = _savers(rows, paths)
     most = max(_OUTSIDE_RATIO_MAX * (profile.get("outside_share") or 0.0), _LEAST_SHARE) * profile["looks"]
     outside = [
         row
         for row in rows
-        if (not inside_torch(row["frames"]) or after_update(row["frames"], ways))
+        if (not inside_torch(row["frames"]) or after_update(row["frames"], paths))
         and not _before_backward(row["frames"], loops)
         and not any(place_of(frame) in savers for frame in inner(row["frames"]))
     ]
@@ -105,15 +105,15 @@ def between_steps(profile: StackProfile) -> Iterator[tuple[int, SeenStack]]:
             yield row["count"], row
 
 
-def savers_and_ways(profile: StackProfile) -> tuple[set[Place], Ways]:
-    rows = told_rows(profile)
-    ways = ways_to(rows)
-    return _savers(rows, ways), ways
+def savers_and_paths(profile: StackProfile) -> tuple[set[Place], CallPaths]:
+    rows = user_rows(profile)
+    paths = call_paths(rows)
+    return _savers(rows, paths), paths
 
 
 def after_saving(profile: StackProfile, savers: Set[Place]) -> Iterator[tuple[int, SeenStack]]:
     """Yields (samples, stack) for stacks in these functions but outside torch: it may have saved to memory, which they write to disk."""
-    for row in told_rows(profile):
+    for row in user_rows(profile):
         frames = inner(row["frames"])
         in_torch = any(TORCH in frame["file"] for frame in frames)
         if not in_torch and any((frame["file"], called(frame)) in savers for frame in frames):
@@ -126,12 +126,12 @@ def profiles_by_rank(recording: Recording) -> Iterator[tuple[int, StackProfile]]
             yield event.rank, event.data
 
 
-def told_rows(profile: StackProfile) -> list[SeenStack]:
+def user_rows(profile: StackProfile) -> list[SeenStack]:
     return [cast(SeenStack, row) for row in profile["stacks"] if row.get("user") and row["frames"]]
 
 
 def after_backward(profile: StackProfile) -> AfterBackward:
-    rows = told_rows(profile)
+    rows = user_rows(profile)
     backwards = {place: max(lines) for place, lines in _lines_into(rows, starts_backward).items()}
     later = {
         place: [line for line in lines if line > backwards[place]]
@@ -219,9 +219,11 @@ def _updates(frame: StackFrame) -> bool:
     return _OPTIMIZERS in file and function in ("step", "wrapper")
 
 
-def _savers(rows: Sequence[SeenStack], ways: Ways) -> set[Place]:
+def _savers(rows: Sequence[SeenStack], paths: CallPaths) -> set[Place]:
     """Functions that save without training. All of their time is checkpointing, which is reported elsewhere."""
-    return {place_of(callers[0]) for callee, callers in _calls(rows) if _SAVE in callee["file"]} - ways.backwards.keys()
+    return {
+        place_of(callers[0]) for callee, callers in _calls(rows) if _SAVE in callee["file"]
+    } - paths.backwards.keys()
 
 
 def _loops(rows: Sequence[SeenStack]) -> dict[Place, tuple[int, int]]:
@@ -243,10 +245,10 @@ def _lines_into(
     return _lines_by_place(seen)
 
 
-def ways_to(rows: Iterable[SeenStack]) -> Ways:
+def call_paths(rows: Iterable[SeenStack]) -> CallPaths:
     """Functions that lead to fetches, backward passes and updates, including callers: a loop may split its parts into functions."""
     rows = list(rows)
-    return Ways(*(lines_to(rows, is_one) for is_one in (_fetches, starts_backward, _updates)))
+    return CallPaths(*(lines_to(rows, is_one) for is_one in (_fetches, starts_backward, _updates)))
 
 
 def lines_to(rows: Iterable[SeenStack], is_one: Callable[[StackFrame], bool]) -> dict[Place, frozenset[int]]:
@@ -278,7 +280,7 @@ def _lines_by_place(seen: Mapping[tuple[Place, int], int]) -> dict[Place, frozen
     return found
 
 
-def after_update(frames: Frames, ways: Ways) -> bool:
+def after_update(frames: Frames, paths: CallPaths) -> bool:
     """True if a training function has done its update and continues with something other than another part of the step.
 
     The model and other torch code found there are an evaluation that no loader feeds.
@@ -288,16 +290,16 @@ def after_update(frames: Frames, ways: Ways) -> bool:
         return False
     for n in reversed(range(len(called_by))):
         place, line = place_of(called_by[n]), called_by[n]["line"]
-        backward = max(ways.backwards.get(place, ()), default=None)
-        later = [at for at in ways.updates.get(place, ()) if at >= (backward or 0)]
+        backward = max(paths.backwards.get(place, ()), default=None)
+        later = [at for at in paths.updates.get(place, ()) if at >= (backward or 0)]
         # an update may be too short to be sampled: it is then assumed to follow its backward pass at once
-        update = min(later, default=None if ways.updates else backward)
+        update = min(later, default=None if paths.updates else backward)
         if update is None or line < update:
             return False
         if line > update:
             # a fetch here or in a called function is an evaluation, which is labelled as such
-            fed = any(update < at <= line for at in ways.fetches.get(place, ()))
-            return not fed and not any(place_of(frame) in ways.fetches for frame in called_by[:n])
+            fed = any(update < at <= line for at in paths.fetches.get(place, ()))
+            return not fed and not any(place_of(frame) in paths.fetches for frame in called_by[:n])
     return False
 
 

@@ -197,8 +197,8 @@ def waiting(turns: Array) -> Array:
 
 def _in_a_row(late: NDArray[np.bool_]) -> float:
     """Mean number of consecutive late steps; 0 if there are none."""
-    begins = int(late[:1].sum()) + int((late[1:] & ~late[:-1]).sum())
-    return float(late.sum()) / begins if begins else 0.0
+    late_runs = int(late[:1].sum()) + int((late[1:] & ~late[:-1]).sum())
+    return float(late.sum()) / late_runs if late_runs else 0.0
 
 
 def _path(turn: Mapping[int, Mapping[str, Array]], left: Array, last: NDArray[np.intp]) -> dict[str, float]:
@@ -233,14 +233,14 @@ def labelled(budget: Budget, steady: Mapping[int, RankSteps], epoch_start_s: Map
 
     `epoch_start_s`: by rank, seconds per step by which the first fetch of each epoch exceeds a usual one.
     """
-    unfed = {rank for rank, steps in steady.items() if not steps.fed}
+    without_loader = {rank for rank, steps in steady.items() if not steps.fed}
     per_rank = {
-        rank: _unfed(row) if rank in unfed else _epochs_apart(row, epoch_start_s.get(rank, 0.0))
+        rank: _with_joint_forward(row) if rank in without_loader else _epochs_apart(row, epoch_start_s.get(rank, 0.0))
         for rank, row in budget.per_rank.items()
     }
     # ranks start their epochs together, and all wait for the slowest
     critical = _epochs_apart(budget.critical, max(epoch_start_s.values(), default=0.0))
-    return Budget(_unfed(critical) if unfed else critical, per_rank)
+    return Budget(_with_joint_forward(critical) if without_loader else critical, per_rank)
 
 
 def _epochs_apart(row: Mapping[str, float], epoch_start_s: float) -> dict[str, float]:
@@ -248,5 +248,5 @@ def _epochs_apart(row: Mapping[str, float], epoch_start_s: float) -> dict[str, f
     return {**row, "input_wait": row["input_wait"] - apart, EPOCH_START: apart} if apart > 0 else dict(row)
 
 
-def _unfed(row: Mapping[str, float]) -> dict[str, float]:
+def _with_joint_forward(row: Mapping[str, float]) -> dict[str, float]:
     return {INPUT_OR_FORWARD if phase == "forward" else phase: seconds for phase, seconds in row.items()}

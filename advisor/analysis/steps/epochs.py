@@ -143,13 +143,13 @@ def cold_values(recording: Recording, everything: Mapping[int, RankSteps], loade
     found = Measured()
     if cold is None:
         return found
-    told = {
+    measured = {
         EPOCH_COLD_STEPS: cold.steps,
         EPOCH_COLD_WAIT_S: cold.wait_s,
         EPOCH_COLD_LATER_WAIT_S: cold.later_wait_s,
         EPOCH_COLD_STEP_S: cold.step_s,
     }
-    found.update({(measure, JOB): value for measure, value in told.items()})
+    found.update({(measure, JOB): value for measure, value in measured.items()})
     reads = []
     for rank, steps in everything.items():
         made = recording.batches.get(rank)

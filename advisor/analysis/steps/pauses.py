@@ -92,20 +92,20 @@ def compilation_values(recording: Recording, steady: Mapping[int, RankSteps]) ->
     found = Measured()
     processes = process_by_rank(recording.processes)
     for rank, steps in steady.items():
-        told = recording.facts.get(processes[rank].pid, {}).get("compilations") if rank in processes else None
+        compilations = recording.facts.get(processes[rank].pid, {}).get("compilations") if rank in processes else None
         late = steps.step >= WARM_UP_STEPS
-        if told and len(told) >= COMPILATIONS_MAX:
-            late &= steps.end_ns >= told[0].get("began_ns", 0)
-        if told and late.any():
+        if compilations and len(compilations) >= COMPILATIONS_MAX:
+            late &= steps.end_ns >= compilations[0].get("began_ns", 0)
+        if compilations and late.any():
             after = steps.keep(late)
-            took = list(_within(told, int(after.start_ns[0]), int(after.end_ns[-1])))
+            took = list(_within(compilations, int(after.start_ns[0]), int(after.end_ns[-1])))
             found[COMPILE_LATE, rank] = float(len(took))
             found[COMPILE_LATE_S, rank] = sum(took) / max(float(after.count.sum()), 1.0)
     return found
 
 
-def _within(told: Iterable[CompilationFacts], first_ns: int, last_ns: int) -> Iterable[float]:
+def _within(compilations: Iterable[CompilationFacts], first_ns: int, last_ns: int) -> Iterable[float]:
     """Seconds of each compilation that began in this time."""
-    for made in told:
+    for made in compilations:
         if first_ns <= made.get("began_ns", -1) <= last_ns:
             yield made.get("took_ns", 0) / 1e9

@@ -39,7 +39,7 @@ _ODD_STEP_RATIO = 1.5
 # this many stamped steps, the error is below this ratio of the error of using the median backward, and the median deviation from that
 # backward is at least this share of it.
 _ERROR_RATIO_MAX = 0.5
-_TELLS_STEPS = 10
+_COMPARED_STEPS_MIN = 10
 _SIZE_SPREAD_MIN = 0.1
 
 
@@ -98,11 +98,11 @@ def _on_gpu(steps: RankSteps, gpu: Table, host: Mapping[str, Array]) -> dict[str
     sums = {**sums, "optimizer": sums["optimizer"] - own, "gap": sums["gap"] + own}
     alike = ~seen & (left <= _ODD_STEP_RATIO * usual_s * steps.count)
     everything = max(float(total[seen].sum()), 1e-12)
-    told = {}
+    scaled = {}
     for name, seconds in sums.items():
         as_usual = left * float(seconds[seen].sum()) / everything
-        told[name] = np.where(seen, seconds * scale, np.where(alike, as_usual, host[name]))
-    return {**host, **told}
+        scaled[name] = np.where(seen, seconds * scale, np.where(alike, as_usual, host[name]))
+    return {**host, **scaled}
 
 
 def _on_stream(steps: RankSteps, gpu: Table) -> tuple[dict[str, Array], NDArray[np.bool_]]:
@@ -200,7 +200,7 @@ def _own_backward(steps: RankSteps, forward: Array, own: Array, stamped: NDArray
     seen, beside = own[stamped], forward[stamped]
     usual = float(np.median(seen))
     apart = float(np.median(np.abs(seen - usual)))
-    if seen.size >= _TELLS_STEPS and apart >= _SIZE_SPREAD_MIN * usual and (beside > 0).all():
+    if seen.size >= _COMPARED_STEPS_MIN and apart >= _SIZE_SPREAD_MIN * usual and (beside > 0).all():
         times = float(np.median(seen / beside))
         if np.median(np.abs(seen - times * beside)) < _ERROR_RATIO_MAX * apart:
             return times * forward

@@ -46,8 +46,8 @@ def speed_changes(recording: Recording, steady: Mapping[int, RankSteps]) -> tupl
     edges = [0, *_cuts(level_s), level_s.size]
     levels = [float(np.median(level_s[a:b])) for a, b in itertools.pairwise(edges)]
     width = longest.step.size // level_s.size + 1
-    begins = zip((int(at[cut]) for cut in edges[1:-1]), itertools.pairwise(levels), strict=True)
-    rows = [int(at[0]), *(_refined(longest, row, width, pair) for row, pair in begins), longest.step.size]
+    cuts = zip((int(at[cut]) for cut in edges[1:-1]), itertools.pairwise(levels), strict=True)
+    rows = [int(at[0]), *(_refined(longest, row, width, pair) for row, pair in cuts), longest.step.size]
     found = []
     for n, (was, now) in enumerate(itertools.pairwise(levels)):
         if now < _CHANGE_RATIO_MIN * was:

@@ -51,8 +51,8 @@ def step_values(
         _gap_values(steps, own["gap"], source, found)
         # Without a loader, the forward may be a fetch, except for the part that a profile found in the model. Backward and optimizer still
         # show a rank that computes slower.
-        told = steps.per_step(IN_MODEL) if IN_MODEL in steps.columns else 0.0
-        forward = own["forward"] if steps.fed else min(own["forward"], told)
+        in_model = steps.per_step(IN_MODEL) if IN_MODEL in steps.columns else 0.0
+        forward = own["forward"] if steps.fed else min(own["forward"], in_model)
         found[STEP_COMPUTE_S, rank] = forward + own["backward"] + own["optimizer"]
         found[STEP_EVALUATION_S, rank] = own["gap.evaluation"]
         found[STEP_CHECKPOINT_S, rank] = own["gap.checkpoint"]

@@ -17,24 +17,24 @@ from rn50_advisor.probes.documents.rank_documents import (
 )
 
 
-def model_of(told: RankFacts) -> KnownModel | None:
+def model_of(facts: RankFacts) -> KnownModel | None:
     """The known model; None if part of it is frozen, since the tables hold only for training all of it."""
-    optimizer = told.get("optimizer", OptimizerFacts())
+    optimizer = facts.get("optimizer", OptimizerFacts())
     tensors, elements = optimizer.get("parameters"), optimizer.get("elements")
-    if tensors is None or elements is None or partly_frozen(told):
+    if tensors is None or elements is None or partly_frozen(facts):
         return None
     return known_model(tensors, elements)
 
 
-def partly_frozen(told: RankFacts) -> bool:
+def partly_frozen(facts: RankFacts) -> bool:
     """True if the rank's optimizer has parameters without gradients."""
-    elements, trained = told.get("optimizer", OptimizerFacts()).get("elements"), learning(told)
+    elements, trained = facts.get("optimizer", OptimizerFacts()).get("elements"), learning(facts)
     return elements is not None and trained is not None and trained < elements
 
 
-def picture_of(told: RankFacts) -> tuple[int, int] | None:
+def picture_of(facts: RankFacts) -> tuple[int, int] | None:
     """Height and width of the images at the first convolution, else as the loader yields them."""
-    for seen in (told.get("conv"), told.get("pictures")):
+    for seen in (facts.get("conv"), facts.get("pictures")):
         shape = seen.get("shape", ()) if seen is not None else ()
         if len(shape) == 4:
             last = shape[1] in (1, 3, 4)
@@ -42,20 +42,20 @@ def picture_of(told: RankFacts) -> tuple[int, int] | None:
     return None
 
 
-def convolutions_of(told: RankFacts) -> ConvolutionWeights:
+def convolutions_of(facts: RankFacts) -> ConvolutionWeights:
     """Facts about the optimizer's four-dimensional weights; empty if none were seen."""
-    return told.get("optimizer", OptimizerFacts()).get("convolutions", ConvolutionWeights())
+    return facts.get("optimizer", OptimizerFacts()).get("convolutions", ConvolutionWeights())
 
 
-def precision_of(told: RankFacts, values: Measured, rank: int) -> str:
+def precision_of(facts: RankFacts, values: Measured, rank: int) -> str:
     """The precision that the model was seen to compute in; empty if unknown."""
     half = values.get((PRECISION_HALF, rank))
     if half is None:
         return ""
     if half:
-        layers = [layer for layer in (told.get("conv"), told.get("linear")) if layer is not None]
+        layers = [layer for layer in (facts.get("conv"), facts.get("linear")) if layer is not None]
         types = {dtype for layer in layers for dtype in (layer.get("autocast"), layer.get("weight"))}
-        types |= {told.get("autocast", AutocastFacts()).get("dtype"), *convolutions_of(told).get("dtypes", ())}
+        types |= {facts.get("autocast", AutocastFacts()).get("dtype"), *convolutions_of(facts).get("dtypes", ())}
         return "fp16" if "float16" in types and "bfloat16" not in types else "bf16"
     return "tf32" if values.get((PRECISION_TF32, rank)) else "fp32"
 

@@ -24,31 +24,33 @@ def more_work(facts: RankFacts, step: int, levels_s: tuple[float, float], phase:
         return ""
     near = max(_NEAR_STEPS, _NEAR_S / levels_s[0])
     slower = levels_s[1] / levels_s[0]
-    told = [_told(was, now, slower) for was, now in pairwise(_looks(facts)) if abs(now["step"] - step) <= near]
-    return next((words for words in told if words), "")
+    changes = [
+        _change_in_words(was, now, slower) for was, now in pairwise(_states(facts)) if abs(now["step"] - step) <= near
+    ]
+    return next((words for words in changes if words), "")
 
 
 def learning(facts: RankFacts) -> int | None:
     """Number of parameters that had gradients at the last inspection of the rank."""
-    looks = _looks(facts)
-    return looks[-1]["trained"] if looks else None
+    states = _states(facts)
+    return states[-1]["trained"] if states else None
 
 
 def batch_bytes_at(facts: RankFacts, steps: NDArray[np.int64]) -> NDArray[np.float64] | None:
     """Bytes per batch of the rank at each of these steps; None if its batches were not seen."""
-    seen = [look for look in _looks(facts) if look["batch_bytes"] > 0]
+    seen = [state for state in _states(facts) if state["batch_bytes"] > 0]
     if not seen:
         return None
-    looked = np.searchsorted([look["step"] for look in seen], steps, side="right") - 1
-    return np.array([look["batch_bytes"] for look in seen], dtype=np.float64)[np.maximum(looked, 0)]
+    at = np.searchsorted([state["step"] for state in seen], steps, side="right") - 1
+    return np.array([state["batch_bytes"] for state in seen], dtype=np.float64)[np.maximum(at, 0)]
 
 
-def _looks(facts: RankFacts) -> list[Mapping[str, int]]:
-    told = facts.get("work", ())
-    return [dict(zip(WORK_FIELDS, look, strict=True)) for look in told if len(look) == len(WORK_FIELDS)]
+def _states(facts: RankFacts) -> list[Mapping[str, int]]:
+    rows = facts.get("work", ())
+    return [dict(zip(WORK_FIELDS, state, strict=True)) for state in rows if len(state) == len(WORK_FIELDS)]
 
 
-def _told(was: Mapping[str, int], now: Mapping[str, int], slower: float) -> str:
+def _change_in_words(was: Mapping[str, int], now: Mapping[str, int], slower: float) -> str:
     if now["trained"] > was["trained"]:
         return f"{now['trained']:,} parameters learn, {was['trained']:,} before"
     if now["first"] != was["first"]:

@@ -105,14 +105,14 @@ def _by_bytes(recording: Recording, steps: Mapping[int, RankSteps], mounts: Iter
     return fits[0] if len(fits) == 1 else None
 
 
-def _mount(told: MountFacts) -> DataMount:
+def _mount(facts: MountFacts) -> DataMount:
     return DataMount(
-        mount_point=told.get("mount_point", ""),
-        fs_type=told.get("fs_type", ""),
-        device=told.get("device", ""),
-        network=told.get("network"),
-        disk=told.get("disk"),
-        below=tuple(told.get("below", ())),
-        seeks=told.get("seeks"),
-        model=told.get("model", ""),
+        mount_point=facts.get("mount_point", ""),
+        fs_type=facts.get("fs_type", ""),
+        device=facts.get("device", ""),
+        network=facts.get("network"),
+        disk=facts.get("disk"),
+        below=tuple(facts.get("below", ())),
+        seeks=facts.get("seeks"),
+        model=facts.get("model", ""),
     )

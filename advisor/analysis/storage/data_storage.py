@@ -52,21 +52,21 @@ def storage_values(
     """
     found = Measured()
     readers, mount = readers_of(window.recording, everything), mounts[0] if mounts else None
-    told = _asked(window, readers, everything, found.missing)
-    told.update(_epochs(window, readers, everything, found.missing))
-    told.update(_room(window))
+    measured = _asked(window, readers, everything, found.missing)
+    measured.update(_epochs(window, readers, everything, found.missing))
+    measured.update(_room(window))
     if mount is None:
         found.missing[STORAGE_READ_MB_S, JOB] = (
             "the storage of the data is unknown: no data file was seen open, no data set names a folder"
         )
     elif mount.disk is not None:
-        told.update(disk_readings(window, mount.disk, found.missing))
-        told.update(_blocked(window, told, values))
+        measured.update(disk_readings(window, mount.disk, found.missing))
+        measured.update(_blocked(window, measured, values))
     else:
-        told.update(_network_mount(window, mount, found.missing))
+        measured.update(_network_mount(window, mount, found.missing))
     if mount is None or mount.network is not False:
-        told.update(_link(window))
-    found.update({(measure, JOB): value for measure, value in told.items()})
+        measured.update(_link(window))
+    found.update({(measure, JOB): value for measure, value in measured.items()})
     found.update(_hits_by_epoch(window, readers, everything))
     found.update(_beside(window, mounts[1:]))
     return found
@@ -87,9 +87,9 @@ def _beside(window: Window, mounts: Sequence[DataMount]) -> Measured:
     return found
 
 
-def _blocked(window: Window, told: OfJob, values: Measured) -> OfJob:
+def _blocked(window: Window, measured: OfJob, values: Measured) -> OfJob:
     """Time that loaders are blocked, and the shares that this disk and any disk explain. In the rest they wait for something else."""
-    reads_s, read_s, step_s = told.get(STORAGE_READS_S), told.get(STORAGE_READ_S), values[STEP_TIME_S, JOB]
+    reads_s, read_s, step_s = measured.get(STORAGE_READS_S), measured.get(STORAGE_READ_S), values[STEP_TIME_S, JOB]
     blocked = sum(
         values.get((FETCH_BLOCKED_SHARE, rank), 0.0) * wall * values.get((STEP_BATCHES, rank), 1.0) / step_s
         for rank, wall in values.by_rank(FETCH_WALL_S).items()

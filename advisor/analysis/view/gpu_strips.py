@@ -60,12 +60,12 @@ def _instances(now: Window, gpu: Gpu) -> str:
     numbers = [
         scope.rpartition("/")[2] for scope in now.scopes("gpu.mem_used_bytes") if scope.startswith(f"mig:{gpu.index}/")
     ]
-    told = []
+    instances = []
     for number in sorted(map(int, filter(str.isdigit, numbers))):
         used, total = (now.level(f"gpu.mem_{what}_bytes", f"mig:{gpu.index}/{number}") for what in ("used", "total"))
         name = gpu.instances[number] if number < len(gpu.instances) else ""
-        told.append(f"{name or f'instance {number}'} {bytes_(used)} of {bytes_(total)}")
-    return ", ".join(told)
+        instances.append(f"{name or f'instance {number}'} {bytes_(used)} of {bytes_(total)}")
+    return ", ".join(instances)
 
 
 def _trouble(now: Window, gpu: Gpu, throttled: float | None) -> str:

@@ -13,7 +13,7 @@ from rn50_advisor.advisor.analysis.stacks.after_update import (
     after_own_update,
     evaluates,
     evaluation_lines,
-    ways_of_unfed,
+    loop_paths,
 )
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     Place,
@@ -21,8 +21,8 @@ from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     after_saving,
     between_steps,
     called,
-    savers_and_ways,
-    told_rows,
+    savers_and_paths,
+    user_rows,
 )
 from rn50_advisor.advisor.model.analysis import HotLine
 from rn50_advisor.advisor.model.measures.measure import JOB
@@ -60,7 +60,7 @@ def outside_values(lines: Sequence[HotLine], saving_share: float) -> Measured:
     return found
 
 
-def hot_lines(recording: Recording, unfed: Iterable[int] = ()) -> tuple[tuple[HotLine, ...], float]:
+def hot_lines(recording: Recording, without_loader: Iterable[int] = ()) -> tuple[tuple[HotLine, ...], float]:
     """Lines of user code most often sampled between steps, most frequent first, and the share of these samples in a checkpoint.
 
     Evaluation and saving by torch are labelled elsewhere, but a job that saves to memory still has to write it.
@@ -74,7 +74,7 @@ def hot_lines(recording: Recording, unfed: Iterable[int] = ()) -> tuple[tuple[Ho
     outputs: Counter[tuple[str, int, str]] = Counter()
     needed = needed_lines(recording)
     saving = 0
-    for count, row in _samples(recording, savers, unfed):
+    for count, row in _samples(recording, savers, without_loader):
         if _saves(row, savers):
             saving += count
             continue
@@ -107,9 +107,9 @@ def _saving_functions(recording: Recording) -> frozenset[Place]:
     """Functions that save and do not train; empty if there is no profile, which shows the functions that train."""
     savers, trainers, profiles = set[Place](), set[Place](), 0
     for event in events_of(recording.events, StackProfile):
-        saving, ways = savers_and_ways(event.data)
+        saving, paths = savers_and_paths(event.data)
         savers |= saving
-        trainers |= {*ways.backwards}
+        trainers |= {*paths.backwards}
         profiles += 1
     sites = [site for facts in recording.facts.values() for site in facts.get("save_sites", ())]
     savers |= {(site["caller"][0], site["caller"][1]) for site in sites if site.get("caller")}
@@ -126,19 +126,25 @@ def _saves(row: UsersStack, savers: frozenset[Place]) -> bool:
     return any((frame["file"], called(frame)) in savers for frame in row["frames"])
 
 
-def _samples(recording: Recording, savers: frozenset[Place], unfed: Iterable[int]) -> Iterator[tuple[int, UsersStack]]:
+def _samples(
+    recording: Recording, savers: frozenset[Place], without_loader: Iterable[int]
+) -> Iterator[tuple[int, UsersStack]]:
     """Stack samples between steps. Without a loader, no mark but the lines of the loop show where the time after the update ends."""
-    unfed = frozenset(unfed)
-    ways, evaluations = ways_of_unfed(recording, unfed), evaluation_lines(recording)
+    without_loader = frozenset(without_loader)
+    paths, evaluations = loop_paths(recording, without_loader), evaluation_lines(recording)
     for event in recording.events:
         rows: Iterable[tuple[int, UsersStack]] = ()
-        fed, profile, sample = event.rank not in unfed, data_of(event, StackProfile), data_of(event, StackSample)
+        fed, profile, sample = (
+            event.rank not in without_loader,
+            data_of(event, StackProfile),
+            data_of(event, StackSample),
+        )
         if profile is not None:
-            told = ((row["count"], row) for row in told_rows(profile))
-            rows = chain(between_steps(profile), after_saving(profile, savers)) if fed else told
+            whole = ((row["count"], row) for row in user_rows(profile))
+            rows = chain(between_steps(profile), after_saving(profile, savers)) if fed else whole
         elif sample is not None and sample.get("user") and _between_steps(sample):
             rows = [(1, cast(UsersStack, sample))]
-        known = None if event.rank is None else ways.get(event.rank)
+        known = None if event.rank is None else paths.get(event.rank)
         for count, row in rows:
             if fed or (known and after_own_update(row, known) and not evaluates(row, evaluations)):
                 yield count, row

@@ -64,7 +64,7 @@ same: $(DEV) ## what `compare` says of runs of one and the same job; wants a qui
 triages: $(DEV) ## what `triage --quick` says of this machine, and of it with one thing wrong; wants a quiet one, and root
 	@$(BIN)/python tests/bench/triages.py --markdown tests/bench/TRIAGE.md
 
-faults: $(DEV) ## seeded faults on real jobs: how often the verdict is right (some 290 scenarios, one after the other, in about an hour)
+faults: $(DEV) ## seeded faults on real jobs: how often the verdict is right (some 310 scenarios, one after the other, in about 75 minutes)
 	@$(BIN)/python -m samples.faults --json .faults/results.json --markdown samples/faults/RESULTS.md
 
 clean: ## remove the demo's images and runs, and all caches

@@ -11,12 +11,12 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from samples.faults.beside import run_beside
 from samples.faults.catalogue import SCENARIOS
 from samples.faults.results import (
     advisor_state,
@@ -30,16 +30,16 @@ from samples.faults.results import (
     table,
     write_json,
 )
-from samples.faults.runner import Bench, Interrupted, judge_again, kept, open_bench, run_scenario
-from samples.faults.scenario import Scenario
+from samples.faults.runner import Bench, Interrupted, open_bench, run_scenario
+from samples.faults.scenario import Scenario, Suite
 from samples.faults.score import Result, summarise, unfinished
 
 FOLDER = Path(__file__).resolve().parents[2] / ".faults"
 LOG_WIDTH = 210  # width of the table without a terminal
 
 
-def choose(patterns: Sequence[str], *, fast: bool, variants: bool) -> list[Scenario]:
-    """Returns the scenarios whose name fits a pattern, in the catalogue's order. Without patterns: all, variants only if asked for.
+def choose(patterns: Sequence[str], suite: Suite) -> list[Scenario]:
+    """Returns the scenarios of a suite whose name fits a pattern, all without patterns, in the catalogue's order.
 
     Raises click.BadParameter for a pattern that fits no scenario.
     """
@@ -47,15 +47,18 @@ def choose(patterns: Sequence[str], *, fast: bool, variants: bool) -> list[Scena
     for pattern in patterns:
         if not fnmatch.filter(names, pattern):
             raise click.BadParameter(f"no scenario is called {pattern!r}; --list shows them", param_hint="--only")
-    usual = [s for s in SCENARIOS if variants or not s.variant]
-    named = [s for s in SCENARIOS if any(fnmatch.fnmatch(s.name, pattern) for pattern in patterns)]
-    chosen = named if patterns else usual
-    return [scenario for scenario in chosen if scenario.fast or not fast]
+    suites = get_args(Suite)
+    return [
+        scenario
+        for scenario in SCENARIOS
+        if suites.index(scenario.suite) <= suites.index(suite)
+        and any(fnmatch.fnmatch(scenario.name, pattern) for pattern in patterns or "*")
+    ]
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--only", multiple=True, metavar="NAME|GLOB", help="These scenarios; may be given several times.")
-@click.option("--all", "variants", is_flag=True, help="Variants too, that take the whole beyond an hour.")
+@click.option("--all", "everything", is_flag=True, help="Also those that resemble another one.")
 @click.option("--fast", is_flag=True, help="Only the few that `make test` runs.")
 @click.option("--repeat", type=click.IntRange(1), default=1, metavar="N", help="Each one so often, in rounds.")
 @click.option("--list", "listing", is_flag=True, help="Name the scenarios and their truths; run nothing.")
@@ -69,18 +72,12 @@ def choose(patterns: Sequence[str], *, fast: bool, variants: bool) -> list[Scena
     metavar="FILE",
     help="Run nothing: take what earlier calls wrote with --json as repetitions; may be given several times.",
 )
-@click.option(
-    "--again",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    metavar="FOLDER",
-    help="Run nothing: judge what --keep left here by the rules as they are now, and change --json's file.",
-)
 @click.option("--keep", type=click.Path(file_okay=False, path_type=Path), metavar="FOLDER", help="Keep the runs here.")
 @click.option("--folder", type=click.Path(file_okay=False, path_type=Path), default=FOLDER, help="Where jobs run.")
 def main(
     *,
     only: tuple[str, ...],
-    variants: bool,
+    everything: bool,
     fast: bool,
     repeat: int,
     listing: bool,
@@ -88,27 +85,23 @@ def main(
     markdown_file: Path | None,
     go_on: bool,
     merge: tuple[Path, ...],
-    again: Path | None,
     keep: Path | None,
     folder: Path,
 ) -> None:
     """Run labelled faults on real training jobs and say how often the verdict was right."""
-    chosen = choose(only, fast=fast, variants=variants or bool(merge))
+    chosen = choose(only, "fast" if fast else "all" if everything or merge or only else "usual")
     console = Console(width=None if sys.stdout.isatty() else LOG_WIDTH)
     if listing:
         for scenario in chosen:
             console.print(f"{scenario.name:36} {scenario.strength:11} {scenario.truth.label}", highlight=False)
         return
-    if (again or go_on) and json_file is None:
-        raise click.UsageError("--again and --continue need --json, the file of these runs")
-    names = {scenario.name for scenario in (SCENARIOS if again else chosen)}
+    if go_on and json_file is None:
+        raise click.UsageError("--continue needs --json, the file of these runs")
+    names = {scenario.name for scenario in chosen}
     results: list[Result] = []
     try:
         if merge:
             results += [r for r in merged([read_json(file) for file in merge]) if r.scenario in names]
-        elif again and json_file:
-            by_name = {scenario.name: scenario for scenario in SCENARIOS}
-            results += [judge_again(by_name[r.scenario], r, again) for r in read_json(json_file) if r.scenario in names]
         else:
             results += read_json(json_file) if go_on and json_file and json_file.exists() else []
             have = {(result.scenario, result.repetition) for result in results}
@@ -120,7 +113,7 @@ def main(
         sys.exit(128 + stopped.signum)
     finally:
         conclude(results, markdown_file, console)
-    if json_file and (merge or again):
+    if json_file and merge:
         write_json(json_file, results, machine())
     sys.exit(any_wrong([result for result in results if result.scenario in names]))
 
@@ -132,53 +125,38 @@ def any_wrong(results: Sequence[Result]) -> bool:
 def run_all(
     todo: Sequence[tuple[Scenario, int]], bench: Bench, results: list[Result], json_file: Path | None, console: Console
 ) -> None:
-    """Runs the scenarios, adds their results to `results`, and writes the JSON file after each turn."""
+    """Runs the scenarios one after the other, adds each result to `results`, and rewrites the JSON file."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     where = machine()
     with Progress(*columns, console=console) as bar:
         task = bar.add_task("", total=len(todo))
-        for scenarios, repetition in turns(todo):
-            bar.update(task, description=" | ".join(scenario.name for scenario in scenarios))
-            began_s = time.monotonic()
-            found = run_turn(scenarios, bench, repetition)
-            took_s = (time.monotonic() - began_s) / len(found)
-            for result in found:
-                known = replace(
-                    result, took_s=took_s, advisor=advisor_state(), machine=machine_words(where), date=where["date"]
-                )
-                results.append(known)
-                bar.console.print("  ".join(cell for cell in cells(known) if cell), highlight=False, markup=False)
-                for words in filter(None, (result.why_not, result.broken)):
-                    bar.console.print(f"    {words}", highlight=False, markup=False)
-                bar.advance(task)
+        for scenario, repetition in todo:
+            bar.update(task, description=scenario.name)
+            start_s = time.monotonic()
+            result = replace(
+                run_once(scenario, bench, repetition),
+                took_s=time.monotonic() - start_s,
+                advisor=advisor_state(),
+                machine=machine_words(where),
+                date=where["date"],
+            )
+            results.append(result)
+            bar.console.print("  ".join(cell for cell in cells(result) if cell), highlight=False, markup=False)
+            for reason in filter(None, (result.why_not, result.broken)):
+                bar.console.print(f"    {reason}", highlight=False, markup=False)
+            bar.advance(task)
             if json_file:
                 write_json(json_file, results, where)
 
 
-def turns(todo: Sequence[tuple[Scenario, int]]) -> list[tuple[list[Scenario], int]]:
-    """Groups scenarios that run together: those of a repetition that mostly wait, at the place of the first. All others run alone."""
-    found: list[tuple[list[Scenario], int]] = []
-    waiting: dict[int, list[Scenario]] = {}
-    for scenario, repetition in todo:
-        if scenario.waits and repetition in waiting:
-            waiting[repetition].append(scenario)
-            continue
-        found.append(([scenario], repetition))
-        if scenario.waits:
-            waiting[repetition] = found[-1][0]
-    return found
-
-
-def run_turn(scenarios: list[Scenario], bench: Bench, repetition: int) -> list[Result]:
-    bench = replace(bench, keep=bench.keep and kept(bench.keep, repetition))
-    if len(scenarios) > 1:
-        return run_beside(scenarios, bench, repetition)
+def run_once(scenario: Scenario, bench: Bench, repetition: int) -> Result:
+    """Runs a scenario; an error of the advisor is a wrong verdict. Raises CalledProcessError if a fixture could not be undone."""
     try:
-        return [run_scenario(scenarios[0], bench, repetition)]
+        return run_scenario(scenario, bench, repetition)
     except subprocess.CalledProcessError:
-        raise  # a fixture could not be undone
-    except Exception:  # noqa: BLE001 - most likely the advisor's bug: a wrong verdict, but no reason to lose the remaining scenarios
-        return [unfinished(scenarios[0], repetition, traceback.format_exc(limit=-3))]
+        raise
+    except Exception:  # noqa: BLE001 - most likely the advisor's bug, and no reason to lose the remaining scenarios
+        return unfinished(scenario, repetition, traceback.format_exc(limit=-3))
 
 
 def conclude(results: list[Result], markdown_file: Path | None, console: Console) -> None:

@@ -1,4 +1,4 @@
-"""Time of the first right verdict, found by judging the finished recording as it stood at earlier moments; and the job's speed."""
+"""Time of the first right verdict, found by judging what the finished recording held at earlier times; and the job's speed."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ class FirstVerdict:
 
 
 def first_right_verdict(recording: Recording, truth: Truth, onset_step: int = 0) -> FirstVerdict | None:
-    begin_ns = onset_ns(recording, onset_step)
-    moment_ns = max(begin_ns, first_step_ns(recording))
+    fault_ns = onset_ns(recording, onset_step)
+    until_ns = max(fault_ns, first_step_ns(recording))
     while True:
-        report = diagnose(cut(recording, moment_ns)).as_json()
+        report = diagnose(cut(recording, until_ns)).as_json()
         if judge(truth, report).right:
-            done = steps_until(recording, moment_ns) - steps_until(recording, begin_ns)
-            return FirstVerdict((moment_ns - begin_ns) / 1e9, done)
-        if moment_ns >= recording.meta.last_ns:
+            done = steps_until(recording, until_ns) - steps_until(recording, fault_ns)
+            return FirstVerdict((until_ns - fault_ns) / 1e9, done)
+        if until_ns >= recording.meta.last_ns:
             return None
-        moment_ns = min(moment_ns + int(EVERY_S * 1e9), recording.meta.last_ns)
+        until_ns = min(until_ns + int(EVERY_S * 1e9), recording.meta.last_ns)
 
 
 def onset_ns(recording: Recording, step: int) -> int:
-    """Returns the time at which the first rank began this step.
+    """Returns the time at which the first rank started this step.
 
-    If no rank reached it: the end of the last step; without any step, the earliest time since which a rank stands at its position.
+    If no rank reached it: the end of the last step; without any step, the time at which the first rank came to its present position.
     """
     if step == 0:
         return recording.meta.started_ns
     starts = [rows["t_start_ns"][rows["step"] >= step] for rows in recording.steps.values()]
     ends = [int(rows["t_end_ns"][-1]) for rows in recording.steps.values() if len(rows)]
-    begun = [int(found[0]) for found in starts if len(found)]
-    stands = [since_ns for _, _, since_ns in recording.positions.values()]
-    return min(begun, default=max(ends, default=min(stands, default=recording.meta.started_ns)))
+    started = [int(found[0]) for found in starts if len(found)]
+    positions = [since_ns for _, _, since_ns in recording.positions.values()]
+    return min(started, default=max(ends, default=min(positions, default=recording.meta.started_ns)))
 
 
 def first_step_ns(recording: Recording) -> int:
@@ -59,10 +59,10 @@ def first_step_ns(recording: Recording) -> int:
     return min(ends, default=recording.meta.last_ns)
 
 
-def steps_until(recording: Recording, moment_ns: int) -> int:
-    """Returns the number of steps that the foremost rank had finished at this moment."""
+def steps_until(recording: Recording, until_ns: int) -> int:
+    """Returns the number of steps that the foremost rank had finished by then."""
     done = [
-        int(rows["count"][(rows["t_end_ns"] <= moment_ns) & ((rows["flags"] & FLAG_TAIL) == 0)].sum())
+        int(rows["count"][(rows["t_end_ns"] <= until_ns) & ((rows["flags"] & FLAG_TAIL) == 0)].sum())
         for rows in recording.steps.values()
     ]
     return max(done, default=0)

@@ -65,8 +65,8 @@ def _scored(
 ) -> GainErrors:
     held = near = 0
     for row in own:
-        unseen = GainErrors(*_quantiles([r for r in rows if not is_left_out(r, row)], rule), 0, 0, 0, 0)
-        saving = expected(Saving((0.0, 1.0 - 1.0 / row.bounds[1]), row.bounds, ""), unseen)
+        others = GainErrors(*_quantiles([r for r in rows if not is_left_out(r, row)], rule), 0, 0, 0, 0)
+        saving = expected(Saving((0.0, 1.0 - 1.0 / row.bounds[1]), row.bounds, ""), others)
         held += saving.speedup[0] <= row.gain <= saving.speedup[1]
         near += saving.likely is not None and abs(math.log(row.gain / saving.likely)) <= _NEAR
     scenarios = len({row.scenario for row in own})

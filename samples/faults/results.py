@@ -92,15 +92,10 @@ def read_json(path: Path) -> list[Result]:
         document = json.loads(file.read())
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise ValueError(f"{path} holds no results of this program")
-    where = document["machine"]
-    known = {"machine": machine_words(where), "date": where["date"]}  # for rows without their own
-    return [_result({**known, **row}) for row in document["results"]]
-
-
-def _result(row: dict[str, Any]) -> Result:
-    lists = {name: tuple(row.get(name, ())) for name in ("ranks", "false_alarms", "noted", "told")}
-    pairs = {name: tuple(row[name]) if row.get(name) else None for name in ("predicted", "bounds")}
-    return Result(**{**row, **lists, **pairs})
+    return [
+        Result(**{name: tuple(value) if isinstance(value, list) else value for name, value in row.items()})
+        for row in document["results"]
+    ]
 
 
 def merged(parts: Sequence[Sequence[Result]]) -> list[Result]:
@@ -123,7 +118,7 @@ def cells(r: Result, *, flips: bool = False) -> tuple[str, ...]:
     """Cells of one row. `flips`: other repetitions of the scenario have other verdicts."""
     if r.skipped:
         return r.scenario, r.strength, r.truth, "not run", "–", "", "", "", r.skipped, _run(r)
-    said = r.verdict + (f" rank {', '.join(map(str, r.ranks))}" if r.ranks else "") + (" (flips)" if flips else "")
+    verdict = r.verdict + (f" rank {', '.join(map(str, r.ranks))}" if r.ranks else "") + (" (flips)" if flips else "")
     marks = ("disturbed" if r.disturbed else "", "broken" if r.broken else "", _place(r))
     right = " ".join(["yes" if r.right else "NO", *(f"({mark})" for mark in marks if mark)])
     first = "" if r.first_s is None else f"{r.first_s:.0f} s, {r.first_steps} steps"
@@ -133,7 +128,8 @@ def cells(r: Result, *, flips: bool = False) -> tuple[str, ...]:
     notes = ("missed" if r.held is False else "", by_the_clock, "(shared)" if r.shared else "")
     measured = " ".join([f"{r.measured:.2f}×", *filter(None, notes)]) if r.measured else ""
     measured = measured or RECORDED * r.recorded
-    return r.scenario, r.strength, r.truth, said, right, ", ".join(r.false_alarms), first, predicted, measured, _run(r)
+    alarms = ", ".join(r.false_alarms)
+    return r.scenario, r.strength, r.truth, verdict, right, alarms, first, predicted, measured, _run(r)
 
 
 def _run(r: Result) -> str:
@@ -202,12 +198,12 @@ def markdown(results: Sequence[Result], why_late: Mapping[str, str] = MappingPro
         "Where a fix leaves forward or backward as they are, the two runs are compared at the same pace of the machine: times what these "
         "phases took with the fix over what they took without; what the clock alone says stands beside it. "
         "Shared: the run with the fix is that of another scenario, as listed below. Flips: another repetition says something else.",
-        _grid(HEADINGS, [cells(r, flips=r.scenario in s.flipped) for r in results]),
+        grid(HEADINGS, [cells(r, flips=r.scenario in s.flipped) for r in results]),
         *_shared_runs(results),
         "## Rules",
         "Recall: scenarios with this truth that got the right verdict, or in which the rule, true beside the root, was told of. "
         "Precision: of the times that the rule stood as a root of medium severity or above.",
-        _grid(("rule", "recall", "precision"), _rule_rows(s)),
+        grid(("rule", "recall", "precision"), _rule_rows(s)),
     ]
     if s.flipped:
         parts += [
@@ -244,8 +240,8 @@ def _shared_runs(results: Sequence[Result]) -> list[str]:
 
 
 def _flips(name: str, results: Sequence[Result]) -> str:
-    said = [f"{cells(r)[3]} ({_run(r)})" for r in results if r.scenario == name and not r.skipped]
-    return f"- {name}: {', '.join(said)}"
+    verdicts = [f"{cells(r)[3]} ({_run(r)})" for r in results if r.scenario == name and not r.skipped]
+    return f"- {name}: {', '.join(verdicts)}"
 
 
 def _why(r: Result) -> str:
@@ -254,16 +250,16 @@ def _why(r: Result) -> str:
 
 def _missed(r: Result, why_late: str) -> str:
     """The error of a prediction, or the delay of a first right verdict; empty if both are as required."""
-    said = []
+    parts = []
     if r.held is False and r.interval and r.measured:
         low, high = r.interval
         off, side = (r.measured / high - 1, "above") if r.measured > high else (1 - r.measured / low, "below")
-        said.append(f"{off:.0%} {side} what {r.verdict} promised")
+        parts.append(f"{off:.0%} {side} what {r.verdict} promised")
     if r.prompt is False:
-        said.append(
+        parts.append(
             f"first right after {r.first_s:.0f} s and {r.first_steps} steps{f' ({why_late})' if why_late else ''}"
         )
-    return f"- {r.scenario}: {', '.join(said)}" if said else ""
+    return f"- {r.scenario}: {', '.join(parts)}" if parts else ""
 
 
 def _rule_rows(s: Summary) -> list[tuple[str, ...]]:
@@ -277,7 +273,7 @@ def _rule_rows(s: Summary) -> list[tuple[str, ...]]:
     ]
 
 
-def _grid(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def grid(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [headings, ["---"] * len(headings), *rows]
     return "\n".join(
         "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in line) + " |" for line in lines

@@ -23,8 +23,7 @@ from rn50_advisor.advisor.verdict.likely_gain import errors_of, expected
 from samples.faults.first_verdict import first_right_verdict, pace_s, samples_per_s
 from samples.faults.fixtures import NAME, Burners
 from samples.faults.leftovers import sweep
-from samples.faults.observe import JobWentWrong, Observation, judged, observe, play
-from samples.faults.results import advisor_state
+from samples.faults.observe import JobWentWrong, Observation, observe, play
 from samples.faults.scenario import CannotBeMade, Conditions, Fixture, Job, Recorded, Remedy, Scenario, Untouched
 from samples.faults.score import Result, attributed_share, blank, judge, unfinished
 
@@ -38,7 +37,6 @@ STEADY_HEAP = {"MALLOC_TRIM_THRESHOLD_": "1000000000", "MALLOC_MMAP_THRESHOLD_":
 # A run with the fix is reused for another scenario with the same job and circumstances within this time: the machine's speed has not
 # changed by then. Over half an hour the same step varied from 28 to 40 ms.
 SHARED_WITHIN_S = 180.0
-MEASURED = ("measured", "timed", "shared", "disturbed", "attempts", "took_s", "machine", "date")  # not in any report
 
 
 class Interrupted(KeyboardInterrupt):
@@ -104,6 +102,8 @@ def signals_as_exceptions() -> Iterator[None]:
 
 def run_scenario(scenario: Scenario, bench: Bench, repetition: int = 0) -> Result:
     result = blank(scenario, repetition)
+    if bench.keep and repetition:
+        bench = replace(bench, keep=bench.keep / f"repetition-{repetition}")
     try:
         seen, attempts = undisturbed(scenario, scenario.job, scenario.fixtures, bench)
     except CannotBeMade as reason:
@@ -117,25 +117,6 @@ def run_scenario(scenario: Scenario, bench: Bench, repetition: int = 0) -> Resul
         return measure_remedy(scenario, scenario.remedy, seen, result, bench)
     except (CannotBeMade, JobWentWrong) as what:
         return replace(result, broken=f"with the fix: {what}")
-
-
-def judge_again(scenario: Scenario, result: Result, keep: Path) -> Result:
-    """Judges a kept run by the current rules; measurements of the job and its fix stay. `keep`: the folder of a call with --keep.
-
-    Returns `result` unchanged if it was skipped or broken, if there is no kept run, or if the run was judged while it hung.
-    """
-    folder = kept(keep, result.repetition) / scenario.name
-    if result.skipped or result.broken or scenario.ending == "hangs" or not (folder / FILE_NAME).exists():
-        return result
-    seen = Observation(*judged(folder), folder, None, result.wall_s)
-    found = describe(scenario, seen, blank(scenario, result.repetition))
-    remedy = scenario.remedy if found.right and result.measured is not None else None
-    known = {name: getattr(result, name) for name in MEASURED}
-    return replace(found, **known, predicted=promised(remedy, seen) if remedy else None, advisor=advisor_state())
-
-
-def kept(keep: Path, repetition: int) -> Path:
-    return keep / f"repetition-{repetition}" if repetition else keep
 
 
 def describe(scenario: Scenario, seen: Observation, result: Result) -> Result:
@@ -189,8 +170,8 @@ def promised(remedy: Remedy, before: Observation) -> Saving | None:
     root = root_of(before.report)
     if remedy.promise is None:
         return recorded_saving(root["saving"]) if root.get("saving") else None
-    told = remedy.promise(analyse(before.recording))
-    return expected(told, errors_of(root["rule"])) if told else None
+    saving = remedy.promise(analyse(before.recording))
+    return expected(saving, errors_of(root["rule"])) if saving else None
 
 
 def slower_by(both: Sequence[Recording], untouched: Sequence[Untouched], onset_step: int) -> float:
@@ -243,8 +224,7 @@ def undisturbed(
                 if (target / FILE_NAME).is_file():  # from an earlier attempt
                     shutil.rmtree(target, ignore_errors=True)
                 shutil.copytree(seen.run, target)
-        # waiting jobs run beside others of this suite, and a retry would cost minutes
-        if scenario.waits or attempts > RETRIES or not disturbed(fixtures, seen):
+        if attempts > RETRIES or not disturbed(fixtures, seen):
             return seen, attempts
 
 
@@ -265,10 +245,10 @@ def disturbed(fixtures: tuple[Fixture, ...], seen: Observation) -> bool:
 
     If the kernel disagrees, the finding counts as a false alarm; the run is not repeated until the finding disappears.
     """
-    said = {finding["rule"] for finding in seen.report["findings"]}
-    ours = sum(fixture.cores for fixture in fixtures if isinstance(fixture, Burners))
-    stolen = HYPERVISOR in said and seen.neighbours.stolen_share > STOLEN_SHARE
-    return stolen or (NEIGHBOURS in said and seen.neighbours.cores > ours + OTHERS_CORES)
+    rules = {finding["rule"] for finding in seen.report["findings"]}
+    seeded = sum(fixture.cores for fixture in fixtures if isinstance(fixture, Burners))
+    stolen = HYPERVISOR in rules and seen.neighbours.stolen_share > STOLEN_SHARE
+    return stolen or (NEIGHBOURS in rules and seen.neighbours.cores > seeded + OTHERS_CORES)
 
 
 def root_of(report: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ Strength = Literal["clear", "just above", "just below", "none"]
 Ending = Literal["finishes", "fails", "hangs"]
 Untouched = Literal["forward", "backward"]
 Start = Literal["torchrun", "one by one"]
+Suite = Literal["fast", "usual", "all"]  # `make test`, `make faults`, --all; each contains the one before it
 Promise = Callable[[Analysis], Saving | None]
 HEALTHY = "healthy"  # among a truth's roots: the healthy verdict is also right
 
@@ -100,7 +101,6 @@ class Remedy:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     name: str
-    family: str
     job: Job | Recorded
     truth: Truth
     strength: Strength
@@ -108,8 +108,51 @@ class Scenario:
     remedy: Remedy | None = None
     ending: Ending = "finishes"
     onset_step: int = 0  # first step with the fault
-    waits: bool = False  # mostly waits and uses no core, so that it runs beside others of its kind
-    fast: bool = False  # runs in `make test`
-    variant: bool = False  # similar to another scenario: only --all runs it
+    suite: Suite = "usual"  # the smallest suite that runs it; --only runs it in any case
     note: str = ""  # why this is the truth, if that is not obvious
     late: str = ""  # why a right verdict can only come late
+
+
+def fault(
+    name: str,
+    rule: str | tuple[str, ...],
+    job: Job,
+    *fixtures: Fixture,
+    strength: Strength = "clear",
+    ranks: tuple[int, ...] | None = None,
+    also: tuple[str, ...] = (),
+    noted: tuple[str, ...] = (),
+    line: str = "",
+    says: str = "",
+    fixed: Job | None = None,
+    untouched: tuple[Untouched, ...] = (),
+    remedy: Remedy | None = None,
+    ending: Ending = "finishes",
+    onset_step: int = 0,
+    suite: Suite = "usual",
+    note: str = "",
+    late: str = "",
+) -> Scenario:
+    """Returns the scenario of a fault whose right verdict is `rule`, or one of several.
+
+    Just below its threshold, `rule` must not be a root, and there is nothing to find or to fix. `fixed`: the job with the fix, as
+    a remedy that changes nothing else and leaves the phases `untouched`.
+    """
+    rules = (rule,) if isinstance(rule, str) else rule
+    if strength == "just below":
+        truth = Truth(never=rules, also=also)
+    else:
+        truth = Truth(roots=rules, ranks=ranks, also=also, noted=noted, line=line, says=says)
+    return Scenario(
+        name=name,
+        job=job,
+        truth=truth,
+        strength=strength,
+        fixtures=fixtures,
+        remedy=Remedy(job=fixed, untouched=untouched) if fixed else remedy,
+        ending=ending,
+        onset_step=onset_step,
+        suite=suite,
+        note=note,
+        late=late,
+    )

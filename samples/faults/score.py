@@ -29,20 +29,20 @@ class Judgement:
 
 
 def judge(truth: Truth, report: Mapping[str, Any]) -> Judgement:
-    said = report["verdict"]
-    roots = [f for f in report["findings"] if f["explained_by"] is None and f["severity"] in WORTH]
-    root = next((f for f in report["findings"] if f["rule"] == said["rule"]), None)
+    verdict = report["verdict"]["rule"] or report["verdict"]["state"]
+    findings = {finding["rule"]: finding for finding in report["findings"]}
+    root = findings.get(verdict)
     ranks = tuple(root["scope"]["ranks"]) if root else ()
-    alarms = tuple(sorted(f["rule"] for f in roots if is_false_alarm(truth, f["rule"])))
-    told = {f["rule"] for f in report["findings"]}
-    missing, needless = set(truth.noted) - told, set(truth.silent) & told
-    why = _why_wrong(truth, said["rule"] or said["state"], ranks, alarms)
-    why = why or (f"nothing said of {', '.join(sorted(missing))}" if missing else "")
-    why = why or (f"{', '.join(sorted(needless))} is not to be told of" if needless else "")
+    severe = [rule for rule, f in findings.items() if f["explained_by"] is None and f["severity"] in WORTH]
+    alarms = tuple(sorted(rule for rule in severe if is_false_alarm(truth, rule)))
+    missing, needless = set(truth.noted) - set(findings), set(truth.silent) & set(findings)
     crashed = sorted(outcome["rule"] for outcome in report["outcomes"] if outcome["state"] == "crashed")
+    why = _why_wrong(truth, verdict, ranks, alarms)
+    why = why or (f"{', '.join(sorted(missing))} not reported" if missing else "")
+    why = why or (f"{', '.join(sorted(needless))} should not be reported" if needless else "")
     why = why or (f"{', '.join(crashed)} crashed" if crashed else "")
     place = names_place(truth, root) if root and not why and (truth.line or truth.says) else None
-    return Judgement(said["rule"] or said["state"], ranks, not why, why, alarms, place)
+    return Judgement(verdict, ranks, not why, why, alarms, place)
 
 
 def is_false_alarm(truth: Truth, rule: str) -> bool:
@@ -60,7 +60,7 @@ def _why_wrong(truth: Truth, verdict: str, ranks: tuple[int, ...], alarms: tuple
         wrong = [rule for rule in alarms if rule in truth.never]
         if wrong:
             return f"{', '.join(wrong)} is no root here"
-        return f"{verdict}: that a rule keeps silent proves nothing then" if verdict in UNJUDGED else ""
+        return f"{verdict}: without a verdict it proves nothing that a rule stays silent" if verdict in UNJUDGED else ""
     return "" if verdict == "healthy" else f"{verdict} instead of healthy"
 
 
@@ -112,18 +112,15 @@ class Result:
     bounds: tuple[float, float] | None = None  # the rule's worst and best case, which the prediction was made from
     measured: float | None = None  # corrected to the machine's speed in the run without the fix, where known
     timed: float | None = None  # by the clock alone
-    # variation between two runs, for rows of older versions whose interval does not include it
-    allowance: float = RUNS_DIFFER
+    allowance: float = 0.0  # in rows of older versions, whose interval does not include what two runs differ by
     disturbed: bool = False
     attempts: int = 1
     attributed: float | None = None  # share of the step that has an owner
     steps: int = 0
     step_s: float | None = None
     wall_s: float = 0.0
-    # set-up, attempts and the run with the fix; scenarios that ran side by side divide their time
-    took_s: float = 0.0
-    # the scenario whose run with the fix is reused: same job and circumstances, minutes apart
-    shared: str = ""
+    took_s: float = 0.0  # set-up, attempts and the run with the fix
+    shared: str = ""  # the scenario whose run with the fix is reused: same job and circumstances, minutes apart
     recorded: bool = False  # made-up steps and the fake driver's answers, no job
     advisor: str = ""  # version of the advisor that judged
     machine: str = ""  # where it ran
@@ -176,12 +173,12 @@ class Result:
 
 
 def blank(scenario: Scenario, repetition: int = 0) -> Result:
-    """The result of a run before it begins."""
+    """The result of a run before it starts."""
     truth = scenario.truth
     primary = truth.roots[0] if truth.roots else "healthy"
     recorded = isinstance(scenario.job, Recorded)
     about = scenario.name, truth.label, primary, scenario.strength, repetition
-    return Result(*about, allowance=0.0, noted=truth.noted, recorded=recorded)
+    return Result(*about, noted=truth.noted, recorded=recorded)
 
 
 def unfinished(scenario: Scenario, repetition: int, what: str) -> Result:
@@ -190,7 +187,7 @@ def unfinished(scenario: Scenario, repetition: int, what: str) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class RuleScore:
-    """`hits` of `cases` with this truth were recognised; it was a root `said` times, `false` of them wrongly.
+    """`hits` of `cases` with this truth were recognised; the rule was a root `said` times, `false` of them wrongly.
 
     A rule that is true besides the root is recognised if it was reported at all.
     """
@@ -200,14 +197,6 @@ class RuleScore:
     hits: int
     said: int
     false: int
-
-    @property
-    def recall(self) -> float | None:
-        return self.hits / self.cases if self.cases else None
-
-    @property
-    def precision(self) -> float | None:
-        return (self.said - self.false) / self.said if self.said else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,8 +249,8 @@ def summarise(results: Sequence[Result]) -> Summary:
         recorded=sum(r.recorded for r in run),
         disturbed=sum(r.disturbed for r in run),
         false_alarms=sum(len(r.false_alarms) for r in run),
-        repeated=sum(len(said) > 1 for said in verdicts.values()),
-        flipped=tuple(sorted(name for name, said in verdicts.items() if len(set(said)) > 1)),
+        repeated=sum(len(each) > 1 for each in verdicts.values()),
+        flipped=tuple(sorted(name for name, each in verdicts.items() if len(set(each)) > 1)),
         predictions=len(held),
         likely=sum(r.near is not None for r, _ in held),
         near=sum(bool(r.near) for r, _ in held),
@@ -286,7 +275,7 @@ def _rule_scores(run: Sequence[Result]) -> tuple[RuleScore, ...]:
         scores.append(RuleScore(rule, len(cases), sum(cases), true + false, false))
     healthy = [r for r in run if r.primary == "healthy"]
     if healthy:
-        said = [r for r in run if r.verdict == "healthy"]
-        false = sum(not r.right for r in said)
-        scores.append(RuleScore("healthy", len(healthy), sum(r.right for r in healthy), len(said), false))
+        called = [r for r in run if r.verdict == "healthy"]
+        false = sum(not r.right for r in called)
+        scores.append(RuleScore("healthy", len(healthy), sum(r.right for r in healthy), len(called), false))
     return tuple(scores)

@@ -171,8 +171,8 @@ def degraded_link() -> list[str]:
 
 def failing_memory() -> list[str]:
     """GPU 5 of eight H100 has an uncorrectable error in mid-run: Xid 94, and a pending row remapping."""
-    told = ["field.143 1", "field.144 1", "field.4 0 +1", "field.6 3", "field.230 4"]
-    return [*h100x8(), *(f"gpu 5 {line}" for line in told), "xid 5 94 after 20", "xid 5 63 after 20"]
+    errors = ["field.143 1", "field.144 1", "field.4 0 +1", "field.6 3", "field.230 4"]
+    return [*h100x8(), *(f"gpu 5 {line}" for line in errors), "xid 5 94 after 20", "xid 5 63 after 20"]
 
 
 def lost() -> list[str]:

@@ -121,8 +121,8 @@ def _put_ranks(writer: RunWriter, story: Story, probe: GpuProbe) -> None:
         allowed = sorted(parse_cpu_list(story.cpus[str(rank)])) if str(rank) in story.cpus else everywhere
         on_gpu = None if story.on_cpu else {**cuda, **story.facts.get("cuda", {})}
         about = {"pid": pid, "torch": story.facts.get("torch", "2.8.0"), "cuda": on_gpu}
-        seen = {name: fact for name, fact in story.facts.items() if name not in ("cuda", "torch")}
-        writer.put_facts(pid, {**about, "cpus_allowed": allowed, "threads": 1, **seen})
+        others = {name: fact for name, fact in story.facts.items() if name not in ("cuda", "torch")}
+        writer.put_facts(pid, {**about, "cpus_allowed": allowed, "threads": 1, **others})
 
 
 def _host(second: int) -> list[Sample]:

@@ -133,7 +133,7 @@ def _step(number: int, first_ns: int, own: _Rank, samples: int) -> tuple[int, ..
 
 
 def _stamp(number: int, first_ns: int, own: _Rank, left: float) -> tuple[int, ...]:
-    """Fields of DDP's stamp: begins and ends are the host's, one right after the other; durations are the device's."""
+    """Fields of DDP's stamp: starts and ends are the host's, one right after the other; durations are the device's."""
     host = {name: first_ns + round(own.marks[name] * MS) for name in ("forward", "backward")}
     stamps = {"backward_start_ns": host["forward"], "compute_end_ns": host["backward"] - MS // 10}
     stamps |= {"comm_start_ns": host["forward"] + MS, "comm_end_ns": host["backward"]}
@@ -144,8 +144,8 @@ def _stamp(number: int, first_ns: int, own: _Rank, left: float) -> tuple[int, ..
 
 def _gpu_step(number: int, phases: Mapping[str, float], memory: Mapping[str, float]) -> tuple[int, ...]:
     times = {f"{name}_ns": ms * MS for name, ms in phases.items()}
-    told = dict.fromkeys(("allocated_bytes", "reserved_bytes", "peak_bytes", "alloc_retries"), -1)
-    return _row(GPU_STEP_FIELDS, {"step": number, **times, **told, **memory})
+    unknown = dict.fromkeys(("allocated_bytes", "reserved_bytes", "peak_bytes", "alloc_retries"), -1)
+    return _row(GPU_STEP_FIELDS, {"step": number, **times, **unknown, **memory})
 
 
 def _memory(story: Story, number: int) -> dict[str, float]:

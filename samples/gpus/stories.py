@@ -44,7 +44,7 @@ class Story:
     evaluates_every: int = 0
     evaluation_ms: float = 0.0
     facts: Mapping[str, Any] = field(default_factory=dict)  # facts recorded in the ranks
-    told: tuple[str, ...] = ()  # rules with a finding besides a healthy verdict
+    reported: tuple[str, ...] = ()  # rules with a finding beside a healthy verdict
     old_driver: bool = False  # uses the old fake driver, without newer functions
     replay: bool = False  # kept in samples/runs
     extra: tuple[str, ...] = ()  # more driver answers, after the machine's lines
@@ -65,7 +65,7 @@ ITEM = {
 }  # fmt: skip
 
 
-def seen(**changes: Any) -> dict[str, Any]:
+def healthy_facts(**changes: Any) -> dict[str, Any]:
     """The recorder's facts of a healthy job: autocast, channels-last, pinned copies, no waits."""
     usual = {
         "cuda": CUDA,
@@ -83,7 +83,7 @@ def resnet50(**changes: Any) -> dict[str, Any]:
     """The same facts for ResNet50 on an A100, for which reference rates exist."""
     model = {"class": "ResNet", "parameters": 25_557_032, "layers": {"Conv2d": 53, "BatchNorm2d": 53, "Linear": 1}}
     linear = {**LAYER, "weight_shape": [1000, 2048]}
-    return seen(cuda={**CUDA, "capability": [8, 0]}, model=model, linear=linear, **changes)
+    return healthy_facts(cuda={**CUDA, "capability": [8, 0]}, model=model, linear=linear, **changes)
 
 
 STORIES: dict[str, Story] = {
@@ -107,7 +107,7 @@ STORIES: dict[str, Story] = {
     "throttled": Story("one of eight A100 is too hot", machines.throttled, 8, "GPU001", slow={3: 1.5}, replay=True),
     "capped": Story("somebody lowered a power limit", machines.capped, 2, "GPU002", slow={1: 1.45}, samples=128),
     "full": Story("allocations empty the cache", machines.h200x1, 1, "GPU003", memory_gb=138, retry_every=20),
-    "creeping": Story("a loop that keeps its losses", machines.h200x1, 1, "GPU004", memory_gb=40, creep_mb=60),
+    "growing": Story("a loop that keeps its losses", machines.h200x1, 1, "GPU004", memory_gb=40, creep_mb=60),
     "shared": Story(
         "somebody else on one of four L40S",
         machines.l40sx4,
@@ -144,7 +144,7 @@ STORIES: dict[str, Story] = {
         4,
         "healthy",  # CPU004 is a hint of unknown cost
         cpus={"0": "48-95", "1": "48-95", "2": "0-47", "3": "0-47"},
-        told=("CPU004",),
+        reported=("CPU004",),
     ),
     "single-precision": Story(
         "neither autocast nor TF32 on an H200",
@@ -152,7 +152,7 @@ STORIES: dict[str, Story] = {
         1,
         "CMP001",
         compute_ms=250,
-        facts=seen(
+        facts=healthy_facts(
             cuda={**CUDA, "tf32_matmul": False, "tf32_cudnn": False},
             conv={**LAYER, "autocast": None},
             autocast={"enabled": False},
@@ -180,7 +180,7 @@ STORIES: dict[str, Story] = {
         compute_ms=22,
         launch_ms=40,
         samples=8,
-        facts=seen(),
+        facts=healthy_facts(),
         extra=("gpu 0 util 55",),
     ),
     "item-each-step": Story(
@@ -191,7 +191,7 @@ STORIES: dict[str, Story] = {
         compute_ms=95,
         waits_every=1,
         gap_ms=14,
-        facts=seen(syncs={"looks": 20, "device": "cuda", "sites": [ITEM]}),
+        facts=healthy_facts(syncs={"looks": 20, "device": "cuda", "sites": [ITEM]}),
         replay=True,
     ),
     "pageable-copies": Story(
@@ -201,7 +201,7 @@ STORIES: dict[str, Story] = {
         "H2D001",
         compute_ms=95,
         waits_every=1,
-        facts=seen(copies=[{**COPY, "pinned": False, "blocked_ns": 20 * 14_000_000, "least_ns": 12_000_000}]),
+        facts=healthy_facts(copies=[{**COPY, "pinned": False, "blocked_ns": 20 * 14_000_000, "least_ns": 12_000_000}]),
     ),
     "channels-first": Story(
         "autocast over convolutions in channels-first",
@@ -209,7 +209,7 @@ STORIES: dict[str, Story] = {
         1,
         "CMP002",
         compute_ms=95,
-        facts=seen(conv={**LAYER, "input_layout": "channels_first", "weight_layout": "channels_first"}),
+        facts=healthy_facts(conv={**LAYER, "input_layout": "channels_first", "weight_layout": "channels_first"}),
     ),
     "small-batches": Story(
         "a batch that the GPU would take two of in hardly more time",
@@ -220,7 +220,7 @@ STORIES: dict[str, Story] = {
         samples=32,
         halves_every=5,
         fixed_share=0.6,
-        facts=seen(),
+        facts=healthy_facts(),
         extra=("gpu 0 gpm.2 40",),
     ),
     "past-the-knee": Story(
@@ -231,8 +231,8 @@ STORIES: dict[str, Story] = {
         compute_ms=95,
         halves_every=5,
         memory_gb=135,
-        facts=seen(),
-        told=("CMP006",),
+        facts=healthy_facts(),
+        reported=("CMP006",),
     ),
     "below-the-reference": Story(
         "ResNet50 on an A100 at less than half of what others measured, for no reason that shows",
@@ -248,8 +248,10 @@ STORIES: dict[str, Story] = {
         1,
         "healthy",  # the saving of these findings is unknown
         compute_ms=95,
-        facts=seen(cuda={**CUDA, "cudnn_benchmark": False}, optimizer={"class": "SGD", "foreach": None, "fused": None}),
-        told=("CMP009",),
+        facts=healthy_facts(
+            cuda={**CUDA, "cudnn_benchmark": False}, optimizer={"class": "SGD", "foreach": None, "fused": None}
+        ),
+        reported=("CMP009",),
     ),
     "debugging-left-on": Story(
         "launches that wait for their kernel",
@@ -257,7 +259,7 @@ STORIES: dict[str, Story] = {
         1,
         "CMP010",
         compute_ms=95,
-        facts=seen(debugging={"looks": 20, "on": {"CUDA_LAUNCH_BLOCKING": 20}}),
+        facts=healthy_facts(debugging={"looks": 20, "on": {"CUDA_LAUNCH_BLOCKING": 20}}),
     ),
     "blocking-copies": Story(
         "a host that waits for the end of each copy",
@@ -267,7 +269,7 @@ STORIES: dict[str, Story] = {
         compute_ms=95,
         waits_every=1,
         gap_ms=3,
-        facts=seen(copies=[{**COPY, "non_blocking": False, "blocked_ns": 20 * 60_000_000}]),
+        facts=healthy_facts(copies=[{**COPY, "non_blocking": False, "blocked_ns": 20 * 60_000_000}]),
     ),
     "data-parallel": Story(
         "DataParallel over four L40S",
@@ -276,7 +278,7 @@ STORIES: dict[str, Story] = {
         "COM005",
         on=(0,),
         beside=(1, 2, 3),
-        facts=seen(
+        facts=healthy_facts(
             cuda={**CUDA, "capability": [8, 9]}, data_parallel=[{"devices": 4, "file": "/job/train.py", "line": 30}]
         ),
         extra=("gpu 0 mem_used 42000000000", *(f"gpu {n} util 60" for n in (1, 2, 3))),
@@ -296,7 +298,7 @@ STORIES: dict[str, Story] = {
         "four A100 under a driver from before GPM", machines.old_a100x4, 4, "healthy", old_driver=True, replay=True
     ),
     "mute": Story(
-        "a driver that tells neither limits nor heat: whether the clocks were held down nobody knows",
+        "a driver that reports neither limits nor heat: whether the clocks were held down is unknown",
         machines.mute,
         4,
         "inconclusive",

@@ -30,10 +30,10 @@ def test_there_are_enough_scenarios_with_names_of_their_own() -> None:
     names = [scenario.name for scenario in SCENARIOS]
     assert len(set(names)) == len(names) >= 40
     assert sum(scenario.strength == "none" for scenario in SCENARIOS) >= 8
-    assert 8 <= sum(scenario.fast for scenario in SCENARIOS) <= 15
+    assert 8 <= sum(scenario.suite == "fast" for scenario in SCENARIOS) <= 15
 
 
-# Rules that are tried clearly above, just above and just below what is worth a word.
+# Rules with scenarios clearly above, just above and just below their threshold.
 AT_ALL_STRENGTHS = (
     *("CMP007", "COM001", "CPU001", "CPU005", "CPU006", "CPU007", "CPU008"),
     *(f"DAT{number:03}" for number in range(1, 16)),
@@ -74,16 +74,16 @@ AT_ALL_STRENGTHS = (
 
 @pytest.mark.parametrize("rule", AT_ALL_STRENGTHS)
 def test_a_rule_keeps_its_three_strengths(rule: str) -> None:
-    usual = [s for s in SCENARIOS if not s.variant]
+    usual = [s for s in SCENARIOS if s.suite != "all"]
     about = [s for s in usual if rule in (*s.truth.roots[:1], *s.truth.noted, *s.truth.never)]
     assert {s.strength for s in about} == {"clear", "just above", "just below"}
 
 
-def test_another_scenario_has_the_rule_of_a_variant() -> None:
-    roots = {rule for s in SCENARIOS if not s.variant for rule in (*s.truth.roots, *s.truth.never)}
-    variants = [s for s in SCENARIOS if s.variant]
-    assert all({*s.truth.roots, *s.truth.never} & roots for s in variants)
-    assert not any(s.fast or s.strength == "none" for s in variants)
+def test_what_runs_only_with_all_has_a_rule_that_the_usual_suite_tries_too() -> None:
+    roots = {rule for s in SCENARIOS if s.suite != "all" for rule in (*s.truth.roots, *s.truth.never)}
+    more = [s for s in SCENARIOS if s.suite == "all"]
+    assert all({*s.truth.roots, *s.truth.never} & roots for s in more)
+    assert not any(s.strength == "none" for s in more)
 
 
 def test_two_of_three_faults_run_with_their_fix_as_well() -> None:
@@ -157,9 +157,9 @@ def test_the_list_names_every_scenario_and_runs_none() -> None:
         (["--only", "pause"], {"pause"}),
         (["--only", "pause*", "--fast"], {"pause"}),
         (["--only", "pause*"], {"pause", "pause-a-little", "pause-hardly"}),
-        ([], {scenario.name for scenario in SCENARIOS if not scenario.variant}),
+        ([], {scenario.name for scenario in SCENARIOS if scenario.suite != "all"}),
         (["--only", "in-process-stream"], {"in-process-stream"}),
-        (["--fast"], {scenario.name for scenario in SCENARIOS if scenario.fast}),
+        (["--fast"], {scenario.name for scenario in SCENARIOS if scenario.suite == "fast"}),
     ],
 )
 def test_a_selection_is_by_name_or_pattern(options: list[str], names: set[str]) -> None:

@@ -15,17 +15,17 @@ HEALTHY = Truth()
 
 
 def test_a_fault_from_the_start_is_seen_within_seconds_of_the_first_step() -> None:
-    seen = first_right_verdict(recording({0: plan(100), 1: plan(100, forward=130)}), SLOW_RANK)
-    assert seen is not None
-    assert 2 < seen.seconds < 8  # the first step begins after 2 s
-    assert 5 <= seen.steps < 40
+    verdict = first_right_verdict(recording({0: plan(100), 1: plan(100, forward=130)}), SLOW_RANK)
+    assert verdict is not None
+    assert 2 < verdict.seconds < 8  # the first step starts after 2 s
+    assert 5 <= verdict.steps < 40
 
 
-def test_a_late_fault_counts_from_its_own_beginning() -> None:
+def test_a_late_fault_counts_from_its_own_start() -> None:
     made = recording({0: plan(200), 1: [*plan(60, forward=30), *plan(140, forward=330)]})
-    seen = first_right_verdict(made, SLOW_RANK, onset_step=60)
-    assert seen is not None
-    assert 0 < seen.seconds < 40
+    verdict = first_right_verdict(made, SLOW_RANK, onset_step=60)
+    assert verdict is not None
+    assert 0 < verdict.seconds < 40
     assert onset_ns(made, 60) == int(made.steps[0]["t_start_ns"][60])
 
 

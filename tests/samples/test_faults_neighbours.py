@@ -10,7 +10,7 @@ from samples.faults.neighbours import Neighbours, Ticks, between, read_ticks
 
 
 @pytest.mark.parametrize(
-    ("busy_s", "stolen_s", "ours_s", "found"),
+    ("busy_s", "stolen_s", "own_s", "found"),
     [
         (30.0, 0.0, 30.0, Neighbours(0.0, 0.0)),
         (35.0, 0.0, 30.0, Neighbours(0.5, 0.0)),
@@ -18,9 +18,9 @@ from samples.faults.neighbours import Neighbours, Ticks, between, read_ticks
         (29.8, 0.0, 30.0, Neighbours(0.0, 0.0)),  # two clocks, rounded each in its own way
     ],
 )
-def test_others_are_what_is_busy_and_not_ours(busy_s: float, stolen_s: float, ours_s: float, found: Neighbours) -> None:
+def test_others_are_what_is_busy_and_not_ours(busy_s: float, stolen_s: float, own_s: float, found: Neighbours) -> None:
     before = Ticks(100.0, 7.0, 1.0, 3.0, 2)
-    assert between(before, Ticks(110.0, 7.0 + busy_s, 1.0 + stolen_s, 3.0 + ours_s, 2)) == found
+    assert between(before, Ticks(110.0, 7.0 + busy_s, 1.0 + stolen_s, 3.0 + own_s, 2)) == found
 
 
 def test_only_cores_that_we_may_use_are_looked_at(tmp_path: Path) -> None:
@@ -37,4 +37,4 @@ def test_the_kernels_own_count_can_be_read() -> None:
     before = read_ticks()
     sum(range(10**6))
     after = read_ticks()
-    assert after.cores >= 1 and after.busy_s >= before.busy_s and after.ours_s > before.ours_s
+    assert after.cores >= 1 and after.busy_s >= before.busy_s and after.own_s > before.own_s

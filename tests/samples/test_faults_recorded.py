@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import runpy
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-from samples.faults.__main__ import main
 from samples.faults.catalogue.devices import SCENARIOS
 from samples.faults.results import RECORDED, cells, headline, read_json, write_json
 from samples.faults.runner import Bench, run_scenario
@@ -35,21 +32,6 @@ def test_a_recorded_fault_runs_like_any_other_and_says_what_it_is(tmp_path: Path
         {"cores": 1, "memory_gib": 1, "python": "", "torch": "", "kernel": "", "date": ""},
     )
     assert read_json(tmp_path / "results.json")[0].recorded
-
-
-@pytest.mark.usefixtures("fake_driver")
-def test_kept_runs_are_judged_again_and_what_was_measured_stays(tmp_path: Path) -> None:
-    kept, file = tmp_path / "kept", tmp_path / "results.json"
-    found = run_scenario(NAMED["recorded-data-parallel"], Bench(tmp_path, keep=kept))
-    older = replace(found, verdict="CMP008", right=False, why_not="older rules", measured=1.5, advisor="older")
-    gone = replace(older, scenario="recorded-xid", verdict="nothing")
-    write_json(file, [older, gone], dict.fromkeys(("cores", "memory_gib", "python", "torch", "kernel", "date"), ""))
-    done = CliRunner().invoke(main, ["--again", str(kept), "--json", str(file)])
-    still, again = read_json(file)  # in the order of the catalogue
-    assert (again.verdict, again.right, again.why_not, again.measured) == ("COM005", True, "", 1.5)
-    assert again.advisor != "older" and again.took_s == older.took_s and again.steps == found.steps
-    assert still.verdict == "nothing", "no run of it was kept"
-    assert done.exit_code == 1, "one of them is wrong"
 
 
 def test_without_a_compiler_there_is_no_driver_and_nothing_is_judged(

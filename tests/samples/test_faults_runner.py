@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pytest
+import samples.faults.__main__ as suite
 from samples.faults import runner
 from samples.faults.fixtures import CGROUP, Burners, CpuQuota, SlowLoopback
 from samples.faults.neighbours import Neighbours
@@ -27,19 +28,20 @@ from samples.faults.runner import (
     slower_by,
 )
 from samples.faults.scenario import CannotBeMade, Conditions, Fixture, Job, Remedy, Scenario, Truth, Untouched
+from samples.faults.score import Result
 
 from recordings import plan, recording
 from rn50_advisor.advisor.model.findings import Saving
 from rn50_advisor.advisor.verdict.likely_gain import errors_of, expected
 
 
-def observation(*said: str, cores: float = 0.0, stolen: float = 0.0) -> Observation:
-    findings = [{"rule": rule, "evidence": []} for rule in said]
+def observation(*rules: str, cores: float = 0.0, stolen: float = 0.0) -> Observation:
+    findings = [{"rule": rule, "evidence": []} for rule in rules]
     return Observation({"findings": findings}, recording({}), Path("run"), 0, 1.0, Neighbours(cores, stolen))
 
 
 @pytest.mark.parametrize(
-    ("fixtures", "seen", "said"),
+    ("fixtures", "seen", "expected"),
     [
         ((), observation(), False),
         ((), observation("CPU003", cores=0.6), True),
@@ -55,9 +57,9 @@ def observation(*said: str, cores: float = 0.0, stolen: float = 0.0) -> Observat
     ],
 )
 def test_a_run_is_disturbed_by_neighbours_that_are_there_and_not_its_own(
-    fixtures: tuple[Fixture, ...], seen: Observation, said: bool
+    fixtures: tuple[Fixture, ...], seen: Observation, expected: bool
 ) -> None:
-    assert disturbed(fixtures, seen) is said
+    assert disturbed(fixtures, seen) is expected
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ JOB = Job("train.py", ("--steps=9",))
 
 
 def scenario(name: str) -> Scenario:
-    return Scenario(name=name, family="input", job=JOB, truth=Truth(roots=("DAT003",)), strength="clear")
+    return Scenario(name=name, job=JOB, truth=Truth(roots=("DAT003",)), strength="clear")
 
 
 @pytest.mark.parametrize(
@@ -187,7 +189,7 @@ def test_a_run_with_the_fix_is_shared_by_those_that_would_run_the_same_at_once(
 def test_runs_are_compared_by_what_the_fix_leaves_as_it_is(untouched: tuple[Untouched, ...], by: float) -> None:
     both = [recording({0: plan(60, forward=f, backward=b)}) for f, b in ((30, 60), (27, 66))]
     assert slower_by(both, untouched, 0) == pytest.approx(by)
-    assert slower_by([both[0], recording({})], untouched, 0) == 1.0, "a run without steps tells nothing"
+    assert slower_by([both[0], recording({})], untouched, 0) == 1.0, "unknown without steps"
 
 
 def test_a_remedy_is_held_against_the_advice_that_it_names() -> None:
@@ -208,3 +210,24 @@ def test_a_job_behind_a_slow_loopback_sees_the_same_control_groups(tmp_path: Pat
     except CannotBeMade as reason:
         pytest.skip(f"NO SLOW LOOPBACK HERE: {reason}")
     assert inside == subprocess.run(look, capture_output=True, text=True, check=True).stdout != ""
+
+
+def test_an_advisor_that_fails_is_a_wrong_verdict_and_the_suite_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> Result:
+        raise KeyError("step.time_s")
+
+    monkeypatch.setattr(suite, "run_scenario", fail)
+    result = suite.run_once(scenario("b"), Bench(tmp_path), 1)
+    assert (result.scenario, result.repetition, result.right) == ("b", 1, False)
+    assert "KeyError: 'step.time_s'" in result.broken
+
+
+def test_what_could_not_be_undone_ends_the_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> Result:
+        raise subprocess.CalledProcessError(1, "umount")
+
+    monkeypatch.setattr(suite, "run_scenario", fail)
+    with pytest.raises(subprocess.CalledProcessError):
+        suite.run_once(scenario("b"), Bench(tmp_path), 0)

@@ -28,8 +28,12 @@ def report(*findings: dict[str, Any], state: str = "") -> dict[str, Any]:
         (f["rule"] for f in findings if f["explained_by"] is None and f["severity"] not in ("low", "info")), None
     )
     state = state or ("bottleneck" if root else "healthy")
-    said = {"verdict": {"rule": root, "state": state}, "findings": list(findings), "outcomes": []}
-    return {**said, "budget": {"critical": {}}}
+    return {
+        "verdict": {"rule": root, "state": state},
+        "findings": list(findings),
+        "outcomes": [],
+        "budget": {"critical": {}},
+    }
 
 
 @pytest.mark.parametrize(
@@ -49,29 +53,29 @@ def report(*findings: dict[str, Any], state: str = "") -> dict[str, Any]:
         (Truth(roots=("DAT008",), ranks=(1,)), report(finding("DAT008", ranks=(0,))), False, ()),
         (Truth(roots=("DAT008",), ranks=()), report(finding("DAT008", ranks=(0,))), False, ()),
         (Truth(roots=("DAT002", "DAT003")), report(finding("DAT003")), True, ()),
-        # what the root explains is no false alarm; what stands beside it is one
+        # what the root explains is no false alarm; a second root is one
         (Truth(roots=("DAT008",)), report(finding("DAT008"), finding("COM002", by="DAT008")), True, ()),
         (Truth(roots=("DAT008",)), report(finding("DAT008"), finding("LOP004")), True, ("LOP004",)),
         (Truth(roots=("DAT008",), also=("LOP004",)), report(finding("DAT008"), finding("LOP004")), True, ()),
-        # just below: this one not; what else there is may be true, and is a false alarm if nothing says so
+        # just below: not this rule; another one is a false alarm unless the truth names it
         (Truth(never=("CMP007",)), report(finding("COM002")), True, ("COM002",)),
         (Truth(never=("CMP007",), also=("COM002",)), report(finding("COM002")), True, ()),
         (Truth(never=("CMP007",)), report(finding("CMP007")), False, ("CMP007",)),
         (Truth(never=("CMP007",)), report(finding("CMP007", "low")), True, ()),
         (Truth(never=("CMP007",)), report(finding("COM002"), finding("CMP007", "medium")), False, ("CMP007", "COM002")),
-        # of a job that nobody could judge silence proves nothing
+        # silence about a job that could not be judged proves nothing
         (Truth(never=("CMP007",)), report(state="inconclusive"), False, ()),
         (Truth(never=("CMP007",)), report(state="failed"), False, ()),
-        # what must be said, whatever its weight
+        # what must be reported, at any severity
         (Truth(also=("COM004",), noted=("COM004",)), report(finding("COM004", "low")), True, ()),
         (Truth(also=("COM004",), noted=("COM004",)), report(), False, ()),
         (Truth(roots=("DAT008",), noted=("COM002",)), report(finding("DAT008")), False, ()),
-        # what must not be said, whatever its weight
+        # what must not be reported, at any severity
         (Truth(never=("LOP005",), silent=("LOP005",)), report(finding("LOP005", "low")), False, ()),
         (Truth(never=("LOP005",), silent=("LOP005",)), report(finding("DAT003", "low")), True, ()),
     ],
 )
-def test_a_verdict_is_right_when_root_ranks_and_all_that_must_be_said_agree(
+def test_a_verdict_is_right_if_root_ranks_and_all_required_findings_agree(
     truth: Truth, given: dict[str, Any], right: bool, alarms: tuple[str, ...]
 ) -> None:
     judgement = judge(truth, given)
@@ -128,15 +132,16 @@ def result(name: str, primary: str, verdict: str, **more: Any) -> Result:
 def test_a_prediction_holds_within_its_interval(
     predicted: tuple[float, float] | None, measured: float | None, held: bool | None
 ) -> None:
-    assert result("a", "DAT003", "DAT003", predicted=predicted, measured=measured, allowance=0.0).held is held
+    assert result("a", "DAT003", "DAT003", predicted=predicted, measured=measured).held is held
 
 
 @pytest.mark.parametrize(("measured", "held"), [(1.34, True), (1.32, False), (1.67, True), (1.69, False)])
-def test_an_interval_of_an_older_state_is_given_what_two_runs_differ_by(measured: float, held: bool) -> None:
-    assert result("a", "DAT003", "DAT003", predicted=(1.4, 1.6), measured=measured).held is held
+def test_an_allowance_widens_the_interval_of_an_older_row(measured: float, held: bool) -> None:
+    row = result("a", "DAT003", "DAT003", predicted=(1.4, 1.6), measured=measured, allowance=0.05)
+    assert row.held is held
 
 
-def test_recall_is_over_the_truth_and_precision_over_what_was_said() -> None:
+def test_recall_is_over_the_truth_and_precision_over_the_verdicts() -> None:
     results = [
         result("a", "DAT003", "DAT003"),
         result("b", "DAT003", "DAT004", false_alarms=("DAT004",)),
@@ -158,7 +163,7 @@ def test_a_root_that_is_wrong_counts_once_though_the_verdict_was_right() -> None
     assert RuleScore("DAT001", cases=0, hits=0, said=1, false=1) in summarise([below]).rules
 
 
-def test_a_rule_that_is_true_beside_the_root_is_recognised_where_it_was_told_of() -> None:
+def test_a_rule_that_is_true_beside_the_root_is_recognised_if_it_was_reported() -> None:
     results = [
         result("a", "DAT002", "DAT002", noted=("DSK002",), told=("DSK002",)),
         result("b", "DAT002", "DAT002", noted=("DSK002",), right=False),

@@ -35,10 +35,10 @@ def start(folder: Path, code: str) -> subprocess.Popen[str]:
 
 def test_each_rank_is_told_who_it_is(tmp_path: Path) -> None:
     job = start(tmp_path, SAYS_WHO)
-    said = sorted(line.split() for line in job.communicate(timeout=60)[0].splitlines())
+    lines = sorted(line.split() for line in job.communicate(timeout=60)[0].splitlines())
     assert job.returncode == 0
-    assert [words[:4] for words in said] == [["0", "0", "2", "2"], ["1", "1", "2", "2"]]
-    assert len({words[4] for words in said}) == 1, "they meet at one port"
+    assert [words[:4] for words in lines] == [["0", "0", "2", "2"], ["1", "1", "2", "2"]]
+    assert len({words[4] for words in lines}) == 1, "they meet at one port"
 
 
 def test_a_rank_that_fails_ends_the_others(tmp_path: Path) -> None:

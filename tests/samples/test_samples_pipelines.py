@@ -37,8 +37,8 @@ def test_the_second_run_has_the_advised_workers_or_another_point_of_the_curve() 
 
 def test_the_headline_counts_what_was_measured() -> None:
     assert (GOOD.ratio, GOOD.inside, HIGH.ratio, HIGH.inside) == (pytest.approx(1.0), True, pytest.approx(1.2), False)
-    said = headline([GOOD, HIGH, NONE])[0]
-    assert said.startswith("2 pipelines: the prediction is off by 10% in the median, 20% at most; 1 of 2")
+    line = headline([GOOD, HIGH, NONE])[0]
+    assert line.startswith("2 pipelines: the prediction is off by 10% in the median, 20% at most; 1 of 2")
     near = replace(GOOD, measured=112.0)
     assert (near.inside, near.held, HIGH.held) == (False, True, False)
     assert "1 of 2 measurements inside the predicted interval, 2 give or take 5%" in headline([GOOD, near])[0]

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-from samples.faults.scenario import Job, Remedy, Scenario, Strength, Truth, Untouched
+from typing import Any
+
+from samples.faults.scenario import Job, Scenario, Untouched, fault
 
 
 def perceptron(*arguments: str) -> Job:
     return Job("faults/jobs/perceptron.py", arguments, ranks=0, start="one by one")
 
 
-def fault(
-    name: str,
-    rule: str,
-    *arguments: str,
-    fixed: tuple[str, ...] | None = None,
-    strength: Strength = "clear",
-    line: str = "",
-) -> Scenario:
+def seeded(name: str, rule: str, *arguments: str, fixed: tuple[str, ...] = (), **more: Any) -> Scenario:
     """`fixed`: arguments of the job with the fix."""
     alike: tuple[Untouched, ...] = {"CMP014": ("forward", "backward"), "CMP016": ("forward",)}.get(rule, ())
-    return Scenario(
-        name=name,
-        family="computing",
-        job=perceptron(*arguments),
-        truth=Truth(never=(rule,)) if strength == "just below" else Truth(roots=(rule,), line=line),
-        strength=strength,
-        remedy=None if fixed is None else Remedy(job=perceptron(*fixed), untouched=alike),
-    )
+    cured = perceptron(*fixed) if fixed else None
+    return fault(name, rule, perceptron(*arguments), fixed=cured, untouched=alike, **more)
 
 
 LARGE = ("--batch=16", "--width=1024", "--layers=4", "--steps=300")
@@ -34,15 +23,17 @@ SMALL = ("--batch=16", "--width=128", "--layers=24", "--steps=1200")
 MODERATE = ("--batch=256", "--width=768", "--layers=4", "--steps=300")
 DEEP = ("--batch=256", "--layers=12", "--steps=300")
 SCENARIOS = (
-    fault("optimizer-not-fused", "CMP014", *LARGE, "--optimizer=AdamW", fixed=(*LARGE, "--optimizer=AdamW", "--fused")),
-    fault(
+    seeded(
+        "optimizer-not-fused", "CMP014", *LARGE, "--optimizer=AdamW", fixed=(*LARGE, "--optimizer=AdamW", "--fused")
+    ),
+    seeded(
         "optimizer-of-many-tensors-not-fused",
         "CMP014",
         *SMALL,
         "--optimizer=Adam",
         fixed=(*SMALL, "--optimizer=Adam", "--fused"),
     ),
-    fault(
+    seeded(
         "optimizer-not-fused-a-little",
         "CMP014",
         *MODERATE,
@@ -50,7 +41,7 @@ SCENARIOS = (
         fixed=(*MODERATE, "--optimizer=AdamW", "--fused"),
         strength="just above",
     ),
-    fault(
+    seeded(
         "optimizer-not-fused-hardly",
         "CMP014",
         "--batch=1536",
@@ -59,8 +50,8 @@ SCENARIOS = (
         "--optimizer=AdamW",
         strength="just below",
     ),
-    fault("double-precision", "CMP015", "--width=768", "--double", fixed=("--width=768",)),
-    fault(
+    seeded("double-precision", "CMP015", "--width=768", "--double", fixed=("--width=768",)),
+    seeded(
         "double-precision-of-a-small-model",
         "CMP015",
         "--width=128",
@@ -70,8 +61,8 @@ SCENARIOS = (
         fixed=("--width=128", "--batch=32", "--steps=1500"),
         strength="just above",
     ),
-    fault("activations-twice", "CMP016", *DEEP, "--checkpointed=12", fixed=DEEP, line="rows = checkpoint("),
-    fault(
+    seeded("activations-twice", "CMP016", *DEEP, "--checkpointed=12", fixed=DEEP, line="rows = checkpoint("),
+    seeded(
         "activations-twice-in-half-of-the-layers",
         "CMP016",
         *DEEP,
@@ -80,5 +71,5 @@ SCENARIOS = (
         strength="just above",
         line="rows = checkpoint(",
     ),
-    fault("activations-twice-in-two-layers", "CMP016", *DEEP, "--checkpointed=2", strength="just below"),
+    seeded("activations-twice-in-two-layers", "CMP016", *DEEP, "--checkpointed=2", strength="just below"),
 )

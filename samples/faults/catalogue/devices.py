@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from samples.faults.scenario import HEALTHY, Recorded, Scenario, Truth
-from samples.gpus.stories import COPY, CUDA, ITEM, LAYER, STORIES, resnet50, seen
+from samples.gpus.stories import COPY, CUDA, ITEM, LAYER, STORIES, healthy_facts, resnet50
 
-NOTE = "recorded through the fake driver; a fault of this size is told, be it the verdict or not"
+NOTE = "recorded through the fake driver; a fault of this size is reported, as the verdict or beside it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ def driver(*lines: str) -> dict[str, Any]:
 
 def facts(**changes: Any) -> dict[str, Any]:
     """Changes to a story: the recorder's facts of a healthy job, with `changes` applied."""
-    return {"facts": seen(**changes)}
+    return {"facts": healthy_facts(**changes)}
 
 
 def single_precision(*capability: int) -> dict[str, Any]:
@@ -88,7 +88,7 @@ LINES: tuple[Line, ...] = (
         "1xH200",
         {"memory_gb": 40, "creep_mb": 10},
         {"memory_gb": 40, "creep_mb": 5},
-        clear="creeping",
+        clear="growing",
     ),
     Line(
         "GPU005",
@@ -251,13 +251,12 @@ LINES: tuple[Line, ...] = (
 def scenarios(line: Line) -> tuple[Scenario, ...]:
     """Returns the scenarios of a threshold: clearly above it if there is such a story, just above, and just below."""
     name = f"recorded-{line.name}"
-    told = Truth(roots=(line.rule, HEALTHY), noted=(line.rule,))
+    reported = Truth(roots=(line.rule, HEALTHY), noted=(line.rule,))
     above, below = (Recorded(line.story, changes) for changes in (line.above, line.below))
     just = (
-        Scenario(name=f"{name}-a-little", family="gpu", job=above, truth=told, strength="just above", note=NOTE),
+        Scenario(name=f"{name}-a-little", job=above, truth=reported, strength="just above", note=NOTE),
         Scenario(
             name=f"{name}-hardly",
-            family="gpu",
             job=below,
             truth=Truth(never=(line.rule,), silent=(line.rule,)),
             strength="just below",
@@ -265,14 +264,14 @@ def scenarios(line: Line) -> tuple[Scenario, ...]:
     )
     if not line.clear:
         return just
-    verdict = Truth(roots=(line.rule,)) if STORIES[line.clear].truth == line.rule else told
+    verdict = Truth(roots=(line.rule,)) if STORIES[line.clear].truth == line.rule else reported
     job = Recorded(line.clear)
-    return (Scenario(name=name, family="gpu", job=job, truth=verdict, strength="clear", note=NOTE), *just)
+    return (Scenario(name=name, job=job, truth=verdict, strength="clear", note=NOTE), *just)
 
 
 def sound(story: str) -> Scenario:
     name = f"recorded-sound-{story.lower()}"
-    return Scenario(name=name, family="gpu", job=Recorded(story), truth=Truth(), strength="none")
+    return Scenario(name=name, job=Recorded(story), truth=Truth(), strength="none")
 
 
 SOUND = ("8xA100", "8xH100", "4xL40S", "2xRTX3090", "1xH200", "old-driver", "evaluation")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from samples.faults.catalogue.loading import fault
-from samples.faults.scenario import Job
+from samples.faults.scenario import Job, fault
 
 LOADER = "kept = DataLoader("
 PERSISTENT = ("--workers=2", "--persistent")
@@ -43,7 +42,7 @@ SCENARIOS = (
         line=LOADER,
         fixed=job("--steps=120", *PERSISTENT),
         note="no number of workers shares what the training thread draws",
-        variant=True,
+        suite="all",
     ),
     fault(
         "slow-sampler-a-little",
@@ -85,7 +84,7 @@ SCENARIOS = (
         line=LOADER,
         fixed=job(*SHORT_EPOCHS, *PERSISTENT),
         note="persistent_workers=True of a loader that lives for one epoch",
-        variant=True,
+        suite="all",
     ),
     fault(
         "order-before-new-workers",
@@ -94,7 +93,7 @@ SCENARIOS = (
         line=LOADER,
         fixed=job(*ORDERED, "--workers=2"),
         also=("DAT006",),
-        variant=True,
+        suite="all",
     ),
     fault(
         "order-before-workers-that-live-on",
@@ -102,7 +101,7 @@ SCENARIOS = (
         job("--order=400", *ORDERED, *PERSISTENT),
         line=LOADER,
         fixed=job(*ORDERED, *PERSISTENT),
-        variant=True,
+        suite="all",
     ),
     fault("far-shard", "DAT009", job(*SHARDS, "--far=7"), line=LOADER, fixed=job(*SHARDS, "--far=7", "--dealt")),
     fault(

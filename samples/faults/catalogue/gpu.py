@@ -8,7 +8,7 @@ from samples.faults.fixtures import NvidiaGpu
 from samples.faults.scenario import HEALTHY, Job, Remedy, Scenario, Strength, Truth
 
 SOUND = ("--precision=amp", "--channels-last", "--tuned", "--batch-size=128", "--steps=300")
-DEPENDS = "what a habit costs depends on the GPU: it is told, be it the verdict or not"
+DEPENDS = "what the fault costs depends on the GPU: it is reported, as the verdict or beside it"
 
 
 def job(*arguments: str, environment: Mapping[str, str] | None = None) -> Job:
@@ -16,7 +16,7 @@ def job(*arguments: str, environment: Mapping[str, str] | None = None) -> Job:
     return Job("faults/jobs/gpu.py", (*SOUND, *arguments), environment=environment or {})
 
 
-def habit(
+def seeded(
     name: str,
     rule: str,
     bad: Job,
@@ -29,7 +29,6 @@ def habit(
     truth = Truth(never=(rule,), silent=(rule,)) if below else Truth(roots=(rule, *also, HEALTHY), noted=(rule,))
     return Scenario(
         name=name,
-        family="gpu",
         job=bad,
         truth=truth,
         strength=strength,
@@ -42,46 +41,45 @@ def habit(
 SCENARIOS = (
     Scenario(
         name="healthy-gpu",
-        family="gpu",
         job=job(),
         truth=Truth(),
         strength="none",
         fixtures=(NvidiaGpu(),),
     ),
-    habit(
+    seeded(
         "gpu-in-full-precision",
         "CMP001",
         Job("faults/jobs/gpu.py", ("--precision=fp32", "--batch-size=128", "--steps=200")),
         also=("CMP002", "CMP009"),
     ),
-    habit(
+    seeded(
         "gpu-channels-first",
         "CMP002",
         Job("faults/jobs/gpu.py", ("--precision=amp", "--tuned", "--batch-size=128", "--steps=300")),
     ),
-    habit("gpu-waits-for-each-loss", "CMP004", job("--habit=item")),
-    habit("gpu-waits-for-some-losses", "CMP004", job("--habit=item", "--every=50"), strength="just below"),
+    seeded("gpu-waits-for-each-loss", "CMP004", job("--habit=item")),
+    seeded("gpu-waits-for-some-losses", "CMP004", job("--habit=item", "--every=50"), strength="just below"),
     # as floats: on a GPU with a fast link, copying bytes takes less than 2 % of the step
-    habit(
+    seeded(
         "gpu-copies-from-pageable-memory",
         "H2D001",
         job("--habit=pageable", "--floats"),
         also=("H2D002",),
         fixed=job("--floats"),
     ),
-    habit("gpu-copies-that-block", "H2D002", job("--habit=blocking", "--floats"), fixed=job("--floats")),
-    habit("gpu-pictures-as-floats", "H2D003", job("--converted", "--model=resnet18"), fixed=job("--model=resnet18")),
-    habit("gpu-pictures-as-floats-for-a-larger-net", "H2D003", job("--converted"), strength="just above"),
-    habit(
+    seeded("gpu-copies-that-block", "H2D002", job("--habit=blocking", "--floats"), fixed=job("--floats")),
+    seeded("gpu-pictures-as-floats", "H2D003", job("--converted", "--model=resnet18"), fixed=job("--model=resnet18")),
+    seeded("gpu-pictures-as-floats-for-a-larger-net", "H2D003", job("--converted"), strength="just above"),
+    seeded(
         "gpu-pictures-as-floats-for-a-slow-net",
         "H2D003",
         job("--converted", "--model=resnet152", "--precision=fp32", "--batch-size=64", "--steps=120"),
         strength="just below",
     ),
-    habit("gpu-in-small-batches", "CMP003", job("--batch-size=8"), also=("CMP005",)),
-    habit("gpu-launches-that-block", "CMP010", job(environment={"CUDA_LAUNCH_BLOCKING": "1"}), also=("CMP003",)),
-    habit("gpu-memory-creeps", "GPU004", job("--habit=creep", "--steps=400")),
-    habit(
+    seeded("gpu-in-small-batches", "CMP003", job("--batch-size=8"), also=("CMP005",)),
+    seeded("gpu-launches-that-block", "CMP010", job(environment={"CUDA_LAUNCH_BLOCKING": "1"}), also=("CMP003",)),
+    seeded("gpu-memory-creeps", "GPU004", job("--habit=creep", "--steps=400")),
+    seeded(
         "gpu-memory-creeps-a-little",
         "GPU004",
         job("--habit=creep", "--every=100", "--steps=400"),

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from samples.faults.fixtures import Burners, Compiler, CpuQuota, Images
-from samples.faults.scenario import Fixture, Job, Scenario, Truth
+from samples.faults.scenario import Fixture, Job, Scenario, Suite, Truth
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 
-def healthy(name: str, job: Job, *fixtures: Fixture, fast: bool = False, note: str = "") -> Scenario:
+def healthy(name: str, job: Job, *fixtures: Fixture, suite: Suite = "usual", note: str = "") -> Scenario:
     return Scenario(
         name=name,
-        family="healthy",
         job=job,
         fixtures=fixtures,
         truth=Truth(),
         strength="none",
-        fast=fast,
+        suite=suite,
         note=note,
     )
 
@@ -25,7 +24,7 @@ SCENARIOS = (
     healthy(
         "healthy-two-ranks",
         Job("faults/jobs/between_steps.py", ("--out={out}", "--steps=150", "--width=48"), ranks=2),
-        fast=True,
+        suite="fast",
     ),
     healthy("healthy-resnet18", Job("faults/jobs/cifar.py", ("--model=resnet18", "--steps=110"))),
     healthy("healthy-vgg19", Job("faults/jobs/cifar.py", ("--model=vgg19", "--steps=30", "--batch=8"))),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from samples.faults.fixtures import Burners
-from samples.faults.scenario import Job, Remedy, Scenario, Truth
+from samples.faults.scenario import Job, Remedy, fault
 
 
 def vit(*arguments: str) -> Job:
@@ -21,142 +21,105 @@ def beside(*arguments: str) -> Job:
 
 
 SCENARIOS = (
-    Scenario(
-        name="neighbours-on-every-core",
-        family="host",
-        job=Job("faults/jobs/straggler.py", ("--width=48", "--steps=120"), ranks=2),
-        fixtures=(Burners(2),),
-        truth=Truth(roots=("CPU003",)),
-        strength="clear",
+    fault(
+        "neighbours-on-every-core",
+        "CPU003",
+        Job("faults/jobs/straggler.py", ("--width=48", "--steps=120"), ranks=2),
+        Burners(2),
         remedy=Remedy(fixtures=()),
-        variant=True,
+        suite="all",
     ),
-    Scenario(
-        name="a-neighbour-on-one-core",
-        family="host",
-        job=vit("--steps=120"),
-        fixtures=(Burners(1),),
-        truth=Truth(roots=("CPU003",)),
+    fault(
+        "a-neighbour-on-one-core",
+        "CPU003",
+        vit("--steps=120"),
+        Burners(1),
         strength="just above",
         remedy=Remedy(fixtures=()),
         note="two ranks and one neighbour on two cores",
     ),
-    Scenario(
-        name="a-helper-of-its-own",
-        family="host",
-        job=beside("--share=1"),
-        truth=Truth(roots=("CPU003",), says="started itself"),
-        strength="clear",
-        remedy=Remedy(job=beside()),
+    fault(
+        "a-helper-of-its-own",
+        "CPU003",
+        beside("--share=1"),
+        says="started itself",
+        fixed=beside(),
         note="two ranks on two cores, and a process of the job's own that computes",
     ),
-    Scenario(
-        name="a-helper-that-does-little",
-        family="host",
-        job=beside("--share=0.12"),
-        truth=Truth(never=("CPU003",)),
+    fault("a-helper-that-does-little", "CPU003", beside("--share=0.12"), strength="just below"),
+    fault("too-many-threads", "CPU005", vit("--steps=70", "--threads=8"), fixed=vit("--steps=70", "--threads=1")),
+    fault(
+        "too-many-threads-one-rank",
+        "CPU005",
+        Job("faults/jobs/cifar.py", ("--model=resnet18", "--steps=60", "--threads=16")),
+        fixed=Job("faults/jobs/cifar.py", ("--model=resnet18", "--steps=60", "--threads=2")),
+        suite="all",
+    ),
+    fault(
+        "three-threads-on-two-cores",
+        "CPU005",
+        Job("faults/jobs/cifar.py", ("--model=resnet18", "--steps=80", "--threads=3")),
+        strength="just above",
+        fixed=Job("faults/jobs/cifar.py", ("--model=resnet18", "--steps=80", "--threads=2")),
+    ),
+    fault(
+        "two-threads-on-two-cores",
+        "CPU005",
+        Job("faults/jobs/cifar.py", ("--model=resnet18", "--steps=80", "--threads=2")),
         strength="just below",
     ),
-    Scenario(
-        name="too-many-threads",
-        family="host",
-        job=vit("--steps=70", "--threads=8"),
-        truth=Truth(roots=("CPU005",)),
-        strength="clear",
-        remedy=Remedy(job=vit("--steps=70", "--threads=1")),
+    fault(
+        "garbage-collection",
+        "CPU006",
+        between("--records=300000", "--collect-every=1", "--steps=40"),
+        fixed=between("--records=300000", "--collect-every=1", "--steps=40", "--freeze"),
     ),
-    Scenario(
-        name="too-many-threads-one-rank",
-        family="host",
-        job=Job("faults/jobs/cifar.py", ("--model=resnet18", "--steps=60", "--threads=16")),
-        truth=Truth(roots=("CPU005",)),
-        strength="clear",
-        remedy=Remedy(job=Job("faults/jobs/cifar.py", ("--model=resnet18", "--steps=60", "--threads=2"))),
-        variant=True,
-    ),
-    Scenario(
-        name="three-threads-on-two-cores",
-        family="host",
-        job=Job("faults/jobs/cifar.py", ("--model=resnet18", "--steps=80", "--threads=3")),
-        truth=Truth(roots=("CPU005",)),
+    fault(
+        "garbage-collection-on-two-ranks",
+        "CPU006",
+        between("--records=200000", "--collect-every=8", "--steps=120", ranks=2),
         strength="just above",
-        remedy=Remedy(job=Job("faults/jobs/cifar.py", ("--model=resnet18", "--steps=80", "--threads=2"))),
+        fixed=between("--records=200000", "--collect-every=8", "--steps=120", "--freeze", ranks=2),
     ),
-    Scenario(
-        name="two-threads-on-two-cores",
-        family="host",
-        job=Job("faults/jobs/cifar.py", ("--model=resnet18", "--steps=80", "--threads=2")),
-        truth=Truth(never=("CPU005",)),
-        strength="just below",
-    ),
-    Scenario(
-        name="garbage-collection",
-        family="host",
-        job=between("--records=300000", "--collect-every=1", "--steps=40"),
-        truth=Truth(roots=("CPU006",)),
-        strength="clear",
-        remedy=Remedy(job=between("--records=300000", "--collect-every=1", "--steps=40", "--freeze")),
-    ),
-    Scenario(
-        name="garbage-collection-on-two-ranks",
-        family="host",
-        job=between("--records=200000", "--collect-every=8", "--steps=120", ranks=2),
-        truth=Truth(roots=("CPU006",)),
-        strength="just above",
-        remedy=Remedy(job=between("--records=200000", "--collect-every=8", "--steps=120", "--freeze", ranks=2)),
-    ),
-    Scenario(
-        name="garbage-collection-on-one-rank",
-        family="host",
-        job=between("--records=200000", "--collect-every=1", "--collect-rank=1", "--steps=45", ranks=2),
-        truth=Truth(roots=("CPU006",), ranks=(1,), noted=("COM002",)),
-        strength="clear",
-        remedy=Remedy(
-            job=between("--records=200000", "--collect-every=1", "--collect-rank=1", "--steps=45", "--freeze", ranks=2)
-        ),
+    fault(
+        "garbage-collection-on-one-rank",
+        "CPU006",
+        between("--records=200000", "--collect-every=1", "--collect-rank=1", "--steps=45", ranks=2),
+        ranks=(1,),
+        noted=("COM002",),
+        fixed=between("--records=200000", "--collect-every=1", "--collect-rank=1", "--steps=45", "--freeze", ranks=2),
+        suite="all",
         note="the other rank waits for it",
-        variant=True,
     ),
-    Scenario(
-        name="garbage-collection-seldom",
-        family="host",
-        job=between("--records=1000", "--collect-every=180", "--steps=300"),
-        truth=Truth(never=("CPU006", "LOP004")),
+    fault(
+        "garbage-collection-seldom",
+        ("CPU006", "LOP004"),
+        between("--records=1000", "--collect-every=180", "--steps=300"),
         strength="just below",
     ),
-    Scenario(
-        name="memory-that-creeps",
-        family="host",
-        job=between("--retain=2048", "--steps=900"),
-        truth=Truth(roots=("MEM002",)),
-        strength="clear",
+    fault(
+        "memory-that-creeps",
+        "MEM002",
+        between("--retain=2048", "--steps=900"),
         late="in less than half a minute growth cannot be told from a warm-up",
     ),
-    Scenario(
-        name="memory-that-creeps-a-little",
-        family="host",
-        job=between("--retain=150", "--steps=900"),
-        truth=Truth(roots=("MEM002",)),
+    fault(
+        "memory-that-creeps-a-little",
+        "MEM002",
+        between("--retain=150", "--steps=900"),
         strength="just above",
         late="in less than half a minute growth cannot be told from a warm-up",
     ),
-    Scenario(
-        name="cache-in-the-workers",
-        family="host",
-        job=Job(
+    fault(
+        "cache-in-the-workers",
+        "MEM002",
+        Job(
             "faults/jobs/loading.py",
             ("--width=48", "--keep=20", "--pictures=480", "--steps=850", "--workers=1", "--persistent"),
         ),
-        truth=Truth(roots=("MEM002",), says="the loader workers of rank 0"),
-        strength="clear",
+        says="the loader workers of rank 0",
+        suite="all",
         late="in less than half a minute growth cannot be told from a warm-up",
-        variant=True,
     ),
-    Scenario(
-        name="memory-that-hardly-creeps",
-        family="host",
-        job=between("--retain=16", "--steps=300"),
-        truth=Truth(never=("MEM002",)),
-        strength="just below",
-    ),
+    fault("memory-that-hardly-creeps", "MEM002", between("--retain=16", "--steps=300"), strength="just below"),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from samples.faults.fixtures import Images, SmallSharedMemory
-from samples.faults.scenario import Job, Remedy, Scenario, Strength, Truth, Untouched
+from samples.faults.scenario import Job, Scenario, Strength, fault
 
 LOADER = "data = DataLoader("
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
@@ -24,39 +24,8 @@ def train(*arguments: str, ranks: int = 0) -> Job:
     return Job("train.py", ("--data={images}", "--no-eval", *arguments), ranks=ranks, environment=ONE_THREAD)
 
 
-def fault(
-    name: str,
-    rule: str,
-    given: Job,
-    *,
-    strength: Strength = "clear",
-    fixed: Job | None = None,
-    line: str = "",
-    fast: bool = False,
-    or_rule: str = "",
-    also: tuple[str, ...] = (),
-    untouched: tuple[Untouched, ...] = (),
-    note: str = "",
-    variant: bool = False,
-) -> Scenario:
-    """Returns an input scenario. Just below its threshold, the rule must not be the root."""
-    roots = (rule, or_rule) if or_rule else (rule,)
-    below = strength == "just below"
-    return Scenario(
-        name=name,
-        family="input",
-        job=given,
-        truth=Truth(never=roots) if below else Truth(roots=roots, line=line, also=also),
-        strength=strength,
-        remedy=Remedy(job=fixed, untouched=untouched) if fixed else None,
-        fast=fast,
-        note=note,
-        variant=variant,
-    )
-
-
 IN_PROCESS = (
-    fault("in-process", "DAT003", job("--transform=3", "--steps=70", ranks=2), line=LOADER, fast=True),
+    fault("in-process", "DAT003", job("--transform=3", "--steps=70", ranks=2), line=LOADER, suite="fast"),
     fault(
         "in-process-one-rank",
         "DAT003",
@@ -94,7 +63,7 @@ IN_PROCESS = (
         stream("--passes=3", "--accumulate=2", "--steps=80"),
         line=LOADER,
         fixed=stream("--passes=3", "--accumulate=2", "--steps=80", "--workers=1"),
-        variant=True,
+        suite="all",
     ),
 )
 
@@ -106,7 +75,7 @@ FILES = (
         "DAT003",
         train(*IMAGES, "--workers=0"),
         fixed=train(*IMAGES, "--workers=1"),
-        variant=True,
+        suite="all",
     ),
 )
 # longer: the first evaluation starts its workers
@@ -118,7 +87,7 @@ LARGE_FILES = (
         "DAT004",
         train(*SMALL_NET, "--workers=1"),
         fixed=train(*SMALL_NET, "--workers=2"),
-        variant=True,
+        suite="all",
     ),
     fault(
         "one-worker-and-evaluation",
@@ -127,9 +96,9 @@ LARGE_FILES = (
         fixed=Job("train.py", (*AND_EVALUATION, "--workers=2"), environment=ONE_THREAD),
         also=("LOP003",),
         note="the workers of both loaders live on: those that train rest while the others work",
-        variant=True,
+        suite="all",
     ),
-    fault("large-images-for-two-ranks", "DAT001", train(*SMALL_NET, "--workers=1", ranks=2), variant=True),
+    fault("large-images-for-two-ranks", "DAT001", train(*SMALL_NET, "--workers=1", ranks=2), suite="all"),
 )
 
 
@@ -169,7 +138,7 @@ WORKERS = (
         fixed=job(*SERVED, "--workers=2"),
         also=("LOP003",),
         note="forked by a server, and no children of their rank; another loader evaluates after each epoch",
-        variant=True,
+        suite="all",
     ),
     fault(
         "too-few-workers-for-a-stream-in-batches",
@@ -177,7 +146,7 @@ WORKERS = (
         stream(*IN_BATCHES, "--workers=1"),
         line="data = DataLoader(Batches",
         fixed=stream(*IN_BATCHES, "--workers=2"),
-        variant=True,
+        suite="all",
     ),
     fault(
         "workers-take-turns",
@@ -205,7 +174,7 @@ WORKERS = (
         "CPU007",
         job("--bind=0", "--steps=90", ranks=2),
         fixed=job("--steps=90", ranks=2),
-        variant=True,
+        suite="all",
     ),
     fault("one-rank-on-one-core", "CPU007", job("--bind=1", "--steps=150"), strength="just below"),
     fault(
@@ -332,7 +301,7 @@ WORKERS = (
             "--persistent",
             "--any-order",
         ),
-        variant=True,
+        suite="all",
     ),
     fault(
         "panoramas-that-are-waited-for-by-nobody",
@@ -344,30 +313,26 @@ WORKERS = (
 )
 
 SHARED_MEMORY = (
-    Scenario(
-        name="small-shared-memory",
-        family="input",
-        job=job("--batch=256", "--steps=60", "--workers=2", "--persistent"),
-        fixtures=(SmallSharedMemory(8),),
-        truth=Truth(roots=("DAT012",)),
-        strength="clear",
+    fault(
+        "small-shared-memory",
+        "DAT012",
+        job("--batch=256", "--steps=60", "--workers=2", "--persistent"),
+        SmallSharedMemory(8),
         ending="fails",
     ),
-    Scenario(
-        name="shared-memory-nearly-full",
-        family="input",
-        job=job("--batch=64", "--steps=240", "--workers=2", "--prefetch=8", "--persistent", "--width=16"),
-        fixtures=(SmallSharedMemory(14),),
-        truth=Truth(roots=("DAT012",)),
+    fault(
+        "shared-memory-nearly-full",
+        "DAT012",
+        job("--batch=64", "--steps=240", "--workers=2", "--prefetch=8", "--persistent", "--width=16"),
+        SmallSharedMemory(14),
         strength="just above",
         note="the sixteen batches ahead and the one in use take 92 % of it, and one more would fit",
     ),
-    Scenario(
-        name="shared-memory-that-suffices",
-        family="input",
-        job=job("--batch=256", "--steps=60", "--workers=1", "--persistent", "--width=16"),
-        fixtures=(SmallSharedMemory(64),),
-        truth=Truth(never=("DAT012",)),
+    fault(
+        "shared-memory-that-suffices",
+        "DAT012",
+        job("--batch=256", "--steps=60", "--workers=1", "--persistent", "--width=16"),
+        SmallSharedMemory(64),
         strength="just below",
     ),
 )
@@ -381,7 +346,7 @@ BEHIND_A_THREAD = (
         line=LOADER,
         fixed=job("--transform=6", "--steps=90", "--workers=2", "--persistent", "--ahead"),
         note="a thread of the script's own fetches from the loader; the loop waits at a queue",
-        variant=True,
+        suite="all",
     ),
     fault(
         "workers-that-suffice-behind-a-thread",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from samples.faults.scenario import Job, Remedy, Scenario, Strength, Truth, Untouched
+from typing import Any
+
+from samples.faults.scenario import Job, Scenario, Untouched, fault
 
 SLICING = "faults/jobs/slicing.py"
 
@@ -48,40 +50,14 @@ def untouched_by(rule: str, job: Job) -> tuple[Untouched, ...]:
     return ("forward",) if job.ranks else ("forward", "backward")
 
 
-def fault(
-    name: str,
-    rule: str,
-    job: Job,
-    *,
-    strength: Strength = "clear",
-    fixed: Job | None = None,
-    line: str = "",
-    says: str = "",
-    on_ranks: tuple[int, ...] | None = None,
-    also: tuple[str, ...] = (),
-    fast: bool = False,
-    note: str = "",
-    variant: bool = False,
-) -> Scenario:
-    return Scenario(
-        name=name,
-        family="loop",
-        job=job,
-        truth=Truth(never=(rule,))
-        if strength == "just below"
-        else Truth(roots=(rule,), ranks=on_ranks, line=line, says=says, also=also),
-        strength=strength,
-        remedy=Remedy(job=fixed, untouched=untouched_by(rule, job)) if fixed else None,
-        fast=fast,
-        note=note,
-        variant=variant,
-    )
+def seeded(name: str, rule: str, job: Job, **more: Any) -> Scenario:
+    return fault(name, rule, job, untouched=untouched_by(rule, job), **more)
 
 
 STEPS = ("--width=48", "--steps=150")
 ALONE = ("--width=48", "--steps=280")  # for one rank, whose steps are shorter
 SCENARIOS = (
-    fault(
+    seeded(
         "compiled-for-each-length",
         "CMP012",
         compiled(),
@@ -90,7 +66,7 @@ SCENARIOS = (
         also=("CPU006", "LOP004", "RUN004"),
         note="what dynamo leaves behind is collected, and a step that compiles stands out",
     ),
-    fault(
+    seeded(
         "compiled-for-few-lengths",
         "CMP012",
         compiled("--steps=700", "--first=60", "--every=100"),
@@ -99,25 +75,25 @@ SCENARIOS = (
         line="@torch.compile(",
         also=("CPU006", "LOP004", "RUN004"),
     ),
-    fault("compiled-in-the-first-steps", "CMP012", compiled("--last=45"), strength="just below"),
-    fault("anomaly-detection-left-on", "CMP010", between("--anomaly=150", *ALONE[:1], "--steps=150", ranks=0)),
-    fault(
+    seeded("compiled-in-the-first-steps", "CMP012", compiled("--last=45"), strength="just below"),
+    seeded("anomaly-detection-left-on", "CMP010", between("--anomaly=150", *ALONE[:1], "--steps=150", ranks=0)),
+    seeded(
         "anomaly-detection-in-the-first-steps",
         "CMP010",
         between("--anomaly=30", *ALONE[:1], "--steps=150", ranks=0),
         strength="just below",
     ),
-    fault(
+    seeded(
         "checkpoints",
         "LOP001",
         between("--checkpoint-every=5", "--steps=150"),
         line="torch.save(",
         fixed=between("--checkpoint-every=10", "--steps=150"),
         also=("LOP004",),
-        fast=True,
+        suite="fast",
         note="emptying the old file and making the state pass outside torch.save: time between steps, on the same lines",
     ),
-    fault(
+    seeded(
         "checkpoints-of-one-rank",
         "LOP001",
         between("--checkpoint-every=30", "--checkpoint-megabytes=60", *ALONE, ranks=0),
@@ -125,13 +101,13 @@ SCENARIOS = (
         line="torch.save(",
         fixed=between("--checkpoint-every=60", "--checkpoint-megabytes=60", *ALONE, ranks=0),
     ),
-    fault(
+    seeded(
         "checkpoints-seldom",
         "LOP001",
         between("--checkpoint-every=90", "--checkpoint-megabytes=8", "--width=48", "--steps=200"),
         strength="just below",
     ),
-    fault(
+    seeded(
         "checkpoints-through-memory",
         "LOP001",
         between(
@@ -144,56 +120,56 @@ SCENARIOS = (
         ),
         note="made in memory by torch.save, and written by the function that called it, as Lightning does",
     ),
-    fault(
+    seeded(
         "logging-without-a-loader",
         "LOP002",
         slicing("--write-log=15", "--steps=250"),
         line="file.",
         says="write_log",
         fixed=slicing("--write-log=15", "--every=10", "--steps=250"),
-        variant=True,
+        suite="all",
     ),
-    fault(
+    seeded(
         "slow-rank-without-a-loader",
         "CMP007",
         slicing("--views=2", "--steps=200", ranks=2),
-        on_ranks=(1,),
+        ranks=(1,),
         fixed=slicing("--steps=200", ranks=2),
-        variant=True,
+        suite="all",
     ),
-    fault(
+    seeded(
         "short-pause-without-a-loader",
         "LOP004",
         slicing("--pause=0.8", "--steps=250"),
         strength="just below",
     ),
-    fault(
+    seeded(
         "evaluation-without-a-loader",
         "LOP003",
         between("--check=16", "--steps=200", *ALONE[:1], ranks=0),
         line="check(model, torch.rand",
         fixed=between("--check=16", "--every=10", "--steps=200", *ALONE[:1], ranks=0),
         note="with a line printed each time, which is little of it",
-        variant=True,
+        suite="all",
     ),
-    fault(
+    seeded(
         "logging",
         "LOP002",
         between("--write-log=60", "--steps=100"),
         line="file.",
         says="write_log",
         fixed=between("--write-log=60", "--every=10", "--steps=100"),
-        fast=True,
+        suite="fast",
     ),
-    fault(
+    seeded(
         "logging-a-little",
         "LOP002",
         between("--write-log=5", *ALONE, ranks=0),
         strength="just above",
         fixed=between("--write-log=5", "--every=10", *ALONE, ranks=0),
     ),
-    fault("logging-hardly", "LOP002", between("--write-log=0.8", *STEPS), strength="just below"),
-    fault(
+    seeded("logging-hardly", "LOP002", between("--write-log=0.8", *STEPS), strength="just below"),
+    seeded(
         "logging-before-the-update",
         "LOP002",
         before_update("--write-norms=60", "--steps=100", ranks=2),
@@ -201,53 +177,53 @@ SCENARIOS = (
         says="write_norms",
         fixed=before_update("--write-norms=60", "--every=10", "--steps=100", ranks=2),
     ),
-    fault(
+    seeded(
         "histograms-before-the-update",
         "LOP004",
         before_update("--histograms=32", "--clip=norm", *ALONE[:1], "--steps=200"),
         says="histograms",
         fixed=before_update("--histograms=32", "--clip=norm", "--every=10", *ALONE[:1], "--steps=200"),
-        variant=True,
+        suite="all",
     ),
-    fault(
+    seeded(
         "a-pause-before-the-update",
         "LOP004",
         before_update("--wait=30", "--steps=150"),
         line="time.sleep(",
         fixed=before_update("--wait=30", "--every=10", "--steps=150"),
     ),
-    fault(
+    seeded(
         "histograms-seldom-before-the-update",
         "LOP004",
         before_update("--histograms=32", "--clip=norm", "--every=10", *ALONE[:1], "--steps=200"),
         strength="just below",
-        variant=True,
+        suite="all",
     ),
-    fault(
+    seeded(
         "evaluation",
         "LOP003",
         between("--evaluate-every=5", "--steps=150"),
         fixed=between("--evaluate-every=50", "--steps=150"),
-        fast=True,
+        suite="fast",
     ),
-    fault(
+    seeded(
         "evaluation-a-little",
         "LOP003",
         between("--evaluate-every=20", "--evaluate-batches=9", *ALONE, ranks=0),
         strength="just above",
         fixed=between("--evaluate-every=60", "--evaluate-batches=9", *ALONE, ranks=0),
     ),
-    fault("evaluation-seldom", "LOP003", between("--evaluate-every=40", *STEPS), strength="just below"),
-    fault(
+    seeded("evaluation-seldom", "LOP003", between("--evaluate-every=40", *STEPS), strength="just below"),
+    seeded(
         "pause",
         "LOP004",
         between("--pause=60", "--steps=100"),
         line="time.sleep(",
         says="after_step",
         fixed=between("--pause=60", "--every=10", "--steps=100"),
-        fast=True,
+        suite="fast",
     ),
-    fault(
+    seeded(
         "pause-a-little",
         "LOP004",
         between("--pause=4", *ALONE, ranks=0),
@@ -255,24 +231,24 @@ SCENARIOS = (
         line="time.sleep(",
         fixed=between("--pause=4", "--every=10", *ALONE, ranks=0),
     ),
-    fault("pause-hardly", "LOP004", between("--pause=0.8", *STEPS), strength="just below"),
-    fault(
+    seeded("pause-hardly", "LOP004", between("--pause=0.8", *STEPS), strength="just below"),
+    seeded(
         "features-from-a-server",
         "LOP007",
         enriching("--answer=10", "--steps=300"),
         line="urlopen(",
         says="features",
         fixed=enriching("--answer=10", "--steps=300", "--ahead"),
-        variant=True,
+        suite="all",
     ),
-    fault(
+    seeded(
         "features-in-the-model-of-one-rank",
         "LOP007",
         enriching("--rest=20", "--in-model", "--rank=1", "--steps=200", ranks=2),
         line="time.sleep(",
-        on_ranks=(1,),
+        ranks=(1,),
     ),
-    fault(
+    seeded(
         "features-a-little",
         "LOP007",
         enriching("--rest=3.2", "--steps=300"),
@@ -280,13 +256,13 @@ SCENARIOS = (
         line="time.sleep(",
         fixed=enriching("--rest=3.2", "--steps=300", "--ahead"),
     ),
-    fault(
+    seeded(
         "features-hardly",
         "LOP007",
         enriching("--rest=0.6", "--steps=300"),
         strength="just below",
     ),
-    fault(
+    seeded(
         "batches-made-ready-in-the-loop",
         "LOP008",
         enriching("--compute=10", "--steps=300", "--workers=1"),
@@ -294,15 +270,15 @@ SCENARIOS = (
         says="enriching.py",
         fixed=enriching("--compute=10", "--steps=300", "--in-workers"),
     ),
-    fault(
+    seeded(
         "batches-made-ready-in-the-loop-of-one-rank",
         "LOP008",
         enriching("--compute=20", "--rank=1", "--steps=200", "--workers=1", ranks=2),
         line="store.features(pictures)",
-        on_ranks=(1,),
-        variant=True,
+        ranks=(1,),
+        suite="all",
     ),
-    fault(
+    seeded(
         "batches-made-ready-in-the-loop-a-little",
         "LOP008",
         enriching("--compute=3", "--steps=300", "--workers=1"),
@@ -312,13 +288,13 @@ SCENARIOS = (
         also=("DAT007",),
         note="the worker's own batches are cheap: without it they would cost less than to hand them over",
     ),
-    fault(
+    seeded(
         "batches-hardly-made-ready-in-the-loop",
         "LOP008",
         enriching("--compute=0.6", "--steps=300"),
         strength="just below",
     ),
-    fault(
+    seeded(
         "metrics-before-the-backward-pass",
         "LOP009",
         enriching("--measure=10", "--steps=300"),
@@ -326,20 +302,20 @@ SCENARIOS = (
         says="histogram",
         fixed=enriching("--measure=10", "--every=10", "--steps=300"),
     ),
-    fault(
+    seeded(
         "metrics-before-the-backward-pass-a-little",
         "LOP009",
         enriching("--measure=3", "--steps=300"),
         strength="just above",
         fixed=enriching("--measure=3", "--every=10", "--steps=300"),
     ),
-    fault(
+    seeded(
         "metrics-seldom-before-the-backward-pass",
         "LOP009",
         enriching("--measure=5", "--every=10", "--steps=300"),
         strength="just below",
     ),
-    fault(
+    seeded(
         "thread-without-a-pause",
         "LOP006",
         threads("--busy=20", "--rest=20", "--steps=1000"),
@@ -347,36 +323,36 @@ SCENARIOS = (
         says="send_metrics",
         fixed=threads("--busy=20", "--rest=20", "--steps=1000", "--process"),
     ),
-    fault(
+    seeded(
         "thread-with-long-pauses",
         "LOP006",
         threads("--busy=8", "--rest=32", "--steps=1600"),
         strength="just above",
         fixed=threads("--busy=8", "--rest=32", "--steps=1600", "--process"),
     ),
-    fault(
+    seeded(
         "thread-that-hardly-works",
         "LOP006",
         threads("--busy=1", "--rest=49", "--steps=1500"),
         strength="just below",
     ),
-    fault(
+    seeded(
         "thread-on-one-rank",
         "LOP006",
         threads("--busy=20", "--rest=20", "--steps=450", "--rank=1", ranks=2),
         says="send_metrics",
-        on_ranks=(1,),
+        ranks=(1,),
         fixed=threads("--busy=20", "--rest=20", "--steps=450", "--rank=1", "--process", ranks=2),
-        variant=True,
+        suite="all",
     ),
-    fault(
+    seeded(
         "padding-to-the-maximum",
         "CMP013",
         texts("--length=200"),
         line="loader = DataLoader(",
         fixed=texts("--steps=800"),
     ),
-    fault(
+    seeded(
         "padding-a-little",
         "CMP013",
         texts("--shortest=80", "--longest=120", "--length=128"),
@@ -384,5 +360,5 @@ SCENARIOS = (
         line="loader = DataLoader(",
         fixed=texts("--shortest=80", "--longest=120", "--grouped"),
     ),
-    fault("padding-hardly", "CMP013", texts("--shortest=104", "--longest=120", "--length=128"), strength="just below"),
+    seeded("padding-hardly", "CMP013", texts("--shortest=104", "--longest=120", "--length=128"), strength="just below"),
 )

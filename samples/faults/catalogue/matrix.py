@@ -5,8 +5,10 @@ They run only on request: `python -m samples.faults --only 'among-*' --repeat 5`
 
 from __future__ import annotations
 
+from typing import Any
+
 from samples.faults.fixtures import CpuQuota, SlowLoopback
-from samples.faults.scenario import Fixture, Job, Scenario, Truth
+from samples.faults.scenario import Fixture, Job, Scenario, fault
 
 # Width of a square layer of 4-byte parameters: large enough for the exchange to matter, also beside a slow rank. With 1 MB at 1 Gb/s only
 # a tenth of the step is exposed.
@@ -43,43 +45,27 @@ def held_up(ranks: int, how: str, *arguments: str) -> tuple[Job, tuple[Fixture, 
 
 def slow_rank(ranks: int, how: str) -> Scenario:
     job, fixtures = held_up(ranks, how)
-    late = how == "late-data"
-    return Scenario(
-        name=f"among-{ranks}-slow-{how}",
-        family="matrix",
-        job=job,
-        fixtures=fixtures,
-        truth=Truth(roots=(RULES[how],), ranks=(ranks // 2,), also=("RUN003",) if late else ()),
-        strength="clear",
-        onset_step=LATE if late else 0,
-        variant=True,
-    )
+    late: dict[str, Any] = {"also": ("RUN003",), "onset_step": LATE} if how == "late-data" else {}
+    return fault(f"among-{ranks}-slow-{how}", RULES[how], job, *fixtures, ranks=(ranks // 2,), suite="all", **late)
 
 
 def slow_wire(ranks: int, rate: str) -> Scenario:
-    return Scenario(
-        name=f"among-{ranks}-wire-of-{rate}",
-        family="matrix",
-        job=straggler(ranks, f"--ballast={BALLAST[rate]}"),
-        fixtures=(SlowLoopback(rate),),
-        truth=Truth(roots=("COM001",)),
-        strength="clear",
-        variant=True,
-    )
+    job = straggler(ranks, f"--ballast={BALLAST[rate]}")
+    return fault(f"among-{ranks}-wire-of-{rate}", "COM001", job, SlowLoopback(rate), suite="all")
 
 
 def both(ranks: int, how: str, rate: str) -> Scenario:
     job, fixtures = held_up(ranks, how, f"--ballast={BALLAST[rate]}")
     pair = (RULES[how], "COM001")
-    return Scenario(
-        name=f"among-{ranks}-slow-{how}-and-wire-of-{rate}",
-        family="matrix",
-        job=job,
-        fixtures=(*fixtures, SlowLoopback(rate)),
-        truth=Truth(roots=pair, noted=pair),
-        strength="clear",
-        note="which of the two costs more is the machine's; both have to be told",
-        variant=True,
+    return fault(
+        f"among-{ranks}-slow-{how}-and-wire-of-{rate}",
+        pair,
+        job,
+        *fixtures,
+        SlowLoopback(rate),
+        noted=pair,
+        suite="all",
+        note="which of the two costs more depends on the machine; both have to be reported",
     )
 
 

@@ -13,7 +13,6 @@ def filled(share: float) -> Job:
 SCENARIOS = (
     Scenario(
         name="a-limit-almost-reached",
-        family="memory",
         job=filled(0.93),
         fixtures=(WarmLibraries(), MemoryLimit(900)),
         truth=Truth(noted=("MEM001",)),
@@ -22,7 +21,6 @@ SCENARIOS = (
     ),
     Scenario(
         name="a-limit-with-a-little-room",
-        family="memory",
         job=filled(0.88),
         fixtures=(WarmLibraries(), MemoryLimit(900)),
         truth=Truth(never=("MEM001",), silent=("MEM001",)),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from samples.faults.fixtures import CpuQuota, SlowDisk
-from samples.faults.scenario import Fixture, Job, Remedy, Scenario, Strength, Truth
+from samples.faults.scenario import Fixture, Job, Remedy, Scenario, fault
 
 
 def straggler(*arguments: str) -> Job:
@@ -19,89 +21,52 @@ def four(*arguments: str) -> Job:
     return Job("faults/jobs/straggler.py", ("--slow-rank=2", "--batch=8", "--width=8", *arguments), ranks=4)
 
 
-def fault(
-    name: str,
-    rule: str,
-    job: Job,
-    *fixtures: Fixture,
-    strength: Strength = "clear",
-    rank: int | None = 1,
-    fixed: Job | None = None,
-    unlimited: bool = False,
-    also: tuple[str, ...] = (),
-    onset_step: int = 0,
-    says: str = "",
-    fast: bool = False,
-    note: str = "",
-    variant: bool = False,
-) -> Scenario:
-    remedy = Remedy(job=fixed, fixtures=() if unlimited else None) if fixed or unlimited else None
-    # the wait of the other ranks must also be reported, as a consequence
-    noted = ("COM002",) if strength == "clear" and rank is not None and not onset_step else ()
-    roots = Truth(roots=(rule,), ranks=None if rank is None else (rank,), also=also, noted=noted, says=says)
-    return Scenario(
-        name=name,
-        family="ranks",
-        job=job,
-        fixtures=fixtures,
-        truth=Truth(never=(rule,)) if strength == "just below" else roots,
-        strength=strength,
-        remedy=remedy,
-        onset_step=onset_step,
-        fast=fast,
-        note=note,
-        variant=variant,
-    )
+def of_one(name: str, rule: str, job: Job, *fixtures: Fixture, rank: int = 1, **more: Any) -> Scenario:
+    """A clear fault of one rank: the wait of the others must also be reported, as a consequence."""
+    return fault(name, rule, job, *fixtures, ranks=(rank,), noted=("COM002",), **more)
 
 
-def in_turns(name: str, slow_ms: int, strength: Strength, *, variant: bool = False) -> Scenario:
+ALIKE = ("--width=48", "--steps=120")
+
+
+def in_turns(slow_ms: int) -> Job:
     """Samples that are larger for each rank in turn: each rank waits for the other equally often."""
-    even = straggler("--width=48", "--steps=120")
-    return Scenario(
-        name=name,
-        family="ranks",
-        job=straggler(f"--slow-compute={slow_ms}", "--turns=1", "--width=48", "--steps=120"),
-        truth=Truth(never=("COM002", "CMP007")) if strength == "just below" else Truth(roots=("COM002",), ranks=()),
-        strength=strength,
-        remedy=None if strength == "just below" else Remedy(job=even),
-        variant=variant,
-    )
+    return straggler(f"--slow-compute={slow_ms}", "--turns=1", *ALIKE)
 
 
 # Scenarios with the same fixed job are adjacent, so that it runs once for all of them.
 SCENARIOS = (
-    fault(
+    of_one(
         "slow-data-on-one-rank",
         "DAT008",
         straggler("--slow-data=3", "--steps=100"),
         fixed=straggler("--steps=100"),
-        fast=True,
+        suite="fast",
     ),
-    fault(
+    of_one(
         "slow-computing-on-one-rank",
         "CMP007",
         straggler("--slow-compute=40", "--steps=100"),
         fixed=straggler("--steps=100"),
-        fast=True,
+        suite="fast",
     ),
-    fault(
+    of_one(
         "quota-on-one-rank",
         "CPU001",
         straggler("--group={group}", "--steps=100"),
         CpuQuota(0.35, everybody=False),
-        fixed=straggler("--steps=100"),
-        unlimited=True,
-        fast=True,
+        remedy=Remedy(job=straggler("--steps=100"), fixtures=()),
+        suite="fast",
     ),
-    fault(
+    of_one(
         "slow-data-on-one-rank-of-four",
         "DAT008",
         four("--slow-data=20", "--steps=60"),
         rank=2,
         fixed=four("--steps=60"),
-        variant=True,
+        suite="all",
     ),
-    fault(
+    of_one(
         "data-of-one-rank-on-a-slow-disk",
         "DAT008",
         straggler("--files={out}", "--slow-files={disk}", "--steps=100"),
@@ -113,28 +78,38 @@ SCENARIOS = (
         "slow-data-on-one-rank-a-little",
         "DAT008",
         straggler("--slow-data=0.4", "--width=48", "--steps=120"),
-        strength="just above",
+        ranks=(1,),
         fixed=straggler("--width=48", "--steps=120"),
+        strength="just above",
     ),
     fault(
         "slow-computing-on-one-rank-a-little",
         "CMP007",
         straggler("--slow-compute=14", "--width=48", "--steps=120"),
-        strength="just above",
+        ranks=(1,),
         fixed=straggler("--width=48", "--steps=120"),
+        strength="just above",
     ),
-    in_turns("ranks-that-take-turns", 40, "clear"),
-    in_turns("ranks-that-take-turns-a-little", 18, "just above", variant=True),
-    in_turns("ranks-that-take-turns-hardly", 4, "just below", variant=True),
+    fault("ranks-that-take-turns", "COM002", in_turns(40), ranks=(), fixed=straggler(*ALIKE)),
     fault(
+        "ranks-that-take-turns-a-little",
+        "COM002",
+        in_turns(18),
+        strength="just above",
+        ranks=(),
+        fixed=straggler(*ALIKE),
+        suite="all",
+    ),
+    fault("ranks-that-take-turns-hardly", ("COM002", "CMP007"), in_turns(4), strength="just below", suite="all"),
+    of_one(
         "slow-data-on-one-rank-of-a-resnet",
         "DAT008",
         straggler("--slow-data=5", "--resnet", "--steps=60"),
         fixed=straggler("--resnet", "--steps=60"),
         note="the other rank waits in its forward: batch norm's buffers are sent there",
-        variant=True,
+        suite="all",
     ),
-    fault(
+    of_one(
         "work-of-rank-0-between-steps",
         "LOP004",
         straggler("--slow-between=80", "--slow-rank=0", "--resnet", "--steps=60"),
@@ -142,22 +117,14 @@ SCENARIOS = (
         fixed=straggler("--resnet", "--steps=60"),
         note="the other rank waits in its forward: batch norm's buffers are sent there",
     ),
-    fault(
-        "quota-on-all",
-        "CPU001",
-        straggler("--width=48", "--steps=120"),
-        CpuQuota(1.0),
-        rank=None,
-        unlimited=True,
-    ),
+    fault("quota-on-all", "CPU001", straggler("--width=48", "--steps=120"), CpuQuota(1.0), remedy=Remedy(fixtures=())),
     fault(
         "quota-on-all-a-little",
         "CPU001",
         straggler("--width=48", "--steps=120"),
         CpuQuota(1.7),
-        rank=None,
+        remedy=Remedy(fixtures=()),
         strength="just above",
-        unlimited=True,
     ),
     fault(
         "slow-data-on-one-rank-hardly",
@@ -165,13 +132,13 @@ SCENARIOS = (
         straggler("--slow-data=0.03", "--width=48", "--steps=150"),
         strength="just below",
     ),
-    fault(
+    of_one(
         "slow-data-on-the-first-rank-with-workers",
         "DAT008",
         straggler("--slow-data=6", "--slow-rank=0", "--workers=1", "--steps=100"),
         rank=0,
         fixed=straggler("--workers=1", "--steps=100"),
-        variant=True,
+        suite="all",
     ),
     fault(
         "slow-computing-on-one-rank-hardly",
@@ -179,7 +146,7 @@ SCENARIOS = (
         straggler("--slow-compute=2", "--width=48", "--steps=150"),
         strength="just below",
     ),
-    fault(
+    of_one(
         "larger-batches-on-one-rank",
         "CMP007",
         straggler("--larger=12", "--width=48", "--steps=120"),
@@ -189,6 +156,7 @@ SCENARIOS = (
         "slow-computing-from-some-step-on",
         "CMP007",
         straggler("--slow-compute=40", "--from-step=120", "--steps=270"),
+        ranks=(1,),
         onset_step=120,
         also=("RUN003",),
     ),
@@ -197,6 +165,7 @@ SCENARIOS = (
         "CPU001",
         straggler("--group={group}", "--from-step=130", "--steps=280"),
         CpuQuota(0.4, everybody=False),
+        ranks=(1,),
         onset_step=130,
         also=("RUN003",),
     ),
@@ -208,20 +177,21 @@ SCENARIOS = (
         strength="just below",
         note="one thread never needs more than a core, and what loads beside it very little",
     ),
-    fault(
+    of_one(
         "longer-texts-on-one-rank",
         "CMP007",
         texts("--shortest=20", "--longest=300", "--shares=sorted"),
-        says="its batches are larger",
         fixed=texts("--shortest=20", "--longest=300", "--shares=dealt"),
+        says="its batches are larger",
     ),
     fault(
         "longer-texts-on-one-rank-a-little",
         "CMP007",
         texts("--shortest=100", "--longest=180", "--shares=sorted"),
+        ranks=(1,),
+        fixed=texts("--shortest=100", "--longest=180", "--shares=dealt"),
         strength="just above",
         says="its batches are larger",
-        fixed=texts("--shortest=100", "--longest=180", "--shares=dealt"),
     ),
     fault(
         "longer-texts-on-one-rank-hardly",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from samples.faults.fixtures import MemoryLimit, SlowDisk, WarmLibraries
-from samples.faults.scenario import Fixture, Job, Remedy, Scenario, Strength, Truth
+from samples.faults.scenario import Fixture, Job, Remedy, Scenario, Strength, fault
 
 QUICK = 400_000_000  # bytes per second: no limit for these jobs
 PAIR = ("--workers=2", "--persistent")
@@ -20,51 +22,18 @@ def small(*arguments: str) -> Job:
     return Job("faults/jobs/loading.py", ("--files={disk}", *arguments))
 
 
-def detail(
-    name: str,
-    rule: str,
-    job: Job,
-    disk: SlowDisk,
-    *,
-    strength: Strength = "clear",
-    fixed: SlowDisk | None = None,
-    variant: bool = False,
-) -> Scenario:
+def quick(files: int) -> Remedy:
+    return Remedy(fixtures=(SlowDisk(QUICK, files=files),))
+
+
+def detail(name: str, rule: str, job: Job, disk: SlowDisk, *, strength: Strength = "clear", **more: Any) -> Scenario:
     """Returns a scenario of slow storage: DAT002 is the root, and `rule` is reported with it and says why."""
-    below = strength == "just below"
-    return Scenario(
-        name=name,
-        family="storage",
-        job=job,
-        fixtures=(disk,),
-        truth=Truth(never=("DAT002", rule)) if below else Truth(roots=("DAT002",), noted=(rule,)),
-        strength=strength,
-        remedy=Remedy(fixtures=(fixed,)) if fixed else None,
-        variant=variant,
-    )
+    rules = ("DAT002", rule) if strength == "just below" else "DAT002"
+    return fault(name, rules, job, disk, strength=strength, noted=(rule,), **more)
 
 
-def too_slow(
-    name: str,
-    job: Job,
-    bytes_per_s: int,
-    *,
-    files: int,
-    strength: Strength = "clear",
-    note: str = "",
-    variant: bool = False,
-) -> Scenario:
-    return Scenario(
-        name=name,
-        family="storage",
-        job=job,
-        fixtures=(SlowDisk(bytes_per_s, files=files),),
-        truth=Truth(roots=("DAT002",)),
-        strength=strength,
-        remedy=Remedy(fixtures=(SlowDisk(QUICK, files=files),)),
-        note=note,
-        variant=variant,
-    )
+def too_slow(name: str, job: Job, bytes_per_s: int, *, files: int, **more: Any) -> Scenario:
+    return fault(name, "DAT002", job, SlowDisk(bytes_per_s, files=files), remedy=quick(files), **more)
 
 
 def served(*arguments: str) -> Job:
@@ -78,8 +47,8 @@ THROTTLED = (
         "DSK002",
         reading("--steps=100", "--workers=2", "--persistent"),
         SlowDisk(0, files=1700, reads_per_s=250),
-        fixed=SlowDisk(QUICK, files=1700),
-        variant=True,
+        remedy=quick(1700),
+        suite="all",
     ),
     detail(
         "limit-on-the-number-of-reads-a-little",
@@ -87,8 +56,8 @@ THROTTLED = (
         reading("--steps=200", "--workers=2", "--persistent"),
         SlowDisk(0, files=3300, reads_per_s=350),
         strength="just above",
-        fixed=SlowDisk(QUICK, files=3300),
-        variant=True,
+        remedy=quick(3300),
+        suite="all",
     ),
     detail(
         "number-of-reads-that-suffices",
@@ -96,14 +65,14 @@ THROTTLED = (
         reading("--steps=200", "--workers=2", "--persistent"),
         SlowDisk(0, files=3300, reads_per_s=1000),
         strength="just below",
-        variant=True,
+        suite="all",
     ),
     detail(
         "volume-held-back-by-its-provider",
         "DSK002",
         small("--steps=250", "--workers=2", "--persistent"),
         SlowDisk(25_000_000, files=4100, behind=True),
-        fixed=SlowDisk(QUICK, files=4100, behind=True),
+        remedy=Remedy(fixtures=(SlowDisk(QUICK, files=4100, behind=True),)),
     ),
     detail(
         "volume-held-back-a-little",
@@ -111,7 +80,7 @@ THROTTLED = (
         small("--steps=500", "--workers=2", "--persistent"),
         SlowDisk(50_000_000, files=8100, behind=True),
         strength="just above",
-        fixed=SlowDisk(QUICK, files=8100, behind=True),
+        remedy=Remedy(fixtures=(SlowDisk(QUICK, files=8100, behind=True),)),
     ),
     detail(
         "volume-that-suffices",
@@ -123,20 +92,10 @@ THROTTLED = (
 )
 
 
-def shared(
-    name: str, disk: SlowDisk, *, strength: Strength = "clear", fixed: SlowDisk | None = None, steps: int = 100
-) -> Scenario:
+def shared(name: str, disk: SlowDisk, *, strength: Strength = "clear", steps: int = 100, **more: Any) -> Scenario:
     """A disk that other processes also read."""
-    below = strength == "just below"
-    return Scenario(
-        name=name,
-        family="storage",
-        job=reading(f"--steps={steps}", "--workers=2", "--persistent"),
-        fixtures=(disk,),
-        truth=Truth(never=("DAT002", "DSK001", "DSK002")) if below else Truth(roots=("DSK001",)),
-        strength=strength,
-        remedy=Remedy(fixtures=(fixed,)) if fixed else None,
-    )
+    rules = ("DAT002", "DSK001", "DSK002") if strength == "just below" else "DSK001"
+    return fault(name, rules, reading(f"--steps={steps}", *PAIR), disk, strength=strength, **more)
 
 
 DISK = 200_000_000  # bytes per second
@@ -144,14 +103,14 @@ SHARED = (
     shared(
         "neighbours-on-the-disk",
         SlowDisk(DISK, files=1700, neighbours=2),
-        fixed=SlowDisk(DISK, files=1700, behind=True),
+        remedy=Remedy(fixtures=(SlowDisk(DISK, files=1700, behind=True),)),
     ),
     shared(
         "a-neighbour-on-the-disk",
         SlowDisk(DISK, files=2500, neighbours=1),
         strength="just above",
         steps=150,
-        fixed=SlowDisk(DISK, files=2500, behind=True),
+        remedy=Remedy(fixtures=(SlowDisk(DISK, files=2500, behind=True),)),
     ),
     shared(
         "a-neighbour-that-reads-now-and-then",
@@ -162,36 +121,28 @@ SHARED = (
 )
 
 
-def cached(name: str, megabytes: int, *, strength: Strength = "clear", note: str = "") -> Scenario:
+def around(megabytes: int) -> tuple[Fixture, ...]:
+    return (SlowDisk(20_000_000, files=6000), WarmLibraries(), MemoryLimit(megabytes))
+
+
+def cached(name: str, megabytes: int, **more: Any) -> Scenario:
     """Two epochs of 360 MB, in a job that takes about 450 MB without its files.
 
     In its second epoch, a plain reader reads 88 % from the disk again with 180 MB of room, 57 % with 280 MB, 23 % with 340 MB.
     """
-
-    def around(memory: int) -> tuple[Fixture, ...]:
-        return (SlowDisk(20_000_000, files=6000), WarmLibraries(), MemoryLimit(memory))
-
-    below = strength == "just below"
-    return Scenario(
-        name=name,
-        family="storage",
-        job=small("--steps=750", "--workers=1", "--persistent"),
-        fixtures=around(megabytes),
-        truth=Truth(never=("DAT010",), also=("DAT002", "DAT007")) if below else Truth(roots=("DAT010",)),
-        strength=strength,
-        remedy=None if below else Remedy(fixtures=around(AMPLE)),
-        note=note,
-        late="" if below else "the first epoch reads every file once, whatever the limit: only the second shows it",
-    )
+    return fault(name, "DAT010", small("--steps=750", "--workers=1", "--persistent"), *around(megabytes), **more)
 
 
+ROOMY = Remedy(fixtures=around(AMPLE))
+LATE = "the first epoch reads every file once, whatever the limit: only the second shows it"
 CACHED = (
-    cached("memory-limit-below-the-data-set", 600),
-    cached("memory-limit-a-little-below-the-data-set", 730, strength="just above"),
+    cached("memory-limit-below-the-data-set", 600, remedy=ROOMY, late=LATE),
+    cached("memory-limit-a-little-below-the-data-set", 730, strength="just above", remedy=ROOMY, late=LATE),
     cached(
         "memory-limit-that-nearly-holds-the-data-set",
         790,
         strength="just below",
+        also=("DAT002", "DAT007"),
         note="the first epoch has to read everything, and may be called slow; in the second the loop waits longer for its worker (2.7 ms a "
         "step) than it takes to make the batches itself (1.0 ms)",
     ),
@@ -202,14 +153,12 @@ SCENARIOS = (
     *THROTTLED,
     *SHARED,
     *CACHED,
-    Scenario(
-        name="throttled-disk",
-        family="storage",
-        job=Job("faults/jobs/loading.py", ("--files={disk}", "--steps=45", "--batch=4", "--workers=1"), ranks=2),
-        fixtures=(SlowDisk(2_000_000, files=600),),
-        truth=Truth(roots=("DAT002",)),
-        strength="clear",
-        fast=True,
+    fault(
+        "throttled-disk",
+        "DAT002",
+        Job("faults/jobs/loading.py", ("--files={disk}", "--steps=45", "--batch=4", "--workers=1"), ranks=2),
+        SlowDisk(2_000_000, files=600),
+        suite="fast",
     ),
     too_slow("disk-at-half-the-speed-it-takes", reading("--steps=120", *PAIR), 14_000_000, files=2000),
     too_slow("disk-a-little-too-slow", reading("--steps=150", *PAIR), 23_000_000, files=2500, strength="just above"),
@@ -219,7 +168,7 @@ SCENARIOS = (
         4_000_000,
         files=1100,
         note="a faster disk leaves the worker 87 ms of computing a batch; the step beside it takes 18",
-        variant=True,
+        suite="all",
     ),
     too_slow(
         "disk-too-slow-now-and-then-for-a-worker-that-computes",
@@ -228,42 +177,37 @@ SCENARIOS = (
         files=1600,
         strength="just above",
         note="what the limit allows is saved up while the worker computes: it is blocked for less than half of a batch",
-        variant=True,
+        suite="all",
     ),
-    Scenario(
-        name="disk-that-suffices",
-        family="storage",
-        job=reading("--steps=200", "--workers=2", "--persistent"),
-        fixtures=(SlowDisk(60_000_000, files=3300),),
-        truth=Truth(never=("DAT001", "DAT002", "DAT003", "DAT004")),
+    fault(
+        "disk-that-suffices",
+        ("DAT001", "DAT002", "DAT003", "DAT004"),
+        reading("--steps=200", "--workers=2", "--persistent"),
+        SlowDisk(60_000_000, files=3300),
         strength="just below",
     ),
-    Scenario(
-        name="throttled-disk-in-process",
-        family="storage",
-        job=reading("--steps=60", "--batch=8"),
-        fixtures=(SlowDisk(5_000_000, files=600),),
-        truth=Truth(roots=("DAT002", "DAT003")),
-        strength="clear",
+    fault(
+        "throttled-disk-in-process",
+        ("DAT002", "DAT003"),
+        reading("--steps=60", "--batch=8"),
+        SlowDisk(5_000_000, files=600),
         note="the disk is slow, and a worker would hide a part of it: both advices are true",
     ),
-    Scenario(
-        name="samples-of-a-server-at-its-limit",
-        family="storage",
-        job=served("--server=4", "--one-by-one", "--workers=2", "--steps=120"),
-        truth=Truth(roots=("DAT004",), says="if the server can answer more at once"),
-        strength="clear",
-        remedy=Remedy(job=served("--server=4", "--one-by-one", "--workers=4", "--steps=120")),
+    fault(
+        "samples-of-a-server-at-its-limit",
+        "DAT004",
+        served("--server=4", "--one-by-one", "--workers=2", "--steps=120"),
+        says="if the server can answer more at once",
+        fixed=served("--server=4", "--one-by-one", "--workers=4", "--steps=120"),
+        suite="all",
         note="it answers one by one: more workers wait for it longer, which nobody can see from here",
-        variant=True,
     ),
-    Scenario(
-        name="samples-of-a-server-that-answers-all",
-        family="storage",
-        job=served("--server=8", "--workers=2", "--steps=150"),
-        truth=Truth(roots=("DAT004",), says="if the server can answer more at once"),
-        strength="clear",
-        remedy=Remedy(job=served("--server=8", "--workers=3", "--steps=150")),
-        variant=True,
+    fault(
+        "samples-of-a-server-that-answers-all",
+        "DAT004",
+        served("--server=8", "--workers=2", "--steps=150"),
+        says="if the server can answer more at once",
+        fixed=served("--server=8", "--workers=3", "--steps=150"),
+        suite="all",
     ),
 )

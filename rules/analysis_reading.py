@@ -51,8 +51,8 @@ _WORKER_MB = 140.0
 # Share of the free memory that more workers may take: peaks and the page cache need the rest.
 _MEMORY_SHARE = 0.8
 _SHM_SHARE = 0.9  # from there on DAT012 calls it nearly full
-# Even a worker that sleeps through its batches takes them in and hands them over.
-_LEAST_SHARE = 0.05
+# Even a worker that sleeps while it makes a batch has to receive and send data.
+_CORE_SHARE_MIN = 0.05
 _STALL_SLEEP_SHARE = 0.6  # of the sleep: a stall counts beyond the usual step, which also sleeps a little
 
 
@@ -91,7 +91,7 @@ def taken_from(own: Mapping[str, float], phases: Iterable[str], seconds: float) 
     return left
 
 
-def luck_of_the_heap(a: Analysis, rank: int) -> float:
+def heap_fault_s(a: Analysis, rank: int) -> float:
     """Seconds per step of kernel time in this rank's compute beyond the others': page faults caused by malloc.
 
     Whether a process's heap shrinks and grows in each step is chance: of twelve starts of one sound job on two cores, two had a rank
@@ -153,13 +153,13 @@ def batches_made(a: Analysis) -> dict[int, float]:
     return {**a.by_rank(STEP_BATCHES), **own}
 
 
-def delay_of_own_making(a: Analysis) -> dict[int, float]:
+def own_delay_s(a: Analysis) -> dict[int, float]:
     """Seconds per step that each rank's training thread waits for a core that the job itself, not a neighbour, keeps busy.
 
     Empty if the neighbours' use was not measured.
     """
-    seen = (CPU_ALLOWED_CORES, CPU_JOB_CORES, CPU_HOST_BUSY_CORES, CPU_OTHER_CORES)
-    if any(a.get(measure) is None for measure in seen):
+    needed = (CPU_ALLOWED_CORES, CPU_JOB_CORES, CPU_HOST_BUSY_CORES, CPU_OTHER_CORES)
+    if any(a.get(measure) is None for measure in needed):
         return {}
     cores = cores_of(a)
     own = cores.job / max(cores.job + (cores.taken or 0.0), 1e-9)
@@ -214,11 +214,11 @@ def training_loader(a: Analysis, ranks: Mapping[int, float]) -> LoaderFacts | No
 def worker_cap(a: Analysis) -> int | None:
     """Workers per rank that fit into the cores (one per rank kept for training), memory and /dev/shm; None if unknown."""
     cores = a.get(CPU_ALLOWED_CORES)
-    room = [] if cores is None else [max(0, math.floor(cores / a.ranks_of_host) - 1)]
-    return min([*room, *(n for _, n in room_beside_cores(a))], default=None)
+    fits = [] if cores is None else [max(0, math.floor(cores / a.ranks_of_host) - 1)]
+    return min([*fits, *(n for _, n in limits_beside_cores(a))], default=None)
 
 
-def room_beside_cores(a: Analysis, ahead: int | None = None) -> tuple[tuple[str, int], ...]:
+def limits_beside_cores(a: Analysis, ahead: int | None = None) -> tuple[tuple[str, int], ...]:
     """Workers per rank that fit into resources other than cores, if known: ("the memory", 5), ("/dev/shm", 12).
 
     `ahead`: batches that each worker would prefetch, if that is to change.
@@ -232,18 +232,18 @@ def room_beside_cores(a: Analysis, ahead: int | None = None) -> tuple[tuple[str,
     ranks, found = a.ranks_of_host, []
     left_mb = a.get(MEMORY_HEADROOM_MB)
     if left_mb is not None:
-        seen_mb = a.get(MEMORY_WORKER_MB)
-        worker_mb = seen_mb or _WORKER_MB
+        measured_mb = a.get(MEMORY_WORKER_MB)
+        worker_mb = measured_mb or _WORKER_MB
         deeper_mb = present * (ahead - now) * batch_mb
         more = (_MEMORY_SHARE * left_mb / ranks - deeper_mb) / (worker_mb + ahead * batch_mb)
-        name = "the memory" if seen_mb else f"the memory ({_WORKER_MB:g} MB each)"
+        name = "the memory" if measured_mb else f"the memory ({_WORKER_MB:g} MB each)"
         found.append((name, max(0, present + math.floor(more))))
     total_mb, used = a.get(SHM_TOTAL_MB), a.get(SHM_USED_SHARE)
     if total_mb and used is not None and batch_mb:
         # its other contents stay there
         others_mb = max(0.0, used * total_mb - ranks * present * now * batch_mb)
-        room_mb = (_SHM_SHARE * total_mb - others_mb) / ranks - batch_mb  # the loop still holds one
-        found.append(("/dev/shm", max(0, math.floor(room_mb / (ahead * batch_mb)))))
+        free_mb = (_SHM_SHARE * total_mb - others_mb) / ranks - batch_mb  # the loop still holds one
+        found.append(("/dev/shm", max(0, math.floor(free_mb / (ahead * batch_mb)))))
     return tuple(found)
 
 
@@ -254,7 +254,7 @@ def forecast_of(a: Analysis) -> Forecast:
     return a.forecast
 
 
-def room_for_workers(a: Analysis) -> int | None:
+def workers_that_fit(a: Analysis) -> int | None:
     """Workers per rank that fit: one for each core of the rank, more if they mostly wait, and at most `worker_cap`."""
     cap, cores = worker_cap(a), a.get(CPU_ALLOWED_CORES)
     if cap is None or cores is None or a.workers is None:
@@ -262,10 +262,10 @@ def room_for_workers(a: Analysis) -> int | None:
     own = cores / a.ranks_of_host
     if cap < math.floor(own) - 1:
         return max(1, cap)  # another resource than the cores is short
-    return max(1, min([_room_on_cores(a, own), *(count for _, count in room_beside_cores(a))]))
+    return max(1, min([_workers_on_cores(a, own), *(count for _, count in limits_beside_cores(a))]))
 
 
-def _room_on_cores(a: Analysis, cores: float) -> int:
+def _workers_on_cores(a: Analysis, cores: float) -> int:
     return max(1, math.floor(cores / core_share(a) + 1e-6))
 
 
@@ -274,21 +274,21 @@ def limit_words(a: Analysis) -> str:
     cores = a.get(CPU_ALLOWED_CORES)
     if cores is None:
         return ""
-    on_cores = _room_on_cores(a, cores / a.ranks_of_host)
-    fewer = sorted((-count, name) for name, count in room_beside_cores(a) if count < on_cores)
+    on_cores = _workers_on_cores(a, cores / a.ranks_of_host)
+    fewer = sorted((-count, name) for name, count in limits_beside_cores(a) if count < on_cores)
     return (
         ", ".join([f"{on_cores} would fit the cores", *(f"{-count} {name}" for count, name in fewer)]) if fewer else ""
     )
 
 
-def room_fix(a: Analysis, workers: int, where: Where | None) -> Fix:
-    """The fix if not one worker more would fit: make room first."""
-    full = min(room_beside_cores(a), key=lambda limit: limit[1])[0]
+def free_space_fix(a: Analysis, workers: int, where: Where | None) -> Fix:
+    """The fix if not one worker more would fit: free space first."""
+    full = min(limits_beside_cores(a), key=lambda limit: limit[1])[0]
     more = "docker run --shm-size=8g" if full == "/dev/shm" else "a larger limit, or less kept in each worker"
-    told = limit_words(a)
+    limits = limit_words(a)
     return Fix(
         f"make room for loader workers: {full} holds no more",
-        f"{full}: {more}; then num_workers={workers}" + (f" ({told})" if told else ""),
+        f"{full}: {more}; then num_workers={workers}" + (f" ({limits})" if limits else ""),
         where,
         "outside the code",
     )
@@ -297,10 +297,10 @@ def room_fix(a: Analysis, workers: int, where: Where | None) -> Fix:
 def core_share(a: Analysis) -> float:
     """The share of a core that a worker uses while it always has a batch to make; otherwise it waits for reads or sleeps."""
     shares = [feed.computing_share for feed in a.workers.feeds.values()] if a.workers else []
-    return max(_LEAST_SHARE, *shares) if shares else 1.0
+    return max(_CORE_SHARE_MIN, *shares) if shares else 1.0
 
 
 def workers_for(a: Analysis) -> tuple[int, int]:
-    """(workers per rank advised, workers the step could use): the knee of the forecast, within the available room and without it."""
+    """(workers per rank advised, workers the step could use): the knee of the forecast, within this machine's limits and without them."""
     expected = forecast_of(a)
-    return expected.knee(room_for_workers(a)), expected.knee()
+    return expected.knee(workers_that_fit(a)), expected.knee()

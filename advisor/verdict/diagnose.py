@@ -25,7 +25,7 @@ from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.model.wording.quantities import shorten
 from rn50_advisor.advisor.verdict.rule_engine import Judgement, judge
 from rn50_advisor.advisor.verdict.triage_evidence import with_machine, without_triage
-from rn50_advisor.rules.analysis_reading import room_for_workers
+from rn50_advisor.rules.analysis_reading import workers_that_fit
 from rn50_advisor.rules.registry import all_rules
 from rn50_advisor.rules.rule import Rule
 
@@ -135,7 +135,7 @@ def _worker_curve(analysis: Analysis) -> WorkerCurve | None:
     samples = analysis.get(STEP_SAMPLES)
     if analysis.forecast is None or not samples or analysis.model is None:
         return None
-    knee = analysis.forecast.worth(room_for_workers(analysis))
+    knee = analysis.forecast.worth(workers_that_fit(analysis))
     return worker_curve(analysis.forecast, samples * len(analysis.model.own), knee)
 
 

@@ -37,7 +37,7 @@ from rn50_advisor.advisor.model.measures.host_measures import QUOTA_THROTTLED_S_
 from rn50_advisor.advisor.model.measures.step_measures import STEP_GC_S, STEP_RUN_DELAY_S, STEP_TIME_S
 from rn50_advisor.advisor.model.report import PHASE_TITLES
 from rn50_advisor.advisor.model.statistics import others_median
-from rn50_advisor.rules.analysis_reading import luck_of_the_heap, model_of
+from rn50_advisor.rules.analysis_reading import heap_fault_s, model_of
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 from rn50_advisor.rules.stragglers import named, since, sure
 
@@ -56,7 +56,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     costs = sum(kept[r] for r in ranks) / skew if skew > 0 else 0.0
     persistent = costs >= t["costs"] and (share >= t["late"] or bool(_held_up(a, rank, skew)))
     if persistent:
-        skew -= luck_of_the_heap(a, rank)
+        skew -= heap_fault_s(a, rank)
     level = severity(skew / step)
     line = t["skew"] if persistent else t["rotating_skew"]
     if skew < line * step or level is None:

@@ -49,7 +49,7 @@ from rn50_advisor.rules.analysis_reading import (
 )
 from rn50_advisor.rules.data_loading.input_starvation import input_evidence, making_waits
 from rn50_advisor.rules.data_loading.preprocessing import CROWDED, crowd_s, crowding_by_workers, step_with_less_work
-from rn50_advisor.rules.data_loading.worker_supply import STAFFED, cores_idle, workers_missing
+from rn50_advisor.rules.data_loading.worker_supply import WORKER_THRESHOLDS, cores_idle, workers_missing
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 # The finding names a line if at least this many stacks were taken and this share of them show it.
@@ -122,7 +122,7 @@ def _fewer_workers(a: Analysis, loader: LoaderFacts | None) -> tuple[Fix, ...]:
         f"num_workers={present} → {enough}: as fast, with less memory",
         CallChange.of("DataLoader", num_workers=enough),
     )
-    more = f": {present - enough} processes a rank less to hold in memory"
+    more = f": frees the memory of {present - enough} processes per rank"
     return (Fix.of(title, fewer, where_of(loader), "one line", more=more),)
 
 
@@ -156,7 +156,7 @@ RULE = rule(
             0.70, "below it, reads or locks take a third of the time, so cores are not the only limit"
         ),
         **CROWDED,
-        **STAFFED,
+        **WORKER_THRESHOLDS,
     },
     triage_checks=("decode.images_per_core_s", "decode.images_all_cores_s"),
 )

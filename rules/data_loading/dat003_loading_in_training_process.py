@@ -37,18 +37,18 @@ from rn50_advisor.advisor.model.wording.quantities import counted
 from rn50_advisor.rules.analysis_reading import (
     common,
     forecast_of,
+    free_space_fix,
     limit_words,
+    limits_beside_cores,
     lost_to_input,
     mean,
     model_of,
-    room_beside_cores,
-    room_fix,
     training_loader,
     where_of,
     workers_for,
 )
 from rn50_advisor.rules.data_loading.input_starvation import input_evidence
-from rn50_advisor.rules.data_loading.worker_supply import HARDLY
+from rn50_advisor.rules.data_loading.worker_supply import GAIN_RATIO_MIN
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 
@@ -74,12 +74,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         more = f"; {wanted} workers would be needed, this machine has room for {workers}"
         more += f" ({limits})" if limits else ""
     fix = Fix.of(title, change, where_of(loader), "one line", more=more)
-    if any(count < 1 for _, count in room_beside_cores(a)):
-        fix = room_fix(a, workers, where_of(loader))
+    if any(count < 1 for _, count in limits_beside_cores(a)):
+        fix = free_space_fix(a, workers, where_of(loader))
     saving = model.saving(best, worst, f"{counted(workers, 'worker')} running beside training on the available cores")
     # if workers may slow the step down, the expected gain must exceed the difference between two runs
     slower = worst > model.step_s and model.step_s < (1.0 + RUNS_DIFFER) * math.sqrt(best * worst)
-    if slower or saving.speedup[1] < HARDLY:
+    if slower or saving.speedup[1] < GAIN_RATIO_MIN:
         fix = Fix(
             "make samples cheaper: workers would take the cores that computing needs",
             "transforms on whole batches, data decoded or cached once",

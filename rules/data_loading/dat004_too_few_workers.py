@@ -25,7 +25,7 @@ Workers that sleep while they make a batch (waiting for an object store, for exa
 that compute, and may outnumber the cores.
 
 Workers that wait for a server or a database gain from more workers only as long as it can answer more requests at once, which
-cannot be seen from here. More workers are then advised on that condition, and at worst they gain nothing.
+cannot be measured from here. More workers are then advised on that condition, and at worst they gain nothing.
 
 False alarms: a slow mount blocks any number of workers (DAT002). So does a lock that all workers share, for which this
 rule stays silent (DAT013). Nothing is reported if more workers would shorten the step by less than 2 % even at best.
@@ -49,19 +49,24 @@ from rn50_advisor.advisor.model.wording.quantities import counted
 from rn50_advisor.rules.analysis_reading import (
     common,
     forecast_of,
+    free_space_fix,
     idle_cores,
     limit_words,
+    limits_beside_cores,
     lost_to_input,
     mean,
     model_of,
-    room_beside_cores,
-    room_fix,
     training_loader,
     where_of,
     workers_for,
 )
 from rn50_advisor.rules.data_loading.input_starvation import input_evidence, input_waits
-from rn50_advisor.rules.data_loading.worker_supply import HARDLY, STAFFED, room_on_idle_cores, workers_missing
+from rn50_advisor.rules.data_loading.worker_supply import (
+    GAIN_RATIO_MIN,
+    WORKER_THRESHOLDS,
+    workers_missing,
+    workers_on_idle_cores,
+)
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _SERVER_WAIT_SHARE_MIN = 0.5  # of the workers' stack samples: from here on they mostly wait for a server's answers
@@ -76,8 +81,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         return Clear(RULE.id)
     rank = max(waits, key=lambda r: waits[r])
     present = int(now.get(rank, mean(now)))
-    workers = max(present + 1, min(workers_for(a)[0], room_on_idle_cores(a, present)))
-    workers = max(present, min([workers, *(count for _, count in room_beside_cores(a))]))
+    workers = max(present + 1, min(workers_for(a)[0], workers_on_idle_cores(a, present)))
+    workers = max(present, min([workers, *(count for _, count in limits_beside_cores(a))]))
     loader, model = training_loader(a, waits), model_of(a)
     then = max(workers, present + 1)  # once room is made, if there is none
     best, worst = forecast_of(a).step_s(then)
@@ -85,7 +90,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     served = (a.get(LOADER_ASKING_SHARE) or 0.0) >= _SERVER_WAIT_SHARE_MIN
     if served:
         saving = model.saving(best, model.step_s, f"{then} workers, if the server answers them as fast as it does now")
-    elif saving.speedup[1] < HARDLY:
+    elif saving.speedup[1] < GAIN_RATIO_MIN:
         return Clear(RULE.id)
     return Finding(
         rule=RULE.id,
@@ -104,7 +109,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             ),
             *(_asking(a) if served else ()),
         ),
-        fixes=(_fix(a, present, workers, loader, served=served), *(_beside(a) if served else ())),
+        fixes=(_fix(a, present, workers, loader, served=served), *(_server_fix(a) if served else ())),
         saving=saving,
     )
 
@@ -116,7 +121,7 @@ def _asking(a: Analysis) -> tuple[Evidence, ...]:
     return (Evidence.of(LOADER_ASKING_SHARE, share, note=note, form="continues"),)
 
 
-def _beside(a: Analysis) -> tuple[Fix, ...]:
+def _server_fix(a: Analysis) -> tuple[Fix, ...]:
     """A second fix, because more workers may only lengthen the queue at a server."""
     where = Where(a.asking.file, a.asking.line) if a.asking else None
     return (
@@ -132,12 +137,12 @@ def _beside(a: Analysis) -> tuple[Fix, ...]:
 def _fix(a: Analysis, present: int, workers: int, loader: LoaderFacts | None, *, served: bool) -> Fix:
     """More workers, or room for them if cores are idle and another resource is full."""
     if workers <= present:
-        return room_fix(a, present + 1, where_of(loader))
+        return free_space_fix(a, present + 1, where_of(loader))
     limits = limit_words(a)
     change = CallChange.of("DataLoader", num_workers=workers, persistent_workers=True)
-    living = "" if loader is not None and loader.persistent_workers else ", persistent_workers=True"
+    persistent = "" if loader is not None and loader.persistent_workers else ", persistent_workers=True"
     condition = ", if the server can answer more at once" if served else ""
-    title = f"num_workers={present} → {workers}{living}{condition}"
+    title = f"num_workers={present} → {workers}{persistent}{condition}"
     return Fix.of(title, change, where_of(loader), "one line", more=f"; {limits}" if limits else "")
 
 
@@ -158,6 +163,6 @@ RULE = rule(
     ),
     thresholds={
         "input_wait": Threshold(0.05, "severity 'medium' begins at 5 % of the step"),
-        **STAFFED,
+        **WORKER_THRESHOLDS,
     },
 )

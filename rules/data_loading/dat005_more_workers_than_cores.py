@@ -69,8 +69,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     workers, delays = a.by_rank(LOADER_WORKERS), a.by_rank(STEP_RUN_DELAY_S)
     allowed, model = a.value(CPU_ALLOWED_CORES), model_of(a)
     present, advised = int(max(workers.values())), workers_for(a)[0]
-    begins = _crowded_begins(a, advised)
-    best, worst = (_without(a, delays, begins, share) for share in (1.0, 0.5))
+    late_starts = _late_starts(a, advised)
+    best, worst = (_without(a, delays, late_starts, share) for share in (1.0, 0.5))
     lost = model.step_s - 0.5 * (best + worst)
     level = severity(lost / model.step_s)
     neighbours = (cores_of(a).taken or 0.0) >= t["others"] * allowed
@@ -91,7 +91,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         evidence=(
             Evidence.of(FETCH_DELAY_SHARE, waiting, t["waiting"], note, form="continues"),
             delay_evidence(mean(delays), None),
-            *_begin_evidence(a, begins),
+            *_start_evidence(a, late_starts),
         ),
         fixes=(
             Fix.of(
@@ -113,7 +113,7 @@ def _waiting_share(a: Analysis) -> float:
     return delay / max(delay + cpu, 1e-9)
 
 
-def _crowded_begins(a: Analysis, advised: int) -> dict[int, float]:
+def _late_starts(a: Analysis, advised: int) -> dict[int, float]:
     """Seconds per step, by rank, by which epochs begin later than with the advised number of workers.
 
     A worker with several batches queued starts the second at once, so sending the first competes with making it.
@@ -127,14 +127,14 @@ def _crowded_begins(a: Analysis, advised: int) -> dict[int, float]:
             continue
         alone = walls[rank] * max(shares.get(rank, 0.0), 1.0 - delays.get(rank, 0.0))
         burst = (loader.prefetch_factor or PREFETCH) * alone * max(1.0, loader.num_workers * crowd)
-        begins = firsts.get(rank, 0.0) if starts_workers(a, loader) else start
-        later = min(begins, burst) - alone * max(1.0, advised * crowd)
+        first_s = firsts.get(rank, 0.0) if starts_workers(a, loader) else start
+        later = min(first_s, burst) - alone * max(1.0, advised * crowd)
         found[rank] = spread * max(0.0, min(1.0, later / start))
     return found
 
 
-def _begin_evidence(a: Analysis, begins: Mapping[int, float]) -> tuple[Evidence, ...]:
-    later = mean(begins) if begins else 0.0
+def _start_evidence(a: Analysis, late_starts: Mapping[int, float]) -> tuple[Evidence, ...]:
+    later = mean(late_starts) if late_starts else 0.0
     if later <= 0.0:
         return ()
     step, start = a.value(STEP_TIME_S), mean(a.by_rank(EPOCH_START_S))
@@ -142,16 +142,16 @@ def _begin_evidence(a: Analysis, begins: Mapping[int, float]) -> tuple[Evidence,
     return (Evidence.of(STEP_EPOCH_START_S, later, note=f"{note}; each epoch start takes {1000 * start:.0f} ms"),)
 
 
-def _without(a: Analysis, delays: Mapping[int, float], begins: Mapping[int, float], share: float) -> float:
+def _without(a: Analysis, delays: Mapping[int, float], late_starts: Mapping[int, float], share: float) -> float:
     """Step time if the ranks regain this share of their wait for a core, as far as the cores allow."""
     model = model_of(a)
     changes: dict[tuple[int, str], float] = {}
     for rank, own in model.own.items():
-        begin = min(own["input_wait"], begins.get(rank, 0.0))
-        rest = max(sum(own.values()) - begin, 1e-9)
+        start = min(own["input_wait"], late_starts.get(rank, 0.0))
+        rest = max(sum(own.values()) - start, 1e-9)
         keep = max(0.0, rest - share * delays.get(rank, 0.0)) / rest
         changes |= {(rank, phase): seconds * keep for phase, seconds in own.items()}
-        changes[rank, "input_wait"] = (own["input_wait"] - begin) * keep + (1.0 - share) * begin
+        changes[rank, "input_wait"] = (own["input_wait"] - start) * keep + (1.0 - share) * start
     return model.step_if(changes, floor_s=model.cpu_floor_s())
 
 

@@ -45,10 +45,10 @@ from rn50_advisor.advisor.model.measures.step_measures import (
 )
 from rn50_advisor.rules.analysis_reading import common, model_of, training_loader, where_of
 from rn50_advisor.rules.data_loading.epoch_starts import (
-    BEGINS,
-    begin_evidence,
-    begin_once,
-    every_step_begins,
+    EPOCH_THRESHOLDS,
+    epoch_in_every_step,
+    epoch_start_evidence,
+    one_iterator_fix,
     starts_workers,
 )
 from rn50_advisor.rules.rule import Thresholds, confidence, rule, severity
@@ -64,9 +64,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     cost = common(spread)
     if loader is None or not starts_workers(a, loader):
         return Clear(RULE.id)
-    often = "step" if every_step_begins(a) else "epoch"
+    often = "step" if epoch_in_every_step(a) else "epoch"
     if often == "step":
-        best, worst = (_begun_once(a, copied=copied) for copied in (True, False))
+        best, worst = (_with_one_iterator(a, copied=copied) for copied in (True, False))
         basis = "one iterator for all steps"
     else:
         best, worst = (_after(a, loader, first_like_new=new) for new in (False, True))
@@ -84,10 +84,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         confidence=confidence(a, cap=0.9 if epochs > t["epochs"] else 0.75),
         seconds_per_step=lost,
         evidence=(
-            begin_evidence(a, cost, t),
+            epoch_start_evidence(a, cost, t),
             _workers(loader),
         ),
-        fixes=(*((begin_once(loader),) if often == "step" else ()), _fix(loader)),
+        fixes=(*((one_iterator_fix(loader),) if often == "step" else ()), _fix(loader)),
         saving=model.saving(best, worst, basis),
     )
 
@@ -110,7 +110,7 @@ def _fix(loader: LoaderFacts) -> Fix:
     return Fix.of("persistent_workers=True", change, where, "one line", more=more)
 
 
-def _begun_once(a: Analysis, *, copied: bool) -> float:
+def _with_one_iterator(a: Analysis, *, copied: bool) -> float:
     """Step time if workers start once for all steps; `copied`: kernel time of computing was spent copying pages shared with forks."""
     model, system = model_of(a), a.by_rank(STEP_SYSTEM_S)
     changes = {}
@@ -147,5 +147,5 @@ RULE = rule(
     "workers restart every epoch",
     check,
     needs=(STEP_TIME_S, STEP_EPOCH_START_S, EPOCH_STARTS, LOADER_WORKERS),
-    thresholds=BEGINS,
+    thresholds=EPOCH_THRESHOLDS,
 )

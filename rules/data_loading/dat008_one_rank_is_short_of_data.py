@@ -20,7 +20,7 @@ for a core: its NUMA node.
 Estimate: this rank's input wait drops to the median of the others. The step does not become shorter than the time that
 the other ranks' workers need for a batch.
 
-False alarms: trouble that all ranks share (storage, cores): if the others wait for input too, the rank must be slower
+False alarms: problems that all ranks share (storage, cores): if the others wait for input too, the rank must be slower
 at making batches, not only unlucky. In lockstep training, the last rank never waits for others and so gives its workers
 no time to catch up; therefore the other ranks count with the input wait they would have if they did not wait for it.
 """
@@ -60,13 +60,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     rank = max(ranks, key=lambda r: waits[r])
     excess, late = waits[rank] - usual, last_share(a, ranks, t["late"])
     every_s = batch_every_s(a)
-    theirs_s = others_median(every_s, rank) if rank in every_s and len(every_s) > 1 else 0.0
-    after = max(step_without(a, "input_wait", {r: waits[r] - usual for r in ranks}), min(step, theirs_s))
+    others_s = others_median(every_s, rank) if rank in every_s and len(every_s) > 1 else 0.0
+    after = max(step_without(a, "input_wait", {r: waits[r] - usual for r in ranks}), min(step, others_s))
     lost = step - after
     level = severity(lost / step)
-    if usual >= t["excess"] * step and theirs_s > 0 and every_s[rank] < t["slower"] * theirs_s:
+    if usual >= t["excess"] * step and others_s > 0 and every_s[rank] < t["slower"] * others_s:
         return Clear(RULE.id)  # all ranks are short of data, and this one makes its batches as fast as the others
-    if theirs_s > (1.0 - t["excess"]) * step:
+    if others_s > (1.0 - t["excess"]) * step:
         return Clear(RULE.id)  # the others are fed in time because they wait: their batches take as long as the step
     if excess < t["excess"] * step or late < t["late"] or level is None:
         return Clear(RULE.id)
@@ -106,9 +106,9 @@ def _making(a: Analysis, rank: int) -> list[Evidence]:
     for measure, text, form in parts:
         values = a.by_rank(measure)
         if rank in values and len(values) > 1:
-            theirs = others_median(values, rank)
-            note = text.format(rank, amount(theirs, measure.unit, measure))
-            found.append(Evidence.of(measure, values[rank], theirs, note, form=form))
+            usual = others_median(values, rank)
+            note = text.format(rank, amount(usual, measure.unit, measure))
+            found.append(Evidence.of(measure, values[rank], usual, note, form=form))
     return found
 
 
@@ -133,17 +133,17 @@ def _fix(a: Analysis, rank: int, who: str) -> Fix:
             "numactl, --cpus-per-task",
             "outside the code",
         )
-    told = "; ".join(filter(None, (change, _node(a, rank))))
-    return Fix(title, told, where_of(a.training_loader(rank)), effort)
+    details = "; ".join(filter(None, (change, _node(a, rank))))
+    return Fix(title, details, where_of(a.training_loader(rank)), effort)
 
 
 def _faster_reads(a: Analysis, rank: int, who: str) -> str:
-    place, theirs = _place(a, rank), {_place(a, other) for other in a.by_rank(STEP_INPUT_WAIT_S)}
+    place, places = _place(a, rank), {_place(a, other) for other in a.by_rank(STEP_INPUT_WAIT_S)}
     if not place:
         return f"put the data of {who} on storage as fast as the others'"
-    if theirs <= {place, ""}:
+    if places <= {place, ""}:
         return f"make {place} as fast for {who} as for the others"
-    return f"move the data of {who} from {place} to {' or '.join(sorted(theirs - {place, ''}))}, where the others read"
+    return f"move the data of {who} from {place} to {' or '.join(sorted(places - {place, ''}))}, where the others read"
 
 
 def _longer_in(a: Analysis, rank: int) -> dict[str, float]:

@@ -13,7 +13,7 @@ Evidence: the time in which the loop waited for one batch while a later one was 
 took against the median, or one worker's batches against those of the others.
 
 Fix: for one slow worker, shards of even cost. Otherwise `in_order=False` (torch 2.7 and newer; the order of samples
-then differs from run to run), a larger `prefetch_factor` if /dev/shm and memory have room for it, or samples of even
+then differs from run to run), a larger `prefetch_factor` if it fits into /dev/shm and memory, or samples of even
 cost.
 
 Estimate: the step without that wait, but never shorter than the workers' mean rate or the CPU work divided by the
@@ -38,7 +38,7 @@ from rn50_advisor.advisor.model.measures.input_measures import (
     LOADER_WORKERS,
 )
 from rn50_advisor.advisor.model.measures.step_measures import STEP_INPUT_WAIT_S, STEP_TIME_S
-from rn50_advisor.rules.analysis_reading import PREFETCH, model_of, room_beside_cores, where_of
+from rn50_advisor.rules.analysis_reading import PREFETCH, limits_beside_cores, model_of, where_of
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _IN_ORDER_SINCE = (2, 7)
@@ -89,7 +89,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 form="explains",
             ),
         ),
-        fixes=(_deal_evenly(a, rank),) if lag >= t["lag"] else _fixes(a, rank),
+        fixes=(_even_shards(a, rank),) if lag >= t["lag"] else _fixes(a, rank),
         saving=model_of(a).saving(best, worst, "ready batches are used at once, at the workers' present rate"),
     )
 
@@ -106,7 +106,7 @@ def _after(a: Analysis, given_back: float) -> float:
     return model.step_if(changes, floor_s=min(model.cpu_floor_s(), model.step_s))
 
 
-def _deal_evenly(a: Analysis, rank: int) -> Fix:
+def _even_shards(a: Analysis, rank: int) -> Fix:
     """Even shards: delivery out of order gains nothing if each worker has to get through a part of its own."""
     change = "many small shards assigned round-robin; or split the slow shards or move them closer"
     where = where_of(a.training_loader(rank))
@@ -137,8 +137,8 @@ def _fixes(a: Analysis, rank: int) -> tuple[Fix, ...]:
 
 
 def _as_deep_as_fits(a: Analysis, workers: int, ahead: int) -> int:
-    """Twice the worker's prefetched batches, or as many as memory and /dev/shm have room for."""
-    fits = (n for n in range(2 * ahead, ahead, -1) if all(room >= workers for _, room in room_beside_cores(a, n)))
+    """Twice the worker's prefetched batches, or as many as fit into memory and /dev/shm."""
+    fits = (n for n in range(2 * ahead, ahead, -1) if all(fit >= workers for _, fit in limits_beside_cores(a, n)))
     return next(fits, ahead)
 
 

@@ -41,17 +41,17 @@ from rn50_advisor.rules.data_loading.input_starvation import input_evidence, inp
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 from rn50_advisor.rules.storage.storage_starvation import NEEDS, STARVED, only_memory_is_short, starved, step_with_reads
 
-_ROOM_TO_SPARE = 1.15  # processes grow, and the kernel drops pages before a limit is reached
-_LATER = (STORAGE_REREAD_SHARE, STORAGE_LATER_EPOCHS, STORAGE_EPOCH_MB, STORAGE_LATER_READ_SHARE)
+_MARGIN = 1.15  # processes grow, and the kernel drops pages before a limit is reached
+_OF_LATER_EPOCHS = (STORAGE_REREAD_SHARE, STORAGE_LATER_EPOCHS, STORAGE_EPOCH_MB, STORAGE_LATER_READ_SHARE)
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     if not starved(a, t):
         return Clear(RULE.id)
-    missing = tuple(name for name in _LATER if not a.has(name))
+    missing = tuple(name for name in _OF_LATER_EPOCHS if not a.has(name))
     if missing:
         return NotMeasured(RULE.id, missing)
-    again, later, epoch = (a.value(name) for name in _LATER[:3])
+    again, later, epoch = (a.value(name) for name in _OF_LATER_EPOCHS[:3])
     model, first = (
         model_of(a),
         1.0 - a.value(STORAGE_LATER_READ_SHARE),
@@ -77,7 +77,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 unit="share",
                 form="continues",
             ),
-            *_room(a, epoch),
+            *_capacity(a, epoch),
         ),
         fixes=(
             *_more_memory(a, epoch),
@@ -103,22 +103,22 @@ def _after(a: Analysis, first: float) -> tuple[float, float]:
     return best, max(half, step / whole_run)
 
 
-def _room(a: Analysis, epoch_mb: float) -> tuple[Evidence, ...]:
+def _capacity(a: Analysis, epoch_mb: float) -> tuple[Evidence, ...]:
     found = [Evidence.of(STORAGE_EPOCH_MB, epoch_mb, note="requested in the first epoch", form="explains")]
     for measure, what in (
         (STORAGE_GROUP_ROOM_MB, "within the memory limit of the job's control group"),
         (STORAGE_HOST_ROOM_MB, "on this host"),
     ):
-        room = a.get(measure)
-        if room is not None:
-            found.append(Evidence.of(measure, room, note=f"could hold files {what}", form="explains"))
+        free_mb = a.get(measure)
+        if free_mb is not None:
+            found.append(Evidence.of(measure, free_mb, note=f"could hold files {what}", form="explains"))
     return tuple(found)
 
 
 def _more_memory(a: Analysis, epoch_mb: float) -> tuple[Fix, ...]:
     group = a.get(STORAGE_GROUP_ROOM_MB)
     if only_memory_is_short(a) and group is not None:
-        more = _size(_ROOM_TO_SPARE * epoch_mb - group)
+        more = _size(_MARGIN * epoch_mb - group)
         change = "docker run --memory, resources.limits.memory, sbatch --mem, memory.max"
         return (Fix(f"raise the job's memory limit by {more}: the host has it", change, None, "outside the code"),)
     return (Fix("more memory, or the data on local NVMe", "", None, "outside the code"),)

@@ -61,8 +61,8 @@ _BETTER_RATIO_MAX = 0.95
 _ON_DEVICE = "on the device, for the whole batch (torchvision.transforms.v2 takes batches of tensors)"
 # Alternatives by transform name. {size}: size of the input images.
 _CHEAPER = {
-    "RandomResizedCrop": "store the pictures{size} smaller, or decode them at a fraction (PIL: image.draft('RGB', size)); antialias=False",
-    "Resize": "store the pictures{size} at this size once, before training; or decode at a fraction (PIL: image.draft('RGB', size))",
+    "RandomResizedCrop": "store the images{size} smaller, or decode them at a fraction (PIL: image.draft('RGB', size)); antialias=False",
+    "Resize": "store the images{size} at this size once, before training; or decode at a fraction (PIL: image.draft('RGB', size))",
     "GaussianBlur": "a smaller kernel_size, applied to a part of the samples (RandomApply); or " + _ON_DEVICE,
     "ColorJitter": "applied to a part of the samples (RandomApply), without hue; or " + _ON_DEVICE,
     "ToTensor": "PILToTensor: hand over uint8, and scale and normalise " + _ON_DEVICE,
@@ -72,16 +72,16 @@ _CHEAPER = {
     "Normalize": "hand over uint8, and normalise " + _ON_DEVICE,
 }
 for _name in ("RandAugment", "AutoAugment", "TrivialAugmentWide", "AugMix"):
-    _CHEAPER[_name] = "on uint8 tensors instead of PIL pictures, after the crop; fewer operations; or " + _ON_DEVICE
+    _CHEAPER[_name] = "on uint8 tensors instead of PIL images, after the crop; fewer operations; or " + _ON_DEVICE
 for _name in ("RandomRotation", "RandomAffine", "RandomPerspective", "ElasticTransform"):
     _CHEAPER[_name] = "after the crop instead of before it, InterpolationMode.NEAREST; or " + _ON_DEVICE
-_LIBRARY = "a cheaper setting, after the crop instead of before it; or " + _ON_DEVICE
+_CHEAPER_OTHER = "a cheaper setting, after the crop instead of before it; or " + _ON_DEVICE
 _DEFAULTS = ("default_collate", "default_convert")
-_OF_BATCHES = (
+_CHEAPER_COLLATE = (
     "arrays and tensors (np.stack, torch.from_numpy, torch.stack) instead of lists of numbers; "
     "what is the same in every epoch (tokenising, padding to a fixed length) once, before training"
 )
-_OWN = "NumPy or torch on whole arrays instead of loops in Python; or once, before training; or " + _ON_DEVICE
+_CHEAPER_OWN = "NumPy or torch on whole arrays instead of loops in Python; or once, before training; or " + _ON_DEVICE
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +112,14 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     if level is None:
         return Clear(RULE.id)
     better = worst < _BETTER_RATIO_MAX * forecast_of(a).step_s(workers_for(a)[0])[0]
-    said = input_evidence(a, wait, t["input_wait"]) if waited else crowding_evidence(step, crowd, t["crowding"])
+    waiting = input_evidence(a, wait, t["input_wait"]) if waited else crowding_evidence(step, crowd, t["crowding"])
     return Finding(
         rule=RULE.id,
         title=part.title,
         severity=level,
         confidence=confidence(a),
         seconds_per_step=lost,
-        evidence=(part.evidence[0], said, *part.evidence[1:]),
+        evidence=(part.evidence[0], waiting, *part.evidence[1:]),
         fixes=(part.fix,),
         saving=model_of(a).saving(
             best, worst, f"this run's batches with {part.name} at half its CPU time or without it"
@@ -174,7 +174,7 @@ def _collate(a: Analysis, cost: SampleCost, t: Thresholds, loader: LoaderFacts |
                 form="continues",
             ),
         ),
-        fix=Fix(f"make {name} cheaper", _OF_BATCHES, where, "small change"),
+        fix=Fix(f"make {name} cheaper", _CHEAPER_COLLATE, where, "small change"),
         collates=True,
     )
 
@@ -208,16 +208,16 @@ def _step_without(a: Analysis, part: _Part) -> tuple[float, float]:
 
 def _share_note(cost: SampleCost, part: SamplePart) -> str:
     note = (
-        f"{part.name}: {duration(part.cpu_s)} a sample (± {100 * part.error:.0f} %), in {cost.looks} samples profiled"
+        f"{part.name}: {duration(part.cpu_s)} a sample (± {100 * part.error:.0f} %), in {cost.looks} profiled samples"
     )
     return note + (f", images of {cost.picture}" if cost.picture else "")
 
 
 def _fix(cost: SampleCost, part: SamplePart, loader: Where | None) -> Fix:
     if part.file:
-        return Fix(f"make {part.name} cheaper", _OWN, Where(part.file, part.line), "small change")
+        return Fix(f"make {part.name} cheaper", _CHEAPER_OWN, Where(part.file, part.line), "small change")
     size = f" ({cost.picture})" if cost.picture else ""
-    change = _CHEAPER.get(part.name.rpartition(".")[2], _LIBRARY).replace("{size}", size)
+    change = _CHEAPER.get(part.name.rpartition(".")[2], _CHEAPER_OTHER).replace("{size}", size)
     return Fix(f"replace {part.name}, or make it cheaper", change, loader, "small change")
 
 

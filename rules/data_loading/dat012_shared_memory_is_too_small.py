@@ -3,7 +3,7 @@
 What it does: finds loader workers that died because /dev/shm was full, and a /dev/shm that is nearly full while workers
 use it.
 
-Fires when: a worker died for lack of room in `/dev/shm`, or it is ≥ 90 % full.
+Fires when: a worker died for lack of space in `/dev/shm`, or it is ≥ 90 % full.
 
 Why it matters: workers hand over their batches through /dev/shm. When it is full, the next worker is killed by SIGBUS
 or fails to write, and the job ends. Containers have 64 MB of it by default.
@@ -16,7 +16,7 @@ Fix: more shared memory (`docker run --shm-size=8g` or `--ipc=host`; in Kubernet
 
 Estimate: none: this is not about speed, but the job may die of it.
 
-False alarms: data kept in /dev/shm on purpose fills it as well. The rule looks at the room that remains: twice the
+False alarms: data kept in /dev/shm on purpose fills it as well. The rule looks at the free space: twice the
 batches that all workers can have in flight is enough, and so is a gigabyte if the size of a batch is not known.
 """
 
@@ -32,10 +32,10 @@ from rn50_advisor.advisor.model.measures.host_measures import SHM_TOTAL_MB, SHM_
 from rn50_advisor.rules.analysis_reading import where_of
 from rn50_advisor.rules.rule import Threshold, Thresholds, rule
 
-_ROOMY_MB = 1000.0  # if the size of a batch is not known
+_FREE_ENOUGH_MB = 1000.0  # if the size of a batch is not known
 # Torch's messages in or about a worker (MapAllocator.cpp, signal_handling.cpp). A long traceback may be cut off before its last line, but
 # only a lack of shared memory fails in `_new_shared`.
-_WORDS = re.compile(
+_SHM_ERRORS = re.compile(
     r"insufficient shared memory|out of shared memory|unable to allocate shared memory|[Bb]us error"
     r"|(?:write to|resize|mmap \d+ bytes from) file </torch_.*(?:No space left|Cannot allocate)|in _new_shared$",
     re.M,
@@ -52,14 +52,14 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         return NotMeasured(RULE.id, (SHM_USED_SHARE,))
     if share < t["full"] or loader is None or (1.0 - share) * total > _enough_mb(a):
         return Clear(RULE.id)
-    room = f"of {total:.0f} MB: a batch that does not fit kills its worker"
+    note = f"of {total:.0f} MB: a batch that does not fit kills its worker"
     return Finding(
         rule=RULE.id,
         title=f"/dev/shm is nearly full: {100 * share:.0f} % of {total:.0f} MB",
         severity="medium",
         confidence=0.8,
         seconds_per_step=0.0,
-        evidence=(Evidence.of(SHM_USED_SHARE, share, t["full"], room, form="continues"),),
+        evidence=(Evidence.of(SHM_USED_SHARE, share, t["full"], note, form="continues"),),
         fixes=_fixes(loader),
     )
 
@@ -72,10 +72,10 @@ def _loader(a: Analysis) -> LoaderFacts | None:
 
 
 def _enough_mb(a: Analysis) -> float:
-    """Room that is always enough: twice the batches that can be in flight at a time."""
+    """Free space that is always enough: twice the batches that can be in flight at a time."""
     loaders = [known for known in a.loaders if known.num_workers and known.training is not False]
     if not loaders or not all(known.batch_bytes for known in loaders):
-        return _ROOMY_MB
+        return _FREE_ENOUGH_MB
     ahead = [known.num_workers * (known.prefetch_factor or 2) * (known.batch_bytes or 0) for known in loaders]
     return 2 * sum(ahead) / 1e6
 
@@ -83,17 +83,17 @@ def _enough_mb(a: Analysis) -> float:
 def _died_of_it(a: Analysis) -> Death | None:
     """The rank that reports that shared memory ran out; else the worker killed by SIGBUS."""
     workers = [d for d in a.deaths if d.role == "worker" and d.signal == signal.SIGBUS]
-    telling = [d for d in a.deaths if d.role == "rank" and _WORDS.search(d.exception)]
-    return next(iter([*telling, *workers]), None)
+    reporting = [d for d in a.deaths if d.role == "rank" and _SHM_ERRORS.search(d.exception)]
+    return next(iter([*reporting, *workers]), None)
 
 
 def _fatal(a: Analysis, died: Death, loader: LoaderFacts | None) -> Finding:
-    said = [line.strip() for line in died.exception.splitlines() if _WORDS.search(line)]
-    how = said[-1][:200] if said else "killed by SIGBUS"
+    lines = [line.strip() for line in died.exception.splitlines() if _SHM_ERRORS.search(line)]
+    how = lines[-1][:200] if lines else "killed by SIGBUS"
     evidence = [Evidence(f"{died.role} {died.rank}", how, "", None, f"after {died.t_s:.1f} s, step {died.step}")]
     share, total = a.get(SHM_USED_SHARE), a.get(SHM_TOTAL_MB)
     if share is not None and total is not None:
-        evidence.append(Evidence.of(SHM_TOTAL_MB, total, note=f"/dev/shm; seen {100 * share:.0f} % full"))
+        evidence.append(Evidence.of(SHM_TOTAL_MB, total, note=f"/dev/shm; up to {100 * share:.0f} % full"))
     return Finding(
         rule=RULE.id,
         title="A loader worker ran out of space in /dev/shm" + (f" of {total:.0f} MB" if total is not None else ""),
@@ -124,7 +124,7 @@ def _fixes(loader: LoaderFacts | None) -> tuple[Fix, ...]:
         CallChange.of("DataLoader", num_workers=half, prefetch_factor=1),
         where_of(loader),
         "one line",
-        more=": fewer batches on their way at a time",
+        more=": fewer batches in flight",
     )
     return more, fewer
 

@@ -41,11 +41,11 @@ from rn50_advisor.rules.analysis_reading import common, lost_to_input, mean, mod
 from rn50_advisor.rules.data_loading.input_starvation import input_evidence, input_waits
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-_STANDARD_ERRORS = 1.64  # standard errors: a confidence of 90 %
-_WHAT = {"lock": "one lock that only one of them can hold", "server": "one process that serves them all"}
-_CHANGE = {
+_STANDARD_ERRORS = 1.64  # a confidence of 90 %
+_WAITED_FOR = {"lock": "one lock that only one of them can hold", "server": "one process that serves them all"}
+_CHANGES = {
     "lock": "open the file or the connection in each worker (worker_init_fn, or at the first __getitem__) and drop the lock; "
-    "or hold it only for what must not be done twice at once",
+    "or hold it only for what must not run concurrently",
     "server": "an array that all workers read (numpy.memmap, a torch tensor after share_memory_()) instead of a Manager's proxy",
 }
 
@@ -56,7 +56,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     level, lock = severity(wait / step), a.lock or SharedLock("lock")
     if wait < t["input_wait"] * step or level is None or max(workers.values()) < 1 or a.workers is None:
         return Clear(RULE.id)
-    if share is None:  # no stacks are sampled where the loop does not wait for input
+    if share is None:  # stacks are sampled only while the loop waits for input
         return NotMeasured(RULE.id, (LOADER_LOCK_SHARE,))
     if share < t["waiting"]:
         return Clear(RULE.id)
@@ -66,18 +66,18 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     loader, line = training_loader(a, waits), lock.line
     return Finding(
         rule=RULE.id,
-        title=f"{mean(workers):.0f} loader workers wait for {_WHAT[lock.kind]}",
+        title=f"{mean(workers):.0f} loader workers wait for {_WAITED_FOR[lock.kind]}",
         severity=level,
         confidence=confidence(a),
         seconds_per_step=lost_to_input(a),
         evidence=(
-            Evidence.of(LOADER_LOCK_SHARE, share, t["waiting"], _seen(lock, error), form="continues"),
+            Evidence.of(LOADER_LOCK_SHARE, share, t["waiting"], _share_note(lock, error), form="continues"),
             input_evidence(a, wait, t["input_wait"]),
         ),
         fixes=(
             Fix(
                 "remove the shared lock" if lock.kind == "lock" else "remove the shared process",
-                _CHANGE[lock.kind],
+                _CHANGES[lock.kind],
                 Where(line.file, line.line) if line else where_of(loader),
                 "small change",
             ),
@@ -90,7 +90,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     )
 
 
-def _seen(lock: SharedLock, error: float) -> str:
+def _share_note(lock: SharedLock, error: float) -> str:
     where = f", {lock.line.seen} of {lock.line.looks} stacks at {lock.line.words}" if lock.line else ""
     return f"of the workers' stack samples, ± {error:.2f}{where}"
 

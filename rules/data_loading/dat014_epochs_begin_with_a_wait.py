@@ -39,10 +39,10 @@ from rn50_advisor.advisor.model.measures.step_measures import (
 )
 from rn50_advisor.rules.analysis_reading import common, mean, model_of, step_without, training_loader, where_of
 from rn50_advisor.rules.data_loading.epoch_starts import (
-    BEGINS,
-    begin_evidence,
-    begin_once,
-    every_step_begins,
+    EPOCH_THRESHOLDS,
+    epoch_in_every_step,
+    epoch_start_evidence,
+    one_iterator_fix,
     starts_workers,
 )
 from rn50_advisor.rules.rule import Thresholds, confidence, rule, severity
@@ -74,7 +74,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         confidence=confidence(a, cap=0.9 if epochs > t["epochs"] else 0.75),
         seconds_per_step=lost,
         evidence=_evidence(a, lost, t, ordering=ordering),
-        fixes=(begin_once(loader) if every_step_begins(a) else _fix(loader),),
+        fixes=(one_iterator_fix(loader) if epoch_in_every_step(a) else _fix(loader),),
         saving=model.saving(model.at_best(best), worst, f"epochs that begin with {left}, or half of it"),
     )
 
@@ -82,13 +82,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 def _evidence(a: Analysis, lost: float, t: Thresholds, *, ordering: bool) -> tuple[Evidence, ...]:
     if ordering:
         index, note = mean(a.by_rank(EPOCH_INDEX_S)), "to draw the order of an epoch after its workers have started"
-        begin = begin_evidence(a, lost, t, "the order of samples, in the epoch starts")
-        return (begin, Evidence.of(EPOCH_INDEX_S, index, note=note, form="continues"))
-    walls, begin = a.by_rank(FETCH_WALL_S), begin_evidence(a, lost, t)
+        start = epoch_start_evidence(a, lost, t, "the order of samples, in the epoch starts")
+        return (start, Evidence.of(EPOCH_INDEX_S, index, note=note, form="continues"))
+    walls, start = a.by_rank(FETCH_WALL_S), epoch_start_evidence(a, lost, t)
     if not walls:
-        return (begin,)
+        return (start,)
     return (
-        begin,
+        start,
         Evidence.of(FETCH_WALL_S, mean(walls), note="to make a batch at any other time", form="continues"),
     )
 
@@ -114,8 +114,8 @@ def _avoidable(a: Analysis, loader: LoaderFacts) -> dict[int, float]:
     found = {}
     for rank, spread in a.by_rank(STEP_EPOCH_START_S).items():
         start = a.get(EPOCH_START_S, rank) or spread
-        begins = firsts.get(rank, 0.0) if starts_workers(a, loader) else start
-        beyond = max(0.0, begins - crowd * walls.get(rank, 0.0))
+        first_s = firsts.get(rank, 0.0) if starts_workers(a, loader) else start
+        beyond = max(0.0, first_s - crowd * walls.get(rank, 0.0))
         found[rank] = spread * min(1.0, beyond / start) if start > 0 else 0.0
     return found
 
@@ -133,5 +133,5 @@ RULE = rule(
     "epochs begin with a wait",
     check,
     needs=(STEP_TIME_S, STEP_EPOCH_START_S, EPOCH_STARTS),
-    thresholds=BEGINS,
+    thresholds=EPOCH_THRESHOLDS,
 )

@@ -26,7 +26,7 @@ from rn50_advisor.advisor.model.analysis import Analysis, LoaderFacts
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
 from rn50_advisor.advisor.model.measures.step_measures import STEP_INDEX_S, STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import common, model_of, step_without, training_loader, where_of
-from rn50_advisor.rules.data_loading.epoch_starts import begin_once, every_step_begins
+from rn50_advisor.rules.data_loading.epoch_starts import epoch_in_every_step, one_iterator_fix
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _DRAWING_LEFT_WORST = 0.5
@@ -55,8 +55,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 
 def _fix(a: Analysis, loader: LoaderFacts | None) -> Fix:
-    if loader is not None and every_step_begins(a):
-        return begin_once(loader)
+    if loader is not None and epoch_in_every_step(a):
+        return one_iterator_fix(loader)
     change = (
         "WeightedRandomSampler, torch.multinomial or np.random.choice(..., size=n) once an epoch, not for each index"
     )

@@ -11,7 +11,7 @@ into the batch; indexing the tensor with all indices of a batch does this in one
 Evidence: the input wait as a share of the step; the time a sample takes; the names of the tensors or arrays.
 
 Fix: `DataLoader(data, batch_size=None, sampler=BatchSampler(RandomSampler(data), batch_size, drop_last=False))`: the data
-set gets a list of indices and returns the whole batch. Its `__getitem__` must do with such a list, as plain indexing of
+set gets a list of indices and returns the whole batch. Its `__getitem__` must accept such a list, as plain indexing of
 tensors and arrays does. Workers are not needed then.
 
 Estimate: what remains of fetching is 60 to 120 µs a batch, 0.4 to 0.8 µs an index and its bytes at 1.8 to 5 GB/s.
@@ -97,6 +97,6 @@ RULE = rule(
         "sample": Threshold(
             25e-6, "s: plain indexing took 2 to 14 µs; from here on a sample is computed, not only copied"
         ),
-        "saved": Threshold(0.05, "of the step, at least: severity 'medium' begins there"),
+        "saved": Threshold(0.05, "of the step, at least: severity 'medium' begins here"),
     },
 )

@@ -46,7 +46,7 @@ def making_waits(a: Analysis) -> dict[int, float]:
     }
 
 
-def fed_by_waiting(a: Analysis) -> tuple[int, ...]:
+def ranks_with_hidden_wait(a: Analysis) -> tuple[int, ...]:
     """Ranks that are short of input by more than their own wait shows."""
     waits, least = a.by_rank(STEP_INPUT_WAIT_S), _HIDDEN_WAIT_SHARE * a.value(STEP_TIME_S)
     return tuple(sorted(rank for rank, wait in input_waits(a).items() if wait - waits[rank] >= least))
@@ -58,7 +58,7 @@ def input_evidence(a: Analysis, wait_s: float, threshold: float) -> Evidence:
     loader = training_loader(a, a.by_rank(STEP_INPUT_WAIT_S))
     if loader is not None and loader.beside:
         note += f"; {loader.beside + 1} loaders feed each step; this one's batches take longest"
-    hidden = fed_by_waiting(a)
+    hidden = ranks_with_hidden_wait(a)
     if hidden:
         who = f"rank {hidden[0]} is" if len(hidden) == 1 else f"ranks {numbers(hidden)} are"
         note += f"; {who} also short of batches, but that is hidden while waiting for another rank"

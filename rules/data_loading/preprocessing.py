@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.measures.host_measures import CPU_JOB_CORES
 from rn50_advisor.advisor.model.measures.step_measures import STEP_INPUT_WAIT_S, STEP_TIME_S
-from rn50_advisor.rules.analysis_reading import beside_batches, common, cpu_of_workers_s, delay_of_own_making, model_of
+from rn50_advisor.rules.analysis_reading import beside_batches, common, cpu_of_workers_s, model_of, own_delay_s
 from rn50_advisor.rules.rule import Threshold
 
 CROWDED: Mapping[str, Threshold] = {
@@ -26,7 +26,7 @@ CROWDED: Mapping[str, Threshold] = {
 def crowding_by_workers(a: Analysis, least_share: float) -> dict[int, float]:
     """Seconds per step that each rank's training thread waits for a core held by the job; empty below this share of worker CPU time."""
     few = cpu_of_workers_s(a) < least_share * (a.get(CPU_JOB_CORES) or math.inf) * a.value(STEP_TIME_S)
-    return {} if few else delay_of_own_making(a)
+    return {} if few else own_delay_s(a)
 
 
 def crowd_s(a: Analysis, least_share: float) -> float:

@@ -14,11 +14,11 @@ from rn50_advisor.rules.analysis_reading import core_share, idle_cores, mean, sp
 from rn50_advisor.rules.rule import Threshold, Thresholds
 
 # Gain below which more workers are not advised: images of 28 pixels on two cores went 1.2 times slower with one.
-HARDLY = 1.02
-STAFFED: Mapping[str, Threshold] = {
+GAIN_RATIO_MIN = 1.02
+WORKER_THRESHOLDS: Mapping[str, Threshold] = {
     "busy": Threshold(0.85, "of the time: workers that are idle more often than that are not the limit"),
     "spare_cores": Threshold(
-        0.5, "half a core carries another worker that computes all the time; below it the forecast decides"
+        0.5, "half a core is enough for another worker that computes all the time; below it the forecast decides"
     ),
     "spare_share": Threshold(0.15, "a saturated host still shows up to 15 % idle, in short gaps between batches"),
     "gain": Threshold(
@@ -29,8 +29,8 @@ STAFFED: Mapping[str, Threshold] = {
 
 
 def cores_idle(a: Analysis, t: Thresholds) -> bool:
-    """True if the idle cores carry one more worker that always computes; on larger hosts a share of the allowed cores must be idle."""
-    return idle_cores(a) >= _line(a, t)
+    """True if one more worker that always computes fits the idle cores; on larger hosts a share of the allowed cores must be idle."""
+    return idle_cores(a) >= _idle_cores_min(a, t)
 
 
 def workers_missing(a: Analysis, t: Thresholds) -> bool:
@@ -45,18 +45,18 @@ def workers_missing(a: Analysis, t: Thresholds) -> bool:
     if not busy or mean(busy) < t["busy"] or min(present.values()) < 1:
         return False
     idle = idle_cores(a) / core_share(a)
-    if idle >= _line(a, t):
+    if idle >= _idle_cores_min(a, t):
         return True
     if a.forecast is None or idle < t["spare_share"] * a.value(CPU_ALLOWED_CORES):
         return False
-    _, worst_s = a.forecast.step_s(room_on_idle_cores(a, int(max(present.values()))))
+    _, worst_s = a.forecast.step_s(workers_on_idle_cores(a, int(max(present.values()))))
     return a.value(STEP_TIME_S) >= t["gain"] * worst_s
 
 
-def room_on_idle_cores(a: Analysis, present: int) -> int:
+def workers_on_idle_cores(a: Analysis, present: int) -> int:
     """Workers per rank that would use the idle cores, given `present` workers; at least one more."""
     return present + max(1, math.floor(idle_cores(a) / a.ranks_of_host / core_share(a)))
 
 
-def _line(a: Analysis, t: Thresholds) -> float:
+def _idle_cores_min(a: Analysis, t: Thresholds) -> float:
     return spare_cores(a, cores=t["spare_cores"], share=t["spare_share"])

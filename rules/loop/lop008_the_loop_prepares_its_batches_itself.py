@@ -33,7 +33,7 @@ from rn50_advisor.advisor.model.measures.input_measures import FETCH_WALL_S
 from rn50_advisor.advisor.model.measures.step_measures import STEP_PREPARING_S, STEP_TIME_S
 from rn50_advisor.advisor.model.wording.quantities import counted
 from rn50_advisor.rules.analysis_reading import batches_made, model_of
-from rn50_advisor.rules.data_loading.worker_supply import HARDLY
+from rn50_advisor.rules.data_loading.worker_supply import GAIN_RATIO_MIN
 from rn50_advisor.rules.loop.own_code import OwnCode, finding_of, own_code, step_without
 from rn50_advisor.rules.rule import Threshold, Thresholds, rule
 
@@ -53,7 +53,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         for part in (1.0 + found.error, 1.0 - max(_PREPARATION_LEFT_WORST, found.error))
     )
     fix, saving = _to_workers(a, found, best), model.saving(model.at_best(best), worst, "as workers make it ready")
-    if saving.speedup[1] < HARDLY:
+    if saving.speedup[1] < GAIN_RATIO_MIN:
         fix, free = _cheaper(found), model.step_s - found.lost_s
         saving = model.saving(free, model.step_s, "at best were it to cost nothing: no core is left for workers")
     title = "The loop prepares its batches itself, while the model waits"

@@ -24,13 +24,13 @@ from rn50_advisor.rules import analysis_reading
 )
 def test_so_many_workers_fit_into_shared_memory(total_mb: float, used: float, batch: int, room: int) -> None:
     a = short_of(jobs.dat003(**IN_PROCESS), batch=batch, shm__total_mb=total_mb, shm__used_share=used)
-    assert analysis_reading.room_beside_cores(a) == (("/dev/shm", room),)
+    assert analysis_reading.limits_beside_cores(a) == (("/dev/shm", room),)
 
 
 def test_batches_on_their_way_do_not_take_room_from_themselves() -> None:
     a = short_of(jobs.dat004(workers=2), shm__total_mb=1000.0, shm__used_share=0.309)  # 2 ranks x 2 workers x 2 batches
     empty = short_of(jobs.dat003(**IN_PROCESS), shm__total_mb=1000.0, shm__used_share=0.0)
-    assert analysis_reading.room_beside_cores(a) == analysis_reading.room_beside_cores(empty)
+    assert analysis_reading.limits_beside_cores(a) == analysis_reading.limits_beside_cores(empty)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_batches_on_their_way_do_not_take_room_from_themselves() -> None:
 )
 def test_so_many_workers_fit_into_memory(worker_mb: float, left_mb: float, room: int) -> None:
     a = short_of(jobs.dat004(workers=2), memory__worker_mb=worker_mb, memory__headroom_mb=left_mb)
-    assert analysis_reading.room_beside_cores(a) == (("the memory", room),)
+    assert analysis_reading.limits_beside_cores(a) == (("the memory", room),)
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,8 @@ def test_so_many_workers_fit_into_memory(worker_mb: float, left_mb: float, room:
     ],
 )
 def test_what_was_not_measured_limits_nothing(values: dict[str, float]) -> None:
-    assert analysis_reading.room_beside_cores(short_of(jobs.dat004(), batch=None, **values)) == ()
-    assert analysis_reading.room_beside_cores(short_of(jobs.dat004(), **values)) == ()
+    assert analysis_reading.limits_beside_cores(short_of(jobs.dat004(), batch=None, **values)) == ()
+    assert analysis_reading.limits_beside_cores(short_of(jobs.dat004(), **values)) == ()
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_what_was_not_measured_limits_nothing(values: dict[str, float]) -> None:
 def test_where_no_worker_was_seen_memory_is_shared_out_by_what_others_took(
     job: Analysis, left_mb: float, room: int
 ) -> None:
-    assert analysis_reading.room_beside_cores(short_of(job, memory__headroom_mb=left_mb)) == (
+    assert analysis_reading.limits_beside_cores(short_of(job, memory__headroom_mb=left_mb)) == (
         ("the memory (140 MB each)", room),
     )
 

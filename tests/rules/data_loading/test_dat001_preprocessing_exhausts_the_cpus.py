@@ -78,7 +78,7 @@ def test_few_stacks_or_stacks_all_over_name_no_line(seen: int, looks: int) -> No
     assert found("DAT001", stacks(seen, looks)).fixes[0].where == Where(SCRIPT, 42)
 
 
-def test_dat001_gives_workers_back_that_make_nothing_faster() -> None:
+def test_dat001_advises_fewer_workers_if_they_are_as_fast() -> None:
     """Eight workers a rank on two cores; one of them would do as well, for the cores would be as full."""
     crowded = {"allowed": 2.0, "busy": 2.0, "workers": 8, "wall": 8.0, "cpu": 0.05, "delay": 0.95}
     *_, fewer, cores = found("DAT001", TABLE.job(**crowded)).fixes
@@ -93,7 +93,7 @@ def test_dat001_gives_workers_back_that_make_nothing_faster() -> None:
     )
 
 
-def test_what_workers_that_start_take_is_no_preprocessing() -> None:
+def test_starting_workers_is_no_preprocessing() -> None:
     several = jobs.dat001(wait=0.4)
     values = {**several.values, **{("step.epoch_start_s", n): 0.3 for n in (0, 1)}}
     finding = found("DAT001", replace(several, values=values))
@@ -123,7 +123,7 @@ def test_dat001_gives_back_waits_for_a_core_where_they_are_and_waits_for_input_a
     assert saving is not None and saving.speedup == pytest.approx((1 / 0.65, 1 / 0.3))
 
 
-def test_dat001_goes_by_idle_cores_where_no_forecast_is() -> None:
+def test_dat001_goes_by_idle_cores_without_a_forecast() -> None:
     squeezed = jobs.dat001(allowed=2.0, workers=1, wall=0.95, busy=1.6, working=0.95)
     assert run_rule(RULES["DAT001"], squeezed, Config()) == Clear("DAT001"), "another worker helps"
     assert isinstance(run_rule(RULES["DAT001"], replace(squeezed, forecast=None), Config()), Finding)

@@ -14,7 +14,7 @@ from rn50_advisor.advisor.model.findings import Clear, Finding
 from rn50_advisor.advisor.model.input.mounts import DataMount
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.rule_engine import run_rule
-from rn50_advisor.rules.data_loading.input_starvation import fed_by_waiting, input_waits
+from rn50_advisor.rules.data_loading.input_starvation import input_waits, ranks_with_hidden_wait
 from rule_cases import LINE, WAIT, dat002
 from rule_runs import RULES, best_step_s, found, warm_step_s
 from rule_table import Table, waits, warm
@@ -54,8 +54,8 @@ def test_table(check: Check) -> None:
         pytest.param(throttled(last_waits=0.02), id="the other is late by something else"),
     ],
 )
-def test_who_waits_for_anything_else_is_short_of_nothing(made: Analysis) -> None:
-    assert input_waits(made)[0] < 0.05 and 0 not in fed_by_waiting(made)
+def test_a_rank_that_waits_for_something_else_is_not_short_of_input(made: Analysis) -> None:
+    assert input_waits(made)[0] < 0.05 and 0 not in ranks_with_hidden_wait(made)
     assert run_rule(RULES["DAT002"], made, Config()) == Clear("DAT002")
 
 
@@ -71,10 +71,10 @@ def test_the_evidence_of_slow_storage_names_mount_rate_reads_files_and_cache() -
     )  # fmt: skip
     finding = found("DAT002", analysis)
     assert finding.title == "Storage cannot deliver the samples: /data (xfs on md0 over nvme1n1, nvme2n1)"
-    said = notes(finding)
-    assert "640 reads/s of 125 KB, 40 % of it for this job" in said["storage.read_mb_s"]
-    assert {"storage.sample_kb", "storage.cache_hit_share"} <= said.keys()
-    assert "fetch.read_mb_per_s" not in said
+    by_metric = notes(finding)
+    assert "640 reads/s of 125 KB, 40 % of it for this job" in by_metric["storage.read_mb_s"]
+    assert {"storage.sample_kb", "storage.cache_hit_share"} <= by_metric.keys()
+    assert "fetch.read_mb_per_s" not in by_metric
 
 
 @pytest.mark.parametrize(

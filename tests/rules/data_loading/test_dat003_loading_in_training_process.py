@@ -36,26 +36,26 @@ def test_table(check: Check) -> None:
 
 
 @pytest.mark.parametrize("beside", ["step.epoch_start_s", "step.index_s"])
-def test_dat003_promises_of_cheaper_samples_no_wait_that_is_for_something_else(beside: str) -> None:
+def test_dat003_regains_no_wait_that_is_not_for_samples(beside: str) -> None:
     crowded = jobs.dat003(cores=2.0, job_cores=2.0)
     values = {**crowded.values, **{(beside, number): 0.1 for number in (0, 1)}}
     saving = found("DAT003", replace(crowded, values=values)).saving
     assert saving is not None and saving.speedup == pytest.approx((1.0, 1 / 0.7))
 
 
-def test_dat003_obeys_shared_memory_and_says_so() -> None:
+def test_dat003_respects_shared_memory_and_reports_it() -> None:
     fix = fix_of("DAT003", short_of(jobs.dat003(**IN_PROCESS), shm__total_mb=GIB, shm__used_share=0.0))
     assert fix.title.startswith("num_workers=0 → 5,")
     assert "room for 5 (8 would fit the cores, 5 /dev/shm)" in fix.change
 
 
-def test_dat003_asks_for_room_where_not_one_worker_fits() -> None:
+def test_dat003_asks_for_free_space_if_not_one_worker_fits() -> None:
     fix = fix_of("DAT003", short_of(jobs.dat003(**IN_PROCESS), shm__total_mb=64.0, shm__used_share=0.0))
     assert fix.effort == "outside the code" and "/dev/shm" in fix.title and "--shm-size" in fix.change
     assert fix.call is None  # which would be made an edit of
 
 
-def test_dat003_obeys_memory_though_it_saw_no_worker() -> None:
+def test_dat003_respects_memory_without_a_measured_worker() -> None:
     fix = fix_of("DAT003", short_of(jobs.dat003(**IN_PROCESS), memory__headroom_mb=1000.0))
     assert fix.title.startswith("num_workers=0 → 1,")
     assert "room for 1 (8 would fit the cores, 1 the memory (140 MB each))" in fix.change
@@ -81,7 +81,7 @@ def test_dat003_advises_the_knee_of_the_forecast(wait: float, wall: float, cores
     assert f"num_workers={workers}, persistent_workers=True" in fix.change
 
 
-def test_dat003_says_when_the_cores_leave_too_little_room() -> None:
+def test_dat003_says_if_too_few_workers_fit_the_cores() -> None:
     short = found("DAT003", TABLE.job(wait=0.9, wall=0.9, job_cores=1.0)).fixes[0].change
     assert "9 workers would be needed, this machine has room for 8" in short
     assert "would be needed" not in found("DAT003", TABLE.job(wait=0.4)).fixes[0].change
@@ -100,7 +100,7 @@ def test_another_limit_than_cores_binds_however_little_workers_compute(monkeypat
     assert found("DAT003", TABLE.job(wait=0.9, wall=0.9, job_cores=1.0)).fixes[0].title.startswith("num_workers=0 → 3,")
 
 
-def test_dat003_pins_memory_only_where_there_is_a_gpu() -> None:
+def test_dat003_pins_memory_only_on_a_gpu() -> None:
     assert "pin_memory" not in found("DAT003", TABLE.job()).fixes[0].change
     assert "pin_memory=True" in found("DAT003", TABLE.job(facts={"0": {"cuda": "12.4"}, "1": {}})).fixes[0].change
 

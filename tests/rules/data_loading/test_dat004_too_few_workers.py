@@ -50,14 +50,14 @@ def test_table(check: Check) -> None:
     check(TABLE)
 
 
-def test_dat004_obeys_memory_and_says_so() -> None:
+def test_dat004_respects_memory_and_reports_it() -> None:
     a = short_of(jobs.dat004(workers=2), memory__worker_mb=400.0, memory__headroom_mb=1200.0)
     fix = fix_of("DAT004", a)
     assert fix.title == "num_workers=2 → 3, persistent_workers=True"
     assert fix.change.endswith("8 would fit the cores, 3 the memory")
 
 
-def test_dat004_asks_for_room_where_no_worker_more_fits() -> None:
+def test_dat004_asks_for_free_space_if_no_more_worker_fits() -> None:
     a = short_of(jobs.dat004(workers=2), memory__worker_mb=500.0, memory__headroom_mb=900.0)
     fix = fix_of("DAT004", a)
     assert "the memory holds no more" in fix.title and "then num_workers=3" in fix.change
@@ -77,25 +77,25 @@ def test_dat004_advises_the_knee_of_the_forecast(present: int, wall: float, idle
     assert fix.title == f"num_workers={present} → {advised}, persistent_workers=True"
 
 
-def test_dat004_asks_for_workers_that_live_on_only_where_they_do_not() -> None:
+def test_dat004_asks_for_persistent_workers_only_if_they_are_not() -> None:
     lasting = tuple(loader(n, 2, persistent=True) for n in (0, 1))
     fix = found("DAT004", TABLE.job(loaders=lasting)).fixes[0]
     assert fix.title == "num_workers=2 → 4" and "persistent_workers=True" in fix.change
 
 
-def test_dat004_says_nothing_where_more_workers_would_gain_nothing() -> None:
+def test_dat004_stays_silent_if_more_workers_gain_nothing() -> None:
     crowd = {
         "workers": 64,
         "wall": 61.0,
         "allowed": 200.0,
         "idle": 100.0,
-    }  # nobody has measured how more of them share a machine
+    }  # it was not measured how more of them share a machine
     assert run_rule(RULES["DAT004"], jobs.dat004(**crowd), Config()) == Clear("DAT004")
     served = found("DAT004", TABLE.job(**crowd, values_too={"loader.asking_share": 0.6}))
     assert served.saving is not None and served.saving.speedup == (1.0, 1.0)
 
 
-def test_dat004_finds_room_on_busy_cores_for_workers_that_sleep() -> None:
+def test_dat004_adds_workers_that_sleep_on_busy_cores() -> None:
     few = {"loader.busy_share": {0: 0.95, 1: 0.95}, "cpu.host_busy_cores": 15.5, "cpu.allowed_cores": 16.0}
     fed = {"fetch.wall_s": {0: 1.9, 1: 1.9}, "loader.workers": {0: 2, 1: 2}}
     own = {0: rank(input_wait=0.4), 1: rank(input_wait=0.4)}
@@ -104,7 +104,7 @@ def test_dat004_finds_room_on_busy_cores_for_workers_that_sleep() -> None:
         assert isinstance(run_rule(RULES["DAT004"], jobs.job(own, values=values), Config()), says)
 
 
-def test_dat004_judges_a_rank_whose_batches_nobody_saw_by_the_others() -> None:
+def test_dat004_judges_a_rank_without_measured_batches_by_the_others() -> None:
     # rank 1 waits longest, but only rank 0's batches were seen being made
     values = {("fetch.wall_s", 1), ("loader.workers", 1), ("loader.busy_share", 1)}
     analysis = jobs.dat004()
@@ -114,7 +114,7 @@ def test_dat004_judges_a_rank_whose_batches_nobody_saw_by_the_others() -> None:
     assert isinstance(finding, Finding), finding
 
 
-def test_stolen_cores_are_no_room_for_workers() -> None:
+def test_stolen_cores_are_not_idle_cores() -> None:
     analysis = jobs.dat004(idle=4.0, allowed=8.0)
     about = {"cpu.host_cores": 8.0, "cpu.steal_share": 0.45}
     stolen = replace(analysis, values={**analysis.values, **{(name, "job"): value for name, value in about.items()}})
@@ -122,7 +122,7 @@ def test_stolen_cores_are_no_room_for_workers() -> None:
     assert run_rule(RULES["DAT004"], stolen, Config()) == Clear("DAT004")
 
 
-def test_dat004_promises_nothing_for_sure_where_workers_wait_for_a_server() -> None:
+def test_dat004_promises_no_certain_gain_if_workers_wait_for_a_server() -> None:
     line = SampleLine("__getitem__", SCRIPT, 61, 7, 10)
     asks, plain = (
         found("DAT004", TABLE.job(values_too={"loader.asking_share": share}, asking=line)) for share in (0.5, 0.49)

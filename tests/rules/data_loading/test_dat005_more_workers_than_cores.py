@@ -64,7 +64,7 @@ TABLE = Table(
         "exhausted cores: fewer workers make no less work": {"job_cores": 16.0},
         "as many workers as keep up with the step": {"workers": 3},
         "workers that mostly find a core at once": {"in_fetch": 0.2, "cpu": 0.7},
-        "workers that crowd each other alone, and nobody waits for their batches": {"delay": 0.0},
+        "workers that only delay each other, while no rank waits for their batches": {"delay": 0.0},
         "an epoch begins with a buffer that is filled": {"delay": 0.0, "start": 0.4, "wall": 0.04},
         "new workers of each epoch start, and are soon done": {"delay": 0.0, "start": 0.4, "persistent": False},
         "neighbours take the cores": {"others": 8.0, "job_cores": 4.0},
@@ -88,13 +88,13 @@ def test_table(check: Check) -> None:
     check(TABLE)
 
 
-def test_dat005_advises_the_workers_that_keep_up_when_nobody_waits_for_a_core() -> None:
+def test_dat005_advises_the_workers_that_keep_up_if_no_thread_waits_for_a_core() -> None:
     # a batch takes 4 s, 2.4 s without the waiting, beside a step of one second
     assert found("DAT005", TABLE.job()).fixes[0].title == "num_workers=16 → 3"
     assert found("DAT005", TABLE.job(cpu=0.4)).evidence[0].value == pytest.approx(0.5)
 
 
-def test_dat005_gives_back_what_the_begin_of_epochs_owes_to_the_crowd() -> None:
+def test_dat005_regains_the_time_that_contention_adds_to_epoch_starts() -> None:
     """A batch alone would take 60 % of the four seconds that it takes in the crowd."""
     finding = found("DAT005", TABLE.job(delay=0.0, start=0.4))
     begin = {e.metric: e for e in finding.evidence}["step.epoch_start_s"]
@@ -109,5 +109,5 @@ def test_dat005_gives_back_what_the_begin_of_epochs_owes_to_the_crowd() -> None:
 def test_dat005_is_the_root_of_stalls_that_come_with_its_epochs() -> None:
     stalls = jobs.run004(phase="input_wait", share=0.3).pulse
     made = dat005(delay=0.2, start=0.3, pulse=stalls)
-    told = {finding.rule: finding.explained_by for finding in judge(made, all_rules(), Config()).findings}
-    assert told["DAT005"] is None and told["RUN004"] == "DAT005"
+    causes = {finding.rule: finding.explained_by for finding in judge(made, all_rules(), Config()).findings}
+    assert causes["DAT005"] is None and causes["RUN004"] == "DAT005"

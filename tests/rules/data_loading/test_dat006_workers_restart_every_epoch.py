@@ -65,23 +65,23 @@ def test_table(check: Check) -> None:
         ({}, "persistent workers; the wait for the first batch of an epoch remains"),
     ],
 )
-def test_dat006_promises_what_its_first_advice_brings(given: dict[str, Any], basis: str) -> None:
+def test_dat006_promises_the_gain_of_its_first_fix(given: dict[str, Any], basis: str) -> None:
     saving = found("DAT006", TABLE.job(**given)).saving
     assert saving is not None and saving.basis == basis
 
 
-def test_dat006_expects_nothing_of_workers_whose_first_batch_is_what_takes_long() -> None:
+def test_dat006_predicts_no_gain_if_the_first_batch_takes_the_time() -> None:
     map_style, stream = found("DAT006", TABLE.job(first=1.2)), found("DAT006", TABLE.job(first=1.2, length=None))
     assert map_style.saving is not None and stream.saving is not None
     assert map_style.saving.speedup[0] == pytest.approx(stream.saving.speedup[0])
-    assert map_style.saving.speedup[1] > stream.saving.speedup[1], "an iterable begins anew either way"
+    assert map_style.saving.speedup[1] > stream.saving.speedup[1], "an iterable starts again either way"
 
 
 def test_dat006_is_less_sure_of_two_epochs() -> None:
     assert found("DAT006", TABLE.job(epochs=1.0)).confidence < found("DAT006", TABLE.job(epochs=2.0)).confidence
 
 
-def test_dat006_waits_for_each_worker_at_the_begin_of_an_epoch_at_worst() -> None:
+def test_dat006_waits_for_each_worker_at_the_epoch_start_at_worst() -> None:
     # ten steps: 0.1 of the 0.2 s is the first batch's 0.4 s and two hand-overs of 0.3 s
     usual = input_jobs.dat006()
     values = {**usual.values, **{("step.input_wait_s", n): 0.3 for n in (0, 1)}}

@@ -28,7 +28,7 @@ TABLE = Table(
         ),
     },
     false_alarms={
-        "trouble that all ranks share": {"wait": 0.3, "others": 0.3},
+        "a problem that all ranks share": {"wait": 0.3, "others": 0.3},
         "all are short of data, and the last one gets it as fast": {"wait": 0.5, "others": 0.3, "slower": 1.05},
         "batches of the others take as long as the step": {"wait": 0.9, "busy": 0.1, "made": 0.91, "slower": 1.04},
         "ranks that take turns": {"late": 0.3},
@@ -85,7 +85,7 @@ NFS = {"mount_point": "/far", "fs_type": "nfs4", "device": "server:/x", "disk": 
         ),
     ],
 )
-def test_dat008_advises_by_what_a_batch_takes_longer_in(
+def test_dat008_advises_by_the_part_in_which_batches_are_slower(
     part: str | None, read_mb: float, mounts: tuple[dict[str, Any] | None, ...], title: str
 ) -> None:
     values: dict[str, Any] = {"fetch.wall_s": {0: 0.1, 1: 0.5}, "fetch.read_mb": {0: 0.0, 1: read_mb}}
@@ -94,9 +94,9 @@ def test_dat008_advises_by_what_a_batch_takes_longer_in(
     loaders = (loader(0, 2, mount=mounts[0]), loader(1, 2, line=57, mount=mounts[1]))
     finding = found("DAT008", TABLE.job(values=values, loaders=loaders))
     assert finding.fixes[0].title.startswith(title) and "NUMA" not in finding.fixes[0].change
-    told = {item.metric: (item.value, item.threshold) for item in finding.evidence}
-    assert told["fetch.read_mb"] == (read_mb, 0.0) and told["fetch.wall_s"] == (0.5, 0.1)
-    assert told.get("fetch.blocked_share") == ((0.8 if part == "blocked" else 0.1, 0.3) if part else None)
+    rows = {item.metric: (item.value, item.threshold) for item in finding.evidence}
+    assert rows["fetch.read_mb"] == (read_mb, 0.0) and rows["fetch.wall_s"] == (0.5, 0.1)
+    assert rows.get("fetch.blocked_share") == ((0.8 if part == "blocked" else 0.1, 0.3) if part else None)
 
 
 @pytest.mark.parametrize(("cpus", "named"), [(range(8, 16), True), (range(4, 12), False), (range(16), False)])

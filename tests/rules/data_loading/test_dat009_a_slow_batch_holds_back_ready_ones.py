@@ -24,7 +24,7 @@ TABLE = Table(
     },
     false_alarms={
         "workers that are too slow leave nothing ready": {"behind": 0.0},
-        "workers out of step by a moment": {"slow": 1.3},
+        "workers briefly out of step": {"slow": 1.3},
     },
     severities=(({"behind": 0.4}, "critical"), ({"behind": 0.39}, "high"), ({"behind": 0.19}, "medium")),
     where=LINE,
@@ -52,13 +52,13 @@ def test_table(check: Check) -> None:
         pytest.param({"memory__worker_mb": 100.0, "memory__headroom_mb": 100.0}, [], id="no memory"),
     ],
 )
-def test_dat009_prefetches_no_deeper_than_there_is_room(values: dict[str, float], titles: list[str]) -> None:
+def test_dat009_prefetches_no_more_than_fits(values: dict[str, float], titles: list[str]) -> None:
     """With four workers on two ranks, each further prefetched batch takes 77 MB a rank."""
     for torch, first in (("2.6.1", []), ("2.15.0", ["in_order=False"])):
         outcome = run_rule(RULES["DAT009"], short_of(input_jobs.dat009(torch=torch), **values), Config())
         assert isinstance(outcome, Finding)
-        *said, last = [fix.title for fix in outcome.fixes]
-        assert said == [*first, *titles] and last.startswith("make samples cost the same")
+        *others, last = [fix.title for fix in outcome.fixes]
+        assert others == [*first, *titles] and last.startswith("make samples cost the same")
 
 
 def test_dat009_takes_batches_out_of_order_only_where_torch_can() -> None:

@@ -73,11 +73,11 @@ def test_a_run_that_is_soon_over_is_mostly_its_first_epoch() -> None:
     """Reads cost later epochs 0.4 of 1 s; the first one, at 2 s a step, has to read whatever the memory."""
     analysis = storage_jobs.dat010(wait=0.4, blocked=0.9, later=1.0)
     cold = {("epoch.cold_steps", "job"): 100.0, ("epoch.cold_step_s", "job"): 2.0}
-    plain, told_apart = (found("DAT010", replace(analysis, values={**analysis.values, **m})) for m in ({}, cold))
-    assert plain.saving is not None and told_apart.saving is not None
-    assert told_apart.saving.speedup[1] == pytest.approx(plain.saving.speedup[1])
+    plain, separate = (found("DAT010", replace(analysis, values={**analysis.values, **m})) for m in ({}, cold))
+    assert plain.saving is not None and separate.saving is not None
+    assert separate.saving.speedup[1] == pytest.approx(plain.saving.speedup[1])
     assert plain.saving.speedup[0] == pytest.approx(1 / 0.775), "half of a batch's 0.45 s, of two workers, held"
-    assert told_apart.saving.speedup[0] == pytest.approx(3.0 / 2.6), "all of it held, and one epoch more"
+    assert separate.saving.speedup[0] == pytest.approx(3.0 / 2.6), "all of it held, and one epoch more"
     long = replace(analysis, values={**analysis.values, **cold, ("storage.later_epochs", "job"): 50.0})
     assert found("DAT010", long).saving == plain.saving, "over many epochs the first one is nothing"
 
@@ -87,7 +87,7 @@ def test_cached_reads_of_the_training_process_leave_it_its_computing() -> None:
     assert finding.seconds_per_step == pytest.approx(0.2)
 
 
-def test_a_job_that_saw_one_epoch_only_is_not_measured() -> None:
+def test_a_job_of_a_single_epoch_is_not_measured() -> None:
     assert run_rule(RULES["DAT010"], dat002(), Config()) == NotMeasured(
         "DAT010",
         ("storage.reread_share", "storage.later_epochs", "storage.epoch_mb", "storage.later_read_share"),

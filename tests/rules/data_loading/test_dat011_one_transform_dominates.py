@@ -29,7 +29,7 @@ TABLE = Table(
     },
     false_alarms={
         "decoding dominates, which is no transform": {"share": 0.1},
-        "nobody waits for the loader": {"wait": 0.01},
+        "no wait for the loader": {"wait": 0.01},
         "a batch that hardly computes": {"cpu": 0.02, "delay": 0.0},
     },
     severities=(({"wait": 0.4}, "critical"), ({"wait": 0.3}, "high"), ({"wait": 0.15}, "medium")),
@@ -94,14 +94,14 @@ def test_a_collate_function_that_takes_most_of_a_batch_is_named_with_its_line() 
     assert finding.evidence[0].metric == "batch.collate_s" and finding.saving is not None
 
 
-def test_without_a_look_at_its_line_the_loaders_place_stands() -> None:
+def test_without_samples_of_its_line_the_loaders_place_is_named() -> None:
     assert found("DAT011", collating(at="read")).fixes[0].where == Where(SCRIPT, 42)
 
 
 @pytest.mark.parametrize(
     "given",
     [{"collate": "default_collate"}, {"collate": None}, {"collate_s": 2.0}, {"wait": 0.01}],
-    ids=["torch's own", "nobody knows whose", "less than two fifths", "nobody waits"],
+    ids=["torch's own", "unknown", "less than two fifths", "no wait"],
 )
 def test_a_collate_function_is_left_alone(given: dict[str, Any]) -> None:
     assert run_rule(RULES["DAT011"], collating(**given), Config()) == Clear("DAT011")

@@ -34,7 +34,7 @@ TABLE = Table(
     input_jobs.dat012,
     lines={"full": ({"full": 0.9}, {"full": 0.8999})},
     false_alarms={
-        "nobody hands batches over there": {"workers": 0},
+        "no worker hands batches over there": {"workers": 0},
         "a data set is kept there, and plenty is left": {"total_mb": 160_000.0},
         "twice as much is left as all workers hand over": {"total_mb": 2000.0, "batch_mb": 6.0},
         "a worker ended by something else": {"full": 0.1, "deaths": (death(0, role="worker", signal=9),)},
@@ -57,7 +57,7 @@ def test_table(check: Check) -> None:
     check(TABLE)
 
 
-def test_dat012_speaks_of_a_death_with_the_words_of_the_rank() -> None:
+def test_dat012_reports_a_death_in_the_words_of_the_rank() -> None:
     dead = death(1, exception="RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error.", step=3)
     finding = found("DAT012", TABLE.job(full=0.3, deaths=(dead,)))
     assert finding.fatal and finding.scope.ranks == (1,) and "64 MB" in finding.title
@@ -69,20 +69,20 @@ def test_dat012_speaks_of_a_death_with_the_words_of_the_rank() -> None:
     ("dead", "line"),
     [
         pytest.param((), 42, id="nearly full: what trains"),
-        pytest.param((death(1, role="worker", signal=7),), 42, id="a worker of which nobody knows whose it was"),
+        pytest.param((death(1, role="worker", signal=7),), 42, id="a worker of an unknown loader"),
         pytest.param((death(1, role="worker", signal=7, loader=42),), 42, id="the training loader's worker"),
         pytest.param((death(1, role="worker", signal=7, loader=60),), 60, id="the evaluation loader's"),
         pytest.param((death(1, role="worker", signal=15, loader=60),), 42, id="one that was merely ended"),
     ],
 )
 def test_dat012_names_the_loader_whose_worker_died_else_the_one_that_trains(dead: tuple[Death, ...], line: int) -> None:
-    said = death(1, exception="RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error.")
+    reported = death(1, exception="RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error.")
     loaders = tuple(loader(r, 2, line=at, training=at == 42) for r in (0, 1) for at in (30, 60, 42))
-    deaths = (*dead, said) if dead else ()
+    deaths = (*dead, reported) if dead else ()
     where = found("DAT012", TABLE.job(deaths=deaths, loaders=loaders)).fixes[0].where
     assert where is not None and where.line == line
 
 
-def test_dat012_says_that_it_could_not_look() -> None:
-    unseen = replace(unjudged(), loaders=(loader(0, 2),))
-    assert run_rule(RULES["DAT012"], unseen, Config()) == NotMeasured("DAT012", ("shm.used_share",))
+def test_dat012_is_not_measured_without_the_fill_level() -> None:
+    unknown = replace(unjudged(), loaders=(loader(0, 2),))
+    assert run_rule(RULES["DAT012"], unknown, Config()) == NotMeasured("DAT012", ("shm.used_share",))

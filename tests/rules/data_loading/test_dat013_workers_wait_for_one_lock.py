@@ -22,7 +22,7 @@ LOCK = SharedLock("lock", SampleLine("Frames.__getitem__", SCRIPT, 61, 9, 12))
 def dat013(
     wait: float = 0.4, share: float = 0.75, error: float = 0.05, *, workers: int = 2, wall: float = 2.0, **more: Any
 ) -> Analysis:
-    """Four workers on two ranks, each of which sleeps through nine tenths of a batch; so many looks found one before the lock."""
+    """Four workers on two ranks, which sleep for nine tenths of a batch; `share` of the samples show one waiting for the lock."""
     values: dict[str, Any] = {
         "loader.lock_share": share,
         "loader.lock_error": error,
@@ -44,8 +44,8 @@ TABLE = Table(
         "waiting": ({"share": 0.3}, {"share": 0.2999}),
     },
     false_alarms={
-        "nobody waits for batches": {"wait": 0.0},
-        "a lock that is held for a moment": {"share": 0.05},
+        "no wait for batches": {"wait": 0.0},
+        "a lock that is held briefly": {"share": 0.05},
         "the training process waits for a lock of its own": {"workers": 0},
     },
     severities=waits("wait"),
@@ -60,7 +60,7 @@ def test_table(check: Check) -> None:
     check(TABLE)
 
 
-def test_workers_that_take_turns_are_told_where_they_stand_and_what_shares_without_a_lock() -> None:
+def test_workers_that_take_turns_get_the_place_of_the_lock_and_a_way_without_it() -> None:
     finding = found("DAT013", dat013())
     assert finding.title.startswith("2 loader workers wait for one lock")
     assert "9 of 12 stacks at Frames.__getitem__ (train.py:61)" in finding.evidence[0].note
@@ -68,6 +68,6 @@ def test_workers_that_take_turns_are_told_where_they_stand_and_what_shares_witho
     assert server.fixes[0].where == Where(SCRIPT, 42) and "memmap" in server.fixes[0].change
 
 
-def test_where_nobody_looked_at_the_workers_a_lock_is_not_measured() -> None:
-    unseen = run_rule(RULES["DAT013"], without(dat013(), "loader.lock_share"), Config())
-    assert unseen == NotMeasured("DAT013", ("loader.lock_share",))
+def test_without_stacks_of_the_workers_a_lock_is_not_measured() -> None:
+    outcome = run_rule(RULES["DAT013"], without(dat013(), "loader.lock_share"), Config())
+    assert outcome == NotMeasured("DAT013", ("loader.lock_share",))

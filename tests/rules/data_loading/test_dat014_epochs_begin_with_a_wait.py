@@ -58,7 +58,7 @@ def test_table(check: Check) -> None:
 ORDERED = {"persistent": False, "length": 10**8, "index": 1.5}
 
 
-def test_dat014_speaks_of_the_order_where_new_workers_are_not_its_matter() -> None:
+def test_dat014_reports_the_order_of_samples_if_workers_are_new() -> None:
     order, stream = found("DAT014", TABLE.job(**ORDERED)), found("DAT014", TABLE.job())
     assert order.title == "Each epoch begins with a wait for the order of its samples"
     assert [(e.metric, round(e.value, 6)) for e in order.evidence] == [
@@ -72,6 +72,6 @@ def test_dat014_speaks_of_the_order_where_new_workers_are_not_its_matter() -> No
 
 
 @pytest.mark.parametrize(("start", "says"), [(0.2, NotMeasured("DAT014", ("epoch.index_s",))), (0.04, Clear("DAT014"))])
-def test_dat014_does_not_guess_what_of_the_begin_is_the_order(start: float, says: Clear | NotMeasured) -> None:
-    unseen = jobs.without(TABLE.job(**{**ORDERED, "start": start}), "epoch.index_s")
-    assert run_rule(RULES["DAT014"], unseen, Config()) == says
+def test_dat014_does_not_guess_how_long_drawing_the_order_takes(start: float, says: Clear | NotMeasured) -> None:
+    unknown = jobs.without(TABLE.job(**{**ORDERED, "start": start}), "epoch.index_s")
+    assert run_rule(RULES["DAT014"], unknown, Config()) == says

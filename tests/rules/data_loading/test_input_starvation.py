@@ -13,20 +13,20 @@ from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.rule_engine import run_rule
 from rn50_advisor.rules.data_loading.input_starvation import (
     batch_every_s,
-    fed_by_waiting,
     input_evidence,
     input_waits,
     making_waits,
+    ranks_with_hidden_wait,
 )
 from rule_cases import job, loader, rank
 from rule_runs import RULES, found
 
 
-def test_who_is_fed_in_time_only_while_it_waits_for_another_is_short_of_input_too() -> None:
+def test_a_rank_that_gets_batches_in_time_only_by_waiting_for_another_is_short_of_input_too() -> None:
     made = throttled()
-    assert input_waits(made) == {0: pytest.approx(0.86), 1: 0.95} and fed_by_waiting(made) == (0,)
-    told = found("DAT002", made)
-    assert told.severity == "critical" and "rank 0 is also short of batches" in told.evidence[0].note
+    assert input_waits(made) == {0: pytest.approx(0.86), 1: 0.95} and ranks_with_hidden_wait(made) == (0,)
+    finding = found("DAT002", made)
+    assert finding.severity == "critical" and "rank 0 is also short of batches" in finding.evidence[0].note
     assert run_rule(RULES["DAT008"], made, Config()) == Clear("DAT008")
 
 
@@ -45,10 +45,10 @@ def test_a_rank_whose_workers_keep_up_anyway_waits_for_nothing_hidden() -> None:
     """Its batches come every 0.5 s, and its step is of one."""
     quick = {"fetch__wall_s": {0: 0.5, 1: 0.5}, "loader__workers": {0: 1.0, 1: 1.0}}
     assert input_waits(waiting(**quick, comm__exposed_s={1: 0.2})) == {0: 0.2, 1: 0.0}
-    assert fed_by_waiting(waiting(**quick, comm__exposed_s={1: 0.2})) == ()
+    assert ranks_with_hidden_wait(waiting(**quick, comm__exposed_s={1: 0.2})) == ()
 
 
-def test_no_hidden_wait_is_longer_than_the_longest_that_is_seen() -> None:
+def test_no_hidden_wait_exceeds_the_longest_measured_wait() -> None:
     slow = {"fetch__wall_s": {0: 5.0, 1: 5.0}, "comm__exposed_s": {1: 0.9}}
     assert input_waits(waiting(**slow, loader__workers={0: 1.0, 1: 1.0})) == {0: 0.2, 1: 0.2}
     assert input_waits(waiting(**slow, loader__workers={0: 0.0, 1: 0.0})) == {0: 0.2, 1: 0.0}, "its wait is its loading"

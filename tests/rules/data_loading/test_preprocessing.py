@@ -27,19 +27,19 @@ def test_ranks_wait_for_cores_that_their_own_workers_keep_busy() -> None:
     assert crowd_s(crowded(), 0.2) == pytest.approx(0.2), "half of the ranks wait for so long"
 
 
-def test_neighbours_have_their_part_in_it() -> None:
+def test_neighbours_take_their_share_of_the_wait() -> None:
     beside = crowded(others=14.0, **{"cpu.host_busy_cores": 18.0})
     assert 0.0 < crowd_s(beside, 0.2) < 0.2
 
 
-@pytest.mark.parametrize(("least_share", "seen"), [(0.45, True), (0.4501, False)])
-def test_workers_that_take_little_of_the_jobs_time_crowd_nobody(least_share: float, seen: bool) -> None:
+@pytest.mark.parametrize(("least_share", "contends"), [(0.45, True), (0.4501, False)])
+def test_workers_that_use_little_cpu_time_cause_no_contention(least_share: float, contends: bool) -> None:
     """Twice 0.9 CPU seconds of the 4 that the job takes in a step."""
-    assert bool(crowding_by_workers(crowded(), least_share)) is seen
-    assert (crowd_s(crowded(), least_share) > 0.0) is seen
+    assert bool(crowding_by_workers(crowded(), least_share)) is contends
+    assert (crowd_s(crowded(), least_share) > 0.0) is contends
 
 
-def test_without_workers_nothing_is_theirs() -> None:
+def test_without_workers_there_is_no_contention_by_them() -> None:
     assert crowding_by_workers(crowded(workers=0), 0.2) == {}
 
 
@@ -67,6 +67,6 @@ def test_no_step_is_shorter_than_what_is_left_for_the_cores() -> None:
     assert step_with_less_work(a, {}, 1.0, 12.0) == pytest.approx(0.2)
 
 
-def test_what_begins_an_epoch_stays() -> None:
+def test_the_epoch_start_stays() -> None:
     a = job({0: rank(input_wait=0.3)}, values={"step.epoch_start_s": {0: 0.1}, "step.index_s": {0: 0.05}})
     assert step_with_less_work(a, {}, 1.0, 0.0) == pytest.approx(0.85)

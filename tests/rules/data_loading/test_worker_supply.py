@@ -6,10 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from rn50_advisor.rules.data_loading.worker_supply import STAFFED, cores_idle, room_on_idle_cores, workers_missing
+from rn50_advisor.rules.data_loading.worker_supply import (
+    WORKER_THRESHOLDS,
+    cores_idle,
+    workers_missing,
+    workers_on_idle_cores,
+)
 from rule_cases import dat004
 
-LIMITS = {name: threshold.value for name, threshold in STAFFED.items()}
+LIMITS = {name: threshold.value for name, threshold in WORKER_THRESHOLDS.items()}
 
 
 @pytest.mark.parametrize(
@@ -52,4 +57,4 @@ def test_on_few_cores_the_forecast_decides() -> None:
 @pytest.mark.parametrize(("idle", "workers"), [(0.1, 3), (4.0, 4), (9.9, 6), (10.0, 7)])
 def test_idle_cores_have_room_for_one_worker_each_and_rank(idle: float, workers: int) -> None:
     """Two ranks with two workers each, which always compute."""
-    assert room_on_idle_cores(dat004(idle=idle), 2) == workers
+    assert workers_on_idle_cores(dat004(idle=idle), 2) == workers

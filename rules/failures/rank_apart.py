@@ -13,7 +13,7 @@ from rn50_advisor.advisor.model.findings import Evidence, Fix, Where
 
 _TIMEOUT = re.compile(r"[Tt]imed out waiting|Application timeout|operation timeout|Timeout\(ms\)")
 _EVALUATION, _CHECKPOINT, _INPUT = "evaluation", "checkpoint", "input_wait"
-_DOES = {
+_ACTIVITIES = {
     _EVALUATION: "evaluates",
     _CHECKPOINT: "writes a checkpoint",
     _INPUT: "waits for its input",
@@ -23,7 +23,7 @@ _DOES = {
     "forward": "is in its forward pass",
     "backward": "is in its backward pass",
 }
-_LONGER = "a longer timeout: init_process_group(timeout=timedelta(minutes=60))"
+_LONGER_TIMEOUT = "a longer timeout: init_process_group(timeout=timedelta(minutes=60))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def rank_apart(a: Analysis, ranks: Sequence[Death]) -> RankApart | None:
 
 
 def _waited_for(a: Analysis, ranks: Sequence[Death]) -> RankApart | None:
-    """The one rank that a launcher ended after all others had waited for it in vain."""
+    """The one rank that a launcher ended after all others gave up waiting for it."""
     watchdog = a.failure is not None and a.failure.kind == "watchdog"
     gave_up = [d for d in ranks if _TIMEOUT.search(d.exception) or (watchdog and d.signal == signal.SIGABRT)]
     rest = [d for d in ranks if d not in gave_up]
@@ -51,17 +51,17 @@ def _waited_for(a: Analysis, ranks: Sequence[Death]) -> RankApart | None:
     if late.rank is None or late.exception or not ended or late.phase in {d.phase for d in gave_up}:
         return None
     who = f"rank {late.rank}"
-    does = _DOES.get(late.phase, f"is in {late.phase or 'an unknown phase'}")
+    does = _ACTIVITIES.get(late.phase, f"is in {late.phase or 'an unknown phase'}")
     others = "the others" if len(gave_up) > 1 else f"rank {gave_up[0].rank}"
     title = f"{others[:1].upper()}{others[1:]} gave up waiting for {who}: it {does}"
     note = f"{who} {does} while {others} waited in a collective until it timed out"
     if late.phase == _EVALUATION:
-        change, fix = f"or {_LONGER}, with a barrier behind it", "divide the evaluation among the ranks"
+        change, fix = f"or {_LONGER_TIMEOUT}, and a barrier after it", "divide the evaluation among the ranks"
     elif late.phase == _CHECKPOINT:
-        change = f"or {_LONGER}"
+        change = f"or {_LONGER_TIMEOUT}"
         fix = "save in the background, or let each rank save its part (torch.distributed.checkpoint)"
     else:
-        change, fix = f"or {_LONGER}", f"find what {who} does there that the others do not"
+        change, fix = f"or {_LONGER_TIMEOUT}", f"find what {who} does there that the others do not"
     return RankApart(late.rank, title, Evidence("waited for", who, "", None, note), Fix(fix, change, _site(a, late)))
 
 
@@ -75,7 +75,7 @@ def _alone_in_evaluation(a: Analysis, ranks: Sequence[Death]) -> RankApart | Non
         return None
     who = f"rank {alone.rank}"
     within, fix = "it calls a collective", "call the collective on all ranks, or on none"
-    if any(told.get("ddp") for told in a.rank_facts.values()):
+    if any(facts.get("ddp") for facts in a.rank_facts.values()):
         within = "its forward pass through DistributedDataParallel sends buffers"
         fix = "evaluate with the model inside DistributedDataParallel (`model.module(x)`), or on all ranks"
     return RankApart(
@@ -93,7 +93,7 @@ def _alone_in_a_collective(a: Analysis, ranks: Sequence[Death]) -> RankApart | N
     """
     if a.failure is None or a.failure.kind != "mismatched collectives" or len(ranks) != a.world_size:
         return None
-    phases = {d.rank: d.phase for d in ranks if d.rank is not None and d.phase in _DOES}
+    phases = {d.rank: d.phase for d in ranks if d.rank is not None and d.phase in _ACTIVITIES}
     places = Counter(phases.values())
     if len(phases) != a.world_size or len(places) != 2:
         return None
@@ -101,9 +101,9 @@ def _alone_in_a_collective(a: Analysis, ranks: Sequence[Death]) -> RankApart | N
     if len(apart) != 1:
         return None
     (rank,) = apart
-    theirs = next(phase for each, phase in phases.items() if each != rank)
+    usual = next(phase for each, phase in phases.items() if each != rank)
     who, others = f"rank {rank}", "the others" if a.world_size > 2 else f"rank {next(r for r in phases if r != rank)}"
-    does, do = _DOES[phases[rank]], _DOES[theirs]
+    does, do = _ACTIVITIES[phases[rank]], _ACTIVITIES[usual]
     note = f"{who} {does} while {others} {_plural(do) if a.world_size > 2 else do}"
     death = next(d for d in ranks if d.rank == rank)
     return RankApart(

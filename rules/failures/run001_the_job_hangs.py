@@ -8,7 +8,7 @@ all others wait for it is reported after the full time.
 Fires when: nothing moves for max(30 s, 10 × the slowest usual steps), or for 15 s where one rank was stopped or sleeps in its own line
 while all others wait; names rank, function, line.
 
-Why it matters: a hung job occupies every accelerator it holds until somebody notices, or until a watchdog kills it half
+Why it matters: a hung job occupies every accelerator it holds until a user notices, or until a watchdog kills it half
 an hour later.
 
 Evidence: how long nothing has moved, against the longest usual step; for each rank its phase, step and line, and the
@@ -36,8 +36,8 @@ from rn50_advisor.rules.first_ending import HANGS_AFTER_S, died_of_it
 from rn50_advisor.rules.rule import Threshold, Thresholds, rule
 
 # In these phases a rank that sleeps in a line of the script is not filling a loader, evaluating or writing a checkpoint.
-_OF_A_STEP = ("forward", "backward", "clip", "optimizer", "gap")
-_OF_HANGS = ("watchdog", "watchdog stuck", "late rank", "mismatched collectives")
+_STEP_PHASES = ("forward", "backward", "clip", "optimizer", "gap")
+_HANG_FAILURES = ("watchdog", "watchdog stuck", "late rank", "mismatched collectives")
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
@@ -56,7 +56,7 @@ def _hang(a: Analysis, stall: Stall, t: Thresholds) -> Finding:
     killed = died_of_it(a, stall, _limit_s(stall, t))
     uneven = uneven_data(a, {rank.rank: rank.step for rank in stall.ranks})
     over = "hung" if stall.ended else "hangs"
-    stands = "computes" if culprit.working else "stands"
+    stands = "computes" if culprit.working else "is stuck"
     if culprit.waiting_in_collective:
         stands = "waits in another collective than the others"
     if culprit.halted == "stopped":
@@ -68,7 +68,7 @@ def _hang(a: Analysis, stall: Stall, t: Thresholds) -> Finding:
     )
     if stall.resumed:
         title = f"No progress for {stall.stalled_s:.0f} s, then the job went on" + (
-            f": rank {culprit.rank} stood{_place(culprit)}" if named else ""
+            f": rank {culprit.rank} was stuck{_place(culprit)}" if named else ""
         )
     return Finding(
         rule=RULE.id,
@@ -92,7 +92,7 @@ def _halt(a: Analysis, stall: Stall, t: Thresholds) -> Finding:
         does = "was stopped by a signal"
     return Finding(
         rule=RULE.id,
-        title=f"Rank {culprit.rank} has not moved for {stall.stalled_s:.0f} s and keeps the others: it {does}",
+        title=f"Rank {culprit.rank} has not moved for {stall.stalled_s:.0f} s and blocks the others: it {does}",
         severity="high",
         confidence=0.6,
         seconds_per_step=0.0,
@@ -108,16 +108,16 @@ def _culprit(stall: Stall) -> StalledRank:
     return max(culprits, key=lambda rank: rank.since_s)
 
 
-def _out_of_sight(stall: Stall) -> int:
+def _unobserved(stall: Stall) -> int:
     """Number of ranks of the group that were not observed: they are on another node, or have ended."""
     return max(0, stall.group_size - len(stall.ranks))
 
 
 def _all_wait(stall: Stall) -> str:
-    if not _out_of_sight(stall):
+    if not _unobserved(stall):
         return "all ranks wait in a collective"
     who, s = _ranks(tuple(rank.rank for rank in stall.ranks)), "s" if len(stall.ranks) == 1 else ""
-    return f"{who} wait{s} in a collective for {_out_of_sight(stall)} of {stall.group_size} that were not seen here"
+    return f"{who} wait{s} in a collective for {_unobserved(stall)} of {stall.group_size} that were not observed here"
 
 
 def _place(rank: StalledRank) -> str:
@@ -135,22 +135,22 @@ def _evidence(a: Analysis, stall: Stall, limit_s: float) -> tuple[Evidence, ...]
         *_collective(stall),
         *(_row(rank) for rank in stall.ranks),
         *_stack(_culprit(stall)),
-        *_told(a),
+        *_last_message(a),
     )
 
 
 def _fix(culprit: StalledRank, stall: Stall) -> Fix:
     if culprit.halted == "stopped":
-        return Fix(f"find who stopped rank {culprit.rank}; kill -CONT lets it go on", "", None, "outside the code")
+        return Fix(f"find out who stopped rank {culprit.rank}; kill -CONT resumes it", "", None, "outside the code")
     waiting = [rank.rank for rank in stall.ranks if rank.waiting_in_collective]
     where = Where(culprit.file, culprit.line) if culprit.file else None
     return Fix(_advice(culprit, waiting, stall), culprit.leaf, where, "small change")
 
 
-def _told(a: Analysis) -> tuple[Evidence, ...]:
+def _last_message(a: Analysis) -> tuple[Evidence, ...]:
     """The job's own last message about it: a watchdog, a monitored barrier, mismatched collectives."""
     failure = a.failure
-    if failure is None or failure.kind not in _OF_HANGS:
+    if failure is None or failure.kind not in _HANG_FAILURES:
         return ()
     who = "" if failure.rank is None else f"rank {failure.rank}: "
     return (Evidence("failure", failure.kind, "", None, f"{who}{failure.title}; {failure.line}"),)
@@ -165,8 +165,8 @@ def _collective(stall: Stall) -> tuple[Evidence, ...]:
     note = f"{_ranks(stuck.present)} in it" + (f", {_ranks(stuck.missing)} not" if stuck.missing else "")
     if stuck.differing:
         note = f"the ranks call different ones: {stuck.differing}"
-    told = f"{note}; {stuck.group_size} ranks belong to its group; by {stuck.source}"
-    return (Evidence("collective", f"{stuck.kind}{size}, number {stuck.number}", "", None, told),)
+    details = f"{note}; {stuck.group_size} ranks belong to its group; by {stuck.source}"
+    return (Evidence("collective", f"{stuck.kind}{size}, number {stuck.number}", "", None, details),)
 
 
 def _ranks(ranks: tuple[int, ...]) -> str:
@@ -177,12 +177,12 @@ def _ranks(ranks: tuple[int, ...]) -> str:
 def _advice(culprit: StalledRank, waiting: list[int], stall: Stall) -> str:
     if stall.collective is not None and stall.collective.differing:
         return f"compare the calls: at the same place {stall.collective.differing}"
-    if not culprit.culprit and _out_of_sight(stall):
-        return "look at the ranks that are missing here: on another node, whose run tells more, or ended before these"
+    if not culprit.culprit and _unobserved(stall):
+        return "look at the ranks that are missing here: on another node, whose run shows more, or ended before these"
     if not culprit.culprit:
         return "compare the calls: all ranks wait, so some rank skipped this collective, or they called different ones"
     if culprit.waiting_in_collective:
-        return f"compare the calls: rank {culprit.rank} has not come to the collective of the others, or called one too many"
+        return f"compare the calls: rank {culprit.rank} has not reached the others' collective, or called one too many"
     waits = "waits" if len(waiting) == 1 else "wait"
     others = f"; {_ranks(tuple(waiting))} only {waits} for it" if waiting else ""
     return f"look at rank {culprit.rank}'s line{others}"
@@ -202,13 +202,13 @@ def _hangs(a: Analysis, stall: Stall, t: Thresholds) -> bool:
     compiling = any(rank.compiling for rank in stall.ranks)
     # but a user who ends a job that compiles did not wait for a hang
     ended_by_itself = died and not a.stopped_from_outside
-    kept = _keeper(stall)
-    beginning = _in_first_step(stall) and not ended_by_itself and not (kept is not None and kept.halted)
+    blocker = _blocker(stall)
+    in_first_step = _in_first_step(stall) and not ended_by_itself and not (blocker is not None and blocker.halted)
     given = {
         "checkpoint_seconds": saving,
         "compile_seconds": compiling,
         "working_seconds": working,
-        "first_step_seconds": beginning,
+        "first_step_seconds": in_first_step,
     }
     patience_s = max((t[name] for name, needed in given.items() if needed), default=0.0)
     return stall.stalled_s >= max(_limit_s(stall, t), patience_s)
@@ -220,7 +220,7 @@ def _in_first_step(stall: Stall) -> bool:
     return all(rank.step == 0 for rank in culprits or stall.ranks)
 
 
-def _keeper(stall: Stall) -> StalledRank | None:
+def _blocker(stall: Stall) -> StalledRank | None:
     """The one rank for which all others wait in a collective; None if there is no single one."""
     culprits = [rank for rank in stall.ranks if rank.culprit]
     if len(stall.ranks) < 2 or len(culprits) != 1:
@@ -233,20 +233,20 @@ def _halts(a: Analysis, stall: Stall, t: Thresholds) -> bool:
     """True if one rank does nothing in a training phase, or computes for long, while all others wait: no harmless state
     looks like this.
     """
-    culprit = _keeper(stall)
+    culprit = _blocker(stall)
     if culprit is None or not a.running or stall.ended or stall.others_moved:
         return False
     if culprit.halted:
         long = stall.stalled_s >= max(t["early_seconds"], t["times_p99"] * stall.p99_step_s)
-        return long and (culprit.halted == "stopped" or culprit.phase in _OF_A_STEP)
+        return long and (culprit.halted == "stopped" or culprit.phase in _STEP_PHASES)
     # evaluations and checkpoints are separate phases
-    computes = culprit.working and culprit.phase in _OF_A_STEP and not culprit.compiling and not _in_first_step(stall)
+    computes = culprit.working and culprit.phase in _STEP_PHASES and not culprit.compiling and not _in_first_step(stall)
     return computes and stall.stalled_s >= _limit_s(stall, t)
 
 
 def _stack(culprit: StalledRank) -> tuple[Evidence, ...]:
     return tuple(
-        Evidence(f"stack of rank {culprit.rank}", frame, "", None, "called from here" if place else "where it stands")
+        Evidence(f"stack of rank {culprit.rank}", frame, "", None, "called from here" if place else "where it is")
         for place, frame in enumerate(culprit.frames)
     )
 
@@ -254,7 +254,7 @@ def _stack(culprit: StalledRank) -> tuple[Evidence, ...]:
 def _row(rank: StalledRank) -> Evidence:
     place = f"{rank.function} ({rank.file}:{rank.line})" if rank.file else "no stack"
     note = f"step {rank.step}, in {rank.phase} for {rank.since_s:.0f} s, {place}"
-    does = "waits for others" if rank.waiting_in_collective else "computes" if rank.working else "stands"
+    does = "waits for others" if rank.waiting_in_collective else "computes" if rank.working else "is stuck"
     return Evidence(f"rank {rank.rank}", does, "", None, note)
 
 
@@ -273,7 +273,7 @@ RULE = rule(
         "first_step_seconds": Threshold(
             300.0, "the first step connects the ranks, loads kernels, tunes and compiles for minutes"
         ),
-        "early_seconds": Threshold(15.0, "if a rank was seen to do nothing; the agent checks after this time"),
+        "early_seconds": Threshold(15.0, "if one rank does nothing; the agent checks after this time"),
     },
     steady_steps=0,
 )

@@ -7,7 +7,7 @@ trained is reported too, if its failure is known. If a GPU ran out of memory, th
 first, and the batch that would have fitted, with the arithmetic.
 
 Fires when: a rank died; names the first to die, or the one that left the others behind, its signal or exit code, its last phase, and
-what the exception or output tells of the cause. Where a GPU's memory ran out, also what held it and which batch would have
+what the exception or output shows of the cause. If a GPU's memory ran out, also what held it and which batch would have
 fitted, or that none would.
 
 Why it matters: when one rank dies, launchers end the others, and the last lines of the output are those of the victims.
@@ -17,7 +17,7 @@ exception says that its peer is gone (connection closed, remote process exited) 
 all dead ranks are followers, the rank that ended normally before them is named: it ran out of data, or took no part
 in the last collective. If the others gave up waiting for a rank that did something else, or one rank exchanges in an
 evaluation of its own, that rank is named, whoever died first. The last lines of output are attributed to a rank only
-if they are marked so. Output is kept if the screen stands between the job and the terminal, and the end of it is read
+if they are marked so. Output is kept if the screen is between the job and the terminal, and the end of it is read
 if stderr is a file. Otherwise a gap says that it is not kept, and the evidence is the exceptions that Python
 processes leave, and for an NCCL watchdog its dumps. On several hosts the order of deaths is known only as precisely
 as their clocks: within that error, all ranks that died other than by SIGTERM are named.
@@ -42,8 +42,8 @@ from rn50_advisor.rules.failures.uneven_data import uneven_data
 from rn50_advisor.rules.rule import Thresholds, rule
 
 _ORDER_UNKNOWN = 0.5  # confidence if ranks of several hosts died within their clocks' error
-_FOLLOWS = " (it follows: its peer had gone)"
-_LINE_MAX = 200  # characters
+_FOLLOWS_NOTE = " (it follows: its peer had gone)"
+_LINE_CHARS_MAX = 200
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -59,9 +59,9 @@ def _death(a: Analysis, ranks: list[Death]) -> Finding:
     others = [death for death in ranks if death is not first]
     apart = rank_apart(a, ranks)
     uneven = uneven_data(a, {death.rank: death.step for death in ranks if death.rank is not None})
-    ways = [way for way in (apart, uneven) if way]
+    special = [case for case in (apart, uneven) if case]
     title = f"Rank {first.rank} {_how(first)}" + (f": {why.title}" if why is not None else "")
-    theirs = (apart.rank,) if apart else sorted(d.rank for d in (first, *rivals) if d.rank is not None)
+    named = (apart.rank,) if apart else sorted(d.rank for d in (first, *rivals) if d.rank is not None)
     remedy = replace(_remedy(a, why, _advice(first, a.world_size)), where=_where(first))
     return Finding(
         rule=RULE.id,
@@ -73,17 +73,17 @@ def _death(a: Analysis, ranks: list[Death]) -> Finding:
         if first.signal is not None or first.exit_code is not None
         else 0.7,
         seconds_per_step=0.0,
-        scope=Affected(ranks=tuple(theirs), since_step=first.step),
+        scope=Affected(ranks=tuple(named), since_step=first.step),
         evidence=(
-            *(way.evidence for way in ways),
+            *(case.evidence for case in special),
             *(_row(death) for death in (first, *others)),
             *_exception(first),
-            *_said(why or _untold(a, first)),
+            *_reported(why or _caught(a, first)),
             *_memory(a, why),
             *_order(first, rivals),
             *_last_lines(first),
         ),
-        fixes=(*(way.fix for way in ways), *(() if apart else (remedy,))),
+        fixes=(*(case.fix for case in special), *(() if apart else (remedy,))),
         fatal=True,
     )
 
@@ -121,8 +121,8 @@ def _before_training(a: Analysis) -> Finding:
         confidence=0.9,
         seconds_per_step=0.0,
         scope=Affected(ranks=() if why.rank is None else (why.rank,)),
-        evidence=(*_said(why), *_memory(a, why)),
-        fixes=(_remedy(a, why, "mend the exception above"),),
+        evidence=(*_reported(why), *_memory(a, why)),
+        fixes=(_remedy(a, why, "fix the exception above"),),
         fatal=True,
     )
 
@@ -133,15 +133,15 @@ def _fits(why: Failure, first: Death) -> bool:
     return why.kind != "exception" and not killed and why.rank in (None, first.rank)
 
 
-def _untold(a: Analysis, first: Death) -> Failure | None:
+def _caught(a: Analysis, first: Death) -> Failure | None:
     """The exception of a rank whose launcher (mp.spawn) caught and printed it."""
     why = a.failure
-    caught = why is not None and not first.exception and first.signal is None and not first.oom_killed
-    return why if caught and why is not None and why.rank in (None, first.rank) else None
+    printed = why is not None and not first.exception and first.signal is None and not first.oom_killed
+    return why if printed and why is not None and why.rank in (None, first.rank) else None
 
 
 def _row(death: Death) -> Evidence:
-    follows = _FOLLOWS if death.follows else ""
+    follows = _FOLLOWS_NOTE if death.follows else ""
     # a rank that ends by itself marks its end and is in no phase any more
     phase = "" if death.phase == "ended" else f", in {death.phase or 'an unknown phase'}"
     note = f"after {death.t_s:.1f} s, step {death.step}{phase}{follows}"
@@ -165,9 +165,9 @@ def _where(death: Death) -> Where | None:
 
 def _last_lines(death: Death) -> tuple[Evidence, ...]:
     return tuple(
-        Evidence("last output", line[:_LINE_MAX], "", None, "its own")
+        Evidence("last output", line[:_LINE_CHARS_MAX], "", None, "its own")
         if _marks(death, line)
-        else Evidence("last output", line[:_LINE_MAX], "", None, "of the job, by any rank", form="continues")
+        else Evidence("last output", line[:_LINE_CHARS_MAX], "", None, "of the job, by any rank", form="continues")
         for line in death.last_lines
     )
 
@@ -176,7 +176,7 @@ def _marks(death: Death, line: str) -> bool:
     return f"[rank{death.rank}]:" in line
 
 
-def _said(why: Failure | None) -> tuple[Evidence, ...]:
+def _reported(why: Failure | None) -> tuple[Evidence, ...]:
     if why is None:
         return ()
     return (Evidence("failure", why.kind, "", None, why.line),)
@@ -216,14 +216,14 @@ def _how(death: Death) -> str:
 
 
 _ABORTED = (
-    "read the last lines of its stderr: native code gave up. gloo and NCCL do so where ranks call different collectives, "
+    "read the last lines of its stderr: native code gave up. gloo and NCCL do so if ranks call different collectives, "
     "or in another order: compare the calls"
 )
 _CRASHED = (
     "native code crashed: run again with faulthandler (python -X faulthandler); SIGBUS often means /dev/shm is full"
 )
 _BY_SIGNAL: dict[int, str] = {
-    signal.SIGKILL: "something outside the job killed it: the OOM killer, a scheduler, a memory limit or an operator; ask the host's log",
+    signal.SIGKILL: "something outside the job killed it: the OOM killer, a scheduler, a memory limit or an operator; see the host's log",
     signal.SIGTERM: "something outside this rank asked it to end: its launcher, a scheduler or a time limit",
     **dict.fromkeys((signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT), _CRASHED),
 }
@@ -233,7 +233,7 @@ def _advice(death: Death, world_size: int) -> str:
     followers = "; the other ranks only followed" if world_size > 1 else ""
     if death.exit_code == 0:
         return (
-            "let every rank make as many steps: a sampler that divides the data evenly (DistributedSampler, drop_last=True), "
+            "let every rank make the same number of steps: a sampler that divides the data evenly (DistributedSampler, drop_last=True), "
             "or DDP's `with model.join():`; and a barrier before the end"
         )
     if death.oom_killed:
@@ -243,7 +243,7 @@ def _advice(death: Death, world_size: int) -> str:
     if death.signal in _BY_SIGNAL:
         return _BY_SIGNAL[death.signal]
     if death.exception:
-        return f"mend the exception above{followers}"
+        return f"fix the exception above{followers}"
     where = "above" if any(_marks(death, line) for line in death.last_lines) else "of output"
     return f"read this rank's own last lines {where}{followers}"
 

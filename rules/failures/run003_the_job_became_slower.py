@@ -4,15 +4,15 @@ What it does: finds a step from which on the typical step takes at least a tenth
 It reports the step, the rank, the phase and what else changed then: cores kept busy by other processes, a quota, clocks
 of the GPU, disks.
 
-Fires when: steps are ≥ 10 % slower for good or for long; says when, on which rank, and what else changed then; a note where the model
-learns more, sees larger batches, or no loader tells what a step has to do.
+Fires when: steps are ≥ 10 % slower for good or for long; says when, on which rank, and what else changed then; a note if the model
+learns more or sees larger batches, or if no loader shows how much work a step has.
 
 Why it matters: a mean over the whole run hides it, and mixes the present problem with earlier ones.
 
 Evidence: the median step of the stretch before against the stretch after, if almost every part of the one is slower
 than almost every part of the other; the phase that grew most; readings of the host before and after.
 
-Fix: whatever coincides with the change, or what the program begins to do at that step.
+Fix: whatever coincides with the change, or what the program starts to do at that step.
 
 Estimate: steps as short as before the change, at best with warm caches; at worst half of that gain. While the change
 lasts, the gain and the severity refer to today's step; a change that is over refers to the run as a whole.
@@ -53,14 +53,14 @@ from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, sev
 
 _GREW: Mapping[str, Circumstance] = {"input_wait": "input grew", "comm_exposed": "exchange grew", "gap": "gap grew"}
 # Host metrics that make jobs slower when they rise, and when they fall.
-_RISE = (CPU_OTHER_CORES, CPU_STEAL_SHARE, QUOTA_THROTTLED_S_PER_S, "disk.busy_share", GPU_TEMP_C)
-_FALL = ("gpu.sm_clock_mhz", "mem.available_gb")
+_WORSE_IF_HIGHER = (CPU_OTHER_CORES, CPU_STEAL_SHARE, QUOTA_THROTTLED_S_PER_S, "disk.busy_share", GPU_TEMP_C)
+_WORSE_IF_LOWER = ("gpu.sm_clock_mhz", "mem.available_gb")
 _STEADY_STEPS_MIN = 80  # steady steps: a change needs forty on both sides
-_UNSEEN_WORK = Evidence(
-    "work", "unknown", "", None, "no DataLoader feeds this loop: its steps may have more to do, as longer episodes have"
+_UNKNOWN_WORK = Evidence(
+    "work", "unknown", "", None, "no DataLoader feeds this loop: its steps may have more work, such as longer episodes"
 )
 _ADVICE = {
-    "input_wait": "look at what the data loading began to read or compute at step {step}",
+    "input_wait": "look at what the data loading started to read or compute at step {step}",
     "comm_exposed": "look at what else uses the network since then",
     "gap": "check what the loop does after each step since step {step}",
 }
@@ -102,7 +102,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 form="continues",
             ),
             *((Evidence("work", change.work, "", None, "it does more work"),) if change.work else ()),
-            *((_UNSEEN_WORK,) if unknown_work else ()),
+            *((_UNKNOWN_WORK,) if unknown_work else ()),
             *(_coincidence(seen) for seen in change.coincidences[:4]),
             *(_another(other) for other in found if other is not change),
         ),
@@ -128,7 +128,11 @@ def _may_be_more_work(a: Analysis, change: SpeedChange) -> bool:
 
 def _explains(seen: Coincidence) -> bool:
     """True if this reading got worse, and not as a result of the slower job."""
-    return seen.after > seen.before if seen.metric in _RISE else seen.after < seen.before and seen.metric in _FALL
+    return (
+        seen.after > seen.before
+        if seen.metric in _WORSE_IF_HIGHER
+        else seen.after < seen.before and seen.metric in _WORSE_IF_LOWER
+    )
 
 
 def _share(change: SpeedChange) -> float:
@@ -166,7 +170,7 @@ def _another(change: SpeedChange) -> Evidence:
 
 def _advice(change: SpeedChange) -> str:
     if change.work:
-        return f"none is needed where this is meant: {change.work}"
+        return f"no fix is needed if this is intended: {change.work}"
     moved = {seen.metric: seen for seen in change.coincidences}
     if QUOTA_THROTTLED_S_PER_S in moved:
         return "raise the CPU quota that holds the rank back since then"
@@ -193,6 +197,6 @@ RULE = rule(
             "forward and backward together grew by up to 1.35 in sound jobs on a shared machine, for half a minute",
         ),
         "steps": Threshold(40, "steps on both sides: fewer may be a passing fluctuation"),
-        "seconds": Threshold(8, "seconds: a neighbour's burst is over by then"),
+        "seconds": Threshold(8, "seconds: a burst of another process is over by then"),
     },
 )

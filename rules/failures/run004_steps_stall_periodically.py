@@ -20,9 +20,9 @@ more, nor for rollouts.
 
 False alarms: evaluations, checkpoints, garbage collections and epoch starts are periodic too. They are named, and
 belong to LOP003, LOP001, CPU006 and DAT006: here they are never more than a note. The same holds for steps whose
-forward and backward take longer together, on all ranks: a GAN's second network trains, or a penalty is added. Where a
-loop without a loader calls the model beside its steps, and mostly does other things around it, that is how reinforcement
-learning gathers its data. Random stalls, however long, have no period.
+forward and backward take longer together, on all ranks: a GAN's second network trains, or a penalty is added. If a
+loop without a loader calls the model outside its steps, and that call is mostly other work, it collects data for
+reinforcement learning. Random stalls, however long, have no period.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _STEADY_STEPS_MIN = (
 )
 _MORE_WORK = "more work for the model"
 _LABELLED = frozenset(("an epoch begins", "a checkpoint", "an evaluation", "a garbage collection", _MORE_WORK))
-_EVALUATES = 0.5  # of a call's time in the model: an evaluation, or generated text, is little else
+_EVALUATION_MODEL_SHARE_MIN = 0.5  # of a call's time in the model: an evaluation, or generated text, is little else
 _PLACES = {
     "input_wait": "in the data loading",
     "forward": "between the batch and the backward",
@@ -119,8 +119,8 @@ def _called(stall: PeriodicStall) -> str:
 
 
 def _rollout(stall: PeriodicStall) -> bool:
-    """True if the loop gathers its data with the model: the model runs in there, yet most of it is something else."""
-    return stall.call is not None and 0.0 < stall.call.in_model < _EVALUATES
+    """True if the loop collects its data with the model: the call runs the model, but most of its time is something else."""
+    return stall.call is not None and 0.0 < stall.call.in_model < _EVALUATION_MODEL_SHARE_MIN
 
 
 def _coincides(stall: PeriodicStall) -> str:
@@ -132,15 +132,17 @@ def _coincides(stall: PeriodicStall) -> str:
 
 def _advice(stall: PeriodicStall) -> str:
     if stall.coincides == _MORE_WORK:
-        return "none is needed where this is meant: a second network's turn, a penalty in the loss"
+        return "no fix is needed if this is intended: a second network's turn, a penalty in the loss"
     if stall.coincides in _LABELLED:
-        return f"do it less often, or beside the training: {stall.coincides}"
+        return f"do it less often, or outside the training process: {stall.coincides}"
     if _rollout(stall):
-        return "none is needed where this gathers the data to learn from; many environments at once need fewer calls of the model"
+        return (
+            "no fix is needed if this collects training data; many environments at once need fewer calls of the model"
+        )
     if stall.coincides == "a disk flush":
-        return "write less at once: in the background, to a faster disk, or let the kernel begin earlier (vm.dirty_background_bytes)"
+        return "write less at once: in the background, to a faster disk, or let the kernel start earlier (vm.dirty_background_bytes)"
     if stall.period_steps is None:
-        return f"find what runs on this machine every {duration(stall.period_s)}, inside the job or beside it"
+        return f"find what runs on this machine every {duration(stall.period_s)}, inside the job or outside it"
     who = "the loop" if stall.rank is None else f"rank {stall.rank}"
     return f"find what {who} does {_every(stall)} {_PLACES.get(stall.phase, 'there')}"
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from rn50_advisor.advisor.model.analysis import Analysis, LoaderFacts
 from rn50_advisor.advisor.model.findings import Evidence, Fix, Where
 
-# Of an epoch, in steps: a rank that has run out may be about to begin its next one.
-_NEAR_END = 1
+# A rank that has run out may be about to start its next epoch.
+_NEAR_END_STEPS = 1
 
 
 @dataclass(frozen=True, slots=True)
 class UnevenData:
-    """`rank` has the fewest batches, and stands where they end."""
+    """`rank` has the fewest batches, and its step is where they end."""
 
     rank: int
     batches: int
@@ -23,13 +23,18 @@ class UnevenData:
 
     @property
     def evidence(self) -> Evidence:
-        note = f"another rank has {self.most:,}; its data set ends where it stands"
+        note = f"another rank has {self.most:,}; its data set ends at this step"
         return Evidence("batches of an epoch", float(self.batches), "", None, f"rank {self.rank}: {note}")
 
     @property
     def fix(self) -> Fix:
-        change = "DistributedSampler over one data set, as many samples for each rank, or `with Join([model]):` around the loop"
-        return Fix(f"give all ranks as many batches: rank {self.rank} has run out", change, self.where, "small change")
+        change = "DistributedSampler over one data set, the same number of samples for each rank, or `with Join([model]):` around the loop"
+        return Fix(
+            f"give all ranks the same number of batches: rank {self.rank} has run out",
+            change,
+            self.where,
+            "small change",
+        )
 
 
 def uneven_data(a: Analysis, steps: Mapping[int, int]) -> UnevenData | None:
@@ -40,14 +45,14 @@ def uneven_data(a: Analysis, steps: Mapping[int, int]) -> UnevenData | None:
         return None
     fewest = min(batches, key=lambda rank: batches[rank])
     most, left = max(batches.values()), steps[fewest] % max(batches[fewest], 1)
-    at_end = min(left, batches[fewest] - left) <= _NEAR_END and steps[fewest] >= batches[fewest] - _NEAR_END
+    at_end = min(left, batches[fewest] - left) <= _NEAR_END_STEPS and steps[fewest] >= batches[fewest] - _NEAR_END_STEPS
     if most == batches[fewest] or not at_end:
         return None
     return UnevenData(fewest, batches[fewest], most, Where(loaders[fewest].file, loaders[fewest].line))
 
 
 def _batches(loader: LoaderFacts) -> int | None:
-    """Whole batches of an epoch; None where the data set's length or who draws its indices is unknown."""
+    """Whole batches of an epoch; None if the data set's length or its sampler is unknown."""
     length = loader.dataset.get("length")
     if not length or not loader.batch_size or loader.batch_sampler is not None or loader.library:
         return None

@@ -2,7 +2,7 @@
 
 What it does: finds GPUs whose clocks were reduced because of their temperature or a power brake while the job trained.
 
-Fires when: clocks are held down for ≥ 2 % of the time, by the driver's own counters.
+Fires when: clocks are throttled for ≥ 2 % of the time, by the driver's own counters.
 
 Why it is slow: the driver lowers the clocks step by step; if that is not enough, the board halves them, or worse. In a
 job with several ranks all the others wait for the one on the hot GPU.
@@ -37,7 +37,7 @@ from rn50_advisor.advisor.model.measures.gpu_measures import (
 )
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.rules.gpu.gpu_names_and_cost import (
-    clear_if_seen,
+    clear_if_measured,
     clock_ratio,
     listed,
     named,
@@ -45,7 +45,7 @@ from rn50_advisor.rules.gpu.gpu_names_and_cost import (
     placed,
     ranks_on,
     saving_at_peers_clock,
-    unseen,
+    unmeasured,
 )
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -60,7 +60,7 @@ _GAIN_SHARE_MIN = 0.25  # of the gain: a cooler GPU may then reach its power lim
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     held = [gpu for gpu in a.gpu_view.used if (of_gpu(a, GPU_THROTTLED_SHARE, gpu) or 0.0) >= t["share"]]
     if not held:
-        return clear_if_seen(RULE.id, *unseen(a, a.gpu_view.used, GPU_THROTTLED_SHARE))
+        return clear_if_measured(RULE.id, *unmeasured(a, a.gpu_view.used, GPU_THROTTLED_SHARE))
     sound = [gpu for gpu in a.gpu_view.used if gpu not in held]
     saving = saving_at_peers_clock(a, held, sound, _GAIN_SHARE_MIN, sure=True)
     lost = sum(saving.seconds_per_step) / 2
@@ -81,7 +81,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 def _kind(a: Analysis, gpu: Gpu) -> str:
     shares = {name: of_gpu(a, name, gpu) or 0.0 for name in _KINDS}
     most = max(shares, key=lambda name: shares[name])
-    return f"clocks {_KINDS[most]}" if shares[most] > 0 else "clocks held down by heat or a power brake"
+    return f"clocks {_KINDS[most]}" if shares[most] > 0 else "clocks throttled by heat or a power brake"
 
 
 def _evidence(a: Analysis, gpu: Gpu, sound: list[Gpu], t: Thresholds) -> list[Evidence]:
@@ -91,7 +91,7 @@ def _evidence(a: Analysis, gpu: Gpu, sound: list[Gpu], t: Thresholds) -> list[Ev
             GPU_THROTTLED_SHARE,
             share,
             t["share"],
-            f"{named(gpu)} held down for {100 * share:.0f} % of the time: {_kind(a, gpu)}",
+            f"{named(gpu)} throttled for {100 * share:.0f} % of the time: {_kind(a, gpu)}",
             gpu=gpu.index,
         )
     ]

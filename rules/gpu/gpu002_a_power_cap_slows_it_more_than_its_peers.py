@@ -3,7 +3,7 @@
 What it does: finds GPUs that spend much of the time at their power limit and therefore run at lower clocks than the
 job's other GPUs of the same model, and GPUs whose limit was lowered.
 
-Fires when: the cap holds for ≥ 10 % of the time and clocks are ≥ 5 % below the peers', or somebody lowered the limit.
+Fires when: the cap holds for ≥ 10 % of the time and clocks are ≥ 5 % below the peers', or the limit was lowered.
 
 Why it is slow: at the limit the driver lowers the clocks until the power fits. All ranks wait for the slowest GPU.
 
@@ -27,7 +27,7 @@ from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu
 from rn50_advisor.advisor.model.measures.gpu_measures import GPU_CLOCK_MHZ, GPU_POWER_CAPPED_SHARE, GPU_POWER_LIMIT_W
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.rules.gpu.gpu_names_and_cost import (
-    clear_if_seen,
+    clear_if_measured,
     clock_ratio,
     listed,
     named,
@@ -36,7 +36,7 @@ from rn50_advisor.rules.gpu.gpu_names_and_cost import (
     placed,
     ranks_on,
     saving_at_peers_clock,
-    unseen,
+    unmeasured,
 )
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -51,8 +51,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     held = slower or lowered
     if not held:
         # these values do not matter for a GPU that never reaches its limit
-        of_capped = unseen(a, capped, GPU_CLOCK_MHZ, GPU_POWER_LIMIT_W)
-        return clear_if_seen(RULE.id, *unseen(a, used, GPU_POWER_CAPPED_SHARE), *of_capped)
+        of_capped = unmeasured(a, capped, GPU_CLOCK_MHZ, GPU_POWER_LIMIT_W)
+        return clear_if_measured(RULE.id, *unmeasured(a, used, GPU_POWER_CAPPED_SHARE), *of_capped)
     sound = [gpu for gpu in used if gpu not in held]
     saving = saving_at_peers_clock(a, held, sound, _GAIN_SHARE_MIN, sure=bool(slower))
     lost = sum(saving.seconds_per_step) / 2

@@ -34,7 +34,7 @@ from rn50_advisor.advisor.model.measures.gpu_measures import (
     GPU_PEAK_SHARE,
     GPU_RESERVED_SHARE,
 )
-from rn50_advisor.rules.gpu.gpu_names_and_cost import clear_if_seen, unseen_of_ranks
+from rn50_advisor.rules.gpu.gpu_names_and_cost import clear_if_measured, unmeasured_of_ranks
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
 
 # Unused share of the reserved memory: with less, joining the pieces gains little.
@@ -48,7 +48,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     full = [r for r, share in reserved.items() if share >= t["reserved"] and peak.get(r, 0.0) >= t["peak"]]
     ranks = sorted({*retrying, *full})
     if not ranks:
-        return clear_if_seen(RULE.id, *unseen_of_ranks(a, GPU_MEMORY_WATCHED, GPU_RESERVED_SHARE))
+        return clear_if_measured(RULE.id, *unmeasured_of_ranks(a, GPU_MEMORY_WATCHED, GPU_RESERVED_SHARE))
     evidence = []
     if retrying:
         rank = max(retrying, key=lambda r: retries[r])
@@ -56,7 +56,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         evidence.append(Evidence.of(GPU_ALLOC_RETRIES, retries[rank], t["retries"], note))
     if pieces:
         rank = max(pieces, key=lambda r: pieces[r])
-        note = f"rank {rank}: of what is reserved, never taken by tensors at once"
+        note = f"rank {rank}: of the reserved memory, never taken by tensors at once"
         evidence.append(Evidence.of(GPU_FRAGMENTED_SHARE, pieces[rank], _FRAGMENTATION_MIN, note))
     if full:
         rank = max(full, key=lambda r: peak[r])
@@ -71,14 +71,14 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         seconds_per_step=0.0,
         scope=Affected(ranks=() if len(ranks) == a.world_size > 1 else tuple(ranks)),
         evidence=tuple(evidence),
-        fixes=_fixes(a, in_pieces=max(pieces.values(), default=1.0) >= _FRAGMENTATION_MIN),
+        fixes=_fixes(a, fragmented=max(pieces.values(), default=1.0) >= _FRAGMENTATION_MIN),
     )
 
 
-def _fixes(a: Analysis, *, in_pieces: bool) -> tuple[Fix, ...]:
+def _fixes(a: Analysis, *, fragmented: bool) -> tuple[Fix, ...]:
     less = Fix("AMP, a smaller batch with accumulation, or activation checkpointing", "", None, "small change")
     setting = growing_segments(a.meta.environment)
-    if not in_pieces or setting is None:
+    if not fragmented or setting is None:
         return (less,)
     return Fix.of("let the allocator grow its segments in place", setting, None, "one line"), less
 
@@ -92,6 +92,6 @@ RULE = rule(
         "retries": Threshold(1, "retry: each one has emptied the cache and waited for the GPU"),
         "reserved": Threshold(0.95, "of the memory: CUDA's own context and libraries need the rest"),
         "peak": Threshold(0.90, "of the memory, by tensors: below it the reserve is a cache"),
-        "often": Threshold(0.01, "retries per step: from there on it is not an accident of a few shapes"),
+        "often": Threshold(0.01, "retries per step: from there on a few unusual shapes do not explain it"),
     },
 )

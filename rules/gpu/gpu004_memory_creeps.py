@@ -29,20 +29,20 @@ from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Findi
 from rn50_advisor.advisor.model.gpu.gpu_facts import GpuMemoryTrend
 from rn50_advisor.advisor.model.measures.gpu_measures import GPU_MEMORY_WATCHED
 from rn50_advisor.advisor.model.wording.quantities import duration
-from rn50_advisor.rules.gpu.gpu_names_and_cost import clear_if_seen, unseen_of_ranks
-from rn50_advisor.rules.memory.memory_growth import creeping_severity, creeping_title, rises
+from rn50_advisor.rules.gpu.gpu_names_and_cost import clear_if_measured, unmeasured_of_ranks
+from rn50_advisor.rules.memory.memory_growth import growth_severity, growth_title, rises
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
-    creeping = [trend for trend in a.gpu_view.memory if _rises(trend, t)]
-    if not creeping:
-        return clear_if_seen(RULE.id, *unseen_of_ranks(a, GPU_MEMORY_WATCHED))
-    first = min(creeping, key=_lasts_s)
+    growing = [trend for trend in a.gpu_view.memory if _rises(trend, t)]
+    if not growing:
+        return clear_if_measured(RULE.id, *unmeasured_of_ranks(a, GPU_MEMORY_WATCHED))
+    first = min(growing, key=_lasts_s)
     lasts_s = _lasts_s(first)
-    died = any("out of memory" in death.exception for death in a.deaths if death.rank in {c.rank for c in creeping})
-    level: Severity = "critical" if died else creeping_severity(lasts_s)
-    ranks = sorted(trend.rank for trend in creeping)
+    died = any("out of memory" in death.exception for death in a.deaths if death.rank in {c.rank for c in growing})
+    level: Severity = "critical" if died else growth_severity(lasts_s)
+    ranks = sorted(trend.rank for trend in growing)
     return Finding(
         rule=RULE.id,
         title=_title(first, lasts_s, died=died),
@@ -51,9 +51,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         seconds_per_step=0.0,
         scope=Affected(
             ranks=() if len(ranks) == a.world_size > 1 else tuple(ranks),
-            gpus=tuple(sorted({trend.gpu for trend in creeping if trend.gpu is not None})),
+            gpus=tuple(sorted({trend.gpu for trend in growing if trend.gpu is not None})),
         ),
-        evidence=tuple(_evidence(trend, t) for trend in creeping[:3]),
+        evidence=tuple(_evidence(trend, t) for trend in growing[:3]),
         fixes=(
             Fix(
                 f"find what rank {first.rank} keeps of every step",
@@ -84,7 +84,7 @@ def _lasts_s(trend: GpuMemoryTrend) -> float:
 def _title(trend: GpuMemoryTrend, lasts_s: float, *, died: bool) -> str:
     if died:
         return f"GPU memory of rank {trend.rank} grew until an allocation failed"
-    return creeping_title(f"GPU memory of rank {trend.rank}", lasts_s)
+    return growth_title(f"GPU memory of rank {trend.rank}", lasts_s)
 
 
 def _evidence(trend: GpuMemoryTrend, t: Thresholds) -> Evidence:

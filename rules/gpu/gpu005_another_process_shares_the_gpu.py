@@ -14,7 +14,7 @@ Fix: move or end the other process; in a scheduler ask for whole GPUs.
 Estimate: between nothing and the other processes' share of the SM time.
 
 False alarms: the MPS server and processes that only draw a screen are not counted. In a container whose process ids
-differ from the host's the rule stays silent, because it cannot tell which processes belong to the job.
+differ from the host's the rule stays silent, because it does not know which processes belong to the job.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rn50_advisor.advisor.model.measures.gpu_measures import (
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.gpu.gpu_names_and_cost import (
-    clear_if_seen,
+    clear_if_measured,
     listed,
     named,
     of_gpu,
@@ -38,7 +38,7 @@ from rn50_advisor.rules.gpu.gpu_names_and_cost import (
     placed,
     ranks_on,
     step_if_faster,
-    unseen,
+    unmeasured,
 )
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -46,9 +46,9 @@ from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, sev
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     shared = [gpu for gpu in a.gpu_view.used if _matters(a, gpu, t)]
     if not shared:
-        strangers = [g for g in a.gpu_view.used if (of_gpu(a, GPU_FOREIGN_PROCESSES, g) or 0.0) >= t["processes"]]
-        of_strangers = unseen(a, strangers, GPU_FOREIGN_MEM_MB)
-        return clear_if_seen(RULE.id, *unseen(a, a.gpu_view.used, GPU_FOREIGN_PROCESSES), *of_strangers)
+        foreign = [g for g in a.gpu_view.used if (of_gpu(a, GPU_FOREIGN_PROCESSES, g) or 0.0) >= t["processes"]]
+        of_foreign = unmeasured(a, foreign, GPU_FOREIGN_MEM_MB)
+        return clear_if_measured(RULE.id, *unmeasured(a, a.gpu_view.used, GPU_FOREIGN_PROCESSES), *of_foreign)
     step, model = a.value(STEP_TIME_S), model_of(a)
     busy = {gpu: of_gpu(a, GPU_FOREIGN_SM_SHARE, gpu) or 0.0 for gpu in shared}
     best = step_if_faster(a, ((gpu, 1.0 - share) for gpu, share in busy.items()))
@@ -89,8 +89,8 @@ def _matters(a: Analysis, gpu: Gpu, t: Thresholds) -> bool:
 
 def _evidence(a: Analysis, gpu: Gpu, t: Thresholds) -> list[Evidence]:
     count, held = of_gpu(a, GPU_FOREIGN_PROCESSES, gpu) or 0.0, of_gpu(a, GPU_FOREIGN_MEM_MB, gpu)
-    whose = "process of somebody else" if count == 1 else "processes of others"
-    holding = "how much it holds is not told" if held is None else f"holding {held:.0f} MB"
+    whose = "foreign process" if count == 1 else "foreign processes"
+    holding = "its memory is unknown" if held is None else f"holding {held:.0f} MB"
     note = f"{named(gpu)}: {count:.0f} {whose}, {holding}"
     found = [Evidence.of(GPU_FOREIGN_PROCESSES, count, t["processes"], note, gpu=gpu.index)]
     share = of_gpu(a, GPU_FOREIGN_SM_SHARE, gpu)
@@ -105,7 +105,9 @@ RULE = rule(
     check,
     needs=(STEP_TIME_S, GPU_FOREIGN_PROCESSES),
     thresholds={
-        "processes": Threshold(1, "process in at least half of the samples: a short visit does not count"),
+        "processes": Threshold(
+            1, "process in at least half of the samples: one that is there only briefly does not count"
+        ),
         "sm": Threshold(0.02, "of the SM time: severity 'low' begins here"),
         "memory": Threshold(0.05, "of the memory: an idle CUDA context takes a percent or two"),
     },

@@ -43,7 +43,7 @@ from rn50_advisor.advisor.model.measures.kernel_measures import KERNEL_PINNED_MB
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import COMPUTE, model_of
 from rn50_advisor.rules.gpu.gpu_names_and_cost import (
-    clear_if_seen,
+    clear_if_measured,
     link_mb_per_s,
     listed,
     named,
@@ -53,10 +53,10 @@ from rn50_advisor.rules.gpu.gpu_names_and_cost import (
 )
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-_ALIKE_RATIO_MIN = 0.9  # of the fastest: simultaneous copies of all GPUs share an upstream link
+_SHARED_LINK_RATIO_MIN = 0.9  # of the fastest: simultaneous copies of all GPUs share an upstream link
 _SATURATED_SHARE = 0.8  # of the link's bandwidth: from there on copies cannot overlap
-_DEFECT = "reseat {} or its riser, or hand the machine back"
-_BUILT_SO = (
+_DEFECT_FIX = "reseat {} or its riser, or hand the machine back"
+_BUILT_SO_FIX = (
     "look at the firmware's slot settings: all GPUs here have the same link, which may be how the machine was built"
 )
 
@@ -64,23 +64,23 @@ _BUILT_SO = (
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     slow = [gpu for gpu in a.gpu_view.used if _missing(a, gpu) >= t["missing"]]
     if not slow:
-        blind = any(_link(a, gpu) is None for gpu in a.gpu_view.used)
-        return clear_if_seen(RULE.id, *((GPU_PCIE_WIDTH,) if blind else ()))
+        unknown = any(_link(a, gpu) is None for gpu in a.gpu_view.used)
+        return clear_if_measured(RULE.id, *((GPU_PCIE_WIDTH,) if unknown else ()))
     slow = [gpu for gpu in slow if not built_so(a, gpu)] or slow
     built = built_so(a, slow[0])
     saving = None if built else _saving(a, slow)
     lost = 0.0 if saving is None else sum(saving.seconds_per_step) / 2
-    seen = any(of_gpu(a, GPU_PCIE_RX_MB_PER_S, gpu) is not None for gpu in slow)
+    measured = any(of_gpu(a, GPU_PCIE_RX_MB_PER_S, gpu) is not None for gpu in slow)
     return Finding(
         rule=RULE.id,
         title=f"The PCIe link of {listed(slow)} is slower than it should be",
         # if the link's traffic is unknown, it may matter
-        severity=severity(lost / a.value(STEP_TIME_S)) or ("low" if seen or built else "medium"),
+        severity=severity(lost / a.value(STEP_TIME_S)) or ("low" if measured or built else "medium"),
         confidence=confidence(a, cap=0.9),
         seconds_per_step=lost,
         scope=Affected(ranks=ranks_on(a, slow), gpus=tuple(gpu.index for gpu in slow)),
         evidence=tuple(e for gpu in slow[:3] for e in _evidence(a, gpu)),
-        fixes=(Fix(_BUILT_SO if built else _DEFECT.format(placed(slow)), "", None, "outside the code"),),
+        fixes=(Fix(_BUILT_SO_FIX if built else _DEFECT_FIX.format(placed(slow)), "", None, "outside the code"),),
         saving=saving if lost > 0 else None,
     )
 
@@ -116,7 +116,7 @@ def _reached(a: Analysis, gpu: Gpu) -> float | None:
     others = [rate for rate in rates.values() if rate is not None]
     near, copying = a.by_rank(GPU_NEAR_CPU_SHARE), a.by_rank(KERNEL_PINNED_MB_PER_S)
     far = any(not near.get(rank) for rank in gpu.ranks if rank in copying)
-    alike = own is not None and bool(others) and own >= _ALIKE_RATIO_MIN * max(others)
+    alike = own is not None and bool(others) and own >= _SHARED_LINK_RATIO_MIN * max(others)
     return None if far or alike else own
 
 

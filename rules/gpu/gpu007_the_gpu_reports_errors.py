@@ -6,7 +6,7 @@ lost.
 
 Fires when: Xid, uncorrectable memory errors, pending or failed row remaps.
 
-Why it matters: results may be wrong, and the job may end at any moment or hang in a collective. A GPU with such errors
+Why it matters: results may be wrong, and the job may end at any time or hang in a collective. A GPU with such errors
 slows down and stops repeatedly until it is reset or replaced.
 
 Evidence: the driver's own reports while the job ran: the errors it counted, and the state of the GPU.
@@ -39,14 +39,14 @@ from rn50_advisor.advisor.model.measures.gpu_measures import (
     GPU_UNCORRECTED_ERRORS,
 )
 from rn50_advisor.rules.gpu.gpu_names_and_cost import (
-    clear_if_seen,
+    clear_if_measured,
     listed,
     named,
     of_gpu,
     on_each_host,
     placed,
     ranks_on,
-    unseen,
+    unmeasured,
 )
 from rn50_advisor.rules.rule import Thresholds, rule
 
@@ -77,21 +77,21 @@ _ACTIONS = {
     6: "reset its bus",
     7: "reboot the system",
 }
-_MENDS_ITSELF = {63}  # at the next reset
+_FIXED_BY_RESET = {63}  # at the next reset
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
-    told = {gpu: said for gpu in a.gpu_view.used if (said := _said(a, gpu))}
-    if not told:
+    reports = {gpu: rows for gpu in a.gpu_view.used if (rows := _reports(a, gpu))}
+    if not reports:
         used = a.gpu_view.used
         counting = [gpu for gpu in used if gpu.ecc is not False]
-        of_all = unseen(a, used, GPU_ERRORS_WATCHED, GPU_HARDWARE_XIDS)
-        return clear_if_seen(RULE.id, *of_all, *unseen(a, counting, GPU_UNCORRECTED_ERRORS))
-    gpus = list(told)
-    grave = [gpu for gpu in gpus if _grave(a, gpu)]
+        of_all = unmeasured(a, used, GPU_ERRORS_WATCHED, GPU_HARDWARE_XIDS)
+        return clear_if_measured(RULE.id, *of_all, *unmeasured(a, counting, GPU_UNCORRECTED_ERRORS))
+    gpus = list(reports)
+    serious = [gpu for gpu in gpus if _serious(a, gpu)]
     lost = [gpu for gpu in gpus if of_gpu(a, GPU_LOST, gpu)]
-    ended = bool(a.deaths or a.stalls) and not a.stopped_from_outside and bool(grave)
-    level: Severity = "critical" if lost or ended else "high" if grave else "medium"
+    ended = bool(a.deaths or a.stalls) and not a.stopped_from_outside and bool(serious)
+    level: Severity = "critical" if lost or ended else "high" if serious else "medium"
     return Finding(
         rule=RULE.id,
         title=_title(gpus, lost),
@@ -99,7 +99,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         confidence=0.95,
         seconds_per_step=0.0,
         scope=Affected(ranks=ranks_on(a, gpus), gpus=tuple(gpu.index for gpu in gpus)),
-        evidence=tuple(e for said in told.values() for e in said)[:6],
+        evidence=tuple(e for rows in reports.values() for e in rows)[:6],
         fixes=(_fix(gpus, lost),),
         fatal=ended,
         urgent=bool(lost),
@@ -112,14 +112,14 @@ def _title(gpus: list[Gpu], lost: list[Gpu]) -> str:
     return f"{listed(gpus)} report{'s' if len(gpus) == 1 else ''} errors"
 
 
-def _grave(a: Analysis, gpu: Gpu) -> bool:
+def _serious(a: Analysis, gpu: Gpu) -> bool:
     """True if there is more than a memory row that the next reset replaces."""
-    hardware = any(xid.code not in PROGRAMS_XIDS | _MENDS_ITSELF for xid in gpu.xids)
-    grave = (GPU_UNCORRECTED_ERRORS, GPU_ROW_REMAP_FAILED, GPU_RECOVERY_ACTION, GPU_LOST)
-    return hardware or any(of_gpu(a, measure, gpu) for measure in grave)
+    hardware = any(xid.code not in PROGRAMS_XIDS | _FIXED_BY_RESET for xid in gpu.xids)
+    serious = (GPU_UNCORRECTED_ERRORS, GPU_ROW_REMAP_FAILED, GPU_RECOVERY_ACTION, GPU_LOST)
+    return hardware or any(of_gpu(a, measure, gpu) for measure in serious)
 
 
-def _said(a: Analysis, gpu: Gpu) -> list[Evidence]:
+def _reports(a: Analysis, gpu: Gpu) -> list[Evidence]:
     name, found = named(gpu), []
     for xid in [xid for xid in gpu.xids if xid.code not in PROGRAMS_XIDS][:2]:
         meaning = _XIDS.get(xid.code, "see NVIDIA's catalogue")

@@ -39,10 +39,13 @@ from rn50_advisor.advisor.model.measures.gpu_measures import (
 )
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import model_of
-from rn50_advisor.rules.gpu.gpu_names_and_cost import clear_if_seen, listed, named, of_gpu, placed, unseen
+from rn50_advisor.rules.gpu.gpu_names_and_cost import clear_if_measured, listed, named, of_gpu, placed, unmeasured
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-_OFTEN, _OFTEN_PER_S = 3.0, 1 / 60  # recoveries: three in total and one a minute are more than an accident
+_RECOVERIES_MIN, _RECOVERIES_PER_S_MIN = (
+    3.0,
+    1 / 60,
+)  # recoveries: three in total and one a minute are more than an accident
 _OVER_PCIE = frozenset({"PSB", "PIX", "PXB", "PHB", "NODE", "SYS"})
 
 
@@ -51,14 +54,16 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     down = [gpu for gpu in used if _missing(a, gpu) >= t["links"]]
     noisy = [gpu for gpu in used if gpu not in down and _noisy(a, gpu, t)]
     if not down and not noisy:
-        seen = [gpu for gpu in used if of_gpu(a, GPU_NVLINKS_ACTIVE, gpu) is not None]
-        linked = [gpu for gpu in seen if of_gpu(a, GPU_NVLINKS_ACTIVE, gpu)]
-        counted = unseen(a, linked, GPU_NVLINK_RECOVERIES, GPU_NVLINK_CRC_PER_S)
-        return clear_if_seen(RULE.id, *unseen(a, used, GPU_NVLINKS_ACTIVE), *unseen(a, seen, GPU_NVLINKS_DUE), *counted)
+        known = [gpu for gpu in used if of_gpu(a, GPU_NVLINKS_ACTIVE, gpu) is not None]
+        linked = [gpu for gpu in known if of_gpu(a, GPU_NVLINKS_ACTIVE, gpu)]
+        counted = unmeasured(a, linked, GPU_NVLINK_RECOVERIES, GPU_NVLINK_CRC_PER_S)
+        return clear_if_measured(
+            RULE.id, *unmeasured(a, used, GPU_NVLINKS_ACTIVE), *unmeasured(a, known, GPU_NVLINKS_DUE), *counted
+        )
     gpus = sorted([*down, *noisy], key=lambda gpu: gpu.index)
     saving = _saving(a, down)
     lost = 0.0 if saving is None else sum(saving.seconds_per_step) / 2
-    many = max(_OFTEN, _OFTEN_PER_S * a.duration_s)
+    many = max(_RECOVERIES_MIN, _RECOVERIES_PER_S_MIN * a.duration_s)
     often = any((of_gpu(a, GPU_NVLINK_RECOVERIES, gpu) or 0.0) >= many for gpu in noisy)
     return Finding(
         rule=RULE.id,
@@ -134,9 +139,9 @@ def _around(a: Analysis, gpu: Gpu, used: tuple[Gpu, ...]) -> tuple[Evidence, ...
     if not linked or not own:
         return ()
     far = listed(other for other in kind if other is not gpu and any(other.index in (path.a, path.b) for path in own))
-    ways = ", ".join(sorted({path.path for path in own}))
+    kinds = ", ".join(sorted({path.path for path in own}))
     note = f"{named(gpu)} reaches {far} over PCIe, its peers have {linked[-1]}"
-    return (Evidence("path", ways, "", None, note, gpu=gpu.index),)
+    return (Evidence("path", kinds, "", None, note, gpu=gpu.index),)
 
 
 RULE = rule(

@@ -20,20 +20,20 @@ def of_gpu(a: Analysis, measure: GpuMeasure, gpu: Gpu) -> float | None:
     return a.of_gpu(measure, gpu.index)
 
 
-def unseen(a: Analysis, gpus: Iterable[Gpu], *measures: GpuMeasure) -> tuple[GpuMeasure, ...]:
+def unmeasured(a: Analysis, gpus: Iterable[Gpu], *measures: GpuMeasure) -> tuple[GpuMeasure, ...]:
     """Measures that at least one of these GPUs lacks."""
     some = tuple(gpus)
     return tuple(measure for measure in measures if any(of_gpu(a, measure, gpu) is None for gpu in some))
 
 
-def unseen_of_ranks(a: Analysis, *measures: RankMeasure) -> tuple[RankMeasure, ...]:
+def unmeasured_of_ranks(a: Analysis, *measures: RankMeasure) -> tuple[RankMeasure, ...]:
     """Measures that at least one rank on the job's GPUs lacks."""
     ranks = {rank for gpu in a.gpu_view.used for rank in gpu.ranks}
     return tuple(measure for measure in measures if ranks - a.by_rank(measure).keys())
 
 
-def clear_if_seen(rule: str, *missing: str) -> Clear | NotMeasured:
-    """The answer of a rule that found nothing: clear only if all its values were measured."""
+def clear_if_measured(rule: str, *missing: str) -> Clear | NotMeasured:
+    """The outcome of a rule that found nothing: clear only if all its values were measured."""
     return NotMeasured(rule, missing) if missing else Clear(rule)
 
 
@@ -58,8 +58,8 @@ def on_each_host(gpus: Iterable[Gpu], command: str, note: str = "") -> str:
     """The command with these GPUs' numbers in place of `{}`: in a job on several hosts, one line per list with its hosts."""
     lines = []
     for own, hosts in _by_host(gpus):
-        said = "; ".join(filter(None, (f"on {hosts}" if hosts else "", note)))
-        lines.append(command.format(",".join(map(str, own))) + (f"  # {said}" if said else ""))
+        comment = "; ".join(filter(None, (f"on {hosts}" if hosts else "", note)))
+        lines.append(command.format(",".join(map(str, own))) + (f"  # {comment}" if comment else ""))
     return "\n".join(lines)
 
 

@@ -36,24 +36,24 @@ from rn50_advisor.advisor.model.analysis import Analysis, MemoryTrend
 from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, Severity
 from rn50_advisor.advisor.model.measures.host_measures import MEMORY_HEADROOM_MB, MEMORY_WATCHED_S
 from rn50_advisor.advisor.model.wording.quantities import duration
-from rn50_advisor.rules.memory.memory_growth import creeping_severity, creeping_title, rises
+from rn50_advisor.rules.memory.memory_growth import growth_severity, growth_title, rises
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     victims = [death for death in a.deaths if death.oom_killed]
     # after an OOM kill the growth need not prove that it continues
-    creeping = [trend for trend in a.memory if rises(trend.thirds_mb, trend.growth, t) and (victims or _long(trend, t))]
-    if any(trend.role == "worker" and not trend.copied for trend in creeping):
+    growing = [trend for trend in a.memory if rises(trend.thirds_mb, trend.growth, t) and (victims or _long(trend, t))]
+    if any(trend.role == "worker" and not trend.copied for trend in growing):
         # a worker's new memory is private too: count it as one growth, not two
-        creeping = [trend for trend in creeping if not trend.copied]
-    if not creeping:
+        growing = [trend for trend in growing if not trend.copied]
+    if not growing:
         return Clear(RULE.id)
-    lasts_s = _lasts_s(creeping, a.get(MEMORY_HEADROOM_MB))
-    level: Severity = "critical" if victims else creeping_severity(lasts_s)
-    worst = max(creeping, key=lambda trend: trend.mb_per_s)
-    ranks = {trend.rank for trend in creeping} | {death.rank for death in victims if death.rank is not None}
-    everywhere = len(ranks) == a.world_size > 1 or any(trend.copied for trend in creeping)
+    lasts_s = _lasts_s(growing, a.get(MEMORY_HEADROOM_MB))
+    level: Severity = "critical" if victims else growth_severity(lasts_s)
+    worst = max(growing, key=lambda trend: trend.mb_per_s)
+    ranks = {trend.rank for trend in growing} | {death.rank for death in victims if death.rank is not None}
+    everywhere = len(ranks) == a.world_size > 1 or any(trend.copied for trend in growing)
     return Finding(
         rule=RULE.id,
         title=_title(worst, lasts_s, killed=bool(victims)),
@@ -61,7 +61,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         confidence=confidence(a, cap=0.9),
         seconds_per_step=0.0,
         scope=Affected(ranks=() if everywhere else tuple(sorted(ranks))),
-        evidence=(*(_evidence(trend, t) for trend in creeping), *_left(a, creeping, lasts_s)),
+        evidence=(*(_evidence(trend, t) for trend in growing), *_left(a, growing, lasts_s)),
         fixes=(_fix(worst),),
         fatal=bool(victims),
         urgent=level == "critical",
@@ -72,12 +72,12 @@ def _long(trend: MemoryTrend, t: Thresholds) -> bool:
     return trend.seconds >= t["seconds"] or (trend.steps >= t["steps"] and trend.seconds >= t["steps_seconds"])
 
 
-def _lasts_s(creeping: list[MemoryTrend], headroom_mb: float | None) -> float:
+def _lasts_s(growing: list[MemoryTrend], headroom_mb: float | None) -> float:
     """Seconds until no memory is left; infinite if that is unknown or the growth ends before."""
     if headroom_mb is None:
         return math.inf
-    endless = sum(trend.mb_per_s for trend in creeping if trend.left_mb is None)
-    copying = [trend for trend in creeping if trend.left_mb is not None]
+    endless = sum(trend.mb_per_s for trend in growing if trend.left_mb is None)
+    copying = [trend for trend in growing if trend.left_mb is not None]
     rate = endless + sum(trend.mb_per_s for trend in copying)
     after_copying = headroom_mb - sum(trend.left_mb or 0.0 for trend in copying)
     if after_copying < 0 or not copying:
@@ -94,7 +94,7 @@ def _who(trend: MemoryTrend) -> str:
 def _title(trend: MemoryTrend, lasts_s: float, *, killed: bool) -> str:
     if killed:
         return f"The memory of {_who(trend)} grew until the OOM killer ended it"
-    return creeping_title(f"The memory of {_who(trend)}", lasts_s)
+    return growth_title(f"The memory of {_who(trend)}", lasts_s)
 
 
 def _evidence(trend: MemoryTrend, t: Thresholds) -> Evidence:
@@ -107,13 +107,13 @@ def _evidence(trend: MemoryTrend, t: Thresholds) -> Evidence:
     return Evidence("memory growth", trend.growth, "share", t["growth"], note)
 
 
-def _left(a: Analysis, creeping: list[MemoryTrend], lasts_s: float) -> tuple[Evidence, ...]:
+def _left(a: Analysis, growing: list[MemoryTrend], lasts_s: float) -> tuple[Evidence, ...]:
     left = a.get(MEMORY_HEADROOM_MB)
     if left is None:
         return ()
     if math.isfinite(lasts_s):
         return (Evidence.of(MEMORY_HEADROOM_MB, left, note=f"lasts {duration(lasts_s)} at this pace"),)
-    first = any(trend.left_mb is not None and not trend.copied for trend in creeping)
+    first = any(trend.left_mb is not None and not trend.copied for trend in growing)
     enough = "the rest of this pass over the data; then the caches are full" if first else "what workers can copy"
     return (Evidence.of(MEMORY_HEADROOM_MB, left, note=f"enough for {enough}", form="explains"),)
 

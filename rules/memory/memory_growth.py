@@ -17,11 +17,11 @@ def rises(thirds_mb: tuple[float, float, float], growth: float, t: Thresholds) -
     return third > first and growth >= t["growth"] and min(second - first, third - second) >= lasting
 
 
-def creeping_severity(lasts_s: float) -> Severity:
+def growth_severity(lasts_s: float) -> Severity:
     return next((name for most_s, name in _SEVERITIES if lasts_s < most_s), "low")
 
 
-def creeping_title(what: str, lasts_s: float) -> str:
-    if creeping_severity(lasts_s) == "critical":
+def growth_title(what: str, lasts_s: float) -> str:
+    if growth_severity(lasts_s) == "critical":
         return f"{what} grows and will be used up in {duration(lasts_s)}"
     return f"{what} grows steadily"

@@ -124,15 +124,15 @@ def gpu005(count: float = 1.0, sm: float | None = 0.3, held_mb: float = 4000.0, 
     return on_gpus(values, **more)
 
 
-def gpu007(xids: tuple[int, ...] = (94,), **told: Any) -> Analysis:
+def gpu007(xids: tuple[int, ...] = (94,), **values: Any) -> Analysis:
     """Errors of GPU 1: Xids 40 s after the start, and what the driver counted."""
-    more = {name: told.pop(name) for name in ("deaths", "stalls", "steady", "blind") if name in told}
-    gpus = (gpu(0), gpu(1, xids=tuple(Xid(40.0, code) for code in xids), ecc=told.pop("ecc", None)))
+    more = {name: values.pop(name) for name in ("deaths", "stalls", "steady", "blind") if name in values}
+    gpus = (gpu(0), gpu(1, xids=tuple(Xid(40.0, code) for code in xids), ecc=values.pop("ecc", None)))
     values = {
         "gpu.errors_watched": {0: 5, 1: 5},
         "gpu.hardware_xids": {0: 0, 1: sum(code not in PROGRAMS_XIDS for code in xids)},
-        "gpu.uncorrected_errors": {0: 0, 1: told.pop("uncorrected_errors", 0)},
-        **{f"gpu.{name}": {1: value} for name, value in told.items()},
+        "gpu.uncorrected_errors": {0: 0, 1: values.pop("uncorrected_errors", 0)},
+        **{f"gpu.{name}": {1: value} for name, value in values.items()},
     }
     return on_gpus(values, gpus=gpus, **more)
 

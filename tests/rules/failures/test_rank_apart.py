@@ -38,7 +38,7 @@ def left() -> Death:
     return death(1, exit_code=0, phase="ended", t_s=9.0)
 
 
-def told(*ranks: Death, **more: Any) -> RankApart | None:
+def apart(*ranks: Death, **more: Any) -> RankApart | None:
     return rank_apart(unjudged(**{"world_size": len(ranks), "evaluation_sites": (SITE,), **more}), ranks)
 
 
@@ -51,8 +51,8 @@ def told(*ranks: Death, **more: Any) -> RankApart | None:
         ("gap", "it is between two steps", "find what rank 0 does there"),
     ],
 )
-def test_a_rank_for_which_others_waited_in_vain_is_named_with_what_it_did(phase: str, does: str, fix: str) -> None:
-    found = told(waiter(1), late(phase=phase))
+def test_a_rank_that_others_gave_up_waiting_for_is_named_with_its_phase(phase: str, does: str, fix: str) -> None:
+    found = apart(waiter(1), late(phase=phase))
     assert found is not None and found.rank == 0
     assert found.title == f"Rank 1 gave up waiting for rank 0: {does}"
     assert found.fix.title.startswith(fix) and "init_process_group(timeout=" in found.fix.change
@@ -60,19 +60,19 @@ def test_a_rank_for_which_others_waited_in_vain_is_named_with_what_it_did(phase:
 
 
 def test_of_many_ranks_those_that_gave_up_are_the_others() -> None:
-    found = told(waiter(1), waiter(2), late())
+    found = apart(waiter(1), waiter(2), late())
     assert found is not None and found.title.startswith("The others gave up waiting for rank 0")
 
 
 def test_an_abort_by_the_watchdog_is_giving_up_too() -> None:
     aborted = death(1, exit_code=None, signal=signal.SIGABRT, phase="backward", t_s=17.0)
-    assert told(aborted, late(), failure=WATCHDOG) is not None
-    assert told(aborted, late()) is None
+    assert apart(aborted, late(), failure=WATCHDOG) is not None
+    assert apart(aborted, late()) is None
 
 
 def test_a_rank_that_exchanges_in_an_evaluation_of_its_own_is_named_where_it_does() -> None:
     for ddp, fix in ((DDP, "model.module(x)"), ({}, "on all ranks, or on none")):
-        found = told(left(), alone(), **ddp)
+        found = apart(left(), alone(), **ddp)
         assert found is not None and found.rank == 0 and fix in found.fix.title
         assert found.fix.where == Where(SCRIPT, 33)
 
@@ -94,16 +94,16 @@ def test_a_rank_that_exchanges_in_an_evaluation_of_its_own_is_named_where_it_doe
         "ended before they gave up",
         "crashed",
         "in the same collective",
-        "others were not seen",
+        "unobserved ranks",
         "all gave up",
-        "nobody waited",
+        "no rank waited",
         "an error of its own",
         "several evaluate",
         "one rank",
     ],
 )
-def test_otherwise_nobody_is(ranks: tuple[Death, ...], more: dict[str, Any]) -> None:
-    assert told(*ranks, **more) is None
+def test_otherwise_no_rank_is_named(ranks: tuple[Death, ...], more: dict[str, Any]) -> None:
+    assert apart(*ranks, **more) is None
 
 
 MISMATCH = Failure("mismatched collectives", "ranks called different collectives", "", None, "")
@@ -112,7 +112,7 @@ MISMATCH = Failure("mismatched collectives", "ranks called different collectives
 def at(*phases: str, **more: Any) -> RankApart | None:
     """Ranks that died of a mismatch, each in its phase."""
     ranks = [death(n, exit_code=None, signal=signal.SIGABRT, phase=phase) for n, phase in enumerate(phases)]
-    return told(*ranks, **{"failure": MISMATCH, **more})
+    return apart(*ranks, **{"failure": MISMATCH, **more})
 
 
 @pytest.mark.parametrize(
@@ -142,9 +142,9 @@ def test_the_rank_that_called_another_collective_is_named_with_where_it_was(
         (("gap", "gap", "evaluation", "evaluation"), {}),
         (("gap", "ended"), {}),
     ],
-    ids=["no mismatch", "a rank lives", "in one place", "nobody exchanges by itself", "two and two", "one has ended"],
+    ids=["no mismatch", "a rank lives", "in one place", "no exchange by DDP", "two and two", "one has ended"],
 )
-def test_where_nobody_knows_who_called_another_collective_no_rank_is_named(
+def test_no_rank_is_named_if_it_is_unknown_which_called_another_collective(
     phases: tuple[str, ...], more: dict[str, Any]
 ) -> None:
     assert at(*phases, **more) is None

@@ -35,7 +35,7 @@ EARLY = {"stalled": 20.0, "is_running": True, "ranks": SLEEPING}
 FIRST = (replace(stands(0, waits=True, phase="backward"), step=0), replace(stands(1, waits=True), step=0))
 
 
-BEGINS = {"ranks": FIRST}
+IN_FIRST_STEP = {"ranks": FIRST}
 
 
 COMPUTES = {"stalled": 31.0, "is_running": True, "ranks": WORKING}
@@ -50,7 +50,7 @@ def run001(
     is_running: bool = False,
     **more: Any,
 ) -> Analysis:
-    """Rank 1 stands in a function of the user's; rank 0 waits for it."""
+    """Rank 1 is stuck in a function of the user's; rank 0 waits for it."""
     if ranks is None:
         ranks = (stands(0, waits=True, phase="backward"), stands(1, culprit=True))
     return unjudged(stalls=(Stall(50.0, stalled, ended, 1.0, p99, ranks, **more),), running=is_running)
@@ -71,14 +71,14 @@ TABLE = Table(
             {"stalled": 599.0, "ranks": COMPILING},
         ),
         "working_seconds": ({"stalled": 600.0, "ranks": WORKING}, {"stalled": 599.0, "ranks": WORKING}),
-        "first_step_seconds": ({**BEGINS, "stalled": 300.0}, {**BEGINS, "stalled": 299.0}),
+        "first_step_seconds": ({**IN_FIRST_STEP, "stalled": 300.0}, {**IN_FIRST_STEP, "stalled": 299.0}),
         "early_seconds": ({**EARLY, "stalled": 15.0}, {**EARLY, "stalled": 14.9}),
     },
     false_alarms={
         "long steps": {"stalled": 300.0, "p99": 60.0},
-        "one stands and the others go on": {"stalled": 300.0, "others_moved": True},
+        "one is stuck and the others go on": {"stalled": 300.0, "others_moved": True},
         "it may be at work": {**EARLY, "ranks": (SLEEPING[0], stands(1, culprit=True))},
-        "nobody is seen to wait for it": {**EARLY, "ranks": (stands(0), SLEEPING[1])},
+        "no rank waits for it": {**EARLY, "ranks": (stands(0), SLEEPING[1])},
         "its loader fills up": {
             **EARLY,
             "ranks": (SLEEPING[0], stands(1, culprit=True, halted="asleep", phase="input_wait")),
@@ -87,12 +87,12 @@ TABLE = Table(
             **EARLY,
             "ranks": (SLEEPING[0], stands(1, culprit=True, halted="asleep", phase="evaluation")),
         },
-        "two stand": {**EARLY, "ranks": (SLEEPING[0], SLEEPING[1], stands(2, culprit=True, halted="asleep"))},
+        "two are stuck": {**EARLY, "ranks": (SLEEPING[0], SLEEPING[1], stands(2, culprit=True, halted="asleep"))},
         "a process alone": {**EARLY, "ranks": (SLEEPING[1],)},
         "a short pause that is over": {**EARLY, "ended": True},
         "a short pause of a job that has ended": {**EARLY, "is_running": False},
         "long steps, and it sleeps": {**EARLY, "p99": 2.1},
-        "the first step compiles and tunes": {**BEGINS, "stalled": 120.0},
+        "the first step compiles and tunes": {**IN_FIRST_STEP, "stalled": 120.0},
         "in its first step a rank is at work": {
             "stalled": 120.0,
             "ranks": (FIRST[0], replace(WORKING[1], step=0)),
@@ -103,7 +103,7 @@ TABLE = Table(
         "it evaluates for long": {**COMPUTES, "ranks": (WORKING[0], replace(WORKING[1], phase="evaluation"))},
         "it compiles": {**COMPUTES, "ranks": (WORKING[0], replace(WORKING[1], compiling=True))},
         "two compute": {**COMPUTES, "ranks": (*WORKING, replace(WORKING[1], rank=2))},
-        "others are not seen to wait for it": {**COMPUTES, "ranks": (stands(0, phase="gap"), WORKING[1])},
+        "others do not wait for it": {**COMPUTES, "ranks": (stands(0, phase="gap"), WORKING[1])},
     },
     severities=(
         ({}, "critical"),
@@ -113,7 +113,7 @@ TABLE = Table(
         (COMPUTES, "high"),
     ),
     also_fires={
-        "a rank that was stopped, wherever it stands": {
+        "a rank that was stopped, in any phase": {
             **EARLY,
             "ranks": (SLEEPING[0], stands(1, culprit=True, halted="stopped", phase="evaluation")),
         },
@@ -137,11 +137,11 @@ def test_table(check: Check) -> None:
 STACK = ("read (socket.py:9)", "fetch (client.py:71)", "find_batch (train.py:33)")
 
 
-def test_a_rank_that_computes_for_long_is_told_of_as_that_and_as_no_hang() -> None:
+def test_a_rank_that_computes_for_long_is_reported_as_that_and_not_as_a_hang() -> None:
     ranks = (stands(0, waits=True, phase="backward"), stands(1, culprit=True, phase="gap", working=True))
     finding = found("RUN001", TABLE.job(ranks=ranks, stalled=41.0, is_running=True))
     assert (
-        finding.title == f"Rank 1 has not moved for 41 s and keeps the others: it computes in find_batch ({SCRIPT}:33)"
+        finding.title == f"Rank 1 has not moved for 41 s and blocks the others: it computes in find_batch ({SCRIPT}:33)"
     )
     assert finding.urgent and not finding.fatal and finding.scope.ranks == (1,)
     assert finding.evidence[0].threshold == 30.0
@@ -156,7 +156,7 @@ def test_the_culprits_stack_is_evidence_innermost_first() -> None:
     ranks = (stands(0, waits=True, frames=("wait (c10d.py:1)",)), stands(1, culprit=True, frames=STACK))
     rows = [e for e in found("RUN001", TABLE.job(ranks=ranks)).evidence if e.metric.startswith("stack")]
     assert [e.value for e in rows] == list(STACK) and {e.metric for e in rows} == {"stack of rank 1"}
-    assert [e.note for e in rows] == ["where it stands", "called from here", "called from here"]
+    assert [e.note for e in rows] == ["where it is", "called from here", "called from here"]
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_the_culprits_stack_is_evidence_innermost_first() -> None:
         pytest.param({"signal": 2}, False, id="the user gave up on a job that compiles"),
     ],
 )
-def test_a_first_step_that_somebody_ended_was_a_hang_only_where_the_job_ended_it_itself(
+def test_a_first_step_that_was_ended_was_a_hang_only_if_the_job_ended_it_itself(
     how: dict[str, Any], hung: bool
 ) -> None:
     ranks = tuple(replace(stands(n, waits=True, phase="backward"), step=0) for n in range(2))
@@ -184,21 +184,21 @@ def hang(stuck: StuckCollective | None) -> Finding:
     return found("RUN001", replace(analysis, stalls=(replace(analysis.stalls[0], collective=stuck),)))
 
 
-def test_a_hang_names_its_collective_and_who_has_come_to_it() -> None:
+def test_a_hang_names_its_collective_and_the_ranks_that_reached_it() -> None:
     (row,) = [e for e in hang(STUCK).evidence if e.metric == "collective"]
     assert row.value == "all_reduce of 1024 elements, number 57"
     assert "rank 0" in row.note and "rank 1 not" in row.note and "flight recorder" in row.note
     assert not [e for e in hang(None).evidence if e.metric == "collective"]
 
 
-def test_collectives_that_differ_are_told_apart() -> None:
+def test_collectives_that_differ_are_named() -> None:
     finding = hang(replace(STUCK, differing="rank 0: all_reduce; rank 1: broadcast"))
     assert "rank 1: broadcast" in finding.fixes[0].title
 
 
 def test_run001_names_the_culprit_and_who_waits() -> None:
     finding = found("RUN001", TABLE.job())
-    assert f"rank 1 stands in find_batch ({SCRIPT}:33)" in finding.title
+    assert f"rank 1 is stuck in find_batch ({SCRIPT}:33)" in finding.title
     assert finding.fatal and finding.scope.since_step == 12
     assert {e.metric: e.value for e in finding.evidence}["rank 0"] == "waits for others"
     over = found("RUN001", TABLE.job(ended=True))
@@ -223,7 +223,7 @@ def test_run001_waits_for_a_rank_that_computes_unless_the_job_died_meanwhile() -
     died = found("RUN001", unjudged(stalls=stalls, deaths=(death(0, t_s=45.0, signal=6, first=True),)))
     assert {e.metric: e.value for e in died.evidence}["rank 1"] == "computes"
     beside = (stands(0, culprit=True), stands(1, waits=True, working=True))
-    assert found("RUN001", TABLE.job(ranks=beside)).fatal, "only of who keeps the others"
+    assert found("RUN001", TABLE.job(ranks=beside)).fatal, "only the blocking rank counts"
 
 
 def test_run001_takes_the_last_stall_that_is_long_enough() -> None:
@@ -234,21 +234,21 @@ def test_run001_takes_the_last_stall_that_is_long_enough() -> None:
 def test_run001_without_stacks_still_names_the_rank() -> None:
     nowhere: dict[str, Any] = {"file": "", "line": 0, "function": "", "leaf": ""}
     finding = found("RUN001", TABLE.job(ranks=(stands(0, waits=True), stands(1, culprit=True, **nowhere))))
-    assert finding.fixes[0].where is None and "rank 1 stands" in finding.title
+    assert finding.fixes[0].where is None and "rank 1 is stuck" in finding.title
 
 
-def test_run001_accuses_nobody_when_all_wait_in_a_collective() -> None:
+def test_run001_names_no_rank_if_all_wait_in_a_collective() -> None:
     finding = found("RUN001", TABLE.job(ranks=(stands(0, waits=True), stands(1, waits=True))))
     assert finding.scope.ranks == () and "all ranks wait in a collective" in finding.title
 
 
-def test_run001_says_for_whom_it_cannot_see_a_rank_waits() -> None:
+def test_run001_counts_the_unobserved_ranks_that_a_rank_waits_for() -> None:
     finding = found("RUN001", TABLE.job(ranks=(stands(2, waits=True),), group_size=4))
-    assert "rank 2 waits in a collective for 3 of 4 that were not seen here" in finding.title
+    assert "rank 2 waits in a collective for 3 of 4 that were not observed here" in finding.title
     assert finding.scope.ranks == () and "missing here" in finding.fixes[0].title
 
 
-def test_run001_sends_nobody_to_a_rank_that_only_waits() -> None:
+def test_run001_blames_no_rank_that_only_waits() -> None:
     finding = found("RUN001", TABLE.job(ranks=(stands(0, waits=True), stands(1, waits=True))))
     assert "only wait for it" not in finding.fixes[0].title
 
@@ -261,7 +261,7 @@ def test_run001_calls_what_sleeps_no_hang_yet() -> None:
     assert found("RUN001", TABLE.job(ranks=sleeps, stalled=31.0, is_running=True)).fatal
 
 
-def test_run001_sends_nobody_to_the_line_of_a_rank_that_was_stopped() -> None:
+def test_run001_names_no_line_of_a_rank_that_was_stopped() -> None:
     stopped = (stands(0, waits=True, phase="backward"), stands(1, culprit=True, halted="stopped"))
     finding = found("RUN001", TABLE.job(ranks=stopped, stalled=18.0, is_running=True))
     assert "stopped by a signal" in finding.title
@@ -273,22 +273,22 @@ def test_run001_calls_a_pause_a_pause() -> None:
     assert finding.title.startswith("No progress for 40 s, then the job went on") and not finding.fatal
 
 
-def test_run001_adds_what_the_watchdog_said_in_the_end() -> None:
+def test_run001_adds_the_watchdogs_last_message() -> None:
     gave_up = Failure("watchdog", "the NCCL watchdog gave up on a collective", "", 3, "[Rank 0] Watchdog caught …")
-    told = found("RUN001", unjudged(stalls=run001(ended=True).stalls, failure=gave_up)).evidence[-1]
-    assert told.value == "watchdog" and told.note.startswith("rank 3: the NCCL watchdog gave up")
+    row = found("RUN001", unjudged(stalls=run001(ended=True).stalls, failure=gave_up)).evidence[-1]
+    assert row.value == "watchdog" and row.note.startswith("rank 3: the NCCL watchdog gave up")
     assert found("RUN001", unjudged(stalls=run001().stalls, failure=OOM)).evidence[-1].metric == "rank 1"
 
 
-def test_a_hang_of_ranks_that_nobody_saw_is_not_ruled_out() -> None:
-    unseen = replace(run001(), stalls=(), world_size=0)
-    assert run_rule(RULES["RUN001"], unseen, Config()) == NotMeasured("RUN001", ("step.time_s",))
-    assert run_rule(RULES["RUN001"], replace(unseen, world_size=1), Config()) == Clear("RUN001")
+def test_a_hang_of_unobserved_ranks_is_not_ruled_out() -> None:
+    unobserved = replace(run001(), stalls=(), world_size=0)
+    assert run_rule(RULES["RUN001"], unobserved, Config()) == NotMeasured("RUN001", ("step.time_s",))
+    assert run_rule(RULES["RUN001"], replace(unobserved, world_size=1), Config()) == Clear("RUN001")
 
 
 def test_run001_says_that_the_rank_it_names_has_run_out_of_batches() -> None:
     loaders = (loader(0, 0, dataset={"length": 160}), loader(1, 0, dataset={"length": 96}))
     hung = replace(TABLE.job(), loaders=loaders)
     finding = found("RUN001", hung)
-    assert finding.fixes[0].title == "give all ranks as many batches: rank 1 has run out"
+    assert finding.fixes[0].title == "give all ranks the same number of batches: rank 1 has run out"
     assert "only waits for it" in finding.fixes[1].title

@@ -40,7 +40,7 @@ TABLE = Table(
     run002,
     lines={},
     false_alarms={
-        "nobody died": {"deaths": ()},
+        "no death": {"deaths": ()},
         "the user pressed Ctrl-C": {"deaths": (death(0, **INTERRUPTED), death(1, **INTERRUPTED))},
         "Ctrl-C, caught by Python": {"deaths": (death(0, exception="KeyboardInterrupt: "), death(1, signal=15))},
         "a time limit ended the whole job": {"deaths": (death(0, **ENDED), death(1, **ENDED)), "exit_code": 124},
@@ -62,11 +62,9 @@ def test_table(check: Check) -> None:
         (("[rank1]: in forward", "[rank1]: ValueError: no"), "its own", "read this rank's own last lines above"),
         (("step 9", "aborted"), "of the job, by any rank", "read this rank's own last lines of output"),
     ],
-    ids=["its own", "somebody's"],
+    ids=["its own", "any rank's"],
 )
-def test_the_last_lines_of_output_are_evidence_of_whose_they_are(
-    lines: tuple[str, ...], note: str, advice: str
-) -> None:
+def test_the_last_lines_of_output_are_attributed_to_their_rank(lines: tuple[str, ...], note: str, advice: str) -> None:
     finding = found("RUN002", unjudged(deaths=(death(1, last_lines=(*lines, "x" * 500)),)))
     rows = [e for e in finding.evidence if e.metric == "last output"]
     assert [e.value for e in rows] == [*lines, "x" * 200] and rows[0].note == note
@@ -76,12 +74,12 @@ def test_the_last_lines_of_output_are_evidence_of_whose_they_are(
 @pytest.mark.parametrize(
     ("phase", "words"), [("ended", "step 12"), ("forward", "step 12, in forward"), (None, "an unknown phase")]
 )
-def test_run002_tells_where_a_rank_stood_but_not_of_one_that_ended_itself(phase: str | None, words: str) -> None:
+def test_run002_names_the_phase_unless_the_rank_ended_itself(phase: str | None, words: str) -> None:
     assert found("RUN002", TABLE.job(deaths=(death(1, phase=phase),))).evidence[0].note.endswith(words)
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("how", "words"),
     [
         ({"signal": 9, "exit_code": None}, "was killed by SIGKILL"),
         ({"signal": 9, "exit_code": None, "oom_killed": True}, "was killed by the OOM killer"),
@@ -90,9 +88,9 @@ def test_run002_tells_where_a_rank_stood_but_not_of_one_that_ended_itself(phase:
         ({"exit_code": None}, "vanished without shutting down"),
     ],
 )
-def test_run002_says_how_the_first_rank_died(how: dict[str, Any], said: str) -> None:
+def test_run002_says_how_the_first_rank_died(how: dict[str, Any], words: str) -> None:
     finding = found("RUN002", TABLE.job(deaths=(death(1, **how), death(0, signal=15, exit_code=None))))
-    assert finding.title == f"Rank 1 {said}" and finding.fatal
+    assert finding.title == f"Rank 1 {words}" and finding.fatal
 
 
 def test_run002_shows_the_exception_and_all_deaths_in_their_order() -> None:
@@ -105,19 +103,19 @@ def test_run002_shows_the_exception_and_all_deaths_in_their_order() -> None:
 def test_run002_points_at_the_line_that_raised_it_in_a_worker() -> None:
     raised = RaisedError("ValueError: cannot decode", "DataLoader worker process 2", "/job/data.py", 9, "decode")
     finding = found("RUN002", unjudged(deaths=(death(1, exception="ValueError: Caught", raised=raised),)))
-    told = finding.evidence[1]
-    assert told.value == "ValueError: cannot decode"
-    assert told.note == "raised by rank 1 in its DataLoader worker process 2, /job/data.py:9 in decode"
+    row = finding.evidence[1]
+    assert row.value == "ValueError: cannot decode"
+    assert row.note == "raised by rank 1 in its DataLoader worker process 2, /job/data.py:9 in decode"
     assert finding.fixes[0].where == Where("/job/data.py", 9)
 
 
-def test_run002_says_why_where_a_known_failure_tells() -> None:
+def test_run002_gives_the_reason_of_a_known_failure() -> None:
     finding = found("RUN002", unjudged(deaths=(death(1), death(0, t_s=12.0)), failure=OOM))
     assert finding.title == "Rank 1 ended with exit code 1: the GPU's memory ran out"
     assert finding.fixes[0].title == "a smaller batch" and finding.evidence[-1].note == "CUDA out of memory."
 
 
-def test_run002_tells_a_rank_that_ran_out_of_data_to_make_as_many_steps() -> None:
+def test_run002_advises_equal_steps_if_a_rank_ran_out_of_data() -> None:
     gone = death(0, t_s=11.0, exception="RuntimeError: Connection closed by peer", follows=True)
     finding = found("RUN002", unjudged(deaths=(death(1, exit_code=0), gone)))
     assert finding.title == "Rank 1 left while other ranks still trained"
@@ -144,7 +142,7 @@ def test_run002_takes_no_reason_that_is_not_this_ranks(first: Death, failure: Fa
     assert "memory ran out" not in found("RUN002", unjudged(deaths=(first,), failure=failure)).title
 
 
-def test_run002_tells_of_a_job_that_failed_before_it_trained() -> None:
+def test_run002_reports_a_job_that_failed_before_it_trained() -> None:
     taken = Failure("address in use", "the rendezvous port is already in use", "another port", None, "EADDRINUSE")
     finding = found("RUN002", unjudged(failure=taken))
     assert finding.title == "The job failed before its first step: the rendezvous port is already in use"
@@ -152,15 +150,15 @@ def test_run002_tells_of_a_job_that_failed_before_it_trained() -> None:
     assert found("RUN002", unjudged(failure=replace(taken, rank=2))).scope.ranks == (2,)
 
 
-def test_run002_tells_of_a_death_that_came_before_the_users_ctrl_c() -> None:
+def test_run002_reports_a_death_before_the_users_ctrl_c() -> None:
     killed, stopped = death(1, signal=9, exit_code=None), death(0, signal=2, exit_code=None, t_s=70.0)
     assert found("RUN002", TABLE.job(deaths=(killed, stopped))).scope.ranks == (1,)
 
 
-@pytest.mark.parametrize(("ranks", "said"), [(1, False), (2, True)])
-def test_only_where_there_are_other_ranks_did_they_follow(ranks: int, said: bool) -> None:
+@pytest.mark.parametrize(("ranks", "followed"), [(1, False), (2, True)])
+def test_only_where_there_are_other_ranks_did_they_follow(ranks: int, followed: bool) -> None:
     alone = jobs.job({n: rank() for n in range(ranks)}, deaths=(death(0, exit_code=1),))
-    assert ("followed" in found("RUN002", alone).fixes[0].title) is said
+    assert ("followed" in found("RUN002", alone).fixes[0].title) is followed
 
 
 @pytest.mark.parametrize(("died_s", "fires"), [(56.0, False), (54.0, True)])
@@ -180,7 +178,7 @@ def test_ranks_that_leave_with_code_1_as_the_job_is_interrupted_were_interrupted
     ],
     ids=["exception", "crash", "no memory"],
 )
-def test_a_rank_that_failed_just_before_somebody_interrupted_the_rest_has_failed(own: dict[str, Any]) -> None:
+def test_a_rank_that_failed_just_before_the_rest_was_interrupted_has_failed(own: dict[str, Any]) -> None:
     meta = replace(jobs.META, exit_signal=2, started_ns=0, ended_ns=60_000_000_000)
     given = unjudged(deaths=(death(1, t_s=57.0, **own), death(0, t_s=59.0)), meta=meta)
     assert not given.stopped_from_outside
@@ -227,5 +225,5 @@ def test_run002_names_the_rank_that_others_waited_for_before_those_that_died() -
 
 def test_run002_an_abort_among_several_ranks_is_likely_a_collective_that_does_not_match() -> None:
     aborted = death(0, exit_code=None, signal=signal.SIGABRT)
-    for ranks, said in ((2, "call different collectives"), (1, "native code crashed")):
-        assert said in found("RUN002", unjudged(deaths=(aborted,), world_size=ranks)).fixes[0].title
+    for ranks, words in ((2, "call different collectives"), (1, "native code crashed")):
+        assert words in found("RUN002", unjudged(deaths=(aborted,), world_size=ranks)).fixes[0].title

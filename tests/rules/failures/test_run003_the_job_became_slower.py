@@ -96,7 +96,7 @@ def test_run003_promises_of_the_step_as_it_is_now_and_of_the_whole_run_once_it_i
     assert over is not None and over.speedup == pytest.approx((1 / 0.9, 1 / (0.8 * (1 - 0.15 * 0.2))))
 
 
-def test_run003_tells_of_the_costliest_change_and_mentions_the_others() -> None:
+def test_run003_reports_the_costliest_change_and_mentions_the_others() -> None:
     small, large = run003(after=1.2).changes[0], run003(after=1.6).changes[0]
     finding = found("RUN003", run003(changes=(replace(small, step=90), large)))
     assert finding.scope.since_step == 200 and "1.6×" in finding.title
@@ -104,25 +104,25 @@ def test_run003_tells_of_the_costliest_change_and_mentions_the_others() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metric", "scope", "values", "said"),
+    ("metric", "scope", "values", "words"),
     [
         ("quota.throttled_s_per_s", "rank:1", (0.0, 0.6), "raise the CPU quota"),
         ("cpu.other_cores", "job", (0.1, 1.9), "keep 1.9 cores busy"),
         ("gpu.sm_clock_mhz", "gpu:3", (1980.0, 1200.0), "the clock of GPU 3 fell"),
     ],
 )
-def test_run003_follows_what_changed_at_that_moment(
-    metric: str, scope: str, values: tuple[float, float], said: str
+def test_run003_advises_by_what_changed_at_that_time(
+    metric: str, scope: str, values: tuple[float, float], words: str
 ) -> None:
     finding = found("RUN003", TABLE.job(seen=(Coincidence(metric, scope, *values, ""),)))
-    assert said in finding.fixes[0].title and any(e.metric == metric for e in finding.evidence)
+    assert words in finding.fixes[0].title and any(e.metric == metric for e in finding.evidence)
 
 
 @pytest.mark.parametrize(
-    ("phase", "said"), [("input_wait", "data loading"), ("gap", "after each step"), ("comm_exposed", "network")]
+    ("phase", "words"), [("input_wait", "data loading"), ("gap", "after each step"), ("comm_exposed", "network")]
 )
-def test_run003_looks_where_the_time_went(phase: str, said: str) -> None:
-    assert said in found("RUN003", TABLE.job(phase=phase)).fixes[0].title
+def test_run003_looks_where_the_time_went(phase: str, words: str) -> None:
+    assert words in found("RUN003", TABLE.job(phase=phase)).fixes[0].title
 
 
 @pytest.mark.parametrize("cause", ["CMP007", "CPU001", "CPU003", "GPU001", "DAT002"])
@@ -131,7 +131,7 @@ def test_run003_leaves_the_why_to_its_causes(cause: str) -> None:
     assert cause in would_be_explained_by(run003(phase=phase), found("RUN003", TABLE.job(phase=phase)))
 
 
-def test_run003_blames_no_loop_whose_steps_may_have_become_longer_episodes() -> None:
+def test_run003_is_less_severe_if_steps_may_be_longer_episodes() -> None:
     """Without a DataLoader the amount of work per step is unknown."""
     episodes = found("RUN003", TABLE.job(number=None, loaders=()))
     assert episodes.severity == "low" and any("episodes" in e.note for e in episodes.evidence)
@@ -141,11 +141,11 @@ def test_run003_blames_no_loop_whose_steps_may_have_become_longer_episodes() -> 
         assert other.severity in ("high", "critical") and not any("episodes" in e.note for e in other.evidence)
 
 
-def test_run003_is_but_a_note_where_the_job_has_more_to_do() -> None:
+def test_run003_is_only_a_note_if_the_job_has_more_work() -> None:
     (grown,) = run003(after=2.0).changes
     meant = replace(grown, work="35,130 parameters learn, 650 before", step=100, lost_share=0.4)
     finding = found("RUN003", TABLE.job(changes=(meant,)))
     assert finding.severity == "info" and finding.saving is None
-    assert finding.fixes[0].title == "none is needed where this is meant: 35,130 parameters learn, 650 before"
+    assert finding.fixes[0].title == "no fix is needed if this is intended: 35,130 parameters learn, 650 before"
     both = found("RUN003", TABLE.job(changes=(meant, grown)))
     assert both.severity == "critical" and both.scope.since_step == 200, "one with another reason comes first"

@@ -59,7 +59,7 @@ def test_run004_names_period_phase_and_line() -> None:
         ("a garbage collection", "CPU006"),
     ],
 )
-def test_run004_is_but_a_note_where_another_rule_judges(coincides: str, rule: str) -> None:
+def test_run004_is_only_a_note_if_another_rule_judges(coincides: str, rule: str) -> None:
     finding = found("RUN004", TABLE.job(coincides=coincides, share=0.4))
     assert finding.severity == "info" and rule in would_be_explained_by(
         jobs.run004(coincides=coincides, share=0.4), finding
@@ -67,23 +67,25 @@ def test_run004_is_but_a_note_where_another_rule_judges(coincides: str, rule: st
     assert finding.evidence[2].note == f"coincides with: {coincides}"
 
 
-def test_run004_needs_nothing_done_where_the_model_computes_more() -> None:
+def test_run004_needs_no_fix_if_the_model_computes_more() -> None:
     finding = found("RUN004", TABLE.job(coincides="more work for the model", share=0.4, phase="backward"))
     assert finding.severity == "info" and finding.title == "Every 25 steps a step computes more"
-    assert finding.fixes[0].title.startswith("none is needed") and finding.saving is None
+    assert finding.fixes[0].title.startswith("no fix is needed") and finding.saving is None
     assert found("RUN004", TABLE.job(coincides="an evaluation")).saving is not None
 
 
 @pytest.mark.parametrize(
     ("in_model", "severity", "advice"),
     [
-        (0.2, "info", "none is needed where this gathers the data"),
+        (0.2, "info", "no fix is needed if this collects"),
         (0.6, "high", "find what the loop does every 25 steps"),
         (0.0, "high", "find what the loop does every 25 steps"),
     ],
     ids=["a rollout", "an evaluation", "something else"],
 )
-def test_run004_names_the_call_that_stalls_and_lets_a_rollout_be(in_model: float, severity: str, advice: str) -> None:
+def test_run004_names_the_call_that_stalls_and_leaves_a_rollout_alone(
+    in_model: float, severity: str, advice: str
+) -> None:
     pulse = jobs.run004(phase="forward").pulse
     assert pulse is not None
     call = PeriodicCall(SCRIPT, 23, "rollout", 0.2, in_model)

@@ -1,4 +1,4 @@
-"""Of ranks with different numbers of batches, the one that has run out is named, and only where it stands at the end of its epoch."""
+"""Of ranks with different numbers of batches, the one that has run out is named, only if it is at the end of its epoch."""
 
 from __future__ import annotations
 
@@ -59,5 +59,5 @@ def test_the_rank_with_fewest_batches_has_run_out(lengths: tuple[int, ...], step
         "no loaders",
     ],
 )
-def test_nobody_is_named_where_that_is_not_known(given: dict[str, Any], steps: dict[int, int]) -> None:
+def test_no_rank_is_named_if_that_is_unknown(given: dict[str, Any], steps: dict[int, int]) -> None:
     assert uneven_data(unjudged(**given), steps) is None

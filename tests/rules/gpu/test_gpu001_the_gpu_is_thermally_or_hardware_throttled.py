@@ -52,14 +52,14 @@ def test_table(check: Check) -> None:
         ("power_brake", "halved by the power brake", "power supply of GPU 1"),
     ],
 )
-def test_gpu001_says_what_held_the_clocks_down(kind: str, words: str, fix: str) -> None:
+def test_gpu001_names_what_throttled_the_clocks(kind: str, words: str, fix: str) -> None:
     finding = found("GPU001", TABLE.job(kind=kind))
     assert words in finding.title and fix in finding.fixes[0].title
     assert "60 % of the time" in finding.evidence[0].note
     assert "900 MHz under load, its peers 1370 MHz, 91 °C" in finding.evidence[1].note
 
 
-def test_gpu001_promises_nothing_for_sure_without_a_sound_peer() -> None:
+def test_gpu001_promises_no_certain_gain_without_a_sound_peer() -> None:
     alone = found("GPU001", TABLE.job(gpus=(gpu(0, ranks=()), gpu(1)), peer=None, slow=0.0))
     assert alone.saving is not None and alone.saving.speedup[0] == 1.0
     assert alone.saving.speedup[1] == pytest.approx(1 / (900 / 1410))

@@ -47,7 +47,7 @@ TABLE = Table(
     ),
     ranks=(1,),
     best=({"clock": 1000.0}, 1.4),
-    also_fires={"somebody lowered the limit": {"clock": 1400.0, "limit": 300.0}},
+    also_fires={"the limit was lowered": {"clock": 1400.0, "limit": 300.0}},
     unseen={
         "one of its GPUs": ({"capped": 0.0, "blind": {"gpu.power_capped_share": 0}}, ("gpu.power_capped_share",)),
         "the clock of one that meets its limit": ({"blind": {"gpu.clock_mhz": 1}}, ("gpu.clock_mhz",)),
@@ -67,7 +67,7 @@ def test_gpu002_gives_the_command_where_the_limit_was_lowered() -> None:
     assert "cooling" in found("GPU002", TABLE.job()).fixes[0].title
 
 
-def test_gpu002_mends_those_that_were_lowered_and_cools_the_others() -> None:
+def test_gpu002_raises_limits_that_were_lowered_and_cools_the_others() -> None:
     values = {
         "gpu.power_capped_share": {0: 0.3, 1: 0.9, 2: 0.0},
         "gpu.clock_mhz": {0: 1250.0, 1: 1000.0, 2: 1400.0},
@@ -92,7 +92,7 @@ def test_gpu002_gives_each_board_its_own_limit() -> None:
     assert changes == ["nvidia-smi -i 0 -pl 400", "nvidia-smi -i 1 -pl 350"]
 
 
-def test_gpu002_with_all_limits_lowered_alike_knows_only_the_most() -> None:
+def test_gpu002_with_all_limits_lowered_alike_bounds_the_gain_by_the_highest_clock() -> None:
     values = {
         "gpu.power_capped_share": {0: 0.9, 1: 0.9},
         "gpu.clock_mhz": {0: 1128.0, 1: 1128.0},

@@ -63,14 +63,14 @@ def test_table(check: Check) -> None:
 
 
 @pytest.mark.parametrize(("retries", "pieces", "first"), [(4, 0.2, "PYTORCH_CUDA_ALLOC_CONF"), (4, 0.05, "")])
-def test_gpu003_advises_to_join_pieces_where_there_are_any(retries: float, pieces: float, first: str) -> None:
-    told = found("GPU003", TABLE.job(retries=retries, pieces=pieces))
-    assert told.fixes[0].change.startswith(first) and bool(told.fixes[0].change) is bool(first)
-    assert {e.metric: e.value for e in told.evidence}["gpu.fragmented_share"] == pieces
+def test_gpu003_advises_against_fragmentation_if_there_is_any(retries: float, pieces: float, first: str) -> None:
+    finding = found("GPU003", TABLE.job(retries=retries, pieces=pieces))
+    assert finding.fixes[0].change.startswith(first) and bool(finding.fixes[0].change) is bool(first)
+    assert {e.metric: e.value for e in finding.evidence}["gpu.fragmented_share"] == pieces
 
 
-def test_gpu003_does_not_advise_what_the_environment_has() -> None:
+def test_gpu003_does_not_advise_a_setting_that_is_in_force() -> None:
     job = TABLE.job(retries=4, pieces=0.2)
     environment = {"variables": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}}
-    told = found("GPU003", replace(job, meta=replace(job.meta, environment=environment)))
-    assert [fix.change for fix in told.fixes] == [""]
+    finding = found("GPU003", replace(job, meta=replace(job.meta, environment=environment)))
+    assert [fix.change for fix in finding.fixes] == [""]

@@ -55,7 +55,7 @@ def test_table(check: Check) -> None:
     check(TABLE)
 
 
-def test_gpu004_tells_how_long_memory_lasts() -> None:
+def test_gpu004_estimates_how_long_memory_lasts() -> None:
     finding = found("GPU004", TABLE.job(left=600.0))
     assert "used up in 5m 00s" in finding.title and finding.urgent and finding.scope.gpus == (1,)
     assert "2 MB a step" in finding.evidence[0].note

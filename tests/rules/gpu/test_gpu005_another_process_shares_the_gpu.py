@@ -30,7 +30,7 @@ TABLE = Table(
     ),
     ranks=(1,),
     best=({"sm": 0.25}, 1 / 0.75),
-    also_fires={"whose time is not told": {"sm": None, "held_mb": 0.0}},
+    also_fires={"of unknown SM time": {"sm": None, "held_mb": 0.0}},
     unseen={
         "one of its GPUs": ({"count": 0.0, "blind": {"gpu.foreign_processes": 0}}, ("gpu.foreign_processes",)),
         "what an idle stranger holds": ({"sm": 0.0, "blind": {"gpu.foreign_mem_mb": 1}}, ("gpu.foreign_mem_mb",)),
@@ -43,6 +43,6 @@ def test_table(check: Check) -> None:
     check(TABLE)
 
 
-def test_gpu005_names_who_and_how_to_see_them() -> None:
+def test_gpu005_names_the_processes_and_how_to_list_them() -> None:
     finding = found("GPU005", TABLE.job())
     assert "GPU 1 (rank 1)" in finding.evidence[0].note and "nvidia-smi -i 1" in finding.fixes[0].change

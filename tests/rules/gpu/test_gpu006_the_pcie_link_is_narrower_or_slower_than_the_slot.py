@@ -85,7 +85,7 @@ def test_table(check: Check) -> None:
     check(TABLE)
 
 
-def test_gpu006_promises_for_sure_only_where_the_link_is_busy_all_the_time() -> None:
+def test_gpu006_promises_a_certain_gain_only_if_the_link_is_always_busy() -> None:
     idle, busy = (found("GPU006", TABLE.job(carried=mb_per_s, slow=0.0)).saving for mb_per_s in (1000.0, 6500.0))
     assert idle is not None and busy is not None
     assert idle.speedup[0] == 1.0 and busy.speedup[0] == pytest.approx(4.0)
@@ -95,7 +95,7 @@ def test_gpu006_promises_for_sure_only_where_the_link_is_busy_all_the_time() -> 
     assert "4 lanes of generation 4 under load, could be 16 lanes of generation 4" in note
 
 
-def test_gpu006_says_what_copies_reached_on_a_link_that_calls_itself_full() -> None:
+def test_gpu006_reports_the_rate_of_copies_on_a_link_that_reports_full_speed() -> None:
     exact, more = (found("GPU006", TABLE.job(width=16, copied=(25_500.0, rate))) for rate in (0.75 * 26_000, 9_000.0))
     assert [finding.evidence[0].metric for finding in (exact, more)] == ["kernel.pinned_mb_per_s"] * 2
     assert more.evidence[0].value == 9_000.0 and "16 lanes of generation 4 carry 26000" in more.evidence[0].note
@@ -117,7 +117,7 @@ def test_gpu006_notes_links_that_all_gpus_of_a_host_have_alike() -> None:
 
 
 def test_gpu006_compares_links_and_copies_within_a_host() -> None:
-    """All links of the second host are built so; those of the first tell nothing about them, and its own short one is none."""
+    """All links of the second host are built so; those of the first host do not count for them, and its own short one is none."""
     widths = {"gpu.pcie_width": {0: 16, 1: 4, 2: 8, 3: 8}, "gpu.pcie_gen": dict.fromkeys(range(4), 4)}
     finding = found("GPU006", gpu_jobs.on_gpus(widths, gpus=on_two_hosts()))
     assert finding.scope.gpus == (1,) and "GPU 1 of node-a" in finding.fixes[0].title

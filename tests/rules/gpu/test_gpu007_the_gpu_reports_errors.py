@@ -41,7 +41,7 @@ TABLE = Table(
     ),
     ranks=(1,),
     also_fires={
-        "an Xid that nobody has listed": {"xids": (160,)},
+        "an unlisted Xid": {"xids": (160,)},
         "and the job hangs": {"stalls": HANGS},
         "before any step": {"steady": 0},
     },
@@ -50,7 +50,7 @@ TABLE = Table(
             {"xids": (), "blind": {"gpu.hardware_xids": 1}},
             ("gpu.hardware_xids",),
         ),
-        "memory errors, though Xids are told": (
+        "memory errors, though Xids are known": (
             {"xids": (), "blind": {"gpu.uncorrected_errors": 1}},
             ("gpu.uncorrected_errors",),
         ),
@@ -65,7 +65,7 @@ def test_table(check: Check) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("values", "words"),
     [
         ({"xids": (48,)}, "double-bit memory error"),
         ({"xids": (160,)}, "catalogue"),
@@ -74,9 +74,9 @@ def test_table(check: Check) -> None:
         ({"xids": (), "uncorrected_errors": 3}, "memory errors in the run"),
     ],
 )
-def test_gpu007_says_what_the_driver_reported(told: dict[str, Any], words: str) -> None:
-    said = [f"{e.value} {e.note}" for e in found("GPU007", TABLE.job(**told)).evidence]
-    assert any(words in text for text in said)
+def test_gpu007_says_what_the_driver_reported(values: dict[str, Any], words: str) -> None:
+    texts = [f"{e.value} {e.note}" for e in found("GPU007", TABLE.job(**values)).evidence]
+    assert any(words in text for text in texts)
 
 
 def test_gpu007_names_the_lost_gpu_and_does_not_advise_to_reset_it() -> None:

@@ -62,7 +62,7 @@ TABLE = Table(
         ({"active": 0, "wire_s": 0.6}, "critical"),
         ({"active": 0}, "high"),
         ({"active": 9}, "medium"),
-        ({"active": 11, "wire_s": 0.0}, "medium"),  # nobody waits for it, yet it is down
+        ({"active": 11, "wire_s": 0.0}, "medium"),  # down, though no rank waits for it
         ({"peer": 9, "gpus": (gpu(0),), "wire_s": 0.0}, "low"),  # it has no other to talk to
         ({"active": 12, "recoveries": 1}, "low"),
         ({"active": 12, "recoveries": 30}, "medium"),
@@ -99,7 +99,7 @@ def test_table(check: Check) -> None:
     check(TABLE)
 
 
-def test_gpu008_tells_links_that_are_down_from_links_that_are_noisy() -> None:
+def test_gpu008_distinguishes_links_that_are_down_from_noisy_ones() -> None:
     assert found("GPU008", TABLE.job()).title == "NVLinks of GPU 1 are down"
     assert "9 of 12 links up" in found("GPU008", TABLE.job()).evidence[0].note
     noisy = found("GPU008", TABLE.job(active=12, damaged=400.0, recoveries=7))
@@ -110,7 +110,7 @@ def test_gpu008_sees_that_a_switch_is_missing_where_all_are_alike() -> None:
     assert found("GPU008", TABLE.job(active=10, peer=10)).scope.gpus == (0, 1)
 
 
-def test_gpu008_tells_whom_it_reaches_over_pcie_while_the_others_have_nvlink() -> None:
+def test_gpu008_names_the_gpus_it_reaches_over_pcie_while_others_have_nvlink() -> None:
     gpus = tuple(gpu(n, nvlink_switched=False) for n in range(3))
     paths = (GpuPath(0, 1, "SYS", "OK"), GpuPath(0, 2, "NV12", "OK"), GpuPath(1, 2, "SYS", "OK"))
     counted = {"gpu.nvlinks_active": {0: 12, 1: 0, 2: 12}}
@@ -134,7 +134,7 @@ def test_gpu008_compares_links_within_a_host() -> None:
     assert [e.note for e in finding.evidence] == ["GPU 1 (rank 1): 0 of 12 links up"]
 
 
-def test_gpu008_tells_what_the_links_that_are_left_carry() -> None:
+def test_gpu008_reports_the_traffic_of_the_remaining_links() -> None:
     carrying = found(
         "GPU008", gpu_jobs.on_gpus({"gpu.nvlinks_active": {0: 12, 1: 9}, "gpu.nvlink_mb_per_s": {1: 9000.0}})
     )

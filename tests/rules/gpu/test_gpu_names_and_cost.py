@@ -13,7 +13,7 @@ from rn50_advisor.advisor.model.findings import Clear, NotMeasured
 from rn50_advisor.advisor.model.gpu.gpu_facts import Xid
 from rn50_advisor.advisor.model.measures.gpu_measures import GPU_CLOCK_MHZ, GPU_PCIE_WIDTH, GPU_PEAK_SHARE
 from rn50_advisor.rules.gpu.gpu_names_and_cost import (
-    clear_if_seen,
+    clear_if_measured,
     clock_ratio,
     link_mb_per_s,
     listed,
@@ -23,8 +23,8 @@ from rn50_advisor.rules.gpu.gpu_names_and_cost import (
     ranks_on,
     saving_at_peers_clock,
     step_if_faster,
-    unseen,
-    unseen_of_ranks,
+    unmeasured,
+    unmeasured_of_ranks,
 )
 from rule_runs import found
 
@@ -114,21 +114,24 @@ def test_of_many_hosts_the_first_eight_are_named() -> None:
     assert placed(many[:8]).endswith("n6, n7") and placed(many).endswith("n6, n7 and 2 more")
 
 
-def test_a_command_stands_once_for_each_list_of_numbers() -> None:
+def test_a_command_is_shown_once_for_each_list_of_numbers() -> None:
     assert on_each_host((gpu(0), gpu(1)), "reset -i {}") == "reset -i 0,1"
     assert on_each_host((gpu(0),), "reset -i {}", "when idle") == "reset -i 0  # when idle"
     assert on_each_host(on_two_hosts()[1:], "reset -i {}") == "reset -i 1  # on node-a\nreset -i 0,1  # on node-b"
 
 
-def test_what_one_of_the_gpus_or_ranks_lacks_is_unseen() -> None:
+def test_what_one_of_the_gpus_or_ranks_lacks_is_missing() -> None:
     a = gpu_jobs.on_gpus({"gpu.clock_mhz": {0: 1400.0, 1: 1400.0}, "gpu.pcie_width": {0: 16.0}})
-    assert unseen(a, a.gpu_view.used, GPU_CLOCK_MHZ, GPU_PCIE_WIDTH) == (GPU_PCIE_WIDTH,)
-    assert unseen(a, a.gpu_view.used[:1], GPU_CLOCK_MHZ, GPU_PCIE_WIDTH) == ()
-    assert unseen_of_ranks(gpu_jobs.on_gpus({}, ranks={"gpu.peak_share": {0: 0.5}}), GPU_PEAK_SHARE) == (
+    assert unmeasured(a, a.gpu_view.used, GPU_CLOCK_MHZ, GPU_PCIE_WIDTH) == (GPU_PCIE_WIDTH,)
+    assert unmeasured(a, a.gpu_view.used[:1], GPU_CLOCK_MHZ, GPU_PCIE_WIDTH) == ()
+    assert unmeasured_of_ranks(gpu_jobs.on_gpus({}, ranks={"gpu.peak_share": {0: 0.5}}), GPU_PEAK_SHARE) == (
         GPU_PEAK_SHARE,
     )
-    assert unseen_of_ranks(gpu_jobs.on_gpus({}, ranks={"gpu.peak_share": {0: 0.5, 1: 0.5}}), GPU_PEAK_SHARE) == ()
-    assert (clear_if_seen("GPU001"), clear_if_seen("GPU001", "x")) == (Clear("GPU001"), NotMeasured("GPU001", ("x",)))
+    assert unmeasured_of_ranks(gpu_jobs.on_gpus({}, ranks={"gpu.peak_share": {0: 0.5, 1: 0.5}}), GPU_PEAK_SHARE) == ()
+    assert (clear_if_measured("GPU001"), clear_if_measured("GPU001", "x")) == (
+        Clear("GPU001"),
+        NotMeasured("GPU001", ("x",)),
+    )
 
 
 def test_ranks_are_listed_unless_they_are_all() -> None:
@@ -145,7 +148,7 @@ def test_ranks_are_listed_unless_they_are_all() -> None:
         ({0: 1400.0}, None),
     ],
 )
-def test_a_clock_is_held_against_sound_peers_or_the_boards_highest(
+def test_a_clock_is_compared_with_sound_peers_or_the_boards_highest(
     clocks: dict[int, float], ratio: tuple[float, float, bool] | None
 ) -> None:
     a = gpu_jobs.on_gpus({"gpu.clock_mhz": clocks})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rn50_advisor.rules.memory.memory_growth import creeping_severity, creeping_title, rises
+from rn50_advisor.rules.memory.memory_growth import growth_severity, growth_title, rises
 
 LIMITS = {"growth": 0.05, "lasting": 0.3}
 
@@ -31,9 +31,9 @@ def test_it_rises_by_enough_and_all_along(thirds_mb: tuple[float, float, float],
     [(0.0, "critical"), (599.0, "critical"), (600.0, "high"), (3600.0, "medium"), (43200.0, "low"), (1e9, "low")],
 )
 def test_the_sooner_memory_ends_the_worse(lasts_s: float, severity: str) -> None:
-    assert creeping_severity(lasts_s) == severity
+    assert growth_severity(lasts_s) == severity
 
 
 def test_the_title_says_when_it_ends_where_that_is_soon() -> None:
-    assert creeping_title("Host memory", 540.0) == "Host memory grows and will be used up in 9m 00s"
-    assert creeping_title("Host memory", 700.0) == "Host memory grows steadily"
+    assert growth_title("Host memory", 540.0) == "Host memory grows and will be used up in 9m 00s"
+    assert growth_title("Host memory", 700.0) == "Host memory grows steadily"

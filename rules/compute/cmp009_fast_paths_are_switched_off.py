@@ -38,7 +38,7 @@ from rn50_advisor.rules.compute.compute_cost import (
     facts_of,
     fused_form,
 )
-from rn50_advisor.rules.gpu.gpu_names_and_cost import clear_if_seen
+from rn50_advisor.rules.gpu.gpu_names_and_cost import clear_if_measured
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
 
 Switch = tuple[str, Evidence, Fix]
@@ -53,7 +53,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     inspections = (_tf32(a, rank, computing), _benchmark(a, rank, t, computing), _optimizer(a, rank, t))
     found = [one for one in inspections if isinstance(one, tuple)]
     if not found:
-        return clear_if_seen(RULE.id, *(one for one in inspections if isinstance(one, str)))
+        return clear_if_measured(RULE.id, *(one for one in inspections if isinstance(one, str)))
     return Finding(
         rule=RULE.id,
         title=f"Switched off: {', '.join(name for name, _, _ in found)}",

@@ -9,18 +9,27 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from rn50_advisor.advisor.merge.node_frames import SENT_TABLES, NotAFrame, received_table, unpacked
+from rn50_advisor.advisor.merge.node_frames import (
+    SENT_TABLES,
+    NotAFrame,
+    StateFrame,
+    StepsFrame,
+    received_table,
+    unpacked,
+)
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Event, Meta, Process, Recording, Series, Table
 from rn50_advisor.advisor.store.document_checks import DOCUMENTS, fitting
 from rn50_advisor.advisor.store.schema import NODES_NAME
+from rn50_advisor.probes.documents.machine_documents import MachineFacts
 from rn50_advisor.probes.documents.rank_documents import RankFacts
 
 INBOX_NAME = NODES_NAME
@@ -30,7 +39,6 @@ _TABLES = (
     "PRIMARY KEY (node, kind, n)) WITHOUT ROWID",
 )
 _KEPT = {"state": 2, "steps": 720}
-_UNREADABLE = (ValueError, TypeError, KeyError, IndexError, OverflowError, AttributeError)
 
 
 class Unreadable(Exception):
@@ -49,22 +57,17 @@ class Inbox:
             for table in _TABLES:
                 self._db.execute(table)
         self._db.execute("PRAGMA journal_mode = WAL")
-        self._numbers: dict[tuple[int, str], int] = {}
 
-    def node_of(self, who: str) -> int:
-        """Returns the number of a sender, which stays the same after a reconnect."""
-        self._begin()
+    def put(self, who: str, kind: str, body: bytes) -> None:
+        """Stores a frame. `who`: a sender's name for itself, the same after a reconnect."""
+        if not self._db.in_transaction:
+            self._db.execute("BEGIN IMMEDIATE")
         self._db.execute("INSERT OR IGNORE INTO nodes (who) VALUES (?)", (who,))
-        node = int(self._db.execute("SELECT node FROM nodes WHERE who = ?", (who,)).fetchone()[0])
-        for kind in _KEPT:
-            last = self._db.execute("SELECT max(n) FROM frames WHERE node = ? AND kind = ?", (node, kind)).fetchone()[0]
-            self._numbers[node, kind] = last or 0
-        return node
-
-    def put(self, node: int, kind: str, body: bytes) -> None:
-        self._begin()
-        n = self._numbers[node, kind] = self._numbers.get((node, kind), 0) + 1
-        self._db.execute("INSERT OR REPLACE INTO frames VALUES (?, ?, ?, ?)", (node, kind, n, body))
+        (node,) = self._db.execute("SELECT node FROM nodes WHERE who = ?", (who,)).fetchone()
+        (n,) = self._db.execute(
+            "SELECT coalesce(max(n), 0) + 1 FROM frames WHERE node = ? AND kind = ?", (node, kind)
+        ).fetchone()
+        self._db.execute("INSERT INTO frames VALUES (?, ?, ?, ?)", (node, kind, n, body))
         self._db.execute("DELETE FROM frames WHERE node = ? AND kind = ? AND n <= ?", (node, kind, n - _KEPT[kind]))
 
     def commit(self) -> None:
@@ -77,10 +80,6 @@ class Inbox:
             self._db.execute("PRAGMA busy_timeout = 200")
             self._db.execute("PRAGMA journal_mode = DELETE")
         self._db.close()
-
-    def _begin(self) -> None:
-        if not self._db.in_transaction:
-            self._db.execute("BEGIN IMMEDIATE")
 
 
 def sent_recordings(file: Path, *, recent: int | None = None) -> list[Recording]:
@@ -118,13 +117,22 @@ def _recording(states: Iterable[bytes], steps: Iterable[bytes]) -> Recording | N
     last_ns = recording.meta.last_ns
     for body in steps:
         try:
-            frame = unpacked(body)
-            last_ns = max(last_ns, int(frame["t"]))
-            _add_ranks(frame["ranks"], tables)
-            _add_samples(frame, samples)
-            positions |= {int(r): (str(at[0]), int(at[1]), int(at[2])) for r, at in frame["positions"].items()}
-        except _UNREADABLE:
+            frame = unpacked(body, StepsFrame)
+            received = [
+                (name, rank, received_table(name, rank, columns))
+                for rank, sent in frame.ranks.items()
+                for name, columns in sent.items()
+                if name in SENT_TABLES
+            ]
+        except NotAFrame:
             continue
+        last_ns = max(last_ns, frame.t)
+        positions |= frame.positions
+        for name, rank, table in received:
+            tables[name].setdefault(rank, []).append(table)
+        for metric, scopes in frame.samples.items():
+            for scope, value in scopes.items():
+                samples.setdefault((metric, scope), []).append((frame.t, value))
     whole: dict[str, Any] = {n: {rank: np.concatenate(parts) for rank, parts in r.items()} for n, r in tables.items()}
     return replace(
         recording,
@@ -135,53 +143,29 @@ def _recording(states: Iterable[bytes], steps: Iterable[bytes]) -> Recording | N
     )
 
 
-def _add_ranks(ranks: Mapping[str, Any], tables: dict[str, dict[int, list[Table]]]) -> None:
-    for rank, sent in ranks.items():
-        for name, columns in sent.items():
-            if name in SENT_TABLES:
-                table = received_table(name, columns)
-                tables[name].setdefault(int(rank), []).append(table)
-
-
-def _add_samples(frame: Mapping[str, Any], samples: dict[tuple[str, str], list[tuple[int, float]]]) -> None:
-    for metric, scopes in frame["samples"].items():
-        for scope, value in scopes.items():
-            samples.setdefault((str(metric), str(scope)), []).append((int(frame["t"]), float(value)))
-
-
 def _series(readings: list[tuple[int, float]]) -> Series:
     return Series(np.array([t for t, _ in readings], np.int64), np.array([v for _, v in readings], np.float64))
 
 
 def _state(body: bytes) -> Recording | None:
+    """Returns the recording without its steps; None if a part of the frame does not fit. Unknown fields and events are left out."""
     try:
-        frame = unpacked(body)
-        known = {field.name: frame["meta"][field.name] for field in fields(Meta) if field.name in frame["meta"]}
-        known = {"name": "", "cwd": "", "host": "", **known, "argv": tuple(known.get("argv") or ())}
+        frame = unpacked(body, StateFrame)
+        environment = fitting(frame.meta.get("environment") or {}, MachineFacts)[0]
         names = [field.name for field in fields(Process)]
+        rows = [dict(zip(names, row, strict=True)) for row in frame.processes]
         return Recording(
-            meta=Meta(**known),
-            processes=tuple(_process(dict(zip(names, row, strict=True))) for row in frame["processes"]),
-            facts={
-                int(pid): fitting(dict(facts), RankFacts)[0]
-                for pid, facts in frame["facts"].items()
-                if isinstance(facts, dict)
-            },
+            meta=msgspec.convert(
+                {"name": "", "cwd": "", "host": "", "argv": (), **frame.meta, "environment": environment}, Meta
+            ),
+            processes=tuple(msgspec.convert(rows, list[Process], strict=False)),  # SQLite has numbers for bool
+            facts={pid: fitting(facts, RankFacts)[0] for pid, facts in frame.facts.items()},
             events=tuple(
-                Event(int(t), str(kind), pid, rank, fitting(dict(data), DOCUMENTS[kind])[0])
-                for t, kind, pid, rank, data in frame["events"]
+                Event(t_ns, kind, pid, rank, fitting(data, DOCUMENTS[kind])[0])
+                for t_ns, kind, pid, rank, data in frame.events
                 if kind in DOCUMENTS
             ),
-            gaps=tuple(ProbeGap(*map(str, gap)) for gap in frame["gaps"]),
+            gaps=tuple(ProbeGap(*gap) for gap in frame.gaps),
         )
-    except (NotAFrame, *_UNREADABLE):
+    except ValueError:  # NotAFrame and msgspec's errors are such
         return None
-
-
-def _process(row: Mapping[str, Any]) -> Process:
-    if row["role"] not in ("rank", "worker", "other"):
-        raise NotAFrame("a process of no role")
-    numbers = {name: int(row[name]) for name in ("pid", "parent_pid", "first_seen_ns")}
-    maybe = ("rank", "local_rank", "worker", "ended_ns", "exit_code", "exit_signal")
-    numbers |= {name: int(row[name]) for name in maybe if row[name] is not None}
-    return Process(**{**row, **numbers, "command": str(row["command"])})

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from rn50_advisor.advisor.model.recording import Table
-from rn50_advisor.advisor.store.schema import BESIDE, RING_TABLES, cells_beside
+from rn50_advisor.advisor.store.schema import BESIDE, RING_TABLES
 from rn50_advisor.advisor.store.step_folding import COLUMNS, fold
+from rn50_advisor.advisor.store.typed_rows import Corrupt, check_numbers
+from rn50_advisor.probes.documents.bounded_numbers import Number, Whole
 from rn50_advisor.probes.rank.layout import FIELDS, FLAG_TAIL
 
-VERSION = 1
 FRAME_BYTES_MAX = 1 << 20
 UNPACKED_BYTES_MAX = 8 << 20  # a frame of 64 ranks takes a tenth of it; a larger one is an attempt to fill memory
 SENT_TABLES: Mapping[str, tuple[str, ...]] = {
@@ -28,7 +30,7 @@ SENT_TABLES: Mapping[str, tuple[str, ...]] = {
     for kind, table in RING_TABLES.items()
     if table in ("steps", "comm", "gpu_steps", "collectives", "batches")
 }
-_SIDE_BY_SIDE = 12  # steps in a row that every rank sends
+_STEPS_UNFOLDED = 12  # in a row, from every rank
 _BATCHES = 4
 _ROWS_MAX = 4096  # of one table in one frame: a second of the fastest steps
 _US = 1000
@@ -37,44 +39,67 @@ _ONE_WINDOW_NS = 1 << 62
 Rows = NDArray[np.int64]
 
 
+class StepsFrame(msgspec.Struct):
+    """What happened since the last frame. Samples: the latest by metric and scope; tables: columns by rank and table."""
+
+    t: Whole
+    positions: dict[int, tuple[str, Whole, Whole]]
+    samples: dict[str, dict[str, Number]]
+    ranks: dict[int, dict[str, dict[str, list[Whole]]]]
+    v: Literal[1] = 1
+
+
+class StateFrame(msgspec.Struct):
+    """Everything else of the run. Processes and gaps have their fields in order; events: time, kind, pid, rank, data."""
+
+    t: Whole
+    meta: dict[str, Any]
+    processes: list[tuple[Any, ...]]
+    facts: dict[int, dict[str, Any]]
+    events: list[tuple[Whole, str, Whole | None, Whole | None, dict[str, Any]]]
+    gaps: list[tuple[str, str, str, str]]
+    v: Literal[1] = 1
+
+
+Frame = TypeVar("Frame", bound=StepsFrame | StateFrame)
+
+
 class NotAFrame(ValueError):
     """The bytes are not a frame that this advisor reads."""
 
 
-def packed(frame: Mapping[str, Any]) -> bytes:
-    return zlib.compress(json.dumps(frame, separators=(",", ":"), default=str).encode(), 9)
+def packed(frame: StepsFrame | StateFrame) -> bytes:
+    # json keeps names that are not text, which msgspec refuses
+    return zlib.compress(json.dumps(msgspec.structs.asdict(frame), separators=(",", ":")).encode(), 9)
 
 
-def unpacked(data: bytes) -> dict[str, Any]:
+def unpacked(data: bytes, shape: type[Frame]) -> Frame:
     """Unpacks a frame at a bounded cost. Raises NotAFrame for anything else."""
     try:
         stream = zlib.decompressobj()
         text = stream.decompress(data, UNPACKED_BYTES_MAX)
         if not stream.eof:
             raise NotAFrame("it has the wrong length")
-        frame = json.loads(text)
+        return msgspec.convert(json.loads(text), shape, str_keys=True)
     except (zlib.error, ValueError, RecursionError) as error:
         raise NotAFrame(str(error)) from error
-    if not isinstance(frame, dict) or frame.get("v") != VERSION:
-        raise NotAFrame("of another version")
-    return frame
 
 
 def thinned(rows: Rows) -> Rows:
     """Returns one rank's steps (COLUMNS) as they are sent: a few unfolded, chosen by step number, the others folded."""
     tail = rows[:, COLUMNS.index("flags")] & FLAG_TAIL != 0
     steps, last = rows[~tail], rows[tail]
-    if len(steps) <= _SIDE_BY_SIDE:
+    if len(steps) <= _STEPS_UNFOLDED:
         return rows
     # a power of two: if ranks differ by a step in ten seconds, the blocks of one are still among those of the other
     every = 1 << (len(steps) - 1).bit_length()
-    whole = steps[:, COLUMNS.index("step")] % every < _SIDE_BY_SIDE
+    whole = steps[:, COLUMNS.index("step")] % every < _STEPS_UNFOLDED
     parts = np.split(np.arange(len(steps)), np.flatnonzero(np.diff(whole)) + 1)
     kept = [steps[part] if whole[part[0]] else fold(steps[part], _ONE_WINDOW_NS, 0.0, bridge=True)[1] for part in parts]
     return np.concatenate([*kept, last])
 
 
-def sent_tables(tables: Mapping[str, Rows]) -> dict[str, Any]:
+def sent_tables(tables: Mapping[str, Rows]) -> dict[str, dict[str, list[int]]]:
     """Returns the tables of one rank as they are sent: steps thinned, the last batches, other rows only of unfolded steps."""
     found: dict[str, Rows] = {}
     steps = thinned(tables["steps"]) if len(tables.get("steps", ())) else None
@@ -89,22 +114,23 @@ def sent_tables(tables: Mapping[str, Rows]) -> dict[str, Any]:
     return {name: _columns(rows, SENT_TABLES[name]) for name, rows in found.items() if len(rows)}
 
 
-def received_table(name: str, columns: Mapping[str, Any]) -> Table:
+def received_table(name: str, rank: int, columns: Mapping[str, Sequence[int]]) -> Table:
     """Returns the received columns as a table. Raises NotAFrame if they cannot be rows of this table."""
     fields = SENT_TABLES[name]
-    sizes = {len(values) for values in columns.values() if isinstance(values, list)}
+    sizes = {len(values) for values in columns.values()}
     if len(sizes) != 1 or not 0 < (size := sizes.pop()) <= _ROWS_MAX:
         raise NotAFrame("columns of different lengths")
-    table = np.zeros(size, np.dtype([(field, np.int64) for field in fields]))
+    rows = np.zeros((size, len(fields)), np.int64)
+    for place, field in enumerate(fields):
+        if field in columns:
+            values = np.array(columns[field], np.int64)
+            values = np.cumsum(values) if _grows(field) else values
+            rows[:, place] = values * _US if field.endswith("_ns") else values
     try:
-        for field in fields:
-            if field in columns:
-                values = np.array(columns[field], np.int64)
-                values = np.cumsum(values) if _grows(field) else values
-                table[field] = values * _US if field.endswith("_ns") else values
-    except (TypeError, ValueError, OverflowError) as error:
+        check_numbers(name, rank, fields, rows)
+    except Corrupt as error:
         raise NotAFrame(str(error)) from error
-    return table
+    return rows.view(np.dtype([(field, np.int64) for field in fields])).reshape(-1)
 
 
 def _columns(rows: Rows, fields: Sequence[str]) -> dict[str, list[int]]:
@@ -120,9 +146,3 @@ def _grows(field: str) -> bool:
     return (
         field in ("step", "iteration", "number") or field.startswith("t_") or field.endswith(("_start_ns", "_end_ns"))
     )
-
-
-def as_rows(table: str, records: Iterable[tuple[int, tuple[int, ...]]], *, pid: int | None = None) -> Rows:
-    """Converts ring records, each (flags, payload), to rows of this table."""
-    made = [(*payload, *cells_beside(table, flags, pid or 0)) for flags, payload in records]
-    return np.array(made, np.int64).reshape(-1, len(SENT_TABLES[table]))

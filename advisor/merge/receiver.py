@@ -7,6 +7,7 @@ Only a holder of the token could fill memory, by a message with endless parts: l
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -14,7 +15,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import zmq
@@ -22,7 +23,7 @@ from zmq.utils.z85 import decode
 
 from rn50_advisor.advisor.merge.curve_keys import PROVES_WITHIN_MS, curve_keys, waiting_events
 from rn50_advisor.advisor.merge.inbox import Inbox
-from rn50_advisor.advisor.merge.node_frames import FRAME_BYTES_MAX, NotAFrame, unpacked
+from rn50_advisor.advisor.merge.node_frames import FRAME_BYTES_MAX, NotAFrame, StateFrame, StepsFrame, unpacked
 from rn50_advisor.advisor.model.errors import AdvisorError
 from rn50_advisor.advisor.model.metrics import ProbeGap
 
@@ -35,7 +36,7 @@ _WHO_BYTES_MAX = 64
 _TURN_MS = 200
 _COMMIT_S = 1.0
 _LAST_FRAMES_S = 2.0  # nodes of one job end together, but not at the same moment
-_KINDS = (b"state", b"steps")
+_KINDS: Mapping[bytes, type[StateFrame | StepsFrame]] = {b"state": StateFrame, b"steps": StepsFrame}
 # <asm-generic/socket.h> and <linux/filter.h>: a program of one instruction, "keep 0 bytes"
 _ATTACH_FILTER, _DETACH_FILTER = 26, 27
 _DROP_ALL = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))
@@ -51,54 +52,39 @@ _OPTIONS = {
 
 
 class Receiver:
-    """Receives frames in its own thread; call `start` and `finish` from the agent's. Raises AdvisorError if it cannot listen."""
+    """Receives frames in a thread of its own. Raises AdvisorError if it cannot listen."""
 
     def __init__(
-        self, address: tuple[str, int], token: bytes, folder: Path, *, post: Callable[[ProbeGap], object]
+        self, address: tuple[str, int], token: bytes, folder: Path, *, report: Callable[[ProbeGap], object]
     ) -> None:
         self._keys, self._admitted = curve_keys(token, "listener"), decode(curve_keys(token, "sender")[0])
         self._folder = folder
-        self._post = post
+        self._report = report
         self._listener = _listen(address)
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
-        self._over = threading.Event()
         self._accepted = self._proved = self._left = self._unfit = self.frames = 0
         self._greeted_until_s = 0.0
         self._links_max = min(_LINKS_MAX, max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
         self._is_open = True
-        self._thread = threading.Thread(target=self._run, name="rn50-merging", daemon=True)
 
     @property
     def refused(self) -> int:
         return self._accepted - self._proved + self._unfit
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def finish(self, within_s: float) -> None:
-        self._over.set()
-        if self._thread.ident is not None:
-            self._thread.join(within_s)
-        if self.refused:
-            reason = f"{self.refused} connections to the merge port were refused: no token, or not our protocol"
-            self._post(ProbeGap("node.merge", "port", reason))
-
-    def _run(self) -> None:
+    def serve(self, ending: threading.Event) -> None:
+        """Receives until `ending` is set and the nodes have left. Raises sqlite3.Error or OSError if nothing can be written."""
         context = zmq.Context()
-        inbox = None
         try:
-            inbox = Inbox(self._folder)
-            self._serve(context, inbox)
-        except Exception as error:  # noqa: BLE001 - the wall of this thread: the run goes on without the others
-            reason = f"merging stopped: {type(error).__name__}: {error}"
-            self._post(ProbeGap("node.merge", "job", reason, "merge the nodes' own run files afterwards"))
+            with contextlib.closing(Inbox(self._folder)) as inbox:
+                self._receive(context, inbox, ending)
         finally:
             context.destroy(linger=0)
             self._listener.close()
-            if inbox is not None:
-                inbox.close()
+        if self.refused:
+            reason = f"{self.refused} connections to the merge port were refused: no token, or not our protocol"
+            self._report(ProbeGap("node.merge", "port", reason))
 
-    def _serve(self, context: zmq.Context[zmq.Socket[bytes]], inbox: Inbox) -> None:
+    def _receive(self, context: zmq.Context[zmq.Socket[bytes]], inbox: Inbox, ending: threading.Event) -> None:
         judge = context.socket(zmq.REP)
         judge.bind("inproc://zeromq.zap.01")  # libzmq asks here whether to admit a connection
         frames = context.socket(zmq.PULL)
@@ -120,12 +106,12 @@ class Receiver:
             self._count(monitor, now_s)
             if frames in ready:
                 self._take(frames.recv_multipart(), inbox)
-            elif self._over.is_set() and self._accepted == self._left:
+            elif ending.is_set() and self._accepted == self._left:
                 break
             if now_s >= commit_s:
                 inbox.commit()
                 commit_s = now_s + _COMMIT_S
-            if self._over.is_set():
+            if ending.is_set():
                 end_s = min(end_s, now_s + _LAST_FRAMES_S)
 
     def _stand_open(self, now_s: float) -> None:
@@ -157,13 +143,13 @@ class Receiver:
     def _take(self, parts: list[bytes], inbox: Inbox) -> None:
         try:
             who, kind, body = parts
-            if not 0 < len(who) <= _WHO_BYTES_MAX or kind not in _KINDS:
-                raise NotAFrame("no name, or no kind of ours")
-            unpacked(body)
-        except ValueError:  # NotAFrame is one
+            if not 0 < len(who) <= _WHO_BYTES_MAX:
+                raise NotAFrame("no name")
+            unpacked(body, _KINDS[kind])
+        except (KeyError, ValueError):  # NotAFrame is one
             self._unfit += 1
         else:
-            inbox.put(inbox.node_of(who.hex()), kind.decode(), body)
+            inbox.put(who.hex(), kind.decode(), body)
             self.frames += 1
         # Meanwhile the other nodes wait, each in its own queue, and are served in turn.
         time.sleep(max(_FRAME_COST_BYTES, sum(map(len, parts))) / _BYTES_PER_S)

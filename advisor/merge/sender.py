@@ -1,7 +1,7 @@
-"""Sends this node's records to the merging side, every ten seconds, from a thread of its own.
+"""Sends this node's run to the merging side, every ten seconds, from a thread of its own.
 
-No answer, delay or error of the other side affects the run. Frames that it does not take in time are lost and
-counted; frames in flight when a connection breaks are lost.
+No answer, delay or error of the other side affects the run. While it takes nothing, nothing is queued: the run file keeps everything, and
+the next frame goes on where the last one ended. Only frames in flight when a connection breaks are lost.
 """
 
 from __future__ import annotations
@@ -11,28 +11,26 @@ import secrets
 import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 
 import zmq
 
 from rn50_advisor.advisor.merge.curve_keys import PROVES_WITHIN_MS, curve_keys, waiting_events
-from rn50_advisor.advisor.merge.node_frames import FRAME_BYTES_MAX, packed
-from rn50_advisor.advisor.merge.outbox import Outbox
+from rn50_advisor.advisor.merge.node_frames import FRAME_BYTES_MAX, StateFrame, StepsFrame, packed
+from rn50_advisor.advisor.merge.run_tail import RunTail
 from rn50_advisor.advisor.model.errors import AdvisorError
 from rn50_advisor.advisor.model.metrics import ProbeGap
 
 PERIOD_S = 10.0
-_STATE_EVERY_S = 60.0  # the state is larger than the steps; an urgent change does not wait
-_RETRY_S = 5.0  # after a refusal; without an answer libzmq retries by itself
-_KEPT_BYTES = 8 << 20
+_STATE_EVERY_S = 60.0  # the state is larger than the steps; an event does not wait
 _LOOK_S = 0.5
-_LAST_WORDS_S = 3.0
-_ALL_HERE = "this node's own run file is complete: merge it afterwards"
+_LAST_FRAMES_S = 3.0
+_HINT = "this node's own run file is complete: merge it afterwards"
 _REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 _OPTIONS = {
     zmq.IMMEDIATE: 1,  # queues nothing without a connection
-    zmq.SNDHWM: 2,  # besides the kernel's buffer; the Sender keeps further frames itself
+    zmq.SNDHWM: 2,  # frames, besides the kernel's buffer
     zmq.CONNECT_TIMEOUT: 3_000,
     zmq.HANDSHAKE_IVL: PROVES_WITHIN_MS,
     zmq.RECONNECT_IVL: 1_000,
@@ -43,113 +41,90 @@ _OPTIONS = {
 
 
 class Sender:
-    """Sends frames from its own thread. Call `start` and `finish` from the agent's thread; they do not raise.
-
-    Each attempt to connect calls `token` again, since its file may appear after the job starts. It may raise AdvisorError.
-    """
+    """Sends the run in `folder`. Each new socket calls `token` again, since its file may appear after the job starts."""
 
     def __init__(
         self,
-        outbox: Outbox,
+        folder: Path,
         address: tuple[str, int],
         token: Callable[[], bytes],
         *,
-        post: Callable[[ProbeGap], object],
+        report: Callable[[ProbeGap], object],
         period_s: float = PERIOD_S,
     ) -> None:
-        self._outbox = outbox
+        self._folder = folder
         self._address = address
         self._token = token
-        self._post = post
+        self._report = report
         self._period_s = period_s
-        self._look_s = min(_LOOK_S, period_s)
         self._who = secrets.token_hex(16).encode()
-        self._waiting: deque[tuple[bytes, bytes]] = deque()
-        self._lost = 0
         self._context = zmq.Context()
-        self._socket: zmq.Socket[bytes] | None = None
-        self._connected = self._failed = False
-        self._retry_at_s = self._state_at_s = 0.0
-        self._tell_from_s = 0.0  # nodes start in any order: until then a missing connection is not reported
-        self._told: set[str] = set()
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="rn50-merge", daemon=True)
+        self._link: zmq.Socket[bytes] | None = None
+        self._down = "no connection"  # reason; empty while there is a connection
+        self._reported: set[str] = set()
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def finish(self, within_s: float) -> None:
-        """Sends the remaining frames within the time; the rest is lost."""
-        self._ending.set()
-        if self._thread.ident is not None:
-            self._thread.join(within_s)
-
-    def _run(self) -> None:
+    def serve(self, ending: threading.Event) -> None:
+        """Sends until `ending` is set, and then the last frames. Raises sqlite3.Error if the run cannot be read."""
         try:
-            due_s = self._tell_from_s = time.monotonic() + self._period_s
-            while not self._ending.wait(self._look_s):
-                now_s = time.monotonic()
-                if now_s >= due_s or self._outbox.urgent:
-                    self._gather(now_s)
-                    due_s = max(due_s, now_s) + (self._period_s if now_s >= due_s else 0.0)
-                self._send(now_s)
-            self._end(time.monotonic() + _LAST_WORDS_S)
-        except Exception as error:  # noqa: BLE001 - the wall of this thread: the run goes on without the other side
-            self._tell("job", f"sending stopped: {type(error).__name__}: {error}")
+            with contextlib.closing(RunTail(self._folder)) as run:
+                self._send_until(ending, run)
+                self._send_last(run, time.monotonic() + _LAST_FRAMES_S)
         finally:
-            self._context.destroy(linger=0)
+            self._context.destroy(linger=1000)
 
-    def _gather(self, now_s: float, *, last: bool = False) -> None:
-        outbox = self._outbox
-        state_due = outbox.changed and (now_s - self._state_at_s >= _STATE_EVERY_S or outbox.urgent or last)
-        self._keep(b"steps", packed(outbox.steps_frame(time.perf_counter_ns())))
-        if state_due:
-            self._keep_state(now_s)
+    def _send_until(self, ending: threading.Event, run: RunTail) -> None:
+        due_s = time.monotonic() + self._period_s
+        state_due_s = 0.0
+        self._connect()
+        while not ending.wait(min(_LOOK_S, self._period_s)):
+            now_s = time.monotonic()
+            due, news, connected = now_s >= due_s, run.has_news(), self._check_link()
+            if due or news:
+                self._send("steps", run.steps_frame)
+            if connected or news:  # a listener may not know this node yet
+                state_due_s = now_s
+            if now_s >= state_due_s and self._send("state", run.state_frame):
+                state_due_s = now_s + _STATE_EVERY_S
+            if due:
+                due_s = now_s + self._period_s
+                if self._down:  # not reported before: nodes start in any order
+                    self._report_down()
+                if self._link is None:
+                    self._connect()
 
-    def _keep_state(self, now_s: float) -> None:
-        self._state_at_s = now_s
-        self._keep(b"state", packed(self._outbox.state_frame(time.perf_counter_ns())))
+    def _send_last(self, run: RunTail, until_s: float) -> None:
+        if self._down:
+            self._close_link()  # its next attempt may be half a minute away
+            self._connect()
+            self._check_link(until_s)
+        if self._down:
+            self._report_down()
+        elif not (self._send("steps", run.steps_frame, until_s) and self._send("state", run.state_frame, until_s)):
+            self._report_once("frames", "the last frames were not accepted in time")
 
-    def _keep(self, kind: bytes, body: bytes) -> None:
-        if len(body) > FRAME_BYTES_MAX:
-            # the other side would cut us off
-            reason = f"this node's {kind.decode()} frame is too large to send: {len(body)} bytes"
-            self._tell(kind.decode(), reason)
-            return
-        self._waiting.append((kind, body))
-        while sum(len(waiting) for _, waiting in self._waiting) > _KEPT_BYTES:
-            self._waiting.popleft()
-            self._lost += 1
+    def _send(self, kind: str, make: Callable[[int], StepsFrame | StateFrame], until_s: float = 0.0) -> bool:
+        """Makes a frame and sends it; False if the other side takes none at once, or by `until_s`."""
+        if self._link is None or not self._link.poll(_left_ms(until_s), zmq.POLLOUT):
+            return False
+        body = packed(make(time.perf_counter_ns()))
+        if len(body) > FRAME_BYTES_MAX:  # the other side would cut us off
+            self._report_once(kind, f"this node's {kind} frame is too large to send: {len(body)} bytes")
+        else:
+            self._link.send_multipart((self._who, kind.encode(), body), zmq.NOBLOCK)
+        return True
 
-    def _send(self, now_s: float, *, until_s: float = 0.0) -> None:
-        """Sends queued frames as far as the other side takes them at once, or by `until_s`."""
-        if self._socket is None and now_s < self._retry_at_s:
-            return
+    def _connect(self) -> None:
+        host, port = self._address
         try:
-            link = self._socket = self._socket or self._connect()
-            if self._look(until_s):
-                self._told.discard("job")
-                self._keep_state(now_s)  # the listener may not know this node yet
-            with contextlib.suppress(zmq.Again):
-                while self._waiting and self._connected:
-                    link.sndtimeo = _left_ms(until_s)
-                    link.send_multipart((self._who, *self._waiting[0]))
-                    self._waiting.popleft()
-            why = "no connection" if self._failed or (until_s and not self._connected) else ""
+            token = self._token()
+            own, (server, _) = curve_keys(token, "sender"), curve_keys(token, "listener")
+            families = {family for family, *_ in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
         except (OSError, AdvisorError) as error:
-            self._hang_up()
-            self._retry_at_s = now_s + _RETRY_S
-            why = str(getattr(error, "strerror", None) or error)
-        if why and now_s >= self._tell_from_s:
-            self._tell("job", f"the merge server at {self._address[0]}:{self._address[1]} was not reached: {why}")
-
-    def _connect(self) -> zmq.Socket[bytes]:
-        token, (host, port) = self._token(), self._address
-        families = {family for family, *_ in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
-        keys, (theirs, _) = curve_keys(token, "sender"), curve_keys(token, "listener")
-        link = self._context.socket(zmq.PUSH)
-        link.curve_publickey, link.curve_secretkey = keys
-        link.curve_serverkey = theirs
+            self._down = str(getattr(error, "strerror", None) or error)
+            return
+        link = self._link = self._context.socket(zmq.PUSH)
+        link.curve_publickey, link.curve_secretkey = own
+        link.curve_serverkey = server
         # libzmq tries one address of a name, and most listen on 0.0.0.0
         for option, value in {**_OPTIONS, zmq.IPV6: socket.AF_INET not in families}.items():
             link.setsockopt(option, value)
@@ -157,46 +132,37 @@ class Sender:
             zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED | _REFUSED
         )
         link.connect(f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}")
-        return link
 
-    def _look(self, until_s: float) -> bool:
-        """True if a connection was made since the last call. Waits until `until_s` for an attempt's result. Raises AdvisorError."""
-        anew = False
-        while True:
-            for event in waiting_events(self._monitor):
-                if event & _REFUSED:
-                    raise AdvisorError("it has another token, or is not a merge server")
-                self._connected = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
-                self._failed = not self._connected
-                anew = anew or self._connected
-            left_ms = _left_ms(until_s)
-            if self._connected or self._failed or not left_ms:
-                return anew
-            self._monitor.poll(left_ms)
+    def _check_link(self, until_s: float = 0.0) -> bool:
+        """Reads what happened to the connection, if anything does by `until_s`; True if there is a new one."""
+        if self._link is None or not self._monitor.poll(_left_ms(until_s)):
+            return False
+        events = list(waiting_events(self._monitor))
+        connected = zmq.EVENT_HANDSHAKE_SUCCEEDED in events
+        self._down = "" if events[-1] == zmq.EVENT_HANDSHAKE_SUCCEEDED else "no connection"
+        if connected:
+            self._reported.discard("job")
+        if any(event & _REFUSED for event in events):
+            self._close_link()  # libzmq does not always retry, and the token may have changed
+            self._down = "it has another token, or is not a merge server"
+        return connected
 
-    def _hang_up(self) -> None:
-        if self._socket is not None:
-            self._socket.disable_monitor()
+    def _close_link(self) -> None:
+        if self._link is not None:
+            self._link.disable_monitor()
             self._monitor.close(0)
-            self._socket.close(0)
-        self._socket, self._connected, self._failed = None, False, False
+            self._link.close(0)
+        self._link = None
 
-    def _end(self, until_s: float) -> None:
-        now_s = time.monotonic()
-        self._gather(now_s, last=True)
-        if not self._connected:
-            self._hang_up()  # its next attempt may be half a minute away
-        self._retry_at_s = self._tell_from_s = 0.0
-        self._send(now_s, until_s=until_s)
-        if lost := self._lost + len(self._waiting):
-            self._tell("frames", f"{lost} frames were not accepted in time")
-        self._context.destroy(linger=_left_ms(until_s))
+    def _report_down(self) -> None:
+        host, port = self._address
+        self._report_once("job", f"the merge server at {host}:{port} was not reached: {self._down}")
 
-    def _tell(self, scope: str, reason: str) -> None:
+    def _report_once(self, scope: str, reason: str) -> None:
         """Reports a gap once per scope; for the job, once per outage."""
-        if scope not in self._told:
-            self._post(ProbeGap("node.merge", scope, reason, _ALL_HERE))
-        self._told.add(scope)
+        if scope not in self._reported:
+            self._report(ProbeGap("node.merge", scope, reason, _HINT))
+        self._reported.add(scope)
 
 
 def _left_ms(until_s: float) -> int:

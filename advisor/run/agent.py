@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from rn50_advisor.advisor.merge.live_merge import Part, writer_type
+from rn50_advisor.advisor.merge.live_merge import Part
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import AnyEvent, Event, happened
 from rn50_advisor.advisor.run.hangs.watched_ranks import watched_ranks
@@ -35,6 +35,7 @@ from rn50_advisor.advisor.run.sidefiles.rank_notes import Notes
 from rn50_advisor.advisor.run.stacks.batch_making import makers_of
 from rn50_advisor.advisor.run.stacks.stack_thread import StackWatch
 from rn50_advisor.advisor.store.recording_failure import RecordingStopped
+from rn50_advisor.advisor.store.run_writer import RunWriter
 from rn50_advisor.advisor.store.secrets.masking import redact_argv
 from rn50_advisor.probes.documents.event_documents import AgentCrash, EndRequest
 from rn50_advisor.probes.documents.machine_documents import MachineFacts
@@ -63,11 +64,10 @@ class Agent:
         self._options = plan.options
         self._environment: MachineFacts = kept_environment(plan.run_folder)
         book = CostBook(budget=plan.options.overhead_budget, grace_s=plan.options.stack_dense_s)
-        meta = first_meta(plan)
-        self._writer = writer_type(self._options.merge_to).create(plan.run_folder, meta=meta)
+        self._writer = RunWriter.create(plan.run_folder, meta=first_meta(plan))
         self._news: deque[News | ProcessDeath | AnyEvent] = deque()
         self._part = _part(self._options)
-        self._part.start(self._writer, meta, self._news.append)
+        self._part.start(plan.run_folder, self._news.append)
         self._roster = Roster(self._writer, job_pid, " ".join(redact_argv(plan.argv)))
         self._departures = Departures(self._roster, self._news.append)
         self._host = HostWatch(
@@ -142,6 +142,7 @@ class Agent:
             "agent": self._account(end["cpu_s"]),
         }
         self._at_the_end(lambda: self._writer.put_meta(**ending))
+        self._at_the_end(self._writer.commit)  # a live merge sends what is committed
         self._at_the_end(self._part.finish)
         self._at_the_end(self._take_gaps)
         self._at_the_end(self._writer.close)

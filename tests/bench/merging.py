@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import zmq
 
@@ -28,13 +29,14 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from rn50_advisor.advisor.merge.curve_keys import curve_keys  # noqa: E402
-from rn50_advisor.advisor.merge.node_frames import packed  # noqa: E402
-from rn50_advisor.advisor.merge.outbox import Outbox  # noqa: E402
+from rn50_advisor.advisor.merge.node_frames import StepsFrame, packed  # noqa: E402
+from rn50_advisor.advisor.merge.run_tail import RunTail  # noqa: E402
 from rn50_advisor.advisor.model.metrics import (  # noqa: E402
     SAMPLES,
     Sample,
 )
 from rn50_advisor.advisor.model.recording import Process  # noqa: E402
+from rn50_advisor.advisor.store.run_writer import RunWriter  # noqa: E402
 from rn50_advisor.probes.rank.layout import (  # noqa: E402
     COMM_FIELDS,
     KIND_COMM,
@@ -47,14 +49,17 @@ _SECOND = 1_000_000_000
 _GPU_LEVELS = ("gpu.util_pct", "gpu.power_w", "gpu.temp_c", "gpu.sm_clock_mhz", "gpu.mem_used_bytes")
 _SOUND = ("cpu.steal", "psi.", "mem.swap", "mem.oom", "cgroup.", "gpu.")  # counters that stand still on a sound host
 _LISTEN = """
-import sys, time
+import sys, threading
 from pathlib import Path
 from rn50_advisor.advisor.merge.receiver import Receiver
-r = Receiver(("127.0.0.1", 0), sys.argv[2].encode(), Path(sys.argv[1]), post=print)
-r.start()
+r = Receiver(("127.0.0.1", 0), sys.argv[2].encode(), Path(sys.argv[1]), report=print)
+ending = threading.Event()
+thread = threading.Thread(target=r.serve, args=(ending,))
+thread.start()
 print(r.address[1], flush=True)
 sys.stdin.readline()
-r.finish(20.0)
+ending.set()
+thread.join(20.0)
 print(r.frames, r.refused, flush=True)
 """
 
@@ -76,8 +81,13 @@ def main() -> None:
 
 
 def measure(folder: Path, a: argparse.Namespace) -> dict[str, Any]:
-    nodes = [Sent(number, a) for number in range(a.nodes)]
-    frames = [[node.frames(round_) for round_ in range(a.rounds)] for node in nodes]
+    nodes, frames = [], []
+    for number in range(a.nodes):
+        with tempfile.TemporaryDirectory() as own:
+            node = Sent(number, a, Path(own))
+            nodes.append(node)
+            frames.append([node.frames(round_) for round_ in range(a.rounds)])
+            node.close()
     steps = [
         len(body) / a.ranks for of_node in frames for round_ in of_node for kind, body in round_ if kind == "steps"
     ]
@@ -104,14 +114,14 @@ def measure(folder: Path, a: argparse.Namespace) -> dict[str, Any]:
     time.sleep(max(0.0, began_s + a.period_s * a.rounds - time.monotonic()))
     wall_s, busy_s, peak_mb = time.monotonic() - began_s, cpu_s(listener.pid) - joined_s, peak_resident_mb(listener.pid)
     context.destroy(linger=1000)
-    told, _ = listener.communicate("\n", timeout=60)
+    output, _ = listener.communicate("\n", timeout=60)
     inbox = sum(file.stat().st_size for file in folder.iterdir())
     return {
         "ranks": a.nodes * a.ranks,
         "bytes a rank and frame": {"median": statistics.median(steps), "most": max(steps)},
         "of these tables, bytes": round(statistics.median(of for node in nodes for of in node.tables)),
         "making a frame, CPU ms a node": round(1000 * statistics.mean(of for node in nodes for of in node.making_s), 2),
-        "frames taken, refused": told.split()[-2:],
+        "frames taken, refused": output.split()[-2:],
         "listening, CPU share of one core": round(busy_s / wall_s, 5),
         "joining, CPU s": round(joined_s - idle_s, 3),
         "listening, resident MB": {"idle": round(idle_mb, 1), "most": round(peak_mb, 1)},
@@ -123,25 +133,30 @@ def measure(folder: Path, a: argparse.Namespace) -> dict[str, Any]:
 class Sent:
     """One node, whose ranks train in lockstep with all others, and the frames that it sends in each round."""
 
-    def __init__(self, number: int, a: argparse.Namespace) -> None:
-        self.a, self.number, self.outbox = a, number, Outbox()
+    def __init__(self, number: int, a: argparse.Namespace, folder: Path) -> None:
+        self.a, self.number = a, number
         self.random = np.random.default_rng(number)
         self.making_s: list[float] = []
         self.tables: list[float] = []  # bytes per rank in a frame, without the noise
         self.begin_ns = 10_000 * _SECOND + 1000 * number * _SECOND
         meta = {"name": "job", "argv": ["torchrun", "train.py"], "cwd": "/job", "host": f"node{number:03}"}
-        self.outbox.put_meta({**meta, "started_unix_s": 1.7e9, "started_ns": self.begin_ns})
+        self.writer = RunWriter.create(folder, meta={**meta, "started_unix_s": 1.7e9, "started_ns": self.begin_ns})
+        self.tail = RunTail(folder)
         for local in range(a.ranks):
             rank = number * a.ranks + local
-            self.outbox.put_process(
+            self.writer.put_process(
                 Process(1000 + local, "rank", rank, local, None, 1, "python train.py", self.begin_ns)
             )
-            told = {"RANK": str(rank), "GROUP_RANK": str(number), "WORLD_SIZE": str(a.nodes * a.ranks)}
+            variables = {"RANK": str(rank), "GROUP_RANK": str(number), "WORLD_SIZE": str(a.nodes * a.ranks)}
             loader = {"id": 0, "num_workers": 8, "file": "train.py", "line": 90, "dataset": {"type": "ImageFolder"}}
-            self.outbox.put_facts(
+            self.writer.put_facts(
                 1000 + local,
-                {"environment_rank": told, "loaders": [loader] * 2, "ddp": [{"bucket_cap_bytes": 1 << 25}]},
+                {"environment_rank": variables, "loaders": [loader] * 2, "ddp": [{"bucket_cap_bytes": 1 << 25}]},
             )
+
+    def close(self) -> None:
+        self.tail.close()
+        self.writer.close()
 
     def frames(self, round_: int) -> list[tuple[str, bytes]]:
         a = self.a
@@ -149,26 +164,27 @@ class Sent:
         for local in range(a.ranks):
             rank = self.number * a.ranks + local
             rows, stamps = zip(*(self._step(round_ * steps + n, rank) for n in range(steps)), strict=True)
-            self.outbox.put_records(KIND_STEP, rank, [(0, row) for row in rows], None)
-            self.outbox.put_records(KIND_COMM, rank, [(16, row) for row in stamps], None)
-            self.outbox.put_position(rank, "forward", (round_ + 1) * steps, self.begin_ns)
+            self.writer.put_records(KIND_STEP, rank, [(0, row) for row in rows])
+            self.writer.put_records(KIND_COMM, rank, [(16, row) for row in stamps])
+            self.writer.put_position(rank, "forward", (round_ + 1) * steps, self.begin_ns)
         now_ns = self.begin_ns + round((round_ + 1) * a.period_s * _SECOND)
-        self.outbox.put_samples(self._samples())
+        self.writer.put_samples(now_ns, self._samples())
+        self.writer.commit()
         began_s = time.process_time()
-        frame = self.outbox.steps_frame(now_ns)
+        frame = self.tail.steps_frame(now_ns)
         plain = len(packed(frame))
         self.making_s.append(time.process_time() - began_s)
         self.tables.append(plain / a.ranks)
         found = [("steps", self._filled(frame, plain))]
         if round_ == 0:
-            found.insert(0, ("state", packed(self.outbox.state_frame(now_ns))))
+            found.insert(0, ("state", packed(self.tail.state_frame(now_ns))))
         return found
 
-    def _filled(self, frame: dict[str, Any], plain: int) -> bytes:
+    def _filled(self, frame: StepsFrame, plain: int) -> bytes:
         """Packs the frame with incompressible noise up to `--bytes` per rank. `plain`: the frame's bytes without noise."""
         short = self.a.bytes * self.a.ranks - plain
         noise = base64.b64encode(self.random.bytes(max(0, short))).decode()
-        return packed({**frame, "noise": noise})
+        return packed(msgspec.structs.replace(frame, samples={**frame.samples, "noise": {noise: 0.0}}))
 
     def _noise(self, most_ns: float) -> int:
         return round(most_ns * self.random.random())

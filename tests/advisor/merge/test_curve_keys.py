@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import zmq
 
-from rn50_advisor.advisor.merge.curve_keys import curve_keys, waiting_events
+from rn50_advisor.advisor.merge.curve_keys import curve_keys
 from rn50_advisor.advisor.model.errors import AdvisorError
 
 TOKEN = b"a token of the job"
@@ -29,20 +29,3 @@ def test_a_library_that_cannot_encrypt_is_an_error_with_what_mends_it(monkeypatc
     with pytest.raises(AdvisorError, match="cannot encrypt") as caught:
         curve_keys(TOKEN, "sender")
     assert caught.value.hint.startswith("pip install")
-
-
-def test_events_of_a_socket_are_taken_without_waiting_for_more() -> None:
-    context = zmq.Context()
-    try:
-        listener = context.socket(zmq.PULL)
-        monitor = listener.get_monitor_socket()
-        assert list(waiting_events(monitor)) == []
-        port = listener.bind_to_random_port("tcp://127.0.0.1")
-        assert monitor.poll(30_000)
-        assert list(waiting_events(monitor)) == [zmq.EVENT_LISTENING]
-        sender = context.socket(zmq.PUSH)
-        sender.connect(f"tcp://127.0.0.1:{port}")
-        assert monitor.poll(30_000)
-        assert zmq.EVENT_ACCEPTED in waiting_events(monitor)
-    finally:
-        context.destroy(linger=0)

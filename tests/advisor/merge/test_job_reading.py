@@ -4,37 +4,26 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from merged_frames import frames_of
+from merged_frames import receive, write_run
 from nodes import two_nodes
 from recordings import plan
 from rn50_advisor.advisor.merge import job_reading
-from rn50_advisor.advisor.merge.inbox import INBOX_NAME, Inbox, sent_recordings
+from rn50_advisor.advisor.merge.inbox import INBOX_NAME, sent_recordings
 from rn50_advisor.advisor.merge.job_reading import read_job, resolve_job, written_files
 from rn50_advisor.advisor.model.errors import NotARun
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.store.run_bundle import make_bundle
 from rn50_advisor.advisor.store.run_reader import read_recording
-from rn50_advisor.advisor.store.run_writer import RunWriter
-from rn50_advisor.probes.rank.layout import COMM_FIELDS, KIND_COMM, KIND_STEP, STEP_FIELDS
 
 
 def write(folder: Path, own: Recording) -> Path:
-    """This recording as the run file that its node's agent would have left."""
-    writer = RunWriter.create(folder, meta={k: v for k, v in asdict(own.meta).items() if v is not None})
-    for process in own.processes:
-        writer.put_process(process)
-    for pid, facts in own.facts.items():
-        writer.put_facts(pid, facts)
-    for kind, fields, tables in ((KIND_STEP, STEP_FIELDS, own.steps), (KIND_COMM, COMM_FIELDS, own.comm)):
-        for rank, rows in tables.items():
-            writer.put_records(kind, rank, [(int(r["flags"]), tuple(int(r[n]) for n in fields)) for r in rows])
-    writer.close()
+    write_run(folder, own)
     return folder
 
 
@@ -151,11 +140,7 @@ def test_a_bundle_says_as_the_run_does_that_what_others_sent_is_damaged(tmp_path
 
 
 def sent_to(folder: Path, other: Recording) -> Path:
-    inbox = Inbox(folder)
-    node = inbox.node_of("b")
-    for kind, body in frames_of(other):
-        inbox.put(node, kind, body)
-    inbox.close()
+    receive(folder, write_run(folder.with_name(f"{folder.name}-of-the-other"), other))
     return folder
 
 
@@ -183,11 +168,7 @@ def test_what_other_nodes_sent_is_part_of_the_run_that_they_sent_it_to(tmp_path:
 
 def test_a_screen_reads_the_latest_that_other_nodes_sent_and_no_more(tmp_path: Path) -> None:
     _, own = two_nodes({rank: plan(400) for rank in range(2)})
-    inbox = Inbox(tmp_path)
-    node = inbox.node_of("b")
-    for kind, body in frames_of(own):
-        inbox.put(node, kind, body)
-    inbox.close()
+    receive(tmp_path, write_run(tmp_path / "run", own))
     whole, recent = (sent_recordings(tmp_path / INBOX_NAME, recent=n)[0].steps[1] for n in (None, 1))
     assert recent.size < whole.size
     assert [int(rows["step"][-1] + rows["count"][-1]) for rows in (whole, recent)] == [400, 400]

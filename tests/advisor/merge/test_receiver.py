@@ -1,4 +1,4 @@
-"""The port of a live merge: who floods, cuts or garbles it, or does not know the token, harms neither run nor job."""
+"""The listening side of a live merge: floods, garbage, oversized frames and strangers harm neither run nor job."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import zmq
 
-from merge_wire import OTHER, STEPS, TOKEN, Port, filled
-from merged_frames import frames_of
+from merge_wire import OTHER, STEPS, TOKEN, Node, Port
+from merged_frames import write_run
 from nodes import two_nodes
 from recordings import plan
 from rn50_advisor.advisor.merge import receiver
@@ -21,87 +21,82 @@ from rn50_advisor.advisor.merge.curve_keys import curve_keys
 from rn50_advisor.advisor.merge.inbox import INBOX_NAME
 from rn50_advisor.advisor.merge.node_frames import FRAME_BYTES_MAX
 from rn50_advisor.advisor.merge.receiver import Receiver
-from rn50_advisor.advisor.merge.sender import Sender
 from rn50_advisor.advisor.model.errors import AdvisorError
-from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Recording
-from waiting import DEADLINE_S, wait_for
+from waiting import wait_for
 
 
 @pytest.fixture
 def port(tmp_path: Path) -> Iterator[Port]:
     made = Port(tmp_path)
     yield made
-    made.receiver.finish(DEADLINE_S)
+    made.finish()
 
 
 @contextlib.contextmanager
-def pushing(port: Port, *, own: bytes = TOKEN, theirs: bytes = TOKEN) -> Iterator[zmq.Socket[bytes]]:
-    """A peer that knows these tokens and says what it likes."""
+def pushing(port: Port, *, own: bytes = TOKEN, listeners: bytes = TOKEN) -> Iterator[zmq.Socket[bytes]]:
+    """A peer that knows these tokens and sends what it likes."""
     with zmq.Context() as context, context.socket(zmq.PUSH) as link:
         link.curve_publickey, link.curve_secretkey = curve_keys(own, "sender")
-        link.curve_serverkey = curve_keys(theirs, "listener")[0]
+        link.curve_serverkey = curve_keys(listeners, "listener")[0]
         link.sndhwm, link.linger, link.immediate = 2, 5000, True
         link.connect("tcp://{}:{}".format(*port.address))
         yield link
-        if own != theirs or own != TOKEN:
+        if (own, listeners) != (TOKEN, TOKEN):
             link.linger = 0
 
 
-def send_run(port: Port) -> Recording:
-    """Everything that one sound node would send, by hand."""
+def send_run(port: Port, folder: Path) -> Recording:
+    """Sends by hand all that one sound node would send."""
     _, own = two_nodes({rank: plan(60) for rank in range(2)})
     before = port.receiver.frames
     with pushing(port) as link:
-        for kind, body in frames_of(own):
+        for kind, body in write_run(folder, own):
             link.send_multipart([b"a sound node", kind.encode(), body])
         wait_for(lambda: port.receiver.frames >= before + 2, "taking the frames")
     return own
 
 
-def test_what_a_node_sends_is_read_beside_the_run_by_the_user_alone(port: Port) -> None:
-    own = send_run(port)
-    (found,) = port.close()
+def test_frames_are_kept_beside_the_run_for_the_user_alone(port: Port, tmp_path: Path) -> None:
+    own = send_run(port, tmp_path / "run")
+    (found,) = port.received()
     assert found.steps[1]["count"].sum() == own.steps[1].size
     assert not port.gaps
     assert (port.folder / INBOX_NAME).stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.parametrize("address", [("::1", 0), ("", 0)], ids=["IPv6", "every interface"])
-def test_it_listens_where_it_was_told(address: tuple[str, int], tmp_path: Path) -> None:
+def test_it_listens_on_the_given_address(address: tuple[str, int], tmp_path: Path) -> None:
     made = Port(tmp_path, address)
-    gaps: list[ProbeGap] = []
-    dialled = (address[0] or "localhost", made.address[1])
-    send = Sender(filled(), dialled, lambda: TOKEN, post=gaps.append)
-    send.start()
+    node = Node((address[0] or "localhost", made.address[1]))
     wait_for(lambda: made.receiver.frames, "sending")
-    send.finish(DEADLINE_S)
-    assert len(made.close()) == 1 and not gaps
+    assert node.finish() == []
+    assert len(made.received()) == 1
 
 
 @pytest.mark.parametrize(
-    "said",
+    "sent",
     [b"GET / HTTP/1.1\r\nHost: node0\r\n\r\n" + bytes(100), os.urandom(4096), bytes(64), b"\xff" + bytes(7) + b"\x7f\3\0"],
     ids=["a browser", "noise", "zeros", "half a greeting"],
 )  # fmt: skip
-def test_who_is_no_sender_is_cut_off_and_counted(said: bytes, port: Port) -> None:
+def test_a_stranger_is_cut_off_and_counted(sent: bytes, port: Port, tmp_path: Path) -> None:
     with port.dial() as link, contextlib.suppress(ConnectionError):
-        link.sendall(said)
+        link.sendall(sent)
         link.shutdown(socket.SHUT_WR)
         while link.recv(4096):
             pass
     wait_for(lambda: port.receiver.refused == 1, "counting")
-    send_run(port)
-    assert len(port.close()) == 1
+    send_run(port, tmp_path / "run")
+    assert len(port.received()) == 1
     assert [gap.scope for gap in port.gaps] == ["port"]
 
 
-@pytest.mark.parametrize(("own", "theirs"), [(OTHER, OTHER), (OTHER, TOKEN), (TOKEN, OTHER)])
-def test_who_does_not_know_the_whole_token_sends_nothing(own: bytes, theirs: bytes, port: Port) -> None:
-    with pushing(port, own=own, theirs=theirs) as link:
+@pytest.mark.parametrize(("own", "listeners"), [(OTHER, OTHER), (OTHER, TOKEN), (TOKEN, OTHER)])
+def test_a_peer_without_the_token_sends_nothing(own: bytes, listeners: bytes, port: Port) -> None:
+    with pushing(port, own=own, listeners=listeners) as link:
         wait_for(lambda: port.receiver.refused, "refusing")
         assert not link.poll(0, zmq.POLLOUT)
-    assert not port.close()
+    assert not port.received()
 
 
 def test_a_peer_without_encryption_sends_nothing(port: Port) -> None:
@@ -112,15 +107,15 @@ def test_a_peer_without_encryption_sends_nothing(port: Port) -> None:
         assert not link.poll(0, zmq.POLLOUT)
 
 
-def test_a_crowd_that_connects_and_says_nothing_keeps_no_node_out(port: Port) -> None:
+def test_many_silent_connections_keep_no_node_out(port: Port, tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(60):
             stack.enter_context(port.dial())
-        send_run(port)
-    assert len(port.close()) == 1
+        send_run(port, tmp_path / "run")
+    assert len(port.received()) == 1
 
 
-def test_a_larger_crowd_is_left_outside_and_does_not_disturb_who_is_in(
+def test_a_flood_of_connections_is_dropped_and_does_not_disturb_a_connected_node(
     port: Port, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(receiver, "_GREETING_S", 60.0)  # so that the port stays closed until the test is over
@@ -148,24 +143,24 @@ def test_a_larger_crowd_is_left_outside_and_does_not_disturb_who_is_in(
         [b"x", b"steps", STEPS, b"more"],
         [b""] * 1000,
     ],
-    ids=["nobody said who", "garbage", "changed", "a long name", "no kind", "too many parts", "endless parts"],
+    ids=["no name", "garbage", "changed", "a long name", "another kind", "too many parts", "endless parts"],
 )
-def test_what_does_not_fit_is_left_out_and_counted(parts: list[bytes], port: Port) -> None:
+def test_messages_that_are_no_frames_are_left_out_and_counted(parts: list[bytes], port: Port, tmp_path: Path) -> None:
     with pushing(port) as link:
         link.send_multipart(parts)
         wait_for(lambda: port.receiver.refused == 1, "counting")
-    send_run(port)
-    assert len(port.close()) == 1
+    send_run(port, tmp_path / "run")
+    assert len(port.received()) == 1
 
 
-def test_a_giant_frame_cuts_off_who_sends_it_before_it_is_kept(port: Port) -> None:
+def test_the_sender_of_an_oversized_frame_is_cut_off_before_it_is_read(port: Port, tmp_path: Path) -> None:
     with pushing(port) as link:
         link.send_multipart([b"x", b"steps", bytes(FRAME_BYTES_MAX + 100)])
         wait_for(lambda: port.receiver._left, "cutting off")
         link.linger = 0
     assert not port.receiver.frames and not port.receiver._unfit
-    send_run(port)
-    assert len(port.close()) == 1
+    send_run(port, tmp_path / "run")
+    assert len(port.received()) == 1
 
 
 def resident_kb() -> int:
@@ -173,7 +168,7 @@ def resident_kb() -> int:
     return next(int(row.split()[1]) for row in rows if row.startswith("VmRSS"))
 
 
-def test_a_node_that_floods_waits_in_its_own_queue_and_the_others_do_not(port: Port) -> None:
+def test_a_node_that_floods_waits_in_its_own_queue_and_delays_no_other(port: Port) -> None:
     noise, over = os.urandom(FRAME_BYTES_MAX), threading.Event()
     with pushing(port) as flood, pushing(port) as sound:
         sound.send_multipart([b"x", b"steps", STEPS])
@@ -191,14 +186,6 @@ def test_a_node_that_floods_waits_in_its_own_queue_and_the_others_do_not(port: P
         flood.linger = 0
 
 
-def test_a_disk_that_fails_ends_the_merge_and_is_told(tmp_path: Path) -> None:
-    (tmp_path / INBOX_NAME).write_bytes(b"no database" * 400)
-    broken = Port(tmp_path)
-    wait_for(lambda: broken.gaps, "telling")
-    broken.receiver.finish(DEADLINE_S)
-    assert "merging stopped" in broken.gaps[0].reason
-
-
-def test_a_port_that_is_taken_is_one_clear_line(port: Port, tmp_path: Path) -> None:
+def test_a_port_in_use_is_one_clear_line(port: Port, tmp_path: Path) -> None:
     with pytest.raises(AdvisorError, match="cannot listen on"):
-        Receiver(port.address, TOKEN, tmp_path, post=port.gaps.append)
+        Receiver(port.address, TOKEN, tmp_path, report=port.gaps.append)

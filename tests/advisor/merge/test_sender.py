@@ -1,8 +1,9 @@
-"""A node of a live merge: it sends what it can to who knows the token, and nobody on the way reads, changes or repeats it."""
+"""The sending side of a live merge: it sends only to a holder of the token, also to a late one, and reports once what it cannot send."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import selectors
 import socket
 import threading
@@ -15,37 +16,39 @@ import zmq
 from merge_wire import LOCAL, OTHER, TOKEN, Node, Port
 from rn50_advisor.advisor.merge import sender
 from rn50_advisor.advisor.merge.curve_keys import curve_keys
+from rn50_advisor.advisor.merge.node_frames import packed
 from rn50_advisor.advisor.merge.node_link import read_token
-from waiting import DEADLINE_S, wait_for
+from waiting import wait_for
 
 
 @pytest.fixture
 def port(tmp_path: Path) -> Iterator[Port]:
     made = Port(tmp_path)
     yield made
-    made.receiver.finish(DEADLINE_S)
+    made.finish()
 
 
-def test_a_sender_brings_its_last_words_when_the_job_ends_between_two_frames(port: Port) -> None:
+def test_the_last_frames_are_sent_when_the_job_ends_between_two_frames(port: Port) -> None:
     node = Node(port.address, period_s=3600)
-    node.outbox.put_meta({"ended_ns": 5, "exit_code": 3})
+    node.writer.put_meta(ended_ns=5, exit_code=3)
+    node.writer.commit()
     assert node.finish() == []
-    (found,) = port.close()
+    (found,) = port.received()
     assert found.meta.exit_code == 3
 
 
-def test_a_sender_is_there_before_its_first_frame_is_due_so_that_a_short_job_is_waited_for(port: Port) -> None:
+def test_a_sender_connects_before_its_first_frame_is_due_so_that_the_listener_waits_for_a_short_job(port: Port) -> None:
     node = Node(port.address, period_s=3600)
-    wait_for(lambda: port.receiver.frames, "telling of itself")
-    port.receiver.finish(0.0)  # the other node's job ends first
+    wait_for(lambda: port.receiver.frames, "the first state")
+    port.ending.set()  # the other node's job ends first
     assert node.finish() == []
-    assert len(port.close()) == 1 and port.receiver.frames > 1
+    assert len(port.received()) == 1 and port.receiver.frames > 1
 
 
 @pytest.mark.parametrize(
     "answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n" + bytes(60)], ids=["silence", "a web server"]
 )
-def test_a_sender_is_not_taken_in_by_whoever_else_listens_there(answer: bytes) -> None:
+def test_a_sender_sends_nothing_to_another_program_that_listens_there(answer: bytes) -> None:
     sent = b""
     with socket.create_server((LOCAL, 0)) as other:
         node = Node(other.getsockname()[:2])
@@ -55,36 +58,32 @@ def test_a_sender_is_not_taken_in_by_whoever_else_listens_there(answer: bytes) -
         link.shutdown(socket.SHUT_WR)
         while more := link.recv(4096):
             sent += more
-    wait_for(lambda: node.gaps, "telling")
-    assert node.finish() == ["job", "frames"]
+    wait_for(lambda: node.gaps, "the report")
+    assert node.finish() == ["job"]
     assert len(sent) <= 64  # of ZeroMQ's own greeting
 
 
-def test_a_sender_with_another_token_says_so(port: Port) -> None:
+def test_another_token_is_reported(port: Port) -> None:
     node = Node(port.address, lambda: OTHER)
-    wait_for(lambda: node.gaps, "telling")
-    assert node.finish() == ["job", "frames"]
+    wait_for(lambda: node.gaps, "the report")
+    assert node.finish() == ["job"]
     assert "has another token" in node.gaps[0].reason and not port.receiver.frames
 
 
-def test_a_sender_whose_other_side_comes_late_sends_all_that_waited_and_again_to_one_that_is_started_anew(
-    tmp_path: Path,
-) -> None:
+def test_a_listener_that_comes_late_or_returns_gets_the_state_and_the_outage_is_reported_once(tmp_path: Path) -> None:
     with socket.create_server((LOCAL, 0)) as free:
         address = free.getsockname()[:2]
     node = Node(address)
-    wait_for(lambda: node.gaps, "telling")
+    wait_for(lambda: node.gaps, "the report")
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
         late = Port(tmp_path / name, address)
         wait_for(lambda late=late: late.receiver.frames > 1, "sending")
-        late.receiver._over.set()  # while its sender is there
-        assert len(late.close()) == 1
-    assert set(node.finish()) <= {"job", "frames"}
-    assert len([gap for gap in node.gaps if gap.scope == "job"]) <= 3, "an outage is told once"
+        assert len(late.received()) == 1
+    assert set(node.finish()) == {"job"} and len(node.gaps) <= 3, "once before, between and after the two"
 
 
-def test_who_is_not_there_yet_when_a_node_starts_is_not_missed(tmp_path: Path) -> None:
+def test_a_listener_that_starts_within_the_first_period_is_not_missed(tmp_path: Path) -> None:
     with socket.create_server((LOCAL, 0)) as free:
         address = free.getsockname()[:2]
     asked: list[int] = []
@@ -93,21 +92,18 @@ def test_who_is_not_there_yet_when_a_node_starts_is_not_missed(tmp_path: Path) -
     late = Port(tmp_path, address)
     wait_for(lambda: late.receiver.frames, "another attempt")
     assert node.finish() == []
-    late.close()
+    late.finish()
 
 
-def test_a_sender_whose_token_comes_after_it_began_says_so_once_and_then_sends(
-    port: Port, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sender, "_RETRY_S", 0.05)
+def test_a_token_that_comes_later_is_reported_once_and_then_used(port: Port, tmp_path: Path) -> None:
     file = tmp_path / "token"
     node = Node(port.address, lambda: read_token(file, make=False))
-    wait_for(lambda: node.gaps, "telling")
+    wait_for(lambda: node.gaps, "the report")
     file.touch(0o600)  # copied by somebody, and not yet whole
     file.write_bytes(TOKEN)
     wait_for(lambda: port.receiver.frames > 1, "sending after all")
     assert node.finish() == ["job"] and "token" in node.gaps[0].reason
-    assert len(port.close()) == 1
+    assert len(port.received()) == 1
 
 
 def test_a_frame_that_is_too_large_is_a_gap_and_the_others_are_sent(
@@ -120,27 +116,30 @@ def test_a_frame_that_is_too_large_is_a_gap_and_the_others_are_sent(
     assert not port.receiver.refused
 
 
-def test_a_side_that_takes_nothing_costs_a_bounded_queue_and_what_was_lost_is_counted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(sender, "_KEPT_BYTES", 2000)
-    monkeypatch.setattr(sender, "_LAST_WORDS_S", 0.2)
+def test_a_listener_that_accepts_nothing_fills_no_memory_and_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sender, "_LAST_FRAMES_S", 0.2)
     with zmq.Context() as context, context.socket(zmq.PULL) as stuck:
         stuck.curve_server, stuck.rcvhwm = True, 1
         stuck.curve_publickey, stuck.curve_secretkey = curve_keys(TOKEN, "listener")
         monkeypatch.setitem(sender._OPTIONS, zmq.SNDBUF, 4096)
         stuck.rcvbuf = 4096
+        made: list[bytes] = []
+        looks: list[None] = []
+        monkeypatch.setattr(sender.RunTail, "has_news", lambda tail: looks.append(None))
+        monkeypatch.setattr(sender, "packed", lambda frame: made.append(packed(frame)) or os.urandom(100_000))
         node = Node((LOCAL, stuck.bind_to_random_port(f"tcp://{LOCAL}")), period_s=0.001)
-        wait_for(lambda: node.sender._lost, "losing frames")
-        assert sum(len(body) for _, body in list(node.sender._waiting)) <= 3000
-        assert node.finish() == ["frames"]
+        wait_for(lambda: made, "the first frame")
+        looks.clear()
+        wait_for(lambda: len(looks) > 300, "many periods")
+        assert len(made) < 10, "nothing is made that cannot be sent"
+        assert node.finish()[-1] == "frames"
 
 
 class Relay:
-    """Hands on what a sender sends, noted, changed or held back; one connection."""
+    """Passes on what a sender sends, recorded, changed or held back; one connection at a time."""
 
     def __init__(self, port: Port) -> None:
-        self.noted = b""
+        self.recorded = b""
         self.garbles = self.holds = False
         self._listener = socket.create_server((LOCAL, 0))
         self.address = self._listener.getsockname()[:2]
@@ -160,7 +159,7 @@ class Relay:
                         if not data:
                             raise ConnectionResetError
                         if link is near:
-                            self.noted += data
+                            self.recorded += data
                             if self.garbles:
                                 self.garbles = False
                                 data = data[:-1] + bytes([data[-1] ^ 1])
@@ -168,21 +167,21 @@ class Relay:
                             (far if link is near else near).sendall(data)
 
 
-def test_nobody_on_the_way_reads_changes_or_repeats_what_is_sent(port: Port) -> None:
+def test_nobody_on_the_wire_can_read_change_or_repeat_frames(port: Port) -> None:
     relay = Relay(port)
     node = Node(relay.address)
     wait_for(lambda: port.receiver.frames > 3, "sending")
-    assert b"steps" not in relay.noted and b"state" not in relay.noted
-    noted = relay.noted
+    assert b"steps" not in relay.recorded and b"state" not in relay.recorded
+    recorded = relay.recorded
     relay.garbles = True
     wait_for(lambda: port.receiver._left, "cutting off")
     frames = port.receiver.frames
     wait_for(lambda: port.receiver.frames > frames, "sending anew")
     assert port.receiver._unfit == 0
-    assert set(node.finish()) <= {"job", "frames"}
+    assert set(node.finish()) <= {"job"}
     proved = port.receiver._proved
     with port.dial() as again, contextlib.suppress(OSError):
-        again.sendall(noted)
+        again.sendall(recorded)
         again.shutdown(socket.SHUT_WR)
         while again.recv(4096):
             pass
@@ -190,13 +189,13 @@ def test_nobody_on_the_way_reads_changes_or_repeats_what_is_sent(port: Port) -> 
     assert port.receiver._proved == proved
 
 
-def test_a_wire_that_went_dead_is_noticed_without_an_answer(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wire_that_goes_dead_is_noticed(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in ((zmq.HEARTBEAT_IVL, 50), (zmq.HEARTBEAT_TIMEOUT, 200)):
         monkeypatch.setitem(sender._OPTIONS, name, value)
     relay = Relay(port)
     node = Node(relay.address)
     wait_for(lambda: port.receiver.frames, "sending")
     relay.holds = True
-    wait_for(lambda: node.gaps, "telling")
-    monkeypatch.setattr(sender, "_LAST_WORDS_S", 0.2)
-    assert node.finish()[0] == "job"
+    wait_for(lambda: node.gaps, "the report")
+    monkeypatch.setattr(sender, "_LAST_FRAMES_S", 0.2)
+    assert node.finish() == ["job"]

@@ -8,71 +8,28 @@ from pathlib import Path
 import numpy as np
 
 from flight_entries import upto
-from merged_frames import PERIOD_NS
+from merged_frames import receive, write_run
 from nodes import APART_NS, two_nodes
 from recordings import SECOND, plan, stall
 from rn50_advisor.advisor.analysis.pipeline import analyse
-from rn50_advisor.advisor.merge.forwarding import ForwardingWriter
-from rn50_advisor.advisor.merge.inbox import INBOX_NAME, Inbox, sent_recordings
 from rn50_advisor.advisor.merge.merging import merge
-from rn50_advisor.advisor.merge.node_frames import packed
-from rn50_advisor.advisor.merge.outbox import Outbox
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.metrics import Sample
 from rn50_advisor.advisor.model.recording import Event, Process, Recording, Series
 from rn50_advisor.advisor.store.run_reader import read_recording
-from rn50_advisor.probes.rank.layout import COMM_FIELDS, KIND_COMM, KIND_STEP, STEP_FIELDS
 from rn50_advisor.rules.communication.comm_cost import path_is_sound
 
 MODEL = {"world_size": 4, "backend_name": "gloo", "total_parameter_size_bytes": 100_000_000, "bucket_bytes": [25e6] * 4}
-ABOUT = ("name", "argv", "cwd", "host", "started_unix_s", "started_ns", "environment")
-
-
-def kept_and_sent(own: Recording, folder: Path) -> tuple[Recording, Recording]:
-    """A node by its run file, and by what it sent while that was written."""
-    end_ns = own.meta.last_ns
-    about = {name: getattr(own.meta, name) for name in ABOUT}
-    writer = ForwardingWriter.create(folder / "run", meta=about, clock=lambda: end_ns)
-    outbox, inbox = Outbox(), Inbox(folder)
-    outbox.put_meta(about)
-    assert isinstance(writer, ForwardingWriter)
-    writer.outbox = outbox
-    node = inbox.node_of("a node")
-    for process in own.processes:
-        writer.put_process(process)
-        writer.put_facts(process.pid, own.facts[process.pid])
-    for now_ns in range(own.meta.started_ns + PERIOD_NS, end_ns + PERIOD_NS, PERIOD_NS):
-        for rank, rows in own.steps.items():
-            inside = rows[(rows["t_end_ns"] > now_ns - PERIOD_NS) & (rows["t_end_ns"] <= now_ns)]
-            steps = [(int(row["flags"]), tuple(int(row[name]) for name in STEP_FIELDS)) for row in inside]
-            stamps = own.comm[rank][np.isin(own.comm[rank]["step"], inside["step"])]
-            writer.put_records(KIND_STEP, rank, steps)
-            told = [(int(row["flags"]), tuple(int(row[name]) for name in COMM_FIELDS)) for row in stamps]
-            writer.put_records(KIND_COMM, rank, told)
-        for t_ns in range(now_ns - PERIOD_NS + SECOND, now_ns + 1, SECOND):
-            samples = [
-                Sample(m, scope, float(np.interp(t_ns, s.t_ns, s.value))) for (m, scope), s in own.samples.items()
-            ]
-            writer.put_samples(t_ns, samples)
-        inbox.put(node, "steps", packed(outbox.steps_frame(now_ns)))
-    for event in own.events:
-        writer.put_event(event)
-    writer.put_meta(ended_ns=own.meta.ended_ns, exit_code=own.meta.exit_code, exit_signal=own.meta.exit_signal)
-    inbox.put(node, "state", packed(outbox.state_frame(end_ns)))
-    writer.close()
-    inbox.close()
-    (sent,) = sent_recordings(folder / INBOX_NAME)
-    return read_recording(folder / "run"), sent
 
 
 def both(first: Recording, own: Recording, folder: Path) -> tuple[Analysis, Analysis]:
-    kept, sent = kept_and_sent(own, folder)
-    return analyse(merge([first, kept])), analyse(merge([first, sent]))
+    """The job by the second node's run file, and by what that node sent while it was written."""
+    (sent,) = receive(folder, write_run(folder / "run", own))
+    return analyse(merge([first, read_recording(folder / "run")])), analyse(merge([first, sent]))
 
 
 def slow_on_the_second() -> list[Recording]:
     nodes = two_nodes({rank: plan(300, forward=60 if rank == 3 else 30) for rank in range(4)}, wire_ms=20)
-    return [replace(own, facts={pid: {**told, "ddp": [MODEL]} for pid, told in own.facts.items()}) for own in nodes]
+    return [replace(own, facts={pid: {**facts, "ddp": [MODEL]} for pid, facts in own.facts.items()}) for own in nodes]
 
 
 def counter(own: Recording, per_s: float) -> Series:
@@ -121,21 +78,21 @@ def flight(own: Recording, dumps: dict[str, object]) -> Event:
     return Event(own.meta.last_ns, "flight", None, None, {"ranks": dumps})
 
 
-def test_a_hang_is_the_same_one_after_many_looks(tmp_path: Path) -> None:
+def test_a_hang_is_the_same_one_after_many_reports(tmp_path: Path) -> None:
     first, own = slow_on_the_second()
     line = {"file": "/job/train.py", "line": 33, "function": "find_batch"}
     frames = [{"file": f"/lib/part{n}.py", "line": n, "function": "go"} for n in range(3)]
     asleep = {"rank": 3, "phase": "gap", "state": "S", "wchan": "hrtimer_nanosleep", "cpu_s": 5.0}
-    theirs = [{"rank": 2, "phase": "backward"}, {**asleep, "user": line, "frames": [line, *frames]}]
-    looks = [stall(15.0 + 10 * n, *theirs) for n in range(20)]
-    began_ns = looks[0].t_ns - 15 * SECOND
+    ranks = [{"rank": 2, "phase": "backward"}, {**asleep, "user": line, "frames": [line, *frames]}]
+    reports = [stall(15.0 + 10 * n, *ranks) for n in range(20)]
+    began_ns = reports[0].t_ns - 15 * SECOND
     events = []
-    for event in looks:
+    for event in reports:
         rows = [{**row, "since_ns": began_ns - APART_NS} for row in event.data["ranks"]]
         events.append(replace(event, t_ns=event.t_ns - APART_NS, data={**event.data, "ranks": rows}))
     kept, sent = both(first, replace(own, events=tuple(events)), tmp_path)
-    told = [
+    found = [
         [(r.rank, r.culprit, r.halted, r.frames, round(r.since_s, 2)) for stalled in made.stalls for r in stalled.ranks]
         for made in (kept, sent)
     ]
-    assert told[0] == told[1] and told[0][1][:3] == (3, True, "asleep")
+    assert found[0] == found[1] and found[0][1][:3] == (3, True, "asleep")

@@ -30,12 +30,12 @@ class Identity:
 
 
 def identity_of(recording: Recording) -> Identity:
-    meta, told = recording.meta, list(_environments(recording))
+    meta, environments = recording.meta, list(_environments(recording))
     return Identity(
-        keys=frozenset(key for variables in told for key in _keys(variables)),
+        keys=frozenset(key for variables in environments for key in _keys(variables)),
         host=meta.host,
-        node_rank=next((n for variables in told if (n := _node_rank(variables)) is not None), None),
-        world_size=_world_size(recording, told),
+        node_rank=next((n for variables in environments if (n := _node_rank(variables)) is not None), None),
+        world_size=_world_size(recording, environments),
         ranks=tuple(sorted(process_by_rank(recording.processes).keys() | recording.steps.keys())),
         script=next((word.rpartition("/")[2] for word in meta.argv if word.endswith(".py")), ""),
         began_unix_s=meta.started_unix_s,
@@ -65,11 +65,11 @@ def _environments(recording: Recording) -> Iterator[Mapping[str, Any]]:
     yield recording.meta.environment.get("variables") or {}
 
 
-def _world_size(recording: Recording, told: list[Mapping[str, Any]]) -> int | None:
+def _world_size(recording: Recording, environments: list[Mapping[str, Any]]) -> int | None:
     """Returns the largest world size that launchers or DDP report; DDP also knows a group that was made without a launcher."""
     models = [model for facts in recording.facts.values() for model in facts.get("ddp") or ()]
-    said = [variables.get("WORLD_SIZE") for variables in told] + [model.get("world_size") for model in models]
-    return max((n for text in said if (n := _number(text))), default=None)
+    sizes = [variables.get("WORLD_SIZE") for variables in environments] + [model.get("world_size") for model in models]
+    return max((n for size in sizes if (n := _number(size))), default=None)
 
 
 def _keys(variables: Mapping[str, Any]) -> Iterator[str]:

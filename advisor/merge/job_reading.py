@@ -19,14 +19,14 @@ from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.store.schema import FILE_NAME
 
 _RECENT_FRAMES = 30  # five minutes of each node are enough for a screen that is redrawn every few seconds
-_GLANCE = 1  # step per rank: enough to identify the run's job
+_STEPS_TO_IDENTIFY = 1  # per rank: enough to identify the run's job
 # A run last written this long before the newest job started is not part of it, even if a host's clock is wrong by an hour and nodes start
 # late. So only the last few runs of a folder with hundreds are read.
 _LONG_OVER_S = 3600.0 + STARTS_WITHIN_S
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _IdentifiedRun:
     path: Path
     identity: Identity
 
@@ -91,19 +91,19 @@ def runs_in(folder: Path) -> list[Path]:
 
 def newest_job(runs: Sequence[Path], folder: Path) -> list[Path]:
     """Returns the runs of all nodes of the newest job. Raises NotARun if no run can be read."""
-    seen: list[_Seen] = []
-    trouble, began_unix_s = "", 0.0
+    seen: list[_IdentifiedRun] = []
+    why, began_unix_s = "", 0.0
     for written_unix_s, path in sorted(((_written_unix_s(run), run) for run in runs), reverse=True):
         if written_unix_s < began_unix_s - _LONG_OVER_S:
             break
         try:
-            seen.append(_Seen(path, identity_of(read_recording(path, recent_steps=_GLANCE))))
+            seen.append(_IdentifiedRun(path, identity_of(read_recording(path, recent_steps=_STEPS_TO_IDENTIFY))))
         except NotARun as error:
-            trouble = error.message
+            why = error.message
         else:
             began_unix_s = max(began_unix_s, min(seen[-1].identity.began_unix_s, written_unix_s))
     if not seen:
-        raise NotARun(f"{folder} holds no run that can be read: {trouble}")
+        raise NotARun(f"{folder} holds no run that can be read: {why}")
     newest = max(seen, key=lambda one: one.identity.began_unix_s)
     chosen = [newest]
     for other in sorted(seen, key=lambda one: -one.identity.began_unix_s):
@@ -119,10 +119,10 @@ def _written_unix_s(run: Path) -> float:
     return max(states, default=0.0)
 
 
-def _nearer(other: _Seen, one: _Seen, seen: Sequence[_Seen]) -> bool:
+def _nearer(other: _IdentifiedRun, one: _IdentifiedRun, seen: Sequence[_IdentifiedRun]) -> bool:
     """True if `other` started closer to another run in the place of `one`: a restarted job leaves runs of older nodes behind."""
 
-    def apart_s(a: _Seen, b: _Seen) -> float:
+    def apart_s(a: _IdentifiedRun, b: _IdentifiedRun) -> float:
         return abs(a.identity.began_unix_s - b.identity.began_unix_s)
 
     return any(

@@ -10,7 +10,7 @@ from rn50_advisor.probes.documents.event_documents import StalledRankRow, StallE
 
 Number = int | str | None
 Ends = Mapping[Number, Event[StallEnd]]
-# Agents look every few seconds, and only after 15 s of silence: stalls further apart are different hangs.
+# Agents report every few seconds, and only after 15 s of silence: stalls further apart are different hangs.
 _APART_NS = 30_000_000_000
 
 
@@ -20,15 +20,14 @@ def merged_stalls(events: Sequence[AnyEvent]) -> list[AnyEvent]:
     for event in events_of(events, StallSeen):
         by_id.setdefault(event.data.get("id"), []).append(event)
     ends: Ends = {event.data.get("id"): event for event in events_of(events, StallEnd)}
-    # the last two looks, since a rank that is at the same place in both has not run in between
-    looks = {number: sorted(told, key=lambda e: e.t_ns)[-2:] for number, told in by_id.items()}
+    # the last two reports, since a rank that is at the same place in both has not run in between
+    reports = {number: sorted(stalls, key=lambda e: e.t_ns)[-2:] for number, stalls in by_id.items()}
     found: list[AnyEvent] = []
-    for group in _groups(sorted((told[-1] for told in looks.values()), key=_began_ns), ends):
+    for group in _groups(sorted((pair[-1] for pair in reports.values()), key=_began_ns), ends):
         number = group[0].data.get("id")
-        before = [told[0] for event in group if len(told := looks[event.data.get("id")]) > 1]
-        found += [_one(look, number) for look in (before, group) if look]
-        over = [ends.get(event.data.get("id")) for event in group]
-        known = [end for end in over if end is not None]
+        before = [pair[0] for event in group if len(pair := reports[event.data.get("id")]) > 1]
+        found += [_joined_report(stalls, number) for stalls in (before, group) if stalls]
+        known = [end for event in group if (end := ends.get(event.data.get("id"))) is not None]
         if len(known) == len(group):
             last = max(known, key=lambda e: e.t_ns)
             end: StallEnd = {**last.data, "id": number or ""}
@@ -61,7 +60,7 @@ def _same_node(event: Event[StallSeen], group: Sequence[Event[StallSeen]]) -> bo
     return any(str(other.data.get("id")).rpartition("@")[2] == node for other in group)
 
 
-def _one(group: Sequence[Event[StallSeen]], number: Number) -> Event[StallSeen]:
+def _joined_report(group: Sequence[Event[StallSeen]], number: Number) -> Event[StallSeen]:
     longest = max(group, key=lambda e: e.data.get("stalled_s", 0.0))
     rows: list[StalledRankRow] = [
         {**row, "seen_ns": event.t_ns} for event in group for row in event.data.get("ranks", ())

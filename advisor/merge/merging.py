@@ -55,7 +55,7 @@ def _place(recording: Recording) -> tuple[int, int, float, str]:
 
 
 def _rank_numbers(ordered: Sequence[Recording]) -> list[Mapping[int, int]]:
-    """Returns new numbers for ranks of nodes that all count from 0 because nothing told them their global rank."""
+    """Returns new numbers for ranks of nodes that all count from 0, since their launcher gave them no global rank."""
     taken: set[int] = set()
     found: list[Mapping[int, int]] = []
     for own in ordered:
@@ -130,15 +130,15 @@ def _meta(nodes: Sequence[Node]) -> Meta:
     goes_on = [node.recording.meta for node in nodes if not _over(node) and node.lost_ns is None]
     over = end_ns is not None and all(m.last_ns < end_ns + LATE_NS for m in goes_on)
     failed = next((m for m in ended if m.exit_code or m.exit_signal), None)
-    said = failed or (ended[-1] if ended else first)
+    outcome = failed or (ended[-1] if ended else first)
     return replace(
         first,
         started_ns=min(m.started_ns for m in metas),
         started_unix_s=first.started_unix_s - (first.started_ns - min(m.started_ns for m in metas)) / 1e9,
         last_ns=last_ns,
         ended_ns=end_ns if over else None,
-        exit_code=said.exit_code if over else None,
-        exit_signal=said.exit_signal if over else None,
+        exit_code=outcome.exit_code if over else None,
+        exit_signal=outcome.exit_signal if over else None,
         launch_error=next((m.launch_error for m in metas if m.launch_error), None),
         environment={**first.environment, **_devices(metas)},
         agent=_agent(metas),
@@ -210,9 +210,9 @@ def _node_gaps(nodes: Sequence[Node]) -> tuple[ProbeGap, ...]:
 
 def _of_one_host(nodes: Sequence[Node]) -> list[ProbeGap]:
     """Reports runs from one host: one agent per rank (plain `srun`) turns every rank into a node, and these share the host's GPUs."""
-    told = [{gpu.get("uuid") for gpu in node.recording.meta.environment.get("gpus", ())} for node in nodes]
-    seen = [uuid for uuids in told for uuid in uuids if uuid]
-    if len(seen) == len(set(seen)):
+    gpus = [{gpu.get("uuid") for gpu in node.recording.meta.environment.get("gpus", ())} for node in nodes]
+    uuids = [uuid for of_node in gpus for uuid in of_node if uuid]
+    if len(uuids) == len(set(uuids)):
         return []
     reason = "several of the merged runs are from one host: its GPUs and cores count once per run, its ranks as if on different hosts"
     return [

@@ -1,4 +1,4 @@
-"""Runs of several nodes in one folder, and a run beside which others lie that were sent to it."""
+"""Runs of several nodes in one folder, and a run with frames that other nodes sent beside it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def write(folder: Path, own: Recording) -> Path:
 def later(own: Recording, seconds: float, port: str) -> Recording:
     """The same job started again."""
     facts = {
-        pid: {"environment_rank": {**told["environment_rank"], "MASTER_PORT": port}} for pid, told in own.facts.items()
+        pid: {"environment_rank": {**facts["environment_rank"], "MASTER_PORT": port}}
+        for pid, facts in own.facts.items()
     }
     return replace(own, meta=replace(own.meta, started_unix_s=own.meta.started_unix_s + seconds), facts=facts)
 
@@ -40,7 +41,7 @@ def nodes() -> list[Recording]:
     return two_nodes({rank: plan(30) for rank in range(4)})
 
 
-def test_a_folder_that_all_nodes_wrote_to_is_one_job(tmp_path: Path, nodes: list[Recording]) -> None:
+def test_a_folder_with_the_runs_of_all_nodes_is_one_job(tmp_path: Path, nodes: list[Recording]) -> None:
     for name, own in zip("ab", nodes, strict=True):
         write(tmp_path / f"20260101-120000-{name}", own)
     merged = read_job(tmp_path)
@@ -48,15 +49,13 @@ def test_a_folder_that_all_nodes_wrote_to_is_one_job(tmp_path: Path, nodes: list
     assert [node.host for node in merged.nodes] == ["a", "b"]
 
 
-def test_folders_of_hosts_and_bundles_of_their_runs_do_as_well(tmp_path: Path, nodes: list[Recording]) -> None:
+def test_folders_per_host_and_bundles_are_read_too(tmp_path: Path, nodes: list[Recording]) -> None:
     write(tmp_path / "shared/host-a/20260101-120000", nodes[0])
     make_bundle(write(tmp_path / "elsewhere", nodes[1]), tmp_path / "shared/b.tar.gz")
     assert sorted(read_job(tmp_path / "shared").steps) == [0, 1, 2, 3]
 
 
-def test_of_several_jobs_in_a_folder_the_newest_is_read_and_no_other_mixed_in(
-    tmp_path: Path, nodes: list[Recording]
-) -> None:
+def test_only_the_newest_of_several_jobs_in_a_folder_is_read(tmp_path: Path, nodes: list[Recording]) -> None:
     for name, own in zip("ab", nodes, strict=True):
         write(tmp_path / f"first-{name}", own)
         write(tmp_path / f"second-{name}", later(own, 120.0, "29999"))
@@ -69,7 +68,7 @@ def test_of_several_jobs_in_a_folder_the_newest_is_read_and_no_other_mixed_in(
     } == {"29999"}
 
 
-def test_a_job_that_was_started_again_takes_no_node_of_the_time_before(tmp_path: Path, nodes: list[Recording]) -> None:
+def test_a_restarted_job_takes_no_node_of_its_earlier_start(tmp_path: Path, nodes: list[Recording]) -> None:
     """Same nodes, same port, minutes later; the second node has not written anything yet."""
     for name, own in zip("ab", nodes, strict=True):
         write(tmp_path / f"first-{name}", own)
@@ -80,7 +79,7 @@ def test_a_job_that_was_started_again_takes_no_node_of_the_time_before(tmp_path:
     assert len({node.recording.meta.started_unix_s // 100 for node in read_job(tmp_path).nodes}) == 1
 
 
-def test_of_a_folder_with_many_runs_only_those_are_read_that_may_belong_to_the_newest_job(
+def test_only_runs_that_may_belong_to_the_newest_job_are_read(
     tmp_path: Path, nodes: list[Recording], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = time.time()
@@ -104,7 +103,7 @@ def began(own: Recording, unix_s: float) -> Recording:
     return replace(own, meta=replace(own.meta, started_unix_s=unix_s))
 
 
-def test_a_run_without_ranks_is_no_second_node_of_its_own_host(tmp_path: Path, nodes: list[Recording]) -> None:
+def test_a_run_without_ranks_is_no_second_node_of_its_host(tmp_path: Path, nodes: list[Recording]) -> None:
     """A job that has only just started says nothing of its ranks, and Slurm's number is that of the run before."""
     slurm = {"variables": {"SLURM_JOB_ID": "7"}}
     before = [replace(own, meta=replace(own.meta, environment=slurm)) for own in nodes]
@@ -115,9 +114,7 @@ def test_a_run_without_ranks_is_no_second_node_of_its_own_host(tmp_path: Path, n
     assert read_job(tmp_path).steps == {}
 
 
-def test_a_folder_with_the_run_that_others_sent_theirs_to_shows_them_too(
-    tmp_path: Path, nodes: list[Recording]
-) -> None:
+def test_a_folder_with_the_listening_nodes_run_shows_all_nodes(tmp_path: Path, nodes: list[Recording]) -> None:
     sent_to(write(tmp_path / "runs/20260101-120000-a", nodes[0]), nodes[1])
     assert sorted(read_job(tmp_path / "runs").steps) == [0, 1, 2, 3]
 
@@ -131,12 +128,13 @@ def test_a_bundle_holds_what_other_nodes_sent(tmp_path: Path, nodes: list[Record
     assert sorted(from_bundle.steps) == [0, 1, 2, 3]
 
 
-def test_a_bundle_says_as_the_run_does_that_what_others_sent_is_damaged(tmp_path: Path, nodes: list[Recording]) -> None:
+def test_damaged_frames_are_a_gap_in_run_and_bundle(tmp_path: Path, nodes: list[Recording]) -> None:
     run = write(tmp_path / "run", nodes[0])
     (run / INBOX_NAME).write_bytes(b"SQLite format 3\0" + bytes(4000))
-    recording = read_job(make_bundle(run, tmp_path / "b.tar.gz"))
-    assert sorted(recording.steps) == [0, 1]
-    assert any("cannot be read" in gap.reason for gap in recording.gaps)
+    for path in (run, make_bundle(run, tmp_path / "b.tar.gz")):
+        recording = read_job(path)
+        assert sorted(recording.steps) == [0, 1]
+        assert any("cannot be read" in gap.reason for gap in recording.gaps)
 
 
 def sent_to(folder: Path, other: Recording) -> Path:
@@ -144,7 +142,7 @@ def sent_to(folder: Path, other: Recording) -> Path:
     return folder
 
 
-def test_a_run_with_others_beside_it_is_still_found_by_its_own_name(tmp_path: Path, nodes: list[Recording]) -> None:
+def test_one_nodes_run_is_still_found_by_its_name(tmp_path: Path, nodes: list[Recording]) -> None:
     for name, own in zip("ab", nodes, strict=True):
         write(tmp_path / f"20260101-120000-{name}", own)
     assert resolve_job(str(tmp_path), tmp_path) == tmp_path
@@ -160,13 +158,13 @@ def test_a_folder_without_runs_is_no_run(tmp_path: Path) -> None:
         read_job(tmp_path)
 
 
-def test_what_other_nodes_sent_is_part_of_the_run_that_they_sent_it_to(tmp_path: Path, nodes: list[Recording]) -> None:
+def test_frames_of_other_nodes_are_part_of_the_listening_nodes_run(tmp_path: Path, nodes: list[Recording]) -> None:
     folder = sent_to(write(tmp_path / "run", nodes[0]), nodes[1])
     assert [node.host for node in read_job(folder).nodes] == ["a", "b"]
     assert sorted(read_job(folder, recent_steps=5).steps) == [0, 1, 2, 3]
 
 
-def test_a_screen_reads_the_latest_that_other_nodes_sent_and_no_more(tmp_path: Path) -> None:
+def test_a_screen_reads_only_the_latest_frames(tmp_path: Path) -> None:
     _, own = two_nodes({rank: plan(400) for rank in range(2)})
     receive(tmp_path, write_run(tmp_path / "run", own))
     whole, recent = (sent_recordings(tmp_path / INBOX_NAME, recent=n)[0].steps[1] for n in (None, 1))
@@ -174,15 +172,7 @@ def test_a_screen_reads_the_latest_that_other_nodes_sent_and_no_more(tmp_path: P
     assert [int(rows["step"][-1] + rows["count"][-1]) for rows in (whole, recent)] == [400, 400]
 
 
-def test_an_inbox_that_cannot_be_read_costs_nobody_the_run(tmp_path: Path, nodes: list[Recording]) -> None:
-    folder = write(tmp_path / "run", nodes[0])
-    (folder / INBOX_NAME).write_bytes(b"SQLite format 3\0" + bytes(4000))
-    recording = read_job(folder)
-    assert sorted(recording.steps) == [0, 1]
-    assert any("cannot be read" in gap.reason for gap in recording.gaps)
-
-
-def test_a_screen_knows_which_files_tell_of_news(tmp_path: Path, nodes: list[Recording]) -> None:
+def test_a_screen_knows_which_files_to_watch(tmp_path: Path, nodes: list[Recording]) -> None:
     folder = write(tmp_path / "runs/a", nodes[0])
     names = {file.name for file in written_files(folder)}
     assert names == {"run.sqlite", "run.sqlite-wal", "nodes.sqlite", "nodes.sqlite-wal"}

@@ -1,4 +1,4 @@
-"""The runs of one job's nodes read as one: clocks, names, blame across hosts, and what no longer answers."""
+"""The runs of one job's nodes merged into one: clocks, names, blame across hosts, and nodes that were lost."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_processes_of_different_hosts_never_share_a_number() -> None:
     assert [strip.pid for strip in analyse(merged).ranks] == [100, 101, 100, 101]  # as the host itself calls them
 
 
-def test_cores_are_those_of_the_host_that_the_others_wait_for() -> None:
+def test_cores_are_those_of_the_critical_host() -> None:
     first, second = two_nodes(four_ranks(slow=3))
     first = with_host_samples(first, cpu__allowed_cores=64, cpu__cores=64)
     second = with_host_samples(second, cpu__allowed_cores=8, cpu__cores=8)
@@ -67,8 +67,8 @@ def on_gpus(own: Recording, *ordinals: int) -> Recording:
     gpus = [{"index": i, "name": "A100", "uuid": f"GPU-{own.meta.host}-{i}", "pci_bus_id": ""} for i in range(2)]
     t_ns = np.array([own.meta.started_ns, own.meta.last_ns], np.int64)
     facts = {
-        pid: {**told, "cuda": {"device": 0, "visible": str(ordinal)}}
-        for (pid, told), ordinal in zip(own.facts.items(), ordinals, strict=True)
+        pid: {**known, "cuda": {"device": 0, "visible": str(ordinal)}}
+        for (pid, known), ordinal in zip(own.facts.items(), ordinals, strict=True)
     }
     samples = {("gpu.temp_c", f"gpu:{i}"): Series(t_ns, np.array([80.0 - i] * 2)) for i in range(2)}
     return replace(own, meta=replace(own.meta, environment={"gpus": gpus}), facts=facts, samples=samples)
@@ -86,35 +86,35 @@ def test_gpus_are_numbered_through_and_ranks_are_on_those_of_their_own_host() ->
     assert [(gpu.host, gpu.own_index) for gpu in analysis.gpu_view.devices] == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
 
 
-def test_a_slot_is_compared_with_those_of_its_own_host() -> None:
-    """A host of an older generation of PCIe is none whose slots are too slow."""
+def test_a_pcie_slot_is_compared_with_those_of_its_own_host() -> None:
+    """The slots of a host with an older PCIe generation are not too slow."""
     made = []
     for own, gens in zip(two_nodes(four_ranks()), ((4, 4), (3, 2)), strict=True):
-        told = on_gpus(own, 0, 1)
-        gpus = [{**gpu, "pcie_gen_max": gen} for gpu, gen in zip(told.meta.environment["gpus"], gens, strict=True)]
-        made.append(replace(told, meta=replace(told.meta, environment={"gpus": gpus})))
+        node = on_gpus(own, 0, 1)
+        gpus = [{**gpu, "pcie_gen_max": gen} for gpu, gen in zip(node.meta.environment["gpus"], gens, strict=True)]
+        made.append(replace(node, meta=replace(node.meta, environment={"gpus": gpus})))
     assert [gpu.pcie_gen_max for gpu in analyse(merge(made)).gpu_view.devices] == [4, 4, 3, 3]
 
 
-def test_agents_that_see_the_same_gpus_are_told_to_be_of_one_host() -> None:
+def test_agents_that_see_the_same_gpus_are_reported_as_on_one_host() -> None:
     first, second = (on_gpus(own, 0, 1) for own in two_nodes(four_ranks()))
     gpus = first.meta.environment["gpus"]
     twice = replace(second, meta=replace(second.meta, environment={"gpus": gpus}))
-    told = [[gap for gap in merge([first, other]).gaps if "from one host" in gap.reason] for other in (twice, second)]
-    assert [len(gaps) for gaps in told] == [1, 0] and "--ntasks-per-node=1" in told[0][0].hint
+    found = [[gap for gap in merge([first, other]).gaps if "from one host" in gap.reason] for other in (twice, second)]
+    assert [len(gaps) for gaps in found] == [1, 0] and "--ntasks-per-node=1" in found[0][0].hint
 
 
-def test_one_recording_alone_is_no_merge() -> None:
+def test_a_single_recording_stays_unchanged() -> None:
     alone = recording(four_ranks())
     assert merge([alone]) is alone
 
 
-def test_nodes_go_by_the_numbers_of_their_launcher_in_whatever_order_they_come() -> None:
+def test_nodes_are_ordered_by_their_launchers_numbers() -> None:
     first, second = two_nodes(four_ranks())
     assert [node.host for node in merge([second, first]).nodes] == ["a", "b"]
 
 
-def test_ranks_that_nobody_numbered_get_numbers_of_their_own() -> None:
+def test_ranks_without_global_numbers_get_distinct_ones() -> None:
     whole = recording({rank: plan(30) for rank in range(2)}, wire_ms=1)
     first, second = only(whole, [0], host="a", group=0), only(whole, [0], host="b", group=1)
     merged = merge([first, elsewhere(second, APART_NS)])
@@ -122,13 +122,13 @@ def test_ranks_that_nobody_numbered_get_numbers_of_their_own() -> None:
     assert [node.ranks for node in merged.nodes] == [(0,), (1,)]
 
 
-def test_containers_of_one_host_name_are_told_apart() -> None:
+def test_containers_with_one_host_name_are_numbered() -> None:
     first, second = two_nodes(four_ranks())
     merged = merge([first, replace(second, meta=replace(second.meta, host="a"))])
     assert [node.host for node in merged.nodes] == ["a#0", "a#1"]
 
 
-def test_a_node_that_is_no_longer_heard_of_is_named_and_does_not_keep_the_job_running() -> None:
+def test_a_lost_node_is_named_and_does_not_keep_the_job_running() -> None:
     first, second = two_nodes(four_ranks())
     silent_ns = second.meta.last_ns - LOST_AFTER_NS - SECOND
     meta = replace(second.meta, ended_ns=None, exit_code=None, last_ns=silent_ns)
@@ -139,7 +139,7 @@ def test_a_node_that_is_no_longer_heard_of_is_named_and_does_not_keep_the_job_ru
     assert any(gap.metric == "node" and "b" in gap.reason for gap in merged.gaps)
 
 
-def test_a_job_runs_while_a_node_of_it_does_and_fails_if_one_did() -> None:
+def test_a_job_runs_while_one_of_its_nodes_does_and_fails_if_one_failed() -> None:
     first, second = two_nodes(four_ranks())
     going = replace(second.meta, ended_ns=None, exit_code=None, last_ns=second.meta.last_ns + LATE_NS + SECOND)
     assert merge([first, replace(second, meta=going)]).meta.ended_ns is None
@@ -151,14 +151,14 @@ def test_a_job_runs_while_a_node_of_it_does_and_fails_if_one_did() -> None:
     assert merge([first, failed]).meta.exit_code == 1
 
 
-def test_ranks_that_are_in_no_run_are_missed() -> None:
+def test_ranks_that_are_in_no_run_are_reported() -> None:
     first, second = two_nodes(four_ranks())
     alone = {pid: {"environment_rank": {**f["environment_rank"], "WORLD_SIZE": "8"}} for pid, f in first.facts.items()}
     gaps = merge([replace(first, facts=alone), second]).gaps
     assert any("4 ranks of 8" in gap.reason for gap in gaps)
 
 
-def test_what_all_nodes_miss_is_said_once_and_what_one_misses_with_its_name() -> None:
+def test_a_gap_of_all_nodes_is_listed_once_and_a_gap_of_one_with_its_host() -> None:
     common, own = ProbeGap("psi.mem_some_s", "host", "no /proc/pressure"), ProbeGap("gpu.*", "host", "no driver")
     first, second = two_nodes(four_ranks())
     merged = merge([replace(first, gaps=(common,)), replace(second, gaps=(common, own))])
@@ -179,18 +179,18 @@ def test_one_hang_seen_by_two_agents_is_one_and_its_culprit_the_rank_outside_the
     assert {rank.rank: rank.culprit for rank in stalls[0].ranks} == {0: False, 1: False, 2: False, 3: True}
 
 
-def test_what_a_rank_did_between_two_looks_of_its_own_agent_is_known_of_merged_runs_too() -> None:
+def test_a_rank_that_sleeps_between_two_reports_of_its_agent_is_known_in_merged_runs() -> None:
     first, second = two_nodes(four_ranks())
     asleep = {"phase": "gap", "state": "S", "wchan": "hrtimer_nanosleep", "cpu_s": 5.0, **SLEEPS_AT}
-    theirs = [{"rank": 2, "phase": "backward"}, {"rank": 3, **asleep}]
-    looks = [stall(s, *theirs) for s in (15.0, 17.5)]
-    own = replace(second, events=tuple(replace(e, t_ns=e.t_ns - APART_NS, data=moved(e.data)) for e in looks))
+    stalled = [{"rank": 2, "phase": "backward"}, {"rank": 3, **asleep}]
+    reports = [stall(s, *stalled) for s in (15.0, 17.5)]
+    own = replace(second, events=tuple(replace(e, t_ns=e.t_ns - APART_NS, data=moved(e.data)) for e in reports))
     waiting = [{"rank": rank, "phase": "backward"} for rank in (0, 1)]
-    for others in ((15.2, 17.7), (26.0,)):  # the other agent has looked as often, or only once and later
-        (stalled,) = analyse(merge([replace(first, events=tuple(stall(s, *waiting) for s in others)), own])).stalls
-        assert [rank.halted for rank in stalled.ranks] == ["", "", "", "asleep"] and stalled.ranks[3].culprit
+    for others in ((15.2, 17.7), (26.0,)):  # the other agent has reported as often, or only once and later
+        (hang,) = analyse(merge([replace(first, events=tuple(stall(s, *waiting) for s in others)), own])).stalls
+        assert [rank.halted for rank in hang.ranks] == ["", "", "", "asleep"] and hang.ranks[3].culprit
     (once,) = analyse(merge([first, replace(own, events=own.events[:1])])).stalls
-    assert once.ranks[1].halted == "", "one look proves nothing"
+    assert once.ranks[1].halted == "", "one report proves nothing"
 
 
 LINE = {"file": "/job/train.py", "line": 33, "function": "find_batch"}
@@ -205,9 +205,9 @@ def moved(data: dict[str, object]) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("apart_ms", "sure", "ranks"),
     [(2000, True, (1,)), (1, False, (1, 3))],
-    ids=["seconds apart", "within what the clocks are known to"],
+    ids=["seconds apart", "within the clocks' uncertainty"],
 )
-def test_which_rank_died_first_is_told_between_hosts_beyond_what_their_clocks_are_known_to(
+def test_the_first_death_is_known_between_hosts_if_they_differ_by_more_than_the_clocks_uncertainty(
     apart_ms: int, sure: bool, ranks: tuple[int, ...]
 ) -> None:
     first, second = two_nodes(four_ranks())
@@ -219,7 +219,7 @@ def test_which_rank_died_first_is_told_between_hosts_beyond_what_their_clocks_ar
     assert any("is unknown" in e.note for e in finding.evidence) != sure
 
 
-def test_who_was_ended_by_a_launcher_is_no_first_whatever_its_clock_says() -> None:
+def test_a_rank_ended_by_its_launcher_is_not_the_first_death() -> None:
     first, second = two_nodes(four_ranks())
     died_ns = first.meta.last_ns
     ended = dead(second, 3, died_ns - APART_NS - 1_000_000, number=15)

@@ -1,4 +1,4 @@
-"""One node's recording in the terms of the whole job: its times on the first node's clock, its names its own."""
+"""One node's recording in terms of the whole job: times on the first node's clock, and names that no other node has."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def node(ranks: int = 2, **given: Any) -> Recording:
         ("disk:nvme0n1", "disk:nvme0n1"),
     ],
 )
-def test_only_what_is_counted_per_host_gets_another_name(scope: str, renamed: str) -> None:
+def test_only_scopes_that_are_counted_per_host_are_renamed(scope: str, renamed: str) -> None:
     assert Renaming(1, CLOCK, first_gpu=8).scope(scope) == renamed
     assert Renaming(0, Clock()).scope(scope) == scope
 
@@ -80,7 +80,7 @@ def test_a_clock_that_drifts_moves_later_times_farther() -> None:
     assert renaming.t(15 * SECOND) == 15 * SECOND + 1000 + 10**6
 
 
-def test_processes_and_ranks_are_no_other_nodes() -> None:
+def test_pids_and_ranks_are_renamed_everywhere() -> None:
     worker = Process(200, "worker", 1, None, 0, 101, "python", 5, ended_ns=9)
     launcher = Process(50, "other", None, None, None, 1, "torchrun", 4)
     own = node()
@@ -102,25 +102,25 @@ def test_batches_are_those_of_the_renamed_workers() -> None:
     batches = np.array([(5, 9, 200)], [("t_start_ns", np.int64), ("t_end_ns", np.int64), ("pid", np.int64)])
     found = Renaming(1, CLOCK, ranks={0: 2}).recording(node(batches={0: batches}))
     assert found.batches[2].tolist() == [(5 + LATER_NS, 9 + LATER_NS, 200 + NODE_PIDS)]
-    assert batches["pid"].tolist() == [200], "what was read stays as it was"
+    assert batches["pid"].tolist() == [200], "the original stays as it was"
 
 
-def test_a_stall_and_its_end_carry_their_node_and_the_jobs_ranks() -> None:
+def test_a_stall_and_its_end_have_the_node_in_their_id_and_the_jobs_ranks() -> None:
     seen = stall(20.0, {"rank": 0, "since_ns": 5}, {"rank": 1})
     del seen.data["ranks"][1]["since_ns"]
     own = node(events=(seen, stall_end(), Event(9, "death", 101, 1, {"role": "rank"})))
-    told, end, death = Renaming(1, CLOCK, ranks={0: 2, 1: 3}).recording(own).events
-    assert told.data["id"] == end.data["id"] == "stall-1@1"
-    assert [(row["rank"], row["since_ns"]) for row in told.data["ranks"]] == [
+    renamed, end, death = Renaming(1, CLOCK, ranks={0: 2, 1: 3}).recording(own).events
+    assert renamed.data["id"] == end.data["id"] == "stall-1@1"
+    assert [(row["rank"], row["since_ns"]) for row in renamed.data["ranks"]] == [
         (2, 5 + LATER_NS),
         (3, seen.t_ns + LATER_NS),
     ]
-    assert told.t_ns == seen.t_ns + LATER_NS
+    assert renamed.t_ns == seen.t_ns + LATER_NS
     assert (death.t_ns, death.pid, death.rank) == (9 + LATER_NS, 101 + NODE_PIDS, 3)
-    assert seen.data["id"] == "stall-1", "what was read stays as it was"
+    assert seen.data["id"] == "stall-1", "the original stays as it was"
 
 
-def test_gpus_and_the_paths_between_them_are_counted_on() -> None:
+def test_gpus_and_the_paths_between_them_are_renumbered() -> None:
     own = node()
     gpus = [{"index": 0, "name": "A100"}, {"index": 3, "name": "A100"}]
     environment: Any = {"gpus": gpus, "gpu_paths": [{"a": 0, "b": 3, "path": "NV12", "p2p": "OK"}], "kernel": "6.1"}

@@ -44,7 +44,7 @@ def on_ranks(ranks: tuple[int, ...]) -> str:
     return f" on rank{'s' * (len(ranks) > 1)} {numbers(ranks)}" if ranks else ""
 
 
-def where_it_stands(a: Analysis) -> str:
+def gap_place(a: Analysis) -> str:
     """The place in which most of the time outside the model is spent."""
     before = max(a.by_rank(STEP_BEFORE_UPDATE_S).values(), default=0.0)
     total = max(a.by_rank(STEP_GAP_S).values(), default=0.0)
@@ -59,7 +59,7 @@ def collects_between_steps(a: Analysis) -> bool:
 
 
 def longest_gap(a: Analysis) -> float | None:
-    """Seconds of the single gap that holds most of this time, if there is one: it may never come back."""
+    """Seconds of the single gap that holds most of this time, if there is one: it may never recur."""
     rank = max(gaps, key=lambda rank: gaps[rank]) if (gaps := a.by_rank(STEP_GAP_S)) else None
     if rank is None or (a.get(STEP_LONGEST_GAP_SHARE, rank) or 0.0) < _SINGLE_STEP_SHARE:
         return None
@@ -74,7 +74,7 @@ def gap_severity(a: Analysis, share: float) -> Severity | None:
 
 def gap_evidence(a: Analysis, spent_s: float, threshold: float, line: HotLine | None) -> tuple[Evidence, ...]:
     step = a.value(STEP_TIME_S)
-    where = "after the optimizer" if where_it_stands(a) == "between the steps" else where_it_stands(a)
+    where = "after the optimizer" if gap_place(a) == "between the steps" else gap_place(a)
     found = [Evidence.of(STEP_GAP_S, spent_s, threshold * step, f"{100 * spent_s / step:.0f} % of the step, {where}")]
     if (once := longest_gap(a)) is not None:
         found.append(
@@ -92,12 +92,12 @@ def gap_saving(a: Analysis, basis: str) -> Saving:
     best = model.step_if({**_in_step(a), **{(rank, "gap"): 0.0 for rank in model.own}})
     worst = model.step_if({(rank, "gap"): 0.25 * model.own[rank]["gap"] for rank in model.own})
     if longest_gap(a) is not None:
-        worst, basis = model.step_s, f"{basis}; seen once, it may not come back"
+        worst, basis = model.step_s, f"{basis}; seen once, so it may not recur"
     return model.saving(model.at_best(best), worst, basis)
 
 
 def _in_step(a: Analysis) -> dict[tuple[int, str], float]:
-    """Compute of one host's ranks once none of them works while the others wait: they then wait equally long for cores, in turns.
+    """Compute of one host's ranks if none of them works while the others wait: they then wait equally long for cores.
 
     A rank that has waited for others finds its core taken. With 80 ms between the steps of one of two ranks on two cores, the other waited
     27 ms of a step for a core and the first 11; without them, both waited 19.

@@ -46,11 +46,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     best, worst = (_step_with(model, left, writing) for left in (0.0, 0.5))
     basis = "checkpoints half as often, or in the background"
     if written > saved and longest_gap(a) is not None:
-        worst, basis = model.step_s, f"{basis}; most was seen once, it may not come back"
+        worst, basis = model.step_s, f"{basis}; most was seen once, so it may not recur"
     whose = ranks_that_spend(a, "gap.checkpoint")
     return Finding(
         rule=RULE.id,
-        title="Training stands still for checkpoints" + on_ranks(whose),
+        title="Training stops for checkpoints" + on_ranks(whose),
         severity=level,
         scope=Affected(ranks=whose),
         confidence=confidence(a),

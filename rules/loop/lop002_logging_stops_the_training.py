@@ -25,12 +25,12 @@ from rn50_advisor.advisor.model.findings import Affected, Clear, Finding, Fix
 from rn50_advisor.advisor.model.measures.step_measures import GAP_IO_SHARE, STEP_GAP_S, STEP_TIME_S
 from rn50_advisor.rules.loop.between_steps import (
     gap_evidence,
+    gap_place,
     gap_saving,
     gap_severity,
     hottest,
     on_ranks,
     ranks_that_spend,
-    where_it_stands,
 )
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
 
@@ -44,7 +44,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     whose = ranks_that_spend(a, "gap")
     return Finding(
         rule=RULE.id,
-        title=f"Logging {where_it_stands(a)} stops the training" + on_ranks(whose),
+        title=f"Logging {gap_place(a)} stops the training" + on_ranks(whose),
         severity=level,
         scope=Affected(ranks=whose),
         confidence=confidence(a),

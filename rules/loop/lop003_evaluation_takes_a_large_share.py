@@ -34,11 +34,11 @@ from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, sev
 
 # Part of an evaluation may need gradients: adversarial examples, saliency.
 _RECORDED_SHARE_MIN = 0.5
-# Of evaluating: from there on keeping the workers saves about as much as evaluating half as often.
+# Share of an evaluation: from there on keeping the workers saves about as much as evaluating half as often.
 _START_SHARE_MIN = 0.15
 # What keeping the workers saves, as a multiple of the time to start them: their first batches and their end go as well. Measured on two
 # cores: 1.8 to 3.0 of it in six evaluations of 64 to 2,048 samples, 39 to 93 % of the evaluation.
-_KEPT_SAVES = (1.75, 3.0)
+_PERSISTENT_SAVES = (1.75, 3.0)
 _BATCHES_SHARE_MIN = 0.07
 
 
@@ -50,7 +50,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         return Clear(RULE.id)
     site = next((Where(site["file"], site["line"]) for site in a.evaluation_sites), None)
     whose = ranks_that_spend(a, "gap.evaluation")
-    begun = _begun(a)
+    restarting = _restarting(a)
     fixes = [
         _less_often(a, site),
         Fix("a larger batch and more workers for evaluation", "", where_of(_loader(a)), "one line"),
@@ -58,8 +58,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     if whose:
         change = "DistributedSampler(..., shuffle=False), counts added up by all_reduce"
         fixes.insert(0, Fix("divide it among the ranks", change, site, "small change"))
-    if begun is not None:
-        fixes.insert(0, _keep_workers(begun))
+    if restarting is not None:
+        fixes.insert(0, _keep_workers(restarting))
     return Finding(
         rule=RULE.id,
         title="Evaluation takes a large share of the run" + on_ranks(whose),
@@ -75,10 +75,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 f"{100 * spent / step:.0f} % of the time, spread over the steps",
             ),
             Evidence("evaluations", float(times), "", t["evaluations"], f"{times} evaluations so far"),
-            *_told(a, site),
+            *_details(a, site),
         ),
         fixes=tuple(fixes),
-        saving=_saving(a, kept=begun is not None),
+        saving=_saving(a, kept=restarting is not None),
     )
 
 
@@ -86,8 +86,8 @@ def _loader(a: Analysis) -> LoaderFacts | None:
     return next((loader for loader in a.loaders if loader.training is False), None)
 
 
-def _begun(a: Analysis) -> LoaderFacts | None:
-    """The evaluation's loader where starting its workers is a large part of evaluating."""
+def _restarting(a: Analysis) -> LoaderFacts | None:
+    """The evaluation's loader if starting its workers is a large part of evaluating."""
     spent, loader = a.by_rank(STEP_EVALUATION_S), _loader(a)
     started = a.by_rank(STEP_EVALUATION_START_S)
     most = max((seconds / spent[rank] for rank, seconds in started.items() if spent.get(rank)), default=0.0)
@@ -99,7 +99,7 @@ def _keep_workers(loader: LoaderFacts) -> Fix:
     title = (
         "persistent_workers=True"
         if loader.made <= 1
-        else "make the evaluation's DataLoader once, with persistent workers"
+        else "create the evaluation's DataLoader once, with persistent workers"
     )
     return Fix.of(title, change, where_of(loader), "one line" if loader.made <= 1 else "small change")
 
@@ -109,7 +109,7 @@ def _less_often(a: Analysis, site: Where | None) -> Fix:
     return Fix(f"evaluate {ungraded}less often, or on a subset in between", "", site, "one line")
 
 
-def _told(a: Analysis, site: Where | None) -> Iterator[Evidence]:
+def _details(a: Analysis, site: Where | None) -> Iterator[Evidence]:
     loader, started = _loader(a), max(a.by_rank(STEP_EVALUATION_START_S).values(), default=0.0)
     if loader is not None:
         yield Evidence.of(
@@ -117,18 +117,20 @@ def _told(a: Analysis, site: Where | None) -> Iterator[Evidence]:
         )
     if started:
         yield Evidence.of(
-            STEP_EVALUATION_START_S, started, note="of that, their first batches and their end not counted"
+            STEP_EVALUATION_START_S,
+            started,
+            note="to start its workers, without their first batches and their shutdown",
         )
     if site is not None:
         yield Evidence("called", float(a.evaluation_sites[0]["count"]), "", None, f"at {site.file}:{site.line}")
     if (a.evaluated_with_gradients or 0.0) >= _RECORDED_SHARE_MIN:
-        note = "of the evaluation's batches: activations are kept for a backward pass that never comes"
+        note = "of the evaluation's batches: activations are kept for a backward pass that never runs"
         yield Evidence("gradients recorded", a.evaluated_with_gradients, "share", _RECORDED_SHARE_MIN, note)
 
 
 def _saving(a: Analysis, *, kept: bool) -> Saving:
     if kept:
-        best, worst = (_step_with(a, starts=times) for times in reversed(_KEPT_SAVES))
+        best, worst = (_step_with(a, starts=times) for times in reversed(_PERSISTENT_SAVES))
         return model_of(a).saving(model_of(a).at_best(best), worst, "workers that are kept between evaluations")
     best, worst = (_step_with(a, share=share) for share in (0.1, 0.5))
     return model_of(a).saving(model_of(a).at_best(best), worst, "half as often, down to a tenth")
@@ -152,7 +154,7 @@ RULE = rule(
     thresholds={
         "share": Threshold(
             0.10,
-            "twice the share where severity 'medium' begins: evaluation is needed, only too much of it is a problem",
+            "twice the share where severity 'medium' begins: evaluation is needed; only too much of it is a problem",
         ),
         "evaluations": Threshold(2, "one evaluation does not show how often it happens"),
     },

@@ -27,33 +27,33 @@ from rn50_advisor.advisor.model.findings import Affected, Clear, Finding, Fix
 from rn50_advisor.advisor.model.measures.step_measures import GAP_IO_SHARE, GAP_SAVE_SHARE, STEP_GAP_S, STEP_TIME_S
 from rn50_advisor.rules.loop.between_steps import (
     gap_evidence,
+    gap_place,
     gap_saving,
     gap_severity,
     hottest,
     on_ranks,
     ranks_that_spend,
-    where_it_stands,
 )
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
 
-_SCRIPT = "<module>"  # Python's name for code outside any function
+_MODULE_LEVEL = "<module>"  # Python's name for code outside any function
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     spent, step = a.budget.critical["gap"], a.value(STEP_TIME_S)
     level = gap_severity(a, spent / step)
-    if spent < max(t["gap"] * step, t["seconds"]) or _told_elsewhere(a) >= t["output"] or level is None:
+    if spent < max(t["gap"] * step, t["seconds"]) or _reported_by_others(a) >= t["output"] or level is None:
         return Clear(RULE.id)
     line, where = hottest(a, output=False)
     fix = (
-        f"move {'this line' if line.function == _SCRIPT else line.function} out of the loop, or do it every N steps"
+        f"move {'this line' if line.function == _MODULE_LEVEL else line.function} out of the loop, or do it every N steps"
         if line
         else "profile what the loop does after optimizer.step()"
     )
     whose = ranks_that_spend(a, "gap")
     return Finding(
         rule=RULE.id,
-        title=f"The loop spends time {where_it_stands(a)}" + on_ranks(whose),
+        title=f"The loop spends time {gap_place(a)}" + on_ranks(whose),
         severity=level,
         scope=Affected(ranks=whose),
         confidence=confidence(a, cap=0.95 if line else 0.7),
@@ -64,7 +64,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     )
 
 
-def _told_elsewhere(a: Analysis) -> float:
+def _reported_by_others(a: Analysis) -> float:
     """Share of the time between steps that is output or a checkpoint, whichever is more."""
     return max(a.get(GAP_IO_SHARE) or 0.0, a.get(GAP_SAVE_SHARE) or 0.0)
 
@@ -80,6 +80,6 @@ RULE = rule(
             0.0002,
             "s: a schedule, an accuracy and a sum of losses took 0.06 ms a step; cores may be slower, loops have more metrics",
         ),
-        "output": Threshold(0.5, "from here on it is LOP002's, or LOP001's"),
+        "output": Threshold(0.5, "from here on LOP002 or LOP001 reports it"),
     },
 )

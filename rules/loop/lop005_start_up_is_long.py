@@ -46,7 +46,7 @@ _PARTS = (
         START_BEFORE_S,
         "before the first fetch: imports, the data's index, the model, ranks that wait for each other",
         Fix(
-            "make what comes before the first batch cheaper",
+            "make the work before the first batch cheaper",
             "keep the list of files and labels in a file instead of walking folders at each start; load weights from a local disk",
             None,
             "small change",
@@ -64,10 +64,10 @@ _PARTS = (
     ),
     (
         START_SKIPPED_S,
-        "batches that were fetched before the first that trained, and thrown away as far as was seen",
+        "batches fetched before the first training step and, as far as observed, discarded",
         Fix(
-            "begin the sampler where training goes on, not the loop",
-            "torchdata.stateful_dataloader.StatefulDataLoader and its state_dict(), or a Subset of the indices that are left",
+            "let the sampler, not the loop, skip what was trained already",
+            "torchdata.stateful_dataloader.StatefulDataLoader and its state_dict(), or a Subset of the remaining indices",
             None,
             "small change",
         ),
@@ -76,7 +76,7 @@ _PARTS = (
         START_FIRST_STEP_S,
         "first step, beyond a usual one: compilation, autotuning, first allocations",
         Fix(
-            "keep what the first step makes",
+            "keep what the first step compiles",
             "TORCHINDUCTOR_CACHE_DIR=/a/disk/that/stays for torch.compile; fixed shapes, or torch.backends.cudnn.benchmark = False",
             None,
             "one line",
@@ -121,7 +121,7 @@ RULE = rule(
     check,
     needs=(START_TOTAL_S, RUN_DURATION_S),
     thresholds={
-        "seconds": Threshold(120.0, "s: people accept a wait up to this length; every restart pays for more"),
+        "seconds": Threshold(120.0, "s: a shorter wait is acceptable; every restart pays for a longer one"),
         "share": Threshold(0.10, "twice the share where severity 'medium' begins: it comes once, not in each step"),
         "run": Threshold(600.0, "s: a shorter run is a trial, and most of a trial is its start"),
     },

@@ -11,7 +11,7 @@ asked to. Measured: a loop over json while a step ran 250 small operations turne
 s.
 
 Evidence: samples of the kernel's wait state of the training thread, in which the interpreter's own lock differs from
-every other wait; and stacks of all threads at such moments, which show the thread that held the interpreter and its
+every other wait; and stacks of all threads at such times, which show the thread that held the interpreter and its
 line of user code. No samples are taken if the CPU clocks of the steps leave no time unexplained.
 
 Fix: move that work to a process of its own (`multiprocessing`) or to code that releases the interpreter; do less of it,
@@ -43,8 +43,8 @@ from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.loop.between_steps import on_ranks
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-_STANDARD_ERRORS = 2.0  # standard errors
-# Minimum remaining share of a step: a thread found waiting in all looks would otherwise need no time at all.
+_STANDARD_ERRORS = 2.0
+# Minimum remaining share of a step: a thread found waiting in all samples would otherwise need no time at all.
 _STEP_LEFT_MIN = 0.005
 # Remaining share of the rest of the step at best: a waiting thread must be woken and finds cold caches. Measured: 0.70 to 0.78 in one
 # process, whose thread worked a fifth and half of the time.
@@ -57,13 +57,13 @@ _CROWDED_COST_SHARE = 0.5
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     step, shares = a.value(STEP_TIME_S), a.by_rank(INTERPRETER_WAITING_SHARE)
     errors = {rank: a.get(INTERPRETER_ERROR, rank) or 0.0 for rank in shares}
-    unseen = [rank for rank, s in a.by_rank(STEP_ASLEEP_S).items() if s >= t["waiting"] * step and rank not in shares]
+    unknown = [rank for rank, s in a.by_rank(STEP_ASLEEP_S).items() if s >= t["waiting"] * step and rank not in shares]
     held = tuple(rank for rank, share in shares.items() if share >= t["waiting"] and share >= t["sure"] * errors[rank])
     model = model_of(a)
     expected = _without(a, held)
     level = severity((step - expected) / step)
     if not held or level is None:
-        return NotMeasured(RULE.id, (INTERPRETER_WAITING_SHARE,)) if unseen and not held else Clear(RULE.id)
+        return NotMeasured(RULE.id, (INTERPRETER_WAITING_SHARE,)) if unknown and not held else Clear(RULE.id)
     best, worst = (
         _without(a, held, errors=_STANDARD_ERRORS, rest=_REST_LEFT_BEST),
         _without(a, held, errors=-_STANDARD_ERRORS),
@@ -82,7 +82,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         scope=Affected(ranks=whose),
         evidence=_evidence(a, t, most, found),
         fixes=_fixes(found),
-        saving=model.saving(model.at_best(best), worst, "no waiting for the interpreter, by the looks and their error"),
+        saving=model.saving(
+            model.at_best(best), worst, "no waiting for the interpreter, by the samples and their error"
+        ),
     )
 
 
@@ -110,7 +112,7 @@ def _without(a: Analysis, ranks: tuple[int, ...], *, errors: float = 0.0, rest: 
 def _evidence(a: Analysis, t: Thresholds, rank: int, found: Holder | None) -> tuple[Evidence, ...]:
     step, share = a.value(STEP_TIME_S), a.value(INTERPRETER_WAITING_SHARE, rank)
     error, lost_s = a.get(INTERPRETER_ERROR, rank) or 0.0, a.get(INTERPRETER_LOST_S, rank) or 0.0
-    note = f"of the looks at rank {rank}'s training thread found it waiting for the interpreter, ± {error:.2f}"
+    note = f"of the samples of rank {rank}'s training thread found it waiting for the interpreter, ± {error:.2f}"
     evidence = [Evidence.of(INTERPRETER_WAITING_SHARE, share, t["waiting"], note, form="continues")]
     if found is not None:
         where = f" at {found.where.file}:{found.where.line}" if found.where else ""
@@ -133,7 +135,7 @@ def _fixes(found: Holder | None) -> tuple[Fix, ...]:
     return (
         Fix(
             f"move {what} to a process of its own",
-            "multiprocessing.Process(target=..., daemon=True), fed by a multiprocessing.Queue; sys.setswitchinterval is no cure",
+            "multiprocessing.Process(target=..., daemon=True), fed by a multiprocessing.Queue; sys.setswitchinterval does not help",
             found.where if found else None,
             "small change",
         ),

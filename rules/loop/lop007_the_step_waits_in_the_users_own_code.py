@@ -32,19 +32,19 @@ from rn50_advisor.rules.loop.between_steps import on_ranks
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _SLEEP_LEFT_WORST = 0.25  # of the sleep, at worst
-_LOOKS_MIN = 10  # samples at the line: with fewer it is too uncertain to be named
+_LINE_SAMPLES_MIN = 10  # samples at the line: with fewer it is too uncertain to be named
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     step, waits = a.value(STEP_TIME_S), a.by_rank(STEP_WAITING_S)
-    unseen = [rank for rank, s in a.by_rank(STEP_ASLEEP_S).items() if s >= t["waiting"] * step and rank not in waits]
+    unknown = [rank for rank, s in a.by_rank(STEP_ASLEEP_S).items() if s >= t["waiting"] * step and rank not in waits]
     model = model_of(a)
     expected = model.step_if(_without(a, waits, 0.0))
     level = severity((step - expected) / step)
     whose = tuple(rank for rank, s in waits.items() if s >= t["waiting"] * step)
-    line = next((line for line in a.waiting_lines if line.samples >= _LOOKS_MIN), None)
+    line = next((line for line in a.waiting_lines if line.samples >= _LINE_SAMPLES_MIN), None)
     if not whose or step - expected < t["waiting"] * step or level is None or line is None:
-        return NotMeasured(RULE.id, (STEP_WAITING_S,)) if unseen and not whose else Clear(RULE.id)
+        return NotMeasured(RULE.id, (STEP_WAITING_S,)) if unknown and not whose else Clear(RULE.id)
     most, affected = max(whose, key=lambda rank: waits[rank]), whose if len(whose) < len(model.own) else ()
     where = Where(line.file, line.line)
     place = f"{line.file}:{line.line} in {line.function}, in {line.leaf}"
@@ -67,14 +67,14 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         ),
         fixes=(
             Fix(
-                f"let loader workers do ahead what {line.function} waits for",
+                f"let loader workers do in advance what {line.function} waits for",
                 "in the data set's __getitem__ or in collate_fn, with num_workers > 0",
                 where,
                 "small change",
             ),
             Fix(
-                "or ask for the next batch's in a thread while this one is trained on",
-                "concurrent.futures.ThreadPoolExecutor(1).submit(...); what is asked again and again: keep the answer",
+                "or request the next batch's data in a thread while this one trains",
+                "concurrent.futures.ThreadPoolExecutor(1).submit(...); cache repeated answers",
                 where,
                 "small change",
             ),

@@ -52,10 +52,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         max(step_without(a, found.seconds, part), model.cpu_floor_s())
         for part in (1.0 + found.error, 1.0 - max(_PREPARATION_LEFT_WORST, found.error))
     )
-    fix, saving = _to_workers(a, found, best), model.saving(model.at_best(best), worst, "as workers make it ready")
+    fix, saving = (
+        _to_workers(a, found, best),
+        model.saving(model.at_best(best), worst, "loader workers prepare the batches"),
+    )
     if saving.speedup[1] < GAIN_RATIO_MIN:
         fix, free = _cheaper(found), model.step_s - found.lost_s
-        saving = model.saving(free, model.step_s, "at best were it to cost nothing: no core is left for workers")
+        saving = model.saving(free, model.step_s, "at best it costs nothing: no core is left for workers")
     title = "The loop prepares its batches itself, while the model waits"
     return finding_of(RULE.id, a, found, title, fix=fix, saving=saving)
 
@@ -65,7 +68,7 @@ def _to_workers(a: Analysis, found: OwnCode, step_s: float) -> Fix:
     work_s = max(s + made.get(rank, 1.0) * walls.get(rank, 0.0) for rank, s in found.seconds.items())
     workers = max(1, math.ceil(_WORKER_MARGIN * work_s / max(step_s, 1e-9)))
     return Fix(
-        "let loader workers do ahead what this line does",
+        "let loader workers do in advance what this line does",
         f"in the data set's __getitem__ or in collate_fn, with {counted(workers, 'worker')} or more (num_workers={workers})",
         found.where,
         "small change",

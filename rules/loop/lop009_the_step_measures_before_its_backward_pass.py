@@ -31,7 +31,7 @@ from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.loop.own_code import OwnCode, finding_of, own_code, step_without
 from rn50_advisor.rules.rule import Threshold, Thresholds, rule
 
-_LEFT, _EACH_TENTH = 0.25, 0.1  # of it, at worst and as advised
+_LEFT_WORST, _LEFT_EVERY_TENTH = 0.25, 0.1  # of it, at worst and as advised
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
@@ -42,14 +42,14 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     model = model_of(a)
     best, worst = (
         step_without(a, found.seconds, part)
-        for part in (1.0 - _EACH_TENTH + found.error, 1.0 - max(_LEFT, _EACH_TENTH + found.error))
+        for part in (1.0 - _LEFT_EVERY_TENTH + found.error, 1.0 - max(_LEFT_WORST, _LEFT_EVERY_TENTH + found.error))
     )
     advice = "or sum up on the device and compute it at the end of the epoch"
     return finding_of(
         RULE.id,
         a,
         found,
-        "The step measures what came out before its backward pass",
+        "The step computes metrics before its backward pass",
         fix=Fix("do it every N steps", advice, found.where, "small change"),
         saving=model.saving(model.at_best(best), worst, "doing it every tenth step"),
     )

@@ -26,8 +26,8 @@ from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.loop.between_steps import on_ranks
 from rn50_advisor.rules.rule import confidence, severity
 
-_STANDARD_ERRORS = 1.5  # standard errors of the stack samples
-_LOOKS_MIN = 10  # samples at a line: with fewer it is too uncertain to be named
+_STANDARD_ERRORS = 1.5  # of the stack samples
+_LINE_SAMPLES_MIN = 10  # samples at a line: with fewer it is too uncertain to be named
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +46,18 @@ class OwnCode:
 def own_code(
     rule: str, a: Analysis, measure: RankMeasure, lines: Sequence[HotLine], *, least: float, between: str
 ) -> OwnCode | Clear | NotMeasured:
-    """The user's computing behind `value`. `least`: the share of the step from which it is reported."""
+    """The user's computing behind `measure`. `least`: the share of the step from which it is reported."""
     step, spent, model = a.value(STEP_TIME_S), a.by_rank(measure), model_of(a)
     whose = tuple(rank for rank, s in spent.items() if s >= least * step)
-    line = next((line for line in lines if line.samples >= _LOOKS_MIN), None)
+    line = next((line for line in lines if line.samples >= _LINE_SAMPLES_MIN), None)
     if not whose or line is None:
-        return NotMeasured(rule, (measure,)) if _unseen(a, measure, least) else Clear(rule)
+        return NotMeasured(rule, (measure,)) if _unprofiled(a, measure, least) else Clear(rule)
     lost_s = step - step_without(a, spent, 1.0)
     level = severity(lost_s / step)
     if lost_s < least * step or level is None:
         return Clear(rule)
     most = max(whose, key=lambda rank: spent[rank])
-    said = f"of a {1000 * step:.3g} ms step rank {most} computes between {between}"
+    note = f"of a {1000 * step:.3g} ms step rank {most} computes between {between}"
     place = f"{line.file}:{line.line} in {line.function}" + (f", in {line.leaf}" if line.leaf else "")
     return OwnCode(
         seconds=spent,
@@ -67,7 +67,7 @@ def own_code(
         lost_s=lost_s,
         level=level,
         evidence=(
-            Evidence.of(measure, spent[most], least * step, said, form="continues"),
+            Evidence.of(measure, spent[most], least * step, note, form="continues"),
             Evidence("stack samples", float(line.samples), "", None, place),
         ),
     )
@@ -95,11 +95,12 @@ def step_without(a: Analysis, seconds: Mapping[int, float], part: float) -> floa
     )
 
 
-def _unseen(a: Analysis, measure: RankMeasure, least: float) -> bool:
+def _unprofiled(a: Analysis, measure: RankMeasure, least: float) -> bool:
     """True if a rank fed by a loader has a long forward pass that was not profiled."""
-    own, seen = model_of(a).own, a.by_rank(measure)
+    own, profiled = model_of(a).own, a.by_rank(measure)
     return any(
-        rank not in seen and long_forward(own[rank]["forward"], own[rank]["backward"]) >= least * a.value(STEP_TIME_S)
+        rank not in profiled
+        and long_forward(own[rank]["forward"], own[rank]["backward"]) >= least * a.value(STEP_TIME_S)
         for rank in a.by_rank(LOADER_WORKERS)
         if rank in own
     )

@@ -47,7 +47,7 @@ from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, sev
 _MEASURES = (MEMORY_PRESSURE_SHARE, MEMORY_SWAP_IN_MB_PER_S, MEMORY_LIMIT_USED_SHARE)
 _PAGES_PER_MB = 1e6 / 4096
 _PAGE_S = 1e-4  # from the fastest disks; slower ones make it worse
-_SURE_SHARE = 0.25  # of the time in which some task waited
+_GAIN_SHARE_MIN = 0.25  # of the time in which some task waited
 _LIMIT_SHARE_MAX = 0.8  # of a limit: peaks and the page cache need the rest
 
 
@@ -76,7 +76,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         fixes=_fixes(a, held),
         saving=model.saving(
             (1.0 - waited) * model.step_s,
-            (1.0 - _SURE_SHARE * waited) * model.step_s,
+            (1.0 - _GAIN_SHARE_MIN * waited) * model.step_s,
             "no pages read back",
         )
         if waited
@@ -134,9 +134,9 @@ def _fixes(a: Analysis, held: dict[int, float]) -> tuple[Fix, ...]:
     fixes = []
     if workers and mean(workers) >= 1:
         each = f", {worker_mb:,.0f} MB each" if worker_mb else ""
-        told = f"fewer loader workers or fewer batches ahead: {mean(workers):.0f} workers a rank{each}"
+        title = f"fewer loader workers or fewer batches ahead: {mean(workers):.0f} workers a rank{each}"
         where = where_of(training_loader(a, workers))
-        fixes.append(Fix.of(told, CallChange.of("DataLoader", prefetch_factor=1), where, "one line"))
+        fixes.append(Fix.of(title, CallChange.of("DataLoader", prefetch_factor=1), where, "one line"))
     if held:
         rank = max(held, key=lambda r: held[r])
         enough = held[rank] * a.value(MEMORY_LIMIT_MB, rank) / _LIMIT_SHARE_MAX
@@ -159,7 +159,7 @@ RULE = rule(
         "swap_in": Threshold(1.0, "MB/s: 250 pages a second, at best a fortieth of the time"),
         "limit": Threshold(0.95, "of the limit: from there on the kernel reclaims pages at every request"),
         "left_mb": Threshold(
-            1000, "MB left: one worker more, or a larger batch; of large limits a twentieth is plenty"
+            1000, "MB left: enough for another worker or a larger batch; a twentieth of a large limit is plenty"
         ),
     },
     triage_checks=("memory.limit_bytes", "memory.available_bytes", "psi.memory_share"),

@@ -36,7 +36,7 @@ from rn50_advisor.rules.data_loading.input_starvation import input_evidence, inp
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 from rn50_advisor.rules.storage.storage_starvation import (
     NEEDS,
-    OWN_PART,
+    OWN_SHARE_MIN,
     STARVED,
     others_use_the_disk,
     place_of,
@@ -44,7 +44,7 @@ from rn50_advisor.rules.storage.storage_starvation import (
     starved,
 )
 
-_DISK = (STORAGE_BUSY_SHARE, STORAGE_QUEUE)
+_DISK_MEASURES = (STORAGE_BUSY_SHARE, STORAGE_QUEUE)
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
@@ -52,10 +52,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     level = severity(wait / step)
     if not starved(a, t) or level is None or (a.storage is not None and a.storage.disk is None):
         return Clear(RULE.id)
-    missing = tuple(name for name in _DISK if not a.has(name))
+    missing = tuple(name for name in _DISK_MEASURES if not a.has(name))
     if missing:
         return NotMeasured(RULE.id, missing)
-    busy, queue = (a.value(name) for name in _DISK)
+    busy, queue = (a.value(name) for name in _DISK_MEASURES)
     if busy < t["busy"] or queue < t["queue"]:
         return Clear(RULE.id)
     by_others = others_use_the_disk(a)
@@ -96,7 +96,7 @@ def _job_share(a: Analysis) -> tuple[Evidence, ...]:
         return ()
     return (
         Evidence.of(
-            STORAGE_JOB_SHARE, own, OWN_PART, "of the disk's bytes are the job's", unit="share", form="continues"
+            STORAGE_JOB_SHARE, own, OWN_SHARE_MIN, "of the disk's bytes are the job's", unit="share", form="continues"
         ),
     )
 
@@ -104,8 +104,10 @@ def _job_share(a: Analysis) -> tuple[Evidence, ...]:
 def _fixes(a: Analysis, disk: str, *, by_others: bool) -> tuple[Fix, ...]:
     where = where_of(training_loader(a, a.by_rank(STEP_INPUT_WAIT_S)))
     if by_others:
-        who = Fix(f"find who else uses {disk} and move it, or the data", "iotop -a, biotop", None, "outside the code")
-        return (who, Fix("put the data on a disk of its own, or in memory", "", where, "outside the code"))
+        find = Fix(
+            f"find out what else uses {disk} and move it, or the data", "iotop -a, biotop", None, "outside the code"
+        )
+        return (find, Fix("put the data on a disk of its own, or in memory", "", where, "outside the code"))
     return (Fix("put the data on local NVMe or in memory, or read larger pieces", "", where, "outside the code"),)
 
 

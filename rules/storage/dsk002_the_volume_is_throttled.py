@@ -13,7 +13,7 @@ throttled the volume or the machine (EBS, ENA); or the same rate second after se
 are sold with, is more even than chance allows for so many reads, or occurs while the disk itself has little to do.
 
 Fix: another class or size of volume (gp3 throughput and IOPS can be bought separately), or a larger machine if its own
-limit applies; lift the control group's limit; local NVMe; if reads are counted, larger ones.
+limit applies; raise the control group's limit; local NVMe; if reads are counted, larger ones.
 
 Estimate: as in DAT002: reads twice as fast or better.
 
@@ -89,7 +89,7 @@ class _Limit:
     evidence: tuple[Evidence, ...]
     in_group: bool = False
     counted: bool = False  # reads, not bytes
-    surmised: bool = False
+    inferred: bool = False
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
@@ -106,7 +106,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         rule=RULE.id,
         title=f"The volume is throttled: {limit.what}",
         severity=level,
-        confidence=confidence(a, cap=_RATE_ONLY_CONFIDENCE if limit.surmised else 0.95),
+        confidence=confidence(a, cap=_RATE_ONLY_CONFIDENCE if limit.inferred else 0.95),
         seconds_per_step=lost_to_input(a),
         evidence=(input_evidence(a, wait, t["input_wait"]), *limit.evidence),
         fixes=_fixes(a, limit),
@@ -120,7 +120,7 @@ def _of_group(a: Analysis, t: Thresholds) -> _Limit | None:
         return None
     rate, most, limit = found
     unit, counted = limit.unit, limit is STORAGE_LIMIT_READS_S
-    note = f"of {most:.4g} {unit} that a control group of the job lets it read from {place_of(a)}"
+    note = f"of {most:.4g} {unit} that a control group of the job allows it to read from {place_of(a)}"
     evidence = Evidence.of(
         STORAGE_USUAL_READS_S if counted else STORAGE_USUAL_MB_S, rate, t["near"] * most, note, form="continues"
     )
@@ -139,7 +139,7 @@ def _of_provider(a: Analysis, t: Thresholds) -> _Limit | None:
             return _Limit(f"the provider holds back {what}", (evidence,))
     packets = a.get(STORAGE_LINK_EXCEEDED_S)
     if packets is not None and packets >= t["packets"] and over_network(a):
-        note = "beyond what the provider lets this machine receive: queued or dropped"
+        note = "beyond what the provider allows this machine to receive: queued or dropped"
         evidence = Evidence.of(STORAGE_LINK_EXCEEDED_S, packets, t["packets"], note, form="continues")
         return _Limit("the provider limits what this machine receives", (evidence,))
     return None
@@ -183,7 +183,7 @@ def _fixes(a: Analysis, limit: _Limit) -> tuple[Fix, ...]:
     larger = Fix("read larger pieces: tar shards or one file per many samples", "", where, "larger change")
     if limit.in_group:
         change = "docker run --device-read-bps / --device-read-iops, io.max, blkio.throttle"
-        first = Fix("lift the control group's limit on reading", change, None, "outside the code")
+        first = Fix("raise the control group's limit on reading", change, None, "outside the code")
     else:
         first = Fix("a faster class of volume, or local NVMe", "gp3: buy throughput and IOPS", None, "outside the code")
     return (first, larger) if limit.counted else (first,)

@@ -51,9 +51,9 @@ NEAR = 0.90  # of a control group's limit: the last tenth is lost between its sl
 # Blocked share of batch making where the job reads at its control group's limit, which accumulates credit while workers compute.
 # Loaders blocked 0.36 of the time became 1.55 times as fast without it.
 _BLOCKED_AT_LIMIT = 0.25
-OWN_PART = 0.5  # of the disk's traffic: below it others take more than the job
+OWN_SHARE_MIN = 0.5  # of the disk's traffic: below it others take more than the job
 _IDLE_DISK_SHARE_MAX = 0.2  # of the time that loaders are blocked
-_ALL_OF_IT = 0.9  # the file system reads besides the files, and there are always a few writes
+_WHOLE_SHARE = 0.9  # the file system reads besides the files, and there are always a few writes
 
 
 def starved(a: Analysis, t: Thresholds) -> bool:
@@ -108,7 +108,7 @@ def traffic(a: Analysis) -> tuple[Evidence, ...]:
         if reads and request:
             note += f": {reads:.0f} reads/s of {request:.0f} KB"
         own = a.get(STORAGE_JOB_SHARE)
-        if own is not None and own < _ALL_OF_IT:
+        if own is not None and own < _WHOLE_SHARE:
             note += f", {100 * own:.0f} % of it for this job"
         found.append(Evidence.of(STORAGE_READ_MB_S, rate, note=note))
     sample = a.get(STORAGE_SAMPLE_KB)
@@ -136,13 +136,13 @@ def step_with_reads(a: Analysis, keep: float) -> float:
     workers, batches = a.by_rank(LOADER_WORKERS), batches_made(a)
     changes = {}
     for rank, share in blocked.items():
-        begin = beside_batches(a, rank)
-        wait, gone = max(0.0, model.own[rank]["input_wait"] - begin), share * (1.0 - keep)
+        start = beside_batches(a, rank)
+        wait, gone = max(0.0, model.own[rank]["input_wait"] - start), share * (1.0 - keep)
         if workers.get(rank):  # workers work in parallel: the step gains only its share of a batch's saving
             gone *= batches.get(rank, 1.0) * walls.get(rank, mean(walls)) / workers[rank]
         else:
             gone *= wait
-        changes[rank, "input_wait"] = begin + max(0.0, wait - gone)
+        changes[rank, "input_wait"] = start + max(0.0, wait - gone)
     return model.step_if(changes, floor_s=_least_step_s(model))
 
 
@@ -162,13 +162,13 @@ def saving_of_faster_storage(a: Analysis) -> Saving:
 def _wait_without_reads(a: Analysis, rank: int) -> float:
     """Seconds of a rank's input wait that remain with infinitely fast reads: the rest of making a batch takes as long as before."""
     model, shares, walls = model_of(a), a.by_rank(FETCH_BLOCKED_SHARE), a.by_rank(FETCH_WALL_S)
-    begin, wait = beside_batches(a, rank), model.own[rank]["input_wait"]
+    start, wait = beside_batches(a, rank), model.own[rank]["input_wait"]
     making, workers = 1.0 - shares.get(rank, mean(shares)), a.get(LOADER_WORKERS, rank)
     if not workers:  # loading in the training process is not hidden
-        return begin + making * max(0.0, wait - begin)
+        return start + making * max(0.0, wait - start)
     rest = model.own_s(rank) - wait + model.wire_s
     every = walls.get(rank, mean(walls)) * batches_made(a).get(rank, 1.0) / workers
-    return begin + max(0.0, making * every - rest)
+    return start + max(0.0, making * every - rest)
 
 
 def _least_step_s(model: StepModel) -> float:
@@ -204,4 +204,4 @@ def only_memory_is_short(a: Analysis) -> bool:
 def others_use_the_disk(a: Analysis) -> bool:
     """True if others cause most of the disk's traffic."""
     share = a.get(STORAGE_JOB_SHARE)
-    return share is not None and share < OWN_PART
+    return share is not None and share < OWN_SHARE_MIN

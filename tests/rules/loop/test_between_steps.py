@@ -12,13 +12,13 @@ from rn50_advisor.advisor.model.findings import Where
 from rn50_advisor.rules.loop.between_steps import (
     collects_between_steps,
     gap_evidence,
+    gap_place,
     gap_saving,
     gap_severity,
     hottest,
     longest_gap,
     on_ranks,
     ranks_that_spend,
-    where_it_stands,
 )
 from rule_cases import SCRIPT, hot, rank
 from rule_runs import found
@@ -26,7 +26,7 @@ from rule_runs import found
 
 @pytest.mark.parametrize("rule", ["LOP002", "LOP004"])
 @pytest.mark.parametrize("share", [0.6, 0.59])
-def test_what_came_once_between_steps_is_promised_nothing_of(rule: str, share: float) -> None:
+def test_a_single_gap_promises_no_certain_gain(rule: str, share: float) -> None:
     io = 0.9 if rule == "LOP002" else 0.1
     once = {"step.gap_s": {0: 0.4, 1: 0.0}, "step.longest_gap_s": {0: 18.0}, "step.longest_gap_share": {0: share}}
     finding = found(rule, jobs.job({0: rank(gap=0.4), 1: rank(0.6)}, values={"gap.io_share": io, **once}))
@@ -73,8 +73,8 @@ def test_ranks_are_named_that_spend_time_where_others_hardly_do(
 
 @pytest.mark.parametrize(("before_s", "place"), [(0.11, "between backward and optimizer"), (0.1, "between the steps")])
 def test_the_title_names_the_place_of_most_of_the_time(before_s: float, place: str) -> None:
-    assert where_it_stands(pausing(0.2, step__before_update_s={0: before_s})) == place
-    assert where_it_stands(pausing(0.2)) == "between the steps"
+    assert gap_place(pausing(0.2, step__before_update_s={0: before_s})) == place
+    assert gap_place(pausing(0.2)) == "between the steps"
 
 
 @pytest.mark.parametrize(("collecting_s", "most"), [(0.1, True), (0.099, False)])
@@ -84,7 +84,7 @@ def test_collections_are_most_of_it_on_the_rank_that_pauses_longest(collecting_s
     assert not collects_between_steps(pausing(0.2))
 
 
-def test_one_long_gap_is_told_and_never_worse_than_medium() -> None:
+def test_one_long_gap_is_named_and_never_worse_than_medium() -> None:
     once = pausing(0.4, step__longest_gap_s={0: 18.0}, step__longest_gap_share={0: 0.6})
     often = pausing(0.4, step__longest_gap_s={0: 18.0}, step__longest_gap_share={0: 0.59})
     assert (longest_gap(once), longest_gap(often), longest_gap(pausing(0.4))) == (18.0, None, None)
@@ -100,9 +100,9 @@ def test_one_long_gap_is_told_and_never_worse_than_medium() -> None:
 
 
 def test_the_evidence_says_how_much_where_and_at_which_line() -> None:
-    gap, looks = gap_evidence(pausing(0.2), 0.2, 0.05, replace(hot(93, "smooth", io=False), leaf="", samples=12))
+    gap, samples = gap_evidence(pausing(0.2), 0.2, 0.05, replace(hot(93, "smooth", io=False), leaf="", samples=12))
     assert (gap.value, gap.threshold, gap.note) == (0.2, 0.05, "20 % of the step, after the optimizer")
-    assert (looks.value, looks.note) == (12.0, f"{SCRIPT}:93 in smooth")
+    assert (samples.value, samples.note) == (12.0, f"{SCRIPT}:93 in smooth")
 
 
 def test_at_best_nothing_is_left_of_the_gap_and_at_worst_a_quarter() -> None:

@@ -56,9 +56,7 @@ def test_lop001_counts_what_is_written_after_a_checkpoint_was_made_in_memory() -
 @pytest.mark.parametrize(
     ("saved", "once", "severity"), [(0.1, 0.6, "medium"), (0.1, 0.59, "high"), (0.2, 0.6, "critical")]
 )
-def test_what_is_written_once_between_steps_may_never_be_written_again(
-    saved: float, once: float, severity: str
-) -> None:
+def test_what_is_written_once_between_steps_promises_no_certain_gain(saved: float, once: float, severity: str) -> None:
     values = {"gap.save_share": 0.9, "step.gap_s": {0: 0.2, 1: 0.0}}
     values |= {"step.longest_gap_s": {0: 18.0}, "step.longest_gap_share": {0: once}}
     finding = found("LOP001", TABLE.job(spent=saved, gap=0.2, values=values))

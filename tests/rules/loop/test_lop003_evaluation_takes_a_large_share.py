@@ -38,14 +38,14 @@ def test_table(check: Check) -> None:
     check(TABLE)
 
 
-def test_lop003_advises_to_divide_what_one_rank_does_for_all() -> None:
+def test_lop003_advises_to_divide_an_evaluation_by_one_rank() -> None:
     assert "divide" not in found("LOP003", TABLE.job()).fixes[0].title
     alone = replace(lop003(), model=replace(lop003().model, own={0: rank(**{"gap.evaluation": 0.3}), 1: rank(0.7)}))
     fix = found("LOP003", alone).fixes[0]
     assert "divide" in fix.title and "DistributedSampler" in fix.change
 
 
-def test_lop003_names_the_line_that_evaluates_and_gradients_that_nobody_needs() -> None:
+def test_lop003_names_the_line_that_evaluates_and_needless_gradients() -> None:
     site = {"file": "/job/train.py", "line": 264, "count": 9}
     plain = found("LOP003", lop003(evaluation_sites=(site,), evaluated_with_gradients=0.0))
     recorded = found("LOP003", lop003(evaluation_sites=(site,), evaluated_with_gradients=1.0))
@@ -63,7 +63,7 @@ def test_lop003_names_the_line_that_evaluates_and_gradients_that_nobody_needs() 
         (
             0.06,
             {"made": 4, "persistent": True},
-            "make the evaluation's DataLoader once, with persistent workers",
+            "create the evaluation's DataLoader once, with persistent workers",
         ),
         (0.06, {"persistent": True}, "evaluate less often, or on a subset in between"),
         (0.04, {}, "evaluate less often, or on a subset in between"),

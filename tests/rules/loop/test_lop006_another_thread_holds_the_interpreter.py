@@ -51,7 +51,7 @@ TABLE = Table(
         "it sleeps, but not for the interpreter": {"share": 0.0, "asleep": 0.4},
         "a look or two by chance": {"share": 0.07, "error": 0.03},
         "another rank takes as long": {"other": 1.0},
-        "nobody looks where no time is unexplained": {"looked": False, "asleep": 0.02},
+        "no samples because no time is unexplained": {"looked": False, "asleep": 0.02},
     },
     severities=waits("share"),
     ranks=(1,),
@@ -77,7 +77,7 @@ def test_lop006_names_thread_function_and_line() -> None:
 
 
 def test_lop006_promises_less_at_worst_where_no_core_is_left_for_the_work() -> None:
-    """Two ranks train, and the thread of one wants a third core; at best neither stands in line any more."""
+    """Two ranks train, and the thread of one wants a third core; at best neither waits for a core any more."""
     full, room = (
         found("LOP006", TABLE.job(other=0.8, cores=2.0)).saving,
         found("LOP006", TABLE.job(other=0.8, cores=3.0)).saving,
@@ -92,12 +92,12 @@ def test_lop006_names_no_rank_where_all_wait() -> None:
     assert found("LOP006", TABLE.job(everywhere=True, other=1.0)).scope.ranks == ()
 
 
-def test_lop006_is_not_measured_where_time_is_unexplained_and_nobody_could_look() -> None:
+def test_lop006_is_not_measured_if_time_is_unexplained_and_no_samples_were_taken() -> None:
     result = run_rule(RULES["LOP006"], lop006(looked=False), Config())
     assert result == NotMeasured("LOP006", ("interpreter.waiting_share",))
 
 
-def test_lop006_promises_by_the_looks_and_their_error() -> None:
+def test_lop006_promises_by_the_samples_and_their_error() -> None:
     """A step of one second, a fifth of it waiting, plus or minus two hundredths; at best seven tenths of the rest remain."""
     saving = found("LOP006", TABLE.job()).saving
     assert saving is not None

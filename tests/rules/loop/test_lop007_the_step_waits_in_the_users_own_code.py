@@ -23,8 +23,8 @@ TABLE = Table(
     lines={"waiting": ({"waits": 0.05}, {"waits": 0.0499})},
     false_alarms={
         "it sleeps, but in none of the script's lines": {"waits": 0.01, "asleep": 0.4},
-        "too few looks at the line to name it": {"samples": 9},
-        "nobody looks where no time is unexplained": {"seen": False, "asleep": 0.04},
+        "too few samples of the line to name it": {"samples": 9},
+        "no profile because no time is unexplained": {"seen": False, "asleep": 0.04},
     },
     severities=waits("waits"),
     where=Where(SCRIPT, 77),
@@ -40,7 +40,7 @@ def test_table(check: Check) -> None:
 def test_lop007_says_where_it_waits_and_promises_the_step_without() -> None:
     finding = found("LOP007", TABLE.job())
     assert finding.title == "The step waits in fetch_features, and nothing is computed meanwhile"
-    assert finding.scope.ranks == () and "loader workers do ahead what fetch_features" in finding.fixes[0].title
+    assert finding.scope.ranks == () and "loader workers do in advance what fetch_features" in finding.fixes[0].title
     assert finding.saving is not None and finding.saving.seconds_per_step == pytest.approx((0.15, 0.224))
 
 
@@ -58,7 +58,7 @@ def test_lop007_is_about_the_rank_that_waits_and_gains_what_the_others_need_less
     assert finding.saving is not None and finding.saving.seconds_per_step[0] == pytest.approx(0.15)
 
 
-def test_lop007_is_not_measured_where_a_rank_sleeps_and_no_profile_told_where() -> None:
+def test_lop007_is_not_measured_if_a_rank_sleeps_without_a_profile() -> None:
     result = run_rule(RULES["LOP007"], host_jobs.lop007(seen=False), Config())
     assert result == NotMeasured("LOP007", ("step.waiting_s",))
 

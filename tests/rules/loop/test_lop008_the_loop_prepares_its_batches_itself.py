@@ -20,8 +20,8 @@ TABLE = Table(
     host_jobs.lop008,
     lines={"preparing": ({"spends": 0.05}, {"spends": 0.0499})},
     false_alarms={
-        "too few looks at the line to name it": {"samples": 9},
-        "a forward pass that is as long as usual, and nobody looked": {"seen": False, "forward": 0.33},
+        "too few samples of the line to name it": {"samples": 9},
+        "a forward pass that is as long as usual, without a profile": {"seen": False, "forward": 0.33},
     },
     severities=waits("spends"),
     where=Where(SCRIPT, 57),
@@ -43,7 +43,7 @@ def test_lop008_says_which_line_and_how_many_workers_that_takes() -> None:
 
 
 @pytest.mark.parametrize(("samples", "worst"), [(80, 0.75), (16, 0.625)])
-def test_lop008_promises_by_the_looks_and_at_worst_a_quarter_less(samples: int, worst: float) -> None:
+def test_lop008_promises_by_the_samples_and_at_worst_a_quarter_less(samples: int, worst: float) -> None:
     saving = found("LOP008", TABLE.job(samples=samples)).saving
     error = 1.5 / samples**0.5
     assert saving is not None and saving.seconds_per_step[0] == pytest.approx(0.2 * worst)
@@ -65,9 +65,9 @@ def test_lop008_is_about_the_rank_that_does_and_gains_what_the_others_need_less(
     assert finding.saving is not None and finding.saving.seconds_per_step[1] == pytest.approx(0.2, abs=0.04)
 
 
-def test_lop008_is_not_measured_where_a_forward_pass_is_long_and_nobody_looked() -> None:
+def test_lop008_is_not_measured_if_a_long_forward_pass_was_not_profiled() -> None:
     result = run_rule(RULES["LOP008"], host_jobs.lop008(seen=False), Config())
     assert result == NotMeasured("LOP008", ("step.preparing_s",))
-    unfed = host_jobs.lop008(seen=False)
-    values = {key: value for key, value in unfed.values.items() if key[0] != "loader.workers"}
-    assert run_rule(RULES["LOP008"], replace(unfed, values=values), Config()) == Clear("LOP008")
+    without_loader = host_jobs.lop008(seen=False)
+    values = {key: value for key, value in without_loader.values.items() if key[0] != "loader.workers"}
+    assert run_rule(RULES["LOP008"], replace(without_loader, values=values), Config()) == Clear("LOP008")

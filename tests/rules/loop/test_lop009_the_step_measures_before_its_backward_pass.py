@@ -30,8 +30,8 @@ TABLE = Table(
     lop009,
     lines={"measuring": ({"spends": 0.05}, {"spends": 0.0499})},
     false_alarms={
-        "too few looks at the line to name it": {"samples": 9},
-        "a forward pass that is as long as usual, and nobody looked": {"seen": False, "forward": 0.33},
+        "too few samples of the line to name it": {"samples": 9},
+        "a forward pass that is as long as usual, without a profile": {"seen": False, "forward": 0.33},
     },
     severities=waits("spends"),
     where=Where(SCRIPT, 57),
@@ -45,13 +45,13 @@ def test_table(check: Check) -> None:
 
 
 @pytest.mark.parametrize(("samples", "worst"), [(80, 0.732), (16, 0.525)])
-def test_lop009_promises_a_tenth_of_it_as_far_as_the_looks_can_tell(samples: int, worst: float) -> None:
+def test_lop009_leaves_a_tenth_within_the_error_of_the_samples(samples: int, worst: float) -> None:
     finding, error = found("LOP009", TABLE.job(samples=samples)), 1.5 / samples**0.5
     assert finding.fixes[0].title == "do it every N steps" and finding.saving is not None
     assert finding.saving.seconds_per_step[0] == pytest.approx(0.2 * worst, rel=1e-3)
     assert finding.saving.speedup[1] == pytest.approx(warm(1 / (1 - 0.2 * (0.9 + error))))
 
 
-def test_lop009_is_not_measured_where_a_forward_pass_is_long_and_nobody_looked() -> None:
+def test_lop009_is_not_measured_if_a_long_forward_pass_was_not_profiled() -> None:
     result = run_rule(RULES["LOP009"], lop009(seen=False), Config())
     assert result == NotMeasured("LOP009", ("step.measuring_s",))

@@ -69,11 +69,9 @@ def test_what_the_next_rank_takes_as_well_is_no_gain() -> None:
     ("given", "outcome"),
     [
         pytest.param({"spends": 0.049}, Clear("XYZ001"), id="too little"),
-        pytest.param({"samples": 9}, Clear("XYZ001"), id="too few looks to name a line"),
+        pytest.param({"samples": 9}, Clear("XYZ001"), id="too few samples to name a line"),
         pytest.param({"seen": False, "forward": 0.33}, Clear("XYZ001"), id="a usual forward pass"),
-        pytest.param(
-            {"seen": False}, NotMeasured("XYZ001", (STEP_PREPARING_S,)), id="a long one that nobody looked into"
-        ),
+        pytest.param({"seen": False}, NotMeasured("XYZ001", (STEP_PREPARING_S,)), id="a long one without a profile"),
     ],
 )
 def test_where_no_line_can_be_named_it_is_clear_or_not_measured(
@@ -82,12 +80,12 @@ def test_where_no_line_can_be_named_it_is_clear_or_not_measured(
     assert looked(lop008(**given)) == outcome
 
 
-def test_a_line_with_too_few_looks_makes_way_for_the_next() -> None:
+def test_a_line_with_too_few_samples_is_skipped() -> None:
     a = lop008()
     few, many = replace(a.preparing_lines[0], samples=9), replace(a.preparing_lines[0], line=60, samples=40)
     found = looked(a, lines=(few, many))
     assert isinstance(found, OwnCode) and found.where.line == 60
-    assert found.error == pytest.approx(1.5 / 7), "all looks tell how long it takes"
+    assert found.error == pytest.approx(1.5 / 7), "all samples measure how long it takes"
 
 
 @pytest.mark.parametrize(("part", "step_s"), [(0.0, 1.0), (0.5, 0.9), (1.0, 0.8)])

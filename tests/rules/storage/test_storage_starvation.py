@@ -72,7 +72,7 @@ def known(made: Analysis, **values: float) -> Analysis:
     ("given", "values", "short"),
     [
         pytest.param({}, {}, True, id="blocked on reads"),
-        pytest.param({"wait": 0.01}, {}, False, id="nobody waits"),
+        pytest.param({"wait": 0.01}, {}, False, id="no wait"),
         pytest.param({"blocked": 0.4}, {}, False, id="computing is the larger part"),
         pytest.param({"blocked": 0.4}, {"read_mb_s": 14.0, "limit_mb_s": 14.0}, True, id="less, at a limit"),
         pytest.param({"blocked": 0.2}, {"read_mb_s": 14.0, "limit_mb_s": 14.0}, False, id="too little even there"),
@@ -111,7 +111,7 @@ def test_the_place_is_the_mount_of_open_files_or_the_data_sets_own() -> None:
     assert place_of(job({0: rank()})) == "the data's device"
 
 
-def test_traffic_is_told_as_far_as_it_was_measured() -> None:
+def test_traffic_is_shown_as_far_as_it_was_measured() -> None:
     assert traffic(dat002()) == ()
     full = known(
         dat002(), read_mb_s=60.0, reads_s=400.0, request_kb=150.0, job_share=0.5, sample_kb=110.0, cache_hit_share=0.25

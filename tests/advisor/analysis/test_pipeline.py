@@ -195,7 +195,7 @@ def test_no_number_of_any_analysis_is_nan(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_the_same_run_tells_the_same(name: str) -> None:
+def test_the_same_run_gives_the_same_analysis(name: str) -> None:
     made = RUNS[name]()
     before = [rows.copy() for rows in made.steps.values()]
     first, second, again = diagnose(made), diagnose(made), diagnose(RUNS[name]())
@@ -212,7 +212,7 @@ def plain(report: Report) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "name", ["empty", "one step", "one step of two ranks", "processes without a step", "only a tail"]
 )
-def test_nothing_is_said_of_what_was_not_seen(name: str) -> None:
+def test_unmeasured_parts_are_absent(name: str) -> None:
     analysis = analyse(RUNS[name]())
     assert analysis.model is None and analysis.step_time.median_s is None
     assert analysis.throughput.samples_per_s is None and not analysis.budget.critical

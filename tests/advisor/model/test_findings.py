@@ -37,6 +37,6 @@ def test_a_fix_is_shown_as_the_call_that_it_makes() -> None:
         ((1.0, 2.01), True, True),
     ],
 )
-def test_a_gain_can_be_told_and_a_wide_range_is_vague(speedup: tuple[float, float], gain: bool, vague: bool) -> None:
+def test_a_gain_is_recognised_and_a_wide_range_is_vague(speedup: tuple[float, float], gain: bool, vague: bool) -> None:
     saving = Saving((0.0, 0.1), speedup, "")
     assert (saving.is_gain, saving.is_vague) == (gain, vague)

@@ -16,7 +16,7 @@ DEATH = Death(0, 100, 12.0, 1, None, False, "backward", 7)
     ("given", "by_itself"),
     [
         ({}, False),
-        ({"signal": 15}, False),  # it was told to end
+        ({"signal": 15}, False),  # it was asked to end
         ({"signal": 9}, False),
         ({"signal": 9, "oom_killed": True}, True),
         ({"signal": 11}, True),

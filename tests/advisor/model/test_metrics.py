@@ -20,7 +20,7 @@ def test_a_metric_has_a_plain_name_a_known_scope_and_a_meaning(metric: Metric) -
 
 @pytest.mark.parametrize("metric", SAMPLES.values(), ids=SAMPLES)
 def test_a_unit_in_the_name_is_the_unit(metric: Metric) -> None:
-    told = {"_bytes": "bytes", "_pct": "%", "_mhz": "MHz", "_w": "W", "_c": "°C", "_j": "J"}
-    for end, unit in told.items():
+    units = {"_bytes": "bytes", "_pct": "%", "_mhz": "MHz", "_w": "W", "_c": "°C", "_j": "J"}
+    for end, unit in units.items():
         if metric.name.endswith(end):
             assert metric.unit == unit, metric.name

@@ -17,8 +17,8 @@ USUAL_MS = 30  # of a forward
 
 def seen(plans: Mapping[int, Plan], *, buffers: int | None = 20, backend: str = "gloo") -> Analysis:
     """`buffers`: how many each rank says that DDP sends, None of an older recording that does not say."""
-    told: dict[str, Any] = {"backend_name": backend, "world_size": len(plans)}
-    model = told if buffers is None else {**told, "synced_buffers": buffers}
+    ddp: dict[str, Any] = {"backend_name": backend, "world_size": len(plans)}
+    model = ddp if buffers is None else {**ddp, "synced_buffers": buffers}
     return analyse(recording(plans, facts={100 + rank: {"ddp": [model]} for rank in plans}))
 
 

@@ -83,7 +83,7 @@ def becoming_late(steps: int = 240, onset: int = 120) -> Recording:
     return recording(plans, ddp=False, collectives=records)
 
 
-def test_the_rank_that_became_late_is_told_from_those_who_wait_for_it() -> None:
+def test_a_late_rank_is_distinguished_from_ranks_that_wait_for_it() -> None:
     (change,) = analyse(becoming_late()).changes
     assert (change.rank, change.phase) == (1, "forward") and abs(change.step - 120) <= 2
     (blind,) = analyse(replace(becoming_late(), collectives={})).changes
@@ -189,7 +189,7 @@ def test_of_a_hook_that_nobody_knows_there_is_neither_size_nor_rate(hook: str) -
     assert analysis.get("comm.buckets") == 2.0
 
 
-def test_without_ddp_the_calls_tell_what_links_carried() -> None:
+def test_without_ddp_the_calls_show_the_links_rate() -> None:
     analysis = analyse(by_hand(bytes=60_000_000, bus_bytes=60_000_000))
     assert analysis.get("comm.bus_gb_per_s") == pytest.approx(2.0)
     assert analysis.by_rank("collectives.megabytes") == {0: pytest.approx(60.0), 1: pytest.approx(60.0)}
@@ -240,10 +240,10 @@ def test_of_several_cards_those_that_carry_the_exchange(
     samples = {("net.speed_mbps", f"net:{name}"): series((0, mbps)) for name, (mbps, _) in cards.items()}
     samples |= {("net.tx_bytes", f"net:{name}"): series((0, 1e6), (9, 1e6 + sent)) for name, (_, sent) in cards.items()}
     made = with_facts(recording({0: plan(STEPS), 1: plan(STEPS)}, samples=samples), backend_name=backend)
-    said = NcclFacts(transports={"NET/Socket": 2} if over_sockets else {"NET/IB": 2})
+    nccl = NcclFacts(transports={"NET/Socket": 2} if over_sockets else {"NET/IB": 2})
     from rn50_advisor.advisor.analysis.comm.collective_calls import network_values
 
-    found = network_values(made, None if over_sockets is None else said)
+    found = network_values(made, None if over_sockets is None else nccl)
     assert found["net.gbit_per_s", "job"] == pytest.approx(expected)
 
 
@@ -260,8 +260,8 @@ def test_of_several_cards_those_that_carry_the_exchange(
 def test_sockets_between_nodes(transports: dict[str, int], nodes: int, expected: float | None) -> None:
     from rn50_advisor.advisor.analysis.comm.collective_calls import network_values
 
-    said = NcclFacts(version="2.21.5", transports=transports, nodes=nodes)
-    assert network_values(recording({0: [step()]}), said).get(("nccl.socket", "job")) == expected
+    nccl = NcclFacts(version="2.21.5", transports=transports, nodes=nodes)
+    assert network_values(recording({0: [step()]}), nccl).get(("nccl.socket", "job")) == expected
 
 
 def test_processes_that_are_no_ranks_have_no_say() -> None:
@@ -276,13 +276,13 @@ def test_how_many_ranks_have_joined_is_what_they_say_and_not_how_many_there_are(
     assert analyse(recording(plans, ddp=False, facts={100: {"world_size": 2}})).get("comm.joined") is None
 
 
-def test_reports_tell_what_the_ranks_exchange() -> None:
+def test_reports_show_what_the_ranks_exchange() -> None:
     made = by_hand(late_ms=40, bytes=4e6, bus_bytes=4e6)
-    told = dict(rows(analyse(made).facts, "exchange"))
-    assert told["called from Python"] == "1 call, 4 MB; they hold rank 0 for 70.0 ms"
-    assert told["the wire"] == "30.0 ms exposed on the rank that comes last"
-    assert told["each link"].startswith("0.133 GB/s")
-    assert told["who comes last"].startswith("rank 1 in 100 % of the steps, for 40.0 ms")
+    exchange = dict(rows(analyse(made).facts, "exchange"))
+    assert exchange["called from Python"] == "1 call, 4 MB; they hold rank 0 for 70.0 ms"
+    assert exchange["the wire"] == "30.0 ms exposed on the rank that comes last"
+    assert exchange["each link"].startswith("0.133 GB/s")
+    assert exchange["who comes last"].startswith("rank 1 in 100 % of the steps, for 40.0 ms")
     report = diagnose(made)
     for page in (text.render(report), markdown.render(report), html.render(report)):
         assert "communication between the ranks" in page.lower() and "0.133 GB/s" in page

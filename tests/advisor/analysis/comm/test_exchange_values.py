@@ -81,13 +81,13 @@ def test_ranks_out_of_sight_may_be_what_the_others_wait_for() -> None:
     assert not any(partly.has(name) for name in ("comm.wire_s", "comm.span_s", "comm.bus_gb_per_s"))
     assert "2 of 4 ranks" in partly.missing["comm.wire_s"]
     assert partly.value("comm.skew_s") == pytest.approx(0.0, abs=EXACT), "they do not wait for each other"
-    (told,) = [c for c in partly.capacities if c.stage == "communication"]
-    assert told.samples_per_s is None and "2 of 4 ranks" in told.basis
+    (capacity,) = [c for c in partly.capacities if c.stage == "communication"]
+    assert capacity.samples_per_s is None and "2 of 4 ranks" in capacity.basis
     alone = analyse(recording({0: own}, facts=sharing(4)))
     assert "1 of 4 ranks" in alone.missing["comm.wire_s"]
 
 
-def test_stamps_of_one_rank_alone_tell_no_wire_from_waiting() -> None:
+def test_stamps_of_one_rank_alone_cannot_separate_the_wire_from_waiting() -> None:
     made = recording({0: plan(), 1: plan(30, forward=80)}, wire_ms=5)
     analysis = analyse(replace(made, comm={0: made.comm[0]}))
     assert not analysis.has("comm.wire_s") and "not timed in the same steps" in analysis.missing["comm.wire_s"]

@@ -23,7 +23,7 @@ def test_those_who_have_queued_more_stand_at_the_first_that_is_not_complete() ->
     assert stuck is not None and (stuck.number, stuck.present, stuck.missing) == (57, (0, 2), (1,))
 
 
-def test_different_collectives_at_one_place_are_told_with_their_sizes() -> None:
+def test_different_collectives_at_one_place_are_listed_with_their_sizes() -> None:
     stuck = stuck_by_flight({0: dump(entry(7)), 1: dump(entry(7, "nccl:broadcast", 5)), 2: dump(entry(7))})
     assert stuck is not None and (stuck.present, stuck.missing, stuck.number) == ((0, 2), (1,), 7)
     assert stuck.differing == "rank 0: all_reduce of 1024; rank 1: broadcast of 5; rank 2: all_reduce of 1024"
@@ -56,7 +56,7 @@ def test_gathers_may_differ_in_size() -> None:
     ],
     ids=["none", "one rank", "all alike", "one silent", "broken", "sends"],
 )
-def test_where_nothing_tells_nobody_is_blamed(dumps: dict[int, list[dict[str, Any]]]) -> None:
+def test_without_evidence_no_rank_is_blamed(dumps: dict[int, list[dict[str, Any]]]) -> None:
     assert stuck_by_flight(dumps) is None
 
 
@@ -70,7 +70,7 @@ def call(begun: int, kind: str = "all_reduce", *, inside: bool = True, group: in
 
 
 def rows(*calls: dict[str, Any] | None) -> list[dict[str, Any]]:
-    return [{"rank": rank, "collective": told} for rank, told in enumerate(calls)]
+    return [{"rank": rank, "collective": call} for rank, call in enumerate(calls)]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,9 @@ def rows(*calls: dict[str, Any] | None) -> list[dict[str, Any]]:
         ((call(9, size=2), call(4, group=7, size=1), call(9, size=2)), (0, 2), ()),  # a group that not all belong to
     ],
 )
-def test_ranks_are_told_by_their_counts(calls: Any, present: tuple[int, ...], missing: tuple[int, ...]) -> None:
+def test_ranks_are_compared_by_their_call_counts(
+    calls: Any, present: tuple[int, ...], missing: tuple[int, ...]
+) -> None:
     stuck = stuck_by_calls(rows(*calls))
     assert stuck is not None and (stuck.number, stuck.present, stuck.missing) == (9, present, missing)
 

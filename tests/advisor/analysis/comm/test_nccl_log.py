@@ -70,8 +70,8 @@ def test_other_lines_say_nothing() -> None:
 
 
 def test_lines_that_were_kept_reach_the_analysis() -> None:
-    said = Event(FIRST_STEP_NS, "nccl_log", None, None, {"lines": SOCKETS})
-    analysis = analyse(recording({0: plan(), 1: plan()}, events=(said,)))
+    event = Event(FIRST_STEP_NS, "nccl_log", None, None, {"lines": SOCKETS})
+    analysis = analyse(recording({0: plan(), 1: plan()}, events=(event,)))
     assert analysis.nccl is not None and analysis.nccl.nodes == 2 and analysis.get("nccl.socket") == 1.0
     assert analysis.facts["nccl"]["network"] == "Socket" and "algorithms" not in analysis.facts["nccl"]
     assert analyse(recording({0: plan()})).nccl is None

@@ -47,7 +47,7 @@ def test_what_runs_differ_by_in_any_case_widens_it_too() -> None:
 
 @pytest.mark.parametrize("phase", ["gap", "checkpoint", "input_wait"])
 def test_a_tenth_more_beside_computing_is_found_though_runs_compute_at_different_speeds(phase: str) -> None:
-    """The whole step cannot tell: runs of the job differ by that much."""
+    """The whole step cannot show it: runs of the job differ by that much."""
     longer = {phase: step().get(phase, 0.0) + 10.0}
     pairs = [
         pair_of(noisy_run("a", 2 * seed, own_noise=0.05), noisy_run("b", 2 * seed + 1, own_noise=0.05, **longer))
@@ -132,7 +132,7 @@ def test_the_interval_covers_the_spread_between_runs_and_what_chance_brought() -
     assert (spared.lo, spared.hi) == pytest.approx((0.5, 1.0))
 
 
-def test_a_phase_that_took_longer_is_told_in_seconds() -> None:
+def test_a_phase_that_took_longer_is_reported_in_seconds() -> None:
     same, found = (
         phase_delta(draws(0.02)["step"], draws(0.05)["step"], between_runs=(spread, 0.0)) for spread in (0.0, 0.5)
     )
@@ -143,7 +143,7 @@ def test_a_phase_that_took_longer_is_told_in_seconds() -> None:
 @pytest.mark.parametrize(
     ("disturbed", "value"), [((0.0, 0.0), 0.1 / 0.13), ((0.0, 0.2), 0.1 / 0.11)], ids=["alone", "beside others"]
 )
-def test_beside_computing_input_and_gaps_tell_and_input_only_where_nobody_disturbs(
+def test_beside_compute_gaps_count_and_input_only_on_an_undisturbed_machine(
     disturbed: tuple[float, float], value: float
 ) -> None:
     base, other = (

@@ -27,7 +27,7 @@ def about(**more: Any) -> dict[str, Any]:
 def test_another_model_is_warned_of(facts: dict[str, Any], argv: tuple[str, ...], note: str) -> None:
     base = noisy_run("a", 1, facts=about(optimizer={"parameters": 62}))
     other = noisy_run("b", 2, facts=facts, meta={"argv": ("python", "train.py", *argv)})
-    assert any(note in told for told in pair_of(base, other).notes)
+    assert any(note in text for text in pair_of(base, other).notes)
 
 
 def test_a_model_under_ddp_is_the_model_without() -> None:
@@ -49,8 +49,8 @@ def test_changed_facts_are_listed_and_passing_ones_are_not() -> None:
         noisy_run("a", 1, facts=one, meta={"argv": argv}),
         noisy_run("b", 2, facts=other, meta={"argv": (*argv[:4], "0.2"), "environment": environment}),
     )
-    told = {(c.group, c.name): (c.base, c.other) for c in pair.facts}
-    assert told == {
+    changed = {(c.group, c.name): (c.base, c.other) for c in pair.facts}
+    assert changed == {
         ("arguments", "--lr"): ("0.1", "0.2"),
         ("arguments", "--amp"): ("yes", None),
         ("loader", "num_workers"): ("0", "4"),
@@ -67,8 +67,8 @@ def test_how_often_ranks_talked_is_no_difference_and_how_they_are_connected_is()
             {"kind": "barrier", "calls": calls},
         ]
         loaded = noisy_run(name, calls, facts=about(collectives=sites))
-        said = {"transports": {transport: calls}, "channels": 8, "ranks": calls, "nodes": 1}
-        return replace(loaded, report=replace(loaded.report, facts={**loaded.report.facts, "nccl": said}))
+        nccl = {"transports": {transport: calls}, "channels": 8, "ranks": calls, "nodes": 1}
+        return replace(loaded, report=replace(loaded.report, facts={**loaded.report.facts, "nccl": nccl}))
 
     pair = pair_of(run("a", 1, "P2P"), run("b", 2, "NET/Socket"))
     assert [(c.group, c.name, c.base, c.other) for c in pair.facts] == [("NCCL", "transports", "P2P", "NET/Socket")]

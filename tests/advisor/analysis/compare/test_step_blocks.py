@@ -40,10 +40,10 @@ def test_blocks_hold_all_steady_steps_and_all_their_time() -> None:
     assert made is not None and made.step_s == pytest.approx(0.110)
     assert made.steps.size == 16 and made.steps.sum() == 80  # the first three warm up
     assert made.seconds.sum() == pytest.approx(80 * 0.110)
-    told = {
+    phases_ms = {
         phase: round(1000 * seconds.sum() / 80, 6) for phase, seconds in made.phases.items() if seconds.sum() > 1e-9
     }
-    assert told == {"input_wait": 10, "forward": 30, "backward": 50, "optimizer": 10, "gap": 7, "comm_exposed": 3}
+    assert phases_ms == {"input_wait": 10, "forward": 30, "backward": 50, "optimizer": 10, "gap": 7, "comm_exposed": 3}
 
 
 def test_the_phases_are_those_of_the_rank_that_comes_last() -> None:

@@ -79,7 +79,7 @@ def test_any_exception_of_the_first_rank_is_the_failure() -> None:
     assert (found.kind, found.title, found.rank) == ("exception", "ValueError: record 40 is damaged", 1)
 
 
-def test_a_job_that_never_trained_is_told_of_by_whoever_raised() -> None:
+def test_a_job_that_never_trained_fails_with_the_exception_of_the_process_that_raised() -> None:
     taken = "The server socket has failed to listen on any local network address. port: 29500, name: EADDRINUSE"
     made = failed((0, "DistNetworkError", taken), steps=0)
     assert (failure(made).kind, failure(made).rank) == ("address in use", 0)
@@ -130,7 +130,9 @@ TORCHRUN_END = (
         ((*FOLLOWING[:3], "[rank0]: mypackage.errors.BadShardError: shard 3", *FOLLOWING[3:]), "exception", 0),
     ],
 )
-def test_kept_output_tells_what_and_who_was_first(lines: tuple[str, ...], kind: str | None, rank: int | None) -> None:
+def test_kept_output_shows_the_first_failure_and_its_rank(
+    lines: tuple[str, ...], kind: str | None, rank: int | None
+) -> None:
     found = analyse(failed(lines=lines, signals={1: 6})).failure
     assert (found.kind, found.rank) == (kind, rank) if found else (kind, rank) == (None, None)
 
@@ -175,14 +177,14 @@ NCCL = (
 
 
 @pytest.mark.parametrize(
-    ("said", "kind"),
+    ("lines", "kind"),
     [(PINNING, "host memory"), (NCCL, "GPU memory"), (NCCL[:3], "NCCL")],
     ids=["pinned", "NCCL", "NCCL alone"],
 )
-def test_whose_memory_ran_out_is_told_in_an_exception_and_in_the_output(said: tuple[str, ...], kind: str) -> None:
-    name, _, message = "\n".join(said).partition(": ")
+def test_the_kind_of_memory_that_ran_out_is_read_from_exception_and_output(lines: tuple[str, ...], kind: str) -> None:
+    name, _, message = "\n".join(lines).partition(": ")
     assert failure(failed((1, name, message))).kind == kind
-    assert failure(failed(lines=said, signals={1: 0})).kind == kind
+    assert failure(failed(lines=lines, signals={1: 0})).kind == kind
 
 
 def watchdogs(*enqueued: int) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ def test_other_lines_are_neither(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "part"),
     [
         (KNOWN[2][1], "rank 1, 3 never reached the barrier"),
         (KNOWN[4][1], "the NCCL watchdog gave up on a collective (ALLREDUCE)"),
@@ -57,6 +57,6 @@ def test_other_lines_are_neither(text: str) -> None:
         ),
     ],
 )
-def test_numbers_in_the_text_are_kept(text: str, said: str) -> None:
+def test_numbers_in_the_text_are_kept(text: str, part: str) -> None:
     found = recognised(text)
-    assert found is not None and said in found.title
+    assert found is not None and part in found.title

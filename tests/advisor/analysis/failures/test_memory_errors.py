@@ -83,8 +83,8 @@ def test_state_that_was_not_made_yet_is_counted_as_it_will_be() -> None:
 def test_the_phase_is_that_of_the_exception_where_the_rank_has_marked_its_end() -> None:
     error = {"type": "OutOfMemoryError", "message": ALONE, "phase": "optimizer"}
     assert analyse(died(ALONE, phase="ended", facts={"exception": error})).out_of_memory.phase == "optimizer"
-    untold = analyse(died(ALONE, phase="ended")).out_of_memory
-    assert untold.phase == "" and "so far, so at most" in untold.arithmetic
+    without_phase = analyse(died(ALONE, phase="ended")).out_of_memory
+    assert without_phase.phase == "" and "so far, so at most" in without_phase.arithmetic
 
 
 def test_what_the_last_frames_knew_counts_before_the_first_steps() -> None:
@@ -129,7 +129,7 @@ def test_what_lies_on_another_device_does_not_count() -> None:
     assert analyse(died(text, facts={**seen, "held_at_end": none_there})).out_of_memory.parameters is None
 
 
-def test_without_a_look_at_the_optimizer_ddp_tells_the_parameters() -> None:
+def test_without_optimizer_facts_the_parameters_come_from_ddp() -> None:
     full = analyse(
         died(ALONE, facts={"optimizer": None, "ddp": [{"total_parameter_size_bytes": int(GIB)}]})
     ).out_of_memory
@@ -189,7 +189,7 @@ def listed(*gibs: float) -> str:
         ((20.0, 30.6, 17179869184.0), 20.0),
         ((45.0, 30.6, 45.0), 80 - 57.06 / 1024 - 30.6),
     ],
-    ids=["itself", "another", "in any order", "not itself", "one untold", "no more than there is"],
+    ids=["itself", "another", "in any order", "not itself", "one not reported", "no more than there is"],
 )
 def test_in_a_container_the_job_is_not_taken_for_another_process(gibs: tuple[float, ...], others: float | None) -> None:
     found = sizes(listed(*gibs)).get("others")
@@ -203,7 +203,7 @@ def test_whose_a_process_is_stays_open_where_torch_does_not_say_what_it_holds() 
     )
 
 
-def test_a_job_alone_in_its_container_is_not_told_to_end_itself() -> None:
+def test_a_job_alone_in_its_container_is_not_advised_to_end_itself() -> None:
     full = analyse(died(CONTAINED)).out_of_memory
     assert not full.crowded and "another process" not in full.advice
     assert "other processes" not in [what for what, *_ in full.rows]
@@ -225,7 +225,7 @@ def test_a_message_without_numbers_keeps_the_plain_advice() -> None:
     assert analyse(died("CUDA out of memory.")).out_of_memory is None
 
 
-def test_a_process_that_never_came_to_a_backward_pass_is_told_of_too() -> None:
+def test_a_process_that_never_reached_a_backward_pass_is_reported_too() -> None:
     made = died(ALONE)
     other = replace(made.processes[0], role="other", rank=None)
     full = analyse(replace(made, processes=(other,), positions={}, steps={})).out_of_memory

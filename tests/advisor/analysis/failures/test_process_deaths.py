@@ -38,7 +38,7 @@ torch.OutOfMemoryError
 
 
 @pytest.mark.parametrize(
-    ("told", "expected"),
+    ("error", "expected"),
     [
         ({}, None),
         (
@@ -64,8 +64,8 @@ torch.OutOfMemoryError
     ],
     ids=["none", "its own", "no place", "worker", "spawned", "cut off"],
 )
-def test_the_innermost_error_is_named(told: dict[str, object], expected: RaisedError | None) -> None:
-    assert raised_error(told) == expected  # type: ignore[arg-type]
+def test_the_innermost_error_is_named(error: dict[str, object], expected: RaisedError | None) -> None:
+    assert raised_error(error) == expected  # type: ignore[arg-type]
 
 
 def test_a_long_message_is_cut() -> None:

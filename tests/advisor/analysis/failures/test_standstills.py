@@ -45,7 +45,7 @@ def twice(before: dict[str, Any], now: dict[str, Any], apart_s: float = 2.5) -> 
         pytest.param({"state": "R"}, "", id="it runs"),
         pytest.param({"wchan": "do_wait"}, "", id="a process of its own works for it"),
         pytest.param({"wchan": "sk_wait_data"}, "", id="it fetches"),
-        pytest.param({"wchan": "0"}, "", id="the kernel does not tell"),
+        pytest.param({"wchan": "0"}, "", id="the kernel does not report it"),
         pytest.param({"frames": [{"function": "get", "file": "/lib/queue.py", "line": 9}, USER]}, "", id="a library"),
     ],
 )
@@ -145,31 +145,31 @@ def test_a_compiler_at_work_is_seen() -> None:
 
 @pytest.mark.parametrize(("moved_s", "moved"), [(39.0, False), (15.0, False), (14.9, True), (0.1, True)])
 def test_a_rank_that_goes_on_is_seen(moved_s: float, moved: bool) -> None:
-    told = stall(40.0, {"rank": 1})
-    told.data["ranks"].append({"rank": 0, "phase": "forward", "since_ns": told.t_ns - round(moved_s * SECOND)})
-    made = analyse(running(recording({0: plan(), 1: plan()}, events=(told,))))
+    stalled = stall(40.0, {"rank": 1})
+    stalled.data["ranks"].append({"rank": 0, "phase": "forward", "since_ns": stalled.t_ns - round(moved_s * SECOND)})
+    made = analyse(running(recording({0: plan(), 1: plan()}, events=(stalled,))))
     assert made.stalls[0].others_moved == moved
     assert ("stall" in {segment.kind for segment in made.segments}) != moved, "there it says that no rank moved"
 
 
-def test_between_two_looks_it_goes_on_while_nobody_moves() -> None:
-    told = stall(25.0, {"rank": 0}, {"rank": 1})
-    since = told.t_ns - 25 * SECOND
-    made = running(recording({0: plan(), 1: plan()}, events=(told,)))
-    made = replace(made, meta=replace(made.meta, last_ns=told.t_ns + 6 * SECOND))
+def test_a_stall_goes_on_between_two_inspections_while_no_rank_moves() -> None:
+    stalled = stall(25.0, {"rank": 0}, {"rank": 1})
+    since = stalled.t_ns - 25 * SECOND
+    made = running(recording({0: plan(), 1: plan()}, events=(stalled,)))
+    made = replace(made, meta=replace(made.meta, last_ns=stalled.t_ns + 6 * SECOND))
     there = dict.fromkeys((0, 1), ("forward", 7, since))
     found = only(replace(made, positions=there))
     assert found.stalled_s == pytest.approx(31.0) and found.ranks[0].since_s == pytest.approx(31.0)
     moved = only(replace(made, positions={**there, 1: ("backward", 7, since + 5)}))
     assert moved.stalled_s == 25.0
-    over = Event(told.t_ns + SECOND, "stall_end", None, None, {"id": "stall-1"})
-    assert only(replace(made, positions=there, events=(told, over))).stalled_s == 25.0
-    ended = replace(made.meta, ended_ns=told.t_ns + 6 * SECOND)
+    over = Event(stalled.t_ns + SECOND, "stall_end", None, None, {"id": "stall-1"})
+    assert only(replace(made, positions=there, events=(stalled, over))).stalled_s == 25.0
+    ended = replace(made.meta, ended_ns=stalled.t_ns + 6 * SECOND)
     assert only(replace(made, positions=there, meta=ended)).stalled_s == 25.0
 
 
 @pytest.mark.parametrize(("end_s", "resumed"), [(1.0, True), (60.0, False)])
-def test_a_pause_is_told_from_an_end(end_s: float, resumed: bool) -> None:
+def test_a_pause_is_distinguished_from_an_end(end_s: float, resumed: bool) -> None:
     """Ten seconds of steps; the stall was over before them, or after the last."""
     over = Event(FIRST_STEP_NS + round(end_s * SECOND), "stall_end", None, None, {"id": "stall-1"})
     found = only(recording({0: plan(), 1: plan()}, events=(stall(40.0, WAITS, SLEEPS), over), tail_ms={"gap": 90_000}))
@@ -195,10 +195,10 @@ def test_the_measure_of_a_hang_is_the_slowest_usual_step(steps: list[Any], phase
 
 def test_a_rank_that_has_not_begun_to_train_has_no_position_that_could_change() -> None:
     waits, absent = {"rank": 0, "phase": "backward", "step": 0}, {"rank": 1, "phase": "start", "step": 0}
-    told = stall(17.5, waits, absent)
-    since = told.t_ns - round(17.5 * SECOND)
-    made = running(recording({0: plan(), 1: plan()}, events=(told,)))
-    made = replace(made, meta=replace(made.meta, last_ns=told.t_ns + 13 * SECOND))
+    stalled = stall(17.5, waits, absent)
+    since = stalled.t_ns - round(17.5 * SECOND)
+    made = running(recording({0: plan(), 1: plan()}, events=(stalled,)))
+    made = replace(made, meta=replace(made.meta, last_ns=stalled.t_ns + 13 * SECOND))
     there = {0: ("backward", 0, since)}
     assert only(replace(made, positions=there)).stalled_s == pytest.approx(30.5)
     begun = only(replace(made, positions={**there, 1: ("backward", 0, since + 5)}))

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from deep_events import event, looked_into
+from deep_events import deep_window, event
 from gpu_rank_facts import A100, CONV, FACTS, RESNET50
 from recordings import plan, recording
 from rn50_advisor.advisor.analysis.gpu.achieved_flops import roofline
@@ -16,9 +16,9 @@ from rn50_advisor.advisor.model.gpu.roofline import roofline_rows
 
 def analysed(facts=FACTS, *, ranks: int = 1, samples: int = 256, window=None):
     """A step of 100 ms: 2560 samples a second of each rank."""
-    told = {100 + rank: {**facts, "rank": rank} for rank in range(ranks)}
+    rank_facts = {100 + rank: {**facts, "rank": rank} for rank in range(ranks)}
     events = (event(window),) if window is not None else ()
-    return analyse(recording({rank: plan(samples=samples) for rank in range(ranks)}, facts=told, events=events))
+    return analyse(recording({rank: plan(samples=samples) for rank in range(ranks)}, facts=rank_facts, events=events))
 
 
 def roofline_of(facts):
@@ -31,12 +31,12 @@ def test_a_known_model_on_a_known_gpu() -> None:
     found = analysed()
     assert found.value("roofline.flops_per_sample", 0) == pytest.approx(24.5e9, rel=0.01)
     assert found.value("roofline.tflops", 0) == pytest.approx(62.8, rel=0.01)
-    told = found.facts["roofline"]
-    assert told["precision"] == "bf16" and told["peak_tflops"] == 312
+    roofline = found.facts["roofline"]
+    assert roofline["precision"] == "bf16" and roofline["peak_tflops"] == 312
     assert found.value("roofline.mfu", 0) == pytest.approx(62.8 / 312, rel=0.01)
     # 1450 to 2470 images/s on one A100 under AMP, and 3410 tuned
-    assert told["reference"] == pytest.approx((35.6, 60.6), rel=0.01)
-    assert told["tuned"] == pytest.approx((83.7, 83.7), rel=0.01)
+    assert roofline["reference"] == pytest.approx((35.6, 60.6), rel=0.01)
+    assert roofline["tuned"] == pytest.approx((83.7, 83.7), rel=0.01)
 
 
 @pytest.mark.parametrize(("learn", "known"), [(25_557_032, True), (2_049_000, False)])
@@ -44,7 +44,7 @@ def test_a_frozen_backbone_is_not_charged_as_if_it_learned(learn: int, known: bo
     work = [[3, 7, 1, 1000], [40, learn, 1, 1000]]  # the last look counts
     found = analysed({**FACTS, "work": work})
     assert (found.get("roofline.mfu", 0) is not None) is known
-    counted = analysed({**FACTS, "work": work}, window=replace(looked_into(), flops=256 * 8e9))
+    counted = analysed({**FACTS, "work": work}, window=replace(deep_window(), flops=256 * 8e9))
     assert counted.facts["roofline"]["source"] == ("table" if known else "window")
 
 
@@ -81,8 +81,8 @@ def test_ranks_that_share_a_gpu_have_a_part_of_one() -> None:
     ],
 )
 def test_the_peak_is_that_of_the_precision(change, precision: str, peak: float | None) -> None:
-    told = asdict(roofline_of({**FACTS, **change}))
-    assert (told["precision"], told["peak_tflops"]) == (precision, peak)
+    found = asdict(roofline_of({**FACTS, **change}))
+    assert (found["precision"], found["peak_tflops"]) == (precision, peak)
 
 
 def test_an_unknown_gpu_has_no_peak_and_an_unknown_model_no_flops() -> None:
@@ -92,9 +92,9 @@ def test_an_unknown_gpu_has_no_peak_and_an_unknown_model_no_flops() -> None:
     assert other.get("roofline.tflops", 0) is None and "roofline" not in other.facts
 
 
-def test_without_a_table_the_deep_window_tells() -> None:
-    window = looked_into()
-    unknown = {name: told for name, told in FACTS.items() if name != "optimizer"}
+def test_without_a_table_flops_come_from_the_deep_window() -> None:
+    window = deep_window()
+    unknown = {name: value for name, value in FACTS.items() if name != "optimizer"}
     found = analysed(unknown, samples=32, window=window)
     assert found.value("roofline.flops_per_sample", 0) == pytest.approx(window.flops / 32)
     assert found.facts["roofline"]["source"] == "window" and found.facts["roofline"]["precision"] == "bf16"
@@ -108,4 +108,4 @@ def test_of_a_cpu_only_what_was_asked_for_is_shown() -> None:
     found = analysed(on_cpu)
     assert found.value("roofline.tflops", 0) > 0 and found.get("roofline.mfu", 0) is None
     assert "roofline" not in found.facts
-    assert "roofline" in analysed(on_cpu, window=replace(looked_into(), device="cpu")).facts
+    assert "roofline" in analysed(on_cpu, window=replace(deep_window(), device="cpu")).facts

@@ -49,11 +49,11 @@ def beside(folder: Path, text: str) -> dict[str, Any]:
 
 def trained(bench: dict[str, Any], **facts: Any) -> Analysis:
     """Eight pictures a step, and never another number."""
-    told = {100: {**RESNET50, **facts}}
-    return analyse(recording({0: plan(60)}, facts=told, meta={"environment": {"bench": bench} if bench else {}}))
+    rank_facts = {100: {**RESNET50, **facts}}
+    return analyse(recording({0: plan(60)}, facts=rank_facts, meta={"environment": {"bench": bench} if bench else {}}))
 
 
-def test_a_sweep_tells_what_does_not_depend_on_the_batch(tmp_path: Path) -> None:
+def test_a_sweep_shows_the_part_that_does_not_depend_on_the_batch(tmp_path: Path) -> None:
     found = trained(beside(tmp_path, json.dumps(BENCH.as_json())))
     assert found.by_rank("batch.fixed_share") == {0: pytest.approx(10 / 26)}
     assert found.by_rank("batch.sizes") == {0: 3} and found.by_rank("batch.benchmarked") == {0: 1}
@@ -75,7 +75,7 @@ def test_a_sweep_tells_what_does_not_depend_on_the_batch(tmp_path: Path) -> None
         pytest.param(BENCH, {"optimizer": {"parameters": 161, "elements": 7}}, id="an unknown model"),
     ],
 )
-def test_a_benchmark_of_something_else_tells_nothing(tmp_path: Path, bench: Benchmark, facts: dict[str, Any]) -> None:
+def test_a_benchmark_of_something_else_is_ignored(tmp_path: Path, bench: Benchmark, facts: dict[str, Any]) -> None:
     found = trained(beside(tmp_path, json.dumps(bench.as_json())), **facts)
     assert not found.by_rank("batch.fixed_share") and not found.by_rank("batch.benchmarked")
     assert "one size" in found.missing["batch.fixed_share"]
@@ -94,16 +94,16 @@ def test_all_of_a_sweep_is_kept_and_what_did_not_fit() -> None:
     assert not trained({}).batch_curves
 
 
-def test_sizes_that_lie_far_apart_tell_of_those_between() -> None:
+def test_rates_between_distant_sizes_are_interpolated() -> None:
     found = trained(swept((2, 32), (RATES[0], RATES[-1])))
     assert found.by_rank("batch.fixed_share") == {0: pytest.approx(10 / 26)}
     assert found.batch_curves[0].rate(8) == pytest.approx(8 / 0.026)
 
 
 def test_of_a_step_of_several_batches_each_is_computed_by_itself() -> None:
-    told = {100: RESNET50}
+    rank_facts = {100: RESNET50}
     bench = {"environment": {"bench": swept(BATCHES, RATES)}}
-    made = analyse(recording({0: plan(60, samples=32, micro_batches=4)}, facts=told, meta=bench))
+    made = analyse(recording({0: plan(60, samples=32, micro_batches=4)}, facts=rank_facts, meta=bench))
     assert made.batch_curves[0].batch == 8.0
 
 

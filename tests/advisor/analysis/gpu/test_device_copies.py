@@ -50,7 +50,7 @@ def job(
     return recording({0: own}, facts={100: {"cuda": CUDA, **looked}}, events=events, gpu_steps=streams, **more)
 
 
-def test_a_deep_window_tells_what_the_link_carries_and_what_pageable_memory_takes() -> None:
+def test_a_deep_window_shows_the_links_rate_and_the_time_of_pageable_copies() -> None:
     found = capacity(job([copy()], WINDOW), "copy")
     assert (found.lo, found.samples_per_s, found.hi) == pytest.approx((8 / 0.0175, 8 / 0.015, 8 / 0.013))
     assert found.basis == (
@@ -71,7 +71,7 @@ def test_a_window_of_an_older_version_has_one_rate() -> None:
         ({"pinned_mb_per_s": None, "pinned_least_mb_per_s": None, "pinned_most_mb_per_s": None}, "large enough"),
     ],
 )
-def test_a_window_that_cannot_tell_says_why(changed: dict[str, Any], why: str) -> None:
+def test_a_window_without_copy_times_has_a_reason(changed: dict[str, Any], why: str) -> None:
     found = capacity(job([copy()], replace(WINDOW, **changed)), "copy")
     assert found.samples_per_s is None and why in found.basis
 
@@ -87,7 +87,7 @@ def test_copies_that_hold_the_host_of_an_idle_gpu_are_as_long_as_they_hold_it(as
 
 
 @pytest.mark.parametrize("pinned", [True, False])
-def test_pageable_memory_holds_the_host_whatever_it_is_told(pinned: bool) -> None:
+def test_a_copy_from_pageable_memory_blocks_the_host_even_if_non_blocking(pinned: bool) -> None:
     found = capacity(job([held(pinned=pinned, non_blocking=True)], on_stream=DRY), "copy")
     assert (found.samples_per_s is None) == pinned
 

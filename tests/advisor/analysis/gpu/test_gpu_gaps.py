@@ -1,4 +1,4 @@
-"""Why a value of a GPU is missing: what the probe said of its readings."""
+"""Why a value of a GPU is missing: what the probe reported about its readings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_what_no_probe_saw_is_missing_with_its_reason() -> None:
     assert "no NVIDIA driver" in on_gpus(gaps=(lost,)).missing["gpu.clock_mhz"]
 
 
-def test_what_no_gpu_of_a_kind_reports_is_told_of_the_first_and_missing_on_each() -> None:
+def test_the_first_gpus_reason_is_used_for_all_gpus_of_a_model_that_report_nothing() -> None:
     gap = ProbeGap("gpu.sm_clock_mhz", "gpu:0", "not permitted")
     other = {100: cuda("00000001-aaaa")}  # nobody trains on GPU 0
     assert on_gpus(facts=other, gaps=(gap,)).missing["gpu.clock_mhz"] == "GPU 1: not permitted"

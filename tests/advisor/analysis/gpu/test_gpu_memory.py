@@ -42,7 +42,7 @@ def test_memory_that_creeps_by_so_much_a_step() -> None:
     (trend,) = analyse(made).gpu_view.memory
     assert trend.mb_per_step == pytest.approx(2.0)
     assert trend.growth > 0.1 and trend.thirds_mb[0] < trend.thirds_mb[1] < trend.thirds_mb[2]
-    assert trend.left_mb is None  # nobody said how large the GPU is
+    assert trend.left_mb is None  # the size of the GPU is unknown
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_what_is_left_is_counted_from_the_last_look() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 6])
-def test_a_few_looks_make_no_trend(count: int) -> None:
+def test_a_few_readings_make_no_trend(count: int) -> None:
     made = recording({1: plan(10 * count)}, gpu_steps={1: looks([10_000.0] * count)})
     assert gpu_memory(made, steady_steps(all_steps(made)), ())[1] == ()
 
@@ -95,8 +95,8 @@ def test_peaks_of_the_warm_up_count_for_the_device() -> None:
     rows = looks([10_000.0] * 9)
     rows["peak_bytes"][0] = 19_000_000_000
     held = {"parameter_bytes": 100, "state_bytes": 200}
-    told = {100: {}, 101: {"cuda": {"memory_bytes": 25_000_000_000}, "optimizer": held}}
-    (found,) = device_memory(recording({0: plan(90), 1: plan(90)}, gpu_steps={1: rows}, facts=told))
+    rank_facts = {100: {}, 101: {"cuda": {"memory_bytes": 25_000_000_000}, "optimizer": held}}
+    (found,) = device_memory(recording({0: plan(90), 1: plan(90)}, gpu_steps={1: rows}, facts=rank_facts))
     assert (found.rank, found.peak, found.reserved, found.total) == (1, 19e9, 20e9, 25e9)
     assert (found.parameters, found.gradients, found.state) == (100.0, None, 200.0)
     assert device_memory(recording({0: plan(90)})) == ()

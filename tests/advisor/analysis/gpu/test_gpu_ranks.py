@@ -30,7 +30,7 @@ def test_ranks_are_found_by_the_name_that_cuda_gives_their_gpu() -> None:
         ({100: cuda("MIG-1111"), 101: cuda("00000000-aaaa")}, [(1,), (0,)]),
     ],
 )
-def test_older_torch_tells_no_name_and_the_environment_does(
+def test_older_torch_reports_no_name_and_the_environment_is_used(
     facts: dict[int, dict[str, Any]], ranks: list[tuple[int, ...]]
 ) -> None:
     instances = [{"uuid": "MIG-1111", "name": "1g", "mem_total_bytes": GIB}]
@@ -59,12 +59,12 @@ def test_a_rank_on_a_gpu_that_the_driver_does_not_give_out_is_on_no_other(
         assert 1 in view.unmonitored and view.why_unmonitored
 
 
-def test_cuda_orders_unlike_gpus_by_speed_unless_told() -> None:
+def test_cuda_orders_unlike_gpus_by_speed_unless_pci_order_is_set() -> None:
     devices = [device(0, name="small"), device(1, name="large")]
     facts = {100: cuda(), 101: cuda(device=1)}
     assert [gpu.ranks for gpu in on_gpus(devices=devices, facts=facts).gpu_view.devices] == [(), ()]
-    told = {100: cuda(order="PCI_BUS_ID"), 101: cuda(device=1, order="PCI_BUS_ID")}
-    assert [gpu.ranks for gpu in on_gpus(devices=devices, facts=told).gpu_view.devices] == [(0,), (1,)]
+    rank_facts = {100: cuda(order="PCI_BUS_ID"), 101: cuda(device=1, order="PCI_BUS_ID")}
+    assert [gpu.ranks for gpu in on_gpus(devices=devices, facts=rank_facts).gpu_view.devices] == [(0,), (1,)]
     variables = {"variables": {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}}
     found = on_gpus(devices=devices, facts=facts, environment=variables).gpu_view.devices
     assert [gpu.ranks for gpu in found] == [(0,), (1,)]
@@ -138,10 +138,10 @@ def test_readings_that_stop_early_say_nothing_of_the_rest(until_s: int, known: b
         ("gpu.sm_clock_mhz", "its clock under load is not reported (GPU 1: this GPU or its driver does not report it)"),
     ],
 )
-def test_a_gpu_that_tells_its_power_alone_is_not_known_to_be_sound(refused: str, words: str) -> None:
+def test_a_gpu_that_reports_only_its_power_is_not_known_to_be_sound(refused: str, words: str) -> None:
     gap = ProbeGap(refused, "gpu:1", "this GPU or its driver does not report it")
     read = {**watched(0), **watched(1), ("gpu.power_w", "gpu:1"): levels(300)}
-    mute = on_gpus({key: told for key, told in read.items() if key != (refused, "gpu:1")}, gaps=(gap,))
+    mute = on_gpus({key: series for key, series in read.items() if key != (refused, "gpu:1")}, gaps=(gap,))
     assert (mute.gpu_view.unmonitored, mute.gpu_view.why_unmonitored) == ((1,), words)
     assert on_gpus(read).gpu_view.unmonitored == ()
 

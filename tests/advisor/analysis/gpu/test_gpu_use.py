@@ -28,7 +28,7 @@ def test_throttling_is_the_largest_of_times_that_overlap() -> None:
     assert of(found, "gpu.power_capped_share") == pytest.approx(0.3)
 
 
-def test_older_drivers_tell_one_thermal_time() -> None:
+def test_older_drivers_report_one_thermal_time() -> None:
     found = on_gpus({("gpu.thermal_s", "gpu:1"): steady_counter(0.2)})
     assert of(found, "gpu.throttled_share") == pytest.approx(0.2)
 
@@ -43,7 +43,7 @@ def test_older_drivers_tell_one_thermal_time() -> None:
         ((0x40, 0x40, 0x40), None, None),
     ],
 )
-def test_where_no_times_are_kept_looks_must_do(
+def test_samples_are_used_if_the_gpu_counts_no_times(
     reasons: tuple[int, ...], throttled: float | None, capped: float | None
 ) -> None:
     found = on_gpus({("gpu.clock_reasons", "gpu:1"): series(*((0.5 + 0.8 * t, b) for t, b in enumerate(reasons)))})
@@ -51,7 +51,7 @@ def test_where_no_times_are_kept_looks_must_do(
     assert of(found, "gpu.power_capped_share") == (None if capped is None else pytest.approx(capped))
 
 
-def test_times_count_before_looks() -> None:
+def test_counted_times_take_precedence_over_samples() -> None:
     looks_hot = series(*((t, 0x40) for t in range(10)))
     times = {(f"gpu.{kind}_thermal_s", "gpu:1"): steady_counter(0.01) for kind in ("sw", "hw")}
     assert of(on_gpus({("gpu.clock_reasons", "gpu:1"): looks_hot, **times}), "gpu.throttled_share") == pytest.approx(
@@ -93,7 +93,7 @@ def test_a_link_that_was_hardly_looked_at_under_load_is_not_judged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gens", "width", "told"),
+    ("gens", "width", "expected"),
     [
         ((1,) * 10, 16, (None, None)),  # at rest, or really so slow: nobody knows
         ((4,) * 10, 16, (4, 16)),
@@ -102,8 +102,8 @@ def test_a_link_that_was_hardly_looked_at_under_load_is_not_judged() -> None:
         ((4,) * 10, 8, (4, None)),
     ],
 )
-def test_a_link_is_told_only_at_its_best_where_nobody_knows_the_load(
-    gens: tuple[int, ...], width: int, told: tuple[int | None, int | None]
+def test_a_link_is_reported_only_at_its_best_if_the_load_is_unknown(
+    gens: tuple[int, ...], width: int, expected: tuple[int | None, int | None]
 ) -> None:
     gap = ProbeGap("gpu.util_pct", "gpu:1", "not supported")
     samples = {
@@ -111,8 +111,8 @@ def test_a_link_is_told_only_at_its_best_where_nobody_knows_the_load(
         ("gpu.pcie_width", "gpu:1"): levels(width),
     }
     found = on_gpus(samples, facts={101: cuda("00000001-aaaa")}, gaps=(gap,))
-    assert (of(found, "gpu.pcie_gen"), of(found, "gpu.pcie_width")) == told
-    assert found.missing.get("gpu.pcie_width") == ("GPU 1: not supported" if None in told else None)
+    assert (of(found, "gpu.pcie_gen"), of(found, "gpu.pcie_width")) == expected
+    assert found.missing.get("gpu.pcie_width") == ("GPU 1: not supported" if None in expected else None)
     known = {**samples, ("gpu.util_pct", "gpu:1"): levels(90)}
     assert of(on_gpus(known), "gpu.pcie_width") == width
 
@@ -130,7 +130,7 @@ def test_a_gpu_of_nobody_idles_where_it_is_seen_to() -> None:
     assert of(on_gpus({**read, **whole}), "gpu.idle") is None, "a rank is on it"
 
 
-def test_traffic_by_counters_or_else_by_looks() -> None:
+def test_traffic_comes_from_counters_or_else_from_samples() -> None:
     samples = {
         ("gpu.pcie_rx_bytes", "gpu:1"): steady_counter(2e9),
         ("gpu.pcie_rx_bytes_per_s", "gpu:0"): levels(5e8),
@@ -141,7 +141,7 @@ def test_traffic_by_counters_or_else_by_looks() -> None:
     assert of(found, "gpu.pcie_rx_mb_per_s") == pytest.approx(2000)
     assert of(found, "gpu.pcie_rx_mb_per_s", 0) == pytest.approx(500)
     both = on_gpus({**samples, ("gpu.pcie_rx_bytes_per_s", "gpu:1"): levels(3e9)})
-    assert of(both, "gpu.pcie_rx_mb_per_s") == pytest.approx(3000), "a counter that wraps tells less than GPM"
+    assert of(both, "gpu.pcie_rx_mb_per_s") == pytest.approx(3000), "GPM takes precedence over a counter that wraps"
     assert of(found, "gpu.nvlink_mb_per_s") == pytest.approx(10_000)
     assert of(found, "gpu.nvlink_mb_per_s", 0) == pytest.approx(4000), "by GPM, where the counters are refused"
 
@@ -154,12 +154,12 @@ def test_energy_of_all_gpus_for_each_sample() -> None:
     assert both.get("gpu.joules_per_sample") == pytest.approx(800 / (2 * 8 / 0.1))
 
 
-def test_energy_by_the_power_that_is_told_where_none_is_counted() -> None:
+def test_energy_comes_from_reported_power_if_no_energy_is_counted() -> None:
     samples = {("gpu.energy_j", "gpu:0"): steady_counter(300.0), ("gpu.power_w", "gpu:0"): levels(999.0)}
     assert on_gpus({**samples, ("gpu.power_w", "gpu:1"): levels(200.0)}).get("gpu.watts") == pytest.approx(500)
 
 
-def test_energy_is_not_told_of_parts_of_gpus_nor_without_one_of_them() -> None:
+def test_energy_is_missing_for_gpu_slices_and_if_one_gpu_reports_none() -> None:
     samples = {("gpu.energy_j", f"gpu:{n}"): steady_counter(300.0) for n in (0, 1)}
     assert on_gpus(samples).get("gpu.joules_per_sample") is not None
     assert on_gpus(samples, [device(0), device(1, mig=True)]).get("gpu.joules_per_sample") is None
@@ -175,10 +175,10 @@ def test_a_sample_does_not_cost_what_others_draw_on_the_same_gpu(others: float, 
     assert found.get("gpu.watts") == pytest.approx(600)
 
 
-def test_the_report_tells_the_energy_of_a_sample() -> None:
+def test_the_report_shows_the_energy_of_a_sample() -> None:
     samples = {("gpu.energy_j", f"gpu:{n}"): steady_counter(400.0) for n in (0, 1)}
-    told = diagnose(recorded(samples)).throughput
-    assert (told.watts, told.joules_per_sample) == (pytest.approx(800), pytest.approx(800 / (2 * 8 / 0.1)))
+    throughput = diagnose(recorded(samples)).throughput
+    assert (throughput.watts, throughput.joules_per_sample) == (pytest.approx(800), pytest.approx(800 / (2 * 8 / 0.1)))
     assert diagnose(recorded({})).throughput.joules_per_sample is None
 
 
@@ -233,5 +233,5 @@ def test_pairs_of_the_jobs_gpus(facts: dict[int, dict[str, Any]] | None, path: s
     environment = {"gpu_paths": [{"a": 0, "b": 1, "path": path, "p2p": "OK"}]}
     found = on_gpus(facts=facts, environment=environment)
     assert found.get("gpu.pairs") == pairs
-    told = found.gpu_view.path(1, 0)
-    assert told is not None and told.path == path
+    link = found.gpu_view.path(1, 0)
+    assert link is not None and link.path == path

@@ -73,10 +73,10 @@ def test_a_copy_that_holds_the_host_is_no_launching() -> None:
     assert paced(kept_up, CallSites((), (held,)))["gpu.host_paced_s"] == pytest.approx(0.047)
 
 
-def test_the_facts_tell_where_the_gpus_time_goes() -> None:
+def test_the_facts_show_where_the_gpus_time_goes() -> None:
     abreast = job({"input_wait": 4, "forward": 20, "backward": 30, "optimizer": 5, "gap": 1})
-    told = analyse(abreast).facts["gpu_idle"]
-    assert told == {"0": {"input_ms": 4.0, "between_steps_ms": 1.0, "at_the_hosts_pace_ms": 55.0}}
+    idle = analyse(abreast).facts["gpu_idle"]
+    assert idle == {"0": {"input_ms": 4.0, "between_steps_ms": 1.0, "at_the_hosts_pace_ms": 55.0}}
     assert "gpu_idle" not in analyse(recording({0: plan(STEPS)})).facts
 
 
@@ -110,7 +110,7 @@ def test_the_gap_idles_no_more_than_there_was_no_kernel(resident: float | None, 
     assert {**values, **found}["gpu.idle_gap_s", 0] == pytest.approx(idle)
 
 
-def test_of_several_gpus_the_one_that_idles_most_tells() -> None:
+def test_of_several_gpus_the_one_that_idles_most_counts() -> None:
     values = {("step.time_s", "job"): 0.060, ("gpu.idle_gap_s", 0): 0.010}
     values |= {("gpu.util_share", n): share for n, share in enumerate((0.95, 0.9, 1.0))}
     assert gaps_as_seen(Measured(values), Measured(values), [Gpu(n, "A100", ranks=(0,)) for n in range(3)]) == {
@@ -118,7 +118,7 @@ def test_of_several_gpus_the_one_that_idles_most_tells() -> None:
     }
 
 
-def test_steps_of_several_batches_tell_no_pace() -> None:
+def test_steps_of_several_batches_have_no_pace() -> None:
     missing: dict[str, str] = {}
     found = paced(job(HOST, {**HOST, "micro_batches": 4}), missing=missing)
     assert "gpu.host_paced_s" not in found and "several batches" in missing["gpu.host_paced_s"]

@@ -14,12 +14,12 @@ from rn50_advisor.advisor.model.measures import MEASURES
 from rn50_advisor.advisor.model.recording import Recording
 
 
-def told(**facts: Any) -> Recording:
+def recorded(**facts: Any) -> Recording:
     return recording({0: plan()}, facts={100: facts})
 
 
 def looked(sites: list[dict[str, Any]], copies: list[dict[str, Any]] | None = None, looks: int = 10) -> Recording:
-    return told(syncs={"looks": looks, "device": "cuda", "sites": sites}, copies=copies or [])
+    return recorded(syncs={"looks": looks, "device": "cuda", "sites": sites}, copies=copies or [])
 
 
 def values(made: Recording, missing: dict[str, str] | None = None) -> dict[str, float]:
@@ -29,7 +29,7 @@ def values(made: Recording, missing: dict[str, str] | None = None) -> dict[str, 
     return {name: value for (name, scope), value in found.items() if scope == 0}
 
 
-def test_waits_of_most_steps_are_habits_and_the_log_line_is_none() -> None:
+def test_waits_in_most_steps_are_call_sites_and_an_occasional_log_line_is_not() -> None:
     made = looked([site(), site(line=95, count=10, looks=1, blocked_ns=900 * MS)])
     (wait,) = usual_call_sites(made).waits
     assert (wait.line, wait.calls, wait.steps_share, wait.blocked_s) == (88, 1.0, 1.0, 0.005)
@@ -42,7 +42,7 @@ def test_the_costliest_wait_comes_first() -> None:
     assert [wait.line for wait in usual_call_sites(made).waits] == [90, 88]
 
 
-def test_copies_are_told_apart_by_memory_call_and_stream() -> None:
+def test_copies_are_grouped_by_memory_call_and_stream() -> None:
     copies = [
         copy(),
         copy(line=62, pinned=False, bytes=100_000_000, least_ns=4 * MS),
@@ -57,15 +57,15 @@ def test_copies_are_told_apart_by_memory_call_and_stream() -> None:
 
 def test_without_a_look_nothing_is_measured() -> None:
     missing: dict[str, str] = {}
-    assert not [name for name in values(told(cuda={"name": "A100"}), missing) if name != "precision.capability"]
+    assert not [name for name in values(recorded(cuda={"name": "A100"}), missing) if name != "precision.capability"]
     assert "too short" in missing["sync.looks"] and "not observed" in missing["precision.half"]
     assert values(looked([], looks=0)) == {}
     nobody_asks: dict[str, str] = {}
-    assert values(told(), nobody_asks) == nobody_asks == {}, "a job without a GPU"
+    assert values(recorded(), nobody_asks) == nobody_asks == {}, "a job without a GPU"
 
 
 @pytest.mark.parametrize(
-    ("why", "said"),
+    ("why", "reason"),
     [
         ("dynamo", "torch._dynamo was not loaded"),
         ("compiling", "compiling in each step"),
@@ -73,10 +73,10 @@ def test_without_a_look_nothing_is_measured() -> None:
         ("a word of a later version", "too short"),
     ],
 )
-def test_why_there_was_no_look_is_told(why: str, said: str) -> None:
+def test_the_reason_why_no_step_was_inspected_is_reported(why: str, reason: str) -> None:
     missing: dict[str, str] = {}
-    values(told(cuda=CUDA, syncs={"looks": 0, "device": "cuda", "sites": [], "unseen": why}), missing)
-    assert said in missing["sync.looks"] and missing["copy.mb"] == missing["sync.looks"]
+    values(recorded(cuda=CUDA, syncs={"looks": 0, "device": "cuda", "sites": [], "unseen": why}), missing)
+    assert reason in missing["sync.looks"] and missing["copy.mb"] == missing["sync.looks"]
 
 
 def layer(**given: Any) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def weights(**given: Any) -> dict[str, Any]:
     ],
 )
 def test_half_precision_is_what_layers_or_autocast_showed(facts: dict[str, Any], half: float | None) -> None:
-    assert values(told(**facts)).get("precision.half") == half
+    assert values(recorded(**facts)).get("precision.half") == half
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_half_precision_is_what_layers_or_autocast_showed(facts: dict[str, Any],
 def test_the_switch_that_counts_is_that_of_the_layers_there_are(
     layers: dict[str, int], capability: list[int], tf32: float
 ) -> None:
-    found = values(told(cuda={**CUDA, "capability": capability}, conv=layer(), model={"layers": layers}))
+    found = values(recorded(cuda={**CUDA, "capability": capability}, conv=layer(), model={"layers": layers}))
     assert found["precision.tf32"] == tf32 and found["precision.capability"] == capability[0]
 
 
@@ -148,7 +148,7 @@ def test_the_switch_that_counts_is_that_of_the_layers_there_are(
     ],
 )
 def test_one_tensor_in_channels_last_is_enough(given: str, weight: str, first: float | None) -> None:
-    found = values(told(conv=layer(input_layout=given, weight_layout=weight)))
+    found = values(recorded(conv=layer(input_layout=given, weight_layout=weight)))
     assert found.get("layout.channels_first") == first
 
 
@@ -159,20 +159,22 @@ def test_one_tensor_in_channels_last_is_enough(given: str, weight: str, first: f
         (weights(), None),  # the compiler may reorder them
     ],
 )
-def test_of_compiled_convolutions_the_weights_tell_the_layout_if_anything_does(seen: Any, first: float | None) -> None:
+def test_the_layout_of_compiled_convolutions_comes_from_their_weights_if_known(seen: Any, first: float | None) -> None:
     missing: dict[str, str] = {}
-    found = values(told(compiled_frames=3, optimizer=seen, cuda=CUDA), missing)
+    found = values(recorded(compiled_frames=3, optimizer=seen, cuda=CUDA), missing)
     assert found.get("layout.channels_first") == first
     assert ("the compiler chooses" in missing.get("layout.channels_first", "")) is (first is None)
     assert found["precision.tf32"] == 1.0, "what counts is the switch of convolutions"
 
 
 def test_replicas_are_counted() -> None:
-    assert values(told(data_parallel=[{"devices": 4, "file": "/job/train.py", "line": 3}]))["parallel.devices"] == 4.0
+    assert (
+        values(recorded(data_parallel=[{"devices": 4, "file": "/job/train.py", "line": 3}]))["parallel.devices"] == 4.0
+    )
 
 
 def test_every_value_is_in_the_catalogue() -> None:
-    made = told(
+    made = recorded(
         syncs={"looks": 10, "sites": [site()]}, copies=[copy()], conv=layer(), cuda=CUDA,
         model={"layers": {"Conv2d": 53}}, data_parallel=[{"devices": 2}],
     )  # fmt: skip

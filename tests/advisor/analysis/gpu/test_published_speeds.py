@@ -27,11 +27,11 @@ COMPILED = {
 
 
 def compared(facts: dict[str, Any], ranks: int = 1, uuids: tuple[str, ...] = ()) -> Analysis:
-    told = {}
+    rank_facts = {}
     for rank in range(ranks):
         cuda = {**facts["cuda"], "uuid": uuids[rank]} if uuids else facts["cuda"]
-        told[100 + rank] = {**facts, "cuda": cuda, "rank": rank}
-    return analyse(recording({rank: plan(samples=256) for rank in range(ranks)}, facts=told))
+        rank_facts[100 + rank] = {**facts, "cuda": cuda, "rank": rank}
+    return analyse(recording({rank: plan(samples=256) for rank in range(ranks)}, facts=rank_facts))
 
 
 def rates(found: Analysis) -> tuple[float | None, float | None]:
@@ -44,7 +44,7 @@ def rates(found: Analysis) -> tuple[float | None, float | None]:
         pytest.param(FACTS, 1, (), 1, id="one"),
         pytest.param(FACTS, 2, ("aa", "bb"), 2, id="each on its own"),
         pytest.param(FACTS, 2, ("aa", "aa"), 1, id="two on one"),
-        pytest.param(FACTS, 2, (), 2, id="an older torch tells no names"),
+        pytest.param(FACTS, 2, (), 2, id="an older torch reports no names"),
         pytest.param({**FACTS, "data_parallel": [{"devices": 4}]}, 1, ("aa",), 4, id="DataParallel over four"),
     ],
 )
@@ -93,7 +93,7 @@ def test_a_frozen_backbone_is_not_compared_with_those_that_learned(compiled: boo
     assert rates(compared(whole))[0] == ONE_A100 and rates(compared(frozen)) == (None, None)
 
 
-def test_the_first_convolution_tells_the_size_before_the_loader_does() -> None:
+def test_the_first_convolutions_image_size_takes_precedence_over_the_loaders() -> None:
     small = {**FACTS, "conv": {**CONV, "shape": [256, 3, 64, 64]}}
     assert rates(compared(small)) == (None, None)
 

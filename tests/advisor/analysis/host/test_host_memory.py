@@ -51,7 +51,7 @@ def worker(pid: int = 200, **given: Any) -> Process:
     return rank_process(0, pid=pid, role="worker", worker=pid - 200, first_seen_ns=FIRST_STEP_NS, **given)
 
 
-def test_a_steady_rise_is_told_with_its_pace() -> None:
+def test_a_steady_rise_is_reported_with_its_rate() -> None:
     (trend,) = job(held_100=curve(lambda t: 400 + 2 * t)).memory
     assert (trend.rank, trend.role, trend.processes, trend.copied) == (0, "rank", 1, False)
     assert trend.mb_per_s == pytest.approx(2.0)

@@ -40,25 +40,25 @@ def analysed(
     return analyse(recording({n: plan(30, **{**CPU, **given}) for n in range(ranks)}, events=events, facts=facts or {}))
 
 
-def test_the_share_of_the_looks_is_that_of_the_step() -> None:
+def test_the_share_of_the_samples_is_that_of_the_step() -> None:
     found = analysed(looks(6), looks(12, at_ms=1800))
     assert found.value("interpreter.waiting_share", 0) == pytest.approx(0.3)
     assert found.value("interpreter.lost_s", 0) == pytest.approx(0.03)
     assert 0.05 < found.value("interpreter.error", 0) < 0.07
 
 
-def test_looks_are_not_taken_while_a_rank_evaluates() -> None:
+def test_a_rank_is_not_sampled_while_it_evaluates() -> None:
     assert analysed(looks(15), evaluation=100).value("interpreter.lost_s", 0) == pytest.approx(0.05)
 
 
-def test_groups_that_differ_tell_of_a_larger_error() -> None:
+def test_groups_that_differ_give_a_larger_error() -> None:
     alike = analysed(*(looks(6, at_ms=1000 + 300 * n) for n in range(6)))
     uneven = analysed(*(looks(12 * (n % 2), at_ms=1000 + 300 * n) for n in range(6)))
     assert uneven.value("interpreter.waiting_share", 0) == alike.value("interpreter.waiting_share", 0)
     assert uneven.value("interpreter.error", 0) > 2 * alike.value("interpreter.error", 0)
 
 
-def test_none_found_waiting_is_a_measurement_and_few_looks_are_none() -> None:
+def test_zero_waiting_samples_are_a_measurement_and_too_few_samples_are_not() -> None:
     assert analysed(looks(0)).value("interpreter.waiting_share", 0) == 0.0
     few = analysed(looks(10, count=20))
     assert not few.has("interpreter.waiting_share") and few.missing["interpreter.waiting_share"]
@@ -89,9 +89,9 @@ def test_time_of_the_model_that_no_clock_explains_is_asleep() -> None:
 
 
 def test_before_the_backward_a_loop_without_a_loader_may_fetch() -> None:
-    unfed = FLAG_CLOCKED | FLAG_NO_LOADER
-    assert asleep(flags=unfed, forward_cpu=0) == pytest.approx(0.0)
-    assert asleep(flags=unfed, forward_cpu=0, backward_cpu=20) == pytest.approx(0.03)
+    without_loader = FLAG_CLOCKED | FLAG_NO_LOADER
+    assert asleep(flags=without_loader, forward_cpu=0) == pytest.approx(0.0)
+    assert asleep(flags=without_loader, forward_cpu=0, backward_cpu=20) == pytest.approx(0.03)
 
 
 def test_waiting_for_another_rank_is_not_asleep() -> None:

@@ -32,7 +32,7 @@ def job(samples: Samples, **more: Any) -> Analysis:
         pytest.param([(0, 10), (1, 12), (2, 16)], (6.0, 2.0), id="grows"),
         pytest.param([(0, 10), (1, 12), (2, 1), (3, 4)], (5.0, 3.0), id="a fall is a reset and loses nothing else"),
         pytest.param([(0, 10), (1, 10)], (0.0, 1.0), id="stands still"),
-        pytest.param([(0, 10)], None, id="one reading tells nothing"),
+        pytest.param([(0, 10)], None, id="one reading shows nothing"),
         pytest.param([], None, id="none neither"),
         pytest.param([(-9, 0), (-1, 8), (5, 20), (11, 24), (30, 500)], (16.0, 12.0), id="between readings around it"),
         pytest.param([(-9, 0), (0, 8), (10, 24), (30, 500)], (16.0, 10.0), id="a reading on the edge is enough"),
@@ -105,16 +105,16 @@ def test_cores_are_what_counters_grew_by_while_training() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "cores"),
+    ("allowed", "cores"),
     [
         ({100: [0, 1], 101: [2, 3]}, 4.0),  # each rank bound to its own
         ({100: [0, 1], 101: [0, 1]}, 2.0),
-        ({100: [0, 1], 101: None}, None),  # one of them did not tell
+        ({100: [0, 1], 101: None}, None),  # one of them did not report any
         ({}, None),
     ],
 )
-def test_the_cores_that_ranks_are_bound_to(told: dict[int, list[int] | None], cores: float | None) -> None:
-    facts = {pid: {"cpus_allowed": cpus} for pid, cpus in told.items()}
+def test_the_cores_that_ranks_are_bound_to(allowed: dict[int, list[int] | None], cores: float | None) -> None:
+    facts = {pid: {"cpus_allowed": cpus} for pid, cpus in allowed.items()}
     made = recording({0: plan(90), 1: plan(90)}, samples=CORES, facts=facts)
     assert analyse(made).get("cpu.affinity_cores") == cores
 
@@ -148,7 +148,7 @@ def quota(held_per_s: float, periods: float = 10, throttled: float = 6, pid: int
     }
 
 
-def test_the_quota_is_told_for_each_rank_under_one() -> None:
+def test_the_quota_is_reported_for_each_rank_under_one() -> None:
     run = recording({0: plan(90), 1: plan(90)}, samples=quota(0.4, pid=101))
     analysis = analyse(run)
     assert analysis.by_rank("quota.cores") == {1: 0.5}

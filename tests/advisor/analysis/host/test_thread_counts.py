@@ -19,7 +19,7 @@ def job(facts: dict[int, dict[str, Any]], **more: Any) -> Analysis:
     return analyse(recording({0: plan(90), 1: plan(90)}, facts=facts, **more))
 
 
-def test_threads_and_those_of_them_that_wait_are_told_by_rank() -> None:
+def test_threads_and_waiting_threads_are_counted_by_rank() -> None:
     waiting = {("proc.threads_delay_s", "pid:101"): steady_counter(3.5)}
     analysis = job({100: {"threads": 4}, 101: {"threads": 8}}, samples=waiting)
     assert analysis.by_rank("threads.intra_op") == {0: 4.0, 1: 8.0}
@@ -57,7 +57,7 @@ def test_what_a_worker_takes_to_import_is_no_helper() -> None:
     assert with_workers(cpu, late).by_rank("loader.helper_share") == {0: pytest.approx(0.0, abs=0.05)}
 
 
-def test_of_workers_that_hardly_compute_it_is_not_told() -> None:
+def test_workers_that_hardly_compute_have_no_helper_share() -> None:
     assert not with_workers(steady_counter(0.02)).has("loader.helper_share")
 
 

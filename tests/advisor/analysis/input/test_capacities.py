@@ -163,7 +163,7 @@ def test_the_job_as_a_whole_was_seen_to_read_more_than_one_lane() -> None:
         (fed(evenly()), "loader", "no epoch began"),
     ],
 )
-def test_a_capacity_that_cannot_be_told_says_why(made: Recording, stage: str, why: str) -> None:
+def test_an_unknown_capacity_has_a_reason(made: Recording, stage: str, why: str) -> None:
     found = capacity(made, stage)
     assert found.samples_per_s is None and why in found.basis
 
@@ -203,7 +203,7 @@ def test_without_a_clock_of_the_run_queue_blocked_time_is_nobodys() -> None:
     assert "all waiting" in found.basis and "schedstat" in found.basis
 
 
-def test_parallel_efficiency_is_told_where_it_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parallel_efficiency_is_reported_if_it_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "rn50_advisor.advisor.analysis.input.worker_forecast.measured_crowding", lambda *args: (0.25, 1 / 3)
     )
@@ -214,7 +214,7 @@ def test_parallel_efficiency_is_told_where_it_was_measured(monkeypatch: pytest.M
 
 
 def test_batches_that_are_handed_over_at_once_are_not_lost_from_sight(monkeypatch: pytest.MonkeyPatch) -> None:
-    def told(*handed: float) -> Capacity:
+    def preprocessing(*handed: float) -> Capacity:
         known = {("fetch.hand_over_s", rank): seconds for rank, seconds in enumerate(handed)}
         monkeypatch.setattr(
             "rn50_advisor.advisor.analysis.measures.delivery_values", lambda *args, **kwargs: Measured(known)
@@ -224,5 +224,5 @@ def test_batches_that_are_handed_over_at_once_are_not_lost_from_sight(monkeypatc
         made = recording(dict.fromkeys(ranks, plan()), batches=dict.fromkeys(ranks, batches(evenly())), facts=facts)
         return capacity(made, "loader")
 
-    assert told(0.0).samples_per_s is None and "no time was measured" in told(0.0).basis
-    assert told(0.0, 0.004).samples_per_s == pytest.approx(2 * 8 / 0.004)
+    assert preprocessing(0.0).samples_per_s is None and "no time was measured" in preprocessing(0.0).basis
+    assert preprocessing(0.0, 0.004).samples_per_s == pytest.approx(2 * 8 / 0.004)

@@ -181,7 +181,7 @@ def test_batches_lost_from_the_record_are_left_out_and_shift_nothing() -> None:
         pytest.param(made(on_time(), loader=1), {"id": 0}, "no batch was seen", id="another loader's"),
     ],
 )
-def test_what_cannot_be_told_is_missing_and_says_why(
+def test_an_unknown_delivery_is_missing_with_a_reason(
     rows: list[dict[str, float]], loader: dict[str, Any], why: str
 ) -> None:
     analysis = analyse(fed(batches(rows), loader=loader))
@@ -189,7 +189,7 @@ def test_what_cannot_be_told_is_missing_and_says_why(
     assert why in analysis.missing["fetch.behind_s"]
 
 
-def test_steps_of_several_batches_are_not_told_apart() -> None:
+def test_fetches_in_steps_of_several_batches_are_not_separated() -> None:
     own = [{**s, "micro_batches": 4} for s in plan(40)]
     facts = {100: {"loaders": [TRAIN]}}
     own[0]["flags"] = FLAG_EPOCH_START
@@ -232,9 +232,9 @@ def gathered(
         number[worker] += 1
         if n // GATHERED % noted == 0:
             fetches.append((("fetch", n // GATHERED, asked(n), asked(n) + 0.005), place))
-    told = spans([*(span for span, _ in fetches), *opened], [*(place for _, place in fetches), *[0] * len(opened)])
+    recorded = spans([*(span for span, _ in fetches), *opened], [*(place for _, place in fetches), *[0] * len(opened)])
     facts = {100: {"loaders": [{**TRAIN, "persistent_workers": lives_on}]}}
-    return recording({0: own}, batches={0: batches(rows)}, facts=facts, spans={0: told})
+    return recording({0: own}, batches={0: batches(rows)}, facts=facts, spans={0: recorded})
 
 
 @pytest.mark.parametrize("lives_on", [False, True], ids=["new workers", "workers that live on"])
@@ -244,11 +244,11 @@ def test_fetches_that_were_noted_are_followed_though_a_step_gathers_several(ever
     assert values(analyse(gathered(every=every, lives_on=lives_on))) == pytest.approx([0.002, 0.0, 1.0])
 
 
-def test_fetches_of_some_steps_tell_of_all() -> None:
+def test_fetches_of_some_steps_stand_for_all() -> None:
     assert values(analyse(gathered(noted=5, every=15))) == pytest.approx([0.002, 0.0, 1.0])
 
 
-def test_waiting_behind_a_slow_batch_is_told_per_step() -> None:
+def test_waiting_behind_a_slow_batch_is_reported_per_step() -> None:
     slow = list(range(9, 160, 8))
     done = {n: asked(n) + 0.004 for n in slow} | {n + 1: asked(n) - 0.001 for n in slow}
     hand_over, behind, ratio = values(analyse(gathered(done=done, took=dict.fromkeys(slow, 12.0))))
@@ -268,13 +268,13 @@ def test_waiting_behind_a_slow_batch_is_told_per_step() -> None:
         pytest.param({"took": dict.fromkeys(range(160), 300.0)}, "did not arrive in the order", id="begun too early"),
     ],
 )
-def test_what_noted_fetches_cannot_tell_is_missing_and_says_why(made_so: dict[str, Any], why: str) -> None:
+def test_a_delivery_that_noted_fetches_do_not_show_is_missing_with_a_reason(made_so: dict[str, Any], why: str) -> None:
     analysis = analyse(gathered(**made_so))
     assert not any(analysis.has(name) for name in NAMES)
     assert why in analysis.missing["fetch.behind_s"]
 
 
-def test_of_several_loaders_that_feed_a_step_nothing_is_told() -> None:
+def test_several_loaders_that_feed_a_step_have_no_delivery() -> None:
     recorded = gathered()
     steps, [loader] = all_steps(recorded)[0], analyse(recorded).loaders
     alone, beside = (
@@ -299,14 +299,14 @@ def test_parts_that_nobody_timed_are_left_out() -> None:
     assert not analysis.has("fetch.sending_s") and not analysis.has("fetch.pinning_s")
 
 
-def test_pinning_is_told_of_loading_in_the_training_process_too() -> None:
+def test_pinning_is_measured_for_loading_in_the_training_process_too() -> None:
     pins = spans([("pin", n, n * STEP_S, n * STEP_S + 0.004) for n in range(0, 40, 5)])
     facts = {100: {"loaders": [{**TRAIN, "num_workers": 0}]}}
     analysis = analyse(recording({0: plan(40)}, facts=facts, spans={0: pins}))
     assert analysis.value("fetch.pinning_s", 0) == pytest.approx(0.004)
 
 
-def test_without_the_begin_of_an_epoch_batches_cannot_be_counted() -> None:
+def test_without_the_start_of_an_epoch_batches_cannot_be_counted() -> None:
     facts = {100: {"loaders": [TRAIN]}}
     analysis = analyse(recording({0: plan(40)}, batches={0: batches(made(on_time()))}, facts=facts))
     assert "no epoch began" in analysis.missing["fetch.behind_s"]

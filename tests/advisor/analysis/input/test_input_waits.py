@@ -19,12 +19,12 @@ def drawing(every: int = 5, timed: bool = True, starts: int = 1000, **fetch: flo
     """Thirty steps wait 60 ms; each `every`-th is clocked, and of its wait 50 ms go to the indices."""
     clocked = {"flags": FLAG_CLOCKED, "fetches": 1, "fetch": 8, **fetch}
     own = [{**s, "input_wait": WAIT_MS, **(clocked if n % every == 0 else {})} for n, s in enumerate(plan(30))]
-    begins = epoch_starts(own, starts)
+    starts_s = epoch_starts(own, starts)
     for n in range(0, 30, starts):
-        begins[n]["flags"] = begins[n]["flags"] | (FLAG_CLOCKED if n % every == 0 else 0)
+        starts_s[n]["flags"] = starts_s[n]["flags"] | (FLAG_CLOCKED if n % every == 0 else 0)
     rows = [("index", n, 0.1 * n, 0.1 * n + DRAWN_S) for n in range(0, 30, every)]
     facts: dict[int, dict[str, Any]] = {100: {"loaders": [TRAIN], "indices_timed": timed}}
-    return analyse(recording({0: begins}, facts=facts, spans={0: spans(rows)}))
+    return analyse(recording({0: starts_s}, facts=facts, spans={0: spans(rows)}))
 
 
 def test_drawing_indices_is_a_part_of_the_wait_of_its_own() -> None:

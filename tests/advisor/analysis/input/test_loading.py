@@ -117,7 +117,7 @@ def test_batches_that_say_nothing_of_training_are_left_out(odd: dict[str, float]
     assert analysis.value("fetch.wall_s", 0) == pytest.approx(0.08)
 
 
-def test_old_batches_are_a_sample_and_tell_the_same() -> None:
+def test_a_sample_of_old_batches_gives_the_same_result() -> None:
     full, thinned = evenly(), evenly()[::4]  # retention keeps a share of them
     names = ("fetch.wall_s", "fetch.cpu_share", "loader.busy_share", "loader.workers", "fetch.read_mb_per_s")
     several = [analyse(fed(batches(rows))) for rows in (full, thinned)]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from loops_without_loader import IN_MODEL, IN_QUEUE, JOB, PACKAGES, stack_samples, verdict_of, without_loader
 from recordings import plan, rank_process, recording
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
@@ -14,27 +15,32 @@ from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.rule_engine import judge
 from rn50_advisor.probes.rank.layout import FLAG_CLOCKED
 from rn50_advisor.rules.registry import all_rules
-from unfed_loops import IN_MODEL, IN_QUEUE, JOB, PACKAGES, looks, unfed, verdict_of
 
 
 @pytest.mark.parametrize(
     ("events", "title"),
     [
-        (looks(20, IN_MODEL), ""),
-        (looks(19, IN_MODEL) + looks(1, *IN_QUEUE), ""),  # 5 % of 60 % of the step
-        (looks(18, IN_MODEL) + looks(2, *IN_QUEUE), "The loop waits for something that is not the model"),
-        (looks(20, text="batch = self.queue.get()"), "The loop waits for something that is not the model"),
-        (looks(20, text="picture = np.roll(picture, 3)"), "The loop does other work before the backward pass"),
+        (stack_samples(20, IN_MODEL), ""),
+        (stack_samples(19, IN_MODEL) + stack_samples(1, *IN_QUEUE), ""),  # 5 % of 60 % of the step
         (
-            looks(20, *IN_QUEUE, ("__next__", f"{PACKAGES}/nvidia/dali/plugin/pytorch/__init__.py", 9)),
+            stack_samples(18, IN_MODEL) + stack_samples(2, *IN_QUEUE),
+            "The loop waits for something that is not the model",
+        ),
+        (stack_samples(20, text="batch = self.queue.get()"), "The loop waits for something that is not the model"),
+        (stack_samples(20, text="picture = np.roll(picture, 3)"), "The loop does other work before the backward pass"),
+        (
+            stack_samples(20, *IN_QUEUE, ("__next__", f"{PACKAGES}/nvidia/dali/plugin/pytorch/__init__.py", 9)),
             "The loop spends its time in nvidia.dali",
         ),
         (
-            looks(10, ("decode", f"{PACKAGES}/webdataset/autodecode.py", 9)) + looks(10, IN_MODEL),
+            stack_samples(10, ("decode", f"{PACKAGES}/webdataset/autodecode.py", 9)) + stack_samples(10, IN_MODEL),
             "The loop spends its time in webdataset",
         ),
-        (looks(20, ("load", "/job/datasets/pictures.py", 9)), "The loop does other work before the backward pass"),
-        (looks(20, IN_MODEL, *IN_QUEUE), ""),  # the model waits by itself
+        (
+            stack_samples(20, ("load", "/job/datasets/pictures.py", 9)),
+            "The loop does other work before the backward pass",
+        ),
+        (stack_samples(20, IN_MODEL, *IN_QUEUE), ""),  # the model waits by itself
     ],
     ids=[
         "model",
@@ -48,8 +54,8 @@ from unfed_loops import IN_MODEL, IN_QUEUE, JOB, PACKAGES, looks, unfed, verdict
         "a model that waits",
     ],
 )
-def test_stack_samples_tell_where_the_time_before_the_backward_goes(events: list[Any], title: str) -> None:
-    found = verdict_of(unfed(events))
+def test_stack_samples_show_where_the_time_before_the_backward_goes(events: list[Any], title: str) -> None:
+    found = verdict_of(without_loader(events))
     assert (found.state, found.title) == (("inconclusive", title) if title else ("healthy", "Compute takes the time"))
 
 
@@ -58,7 +64,7 @@ def test_stack_samples_tell_where_the_time_before_the_backward_goes(events: list
     [(60, 0, "healthy"), (55.5, 0, "healthy"), (54.5, 0, "inconclusive"), (20, 0, "inconclusive"), (50, 8, "healthy")],
 )
 def test_without_stack_samples_cpu_clocks_bound_what_may_be_a_wait(cpu_ms: float, delay_ms: float, state: str) -> None:
-    made = unfed(looks(7, *IN_QUEUE), forward_cpu=cpu_ms, run_delay=delay_ms)
+    made = without_loader(stack_samples(7, *IN_QUEUE), forward_cpu=cpu_ms, run_delay=delay_ms)
     assert verdict_of(made).state == state
 
 
@@ -69,7 +75,7 @@ def test_of_a_profile_only_what_lies_before_the_backward_counts() -> None:
         (90, [IN_MODEL]),
         (10, list(IN_QUEUE)),
     ]
-    profile = looks(1)[0]
+    profile = stack_samples(1)[0]
     own = profile.data["frames"]
     stacks = [
         {
@@ -80,10 +86,10 @@ def test_of_a_profile_only_what_lies_before_the_backward_counts() -> None:
         for n, above in rows
     ]
     event = replace(profile, kind="profile", data={"looks": 450, "stacks": stacks})
-    found = analyse(unfed([event])).feed
+    found = analyse(without_loader([event])).feed
     assert found is not None and found.samples is not None
     assert (found.samples.count, found.samples.model, found.samples.waiting) == (100, 0.9, 0.1)
-    assert verdict_of(unfed([event])).title == "The loop waits for something that is not the model"
+    assert verdict_of(without_loader([event])).title == "The loop waits for something that is not the model"
 
 
 DALI = {

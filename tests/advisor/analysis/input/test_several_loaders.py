@@ -1,4 +1,4 @@
-"""Several loaders that feed one step: what is said of loading is said of the one whose batches the step waits for."""
+"""Several loaders that feed one step: what is reported of loading concerns the one whose batches the step waits for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rn50_advisor.advisor.verdict.diagnose import diagnose
 LABELLED = {"id": 0, "training": True, "file": "/job/train.py", "line": 42, "num_workers": 1, "batch_size": 8}
 UNLABELLED = {**LABELLED, "id": 1, "line": 60, "num_workers": 2, "batch_size": 56}
 # each step takes a batch of both, the unlabelled one last
-ZIPPED = {"input_wait": 60, "micro_batches": 2, "samples": 64, "loader": 1}
+TOGETHER = {"input_wait": 60, "micro_batches": 2, "samples": 64, "loader": 1}
 
 
 def made(loader: int, wall: float, *, workers: int = 1, **given: Any) -> list[dict[str, float]]:
@@ -29,7 +29,7 @@ def made(loader: int, wall: float, *, workers: int = 1, **given: Any) -> list[di
 
 def fed(rows: Table, *loaders: dict[str, Any], steps: dict[str, float] | None = None) -> Analysis:
     facts = {100: {"loaders": list(loaders or (LABELLED, UNLABELLED))}}
-    return analyse(recording({0: plan(30, **(steps or ZIPPED))}, batches={0: rows}, facts=facts))
+    return analyse(recording({0: plan(30, **(steps or TOGETHER))}, batches={0: rows}, facts=facts))
 
 
 def loader_of(analysis: Analysis) -> LoaderFacts:
@@ -41,7 +41,7 @@ def loader_of(analysis: Analysis) -> LoaderFacts:
 @pytest.mark.filterwarnings("error")
 def test_of_steps_that_are_kept_in_windows_alone_nobody_knows_which_loader_came_last() -> None:
     facts = {100: {"loaders": [LABELLED, UNLABELLED]}}
-    whole = recording({0: plan(200, **ZIPPED)}, facts=facts)
+    whole = recording({0: plan(200, **TOGETHER)}, facts=facts)
     assert not loader_of(analyse(replace(whole, steps={0: folded(whole.steps[0], 0, 200)}))).beside
 
 
@@ -71,7 +71,7 @@ def test_the_verdict_names_the_loader_that_starves_the_step(slow: int) -> None:
     cores = {("cpu.allowed_cores", "job"): series((0, 8.0)), ("cpu.cores", "host"): series((0, 8.0))}
     busy = {("job.cpu_s", "job"): steady_counter(1.6), ("cpu.busy_s", "host"): steady_counter(1.6)}
     made_by = recording(
-        {0: plan(30, **ZIPPED)},
+        {0: plan(30, **TOGETHER)},
         batches={0: batches([*made(slow, 145), *made(1 - slow, 10)])},
         facts={100: {"loaders": loaders}},
         samples={**cores, **busy},
@@ -90,14 +90,14 @@ def test_what_a_stage_could_deliver_is_in_samples_of_the_step() -> None:
     assert stage.samples_per_s == pytest.approx(64 / 0.140, rel=0.05), "64 samples with each labelled batch"
 
 
-def test_old_batches_are_a_sample_and_tell_the_same() -> None:
+def test_a_sample_of_old_batches_gives_the_same_result() -> None:
     thinned = fed(batches([*made(0, 140)[::4], *made(1, 10, workers=2)[::4]]))
     assert (loader_of(thinned).line, loader_of(thinned).per_step) == (42, pytest.approx(1.0, rel=0.05))
 
 
 @pytest.mark.parametrize(("fetch", "line"), [(40, 42), (145, 60)])
 def test_one_of_them_may_load_in_the_training_process(fetch: float, line: int) -> None:
-    steps = {**ZIPPED, "input_wait": 150, "fetches": 1, "fetch": fetch, "fetch_cpu": fetch}
+    steps = {**TOGETHER, "input_wait": 150, "fetches": 1, "fetch": fetch, "fetch_cpu": fetch}
     analysis = fed(batches(made(0, 140)), LABELLED, {**UNLABELLED, "num_workers": 0}, steps=steps)
     assert (loader_of(analysis).line, loader_of(analysis).per_step) == (line, pytest.approx(1.0))
     assert analysis.value("fetch.wall_s", 0) == pytest.approx((140 if line == 42 else fetch) / 1e3)
@@ -107,10 +107,10 @@ def test_one_of_them_may_load_in_the_training_process(fetch: float, line: int) -
 @pytest.mark.parametrize(
     ("steps", "rows"),
     [
-        pytest.param({**ZIPPED, "micro_batches": 1}, [*made(0, 140), *made(1, 10)], id="one batch a step"),
-        pytest.param(ZIPPED, made(1, 10), id="the other one made nothing"),
-        pytest.param(ZIPPED, [*made(0, 140)[:9], *made(1, 10)], id="what it made ahead for another stage"),
-        pytest.param({**ZIPPED, "loader": -1}, [*made(0, 140), *made(1, 10)], id="nobody knows which came last"),
+        pytest.param({**TOGETHER, "micro_batches": 1}, [*made(0, 140), *made(1, 10)], id="one batch a step"),
+        pytest.param(TOGETHER, made(1, 10), id="the other one made nothing"),
+        pytest.param(TOGETHER, [*made(0, 140)[:9], *made(1, 10)], id="what it made ahead for another stage"),
+        pytest.param({**TOGETHER, "loader": -1}, [*made(0, 140), *made(1, 10)], id="nobody knows which came last"),
     ],
 )
 def test_loaders_that_do_not_feed_the_same_steps_are_not_compared(
@@ -121,7 +121,7 @@ def test_loaders_that_do_not_feed_the_same_steps_are_not_compared(
 
 
 def test_loaders_that_take_turns_are_not_compared() -> None:
-    own = [{**step, "loader": n % 2} for n, step in enumerate(plan(30, **ZIPPED))]
+    own = [{**step, "loader": n % 2} for n, step in enumerate(plan(30, **TOGETHER))]
     rows = batches([*made(0, 140), *made(1, 10)])
     analysis = analyse(recording({0: own}, batches={0: rows}, facts={100: {"loaders": [LABELLED, UNLABELLED]}}))
     assert loader_of(analysis).beside == 0

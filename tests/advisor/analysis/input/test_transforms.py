@@ -58,8 +58,8 @@ def cost(made: Recording) -> SampleCost:
 
 def test_shares_are_those_of_the_sums_and_one_name_is_one_part() -> None:
     found = cost(looked([{1: 3, 2: 4, 3: 1, 4: 2}] * 30))
-    told = [(part.kind, part.name, part.line, round(part.share, 6), round(part.cpu_s, 6)) for part in found.parts]
-    assert told == [
+    parts = [(part.kind, part.name, part.line, round(part.share, 6), round(part.cpu_s, 6)) for part in found.parts]
+    assert parts == [
         ("transform", "Blur", 7, 0.5, 0.005),
         ("load", "default_loader", 0, 0.4, 0.004),
         ("rest", "ImageFolder.__getitem__", 0, 0.1, 0.001),
@@ -93,7 +93,7 @@ def test_values_are_there_for_rules() -> None:
         (looked([{1: 3, 2: 4}] * 40, loader=1), "no sample was seen being loaded"),  # of an evaluation
     ],
 )
-def test_too_little_that_was_seen_is_said(made: Recording, why: str) -> None:
+def test_too_few_samples_are_reported_with_a_reason(made: Recording, why: str) -> None:
     analysis = analyse(made)
     assert analysis.sample is None and not analysis.has("sample.transform_share")
     assert why in analysis.missing["sample.transform_share"]

@@ -182,7 +182,7 @@ def test_crowding_is_measured_where_batches_were_made_in_more_and_in_less_compan
         ),
     ],
 )
-def test_crowding_is_what_is_known_beforehand_where_the_run_does_not_tell(made: Recording) -> None:
+def test_crowding_is_assumed_if_the_run_does_not_show_it(made: Recording) -> None:
     model = analyse(made).workers
     assert model is not None and model.crowding == CROWDING and not model.crowding_measured
 

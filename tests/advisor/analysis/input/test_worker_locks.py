@@ -1,4 +1,4 @@
-"""Workers that wait for one another: what looks at their stacks tell of a lock, and what it does to forecasts."""
+"""Workers that wait for one another: what their stack samples show of a lock, and its effect on forecasts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def looked(awaits: Sequence[str | None], **data: Any) -> Analysis:
     return analyse(replace(recording({0: plan(60)}), events=events))
 
 
-def test_the_share_of_looks_that_found_one_waiting_and_its_line() -> None:
+def test_the_share_of_samples_with_a_waiting_worker_and_its_line() -> None:
     found = looked(["lock", None] * 4 + ["lock", "server"])
     assert found.get("loader.lock_share") == pytest.approx(0.6)
     assert found.get("loader.lock_error") == pytest.approx((7 / 12 * 5 / 12 / 12) ** 0.5)
@@ -51,7 +51,7 @@ def test_who_waits_for_answers_of_a_server_waits_for_no_lock() -> None:
     assert looked([None] * 8).get("loader.asking_share") == 0.0 and looked([None] * 8).asking is None
 
 
-def test_few_looks_tell_nothing() -> None:
+def test_few_samples_give_no_measurement() -> None:
     few = looked(["lock"] * 5)
     assert few.get("loader.lock_share") is None and "5 stacks" in few.missing["loader.lock_share"]
 
@@ -73,5 +73,5 @@ def test_without_the_lock_they_work_side_by_side(waiting: float, step_s: float) 
     assert step_without_lock(MODEL, waiting) == pytest.approx((step_s, step_s), rel=0.02)
 
 
-def test_without_batches_nothing_is_foretold() -> None:
+def test_without_batches_there_is_no_forecast() -> None:
     assert step_without_lock(replace(MODEL, feeds={}), 0.5) is None

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from deep_events import event, looked_into
+from deep_events import deep_window, event
 from recordings import FIRST_STEP_NS, folded, plan, recording
 from rn50_advisor.advisor.analysis.kernels.kernel_windows import window_of
 from rn50_advisor.advisor.analysis.pipeline import analyse
@@ -55,7 +55,7 @@ def test_a_step_of_a_window_is_never_folded_with_others() -> None:
 
 
 def test_what_a_window_on_a_gpu_saw_are_values_of_its_rank() -> None:
-    found = analyse(recording({0: TENTH}, events=(event(looked_into()),), facts=GPU_FACTS))
+    found = analyse(recording({0: TENTH}, events=(event(deep_window()),), facts=GPU_FACTS))
     assert found.value("kernel.window_steps", 0) == 2
     assert found.value("kernel.conv_share", 0) == pytest.approx(0.5)
     assert found.value("kernel.optimizer_share", 0) == pytest.approx(0.125)
@@ -74,14 +74,14 @@ def test_what_a_window_on_a_gpu_saw_are_values_of_its_rank() -> None:
 )
 def test_what_the_profiler_itself_slowed_down_is_no_wait_for_launches(usual_ms, launch_share, busy_share) -> None:
     steps = plan(input_wait=0, forward=0, backward=usual_ms, optimizer=0)
-    found = analyse(recording({0: steps}, events=(event(looked_into()),), facts=GPU_FACTS))
+    found = analyse(recording({0: steps}, events=(event(deep_window()),), facts=GPU_FACTS))
     assert found.value("kernel.idle_launch_share", 0) == pytest.approx(launch_share)
     assert found.value("kernel.idle_share", 0) == pytest.approx(launch_share)
     assert found.value("kernel.busy_share", 0) == pytest.approx(busy_share)
 
 
 def test_the_profilers_slowness_is_taken_from_waits_as_from_launches() -> None:
-    made = replace(looked_into(), idle={"sync": 0.0015, "launch": 0.0005})  # 2 of 10 ms
+    made = replace(deep_window(), idle={"sync": 0.0015, "launch": 0.0005})  # 2 of 10 ms
     steps = plan(input_wait=0, forward=0, backward=9, optimizer=0)
     found = analyse(recording({0: steps}, events=(event(made),), facts=GPU_FACTS))
     shares = [found.value(f"kernel.idle_{cause}_share", 0) for cause in ("sync", "launch")]
@@ -100,32 +100,32 @@ def test_operators_of_a_cpu_are_shown_and_are_no_kernels() -> None:
     assert found.missing["kernel.window_steps"] == "no CUDA device: there are no kernels"
 
 
-def test_without_a_window_the_way_to_one_is_told() -> None:
+def test_without_a_window_the_reason_names_the_option_for_one() -> None:
     found = analyse(recording({0: plan()}, facts=GPU_FACTS))
     assert found.missing["kernel.window_steps"] == "no deep window was opened: run with --deep"
     assert "deep" not in found.facts
 
 
-@pytest.mark.parametrize("data", [{}, {"rank": 0}, {**asdict(looked_into()), "classes": {"conv": "much"}}, {"new": 1}])
+@pytest.mark.parametrize("data", [{}, {"rank": 0}, {**asdict(deep_window()), "classes": {"conv": "much"}}, {"new": 1}])
 def test_a_window_of_another_version_is_passed_over(data) -> None:
     found = analyse(recording({0: plan()}, events=(Event(FIRST_STEP_NS, "deep", 100, 0, data),), facts=GPU_FACTS))
     assert "deep" not in found.facts
 
 
 def test_in_a_merged_run_the_events_rank_counts() -> None:
-    moved = replace(event(looked_into(0)), rank=1)
+    moved = replace(event(deep_window(0)), rank=1)
     found = analyse(recording({0: plan(), 1: plan()}, events=(moved,), facts=GPU_FACTS))
     assert [w["rank"] for w in found.facts["deep"]] == [1] and found.get("kernel.window_steps", 1) == 2
 
 
 def test_of_several_windows_of_a_rank_the_last_counts() -> None:
-    windows = (looked_into(1), looked_into(0), replace(looked_into(0), first_step=99))
+    windows = (deep_window(1), deep_window(0), replace(deep_window(0), first_step=99))
     found = analyse(recording({0: plan(), 1: plan()}, events=tuple(map(event, windows)), facts=GPU_FACTS))
     assert [(w["rank"], w["first_step"]) for w in found.facts["deep"]] == [(0, 99), (1, 10)]
 
 
 def test_copies_have_a_value_where_the_window_counted_them() -> None:
-    counted = event(replace(looked_into(), copy_s=0.0011))
+    counted = event(replace(deep_window(), copy_s=0.0011))
     older = replace(counted, data={key: value for key, value in counted.data.items() if key != "copy_s"})
     found, before = (analyse(recording({0: TENTH}, events=(e,), facts=GPU_FACTS)) for e in (counted, older))
     assert found.get("kernel.copy_s", 0) == pytest.approx(0.0011) and before.get("kernel.copy_s", 0) is None

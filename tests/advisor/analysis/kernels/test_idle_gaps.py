@@ -60,7 +60,7 @@ def test_what_overlaps_a_fetch_is_for_input_and_the_rest_is_not() -> None:
     assert idle(fill) == {"input": 2.0, "launch": 1.0}
 
 
-def test_copies_and_the_hosts_part_in_them_are_told_from_launches() -> None:
+def test_copies_and_the_hosts_part_in_them_are_separated_from_launches() -> None:
     def fill(book: TraceBook, begin: float) -> None:
         book.copy("Memcpy HtoD (Pageable -> Device)", begin + 7000, 1500, 19_267_584, called=begin + 6500, held=2000)
         ends_dry(book, begin, launched=begin + 8990)

@@ -56,7 +56,7 @@ from traces import ADD, ALL_REDUCE, ATTENTION_FP32, BATCH_NORM, CONV, CONV_FP32,
         ("void at::native::(anonymous namespace)::max_pool_backward_nhwc<float, float>", "other", False),
     ],
 )  # fmt: skip
-def test_names_tell_class_and_tensor_cores(name: str, kind: str, cores: bool) -> None:
+def test_class_and_tensor_cores_are_read_from_names(name: str, kind: str, cores: bool) -> None:
     assert kernel_class(name) == kind
     assert uses_tensor_cores(name) is cores
 

@@ -67,7 +67,7 @@ def test_what_inductor_fuses_around_a_convolution_is_none() -> None:
 
 
 @pytest.mark.parametrize(("kind", "share"), [("c10::BFloat16", 1.0), ("c10::Half", 1.0), ("float", 0.0)])
-def test_a_template_of_inductors_is_told_by_what_it_multiplies(kind: str, share: float) -> None:
+def test_an_inductor_template_is_classified_by_its_product(kind: str, share: float) -> None:
     name = "triton_tem_fused_mm_0"
     found = window(two_steps(lambda b, at: b.kernel(name, at, 4000, operator=product(b, at, kind, name))))
     assert found.tensor_core_share == share
@@ -86,7 +86,7 @@ def test_precision_is_that_of_most_products_or_none() -> None:
     assert found.precision == "fp8"
 
 
-def test_without_products_nothing_is_said_of_tensor_cores() -> None:
+def test_without_matrix_products_there_is_no_tensor_core_share() -> None:
     found = window(two_steps(lambda book, begin: book.kernel(ADD, begin, 5000)))
     assert found.tensor_core_share is None and found.flops is None
 
@@ -111,7 +111,7 @@ def test_pinned_copies_are_counted_apart() -> None:
 
     found = window(two_steps(fill))
     assert (found.pinned_bytes, found.pageable_bytes) == (1_000_000, 0)
-    assert found.pinned_mb_per_s is None, "too short to tell what the link carries"
+    assert found.pinned_mb_per_s is None, "too short to measure the link"
 
 
 def test_copies_in_every_direction_stand_beside_the_kernels() -> None:
@@ -132,7 +132,7 @@ def test_copies_in_every_direction_stand_beside_the_kernels() -> None:
     assert without.copy_s == 0.0
 
 
-def test_large_pinned_copies_tell_what_the_link_carries() -> None:
+def test_large_pinned_copies_show_the_links_rate() -> None:
     def fill(book: TraceBook, begin: float) -> None:
         plain(book, begin)
         for n, (us, size) in enumerate([(3000, 77_000_000), (100, 4), (3080, 77_000_000), (9000, 77_000_000)]):

@@ -65,11 +65,11 @@ def test_what_torch_does_or_changes_gradients_stays_the_updates(event: Event, ow
     assert moved_ms(event, event, event) == (30.0 if own else 0.0)
 
 
-def test_fewer_than_three_looks_are_chance() -> None:
+def test_fewer_than_three_samples_are_chance() -> None:
     assert moved_ms(look(), look()) == 0.0
 
 
-def test_the_share_of_the_looks_is_the_share_of_the_time() -> None:
+def test_the_share_of_the_samples_is_the_share_of_the_time() -> None:
     assert moved_ms(look(), look(CLIPS), look(CLIPS)) == 10.0
     assert moved_ms(*[look()] * 3, *[look(phase="gap")] * 9) == 30.0, "the gap's own say nothing of it"
     assert moved_ms(*[look(step=0)] * 3) == 0.0, "before the first step"
@@ -120,7 +120,7 @@ FETCH = (5, [("__next__", f"{TORCH}/utils/data/dataloader.py", 9), ("train", SCR
                      id="another method of a tensor is no backward"),
     ],
 )  # fmt: skip
-def test_a_profile_tells_by_the_lines_of_the_loop(rows: list[Any], ms: float) -> None:
+def test_a_profile_is_split_by_the_lines_of_the_loop(rows: list[Any], ms: float) -> None:
     assert moved_ms(profile(*rows)) == ms
 
 
@@ -156,8 +156,8 @@ def test_on_a_gpu_only_what_it_waits_for_counts(stream: dict[str, float] | None,
 
 
 def verdict(*events: Event) -> tuple[str, str | None, str]:
-    said = judge(seen(*events), all_rules(), Config()).verdict
-    return said.state, said.rule, said.title + said.summary
+    found = judge(seen(*events), all_rules(), Config()).verdict
+    return found.state, found.rule, found.title + found.summary
 
 
 def test_the_verdict_names_the_line_before_the_update() -> None:

@@ -1,4 +1,4 @@
-"""Loops that slice their batches themselves: what a profile tells of the time between the update and the next backward pass."""
+"""Loops that slice their batches themselves: what a profile shows of the time between the update and the next backward pass."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_it_is_found_with_its_line(line: dict[str, Any], rule: str) -> None:
     assert where is not None and where.line == line["user"]["line"]
 
 
-def test_what_a_rank_computes_before_its_backward_is_known_by_the_looks_at_its_model() -> None:
+def test_compute_before_the_backward_comes_from_the_samples_in_the_model() -> None:
     quick, slow = (row(90, FORWARD, MODULE), row(270, FORWARD, MODULE))
     steps = {n: plan(60, flags=FLAG_NO_LOADER | FLAG_CLOCKED, **{**CHUNK, "forward": 60 + 90 * n}) for n in (0, 1)}
     rest = [row(30, SLICE), row(120, BACKWARD, TENSOR, ENGINE)]
@@ -142,7 +142,7 @@ def stalling() -> list[dict[str, float]]:
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "expected"),
     [
         pytest.param((row(40, ROLLOUT, PLAYS), row(10, ROLLOUT, PLAYS, MODULE)), ("rollout", 0.2), id="a rollout"),
         pytest.param((row(50, ROLLOUT),), ("", 0.0), id="a line of the loop"),
@@ -151,12 +151,12 @@ def stalling() -> list[dict[str, float]]:
         pytest.param((row(50, UPDATE, OPTIMIZER),), None, id="a part of the step"),
     ],
 )
-def test_the_call_that_takes_what_the_stalls_take_is_named(rows: Any, told: tuple[str, float] | None) -> None:
+def test_the_call_that_takes_what_the_stalls_take_is_named(rows: Any, expected: tuple[str, float] | None) -> None:
     loop = (row(4, SLICE), row(90, FORWARD, MODULE), row(60, BACKWARD, TENSOR, ENGINE), row(6, UPDATE, OPTIMIZER))
     pulse = seen(*loop, *rows, steps=stalling()).pulse
     assert pulse is not None and pulse.share == pytest.approx(0.2, abs=0.01)
     call = pulse.call
-    assert (call and (call.called, round(call.in_model, 2))) == told
+    assert (call and (call.called, round(call.in_model, 2))) == expected
     assert call is None or (call.file, call.line) == (SCRIPT, ROLLOUT)
 
 

@@ -32,7 +32,7 @@ def test_deaths_come_in_their_order_and_the_first_is_marked() -> None:
     assert found[0].exception == "ValueError: no such class" and found[1].exception == ""
 
 
-def test_of_a_rank_that_has_marked_its_end_the_exception_tells_the_phase() -> None:
+def test_the_phase_of_a_rank_that_marked_its_end_comes_from_the_exception() -> None:
     facts = {101: {"exception": {"type": "ValueError", "message": "no such class", "phase": "backward"}}}
     found = died(ended(1, 0.5, exit_code=1), facts=facts, positions={1: ("ended", 17, T_DEATH)})
     assert (found[0].phase, found[0].step) == ("backward", 17)
@@ -171,7 +171,9 @@ def test_only_samples_between_the_phases_after_the_first_step_count(given: dict[
         pytest.param([], False, id="the line itself"),
     ],
 )
-def test_output_is_told_from_computing_by_what_the_line_calls(callees: list[tuple[str, str, int]], io: bool) -> None:
+def test_output_is_distinguished_from_computing_by_the_functions_that_the_line_calls(
+    callees: list[tuple[str, str, int]], io: bool
+) -> None:
     (line,) = hot(stack("/job/a.py", 7, "step_done", *callees))
     assert line.io is io
 
@@ -199,7 +201,7 @@ def test_output_is_told_from_computing_by_what_the_line_calls(callees: list[tupl
         ("x = catalog(row)", False),
     ],
 )
-def test_output_is_told_from_logarithms_by_the_text_of_the_line(text: str, io: bool) -> None:
+def test_output_is_distinguished_from_logarithms_by_the_text_of_the_line(text: str, io: bool) -> None:
     user = {"function": "step_done", "file": "/job/a.py", "line": 7, "text": text}
     (line,) = hot(stack("/job/a.py", 7, "step_done", user=user))
     assert line.io is io
@@ -245,8 +247,8 @@ WRITES = stack("/job/a.py", 14, "Keeper.keep", ("write", "/site-packages/fsspec/
 
 
 def profile(*rows: list[dict[str, Any]]) -> Event:
-    told = [{"count": 9, "frames": frames, "user": frames[-1]} for frames in rows]
-    return Event(FIRST_STEP_NS, "profile", 100, 0, {"outside_share": 0.3, "looks": 90, "stacks": told})
+    stacks = [{"count": 9, "frames": frames, "user": frames[-1]} for frames in rows]
+    return Event(FIRST_STEP_NS, "profile", 100, 0, {"outside_share": 0.3, "looks": 90, "stacks": stacks})
 
 
 TORCH_SAVE = {"function": "save", "file": "/env/torch/serialization.py", "line": 900}
@@ -262,7 +264,7 @@ TORCH_BACKWARD = {"function": "Tensor.backward", "file": "/env/torch/_tensor.py"
             [profile([ENGINE, TORCH_BACKWARD, LOOP])],
             {"save_sites": [{"file": "/job/a.py", "line": 1, "count": 1, "caller": ["/job/a.py", "keep"]}]},
             1.0,
-            id="the rank told who saves",
+            id="the rank recorded who saves",
         ),
         pytest.param(
             [profile([TORCH_SAVE, LOOP], [ENGINE, TORCH_BACKWARD, LOOP])], {}, 0.0, id="the loop saves by itself"
@@ -297,7 +299,7 @@ def test_checkpoint_places_come_by_how_often_they_write() -> None:
 
 
 @pytest.mark.parametrize(("long", "share"), [((20,), 900 / 929), ((10, 20), 900 / 1828)])
-def test_time_between_steps_that_came_once_is_told_from_what_comes_back(long: tuple[int, ...], share: float) -> None:
+def test_a_single_pause_between_steps_is_distinguished_from_recurring_time(long: tuple[int, ...], share: float) -> None:
     steps = [step(gap=900.0 if number in long else 1.0) for number in range(33)]
     analysis = analyse(recording({0: steps}))
     assert analysis.value("step.longest_gap_s", 0) == pytest.approx(0.9)

@@ -45,9 +45,9 @@ STEP = (
 
 def seen(*rows: Any, facts: dict[str, Any] | None = None, step: tuple[Any, ...] = STEP, **more: Any) -> Analysis:
     """Steps of 130 ms, and a profile of 400 looks."""
-    told = [*step, *rows]
-    told.append(looks(400 - sum(row["count"] for row in told), FORWARD, MODULE, CONVOLUTION))
-    event = Event(FIRST_STEP_NS, "profile", 100, 0, {"outside_share": 0.0, "looks": 400, "stacks": told})
+    stacks = [*step, *rows]
+    stacks.append(looks(400 - sum(row["count"] for row in stacks), FORWARD, MODULE, CONVOLUTION))
+    event = Event(FIRST_STEP_NS, "profile", 100, 0, {"outside_share": 0.0, "looks": 400, "stacks": stacks})
     steps = {0: plan(60, forward=60, **more.pop("flags", {}))}
     return analyse(recording(steps, events=(event,), facts={100: facts or {}}, **more))
 
@@ -187,7 +187,7 @@ def test_on_a_gpu_no_more_than_it_had_nothing_queued(forward_ms: int, expected: 
     assert given.value("step.preparing_s", 0) == pytest.approx(expected / 1000)
 
 
-def test_copies_to_the_gpu_are_told_elsewhere() -> None:
+def test_copies_to_the_gpu_are_reported_elsewhere() -> None:
     cuda = {"cuda": {"devices": 1}}
     for text, found in (("x = x.to(device)", []), ("x = mix(x)", [READY])):
         given = seen(looks(80, READY, text=text), facts=cuda)

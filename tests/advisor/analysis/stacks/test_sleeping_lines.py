@@ -43,9 +43,9 @@ STEP = (
 
 def seen(*rows: Any, facts: dict[str, Any] | None = None, step: tuple[Any, ...] = STEP, **more: Any) -> Analysis:
     """Steps of 130 ms, 30 of which the thread sleeps, and a profile of 400 looks."""
-    told = [*step, *rows]
-    told.append(looks(0, 400 - sum(row["count"] for row in told), FORWARD))
-    event = Event(FIRST_STEP_NS, "profile", 100, 0, {"outside_share": 0.0, "looks": 400, "stacks": told})
+    stacks = [*step, *rows]
+    stacks.append(looks(0, 400 - sum(row["count"] for row in stacks), FORWARD))
+    event = Event(FIRST_STEP_NS, "profile", 100, 0, {"outside_share": 0.0, "looks": 400, "stacks": stacks})
     return analyse(recording({0: plan(60, **ASLEEP)}, events=(event,), facts={100: facts or {}}, **more))
 
 
@@ -80,7 +80,7 @@ def test_a_line_that_sleeps_inside_the_step(row: Any, expected: tuple[float, lis
     assert waiting(row) == expected
 
 
-def test_functions_on_the_way_to_the_backward_pass_are_told_by_where_they_call_it() -> None:
+def test_functions_that_lead_to_the_backward_pass_are_split_at_the_line_that_calls_it() -> None:
     main = (("main", SCRIPT, 50),)
     step = (
         looks(0, 20, 45, LOADER, function="main"),

@@ -94,7 +94,7 @@ def test_what_lies_between_steps(rows: list[Any], expected: dict[int, int]) -> N
 
 
 def test_a_line_that_takes_far_more_than_the_phases_leave_for_it_is_not_only_between_steps() -> None:
-    rows = [stack(90, FORWARD, MODULE), stack(100, 22), stack(20, 27)]  # nothing tells where the loop fetches
+    rows = [stack(90, FORWARD, MODULE), stack(100, 22), stack(20, 27)]  # nothing shows where the loop fetches
     assert lines(rows, share=0.1) == {27: 20}
 
 

@@ -1,4 +1,4 @@
-"""Profiles of a job that runs for days: what they tell does not hang on how many there are, nor does how long that takes."""
+"""Profiles of a job that runs for days: neither their result nor its computing time depends on how many there are."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_of_thousands_some_are_over_all_of_the_time() -> None:
     assert max(b - a for a, b in pairwise(times)) < 150
 
 
-def test_each_rank_keeps_some_and_so_do_the_rare_ones_that_tell_where_it_sleeps() -> None:
+def test_each_rank_keeps_some_profiles_and_some_of_the_rare_ones_with_awake_counts() -> None:
     made = long(*(profile(n, rank=n % 8, asleep=n % 100 < 8) for n in range(800)), ranks=8)
     kept = [(event.rank, "awake" in event.data["stacks"][0]) for event in profiles(with_few_profiles(made))]
     assert len(kept) <= 40

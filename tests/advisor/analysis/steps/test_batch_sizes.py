@@ -29,7 +29,7 @@ def batches(made: Recording, missing: dict[str, str] | None = None) -> dict[str,
     return {name: value for (name, _), value in found.items()}
 
 
-def test_what_does_not_depend_on_the_batch_is_told_from_another_size() -> None:
+def test_the_part_that_does_not_depend_on_the_batch_is_derived_from_another_size() -> None:
     found = batches(sized({32: 90.0, 16: 75.0}))
     assert found["batch.fixed_share"] == pytest.approx(60 / 90)
     assert (found["batch.samples"], found["batch.sizes"]) == (32, 2) and found["batch.usual_share"] == pytest.approx(
@@ -42,7 +42,7 @@ def test_time_in_proportion_to_the_batch_has_no_fixed_part() -> None:
 
 
 @pytest.mark.parametrize("compute", [{32: 90.0, 31: 90.0}, {32: 90.0, 30: 10.0}])
-def test_sizes_that_hardly_differ_tell_nothing(compute: Mapping[int, float]) -> None:
+def test_sizes_that_hardly_differ_give_no_fixed_share(compute: Mapping[int, float]) -> None:
     missing: dict[str, str] = {}
     assert "batch.fixed_share" not in batches(sized(compute), missing)
     assert "one size" in missing["batch.fixed_share"]

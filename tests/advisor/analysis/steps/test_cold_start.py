@@ -143,13 +143,13 @@ def test_while_the_first_epoch_lasts_the_verdict_says_so() -> None:
     assert report.verdict.rule == "DAT002" and "first epoch so far" in report.verdict.title
 
 
-def test_reads_of_a_cold_epoch_are_told() -> None:
+def test_reads_of_a_cold_epoch_are_reported() -> None:
     analysis: Analysis = analyse(with_reads(epochs(60, 2), 2000, 100))
-    told: dict[str, Any] = {n.removeprefix("epoch.cold_"): v for (n, _), v in analysis.values.items() if "cold" in n}
-    assert told["read_mb"] == pytest.approx(2000 * 512 / 1e6) and told["later_read_mb"] == pytest.approx(
+    cold: dict[str, Any] = {n.removeprefix("epoch.cold_"): v for (n, _), v in analysis.values.items() if "cold" in n}
+    assert cold["read_mb"] == pytest.approx(2000 * 512 / 1e6) and cold["later_read_mb"] == pytest.approx(
         100 * 512 / 1e6
     )
-    assert told["wait_s"] == pytest.approx(0.06) and told["later_wait_s"] == pytest.approx(0.002)
+    assert cold["wait_s"] == pytest.approx(0.06) and cold["later_wait_s"] == pytest.approx(0.002)
 
 
 def test_what_evaluation_reads_is_not_what_training_reads() -> None:

@@ -28,7 +28,7 @@ def start_of(epoch: int, every: int = 10, first_ms: float = 410) -> float:
     return epoch * (every * 0.1 + (first_ms - 10) / 1000)
 
 
-def test_the_begin_of_an_epoch_is_what_its_first_fetch_takes_beyond_a_usual_one() -> None:
+def test_an_epoch_start_is_the_time_of_its_first_fetch_beyond_a_usual_one() -> None:
     analysis = began()
     assert analysis.value("epoch.starts", 0) == 2.0, "the first epoch began in the warm-up"
     assert analysis.value("epoch.start_s", 0) == pytest.approx(0.4)
@@ -63,7 +63,7 @@ def test_an_epoch_of_few_steps_is_measured_against_its_second_half() -> None:
     assert found.value("epoch.start_compute_s", 0) == pytest.approx(0.04)
 
 
-def test_a_single_epoch_has_begun_once_and_tells_nothing() -> None:
+def test_a_single_epoch_has_no_usual_start() -> None:
     analysis = began(every=1000)
     assert analysis.value("epoch.starts", 0) == 0.0
     assert not analysis.has("epoch.start_s")
@@ -117,7 +117,7 @@ def test_workers_that_stand_after_the_iterator_was_made_leave_no_sorting() -> No
 def test_what_starting_the_workers_of_evaluations_takes(changed: dict[str, Any], start_s: float | None) -> None:
     made = spans([("loader_start", 10, 1.02, 1.07), ("loader_start", 20, 2.0, 2.05), ("evaluation", 20, 2.0, 2.09)])
     steady = steady_steps(accounted_steps(run := recording({0: plan(30)}, spans={0: made})))
-    told = {"rank": 0, "id": 0, "training": False, "file": "t.py", "line": 3, "num_workers": 2, "batch_size": 8}
-    loader = LoaderFacts(**{**told, "persistent_workers": False, "pin_memory": False, "dataset": {}, **changed})
+    settings = {"rank": 0, "id": 0, "training": False, "file": "t.py", "line": 3, "num_workers": 2, "batch_size": 8}
+    loader = LoaderFacts(**{**settings, "persistent_workers": False, "pin_memory": False, "dataset": {}, **changed})
     found = evaluation_start_values(run, steady, [loader]).get((STEP_EVALUATION_START_S, 0))
     assert found == (None if start_s is None else pytest.approx(start_s, rel=0.05))

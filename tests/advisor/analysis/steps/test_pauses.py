@@ -59,9 +59,9 @@ def test_a_collection_while_another_rank_takes_longer_costs_nothing() -> None:
 
 def test_a_collection_between_steps_delays_the_next_all_reduce() -> None:
     run = recording({0: collecting(4, 0, "gap"), 1: plan(60)})
-    told = recording({0: collecting(4, 0, "gap"), 1: plan(60)}, spans={0: spans_between(run, 0)})
-    assert lost(analyse(told)) == pytest.approx(0.0075, rel=0.1)
-    assert analyse(told).by_rank("gc.between_s") == pytest.approx({0: 0.0075, 1: 0.0}, rel=0.1)
+    made = recording({0: collecting(4, 0, "gap"), 1: plan(60)}, spans={0: spans_between(run, 0)})
+    assert lost(analyse(made)) == pytest.approx(0.0075, rel=0.1)
+    assert analyse(made).by_rank("gc.between_s") == pytest.approx({0: 0.0075, 1: 0.0}, rel=0.1)
 
 
 def test_collections_inside_the_step_are_not_between_steps() -> None:
@@ -92,8 +92,10 @@ def values(*begun_in: int, took_ns: int = 30_000_000) -> dict[str, float]:
     middle = {
         int(number): int((a + b) // 2) for number, a, b in zip(rows.step, rows.start_ns, rows.end_ns, strict=True)
     }
-    told = [{"began_ns": middle[step], "took_ns": took_ns, "reason": ""} for step in begun_in]
-    found = analyse(recording({0: plan(STEPS)}, facts={100: {"compilations": told}} if told else {})).values
+    compilations = [{"began_ns": middle[step], "took_ns": took_ns, "reason": ""} for step in begun_in]
+    found = analyse(
+        recording({0: plan(STEPS)}, facts={100: {"compilations": compilations}} if compilations else {})
+    ).values
     return {name: value for (name, scope), value in found.items() if scope == 0 and name.startswith("compile.")}
 
 

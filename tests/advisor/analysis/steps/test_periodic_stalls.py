@@ -73,7 +73,7 @@ def test_a_period_in_seconds_is_one_too() -> None:
     assert found is not None and found.period_s == pytest.approx(4.0, rel=0.1)
 
 
-def test_the_rank_that_stalls_is_told_from_those_that_wait() -> None:
+def test_the_rank_that_stalls_is_distinguished_from_ranks_that_wait() -> None:
     ranks = {0: noisy_plan(1, 200), 1: stalling(noisy_plan(2, 200), lambda n: n % 20 == 5, forward=150)}
     found = pulse(recording(ranks))
     assert found is not None and (found.rank, found.phase) == (1, "forward")
@@ -108,7 +108,7 @@ def test_a_flush_of_the_disk_is_named_where_it_comes_with_the_stalls(every_s: fl
     assert found is not None and found.coincides == name
 
 
-def test_the_begin_of_epochs_is_named() -> None:
+def test_the_start_of_epochs_is_named() -> None:
     found = pulse(recording({0: epoch_starts(noisy_plan(1, 200), 10, input_wait=160)}))
     assert found is not None and found.coincides == "an epoch begins"
 
@@ -123,7 +123,7 @@ def test_the_begin_of_epochs_is_named() -> None:
         pytest.param({"forward": 25, "backward": 35, "gap": 90}, "", id="mostly something else"),
     ],
 )
-def test_steps_that_compute_more_are_told_from_stalls(more: dict[str, float], name: str) -> None:
+def test_steps_that_compute_more_are_distinguished_from_stalls(more: dict[str, float], name: str) -> None:
     found = pulse(recording({0: stalling(noisy_plan(1, 300), lambda n: n % 5 == 0, **more)}))
     assert found is not None and found.period_steps == 5 and found.coincides == name
 
@@ -172,12 +172,12 @@ def ahead(n: int) -> float:
 def test_a_host_that_waits_now_and_then_for_a_busy_gpu_is_no_stall() -> None:
     steps = [{**s, "forward": s["forward"] + ahead(n)} for n, s in enumerate(noisy_plan(2, 300))]
     assert pulse(recording({0: steps})) is not None, "without a GPU it is one"
-    told = {100: {"cuda": {"name": "H200"}}}
+    rank_facts = {100: {"cuda": {"name": "H200"}}}
     stream = [{"forward": 30, "backward": 60, "optimizer": 10}] * 300
-    assert pulse(recording({0: steps}, gpu_steps={0: gpu_steps(stream)}, facts=told)) is None
+    assert pulse(recording({0: steps}, gpu_steps={0: gpu_steps(stream)}, facts=rank_facts)) is None
     now_and_then = [{**row, "step": n} for n, row in enumerate(stream) if n % 50 < 11]
     for events in ({}, {0: gpu_steps(now_and_then)}):
-        unread = pulse(recording({0: steps}, gpu_steps=events, facts=told))
+        unread = pulse(recording({0: steps}, gpu_steps=events, facts=rank_facts))
         assert unread is not None and unread.share < 0.01, "quick steps make up for it"
 
 

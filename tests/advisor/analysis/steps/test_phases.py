@@ -42,7 +42,7 @@ def test_they_do_in_steps_too_long_to_be_folded() -> None:
     assert {p: round(1000 * s, 6) for p, s in budget.items() if s > 1e-9} == STREAM
 
 
-def test_what_made_a_step_far_longer_is_told_by_the_host_where_no_event_was_kept() -> None:
+def test_the_cause_of_a_far_longer_step_comes_from_the_host_if_no_event_was_kept() -> None:
     steps = [step(**{**HOST, "input_wait": 2060 if n == 20 else 60}) for n in range(100)]
     stream = gpu_steps([{**STREAM, "step": n} for n in range(100) if n != 20])
     budget = analyse(recording({0: steps}, gpu_steps={0: stream})).budget.per_rank[0]
@@ -50,7 +50,7 @@ def test_what_made_a_step_far_longer_is_told_by_the_host_where_no_event_was_kept
 
 
 @pytest.mark.parametrize("every", [3, 7])
-def test_steps_that_ddp_did_not_stamp_are_told_by_the_usual_backward(every: int) -> None:
+def test_steps_that_ddp_did_not_stamp_are_estimated_from_the_usual_backward(every: int) -> None:
     plans = {0: plan(40), 1: plan(40, forward=80)}
     full, sampled = (analyse(recording(plans, wire_ms=5, stamp_every=n)) for n in (1, every))
     assert sampled.budget.critical == pytest.approx(full.budget.critical)
@@ -75,7 +75,7 @@ def test_a_stream_seen_in_few_steps_replaces_nothing() -> None:
 @pytest.mark.parametrize(
     ("until", "stream"), [pytest.param(1000, True, id="all along"), pytest.param(500, False, id="events that stopped")]
 )
-def test_blocks_of_steps_with_events_tell_of_those_between(until: int, stream: bool) -> None:
+def test_blocks_of_steps_with_events_stand_for_those_between(until: int, stream: bool) -> None:
     """Steps so short that only eleven in a hundred have events; one of the others is an evaluation of 8 s."""
     host = plan(1000, input_wait=60, forward=5, backward=5, optimizer=30)
     host[950] = {**host[950], "evaluation": 8000}
@@ -109,7 +109,7 @@ def test_kernels_of_another_step_never_lengthen_the_step(kernels_ms: Mapping[str
 
 
 @pytest.mark.parametrize("every", [4, 7])
-def test_steps_of_any_size_that_ddp_did_not_stamp_are_told_by_their_forward(every: int) -> None:
+def test_steps_of_any_size_that_ddp_did_not_stamp_are_estimated_from_their_forward(every: int) -> None:
     sizes = np.random.default_rng(1).uniform(0.4, 1.6, 200)
     own = [step(forward=30 * size, backward=60 * size) for size in sizes]
     analysis = analyse(recording({0: own, 1: own}, wire_ms=5, stamp_every=every))
@@ -117,7 +117,7 @@ def test_steps_of_any_size_that_ddp_did_not_stamp_are_told_by_their_forward(ever
     assert analysis.budget.critical["backward"] == pytest.approx(0.060 * sizes[3:].mean(), rel=0.01)
 
 
-def test_where_the_forward_tells_nothing_the_usual_backward_does() -> None:
+def test_the_usual_backward_is_used_if_the_forward_does_not_predict_it() -> None:
     noise = np.random.default_rng(2)
     own = [step(forward=float(noise.uniform(20, 60)), backward=float(noise.uniform(49, 51))) for _ in range(200)]
     analysis = analyse(recording({0: own, 1: own}, wire_ms=5, stamp_every=5))

@@ -34,7 +34,7 @@ def equal_steps(steps: int, flags: int = FLAG_CLOCKED, **ms: float) -> RecentSte
         pytest.param(FLAG_TAIL, 0.0, id="what follows the last step is none"),
     ],
 )
-def test_where_only_a_stack_can_tell_is_looked_into(flags: int, share: float) -> None:
+def test_time_that_only_a_stack_can_explain_counts_as_outside(flags: int, share: float) -> None:
     assert recent([row(flags, forward=60, backward=30, gap=8, clip=2)]).outside_share == pytest.approx(share)
 
 
@@ -76,10 +76,10 @@ def test_a_loop_that_reads_its_loss_in_each_step_waits_where_the_gpu_computes() 
     assert reads.idle_share == pytest.approx(2 / 99)
 
 
-def test_without_a_loader_the_stream_does_not_tell_where_the_model_begins() -> None:
-    unfed = recent([row(FLAG_NO_LOADER, forward=60, backward=30)] * 30)
-    unfed.add_gpu([BUSY] * 20)
-    assert unfed.idle_share is None
+def test_without_a_loader_the_stream_does_not_show_where_the_model_starts() -> None:
+    without_loader = recent([row(FLAG_NO_LOADER, forward=60, backward=30)] * 30)
+    without_loader.add_gpu([BUSY] * 20)
+    assert without_loader.idle_share is None
 
 
 def test_who_stands_in_an_evaluation_is_measured_by_whole_steps() -> None:
@@ -98,7 +98,7 @@ WORKS = {"forward": 30, "forward_cpu": 30, "backward": 50, "backward_cpu": 50, "
             {**WORKS, "forward_cpu": 10, "optimizer_cpu": 10, "backward_cpu": 50},
             False,
             0.6,
-        ),  # others are waited for in the backward: the rest tells
+        ),  # others are waited for in the backward: the rest is used
         ({**WORKS, "forward_cpu": 10, "run_delay": 20}, True, 0.0),  # in line for a core
         ({**WORKS, "forward": 20, "clip": 10, "forward_cpu": 20}, True, 0.1),
         ({**WORKS, "run_delay": 5}, True, 0.0),

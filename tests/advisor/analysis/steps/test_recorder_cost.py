@@ -41,7 +41,7 @@ def test_marks_read_in_one_of_many_steps_count_and_rare_moments_do_not() -> None
     assert cost(recording({0: steps})).us_per_step == pytest.approx(50.0)
 
 
-def test_the_agents_share_is_told_where_it_was_measured() -> None:
+def test_the_agents_share_is_reported_if_it_was_measured() -> None:
     agent = {"cpu_s": 2.0, "wall_s": 100.0, "startup_s": 0.3, "workers_wall_s": 50.0, "workers_self_s": 0.5}
     found = cost(ran(agent))
     assert (found.agent_cpu_share, found.startup_s, found.worker_share) == (0.02, 0.3, 0.01)

@@ -41,7 +41,7 @@ def test_typical_steps_are_those_of_the_last_start() -> None:
     assert sum(analysis.budget.critical.values()) == pytest.approx(0.170)
 
 
-def test_a_start_that_hardly_made_a_step_tells_less_than_a_long_one_before() -> None:
+def test_a_long_earlier_start_is_preferred_to_one_with_hardly_a_step() -> None:
     analysis = analyse(one_after_another(job(200), job(6, forward=80, wire_ms=20)))
     assert analysis.value("step.time_s") == pytest.approx(0.105)
     assert analysis.value("comm.wire_s") == pytest.approx(0.005)

@@ -49,7 +49,7 @@ def test_the_rank_that_slows_the_others_is_named() -> None:
     assert change.step == pytest.approx(100, abs=3)
 
 
-def test_the_wire_is_told_from_the_ranks() -> None:
+def test_the_wire_is_distinguished_from_the_ranks() -> None:
     ranks = {0: plan(240), 1: plan(240)}
     fast, slow = recording(ranks), recording(ranks, wire_ms=40)
     shift = int(fast.steps[0]["t_end_ns"][99]) - int(slow.steps[0]["t_start_ns"][100])
@@ -101,7 +101,7 @@ def test_a_machine_that_slows_down_slows_forward_and_backward_alike() -> None:
         pytest.param(noisy_plan(7, 300), id="noise that remembers"),
         pytest.param([*noisy_plan(1, 120, forward=80), *noisy_plan(2, 120)], id="warm caches make it faster"),
         pytest.param([*noisy_plan(1, 30, forward=80), *noisy_plan(2, 220)], id="a long warm-up"),
-        pytest.param(noisy_plan(1, 12) + noisy_plan(2, 10, forward=80), id="too short to tell"),
+        pytest.param(noisy_plan(1, 12) + noisy_plan(2, 10, forward=80), id="too short to decide"),
         pytest.param([*plan(120), *plan(1, forward=9000), *plan(120)], id="one long step"),
         pytest.param(epoch_starts(plan(240), 8, input_wait=400), id="epochs that begin slowly"),
         pytest.param(
@@ -126,7 +126,7 @@ def test_a_change_in_windows_that_retention_left_is_found_too() -> None:
     assert change.step == pytest.approx(600, abs=40) and change.phase == "forward"
 
 
-def test_what_the_host_saw_change_is_named_most_telling_first() -> None:
+def test_changes_seen_on_the_host_are_named_most_significant_first() -> None:
     made = recording({0: noisy_plan(1, 250), 1: jumps(100, 150, forward=70)})
     samples = {
         ("cpu.busy_s", "host"): series((0, 0), (10, 10), (30, 70)),

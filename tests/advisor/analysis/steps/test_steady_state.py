@@ -36,7 +36,7 @@ def slow(count: int, forward: float = 300) -> list[dict[str, float]]:
         pytest.param(plan(1) + plan(1, checkpoint=900) + plan(4), 1, id="nor is a checkpoint"),
     ],
 )
-def test_the_warm_up_is_what_is_slow_at_the_beginning(steps: list[dict[str, float]], rows: int) -> None:
+def test_slow_steps_at_the_start_are_warm_up(steps: list[dict[str, float]], rows: int) -> None:
     own = all_steps(recording({0: steps}))[0]
     assert warm_up_rows(own) == rows
     kept = steady_steps({0: own})
@@ -75,8 +75,8 @@ def test_folded_rows_count_as_the_steps_they_hold() -> None:
 
 def test_a_loop_is_fed_if_a_loader_fed_most_of_its_steps() -> None:
     lonely = {**step(), "flags": FLAG_NO_LOADER}
-    for unfed, fed in ((5, False), (4, True)):
-        own = all_steps(recording({0: [lonely] * unfed + plan(10 - unfed)}))[0]
+    for lonely_steps, fed in ((5, False), (4, True)):
+        own = all_steps(recording({0: [lonely] * lonely_steps + plan(10 - lonely_steps)}))[0]
         assert own.fed is fed
 
 

@@ -50,8 +50,8 @@ def values(made: Recording, unclocked: frozenset[int] = frozenset()) -> Measured
 def test_the_step_has_its_length_and_the_parts_of_each_rank() -> None:
     every = {"evaluation": 20, "checkpoint": 5, "gap": 7, "gc": 3, "run_delay": 4}
     found = values(recording({0: plan(), 1: plan(30, **every)}, wire_ms=5))
-    told = {name: value for (name, scope), value in found.items() if scope == 1}
-    assert told == pytest.approx(
+    of_rank = {name: value for (name, scope), value in found.items() if scope == 1}
+    assert of_rank == pytest.approx(
         {
             "step.gap_s": 0.007,
             "step.longest_gap_s": 0.007,

@@ -21,7 +21,7 @@ from rn50_advisor.advisor.model.measures.measured import Measured
 
 
 @pytest.mark.parametrize(
-    ("told", "name"),
+    ("facts", "name"),
     [
         ({"optimizer": RESNET50}, "resnet50"),
         ({"optimizer": {**RESNET50, "elements": 7}}, None),
@@ -34,8 +34,8 @@ from rn50_advisor.advisor.model.measures.measured import Measured
         ),  # partly frozen since
     ],
 )
-def test_a_model_is_known_where_all_of_it_is_trained(told: Any, name: str | None) -> None:
-    found = model_of(told)
+def test_a_model_is_known_where_all_of_it_is_trained(facts: Any, name: str | None) -> None:
+    found = model_of(facts)
     assert (found and found.name) == name
 
 
@@ -45,7 +45,7 @@ def test_a_model_is_partly_frozen_where_fewer_parameters_learn_than_the_optimize
 
 
 @pytest.mark.parametrize(
-    ("told", "picture"),
+    ("facts", "picture"),
     [
         (FACTS, (224, 224)),
         ({"conv": {"shape": [8, 3, 160, 200]}, "pictures": {"shape": [8, 3, 224, 224]}}, (160, 200)),
@@ -55,12 +55,12 @@ def test_a_model_is_partly_frozen_where_fewer_parameters_learn_than_the_optimize
         ({}, None),
     ],
 )
-def test_pictures_are_as_large_as_the_first_convolution_sees_them(told: Any, picture: tuple[int, int] | None) -> None:
-    assert picture_of(told) == picture
+def test_pictures_are_as_large_as_the_first_convolution_sees_them(facts: Any, picture: tuple[int, int] | None) -> None:
+    assert picture_of(facts) == picture
 
 
 @pytest.mark.parametrize(
-    ("told", "values", "precision"),
+    ("facts", "values", "precision"),
     [
         ({}, {}, ""),
         ({}, {"precision.half": 0.0, "precision.tf32": 1.0}, "tf32"),
@@ -72,9 +72,11 @@ def test_pictures_are_as_large_as_the_first_convolution_sees_them(told: Any, pic
         ({"optimizer": {"convolutions": {"dtypes": ["float16"]}}}, {"precision.half": 1.0}, "fp16"),
     ],
 )
-def test_precision_is_that_of_the_layers_that_were_seen(told: Any, values: dict[str, float], precision: str) -> None:
-    assert precision_of(told, Measured({(name, 0): value for name, value in values.items()}), 0) == precision
-    assert precision_of(told, Measured({(name, 1): value for name, value in values.items()}), 0) == "", "another rank's"
+def test_precision_is_that_of_the_layers_that_were_seen(facts: Any, values: dict[str, float], precision: str) -> None:
+    assert precision_of(facts, Measured({(name, 0): value for name, value in values.items()}), 0) == precision
+    assert precision_of(facts, Measured({(name, 1): value for name, value in values.items()}), 0) == "", (
+        "another rank's"
+    )
 
 
 def test_without_convolutions_their_layout_is_empty() -> None:
@@ -91,7 +93,7 @@ def test_without_data_parallel_a_rank_has_one_replica() -> None:
     [
         (("a", "b"), {}, 2),
         (("a", "a"), {}, 1),
-        ((None, None), {}, 2),  # who does not tell has one of its own
+        ((None, None), {}, 2),  # a rank that reports none has one of its own
         (("a", None), {}, 2),
         (("a",), {0: 4.0}, 4),
         ((), {}, 1),

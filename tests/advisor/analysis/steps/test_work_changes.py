@@ -35,12 +35,12 @@ BEFORE = [3, 1000, 7, 4000]  # step, parameters that learn, the first of them, b
         pytest.param([524, 90_000, 7, 4000], "backward", "90,000", id="seen a little later"),
     ],
 )
-def test_more_work_is_told_from_a_job_that_became_slower(after: list[int], phase: str, words: str) -> None:
-    told = more_work({"work": [BEFORE, after]}, 500, (0.1, 0.2), phase)
-    assert told.startswith(words) and bool(told) == bool(words)
+def test_more_work_is_distinguished_from_a_job_that_became_slower(after: list[int], phase: str, words: str) -> None:
+    text = more_work({"work": [BEFORE, after]}, 500, (0.1, 0.2), phase)
+    assert text.startswith(words) and bool(text) == bool(words)
 
 
-def test_without_looks_nothing_is_known() -> None:
+def test_without_inspections_nothing_is_known() -> None:
     assert not more_work({}, 500, (0.1, 0.2), "forward")
     assert not more_work({"work": [BEFORE]}, 500, (0.1, 0.2), "forward")
     assert not more_work({"work": [BEFORE, [500, 1]]}, 500, (0.1, 0.2), "forward"), "written by another version"

@@ -1,4 +1,4 @@
-"""Which mounts the training data lies on, and how each is told."""
+"""The mounts that the training data lies on, and how each is described."""
 
 from __future__ import annotations
 
@@ -53,19 +53,19 @@ def test_each_mount_that_data_lies_on_has_a_row() -> None:
     made = recording({0: plan(100), 1: plan(100)}, samples=samples, events=mounted(home, other, DISK), facts=facts)
     found = analyse(made)
     assert found.storage is not None and found.storage.mount_point == "/data"
-    told = rows(found.facts, "storage")
-    assert told[:3] == [
+    storage = rows(found.facts, "storage")
+    assert storage[:3] == [
         ("lies on", "/data (ext4 on dm-0 over sda)"),
         ("also on", "/val (nfs4 from server:/x), over a network, 50 MB/s, 400 reads/s"),
         ("also on (2)", "/far (nfs4 from server:/x), over a network"),
     ]
-    assert ("reads", "50 MB/s, 400 reads/s, 125 KB each, in 2.00 ms") in told, "those of the first one"
+    assert ("reads", "50 MB/s, 400 reads/s, 125 KB each, in 2.00 ms") in storage, "those of the first one"
     report = diagnose(made)
     for shown in (text.render(report), markdown.render(report), html.render(report)):
         assert "also on" in shown and "/val (nfs4 from server:/x)" in shown
 
 
-def test_a_mount_is_told_once() -> None:
+def test_a_mount_is_listed_once() -> None:
     loader = {"id": 0, "num_workers": 1, "training": True, "dataset": {"root": "/data/x"}}
     facts = {100: {"loaders": [loader, {**loader, "id": 1, "training": False}], "mounts": {"/data/x": DISK}}}
     samples = {("data.files", "mount:/data"): series((0, 900))}
@@ -91,7 +91,7 @@ def test_the_disk_that_read_what_the_loaders_read_carries_the_data(read_mb_s: fl
     assert (found.storage and found.storage.mount_point) == mount
 
 
-def test_an_unknown_mount_is_said_to_be_unknown() -> None:
+def test_an_unknown_mount_is_reported_as_unknown() -> None:
     found = analyse(recording(LONG))
     assert found.storage is None and "storage" not in found.facts
     assert "no data file was seen open" in found.missing["storage.read_mb_s"]
@@ -113,21 +113,21 @@ def test_a_data_set_that_names_no_folder_is_read_from_where_its_files_were_seen_
 
 
 @pytest.mark.parametrize(
-    ("network", "known", "told"),
+    ("network", "known", "expected"),
     [
         pytest.param(True, {}, 1.0, id="over the network"),
         pytest.param(False, {}, 0.0, id="local"),
-        pytest.param(None, {}, None, id="cannot be told"),
+        pytest.param(None, {}, None, id="unknown"),
         pytest.param(True, {("storage.sample_kb", "job"): 0.6}, 1.0, id="a block a sample is asked for"),
         pytest.param(True, {("storage.sample_kb", "job"): 0.1}, None, id="files in memory"),
     ],
 )
 def test_the_mount_of_open_files_stands_in_for_a_folder(
-    network: bool | None, known: dict[tuple[str, int | str], float], told: float | None
+    network: bool | None, known: dict[tuple[str, int | str], float], expected: float | None
 ) -> None:
     mounts = (DataMount("/data", "nfs4", "server:/x", network, None),)
     found = mount_values((0,), (), mounts, Measured({("fetch.wall_s", 0): 0.1, **known}))
-    assert found == ({} if told is None else {("data.network_mount", 0): told})
+    assert found == ({} if expected is None else {("data.network_mount", 0): expected})
     assert mount_values((0,), (), (), Measured({("fetch.wall_s", 0): 0.1})) == {}
 
 

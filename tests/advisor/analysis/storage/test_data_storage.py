@@ -22,11 +22,11 @@ from rn50_advisor.advisor.verdict.diagnose import diagnose
 from storage_recordings import DISK, LONG, NFS, Samples, disk, io, job, mounted
 
 
-def test_reports_tell_what_the_data_lies_on() -> None:
+def test_reports_show_the_storage_of_the_data() -> None:
     made = recording(LONG, samples={**disk(), ("data.files", "mount:/data"): series((0, 9))}, events=mounted(DISK))
     report = diagnose(made)
-    for told in (text.render(report), markdown.render(report), html.render(report)):
-        assert "/data (ext4 on dm-0 over sda)" in told and "400 reads/s" in told
+    for rendered in (text.render(report), markdown.render(report), html.render(report)):
+        assert "/data (ext4 on dm-0 over sda)" in rendered and "400 reads/s" in rendered
     nothing = diagnose(recording(LONG))
     assert "## Storage of the data" not in markdown.render(nothing)
 
@@ -39,14 +39,14 @@ def test_reports_tell_what_the_data_lies_on() -> None:
         (io(0.01, 0), "almost nothing"),
     ],
 )
-def test_a_share_that_cannot_be_told_says_why(samples: Samples, reason: str) -> None:
+def test_an_unknown_share_has_a_reason(samples: Samples, reason: str) -> None:
     found = job(samples, DISK)
     assert found.get("storage.cache_hit_share") is None
     assert reason in found.missing["storage.cache_hit_share"]
     assert (found.get("storage.sample_kb") is None) == (reason != "almost nothing")
 
 
-def test_an_nfs_mount_is_told_by_its_own_counters() -> None:
+def test_an_nfs_mount_is_measured_by_its_own_counters() -> None:
     rates = {"read_bytes": 30e6, "asked_bytes": 40e6, "reads": 100, "read_wait_s": 2.0}
     samples = {(f"mount.{name}", "mount:/data"): steady_counter(rate) for name, rate in rates.items()}
     found = job(samples, NFS)

@@ -17,15 +17,15 @@ from rn50_advisor.advisor.model.wording.fact_rows import rows
 from storage_recordings import DISK, disk, job
 
 
-def test_a_disk_is_told_by_its_rates_sizes_and_times() -> None:
+def test_a_disk_is_described_by_its_rates_sizes_and_times() -> None:
     found = job(disk(), DISK)
     wanted = {"read_mb_s": 50, "reads_s": 400, "request_kb": 125, "busy_share": 0.5, "queue": 1.5, "read_s": 0.002}
     assert {name: found.get(f"storage.{name}") for name in wanted} == pytest.approx(wanted)
     assert found.storage == DataMount("/data", "ext4", "/dev/dm-0", False, "dm-0", ("sda",))
     assert found.storage.words == "/data (ext4 on dm-0 over sda)"
-    told = rows(found.facts, "storage")
-    assert ("lies on", "/data (ext4 on dm-0 over sda)") in told
-    assert ("reads", "50 MB/s, 400 reads/s, 125 KB each, in 2.00 ms") in told
+    storage = rows(found.facts, "storage")
+    assert ("lies on", "/data (ext4 on dm-0 over sda)") in storage
+    assert ("reads", "50 MB/s, 400 reads/s, 125 KB each, in 2.00 ms") in storage
 
 
 def test_limits_and_what_the_provider_held_back_belong_to_the_datas_disk() -> None:

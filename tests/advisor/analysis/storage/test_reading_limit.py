@@ -36,8 +36,8 @@ def of_job(values: dict[str, float]) -> Measured:
 def test_the_most_that_storage_gives(probe: dict[str, float], ceiling: tuple[float, bool] | None) -> None:
     for hosts in (1, 2):
         found = storage_ceiling(of_job({**READ, **probe}), MADE, hosts)
-        told = None if found is None else (found.samples_per_s, found.reached)
-        assert told == (None if ceiling is None else (pytest.approx(hosts * ceiling[0]), ceiling[1]))
+        limit = None if found is None else (found.samples_per_s, found.reached)
+        assert limit == (None if ceiling is None else (pytest.approx(hosts * ceiling[0]), ceiling[1]))
     assert storage_ceiling(of_job(probe), MADE) is None, "how much is read must be known"
 
 

@@ -60,7 +60,7 @@ def test_the_step_time_is_that_of_the_latest_steps() -> None:
     assert first.step_s == pytest.approx(0.2) and second.step_s is None
 
 
-def test_who_was_late_is_told_where_it_is_known() -> None:
+def test_late_ranks_are_reported_if_known() -> None:
     made = recording({0: plan(), 1: plan(30, forward=80)}, wire_ms=5)
     assert [strip.late_share for strip in analyse(made).ranks] == [0.0, 1.0]
     assert [strip.late_share for strip in strips(made)] == [None, None]
@@ -104,7 +104,7 @@ def test_the_shown_host_stands_for_the_job() -> None:
     assert node_strips(recording({0: plan(3)})) == () and host_by_rank(recording({0: plan(3)})) == {}
 
 
-def test_ranks_and_gpus_of_several_hosts_are_told_by_their_place() -> None:
+def test_ranks_and_gpus_of_several_hosts_are_named_by_host_and_index() -> None:
     made = hosts()
     assert host_by_rank(made) == {0: "a", 1: "b"}
     assert [(strip.host, strip.pid) for strip in strips(made)] == [("a", 100), ("b", 100)], "as the host itself counts"

@@ -128,7 +128,7 @@ def test_evaluations_are_those_of_the_rank_that_spends_its_time_in_them(
 
 
 @pytest.mark.parametrize("alone", [0, 1])
-def test_a_rank_that_evaluates_for_all_is_told_whichever_it_is(alone: int) -> None:
+def test_a_rank_that_evaluates_for_all_is_shown_whichever_it_is(alone: int) -> None:
     evaluating = [part for _ in range(6) for part in (*plan(9), *plan(1, evaluation=500))]
     marks = spans([("evaluation", 10 * n + 9, 1.5 * n + 1, 1.5 * n + 1.5) for n in range(6)])
     made = recording({alone: evaluating, 1 - alone: plan(60)}, spans={alone: marks})
@@ -158,14 +158,14 @@ def test_each_slice_names_the_rank_that_was_waited_for() -> None:
     even = plan(40)
     plans = {0: [*even, *even, *plan(40, forward=70)], 1: [*plan(40, input_wait=60), *even, *even]}
     points = drawn(recording(plans, wire_ms=5))
-    said = [(point.late_rank, point.late_s) for point in points if point.step_s is not None]
-    ranks = [rank for rank, _ in said]
+    late = [(point.late_rank, point.late_s) for point in points if point.step_s is not None]
+    ranks = [rank for rank, _ in late]
     found = ranks[ranks.index(1) :]  # after the warm-up
     assert [found.count(rank) > len(found) // 5 for rank in (1, None, 0)] == [True, True, True]
     assert found == sorted(found, key=(1, None, 0).index), "one after the other"
-    by = {rank: seconds for rank, seconds in said if rank is not None}
+    by = {rank: seconds for rank, seconds in late if rank is not None}
     assert by[0] == pytest.approx(0.04, abs=0.005)
-    assert max(seconds for rank, seconds in said if rank == 1) == pytest.approx(0.05, abs=0.005)
+    assert max(seconds for rank, seconds in late if rank == 1) == pytest.approx(0.05, abs=0.005)
 
 
 def test_a_rank_alone_is_never_late() -> None:

@@ -8,13 +8,16 @@ from rn50_advisor.advisor.model.comm.exchanged_bytes import TimedCollective, exc
 from rn50_advisor.advisor.model.measures.measured import Measured
 
 
-def test_buckets_and_micro_batches_of_ddp_are_told() -> None:
+def test_buckets_and_micro_batches_of_ddp_are_described() -> None:
     values = {("comm.megabytes", "job"): 46.8, ("comm.buckets", "job"): 3.0, ("comm.largest_bucket", "job"): 0.62}
-    told = exchange_facts(Measured({**values, ("comm.exchanges", "job"): 4.0, ("comm.hidden_s", 0): 0.06}))["exchange"]
+    exchange = exchange_facts(Measured({**values, ("comm.exchanges", "job"): 4.0, ("comm.hidden_s", 0): 0.06}))[
+        "exchange"
+    ]
     assert (
-        told["each step"] == "46.8 MB of gradients, in 3 buckets, the largest with 62 % of the bytes, exchanged 4 times"
+        exchange["each step"]
+        == "46.8 MB of gradients, in 3 buckets, the largest with 62 % of the bytes, exchanged 4 times"
     )
-    assert told["beside backward"] == "60.0 ms"
+    assert exchange["beside backward"] == "60.0 ms"
 
 
 def test_one_rank_exchanges_nothing() -> None:

@@ -1,4 +1,4 @@
-"""What NCCL's own log said, and whether ranks exchange over sockets."""
+"""The contents of NCCL's own log, and whether ranks exchange over sockets."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def test_ranks_exchange_over_sockets_where_a_connection_says_so(transports: dict
     assert NcclFacts(transports=transports).over_sockets is over
 
 
-def test_only_what_was_said_is_told() -> None:
+def test_only_logged_settings_become_facts() -> None:
     assert nccl_words(None) == {} and nccl_words(NcclFacts()) == {"nccl": {}}
     switches = {"NCCL_P2P_DISABLE": "1"}
-    said = NcclFacts(version="2.21.5", transports={"P2P": 8}, ranks=8, switches=switches)
-    assert nccl_words(said) == {
+    logged = NcclFacts(version="2.21.5", transports={"P2P": 8}, ranks=8, switches=switches)
+    assert nccl_words(logged) == {
         "nccl": {"version": "2.21.5", "transports": {"P2P": 8}, "ranks": 8, "switches": switches}
     }
 
 
-@pytest.mark.parametrize(("direct", "told"), [(True, {"direct": True}), (False, {"direct": False}), (None, {})])
-def test_that_no_gpu_writes_to_the_network_card_is_told_too(direct: bool | None, told: dict[str, bool]) -> None:
-    assert nccl_words(NcclFacts(direct=direct)) == {"nccl": told}
+@pytest.mark.parametrize(("direct", "fact"), [(True, {"direct": True}), (False, {"direct": False}), (None, {})])
+def test_direct_access_is_a_fact_if_known(direct: bool | None, fact: dict[str, bool]) -> None:
+    assert nccl_words(NcclFacts(direct=direct)) == {"nccl": fact}

@@ -16,7 +16,7 @@ CURVE = BatchCurve(16.0, (8.0, 16.0, 32.0, 64.0, 128.0), (0.018, 0.026, 0.042, 0
     ("batch", "rate"),
     [(8, 8 / 0.018), (16, 16 / 0.026), (24, 24 / 0.034), (128, 128 / 0.148), (100, 100 / (0.074 + 0.074 * 36 / 64))],
 )
-def test_between_two_sizes_the_line_through_their_times_tells(batch: float, rate: float) -> None:
+def test_rates_between_two_sizes_follow_the_line_through_their_times(batch: float, rate: float) -> None:
     assert CURVE.rate(batch) == pytest.approx(rate)
     assert CURVE.gain(batch) == pytest.approx(rate / (16 / 0.026))
 

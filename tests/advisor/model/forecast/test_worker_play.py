@@ -113,9 +113,9 @@ def test_accumulated_batches_are_each_waited_for() -> None:
     assert played(replace(FEED, batches=2.0), step).best_s[:3] == pytest.approx((0.52 - 0.0012, 0.32, 0.2))
 
 
-def test_begins_of_epochs_and_standing_in_line_are_not_the_workers_doing() -> None:
-    begins = StepModel(0.18, {0: {**OWN, "input_wait": 0.08}})
-    assert played(replace(FEED, begin_s=0.02), begins).best_s[2] == pytest.approx(0.12)
+def test_epoch_starts_and_queueing_are_not_the_workers_doing() -> None:
+    starting = StepModel(0.18, {0: {**OWN, "input_wait": 0.08}})
+    assert played(replace(FEED, begin_s=0.02), starting).best_s[2] == pytest.approx(0.12)
     late = StepModel(0.18, {0: {**OWN, "backward": 0.07}})
     assert played(replace(FEED, delay_s=0.02), late).best_s[2] == pytest.approx(0.1), "of 120 ms, 20 in line"
 

@@ -45,7 +45,7 @@ def test_the_peak_is_split_into_its_parts() -> None:
     )
 
 
-def test_what_was_not_seen_is_not_told() -> None:
+def test_unknown_parts_are_left_out() -> None:
     bare = {100: {"rank": 0, "cuda": {"name": "NVIDIA H200"}}}
     found = looked_at((4, 40, 50, 0), facts=bare)
     [(_, words)] = memory_rows(found.facts)
@@ -56,14 +56,14 @@ def test_what_was_not_seen_is_not_told() -> None:
     assert "gpu_memory" not in analyse(recording({0: plan()}, facts=FACTS)).facts
 
 
-@pytest.mark.parametrize("told", [7, [7], [{"rank": 0}], {"rank": 0}])
-def test_what_is_of_another_shape_is_passed_over(told) -> None:
-    assert memory_rows({"gpu_memory": told}) == []
+@pytest.mark.parametrize("entries", [7, [7], [{"rank": 0}], {"rank": 0}])
+def test_what_is_of_another_shape_is_passed_over(entries) -> None:
+    assert memory_rows({"gpu_memory": entries}) == []
 
 
-def test_every_report_tells_it_once() -> None:
+def test_every_report_shows_it_once() -> None:
     made = bottleneck()
     report = replace(made, facts={**made.facts, "gpu_memory": looked_at((4, 40, 50, 0)).facts["gpu_memory"]})
     for render in (text.render, markdown.render, html.render):
-        told = render(report).split('type="application/json"')[0]
-        assert "memory of rank 0" in told and "gpu_memory" not in told and '"peak"' not in told
+        rendered = render(report).split('type="application/json"')[0]
+        assert "memory of rank 0" in rendered and "gpu_memory" not in rendered and '"peak"' not in rendered

@@ -25,5 +25,5 @@ def test_a_backward_is_long_beyond_twice_its_forward_and_a_little(
     ("call", "words"),
     [("item", ".item()"), ("cpu", ".cpu()"), ("__bool__", "a comparison or `if`"), ("__float__", "float()")],
 )
-def test_a_wait_is_told_as_one_would_write_it(call: str, words: str) -> None:
+def test_a_wait_is_named_by_the_call_as_users_write_it(call: str, words: str) -> None:
     assert Wait(0, call, "train.py", 88, "train", "", "gap", 1.0, 1.0, 0.3).words == words

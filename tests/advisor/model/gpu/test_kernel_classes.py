@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deep_events import looked_into
+from deep_events import deep_window
 from rn50_advisor.advisor.model.gpu.kernel_classes import (
     DeepWindow,
     KernelRow,
@@ -22,7 +22,7 @@ PLAIN = DeepWindow(1, "cuda", 2, 0.010, 12, "H200", {"norm": 0.002, "conv": 0.00
 
 
 def test_a_window_comes_back_from_the_facts_as_it_was() -> None:
-    made = looked_into()
+    made = deep_window()
     assert windows_in(deep_facts((made, PLAIN))) == (made, PLAIN) and deep_facts(()) == {}
 
 
@@ -30,15 +30,15 @@ def test_a_window_comes_back_from_the_facts_as_it_was() -> None:
     "change", [{"device": "tpu"}, {"steps": 0}, {"step_s": 0.0}, {"classes": {"conv": "x"}}, {"x": 1}]
 )
 def test_what_is_no_window_is_refused_and_passed_over(change: dict[str, Any]) -> None:
-    told = {**asdict(PLAIN), **change}
+    stored = {**asdict(PLAIN), **change}
     with pytest.raises((ValueError, TypeError)):
-        window_from(told)
-    assert windows_in({"deep": [told, asdict(PLAIN)]}) == (PLAIN,)
+        window_from(stored)
+    assert windows_in({"deep": [stored, asdict(PLAIN)]}) == (PLAIN,)
 
 
-@pytest.mark.parametrize("told", [None, 7, {}, "deep"])
-def test_facts_of_another_shape_hold_no_window(told: Any) -> None:
-    assert windows_in({"deep": told}) == () and deep_tables({"deep": told}) == []
+@pytest.mark.parametrize("fact", [None, 7, {}, "deep"])
+def test_facts_of_another_shape_hold_no_window(fact: Any) -> None:
+    assert windows_in({"deep": fact}) == () and deep_tables({"deep": fact}) == []
 
 
 def test_the_table_has_classes_by_time_and_a_row_for_each_kernel() -> None:
@@ -57,7 +57,7 @@ def test_copies_stand_beside_the_kernels_and_of_many_rows_some_are_shown() -> No
     assert (len(table.rows), table.hidden) == (8, 3)
 
 
-def test_notes_tell_what_was_measured_and_leave_out_what_is_next_to_nothing() -> None:
+def test_notes_contain_measured_values_without_negligible_ones() -> None:
     idle = {"launch": 0.002, "input": 0.00004}
     full = replace(
         PLAIN, busy_s=0.008, idle=idle, tensor_core_share=0.5, nccl_s=0.002, nccl_overlap_share=0.25, cost_s=0.4
@@ -67,5 +67,5 @@ def test_notes_tell_what_was_measured_and_leave_out_what_is_next_to_nothing() ->
     assert "tensor cores: 50 % of convolutions and matrix products" in table.notes
     assert "collectives 2.00 ms a step, 25 % of it hidden" in table.notes
     assert "looking took the rank 400 ms, once" in table.notes
-    (said,) = [note for note in table.notes if note.startswith("idle in a step")]
-    assert said.startswith("idle in a step: 2.00 ms waiting for launches") and "input" not in said
+    (idle_note,) = [note for note in table.notes if note.startswith("idle in a step")]
+    assert idle_note.startswith("idle in a step: 2.00 ms waiting for launches") and "input" not in idle_note

@@ -11,7 +11,7 @@ from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.gpu.out_of_memory import OutOfMemory
 
 
-def test_what_held_the_memory_is_told_by_size_and_a_batch_comes_with_its_arithmetic() -> None:
+def test_memory_holders_are_listed_by_size_and_a_batch_with_its_arithmetic() -> None:
     full = analyse(died(ALONE)).out_of_memory
     # 66 GiB of tensors, of which a GiB each of parameters and state; 256 samples took the other 64 and asked for 2 more
     assert full.activations == 64 * GIB and full.batch == 256

@@ -17,22 +17,22 @@ from rn50_advisor.advisor.report import html, markdown, text
 
 def analysed(facts=FACTS, *, ranks: int = 1, samples: int = 256, window=None):
     """A step of 100 ms: 2560 samples a second of each rank."""
-    told = {100 + rank: {**facts, "rank": rank} for rank in range(ranks)}
+    rank_facts = {100 + rank: {**facts, "rank": rank} for rank in range(ranks)}
     events = (event(window),) if window is not None else ()
-    return analyse(recording({rank: plan(samples=samples) for rank in range(ranks)}, facts=told, events=events))
+    return analyse(recording({rank: plan(samples=samples) for rank in range(ranks)}, facts=rank_facts, events=events))
 
 
-def test_every_report_tells_it_once() -> None:
+def test_every_report_shows_it_once() -> None:
     made = bottleneck()
     report = replace(made, facts={**made.facts, "roofline": analysed().facts["roofline"]})
-    told = text.render(report)
-    assert "ARITHMETIC" in told and "24.5 GFLOP, as resnet50 at 224×224 is known to take" in told
-    assert "62.8 TFLOP/s at 2,560 samples/s of one rank: 20 % of 312 TFLOP/s in bf16" in " ".join(told.split())
+    rendered_text = text.render(report)
+    assert "ARITHMETIC" in rendered_text and "24.5 GFLOP, as resnet50 at 224×224 is known to take" in rendered_text
+    assert "62.8 TFLOP/s at 2,560 samples/s of one rank: 20 % of 312 TFLOP/s in bf16" in " ".join(rendered_text.split())
     assert "## Arithmetic and memory" in markdown.render(report) and 'id="arithmetic"' in html.render(report)
-    for rendered in (told, markdown.render(report), html.render(report).split('type="application/json"')[0]):
+    for rendered in (rendered_text, markdown.render(report), html.render(report).split('type="application/json"')[0]):
         assert "peak_tflops" not in rendered
     again = from_json(json.loads(json.dumps(report.as_json())))
-    assert text.render(again) == told
+    assert text.render(again) == rendered_text
     assert "ARITHMETIC" not in text.render(made)
 
 

@@ -1,4 +1,4 @@
-"""What is said of the input of a loop that no torch loader feeds."""
+"""The description of the input of a loop that no torch loader feeds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_what_is_neither_fetching_nor_waiting_nor_the_model_is_elsewhere() -> No
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "reason"),
     [
         (InputSource("", False), "do not come from torch's loaders; fetching"),
         (InputSource("", False, libraries=("ffcv", "datasets")), "loaders (loaded: ffcv, datasets); fetching"),
@@ -24,5 +24,5 @@ def test_what_is_neither_fetching_nor_waiting_nor_the_model_is_elsewhere() -> No
         (InputSource("", False, samples=FeedSamples(9, 0.0, 1.0, 0.0)), "do not come from torch's loaders; fetching"),
     ],
 )
-def test_the_reason_names_what_is_known_of_the_source(source: InputSource, said: str) -> None:
-    assert said in source.why_unknown
+def test_the_reason_names_what_is_known_of_the_source(source: InputSource, reason: str) -> None:
+    assert reason in source.why_unknown

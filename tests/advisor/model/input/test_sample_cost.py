@@ -35,7 +35,7 @@ def test_a_picture_has_a_width_and_a_height(width: float | None, height: float |
     assert replace(COST, width=width, height=height).picture == picture
 
 
-def test_a_line_is_told_by_its_file_alone() -> None:
+def test_a_line_is_named_by_its_file_without_the_folder() -> None:
     line = SampleLine("blur", "/job/data.py", 21, 30, 40)
     assert (line.words, line.share) == ("blur (data.py:21)", 0.75)
     assert SampleLine("blur", "data.py", 21, 0, 0).share == 0.0
@@ -51,7 +51,7 @@ def test_the_table_has_a_row_for_each_part_and_a_note() -> None:
     assert table.notes == "10.0 ms of CPU time a sample (1,240 looked into)"
 
 
-def test_the_note_tells_what_else_is_known() -> None:
+def test_the_note_shows_what_else_is_known() -> None:
     line = SampleLine("blur", "/job/data.py", 21, 30, 40)
     full = replace(COST, collate_s=0.002, width=500.0, height=375.0, file_bytes=110_000.0, lines=(line,))
     table = sample_table(sample_facts(full))
@@ -66,9 +66,9 @@ def test_of_many_parts_the_first_are_shown() -> None:
     assert table is not None and (len(table.rows), table.hidden) == (12, 8)
 
 
-@pytest.mark.parametrize("told", [None, 7, [], {}, {"parts": 3, "lines": []}, {"parts": [{"x": 1}], "lines": []}])
-def test_facts_of_another_shape_are_passed_over(told: Any) -> None:
-    assert sample_table({"sample": told}) is None
+@pytest.mark.parametrize("fact", [None, 7, [], {}, {"parts": 3, "lines": []}, {"parts": [{"x": 1}], "lines": []}])
+def test_facts_of_another_shape_are_passed_over(fact: Any) -> None:
+    assert sample_table({"sample": fact}) is None
 
 
 def test_other_facts_are_left_as_they_are() -> None:

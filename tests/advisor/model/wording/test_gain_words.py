@@ -15,7 +15,7 @@ VAGUE = Saving((0.1, 0.6), (1.2, 3.1), "", likely=1.9)
 
 
 @pytest.mark.parametrize(
-    ("saving", "said"),
+    ("saving", "text"),
     [
         (NO_GAIN, ""),
         (OLD, "1.9–2.3× faster, saves 280–330 ms a step"),
@@ -26,12 +26,12 @@ VAGUE = Saving((0.1, 0.6), (1.2, 3.1), "", likely=1.9)
     ],
     ids=["none", "an older version's", "usual", "perhaps slower", "vague", "no faster"],
 )
-def test_a_gain_is_told_where_it_is_one(saving: Saving, said: str) -> None:
-    assert gain_words.gain(saving) == said
+def test_a_gain_is_described_if_there_is_one(saving: Saving, text: str) -> None:
+    assert gain_words.gain(saving) == text
 
 
 @pytest.mark.parametrize(
-    ("saving", "said"), [(NO_GAIN, "1.00×"), (USUAL, "2.0× (1.9–2.3×)"), (VAGUE, "1.2–3.1×"), (OLD, "1.9–2.3×")]
+    ("saving", "text"), [(NO_GAIN, "1.00×"), (USUAL, "2.0× (1.9–2.3×)"), (VAGUE, "1.2–3.1×"), (OLD, "1.9–2.3×")]
 )
-def test_a_speed_up_in_few_words(saving: Saving, said: str) -> None:
-    assert gain_words.speedup(saving, about="") == said
+def test_a_speed_up_in_few_words(saving: Saving, text: str) -> None:
+    assert gain_words.speedup(saving, about="") == text

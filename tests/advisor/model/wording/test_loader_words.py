@@ -14,7 +14,7 @@ def test_a_loader_of_all_ranks_is_one_row() -> None:
     ]
 
 
-def test_how_often_a_loader_was_made_is_told() -> None:
+def test_the_number_of_times_a_loader_was_made_is_shown() -> None:
     facts = {"0": {"loaders": [{**TRAINING, "made": 3}]}, "1": {"loaders": [{**TRAINING, "made": 2}]}}
     (row,) = loader_rows(facts)
     assert ("made", "3 times") in row.details
@@ -34,9 +34,9 @@ def test_the_short_form_says_what_matters() -> None:
     assert test.short.startswith("loads in the training process · batch 1 · in order · pinned")
 
 
-def test_of_another_librarys_loader_is_said_what_is_known() -> None:
-    told = {"id": 0, "training": True, "file": "t.py", "line": 3, "class": "DALIGenericIterator", "batch_size": 64}
-    (row,) = loader_rows({"0": {"loaders": [{**told, "library": "nvidia.dali"}]}})
+def test_the_known_settings_of_another_librarys_loader_are_shown() -> None:
+    loader = {"id": 0, "training": True, "file": "t.py", "line": 3, "class": "DALIGenericIterator", "batch_size": 64}
+    (row,) = loader_rows({"0": {"loaders": [{**loader, "library": "nvidia.dali"}]}})
     assert row.short == "batches of nvidia.dali · batch 64"
 
 

@@ -63,9 +63,9 @@ def test_each_fact_is_a_line() -> None:
         ({"syncs": {"looks": 1, "sites": [SITE] * 6}}, "waits_for_the_gpu", "and 2 more"),
     ],
 )
-def test_what_is_not_there_is_not_told(facts: dict[str, Any], key: str, words: str) -> None:
-    told = with_pace_in_words({"0": facts})["0"]
-    assert words in told[key] and not told.keys() & {"syncs", "autocast", "conv"}
+def test_words_cover_only_the_known_facts(facts: dict[str, Any], key: str, words: str) -> None:
+    words_of_rank = with_pace_in_words({"0": facts})["0"]
+    assert words in words_of_rank[key] and not words_of_rank.keys() & {"syncs", "autocast", "conv"}
 
 
 @pytest.mark.parametrize("broken", [{"syncs": "many"}, {"copies": 7}, {"model": ["x"]}, {"data_parallel": "no"}])
@@ -86,7 +86,7 @@ def test_reports_and_screen_show_the_words() -> None:
     assert "input channels-first" in shown and "blocked_ns" not in shown
 
 
-def test_looks_are_no_difference_between_two_runs() -> None:
+def test_inspected_steps_are_no_difference_between_two_runs() -> None:
     report = diagnose(recording({0: plan()}, facts={100: FACTS}))
     found = circumstances(report)
     assert found["job", "conv.autocast"] == "bfloat16"

@@ -179,5 +179,5 @@ def test_evidence_says_its_unit_once(metric, value, unit, words, text):
         ((), ""),
     ],
 )
-def test_ids_of_rules_are_told_in_runs(ids: tuple[str, ...], text: str) -> None:
+def test_ids_of_rules_are_joined_in_runs(ids: tuple[str, ...], text: str) -> None:
     assert fmt.rule_ids(ids) == text

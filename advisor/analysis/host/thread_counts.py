@@ -17,7 +17,7 @@ from rn50_advisor.advisor.model.recording import Table
 from rn50_advisor.probes.rank.layout import FLAG_FIRST_BATCH
 
 # Least CPU time of a rank's workers: the kernel counts in hundredths of a second, and the window cuts off batches at both ends.
-_LEAST_CPU_S = 0.5
+_WORKER_CPU_MIN_S = 0.5
 _BATCHES_MIN = 3  # of a worker
 
 
@@ -43,7 +43,7 @@ def helper_thread_values(window: Window, loaders: Sequence[LoaderFacts]) -> Meas
             continue
         seen = list(_workers(window, made_for(table, loader)))
         total_s, making_s = sum(use.process_s for use in seen), sum(use.making_s for use in seen)
-        if total_s >= _LEAST_CPU_S:
+        if total_s >= _WORKER_CPU_MIN_S:
             helping_s = max(0.0, total_s - making_s)
             found[LOADER_HELPER_SHARE, rank] = helping_s / total_s
             found[LOADER_HELPER_CORES, rank] = loader.num_workers * helping_s / sum(use.seconds for use in seen)

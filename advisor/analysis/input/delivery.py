@@ -40,7 +40,7 @@ _IN_ORDER_SHARE_MIN = (
     0.98  # of the fetches; a mark between two clocks is late now and then, but a different order fails everywhere
 )
 _FETCHES_MIN = 20  # matched fetches; fewer show little
-_LEAST_OF_WORKER = 8  # batches that a worker must have made to be compared with the others
+_BATCHES_OF_WORKER_MIN = 8  # batches that a worker must have made to be compared with the others
 _STANDARD_ERRORS = 3  # margin in standard errors: one of many workers is slowest by chance
 _SLACK_S = 0.001
 _GATHERING_SHARE_MAX = 0.5
@@ -152,7 +152,9 @@ def _parts(recording: Recording, steps: RankSteps, loader: LoaderFacts | None) -
 
 def _worker_lag(rows: Table) -> float:
     took = (rows["t_end_ns"] - rows["t_start_ns"] - rows["run_delay_ns"]) / 1e9
-    made = [part for w in np.unique(rows["worker"]) if (part := took[rows["worker"] == w]).size >= _LEAST_OF_WORKER]
+    made = [
+        part for w in np.unique(rows["worker"]) if (part := took[rows["worker"] == w]).size >= _BATCHES_OF_WORKER_MIN
+    ]
     if len(made) < 2:
         return 1.0
     slow = max(range(len(made)), key=lambda n: made[n].mean())

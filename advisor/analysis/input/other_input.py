@@ -22,7 +22,7 @@ from rn50_advisor.probes.documents.rank_documents import RankFacts
 from rn50_advisor.probes.rank.layout import FLAG_CLOCKED
 
 # Fewer samples show little: with 8, a share of 0.5 may be anything from 0.2 to 0.8.
-_LOOKS_MIN = 8
+_SAMPLES_MIN = 8
 # A stack with a frame in one of these packages is making batches, whatever it waits for.
 _LIBRARIES = {
     "/nvidia/dali/": "nvidia.dali",
@@ -78,7 +78,7 @@ def feed(
         another_thread=another,
         chunk_s=accounts.own[worst]["forward"],
         blocked_s=None if on_gpu else _blocked_s(steady[worst]),
-        samples=_looks(recording.events, without_loader, loop_paths(recording, without_loader)),
+        samples=_feed_samples(recording.events, without_loader, loop_paths(recording, without_loader)),
     )
 
 
@@ -107,31 +107,33 @@ def _blocked_s(steps: RankSteps) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _SampleKind:
     kind: str  # fetching, waiting, model, elsewhere
     library: str
     line: tuple[str, int, str] | None
 
 
-def _looks(events: Sequence[AnyEvent], ranks: Sequence[int], paths: Mapping[int, CallPaths]) -> FeedSamples | None:
+def _feed_samples(
+    events: Sequence[AnyEvent], ranks: Sequence[int], paths: Mapping[int, CallPaths]
+) -> FeedSamples | None:
     """Stack samples and profiles of these ranks from before the update; None if there are too few."""
-    seen: Counter[_Look] = Counter()
+    seen: Counter[_SampleKind] = Counter()
     wanted = frozenset(ranks)
     for rank, count, stack in _stacks(events):
         known = paths.get(rank)
-        look = None if rank not in wanted or (known and after_update(stack["frames"], known)) else _look(stack)
-        if look is not None:
-            seen[look] += count
+        sample = None if rank not in wanted or (known and after_update(stack["frames"], known)) else _classified(stack)
+        if sample is not None:
+            seen[sample] += count
     total = seen.total()
-    if total < _LOOKS_MIN:
+    if total < _SAMPLES_MIN:
         return None
     kinds, libraries, lines = Counter[str](), Counter[str](), Counter[tuple[str, int, str]]()
-    for look, count in seen.items():
-        kinds[look.kind] += count
-        if look.library:
-            libraries[look.library] += count
-        if look.line and look.kind != "model":
-            lines[look.line] += count
+    for sample, count in seen.items():
+        kinds[sample.kind] += count
+        if sample.library:
+            libraries[sample.library] += count
+        if sample.line and sample.kind != "model":
+            lines[sample.line] += count
     (file, line, function), _ = lines.most_common(1)[0] if lines else (("", 0, ""), 0)
     return FeedSamples(
         count=total,
@@ -156,19 +158,19 @@ def _stacks(events: Sequence[AnyEvent]) -> Iterator[tuple[int, int, KnownStack]]
             yield event.rank, row["count"], row
 
 
-def _look(stack: KnownStack) -> _Look | None:
+def _classified(stack: KnownStack) -> _SampleKind | None:
     """Classifies one stack; None if it is in the backward pass or in an optimizer."""
     frames = [(frame["file"], frame["function"]) for frame in stack["frames"]]
     user = stack.get("user")
     line = (user["file"], user["line"], user["function"]) if user else None
     library = next((name for file, _ in frames if (name := _library(file))), "")
     if library:
-        return _Look("fetching", library, line)
+        return _SampleKind("fetching", library, line)
     if any(part in file for file, _ in frames for part in _OTHER_PHASES):
         return None
     if any(part in file for file, _ in frames for part in _MODEL):
-        return _Look("model", "", line)
-    return _Look("waiting" if _waits(frames, user) else "elsewhere", "", line)
+        return _SampleKind("model", "", line)
+    return _SampleKind("waiting" if _waits(frames, user) else "elsewhere", "", line)
 
 
 def _library(file: str) -> str:

@@ -42,12 +42,12 @@ def sample_cost(
 ) -> SampleCost | str:
     """The cost of a sample over all ranks, or the reason why it is unknown."""
     kept = [_of_rank(recording, steps, training_loader(loaders, rank)) for rank, steps in steady.items()]
-    looks, parts = ([rows for rows in tables if rows.size] for tables in zip(*kept, strict=True))
-    if not looks:
+    profiled, parts = ([rows for rows in tables if rows.size] for tables in zip(*kept, strict=True))
+    if not profiled:
         return (
             "no sample was seen being loaded: another framework's loader, tensors in memory, or whole batches at once"
         )
-    seen, made = np.concatenate(looks), np.concatenate(parts) if parts else _NOTHING
+    seen, made = np.concatenate(profiled), np.concatenate(parts) if parts else _NOTHING
     samples = int(seen["covered"].sum())
     if samples < _SAMPLES_MIN or made.size == 0:
         return f"only {samples} samples were profiled while they were made"
@@ -93,8 +93,8 @@ def _of_rank(recording: Recording, steps: RankSteps, loader: LoaderFacts | None)
         if loader is not None:
             steady &= (rows["loader"] == loader.id) | (rows["loader"] < 0)
         found.append(rows[steady])
-    looks, parts = found
-    return looks[looks["cpu_ns"] > 0], parts
+    profiled, parts = found
+    return profiled[profiled["cpu_ns"] > 0], parts
 
 
 def _mean(values: NDArray[np.int64], unit: float = 1.0) -> float | None:
@@ -126,9 +126,9 @@ def _named(part: PartName) -> Named:
 
 def _error(rows: Table, of_part: NDArray[np.bool_], part_share: float, whole: float) -> float:
     """Standard error of a part's share of the CPU time. Each profiled sample is one draw; its parts have the same end time."""
-    _, look = np.unique(rows["t_end_ns"], return_inverse=True)
-    totals = np.bincount(look, weights=rows["cpu_ns"].astype(np.float64))
-    own = np.bincount(look, weights=np.where(of_part, rows["cpu_ns"], 0).astype(np.float64), minlength=totals.size)
+    _, sample = np.unique(rows["t_end_ns"], return_inverse=True)
+    totals = np.bincount(sample, weights=rows["cpu_ns"].astype(np.float64))
+    own = np.bincount(sample, weights=np.where(of_part, rows["cpu_ns"], 0).astype(np.float64), minlength=totals.size)
     return float(np.sqrt(((own - part_share * totals) ** 2).sum()) / whole)
 
 

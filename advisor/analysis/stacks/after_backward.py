@@ -30,7 +30,7 @@ from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 Row = KnownStack | SeenStack
 Line = tuple[str, int]  # file, number
 
-_LOOKS_MIN = 3  # stack samples; fewer are chance
+_SAMPLES_MIN = 3  # stack samples; fewer are chance
 # Libraries whose own code changes or exchanges gradients.
 _TRAINERS = re.compile(
     r"/(timm|accelerate|(pytorch_)?lightning(_fabric)?|transformers|deepspeed|apex|opacus|horovod|fairscale|colossalai|megatron|composer|fastai)/"
@@ -44,40 +44,40 @@ _IN_PLACE = re.compile(r"[A-Za-z0-9]_\(|\.(grad|data)\s*[-+*/]?=(?!=)|[*/]=")
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Sample:
     rank: int
     count: int
     row: Row
     exact: bool  # True if surely before the update; otherwise it may be after it
 
 
-def users_own(recording: Recording) -> tuple[list[_Look], list[_Look]]:
+def users_own(recording: Recording) -> tuple[list[_Sample], list[_Sample]]:
     """Stack samples after the backward pass: (avoidable ones, all others)."""
-    looks, loops = [], set[Place]()
+    samples, loops = [], set[Place]()
     for event in recording.events:
         if event.rank is None:
             continue
         if (profile := data_of(event, StackProfile)) is not None:
             found = after_backward(profile)
-            looks += [_Look(event.rank, count, row, found.updates_seen) for count, row in found.rows]
+            samples += [_Sample(event.rank, count, row, found.updates_seen) for count, row in found.rows]
             loops |= found.loops
-        elif (sample := data_of(event, StackSample)) and sample.get("phase") == "clip" and sample.get("step", 0) >= 1:
-            looks.append(_Look(event.rank, 1, sample, exact=True))
+        elif (single := data_of(event, StackSample)) and single.get("phase") == "clip" and single.get("step", 0) >= 1:
+            samples.append(_Sample(event.rank, 1, single, exact=True))
     # in a function that averages or clips by hand, other code counts as part of that
-    by_hand = {_place(look.row) for look in looks if works_in_place(look.row) or _exchanges(look.row)} - loops
-    own, rest = list[_Look](), list[_Look]()
-    for look in looks:
-        (own if _is_own(look.row) and _place(look.row) not in by_hand else rest).append(look)
+    by_hand = {_place(sample.row) for sample in samples if works_in_place(sample.row) or _exchanges(sample.row)} - loops
+    own, rest = list[_Sample](), list[_Sample]()
+    for sample in samples:
+        (own if _is_own(sample.row) and _place(sample.row) not in by_hand else rest).append(sample)
     return own, rest
 
 
 def needed_lines(recording: Recording) -> frozenset[Line]:
     """The user's lines between backward and update that are needed there."""
     found = Counter[Line]()
-    for looks, sign in zip(users_own(recording), (-1, 1), strict=True):
-        for look in looks:
-            if look.exact and (user := look.row.get("user")):
-                found[user["file"], user["line"]] += sign * look.count
+    for samples, sign in zip(users_own(recording), (-1, 1), strict=True):
+        for sample in samples:
+            if sample.exact and (user := sample.row.get("user")):
+                found[user["file"], user["line"]] += sign * sample.count
     return frozenset(line for line, count in found.items() if count > 0)
 
 
@@ -99,14 +99,16 @@ def with_own_work(recording: Recording, everything: Mapping[int, RankSteps]) -> 
     return found
 
 
-def _share(own: Iterable[_Look], rest: Iterable[_Look], clip_s: float, gap_s: float) -> float | None:
+def _share(own: Iterable[_Sample], rest: Iterable[_Sample], clip_s: float, gap_s: float) -> float | None:
     """Avoidable share of the time between backward and update; None with too few stack samples.
 
     If it is unknown which samples came after the update, as many as needed are taken to have come before it.
     """
     for exact, among_s in ((True, clip_s), (False, clip_s + gap_s)):
-        own_count, others = (sum(look.count for look in looks if look.exact is exact) for looks in (own, rest))
-        if own_count + others >= _LOOKS_MIN and clip_s > 0:
+        own_count, others = (
+            sum(sample.count for sample in samples if sample.exact is exact) for samples in (own, rest)
+        )
+        if own_count + others >= _SAMPLES_MIN and clip_s > 0:
             return max(0.0, 1.0 - others / (own_count + others) * among_s / clip_s)
     return None
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.analysis.stacks.after_backward import Line, works_in_place
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
-    LINE_LOOKS_MIN,
+    LINE_SAMPLES_MIN,
     CallPaths,
     Frames,
     UsersStack,
@@ -85,8 +85,8 @@ def _shares(recording: Recording, steps: RankSteps) -> tuple[float, float] | Non
     """Shares of a rank's stack samples after its update and in its model's forward; None if no profile shows where its loop is."""
     paths = loop_paths(recording, [steps.rank]).get(steps.rank)
     profiles = _profiles(recording.events, steps.rank)
-    looks = sum(profile["looks"] for profile in profiles)
-    if paths is None or looks < LINE_LOOKS_MIN:
+    samples = sum(profile["looks"] for profile in profiles)
+    if paths is None or samples < LINE_SAMPLES_MIN:
         return None
     evaluations = evaluation_lines(recording)
     after = model = 0
@@ -97,15 +97,15 @@ def _shares(recording: Recording, steps: RankSteps) -> tuple[float, float] | Non
             model += row["count"]
     # if the update was not seen, the samples before it are included
     before = 0.0 if paths.updates else float(steps.columns["clip"].sum() / steps.length.sum())
-    return max(0.0, after / looks - before), model / looks
+    return max(0.0, after / samples - before), model / samples
 
 
 def periodic_call(recording: Recording, rank: int, share: float) -> PeriodicCall | None:
     """The line of this rank's loop that takes about `share` of its time and leads to no part of the step; None if none or several do."""
     paths = loop_paths(recording, [rank]).get(rank)
     profiles = _profiles(recording.events, rank)
-    looks = sum(profile["looks"] for profile in profiles)
-    if paths is None or looks < LINE_LOOKS_MIN:
+    samples = sum(profile["looks"] for profile in profiles)
+    if paths is None or samples < LINE_SAMPLES_MIN:
         return None
     found, inside, callees = Counter[LoopLine](), Counter[LoopLine](), dict[LoopLine, str]()
     for row in (row for profile in profiles for row in user_rows(profile)):
@@ -114,11 +114,11 @@ def periodic_call(recording: Recording, rank: int, share: float) -> PeriodicCall
             line, callees[line] = beside
             found[line] += row["count"]
             inside[line] += row["count"] * in_forward(row["frames"])
-    near = [(at, count) for at, count in found.items() if abs(count / looks - share) <= _NEAR * share]
+    near = [(at, count) for at, count in found.items() if abs(count / samples - share) <= _NEAR * share]
     if len(near) != 1:
         return None
     [(at, count)] = near
-    return PeriodicCall(*at, callees[at], count / looks, inside[at] / count)
+    return PeriodicCall(*at, callees[at], count / samples, inside[at] / count)
 
 
 def _beside_the_step(frames: Frames, paths: CallPaths) -> tuple[LoopLine, str] | None:

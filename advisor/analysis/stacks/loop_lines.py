@@ -17,7 +17,7 @@ from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.hot_lines import place
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     FETCH,
-    LINE_LOOKS_MIN,
+    LINE_SAMPLES_MIN,
     TORCH,
     Place,
     SeenStack,
@@ -78,11 +78,11 @@ def own_values(recording: Recording, steady: Mapping[int, RankSteps], values: Me
 
 def own_lines(recording: Recording, kind: Kind) -> tuple[HotLine, ...]:
     """The lines of this kind over all ranks, the longest first."""
-    lines, looks = Counter[tuple[str, int, str]](), 0
+    lines, samples = Counter[tuple[str, int, str]](), 0
     leaves: dict[tuple[str, int, str], Counter[str]] = {}
     on_gpu = ranks_on_gpus(recording)
     for rank, profile in profiles_by_rank(recording):
-        looks += profile["looks"]
+        samples += profile["looks"]
         for what, frame, row, count in _own(profile, on_gpu=rank in on_gpu):
             if what == kind:
                 key = (frame["file"], frame["line"], frame["function"])
@@ -90,21 +90,21 @@ def own_lines(recording: Recording, kind: Kind) -> tuple[HotLine, ...]:
                 leaf = "" if row["frames"][0] == frame else place(row["frames"][0])
                 leaves.setdefault(key, Counter())[leaf] += count
     return tuple(
-        HotLine(*key, leaves[key].most_common(1)[0][0], n, n / looks, io=False) for key, n in lines.most_common(5)
+        HotLine(*key, leaves[key].most_common(1)[0][0], n, n / samples, io=False) for key, n in lines.most_common(5)
     )
 
 
 def _shares(recording: Recording, rank: int, *, on_gpu: bool) -> Mapping[Kind, float] | None:
     """Shares of a rank's stack samples by kind of line; None if no profile can show them."""
     profiles = [profile for of, profile in profiles_by_rank(recording) if of == rank]
-    looks = sum(profile["looks"] for profile in profiles)
-    if looks < LINE_LOOKS_MIN:
+    samples = sum(profile["looks"] for profile in profiles)
+    if samples < LINE_SAMPLES_MIN:
         return None
     seen = Counter[Kind]()
     for profile in profiles:
         for kind, _, _, count in _own(profile, on_gpu=on_gpu):
             seen[kind] += count
-    return {"preparing": seen["preparing"] / looks, "measuring": seen["measuring"] / looks}
+    return {"preparing": seen["preparing"] / samples, "measuring": seen["measuring"] / samples}
 
 
 def _own(profile: StackProfile, *, on_gpu: bool) -> Iterator[tuple[Kind, StackFrame, SeenStack, int]]:

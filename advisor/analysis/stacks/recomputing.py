@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
-from rn50_advisor.advisor.analysis.stacks.stack_profiles import LINE_LOOKS_MIN, Frames, profiles_by_rank, user_rows
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import LINE_SAMPLES_MIN, Frames, profiles_by_rank, user_rows
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import HotLine
 from rn50_advisor.advisor.model.measures.measured import Measured
@@ -27,23 +27,23 @@ def recomputing_values(recording: Recording, steady: Mapping[int, RankSteps]) ->
     found, on_gpus = Measured(), ranks_on_gpus(recording)
     for rank, steps in steady.items():
         profiles = [profile for of, profile in profiles_by_rank(recording) if of == rank]
-        looks = sum(profile["looks"] for profile in profiles)
-        if looks < LINE_LOOKS_MIN or rank in on_gpus:
+        samples = sum(profile["looks"] for profile in profiles)
+        if samples < LINE_SAMPLES_MIN or rank in on_gpus:
             continue
         again = sum(row["count"] for profile in profiles for row in user_rows(profile) if _again(row["frames"]))
-        found[STEP_RECOMPUTING_S, rank] = min(steps.per_step("backward"), again / looks * steps.per_step_s)
+        found[STEP_RECOMPUTING_S, rank] = min(steps.per_step("backward"), again / samples * steps.per_step_s)
     return found
 
 
 def recomputing_lines(recording: Recording) -> tuple[HotLine, ...]:
     """The user's lines whose forward pass is checkpointed, the most frequent first."""
-    lines, looks = Counter[tuple[str, int, str]](), 0
+    lines, samples = Counter[tuple[str, int, str]](), 0
     for _, profile in profiles_by_rank(recording):
-        looks += profile["looks"]
+        samples += profile["looks"]
         for row in user_rows(profile):
             if (frame := _asks(row["frames"])) is not None:
                 lines[frame["file"], frame["line"], frame["function"]] += row["count"]
-    return tuple(HotLine(*key, "", n, n / looks, io=False) for key, n in lines.most_common(5))
+    return tuple(HotLine(*key, "", n, n / samples, io=False) for key, n in lines.most_common(5))
 
 
 def _again(frames: Frames) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from rn50_advisor.advisor.analysis.stacks.hot_lines import place
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     FETCH,
-    LINE_LOOKS_MIN,
+    LINE_SAMPLES_MIN,
     TORCH,
     CallPaths,
     SeenStack,
@@ -42,7 +42,7 @@ class _Asleep:
     """Samples of one user line: those that found the thread asleep there, and all."""
 
     asleep: int
-    looks: int
+    samples: int
     leaf: str
 
 
@@ -70,22 +70,24 @@ def waiting_values(recording: Recording, steady: Mapping[int, RankSteps], values
 
 def waiting_lines(recording: Recording) -> tuple[HotLine, ...]:
     """The lines where ranks sleep inside the step, over all ranks, the longest first."""
-    lines, looks = Counter[tuple[str, int, str]](), 0
+    lines, samples = Counter[tuple[str, int, str]](), 0
     leaves: dict[tuple[str, int, str], str] = {}
     for _, profile in _profiles(recording):
-        looks += profile["looks"]
+        samples += profile["looks"]
         for key, line in _lines(profile).items():
             lines[key] += line.asleep
             leaves[key] = line.leaf
-    return tuple(HotLine(*key, leaves[key], n, n / looks, io=False) for key, n in lines.most_common(5))
+    return tuple(HotLine(*key, leaves[key], n, n / samples, io=False) for key, n in lines.most_common(5))
 
 
 def _share(recording: Recording, rank: int) -> float | None:
     """Share of a rank's stack samples that sleep in such a line; None if no profile can show it."""
     profiles = [profile for of, profile in _profiles(recording) if of == rank]
-    looks = sum(profile["looks"] for profile in profiles)
+    samples = sum(profile["looks"] for profile in profiles)
     return (
-        sum(line.asleep for p in profiles for line in _lines(p).values()) / looks if looks >= LINE_LOOKS_MIN else None
+        sum(line.asleep for p in profiles for line in _lines(p).values()) / samples
+        if samples >= LINE_SAMPLES_MIN
+        else None
     )
 
 
@@ -104,14 +106,14 @@ def _lines(profile: StackProfile) -> dict[tuple[str, int, str], _Asleep]:
             user = row["user"]
             found.setdefault((user["file"], user["line"], user["function"]), []).append(row)
     lines = {key: _summed(rows) for key, rows in found.items()}
-    return {key: line for key, line in lines.items() if line.asleep >= _ASLEEP_SHARE_MIN * line.looks}
+    return {key: line for key, line in lines.items() if line.asleep >= _ASLEEP_SHARE_MIN * line.samples}
 
 
 def _summed(rows: list[SeenStack]) -> _Asleep:
     """The sum of a line's rows. The two profiles cover different seconds, and one stack may have more samples in the second."""
-    looks = sum(row["count"] for row in rows)
+    samples = sum(row["count"] for row in rows)
     longest = max(rows, key=lambda row: row["count"] - row["awake"])
-    return _Asleep(looks - sum(row["awake"] for row in rows), looks, place(longest["frames"][0]))
+    return _Asleep(samples - sum(row["awake"] for row in rows), samples, place(longest["frames"][0]))
 
 
 def _in_step(row: SeenStack, paths: CallPaths) -> bool:

@@ -42,11 +42,11 @@ _OF_A_STEP = (
 )
 # A line that takes more than this many times the time between steps, as the phases give it, is not (only) between steps.
 _OUTSIDE_RATIO_MAX = 2.0
-_LEAST_SHARE = 0.05  # of the samples; always allowed, because few samples scatter
-_LOOKS_MIN = 100  # samples; of 400, a backward pass has this many, a fetch usually far fewer
+_LINE_SHARE_MIN = 0.05  # of the samples; always allowed, because few samples scatter
+_SAMPLES_MIN = 100  # samples; of 400, a backward pass has this many, a fetch usually far fewer
 
 # Samples of profiles needed to measure how much of a step a line takes. With fewer, a twentieth of them is too few.
-LINE_LOOKS_MIN = 100
+LINE_SAMPLES_MIN = 100
 
 Frames = Sequence[StackFrame]
 Place = tuple[str, str]  # file, function
@@ -79,7 +79,7 @@ class CallPaths:
 class AfterBackward:
     """The stacks of a profile after the last backward pass of their function, up to the update if it was seen."""
 
-    rows: tuple[tuple[int, SeenStack], ...]  # (looks, stack)
+    rows: tuple[tuple[int, SeenStack], ...]  # (samples, stack)
     updates_seen: bool  # if False, `rows` includes stacks after the update
     loops: frozenset[Place]  # functions that start backward passes or call one that does
 
@@ -89,7 +89,7 @@ def between_steps(profile: StackProfile) -> Iterator[tuple[int, SeenStack]]:
     rows = user_rows(profile)
     loops, paths = _loops(rows), call_paths(rows)
     savers = _savers(rows, paths)
-    most = max(_OUTSIDE_RATIO_MAX * (profile.get("outside_share") or 0.0), _LEAST_SHARE) * profile["looks"]
+    most = max(_OUTSIDE_RATIO_MAX * (profile.get("outside_share") or 0.0), _LINE_SHARE_MIN) * profile["looks"]
     outside = [
         row
         for row in rows
@@ -272,10 +272,10 @@ def _lines_by_place(seen: Mapping[tuple[Place, int], int]) -> dict[Place, frozen
     for (place, _), count in seen.items():
         of_place[place] += count
     # with many samples, stacks of a function that has hardly any are taken to be torn as well
-    least = _LEAST_SHARE * max(of_place.values(), default=0) if sum(seen.values()) >= _LOOKS_MIN else 0.0
+    least = _LINE_SHARE_MIN * max(of_place.values(), default=0) if sum(seen.values()) >= _SAMPLES_MIN else 0.0
     found: dict[Place, frozenset[int]] = {}
     for (place, line), count in seen.items():
-        if count >= max(least, _LEAST_SHARE * of_place[place]):
+        if count >= max(least, _LINE_SHARE_MIN * of_place[place]):
             found[place] = found.get(place, frozenset()) | {line}
     return found
 

@@ -27,7 +27,7 @@ _RECENT_STEPS = 256
 _FIRST_STEPS = 3  # these compile, tune and allocate: ten times their length is no measure of a hang
 _ENOUGH_STEPS = 10
 _ENOUGH_CLOCKED = 3  # steps; two a second are clocked
-_LEAST_PART = 0.1  # of the model's time; the least part from which the whole is extrapolated
+_MODEL_PART_MIN = 0.1  # of the model's time; the least part from which the whole is extrapolated
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class RecentSteps:
         if seen < _ENOUGH_CLOCKED or not total:
             return 0.0
         compute, backward, part = (sum(column) / seen for column in zip(*self.off_cpu_ns, strict=True))
-        off_cpu: float = compute + backward if alone else compute / max(part, _LEAST_PART)
+        off_cpu: float = compute + backward if alone else compute / max(part, _MODEL_PART_MIN)
         return max(0.0, off_cpu - sum(self.delay_ns) / len(self.delay_ns)) * len(self.step_ns) / total
 
     def p99_ns(self, *, whole: bool = False) -> int:

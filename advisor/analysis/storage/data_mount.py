@@ -20,7 +20,7 @@ from rn50_advisor.probes.documents.rank_documents import MountFacts
 
 _FILES_MIN = 5  # files seen open on a mount; fewer may be just a list of labels and a lock
 _BYTES_RATIO_MIN = 0.8  # least ratio of two byte counts that match
-_LEAST_BYTES = 1e6  # with fewer bytes, a match says nothing
+_READ_BYTES_MIN = 1e6  # with fewer bytes, a match says nothing
 
 
 def data_mounts(
@@ -95,7 +95,7 @@ def _by_bytes(recording: Recording, steps: Mapping[int, RankSteps], mounts: Iter
         recording, min(int(s.start_ns[0]) for s in steps.values()), max(int(s.end_ns[-1]) for s in steps.values())
     )
     read = grown(recording, readers_of(recording, steps), "proc.read_bytes", window.start_ns, window.end_ns)
-    if read is None or read < _LEAST_BYTES:
+    if read is None or read < _READ_BYTES_MIN:
         return None
     fits = []
     for mount in mounts:

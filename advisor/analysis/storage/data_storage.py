@@ -37,7 +37,7 @@ from rn50_advisor.advisor.model.measures.storage_measures import (
 )
 from rn50_advisor.advisor.model.recording import Process
 
-_LEAST_BYTES = 1e6  # bytes requested in total; with fewer, a share says nothing
+_ASKED_BYTES_MIN = 1e6  # bytes requested in total; with fewer, a share says nothing
 _ASKED_RATIO_MIN = 0.5  # bytes requested over bytes read; below it, files are mapped into memory
 _EPOCHS_MAX = 50  # epochs listed one by one
 _MB = 1e6
@@ -120,7 +120,7 @@ def _asked(window: Window, readers: Sequence[Process], everything: Mapping[int, 
     found: OfJob = {STORAGE_ASKED_MB_S: asked / _MB / seconds}
     if samples:
         found[STORAGE_SAMPLE_KB] = asked / 1e3 / samples
-    if asked < _LEAST_BYTES:
+    if asked < _ASKED_BYTES_MIN:
         missing[STORAGE_CACHE_HIT_SHARE, JOB] = "almost nothing was read from files"
         return found
     return {**found, STORAGE_CACHE_HIT_SHARE: max(0.0, 1.0 - read / asked)}
@@ -143,7 +143,12 @@ def _epochs(
     asked = grown(recording, readers, "proc.rchar_bytes", first, second)
     again = grown(recording, readers, "proc.rchar_bytes", second, last)
     read = grown(recording, readers, "proc.read_bytes", second, last)
-    if asked is None or again is None or read is None or min(asked, again) < max(_LEAST_BYTES, _ASKED_RATIO_MIN * read):
+    if (
+        asked is None
+        or again is None
+        or read is None
+        or min(asked, again) < max(_ASKED_BYTES_MIN, _ASKED_RATIO_MIN * read)
+    ):
         missing[STORAGE_REREAD_SHARE, JOB] = "what loaders read from files is not known (see storage.cache_hit_share)"
         return {}
     return {
@@ -164,7 +169,7 @@ def _hits_by_epoch(window: Window, readers: Sequence[Process], everything: Mappi
     for number, (start_ns, end_ns) in enumerate(itertools.pairwise(edges)):
         asked = grown(window.recording, readers, "proc.rchar_bytes", start_ns, end_ns)
         read = grown(window.recording, readers, "proc.read_bytes", start_ns, end_ns)
-        if asked is not None and read is not None and asked >= max(_LEAST_BYTES, _ASKED_RATIO_MIN * read):
+        if asked is not None and read is not None and asked >= max(_ASKED_BYTES_MIN, _ASKED_RATIO_MIN * read):
             found[STORAGE_CACHE_HIT_SHARE, number] = max(0.0, 1.0 - read / asked)
     return found
 
@@ -206,7 +211,7 @@ def _network_mount(window: Window, mount: DataMount, missing: Reasons) -> OfJob:
     if waited is not None:
         found[STORAGE_QUEUE] = window.rate("mount.read_wait_s", scope) or 0.0
     asked = window.growth("mount.asked_bytes", scope)
-    if asked is not None and asked >= _LEAST_BYTES:
+    if asked is not None and asked >= _ASKED_BYTES_MIN:
         fetched = window.growth("mount.read_bytes", scope) or 0.0
         found[STORAGE_CACHE_HIT_SHARE] = max(0.0, 1.0 - fetched / asked)
         missing.pop((STORAGE_CACHE_HIT_SHARE, JOB), None)

@@ -64,7 +64,7 @@ def forecast(model: WorkerModel) -> Forecast | None:
     feeds = _timed_feeds(model)
     if not feeds:
         return None
-    most = _worth_a_look(model, feeds)
+    most = _workers_to_simulate(model, feeds)
     sides = [Side(model, feeds, most, kind=kind).step_times() for kind in (True, False)]
     best, worst = np.minimum(*sides), np.maximum(*sides)
     measured = model.measured
@@ -129,7 +129,7 @@ def _played_against(
     return min(times), max(times)
 
 
-def _worth_a_look(model: WorkerModel, feeds: Mapping[int, WorkerFeed]) -> int:
+def _workers_to_simulate(model: WorkerModel, feeds: Mapping[int, WorkerFeed]) -> int:
     """The largest worker count to simulate.
 
     It is the maximum of twice the present workers, the workers that keep up with the step at the lowest efficiency, and one per core.

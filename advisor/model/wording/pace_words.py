@@ -82,24 +82,24 @@ def _convolution(conv: Any) -> str:
 def _waits(syncs: Any) -> str:
     if not isinstance(syncs, Mapping) or not syncs.get("looks"):
         return ""
-    looks = int(syncs["looks"])
+    inspected_steps = int(syncs["looks"])
     parts = [
         f"{WORDS.get(str(entry.get('call')), '.' + str(entry.get('call')) + '()')} at {_place(entry)}: "
-        f"{number(float(entry.get('count', 0)) / looks)} a step, {_ms(entry, looks)}"
+        f"{number(float(entry.get('count', 0)) / inspected_steps)} a step, {_ms(entry, inspected_steps)}"
         for entry in _entries(syncs.get("sites"))
     ]
-    return f"{_few(parts) or 'none seen'} (in {looks} inspected steps)"
+    return f"{_few(parts) or 'none seen'} (in {inspected_steps} inspected steps)"
 
 
 def _copies(facts: Mapping[str, Any]) -> str:
     syncs = facts.get("syncs")
-    looks = int(syncs.get("looks") or 0) if isinstance(syncs, Mapping) else 0
+    inspected_steps = int(syncs.get("looks") or 0) if isinstance(syncs, Mapping) else 0
     parts = [
-        f"{number(float(entry.get('bytes', 0)) / 1e6 / looks)} MB a step at {_place(entry)}, "
+        f"{number(float(entry.get('bytes', 0)) / 1e6 / inspected_steps)} MB a step at {_place(entry)}, "
         f"{'pinned' if entry.get('pinned') else 'pageable'}, {'' if entry.get('non_blocking') else 'not '}non_blocking"
-        f"{', on a stream of its own' if entry.get('aside') else ''}, {_ms(entry, looks)}"
+        f"{', on a stream of its own' if entry.get('aside') else ''}, {_ms(entry, inspected_steps)}"
         for entry in _entries(facts.get("copies"))
-        if looks
+        if inspected_steps
     ]
     return _few(parts)
 
@@ -112,8 +112,8 @@ def _place(entry: Mapping[str, Any]) -> str:
     return f"{str(entry.get('file', '')).rpartition('/')[2]}:{entry.get('line')}"
 
 
-def _ms(entry: Mapping[str, Any], looks: int) -> str:
-    return f"{number(float(entry.get('blocked_ns', 0)) / 1e6 / looks)} ms"
+def _ms(entry: Mapping[str, Any], inspected_steps: int) -> str:
+    return f"{number(float(entry.get('blocked_ns', 0)) / 1e6 / inspected_steps)} ms"
 
 
 def _few(parts: list[str]) -> str:

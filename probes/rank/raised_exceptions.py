@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from typing import TYPE_CHECKING, Any
 
+from .facts.process_facts import is_users
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ..documents.rank_documents import ExceptionFacts
+
 _DEVICE = re.compile(r"\bGPU (\d+)\b|Allocation on device (\d+)")
 _SECRET_NAME = re.compile(r"token|secret|passw|credential|(api|access|private|auth)_?key", re.IGNORECASE)
+_MESSAGE_HALF = 1000  # characters
 _SECRET_CHARS_MIN = 8  # shorter values occur by chance in too many words
 # Phases in which a forward pass may run unmarked: on the loop's own tensors, or for a second loss.
 _UNMARKED = ("", "start", "clip", "gap", "optimizer")
@@ -31,6 +37,16 @@ def uncaught() -> BaseException | None:
     return error.__context__ if spawned and error.code else None
 
 
+def exception_facts(torch: Any, error: BaseException, marked: str) -> ExceptionFacts:
+    """Describes an exception that ends the process. `marked`: the phase of the last mark."""
+    return {
+        "type": type(error).__name__,
+        "message": shortened(without_secrets(str(error), os.environ)),
+        "phase": raised_in(torch, error, marked),
+        **raised_at(error),
+    }
+
+
 def raised_in(torch: Any, error: BaseException, marked: str) -> str:
     """The phase in which the error was raised. `marked`: the phase of the last mark.
 
@@ -47,6 +63,25 @@ def raised_in(torch: Any, error: BaseException, marked: str) -> str:
         elif name == "_call_impl" and file == torch.nn.modules.module.__file__ and found != "backward":
             found = "forward"  # also inside an optimizer step: the forward of its closure
     return marked if found == "forward" and marked not in _UNMARKED else found or marked
+
+
+def raised_at(error: BaseException) -> ExceptionFacts:
+    """The innermost line of the user's code in the exception's traceback; empty if there is none."""
+    found: ExceptionFacts = {}
+    traceback = error.__traceback__
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if is_users(code.co_filename):
+            found = {"file": code.co_filename, "line": traceback.tb_lineno, "function": code.co_name}
+        traceback = traceback.tb_next
+    return found
+
+
+def shortened(message: str) -> str:
+    """The message, or the start and end of a long one: a worker's traceback names the error at its end."""
+    if len(message) <= 2 * _MESSAGE_HALF:
+        return message
+    return message[:_MESSAGE_HALF] + "\n...\n" + message[-_MESSAGE_HALF:]
 
 
 def without_secrets(text: str, variables: Mapping[str, str]) -> str:

@@ -8,10 +8,8 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-import threading
 import time
-import weakref
-from _thread import allocate_lock, get_ident, get_native_id
+from _thread import get_ident
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -33,12 +31,13 @@ from .layout import ERRORS_MAX, PHASES, RANK_SLOTS, ROLE_RANK
 from .patches.checkpoint_saves import Saves
 from .patches.hooked_updates import Hooked
 from .patches.pinning import Pinning
-from .raised_exceptions import raised_in, uncaught, without_secrets
+from .raised_exceptions import exception_facts, uncaught
 from .ring import Ring
 from .step_account import USUAL_MARKS, Account
 from .step_phases import BACKWARD, CLIP, FORWARD, GAP, INPUT, OPTIMIZER
 from .tape import NOTED_NS, Tape, mark_ns
 from .thread_clocks import RunDelay
+from .training_thread import TrainingThread, is_native
 from .unmet_batches import shows_evaluation
 from .wall import let_pass
 from .workers.batch_size import count_samples
@@ -50,21 +49,15 @@ if TYPE_CHECKING:
 
     from .gpu.profiler_window import ProfilerWindow
 
-_MESSAGE_HALF = 1000  # characters
 _OPTIMIZER_LOOKS = 3  # the optimizer creates its state in its first step
-_MARKS_TOLD = 32  # four per batch: in a step of sixteen or more batches, only every second, third … fetch is recorded
+_FETCH_MARKS_MAX = (
+    32  # four per batch: in a step of sixteen or more batches, only every second, third … fetch is recorded
+)
 _NO_MEMORY = "out of memory"
-_FOLLOWED_TOLD_NS = 1_000_000_000  # a job may start a new thread for each step
-_THREADS_MAX = 64  # classified threads besides the training thread
+_THREAD_WRITTEN_EVERY_NS = 1_000_000_000  # a job may start a new thread for each step
 
 
-class _Token:
-    """Kept in the training thread's local storage, so it is deleted when the thread ends."""
-
-    __slots__ = ("__weakref__",)
-
-
-class Recorder:
+class Recorder(TrainingThread):
     def __init__(self, torch: Any, folder: str) -> None:
         self.torch = torch
         self.folder = folder
@@ -85,21 +78,15 @@ class Recorder:
         self.active = True
         self.tape.forget()
         self.errors = 0
-        self.account: Any = None  # an Account, created at the first mark of a training thread
         self.worker: WorkerLog | None = None
+        self.forget_threads()
+        self._thread_written_ns = 0
         if self.foreign is not None:
             self.foreign.forget()
         self.captures.forget()
         self.precision.forget()
         self.syncs.forget()
         self.hooked = Hooked()
-        # taken by the thread that becomes the training thread; never waited for
-        self._becoming = allocate_lock()
-        self._own = threading.local()
-        self._trains: Callable[[], Any] = object  # returns None once the training thread has ended
-        self._native_id = self._followed_ns = 0
-        self._others: set[int] = set()  # other threads that train
-        self.fetching_threads: dict[int, int] = {}  # threads that fetch but do not train -> their loader
         self.in_process: InProcess | None = None
         self.drawing = Drawing()
         self.pinning = Pinning()
@@ -116,7 +103,6 @@ class Recorder:
         self.saves = Saves()
         self.evaluations = Evaluations()
         self.garbage.events.clear()
-        self.crowded = False  # several threads train: the tape does not record the thread
         self.refresh_at = self.due_at = 1
         self.asks_for_aids = False  # at the next backward
         self.deep: ProfilerWindow | None = None  # set if a deep window was requested
@@ -152,107 +138,26 @@ class Recorder:
 
     # -- role of the process ---------------------------------------------------------------------------------------------------
 
-    def own_account(self) -> Account | None:
-        """The account if the calling thread is the training thread, else None."""
-        account: Account | None = self.account
-        if account is None:
-            account = self._claim()
-        if account is None or account.thread != get_ident():
-            return None
-        if self._trains() is None:  # the id of an ended thread, reused by this one
-            self._follow(account)
-        if self.tape.on:
-            self.tape.read_into(account)
-        return account
-
-    def _claim(self) -> Account | None:
-        """Returns the account; the first of several threads creates and owns it. The others get None and never wait."""
-        if self.worker is not None or not self._becoming.acquire(False):
-            return None
-        try:
-            return self.account or self._new_account()
-        finally:
-            self._becoming.release()
-
-    def _new_account(self) -> Account:
-        """Creates the account of the calling thread."""
+    def make_account(self) -> Account:
         account = Account(thread=get_ident(), garbage=self.garbage)
         account.on_step = self._stepped
         account.unmet.evaluates = lambda: shows_evaluation(self.precision.trained())
         account.graph_nodes = getattr(getattr(self.torch, "autograd", None), "_get_sequence_nr", None)
         account.in_eval_mode, account.trained_in_eval_mode = self.evaluations.goes_on, self.evaluations.trains_so
         self.in_process = InProcess(account, self.folder, self.failed)
-        self._is_this_thread()
-        self.account = account
         return account
 
-    def _is_this_thread(self) -> None:
-        token = self._own.token = _Token()
-        self._trains = weakref.ref(token)
-        self._native_id = get_native_id()
-
-    def _follow(self, account: Account) -> None:
-        """The calling thread takes over training after the previous training thread has ended."""
-        if self.tape.on:
-            self.tape.read_into(account)
-        before = self._native_id
-        self._is_this_thread()
-        if before == self._native_id:
-            return  # the same C++ thread, which Python knows only during a call
+    def thread_changed(self, account: Account) -> None:
         account.goes_on_in(get_ident(), RunDelay() if account.ring is not None else None)
         if self.in_process is not None:
             self.in_process.goes_on()
-        self.fetching_threads.pop(get_ident(), None)
-        self.facts.values["main_thread"] = self._native_id
+        self.facts.values["main_thread"] = self.native_id
         now = perf_counter_ns()
-        if now - self._followed_ns >= _FOLLOWED_TOLD_NS:
-            self._followed_ns = now
+        if now - self._thread_written_ns >= _THREAD_WRITTEN_EVERY_NS:
+            self._thread_written_ns = now
             self.facts.write()
 
-    def training_account(self, roots: Any) -> Account | None:
-        """Like `own_account`, for a backward pass of these tensors: the thread of the first one becomes the training thread."""
-        account = self.own_account()
-        if account is not None and account.ring is not None:
-            return account
-        # several threads may start their first one together: the first becomes the rank and creates its ring once
-        if self.worker is not None or not self._becoming.acquire(False):
-            return None
-        try:
-            account = self.account
-            if account is None:
-                account = self._new_account()
-            elif account.thread != get_ident():
-                if account.ring is None:
-                    if account.loaders or account.fetched:
-                        self.facts.values["fetches_in_another_thread"] = True
-                        self.fetches(next(iter(account.fetched), -1), account.thread)
-                    account = self._new_account()
-                elif self._trains() is None:
-                    self._follow(account)
-                else:
-                    return None
-            if account.ring is None:
-                self.fetching_threads.pop(get_ident(), None)
-                self._become_rank(account, roots)
-            return account
-        finally:
-            self._becoming.release()
-
-    def _in_a_hook(self) -> bool:
-        """True if this other thread runs part of the backward pass that the training thread waits for."""
-        account, tape = self.account, self.tape
-        if account is None or get_ident() in self._others:
-            return False
-        return bool(tape.inside_backward if tape.on else account.inside_backward)
-
-    def _trains_too(self) -> None:
-        """Records that the calling thread trains, too. From now on marks are processed at once, since the tape does not record threads."""
-        if len(self._others) < _THREADS_MAX:
-            self._others.add(get_ident())
-        self.crowded = True
-        self.tape.fill()
-
-    def _become_rank(self, account: Account, roots: Any) -> None:
+    def become_rank(self, account: Account, roots: Any) -> None:
         rank, local_rank, world_size = process_facts.distributed_identity(self.torch)
         path = "%s/rank-%d.ring" % (self.folder, os.getpid())
         ring = Ring(path, slots=RANK_SLOTS, role=ROLE_RANK, rank=rank, local_rank=local_rank, world_size=world_size)
@@ -264,7 +169,7 @@ class Recorder:
         self.facts.values.update(process_facts.process_facts(self.torch))
         self._trains_on(roots)
         self.facts.values.update({"rank": rank, "local_rank": local_rank, "world_size": world_size})
-        self.facts.values["main_thread"] = threading.get_native_id()
+        self.facts.values["main_thread"] = self.native_id
         self.facts.values["run_delay"] = bool(delay)
         self.facts.values["indices_timed"] = True
         self.deep = asked(self.torch, self.folder, self.facts, rank, local_rank, self.captures)
@@ -321,12 +226,7 @@ class Recorder:
         error = uncaught()
         if error is not None:
             marked = PHASES[self.account.phase] if self.account is not None else ""
-            self.facts.values["exception"] = {
-                "type": type(error).__name__,
-                "message": shortened(without_secrets(str(error), os.environ)),
-                "phase": raised_in(self.torch, error, marked),
-                **process_facts.raised_at(error),
-            }
+            self.facts.values["exception"] = exception_facts(self.torch, error, marked)
             if _NO_MEMORY in str(error):
                 self.facts.values["held_at_end"] = held_at_end(self.torch, error, self._device())
 
@@ -474,13 +374,6 @@ class Recorder:
             self._watch_fetch(account, iterator)
         return token
 
-    def fetches(self, loader: int, thread: int | None = None) -> None:
-        """Records that the calling thread, or the given one, fetches from this loader and does not train."""
-        threads = self.fetching_threads
-        threads[get_ident() if thread is None else thread] = loader
-        if len(threads) > _THREADS_MAX:  # the oldest one has most likely ended
-            threads.pop(next(iter(threads)), None)
-
     def _watch_fetch(self, account: Account, iterator: Any) -> None:
         """Times, in a clocked step, drawing the indices and, without workers, loading and pinning the batch."""
         if not account.clocked:
@@ -493,7 +386,7 @@ class Recorder:
                 self.pinning.watch(getattr(iterator, "_rn50_loader", -1))
         elif account.fewest_marks > USUAL_MARKS:  # the step's sums do not separate its fetches
             place = iterator._num_yielded
-            self.place = -1 if place % max(1, account.fewest_marks // _MARKS_TOLD) else place
+            self.place = -1 if place % max(1, account.fewest_marks // _FETCH_MARKS_MAX) else place
 
     def begin_fetch(self, account: Account, loader: int, first: bool, began: int) -> tuple[Account, bool, int]:
         """Called when the next batch is requested from a source; `first`: the first of an epoch."""
@@ -554,8 +447,8 @@ class Recorder:
         account = self.training_account(roots)
         if account is None:
             # activation checkpointing runs another backward in autograd's thread; a Python thread's backward is its own training
-            if self.account is not None and not (_is_native() and self._in_a_hook()):
-                self._trains_too()
+            if self.account is not None and not (is_native() and self.runs_in_a_hook()):
+                self.trains_too()
             return None
         if not account.backward_begin():
             return None
@@ -597,8 +490,8 @@ class Recorder:
         began = perf_counter_ns()
         account = self.own_account()
         if account is None:
-            if not self._in_a_hook():
-                self._trains_too()
+            if not self.runs_in_a_hook():
+                self.trains_too()
             elif self.tape.on:  # the tape is full
                 self.tape.fill()
             else:
@@ -717,19 +610,6 @@ class Recorder:
             self.active = False
             return
         self.worker = WorkerLog(self.folder, os.getpid(), worker, own_loader(), queue)
-
-
-def shortened(message: str) -> str:
-    """The message, or the start and end of a long one: a worker's traceback names the error at its end."""
-    return (
-        message if len(message) <= 2 * _MESSAGE_HALF else message[:_MESSAGE_HALF] + "\n...\n" + message[-_MESSAGE_HALF:]
-    )
-
-
-def _is_native() -> bool:
-    """True if the calling thread was not started by Python's `threading`, such as autograd's. Takes no lock."""
-    known = threading._active.get(get_ident())  # type: ignore[attr-defined]
-    return known is None or isinstance(known, threading._DummyThread)
 
 
 def not_in_training(torch: Any) -> Callable[[], bool]:

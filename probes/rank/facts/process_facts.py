@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-    from ...documents.rank_documents import CudaFacts, ExceptionFacts, RankFacts
+    from ...documents.rank_documents import CudaFacts, RankFacts
 
 
 MADE_MAX = 32  # described model wrappers: a job may keep creating new ones
@@ -100,18 +100,6 @@ def is_users(name: str) -> bool:
     """True for a file of the job's own code: outside torch, the standard library and installed packages."""
     installed = "site-packages" in name or "dist-packages" in name
     return not name.startswith(("<", _OWN, torchs_folder())) and not installed and not _standard(name)
-
-
-def raised_at(error: BaseException) -> ExceptionFacts:
-    """The innermost line of the user's code in the exception's traceback; empty if there is none."""
-    found: ExceptionFacts = {}
-    traceback = error.__traceback__
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        if is_users(code.co_filename):
-            found = {"file": code.co_filename, "line": traceback.tb_lineno, "function": code.co_name}
-        traceback = traceback.tb_next
-    return found
 
 
 def torchs_folder() -> str:

@@ -1,10 +1,12 @@
-"""In which phase an exception was raised that nobody caught."""
+"""Where and in which phase an exception was raised that nobody caught, and what is kept of it."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +14,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from rn50_advisor.probes.rank.raised_exceptions import (  # noqa: E402
+    raised_at,
     raised_in,
+    shortened,
     uncaught,
     without_secrets,
 )
@@ -151,3 +155,20 @@ def test_values_of_secret_variables_are_masked_and_others_stay() -> None:
 
 def test_an_environment_that_the_job_has_replaced_is_no_reason_to_lose_the_exception() -> None:
     assert without_secrets("correcthorse", {"TOKEN": 12345678, 3: "correcthorse", "SECRET": None}) == "correcthorse"  # type: ignore[dict-item]
+
+
+def test_a_long_message_keeps_its_start_and_its_last_line() -> None:
+    traceback = "Caught RuntimeError in worker 0.\n" + "  File ...\n" * 900 + "RuntimeError: no space in shared memory"
+    kept = shortened(traceback)
+    assert kept.startswith("Caught RuntimeError") and kept.endswith("no space in shared memory")
+    assert len(kept) < 2100
+    assert shortened("short") == "short"
+
+
+def test_the_place_is_the_innermost_line_of_the_users_own() -> None:
+    with pytest.raises(json.JSONDecodeError) as raised:
+        json.loads("{")  # raised below this line
+    place = raised_at(raised.value)
+    assert (place["file"], place["function"]) == (__file__, "test_the_place_is_the_innermost_line_of_the_users_own")
+    assert Path(__file__).read_text().splitlines()[place["line"] - 1].endswith("# raised below this line")
+    assert raised_at(RuntimeError("never raised")) == {}

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from rn50_advisor.probes.rank.facts import process_facts
-from rn50_advisor.probes.rank.facts.process_facts import Facts, call_site, note_compilations, raised_at
-from rn50_advisor.probes.rank.recorder import shortened
+from rn50_advisor.probes.rank.facts.process_facts import Facts, call_site, note_compilations
 from stub_training import Training
 
 with contextlib.suppress(ImportError):  # tests that need it are marked
@@ -85,14 +84,6 @@ def test_nothing_is_read_in_a_process_that_is_no_rank(facts, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_long_message_keeps_its_begin_and_its_last_line():
-    traceback = "Caught RuntimeError in worker 0.\n" + "  File ...\n" * 900 + "RuntimeError: no space in shared memory"
-    kept = shortened(traceback)
-    assert kept.startswith("Caught RuntimeError") and kept.endswith("no space in shared memory")
-    assert len(kept) < 2100
-    assert shortened("short") == "short"
-
-
 def test_a_folder_of_the_jobs_may_be_called_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(__file__="/env/torch/__init__.py"))
     names: dict[str, object] = {"call_site": call_site}
@@ -155,15 +146,6 @@ def test_compilations_have_a_bound_and_cost_nothing_without_dynamo(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch._dynamo.utils", SimpleNamespace(get_compilation_metrics=lambda: made))
     note_compilations(values, now_ns=10_000_000_000, wall_us=10_000_000)
     assert len(values["compilations"]) == 64
-
-
-def test_the_place_is_the_innermost_line_of_the_users_own() -> None:
-    with pytest.raises(json.JSONDecodeError) as raised:
-        json.loads("{")  # raised below this line
-    place = raised_at(raised.value)
-    assert (place["file"], place["function"]) == (__file__, "test_the_place_is_the_innermost_line_of_the_users_own")
-    assert Path(__file__).read_text().splitlines()[place["line"] - 1].endswith("# raised below this line")
-    assert raised_at(RuntimeError("never raised")) == {}
 
 
 def aids_found(*, by_us: bool = False) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """The one table of causes: which rule's finding explains which other's. Rules know nothing of each other.
 
 Both must have fired, on a rank in common, and the cause must weigh enough: `verdict/rule_engine.py`. Rules of other distributions
-declare what they explain themselves: `Rule.explains` always, `Finding.explains` where only the check can tell.
+declare what they explain themselves: `Rule.explains` always, `Finding.explains` where only the check knows.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from rn50_advisor.rules.conditions import (
     SOUND_PATH,
     STALLS_ASLEEP,
     STALLS_FOR_CORES,
+    STALLS_IN_COMPUTING,
     STALLS_IN_LAYERS,
-    STALLS_IN_LINE,
     Condition,
     stalls_in,
     stalls_with,
@@ -55,13 +55,13 @@ class Cause:
 
     @property
     def words(self) -> str:
-        """`where …`, `unless …`, or `where …, but not where …`; empty where nothing is asked for."""
+        """`where …`, `unless …`, or `where …, but not where …`; empty without a condition."""
         if self.when is None:
             return "" if self.unless is None else f"unless {self.unless.words}"
         return f"where {self.when.words}" + ("" if self.unless is None else f", but not where {self.unless.words}")
 
 
-# A rank that is late, and the others' waiting for it. What slows all ranks alike makes none of them late.
+# A late rank, and the others' wait for it. A slowdown of all ranks makes none of them late.
 LATE_RANK = ("CMP007", "COM002")
 NO_CORES = ("CPU001", "CPU002", "CPU003", "CPU005")
 # Loading that is short of cores, by itself or with more workers.
@@ -86,20 +86,20 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         Cause(("CPU003",), (*LOADING_NEEDS_CORES, "COM001")),
         Cause(("CPU003",), LATE_RANK, ON_SOME_RANKS),
         Cause(("CPU005", "CPU007"), ("CPU003", "DAT001", *MORE_WORKERS, *LATE_RANK, "COM001")),
-        Cause(("CPU003", "CPU005"), ("RUN004",), STALLS_IN_LINE),
+        Cause(("CPU003", "CPU005"), ("RUN004",), STALLS_IN_COMPUTING),
         Cause(("CPU006",), ("COM002",)),
         Cause(("CPU006",), ("CMP007",), ON_SOME_RANKS),
         Cause(("CPU006",), GAP, COLLECTS_BETWEEN_STEPS),
         Cause(("CPU007",), ("CPU005", "DAT005")),
         Cause(("CPU008",), (*LOADING_NEEDS_CORES, "DAT005", "DAT009", "DAT011", "COM002")),
-        # who waits for a core launches late
+        # a thread that waits for a core launches kernels late
         Cause((*NO_CORES, "DAT005"), ("CMP003",)),
     ),
     "Memory and storage": (
         Cause(("MEM001",), ("DAT002", "DAT010", "DSK001", *LATE_RANK)),
-        # a device that all share is not shared fairly: one rank may starve more than the others
+        # a shared device is not shared fairly: one rank may starve more than the others
         Cause(("DAT002",), ("DAT001", *MORE_WORKERS, "DAT008", "DAT009", "COM002")),
-        # what says more of this storage belongs under it, unless it is the reason itself: a memory limit, or somebody else on the disk
+        # other findings on this storage belong under it, unless they are the root: a memory limit, or other users of the disk
         Cause(("DAT002",), ("DSK002",)),
         Cause(("DAT002",), ("DSK001",), unless=OTHERS_USE_THE_DISK),
         Cause(("DSK001",), ("DAT002", "DSK002"), OTHERS_USE_THE_DISK),
@@ -108,7 +108,7 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
     ),
     "Loading": (
         Cause(("DAT001", *MORE_WORKERS, "DAT005", "DAT006", "DAT008", "DAT014", "DAT015"), ("COM002",)),
-        # one indexing needs neither workers nor cores, and makes no small tensors for the collector to go through
+        # indexing whole batches needs neither workers nor cores, and creates no small objects for the garbage collector
         Cause(("DAT016",), ("CPU006", "DAT001", *MORE_WORKERS, "DAT007", "DAT009", "COM002")),
         Cause(("DAT005",), ("COM001",)),
         Cause(("DAT008",), ("COM001",), SLOWS_THE_WIRE),
@@ -119,7 +119,7 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         Cause(("DAT011",), ("DAT008",), MADE_ALIKE),
         Cause(("DAT011",), MORE_WORKERS, BETTER_THAN_WORKERS),
         Cause(MORE_WORKERS, ("DAT011",), unless=BETTER_THAN_WORKERS),
-        # where cores, storage or hand-over are short by themselves, a sample's transforms are not the root
+        # if cores, storage or the hand-over are the limit, a sample's transforms are not the root
         Cause((*NO_CORES, "DAT002", "DAT007", "DAT009"), ("DAT011",)),
     ),
     "Loop": (
@@ -132,7 +132,7 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
     "Computing": (
         Cause(("CMP001",), ("CMP009",)),
         Cause(("CMP004",), (*GAP, "CMP003")),
-        # of the same idle time other waits hold the host as long: with the copies alone let go, those would keep it
+        # other waits block the host for as long: asynchronous copies alone would gain nothing
         Cause(("CMP004",), ("H2D002",), OTHERS_HOLD_AS_LONG),
         Cause(("CMP005", "CMP010", "COM005"), ("CMP003",)),
         Cause(("CMP007",), ("COM002",)),
@@ -148,7 +148,7 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         Cause(("GPU005",), ("GPU003",)),
         Cause(("COM006", "COM008", "GPU006", "GPU008"), ("COM001",)),
         Cause(("COM007", "COM009"), EXCHANGE),
-        # a sound exchange that nothing hides: late buckets or small batches are the reason, else the wire is
+        # exposed communication on a sound path: late buckets or small batches are the cause, else the wire is
         Cause(("COM003",), ("COM001", "COM010"), HELD_BY_SETTINGS),
         Cause(("COM001",), ("COM003",), unless=HELD_BY_SETTINGS),
         Cause(("COM010",), ("COM001",), SOUND_PATH),
@@ -171,14 +171,14 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         Cause(("LOP001", *GAP), ("RUN004",), stalls_in("gap")),
         Cause(("LOP001",), ("RUN004",), stalls_in("gap.checkpoint")),
         Cause(("LOP003",), ("RUN004",), stalls_in("gap.evaluation")),
-        # what is known to come with a period has a rule that says whether it is too much
+        # known periodic work has a rule that judges whether it costs too much
         Cause(("DAT006",), ("RUN004",), stalls_with("an epoch begins")),
         Cause(("LOP001",), ("RUN004",), stalls_with("a checkpoint")),
         Cause(("LOP003",), ("RUN004",), stalls_with("an evaluation")),
         Cause(("CPU006",), ("RUN004",), stalls_with("a garbage collection")),
         Cause(("CPU003", "CPU005"), ("RUN004",), stalls_with("waiting for a core")),
         Cause(("LOP001", "LOP002", *DISK), ("RUN004",), stalls_with("a disk flush")),
-        # where it sleeps in the stalls alone, LOP007 is what happens in them
+        # if the code sleeps only in the stalls, LOP007 is their consequence
         Cause(("RUN004",), ("LOP007",), STALLS_ASLEEP),
         Cause(("LOP007",), ("RUN004",), STALLS_IN_LAYERS, unless=STALLS_ASLEEP),
     ),
@@ -193,11 +193,11 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
 })  # fmt: skip
 
 # Two that may explain each other: the engine makes the costlier one the root.
-RINGS = (
-    # One rank's quota says who became slower, though it is the exchange that grew for all of them: the late rank is the reason of the
-    # waiting, and the waiting of the slower steps.
+CYCLES = (
+    # A quota slows one rank: RUN003 sees the exchange grow on all ranks, COM002 sees the late rank. Its lateness causes their waiting, and
+    # the waiting makes the steps slower.
     frozenset({"RUN003", "COM002"}),
-    # Only where RUN001's threshold was set to less than half a minute: the death that ended so short a hang may as well have begun it.
+    # Only if RUN001's threshold is below half a minute: the death that ended such a short hang may also have caused it.
     frozenset({"RUN001", "RUN002"}),
 )
 
@@ -214,7 +214,7 @@ BY_PAIR: Mapping[tuple[str, str], tuple[Cause, ...]] = MappingProxyType(_by_pair
 
 
 def is_cause(a: Analysis, cause: Finding, consequence: Finding) -> bool:
-    """The table says so of these two findings."""
+    """True if the table has a row for these two findings whose conditions hold."""
     return any(row.holds(a, cause, consequence) for row in BY_PAIR.get((cause.rule, consequence.rule), ()))
 
 

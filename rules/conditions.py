@@ -17,13 +17,15 @@ from rn50_advisor.rules.first_ending import died_of_it
 from rn50_advisor.rules.loop.between_steps import collects_between_steps
 from rn50_advisor.rules.storage.storage_starvation import only_memory_is_short, others_use_the_disk
 
-# Share of the transfer time without waiting for late ranks: a cause of lateness must cost nearly as much to be its reason. A quota on
-# one rank, which held the threads of its exchange back too, cost three times as much as the wire.
-_OF_THE_WIRE = 0.8
-_ALIKE = 1.1  # equal loaders of two ranks on two cores differed by 1.04 while one rank waited 80 ms and the other 26
+# Share of the transfer time, without waiting for late ranks: a cause of lateness must cost nearly as much to explain it. A quota on one
+# rank, which also throttled the threads of its exchange, cost three times as much as the wire.
+_WIRE_SHARE_MIN = 0.8
+_ALIKE_RATIO_MAX = (
+    1.1  # equal loaders of two ranks on two cores differed by 1.04 while one rank waited 80 ms and the other 26
+)
 # Threads of the ranks that wait for a core, per allowed core, as for CPU005. Where programs decoded samples on two cores it was 0.31.
-_WAITING_MIN = 0.25
-_STALLED = {
+_QUEUED_PER_CORE_MIN = 0.25
+_STALL_ACTIVITIES = {
     "input_wait": "wait for input",
     "gap": "are between two steps",
     "gap.checkpoint": "write a checkpoint",
@@ -40,7 +42,7 @@ class Condition:
 
 
 def stalls_with(what: str) -> Condition:
-    """RUN004's stalls come with something that was watched."""
+    """RUN004's stalls coincide with this."""
     return Condition(
         f"the stalls coincide with {what}", lambda a, _c, _q: a.pulse is not None and a.pulse.coincides == what
     )
@@ -49,12 +51,13 @@ def stalls_with(what: str) -> Condition:
 def stalls_in(phase: str) -> Condition:
     """RUN004's stalls lie in this phase."""
     return Condition(
-        f"steps stall while they {_STALLED[phase]}", lambda a, _c, _q: a.pulse is not None and a.pulse.phase == phase
+        f"steps stall while they {_STALL_ACTIVITIES[phase]}",
+        lambda a, _c, _q: a.pulse is not None and a.pulse.phase == phase,
     )
 
 
 def _noted(circumstance: Circumstance, words: str) -> Condition:
-    """The check of one of the two rules found it so."""
+    """The check of one of the two rules noted this circumstance."""
     return Condition(
         words, lambda _a, cause, consequence: circumstance in cause.circumstances | consequence.circumstances
     )
@@ -65,21 +68,21 @@ def _of_job(words: str, holds: Callable[[Analysis], bool]) -> Condition:
 
 
 def _slows_the_wire(a: Analysis, cause: Finding, _: Finding) -> bool:
-    return cause.seconds_per_step >= _OF_THE_WIRE * (a.get(COMM_WIRE_S) or 0.0)
+    return cause.seconds_per_step >= _WIRE_SHARE_MIN * (a.get(COMM_WIRE_S) or 0.0)
 
 
 def _made_alike(a: Analysis) -> bool:
     walls = a.by_rank(FETCH_WALL_S).values()
-    return bool(walls) and max(walls) <= _ALIKE * min(walls)
+    return bool(walls) and max(walls) <= _ALIKE_RATIO_MAX * min(walls)
 
 
-def _stalls_in_line(a: Analysis) -> bool:
+def _stalls_in_computing(a: Analysis) -> bool:
     return a.pulse is not None and a.pulse.phase in COMPUTE and a.pulse.coincides in ("", "waiting for a core")
 
 
 def _stalls_for_cores(a: Analysis) -> bool:
     waiting, allowed = sum(a.of_host(a.by_rank(THREADS_WAITING)).values()), a.get(CPU_ALLOWED_CORES)
-    return _stalls_in_line(a) and allowed is not None and waiting >= _WAITING_MIN * allowed
+    return _stalls_in_computing(a) and allowed is not None and waiting >= _QUEUED_PER_CORE_MIN * allowed
 
 
 def _stalls_in_layers(a: Analysis) -> bool:
@@ -88,27 +91,29 @@ def _stalls_in_layers(a: Analysis) -> bool:
 
 ON_SOME_RANKS = Condition("it is found on some of the ranks only", lambda _a, cause, _q: bool(cause.scope.ranks))
 FATAL = Condition("the job died of it", lambda _a, cause, _q: cause.fatal)
-SLOWS_THE_WIRE = Condition(f"it costs at least {_OF_THE_WIRE:g} of what the exchange takes", _slows_the_wire)
+SLOWS_THE_WIRE = Condition(f"it costs at least {_WIRE_SHARE_MIN:g} of what the exchange takes", _slows_the_wire)
 
 OTHERS_USE_THE_DISK = _of_job("most of the disk's traffic is not the job's", others_use_the_disk)
 ONLY_MEMORY_IS_SHORT = _of_job(
-    "the host could hold what an epoch reads and the job's memory limit does not let it", only_memory_is_short
+    "the host could cache what an epoch reads but the job's memory limit prevents it", only_memory_is_short
 )
-# That one rank waits more for its batches is chance then: the others' wait hides theirs.
+# Which rank waits longer for its batches is then chance: waiting for it hides the others' wait.
 MADE_ALIKE = _of_job("batches take as long to make on every rank", _made_alike)
 COLLECTS_BETWEEN_STEPS = _of_job("collections are most of the time between steps", collects_between_steps)
 SOUND_PATH = _of_job(
-    "the path carries what it can, and gradients are exchanged once a step",
+    "the path between the ranks is sound, and gradients are exchanged once a step",
     lambda a: a.has(COMM_WIRE_S) and bool(path_is_sound(a)) and exchanges_of(a) == 1,
 )
-# Who waits for a thread of its own that has no core sleeps: such stalls are in computing, too.
-STALLS_IN_LINE = _of_job("steps stall in computing, beside nothing or beside waiting for a core", _stalls_in_line)
+# A rank sleeps while it waits for its own thread that has no core: such stalls are in computing, too.
+STALLS_IN_COMPUTING = _of_job(
+    "steps stall in computing, and nothing known coincides but waiting for a core", _stalls_in_computing
+)
 STALLS_FOR_CORES = _of_job(
     "steps stall in computing, and the ranks' threads wait for cores that loading uses", _stalls_for_cores
 )
-STALLS_IN_LAYERS = _of_job("steps stall in forward or backward, beside nothing that was watched", _stalls_in_layers)
+STALLS_IN_LAYERS = _of_job("steps stall in forward or backward, and nothing known coincides", _stalls_in_layers)
 STALLS_ASLEEP = _of_job(
-    "most of the sleep in the script's own code lies in the periodic stalls", analysis_reading.stalls_asleep
+    "most of the sleep in the script's own code is in the periodic stalls", analysis_reading.stalls_asleep
 )
 A_RANK_DIED = _of_job("a rank died", lambda a: any(death.role == "rank" for death in a.deaths))
 HUNG_BEFORE = _of_job(
@@ -118,8 +123,8 @@ HUNG_BEFORE = _of_job(
 
 ENDED_A_RANK = _noted("ended a rank", "a rank died of the hang")
 BETTER_THAN_WORKERS = _noted("better than workers", "a cheaper transform is clearly better than more workers")
-HELD_BY_SETTINGS = _noted("held by settings", "the job's own settings hold the gradients back")
-OTHERS_HOLD_AS_LONG = _noted("others hold as long", "other waits hold the host as long as the copies do")
+HELD_BY_SETTINGS = _noted("held by settings", "the job's own settings delay the gradients")
+OTHERS_HOLD_AS_LONG = _noted("others hold as long", "other waits block the host for as long as the copies do")
 INPUT_GREW = _noted("input grew", "waiting for input grew most when the job became slower")
 EXCHANGE_GREW = _noted("exchange grew", "the exchange grew most when the job became slower")
 GAP_GREW = _noted("gap grew", "time between steps grew most when the job became slower")

@@ -11,14 +11,14 @@ from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Finding, NotMeasured, Severity
 from rn50_advisor.advisor.model.measures.measure import Measure
 
-# Share of the step (or of the run) that a finding costs, from the catalogue: below 2 % nothing is said.
+# Share of the step (or of the run) that a finding costs, from the catalogue: below 2 % nothing is reported.
 SEVERITY_SHARES: tuple[tuple[float, Severity], ...] = (
     (0.30, "critical"),
     (0.15, "high"),
     (0.05, "medium"),
     (0.02, "low"),
 )
-# Fewer steady steps than this and a mean says nothing about the run.
+# With fewer steady steps a mean is meaningless.
 MIN_STEADY_STEPS = 5
 _HEADING = re.compile(r"(?P<title>[A-Z][a-z]+(?: [a-z]+){0,4}):\s+")
 
@@ -40,10 +40,10 @@ Check = Callable[[Analysis, Thresholds], Finding | Clear | NotMeasured]
 class Rule:
     """`explains`: rules whose findings are consequences of this one where their ranks overlap.
 
-    For rules of other distributions; what those of this package explain stands in `causes.py`.
+    For rules of other distributions; `causes.py` has what those of this package explain.
 
-    `triage_checks`: checks of `triage` that measure the same thing, most telling first. `{gpu}` stands for each GPU of the finding, or if
-    it names none for the job's worst one; of several in brackets the first that was measured counts.
+    `triage_checks`: checks of `triage` that measure the same thing, the best first. `{gpu}` stands for each GPU of the finding, or for the
+    job's worst one if it names none; of several in brackets the first that was measured counts.
     `needs`: measures without which it cannot look; a rule of another distribution may take them by name, as `MEASURES["step.time_s"]`.
     """
 

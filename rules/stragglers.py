@@ -10,8 +10,8 @@ from rn50_advisor.advisor.model.measures.comm_measures import COMM_KEPT_WAITING_
 from rn50_advisor.advisor.model.wording.quantities import numbers
 from rn50_advisor.rules.rule import confidence
 
-# Share of the waiting. Several slow ranks are last in turn and by little, so that none is clearly the last: that they cause nearly
-# all of the waiting tells of them. One rank alone caused 0.87 to 1.0 of it.
+# Share of the waiting. Several slow ranks are last in turn and by little, so that none is clearly the last, but together
+# they cause nearly all of the waiting. One rank alone caused 0.87 to 1.0 of it.
 _SKEW_SHARE_MIN = 0.85
 
 
@@ -33,9 +33,9 @@ def last_share(a: Analysis, ranks: tuple[int, ...], enough: float) -> float:
     return share
 
 
-def sure(a: Analysis, theirs: float) -> float:
+def sure(a: Analysis, share: float) -> float:
     """Confidence in a culprit that is last, or causes the waiting, to this share: by chance each of two ranks has half."""
-    return confidence(a, cap=round(0.55 + 0.4 * min(1.0, theirs), 2))
+    return confidence(a, cap=round(0.55 + 0.4 * min(1.0, share), 2))
 
 
 def since(a: Analysis, ranks: tuple[int, ...]) -> int | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from rn50_advisor.advisor.edits.calls import find_call, find_settings, options_of_settings
-from rn50_advisor.advisor.edits.edit_plan import UNSEEN, EditPlan
+from rn50_advisor.advisor.edits.edit_plan import UNKNOWN_VALUE, EditPlan
 from rn50_advisor.advisor.edits.syntax import Code, parse_code
 from rn50_advisor.advisor.model.job_changes import CallChange, Expression, Value
 from rn50_advisor.advisor.model.recording import Source
@@ -82,7 +82,7 @@ def advise(
     codes = [code for source in sources if not source.edited and (code := parse_code(source.path, source.text))]
     code = next((c for c in codes if c.path == file), None)
     literals = {name: value for name, value in change.arguments if not isinstance(value, Expression)}
-    wanted = {name: value for name, value in literals.items() if known.get(name, UNSEEN) != value}
+    wanted = {name: value for name, value in literals.items() if known.get(name, UNKNOWN_VALUE) != value}
     # a file may lack the names that an expression uses
     if code is None or not wanted or len(literals) < len(change.arguments):
         return None

@@ -16,9 +16,13 @@ from rn50_advisor.advisor.model.findings import Finding, Fix, Where
 from rn50_advisor.advisor.model.job_changes import Argument, Assignment, CallChange, Invocation, Setup, Value
 from rn50_advisor.advisor.model.recording import Source
 
-_SHARE_OUT = "an IterableDataset gives every worker all samples: split them by get_worker_info() first"
+_SPLIT_FIRST = "an IterableDataset gives every worker all samples: split them by get_worker_info() first"
 # Other names for the same setting.
-_ALSO = {"set_detect_anomaly": "detect_anomaly", "set_default_dtype": "double", "sched_setaffinity": "cpu_affinity"}
+_OTHER_NAMES = {
+    "set_detect_anomaly": "detect_anomaly",
+    "set_default_dtype": "double",
+    "sched_setaffinity": "cpu_affinity",
+}
 _FACTS_OF: Mapping[str, str] = {"DataLoader": "loaders", "DistributedDataParallel": "ddp"}
 
 
@@ -44,7 +48,7 @@ def _edited(fix: Fix, analysis: Analysis, sources: tuple[Source, ...]) -> Fix:
     job = _commands(analysis, rank)
     if (instead := _instead(entry, dict(call.arguments))) is not None:
         return replace(fix, change=f"{fix.change}\n{instead}", where=where)
-    asked = _Asked(
+    request = _Request(
         call=call,
         file=posixpath.normpath(posixpath.join(job.folder, where.file)),
         line=where.line,
@@ -53,7 +57,7 @@ def _edited(fix: Fix, analysis: Analysis, sources: tuple[Source, ...]) -> Fix:
         sources=sources,
         job=job,
     )
-    return _advised(fix, where, asked)
+    return _advised(fix, where, request)
 
 
 def _commands(analysis: Analysis, rank: Mapping[str, Any]) -> JobCommands:
@@ -61,8 +65,8 @@ def _commands(analysis: Analysis, rank: Mapping[str, Any]) -> JobCommands:
     return JobCommands(words, str(rank.get("cwd") or analysis.meta.cwd))
 
 
-def _advised(fix: Fix, where: Where, asked: _Asked) -> Fix:
-    advice = _advice(asked)
+def _advised(fix: Fix, where: Where, request: _Request) -> Fix:
+    advice = _advice(request)
     if advice is None:
         return replace(fix, where=where)
     change = "\n".join([fix.change, *advice.words])
@@ -70,7 +74,7 @@ def _advised(fix: Fix, where: Where, asked: _Asked) -> Fix:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Request:
     call: CallChange
     file: str
     line: int
@@ -82,18 +86,18 @@ class _Asked:
 
 # Cached, since the live screen mostly asks for the same advice every second, and parsing takes a tenth of a second.
 @functools.lru_cache(maxsize=64)
-def _advice(asked: _Asked) -> Advice | None:
+def _advice(request: _Request) -> Advice | None:
     try:
         return advise(
-            asked.call,
-            file=asked.file,
-            line=asked.line,
-            known=dict(asked.known),
-            through=asked.through,
-            sources=asked.sources,
-            job=asked.job,
+            request.call,
+            file=request.file,
+            line=request.line,
+            known=dict(request.known),
+            through=request.through,
+            sources=request.sources,
+            job=request.job,
         )
-    except Exception:  # noqa: BLE001 - code may be written in any way there is; the finding stands without a diff
+    except Exception:  # noqa: BLE001 - the user's code may be anything; the finding then has no diff
         return None
 
 
@@ -111,18 +115,18 @@ def _entry(analysis: Analysis, kind: str, file: str, line: int) -> tuple[Mapping
 
 def _instead(entry: Mapping[str, Any], arguments: Mapping[str, Argument]) -> str | None:
     """Returns a step that must come first if the arguments alone would not help or would change the training data; else None."""
-    wanted, there = arguments.get("num_workers"), entry.get("num_workers")
+    wanted, present = arguments.get("num_workers"), entry.get("num_workers")
     iterable = entry.get("sampler") == "_InfiniteConstantSampler"
-    if iterable and isinstance(wanted, int) and wanted > 1 and isinstance(there, int) and there <= 1:
-        return _SHARE_OUT
+    if iterable and isinstance(wanted, int) and wanted > 1 and isinstance(present, int) and present <= 1:
+        return _SPLIT_FIRST
     workers, without = isinstance(wanted, int) and wanted > 0, isinstance(wanted, int) and wanted == 0
     held = _held(entry.get("dataset"))
-    if workers and there == 0 and held:
+    if workers and present == 0 and held:
         return f"its data set holds {', '.join(held)}, which forked workers cannot share: let each worker open its own first"
     if without and (iterable or entry.get("worker_init")):
         return "without workers, worker_init_fn never runs and get_worker_info() is None: check first that the data set can do without them"
-    anew = isinstance(entry.get("made"), int) and entry["made"] > 1
-    if anew and wanted == there and arguments.get("persistent_workers"):
+    recreated = isinstance(entry.get("made"), int) and entry["made"] > 1
+    if recreated and wanted == present and arguments.get("persistent_workers"):
         return f"it is created {entry['made']} times: create it once, or its workers still end with it"
     return None
 
@@ -175,8 +179,8 @@ def _at_its_call(fix: Fix, change: CallChange, analysis: Analysis, sources: tupl
     ((code, call),) = made
     rank: Mapping[str, Any] = next((f for f in analysis.facts.values() if isinstance(f, Mapping)), {})
     job = _commands(analysis, rank)
-    asked = _Asked(change, code.path, call.lineno, known=(), through="", sources=sources, job=job)
-    return _advised(fix, Where(code.path, call.lineno), asked)
+    request = _Request(change, code.path, call.lineno, known=(), through="", sources=sources, job=job)
+    return _advised(fix, Where(code.path, call.lineno), request)
 
 
 def _at_its_place(fix: Fix, sources: Sequence[Source]) -> Fix:
@@ -196,7 +200,7 @@ def _statements(code: Code, wanted: Invocation | Assignment) -> Iterator[_Statem
         name = wanted.callable.rpartition(".")[2]
         for call in code.calls():
             used = last_name(call.func)
-            if used is not None and used in (name, _ALSO.get(name)):
+            if used is not None and used in (name, _OTHER_NAMES.get(name)):
                 yield _Statement(Where(code.path, call.lineno), code.words(call), used == name)
         return
     for node in ast.walk(code.tree):

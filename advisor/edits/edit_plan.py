@@ -13,7 +13,7 @@ from rn50_advisor.advisor.edits.script_options import Option
 from rn50_advisor.advisor.edits.syntax import Code, is_literal, literal
 from rn50_advisor.advisor.model.job_changes import Value
 
-UNSEEN = object()  # an unknown value: differs from every value
+UNKNOWN_VALUE = object()  # an unknown value: differs from every value
 _WORKERS = "num_workers"
 _NEEDS_WORKERS: Mapping[str, str] = {
     "persistent_workers": "{workers} > 0",
@@ -47,7 +47,7 @@ class EditPlan:
         self.options: list[str] = []
 
     def make(self, wanted: Mapping[str, Value], *, without: Sequence[str] = ()) -> bool:
-        """False if the first argument, which matters most, cannot be changed for sure, or if an argument in `without` would stay."""
+        """False if the first argument, which matters most, cannot certainly be changed, or if an argument in `without` would stay."""
         for name, value in wanted.items():
             if not self._argument(name, value) and self._empty:
                 return False
@@ -74,7 +74,7 @@ class EditPlan:
             return self._call.takes(name)
         if not is_literal(argument.value):
             return self._follow(name, value, argument.value)
-        if self._known.get(name, UNSEEN) not in (UNSEEN, literal(argument.value)):
+        if self._known.get(name, UNKNOWN_VALUE) not in (UNKNOWN_VALUE, literal(argument.value)):
             return False  # another call created this loader, or the argument was changed afterwards
         if argument.keyword is None and argument.position is None:
             self._literals.append((self._code, argument.value, repr(value)))
@@ -84,15 +84,15 @@ class EditPlan:
 
     def _follow(self, name: str, value: Value, node: ast.expr) -> bool:
         """Changes the origin of an argument that is not a literal; False if that is not possible."""
-        origin, seen = origin_of(self._code, node, self._others), self._known.get(name, UNSEEN)
-        if isinstance(origin, Literally) and seen in (UNSEEN, literal(origin.node)):
+        origin, at_run = origin_of(self._code, node, self._others), self._known.get(name, UNKNOWN_VALUE)
+        if isinstance(origin, Literally) and at_run in (UNKNOWN_VALUE, literal(origin.node)):
             self._literals.append((origin.code, origin.node, repr(value)))
             return True
-        if isinstance(origin, FromOption) and (said := self._option(origin, value, seen)) is not None:
-            self.words.append(said)
-            self.options.append(said)
+        if isinstance(origin, FromOption) and (step := self._option(origin, value, at_run)) is not None:
+            self.words.append(step)
+            self.options.append(step)
             default = origin.option.default
-            if self._default_decides(origin, seen) and default is not None:
+            if self._default_decides(origin, at_run) and default is not None:
                 self._literals.append((origin.option.code, default, _like(default, value)))
             return True
         if name in _NEEDS_WORKERS and self._follows_workers(node):
@@ -110,28 +110,28 @@ class EditPlan:
         origin = written_as(self._code, node)
         return f" there, `{self._code.words(origin)}` in line {origin.lineno}" if origin is not node else " there"
 
-    def _option(self, origin: FromOption, value: Value, seen: object) -> str | None:
+    def _option(self, origin: FromOption, value: Value, at_run: object) -> str | None:
         """Returns `pass --workers 6`; None if the option does not decide the value."""
         option = origin.option
         given = None if option.variable else option.given(self._argv)
         before = given if given is not None else _default_of(option)
         if option.takes == "unknown" or (option.takes == "nothing" and value is not True):
             return None
-        if option.takes == "a value" and seen is not UNSEEN and str(before) != str(seen):
+        if option.takes == "a value" and at_run is not UNKNOWN_VALUE and str(before) != str(at_run):
             return None
         if option.variable:
             return f"set {option.flag}={value}"
-        told = f"pass {option.flag}" + ("" if option.takes == "nothing" else f" {value}")
-        told += f" instead of {option.flag} {given}" if given else ""
-        return told + (f" (line {origin.changed_at} may change it)" if origin.changed_at else "")
+        text = f"pass {option.flag}" + ("" if option.takes == "nothing" else f" {value}")
+        text += f" instead of {option.flag} {given}" if given else ""
+        return text + (f" (line {origin.changed_at} may change it)" if origin.changed_at else "")
 
-    def _default_decides(self, origin: FromOption, seen: object) -> bool:
+    def _default_decides(self, origin: FromOption, at_run: object) -> bool:
         """True if the default was used as written: changing it then equals passing the option."""
         option = origin.option
         if option.variable or origin.changed_at or option.takes != "a value" or option.default is None:
             return False
         used = option.given(self._argv) is None and is_literal(option.default)
-        return used and str(_default_of(option)) == str(seen)
+        return used and str(_default_of(option)) == str(at_run)
 
     def _text(self, name: str, value: Value) -> str:
         """Returns the value as source text; if the number of workers is a variable, in a form that also works without workers."""

@@ -29,7 +29,7 @@ from rn50_advisor.rules.analysis_reading import workers_that_fit
 from rn50_advisor.rules.registry import all_rules
 from rn50_advisor.rules.rule import Rule
 
-_OF_A_HOST = ("CPU", "MEM", "DSK")  # rules on the resources of one host
+_HOST_FAMILIES = ("CPU", "MEM", "DSK")  # rules on the resources of one host
 
 
 @functools.cache
@@ -39,7 +39,7 @@ def _rules() -> tuple[Rule, ...]:
 
 @contextlib.contextmanager
 def of_a_recording(recording: Recording) -> Iterator[None]:
-    """Turns any failure on a file from others into NotARun: the last wall, behind the checks of its reader."""
+    """Turns any failure on a user's file into NotARun: the last resort after the checks of its reader."""
     try:
         yield
     except AdvisorError:
@@ -94,7 +94,7 @@ def _diagnose(recording: Recording, config: Config | None) -> Report:
 
 
 def with_hosts(judgement: Judgement, analysis: Analysis) -> Judgement:
-    """Adds hosts to the findings of a multi-host job: those of their ranks, or the host whose cores, memory or disk is meant."""
+    """Adds hosts to the findings of a multi-host job: those of their ranks, or the host whose cores, memory or disk they are about."""
     if not analysis.nodes:
         return judgement
     findings = tuple(
@@ -114,7 +114,7 @@ def _hosts(finding: Finding, analysis: Analysis) -> tuple[str, ...]:
     gpus = [strip.host for strip in analysis.gpus if strip.index in finding.scope.gpus]
     if any(gpus):
         return tuple(node.host for node in analysis.nodes if node.host in gpus)
-    of_a_host = finding.rule.startswith(_OF_A_HOST)
+    of_a_host = finding.rule.startswith(_HOST_FAMILIES)
     return tuple(node.host for node in analysis.nodes if node.shown) if of_a_host else ()
 
 

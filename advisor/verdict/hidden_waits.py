@@ -15,12 +15,11 @@ from rn50_advisor.advisor.model.measures.step_measures import INTERPRETER_WAITIN
 from rn50_advisor.advisor.model.wording.quantities import duration
 
 # With this many untimed collectives in a step the bottleneck is unknown, unless they were measured to take less than this share.
-_CALLS_A_STEP = 1.0
+_CALLS_A_STEP_MIN = 1.0
 _COLLECTIVES_SHARE = 0.15  # the limit of COM001
 # Share of the step that a training thread may sleep inside the model: most healthy jobs sleep up to 5 %.
 _ASLEEP_SHARE = 0.15
 SLEEPS = "The training thread sleeps, and the reason was not observed"
-_WAITING = INTERPRETER_WAITING_SHARE
 
 
 def unknown_waits(a: Analysis, text: str) -> tuple[str, str] | None:
@@ -35,9 +34,11 @@ def asleep(a: Analysis) -> tuple[float, str]:
     rank = max(sleeping, key=lambda r: sleeping[r], default=None)
     if rank is None or sleeping[rank] < _ASLEEP_SHARE * step:
         return 0.0, ""
-    looked = a.get(INTERPRETER_WAITING_SHARE, rank) is not None
+    sampled = a.get(INTERPRETER_WAITING_SHARE, rank) is not None
     for_what = (
-        "not for the interpreter" if looked else f"the reason is not known: {a.missing.get(_WAITING, 'nobody looked')}"
+        "not for the interpreter"
+        if sampled
+        else f"the reason is not known: {a.missing.get(INTERPRETER_WAITING_SHARE, 'it was not sampled')}"
     )
     words = (
         f" In {100 * sleeping[rank] / step:.0f} % of the step rank {rank}'s training thread sleeps in them; {for_what}."
@@ -61,8 +62,12 @@ def _untimed_collectives(a: Analysis) -> str:
     that have joined no group exchange nothing.
     """
     calls, joined = max(a.by_rank(COLLECTIVES_CALLS).values(), default=0.0), a.get(COMM_JOINED) or 0.0
-    unseen = calls < _CALLS_A_STEP
-    if max(a.world_size, joined) < 2 or a.has(COMM_WIRE_S) or (unseen and (joined < 2 or a.by_rank(COMM_EXPOSED_S))):
+    unobserved = calls < _CALLS_A_STEP_MIN
+    if (
+        max(a.world_size, joined) < 2
+        or a.has(COMM_WIRE_S)
+        or (unobserved and (joined < 2 or a.by_rank(COMM_EXPOSED_S)))
+    ):
         return ""
     taken, overlap = a.by_rank(KERNEL_NCCL_S), a.by_rank(KERNEL_NCCL_OVERLAP_SHARE)
     exposed = min((s * (1.0 - overlap.get(rank, 0.0)) for rank, s in taken.items()), default=None)
@@ -71,7 +76,7 @@ def _untimed_collectives(a: Analysis) -> str:
     timed = max(a.by_rank(COLLECTIVES_TIMED_SHARE).values(), default=None)
     if timed is not None and timed < _COLLECTIVES_SHARE:
         return ""
-    seen = "" if exposed is None else f", but for {duration(exposed)} of them in the deep window"
-    if unseen:
-        return f"its {joined:.0f} ranks have joined one process group, and what they exchange in a step was not observed{seen}"
-    return f"{calls:.0f} collectives a step run in it, and how long they block the ranks was not timed{seen}"
+    timed_part = "" if exposed is None else f", but for {duration(exposed)} of them in the deep window"
+    if unobserved:
+        return f"its {joined:.0f} ranks have joined one process group, and what they exchange in a step was not observed{timed_part}"
+    return f"{calls:.0f} collectives a step run in it, and how long they block the ranks was not timed{timed_part}"

@@ -15,7 +15,12 @@ from rn50_advisor.advisor.model.wording.gain_words import speedup
 from rn50_advisor.advisor.model.wording.quantities import counted, duration, quantity, rule_ids, share
 from rn50_advisor.advisor.verdict.hidden_waits import SLEEPS, asleep, unknown_waits
 from rn50_advisor.advisor.verdict.likely_gain import errors_of, expected
-from rn50_advisor.advisor.verdict.unseen_input import input_is_unknown, speaks_for, unseen_input, unseen_training
+from rn50_advisor.advisor.verdict.unseen_input import (
+    input_is_unknown,
+    speaks_for,
+    unobserved_input,
+    unobserved_training,
+)
 from rn50_advisor.rules.causes import is_cause
 from rn50_advisor.rules.rule import Rule
 
@@ -24,7 +29,12 @@ _COMPUTE_SHARE = 0.5
 # From this share of the step, input wait or time between steps may hide the bottleneck if no rule fired. Healthy jobs waited up to 0.14 for
 # batches to be handed over.
 _UNEXPLAINED_SHARE = 0.15
-_UNEXPLAINED = ("input_wait", EPOCH_START, "gap", "unattributed")  # exchanges are judged below; other phases are known
+_UNEXPLAINED_PHASES = (
+    "input_wait",
+    EPOCH_START,
+    "gap",
+    "unattributed",
+)  # exchanges are judged below; other phases are known
 _WORTH_FIXING = SEVERITIES[:3]
 # Minimum cost of a cause as a share of its consequence's cost. For some causes the estimate is rough.
 _CAUSE_SHARE = 0.25
@@ -45,11 +55,11 @@ def judge(analysis: Analysis, rules: Iterable[Rule], config: Config) -> Judgemen
     declared = {rule.id: rule.explains for rule in chosen}
 
     def explains(cause: Finding, consequence: Finding) -> bool:
-        themselves = consequence.rule in (*declared.get(cause.rule, ()), *cause.explains)
-        return themselves or is_cause(analysis, cause, consequence)
+        declared_so = consequence.rule in (*declared.get(cause.rule, ()), *cause.explains)
+        return declared_so or is_cause(analysis, cause, consequence)
 
     findings = link(found, explains)
-    if unseen_training(analysis) is not None:  # a fix may gain less for the run than for the observed steps
+    if unobserved_training(analysis) is not None:  # a fix may gain less for the run than for the observed steps
         findings = tuple(replace(finding, saving=None) for finding in findings)
     return Judgement(verdict(analysis, findings, outcomes), findings, tuple(_row(o) for o in outcomes))
 
@@ -155,17 +165,17 @@ def verdict(analysis: Analysis, findings: tuple[Finding, ...], outcomes: list[Ou
     failed = _failed_job(analysis)
     if failed is not None:
         return failed
-    unseen = unseen_training(analysis)
-    if unseen is not None:
-        return unseen
+    unobserved = unobserved_training(analysis)
+    if unobserved is not None:
+        return unobserved
     if root is not None:
-        said = _summary(root) + input_is_unknown(analysis) + speaks_for(analysis)
-        return Verdict("bottleneck", root.rule, root.title, said)
+        summary = _summary(root) + input_is_unknown(analysis) + speaks_for(analysis)
+        return Verdict("bottleneck", root.rule, root.title, summary)
     return _no_bottleneck(analysis, outcomes)
 
 
 def _summary(finding: Finding) -> str:
-    notes = "; ".join(_told(e) for e in finding.evidence[:2] if e.note)
+    notes = "; ".join(_phrase(e) for e in finding.evidence[:2] if e.note)
     parts = [notes[:1].upper() + notes[1:]] if notes else []
     if finding.fixes:
         fix = finding.fixes[0]
@@ -176,7 +186,7 @@ def _summary(finding: Finding) -> str:
     return ". ".join(parts) + "." if parts else ""
 
 
-def _told(e: Evidence) -> str:
+def _phrase(e: Evidence) -> str:
     """Returns a note for use in a sentence, with its value in front unless the note needs none; a table shows the value beside it."""
     if e.form == "alone" or e.value in (None, ""):
         return e.note
@@ -221,19 +231,19 @@ def _no_bottleneck(analysis: Analysis, outcomes: list[Outcome]) -> Verdict:
             "inconclusive", None, "Nothing can be said yet" if analysis.running else "Nothing can be said", why + "."
         )
     step = analysis.model.step_s
-    unseen = unseen_input(analysis)
-    if unseen is not None:
-        return unseen
+    unobserved = unobserved_input(analysis)
+    if unobserved is not None:
+        return unobserved
     critical = analysis.budget.critical
     computing = ("forward", INPUT_OR_FORWARD, "backward", "optimizer")
     computed = sum(critical.get(phase, 0.0) for phase in computing) / step
-    blind = _blind(analysis, outcomes)
+    unchecked = _unchecked(analysis, outcomes)
     unexplained = _unexplained(analysis)
     if computed < _COMPUTE_SHARE or unexplained:
         text = (
             f"only {100 * computed:.0f} % of the step is compute, and no rule that could be checked explains the rest"
         )
-        return Verdict("inconclusive", None, "No cause was found", f"{text}{unexplained}; not measured: {blind}.")
+        return Verdict("inconclusive", None, "No cause was found", f"{text}{unexplained}; not measured: {unchecked}.")
     parts = ", ".join(
         f"{phase.replace('_', ' ')} {100 * critical[phase] / step:.0f} %" for phase in computing if critical.get(phase)
     )
@@ -251,37 +261,37 @@ def _no_bottleneck(analysis: Analysis, outcomes: list[Outcome]) -> Verdict:
         "healthy",
         None,
         "Compute takes the time",
-        f"{text}; not measured: {blind}.{beside}{input_is_unknown(analysis)}{speaks_for(analysis)}",
+        f"{text}; not measured: {unchecked}.{beside}{input_is_unknown(analysis)}{speaks_for(analysis)}",
     )
 
 
 # Prefixes of measures that exist only on GPUs, and only with several ranks.
-_OF_GPUS = ("gpu.", "sync.", "copy.", "precision.", "layout.", "batch.", "parallel.", "reference.")
-_OF_RANKS = ("comm.", "collectives.", "ddp.")
+_GPU_PREFIXES = ("gpu.", "sync.", "copy.", "precision.", "layout.", "batch.", "parallel.", "reference.")
+_COMM_PREFIXES = ("comm.", "collectives.", "ddp.")
 
 
-def _blind(a: Analysis, outcomes: list[Outcome]) -> str:
+def _unchecked(a: Analysis, outcomes: list[Outcome]) -> str:
     """Lists the rules without a result; of those about GPUs or several ranks, if the job has none, only the number."""
-    unseen = [o for o in outcomes if isinstance(o, (NotMeasured, Crashed))]
+    unresolved = [o for o in outcomes if isinstance(o, (NotMeasured, Crashed))]
     absent = {
-        "GPUs": () if a.on_gpu or a.gpu_view.devices else _OF_GPUS,
-        "several ranks": _OF_RANKS if a.world_size == 1 else (),
+        "GPUs": () if a.on_gpu or a.gpu_view.devices else _GPU_PREFIXES,
+        "several ranks": _COMM_PREFIXES if a.world_size == 1 else (),
     }
     about = {
         o.rule: what
         for what, values in absent.items()
-        for o in unseen
+        for o in unresolved
         if isinstance(o, NotMeasured) and o.missing[0].startswith(values)
     }
-    text = rule_ids(o.rule for o in unseen if o.rule not in about) or "nothing"
-    told = " or ".join(what for what in absent if what in about.values())
-    return f"{text}; {counted(len(about), 'check')} on {told} left out" if about else text
+    text = rule_ids(o.rule for o in unresolved if o.rule not in about) or "nothing"
+    groups = " or ".join(what for what in absent if what in about.values())
+    return f"{text}; {counted(len(about), 'check')} on {groups} left out" if about else text
 
 
 def _unexplained(a: Analysis) -> str:
-    """Lists, in brackets, the phases in _UNEXPLAINED that take much of the step; empty if none does."""
+    """Lists, in brackets, the phases in _UNEXPLAINED_PHASES that take much of the step; empty if none does."""
     critical, step = a.budget.critical, a.value(STEP_TIME_S)
-    large = [phase for phase in _UNEXPLAINED if critical.get(phase, 0.0) >= _UNEXPLAINED_SHARE * step]
+    large = [phase for phase in _UNEXPLAINED_PHASES if critical.get(phase, 0.0) >= _UNEXPLAINED_SHARE * step]
     return f" ({', '.join(f'{PHASE_TITLES[p]} {100 * critical[p] / step:.0f} %' for p in large)})" if large else ""
 
 

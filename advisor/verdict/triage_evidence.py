@@ -12,7 +12,7 @@ from rn50_advisor.advisor.model.wording import quantities as fmt
 from rn50_advisor.probes.documents.machine_documents import KnownCheck, KnownTriage, MachineFacts
 from rn50_advisor.rules.rule import Rule, TriageChecks
 
-_MOST = 3  # cited checks per finding, so that its own evidence dominates
+_CITED_MAX = 3  # checks per finding, so that its own evidence dominates
 _WORST_FIRST = ("bad", "low", "ok")
 
 
@@ -44,12 +44,12 @@ def with_machine(
 
 def without_triage(environment: MachineFacts) -> dict[str, Any]:
     """Returns the environment with only the verdict of the triage and the model of the benchmark; the rest is shown elsewhere."""
-    told: dict[str, Any] = dict(environment)
+    shown: dict[str, Any] = dict(environment)
     if "bench" in environment:
-        told["bench"] = environment["bench"].get("model")
+        shown["bench"] = environment["bench"].get("model")
     if "triage" in environment:
-        told["triage"] = environment["triage"].get("verdict")
-    return told
+        shown["triage"] = environment["triage"].get("verdict")
+    return shown
 
 
 def _when(made_at: object) -> str:
@@ -75,15 +75,15 @@ def _cited(
                 :1
             ]
         cited += [_evidence(name, checks[name], when) for name in names]
-    return cited[:_MOST]
+    return cited[:_CITED_MAX]
 
 
 def _first(checks: Mapping[str, KnownCheck], patterns: tuple[str, ...], gpu: int) -> str:
     names = (pattern.format(gpu=gpu) for pattern in patterns)
-    return next((name for name in names if _stands(checks.get(name))), "")
+    return next((name for name in names if _is_usable(checks.get(name))), "")
 
 
-def _stands(check: KnownCheck | None) -> bool:
+def _is_usable(check: KnownCheck | None) -> bool:
     return check is not None and check.get("state") in _WORST_FIRST and "value" in check
 
 
@@ -92,6 +92,6 @@ def _evidence(name: str, check: KnownCheck, when: str) -> Evidence:
     usual = f"at least {fmt.quantity(lo, unit)}" if lo is not None else f"at most {fmt.quantity(hi, unit)}"
     expected = f", {usual} expected ({check.get('source')})" if lo is not None or hi is not None else ""
     where = f", {check['place']}" if check.get("place") else ""
-    said = f"; {check['hint']}" if check.get("hint") else ""
-    note = f"triage of this machine{when}{where}: {check['state']}{expected}{said}"
+    hint = f"; {check['hint']}" if check.get("hint") else ""
+    note = f"triage of this machine{when}{where}: {check['state']}{expected}{hint}"
     return Evidence(name, check.get("value"), unit, lo if lo is not None else hi, note)

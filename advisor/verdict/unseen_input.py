@@ -19,46 +19,46 @@ from rn50_advisor.advisor.model.wording import quantities as fmt
 from rn50_advisor.advisor.model.wording.quantities import counted
 
 # Share of the step from which a finding is worth fixing, as with the input rules.
-_WORTH = 0.05
-_EXHAUSTED = 0.85  # of the allowed cores, as in DAT001
+_WORTH_FIXING_SHARE = 0.05
+_EXHAUSTED_SHARE = 0.85  # of the allowed cores, as in DAT001
 _DISK_BUSY = 0.80  # above this, requests queue
 _GPU_IDLE = 0.80
-# Share of the time since the first step: with this much unseen, the recorded steps do not represent the run.
-_UNSEEN_SHARE = 0.5
+# Share of the time since the first step: with this much unobserved, the recorded steps do not represent the run.
+_UNOBSERVED_SHARE_MIN = 0.5
 # Inference or an upload after the training cannot be distinguished from training without fetches. A warm-up before a replayed CUDA graph
 # has about a dozen steps, a manual timing a few tens, and the unobserved work after it takes many times as long.
-_FEW_STEPS = 50
-_UNSEEN_AFTER_SHARE = 0.8
-_MARKLESS = "a replayed CUDA graph, torch.autograd.grad, and a loop in C++ or in another process cannot be observed"
-_TO_SEE_IT = (
+_STEPS_MIN = 50
+_UNOBSERVED_AFTER_SHARE_MIN = 0.8
+_HIDDEN_WORK = "a replayed CUDA graph, torch.autograd.grad, and a loop in C++ or in another process cannot be observed"
+_HINT = (
     "To make it visible, train for some minutes with Tensor.backward() and without the graph; to mark it as an evaluation, "
     "fetch under torch.no_grad()"
 )
 
 
-def unseen_training(analysis: Analysis) -> Verdict | None:
+def unobserved_training(analysis: Analysis) -> Verdict | None:
     """Returns the verdict of a run whose observed steps are the smaller part of its work; otherwise None."""
     c = analysis.coverage
-    if c is None or c.unseen_s + c.after_s < _UNSEEN_SHARE * c.total_s:
+    if c is None or c.unseen_s + c.after_s < _UNOBSERVED_SHARE_MIN * c.total_s:
         return None
-    seen = f"the {counted(c.steps, 'step')} seen took {fmt.duration(c.seen_s)} of the {fmt.duration(c.total_s)} since training began"
-    if c.unseen_s >= _UNSEEN_SHARE * c.total_s:
+    observed = f"the {counted(c.steps, 'step')} seen took {fmt.duration(c.seen_s)} of the {fmt.duration(c.total_s)} since training began"
+    if c.unseen_s >= _UNOBSERVED_SHARE_MIN * c.total_s:
         text = (
             f"{c.unseen_batches} batches were fetched but not seen in training: no backward pass followed, and nothing shows that they "
-            f"were evaluated; {seen}. What they were used for is not known: {_MARKLESS}. {_TO_SEE_IT}."
+            f"were evaluated; {observed}. What they were used for is not known: {_HIDDEN_WORK}. {_HINT}."
         )
         return Verdict("inconclusive", None, "Most of the training was not observed", text)
-    if c.steps >= _FEW_STEPS or c.unseen_s + c.after_s < _UNSEEN_AFTER_SHARE * c.total_s:
+    if c.steps >= _STEPS_MIN or c.unseen_s + c.after_s < _UNOBSERVED_AFTER_SHARE_MIN * c.total_s:
         return None
     unknown = fmt.duration(c.after_s + c.unseen_s)
-    text = f"For {unknown} no training, evaluation or checkpoint was seen; {seen}. What was done is not known: {_MARKLESS}. {_TO_SEE_IT}."
+    text = f"For {unknown} no training, evaluation or checkpoint was seen; {observed}. What was done is not known: {_HIDDEN_WORK}. {_HINT}."
     return Verdict("inconclusive", None, "Most of what the job did was not observed", text)
 
 
 def speaks_for(analysis: Analysis) -> str:
     """Returns a sentence for a verdict that covers only the smaller part of the run; otherwise empty."""
     c = analysis.coverage
-    if c is None or c.unseen_s + c.after_s < _UNSEEN_SHARE * c.total_s:
+    if c is None or c.unseen_s + c.after_s < _UNOBSERVED_SHARE_MIN * c.total_s:
         return ""
     return (
         f" This covers {counted(c.steps, 'step')} in {fmt.duration(c.seen_s)}; in {fmt.duration(c.unseen_s + c.after_s)} more "
@@ -66,7 +66,7 @@ def speaks_for(analysis: Analysis) -> str:
     )
 
 
-def unseen_input(analysis: Analysis) -> Verdict | None:
+def unobserved_input(analysis: Analysis) -> Verdict | None:
     """Returns the verdict of a run whose input was not observed; None if other measurements show that input hardly matters."""
     feed = analysis.feed
     if feed is None or analysis.model is None:
@@ -83,7 +83,7 @@ def input_is_unknown(analysis: Analysis) -> str:
 def _timed(a: Analysis, feed: InputSource) -> Verdict | None:
     step, waits = a.value(STEP_TIME_S), a.by_rank(STEP_INPUT_WAIT_S)
     wait = max(waits.values(), default=0.0)
-    if wait < _WORTH * step:
+    if wait < _WORTH_FIXING_SHARE * step:
         return None
     text = (
         f"{fmt.share(wait / step)} of a {fmt.duration(step)} step waits for batches of {feed.library}{_at(feed.where)}"
@@ -96,15 +96,15 @@ def _untimed(a: Analysis, feed: InputSource) -> Verdict | None:
     step = a.value(STEP_TIME_S)
     if feed.samples is not None:
         share = feed.chunk_s / step
-        if (1.0 - feed.samples.model) * share < _WORTH:
+        if (1.0 - feed.samples.model) * share < _WORTH_FIXING_SHARE:
             return None
         text = (
             f"{fmt.share(share)} of a {fmt.duration(step)} step passes between the optimizer and the backward pass; "
-            f"{feed.samples.count} looks found it {_found(feed.samples)}"
+            f"{feed.samples.count} stack samples found it {_found(feed.samples)}"
         )
         summary = f"{text}.{input_is_unknown(a)} {_host(a)}".strip()
         return Verdict("inconclusive", None, _title(feed.samples, share), summary)
-    if feed.blocked_s is not None and feed.blocked_s < _WORTH * step:
+    if feed.blocked_s is not None and feed.blocked_s < _WORTH_FIXING_SHARE * step:
         return None
     blocked = ""
     if feed.blocked_s is not None:
@@ -114,21 +114,21 @@ def _untimed(a: Analysis, feed: InputSource) -> Verdict | None:
     return Verdict("inconclusive", None, "How long the loop waits for input is unknown", summary)
 
 
-def _found(looks: FeedSamples) -> str:
+def _found(samples: FeedSamples) -> str:
     parts = (
-        (looks.fetching, f"in {looks.library}"),
-        (looks.waiting, "waiting for another thread, a process or a file"),
-        (looks.elsewhere, "elsewhere in the loop"),
-        (looks.model, "in the model"),
+        (samples.fetching, f"in {samples.library}"),
+        (samples.waiting, "waiting for another thread, a process or a file"),
+        (samples.elsewhere, "elsewhere in the loop"),
+        (samples.model, "in the model"),
     )
-    said = ", ".join(f"{fmt.share(part)} {what}" for part, what in parts if part > 0)
-    return f"{said}{', mostly' if looks.where else ''}{_at(looks.where)}"
+    text = ", ".join(f"{fmt.share(part)} {what}" for part, what in parts if part > 0)
+    return f"{text}{', mostly' if samples.where else ''}{_at(samples.where)}"
 
 
-def _title(looks: FeedSamples, share: float) -> str:
-    if looks.fetching * share >= _WORTH and looks.fetching >= looks.waiting:
-        return f"The loop spends its time in {looks.library}"
-    if looks.waiting * share >= _WORTH:
+def _title(samples: FeedSamples, share: float) -> str:
+    if samples.fetching * share >= _WORTH_FIXING_SHARE and samples.fetching >= samples.waiting:
+        return f"The loop spends its time in {samples.library}"
+    if samples.waiting * share >= _WORTH_FIXING_SHARE:
         return "The loop waits for something that is not the model"
     return "The loop does other work before the backward pass"
 
@@ -145,9 +145,9 @@ def _host(a: Analysis) -> str:
         # other processes on cores beyond the job's quota or affinity take nothing from the job
         beyond = max(0.0, (a.get(CPU_HOST_CORES) or 0.0) - allowed)
         most = min(allowed, max(job or 0.0, (busy or 0.0) - beyond))
-        told = ": the CPUs are exhausted" if most >= _EXHAUSTED * allowed else ""
+        exhausted = ": the CPUs are exhausted" if most >= _EXHAUSTED_SHARE * allowed else ""
         own = "" if job is None else f", {job:.1f} by this job"
-        found.append(f"{most:.1f} of {allowed:.3g} allowed cores were busy{own}{told}")
+        found.append(f"{most:.1f} of {allowed:.3g} allowed cores were busy{own}{exhausted}")
     busy_share = a.get(STORAGE_BUSY_SHARE)
     if a.storage is not None and busy_share is not None and busy_share >= _DISK_BUSY:
         found.append(f"the disk of its data ({a.storage.words}) was busy {fmt.share(busy_share)} of the time")

@@ -1,4 +1,4 @@
-"""The table of causes: rules that there are, no rule its own cause, no ring but the named ones, and no second place that links rules."""
+"""The table of causes: rules that there are, no rule its own cause, no cycle but the named ones, and no second place that links rules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from rn50_advisor import rules
 from rn50_advisor.advisor.commands.explain import explanation
 from rn50_advisor.advisor.report.styled_lines import plain
-from rn50_advisor.rules.causes import BY_PAIR, CAUSES, RINGS, Cause
+from rn50_advisor.rules.causes import BY_PAIR, CAUSES, CYCLES, Cause
 from rn50_advisor.rules.registry import all_rules
 
 RULES = {rule.id: rule for rule in all_rules()}
@@ -32,13 +32,13 @@ def test_the_table_says_nothing_twice() -> None:
         assert len(set(cause.rules)) == len(cause.rules) and len(set(cause.explains)) == len(cause.explains), cause
 
 
-def rings(way: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Each once: those that begin with their smallest id."""
+def cycles(way: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Each once: those that start with their smallest id."""
     for other in AFTER[way[-1]]:
         if other == way[0]:
             yield (*way, other)
         elif other > way[0] and other not in way:
-            yield from rings((*way, other))
+            yield from cycles((*way, other))
 
 
 def together(rows: tuple[Cause, ...]) -> bool:
@@ -46,19 +46,19 @@ def together(rows: tuple[Cause, ...]) -> bool:
     return not {row.when for row in rows} & {row.unless for row in rows if row.unless}
 
 
-def test_no_rules_explain_each_other_at_once_but_those_of_the_named_rings() -> None:
+def test_only_the_named_cycles_of_rules_explain_each_other() -> None:
     possible = {
-        frozenset(ring)
+        frozenset(cycle)
         for rule in RULES
-        for ring in rings((rule,))
-        if any(together(rows) for rows in product(*(BY_PAIR[step] for step in pairwise(ring))))
+        for cycle in cycles((rule,))
+        if any(together(rows) for rows in product(*(BY_PAIR[step] for step in pairwise(cycle))))
     }
-    assert possible == set(RINGS)
+    assert possible == set(CYCLES)
 
 
-def test_what_is_always_so_makes_no_ring() -> None:
-    for ring in (found for rule in RULES for found in rings((rule,))):
-        assert any(all(row.words for row in BY_PAIR[step]) for step in pairwise(ring)), ring
+def test_unconditional_causes_make_no_cycle() -> None:
+    for cycle in (found for rule in RULES for found in cycles((rule,))):
+        assert any(all(row.words for row in BY_PAIR[step]) for step in pairwise(cycle)), cycle
 
 
 def test_a_rule_names_no_other_rule_but_in_what_people_read() -> None:
@@ -73,11 +73,11 @@ def test_a_rule_names_no_other_rule_but_in_what_people_read() -> None:
     assert named == set()
 
 
-def test_explain_tells_what_a_rule_explains_and_when() -> None:
+def test_explain_lists_what_a_rule_explains_and_when() -> None:
     shown = " ".join(plain(explanation(RULES["CPU003"])).split())
-    told = shown.partition("Explains, where both fire ")[2]
-    assert told.startswith("CMP003, CMP008, COM001, DAT001, DAT004, DAT011, RUN003 ")
-    assert "CMP007, COM002, where it is found on some of the ranks only" in told
+    listed = shown.partition("Explains, where both fire ")[2]
+    assert listed.startswith("CMP003, CMP008, COM001, DAT001, DAT004, DAT011, RUN003 ")
+    assert "CMP007, COM002, where it is found on some of the ranks only" in listed
     assert "Explains" not in plain(explanation(RULES["LOP005"]))
-    theirs = replace(RULES["LOP005"], id="ACM001", explains=("DAT003",))
-    assert plain(explanation(theirs)).endswith("Explains, where both fire\n  DAT003")
+    foreign = replace(RULES["LOP005"], id="ACM001", explains=("DAT003",))
+    assert plain(explanation(foreign)).endswith("Explains, where both fire\n  DAT003")

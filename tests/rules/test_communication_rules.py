@@ -64,7 +64,7 @@ def test_batch_norms_collectives_are_no_gradients_sent_late_or_too_often() -> No
     assert causes(com001_beside_norms(wire=0.6, norms=0.0)).keys() == {"COM001", "COM010"}
 
 
-def test_one_that_exchanges_after_each_batch_is_told_of_that_first() -> None:
+def test_one_that_exchanges_after_each_batch_gets_that_fix_first() -> None:
     own = {n: rank(0.4, backward=0.2) for n in (0, 1)}
     values = {"comm.wire_s": 0.6, "comm.buckets": 2.0, "comm.bus_gb_per_s": 1.2, "comm.megabytes": 400.0}
     assert causes(wrapped(own, values=dict(values))) == {"COM010": None, "COM001": "COM010"}

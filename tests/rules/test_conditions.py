@@ -47,7 +47,7 @@ def stalling(waiting: float = 0.0, **given: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("given", "in_line", "in_layers"),
+    ("given", "in_computing", "in_layers"),
     [
         ({}, True, True),
         ({"phase": "optimizer"}, True, False),
@@ -56,11 +56,11 @@ def stalling(waiting: float = 0.0, **given: Any) -> Any:
         ({"coincides": "a checkpoint"}, False, False),
     ],
 )
-def test_stalls_are_in_line_or_in_layers_by_their_phase_and_what_came_with_them(
-    given: dict[str, str], in_line: bool, in_layers: bool
+def test_stalls_are_in_computing_or_in_layers_by_phase_and_coincidence(
+    given: dict[str, str], in_computing: bool, in_layers: bool
 ) -> None:
-    held = [holds(name, stalling(**given)) for name in ("STALLS_IN_LINE", "STALLS_IN_LAYERS")]
-    assert held == [in_line, in_layers]
+    held = [holds(name, stalling(**given)) for name in ("STALLS_IN_COMPUTING", "STALLS_IN_LAYERS")]
+    assert held == [in_computing, in_layers]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def holds(name: str, a: Any, cause: Finding | None = None, consequence: Finding 
     return NAMED[name].holds(a, cause or finding("CPU003"), consequence or finding("COM001"))
 
 
-def test_stalls_are_told_by_their_phase_and_by_what_they_come_with() -> None:
+def test_stalls_are_recognised_by_phase_and_coincidence() -> None:
     a, cause, other = stalling(phase="gap", coincides="a checkpoint"), finding("LOP001"), finding("RUN004")
     assert stalls_in("gap").holds(a, cause, other) and not stalls_in("input_wait").holds(a, cause, other)
     assert stalls_with("a checkpoint").holds(a, cause, other) and not stalls_with("GC").holds(a, cause, other)

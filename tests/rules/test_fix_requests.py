@@ -24,14 +24,14 @@ _ARGUMENTS = {"num_workers", "persistent_workers", "prefetch_factor", "in_order"
 def test_what_a_title_says_is_what_the_edit_does(rule) -> None:
     outcome = run_rule(rule, TABLES[rule.id].job(), Config())
     for fix in outcome.fixes if isinstance(outcome, Finding) else ():
-        said = {name: value for name, value in _SAID.findall(fix.title) if name in _ARGUMENTS}
-        if said and fix.effort == "one line":
+        arguments = {name: value for name, value in _SAID.findall(fix.title) if name in _ARGUMENTS}
+        if arguments and fix.effort == "one line":
             assert isinstance(fix.call, CallChange), fix.change
-            assert said.items() <= {name: str(value) for name, value in fix.call.arguments}.items()
+            assert arguments.items() <= {name: str(value) for name, value in fix.call.arguments}.items()
 
 
 @pytest.mark.parametrize("rule", [rule for rule in all_rules() if rule.id in TABLES], ids=lambda rule: rule.id)
-def test_what_is_shown_begins_with_the_call(rule) -> None:
+def test_the_change_starts_with_the_call(rule) -> None:
     outcome = run_rule(rule, TABLES[rule.id].job(), Config())
     for fix in outcome.fixes if isinstance(outcome, Finding) else ():
         if re.match(r"\w+\(\.\.\., ", fix.change) and fix.effort == "one line":

@@ -26,7 +26,7 @@ def test_a_job_that_does_not_wait_needs_no_look_at_its_disk() -> None:
         assert not isinstance(run_rule(RULES[rule], dat002(wait=0.01), Config()), NotMeasured)
 
 
-def test_storage_that_nobody_could_look_at_is_not_measured() -> None:
+def test_storage_without_measures_is_not_measured() -> None:
     assert run_rule(RULES["DSK001"], dat002(), Config()) == NotMeasured(
         "DSK001", ("storage.busy_share", "storage.queue")
     )

@@ -92,8 +92,8 @@ def _scaled(phases: Mapping[str, float], share: float) -> dict[str, float]:
 
 def _gpu_rows(rows: list[dict[str, float]], peak: float) -> Any:
     memory = {"allocated_bytes": 0.5 * peak * MEMORY, "reserved_bytes": peak * MEMORY, "peak_bytes": peak * MEMORY}
-    told = [{"step": n, **{f"{p}_ns": ms * MS for p, ms in row.items()}, **memory} for n, row in enumerate(rows)]
-    return table((*GPU_STEP_FIELDS, "flags"), [{name: round(value) for name, value in row.items()} for row in told])
+    steps = [{"step": n, **{f"{p}_ns": ms * MS for p, ms in row.items()}, **memory} for n, row in enumerate(rows)]
+    return table((*GPU_STEP_FIELDS, "flags"), [{name: round(value) for name, value in row.items()} for row in steps])
 
 
 def _device(index: int) -> dict[str, Any]:
@@ -105,8 +105,8 @@ def report(**changes: Any) -> Report:
     return diagnose(run(**changes))
 
 
-def states(told: Report) -> dict[str, str]:
-    return {row.rule: row.state for row in told.outcomes}
+def states(report: Report) -> dict[str, str]:
+    return {row.rule: row.state for row in report.outcomes}
 
 
 def waits(ms: float, **given: Any) -> dict[str, Any]:
@@ -173,9 +173,9 @@ LINES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 
 
 def test_a_sound_job_gets_no_finding() -> None:
-    told = report()
-    assert told.findings == () and told.verdict.state == "healthy", told.verdict
-    measured = states(told)
+    made = report()
+    assert made.findings == () and made.verdict.state == "healthy", made.verdict
+    measured = states(made)
     assert {measured[rule] for rule in ("CMP001", "CMP002", "CMP003", "CMP004", "CMP009", "H2D001", "H2D002")} == {
         "clear"
     }
@@ -190,17 +190,17 @@ def test_each_line_holds_from_the_recording_to_the_finding(line: tuple[str, dict
 
 def test_item_in_each_step_is_the_verdict_with_its_line_and_number() -> None:
     host = {**HOST, "backward": 20.0, "gap": 67.0}
-    told = report(gpu={**GPU, "gap": 12.0}, host=host, util=88.0, syncs=waits(60))
-    assert told.verdict.rule == "CMP004", told.verdict
-    finding = told.findings[0]
+    made = report(gpu={**GPU, "gap": 12.0}, host=host, util=88.0, syncs=waits(60))
+    assert made.verdict.rule == "CMP004", made.verdict
+    finding = made.findings[0]
     assert finding.fixes[0].where is not None and finding.fixes[0].where.line == 88
     assert finding.saving is not None and finding.saving.bounds is not None
     assert finding.saving.bounds[1] == pytest.approx(1 / 0.89, abs=0.02)
 
 
-def test_of_an_older_recording_nothing_is_said_that_was_not_seen() -> None:
+def test_rules_that_need_new_facts_are_not_measured_in_an_older_recording() -> None:
     made = run()
     old = {100: {"cuda": {"device": 0, "name": CUDA["name"], "uuid": "00000000-aaaa"}}}
-    told = states(diagnose(recording({0: [step(**HOST)] * STEPS}, gpu_steps=made.gpu_steps, facts=old)))
-    unseen = ("CMP001", "CMP002", "CMP004", "CMP005", "CMP006", "CMP008", "CMP009", "H2D001", "H2D002", "COM005")
-    assert {told[rule] for rule in unseen} == {"not_measured"}
+    by_rule = states(diagnose(recording({0: [step(**HOST)] * STEPS}, gpu_steps=made.gpu_steps, facts=old)))
+    unknown = ("CMP001", "CMP002", "CMP004", "CMP005", "CMP006", "CMP008", "CMP009", "H2D001", "H2D002", "COM005")
+    assert {by_rule[rule] for rule in unknown} == {"not_measured"}

@@ -64,13 +64,13 @@ def test_the_docstring_says_what_explain_prints(rule: Rule) -> None:
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 def test_the_shares_at_which_a_rule_fires_are_its_thresholds(rule: Rule) -> None:
-    """`spare` = 0.15 may be told as 15 % idle or as 85 % busy, `times` = 1.1 as 10 % more."""
-    known = {round(abs(share), 6) for each in rule.thresholds.values() for share in _told_as(each.value)}
-    said = re.findall(r"(\d+(?:\.\d+)?) %", dict(sections(rule.doc))["Fires when"])
-    assert {round(float(share) / 100, 6) for share in said} <= known
+    """`spare` = 0.15 may be written as 15 % idle or as 85 % busy, `times` = 1.1 as 10 % more."""
+    known = {round(abs(share), 6) for each in rule.thresholds.values() for share in _written_as(each.value)}
+    shown = re.findall(r"(\d+(?:\.\d+)?) %", dict(sections(rule.doc))["Fires when"])
+    assert {round(float(share) / 100, 6) for share in shown} <= known
 
 
-def _told_as(value: float) -> tuple[float, ...]:
+def _written_as(value: float) -> tuple[float, ...]:
     return value, 1 - value, value - 1
 
 

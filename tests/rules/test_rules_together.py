@@ -149,7 +149,7 @@ def test_mild_growth_is_no_verdict_beside_lost_time_and_the_last_minutes_are() -
         assert judgement.verdict.rule == first and judgement.verdict.state == "bottleneck"
 
 
-def test_a_worker_without_room_in_shared_memory_is_the_cause_of_the_ranks_death() -> None:
+def test_a_worker_out_of_shared_memory_is_the_cause_of_the_ranks_death() -> None:
     words = "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error."
     worker = death(1, role="worker", signal=7, exit_code=None)
     judgement = judged(input_jobs.dat012(full=0.5, deaths=(worker, death(1, exception=words))))
@@ -193,7 +193,7 @@ def test_a_throttled_gpu_is_the_root_of_its_slow_rank_and_of_the_waiting() -> No
     assert judgement.verdict.rule == "GPU001" and judgement.findings[0].scope.gpus == (1,)
 
 
-def test_a_stranger_on_a_gpu_is_the_root_of_its_slow_rank() -> None:
+def test_another_process_on_a_gpu_is_the_root_of_its_slow_rank() -> None:
     judgement = judged(gpu_jobs.gpu005(sm=0.5, slow=0.5, late={0: 0.0, 1: 0.95}))
     assert causes(judgement) == {"GPU005": None, "CMP007": "GPU005"}
 
@@ -233,7 +233,7 @@ BUSY = {"loader.busy_share": {0: 0.95, 1: 0.95}}
         (0.98, {"allowed": 6.0, "wait": 0.8, "cpu": 1.0}, "DAT011"),  # there is room for one more at most
     ],
 )
-def test_of_more_workers_and_a_cheaper_transform_the_better_cure_is_the_root(
+def test_of_more_workers_and_a_cheaper_transform_the_better_fix_is_the_root(
     share: float, given: dict[str, Any], root: str
 ) -> None:
     made = input_jobs.dat011(share, **{**IDLE, **given})

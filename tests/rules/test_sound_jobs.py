@@ -1,4 +1,4 @@
-"""All rules over a job that nothing is wrong with, and over one whose GPUs nobody could watch."""
+"""All rules over a job that nothing is wrong with, and over one with unmonitored GPUs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_healthy_job_gives_no_finding() -> None:
         "comm.gloo_on_gpu": {0: 0.0, 1: 0.0},
         "nccl.socket": 0.0,
     }
-    told = {
+    facts = {
         "debugging": {"looks": 4, "on": {}},
         "cuda": {"cudnn_benchmark": True},
         "optimizer": {"class": "SGD", "fused": True, "elements": 1000, "parameter_bytes": 4000},
@@ -74,14 +74,14 @@ def test_a_healthy_job_gives_no_finding() -> None:
     on_gpus = replace(
         jobs.job(own, values={**fine, **pace_jobs.sound_pace(), **SOUND_RANKS}),
         gpu_view=gpu_jobs.sound_view(),
-        facts={str(number): dict(told) for number in (0, 1)},
+        facts={str(number): dict(facts) for number in (0, 1)},
     )
     judgement = judged(replace(on_gpus, values={**on_gpus.values, **gpu_jobs.sound_values()}))
     assert {row.state for row in judgement.outcomes} == {"clear"}, [r for r in judgement.outcomes if r.state != "clear"]
     assert judgement.verdict.state == "healthy"
 
 
-def test_a_job_on_gpus_that_nobody_could_watch_is_not_called_healthy() -> None:
+def test_a_job_on_unmonitored_gpus_is_not_called_healthy() -> None:
     own = {0: rank(0.98, input_wait=0.01, gap=0.01)}
     blind = GpuView(unmonitored=(0,), why_unmonitored="driver library and kernel module have different versions")
     verdict = judged(jobs.job(own, gpu_view=blind)).verdict

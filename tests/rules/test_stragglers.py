@@ -45,7 +45,7 @@ def test_two_ranks_short_of_data_of_four_are_found_together() -> None:
 
 
 @pytest.mark.parametrize(("rule", "phase"), [("CMP007", "forward"), ("DAT008", "input_wait")])
-def test_slow_ranks_that_nobody_waits_for_are_left_alone(rule: str, phase: str) -> None:
+def test_slow_ranks_that_no_rank_waits_for_are_left_alone(rule: str, phase: str) -> None:
     analysis = ranks_of({2, 3}, 8, **{phase: 0.58})
     kept = {("comm.kept_waiting_s", n): 0.05 for n in range(8)}
     assert outcome(rule, replace(analysis, values={**analysis.values, **kept})) == Clear(rule)
@@ -83,5 +83,5 @@ def test_a_culprit_is_as_sure_as_it_is_the_last_one() -> None:
         ([5.0, 5.0, 5.0, 5.0, 1.0, 1.0, 1.0, 1.0], ((0, 1, 2, 3), 1.0)),
     ],
 )
-def test_who_stands_apart(values: list[float], expected: tuple[tuple[int, ...], float]) -> None:
+def test_ranks_apart_from_the_rest(values: list[float], expected: tuple[tuple[int, ...], float]) -> None:
     assert apart(dict(enumerate(values)), lambda own, rest: own >= 1.5 * rest) == expected

@@ -71,7 +71,7 @@ def test_a_file_that_was_edited_while_the_job_ran_is_left_alone():
     assert advice_on(Snippet("", PLAIN, None), edited=True) is None
 
 
-def test_without_the_file_nothing_is_said():
+def test_without_the_file_there_is_no_advice():
     nothing = advise(MORE, file=PATH, line=1, known={}, sources=(), job=JobCommands())
     assert nothing is None
 

@@ -1,4 +1,4 @@
-"""Fixes of findings get their diffs from the kept sources and what the recorder said of the loader."""
+"""Fixes of findings get their diffs from the kept sources and the recorder's facts of the loader."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def analysis(*loaders: dict[str, Any], cwd: str | None = "/job") -> Analysis:
 
 
 def loader(**more: Any) -> dict[str, Any]:
-    told = {"file": "src/train.py", "line": 1, "training": True, "num_workers": 2, "persistent_workers": False}
-    return {**told, **more}
+    facts = {"file": "src/train.py", "line": 1, "training": True, "num_workers": 2, "persistent_workers": False}
+    return {**facts, **more}
 
 
 def edited(fix: Fix, of: Analysis, *sources: Source) -> Fix:
@@ -73,7 +73,7 @@ def test_without_a_folder_of_the_rank_the_jobs_counts():
     ],
     ids=lambda fix: fix.title,
 )
-def test_what_no_edit_serves_stays_as_it_was(fix):
+def test_a_fix_without_an_edit_stays_unchanged(fix):
     assert edited(fix, analysis(loader()), SOURCE) == fix
 
 
@@ -82,7 +82,7 @@ def test_of_several_loaders_made_at_one_line_the_one_that_trains_counts():
     assert edited(FIX, of, SOURCE).diff is not None
 
 
-def test_a_loader_made_anew_by_a_library_is_mended_where_the_user_made_it():
+def test_a_loader_recreated_by_a_library_is_changed_where_the_user_made_it():
     data = {"class": "Pictures", "length": 10}
     anew = loader(line=9, through="accelerate.data_loader.prepare_data_loader", dataset=data, batch_size=None)
     original = loader(training=None, dataset=data, batch_size=8)
@@ -103,7 +103,7 @@ def test_an_iterable_data_set_must_share_out_its_samples_first(there: int, wante
     assert ("get_worker_info" in made.change) == (not edits)
 
 
-def test_workers_of_a_loader_that_is_made_anew_cannot_persist():
+def test_workers_of_a_loader_that_is_recreated_cannot_persist():
     fix = asking("", CallChange.of("DataLoader", num_workers=2, persistent_workers=True))
     assert edited(fix, analysis(loader(made=1)), SOURCE).diff is not None
     made = edited(fix, analysis(loader(made=3)), SOURCE)
@@ -118,10 +118,10 @@ def test_what_forked_workers_must_not_share_is_opened_in_each_first(held: dict[s
     assert edited(FIX, analysis(loader(dataset=held)), SOURCE).diff is not None, "it works with two workers already"
 
 
-@pytest.mark.parametrize("told", [{"worker_init": "open_files"}, {"sampler": "_InfiniteConstantSampler"}])
-def test_a_data_set_that_relies_on_workers_is_not_left_without(told: dict[str, Any]):
+@pytest.mark.parametrize("facts", [{"worker_init": "open_files"}, {"sampler": "_InfiniteConstantSampler"}])
+def test_a_data_set_that_relies_on_workers_is_not_left_without(facts: dict[str, Any]):
     fix = asking("", NO_WORKERS)
-    made = edited(fix, analysis(loader(**told)), SOURCE)
+    made = edited(fix, analysis(loader(**facts)), SOURCE)
     assert made.diff is None and "get_worker_info" in made.change
     assert edited(fix, analysis(loader()), SOURCE).diff is not None
 

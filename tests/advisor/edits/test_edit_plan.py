@@ -60,18 +60,18 @@ def test_the_value_is_changed_where_it_was_written(text: str, wanted: dict[str, 
 
 
 @pytest.mark.parametrize(
-    ("argv", "known", "said", "default"),
+    ("argv", "known", "words", "default"),
     [
         ("train.py", 2, "pass --workers 6", "6"),
         ("train.py --workers 3", 3, "pass --workers 6 instead of --workers 3", "2"),
     ],
 )
 def test_an_option_is_passed_and_its_default_changed_where_that_decides(
-    argv: str, known: int, said: str, default: str
+    argv: str, known: int, words: str, default: str
 ) -> None:
     text = OPTION + "DataLoader(d, num_workers=args.workers)"
     made = Made(text, {"num_workers": 6}, known={"num_workers": known}, argv=argv)
-    assert made.whole and made.words == made.options == [said]
+    assert made.whole and made.words == made.options == [words]
     assert (made.text or text) == text.replace("default=2", f"default={default}")
 
 
@@ -90,7 +90,9 @@ def test_a_default_in_quotes_stays_in_quotes() -> None:
         (OPTION + "DataLoader(d, num_workers=args.workers)", {"num_workers": 5}, ["num_workers is `args.workers` there"]),
     ],
 )  # fmt: skip
-def test_what_cannot_be_changed_for_sure_is_left_and_said(text: str, known: dict[str, Value], words: list[str]) -> None:
+def test_what_cannot_certainly_be_changed_is_left_and_described(
+    text: str, known: dict[str, Value], words: list[str]
+) -> None:
     made = Made(text, {"num_workers": 6}, known=known)
     assert (made.whole, made.text, made.words) == (False, None, words)
 
@@ -114,7 +116,7 @@ def test_an_argument_that_follows_the_workers_changes_with_them() -> None:
     assert made.whole and made.words == [] and made.text == text.replace("n = 0", "n = 6")
 
 
-def test_a_factory_that_may_not_take_an_argument_is_told_in_words() -> None:
+def test_a_factory_that_may_not_take_an_argument_gets_words() -> None:
     made = Made("make(d, workers=2)", {"num_workers": 6, "persistent_workers": True})
     assert made.whole and made.text == "make(d, workers=6)"
     assert made.words == ["persistent_workers=True where the loader itself is made"]

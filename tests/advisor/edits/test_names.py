@@ -107,7 +107,7 @@ def test_parameters_are_those_with_a_name_of_their_own() -> None:
         ("use(f())", None),
     ],
 )
-def test_a_dict_is_read_where_nobody_changes_it(text: str, entries: dict[str, str] | None) -> None:
+def test_a_dict_is_read_if_it_is_not_changed(text: str, entries: dict[str, str] | None) -> None:
     code = parsed(text)
     found = written_dict(code, used(code))
     assert (None if found is None else {name: ast.unparse(node) for name, node in found.items()}) == entries

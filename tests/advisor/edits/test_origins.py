@@ -88,7 +88,7 @@ def test_options_may_be_declared_in_another_file_of_the_job() -> None:
         "def f(n):\n    use(n)\nf(4)\nf(6)",
         "def f(n):\n    use(n)\nf(*a)",
         "def f(n):\n    use(n)\nf(**a)",
-        "def f(n=4):\n    use(n)",  # nobody here calls it
+        "def f(n=4):\n    use(n)",  # no call here
         "lambda n: use(n)",
         "use(int(n, 8))",
         "class A:\n    def f(self):\n        self.n = 1\n        self.n = 2\n        use(self.n)",

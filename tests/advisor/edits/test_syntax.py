@@ -53,7 +53,7 @@ def test_what_people_write_is(text: str) -> None:
     assert parsed(text).text == text
 
 
-def test_a_scope_ends_where_another_begins() -> None:
+def test_a_scope_ends_where_another_starts() -> None:
     tree = ast.parse("a = 1\nfor b in c:\n    d = lambda: e\ndef f():\n    g = 1\n")
     names = {node.id for node in inside(tree) if isinstance(node, ast.Name)}
     assert names == {"a", "b", "c", "d"}

@@ -56,7 +56,7 @@ def test_however_many_they_are_as_long_as_they_are_the_smaller_part(steps: int) 
     assert diagnose(replayed(steps)).verdict.state == ("inconclusive" if steps * STEP_S <= 60 else "bottleneck")
 
 
-def test_a_job_that_still_runs_is_told_as_far_as_it_has_come() -> None:
+def test_a_running_job_is_reported_up_to_now() -> None:
     made = running(replayed(12))
     rows = made.steps[0]
     assert diagnose(replace(made, steps={0: rows[:-1]})).verdict.state == "inconclusive"
@@ -87,9 +87,9 @@ def test_a_few_steps_do_not_speak_for_a_long_time_without_any_mark(steps: int, a
 
 def test_a_file_that_cannot_be_analysed_is_no_run() -> None:
     made = recording({0: plan(30)})
-    with pytest.raises(NotARun, match=r"^job cannot be analysed: .*; its file may be damaged$") as told:
+    with pytest.raises(NotARun, match=r"^job cannot be analysed: .*; its file may be damaged$") as raised:
         diagnose(replace(made, steps={0: made.steps[0][["step"]]}))
-    assert "rn50-advisor bundle" in told.value.hint
+    assert "rn50-advisor bundle" in raised.value.hint
 
 
 def test_what_a_user_can_act_on_passes_the_wall() -> None:
@@ -104,9 +104,9 @@ def test_what_a_user_can_act_on_passes_the_wall() -> None:
 
 @pytest.mark.parametrize(("number", "name"), [(None, None), (9, "SIGKILL"), (250, "250")])
 def test_the_job_ends_by_a_signal_with_its_name(number: int | None, name: str | None) -> None:
-    told = diagnose(recording({0: plan(30)}, meta={"exit_code": None, "exit_signal": number})).job
-    assert (told.exit_signal, told.exit_code, told.ranks, told.name) == (name, None, 1, "job")
-    assert told.argv == ("python", "train.py") and told.duration_s == pytest.approx(5.0)
+    job = diagnose(recording({0: plan(30)}, meta={"exit_code": None, "exit_signal": number})).job
+    assert (job.exit_signal, job.exit_code, job.ranks, job.name) == (name, None, 1, "job")
+    assert job.argv == ("python", "train.py") and job.duration_s == pytest.approx(5.0)
 
 
 @pytest.mark.parametrize(
@@ -120,18 +120,18 @@ def test_recording_that_stopped_is_the_first_gap(reason: str | None, hint: bool)
     assert bool(first.hint) is hint and second == probe
 
 
-def test_the_environment_tells_host_folder_and_start() -> None:
-    told = diagnose(recording({0: plan(30)}, meta={"environment": {"cpu_model": "EPYC"}})).environment
-    assert {name: told[name] for name in ("host", "cwd", "started", "cpu_model")} == {
+def test_the_environment_has_host_folder_and_start() -> None:
+    environment = diagnose(recording({0: plan(30)}, meta={"environment": {"cpu_model": "EPYC"}})).environment
+    assert {name: environment[name] for name in ("host", "cwd", "started", "cpu_model")} == {
         "host": "node",
         "cwd": "/job",
         "started": 1_700_000_000.0,
         "cpu_model": "EPYC",
     }
-    assert "instance_like" not in told
+    assert "instance_like" not in environment
 
 
-def test_a_run_whose_batches_nobody_saw_has_no_worker_curve() -> None:
+def test_a_run_without_measured_batches_has_no_worker_curve() -> None:
     assert diagnose(recording({0: plan(30)})).worker_curve is None
 
 

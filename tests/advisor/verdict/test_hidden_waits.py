@@ -21,7 +21,7 @@ def ranks(count: int = 2, **values: Any) -> Analysis:
     return without(job({n: rank() for n in range(count)}, values=named), "comm.wire_s")
 
 
-def said(a: Analysis) -> str:
+def summary(a: Analysis) -> str:
     found = unknown_waits(a, "compute takes the time")
     assert found is not None and found[0] == "How long the ranks wait for each other is not known"
     assert found[1].startswith("compute takes the time; ") and found[1].endswith(".")
@@ -56,11 +56,11 @@ def test_a_wire_that_is_known_hides_nothing() -> None:
     assert known.has(COMM_WIRE_S) and unknown_waits(known, "") is None
 
 
-def test_a_timed_exchange_whose_wait_has_no_known_cause_is_told() -> None:
+def test_a_timed_exchange_whose_wait_has_no_known_cause_is_reported() -> None:
     waited = ranks(comm__exposed_s={0: 0.4, 1: 0.2})
-    assert "20 % of the step is waiting in exchanges with other ranks; whether for the network" in said(waited)
+    assert "20 % of the step is waiting in exchanges with other ranks; whether for the network" in summary(waited)
     partly = replace(waited, reasons={(COMM_WIRE_S, JOB): "2 of 4 ranks are in this recording"})
-    assert "other ranks; 2 of 4 ranks are in this recording." in said(partly)
+    assert "other ranks; 2 of 4 ranks are in this recording." in summary(partly)
 
 
 @pytest.mark.parametrize(
@@ -76,15 +76,15 @@ def test_a_timed_exchange_whose_wait_has_no_known_cause_is_told() -> None:
     ],
 )
 def test_untimed_collectives_may_be_what_takes_the_time(values: dict[str, Any], words: str) -> None:
-    assert words in said(ranks(**values))
+    assert words in summary(ranks(**values))
 
 
-def test_of_a_job_on_ranks_out_of_sight_one_is_enough() -> None:
-    assert "its 4 ranks have joined" in said(ranks(1, comm__joined=4.0))
+def test_one_recorded_rank_of_a_job_is_enough() -> None:
+    assert "its 4 ranks have joined" in summary(ranks(1, comm__joined=4.0))
 
 
 @pytest.mark.parametrize(("slept", "share"), [({0: 0.149, 1: 0.1}, 0.0), ({0: 0.05, 1: 0.15}, 0.15), ({}, 0.0)])
-def test_a_model_that_sleeps_for_long_is_told_with_its_rank(slept: dict[int, float], share: float) -> None:
+def test_a_model_that_sleeps_for_long_is_reported_with_its_rank(slept: dict[int, float], share: float) -> None:
     found, words = asleep(ranks(step__asleep_s=slept))
     assert found == pytest.approx(share) and bool(words) == (share > 0)
     assert not words or words.startswith(
@@ -92,10 +92,10 @@ def test_a_model_that_sleeps_for_long_is_told_with_its_rank(slept: dict[int, flo
     )
 
 
-def test_whether_it_waits_for_the_interpreter_is_said_where_somebody_looked() -> None:
+def test_whether_it_waits_for_the_interpreter_is_stated_if_sampled() -> None:
     sleeping = ranks(step__asleep_s={0: 0.2})
-    assert asleep(sleeping)[1].endswith("; the reason is not known: nobody looked.")
+    assert asleep(sleeping)[1].endswith("; the reason is not known: it was not sampled.")
     why = replace(sleeping, reasons={(INTERPRETER_WAITING_SHARE, JOB): "py-spy is not permitted"})
     assert asleep(why)[1].endswith("; the reason is not known: py-spy is not permitted.")
-    looked = ranks(step__asleep_s={0: 0.2}, interpreter__waiting_share={0: 0.0})
-    assert asleep(looked)[1].endswith("; not for the interpreter.")
+    sampled = ranks(step__asleep_s={0: 0.2}, interpreter__waiting_share={0: 0.0})
+    assert asleep(sampled)[1].endswith("; not for the interpreter.")

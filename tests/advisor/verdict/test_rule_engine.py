@@ -179,7 +179,7 @@ def test_the_root_that_costs_most_is_the_bottleneck() -> None:
     assert verdict.summary == "A 40 % share. Fix: num_workers=4 (train.py:42). Predicted: about 1.35× (1.16–1.46×)."
 
 
-def test_a_saving_is_told_as_predictions_of_its_rule_have_fared() -> None:
+def test_a_saving_is_corrected_by_the_errors_of_its_rule() -> None:
     given = Saving((0.2, 0.5), (1.25, 2.0), "why")
     judgement = judged(finding("DAT003", saving=given), finding("XYZ001", saving=given))
     assert {f.rule: f.saving for f in judgement.findings} == {
@@ -188,7 +188,7 @@ def test_a_saving_is_told_as_predictions_of_its_rule_have_fared() -> None:
 
 
 @pytest.mark.parametrize(
-    ("evidence", "said"),
+    ("evidence", "summary"),
     [
         (
             Evidence("cpu.steal_share", 0.2, "", 0.05, "of the host's CPU time", form="continues"),
@@ -217,8 +217,8 @@ def test_a_saving_is_told_as_predictions_of_its_rule_have_fared() -> None:
         (Evidence("phase", "backward", "", None, "most of it there"), "Most of it there."),
     ],
 )
-def test_a_note_that_goes_on_from_its_value_is_told_with_it(evidence: Evidence, said: str) -> None:
-    assert judged(finding("LOP004", 0.4, evidence=(evidence,))).verdict.summary == said
+def test_a_note_that_continues_its_value_is_shown_with_it(evidence: Evidence, summary: str) -> None:
+    assert judged(finding("LOP004", 0.4, evidence=(evidence,))).verdict.summary == summary
 
 
 def test_a_finding_of_low_severity_is_listed_and_is_no_verdict() -> None:
@@ -234,7 +234,7 @@ def test_a_small_cause_hides_no_large_finding() -> None:
     assert judgement.verdict.state == "bottleneck"
 
 
-def test_healthy_is_a_step_of_compute_and_names_what_was_not_seen() -> None:
+def test_healthy_is_a_step_of_compute_and_names_what_was_not_measured() -> None:
     blind = Rule("GPU001", "a rule", lambda a, t: Clear("GPU001"), needs=("gpu.throttle",))
     verdict = judge(analysis(compute=0.9), [blind, rule_saying(Clear("DAT003"))], Config()).verdict
     assert verdict.state == "healthy" and verdict.rule is None
@@ -260,15 +260,15 @@ def test_time_that_no_rule_explains_is_inconclusive() -> None:
     assert "between steps 60 %" in verdict.summary
 
 
-@pytest.mark.parametrize(("phase", "said"), [("input_wait", "waiting for input"), ("gap", "between steps")])
+@pytest.mark.parametrize(("phase", "words"), [("input_wait", "waiting for input"), ("gap", "between steps")])
 @pytest.mark.parametrize(("left", "state"), [(0.16, "inconclusive"), (0.15, "inconclusive"), (0.14, "healthy")])
 def test_a_wait_that_no_rule_explains_is_named_beside_any_share_of_compute(
-    phase: str, said: str, left: float, state: str
+    phase: str, words: str, left: float, state: str
 ) -> None:
     row = {"forward": 1.0 - left, phase: left}
     verdict = judged(budget=Budget(row, {0: row})).verdict
     assert verdict.state == state
-    assert state == "healthy" or f"explains the rest ({said} {100 * left:.0f} %)" in verdict.summary
+    assert state == "healthy" or f"explains the rest ({words} {100 * left:.0f} %)" in verdict.summary
 
 
 @pytest.mark.parametrize("phase", ["gap.evaluation", "gap.checkpoint", "comm_exposed"])
@@ -278,7 +278,7 @@ def test_what_has_a_name_or_a_rule_of_its_own_is_not_unexplained(phase: str) -> 
 
 
 def sharded(**more: float) -> Any:
-    """Two ranks whose library gathers and scatters on GPUs: calls are counted, and nobody times them."""
+    """Two ranks whose library gathers and scatters on GPUs: calls are counted but not timed."""
     about = {"collectives.calls": 12.0, **more}
     values = {
         ("step.time_s", JOB): 1.0,
@@ -287,7 +287,7 @@ def sharded(**more: float) -> Any:
     return judged(world_size=2, values=values).verdict
 
 
-def test_collectives_that_nobody_timed_leave_open_whether_compute_takes_the_time() -> None:
+def test_untimed_collectives_leave_open_whether_compute_takes_the_time() -> None:
     verdict = sharded()
     assert verdict.state == "inconclusive" and "12 collectives a step" in verdict.summary
     assert sharded(**{"collectives.calls": 0.1}).state == "healthy"  # a loss that is averaged now and then
@@ -301,8 +301,8 @@ def joined(ranks: float, **more: float) -> Any:
     return judged(world_size=2, values=values).verdict
 
 
-def test_ranks_of_one_group_whose_exchange_nobody_saw_are_not_called_healthy() -> None:
-    """Functional collectives (tensor parallelism) and Horovod's pass by what is watched."""
+def test_ranks_of_one_group_with_an_unobserved_exchange_are_not_called_healthy() -> None:
+    """Functional collectives (tensor parallelism) and Horovod's are not recorded."""
     verdict = joined(4.0)
     assert verdict.state == "inconclusive" and "its 4 ranks have joined one process group" in verdict.summary
     assert joined(4.0, **{"collectives.calls": 0.1}).state == "inconclusive", "a loss that is averaged is not all"
@@ -319,12 +319,12 @@ def test_collectives_that_nccl_timed_hold_the_gpu_no_longer_than_they_run(share:
 
 
 @pytest.mark.parametrize(("overlap", "state"), [(0.7, "healthy"), (0.2, "inconclusive")])
-def test_a_deep_window_tells_how_long_collectives_hold_the_gpu(overlap: float, state: str) -> None:
+def test_a_deep_window_measures_how_long_collectives_hold_the_gpu(overlap: float, state: str) -> None:
     assert sharded(**{"kernel.nccl_s": 0.4, "kernel.nccl_overlap_share": overlap}).state == state
 
 
 @pytest.mark.parametrize(("waited", "state"), [(0.14, "healthy"), (0.16, "inconclusive")])
-def test_waiting_for_ranks_out_of_sight_is_no_compute(waited: float, state: str) -> None:
+def test_waiting_for_unrecorded_ranks_is_no_compute(waited: float, state: str) -> None:
     calm = {"collectives.calls": 0.0, "comm.exposed_s": waited}
     verdict = sharded(**calm)
     assert verdict.state == state
@@ -336,7 +336,7 @@ NOTHING: dict[str, Any] = {"model": None, "steady": 0, "values": {}}
 
 
 @pytest.mark.parametrize(
-    ("about", "said"),
+    ("about", "words"),
     [
         ({**NOTHING, "steps": 3}, "3 steps were seen, 0 of them steady: too few"),
         ({"steady": 4, "steps": 7}, "7 steps were seen, 4 of them steady: too few"),
@@ -344,9 +344,9 @@ NOTHING: dict[str, Any] = {"model": None, "steady": 0, "values": {}}
         ({**NOTHING, "steps": 0}, "no training step was seen"),
     ],
 )
-def test_too_few_steps_are_inconclusive(about: dict[str, Any], said: str) -> None:
+def test_too_few_steps_are_inconclusive(about: dict[str, Any], words: str) -> None:
     verdict = judged(**about).verdict
-    assert verdict.state == "inconclusive" and said in verdict.summary
+    assert verdict.state == "inconclusive" and words in verdict.summary
     assert verdict.title.endswith("yet") == about.get("running", False)
 
 

@@ -95,9 +95,10 @@ def test_without_a_triage_nothing_changes(tmp_path: Path) -> None:
 def test_another_hosts_findings_do_not_cite_it() -> None:
     known = {"checks": {"cpu.steal_share": {"value": 0.2, "unit": "share", "state": "bad", "lo": None, "hi": 0.05}}}
     stolen = finding("CPU002")
-    told = {hosts: replace(stolen, scope=Affected(hosts=hosts)) for hosts in ((), ("a",), ("b",), ("a", "b"))}
+    by_hosts = {hosts: replace(stolen, scope=Affected(hosts=hosts)) for hosts in ((), ("a",), ("b",), ("a", "b"))}
     cited = {
-        hosts: len(with_machine((f,), {"triage": known}, RULES, host="a")[0].evidence) - 1 for hosts, f in told.items()
+        hosts: len(with_machine((f,), {"triage": known}, RULES, host="a")[0].evidence) - 1
+        for hosts, f in by_hosts.items()
     }
     assert cited == {(): 1, ("a",): 1, ("b",): 0, ("a", "b"): 0}
 
@@ -119,7 +120,7 @@ def test_a_finding_that_names_no_gpu_cites_the_worst_of_the_job(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("made_at", [None, "yesterday", 1e300, float("nan")])
-def test_a_time_that_nobody_can_read_is_left_out(made_at: object) -> None:
+def test_an_unreadable_time_is_left_out(made_at: object) -> None:
     check = {"value": 0.2, "unit": "share", "state": "bad", "lo": None, "hi": 0.05}
     known = {"checks": {"cpu.steal_share": check}, "made_at": made_at}
     (found,) = with_machine((finding("CPU002"),), {"triage": known}, RULES)
@@ -128,13 +129,13 @@ def test_a_time_that_nobody_can_read_is_left_out(made_at: object) -> None:
 
 def test_a_gpu_without_units_for_bf16_is_cited_with_fp16(tmp_path: Path) -> None:
     half, full = (fact(f"gpu.0.matmul_{name}_tflop_per_s", 20.0, "TFLOP/s") for name in ("fp16", "bf16"))
-    for told, expected in (((half,), half), ((half, full), full)):
-        known = machine(tmp_path, json.dumps(conclude([fact(BOOT_ID, BOOT), *told]).as_json()))
+    for checks, expected in (((half,), half), ((half, full), full)):
+        known = machine(tmp_path, json.dumps(conclude([fact(BOOT_ID, BOOT), *checks]).as_json()))
         (found,) = with_machine((finding("CMP008"),), {"triage": known}, RULES, gpus=(0,))
         assert [evidence.metric for evidence in found.evidence[1:]] == [expected.check.name]
 
 
-def test_of_decoding_it_is_told_what_is_usual(tmp_path: Path) -> None:
+def test_decoding_is_cited_with_the_usual_rate(tmp_path: Path) -> None:
     """`CPU003` and `DAT001` cite it."""
     slow = decode_speed._per_core(310.0, Band(174.0, None, "a table"), 437.0)
     known = machine(tmp_path, json.dumps(conclude([fact(BOOT_ID, BOOT), slow]).as_json()))

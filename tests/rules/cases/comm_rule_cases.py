@@ -87,7 +87,7 @@ def com009(
     carried: float | None = None,
     card: float | None = None,
     steady: int = 200,
-    **said: Any,
+    **facts: Any,
 ) -> Analysis:
     """NCCL says that it uses sockets, unless `card`: then it says nothing, and the hosts have one of so many Gbit/s and no InfiniBand."""
     own = {n: rank(1.0 - wire) for n in (0, 1)}
@@ -95,10 +95,10 @@ def com009(
     values |= {"nccl.socket": socket} if card is None else {"net.gbit_per_s": card}
     if carried is not None:
         values["comm.bus_gb_per_s"] = carried
-    facts = NcclFacts(version="2.21.5", network="Socket", interfaces=("eth0",), transports={"NET/Socket": 4}, **said)
+    nccl = NcclFacts(version="2.21.5", network="Socket", interfaces=("eth0",), transports={"NET/Socket": 4}, **facts)
     made = wrapped(own, values=values, hosts=TWO_HOSTS, backend_name="nccl")
     if card is None:
-        return replace(made, nccl=facts)
+        return replace(made, nccl=nccl)
     return replace(made, meta=replace(META, environment={"rdma_ports": 0}))
 
 

@@ -9,7 +9,7 @@ from rn50_advisor.advisor.verdict.rule_engine import Judgement, judge, run_rule
 from rn50_advisor.rules.registry import all_rules
 
 RULES = {rule.id: rule for rule in all_rules()}
-STEP_S = 1.0  # a step of the jobs whose savings are told as what is left of it
+STEP_S = 1.0  # a step of the jobs whose savings are given as the remaining share
 
 
 def found(rule: str, analysis: Analysis) -> Finding:

@@ -23,10 +23,10 @@ class Table:
     severities: tuple[tuple[Given, str], ...]
     ranks: tuple[int, ...] = ()
     where: Where | None = None
-    best: tuple[Given, float] | None = None  # the most that may be promised, where the next bottleneck caps it
+    best: tuple[Given, float] | None = None  # the largest predicted speed-up, if the next bottleneck caps it
     also_fires: Mapping[str, Given] = field(default_factory=dict)
-    # what fires nothing and is not clear: of a part nobody saw what these values would have told
-    unseen: Mapping[str, tuple[Given, tuple[str, ...]]] = field(default_factory=dict)
+    # cases that neither fire nor are clear, with the measures that they lack
+    not_measured: Mapping[str, tuple[Given, tuple[str, ...]]] = field(default_factory=dict)
     step_s: float = 1.0  # the step that savings speak of
 
 
@@ -35,5 +35,5 @@ def waits(name: str) -> tuple[tuple[Given, str], ...]:
 
 
 def warm(speedup: float) -> float:
-    """The most to promise where this is what follows from nobody's waiting any more."""
+    """The largest predicted speed-up if nothing waits any more and the caches stay warm."""
     return speedup / (1 - 0.15 * (1 - 1 / speedup))

@@ -55,7 +55,7 @@ def known_false_alarms_stay_silent(table: Table, case: tuple[str, Given]) -> Non
     assert outcome(table, case[1]) == Clear(table.rule), case[0]
 
 
-def a_part_that_nobody_saw_is_not_clear(table: Table, case: tuple[str, tuple[Given, tuple[str, ...]]]) -> None:
+def what_was_not_measured_is_not_clear(table: Table, case: tuple[str, tuple[Given, tuple[str, ...]]]) -> None:
     given, missing = case[1]
     assert outcome(table, given) == NotMeasured(table.rule, missing), case[0]
 
@@ -83,7 +83,7 @@ def savings_are_ordered_and_capped_by_the_next_bottleneck(table: Table) -> None:
         seconds = saving.seconds_per_step
         assert 0.0 <= seconds[0] <= seconds[1]
         for speedup, spared in zip(saving.speedup, seconds, strict=True):
-            assert speedup == pytest.approx(table.step_s / (table.step_s - spared)), "both say the same of this step"
+            assert speedup == pytest.approx(table.step_s / (table.step_s - spared)), "both describe the same step"
     assert high == pytest.approx(table.best[1])
 
 
@@ -105,7 +105,7 @@ FOR_EACH: tuple[tuple[Callable[[Table, Any], None], Callable[[Table], Iterable[A
     (each_line_is_where_its_threshold_says, lambda table: table.lines.items()),
     (fires_as_well, lambda table: table.also_fires.items()),
     (known_false_alarms_stay_silent, lambda table: table.false_alarms.items()),
-    (a_part_that_nobody_saw_is_not_clear, lambda table: table.unseen.items()),
+    (what_was_not_measured_is_not_clear, lambda table: table.not_measured.items()),
     (severity_follows_the_share_that_is_lost, lambda table: table.severities),
     (what_is_needed_and_absent_is_not_measured, lambda table: RULES[table.rule].needs),
 )

@@ -76,7 +76,7 @@ TABLE = Table(
         "by their work alone": {"first": 10_000.0},
         "whatever somebody else holds on another": {"busy": None, "on_2": {**OTHER_USER, "foreign_mem_mb": 200.0}},
     },
-    unseen={
+    not_measured={
         "whose memory it is": (
             {"busy": None, "on_2": {**OTHER_USER, "mem_used_mb": 17_000.0}},
             ("gpu.foreign_processes",),

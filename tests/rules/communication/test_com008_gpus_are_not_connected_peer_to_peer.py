@@ -96,7 +96,7 @@ TABLE = Table(
         "held to one board": {"variables": {"NCCL_P2P_LEVEL": "LOC"}},
         "the same by its old number": {"variables": {"NCCL_P2P_LEVEL": "0"}},
     },
-    unseen={
+    not_measured={
         "whether the near ones idle": (
             {"variables": NOTHING, "devices": 3, "paths": FAR, "idle": None},
             ("gpu.idle",),

@@ -43,7 +43,7 @@ TABLE = Table(
     },
     severities=(({}, "low"),),
     also_fires={"TF32": {"benchmark": True, "half": 0.0, "tf32": 0.0}},
-    unseen={
+    not_measured={
         "with what precision it computes": ({"benchmark": True, "half": None, "tf32": 0.0}, ("precision.half",)),
         "whether TF32 is on": ({"benchmark": True, "half": 0.0, "tf32": None}, ("precision.tf32",)),
         "cuDNN's switch": ({"rank_facts": {"cuda": {}}}, ("cudnn.benchmark",)),

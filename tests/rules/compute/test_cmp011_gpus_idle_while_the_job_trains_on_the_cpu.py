@@ -50,7 +50,7 @@ TABLE = Table(
     },
     severities=(({}, "high"),),
     also_fires={"one of them is shown": {"hidden": "0", "idle": 1.0}},
-    unseen={"whether they idle": ({"idle": None}, ("gpu.idle_beside",))},
+    not_measured={"whether they idle": ({"idle": None}, ("gpu.idle_beside",))},
 )
 
 

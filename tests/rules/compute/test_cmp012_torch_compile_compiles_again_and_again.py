@@ -34,7 +34,7 @@ TABLE = Table(
     false_alarms={"nothing is compiled late": {"late": 0.0, "late_s": 0.0}},
     severities=(({}, "medium"),),
     also_fires={"dynamo does not report why": {"reason": ""}},
-    unseen={"when it compiled": ({"late": None}, ("compile.late",))},
+    not_measured={"when it compiled": ({"late": None}, ("compile.late",))},
 )
 
 

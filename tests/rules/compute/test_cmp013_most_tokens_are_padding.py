@@ -39,7 +39,7 @@ TABLE = Table(
         ({"padding": 0.2, "longest": 0.88}, "medium"),
     ),
     also_fires={"padded to the longest already": {"longest": 1.0}},
-    unseen={"a text model without a mask": ({"masked": False}, ("batch.attention_mask",))},
+    not_measured={"a text model without a mask": ({"masked": False}, ("batch.attention_mask",))},
 )
 
 

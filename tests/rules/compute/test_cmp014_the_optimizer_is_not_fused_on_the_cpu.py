@@ -53,7 +53,7 @@ TABLE = Table(
         ({"spent": 0.1}, "medium"),
     ),
     also_fires={"explicitly not fused": {"fused": False}, "of two ranks": {"ranks": 2}},
-    unseen={"an unknown optimizer": ({"name": None}, ("optimizer",))},
+    not_measured={"an unknown optimizer": ({"name": None}, ("optimizer",))},
 )
 
 

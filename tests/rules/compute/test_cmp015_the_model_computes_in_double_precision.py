@@ -31,7 +31,7 @@ TABLE = Table(
         ({"computing": 0.6}, "high"),
         ({"computing": 0.25}, "medium"),
     ),
-    unseen={"sharded parameters": ({"elements": None}, ("optimizer",))},
+    not_measured={"sharded parameters": ({"elements": None}, ("optimizer",))},
 )
 
 

@@ -44,7 +44,7 @@ TABLE = Table(
         "a limit that is nearly reached": {"used": 0.75},
         "a backward pass that is not long, without a profile": {"again": None},
     },
-    unseen={"a long backward pass without a profile": ({"again": None, "forward": 0.2}, ("step.recomputing_s",))},
+    not_measured={"a long backward pass without a profile": ({"again": None, "forward": 0.2}, ("step.recomputing_s",))},
     severities=(
         ({"again": 0.3}, "critical"),
         ({"again": 0.2}, "high"),

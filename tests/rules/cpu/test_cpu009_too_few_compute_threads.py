@@ -64,7 +64,7 @@ TABLE = Table(
         ({"tensor_ms": 1.0, "cores": 4.0, "idle": 2.0}, "medium"),
     ),
     also_fires={"a few rows that are large pictures": {"samples": 2.0}, "one rank": {"ranks": 1}},
-    unseen={
+    not_measured={
         "sharded parameters": ({"elements": None}, ("optimizer",)),
         "large weights and a batch of unknown size": ({"samples": None, "elements": 500_000_000}, ("step.samples",)),
     },

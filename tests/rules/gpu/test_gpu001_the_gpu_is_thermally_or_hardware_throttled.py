@@ -33,7 +33,7 @@ TABLE = Table(
         "a machine of one GPU": {"gpus": (gpu(0, ranks=(0,)), gpu(1)), "peer": None},
         "by a driver that does not say by what": {"kind": "thermal"},
     },
-    unseen={
+    not_measured={
         "one of its GPUs": ({"share": 0.0, "blind": {"gpu.throttled_share": 0}}, ("gpu.throttled_share",)),
     },
 )

@@ -48,7 +48,7 @@ TABLE = Table(
     ranks=(1,),
     best=({"clock": 1000.0}, 1.4),
     also_fires={"the limit was lowered": {"clock": 1400.0, "limit": 300.0}},
-    unseen={
+    not_measured={
         "one of its GPUs": ({"capped": 0.0, "blind": {"gpu.power_capped_share": 0}}, ("gpu.power_capped_share",)),
         "the clock of one that meets its limit": ({"blind": {"gpu.clock_mhz": 1}}, ("gpu.clock_mhz",)),
         "the limit that one meets": ({"clock": 1400.0, "blind": {"gpu.power_limit_w": 1}}, ("gpu.power_limit_w",)),

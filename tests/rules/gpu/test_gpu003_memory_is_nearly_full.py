@@ -50,7 +50,7 @@ TABLE = Table(
         ({"retries": 0, "reserved": 0.98, "peak": 0.95}, "low"),
     ),
     ranks=(1,),
-    unseen={
+    not_measured={
         "the allocator of a rank": ({"retries": 0, "blind": {"gpu.memory_watched": 0}}, ("gpu.memory_watched",)),
         "how much memory there is": ({"retries": 0, "blind": {"gpu.reserved_share": 0}}, ("gpu.reserved_share",)),
     },

@@ -44,7 +44,7 @@ TABLE = Table(
         "two ranks": {"trends": (trend(), trend(per_step=5.0))},
         "by more than the pictures": {"per_step": 70.0, "batches": 2.0},
     },
-    unseen={
+    not_measured={
         "the allocator of a rank": ({"trends": (), "blind": {"gpu.memory_watched": 0}}, ("gpu.memory_watched",)),
     },
 )

@@ -31,7 +31,7 @@ TABLE = Table(
     ranks=(1,),
     best=({"sm": 0.25}, 1 / 0.75),
     also_fires={"of unknown SM time": {"sm": None, "held_mb": 0.0}},
-    unseen={
+    not_measured={
         "one of its GPUs": ({"count": 0.0, "blind": {"gpu.foreign_processes": 0}}, ("gpu.foreign_processes",)),
         "what an idle stranger holds": ({"sm": 0.0, "blind": {"gpu.foreign_mem_mb": 1}}, ("gpu.foreign_mem_mb",)),
     },

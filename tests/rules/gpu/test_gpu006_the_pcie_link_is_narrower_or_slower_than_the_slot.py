@@ -73,7 +73,7 @@ TABLE = Table(
         "a full link that carries half": {"width": 16, "copied": (25_500.0, 13_000.0)},
         "and its rank may run on CPUs of both sockets": {"width": 16, "copied": (25_500.0, 13_000.0), "near": 0.5},
     },
-    unseen={
+    not_measured={
         "one of its GPUs": ({"width": 16, "blind": {"gpu.pcie_width": 0}}, ("gpu.pcie_width",)),
         "what the slot can do": ({"gpus": (gpu(0), gpu(1, pcie_gen_max=None))}, ("gpu.pcie_width",)),
     },

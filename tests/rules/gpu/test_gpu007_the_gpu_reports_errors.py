@@ -45,7 +45,7 @@ TABLE = Table(
         "and the job hangs": {"stalls": HANGS},
         "before any step": {"steady": 0},
     },
-    unseen={
+    not_measured={
         "Xids, though memory errors are counted": (
             {"xids": (), "blind": {"gpu.hardware_xids": 1}},
             ("gpu.hardware_xids",),

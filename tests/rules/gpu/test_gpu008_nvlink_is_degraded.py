@@ -80,7 +80,7 @@ TABLE = Table(
             "gpus": tuple(gpu(n, name="NVIDIA H100 80GB HBM3", nvlink_switched=None) for n in range(2)),
         },
     },
-    unseen={
+    not_measured={
         "one of its GPUs": ({"active": 12, "blind": {"gpu.nvlinks_active": 0}}, ("gpu.nvlinks_active",)),
         "how often links recover": (
             {"active": 12, "blind": {"gpu.nvlink_recoveries": 0}},

@@ -36,8 +36,8 @@ def differs(window: dict[str, Any], condition: str) -> str:
 
 
 def flops_differ(facts: dict[str, Any]) -> str:
-    told = facts.get("roofline") or {}
-    table, counted = told.get("flops_per_sample"), told.get("counted_per_sample")
+    roofline = facts.get("roofline") or {}
+    table, counted = roofline.get("flops_per_sample"), roofline.get("counted_per_sample")
     if not table or not counted:
         return "FLOPs were not counted, or the model is not known"
     return "" if abs(counted / table - 1) <= 0.1 else f"{counted:.4g} FLOP a sample counted, {table:.4g} in the table"
@@ -52,9 +52,9 @@ def main(report: Path, conditions: list[str]) -> int:
         print("; ".join(["no window", *why]))
         return 1
     wrong = [flops_differ(facts) if c == "flops~" else differs(windows[0], c) for c in conditions]
-    told = {name: round(1e3 * seconds, 3) for name, seconds in windows[0]["classes"].items()}
+    class_ms = {name: round(1e3 * seconds, 3) for name, seconds in windows[0]["classes"].items()}
     idle = {name: round(1e3 * seconds, 3) for name, seconds in windows[0]["idle"].items() if seconds}
-    summary = f"ms by class {told}, idle {idle}, looking took {windows[0]['cost_s'] or 0:.2f} s"
+    summary = f"ms by class {class_ms}, idle {idle}, the window took {windows[0]['cost_s'] or 0:.2f} s"
     print("; ".join(filter(None, wrong)) or summary)
     return int(any(wrong))
 

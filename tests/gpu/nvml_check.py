@@ -46,7 +46,7 @@ def main(out: Path, count: int = TICKS) -> int:
         gaps += reading.gaps
         time.sleep(max(0.0, 1.0 - (time.monotonic_ns() - tick) / 1e9))
     read = {f"{s.metric} {s.scope}": s.value for _, reading in ticks for s in reading.samples}
-    wrong = [said for device in devices for said in compare(device.index, read)]
+    wrong = [line for device in devices for line in compare(device.index, read)]
     report = {
         "devices": [dataclasses.asdict(device) for device in devices],
         "paths": [dataclasses.asdict(path) for path in paths],
@@ -61,8 +61,8 @@ def main(out: Path, count: int = TICKS) -> int:
     }
     out.write_text(json.dumps(report, indent=1))
     print(f"{len(devices)} GPUs, {len(read)} values, {len(gaps)} gaps, median tick {median_ms(ticks):.1f} ms")
-    for said in wrong or ["nvidia-smi agrees"] * bool(devices):
-        print(said)
+    for line in wrong or ["nvidia-smi agrees"] * bool(devices):
+        print(line)
     return 1 if wrong or not devices else 0
 
 
@@ -73,16 +73,16 @@ def median_ms(ticks: list[tuple[float, Any]]) -> float:
 def compare(index: int, read: dict[str, float]) -> list[str]:
     names = ",".join(name for name, *_ in COMPARED)
     command = ["nvidia-smi", f"--id={index}", f"--query-gpu={names}", "--format=csv,noheader,nounits"]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split(",")
+    values = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split(",")
     wrong = []
-    for (name, metric, unit, apart), text in zip(COMPARED, told, strict=True):
-        ours = read.get(f"{metric} gpu:{index}")
+    for (name, metric, unit, apart), text in zip(COMPARED, values, strict=True):
+        measured = read.get(f"{metric} gpu:{index}")
         try:
-            theirs = float(text) * unit
+            expected = float(text) * unit
         except ValueError:
             continue  # [N/A]: nothing to compare
-        if ours is None or abs(ours - theirs) > apart * max(abs(theirs), 1.0):
-            wrong.append(f"GPU {index} {name}: nvidia-smi {theirs}, probe {ours}")
+        if measured is None or abs(measured - expected) > apart * max(abs(expected), 1.0):
+            wrong.append(f"GPU {index} {name}: nvidia-smi {expected}, probe {measured}")
     return wrong
 
 
@@ -96,8 +96,8 @@ def costs(probe: GpuProbe) -> dict[str, float]:
     }
     asked["all fields"] = lambda: ask_fields(nvml, handle, fields)
     asked["processes"] = lambda: nvml.nvmlDeviceGetComputeRunningProcesses_v3(handle)
-    moments = itertools.count(time.monotonic_ns() + 10**12, 10**9)  # GPM is not queried twice within 0.1 s
-    asked["gpm sample"] = lambda: watched.gpm.read(next(moments))
+    times_ns = itertools.count(time.monotonic_ns() + 10**12, 10**9)  # GPM is not queried twice within 0.1 s
+    asked["gpm sample"] = lambda: watched.gpm.read(next(times_ns))
     found = {}
     for name, ask in asked.items():
         times = []

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every check that needs a GPU: runs real jobs on it under the advisor and keeps what they recorded, small enough to replay.
 #
-#   tests/gpu/run_on_gpu.sh [SECTION...]    all of them where none is named; `list` tells their names
+#   tests/gpu/run_on_gpu.sh [SECTION...]    all of them where none is named; `list` prints their names
 #
 # Needs torch with CUDA, torchvision and what this package needs (README.md: what to carry to a machine without a network). GPU_RUNS is
 # where everything goes (gpu-runs, kept from call to call), GPU_RESULTS the one file to take home (results.tar.gz in it), PYTHON the
@@ -43,16 +43,16 @@ trap collect EXIT
 trap 'exit 1' INT TERM
 
 verdict_of() { # what a program said, for the table: "ok" or "FAILED" by its exit code
-    local name=$1 said
+    local name=$1 output
     shift
-    if said=$("$@" 2>&1); then note "$name" "ok: ${said//$'\n'/; }"; else
-        note "$name" "FAILED: ${said//$'\n'/; }"
+    if output=$("$@" 2>&1); then note "$name" "ok: ${output//$'\n'/; }"; else
+        note "$name" "FAILED: ${output//$'\n'/; }"
         failed=1
     fi
 }
 
 # name, what its report must say, job... What it must say is words that all hold: a rule or a state as the verdict, +RULE among the
-# findings, -RULE looked for and not found, clean (healthy, and nothing to mend: notes of severity info are none), any; A|B is one of both.
+# findings, -RULE checked and not found, clean (healthy, and nothing to mend: notes of severity info are none), any; A|B is one of both.
 check() {
     local name=$1 expected=$2
     shift 2
@@ -63,23 +63,23 @@ check() {
         failed=1
         return
     fi
-    local said
-    if said=$("$python" - "$expected" "$out/$name.json" <<'PYTHON'
+    local output
+    if output=$("$python" - "$expected" "$out/$name.json" <<'PYTHON'
 import json, sys
 expected, report = sys.argv[1], json.load(open(sys.argv[2]))
 verdict, findings = report["verdict"], report["findings"]
-told = [finding["rule"] for finding in findings]
+fired = [finding["rule"] for finding in findings]
 clear = [row["rule"] for row in report["outcomes"] if row["state"] == "clear"]
-said = {"any", verdict["rule"], verdict["state"], *(f"+{rule}" for rule in told), *(f"-{rule}" for rule in clear)}
+met = {"any", verdict["rule"], verdict["state"], *(f"+{rule}" for rule in fired), *(f"-{rule}" for rule in clear)}
 if verdict["state"] == "healthy" and all(finding["severity"] == "info" for finding in findings):
-    said.add("clean")
-missing = [words for words in expected.split() if said.isdisjoint(words.split("|"))]
-shown = [verdict["rule"] or verdict["state"], *(f"+{rule}" for rule in told if rule != verdict["rule"])]
+    met.add("clean")
+missing = [words for words in expected.split() if met.isdisjoint(words.split("|"))]
+shown = [verdict["rule"] or verdict["state"], *(f"+{rule}" for rule in fired if rule != verdict["rule"])]
 print(*shown, end=f", expected {' '.join(missing)}" if missing else "")
 sys.exit(bool(missing))
 PYTHON
-    ); then note "$name" "ok: $said"; else
-        note "$name" "FAILED: said $said"
+    ); then note "$name" "ok: $output"; else
+        note "$name" "FAILED: said $output"
         failed=1
     fi
     "$python" -m rn50_advisor.advisor.cli bundle --run-dir "$out/runs" "$name" -o "$out/$name.tar.gz" --force >/dev/null 2>&1 || note "$name" "no bundle"
@@ -124,11 +124,11 @@ triage_section() {
     fi
 }
 
-# what jobs of this script do wrong, one each: the job that does nothing wrong must be told so of each
-looked="-CMP001 -CMP002 -CMP003 -CMP004 -CMP009 -CMP010 -H2D001 -H2D002"
+# what jobs of this script do wrong, one each: the job that does nothing wrong must be clear of each
+checked="-CMP001 -CMP002 -CMP003 -CMP004 -CMP009 -CMP010 -H2D001 -H2D002"
 
 precision_section() {
-    check amp-channels-last "clean $looked" "${train[@]}" --amp bf16 --channels-last --batch-size 128 --workers 8
+    check amp-channels-last "clean $checked" "${train[@]}" --amp bf16 --channels-last --batch-size 128 --workers 8
     check fp32 +CMP001 "${loop[@]}" --precision fp32
     check tf32 -CMP001 "${loop[@]}" --precision tf32
     check amp +CMP002 "${loop[@]}" --precision amp
@@ -175,7 +175,7 @@ memory_section() {
     check memory-creeps +GPU004 "${loop[@]}" --habit creep --steps 400
     check out-of-memory failed "${loop[@]}" --habit full --steps 400
     if grep -q '"metric": "activations"' "$out/out-of-memory.json"; then note out-of-memory-parts ok; else
-        note out-of-memory-parts "FAILED: what held the memory is not told"
+        note out-of-memory-parts "FAILED: what held the memory is not reported"
         failed=1
     fi
 }

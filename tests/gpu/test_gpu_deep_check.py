@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deep_events import event, looked_into
+from deep_events import deep_window, event
 from gpu_rank_facts import FACTS
 from recordings import plan, recording
 from rn50_advisor.advisor.model.thresholds import Config
@@ -19,14 +19,14 @@ CHECK = runpy.run_path(str(Path(__file__).resolve().parents[1] / "gpu" / "deep_c
 
 @pytest.fixture
 def report(tmp_path: Path) -> Path:
-    made = diagnose(recording({0: plan(samples=32)}, facts={100: FACTS}, events=(event(looked_into()),)), Config())
+    made = diagnose(recording({0: plan(samples=32)}, facts={100: FACTS}, events=(event(deep_window()),)), Config())
     path = tmp_path / "report.json"
     path.write_text(json.dumps(made.as_json()))
     return path
 
 
 @pytest.mark.parametrize(
-    ("condition", "said"),
+    ("condition", "expected"),
     [
         ("device=cuda", ""),
         ("device=cpu", "device is cuda, not cpu"),
@@ -38,10 +38,10 @@ def report(tmp_path: Path) -> Path:
         ("flops~", "FLOP a sample counted, 2.453e+10 in the table"),
     ],
 )
-def test_conditions(report: Path, capsys: pytest.CaptureFixture[str], condition: str, said: str) -> None:
-    assert CHECK["main"](report, [condition]) == bool(said)
-    told = capsys.readouterr().out
-    assert said in told and ("ms by class" in told) is not bool(said)
+def test_conditions(report: Path, capsys: pytest.CaptureFixture[str], condition: str, expected: str) -> None:
+    assert CHECK["main"](report, [condition]) == bool(expected)
+    output = capsys.readouterr().out
+    assert expected in output and ("ms by class" in output) is not bool(expected)
 
 
 def test_a_report_without_a_window_fails_with_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

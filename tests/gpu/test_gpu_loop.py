@@ -31,12 +31,12 @@ def switches() -> Iterator[None]:
 
 @pytest.mark.usefixtures("switches")
 @pytest.mark.parametrize(
-    "told",
+    "options",
     [("none", "amp"), ("item", "fp32", "--every=2"), ("none", "amp", "--channels-last", "--tuned", "--floats")],
     ids="-".join,
 )
-def test_a_habit_runs(told: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    habit, precision, *more = told
+def test_a_habit_runs(options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    habit, precision, *more = options
     monkeypatch.delenv("RANK", raising=False)
     took = tmp_path / "took"
     monkeypatch.setattr(
@@ -47,8 +47,8 @@ def test_a_habit_runs(told: tuple[str, ...], tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.usefixtures("switches")
-def test_the_loop_begins_one_epoch_and_keeps_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU a few batches take 0.2 s: epochs of that length would begin all the time, and that would become the verdict."""
+def test_the_loop_starts_one_epoch_and_keeps_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU a few batches take 0.2 s: epochs of that length would start all the time, and that would become the verdict."""
     from torch.utils.data import DataLoader
 
     begun: list[Any] = []

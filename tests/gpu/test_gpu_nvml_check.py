@@ -17,14 +17,14 @@ CHECK = Path(__file__).resolve().parents[1] / "gpu" / "nvml_check.py"
 SAID = {0: "81559, 700.00, 1980, 16, 58", 1: "81559, 700.00, 1980, 16, 59"}
 
 
-def checked(driver: Path, folder: Path, said: dict[int, str], *more: str) -> tuple[int, list[str], dict[str, Any]]:
+def checked(driver: Path, folder: Path, lines: dict[int, str], *more: str) -> tuple[int, list[str], dict[str, Any]]:
     """Returns (exit code, lines printed, report)."""
     (folder / "script").write_text("\n".join([*machine(H100, 2), *more]) + "\n")
-    cases = "\n".join(f"--id={index}) echo '{line}' ;;" for index, line in said.items())
+    cases = "\n".join(f"--id={index}) echo '{line}' ;;" for index, line in lines.items())
     (folder / "nvidia-smi").write_text(f'#!/bin/sh\ncase "$1" in\n{cases}\nesac\n')
     (folder / "nvidia-smi").chmod(0o755)
-    told = {"LD_LIBRARY_PATH": str(driver), "FAKE_NVML_SCRIPT": str(folder / "script")}
-    environment = os.environ | told | {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+    variables = {"LD_LIBRARY_PATH": str(driver), "FAKE_NVML_SCRIPT": str(folder / "script")}
+    environment = os.environ | variables | {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
     command = [sys.executable, str(CHECK), str(folder / "nvml.json"), "1"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert not done.stderr, done.stderr

@@ -34,13 +34,13 @@ esac
 def run(folder: Path, *sections: str, python: str = PYTHON) -> subprocess.CompletedProcess[str]:
     (folder / "python").write_text(python)
     (folder / "python").chmod(0o755)
-    told = {
+    variables = {
         "PYTHON": str(folder / "python"),
         "GPU_RUNS": str(folder / "runs"),
         "GPU_RESULTS": str(folder / "home.tar.gz"),
     }
     command = ["bash", str(SCRIPT), *sections]
-    return subprocess.run(command, env=os.environ | told, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, timeout=60, check=False)
 
 
 def brought(folder: Path) -> set[str]:
@@ -64,7 +64,7 @@ def test_only_the_sections_that_are_named_run_and_all_that_they_leave_is_one_fil
     assert "runs" not in brought(tmp_path)
 
 
-def test_what_is_not_as_it_should_be_is_said_and_fails_the_call(tmp_path: Path) -> None:
+def test_an_unexpected_verdict_is_printed_and_fails_the_call(tmp_path: Path) -> None:
     done = run(tmp_path, "input", "precision")
     assert done.returncode == 1
     assert re.search(r"input-starved +FAILED: said healthy \+CMP006, expected DAT003", done.stdout)
@@ -79,7 +79,7 @@ def with_finding(rule: str, severity: str) -> str:
 @pytest.mark.parametrize(
     ("check", "python", "said"),
     [
-        # clean is more than healthy: there must be no finding at all, and each rule must have looked
+        # clean is more than healthy: there must be no finding at all, and each rule must have been evaluated
         ("amp-channels-last", PYTHON, "ok: healthy"),
         ("amp-channels-last", with_finding("LOP005", "low"), "FAILED: said healthy +LOP005, expected clean"),
         (
@@ -115,7 +115,7 @@ def test_a_section_that_there_is_not_runs_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
-def test_the_readme_tells_what_each_section_does(tmp_path: Path) -> None:
+def test_the_readme_describes_each_section(tmp_path: Path) -> None:
     listed = run(tmp_path, "list").stdout.split()
     assert len(listed) == 11
     assert re.findall(r"^\| `(\w+)` \|", (FOLDER / "README.md").read_text(), re.MULTILINE) == listed

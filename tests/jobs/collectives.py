@@ -17,7 +17,7 @@ def averaged(values):
     return values / 2
 
 
-def told(rank):
+def observations(rank):
     yield str(inspect.signature(dist.all_reduce)), dist.all_reduce.__module__, dist.all_gather.__doc__[:40]
     # the other rank's call matches, compiled or not, and dynamo takes long to load
     average = torch.compile(averaged, backend="eager", fullgraph=True) if rank == 0 else averaged
@@ -47,7 +47,7 @@ def work(rank, folder):
         dist.all_reduce(model.bias.grad)
         assert waiting.wait() is True
         optimizer.step()
-    lines = [repr(item) for item in told(rank)]
+    lines = [repr(item) for item in observations(rank)]
     if rank == 0:
         print(*lines, model.weight.sum().item().hex(), sep="\n")
     dist.barrier()

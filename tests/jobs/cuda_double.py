@@ -1,6 +1,6 @@
 """A plain loop of short steps on a CPU whose recorder sees a GPU: a double of `torch.cuda` stands in for the stream.
 
-cuda_double.py STEPS: the recorder's GPU times are told that each step takes 1 ms and the recorder a twentieth of it, on any machine.
+cuda_double.py STEPS: on any machine, a step appears to take 1 ms and the recorder a twentieth of it.
 """
 
 import gc

@@ -45,7 +45,7 @@ def main():
             optimizer.step()
             losses.append(loss.item())  # in each step
             time.sleep(0.022)
-            if done >= 3:  # the recorder looks at layers only while nothing is compiled
+            if done >= 3:  # the recorder observes layers only while nothing is compiled
                 given = x.double() if done == 20 else x  # compiles once more
                 losses.append(float(scaled(given)))
             done += 1

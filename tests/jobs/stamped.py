@@ -28,11 +28,11 @@ def work(rank, folder, late_s):
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        told = model._get_ddp_logging_data()
-        if told.get("backward_comm_time", 0) > 0:
-            times = (told["backward_comm_time"], told["backward_compute_comm_overlap_time"])
+        data = model._get_ddp_logging_data()
+        if data.get("backward_comm_time", 0) > 0:
+            times = (data["backward_comm_time"], data["backward_compute_comm_overlap_time"])
             # keeps the first times of each start: when the rate of stamps changes, DDP mixes a start with another iteration's times
-            seen.setdefault(told["backward_compute_time_start"], times)
+            seen.setdefault(data["backward_compute_time_start"], times)
     Path(folder, f"stamps-{rank}.json").write_text(json.dumps([(start, *times) for start, times in seen.items()]))
     dist.barrier()
     dist.destroy_process_group()

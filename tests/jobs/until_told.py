@@ -18,14 +18,14 @@ def main():
     model = DistributedDataParallel(nn.Linear(64, 64))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     until_s = time.monotonic() + AT_MOST_S
-    told = torch.zeros(1)
-    while not told.item():
+    ended = torch.zeros(1)
+    while not ended.item():
         model(torch.rand(8, 64)).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
         time.sleep(0.02)
-        told.fill_(float(Path(sys.argv[1]).exists() or time.monotonic() > until_s))
-        dist.all_reduce(told)
+        ended.fill_(float(Path(sys.argv[1]).exists() or time.monotonic() > until_s))
+        dist.all_reduce(ended)
     dist.destroy_process_group()
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from merged_jobs import four_ranks, told
+from merged_jobs import four_ranks, with_launcher_variables
 from nodes import two_nodes
 from rn50_advisor.advisor.merge.job_identity import identity_of, same_job
 from rn50_advisor.advisor.model.recording import Recording
@@ -24,8 +24,8 @@ from rn50_advisor.advisor.model.recording import Recording
 def test_runs_of_one_job_know_each_other_by_what_their_launcher_told_the_ranks(
     change: dict[str, str], same: bool
 ) -> None:
-    first, second = (identity_of(told(r, {})) for r in two_nodes(four_ranks()))
-    other = identity_of(told(two_nodes(four_ranks())[1], change))
+    first, second = (identity_of(with_launcher_variables(r, {})) for r in two_nodes(four_ranks()))
+    other = identity_of(with_launcher_variables(two_nodes(four_ranks())[1], change))
     assert same_job(first, second)
     assert same_job(first, other) == same
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from deep_events import looked_into
+from deep_events import deep_window
 from report_samples import bottleneck
 from rn50_advisor.advisor.model.gpu.kernel_classes import KernelRow, deep_facts
 from rn50_advisor.advisor.model.recorded_report import from_json
@@ -19,7 +19,7 @@ HOSTILE = KernelRow("<b>kernel|`x`</b>", "conv", 0.003, 2.0, True, "aten::<i>con
 
 @pytest.fixture
 def report() -> Report:
-    window = replace(looked_into(), rows=(HOSTILE, *looked_into().rows), trace="deep-rank0.json.gz", cost_s=0.6)
+    window = replace(deep_window(), rows=(HOSTILE, *deep_window().rows), trace="deep-rank0.json.gz", cost_s=0.6)
     made = bottleneck()
     return replace(made, facts={**made.facts, **deep_facts((window,))})
 
@@ -59,7 +59,7 @@ def test_what_is_no_window_is_passed_over(report: Report) -> None:
 
 
 def test_copies_have_a_row_and_no_share_of_the_kernels(report: Report) -> None:
-    window = replace(looked_into(), copy_s=0.0011)
+    window = replace(deep_window(), copy_s=0.0011)
     copying = replace(report, facts={**report.facts, **deep_facts((window,))})
     assert "copies, beside the kernels 1.10 ms" in " ".join(text.render(copying).split())
     assert "| copies, beside the kernels | 1.10 ms |  |" in markdown.render(copying)

@@ -38,7 +38,7 @@ def agent_of(job: Job) -> int:
 
 def test_while_the_job_runs_the_launcher_has_one_thread_and_the_standard_library(run_folder: Path) -> None:
     with fake_rank(run_folder) as job:
-        job.tell("steps 5")
+        job.send("steps 5")
         job.until(lambda now: 0 in now.steps, "the first steps")
         process = Path(f"/proc/{job.process.pid}")
         assert len(list((process / "task").iterdir())) == 1
@@ -51,7 +51,7 @@ def test_while_the_job_runs_the_launcher_has_one_thread_and_the_standard_library
 
 def test_the_agent_holds_nothing_that_the_job_prints_to(run_folder: Path) -> None:
     with fake_rank(run_folder, stderr=subprocess.PIPE) as job:
-        job.tell("steps 1")
+        job.send("steps 1")
         job.until(lambda now: 0 in now.steps, "the first step")
         agent = agent_of(job)
         theirs = {str(Path(f"/proc/{job.pid}/fd/{number}").readlink()) for number in range(3)}
@@ -75,12 +75,12 @@ def looked(self, *given, **named):
 t.OverheadBudget.look = looked
 """
     with fake_rank(run_folder, prelude=in_agent(code), stderr=subprocess.PIPE) as job:
-        job.tell("steps 30")
+        job.send("steps 30")
         job.until(lambda now: 0 in now.steps and len(now.steps[0]) == 30, "the first steps")
         agent = agent_of(job)
         (run_folder / "now").touch()
         wait_for(lambda: is_gone(agent), "the end of the agent")
-        job.tell("steps 5")
+        job.send("steps 5")
         job.order("exit 6")
         assert job.process.stderr is not None
         said = job.process.stderr.read().decode()
@@ -95,12 +95,12 @@ t.OverheadBudget.look = looked
 
 def test_an_agent_that_was_stopped_writes_down_the_end_all_the_same(run_folder: Path) -> None:
     with fake_rank(run_folder) as job:
-        job.tell("steps 3")
+        job.send("steps 3")
         job.until(lambda now: 0 in now.steps, "the first steps")
         agent = agent_of(job)
         os.kill(agent, signal.SIGSTOP)
         wait_for(lambda: state_of(agent) == "T", "the stop")
-        job.tell("steps 4")
+        job.send("steps 4")
         job.order("leave 3")
         recording = job.end(3)
     assert (recording.meta.exit_code, len(recording.steps[0])) == (3, 7)
@@ -127,7 +127,7 @@ def test_an_agent_that_takes_nothing_holds_up_neither_signals_nor_the_end(run_fo
 
 def test_the_agent_stops_and_goes_on_with_the_launcher_but_not_for_ever(run_folder: Path) -> None:
     with fake_rank(run_folder, start_new_session=True) as job:
-        job.tell("steps 1")
+        job.send("steps 1")
         job.until(lambda now: 0 in now.steps, "the first step")
         agent = agent_of(job)
         os.kill(job.process.pid, signal.SIGTSTP)
@@ -140,7 +140,7 @@ def test_the_agent_stops_and_goes_on_with_the_launcher_but_not_for_ever(run_fold
 
 def test_a_launcher_that_is_killed_leaves_a_run_that_says_so(run_folder: Path) -> None:
     with fake_rank(run_folder) as job:
-        job.tell("steps 3")
+        job.send("steps 3")
         job.until(lambda now: 0 in now.steps, "the first steps")
         agent = agent_of(job)
         job.process.kill()

@@ -28,9 +28,9 @@ def events(recording: Recording, kind: str) -> list[Any]:
 
 def test_steps_written_up_to_the_last_moment_are_all_there(run_folder: Path) -> None:
     with fake_rank(run_folder) as job:
-        job.tell("steps 100")
+        job.send("steps 100")
         job.until(lambda now: 0 in now.steps, "the first steps")
-        job.tell("steps 300")
+        job.send("steps 300")
         job.order("leave")
         recording = job.end(0)
     assert recording.steps[0]["step"].tolist() == list(range(400))
@@ -43,9 +43,9 @@ def test_steps_written_up_to_the_last_moment_are_all_there(run_folder: Path) -> 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 def test_a_killed_rank_is_recorded_with_its_signal_and_its_last_steps(run_folder: Path, number: int) -> None:
     with fake_rank(run_folder, rank=3) as job:
-        job.tell("steps 7")
+        job.send("steps 7")
         job.until(lambda now: 3 in now.steps, "the first steps")
-        job.tell("steps 5")
+        job.send("steps 5")
         job.order(f"die {int(number)}")
         recording = job.end(-number)
     assert len(recording.steps[3]) == 12
@@ -57,11 +57,11 @@ def test_a_killed_rank_is_recorded_with_its_signal_and_its_last_steps(run_folder
 
 def test_a_job_that_trains_and_execs_into_a_second_training_has_not_vanished(run_folder: Path) -> None:
     with fake_rank(run_folder) as job:
-        job.tell("steps 7")
+        job.send("steps 7")
         job.until(lambda now: 0 in now.steps, "the first steps")
         job.order("exec")
         assert job.answer("pid") == f"pid {job.pid}"
-        job.tell("steps 5")
+        job.send("steps 5")
         job.order("leave")
         recording = job.end(0)
     lives = [process for process in recording.processes if process.pid == job.pid]
@@ -72,7 +72,7 @@ def test_a_job_that_trains_and_execs_into_a_second_training_has_not_vanished(run
 
 def test_who_is_asked_to_end_is_written_down(run_folder: Path) -> None:
     with fake_rank(run_folder) as job:
-        job.tell("steps 30")
+        job.send("steps 30")
         job.until(lambda now: 0 in now.steps, "the first steps")
         for number in (signal.SIGWINCH, signal.SIGTERM):
             job.process.send_signal(number)
@@ -97,7 +97,7 @@ def rank_below_a_shell(folder: Path) -> int | None:
     process = launch(folder, ["/bin/sh", "-c", inner], stdin=subprocess.PIPE, stdout=subprocess.PIPE, options=QUICK)
     with killed_at_end(process):
         job = Job(process, folder)
-        job.tell("steps 5")
+        job.send("steps 5")
         job.until(lambda now: 0 in now.steps, "the first steps")
         job.order("exit 9")
         job.answer("shell got 9")
@@ -111,10 +111,10 @@ def rank_below_a_shell(folder: Path) -> int | None:
 
 def test_a_workers_batches_wait_until_its_parent_has_become_a_rank(run_folder: Path) -> None:
     with fake_rank(run_folder, rank=2) as job:
-        job.tell("worker")
+        job.send("worker")
         job.until(lambda now: any(p.role == "worker" for p in now.processes), "the worker")
         assert not read_recording(job.run_folder).batches
-        job.tell("steps 3")
+        job.send("steps 3")
         recording = job.until(lambda now: now.batches and now, "its batches")
         worker = next(p for p in recording.processes if p.role == "worker")
         assert (worker.rank, worker.worker, worker.parent_pid) == (2, 0, job.pid)
@@ -128,7 +128,7 @@ def test_a_workers_batches_wait_until_its_parent_has_become_a_rank(run_folder: P
 
 def test_rings_of_the_dead_make_room(run_folder: Path) -> None:
     with fake_rank(run_folder) as job:
-        job.tell("steps 1", "worker", wanted="ok")
+        job.send("steps 1", "worker", wanted="ok")
         recording = job.until(lambda now: any(p.role == "worker" for p in now.processes) and now, "the worker")
         worker = next(p for p in recording.processes if p.role == "worker").pid
         ring = next(Path("/dev/shm").glob(f"rn50-advisor-{job.process.pid}-*/worker-{worker}.ring"))
@@ -140,7 +140,7 @@ def test_rings_of_the_dead_make_room(run_folder: Path) -> None:
 
 def test_grandchildren_are_followed_and_survivors_are_named_but_not_killed(run_folder: Path) -> None:
     with fake_rank(run_folder) as job:
-        child = int(job.tell("child own", wanted="child ").split()[1])
+        child = int(job.send("child own", wanted="child ").split()[1])
         job.answer("ok")
         try:
             job.until(lambda now: any(p.pid == child for p in now.processes), "the grandchild")
@@ -156,7 +156,7 @@ def test_grandchildren_are_followed_and_survivors_are_named_but_not_killed(run_f
 
 def test_facts_are_kept_with_what_their_data_lies_on(run_folder: Path, tmp_path: Path) -> None:
     with fake_rank(run_folder) as job:
-        job.tell("steps 1", f'facts {{"loaders":[{{"id":0,"dataset":{{"root":"{tmp_path}"}}}}]}}')
+        job.send("steps 1", f'facts {{"loaders":[{{"id":0,"dataset":{{"root":"{tmp_path}"}}}}]}}')
         recording = job.until(lambda now: now.facts.get(job.pid, {}).get("mounts") and now, "facts with a mount")
         assert recording.facts[job.pid]["mounts"][str(tmp_path)]["mount_point"]
         job.order("leave")
@@ -170,7 +170,7 @@ def test_a_foreign_file_among_the_rings_is_a_gap(run_folder: Path) -> None:
         (folder / "facts-99999998.json").write_text("[")
         (folder / "error-99999998.txt").write_text("ValueError: odd torch\n")
         os.mkfifo(folder / "rank-99999999.ring")
-        job.tell("steps 2")
+        job.send("steps 2")
         job.order("leave")
         recording = job.end(0)
     gaps = {(gap.metric, gap.scope): gap.reason for gap in recording.gaps}
@@ -182,8 +182,8 @@ def test_a_foreign_file_among_the_rings_is_a_gap(run_folder: Path) -> None:
 
 def test_a_stall_is_told_with_the_line_it_hangs_at_and_when_it_is_over(run_folder: Path) -> None:
     with fake_rank(run_folder, rank=1) as job:
-        job.tell("steps 20")
-        job.tell("phase backward", wanted="holding")
+        job.send("steps 20")
+        job.send("phase backward", wanted="holding")
         recording = job.until(lambda now: len(events(now, "stall")) > 1 and now, "a stall, told twice")
         first, again = events(recording, "stall")[:2]
         assert first.data["id"] == again.data["id"]
@@ -198,7 +198,7 @@ def test_a_stall_is_told_with_the_line_it_hangs_at_and_when_it_is_over(run_folde
         )
         assert rank["user"]["function"] == "hold_here"
         assert rank["user"]["file"].endswith("fake_rank.py")
-        job.tell("", "steps 1")
+        job.send("", "steps 1")
         job.until(lambda now: events(now, "stall_end"), "the end of the stall")
         job.order("leave")
         job.end(0)
@@ -206,28 +206,28 @@ def test_a_stall_is_told_with_the_line_it_hangs_at_and_when_it_is_over(run_folde
 
 def test_time_outside_the_model_is_looked_into(run_folder: Path) -> None:
     with fake_rank(run_folder, gap_ms=5) as job:
-        job.tell("steps 20")
+        job.send("steps 20")
         job.until(lambda now: 0 in now.steps, "the first steps")
-        job.tell("phase gap", wanted="holding")
+        job.send("phase gap", wanted="holding")
         recording = job.until(lambda now: events(now, "stack") and now, "a stack sample")
         sample = events(recording, "stack")[0]
         assert (sample.rank, sample.pid, sample.data["phase"], sample.data["step"]) == (0, job.pid, "gap", 20)
         assert sample.data["user"]["function"] == "hold_here"
         assert sample.data["frames"][0]["function"]
         assert sample.data["phase_for_s"] >= 0
-        job.tell("")
+        job.send("")
         job.order("leave")
         job.end(0)
 
 
 def test_without_stacks_a_stall_is_told_all_the_same(run_folder: Path) -> None:
     with fake_rank(run_folder, options={"stacks": False}) as job:
-        job.tell("steps 20")
-        job.tell("phase gap", wanted="holding")
+        job.send("steps 20")
+        job.send("phase gap", wanted="holding")
         recording = job.until(lambda now: events(now, "stall") and now, "a stall")
         assert "frames" not in events(recording, "stall")[0].data["ranks"][0]
         assert not events(recording, "stack")
-        job.tell("")
+        job.send("")
         job.order("leave")
         job.end(0)
 
@@ -241,7 +241,7 @@ def test_a_job_that_never_trains_says_why_there_are_no_steps(run_folder: Path) -
 def test_what_the_advisor_cost_is_noted(run_folder: Path) -> None:
     with fake_rank(run_folder) as job:
         for _ in range(3):
-            job.tell("steps 1")
+            job.send("steps 1")
             before = read_recording(job.run_folder).meta.last_ns if job.recording() else 0
             job.until(lambda now, before=before: now.meta.last_ns > before, "another second")
         job.order("leave")
@@ -308,9 +308,9 @@ def test_a_full_disk_ends_the_recording_and_not_the_job(run_folder: Path) -> Non
     try:
         with fake_rank(run_folder, stderr=subprocess.PIPE) as job:
             for _ in range(40):
-                job.tell("steps 500")
+                job.send("steps 500")
             job.until(lambda now: now.meta.recording_stopped_ns, "the end of the recording")
-            job.tell("steps 1")
+            job.send("steps 1")
             job.order("leave 6")
             assert job.process.stderr is not None
             err = job.process.stderr.read()

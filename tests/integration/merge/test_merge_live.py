@@ -43,13 +43,13 @@ def merged(run: Path, condition: Callable[[Recording], object], what: str) -> Re
 
 def test_a_run_shows_the_ranks_that_another_node_sends_while_they_train(tmp_path: Path) -> None:
     with fake_rank(tmp_path / "a", rank=0, options=listening(tmp_path)) as first:
-        first.tell("steps 20")
+        first.send("steps 20")
         address = address_of(first.run_folder)
         with fake_rank(tmp_path / "b", rank=1, options=sending(tmp_path, address)) as second:
-            second.tell("steps 20")
+            second.send("steps 20")
             now = merged(first.run_folder, lambda now: {0, 1} <= now.steps.keys(), "the other node's steps")
             assert [node.ranks for node in now.nodes] == [(0,), (1,)]
-            second.tell("steps 30")
+            second.send("steps 30")
             second.order("exit 3")
             own = second.end(3)
         first.order("leave")
@@ -61,14 +61,14 @@ def test_a_run_shows_the_ranks_that_another_node_sends_while_they_train(tmp_path
 
 def test_an_agent_that_is_killed_takes_neither_its_job_along_nor_the_merge(tmp_path: Path) -> None:
     with fake_rank(tmp_path / "a", rank=0, options=listening(tmp_path)) as first:
-        first.tell("steps 20")
+        first.send("steps 20")
         with fake_rank(tmp_path / "b", rank=1, options=sending(tmp_path, address_of(first.run_folder))) as second:
-            second.tell("steps 20")
+            second.send("steps 20")
             merged(first.run_folder, lambda now: 1 in now.steps, "the other node's steps")
             os.kill(second.process.pid, signal.SIGKILL)
             second.process.wait()
-            second.tell("steps 5")  # the job goes on
-            first.tell("steps 5")
+            second.send("steps 5")  # the job goes on
+            first.send("steps 5")
             now = merged(first.run_folder, lambda now: len(now.steps[0]) == 25, "more steps")
             assert now.steps[1]["count"].sum() == 20
             second.order("leave")
@@ -80,13 +80,13 @@ def test_an_agent_that_is_killed_takes_neither_its_job_along_nor_the_merge(tmp_p
 
 def test_a_merging_side_that_is_killed_costs_a_node_a_note_and_nothing_else(tmp_path: Path) -> None:
     with fake_rank(tmp_path / "a", rank=0, options=listening(tmp_path)) as first:
-        first.tell("steps 5")
+        first.send("steps 5")
         with fake_rank(tmp_path / "b", rank=1, options=sending(tmp_path, address_of(first.run_folder))) as second:
-            second.tell("steps 20")
+            second.send("steps 20")
             merged(first.run_folder, lambda now: 1 in now.steps, "the other node's steps")
             os.kill(first.process.pid, signal.SIGKILL)
             first.process.wait()
-            second.tell("steps 5")
+            second.send("steps 5")
             second.until(lambda now: any(gap.metric == "node.merge" for gap in now.gaps), "the note")
             second.order("leave")
             recording = second.end(0)
@@ -104,7 +104,7 @@ def test_a_flooded_port_harms_neither_job_nor_run(tmp_path: Path) -> None:
                     link.sendall(garbage)
                 except OSError:
                     continue  # cut off in the middle of it
-        first.tell("steps 30")
+        first.send("steps 30")
         first.order("leave")
         recording = first.end(0)
     assert recording.steps[0].size == 30
@@ -140,7 +140,7 @@ def test_a_job_runs_with_or_without_pyzmq_and_has_none_of_it(
 
 def test_an_agent_without_pyzmq_records_and_notes_it(tmp_path: Path) -> None:
     with fake_rank(tmp_path / "a", rank=0, options=listening(tmp_path), prelude=in_agent(NO_ZMQ)) as job:
-        job.tell("steps 20")
+        job.send("steps 20")
         job.order("leave")
         recording = job.end(0)
     (gap,) = [gap for gap in recording.gaps if gap.metric == "node.merge"]

@@ -346,7 +346,7 @@ def test_an_evaluation_without_a_loader_lasts_up_to_the_next_forward(loop):
     assert sum(phases.get("evaluation", 0) for phases in told) == 80
     assert {phases["forward"] for phases in told[2:]} == {told[2]["forward"]}
     assert [span for span in loop.paper.spans if span[0] == "evaluation"] == [("evaluation", 80)]
-    assert model["told"] == 0
+    assert model["reports"] == 0
 
 
 def test_a_model_trained_in_eval_mode_has_not_evaluated(loop):
@@ -357,7 +357,7 @@ def test_a_model_trained_in_eval_mode_has_not_evaluated(loop):
     loop.account.evaluation_begin()
     for _ in range(3):
         in_memory(loop)
-    assert model["told"] == 1
+    assert model["reports"] == 1
     assert not any(loop.phases(i).get("evaluation") for i in range(len(loop.paper.steps)))
     assert not [span for span in loop.paper.spans if span[0] == "evaluation"]
 

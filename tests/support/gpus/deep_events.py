@@ -17,5 +17,5 @@ def event(window: DeepWindow) -> Event:
     return Event(FIRST_STEP_NS, "deep", 100 + window.rank, window.rank, json.loads(json.dumps(asdict(window))))
 
 
-def looked_into(rank: int = 0) -> DeepWindow:
+def deep_window(rank: int = 0) -> DeepWindow:
     return window_of(two_steps(plain).document(), rank=rank, first_step=10)

@@ -28,13 +28,18 @@ HELD = {
 
 def died(text: str, *, steps: int = 0, facts=None, phase: str = "backward", batch: int = 256, held=None):
     """A recording in which this exception ends rank 0 after `steps` steps; `held`: GiB of tensors at the end of each step."""
-    told = {"rank": 0, "exception": {"type": "OutOfMemoryError", "message": text}, "optimizer": HELD, **(facts or {})}
-    told["loaders"] = [{"id": 0, "training": True, "batch_size": batch, "num_workers": 2}]
-    made = recording({0: plan(max(steps, 1), samples=batch)}, facts={100: told})
+    own_facts = {
+        "rank": 0,
+        "exception": {"type": "OutOfMemoryError", "message": text},
+        "optimizer": HELD,
+        **(facts or {}),
+    }
+    own_facts["loaders"] = [{"id": 0, "training": True, "batch_size": batch, "num_workers": 2}]
+    made = recording({0: plan(max(steps, 1), samples=batch)}, facts={100: own_facts})
     if not steps:
         made = replace(made, steps={})
     ended = made.meta.last_ns
-    looks = [
+    memory_rows = [
         {"step": n, "allocated_bytes": int(g * GIB), "reserved_bytes": int(g * GIB)} for n, g in enumerate(held or ())
     ]
     return replace(
@@ -42,5 +47,5 @@ def died(text: str, *, steps: int = 0, facts=None, phase: str = "backward", batc
         meta=replace(made.meta, exit_code=1),
         processes=(rank_process(0, ended_ns=ended, exit_code=1),),
         positions={0: (phase, steps, ended)},
-        gpu_steps={0: table((*GPU_STEP_FIELDS, "flags"), looks)} if looks else {},
+        gpu_steps={0: table((*GPU_STEP_FIELDS, "flags"), memory_rows)} if memory_rows else {},
     )

@@ -92,8 +92,8 @@ def driver(codes: dict[object, int]) -> SimpleNamespace:
     """A driver that answers 7 to all fields, except those in `codes`, which it refuses with these codes; `codes` may change."""
 
     def answer(handle: object, fields: Sequence[object]) -> list[SimpleNamespace]:
-        told = [codes.get(field, 0) for field in fields]
-        return [SimpleNamespace(nvmlReturn=code, valueType=3, value=SimpleNamespace(ullVal=7)) for code in told]
+        returned = [codes.get(field, 0) for field in fields]
+        return [SimpleNamespace(nvmlReturn=code, valueType=3, value=SimpleNamespace(ullVal=7)) for code in returned]
 
     return SimpleNamespace(nvmlDeviceGetFieldValues=answer, NVMLError=Refused, **CODES)
 

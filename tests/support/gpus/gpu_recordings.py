@@ -41,8 +41,8 @@ def recorded(
     return recording({0: plan(90), 1: plan(90)}, **about, **more)
 
 
-def on_gpus(*told: Any, **more: Any) -> Analysis:
-    return analyse(recorded(*told, **more))
+def on_gpus(*facts: Any, **more: Any) -> Analysis:
+    return analyse(recorded(*facts, **more))
 
 
 def of(analysis: Analysis, name: str, index: int = 1) -> float | None:

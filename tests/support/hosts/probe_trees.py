@@ -30,7 +30,7 @@ def values(reading: Reading) -> dict[tuple[str, str], float]:
     for sample in reading.samples:
         kind = sample.scope.partition(":")[0]
         assert kind in SAMPLES[sample.metric].scope.split("|"), sample
-        assert (sample.metric, sample.scope) not in found, f"told twice: {sample}"
+        assert (sample.metric, sample.scope) not in found, f"reported twice: {sample}"
         assert isinstance(sample.value, float), sample
         found[sample.metric, sample.scope] = sample.value
     return found

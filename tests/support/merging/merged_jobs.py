@@ -12,7 +12,7 @@ def four_ranks(slow: int | None = None, steps: int = 40) -> dict[int, list[dict[
     return {rank: plan(steps, forward=60 if rank == slow else 30) for rank in range(4)}
 
 
-def told(own: Recording, change: dict[str, str]) -> Recording:
+def with_launcher_variables(own: Recording, change: dict[str, str]) -> Recording:
     return replace(
         own, facts={p: {"environment_rank": {**f["environment_rank"], **change}} for p, f in own.facts.items()}
     )

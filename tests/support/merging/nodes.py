@@ -32,13 +32,13 @@ def only(whole: Recording, ranks: Sequence[int], *, host: str, group: int) -> Re
     processes = tuple(
         replace(p, pid=100 + place) for place, p in enumerate(p for p in whole.processes if p.rank in ranks)
     )
-    told: dict[str, Any] = {"WORLD_SIZE": str(len(whole.steps)), "GROUP_RANK": str(group)}
-    told |= {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
+    variables: dict[str, Any] = {"WORLD_SIZE": str(len(whole.steps)), "GROUP_RANK": str(group)}
+    variables |= {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
     return replace(
         whole,
         meta=replace(whole.meta, host=host),
         processes=processes,
-        facts={p.pid: {"environment_rank": {**told, "RANK": str(p.rank)}} for p in processes},
+        facts={p.pid: {"environment_rank": {**variables, "RANK": str(p.rank)}} for p in processes},
         steps={rank: whole.steps[rank] for rank in ranks},
         comm={rank: whole.comm[rank] for rank in ranks if rank in whole.comm},
     )

@@ -26,14 +26,14 @@ class Job:
         self.run_folder = run_folder
         self.pid = int(self.answer("pid").split()[1])
 
-    def tell(self, *commands: str, wanted: str = "ok") -> str:
+    def send(self, *commands: str, wanted: str = "ok") -> str:
         assert self.process.stdin is not None
-        said = ""
+        answer = ""
         for command in commands:
             self.process.stdin.write(command.encode() + b"\n")
             self.process.stdin.flush()
-            said = self.answer(wanted)
-        return said
+            answer = self.answer(wanted)
+        return answer
 
     def order(self, command: str) -> None:
         """Sends a command that the rank does not answer."""

@@ -25,7 +25,7 @@ def launcher_argv(run_folder: Path, job: list[str], *, prelude: str = "", **opti
 
 
 def in_agent(code: str) -> str:
-    """Returns a prelude that runs this Python in the recording process before it begins."""
+    """Returns a prelude that runs this Python in the recording process before it starts."""
     return f"""
 import rn50_advisor.advisor.run.companion as companion
 start = companion.start_module

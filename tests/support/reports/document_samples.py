@@ -19,34 +19,34 @@ from rn50_advisor.advisor.report.document import (
 )
 
 
-def every_block(said: str = "said") -> Document:
-    """A document with `said` wherever it can have a string."""
-    rows = [TableRow((said, "1", said), "bad", [(said, said)]), TableRow((said, "2", said))]
-    table = Table((said, "rate", said), rows, (0, 2), names=0)
-    plot = Plot(said, (1.0, 3.0, 2.0), (said, said, said), str, ("a", said, "c"), said, marked=1)
-    told = (
-        Paragraph(said, said, "lead"),
-        Items((said, said), label=said),
-        Pairs(((said, said), (said, said))),
-        Paragraph(said, said),
+def every_block(text: str = "text") -> Document:
+    """A document with `text` wherever it can have a string."""
+    rows = [TableRow((text, "1", text), "bad", [(text, text)]), TableRow((text, "2", text))]
+    table = Table((text, "rate", text), rows, (0, 2), names=0)
+    plot = Plot(text, (1.0, 3.0, 2.0), (text, text, text), str, ("a", text, "c"), text, marked=1)
+    opening = (
+        Paragraph(text, text, "lead"),
+        Items((text, text), label=text),
+        Pairs(((text, text), (text, text))),
+        Paragraph(text, text),
     )
-    drawn = (Bars((Bar(said, said, said, 2.0, 1.0, 3.0, slow=True), Bar(said, said, said)), said), plot, table)
+    drawn = (Bars((Bar(text, text, text, 2.0, 1.0, 3.0, slow=True), Bar(text, text, text)), text), plot, table)
     return Document(
         kind="sample",
-        title=said,
-        about=said,
+        title=text,
+        about=text,
         blocks=(
-            Opening(said, told, "bad", said, (said, said)),
-            Section(said, drawn, aside=said),
+            Opening(text, opening, "bad", text, (text, text)),
+            Section(text, drawn, aside=text),
             Section(
-                said,
-                [Section(said, [Table((said, "rate", said), rows, folded=said, lines=[(said, said)])])],
+                text,
+                [Section(text, [Table((text, "rate", text), rows, folded=text, lines=[(text, text)])])],
                 sentence=True,
             ),
-            Paragraph(said, kind="small"),
+            Paragraph(text, kind="small"),
         ),
         schema="sample/1",
-        embedded=lambda: {"schema": "sample/1", "said": said},
+        embedded=lambda: {"schema": "sample/1", "text": text},
     )
 
 

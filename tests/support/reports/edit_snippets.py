@@ -232,7 +232,7 @@ trainer.train()
 NOT_EDITED = (
     ("the literal is not what ran", "loader = DataLoader(data, num_workers=4)\n"),
     ("two calls on one line", "a, b = DataLoader(data, num_workers=2), DataLoader(other, num_workers=2)\n"),
-    ("a factory that is not told", "loader = make_loader(data)  # a DataLoader(\n"),
+    ("a factory that was not recorded", "loader = make_loader(data)  # a DataLoader(\n"),
     ("no Python", "loader = DataLoader(data, num_workers=2\n"),
     ("nested like nothing a person writes", "x = " + "-" * 3000 + "1\nloader = DataLoader(data, num_workers=2)\n"),
     ("lines that are counted in two ways", "x = 1\rloader = DataLoader(data, num_workers=2)\n"),
@@ -281,7 +281,7 @@ SNIPPETS = (
         ("small\n)", "small\n    persistent_workers=True\n)"),
     ),
     _case(
-        "no room on the line",
+        "no space on the line",
         WRAPPED_LONG,
         ("num_workers=2", "num_workers=6"),
         ("collate_on_this_rank)", "collate_on_this_rank,\n    persistent_workers=True)"),
@@ -355,7 +355,7 @@ SNIPPETS = (
         words=("pass --workers 6",),
     ),
     _case(
-        "pytorch/examples, told on the command line",
+        "pytorch/examples, set on the command line",
         IMAGENET,
         ("sampler=train_sampler)", "sampler=train_sampler,\n        persistent_workers=args.workers > 0)"),
         words=("pass --workers 6 instead of --workers 2",),
@@ -562,7 +562,7 @@ SNIPPETS = (
         through="transformers.trainer.get_train_dataloader",
     ),
     _case(
-        "a Hugging Face trainer that was told",
+        "a Hugging Face trainer with the setting",
         TRAINER.replace("report_to=[]", "dataloader_num_workers=2"),
         ("=2)", "=6)"),
         change=ONLY_MORE,
@@ -570,7 +570,7 @@ SNIPPETS = (
         through="transformers.trainer.get_train_dataloader",
     ),
     Snippet(
-        "what a Hugging Face trainer cannot be told",
+        "a Hugging Face trainer without such a setting",
         TRAINER,
         None,
         None,

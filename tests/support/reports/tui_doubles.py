@@ -38,14 +38,14 @@ class Lines:
     def __init__(self, *lines: str) -> None:
         self.lines = list(lines)
         self.reads = 0
-        self._told: dict[int, str] = {}
+        self._last_line: dict[int, str] = {}
 
     def lines_since(self, n: int) -> NewOutput:
         self.reads += 1
         last = self.lines[n - 1] if 0 < n <= len(self.lines) else None
-        rewritten = (last,) if last is not None and self._told.get(n) != last else ()
+        rewritten = (last,) if last is not None and self._last_line.get(n) != last else ()
         new = tuple(self.lines[n:])
-        self._told = {len(self.lines): self.lines[-1]} if self.lines else {}
+        self._last_line = {len(self.lines): self.lines[-1]} if self.lines else {}
         return NewOutput(len(self.lines), new, rewritten)
 
 

@@ -242,7 +242,7 @@ def stack(file: str, line: int, function: str, *callees: tuple[str, str, int], *
 
 
 def stall(stalled_s: float, *ranks: Mapping[str, Any], number: str = "stall-1") -> Event:
-    """A stall as reported after `stalled_s`; each rank stands still for that long unless given otherwise."""
+    """A stall as reported after `stalled_s`; each rank is stalled for that long unless given otherwise."""
     now = FIRST_STEP_NS + round((10 + stalled_s) * SECOND)
     rows = [{"phase": "forward", "step": 7, "since_ns": now - round(stalled_s * SECOND), **row} for row in ranks]
     return Event(now, "stall", None, None, {"id": number, "stalled_s": stalled_s, "ranks": rows})

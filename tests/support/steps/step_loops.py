@@ -99,8 +99,8 @@ EXCLUSIVE = (
 
 
 def mode(loop: Loop) -> dict[str, Any]:
-    """The trained model's mode, switched by the test; `told` counts reports of training in eval mode."""
-    state = {"eval": False, "told": 0}
+    """The trained model's mode, switched by the test; `reports` counts reports of training in eval mode."""
+    state = {"eval": False, "reports": 0}
     loop.account.in_eval_mode = lambda: state["eval"]
-    loop.account.trained_in_eval_mode = lambda: state.update(told=state["told"] + 1)
+    loop.account.trained_in_eval_mode = lambda: state.update(reports=state["reports"] + 1)
     return state

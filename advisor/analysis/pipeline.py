@@ -12,7 +12,7 @@ from rn50_advisor.advisor.analysis.comm.collective_times import timed_collective
 from rn50_advisor.advisor.analysis.failures.failure_causes import failure_of, mark_followers, with_leaver
 from rn50_advisor.advisor.analysis.failures.memory_errors import out_of_memory
 from rn50_advisor.advisor.analysis.failures.process_deaths import deaths, requests
-from rn50_advisor.advisor.analysis.failures.standstills import slowest_steps, stalls
+from rn50_advisor.advisor.analysis.failures.stalls import slowest_steps, stalls
 from rn50_advisor.advisor.analysis.gpu.achieved_flops import roofline
 from rn50_advisor.advisor.analysis.gpu.batch_sweeps import batch_curves
 from rn50_advisor.advisor.analysis.gpu.device_copies import copy_times
@@ -147,7 +147,10 @@ def analyse(recording: Recording) -> Analysis:
         host=shown_strip(recording),
         gpus=with_places(gpu_strips(recording), recording),
         gpu_view=GpuView(
-            run.devices, run.paths, over.creeps if over else (), *unmonitored_ranks(recording, run.devices, values)
+            run.devices,
+            run.paths,
+            over.memory_trends if over else (),
+            *unmonitored_ranks(recording, run.devices, values),
         ),
         duration_s=duration_s(recording),
         running=recording.meta.ended_ns is None and recording.meta.recording_stopped_ns is None,

@@ -64,7 +64,7 @@ class SteadyContext:
     cost: SampleCost | str  # a string says why it is unknown
     source: InputSource | None
     gpu_memory: Measured
-    creeps: tuple[GpuMemoryTrend, ...]
+    memory_trends: tuple[GpuMemoryTrend, ...]
     unclocked: frozenset[int]  # ranks whose kernel keeps no run-queue delay
 
 
@@ -98,7 +98,7 @@ def steady_context(run: RunContext) -> SteadyContext:
     )
     accounts = account(steady, recording.gpu_steps, recording.comm, recording.collectives)
     drawn = index_times(recording, steady)
-    held, creeps = gpu_memory(recording, steady, run.devices)
+    held, memory_trends = gpu_memory(recording, steady, run.devices)
     return SteadyContext(
         run=run,
         window=Window(recording, first_ns, last_ns),
@@ -111,7 +111,7 @@ def steady_context(run: RunContext) -> SteadyContext:
         cost=sample_cost(recording, steady, loaders),
         source=feed(recording, steady, accounts, loaders),
         gpu_memory=held,
-        creeps=creeps,
+        memory_trends=memory_trends,
         unclocked=frozenset(
             rank
             for rank, process in process_by_rank(recording.processes).items()

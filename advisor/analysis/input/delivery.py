@@ -124,7 +124,7 @@ def delivery(
         epoch, place = _numbered_from(opened, rows, loader)
         fetches = _noted(everything, noted, opened, loader)
     else:
-        epoch, place = _numbered(everything, starts, rows, loader, from_the_begin=first_step == 0)
+        epoch, place = _numbered(everything, starts, rows, loader, from_the_start=first_step == 0)
         fetches = _fetches(everything, starts, loader)
     made_from, done = (_lookup(fetches, epoch, place, rows[name]) for name in ("t_start_ns", "t_end_ns"))
     if not _in_order(fetches, made_from, done):
@@ -183,18 +183,18 @@ def _delivery(fetches: _Fetches, use: NDArray[np.bool_], done: Array, later: Arr
 
 
 def _numbered(
-    steps: RankSteps, starts: NDArray[np.intp], rows: Table, loader: LoaderFacts, *, from_the_begin: bool
+    steps: RankSteps, starts: NDArray[np.intp], rows: Table, loader: LoaderFacts, *, from_the_start: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Epoch of every batch and its position there; epoch -1 if unknown."""
     opened = steps.start_ns[starts].copy()
-    if from_the_begin and starts[0] == 0:
+    if from_the_start and starts[0] == 0:
         opened[0] = _EVER_NS  # workers start before the first step does
     # all batches of an epoch are made before its last fetch ends; none of the next epoch is begun before that epoch's first step
     epoch = np.searchsorted(opened, rows["t_start_ns"], side="right") - 1
     workers = loader.num_workers
     number = rows["number"].astype(np.int64)
     if loader.lives_on:  # a persistent worker keeps counting across epochs
-        if not from_the_begin or starts[0] != 0:
+        if not from_the_start or starts[0] != 0:
             return np.full(rows.size, -1), number
         fed = np.add.reduceat(steps.columns["micro_batches"], starts)
         share = np.ceil(np.maximum(0, fed[:, None] - np.arange(workers)) / workers).astype(np.int64)

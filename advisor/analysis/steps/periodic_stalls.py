@@ -137,9 +137,9 @@ def period_of(distances: Array, *, tolerance: float, share: float) -> float | No
     period = float(np.median(distances))
     if period <= 0:
         return None
-    room = max(tolerance, share * period)
+    allowed = max(tolerance, share * period)
     multiples = np.maximum(1.0, np.round(distances / period))
-    near = np.abs(distances - multiples * period) <= room
+    near = np.abs(distances - multiples * period) <= allowed
     regular = near & (multiples <= 3)
     once = near & (multiples == 1)
     return period if regular.mean() >= _REGULAR_SHARE_MIN and once.mean() >= 0.5 else None

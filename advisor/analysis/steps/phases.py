@@ -190,7 +190,7 @@ def _by_chance(beyond: Array, exposed: float) -> float:
 def after_last_gradient_ns(comm: Table) -> NDArray[np.int64]:
     """Nanoseconds of device time of each exchange that the backward pass does not hide.
 
-    DDP's stamps of begins and ends are in host time, and NCCL lets the host go on at once.
+    DDP's start and end stamps are in host time, and NCCL lets the host go on at once.
     """
     return np.asarray(comm["comm_ns"] - comm["overlap_ns"], np.int64)
 

@@ -54,7 +54,7 @@ def storage_values(
     readers, mount = readers_of(window.recording, everything), mounts[0] if mounts else None
     measured = _asked(window, readers, everything, found.missing)
     measured.update(_epochs(window, readers, everything, found.missing))
-    measured.update(_room(window))
+    measured.update(_free_for_cache(window))
     if mount is None:
         found.missing[STORAGE_READ_MB_S, JOB] = (
             "the storage of the data is unknown: no data file was seen open, no data set names a folder"
@@ -181,20 +181,20 @@ def _later_reads(window: Window, readers: Sequence[Process], second_ns: int, las
     return {STORAGE_LATER_READ_SHARE: min(1.0, later / read)} if read and later is not None else {}
 
 
-def _room(window: Window) -> OfJob:
+def _free_for_cache(window: Window) -> OfJob:
     """MB of memory that could cache files: on the host, and within the tightest memory limit of a rank."""
     found: OfJob = {}
     free = window.level("mem.available_bytes", "host")
     if free is not None:
         found[STORAGE_HOST_ROOM_MB] = free / _MB
-    rooms = []
+    free_bytes = []
     for process in process_by_rank(window.recording.processes).values():
         scope = f"pid:{process.pid}"
         limit, used = window.level("cgroup.mem_limit_bytes", scope), window.level("cgroup.mem_used_bytes", scope)
         if limit is not None and used is not None:
-            rooms.append(limit - used + (window.level("cgroup.mem_cache_bytes", scope) or 0.0))
-    if rooms:
-        found[STORAGE_GROUP_ROOM_MB] = max(0.0, min(rooms)) / _MB
+            free_bytes.append(limit - used + (window.level("cgroup.mem_cache_bytes", scope) or 0.0))
+    if free_bytes:
+        found[STORAGE_GROUP_ROOM_MB] = max(0.0, min(free_bytes)) / _MB
     return found
 
 

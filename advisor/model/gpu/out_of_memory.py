@@ -86,28 +86,28 @@ class OutOfMemory:
 
     @property
     def limited(self) -> bool:
-        """True if the job's own limit refused the request although the GPU had room for it."""
+        """True if the job's own limit refused the request although the GPU had enough free memory."""
         return self.allowed is not None and self.free is not None and self.free >= (self.asked or 0.0)
 
     @property
-    def _room(self) -> float:
+    def _available(self) -> float:
         """Memory that torch may use in total."""
         most = (self.allocated or 0.0) + (self.free or 0.0) + (self.unallocated or 0.0)
         return most if self.allowed is None else min(most, self.allowed)
 
     @property
     def fits(self) -> int | None:
-        """Largest micro-batch that would have fitted: the room left beside the fixed parts, divided by the memory of one sample.
+        """Largest micro-batch that would have fitted: the memory left beside the fixed parts, divided by the memory of one sample.
 
         None if that is unknown, if no smaller batch would have helped, or if by this arithmetic the failed batch fits.
         """
         known = (self.allocated, self.asked, self.free, self.unallocated)
         if any(value is None for value in known) or not self.batch or self.grew or self.phase in _UPDATING:
             return None
-        room = self._room - self.fixed
-        if self._a_sample <= 0 or room <= 0:
+        left = self._available - self.fixed
+        if self._a_sample <= 0 or left <= 0:
             return None
-        fitting = int(room / self._a_sample)
+        fitting = int(left / self._a_sample)
         return fitting if fitting < self.batch else None
 
     @property

@@ -1,4 +1,4 @@
-"""Memory on the GPU as torch's allocator counts it: how full it is, and whether it creeps."""
+"""Memory on the GPU as torch's allocator counts it: how full it is, and whether it grows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_how_full_the_gpu_is_by_torchs_own_count() -> None:
     assert found.by_rank("gpu.memory_watched") == {1: 8}
 
 
-def test_memory_that_creeps_by_so_much_a_step() -> None:
+def test_memory_that_grows_by_so_much_a_step() -> None:
     made = recording({1: plan(900)}, gpu_steps={1: looks([10_000 + 20.0 * n for n in range(90)])})
     (trend,) = analyse(made).gpu_view.memory
     assert trend.mb_per_step == pytest.approx(2.0)

@@ -62,8 +62,8 @@ def _rank(count: int) -> int:
 TRAINER = Path(__file__).with_name("trainer.py")
 # Not `-m torch.distributed.run`, which would put the working directory first in sys.path, and a user's `queue.py` with it.
 _TORCHRUN = "import sys; sys.path[:] = filter(None, sys.path); from torch.distributed.run import main; main()"
-_TOLD_LINES = 40  # last lines of a failed cell's output that are searched for the error
-_ENDING_S = 30.0  # for a cell that is told to end: the advisor writes its recording
+_ERROR_LINES_MAX = 40  # last lines of a failed cell's output that are searched for the error
+_ENDING_S = 30.0  # for a cell that is asked to end: the advisor writes its recording
 _KILLED_FIRST = re.compile(r"Root Cause \(first observed failure\):(?:(?!exitcode).)*exitcode\s*: -9\b", re.DOTALL)
 _OF_OTHER_LAUNCHERS = frozenset(("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
 
@@ -90,17 +90,17 @@ class Bench:
             "rn50_advisor.advisor.cli", ["run", "--no-tui", *where, "--", *self.command(setting, result)]
         )
         ended = run_logged(command, self.folder / f"{name}.log", self._environment(setting), self.limit_s)
-        said = _read_result(result)
+        measured = _read_result(result)
         verdict, shares, run = self._conclusion(name)
-        if said.get("state") == "oom":
-            return Cell(setting, "oom", str(said.get("why", "")), verdict=verdict, run=run)
-        if ended or said.get("state") != "measured":
+        if measured.get("state") == "oom":
+            return Cell(setting, "oom", str(measured.get("why", "")), verdict=verdict, run=run)
+        if ended or measured.get("state") != "measured":
             why = ended or "it ended without a result"
             log = self.folder / f"{name}.log"
             killed = why == "exit code 137" or rank_was_killed(log)  # 137: a shell's exit code for SIGKILL
             why = "killed, as the kernel does where memory ends" if killed else f"{why}: {_last_error(log)}"
             return Cell(setting, "oom" if killed else "failed", why, verdict=verdict, run=run)
-        steps_s = [float(seconds) for seconds in said["steps_s"]]
+        steps_s = [float(seconds) for seconds in measured["steps_s"]]
         return Cell(
             setting=setting,
             state="measured",
@@ -111,7 +111,7 @@ class Bench:
             ),
             step_s=sum(steps_s) / len(steps_s),
             steps=len(steps_s),
-            memory_bytes=said.get("memory_bytes"),
+            memory_bytes=measured.get("memory_bytes"),
             verdict=verdict,
             shares=shares,
             run=run,
@@ -237,7 +237,9 @@ def rank_was_killed(log: Path) -> bool:
 def _last_error(log: Path) -> str:
     """Returns the last line that names an error, else the last line."""
     try:
-        lines = [line.strip() for line in log.read_text(errors="replace").splitlines()[-_TOLD_LINES:] if line.strip()]
+        lines = [
+            line.strip() for line in log.read_text(errors="replace").splitlines()[-_ERROR_LINES_MAX:] if line.strip()
+        ]
     except OSError:
         return ""
     named = [line for line in lines if "Error" in line.split(":")[0] or line.startswith("train")]

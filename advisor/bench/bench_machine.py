@@ -40,23 +40,23 @@ class TorchDevices:
     bf16_units: bool = False  # of the CPU
 
 
-def seen(told: Mapping[str, Any], wanted: str) -> TorchDevices:
+def parse_devices(probed: Mapping[str, Any], wanted: str) -> TorchDevices:
     """Parses the devices. `wanted`: auto, cpu or cuda. Raises UsageError if cuda is wanted but missing."""
-    names = tuple(map(str, told["names"]))
+    names = tuple(map(str, probed["names"]))
     if wanted == "cuda" and not names:
         raise UsageError(
             "torch sees no CUDA device here", "rn50-advisor doctor says why; --device cpu does without one"
         )
     cuda = bool(names) and wanted != "cpu"
-    capability = told.get("capability")
+    capability = probed.get("capability")
     return TorchDevices(
         device="cuda" if cuda else "cpu",
         names=names if cuda else (),
         capability=(int(capability[0]), int(capability[1])) if cuda and capability else None,
-        memory_bytes=tuple(map(int, told["memory_bytes"])) if cuda else (),
-        models=tuple(told["models"]),
-        versions={name: str(told[name]) for name in ("torch", "torchvision", "cuda")},
-        bf16_units=bool(told["bf16_units"]),
+        memory_bytes=tuple(map(int, probed["memory_bytes"])) if cuda else (),
+        models=tuple(probed["models"]),
+        versions={name: str(probed[name]) for name in ("torch", "torchvision", "cuda")},
+        bf16_units=bool(probed["bf16_units"]),
     )
 
 

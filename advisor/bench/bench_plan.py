@@ -80,10 +80,10 @@ def _one_at_a_time(plan: BenchPlan, ledger: Ledger) -> None:
     paying = knee([(cell.setting.batch, cell.rate) for cell in swept if cell.images_per_s]) or batch
     for devices in plan.devices[1:]:
         for precision in plan.precisions:
-            mine = _fastest(cell for cell in matrix if cell.setting.precision == precision)
-            if mine is not None:
-                ledger(replace(mine.setting, batch=paying))  # on one device, to compare with
-                ledger(replace(mine.setting, batch=paying, devices=devices))
+            best_here = _fastest(cell for cell in matrix if cell.setting.precision == precision)
+            if best_here is not None:
+                ledger(replace(best_here.setting, batch=paying))  # on one device, to compare with
+                ledger(replace(best_here.setting, batch=paying, devices=devices))
     if "real" in plan.data:
         _real_data(plan, ledger, matrix, replace(best.setting, batch=paying))
 

@@ -107,8 +107,8 @@ def against(now: Benchmark, then: Benchmark, name: str) -> Benchmark:
     """Adds a comparison with an earlier result. Only equal settings of the same model and image size are compared."""
     usual = max(BETWEEN_RUNS[now.machine.device], BETWEEN_RUNS[then.machine.device])
     notes = [f"runs of one job are taken to differ by {100 * usual:.0f} % in any case"]
-    ours, theirs = (o.options for o in (now, then))
-    if (ours.model, ours.image_size) != (theirs.model, theirs.image_size):
+    now_options, then_options = (o.options for o in (now, then))
+    if (now_options.model, now_options.image_size) != (then_options.model, then_options.image_size):
         notes += [*_differences(now, then, real=False), "another model or image size: nothing is compared"]
         return replace(now, against=Against(name, (), tuple(notes)))
     places = {cell.setting: place for place, cell in enumerate(then.cells) if cell.images_per_s}
@@ -137,17 +137,17 @@ def slower_than(made: Benchmark, max_regression: float) -> tuple[CellChange, ...
 
 def _differences(now: Benchmark, then: Benchmark, *, real: bool) -> list[str]:
     """Describes the differences between two benchmarks. `real`: the compared cells include real data."""
-    ours, theirs = now.options, then.options
+    now_options, then_options = now.options, then.options
     pairs: dict[str, tuple[object, object]] = {
         "devices": (now.machine.names or (now.machine.device,), then.machine.names or (then.machine.device,)),
         "host": (now.machine.host, then.machine.host),
         "torch": (now.machine.torch, then.machine.torch),
         "cores": (now.machine.cores, then.machine.cores),
-        "classes": (ours.classes, theirs.classes),
+        "classes": (now_options.classes, then_options.classes),
     }
     if real:
-        pairs["data"] = (ours.data or "not told", theirs.data or "not told")
-        pairs["loader workers"] = (ours.workers, theirs.workers)
+        pairs["data"] = (now_options.data or "not given", then_options.data or "not given")
+        pairs["loader workers"] = (now_options.workers, then_options.workers)
     return [f"{what}: {_shown(was)} then, {_shown(is_)} now" for what, (is_, was) in pairs.items() if is_ != was]
 
 

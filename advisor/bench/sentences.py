@@ -22,10 +22,10 @@ def sentences(made: Benchmark) -> tuple[str, ...]:
     best = made.best
     if best is None:
         return ("nothing could be measured",)
-    said = [f"fastest: {_rate(best)} with {best.setting.words}"]
-    for tell in (_mixed_precision, _layout, _batches, _devices, _real_data, _beside_the_reference):
-        said += tell(made)
-    return tuple(said)
+    lines = [f"fastest: {_rate(best)} with {best.setting.words}"]
+    for describe in (_mixed_precision, _layout, _batches, _devices, _real_data, _beside_the_reference):
+        lines += describe(made)
+    return tuple(lines)
 
 
 def _mixed_precision(made: Benchmark) -> list[str]:
@@ -33,7 +33,7 @@ def _mixed_precision(made: Benchmark) -> list[str]:
 
     Also compares on real data, where an input-bound setting gains nothing.
     """
-    said = []
+    lines = []
     for data, precision in itertools.product(("synthetic", "real"), ("bf16", "fp16")):
         pairs = [
             (base, cell)
@@ -46,12 +46,12 @@ def _mixed_precision(made: Benchmark) -> list[str]:
             gain = cell.rate / base.rate
             only = "only " if gain < AMP_GAIN_MIN else ""
             text = f"{precision} brings {only}{gain:.2f}× over {base.setting.precision} at {_rate(cell)}"
-            said.append(f"{text} ({_short(cell.setting)})" + (_because(cell) if only else ""))
-    return said
+            lines.append(f"{text} ({_short(cell.setting)})" + (_because(cell) if only else ""))
+    return lines
 
 
 def _layout(made: Benchmark) -> list[str]:
-    said = []
+    lines = []
     for precision in dict.fromkeys(cell.setting.precision for cell in _measured(made)):
         for cell in _measured(made):
             if cell.setting.precision != precision or not cell.setting.channels_last:
@@ -60,13 +60,13 @@ def _layout(made: Benchmark) -> list[str]:
             if other is not None:
                 gain = cell.rate / other.rate
                 if abs(gain - 1) >= _FASTER_SHARE_MIN:
-                    said.append(f"channels-last is {gain:.2f}× channels-first in {precision} ({_short(cell.setting)})")
+                    lines.append(f"channels-last is {gain:.2f}× channels-first in {precision} ({_short(cell.setting)})")
                 break
-    return said
+    return lines
 
 
 def _batches(made: Benchmark) -> list[str]:
-    said = []
+    lines = []
     for sweep in made.sweeps:
         if len(sweep.batches) < 2 or sweep.knee is None:
             continue
@@ -78,28 +78,28 @@ def _batches(made: Benchmark) -> list[str]:
             lost = 1 - sweep.images_per_s[-1] / max(sweep.images_per_s)
             text = f"a batch beyond {sweep.knee} gains less than 5 % ({where})"
             text += f", and {top} loses {100 * lost:.0f} %" if lost >= _FASTER_SHARE_MIN else ""
-        said.append(text + (f"; {sweep.oom_at} does not fit" if sweep.oom_at else ""))
-    return said
+        lines.append(text + (f"; {sweep.oom_at} does not fit" if sweep.oom_at else ""))
+    return lines
 
 
 def _devices(made: Benchmark) -> list[str]:
-    said = []
+    lines = []
     if not made.scaling and any(cell.setting.devices > 1 for cell in _measured(made)):
-        said.append("no scaling efficiency: no setting was also measured on a single device (--devices 1,…)")
+        lines.append("no scaling efficiency: no setting was also measured on a single device (--devices 1,…)")
     for line in made.scaling:
         most, efficiency = line.devices[-1], line.efficiency[-1].value
         setting = Setting(line.precision, line.channels_last, line.batch, most, line.data)
         cell = next(cell for cell in made.cells if cell.setting == setting)
         if made.machine.device == "cpu":  # the ranks share the cores of one rank, so no efficiency is expected
-            said.append(f"{most} ranks make {100 * most * efficiency:.0f} % of what one makes ({_short(setting)})")
+            lines.append(f"{most} ranks make {100 * most * efficiency:.0f} % of what one makes ({_short(setting)})")
             continue
         text = f"{most} devices reach {100 * efficiency:.0f} % of {most} single ones ({_short(setting)})"
-        said.append(text + (_because(cell) if efficiency < EFFICIENCY_MIN else ""))
-    return said
+        lines.append(text + (_because(cell) if efficiency < EFFICIENCY_MIN else ""))
+    return lines
 
 
 def _real_data(made: Benchmark) -> list[str]:
-    said = []
+    lines = []
     for cell in _measured(made):
         if cell.setting.data != "real":
             continue
@@ -108,16 +108,16 @@ def _real_data(made: Benchmark) -> list[str]:
             continue
         share = cell.rate / synthetic.rate
         text = f"real data reach {100 * share:.0f} % of synthetic ones: {_rate(cell)} ({_short(cell.setting)})"
-        said.append(text + (_because(cell) if share < DATA_SHARE_MIN else ""))
-    return said
+        lines.append(text + (_because(cell) if share < DATA_SHARE_MIN else ""))
+    return lines
 
 
 def _beside_the_reference(made: Benchmark) -> list[str]:
     """Compares the best cell of each number of devices with published measurements."""
-    said = []
+    lines = []
     for devices in dict.fromkeys(cell.setting.devices for cell in _measured(made)):
-        mine = [cell for cell in _measured(made) if cell.setting.devices == devices and cell.reference]
-        cell = max(mine, key=lambda one: one.rate, default=None)
+        referenced = [cell for cell in _measured(made) if cell.setting.devices == devices and cell.reference]
+        cell = max(referenced, key=lambda one: one.rate, default=None)
         typical = next((r for r in cell.reference if r.tier == "typical"), None) if cell else None
         if cell is None or typical is None:
             continue
@@ -132,8 +132,8 @@ def _beside_the_reference(made: Benchmark) -> list[str]:
             place = "above what is typical"
         else:
             place = "what is typical"
-        said.append(f"{_rate(cell)} is {place}: {span} ({_short(cell.setting)})")
-    return said
+        lines.append(f"{_rate(cell)} is {place}: {span} ({_short(cell.setting)})")
+    return lines
 
 
 def _measured(made: Benchmark) -> list[Cell]:

@@ -232,7 +232,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     add = parser.add_argument
     add("--result", type=Path, required=True)
-    add("--probe", action="store_true", help="only tell what there is to train on")
+    add("--probe", action="store_true", help="only report what there is to train on")
     add("--device", choices=("cpu", "cuda"), default="cpu")
     add("--model", default="resnet50")
     add("--image-size", type=int, default=224)

@@ -139,13 +139,13 @@ def bench(
 
     for output in outputs:
         format_of(str(output))  # fails now, not after an hour
-    result_output.make_room(*outputs)
+    result_output.check_writable(*outputs)
     earlier = _earlier(against) if against else None
     settings = load_config(config)
     folder = new_run_folder(run_dir, "bench", time.time()).resolve()
     asked = Options(model, image_size, classes, seconds or (QUICK_S if quick else USUAL_S), 0)
     job = Bench(folder, asked, "cpu", python or sys.executable, config=settings)
-    found = machines.seen(job.probe(), wanted)
+    found = machines.parse_devices(job.probe(), wanted)
     if model not in found.models:
         raise UsageError(f"torchvision has no model {model!r}", f"it has {', '.join(found.models[:8])}, …")
     plan = _plan(

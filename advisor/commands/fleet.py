@@ -39,7 +39,7 @@ def fleet(
     Each DIR is a result of `triage` or `bench` (JSON), a report (JSON), a run's folder or bundle, or a folder that
     holds such. Results of one host are put together; machines are compared with others that have the same GPUs. An
     outlier is worse than the baseline by more than 5 % and by more robust standard deviations than chance explains; six machines
-    of a kind are needed to tell one, or a stored baseline. So is a machine that its own triage hands back, and one that has fewer
+    of a kind are needed to name one, or a stored baseline. So is a machine that its own triage hands back, and one that has fewer
     GPUs than most others like it.
 
     Ends with exit code 3 when there is an outlier, with 2 when nothing could be read.
@@ -57,11 +57,11 @@ def fleet(
     from rn50_advisor.advisor.report.fleets import document, wording
 
     stored = baselines.load(baseline) if baseline else None
-    told, unread = read_all(places, load_config(config))
-    if not told:
+    results, unread = read_all(places, load_config(config))
+    if not results:
         why = f": {unread[0].file}: {unread[0].reason}" if unread else ""
         raise NotARun(f"no result could be read{why}", "make some: rn50-advisor triage -o F.json, rn50-advisor bench")
-    made = rank(told, unread, stored=stored)
+    made = rank(results, unread, stored=stored)
     if save_baseline is not None:
         baselines.save(save_baseline, [one for one in made.baselines if one.source == "fleet"])
     result_output.show(made, result_output.chosen(format_, output), output, document)

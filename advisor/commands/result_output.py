@@ -39,7 +39,7 @@ def chosen(format_: str | None, output: Path | None) -> str:
     return format_of(str(output)) if output is not None and output.suffix.lower() in SUFFIXES else "text"
 
 
-def make_room(*paths: Path | None) -> None:
+def check_writable(*paths: Path | None) -> None:
     """Creates the output folders before the work, so that nobody waits for a result that cannot be written. Raises AdvisorError."""
     for path in paths:
         if path is None:

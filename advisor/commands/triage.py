@@ -84,7 +84,7 @@ def triage(
     format_ = result_output.chosen("md" if format_ == "markdown" else format_, output)
     if bundle is not None and bundle.exists():
         raise AdvisorError(f"{bundle} exists", "name another file with --bundle")
-    result_output.make_room(output, bundle)
+    result_output.check_writable(output, bundle)
     interpreter = str(Path(job_python(python)).absolute())  # it is started in the scratch folder
     asked_s = time.monotonic()
     large = not quick and _agreed(yes=yes)

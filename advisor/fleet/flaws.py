@@ -14,7 +14,7 @@ from rn50_advisor.advisor.model.documents.ranked_fleet import ResultFile
 SISTERS_LEAST = 3  # normal machines per odd one: with two machines it is unknown which one is normal
 ODD_MOST = 5  # six machines of a kind are not odd
 # Facts that identify a host model: with another number of cores it is another instance type, with other GPUs.
-_ALIKE = ("cpu.model", "cpu.cores_seen")
+_HOST_MODEL_FACTS = ("cpu.model", "cpu.cores_seen")
 
 Facts = Mapping[str, str]
 Models = tuple[str, ...]  # of a machine's GPUs
@@ -55,9 +55,9 @@ def _fewer_gpus(own: Models, facts: Facts, kinds: Mapping[Models, Sequence[Facts
 
 def _alike(facts: Facts, sisters: Sequence[Facts]) -> bool | None:
     """True if the machine's processors are those of most sisters; None if they are unknown."""
-    told = []
-    for name in _ALIKE:
+    matches = []
+    for name in _HOST_MODEL_FACTS:
         usual = Counter(sister[name] for sister in sisters if name in sister).most_common(1)
         if name in facts and usual:
-            told.append(facts[name] == usual[0][0])
-    return all(told) if told else None
+            matches.append(facts[name] == usual[0][0])
+    return all(matches) if matches else None

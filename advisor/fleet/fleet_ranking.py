@@ -18,7 +18,7 @@ from statistics import NormalDist, median
 
 from rn50_advisor.advisor.fleet.baseline import DROP, baseline_of
 from rn50_advisor.advisor.fleet.flaws import flaws
-from rn50_advisor.advisor.fleet.machine_readings import Told, group_of, worth_ranking
+from rn50_advisor.advisor.fleet.machine_readings import MachineResult, group_of, worth_ranking
 from rn50_advisor.advisor.model.documents.ranked_fleet import (
     Baseline,
     Deviation,
@@ -61,10 +61,13 @@ class _Machine:
 
 
 def rank(
-    told: Sequence[Told], unread: Sequence[Unread] = (), *, stored: Mapping[tuple[str, str], Baseline] | None = None
+    results: Sequence[MachineResult],
+    unread: Sequence[Unread] = (),
+    *,
+    stored: Mapping[tuple[str, str], Baseline] | None = None,
 ) -> Fleet:
     """Ranks the machines, worst first. `stored`: baselines to use instead of the fleet's own."""
-    machines = _machines(_apart(told))
+    machines = _machines(_apart(results))
     groups: dict[str, list[_Machine]] = {}
     for machine in machines:
         groups.setdefault(machine.group, []).append(machine)
@@ -107,19 +110,19 @@ def unusual_from(machines: int, values: int) -> float:
     return NormalDist().inv_cdf(1 - _FALSE_OUTLIER_CHANCE / max(values, 1)) * (1 + _FEW_MACHINES_SIGMAS / machines)
 
 
-def _apart(told: Sequence[Told]) -> list[Told]:
+def _apart(results: Sequence[MachineResult]) -> list[MachineResult]:
     """Separates machines that share a host name, as cloned images do, by their boots.
 
     Boots that share a GPU belong to one machine. Only its last boot counts, since faults may have been fixed before it. A machine without
     GPUs that was restarted between two results appears twice, which hides nothing.
     """
-    hosts: dict[str, list[Told]] = {}
-    for one in sorted(told, key=_made):
+    hosts: dict[str, list[MachineResult]] = {}
+    for one in sorted(results, key=_made):
         hosts.setdefault(one.machine, []).append(one)
-    return [one for results in hosts.values() for one in _of_host(results)]
+    return [one for of_host in hosts.values() for one in _of_host(of_host)]
 
 
-def _of_host(results: Sequence[Told]) -> Iterator[Told]:
+def _of_host(results: Sequence[MachineResult]) -> Iterator[MachineResult]:
     machines = _boots(results)
     for one in results:
         own = next((boots for boots in machines if one.boot in boots), [one.boot])
@@ -127,7 +130,7 @@ def _of_host(results: Sequence[Told]) -> Iterator[Told]:
         yield replace(one, machine=name) if one.boot == own[-1] else replace(one, machine=name, readings={}, facts={})
 
 
-def _boots(results: Sequence[Told]) -> list[list[str]]:
+def _boots(results: Sequence[MachineResult]) -> list[list[str]]:
     """Returns the boots of each machine, the last one at the end."""
     gpus: dict[str, frozenset[str]] = {}
     for one in results:
@@ -140,18 +143,18 @@ def _boots(results: Sequence[Told]) -> list[list[str]]:
     return machines
 
 
-def _made(one: Told) -> float:
+def _made(one: MachineResult) -> float:
     return one.source.made or 0.0
 
 
-def _machines(told: Sequence[Told]) -> list[_Machine]:
+def _machines(results: Sequence[MachineResult]) -> list[_Machine]:
     """Joins results of one host. Triage determines the machine's kind, else bench: a job may have been given only some of the GPUs."""
     named: dict[str, tuple[str, ...]] = {}
-    for one in sorted(told, key=lambda result: (_SEES_ALL.get(result.source.kind, 0), _made(result))):
+    for one in sorted(results, key=lambda result: (_SEES_ALL.get(result.source.kind, 0), _made(result))):
         if one.models or one.machine not in named:
             named[one.machine] = one.models
     found: dict[str, _Machine] = {}
-    for one in sorted(told, key=_made):
+    for one in sorted(results, key=_made):
         machine = found.setdefault(one.machine, _Machine(one.machine, named[one.machine]))
         machine.sources.append(one.source)
         machine.facts.update(one.facts)

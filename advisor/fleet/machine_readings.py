@@ -25,7 +25,7 @@ NO_GPU = "no GPU"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class MachineResult:
     """The part of one result that a fleet needs. `models`: models of the GPUs, sorted.
 
     `boot`: the kernel's boot id, and `gpus`: the UUIDs of the GPUs; empty if the result lacks them.
@@ -40,7 +40,7 @@ class Told:
     gpus: frozenset[str] = frozenset()
 
 
-def of_triage(document: Mapping[str, Any], file: str, name: str) -> Told:
+def of_triage(document: Mapping[str, Any], file: str, name: str) -> MachineResult:
     """Reads a triage. Leaves out checks whose state is unknown. `name`: used if the result does not name a host."""
     readings: dict[str, MachineNumber] = {}
     facts: dict[str, str] = {}
@@ -69,10 +69,10 @@ def of_triage(document: Mapping[str, Any], file: str, name: str) -> Told:
     verdict = document["verdict"]
     why = str(next(iter(verdict["reasons"]), ""))
     source = ResultFile("triage", file, str(verdict["state"]), made, why)
-    return Told(host, _models(gpus), source, readings, facts, boot, frozenset(uuids))
+    return MachineResult(host, _models(gpus), source, readings, facts, boot, frozenset(uuids))
 
 
-def of_benchmark(made: Benchmark, file: str) -> Told:
+def of_benchmark(made: Benchmark, file: str) -> MachineResult:
     """Reads a benchmark; each measured setting is one component."""
     prefix = f"{made.options.model} {made.options.image_size} px"
     readings = {
@@ -82,10 +82,12 @@ def of_benchmark(made: Benchmark, file: str) -> Told:
     }
     machine = made.machine
     facts = {"torch": machine.torch, "cores": f"{machine.cores:g}" if machine.cores else ""}
-    return Told(machine.host, _models(machine.names), ResultFile("bench", file, "", made.made_unix_s), readings, facts)
+    return MachineResult(
+        machine.host, _models(machine.names), ResultFile("bench", file, "", made.made_unix_s), readings, facts
+    )
 
 
-def of_report(document: Mapping[str, Any], file: str, name: str, *, kind: Any = "report") -> Told:
+def of_report(document: Mapping[str, Any], file: str, name: str, *, kind: Any = "report") -> MachineResult:
     """Reads a job's throughput and step phases. Only runs of one job are comparable, so component names contain the job's name."""
     environment, verdict = document.get("environment") or {}, document["verdict"]
     label = _job(document)
@@ -103,7 +105,7 @@ def of_report(document: Mapping[str, Any], file: str, name: str, *, kind: Any = 
     state = verdict["rule"] or verdict["state"]
     started = environment.get("started")
     source = ResultFile(kind, file, str(state), float(started) if _finite(started) else None)
-    return Told(str(environment.get("host") or name), _models(gpus), source, readings, facts)
+    return MachineResult(str(environment.get("host") or name), _models(gpus), source, readings, facts)
 
 
 def worth_ranking(component: str, values: Mapping[str, MachineNumber]) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rn50_advisor.advisor.fleet.machine_readings import Told, of_benchmark, of_report, of_triage
+from rn50_advisor.advisor.fleet.machine_readings import MachineResult, of_benchmark, of_report, of_triage
 from rn50_advisor.advisor.model import report
 from rn50_advisor.advisor.model.documents import benchmark
 from rn50_advisor.advisor.model.documents.ranked_fleet import Unread
@@ -21,9 +21,9 @@ _BYTES_MAX = 20_000_000
 _DEPTH_MAX = 5
 
 
-def read_all(places: Sequence[Path], config: Config | None = None) -> tuple[list[Told], list[Unread]]:
+def read_all(places: Sequence[Path], config: Config | None = None) -> tuple[list[MachineResult], list[Unread]]:
     """Returns all results, and the files that could not be read with the reason. Ignores foreign files unless named in `places`."""
-    told: list[Told] = []
+    results: list[MachineResult] = []
     unread: list[Unread] = []
     for place in places:
         for path in _candidates(place):
@@ -35,10 +35,10 @@ def read_all(places: Sequence[Path], config: Config | None = None) -> tuple[list
                 unread.append(Unread(str(path), f"{type(error).__name__}: {error}"))
             else:
                 if found is not None:
-                    told.append(found)
+                    results.append(found)
                 elif path == place:
                     unread.append(Unread(str(path), "no result of triage, bench or run"))
-    return told, unread
+    return results, unread
 
 
 def _candidates(place: Path) -> Iterator[Path]:
@@ -62,7 +62,7 @@ def _candidates(place: Path) -> Iterator[Path]:
         yield from (here / name for name in sorted(files) if name.endswith(".json"))
 
 
-def _read(path: Path, config: Config | None) -> Told | None:
+def _read(path: Path, config: Config | None) -> MachineResult | None:
     """Returns the result in a file; None if the file is not one of ours."""
     if path.suffix != ".json":
         return _run(path, config)  # a folder, its file, or a bundle
@@ -81,7 +81,7 @@ def _read(path: Path, config: Config | None) -> Told | None:
     return None
 
 
-def _run(path: Path, config: Config | None) -> Told:
+def _run(path: Path, config: Config | None) -> MachineResult:
     """Diagnoses a recording again. Imports are local, since a fleet of JSON files needs no analysis."""
     from rn50_advisor.advisor.store.run_reader import read_recording  # noqa: PLC0415
     from rn50_advisor.advisor.verdict.diagnose import diagnose  # noqa: PLC0415

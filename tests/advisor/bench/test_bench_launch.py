@@ -41,7 +41,7 @@ def bench(folder: Path, **given: Any) -> Bench:
     return Bench(folder, OPTIONS, "cpu", **given)
 
 
-def test_an_interpreter_that_cannot_train_is_told_with_its_reason(tmp_path: Path) -> None:
+def test_an_interpreter_that_cannot_train_is_reported_with_its_reason(tmp_path: Path) -> None:
     script = tmp_path / "python"
     script.write_text("#!/bin/sh\necho 'ModuleNotFoundError: No module named torch' >&2\nexit 1\n")
     script.chmod(0o700)
@@ -90,8 +90,8 @@ def test_a_rank_of_a_larger_job_measures_this_machine_alone(tmp_path: Path, monk
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "16")
     monkeypatch.setenv("MALLOC_ARENA_MAX", "2")
-    told = bench(tmp_path)._environment(setting("fp32", True, 4))
-    assert "RANK" not in told and "WORLD_SIZE" not in told and told["MALLOC_ARENA_MAX"] == "2"
+    environment = bench(tmp_path)._environment(setting("fp32", True, 4))
+    assert "RANK" not in environment and "WORLD_SIZE" not in environment and environment["MALLOC_ARENA_MAX"] == "2"
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ def test_threads_are_shared_out_among_ranks_and_one_alone_is_left_alone(
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if set_before is not None:
         monkeypatch.setenv("OMP_NUM_THREADS", set_before)
-    told = Bench(Path("unused"), OPTIONS, device, cores=8.0)._environment(setting("fp32", True, 4, devices))
-    assert told.get("OMP_NUM_THREADS") == threads
+    environment = Bench(Path("unused"), OPTIONS, device, cores=8.0)._environment(setting("fp32", True, 4, devices))
+    assert environment.get("OMP_NUM_THREADS") == threads
 
 
 TORCHRUN = """
@@ -132,7 +132,7 @@ Root Cause (first observed failure):
 @pytest.mark.parametrize(
     ("first", "other", "killed"), [(-9, -15, True), (1, -9, False), (-11, -9, False), (1, 1, False)]
 )
-def test_a_rank_that_the_kernel_killed_is_told_from_those_that_torchrun_ended(
+def test_a_rank_that_the_kernel_killed_is_separated_from_those_that_torchrun_ended(
     tmp_path: Path, first: int, other: int, killed: bool
 ) -> None:
     (tmp_path / "log").write_text(TORCHRUN.format(first=first, other=other))
@@ -140,7 +140,7 @@ def test_a_rank_that_the_kernel_killed_is_told_from_those_that_torchrun_ended(
     assert not bench_launch.rank_was_killed(tmp_path / "none")
 
 
-def test_a_childs_ending_is_told(tmp_path: Path) -> None:
+def test_a_childs_ending_is_described(tmp_path: Path) -> None:
     assert run_logged([sys.executable, "-c", "raise SystemExit(3)"], tmp_path / "log", {}, 60) == "exit code 3"
     killed = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
     assert run_logged(killed, tmp_path / "log", {}, 60) == "exit code 137"

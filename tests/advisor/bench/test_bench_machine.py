@@ -9,9 +9,9 @@ import pytest
 
 from bench_samples import PLAN, machine_that, saturating
 from rn50_advisor.advisor.bench.bench_machine import (
+    parse_devices,
     possible_precisions,
     precisions_of,
-    seen,
     usual_batch,
     usual_batches,
     usual_devices,
@@ -20,7 +20,7 @@ from rn50_advisor.advisor.bench.bench_plan import carry_out
 from rn50_advisor.advisor.model.errors import UsageError
 
 
-def told(**given: Any) -> dict[str, Any]:
+def probed(**given: Any) -> dict[str, Any]:
     versions = {"torch": "2.9", "torchvision": "0.24", "cuda": "12.8", "models": ["resnet50"], "bf16_units": False}
     return {"names": [], "capability": None, "memory_bytes": [], **versions, **given}
 
@@ -35,18 +35,18 @@ def told(**given: Any) -> dict[str, Any]:
     ],
 )
 def test_a_device_is_asked_for_what_it_has_units_for(capability: tuple[int, int], precisions: tuple[str, ...]) -> None:
-    found = seen(told(names=["GPU"], capability=list(capability), memory_bytes=[1]), "auto")
+    found = parse_devices(probed(names=["GPU"], capability=list(capability), memory_bytes=[1]), "auto")
     assert found.device == "cuda" and precisions_of(found) == precisions
 
 
 def test_without_a_gpu_the_cpu_trains_and_only_where_it_may() -> None:
-    found = seen(told(), "auto")
+    found = parse_devices(probed(), "auto")
     assert found.device == "cpu" and precisions_of(found) == ("fp32",)
     assert possible_precisions(found) == ("fp32", "bf16"), "slow, but somebody may want to know how slow"
-    assert precisions_of(seen(told(bf16_units=True), "auto")) == ("fp32", "bf16")
-    assert seen(told(names=["GPU"], capability=[9, 0], memory_bytes=[1]), "cpu").names == ()
+    assert precisions_of(parse_devices(probed(bf16_units=True), "auto")) == ("fp32", "bf16")
+    assert parse_devices(probed(names=["GPU"], capability=[9, 0], memory_bytes=[1]), "cpu").names == ()
     with pytest.raises(UsageError, match="no CUDA device"):
-        seen(told(), "cuda")
+        parse_devices(probed(), "cuda")
 
 
 def test_usual_settings() -> None:

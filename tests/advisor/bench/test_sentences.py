@@ -20,7 +20,7 @@ def test_ranks_on_one_cpu_are_not_held_against_cores_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("every", [False, True], ids=["one at a time", "every combination"])
-def test_a_mixed_precision_that_brings_little_on_real_data_is_told_with_its_reason(every: bool) -> None:
+def test_a_small_gain_of_mixed_precision_on_real_data_has_its_reason(every: bool) -> None:
     """Twice as fast where it is fed; 2,100 images/s where the loader makes no more."""
 
     def measure(wanted: Setting) -> Cell:
@@ -53,23 +53,23 @@ def test_the_fastest_comes_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rate", "told"),
+    ("rate", "text"),
     [
         (1.5, "channels-last is 1.50× channels-first in fp32 (fp32, channels-last, batch 8, 1 device)"),
         (0.9, "channels-last is 0.90× channels-first in fp32 (fp32, channels-last, batch 8, 1 device)"),
         (1.02, None),
     ],
 )
-def test_a_layout_is_told_where_it_matters(rate: float, told: str | None) -> None:
+def test_a_layout_is_named_where_it_matters(rate: float, text: str | None) -> None:
     cells = [measured(setting("fp32", last, 8), 100.0 * (rate if last else 1.0)) for last in (True, False)]
     sentences = said(*cells, on=machine("cpu"))
     assert [one for one in sentences if "channels-first" in one and one.startswith("channels-last")] == (
-        [told] if told else []
+        [text] if text else []
     )
 
 
 @pytest.mark.parametrize(
-    ("rates", "told"),
+    ("rates", "text"),
     [
         ((50.0, 80.0, 100.0), "images/s still grow at batch 32 (fp32, channels-last, 1 device)"),
         ((50.0, 99.0, 100.0), "a batch beyond 16 gains less than 5 % (fp32, channels-last, 1 device)"),
@@ -79,14 +79,14 @@ def test_a_layout_is_told_where_it_matters(rate: float, told: str | None) -> Non
         ),
     ],
 )
-def test_a_sweep_is_told_by_its_knee(rates: tuple[float, ...], told: str) -> None:
+def test_a_sweep_is_described_by_its_knee(rates: tuple[float, ...], text: str) -> None:
     cells = [measured(setting("fp32", True, 8 << n), rate) for n, rate in enumerate(rates)]
-    assert told in said(*cells, on=machine("cpu"))
+    assert text in said(*cells, on=machine("cpu"))
     more = cell(setting("fp32", True, 64), state="oom")
-    assert f"{told}; 64 does not fit" in said(*cells, more, on=machine("cpu"))
+    assert f"{text}; 64 does not fit" in said(*cells, more, on=machine("cpu"))
 
 
-def test_devices_that_scale_badly_are_told_with_their_reason() -> None:
+def test_devices_that_scale_badly_have_their_reason() -> None:
     alone = measured(setting("fp32", True, 8), 100.0)
     bad = measured(setting("fp32", True, 8, 4), 200.0, rule="COM001", title="The wire limits the step")
     assert (
@@ -100,8 +100,8 @@ def test_devices_that_scale_badly_are_told_with_their_reason() -> None:
 @pytest.mark.parametrize(("rate", "share", "reason"), [(40.0, "40 %", ": Slow (DAT002)"), (97.0, "97 %", "")])
 def test_real_data_are_held_against_synthetic_ones(rate: float, share: str, reason: str) -> None:
     real = measured(setting("fp32", True, 8, 1, "real"), rate, rule="DAT002", title="Slow")
-    told = f"real data reach {share} of synthetic ones: {rate:.0f} images/s (fp32, channels-last, batch 8, 1 device, real data)"
-    assert told + reason in said(measured(setting("fp32", True, 8), 100.0), real, on=machine("cpu"))
+    text = f"real data reach {share} of synthetic ones: {rate:.0f} images/s (fp32, channels-last, batch 8, 1 device, real data)"
+    assert text + reason in said(measured(setting("fp32", True, 8), 100.0), real, on=machine("cpu"))
 
 
 @pytest.mark.parametrize(
@@ -109,5 +109,5 @@ def test_real_data_are_held_against_synthetic_ones(rate: float, share: str, reas
     [(1200.0, "17 % below what is typical"), (2000.0, "what is typical"), (3000.0, "above what is typical")],
 )
 def test_a_known_gpu_is_held_against_what_others_measured(rate: float, place: str) -> None:
-    told = f"{rate:,.0f} images/s is {place}: 1,450 to 2,470 (bf16, channels-last, batch 256, 1 device)"
-    assert told in said(measured(setting("bf16", True, 256), rate))
+    text = f"{rate:,.0f} images/s is {place}: 1,450 to 2,470 (bf16, channels-last, batch 256, 1 device)"
+    assert text in said(measured(setting("bf16", True, 256), rate))

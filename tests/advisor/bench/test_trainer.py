@@ -32,15 +32,15 @@ def trainer() -> ModuleType:
 
 @pytest.mark.torch
 @pytest.mark.parametrize("devices", [1, 4])
-def test_the_trainer_understands_what_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: int) -> None:
+def test_the_trainer_parses_its_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: int) -> None:
     bench = Bench(tmp_path, replace(SMALL, workers=3), "cpu", data=tmp_path)
     command = bench.command(Setting("bf16", False, 16, devices, "real"), tmp_path / "r.json")
     assert any("torch.distributed.run" in part for part in command) == (devices > 1)
     monkeypatch.setattr(sys, "argv", command[command.index(str(TRAINER)) :])
-    told: Namespace = trainer().parse()
-    assert (told.precision, told.channels_last, told.batch) == ("bf16", False, 16)
-    assert (told.model, told.image_size, told.classes, told.seconds) == ("resnet18", 32, 10, 0.2)
-    assert (told.data, told.workers) == (tmp_path, 3)
+    options: Namespace = trainer().parse()
+    assert (options.precision, options.channels_last, options.batch) == ("bf16", False, 16)
+    assert (options.model, options.image_size, options.classes, options.seconds) == ("resnet18", 32, 10, 0.2)
+    assert (options.data, options.workers) == (tmp_path, 3)
 
 
 @pytest.mark.torch
@@ -56,13 +56,16 @@ def test_the_trainer_understands_what_it_is_told(tmp_path: Path, monkeypatch: py
     ],
 )
 def test_the_measurement_fills_its_time(usual_s: float, given: dict[str, object], expected: tuple[int, int]) -> None:
-    told, module = Namespace(**{**ASKED, **given}), trainer()
-    assert (module.warm_up_steps(told, usual_s), len(carried_out(module, told, lambda _: usual_s, usual_s))) == expected
+    options, module = Namespace(**{**ASKED, **given}), trainer()
+    assert (
+        module.warm_up_steps(options, usual_s),
+        len(carried_out(module, options, lambda _: usual_s, usual_s)),
+    ) == expected
 
 
 @pytest.mark.torch
 def test_a_slow_disk_is_measured_by_the_clock() -> None:
-    """Ten seconds were asked for, and 16 workers take 41 s to load a batch each: two rounds of them, and they tell the truth."""
+    """Ten seconds were asked for, and 16 workers take 41 s to load a batch each: two rounds of them, and they give the true rate."""
     module = trainer()
 
     def rush(step: int) -> float:
@@ -75,15 +78,15 @@ def test_a_slow_disk_is_measured_by_the_clock() -> None:
 
 @pytest.mark.torch
 def test_a_disk_that_turns_slow_does_not_stretch_what_was_planned_before() -> None:
-    told = Namespace(**{**ASKED, "data": Path("pictures"), "workers": 1})
-    steps_s = carried_out(trainer(), told, lambda step: 0.1 if step < 25 else 2.0, 0.1)
+    options = Namespace(**{**ASKED, "data": Path("pictures"), "workers": 1})
+    steps_s = carried_out(trainer(), options, lambda step: 0.1 if step < 25 else 2.0, 0.1)
     assert len(steps_s) == 50, "only the quarter that was under way had been planned at the old pace"
 
 
-def carried_out(module: ModuleType, told: Namespace, takes_s: Callable[[int], float], usual_s: float) -> list[float]:
+def carried_out(module: ModuleType, options: Namespace, takes_s: Callable[[int], float], usual_s: float) -> list[float]:
     """The steps of a measurement, of which each takes so long."""
     steps_s: list[float] = []
-    while more := module.steps_to_come(told, usual_s, steps_s):
+    while more := module.steps_to_come(options, usual_s, steps_s):
         portion = [takes_s(len(steps_s) + n) for n in range(more)]
         usual_s = sum(portion) / more
         steps_s += portion

@@ -16,7 +16,7 @@ from rn50_advisor.advisor.commands.bench import bench
 from rn50_advisor.advisor.model.documents.benchmark import Cell, Setting, parse_benchmark
 from rn50_advisor.advisor.model.errors import AdvisorError, Regressed, UsageError
 
-TOLD = {
+PROBED = {
     "torch": "2.9",
     "torchvision": "0.24",
     "cuda": "",
@@ -38,7 +38,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     def measure(self: Bench, wanted: Setting) -> Cell:
         return measured(wanted, 10.0 * wanted.batch / (wanted.batch + 8))
 
-    monkeypatch.setattr(Bench, "probe", lambda self: TOLD)
+    monkeypatch.setattr(Bench, "probe", lambda self: PROBED)
     monkeypatch.setattr(Bench, "measure", measure)
     monkeypatch.chdir(tmp_path)
     return lambda *arguments: CliRunner().invoke(bench, ["--run-dir", str(tmp_path / "runs"), *arguments])
@@ -87,7 +87,7 @@ def test_slower_than_before_beyond_the_limit_is_an_exit_code(run: Run, tmp_path:
     for one in document["cells"]:
         one["images_per_s"] = {key: 3 * value for key, value in one["images_per_s"].items()}
     (tmp_path / "before.json").write_text(json.dumps(document))
-    assert run("--quick", "--against=before.json").exit_code == 0, "without a limit it is only told"
+    assert run("--quick", "--against=before.json").exit_code == 0, "without a limit it is only reported"
     assert isinstance(run("--quick", "--against=before.json", "--max-regression=5").exception, Regressed)
     assert run("--quick", "--against=before.json", "--max-regression=80").exit_code == 0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import report_samples as samples
-from rn50_advisor.advisor.commands.result_output import chosen, make_room, show, write
+from rn50_advisor.advisor.commands.result_output import check_writable, chosen, show, write
 from rn50_advisor.advisor.model.errors import AdvisorError
 from rn50_advisor.advisor.report import render
 
@@ -30,7 +30,7 @@ def test_a_format_goes_before_the_files_name(format_: str | None, output: str | 
 
 
 def test_folders_of_results_are_made_and_nothing_is_written(tmp_path: Path) -> None:
-    make_room(tmp_path / "a" / "b" / "c.json", None, tmp_path / "d.json")
+    check_writable(tmp_path / "a" / "b" / "c.json", None, tmp_path / "d.json")
     assert (tmp_path / "a" / "b").is_dir()
     assert [path.name for path in tmp_path.rglob("*.json")] == []
 
@@ -38,7 +38,7 @@ def test_folders_of_results_are_made_and_nothing_is_written(tmp_path: Path) -> N
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(AdvisorError, match=r"cannot write .*c\.json"):
-        make_room(tmp_path / "file" / "c.json")
+        check_writable(tmp_path / "file" / "c.json")
 
 
 def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:

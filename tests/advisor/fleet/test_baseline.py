@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleet_samples import many, told, triage
+from fleet_samples import many, results_of, triage
 from rn50_advisor.advisor.fleet.baseline import iterative_baseline, load, save
 from rn50_advisor.advisor.fleet.fleet_ranking import rank
 from rn50_advisor.advisor.model.errors import AdvisorError
@@ -33,21 +33,22 @@ def test_a_baseline_is_made_without_those_below_it(values: list[float], better: 
 def test_a_stored_baseline_judges_a_single_machine(tmp_path: Path) -> None:
     save(tmp_path / "b.json", many(20).baselines)
     stored = load(tmp_path / "b.json")
-    alone = rank(told(triage("new", {"memory.copy_gb_per_s": 12.0})), stored=stored)
+    alone = rank(results_of(triage("new", {"memory.copy_gb_per_s": 12.0})), stored=stored)
     assert [machine.worst for machine in alone.outliers] == ["memory.copy_gb_per_s"]
-    assert rank(told(triage("new")), stored=stored).outliers == ()
-    assert rank(told(triage("new", gpu="Tesla T4", values={"memory.copy_gb_per_s": 1.0})), stored=stored).outliers == ()
+    assert rank(results_of(triage("new")), stored=stored).outliers == ()
+    assert (
+        rank(results_of(triage("new", gpu="Tesla T4", values={"memory.copy_gb_per_s": 1.0})), stored=stored).outliers
+        == ()
+    )
 
 
-@pytest.mark.parametrize(("machines", "told_so"), [(3, True), (5, True), (6, False), (20, False)])
-def test_a_stored_baseline_of_few_machines_judges_nobody_and_says_so(
-    tmp_path: Path, machines: int, told_so: bool
-) -> None:
+@pytest.mark.parametrize(("machines", "few"), [(3, True), (5, True), (6, False), (20, False)])
+def test_a_stored_baseline_of_few_machines_judges_nobody_and_says_so(tmp_path: Path, machines: int, few: bool) -> None:
     save(tmp_path / "b.json", many(machines).baselines)
-    alone = rank(told(triage("new", {"memory.copy_gb_per_s": 1.0})), stored=load(tmp_path / "b.json"))
-    assert bool(alone.outliers) == (not told_so)
-    assert any(f"of {machines} machines" in note and "outlier" in note for note in alone.notes) == told_so
-    assert not told_so or any("stored baselines" in line for line in render(alone, "text").splitlines())
+    alone = rank(results_of(triage("new", {"memory.copy_gb_per_s": 1.0})), stored=load(tmp_path / "b.json"))
+    assert bool(alone.outliers) == (not few)
+    assert any(f"of {machines} machines" in note and "outlier" in note for note in alone.notes) == few
+    assert not few or any("stored baselines" in line for line in render(alone, "text").splitlines())
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"schema": "rn50-advisor/baseline/1", "baselines": [{}]}'])

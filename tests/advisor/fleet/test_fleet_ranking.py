@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bench_samples import A100, OPTIONS, measured, setting
-from fleet_samples import SOUND, check, many, told, triage
+from fleet_samples import SOUND, check, many, results_of, triage
 from rn50_advisor.advisor.bench.conclude import conclude
 from rn50_advisor.advisor.fleet.fleet_ranking import rank, unusual_from
 from rn50_advisor.advisor.fleet.machine_readings import of_benchmark
@@ -77,34 +77,34 @@ def test_several_bad_machines_do_not_hide_each_other() -> None:
 def test_only_machines_of_one_kind_are_compared() -> None:
     slow = {name: value / 3 for name, (value, *_) in SOUND.items()}
     others = [triage(f"t{n}", slow, gpu="Tesla T4") for n in range(6)]
-    made = rank(told(*(triage(f"a{n}") for n in range(6)), *others))
+    made = rank(results_of(*(triage(f"a{n}") for n in range(6)), *others))
     assert made.outliers == () and {machine.group for machine in made.machines} == {"8 × A100-SXM", "8 × T4"}
 
 
 def test_of_a_few_machines_none_is_called_an_outlier_but_they_are_ranked() -> None:
-    made = rank(told(triage("own"), triage("cloud", {"memory.copy_gb_per_s": 12.0})))
+    made = rank(results_of(triage("own"), triage("cloud", {"memory.copy_gb_per_s": 12.0})))
     assert made.outliers == () and made.machines[0].name == "cloud"
     assert made.machines[0].deviations[0].deviation == pytest.approx(-0.4)
     assert "2 machines" in made.notes[0]
 
 
-def test_what_a_machine_is_unlike_the_others_is_told_beside() -> None:
+def test_facts_that_differ_from_the_others_are_shown_beside() -> None:
     documents = [triage(f"m{n}", **{"cpu.model": "EPYC 7R13", "cpu.cores_allowed": 96.0}) for n in range(9)]
     documents.append(
         triage("m9", {"memory.copy_gb_per_s": 12.0}, **{"cpu.model": "Xeon 8175M", "cpu.cores_allowed": 8.0})
     )
-    [odd] = rank(told(*documents)).outliers
+    [odd] = rank(results_of(*documents)).outliers
     assert {(d.name, d.value, d.usual) for d in odd.differences} == {
         ("cpu.model", "Xeon 8175M", "EPYC 7R13"),
         ("cpu.cores_allowed", "8", "96"),
     }
-    assert all(not machine.differences for machine in rank(told(*documents)).machines if machine.name != "m9")
+    assert all(not machine.differences for machine in rank(results_of(*documents)).machines if machine.name != "m9")
 
 
 def test_results_of_one_host_are_one_machine() -> None:
     cells = [measured(setting("bf16", True, 256), 1500.0)]
     bench = of_benchmark(conclude(replace(A100, host="m0"), OPTIONS, cells, made_unix_s=5.0), "bench.json")
-    [machine] = rank([*told(triage("m0", {"memory.copy_gb_per_s": 18.0}), triage("m0")), bench]).machines
+    [machine] = rank([*results_of(triage("m0", {"memory.copy_gb_per_s": 18.0}), triage("m0")), bench]).machines
     assert {one.kind for one in machine.results} == {"triage", "bench"} and len(machine.results) == 3
     by_name = {one.component: one.value for one in machine.deviations}
     assert by_name["memory.copy_gb_per_s"] == 19.0, "the median of two"
@@ -115,14 +115,14 @@ def cloned(boot: str, **values: float) -> dict[str, Any]:
     return triage("localhost", values, **{"machine.boot_id": boot})
 
 
-def test_machines_of_one_name_are_told_apart_by_their_boot() -> None:
+def test_machines_of_one_name_are_separated_by_their_boot() -> None:
     documents = [cloned(f"{n}0000000-aaaa") for n in range(8)] + [triage("localhost", **{"machine.boot_id": None})]
     documents.append(triage("localhost", {"memory.copy_gb_per_s": 5.0}, **{"machine.boot_id": "90000000-aaaa"}))
-    made = rank(told(*documents))
+    made = rank(results_of(*documents))
     assert len(made.machines) == 10
     [odd] = made.outliers
     assert odd.name == "localhost (boot 90000000)" and odd.worst == "memory.copy_gb_per_s"
-    assert len(rank(told(cloned("1"), cloned("1"), triage("localhost"))).machines) == 1
+    assert len(rank(results_of(cloned("1"), cloned("1"), triage("localhost"))).machines) == 1
 
 
 def started(boot: str, made_at: float, gpus: Sequence[str], **values: float) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def test_a_machine_that_was_mended_and_restarted_is_as_its_last_boot_shows_it(be
     bad["checks"] = [one for one in bad["checks"] if one["name"] != "gpu.7.name"]
     good = started("2-a", 6.0, [*LOST, "GPU-new"])
     for documents in ([good, bad], [bad, good]):
-        made = rank(told(*documents, *OTHERS))
+        made = rank(results_of(*documents, *OTHERS))
         assert len(made.machines) == 10
         assert [one.name for one in made.outliers] == ([] if before else ["m0"])
         [machine] = [one for one in made.machines if one.name == "m0"]
@@ -153,14 +153,14 @@ def test_a_machine_that_was_mended_and_restarted_is_as_its_last_boot_shows_it(be
 def test_boots_of_one_name_with_other_gpus_are_other_machines() -> None:
     bad = started("1-a", 5.0, ["GPU-a"], **{"memory.copy_gb_per_s": 5.0})
     again = started("3-a", 7.0, ["GPU-a"], **{"memory.copy_gb_per_s": 5.0})
-    made = rank(told(bad, started("2-a", 6.0, ["GPU-b"]), again, started("4-a", 8.0, []), *OTHERS))
+    made = rank(results_of(bad, started("2-a", 6.0, ["GPU-b"]), again, started("4-a", 8.0, []), *OTHERS))
     assert [one.name for one in made.outliers] == ["m0 (boot 3-a)"] and len(made.machines) == 12
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_hostile_names_obey_nobody(format: str) -> None:
     made = rank(
-        told(
+        results_of(
             *(triage(f"m{n}{HOSTILE}", **{"cpu.model": HOSTILE}) for n in range(6)),
             triage(HOSTILE, {"memory.copy_gb_per_s": 1.0}),
         )
@@ -219,7 +219,7 @@ def test_two_hundred_machines_are_ranked_and_shown_in_about_a_second(format: str
     documents = [of_eight_gpus(n, dice) for n in range(200)]
     assert len(documents[0]["checks"]) > 200
     began = time.process_time()
-    made = rank(told(*documents))
+    made = rank(results_of(*documents))
     text = render(made, format)
     assert time.process_time() - began < 3.0
     assert "node000" in text or "more" in text

@@ -36,7 +36,7 @@ def test_of_a_benchmarks_folder_only_its_result_is_read(tmp_path: Path) -> None:
     assert [one.source.kind for one in found] == ["bench"] and unread == []
 
 
-def test_recordings_are_judged_anew_and_damaged_ones_are_told(tmp_path: Path) -> None:
+def test_recordings_are_judged_anew_and_damaged_ones_are_reported(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.sqlite").write_text("no database")
     found, unread = read_all([Path("samples/runs/throttled.tar.gz"), tmp_path, tmp_path / "absent.json"])

@@ -9,7 +9,7 @@ from typing import Any
 
 from report_samples import healthy
 from rn50_advisor.advisor.fleet.fleet_ranking import rank
-from rn50_advisor.advisor.fleet.machine_readings import Told, of_report, of_triage
+from rn50_advisor.advisor.fleet.machine_readings import MachineResult, of_report, of_triage
 from rn50_advisor.advisor.model.documents.ranked_fleet import Fleet
 
 SOUND = {
@@ -37,11 +37,11 @@ def triage(
     return {"schema": "rn50-advisor/triage/1", "verdict": verdict, "checks": checks, "gaps": []}
 
 
-def told(*documents: dict[str, Any]) -> list[Told]:
+def results_of(*documents: dict[str, Any]) -> list[MachineResult]:
     return [of_triage(document, f"{n}.json", f"m{n}") for n, document in enumerate(documents)]
 
 
-def job_report(host: str, rate: float = 1000.0, **phases: float) -> Told:
+def job_report(host: str, rate: float = 1000.0, **phases: float) -> MachineResult:
     critical = {"input_wait": 0.001, "forward": 0.03, "backward": 0.06, "optimizer": 0.01, **phases}
     document = healthy().as_json()
     document["environment"] = {**document["environment"], "host": host}
@@ -57,4 +57,4 @@ def many(count: int = 20, *, noise: float = 0.01, seed: int = 0, **bad: Mapping[
     for n in range(count):
         values = {name: value * dice.gauss(1.0, noise) for name, (value, *_) in SOUND.items()}
         documents.append(triage(f"m{n}", {**values, **bad.get(f"m{n}", {})}))
-    return rank(told(*documents))
+    return rank(results_of(*documents))

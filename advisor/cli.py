@@ -95,7 +95,7 @@ def _outcome(argv: list[str]) -> int:
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last wall: nobody should meet a traceback they cannot act on
         if isinstance(error, OSError):
             _give_up_stdout()
-        message, hint, exit_code = _told(error)
+        message, hint, exit_code = _described(error)
         return _complain(message, hint, exit_code, error) if message else exit_code
 
 
@@ -124,7 +124,7 @@ def _end(number: int, _: object) -> None:
     sys.exit(128 + number)
 
 
-def _told(error: BaseException) -> tuple[str, str, int]:
+def _described(error: BaseException) -> tuple[str, str, int]:
     """Returns the message, hint and exit code for an error; the message is empty if nobody can read it."""
     match error:
         case AdvisorError():

@@ -57,13 +57,13 @@ _ASSUMED_RUNS = 3
 # page faults.
 _NEIGHBOURS = 0.6
 _WORTH = 0.01  # a change below 1 % is not a regression, however certain
-_BLIND = 1.5  # a detection limit above this is worded as a factor
+_FACTOR_LIMIT_MIN = 1.5  # a detection limit above this is worded as a factor
 _STEPS_MIN = 10  # steady steps: the mean of fewer is unreliable
 _PHASE_SHOWN = 0.002  # of the step
 _WORTH_FIXING = SEVERITIES[:3]
 _OTHERS_CORES = 0.1  # kept busy by other processes: less is the kernel and the advisor
 _ALIKE = "compute differs no more than between runs of the same job"
-_TOLD = 0.02  # of the step or of the CPUs: smaller disturbances are not reported
+_DISTURBANCE_SHARE_MIN = 0.02  # of the step or of the CPUs: smaller disturbances are not reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ def _pair(base: Run, other: Run, place: int, between_runs: tuple[float, float]) 
         *_disturbances(base),
         *_disturbances(other),
     ]
-    if abs(spared[1] - spared[0]) > _TOLD * base.blocks.step_s:
+    if abs(spared[1] - spared[0]) > _DISTURBANCE_SHARE_MIN * base.blocks.step_s:
         notes.append(_of_chance(spared))
     phases = () if different else _phases(base, other, between_runs)
     return Pair(0, place, change, measure, speed, why, phases, facts, findings, tuple(dict.fromkeys(notes)))
@@ -230,8 +230,8 @@ def _why(change: Change, speed: Estimate) -> str:
     span = f"between {number(round(speed.lo, 3))} and {number(round(speed.hi, 3))} times as fast"
     if change != "same":
         return span
-    unseen = max(1.0 / speed.lo, speed.hi)
-    least = percent(100 * (unseen - 1.0)) if unseen < _BLIND else f"a factor of {number(round(unseen, 1))}"
+    limit = max(1.0 / speed.lo, speed.hi)
+    least = percent(100 * (limit - 1.0)) if limit < _FACTOR_LIMIT_MIN else f"a factor of {number(round(limit, 1))}"
     return f"{span}: no difference was found; one below {least} might not be seen"
 
 
@@ -256,12 +256,12 @@ def _of_chance(spared_s: tuple[float, float]) -> str:
 
 def _disturbances(run: Run) -> list[str]:
     others, steal = run.analysis.get(CPU_OTHER_CORES) or 0.0, run.analysis.get(CPU_STEAL_SHARE) or 0.0
-    told = []
+    notes = []
     if others >= 2.5 * _OTHERS_CORES:
-        told.append(f"other processes kept {others:.2g} cores busy during {run.name}")
-    if steal >= _TOLD:
-        told.append(f"the hypervisor took {percent(100 * steal)} of the CPUs during {run.name}")
-    return told
+        notes.append(f"other processes kept {others:.2g} cores busy during {run.name}")
+    if steal >= _DISTURBANCE_SHARE_MIN:
+        notes.append(f"the hypervisor took {percent(100 * steal)} of the CPUs during {run.name}")
+    return notes
 
 
 def _phases(base: Run, other: Run, between_runs: tuple[float, float]) -> tuple[PhaseDelta, ...]:

@@ -65,8 +65,8 @@ def compare(
     if len(runs) < 2:
         raise UsageError("compare needs at least two runs", "rn50-advisor compare BEFORE AFTER")
     if results := [run for run in (*runs, *repeated) if run.endswith(".json") and Path(run).is_file()]:
-        told = f"{results[0]} is not a run: fleet compares results of triage and bench"
-        raise UsageError(told, f"rn50-advisor fleet {' '.join(runs)}; of one machine: bench --against EARLIER.json")
+        message = f"{results[0]} is not a run: fleet compares results of triage and bench"
+        raise UsageError(message, f"rn50-advisor fleet {' '.join(runs)}; of one machine: bench --against EARLIER.json")
     settings = load_config(config)
     paths = [resolve_job(run, run_dir) for run in (*runs, *repeated)]
     loaded = [

@@ -104,9 +104,9 @@ def _conclude_within(
 def _silence_libraries() -> None:
     """Hides messages of C libraries that run out of memory; the user gets our own line instead."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        ours = sys.stderr
-        if ours.fileno() == _STDERR:
-            sys.stderr = os.fdopen(os.dup(_STDERR), "w", encoding=ours.encoding, errors=ours.errors)
+        stream = sys.stderr
+        if stream.fileno() == _STDERR:
+            sys.stderr = os.fdopen(os.dup(_STDERR), "w", encoding=stream.encoding, errors=stream.errors)
             os.dup2(os.open(os.devnull, os.O_WRONLY), _STDERR)
 
 
@@ -144,8 +144,8 @@ def _interruptible(mask: set[int | signal.Signals]) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
         for each in (*_ENDING, signal.SIGALRM):
             signal.signal(each, signal.SIG_IGN)  # one signal is enough; exit_like sets the handlers it needs
-        told = f"it took more than {LONGEST_S:.0f} s" if number == signal.SIGALRM else signal.Signals(number).name
-        raise Cut(told)
+        reason = f"it took more than {LONGEST_S:.0f} s" if number == signal.SIGALRM else signal.Signals(number).name
+        raise Cut(reason)
 
     before = {number: signal.getsignal(number) for number in (*_ENDING, signal.SIGALRM)}
     try:

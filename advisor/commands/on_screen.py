@@ -71,7 +71,7 @@ class _Signals:
     def __init__(self) -> None:
         self._job: Supervised | None = None
         self._early: list[int] = []
-        self.told = False
+        self.received = False
         self.leave: Callable[[], object] = lambda: None  # also called on a termination
 
     def __enter__(self) -> _Signals:
@@ -91,7 +91,7 @@ class _Signals:
             self._arrived(number, None)
 
     def _arrived(self, number: int, frame: FrameType | None) -> None:
-        self.told = True
+        self.received = True
         if self._job is None:
             self._early.append(number)
         elif number == signal.SIGINT:
@@ -105,7 +105,7 @@ def _brief(job: Supervised, signals: _Signals) -> JobEnd | None:
     """Waits until the job has started and BRIEF_S longer. Returns its end if it ends meanwhile; after a signal, waits for the end."""
     until = time.monotonic() + STARTED_WITHIN_S
     started = False
-    while time.monotonic() < until and not signals.told:
+    while time.monotonic() < until and not signals.received:
         with contextlib.suppress(TimeoutError):
             return job.wait(0.05)
         if job.job_pid is not None and not started:
@@ -113,7 +113,7 @@ def _brief(job: Supervised, signals: _Signals) -> JobEnd | None:
                 import rn50_advisor.advisor.tui.app  # noqa: F401 - takes half a second, which the wait is good for
 
             started, until = True, time.monotonic() + BRIEF_S
-    return _wait(job) if signals.told else None
+    return _wait(job) if signals.received else None
 
 
 def _show(
@@ -130,7 +130,7 @@ def _show(
         source = LiveSource(folder, diagnosis=diagnosis)
         app = AdvisorApp(source, output=output, controls=job, title=title, save=saver(folder))
         signals.leave = lambda: app.exit("stopped")
-        return "stopped" if signals.told else app.run()
+        return "stopped" if signals.received else app.run()
     except Exception as error:  # noqa: BLE001 - a broken screen must not take the job with it
         warn(f"the screen failed: {type(error).__name__}: {error}")
         return None
@@ -140,14 +140,14 @@ def _show(
 
 
 def _wait(job: Supervised) -> JobEnd:
-    said = ""
+    last_notice = ""
     while True:
         with contextlib.suppress(TimeoutError):
             return job.wait(_LOOK_S)
         notice = job.notice()
-        if notice and notice != said:
+        if notice and notice != last_notice:
             warn(notice)
-        said = notice
+        last_notice = notice
 
 
 def _copy_output(output: Path, last_lines: int = 0) -> None:

@@ -158,8 +158,8 @@ def run(
     else:
         end = _plainly(command, folder, settings, name)
     if end is None:
-        told = f", {', '.join(report_files)} not written" if report_files else ""
-        warn(f"the job goes on{told}; rn50-advisor watch {folder}")
+        unwritten = f", {', '.join(report_files)} not written" if report_files else ""
+        warn(f"the job goes on{unwritten}; rn50-advisor watch {folder}")
         os._exit(0)
     if end.recorded and folder is not None:
         conclude(folder, diagnosis, report_files)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from rn50_advisor.unwatched import become, job_of, say, told
+from rn50_advisor.unwatched import become, describe, job_of, say
 
 _INTERNAL_ERROR = 70
 
@@ -42,7 +42,7 @@ def main() -> None:
     except BaseException as error:  # noqa: BLE001 - whatever a broken installation does, SystemExit too
         job = job_of(arguments)
         if not job:
-            say(f"cannot start: {told(error)}")
+            say(f"cannot start: {describe(error)}")
             sys.exit(_INTERNAL_ERROR)
         become(job, error)
     enter()

@@ -53,7 +53,7 @@ def become(job: Sequence[str], reason: BaseException) -> NoReturn:
     import shutil
     import signal
 
-    say(f"the job runs unwatched: {told(reason)}")
+    say(f"the job runs unwatched: {describe(reason)}")
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and an exec hands that on
         signal.signal(number, signal.SIG_DFL)
     environment = _given_environment()
@@ -83,7 +83,7 @@ def _given_environment() -> dict[bytes, bytes]:
     return dict(entry.split(b"=", 1) for entry in entries if b"=" in entry[1:])
 
 
-def told(error: BaseException) -> str:
+def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 

@@ -98,7 +98,7 @@ def test_an_error_ends_with_its_own_code(
     assert capsys.readouterr().err == says
 
 
-def test_a_reader_that_went_away_is_told_nothing(
+def test_nothing_is_written_to_a_reader_that_went_away(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(cli, "_give_up_stdout", lambda: None)

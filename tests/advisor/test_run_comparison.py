@@ -70,7 +70,7 @@ def test_ranks_scale_by_samples_and_efficiency_counts_from_the_fewest() -> None:
     assert made.runs[0].samples_per_s == pytest.approx(128.0, rel=0.05)
 
 
-def test_what_a_step_of_more_ranks_takes_longer_for_is_told() -> None:
+def test_the_phases_that_grow_with_more_ranks_are_named() -> None:
     alone = load("one", noisy_recording(1), place=1)
     together = load("two", recording(dict.fromkeys(range(2), noisy_plan(2, 120)), wire_ms=40), place=2)
     (wire,) = [delta for delta in compare((alone, together)).pairs[0].phases if delta.phase == "comm_exposed"]
@@ -135,8 +135,8 @@ def test_findings_come_and_go_small_ones_unmentioned() -> None:
     now = (finding("COM001", "low", 0.002), finding("CPU003", "critical", 0.03))
     base = replace(old, report=replace(old.report, findings=was))
     other = replace(new, report=replace(new.report, findings=now))
-    told = [(c.rule, c.state, c.base_s, c.other_s) for c in pair_of(base, other).findings]
-    assert told == [
+    changes = [(c.rule, c.state, c.base_s, c.other_s) for c in pair_of(base, other).findings]
+    assert changes == [
         ("DAT003", "gone", 0.02, None),
         ("COM001", "stays", 0.01, 0.002),
         ("CPU003", "appeared", None, 0.03),
@@ -163,7 +163,7 @@ def test_the_kernels_part_of_chance_must_not_decide() -> None:
     assert excused.change == "same" and any("page faults" in note for note in excused.notes)
 
 
-def test_others_on_the_machine_are_told_and_widen_the_interval() -> None:
+def test_other_load_on_the_machine_is_reported_and_widens_the_interval() -> None:
     samples = {
         ("cpu.allowed_cores", "job"): series((0, 2.0), (20, 2.0)),
         ("cpu.busy_s", "host"): series((0, 0.0), (20, 30.0)),

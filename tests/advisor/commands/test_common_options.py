@@ -15,7 +15,7 @@ from rn50_advisor.advisor.commands import common_options
 @common_options.which_run
 @common_options.run_dir
 @common_options.config
-def told(run: str, run_dir: Path, config: Path | None) -> None:
+def print_options(run: str, run_dir: Path, config: Path | None) -> None:
     click.echo(f"{run} {run_dir!r} {config!r}")
 
 
@@ -32,7 +32,7 @@ def test_the_command_line_goes_before_the_environment(
     arguments: list[str], environment: dict[str, str], said: tuple[str, Path, Path | None]
 ) -> None:
     unset = dict.fromkeys(("RN50_ADVISOR_RUN_DIR", "RN50_ADVISOR_CONFIG"))
-    done = CliRunner().invoke(told, arguments, env={**unset, **environment})
+    done = CliRunner().invoke(print_options, arguments, env={**unset, **environment})
     assert done.output == f"{said[0]} {said[1]!r} {said[2]!r}\n"
 
 
@@ -40,4 +40,4 @@ def test_the_command_line_goes_before_the_environment(
 def test_a_file_is_no_folder_of_runs_and_a_folder_no_configuration(option: str, is_file: bool, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong"
     wrong.touch() if is_file else wrong.mkdir()
-    assert CliRunner().invoke(told, [option, str(wrong)]).exit_code == 2
+    assert CliRunner().invoke(print_options, [option, str(wrong)]).exit_code == 2

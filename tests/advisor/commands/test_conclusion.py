@@ -58,10 +58,10 @@ def test_reports_are_written_and_the_summary_names_them(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     conclusion.conclude(written_run(tmp_path / "run"), diagnosis, ["r.json", "r.txt"])
-    told = capfd.readouterr()
-    assert told.out == ""
-    assert "▲ Bottleneck: Loading happens in the training process (DAT003)" in told.err
-    assert told.err.endswith("report  r.json, r.txt\n") and (tmp_path / "r.json").exists()
+    printed = capfd.readouterr()
+    assert printed.out == ""
+    assert "▲ Bottleneck: Loading happens in the training process (DAT003)" in printed.err
+    assert printed.err.endswith("report  r.json, r.txt\n") and (tmp_path / "r.json").exists()
     expected = replace(samples.bottleneck(), job=replace(samples.bottleneck().job, name="run"))
     assert (tmp_path / "r.txt").read_text() == render(expected, "text")
 
@@ -76,9 +76,9 @@ def test_a_report_that_cannot_be_written_costs_the_others_nothing(
 ) -> None:
     files = [str(tmp_path / "none" / "r.html"), str(tmp_path / "r.md")]
     conclusion.conclude(written_run(tmp_path / "run"), diagnosis, files)
-    told = capfd.readouterr().err
-    assert f"the report {files[0]} could not be written: No such file or directory" in told
-    assert "▲ Bottleneck" in told and (tmp_path / "r.md").exists()
+    printed = capfd.readouterr().err
+    assert f"the report {files[0]} could not be written: No such file or directory" in printed
+    assert "▲ Bottleneck" in printed and (tmp_path / "r.md").exists()
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,8 @@ def test_whatever_fails_is_one_line(
     act: Callable[[], object], says: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     conclusion.conclude(written_run(tmp_path / "run"), doing(act), [])
-    told = capfd.readouterr().err
-    assert told.startswith(f"rn50-advisor: {says}") and told.count("\n") == 1
+    printed = capfd.readouterr().err
+    assert printed.startswith(f"rn50-advisor: {says}") and printed.count("\n") == 1
 
 
 def test_what_takes_too_long_is_cut(
@@ -112,14 +112,14 @@ def test_a_signal_to_us_cuts_the_summary_short(tmp_path: Path, capfd: pytest.Cap
     run = written_run(tmp_path / "run")
 
     def concludes() -> None:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under `nohup` nobody would be told
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under `nohup` nothing would be seen
         parent = os.getpid()
 
-        def told_to_end() -> None:
+        def asked_to_end() -> None:
             os.kill(parent, signal.SIGHUP)
             signal.pause()
 
-        conclusion.conclude(run, doing(told_to_end), [])
+        conclusion.conclude(run, doing(asked_to_end), [])
 
     child = multiprocessing.get_context("fork").Process(target=concludes)
     child.start()
@@ -144,5 +144,5 @@ def test_a_warning_without_a_stderr_is_no_error(
 
 def test_a_warning_is_one_harmless_line(capsys: pytest.CaptureFixture[str]) -> None:
     conclusion.warn("two\nlines \x1b[31mred " + "x" * 1000)
-    told = capsys.readouterr().err
-    assert told.startswith("rn50-advisor: two lines red xxx") and told.count("\n") == 1 and len(told) < 520
+    printed = capsys.readouterr().err
+    assert printed.startswith("rn50-advisor: two lines red xxx") and printed.count("\n") == 1 and len(printed) < 520

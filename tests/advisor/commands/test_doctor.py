@@ -16,7 +16,7 @@ WARN = DoctorCheck("/dev/shm", "warn", "64.0 MiB", "docker run --shm-size=8g")
 MISSING = DoctorCheck("injection", "missing", "it does not reach \x1b[31ma child\n of " + "python " * 20, "not with -I")
 
 
-def told(monkeypatch: pytest.MonkeyPatch, checks: list[DoctorCheck], *arguments: str) -> Result:
+def invoked(monkeypatch: pytest.MonkeyPatch, checks: list[DoctorCheck], *arguments: str) -> Result:
     monkeypatch.setattr(machine_checks, "run_checks", lambda python: checks)
     return CliRunner().invoke(doctor, list(arguments))
 
@@ -32,13 +32,13 @@ def told(monkeypatch: pytest.MonkeyPatch, checks: list[DoctorCheck], *arguments:
 def test_only_what_is_missing_is_an_exit_code(
     checks: list[DoctorCheck], code: int, sums: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = told(monkeypatch, checks)
+    done = invoked(monkeypatch, checks)
     assert done.exit_code == code and done.stdout.splitlines()[-1] == sums
-    assert told(monkeypatch, checks, "--json").exit_code == code
+    assert invoked(monkeypatch, checks, "--json").exit_code == code
 
 
 def test_each_check_is_a_mark_with_a_word_and_its_hint_stands_below(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = told(monkeypatch, [OK, WARN, MISSING]).stdout.splitlines()
+    lines = invoked(monkeypatch, [OK, WARN, MISSING]).stdout.splitlines()
     assert lines[:3] == [
         "✓ ok       cgroup                v2, no CPU quota",
         "! warn     /dev/shm              64.0 MiB",
@@ -49,7 +49,7 @@ def test_each_check_is_a_mark_with_a_word_and_its_hint_stands_below(monkeypatch:
 
 
 def test_programs_get_every_field(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert json.loads(told(monkeypatch, [OK, WARN], "--json").stdout) == [
+    assert json.loads(invoked(monkeypatch, [OK, WARN], "--json").stdout) == [
         {"name": "cgroup", "state": "ok", "found": "v2, no CPU quota", "hint": ""},
         {"name": "/dev/shm", "state": "warn", "found": "64.0 MiB", "hint": "docker run --shm-size=8g"},
     ]

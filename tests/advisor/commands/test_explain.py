@@ -62,9 +62,9 @@ def test_the_list_has_a_line_a_rule_and_its_needs_where_asked() -> None:
 
 
 def test_programs_get_ids_names_and_needs_of_all_rules() -> None:
-    told = json.loads(CliRunner().invoke(rules, ["--json"]).stdout)
-    assert [row["id"] for row in told] == [rule.id for rule in all_rules()]
-    assert all(row["name"] and row["needs"] == sorted(row["needs"]) for row in told)
+    rows = json.loads(CliRunner().invoke(rules, ["--json"]).stdout)
+    assert [row["id"] for row in rows] == [rule.id for rule in all_rules()]
+    assert all(row["name"] and row["needs"] == sorted(row["needs"]) for row in rows)
 
 
 @pytest.mark.parametrize("asked", ["dat003", " DAT003 ", "Dat003"])

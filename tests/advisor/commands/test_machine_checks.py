@@ -45,7 +45,7 @@ def test_the_interpreter_is_the_one_named_else_that_of_the_path(
         ('["3.8.18", "2.4", null, 0, ["gloo"]]', "missing", "2.4 (CPU only; gloo) in Python 3.8.18"),
     ],
 )  # fmt: skip
-def test_torch_is_told_with_its_build_and_an_old_python_is_none(
+def test_torch_is_reported_with_its_build_and_an_old_python_is_none(
     answer: str, state: str, found: str, tmp_path: Path
 ) -> None:
     python = script(tmp_path, f"echo 'a line of a sitecustomize'; echo '{answer}'")

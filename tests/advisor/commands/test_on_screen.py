@@ -16,14 +16,14 @@ from rn50_advisor.advisor.run.run_options import RunOptions
 
 
 class Job:
-    """Runs until it is asked to stop; `told` has the request."""
+    """Runs until it is asked to stop; `requests` has how."""
 
     job_pid = 1
 
     def __init__(self, output: Path, *, ends_after: int = 1) -> None:
         self.output = output
         self.ends_after = ends_after
-        self.told: list[str] = []
+        self.requests: list[str] = []
         self.waits = 0
         self.signals: dict[int, int] = {}  # sent to ourselves during this wait
 
@@ -31,18 +31,18 @@ class Job:
         self.waits += 1
         if number := self.signals.pop(self.waits, 0):
             os.kill(os.getpid(), number)
-        if len(self.told) >= self.ends_after:
-            return JobEnd(None, signal.SIGINT if self.told[0] == "interrupt" else signal.SIGTERM)
+        if len(self.requests) >= self.ends_after:
+            return JobEnd(None, signal.SIGINT if self.requests[0] == "interrupt" else signal.SIGTERM)
         raise TimeoutError
 
     def interrupt(self) -> None:
-        self.told.append("interrupt")
+        self.requests.append("interrupt")
 
     def terminate(self) -> None:
-        self.told.append("terminate")
+        self.requests.append("terminate")
 
     def running(self) -> bool:
-        return not self.told
+        return not self.requests
 
     def notice(self) -> str:
         return ""
@@ -62,16 +62,16 @@ def run(job: Job, monkeypatch: pytest.MonkeyPatch, *, early: int = 0) -> JobEnd 
     )
 
 
-@pytest.mark.parametrize(("number", "told"), [(signal.SIGINT, "interrupt"), (signal.SIGTERM, "terminate")])
+@pytest.mark.parametrize(("number", "asked"), [(signal.SIGINT, "interrupt"), (signal.SIGTERM, "terminate")])
 @pytest.mark.parametrize("when", ["before the job is known", "while it starts", "just after"])
 def test_a_signal_before_the_screen_reaches_the_job(
-    number: signal.Signals, told: str, when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    number: signal.Signals, asked: str, when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = signal.getsignal(number)
     job = Job(tmp_path / "output.log")
     job.signals = {"while it starts": {1: number}, "just after": {3: number}}.get(when, {})
     end = run(job, monkeypatch, early=number if when == "before the job is known" else 0)
-    assert job.told == [told] and end is not None and end.signal == number
+    assert job.requests == [asked] and end is not None and end.signal == number
     assert signal.getsignal(number) == before
 
 
@@ -79,7 +79,7 @@ def test_a_second_interrupt_reaches_the_job_too(tmp_path: Path, monkeypatch: pyt
     job = Job(tmp_path / "output.log", ends_after=2)
     job.signals = {1: signal.SIGINT, 2: signal.SIGINT}
     end = run(job, monkeypatch)
-    assert job.told == ["interrupt", "interrupt"] and end is not None and end.signal == signal.SIGINT
+    assert job.requests == ["interrupt", "interrupt"] and end is not None and end.signal == signal.SIGINT
 
 
 def test_an_ignored_interrupt_stays_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,6 +88,6 @@ def test_an_ignored_interrupt_stays_ignored(tmp_path: Path, monkeypatch: pytest.
         job = Job(tmp_path / "output.log")
         job.signals = {1: signal.SIGINT, 2: signal.SIGTERM}
         run(job, monkeypatch)
-        assert job.told == ["terminate"]
+        assert job.requests == ["terminate"]
     finally:
         signal.signal(signal.SIGINT, before)

@@ -30,6 +30,6 @@ def test_bytes_that_are_no_utf_8_are_written_all_the_same(tmp_path: Path) -> Non
     assert saver(tmp_path)(samples.hostile(), "html").read_bytes().decode("utf-8").startswith("<!DOCTYPE html>")
 
 
-def test_where_nothing_can_be_written_the_screen_is_told(tmp_path: Path) -> None:
+def test_where_nothing_can_be_written_the_screen_shows_it(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         saver(tmp_path / "gone" / "run")(samples.healthy(), "json")

@@ -22,10 +22,10 @@ from rn50_advisor.advisor.triage.found_checks import Remedy, TriageOptions
 def invoke(monkeypatch: pytest.MonkeyPatch, found: Triage, *arguments: str) -> tuple[int, str, list[TriageOptions]]:
     settings: list[TriageOptions] = []
 
-    def examine(setting: TriageOptions, tell: triage_runner.Tell) -> Triage:
+    def examine(setting: TriageOptions, announce: triage_runner.Announce) -> Triage:
         settings.append(setting)
         assert setting.scratch.is_dir()
-        tell("the disk", 1, 2)
+        announce("the disk", 1, 2)
         return found
 
     monkeypatch.setattr(triage_runner, "triage", examine)
@@ -38,7 +38,7 @@ def test_the_exit_code_is_the_verdict(monkeypatch: pytest.MonkeyPatch, remedy: R
     assert invoke(monkeypatch, triage_samples.made(remedy))[0] == code
 
 
-def test_the_format_is_asked_for_or_told_by_the_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_format_is_asked_for_or_follows_from_the_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     code, out, settings = invoke(monkeypatch, triage_samples.made(), "--format", "json")
     assert code == 3 and parse_triage(out) == triage_samples.made()
     assert not settings[0].scratch.exists() and not settings[0].full and not settings[0].large

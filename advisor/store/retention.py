@@ -190,8 +190,8 @@ class Retention:
         self._db.executemany("DELETE FROM processes WHERE rowid = ?", [(rowid,) for rowid, _ in gone])
         self._processes_left_out += len(gone)
         self._left_out_until_ns = max(self._left_out_until_ns, *(ended_ns for _, ended_ns in gone))
-        told = {"processes_left_out": self._processes_left_out, "left_out_until_ns": self._left_out_until_ns}
-        self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", [(k, str(n)) for k, n in told.items()])
+        counts = {"processes_left_out": self._processes_left_out, "left_out_until_ns": self._left_out_until_ns}
+        self._db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", [(k, str(n)) for k, n in counts.items()])
         reason = f"{self._processes_left_out} processes have ended and are no longer listed: the newest are, and those that failed"
         self._db.execute(
             "INSERT OR REPLACE INTO gaps VALUES ('processes', 'ended', ?, 'persistent_workers=True starts fewer')",

@@ -58,7 +58,7 @@ def resolve_run(argument: str, base: Path) -> Path:
         raise NotARun(f"{argument} is not a run, and {base} holds none", "record one: rn50-advisor run -- COMMAND")
     if argument == LATEST:
         return runs[0]
-    for fits in (_is_called, _begins_like):
+    for fits in (_is_called, _starts_like):
         found = [run for run in runs if argument and fits(run.name, argument)]
         if len(found) == 1:
             return found[0]
@@ -100,7 +100,7 @@ def _is_called(folder: str, argument: str) -> bool:
     return argument == folder or (match is not None and argument == match["name"])
 
 
-def _begins_like(folder: str, argument: str) -> bool:
+def _starts_like(folder: str, argument: str) -> bool:
     match = _STAMP.match(folder)
     return folder.startswith(argument) or (match is not None and (match["name"] or "").startswith(argument))
 

@@ -28,13 +28,13 @@ def fold(rows: Rows, width_ns: int, outlier_share: float, *, bridge: bool) -> tu
     step, count = rows[:, _AT["step"]], rows[:, _AT["count"]]
     window = rows[:, _AT["t_start_ns"]] // width_ns
     missing = np.diff(step) - count[:-1]
-    begins = np.ones(len(rows), bool)
-    begins[1:] = (np.diff(window) != 0) | ((missing < 0) if bridge else (missing != 0))
+    starts = np.ones(len(rows), bool)
+    starts[1:] = (np.diff(window) != 0) | ((missing < 0) if bridge else (missing != 0))
     alone = _worth_keeping(rows, max(1, int(outlier_share * len(rows))))
-    begins |= alone
-    begins[1:] |= alone[:-1]
+    starts |= alone
+    starts[1:] |= alone[:-1]
 
-    firsts = np.flatnonzero(begins)
+    firsts = np.flatnonzero(starts)
     lasts = np.append(firsts[1:], len(rows)) - 1
     folded = np.zeros((len(firsts), len(COLUMNS)), np.int64)
     folded[:, _FIRST] = rows[firsts][:, _FIRST]

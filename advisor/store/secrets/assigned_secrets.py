@@ -157,7 +157,7 @@ def _end_of_word(text: str, at: int, name: str) -> int:
     more = _OPENS.match(text, run.end())
     if more and end == run.end() and "(" not in run[0] and not run[0].endswith("="):  # a shell joins adjacent strings
         end = _quoted(text, more.end(), more[1])[1]
-    if secrecy(name) is Secrecy.CERTAIN and text[max(0, at - 2) : at] == ": " and _begins_line(text, at):
+    if secrecy(name) is Secrecy.CERTAIN and text[max(0, at - 2) : at] == ": " and _starts_line(text, at):
         rest = _REST.match(text, at)
         end = max(end, at + len((rest[0] if rest else "").split(" #")[0].rstrip()))
     return end
@@ -175,7 +175,7 @@ def _trimmed(run: str) -> str:
     return run[:end]
 
 
-def _begins_line(text: str, at: int) -> bool:
+def _starts_line(text: str, at: int) -> bool:
     """True if only a name precedes it on its line: `Password: correct horse`."""
     return bool(re.fullmatch(r"[\s>-]*[\w.-]+\s*:\s+", text[text.rfind("\n", 0, at) + 1 : at][-200:]))
 

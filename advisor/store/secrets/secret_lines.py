@@ -17,7 +17,7 @@ _END = re.compile(rb"[\r\n](?=[^\r\n]*\Z)")
 _OPEN_BLOCK = re.compile(
     rb"(?:\A|\n)(?:[^\n]{0,200}:[ \t]*[|>][+-]?[ \t]*\r?\n(?:[ \t]+[^\n]*\n)*|[^\n]{0,200}\bname\"?:[^\n]{0,200}\n)\Z"
 )
-_KEY_BEGINS = "-----BEGIN PRIVATE KEY-----\n"
+_KEY_START = "-----BEGIN PRIVATE KEY-----\n"
 # A possible continuation of a line: if it would be masked, the line ends within a secret.
 _NEXT = "Zx9Q7c2V5b8N1m4K6j3HT0w"
 
@@ -69,16 +69,16 @@ class MaskedLines:
         masked = masked_between(done, self._spans(done), first, len(done))
         self._shown = max(0, self._shown - count)
         self._line = self._line[count:]
-        key = open_private_key(_KEY_BEGINS + done if self._key_left else done)
+        key = open_private_key(_KEY_START + done if self._key_left else done)
         self._key_left = 0 if key is None else max(0, (self._key_left or PEM_CHARACTERS_MAX) - len(done))
         return _bytes(masked)
 
     def _spans(self, text: str) -> list[tuple[int, int]]:
         if not self._key_left:
             return secret_spans(text)
-        before = len(_KEY_BEGINS)
+        before = len(_KEY_START)
         return [
-            (max(0, begin - before), end - before) for begin, end in secret_spans(_KEY_BEGINS + text) if end > before
+            (max(0, begin - before), end - before) for begin, end in secret_spans(_KEY_START + text) if end > before
         ]
 
 

@@ -91,12 +91,12 @@ _NETRC = re.compile(
     r"(?i)\b(?:login|user)\s+\S{1,200}\s+password\s+(?P<value>\S{1,1000})|\bidentified\s+by\s+(?P<sql>'[^'\n]{1,1000}'|\S{1,1000})"
 )
 # A random-looking word after a word for a secret: `invalid token 9b1f…`, `/api/token/9b1f…`, `wandb login 9b1f…`.
-_SAID = re.compile(
+_AFTER_WORD = re.compile(
     r"(?i)(?:key|token|secret|password|passphrase|credentials?|login|auth|bearer|jwt|signature|cookie|session)s?[)\]]?"
     r"(?:[ \t]+(?:is|was|of|for|with|value|provided|used|id|string|invalid|given|supplied|as)){0,3}"
     rf"(?:[ \t]*[:=/(]|[ \t]+|[ \t]*\n)[ \t]{{0,4}}{QUOTE}?(?P<value>[\w+/=~-]{{16,1000}})"
 )
-_SAID_CHARACTERS_MIN = 16
+_AFTER_WORD_CHARACTERS_MIN = 16
 _PEM = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _PEM_END = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 # A line of a private key whose BEGIN line is not in the text: base64 only, of the usual length.
@@ -125,8 +125,8 @@ def secret_spans(text: str) -> Spans:
 
 def open_private_key(text: str) -> int | None:
     """Start of a private key that does not end in this text; None if there is none."""
-    begins = [match.start() for match in _PEM.finditer(text)]
-    return begins[-1] if begins and not _PEM_END.search(text, begins[-1]) else None
+    starts = [match.start() for match in _PEM.finditer(text)]
+    return starts[-1] if starts and not _PEM_END.search(text, starts[-1]) else None
 
 
 def merged_spans(spans: Spans) -> Spans:
@@ -143,7 +143,7 @@ def _spans(text: str, views: tuple[_View, ...], deep: int) -> Spans:
     spans = [*shape_spans(text), *_pem(text)]
     lowered = text.lower()
     if any(stem in lowered for stem in _STEMS):
-        for finder in (assigned_spans, option_spans, tag_spans, _logins, _short_options, _said):
+        for finder in (assigned_spans, option_spans, tag_spans, _logins, _short_options, _after_words):
             spans += finder(text)
     for value in _inherited():
         at = text.find(value)
@@ -236,14 +236,14 @@ def _command_before(text: str, at: int) -> str:
     return before if before.endswith("\n") else before.rpartition("\n")[2]
 
 
-def _said(text: str) -> Spans:
+def _after_words(text: str) -> Spans:
     """Spans of secrets that follow a word for a secret."""
     spans = [match.span("value") for match in _BEARER.finditer(text) if not is_plain(match["value"], Secrecy.WEAK)]
     spans += [match.span("value") for match in _BASIC.finditer(text) if _is_basic(match["value"])]
     spans += [match.span(match.lastgroup or 0) for match in _NETRC.finditer(text)]
-    for match in _SAID.finditer(text):
+    for match in _AFTER_WORD.finditer(text):
         word = match["value"] if looks_random(match["value"]) else match["value"].partition("/")[0]
-        if len(word) >= _SAID_CHARACTERS_MIN and looks_random(word) and not word.startswith("0x"):
+        if len(word) >= _AFTER_WORD_CHARACTERS_MIN and looks_random(word) and not word.startswith("0x"):
             spans.append((match.start("value"), match.start("value") + len(word)))
     return spans
 

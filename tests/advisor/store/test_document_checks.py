@@ -1,4 +1,4 @@
-"""Documents against their types: what misfits is left out by its name, and told in one line."""
+"""Documents against their types: what misfits is left out by its name, and reported in one line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FRAME = {"function": "step", "file": "/job/train.py", "line": 7}
         ({"written_unix_s": float("nan")}, "written_unix_s: Expected float >= -4.611686018427388e+18"),
     ],
 )
-def test_what_misfits_is_left_out_by_its_name_and_told(facts: dict[str, Any], words: str) -> None:
+def test_what_misfits_is_left_out_by_its_name_and_reported(facts: dict[str, Any], words: str) -> None:
     assert fitting({**facts, "rank": 3}, RankFacts) == ({"rank": 3}, [words])
 
 
@@ -39,8 +39,8 @@ def test_of_several_misfits_each_is_left_out() -> None:
 
 
 def test_names_of_a_newer_advisor_stay_whatever_they_hold() -> None:
-    told = {"new": [{"x": object()}], "loaders": [{"id": 0, "new": [1]}]}
-    assert fitting(told, RankFacts) == (told, [])
+    document = {"new": [{"x": object()}], "loaders": [{"id": 0, "new": [1]}]}
+    assert fitting(document, RankFacts) == (document, [])
 
 
 def test_what_is_nested_too_deeply_is_left_out_and_what_others_wrote_stays_unread() -> None:

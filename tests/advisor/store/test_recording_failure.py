@@ -39,7 +39,7 @@ def test_a_full_disk_is_seen_where_the_error_does_not_say_so() -> None:
     assert failure_reason(sqlite3.OperationalError("disk I/O error"), Path("/proc")) == "the disk of /proc is full"
 
 
-def test_the_user_is_told_that_the_job_goes_on() -> None:
+def test_the_message_says_that_the_job_goes_on() -> None:
     stopped = RecordingStopped("the disk of /runs is full")
     assert isinstance(stopped, AdvisorError)
     assert stopped.reason == "the disk of /runs is full"

@@ -108,7 +108,7 @@ def test_before_anything_happened_there_is_nothing(recording: Recording) -> None
         (1400, ("forward", 100, 1032)),
     ],
 )
-def test_the_position_of_a_rank_is_told_from_the_step_or_span_under_way(
+def test_the_position_of_a_rank_follows_from_the_step_or_span_under_way(
     recording: Recording, at_ms: int, position: tuple[str, int, int]
 ) -> None:
     phase, step, since_ms = position

@@ -34,7 +34,7 @@ def test_windows_end_where_steps_are_missing(steps: list[int], bridge: bool, fir
     assert fold(rows, SECOND_NS, 0.01, bridge=bridge)[0].tolist() == first_rows
 
 
-def test_a_window_tells_of_every_flag_and_of_no_loader_that_was_not_the_only_one() -> None:
+def test_a_window_keeps_every_flag_and_a_loader_only_if_it_was_the_only_one() -> None:
     rows = as_rows([step_row(0, start_ns=0), step_row(1, start_ns=10 * MS, flags=FLAG_SKIPPED_UPDATE, loader=1)])
     _, folded = fold(rows, SECOND_NS, 0.01, bridge=False)
     window = dict(zip(COLUMNS, folded[0].tolist(), strict=True))

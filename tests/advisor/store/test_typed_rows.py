@@ -1,4 +1,4 @@
-"""Cells that no advisor wrote are refused with their place, or left out and told."""
+"""Cells that no advisor wrote are refused with their place, or left out and reported."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_times_beyond_all_clocks_are_refused(time: int) -> None:
         check_times("samples", np.array([0, time], np.int64))
 
 
-def test_what_was_left_out_is_told_once_for_each_row_and_not_without_bound() -> None:
+def test_what_was_left_out_is_reported_once_for_each_row_and_with_a_bound() -> None:
     left = LeftOut()
     kept = left.trimmed("events", "stall_end", {"id": "stall-1", "stalled_s": "long"}, StallEnd)
     assert kept == {"id": "stall-1"}

@@ -32,7 +32,7 @@ def test_spans_come_in_order_and_apart_from_each_other() -> None:
     assert merged_spans([(5, 9), (1, 3), (2, 4), (9, 9), (9, 12)]) == [(1, 4), (5, 12)]
 
 
-def test_a_private_key_that_does_not_end_in_the_text_is_told() -> None:
+def test_a_private_key_that_does_not_end_in_the_text_is_found() -> None:
     assert open_private_key("a -----BEGIN RSA PRIVATE KEY-----\nMIIE") == 2
     assert open_private_key("-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----") is None
 

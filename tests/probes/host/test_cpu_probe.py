@@ -124,7 +124,7 @@ def test_the_real_machine_is_busy_somewhere() -> None:
     assert 0 < found["cpu.allowed_cores", "job"] <= found["cpu.cores", "host"] == os.sysconf("SC_NPROCESSORS_ONLN")
 
 
-def test_an_account_that_stands_at_zero_is_a_gap_and_no_idle_machine(tmp_path: Path) -> None:
+def test_times_of_zero_are_a_gap_and_no_idle_machine(tmp_path: Path) -> None:
     zeros = "cpu  0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\nintr 0\n"  # gVisor
     probe = CpuProbe(tree(tmp_path, proc__stat=zeros))
     reading = probe.sample(0, [])

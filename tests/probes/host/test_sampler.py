@@ -102,7 +102,7 @@ def test_a_probe_that_fails_three_times_in_a_row_is_dropped_with_a_gap() -> None
     assert ticks[5].gaps == ()
 
 
-def test_a_shed_probe_runs_no_more_and_says_so_once() -> None:
+def test_a_shed_probe_runs_no_more_and_is_a_gap_once() -> None:
     sampler = Sampler([Scripted("a"), Scripted("b")], 1.0, Clock())
     sampler.sample_now([])
     assert sampler.shed("a")

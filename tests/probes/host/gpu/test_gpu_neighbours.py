@@ -12,7 +12,7 @@ from rn50_advisor.probes.host.gpu.gpu_probe import GpuProbe
 from rn50_advisor.probes.host.target import Target
 
 
-def test_a_process_of_ours_that_has_ended_is_no_stranger() -> None:
+def test_an_ended_process_of_the_job_is_not_foreign() -> None:
     probe = GpuProbe()
     assert probe._own_pids([Target(501, "rank", 0)]) == {501}
     assert probe._own_pids([Target(502, "rank", 0)]) == {501, 502}
@@ -58,7 +58,7 @@ def test_who_computes_in_another_instance_of_the_gpu_is_no_stranger(fake_driver:
     assert "gpu.foreign_sm_pct gpu:0" not in samples, "the driver reports it for all instances together"
 
 
-def test_process_ids_of_another_namespace_are_nobody(fake_driver: Path, tmp_path: Path) -> None:
+def test_process_ids_of_another_namespace_are_not_reported(fake_driver: Path, tmp_path: Path) -> None:
     samples = play(fake_driver, processes(tmp_path, (0, 90501, 10**10, 60)), 1, tmp_path, own=[7])["samples"][0]
     assert not any(key.startswith("gpu.foreign") for key in samples)
 

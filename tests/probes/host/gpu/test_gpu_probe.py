@@ -54,7 +54,7 @@ def test_the_parts_of_a_hopper_are_counted_between_two_readings(fake_driver: Pat
 
 
 @pytest.mark.parametrize(("code", "words"), [(4, "not permitted"), (13, "too old"), (3, "does not report")])
-def test_parts_that_may_not_even_be_asked_for_are_a_gap_that_says_why(
+def test_forbidden_gpm_queries_are_a_gap_with_the_reason(
     fake_driver: Path, tmp_path: Path, code: int, words: str
 ) -> None:
     refused = [f"fail nvmlGpm{name} {code}" for name in ("QueryDeviceSupport", "SampleGet")]
@@ -76,7 +76,7 @@ def test_at_the_end_what_hardly_moves_is_asked_once_more(fake_driver: Path, tmp_
     assert [samples.get("gpu.ecc_uncorrected gpu:1") for samples in output["samples"]] == [0, None, None, 1]
 
 
-def test_the_probe_says_what_it_cost(fake_driver: Path, tmp_path: Path) -> None:
+def test_the_probe_reports_its_cost(fake_driver: Path, tmp_path: Path) -> None:
     costs = [seconds for (seconds,) in play(fake_driver, TWO, 3, tmp_path)["cost"]]
     assert 0 < costs[0] < costs[1] < costs[2]
 

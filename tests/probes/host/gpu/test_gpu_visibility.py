@@ -47,7 +47,7 @@ def test_the_devices_of_a_rank(setting: str | None, expected: tuple[int, ...]) -
     assert visible_devices(environment, FOUR) == expected
 
 
-def test_beginnings_that_fit_two_gpus_end_the_list() -> None:
+def test_an_ambiguous_uuid_prefix_ends_the_list() -> None:
     twins = [gpu(0), replace(gpu(1), uuid="GPU-0abd-1")]
     assert visible_devices({"CUDA_VISIBLE_DEVICES": "GPU-0ab"}, twins) == ()
     assert visible_devices({"CUDA_VISIBLE_DEVICES": "GPU-0abd"}, twins) == (1,)

@@ -67,7 +67,7 @@ def test_a_gpu_whose_events_end_blinds_no_other(fake_driver: Path, tmp_path: Pat
     assert missing.count(("gpu.xids", "gpu:1")) == 1 and ("gpu.xids", "gpu:0") not in missing
 
 
-def test_without_events_and_log_nobody_knows_of_xids(fake_driver: Path, tmp_path: Path) -> None:
+def test_without_events_and_log_xids_are_a_gap(fake_driver: Path, tmp_path: Path) -> None:
     output = play(fake_driver, [*machine(L40S, 2), "fail nvmlDeviceRegisterEvents 4 gpu 1"], 1, tmp_path)
     assert "gpu.xids gpu:0" in output["samples"][0] and "gpu.xids gpu:1" not in output["samples"][0]
     ((_metric, scope, reason, hint),) = [gap for gap in output["gaps"][0] if gap[0] == "gpu.xids"]
@@ -79,7 +79,7 @@ def console(path: Path) -> None:
 
 
 @pytest.mark.parametrize("other", [os.mkfifo, lambda path: path.symlink_to("/dev/null"), console])
-def test_what_stands_in_for_the_kernels_log_in_a_container_tells_of_no_xids(
+def test_a_substitute_for_the_kernels_log_in_a_container_reports_no_xids(
     fake_driver: Path, tmp_path: Path, other: Callable[[Path], None]
 ) -> None:
     (tmp_path / "dev").mkdir()

@@ -91,7 +91,7 @@ print(sorted((g.metric, "CAP_SYS_PTRACE" in g.hint) for g in reading.gaps))
     assert gaps == str([(f"proc.{name}", True) for name in ("rchar_bytes", "read_bytes", "write_bytes")])
 
 
-def test_a_kernel_that_does_not_tell_what_memory_is_for_is_a_gap(tmp_path: Path) -> None:
+def test_a_kernel_without_kinds_of_memory_is_a_gap(tmp_path: Path) -> None:
     write_tree(
         tmp_path, recorded(tmp_path) | {"proc/7/status": "Name:\tx\nVmRSS:\t400 kB\nnonvoluntary_ctxt_switches:\t4\n"}
     )

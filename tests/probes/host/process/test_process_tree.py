@@ -113,7 +113,7 @@ def test_a_foreign_process_is_read_again_after_a_while(tmp_path: Path) -> None:
     assert pids(tree) == {10, 20}
 
 
-def test_a_zombie_counts_no_more_but_tells_how_it_ended(tmp_path: Path) -> None:
+def test_a_zombie_counts_no_more_but_has_its_exit_status(tmp_path: Path) -> None:
     process(tmp_path, 10, 1)
     process(tmp_path, 20, 10, state="Z", exit_code=9, cpu_ticks=70)
     write_tree(tmp_path, {"proc/20/status": f"Uid:\t{os.getuid()}\t{os.getuid()}\t{os.getuid()}\t0\n"})

@@ -34,7 +34,7 @@ stop.set()
 """
 
 
-def test_a_real_process_shows_where_it_stands(tmp_path: Path) -> None:
+def test_a_real_process_shows_its_stack(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     command = [sys.executable, str(script)]
@@ -116,7 +116,7 @@ def test_no_py_spy_is_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
         ("Permission Denied: x", "3", "until reboot"),
     ],
 )
-def test_a_refusal_says_what_would_allow_it(tmp_path: Path, message: str, yama: str | None, hint: str) -> None:
+def test_a_refusal_has_a_hint_that_allows_it(tmp_path: Path, message: str, yama: str | None, hint: str) -> None:
     if yama:
         write_tree(tmp_path, {"proc/sys/kernel/yama/ptrace_scope": yama})
     reason, found = explain_refusal(message, tmp_path)

@@ -56,7 +56,7 @@ def of_file(path: str) -> str | None:
     ("name", "disk"),
     [("nvme0n1p2", "nvme0n1"), ("nvme0n1", "nvme0n1"), ("sda1", "sda"), ("dm-0", "dm-0"), ("loop0", "loop0")],
 )
-def test_the_kernel_says_what_is_a_partition(tmp_path: Path, name: str, disk: str) -> None:
+def test_the_kernel_shows_the_disk_of_a_partition(tmp_path: Path, name: str, disk: str) -> None:
     assert whole_disk(name, machine(tmp_path)) == disk
 
 
@@ -75,7 +75,7 @@ def test_the_kernel_says_what_is_a_partition(tmp_path: Path, name: str, disk: st
         ("", ""),
     ],
 )
-def test_without_sys_the_name_says_it(tmp_path: Path, name: str, disk: str) -> None:
+def test_without_sys_the_name_shows_the_disk(tmp_path: Path, name: str, disk: str) -> None:
     assert whole_disk(name, tmp_path) == disk
 
 

@@ -189,7 +189,7 @@ def test_time_that_blocks_the_training_thread_is_counted_by_phase(job, phase, fi
     assert held == {field} and row[field] == row["call_ns"]
 
 
-def test_what_is_queued_on_a_gpu_holds_nobody(job):
+def test_a_queued_collective_on_a_gpu_blocks_no_thread(job):
     nccl = ProcessGroup("nccl", 2, "nccl")
     work = job.dist.all_reduce(Tensor(8, "cuda"), group=nccl, async_op=True)
     work.wait()
@@ -239,7 +239,7 @@ def test_another_threads_calls_hold_the_one_that_trains_only_in_its_backward(job
     assert row["calls"] == 2 and row["forward_ns"] == 0 and row["backward_ns"] > 0
 
 
-def test_the_header_says_which_collective_a_rank_is_in(job):
+def test_the_header_shows_the_current_collective(job):
     seen = []
     group = ProcessGroup("pairs", 2)
     job.inside = lambda: seen.append(job.header())
@@ -350,7 +350,7 @@ def test_marks_that_were_noted_are_read_before_a_call_is_counted(job):
     assert not job.recorder.tape.on, "the next step will have calls too, most likely"
 
 
-def test_a_fault_of_ours_is_nothing_to_the_job(job):
+def test_an_error_in_the_recorder_does_not_reach_the_job(job):
     job.dist.GroupMember = None
     assert job.dist.all_reduce(Tensor(1)) is None
     assert job.recorder.errors and job.end_step(1) is None
@@ -450,7 +450,7 @@ def test_sizes_that_are_symbols_are_not_settled(job):
     assert not job.recorder.errors and job.end_step(1)["bytes"] == 0
 
 
-def test_beyond_the_limit_nobody_looks_for_the_caller(job, monkeypatch):
+def test_beyond_the_limit_no_caller_is_searched(job, monkeypatch):
     monkeypatch.setattr(module, "SITES_MAX", 1)
     asked = []
     real = module.described
@@ -462,7 +462,7 @@ def test_beyond_the_limit_nobody_looks_for_the_caller(job, monkeypatch):
 
 
 @pytest.mark.parametrize("call", [lambda job: job.dist.all_reduce(Tensor(1)), lambda job: job.dist.Work().wait()])
-def test_who_is_interrupted_at_the_begin_of_a_call_is_not_in_it_for_ever(job, monkeypatch, call):
+def test_a_thread_interrupted_at_the_start_of_a_call_is_not_inside_it(job, monkeypatch, call):
     clock = iter([KeyboardInterrupt])
 
     def interrupted():

@@ -62,7 +62,7 @@ def test_the_bytes_of_a_model_by_device_include_frozen_weights_and_buffers() -> 
     assert describe_model(torch, model)["bytes"] == {}, "shards"
 
 
-def test_layouts_that_make_no_difference_are_said_to_be_either() -> None:
+def test_layouts_that_coincide_are_either() -> None:
     assert layout_of(torch, torch.ones(2, 1, 4, 4)) == "either"
     assert layout_of(torch, torch.ones(2, 3, 4, 4)[:, :, ::2]) == "other"
     assert layout_of(torch, torch.ones(2, 3)) == ""

@@ -154,7 +154,7 @@ def test_weights_of_four_dimensions_describe_unobserved_convolutions() -> None:
     assert convolutions(Weight(1), Weight(2)) == {"weights": 0, "dtypes": [], "channels_last": 0, "channels_first": 0}
 
 
-def test_of_shards_nobody_knows_what_they_are_parts_of() -> None:
+def test_sharded_parameters_are_not_described() -> None:
     assert convolutions(Weight(1)) == {}, "flat ones"
     shard = Weight(4)
     shard.to_local = lambda: shard  # type: ignore[attr-defined]

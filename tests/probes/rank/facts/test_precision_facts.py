@@ -243,7 +243,7 @@ def test_dynamo_sees_a_plain_layer_even_where_one_is_armed_and_compiles_it_once(
     dynamo.reset()
 
 
-def test_a_stand_in_that_the_job_kept_notes_nothing_any_more(seen: Seen) -> None:
+def test_a_wrapper_that_the_job_kept_records_nothing(seen: Seen) -> None:
     """As accelerate's hooks do, which wrap the `forward` that they find."""
     seen.refresh()
     kept, entered = nn.Conv2d.forward, AUTOCAST.__enter__

@@ -231,7 +231,7 @@ def test_one_backward_is_asked_and_its_step_is_not_noted_on_a_tape(
 
 
 @pytest.mark.torch
-def test_looks_are_counted() -> None:
+def test_checks_are_counted() -> None:
     values: dict[str, Any] = {}
     for on in (False, True, True):
         with torch.autograd.set_detect_anomaly(on):

@@ -144,7 +144,7 @@ def test_calls_of_tensors_elsewhere_are_no_waits(job: Job) -> None:
     assert job.sites == []
 
 
-def test_calls_add_up_over_looks_and_a_step_counts_once(job: Job) -> None:
+def test_calls_add_up_over_observed_steps_and_a_step_counts_once(job: Job) -> None:
     loss = torch.tensor(1.0)
     for count in (2, 3):
         job.open()
@@ -210,7 +210,7 @@ def test_a_call_that_fails_fails_as_it_would_and_shows_no_frame_of_the_recorder(
     assert watched == alone and job.failures == 0
 
 
-def test_a_stand_in_is_found_where_the_method_was_kept(job: Job) -> None:
+def test_a_wrapper_is_found_in_a_set_that_holds_the_method(job: Job) -> None:
     kept, table = {torch.Tensor.to, torch.Tensor.item}, {torch.Tensor.cpu: "cpu"}
     job.open()
     assert torch.Tensor.to in kept and torch.Tensor.item in kept
@@ -256,7 +256,7 @@ def test_what_the_job_puts_there_itself_stays(job: Job, monkeypatch: pytest.Monk
     delattr(torch.Tensor, "item")
 
 
-def test_a_child_forked_amid_a_look_has_torch_as_it_is(job: Job) -> None:
+def test_a_child_forked_in_an_observed_step_has_the_original_torch(job: Job) -> None:
     job.open()
     os.register_at_fork(after_in_child=job.syncs.forget)
     child = os.fork()
@@ -266,7 +266,7 @@ def test_a_child_forked_amid_a_look_has_torch_as_it_is(job: Job) -> None:
     assert job.syncs.open
 
 
-def test_after_the_last_step_the_look_ends_by_itself(job: Job) -> None:
+def test_after_the_last_step_observation_ends_by_itself(job: Job) -> None:
     job.open()
     loss = torch.tensor(1.0)
     for _ in range(CALLS_MAX + 1):
@@ -274,7 +274,7 @@ def test_after_the_last_step_the_look_ends_by_itself(job: Job) -> None:
     assert vars(torch.Tensor).get("item") is OWN["item"]
 
 
-def test_an_error_of_ours_ends_all_looking(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_the_recorder_ends_all_observation(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job.syncs, "_note", lambda *_: 1 / 0)
     job.open()
     assert torch.tensor(1.0).item() == 1.0
@@ -290,7 +290,9 @@ def test_what_was_seen_before_an_error_stays(job: Job) -> None:
     assert job.values["syncs"]["looks"] == 1 and len(job.sites) == 1
 
 
-def test_before_dynamo_is_loaded_nobody_looks_and_the_facts_say_so(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_before_dynamo_is_loaded_no_step_is_observed_and_the_facts_have_the_reason(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as unloaded:
         unloaded.delitem(sys.modules, "torch._dynamo.variables.tensor")
         while job.step < 20:
@@ -301,7 +303,9 @@ def test_before_dynamo_is_loaded_nobody_looks_and_the_facts_say_so(job: Job, mon
     assert job.values["syncs"] == {"looks": 1, "device": "cpu", "sites": []}
 
 
-def test_while_each_step_compiles_nobody_looks_and_the_facts_say_so(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_each_step_compiles_no_step_is_observed_and_the_facts_have_the_reason(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
     frames = itertools.count()
     monkeypatch.setattr("rn50_advisor.probes.rank.gpu.device_syncs.compiled_frames", lambda: next(frames))
     while job.step < FIRST_OBSERVED_STEP:
@@ -425,7 +429,7 @@ def test_a_wait_inside_torch_is_listed_with_the_users_line_and_torchs_module(job
     assert found and found[0]["call"] == "item" and found[0]["line"] == line_of("asks for " + "infinities")
 
 
-def test_who_took_a_stand_in_with_him_uses_the_method_itself(job: Job) -> None:
+def test_a_kept_wrapper_calls_the_original_method(job: Job) -> None:
     job.open()
     taken = torch.Tensor.item
     job.close()

@@ -45,7 +45,7 @@ def graph_class(captures: Captures) -> Any:
     assert not failures
 
 
-def test_from_begin_to_end_nothing_is_asked_for_by_any_thread(captures: Captures, graph_class: Any) -> None:
+def test_during_a_capture_no_thread_of_the_recorder_calls_cuda(captures: Captures, graph_class: Any) -> None:
     asked: list[str] = []
 
     def dump() -> list[str]:
@@ -93,7 +93,7 @@ def test_a_capture_that_starts_amid_a_dump_waits_until_it_is_done(captures: Capt
 
 
 @pytest.mark.parametrize("fails", ["begin", "end"])
-def test_a_capture_that_fails_is_over_and_its_error_shows_no_frame_of_ours(
+def test_a_failed_capture_is_over_and_its_error_shows_no_frame_of_the_recorder(
     captures: Captures, graph_class: Any, fails: str
 ) -> None:
     graph = graph_class(fails)

@@ -254,7 +254,7 @@ def test_packages_of_the_job_with_our_names_are_the_jobs(ring: Path, tmp_path: P
     assert same(ring, script).stdout == f"theirs {job / name / '__init__.py'}\n"
 
 
-def test_a_job_without_such_packages_does_not_get_ours(ring: Path, tmp_path: Path) -> None:
+def test_a_job_without_such_packages_does_not_get_the_recorders(ring: Path, tmp_path: Path) -> None:
     job = fake_torch(tmp_path / "job")
     script = written(
         job / "train.py",

@@ -96,7 +96,7 @@ def test_pictures_are_found_where_frameworks_put_them() -> None:
         assert describe_pictures(batch)["shape"] == [4, 3, 64, 64]  # type: ignore[index]
 
 
-def test_looking_changes_neither_the_batch_nor_the_dice() -> None:
+def test_the_check_changes_neither_the_batch_nor_random_numbers() -> None:
     pictures = normalised().requires_grad_()
     before = pictures.clone(), torch.get_rng_state(), random.getstate()
     describe_pictures([pictures])
@@ -149,7 +149,7 @@ def job(pictures: dict[str, Any] | None, cuda: dict[str, Any] | None, **phases: 
         (PICTURES, None, None),
     ],
 )
-def test_what_crosses_is_known_or_said_to_be_unknown(pictures: Any, cuda: Any, mb: float | None) -> None:
+def test_the_size_of_copied_pictures_is_known_or_missing(pictures: Any, cuda: Any, mb: float | None) -> None:
     analysis = analyse(job(pictures, cuda))
     assert analysis.by_rank("copy.float_pictures_mb") == ({} if mb is None else {0: pytest.approx(mb)})
     assert (mb is None) == ("copy.float_pictures_mb" in analysis.missing)
@@ -161,7 +161,7 @@ def test_the_finding_is_in_the_report_of_a_recording() -> None:
     assert diagnosis.model is not None
     [finding] = [f for f in report.findings if f.rule == "H2D003"]
     copy_s = 2 * 154.140672 / 52_000
-    assert finding.evidence[1].value == pytest.approx(copy_s) and "not known" in finding.evidence[1].note
+    assert finding.evidence[1].value == pytest.approx(copy_s) and "unknown" in finding.evidence[1].note
     step_s = diagnosis.model.step_s
     alone = Saving((0.0, 0.75 * copy_s), (1.0, step_s / (step_s - 0.75 * copy_s)), "")
     assert finding.saving is not None

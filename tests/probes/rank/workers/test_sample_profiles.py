@@ -288,7 +288,9 @@ SECOND = 1_000_000_000
         pytest.param("much", 10, [1000, 500, 500], id="nobody knows what"),
     ],
 )
-def test_looks_keep_within_the_budget(tmp_path: Path, allowed: str | None, took_ms: float, apart_ms: list[int]) -> None:
+def test_profiles_keep_within_the_budget(
+    tmp_path: Path, allowed: str | None, took_ms: float, apart_ms: list[int]
+) -> None:
     if allowed is not None:
         (tmp_path / BUDGET).write_text(allowed)
     schedule, dataset, times = ProfileSchedule(str(tmp_path)), Numbers(Short()), []
@@ -300,7 +302,7 @@ def test_looks_keep_within_the_budget(tmp_path: Path, allowed: str | None, took_
     assert [(b - a) / 1e6 for a, b in pairwise(times)] == apart_ms
 
 
-def test_what_the_marks_between_parts_take_is_the_looks_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_marks_between_parts_is_the_profiles_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     number = Names.number
 
     def slow(self: Names, item: Any, kind: str) -> int:
@@ -522,7 +524,7 @@ class Pausing(torch.Tensor):  # type: ignore[misc, name-defined]
         return super().shape
 
 
-def test_what_a_signal_handler_of_the_jobs_raises_amid_a_look_is_the_jobs(tmp_path: Path) -> None:
+def test_an_exception_of_a_signal_handler_in_a_profiled_sample_reaches_the_job(tmp_path: Path) -> None:
     class Pictures(Numbers):
         def __getitem__(self, index: int) -> Any:
             self.transform(torch.zeros(3, 40, 60).as_subclass(Pausing))

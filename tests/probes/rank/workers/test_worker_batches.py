@@ -270,7 +270,7 @@ def test_all_that_is_drawn_in_one_fetch_counts(loop: Loop) -> None:
     assert loop.paper.spans == [("index", 4)]
 
 
-def test_the_end_of_a_sampler_passes_through_with_no_frame_of_ours(loop: Loop) -> None:
+def test_the_end_of_a_sampler_shows_no_frame_of_the_recorder(loop: Loop) -> None:
     clock, iterator = Drawing(), Iterator(loop)
     iterator.left = 0
     clock.watch(iterator)

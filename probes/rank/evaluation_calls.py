@@ -65,7 +65,7 @@ class Evaluations:
         """Records the functions on the stack of a backward pass. Called at a few backward passes."""
         self._loop = frozenset(frame.f_code for frame in islice(jobs_frames(2), _DEPTH_MAX))
 
-    def begins(self, module: Any) -> bool:
+    def starts(self, module: Any) -> bool:
         """True if an evaluation begins with putting this module into `eval()` mode. Records its place."""
         if not self._held or not self._is_model(module):
             return False

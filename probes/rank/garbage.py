@@ -32,8 +32,8 @@ class Garbage:
         """Adds a callback to `gc`, which calls `getattr(collector, "start", info)`, and likewise "stop" at the end."""
 
         class Collector:
-            start = property(partial(next, self._noting(begins=True)))
-            stop = property(partial(next, self._noting(begins=False)))
+            start = property(partial(next, self._noting(starts=True)))
+            stop = property(partial(next, self._noting(starts=False)))
 
         self.callback = partial(getattr, Collector())
         gc.callbacks.append(self.callback)
@@ -44,9 +44,9 @@ class Garbage:
             gc.callbacks.remove(self.callback)
         self.events.clear()
 
-    def _noting(self, *, begins: bool) -> Any:
+    def _noting(self, *, starts: bool) -> Any:
         """An iterator that records one event at each `next`."""
-        return map(self.events.append, zip(iter(perf_counter_ns, None), iter(get_ident, None), repeat(begins)))
+        return map(self.events.append, zip(iter(perf_counter_ns, None), iter(get_ident, None), repeat(starts)))
 
     @property
     def under_way(self) -> bool:
@@ -60,8 +60,8 @@ class Garbage:
         for _ in range(len(events)):
             if not events or (events[0][2] and len(events) == 1):
                 break
-            began, where, begins = events.popleft()
-            if begins and not events[0][2]:  # else its start was dropped
+            began, where, starts = events.popleft()
+            if starts and not events[0][2]:  # else its start was dropped
                 ended = events.popleft()[0]
                 if where == thread:
                     found.append((began, ended))

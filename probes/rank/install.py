@@ -92,7 +92,7 @@ def install(folder: str, after: Callable[[str, Callable[[], None]], Any]) -> Non
 
 
 def own_code(wrappers: list[Any]) -> Iterator[types.CodeType]:
-    """Our code objects that may run between the job's frames; dynamo is told not to compile them."""
+    """Our code objects that may run between the job's frames; dynamo must not compile them."""
     for function in _functions(wrappers):
         yield from _with_inner(function.__code__)
 

@@ -33,12 +33,12 @@ from .patches.hooked_updates import Hooked
 from .patches.pinning import Pinning
 from .raised_exceptions import exception_facts, uncaught
 from .ring import Ring
-from .step_account import USUAL_MARKS, Account
+from .step_account import PLAIN_STEP_MARKS, Account
 from .step_phases import BACKWARD, CLIP, FORWARD, GAP, INPUT, OPTIMIZER
 from .tape import NOTED_NS, Tape, mark_ns
 from .thread_clocks import RunDelay
 from .training_thread import TrainingThread, is_native
-from .unmet_batches import shows_evaluation
+from .untrained_batches import shows_evaluation
 from .wall import let_pass
 from .workers.batch_size import count_samples
 from .workers.picture_numbers import CHECKED_STEPS, describe_pictures
@@ -141,7 +141,7 @@ class Recorder(TrainingThread):
     def make_account(self) -> Account:
         account = Account(thread=get_ident(), garbage=self.garbage)
         account.on_step = self._stepped
-        account.unmet.evaluates = lambda: shows_evaluation(self.precision.trained())
+        account.untrained.evaluates = lambda: shows_evaluation(self.precision.trained())
         account.graph_nodes = getattr(getattr(self.torch, "autograd", None), "_get_sequence_nr", None)
         account.in_eval_mode, account.trained_in_eval_mode = self.evaluations.goes_on, self.evaluations.trains_so
         self.in_process = InProcess(account, self.folder, self.failed)
@@ -313,7 +313,7 @@ class Recorder(TrainingThread):
         if self.deep is not None and self.deep.on:  # its steps must start and end on time
             return
         # in a step of several backward passes each may be stamped, so its marks are processed one by one
-        stamped = self.stamps.steps_to_read(account.step) - (account.fewest_marks != USUAL_MARKS)
+        stamped = self.stamps.steps_to_read(account.step) - (account.fewest_marks != PLAIN_STEP_MARKS)
         steps = min(account.steps_to_clock(), max(1, NOTED_NS // max(account.last_step_ns, 1)), stamped)
         if self.deep is not None:
             steps = min(steps, self.deep.next_step - account.step)  # it starts at the start of a step, not of a tape
@@ -384,7 +384,7 @@ class Recorder(TrainingThread):
             self.in_process.watch(fetcher)
             if getattr(iterator, "_pin_memory", False):
                 self.pinning.watch(getattr(iterator, "_rn50_loader", -1))
-        elif account.fewest_marks > USUAL_MARKS:  # the step's sums do not separate its fetches
+        elif account.fewest_marks > PLAIN_STEP_MARKS:  # the step's sums do not separate its fetches
             place = iterator._num_yielded
             self.place = -1 if place % max(1, account.fewest_marks // _FETCH_MARKS_MAX) else place
 
@@ -412,7 +412,7 @@ class Recorder(TrainingThread):
             if self.place >= 0:
                 account.span("fetch", asked, account.since, 0, self.place, loader)
                 self.place = -1
-            self.pinning.tell(account)
+            self.pinning.write_growth(account)
             if self.work.sampled(account.step, began):
                 self.work.batch(batch)
             self.batch_samples.batch(batch)
@@ -581,7 +581,7 @@ class Recorder(TrainingThread):
         account = self.own_account() if self.account is not None else None
         if account is None or account.ring is None or account.phase not in (FORWARD, CLIP, GAP):
             return
-        if self.evaluations.begins(module):
+        if self.evaluations.starts(module):
             account.evaluation_begin()
 
     def save_begin(self, file: Any = None) -> Any:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from .layout import FLAG_EPOCH_START, FLAG_NO_OPTIMIZER, FLAG_SKIPPED_UPDATE, KIND_STEP, STEP_FIELDS
 from .step_phases import BACKWARD, CHECKPOINT, CLIP, EVALUATION, FORWARD, GAP, INPUT, OPTIMIZER, START, Steps
-from .unmet_batches import SKIPPED, UNSEEN, Unmet
+from .untrained_batches import SKIPPED, UNSEEN, UntrainedBatches
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,9 +29,9 @@ TURNS_WITHOUT_LOADER = 2
 # Steps of other optimizers after which the first one is considered gone (successive loops with their own optimizers).
 FIRST_IS_GONE_AFTER = 20
 # Prefetchers and loops with a teacher model fetch training batches under no_grad; a one-batch evaluation may also precede a backward.
-UNGRADED_IS_HABIT_AFTER = 3
-USUAL_MARKS = 6  # per step of a plain loop
-# Runs of fields that are zero in the steps of `take_usual_steps`.
+UNGRADED_TRAINS_AFTER = 3
+PLAIN_STEP_MARKS = 6  # per step of a plain loop
+# Runs of fields that are zero in the steps of `take_plain_steps`.
 BEFORE_DELAY_NS = (0,) * (STEP_FIELDS.index("run_delay_ns") - STEP_FIELDS.index("gap_ns") - 1)
 BEFORE_SAMPLES = (0,) * (STEP_FIELDS.index("samples") - STEP_FIELDS.index("gc_ns") - 1)
 
@@ -65,7 +65,7 @@ class Account(Steps):
         # (loader, earlier wall and cpu of input_wait) of an iterator just created by an unclassified loader
         self._opened: tuple[int, int, int] | None = None
         self._batch_samples = 0  # samples in the last training candidate's batch
-        self.unmet = Unmet()
+        self.untrained = UntrainedBatches()
         self._evaluates = False  # the model was put into `eval()` mode, and no backward pass has begun since
         self.in_eval_mode: Callable[[], bool] = lambda: False  # True if it still is in `eval()` mode
         self.trained_in_eval_mode: Callable[[], None] = lambda: None  # called at a backward pass in `eval()` mode
@@ -77,10 +77,10 @@ class Account(Steps):
         came = self.since
         if self._evaluates and not evaluating:
             evaluating = self.in_eval_mode()
-        if known == EVALUATING or (evaluating and not (known == TRAINING and self._is_habit(loader))):
+        if known == EVALUATING or (evaluating and not (known == TRAINING and self._trains_ungraded(loader))):
             now = self.enter(EVALUATION)
-            if not evaluating and self.unmet.add(loader, came, now, self._walls()):
-                self._look_into_unmet(loader, now)
+            if not evaluating and self.untrained.add(loader, came, now, self._walls()):
+                self._check_untrained(loader, now)
             self._evaluated += 1
             self._doubtful = loader if self._evaluated == 1 or not evaluating else -1
             self._in_no_grad = evaluating
@@ -90,7 +90,7 @@ class Account(Steps):
         self._optimizer_depth = 0  # an optimizer that raised has no end mark
         charge = GAP if self.phase == CLIP else -1  # gradient accumulation: the micro-batch ended with its backward
         if self.unconsumed is not None:
-            self._meets_nothing(came)
+            self._got_no_backward(came)
         if self.unconsumed is not None and self._was_evaluation(loader):
             charge = EVALUATION
         now = self.enter(INPUT, charge)
@@ -98,7 +98,7 @@ class Account(Steps):
             self._close(now)
         if first:
             self.flags |= FLAG_EPOCH_START
-            self.unmet.iterator_begins(loader)
+            self.untrained.new_iterator(loader)
             if self.unconsumed is not None and self.unconsumed[0] == loader:
                 self._not_trained()
         self._turns = 0
@@ -116,36 +116,36 @@ class Account(Steps):
         self.micro_batches -= self._batch_samples > 0
         self._batch_samples = 0
 
-    def _meets_nothing(self, came: int) -> None:
+    def _got_no_backward(self, came: int) -> None:
         """Called if the last candidate's batch, which came at `came`, got no backward."""
         last, wait, forward = self.unconsumed[:3]
         now = self.clock()
-        if not self.unmet.add(last, came, now, (wait, forward, self.wall[EVALUATION])):
+        if not self.untrained.add(last, came, now, (wait, forward, self.wall[EVALUATION])):
             return
-        if self._look_into_unmet(last, now) and self.loaders.get(last) == TRAINING:
+        if self._check_untrained(last, now) and self.loaders.get(last) == TRAINING:
             # a training loader used for evaluation now
-            wait, forward, _ = self.unmet.walls
+            wait, forward, _ = self.untrained.walls
             self.loaders[last] = EVALUATING
             self.unconsumed = (last, wait, forward, *self.unconsumed[3:])
 
-    def _look_into_unmet(self, loader: int, now: int) -> bool:
+    def _check_untrained(self, loader: int, now: int) -> bool:
         """True if the batches without a backward pass are an evaluation; otherwise writes a span for them."""
-        if self.unmet.looked(loader):
+        if self.untrained.is_evaluation(loader):
             return True
-        self.span(UNSEEN, self.unmet.since, now, 0, self.unmet.batches, loader)
+        self.span(UNSEEN, self.untrained.since, now, 0, self.untrained.batches, loader)
         return False
 
     def _walls(self) -> tuple[int, int, int]:
         return self.wall[INPUT], self.wall[FORWARD], self.wall[EVALUATION]
 
-    def _end_unmet(self, loader: int, now: int) -> None:
+    def _end_untrained(self, loader: int, now: int) -> None:
         """Ends a run of batches without backward, because this loader trains again (-1: because the process ends)."""
-        what, batches = self.unmet.met(loader, now)
+        what, batches = self.untrained.end(loader, now)
         if not batches:
             return
-        self.span(what, self.unmet.since, now, 0, batches, loader)
+        self.span(what, self.untrained.since, now, 0, batches, loader)
         if what == SKIPPED:  # before the first backward they counted as evaluation
-            taken = max(0, self.wall[EVALUATION] - self.unmet.walls[2])
+            taken = max(0, self.wall[EVALUATION] - self.untrained.walls[2])
             self.wall[EVALUATION] -= taken
             self.wall[INPUT] += taken
 
@@ -234,8 +234,8 @@ class Account(Steps):
             self._end_evaluation()
         # gap, clip: the forward of a second optimizer or loss; optimizer: inside a closure; start: nothing was marked before
         self.enter(BACKWARD, FORWARD if self.phase in (GAP, CLIP, OPTIMIZER, START) else -1)
-        if self.unmet.batches:
-            self._end_unmet(self._doubtful if self.unconsumed is None else self.unconsumed[0], self.since)
+        if self.untrained.batches:
+            self._end_untrained(self._doubtful if self.unconsumed is None else self.unconsumed[0], self.since)
         if self.unconsumed is not None:
             self._consume()
         elif self._doubtful >= 0 and self._trains_after_all(self._doubtful):
@@ -248,10 +248,10 @@ class Account(Steps):
         if not self._in_no_grad:
             return True
         self._ungraded[loader] = self._ungraded.get(loader, 0) + 1
-        return TRAINING not in self.loaders.values() and self._is_habit(loader)
+        return TRAINING not in self.loaders.values() and self._trains_ungraded(loader)
 
-    def _is_habit(self, loader: int) -> bool:
-        return self._ungraded.get(loader, 0) >= UNGRADED_IS_HABIT_AFTER
+    def _trains_ungraded(self, loader: int) -> bool:
+        return self._ungraded.get(loader, 0) >= UNGRADED_TRAINS_AFTER
 
     def _consume(self) -> None:
         """Classifies this step's loaders: those fetched as often as the last one feed training, the others do not."""
@@ -357,7 +357,7 @@ class Account(Steps):
         return self.phase == BACKWARD or self._updated_inside
 
     def leave(self) -> None:
-        self._end_unmet(-1, self.clock())
+        self._end_untrained(-1, self.clock())
         super().leave()
 
     def evaluation_begin(self) -> None:
@@ -400,14 +400,14 @@ class Account(Steps):
         now = self.enter(phase)
         self.span("checkpoint", began, now, 0, 1, site)
 
-    def take_usual_steps(self, times: list[int], samples: list[int], collections: list[tuple[int, int]]) -> int:
+    def take_plain_steps(self, times: list[int], samples: list[int], collections: list[tuple[int, int]]) -> int:
         """Processes whole steps of a plain loop, each from its fetch to the next step's fetch, with the same result as mark by mark.
 
         `times` has each step's marks: batch, backward start and end, optimizer start and end, next fetch; `samples` each batch's size.
         Garbage `collections` (begin, end) within these steps are removed. Returns the number of steps processed: all, or none if they
         may not be plain steps.
         """
-        loader, began, steps = self.last_loader, self.since, len(times) // USUAL_MARKS
+        loader, began, steps = self.last_loader, self.since, len(times) // PLAIN_STEP_MARKS
         if (
             not steps
             or self.phase != INPUT
@@ -422,8 +422,8 @@ class Account(Steps):
             return 0
         write, delays = self.ring.write, self._delays
         last = began
-        for i in range(0, len(times), USUAL_MARKS):
-            batch, backward, backward_end, update, update_end, fetch = times[i : i + USUAL_MARKS]
+        for i in range(0, len(times), PLAIN_STEP_MARKS):
+            batch, backward, backward_end, update, update_end, fetch = times[i : i + PLAIN_STEP_MARKS]
             while collections and collections[0][1] <= fetch:
                 self.collected(*collections.pop(0))
             # same as `_write`: without clocks and other marks all other fields are zero
@@ -444,7 +444,7 @@ class Account(Steps):
                     self._take_delay(fetch) if delays else 0,
                     self.gc_ns,
                     *BEFORE_SAMPLES,
-                    samples[i // USUAL_MARKS],
+                    samples[i // PLAIN_STEP_MARKS],
                     1,
                     loader,
                     self.self_ns - self._self_at_step,

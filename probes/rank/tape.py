@@ -16,7 +16,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from .layout import RANK_SLOTS
-from .step_account import USUAL_MARKS
+from .step_account import PLAIN_STEP_MARKS
 from .workers.batch_size import count_samples
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Tape:
     )
 
     def __init__(self) -> None:
-        self.marks: tuple[list[int], ...] = tuple([] for _ in range(USUAL_MARKS))
+        self.marks: tuple[list[int], ...] = tuple([] for _ in range(PLAIN_STEP_MARKS))
         self.sizes: dict[int, int] = {}  # batches whose size differs from the previous one: their times and samples
         self.others: dict[int, int] = {}  # updates by unusual optimizers: start times and ids
         self.on = False
@@ -119,7 +119,7 @@ class Tape:
         self.words = account.ring.words
         account.ring.phase(account.phase, account.step, account.since)  # the next fetch continues from here
         rounds = account.fewest_rounds * steps
-        usual = max(account.fewest_marks, USUAL_MARKS)  # at least the marks of any kind
+        usual = max(account.fewest_marks, PLAIN_STEP_MARKS)  # at least the marks of any kind
         self.most = min(usual * (steps + 1), max(_RECORDS_MAX, 2 * usual), MARKS_MAX)
         # the end of the last step's final update goes to the account and is not noted
         self.fetches, self.updates = (
@@ -157,7 +157,7 @@ class Tape:
         clock, account.clock = account.clock, self._time
         account.replaying = True
         try:
-            taken = account.take_usual_steps([] if others else _usual_times(noted), samples, collections)
+            taken = account.take_plain_steps([] if others else _plain_times(noted), samples, collections)
             optimizers = [others.get(at, self.optimizer) for at in noted[OPTIMIZER][taken:]]
             arguments: dict[int, list[Any]] = {BATCH: samples[taken:], OPTIMIZER: optimizers}
             self._give_each(account, [times[taken:] for times in noted], arguments, collections)
@@ -214,7 +214,7 @@ def mark_ns(step_ns: int) -> int:
     return int(MARK_NS * (min(step_ns, _MARK_GROWS_UNTIL_NS) / 1e6) ** 0.5)
 
 
-def _usual_times(noted: list[list[int]]) -> list[int]:
+def _plain_times(noted: list[list[int]]) -> list[int]:
     """Times of the marks of all whole plain steps, in order; empty if these or later marks came in another order."""
     steps = min(map(len, noted))
     times = [of_kind[n] for n in range(steps) for of_kind in noted]

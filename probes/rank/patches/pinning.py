@@ -29,22 +29,22 @@ class Pinning:
 
     def __init__(self) -> None:
         self._spent: dict[int, tuple[int, int]] = {}  # loader -> batches and ns so far
-        self._told: dict[int, tuple[int, int]] = {}
+        self._written: dict[int, tuple[int, int]] = {}
         self._undo: Callable[[], None] | None = None
 
     def add(self, loader: int, took_ns: int) -> None:
         batches, ns = self._spent.get(loader, (0, 0))
         self._spent[loader] = batches + 1, ns + took_ns
 
-    def tell(self, account: Account) -> None:
+    def write_growth(self, account: Account) -> None:
         """Writes the growth since the last call. Called in the training thread."""
-        if account.ring is None or self._spent == self._told:
+        if account.ring is None or self._spent == self._written:
             return
         now = perf_counter_ns()
         for loader, (batches, ns) in self._spent.copy().items():
-            known, known_ns = self._told.get(loader, (0, 0))
+            known, known_ns = self._written.get(loader, (0, 0))
             if batches > known:
-                self._told[loader] = batches, ns
+                self._written[loader] = batches, ns
                 account.span("pin", now - (ns - known_ns), now, 0, batches - known, loader)
 
     def watch(self, loader: int) -> None:

@@ -204,7 +204,7 @@ def _around(
     return wrapper
 
 
-def _once_made(recorder: Recorder, kind: Any, tell: Callable[[Any], None]) -> Any:
+def _once_made(recorder: Recorder, kind: Any, report: Callable[[Any], None]) -> Any:
     """Wraps a class's constructor to report each new object."""
 
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -212,7 +212,7 @@ def _once_made(recorder: Recorder, kind: Any, tell: Callable[[Any], None]) -> An
 
     def end(made: Any) -> None:
         if recorder.active:
-            tell(made)
+            report(made)
 
     kind.__init__ = _around(recorder, kind.__init__, begin, end, raised_too=False)
     return kind.__init__
@@ -296,13 +296,13 @@ def _pin_loop(torch: Any, recorder: Recorder) -> list[Any]:
 def _backward(torch: Any, recorder: Recorder) -> list[Any]:
     original = torch.autograd.backward
     tape = recorder.tape
-    begins, begun, ended = tape.marks[BACKWARD], tape.marks[BACKWARD].append, tape.marks[BACKWARD_END].append
+    starts, begun, ended = tape.marks[BACKWARD], tape.marks[BACKWARD].append, tape.marks[BACKWARD_END].append
 
     @wraps(original)
     def backward(*args: Any, **kwargs: Any) -> Any:
         account = None
         try:
-            if tape.on and len(begins) < tape.most and get_ident() == tape.thread:
+            if tape.on and len(starts) < tape.most and get_ident() == tape.thread:
                 if not tape.inside_backward:
                     account = tape.account
                     now = perf_counter_ns()
@@ -371,13 +371,13 @@ def _optimizer(torch: Any, recorder: Recorder) -> list[Any]:
     # True for dynamo; for all other callers the cheapest predicate
     is_compiling = torch.compiler.is_dynamo_compiling
     tape = recorder.tape
-    begins, begun, ends = tape.marks[OPTIMIZER], tape.marks[OPTIMIZER].append, tape.marks[OPTIMIZER_END]
+    starts, begun, ends = tape.marks[OPTIMIZER], tape.marks[OPTIMIZER].append, tape.marks[OPTIMIZER_END]
 
     def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         if is_compiling():
             return
         try:
-            if tape.on and len(begins) < tape.most:
+            if tape.on and len(starts) < tape.most:
                 now = perf_counter_ns()
                 if id(optimizer) != tape.optimizer:
                     tape.others[now] = id(optimizer)

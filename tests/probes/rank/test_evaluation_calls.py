@@ -28,11 +28,11 @@ def evaluations(trained: nn.Module) -> Evaluations:
 
 
 def begins(found: Evaluations, module: nn.Module) -> bool:
-    return found.begins(module)
+    return found.starts(module)
 
 
 def rollout_of(found: Evaluations, module: nn.Module) -> bool:
-    return found.begins(module)
+    return found.starts(module)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_playing_is_no_evaluation(name: str) -> None:
     trained = model()
     found = evaluations(trained)
     scope: dict[str, object] = {}
-    exec(compile(f"def {name}(found, module):\n    return found.begins(module)\n", "/job/play.py", "exec"), scope)
+    exec(compile(f"def {name}(found, module):\n    return found.starts(module)\n", "/job/play.py", "exec"), scope)
     assert scope[name](found, trained) is False  # type: ignore[operator]
 
 
@@ -88,7 +88,7 @@ def test_where_the_loop_itself_calls_eval_the_place_is_that_line() -> None:
     trained = model()
     found = evaluations(trained)
     found.loop_runs()
-    found.begins(trained)  # by the loop
+    found.starts(trained)  # by the loop
     assert found.facts() == [{"file": HERE, "line": line_of("  # by the loop"), "count": 1}]
 
 

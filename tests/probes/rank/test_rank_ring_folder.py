@@ -284,14 +284,14 @@ def test_a_full_memory_costs_a_refresh_and_no_error(folder: Path) -> None:
 from rn50_advisor.probes.rank.facts.process_facts import Facts
 facts = Facts(folder)
 facts.active = True
-facts.update({"told": "before"})
+facts.update({"state": "before"})
 space = os.statvfs(folder)
 with open(folder + "/theirs", "wb") as file:
     os.posix_fallocate(file.fileno(), 0, space.f_bavail * space.f_frsize)
-facts.update({"told": "after"})
+facts.update({"state": "after"})
 print(open(folder + "/facts-%d.json" % os.getpid()).read())
 """
-    assert json.loads(in_memory_of("1m", folder, code))["told"] == "before"
+    assert json.loads(in_memory_of("1m", folder, code))["state"] == "before"
 
 
 def test_a_job_that_may_write_no_such_file_is_not_ended_for_it(folder: Path) -> None:
@@ -309,7 +309,7 @@ def test_a_job_that_may_write_no_such_file_is_not_ended_for_it(folder: Path) -> 
 def test_facts_of_a_process_that_may_write_no_more_stay_as_they_were(folder: Path) -> None:
     facts = Facts(str(folder))
     facts.active = True
-    facts.update({"told": "before"})
+    facts.update({"state": "before"})
     dead(folder)
-    facts.update({"told": "after"})
-    assert json.loads((folder / f"facts-{os.getpid()}.json").read_text())["told"] == "before"
+    facts.update({"state": "after"})
+    assert json.loads((folder / f"facts-{os.getpid()}.json").read_text())["state"] == "before"

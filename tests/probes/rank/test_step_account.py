@@ -165,9 +165,9 @@ def test_an_evaluation_of_one_batch_with_gradients_on_does_not_train(loop):
         loop.step()
     loop.fetch()
     assert loop.account.loaders == {TRAIN: TRAINING, EVAL: EVALUATING}
-    told = [loop.phases(index) for index in range(len(loop.paper.steps))]
-    assert [{**phases, "evaluation": 0} for phases in told] == [{**PLAIN, "evaluation": 0}] * 5
-    assert sum(phases.get("evaluation", 0) for phases in told) == 2 * 15
+    phases_of_steps = [loop.phases(index) for index in range(len(loop.paper.steps))]
+    assert [{**phases, "evaluation": 0} for phases in phases_of_steps] == [{**PLAIN, "evaluation": 0}] * 5
+    assert sum(phases.get("evaluation", 0) for phases in phases_of_steps) == 2 * 15
 
 
 def test_an_epoch_of_one_batch_that_is_looked_ahead_of_trains(loop):

@@ -342,9 +342,9 @@ def test_an_evaluation_without_a_loader_lasts_up_to_the_next_forward(loop):
     loop.spend(80)
     for _ in range(2):
         in_memory(loop)
-    told = [loop.phases(i) for i in range(len(loop.paper.steps))]
-    assert sum(phases.get("evaluation", 0) for phases in told) == 80
-    assert {phases["forward"] for phases in told[2:]} == {told[2]["forward"]}
+    phases_of_steps = [loop.phases(i) for i in range(len(loop.paper.steps))]
+    assert sum(phases.get("evaluation", 0) for phases in phases_of_steps) == 80
+    assert {phases["forward"] for phases in phases_of_steps[2:]} == {phases_of_steps[2]["forward"]}
     assert [span for span in loop.paper.spans if span[0] == "evaluation"] == [("evaluation", 80)]
     assert model["reports"] == 0
 

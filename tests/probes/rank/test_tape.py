@@ -192,8 +192,8 @@ def test_a_mark_is_charged_what_it_was_measured_to_take() -> None:
     assert [round(mark_ns(ms * MS) / 1e3, 1) for ms in (1, 5, 50, 5000)] == [1.8, 4.0, 12.7, 12.7]
 
 
-@pytest.mark.parametrize(("length_ns", "told"), [(DELAY_FROM_NS, [7, 0]), (DELAY_FROM_NS - 1, [0, 0])])
-def test_waiting_for_a_core_is_read_with_the_notes_of_long_steps(length_ns, told) -> None:
+@pytest.mark.parametrize(("length_ns", "delays"), [(DELAY_FROM_NS, [7, 0]), (DELAY_FROM_NS - 1, [0, 0])])
+def test_waiting_for_a_core_is_read_with_the_notes_of_long_steps(length_ns, delays) -> None:
     rank = Rank(taped=False)
     rank.play(loop(random.Random(0), 5, odd=0.0))
     account, tape = rank.account, rank.tape
@@ -207,7 +207,7 @@ def test_waiting_for_a_core_is_read_with_the_notes_of_long_steps(length_ns, told
             times.append(rank.now)
         tape.read_into(account)
         account.last_step_ns = length_ns
-    assert [step["run_delay_ns"] for step in rank.paper.steps[-2:]] == told
+    assert [step["run_delay_ns"] for step in rank.paper.steps[-2:]] == delays
 
 
 def test_what_was_waited_for_a_core_goes_to_the_steps_of_a_tape_that_took_longer() -> None:
@@ -232,14 +232,14 @@ def test_a_usual_step_is_none_where_its_optimizer_is_another() -> None:
     times = [account.since + i for i in range(1, 13)]
     account.loaders[LOADER] = TRAINING
     account.last_optimizer = ADAM + 9
-    assert account.take_usual_steps(times, [4, 4], []) == 0
+    assert account.take_plain_steps(times, [4, 4], []) == 0
     account.last_optimizer = ADAM
     before = account.step
-    assert account.take_usual_steps(times, [4, 4], []) == 2
+    assert account.take_plain_steps(times, [4, 4], []) == 2
     assert account.step == before + 2
     assert rank.paper.flags[-1] & FLAG_CLOCKED == 0
     account.phase = GAP
-    assert account.take_usual_steps([time + 12 for time in times], [4, 4], []) == 0
+    assert account.take_plain_steps([time + 12 for time in times], [4, 4], []) == 0
 
 
 def test_a_batch_of_another_loader_is_counted_anew_though_it_holds_as_many_elements() -> None:
@@ -360,5 +360,5 @@ def test_only_the_training_thread_notes_fetches_and_those_of_its_own_iterator(
     next(own)
     assert [kind for kind, times in enumerate(tape.marks) if times] == [BATCH, FETCH]
     next(other)
-    assert not tape.on, "its fetch is told at once, and what was noted before"
+    assert not tape.on, "its fetch is processed at once, with what was noted before"
     assert training.recorder.errors == 0

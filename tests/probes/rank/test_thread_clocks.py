@@ -20,7 +20,7 @@ def test_a_thread_that_has_ended_is_unknown_and_no_crash() -> None:
     other.join()
     assert other.native_id is not None
     while Path(f"/proc/self/task/{other.native_id}").exists():
-        sleep(0.001)  # it has told that it ends, and is about to
+        sleep(0.001)  # it has reported its end, and is about to end
     with pytest.raises(OSError):
         cpu_of_thread_ns(other.native_id)
     assert Sending(types.SimpleNamespace(_thread=other))() == -1

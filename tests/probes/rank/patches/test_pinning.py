@@ -62,8 +62,8 @@ def run(loop: Loop, made: Any, items: list[Any], room: int = 0) -> queue.Queue[A
     return out
 
 
-def told(made: Pinning, loop: Loop) -> list[tuple[str, float]]:
-    made.tell(loop.account)
+def pin_spans(made: Pinning, loop: Loop) -> list[tuple[str, float]]:
+    made.write_growth(loop.account)
     return [span for span in loop.paper.spans if span[0] == "pin"]
 
 
@@ -82,21 +82,21 @@ def test_waiting_for_room_is_no_pinning(loop: Loop) -> None:
 
 def test_each_clocked_step_tells_what_has_come_since_the_last_one(loop: Loop) -> None:
     made = recorder()
-    assert told(made.pinning, loop) == []
+    assert pin_spans(made.pinning, loop) == []
     run(loop, made, [(0, 3), (1, 4)])
-    assert told(made.pinning, loop) == [("pin", 7)]
-    assert told(made.pinning, loop) == [("pin", 7)], "once"
+    assert pin_spans(made.pinning, loop) == [("pin", 7)]
+    assert pin_spans(made.pinning, loop) == [("pin", 7)], "once"
     run(loop, made, [(2, 5)])
-    assert told(made.pinning, loop) == [("pin", 7), ("pin", 5)]
+    assert pin_spans(made.pinning, loop) == [("pin", 7), ("pin", 5)]
 
 
 def test_what_was_pinned_before_the_process_was_a_rank_is_told_later(loop: Loop) -> None:
     made = recorder()
     run(loop, made, [(0, 3)])
     ring, loop.account.ring = loop.account.ring, None
-    made.pinning.tell(loop.account)
+    made.pinning.write_growth(loop.account)
     loop.account.ring = ring
-    assert told(made.pinning, loop) == [("pin", 3)]
+    assert pin_spans(made.pinning, loop) == [("pin", 3)]
 
 
 def test_a_recorder_that_stands_still_leaves_the_queues_alone(loop: Loop) -> None:
@@ -143,14 +143,14 @@ def test_in_a_fetch_one_call_is_timed_with_all_that_it_calls(loop: Loop, module:
     assert module.pin_memory is original, "gone with the first call"
     module.pin_memory([[]])
     clock.release()
-    assert told(clock, loop) == [("pin", 4)]
+    assert pin_spans(clock, loop) == [("pin", 4)]
 
 
 def test_a_fetch_that_pins_nothing_leaves_all_as_it_was(loop: Loop, module: Any) -> None:
     clock, original = Pinning(), module.pin_memory
     clock.watch(LOADER)
     clock.release()
-    assert module.pin_memory is original and told(clock, loop) == []
+    assert module.pin_memory is original and pin_spans(clock, loop) == []
 
 
 def test_another_threads_pinning_is_not_the_fetchs(loop: Loop, module: Any) -> None:
@@ -159,9 +159,9 @@ def test_another_threads_pinning_is_not_the_fetchs(loop: Loop, module: Any) -> N
     other = threading.Thread(target=module.pin_memory, args=([[]],))
     other.start()
     other.join()
-    assert told(clock, loop) == []
+    assert pin_spans(clock, loop) == []
     module.pin_memory([])
-    assert told(clock, loop) == [("pin", 2)]
+    assert pin_spans(clock, loop) == [("pin", 2)]
 
 
 def test_a_torch_without_such_a_function_is_left_alone(loop: Loop, module: Any) -> None:

@@ -102,9 +102,9 @@ def test_a_scaler_that_is_switched_off_is_the_optimizer_alone() -> None:
         def step(self, optimizer: Any) -> str:
             return "stepped"
 
-    told: Any = types.SimpleNamespace(active=True)  # whoever asks it for more fails
+    recorder: Any = types.SimpleNamespace(active=True)  # any other attribute raises
     torch_patches._scaler(
-        types.SimpleNamespace(amp=types.SimpleNamespace(grad_scaler=types.SimpleNamespace(GradScaler=Scaler))), told
+        types.SimpleNamespace(amp=types.SimpleNamespace(grad_scaler=types.SimpleNamespace(GradScaler=Scaler))), recorder
     )
     assert Scaler().step(object()) == "stepped"
 

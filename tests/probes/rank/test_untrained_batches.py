@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rn50_advisor.probes.rank.layout import KIND_SPAN, SPAN_FIELDS, SPAN_LABELS
-from rn50_advisor.probes.rank.unmet_batches import TOLD_FROM, shows_evaluation
+from rn50_advisor.probes.rank.untrained_batches import REPORTED_FROM, shows_evaluation
 from step_loops import EVAL, MS, OTHER, TRAIN, Loop
 
 
@@ -17,7 +17,7 @@ class Watched(Loop):
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: list[tuple[str, int, float]] = []
+        self.reported: list[tuple[str, int, float]] = []
         self.evaluating = False
         self.asked = 0
         write = self.paper.write
@@ -26,10 +26,10 @@ class Watched(Loop):
             write(kind, flags, values)
             row = dict(zip(SPAN_FIELDS, values, strict=False))
             if kind == KIND_SPAN and (label := SPAN_LABELS[row["label"]]) in ("unseen", "skipped"):
-                self.told.append((label, row["count"], (row["t_end_ns"] - row["t_start_ns"]) / MS))
+                self.reported.append((label, row["count"], (row["t_end_ns"] - row["t_start_ns"]) / MS))
 
         self.paper.write = keep
-        self.account.unmet.evaluates = self._evaluates
+        self.account.untrained.evaluates = self._evaluates
 
     def _evaluates(self) -> bool:
         self.asked += 1
@@ -39,7 +39,7 @@ class Watched(Loop):
         for _ in range(steps):
             self.step()
 
-    def unmet(
+    def untrained(
         self, batches: int, loader: int = TRAIN, *, body: float = 5, fetch: float = 10, first: bool = False
     ) -> None:
         for number in range(batches):
@@ -57,24 +57,24 @@ def test_batches_after_training_that_meet_nothing_are_told_while_they_come_and_w
     loop: Watched, loader: int
 ) -> None:
     loop.train()
-    loop.unmet(100, loader)
-    assert [count for _, count, _ in loop.told] == [8, 16, 32, 64]  # of a process that is killed this is known
+    loop.untrained(100, loader)
+    assert [count for _, count, _ in loop.reported] == [8, 16, 32, 64]  # of a process that is killed this is known
     loop.account.leave()
-    what, count, ms = loop.told[-1]
+    what, count, ms = loop.reported[-1]
     assert what == "unseen" and count in (99, 98) and ms == pytest.approx(15 * count, abs=30)
 
 
 def test_it_is_asked_ever_more_rarely_whether_this_is_an_evaluation(loop: Watched) -> None:
     loop.train()
-    loop.unmet(1000)
+    loop.untrained(1000)
     assert loop.asked == 7
 
 
 def test_an_evaluation_on_the_training_loader_is_one_once_it_shows(loop: Watched) -> None:
     loop.train()
     loop.evaluating = True
-    loop.unmet(50)
-    assert loop.told == [] and loop.asked == 1
+    loop.untrained(50)
+    assert loop.reported == [] and loop.asked == 1
     loop.train(3)
     evaluated = next(step for step in loop.paper.steps[5:] if step["evaluation_ns"])
     assert evaluated["evaluation_ns"] >= 48 * 15 * MS and evaluated["forward_ns"] <= 10 * MS
@@ -92,7 +92,7 @@ def test_batches_under_no_grad_are_an_evaluation_without_being_looked_at(loop: W
     for _ in range(50):
         loop.fetch(EVAL, evaluating=True)
     loop.account.leave()
-    assert loop.told == [] and loop.asked == 0
+    assert loop.reported == [] and loop.asked == 0
 
 
 def test_plain_steps_accumulation_and_pairs_of_loaders_ask_nothing(loop: Watched) -> None:
@@ -108,36 +108,36 @@ def test_plain_steps_accumulation_and_pairs_of_loaders_ask_nothing(loop: Watched
         loop.backward()
         loop.optimize()
     loop.account.leave()
-    assert loop.told == [] and loop.asked == 0
+    assert loop.reported == [] and loop.asked == 0
 
 
 def test_batches_that_are_gathered_for_each_backward_are_how_the_job_trains(loop: Watched) -> None:
     for _ in range(50):
-        loop.unmet(TOLD_FROM + 4)
+        loop.untrained(REPORTED_FROM + 4)
         loop.backward()
         loop.optimize()
     assert loop.asked == 1
 
 
 def test_batches_thrown_away_on_the_way_to_where_training_goes_on_are_input(loop: Watched) -> None:
-    loop.unmet(100, body=0, first=True)
+    loop.untrained(100, body=0, first=True)
     loop.train(2)
-    assert [(what, count) for what, count, _ in loop.told if what == "skipped"] == [("skipped", 100)]
+    assert [(what, count) for what, count, _ in loop.reported if what == "skipped"] == [("skipped", 100)]
     assert loop.paper.steps[0]["evaluation_ns"] == 0 and loop.paper.steps[0]["input_wait_ns"] >= 1000 * MS
 
 
 @pytest.mark.parametrize("case", ["work", "another pass", "mid-epoch"])
 def test_other_batches_before_a_backward_are_not_thrown_away(loop: Watched, case: str) -> None:
     if case == "work":  # done with each of them
-        loop.unmet(100, body=20, first=True)
+        loop.untrained(100, body=20, first=True)
     elif case == "another pass":  # a mean over the data, then the first epoch
-        loop.unmet(100, body=0, first=True)
+        loop.untrained(100, body=0, first=True)
         loop.fetch(first=True)
     else:
         loop.train()
-        loop.unmet(100, body=0)
+        loop.untrained(100, body=0)
     loop.train(2)
-    assert {what for what, _, _ in loop.told} == {"unseen"}
+    assert {what for what, _, _ in loop.reported} == {"unseen"}
 
 
 class Model:

@@ -17,63 +17,63 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 UNSEEN, SKIPPED = "unseen", "skipped"
-TOLD_FROM = 8  # batches; fewer may be prefetched, or accumulated for one backward
+REPORTED_FROM = 8  # batches; fewer may be prefetched, or accumulated for one backward
 _BODY_SHARE = 0.25  # share of the time: a loop that skips batches does nothing between fetches, apart from our marks
 _EVALUATES = re.compile(
     r"(?:^|_)(?:eval\w*|val|valid\w*|test\w*|infer\w*|predict\w*|calibrat\w*)(?:_|$)", re.IGNORECASE
 )
 
 
-class Unmet:
+class UntrainedBatches:
     """The current run of such batches. `evaluates()`: True if the fetching thread appears to evaluate."""
 
     def __init__(self) -> None:
         self.evaluates: Callable[[], bool] = lambda: False
         self.batches = 0
         self.walls: tuple[int, ...] = ()  # the account's waiting, forward and evaluation at the run's start, in ns
-        self._shown: set[int] = set()  # loaders known to feed an evaluation
-        self._tell_at = TOLD_FROM
-        self._begun_with = -1  # the loader whose new iterator began the run, or will begin the next one
+        self._evaluating: set[int] = set()  # loaders known to feed an evaluation
+        self._check_at = REPORTED_FROM
+        self._first_loader = -1  # the loader whose new iterator began the run, or will begin the next one
         self._body_ns = self._since = 0
 
-    def iterator_begins(self, loader: int) -> None:
+    def new_iterator(self, loader: int) -> None:
         """Called for a new iterator. Within a run it is a second pass, so the run is no fast-forward."""
-        self._begun_with = -1 if self.batches else loader
+        self._first_loader = -1 if self.batches else loader
 
     def add(self, loader: int, came: int, now: int, walls: tuple[int, ...]) -> bool:
         """Adds a batch that came at `came`; the next one is requested `now`. True if the run is to be reported or checked."""
-        if loader in self._shown:
+        if loader in self._evaluating:
             return False
         if not self.batches:
             self._since, self._body_ns, self.walls = came, 0, walls
         self.batches += 1
         self._body_ns += now - came
-        return self.batches >= self._tell_at
+        return self.batches >= self._check_at
 
-    def looked(self, loader: int) -> bool:
+    def is_evaluation(self, loader: int) -> bool:
         """True if the run is an evaluation; otherwise the next check comes when it is twice as long."""
         if self.evaluates():
-            self._shown.add(loader)
+            self._evaluating.add(loader)
             self.batches = 0
             return True
-        self._tell_at = 2 * self.batches
+        self._check_at = 2 * self.batches
         return False
 
     @property
     def since(self) -> int:
         return self._since
 
-    def met(self, loader: int, now: int) -> tuple[str, int]:
+    def end(self, loader: int, now: int) -> tuple[str, int]:
         """Ends the run when a batch of this loader gets a backward pass. Returns its kind and number of batches; 0: nothing to report.
 
         If each backward has as many batches as the previous one, the runs are the job's normal training and are not reported.
         """
         batches, self.batches = self.batches, 0
-        told = batches if batches >= TOLD_FROM and 2 * batches > self._tell_at else 0
-        wound = loader == self._begun_with and self._body_ns <= _BODY_SHARE * (now - self._since)
-        self._tell_at = max(TOLD_FROM, 2 * batches)
-        self._begun_with = -1
-        return (SKIPPED if wound else UNSEEN), told
+        reported = batches if batches >= REPORTED_FROM and 2 * batches > self._check_at else 0
+        fast_forward = loader == self._first_loader and self._body_ns <= _BODY_SHARE * (now - self._since)
+        self._check_at = max(REPORTED_FROM, 2 * batches)
+        self._first_loader = -1
+        return (SKIPPED if fast_forward else UNSEEN), reported
 
 
 def shows_evaluation(model: Any) -> bool:

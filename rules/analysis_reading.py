@@ -45,7 +45,7 @@ from rn50_advisor.advisor.model.wording.quantities import duration
 LAYERS = ("forward", "backward")
 COMPUTE = (*LAYERS, "optimizer")
 PREFETCH = 2  # torch's default, in batches per worker
-# Private memory of a worker where none was measured: forked ones that decode images took 121 and 137 MB, others 10 to 73; those of a
+# Private memory of a worker if none was measured: forked ones that decode images took 121 and 137 MB, others 10 to 73; those of a
 # fork server, which share nothing, 310.
 _WORKER_MB = 140.0
 # Share of the free memory that more workers may take: peaks and the page cache need the rest.

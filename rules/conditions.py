@@ -23,7 +23,7 @@ _WIRE_SHARE_MIN = 0.8
 _ALIKE_RATIO_MAX = (
     1.1  # equal loaders of two ranks on two cores differed by 1.04 while one rank waited 80 ms and the other 26
 )
-# Threads of the ranks that wait for a core, per allowed core, as for CPU005. Where programs decoded samples on two cores it was 0.31.
+# Threads of the ranks that wait for a core, per allowed core, as for CPU005. With programs that decoded samples on two cores it was 0.31.
 _QUEUED_PER_CORE_MIN = 0.25
 _STALL_ACTIVITIES = {
     "input_wait": "wait for input",

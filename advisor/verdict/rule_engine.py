@@ -187,7 +187,7 @@ def _summary(finding: Finding) -> str:
 
 
 def _phrase(e: Evidence) -> str:
-    """Returns a note for use in a sentence, with its value in front unless the note needs none; a table shows the value beside it."""
+    """Returns a note for use in a sentence, with its value in front unless the note needs none; a table has a column for the value."""
     if e.form == "alone" or e.value in (None, ""):
         return e.note
     return f"{_amount(e)} {e.note}" if e.form == "continues" else f"{_amount(e)}: {e.note}"

@@ -41,7 +41,8 @@ def unobserved_training(analysis: Analysis) -> Verdict | None:
     c = analysis.coverage
     if c is None or c.unseen_s + c.after_s < _UNOBSERVED_SHARE_MIN * c.total_s:
         return None
-    observed = f"the {counted(c.steps, 'step')} seen took {fmt.duration(c.seen_s)} of the {fmt.duration(c.total_s)} since training began"
+    total = f"the {fmt.duration(c.total_s)} since training began"
+    observed = f"the {counted(c.steps, 'observed step')} took {fmt.duration(c.seen_s)} of {total}"
     if c.unseen_s >= _UNOBSERVED_SHARE_MIN * c.total_s:
         text = (
             f"{c.unseen_batches} batches were fetched but not seen in training: no backward pass followed, and nothing shows that they "

@@ -78,7 +78,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     by_norms = norms_s(a) > gradients_s(a)
     return Finding(
         rule=RULE.id,
-        title="Synchronising batch norm holds the ranks layer by layer"
+        title="Synchronised batch norm makes the ranks wait at each layer"
         if by_norms
         else "Exchanging gradients takes longer than the backward pass can hide",
         severity=level,
@@ -167,7 +167,7 @@ def _fixes(a: Analysis) -> tuple[Fix, ...]:
     halve = Fix.of("halve the bytes: register a bf16 compression hook", hook, wrapped_at(a), "one line")
     if _by_python(a):
         halve = Fix(
-            "halve the bytes: exchange in bfloat16", "tensor.bfloat16() into the collective", None, "small change"
+            "halve the bytes: exchange in bfloat16", "pass tensor.bfloat16() to the collective", None, "small change"
         )
     rarely = Fix("exchange less often: accumulate gradients under model.no_sync()", "", None, "small change")
     if exchanges_of(a) > 1:

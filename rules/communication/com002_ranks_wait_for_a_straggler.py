@@ -3,7 +3,8 @@
 What it does: finds ranks that reach the gradient all-reduce well before the last rank, and names the late rank and its
 slow phase.
 
-Fires when: the others finish ≥ 15 % of the step before the last one, and one rank causes ≥ 85 % of that; ≥ 25 % where they take turns.
+Fires when: ranks are ready ≥ 15 % of the step before the last one, and one rank causes ≥ 85 % of the waiting; ≥ 25 % of the step if ranks
+take turns.
 
 Why it is slow: the all-reduce does not finish on any rank before the last one has joined.
 
@@ -73,7 +74,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         evidence += _held_up(a, rank, skew)
         title, fix = (
             f"The other ranks wait for {who}",
-            f"find what {who} do{'es' if s else ''} longer: {PHASE_TITLES[phase]}",
+            f"find why {who} take{s} longer in: {PHASE_TITLES[phase]}",
         )
     else:
         evidence.append(
@@ -110,7 +111,7 @@ def _held_up(a: Analysis, rank: int, skew: float) -> list[Evidence]:
     found = []
     for name, seconds, what in (
         (STEP_GC_S, a.by_rank(STEP_GC_S), "garbage collections"),
-        (QUOTA_THROTTLED_S_PER_S, throttled, "held back by its CPU quota"),
+        (QUOTA_THROTTLED_S_PER_S, throttled, "throttled by its CPU quota"),
         (STEP_RUN_DELAY_S, a.by_rank(STEP_RUN_DELAY_S), "waiting for a core"),
     ):
         more = seconds[rank] - others_median(seconds, rank) if rank in seconds and len(seconds) > 1 else 0.0
@@ -131,7 +132,7 @@ def _culprits(kept: Mapping[int, float], enough: float) -> tuple[int, ...]:
 
 
 def _in_bursts(a: Analysis, rank: int, late: float) -> bool:
-    """Late steps follow each other more often than by chance, where a rank late in a share p of steps has 1 / (1 - p) in a row."""
+    """Late steps follow each other more often than by chance: a rank late in a share p of steps then has 1 / (1 - p) in a row."""
     return a.by_rank(COMM_LATE_RUN_STEPS).get(rank, 0.0) * (1.0 - late) >= _BURST_RATIO_MIN
 
 

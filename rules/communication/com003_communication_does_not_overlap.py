@@ -3,8 +3,8 @@
 What it does: finds gradients that are exchanged only after the backward pass although the exchange is short enough to
 overlap with it.
 
-Fires when: exposed communication, less two standard errors, ≥ 15 % of the step that would fit beside the backward pass: one
-bucket, or averaging by hand.
+Fires when: exposed communication, less two standard errors, is ≥ 15 % of the step although it could overlap with the backward
+pass: one bucket, or averaging by hand.
 
 Why it is slow: DDP sends a bucket of gradients as soon as it is full, while the backward pass computes the next ones.
 If nearly all gradients are in one bucket, or the script averages them by hand after `backward()`, the exchange begins
@@ -141,7 +141,7 @@ def _fix(a: Analysis) -> Fix:
     cap_mb = max(1, math.floor(megabytes_of(a) / _BUCKETS_ADVISED))
     if largest_model(a) is None:
         return wrapping(a, cap_mb)
-    title = f"bucket_cap_mb={cap_mb}: gradients leave in about {_BUCKETS_ADVISED} parts"
+    title = f"bucket_cap_mb={cap_mb}: gradients are sent in about {_BUCKETS_ADVISED} parts"
     return Fix.of(title, CallChange.of("DistributedDataParallel", bucket_cap_mb=cap_mb), wrapped_at(a), "one line")
 
 
@@ -157,9 +157,7 @@ def _fix_of_order(a: Analysis, wrapped: DdpFacts) -> Fix | None:
         return None
     unused = any(a.by_rank(DDP_WITH_UNUSED).values())
     name, value = ("static_graph", True) if unused else ("find_unused_parameters", False)
-    title = (
-        f"{name}={value}: DDP sorts its buckets by the order in which gradients come, and sends the first ones early"
-    )
+    title = f"{name}={value}: DDP sorts its buckets by the order in which gradients become ready, and sends the first ones early"
     return Fix.of(title, CallChange("DistributedDataParallel", ((name, value),)), wrapped_at(a), "one line")
 
 

@@ -3,7 +3,7 @@
 What it does: finds DistributedDataParallel(..., find_unused_parameters=True) around a model that uses every parameter
 in every step.
 
-Fires when: no parameter was unused in 20 checks; a note without a number.
+Fires when: `find_unused_parameters=True`, and no parameter was unused in 20 checks; a note without an estimate.
 
 Why it is slow: at the end of each forward pass DDP walks the whole autograd graph, and in each backward pass the ranks
 exchange which parameters were used, in an additional all-reduce. DDP also keeps its initial gradient buckets instead of

@@ -2,7 +2,7 @@
 
 What it does: finds `nn.DataParallel` over several GPUs of which the first carries more load than the others.
 
-Fires when: `nn.DataParallel` over several GPUs, and the first carries more of the job's own load.
+Fires when: `nn.DataParallel` uses several GPUs, and the first carries more of the job's load than the others.
 
 Why it is slow: one process drives all GPUs from Python threads. In each step it copies the whole model from GPU 0 to
 the others, scatters the batch, gathers all outputs on GPU 0 and computes the loss there. The other GPUs wait for GPU 0,
@@ -93,7 +93,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         ),
         fixes=(
             Fix(
-                "one process a GPU: DistributedDataParallel, started by torchrun "
+                "one process per GPU: DistributedDataParallel, started by torchrun "
                 "(no diff: the command changes too, and which process logs and saves)",
                 _CHANGE.format(devices=round(devices[rank])),
                 _where(a, rank),

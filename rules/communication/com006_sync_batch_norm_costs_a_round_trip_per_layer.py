@@ -3,7 +3,7 @@
 What it does: finds batch norm that is synchronised between ranks although each rank's batch is large enough for
 statistics of its own.
 
-Fires when: its collectives take ≥ 5 % of the step, with ≥ 32 samples on each rank; on GPUs a note.
+Fires when: collectives of synchronised batch norm take ≥ 5 % of the step, with ≥ 32 samples on each rank; on GPUs a note.
 
 Why it is slow: each such layer gathers its statistics from all ranks in the forward pass and sums their gradients in
 the backward pass. Both block: nothing can be computed until the slowest rank has answered. ResNet50 has 53 of these

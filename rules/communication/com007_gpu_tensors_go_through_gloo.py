@@ -2,7 +2,7 @@
 
 What it does: finds models on GPUs whose gradients are exchanged by the gloo backend.
 
-Fires when: exposed communication ≥ 3 % of the step.
+Fires when: gloo exchanges the gradients of GPUs, and exposed communication is ≥ 3 % of the step.
 
 Why it is slow: gloo works in host memory. Each gradient is copied from the GPU to the host, sent by TCP, summed by the
 CPU and copied back; NCCL moves it from GPU to GPU.

@@ -3,7 +3,7 @@
 What it does: finds jobs whose nodes exchange gradients by TCP, or over a slow network card, although communication
 costs a good part of the step.
 
-Fires when: between nodes, exposed communication ≥ 5 % of the step.
+Fires when: nodes exchange gradients by TCP or over a slow network card, and exposed communication is ≥ 5 % of the step.
 
 Why it is slow: over sockets every byte passes through host memory and the kernel's network stack, and few cloud
 networks give one connection more than 10 to 25 Gbit/s. InfiniBand, RoCE or EFA with GPUDirect carry 100 to 400.
@@ -138,7 +138,7 @@ RULE = rule(
     thresholds={
         "wire": Threshold(0.05, "of the step in exposed communication: severity 'medium' begins here"),
         "card": Threshold(
-            25.0, "Gbit/s, where `triage` warns too: with slower cards several hosts train slower than their sum"
+            25.0, "Gbit/s, at which `triage` warns too: with slower cards several hosts train slower than their sum"
         ),
     },
 )

@@ -76,7 +76,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     bundled = _bundled(a) if by_hand else None
     return Finding(
         rule=RULE.id,
-        title="The ranks compute less than they exchange",
+        title="The gradient exchange takes at least as long as computing",
         severity=level,
         confidence=confidence(a, cap=0.9 if sound else 0.7),
         seconds_per_step=wire,
@@ -116,7 +116,7 @@ def _accumulating(times: int, *, by_hand: bool) -> Fix:
 
 
 def _bundled(a: Analysis) -> Saving | None:
-    """The saving where DistributedDataParallel's buckets replace many small messages; None if their number is not what takes the time."""
+    """The saving if DistributedDataParallel's buckets replace many small messages; None if their number is not what takes the time."""
     messages, gigabytes, path, whole = messages_of(a), gigabytes_of(a), path_of(a), exchange_s(a)
     if gigabytes is None or path is None:
         return None

@@ -7,7 +7,7 @@ Fires when: single precision without TF32, and tensor cores could do ≥ 20 % of
 Why it is slow: tensor cores multiply matrices 8 to 16 times as fast as the other cores, but only in half precision or
 TF32.
 
-Evidence: neither autocast nor half-precision weights where the first layers ran; TF32 off for most of the model's
+Evidence: neither autocast nor half-precision weights when the first layers ran; TF32 off for most of the model's
 computing (convolutions or matrix products); the share of the step in which the GPU, not the host, sets the pace. A
 profiler window (`--deep`) shows it from the kernels themselves, excluding those of attention, which use tensor cores in
 single precision whatever the switches say.
@@ -126,7 +126,7 @@ def _fixes(capability: float) -> tuple[Fix, ...]:
     half = ForwardContext(Invocation("torch.autocast", ("cuda", Expression("torch.bfloat16"))))
     return (
         Fix.of("compute under autocast in bfloat16", half, None, "small change"),
-        Fix.of("or allow TF32 where single precision must stay", ALLOW_TF32, None, "one line"),
+        Fix.of("or allow TF32 if single precision must stay", ALLOW_TF32, None, "one line"),
     )
 
 

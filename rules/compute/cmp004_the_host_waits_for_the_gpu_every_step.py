@@ -65,7 +65,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     model = model_of(a)
     return Finding(
         rule=RULE.id,
-        title="The host waits for the GPU in each step, and the GPU for the host after it",
+        title="The host waits for the GPU in each step, and then the GPU for the host",
         severity=level,
         confidence=confidence(a, cap=0.9),
         seconds_per_step=step - after,

@@ -117,7 +117,7 @@ def _busy(a: Analysis, ranks: Mapping[int, float]) -> list[Evidence]:
 
 
 def _by_sweep(a: Analysis, fixed: Mapping[int, float], peak: float, t: Thresholds) -> _Larger | None:
-    """A larger batch by the benchmark's sweep; the lowest rank stands for all, because they train alike."""
+    """A larger batch by the benchmark's sweep; the lowest rank represents all, because they train alike."""
     curve = a.batch_curves[min(fixed)]
     size = curve.larger(near=_NEAR_FASTEST_SHARE, most=curve.batch * _MEMORY_MAX / max(peak, 1e-9))
     gain = curve.gain(size)

@@ -2,7 +2,7 @@
 
 What it does: finds batches that fill the memory although batches of half their size would be as fast per sample.
 
-Fires when: memory nearly full, and half the batch would be as fast; a note.
+Fires when: memory is nearly full, and half the batch would be as fast per sample; a note.
 
 Why it is slow: it is not; it costs memory and gains nothing. When memory runs short, allocations empty the cache
 (GPU003), and the next larger image ends the job.

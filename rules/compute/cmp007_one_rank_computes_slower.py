@@ -13,12 +13,12 @@ of the difference lies, or how much larger its batches are; the share of steps i
 that are equally slow (those of a bad host) are named together: none of them is always last, but together they cause
 nearly all of the waiting.
 
-Fix: retest the rank on another GPU or host, look for extra work that only it does. Where its batches hold more data:
+Fix: retest the rank on another GPU or host, look for extra work that only it does. If its batches hold more data:
 distribute batches of similar size over the ranks in turn, or fill them by tokens. Shares drawn at random would be even too,
-but where batches are padded to their longest sample, all ranks would then pad more: measured here, the job became slower.
+but if batches are padded to their longest sample, all ranks would then pad more: measured here, the job became slower.
 
-Estimate: this rank's compute drops to the median of the others. Where its batches are larger, their work is shared out:
-all ranks compute as long as they do on average now.
+Estimate: this rank's compute drops to the median of the others. If its batches are larger, their work is shared out:
+all ranks then compute as long as they do on average now.
 
 False alarms: a thread that waits for a core does not compute more slowly: its run-queue delay is subtracted first. So
 is its kernel time: depending on the layout of its heap, malloc may return memory to the system in each step of one rank
@@ -176,7 +176,7 @@ RULE = rule(
     needs=(STEP_TIME_S, STEP_COMPUTE_S, COMM_LATE_SHARE),
     thresholds={
         "ratio": Threshold(
-            1.20, "two sound ranks on one CPU host differed by up to 1.10, by 1.18 beside a busy neighbour"
+            1.20, "two sound ranks on one CPU host differed by up to 1.10, by 1.18 next to a busy process"
         ),
         "excess": Threshold(
             0.05, "of the step: if computing is short, a rank may differ by more than a tenth and cost nothing"

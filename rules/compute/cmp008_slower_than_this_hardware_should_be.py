@@ -50,7 +50,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     )
     return Finding(
         rule=RULE.id,
-        title=f"{100 * ratio:.0f} % of what this hardware has been measured to reach",
+        title=f"The job reaches {100 * ratio:.0f} % of what others measured on this hardware",
         severity=level,
         confidence=confidence(a, cap=0.7),
         seconds_per_step=(step - best) / 2,

@@ -3,7 +3,7 @@
 What it does: finds functions that dynamo recompiles after the first 50 steps because a guard of the compiled code
 fails: the shape of a batch, a number that changes, a flag that flips.
 
-Fires when: ≥ 3 compilations after the 50th step, or ≥ 2 % of the time; names the function and the guard.
+Fires when: ≥ 3 compilations come after the 50th step, or take ≥ 2 % of the time; names the function and the guard.
 
 Why it is slow: the step stops while the CPU compiles, for a tenth of a second to minutes. After eight versions of a
 function (`torch._dynamo.config.recompile_limit`) dynamo gives up, and the function runs eagerly from then on.

@@ -10,11 +10,11 @@ Evidence: the share of padding by the attention mask of batches on the CPU; the 
 was padded to its own longest sequence.
 
 Fix: pad to the longest sequence of the batch instead of a fixed length (`padding="longest"`, `DataCollatorWithPadding`).
-Where that is done already, batches of similar lengths (`group_by_length=True`, a sampler of buckets), or packed
+If that is done already, batches of similar lengths (`group_by_length=True`, a sampler of buckets), or packed
 sequences.
 
 Estimate: forward and backward shrink with the number of tokens, attention more than that. At worst 15 % of the
-difference remains, and half of it where sequences are grouped or on a GPU.
+difference remains, and half of it if sequences are grouped or on a GPU.
 
 False alarms: a fixed length may be wanted: a compiled model, CUDA graphs and some accelerators compile each new shape.
 Then pad to a few lengths (CMP012). Without a mask in the batch the padding is unknown.

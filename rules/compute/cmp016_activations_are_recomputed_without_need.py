@@ -7,7 +7,7 @@ Fires when: ≥ 8 % of the step is spent in forward passes inside the backward p
 the job's limit are free.
 
 Why it is slow: a checkpointed part keeps no activations; the backward pass computes its forward pass a second time. That
-saves memory, and costs a third more computing where the whole model is checkpointed.
+saves memory, and costs a third more computing if the whole model is checkpointed.
 
 Evidence: stack samples of the training thread; free memory; the line that asks for checkpointing.
 
@@ -56,7 +56,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     line = next((line for line in a.recomputing_lines if line.samples >= _LINE_SAMPLES_MIN), None)
     return Finding(
         rule=RULE.id,
-        title="The backward pass computes activations again, with memory to spare",
+        title="The backward pass recomputes activations although memory is free",
         severity=level,
         confidence=confidence(a, cap=0.85),
         seconds_per_step=spent,

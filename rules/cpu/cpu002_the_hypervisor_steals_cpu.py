@@ -2,7 +2,7 @@
 
 What it does: finds virtual machines whose physical CPUs ran other machines while the job wanted to run.
 
-Fires when: steal ≥ 5 %.
+Fires when: steal is ≥ 5 % of the host's CPU time.
 
 Why it is slow: the instance shares its physical cores. `steal` is time in which this machine was runnable and another
 one ran.

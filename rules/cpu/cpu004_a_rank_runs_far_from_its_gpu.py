@@ -2,7 +2,7 @@
 
 What it does: finds ranks that are bound to CPUs of a different NUMA node than their GPU.
 
-Fires when: ≥ 90 % of its CPUs on another NUMA node.
+Fires when: ≥ 90 % of a rank's CPUs are on another NUMA node than its GPU.
 
 Why it is slow: kernel launches and copies to the GPU cross the link between the sockets, and so does every batch in
 pinned memory.

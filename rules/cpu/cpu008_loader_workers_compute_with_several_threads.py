@@ -3,8 +3,8 @@
 What it does: finds loader workers in which threads other than the one that makes batches take a good part of the CPU
 time, with too few cores for all of them.
 
-Fires when: such threads keep ≥ 10 % of the allowed cores busy and take ≥ 25 % of the workers' CPU time, while ≥ 15 % of making a batch is
-waiting for a core.
+Fires when: threads of workers other than those that make batches keep ≥ 10 % of the allowed cores busy and take ≥ 25 % of the workers'
+CPU time, while ≥ 15 % of making a batch is waiting for a core.
 
 Why it is slow: a worker is meant to keep one core busy, and there are as many workers as cores. torch computes with one
 thread in them, but NumPy's BLAS and OpenCV start one for each core of the machine. A matrix product ends when its last

@@ -2,8 +2,8 @@
 
 What it does: finds ranks that train on the CPU and split each operation among far fewer threads than the job has cores.
 
-Fires when: ≥ 2 cores are idle, and the ranks' compute threads could be doubled. The model must be one that more threads
-help: ≥ 0.25 ms of computing for each parameter tensor, and batches that reuse the weights they read.
+Fires when: ≥ 2 cores are idle, the ranks' compute threads could be doubled, and the model profits from more threads: ≥ 0.25 ms of
+computing for each parameter tensor, and batches that reuse the weights they read.
 
 Why it is slow: operations run one after the other, so only the threads within an operation use further cores. torchrun
 sets `OMP_NUM_THREADS=1` whenever it starts several ranks and the variable is unset. Cluster profiles, container images

@@ -111,7 +111,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 
 def _fewer_workers(a: Analysis, loader: LoaderFacts | None) -> tuple[Fix, ...]:
-    """Suggest fewer workers where they would be as fast: at least their memory is freed."""
+    """Suggests fewer workers if they would be as fast: at least their memory is freed."""
     if a.forecast is None or loader is None:
         return ()
     present, enough = loader.num_workers, workers_for(a)[0]

@@ -3,8 +3,8 @@
 What it does: finds training that waits for input while the workers (or the training process) are blocked on reads from
 a device or a network mount.
 
-Fires when: input wait ≥ 5 %, at least half of making a batch blocked on reads from a device or a network mount (a quarter at the limit of
-its control group).
+Fires when: input wait is ≥ 5 %, and reads from a device or a network mount block at least half of making a batch (a quarter at the limit
+of its control group).
 
 Why it is slow: samples cannot be read as fast as they are consumed. The CPUs idle, and more workers only queue at the
 same device.

@@ -2,7 +2,7 @@
 
 What it does: finds a training DataLoader with `num_workers=0` whose batches take a noticeable share of the step.
 
-Fires when: `num_workers=0` and input wait ≥ 5 %.
+Fires when: `num_workers=0`, and input wait is ≥ 5 % of the step.
 
 Why it is slow: one thread alternates between loading a batch (reading, decoding, transforming) and training on it. The
 accelerator is idle for the whole time it takes to make each batch.

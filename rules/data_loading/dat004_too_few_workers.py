@@ -3,8 +3,8 @@
 What it does: finds training that waits for input while every loader worker is busy and there are cores for more
 workers.
 
-Fires when: input wait ≥ 5 %, workers busy, half an allowed core idle (15 % of them on larger hosts; less where workers mostly wait, or the
-forecast gains a tenth at worst).
+Fires when: input wait is ≥ 5 %, the workers are busy, and half an allowed core is idle (15 % of them on larger hosts; less if workers
+mostly wait, or if the forecast gains a tenth even at worst).
 
 Why it is slow: the workers produce fewer samples per second than the step consumes, although there are cores for more
 workers.

@@ -1,6 +1,6 @@
 """More workers than cores.
 
-What it does: finds loader workers that compete for the allowed cores where fewer workers would be enough. They delay
+What it does: finds loader workers that compete for the allowed cores although fewer would be enough. They delay
 the training threads, and each other when the loop waits for their first batches.
 
 Fires when: worker and training threads are > 1.5 × the allowed cores, workers wait for a core for ≥ 40 % of their runnable time, and
@@ -74,7 +74,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     lost = model.step_s - 0.5 * (best + worst)
     level = severity(lost / model.step_s)
     neighbours = (cores_of(a).taken or 0.0) >= t["others"] * allowed
-    # exhausted cores have no time to spare, whoever waits in the run queue
+    # exhausted cores have no time to spare, whichever thread waits in the run queue
     exhausted = idle_cores(a) < spare_cores(a, cores=t["spare_cores"], share=t["spare_share"])
     threads, waiting = sum(a.of_host(workers).values()) + a.ranks_of_host, _waiting_share(a)
     crowded = threads > t["threads"] * allowed and waiting >= t["waiting"]

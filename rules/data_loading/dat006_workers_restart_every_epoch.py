@@ -3,7 +3,8 @@
 What it does: finds a training DataLoader without `persistent_workers`, or one created again for each epoch, that spends
 a noticeable share of each epoch on starting it.
 
-Fires when: no `persistent_workers`, a loader made anew each epoch or an iterator for each step, and starting takes ≥ 5 % of the time.
+Fires when: workers start in each epoch (no `persistent_workers`, or a loader created again) or in each step, and that takes ≥ 5 % of the
+time.
 
 Why it is slow: the loader stops its worker processes at the end of an epoch and starts new ones at the next. Each new
 worker opens its files again, and the loop waits until the first batch is ready. Nothing is computed meanwhile.

@@ -1,8 +1,8 @@
 """Workers cost more than they save.
 
-What it does: finds a training DataLoader with workers where waiting for a batch takes longer than making it.
+What it does: finds a training DataLoader with workers whose batches take longer to wait for than to make.
 
-Fires when: input wait ≥ 5 %, and longer than loading the batch in the training process would take (× 1.25).
+Fires when: input wait is ≥ 5 % of the step, and 1.25 × as long as loading the batch in the training process would take.
 
 Why it is slow: a worker's batch passes through shared memory, a pipe and two wake-ups before the training loop has it.
 If a batch is trivial to make (small tensors already in memory), this takes longer than making it in the training

@@ -3,8 +3,8 @@
 What it does: finds a rank that waits for its input clearly longer than the others and keeps them waiting at the
 gradient all-reduce.
 
-Fires when: its input wait exceeds the others' by ≥ 10 % of the step and it arrives last; where all ranks wait, it also makes its batches
-slower.
+Fires when: its input wait exceeds the others' by ≥ 10 % of the step and it arrives last; if all ranks wait, it must also make its
+batches slower.
 
 Why it is slow: a data-parallel step takes as long as its slowest rank. The other ranks appear to have a slow "backward"
 or slow communication, but they only wait.
@@ -13,7 +13,7 @@ Evidence: this rank's input wait against the median of the others; the share of 
 to make its batches, how much of it is blocked, and the bytes read from a device per batch, compared with the other
 ranks. Several ranks that are equally short of data (those of one host or one mount) are named together.
 
-Fix: depends on where its batches lose time. Blocked on reads: the mount that holds its data, where known. Blocked
+Fix: depends on where its batches lose time. Blocked on reads: the mount that holds its data, if known. Blocked
 without reads: the server or lock that its samples wait for. Computing: its shard and the size of its samples. Waiting
 for a core: its NUMA node.
 

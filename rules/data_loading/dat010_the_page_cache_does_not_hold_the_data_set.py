@@ -18,7 +18,7 @@ memory; a copy on local NVMe.
 Estimate: the time for which loaders are blocked shrinks with the amount that is read again. With a cached share x, an
 epoch of D samples takes Dx/C + D(1-x)/S, where C and S are samples/s from memory and from storage. The range is from
 half of the remainder cached to all of it. If the first epoch was measured separately, the estimate refers to later
-epochs; in the worst case the run ends after as many later epochs as were seen, and the first one is counted in.
+epochs; in the worst case the run ends after as many later epochs as were observed, and the first one is counted in.
 
 False alarms: the first epoch, which has to read everything. Reads through O_DIRECT or FUSE may never enter the cache.
 """

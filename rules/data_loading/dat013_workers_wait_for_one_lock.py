@@ -4,7 +4,7 @@ What it does: finds training that waits for input while the loader workers wait 
 of them can hold (`multiprocessing.Lock`, `flock`, `filelock`), or for the single process that serves them all
 (`multiprocessing.Manager`).
 
-Fires when: input wait ≥ 5 %, and in ≥ 30 % of the stack samples a worker waits for a lock or server that all share.
+Fires when: input wait is ≥ 5 %, and in ≥ 30 % of the stack samples a worker waits for a lock or server that all share.
 
 Why it is slow: the workers make their samples one after the other, as a single worker would. More workers only lengthen
 the queue.

@@ -3,14 +3,14 @@
 What it does: finds training whose epochs begin with a wait much longer than a batch takes to make, for reasons other
 than starting workers.
 
-Fires when: first batches of epochs take ≥ 5 % of the time, beyond making one and starting workers.
+Fires when: waits for the first batches of epochs take ≥ 5 % of the time, without making one batch and without starting workers.
 
 Why it is slow: a stream fills its shuffle buffer, opens its shards or seeks to its position before it yields the first
 sample; a sampler draws the order of a very large data set. Nothing is computed meanwhile, and with short epochs this
 happens often.
 
-Evidence: how much longer the first fetch of an epoch takes than a usual one, spread over the steps, and how many epochs
-were seen; the time to make a batch. If workers are restarted, the time to draw the order of an epoch.
+Evidence: how much longer the first fetch of an epoch takes than a usual one, spread over the steps, and the number of
+epochs; the time to make a batch. If workers are restarted, the time to draw the order of an epoch.
 
 Fix: begin epochs less often: one endless stream whose epochs are counted in steps; a smaller shuffle buffer, filled by
 several workers; an order that is drawn once, or in the background.

@@ -5,7 +5,7 @@ took, and names the rank that blocks the others. While the job runs, a rank that
 stopped by a signal, is already reported after half that time, as a rank that has not moved. A rank that computes while
 all others wait for it is reported after the full time.
 
-Fires when: nothing moves for max(30 s, 10 × the slowest usual steps), or for 15 s where one rank was stopped or sleeps in its own line
+Fires when: nothing moves for max(30 s, 10 × the slowest usual steps), or for 15 s if one rank was stopped or sleeps in its own line
 while all others wait; names rank, function, line.
 
 Why it matters: a hung job occupies every accelerator it holds until a user notices, or until a watchdog kills it half
@@ -56,13 +56,13 @@ def _hang(a: Analysis, stall: Stall, t: Thresholds) -> Finding:
     killed = died_of_it(a, stall, _limit_s(stall, t))
     uneven = uneven_data(a, {rank.rank: rank.step for rank in stall.ranks})
     over = "hung" if stall.ended else "hangs"
-    stands = "computes" if culprit.working else "is stuck"
+    state = "computes" if culprit.working else "is stuck"
     if culprit.waiting_in_collective:
-        stands = "waits in another collective than the others"
+        state = "waits in another collective than the others"
     if culprit.halted == "stopped":
-        stands = "was stopped by a signal"
+        state = "was stopped by a signal"
     title = (
-        f"The job {over}: rank {culprit.rank} {stands}{_place(culprit)}"
+        f"The job {over}: rank {culprit.rank} {state}{_place(culprit)}"
         if named
         else f"The job {over}: {_all_wait(stall)}"
     )
@@ -178,7 +178,7 @@ def _advice(culprit: StalledRank, waiting: list[int], stall: Stall) -> str:
     if stall.collective is not None and stall.collective.differing:
         return f"compare the calls: at the same place {stall.collective.differing}"
     if not culprit.culprit and _unobserved(stall):
-        return "look at the ranks that are missing here: on another node, whose run shows more, or ended before these"
+        return "look at the ranks missing here: they are on another node, whose run shows more, or ended before these"
     if not culprit.culprit:
         return "compare the calls: all ranks wait, so some rank skipped this collective, or they called different ones"
     if culprit.waiting_in_collective:

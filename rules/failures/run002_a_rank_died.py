@@ -16,7 +16,7 @@ Evidence: the order of the deaths; exit code or signal of each from the kernel; 
 exception says that its peer is gone (connection closed, remote process exited) is a follower, whenever it ended. If
 all dead ranks are followers, the rank that ended normally before them is named: it ran out of data, or took no part
 in the last collective. If the others gave up waiting for a rank that did something else, or one rank exchanges in an
-evaluation of its own, that rank is named, whoever died first. The last lines of output are attributed to a rank only
+evaluation of its own, that rank is named, whichever died first. The last lines of output are attributed to a rank only
 if they are marked so. Output is kept if the screen is between the job and the terminal, and the end of it is read
 if stderr is a file. Otherwise a gap says that it is not kept, and the evidence is the exceptions that Python
 processes leave, and for an NCCL watchdog its dumps. On several hosts the order of deaths is known only as precisely
@@ -113,7 +113,7 @@ def _before_training(a: Analysis) -> Finding:
     why = a.failure
     assert why is not None
     whose = "The job" if why.rank is None else f"Rank {why.rank}"
-    when = "beside its ranks" if a.step_time.steps else "before its first step"
+    when = "outside its ranks" if a.step_time.steps else "before its first step"
     return Finding(
         rule=RULE.id,
         title=f"{whose} failed {when}: {why.title}",

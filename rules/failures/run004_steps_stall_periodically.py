@@ -3,7 +3,7 @@
 What it does: finds steps that are far longer than the usual one and recur with a period, in steps or in seconds, and
 names the rank, the phase and what coincides with them.
 
-Fires when: stalls with a period take ≥ 3 % of the time; names what coincides; a note where the model just computes more then.
+Fires when: stalls with a period take ≥ 3 % of the time; names what coincides; a note if the model only computes more then.
 
 Why it is slow: with several ranks every stall of one of them stops all.
 
@@ -134,7 +134,7 @@ def _advice(stall: PeriodicStall) -> str:
     if stall.coincides == _MORE_WORK:
         return "no fix is needed if this is intended: a second network's turn, a penalty in the loss"
     if stall.coincides in _LABELLED:
-        return f"do it less often, or outside the training process: {stall.coincides}"
+        return f"do it less often, or in the background: {stall.coincides}"
     if _rollout(stall):
         return (
             "no fix is needed if this collects training data; many environments at once need fewer calls of the model"

@@ -38,7 +38,7 @@ class UnevenData:
 
 
 def uneven_data(a: Analysis, steps: Mapping[int, int]) -> UnevenData | None:
-    """The rank that has run out of batches; `steps`: of each rank when the job stood still or failed."""
+    """The rank that has run out of batches; `steps`: of each rank when the job hung or failed."""
     loaders = {rank: loader for rank in steps if (loader := a.training_loader(rank)) is not None}
     batches = {rank: made for rank, loader in loaders.items() if (made := _batches(loader)) is not None}
     if len(batches) < 2 or len({loaders[rank].batch_size for rank in batches}) != 1:

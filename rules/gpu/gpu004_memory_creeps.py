@@ -2,7 +2,7 @@
 
 What it does: finds ranks whose tensors take more and more GPU memory at the end of their steps.
 
-Fires when: tensors at the end of steps grow by ≥ 5 % and go on growing, by more than the batches do.
+Fires when: the tensors left at the end of steps grow by ≥ 5 %, keep growing, and grow more than the batches.
 
 Why it matters: training is as fast as ever until an allocation fails, hours into the run.
 

@@ -4,7 +4,7 @@ What it does: finds GPUs whose PCIe link, under load, has fewer lanes or a lower
 or than another GPU of the same model on this host has. It also finds links that reach less bandwidth than their lanes
 and generation allow.
 
-Fires when: ≥ 25 % of the bandwidth is missing under load, by the link's state or by the copies of a deep window; a note where all GPUs of
+Fires when: ≥ 25 % of the bandwidth is missing under load, by the link's state or by the copies of a deep window; a note if all GPUs of
 the host have the same link.
 
 Why it is slow: images travel to the GPU over it, and gradients if there is no NVLink. Four lanes of sixteen carry a

@@ -3,7 +3,7 @@
 What it does: finds GPUs of the job with NVLinks that are down while other links of the GPU and those of its peers are
 up, with NVLinks that went down during the run, or with links that repeatedly lose packets and recover.
 
-Fires when: links are down beside others that are up, or that were up earlier in the run, or that recover again and again.
+Fires when: links are down while others are up or were up earlier in the run, or links recover again and again.
 
 Why it is slow: all-reduce runs around a ring or through a switch at the rate of the weakest GPU. Without any link the
 traffic goes over PCIe, ten times slower.

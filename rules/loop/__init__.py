@@ -1,1 +1,1 @@
-"""Rules on what the training loop does beside its steps."""
+"""Rules on the work of the training loop outside its steps."""

@@ -70,7 +70,7 @@ def _evidence(a: Analysis, t: Thresholds, writing: float, where: Where | None) -
     note = f"{100 * saved_s / step:.0f} % of the time, spread over the steps"
     found = [Evidence.of(STEP_CHECKPOINT_S, saved_s, t["share"] * step, note)]
     if writing:
-        note = f"of {duration(between_s)} between steps is spent where it saves: another {100 * writing * between_s / step:.0f} %"
+        note = f"of {duration(between_s)} between steps is in the function that saves: another {100 * writing * between_s / step:.0f} %"
         found.append(Evidence.of(GAP_SAVE_SHARE, writing, t["writing"], note, form="continues"))
     if where:
         times, note = float(a.save_sites[0]["count"]), f"written at {where.file}:{where.line} so far"

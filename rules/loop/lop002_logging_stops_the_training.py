@@ -3,7 +3,7 @@
 What it does: finds loops that spend a noticeable share of the step between the optimizer and the next fetch, or between
 the backward pass and the optimizer, in file writes, prints or loggers.
 
-Fires when: time between steps ≥ 5 %, mostly in output.
+Fires when: time between steps is ≥ 5 % of the step, mostly in output.
 
 Why it is slow: no step is computed while a line is formatted, written or flushed. `print(loss)` also waits for the
 accelerator.
@@ -13,7 +13,7 @@ Evidence: time between steps; the share of the stack samples taken there that we
 Fix: log every N steps, buffer, or hand the record to a background thread.
 
 Estimate: at best none of the time between steps remains (logging in the background) and the caches stay warm; at worst
-a quarter of it, where logging every tenth step leaves a tenth. If most of it came only once, no gain is certain.
+a quarter of it remains; logging every tenth step leaves a tenth. If most of it came only once, no gain is certain.
 
 False alarms: evaluation and checkpoints are labelled and not counted here.
 """

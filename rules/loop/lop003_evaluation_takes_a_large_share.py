@@ -154,7 +154,7 @@ RULE = rule(
     thresholds={
         "share": Threshold(
             0.10,
-            "twice the share where severity 'medium' begins: evaluation is needed; only too much of it is a problem",
+            "twice the share from which severity is 'medium': evaluation is needed; only too much of it is a problem",
         ),
         "evaluations": Threshold(2, "one evaluation does not show how often it happens"),
     },

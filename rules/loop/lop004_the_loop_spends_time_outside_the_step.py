@@ -3,7 +3,7 @@
 What it does: finds loops that spend a noticeable share of the step between the optimizer and the next fetch, or between
 the backward pass and the optimizer, on something other than evaluation, checkpoints or output, and names the line.
 
-Fires when: time between steps ≥ 5 % and 0.2 ms; names the line of code.
+Fires when: time between steps is ≥ 5 % of the step and ≥ 0.2 ms; names the line of code.
 
 Why it is slow: nothing is computed and nothing is fetched meanwhile.
 

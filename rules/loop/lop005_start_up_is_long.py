@@ -122,7 +122,7 @@ RULE = rule(
     needs=(START_TOTAL_S, RUN_DURATION_S),
     thresholds={
         "seconds": Threshold(120.0, "s: a shorter wait is acceptable; every restart pays for a longer one"),
-        "share": Threshold(0.10, "twice the share where severity 'medium' begins: it comes once, not in each step"),
+        "share": Threshold(0.10, "twice the share from which severity is 'medium': it comes once, not in each step"),
         "run": Threshold(600.0, "s: a shorter run is a trial, and most of a trial is its start"),
     },
     steady_steps=0,

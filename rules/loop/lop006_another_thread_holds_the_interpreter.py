@@ -140,7 +140,7 @@ def _fixes(found: Holder | None) -> tuple[Fix, ...]:
             "small change",
         ),
         Fix(
-            "do it less often, or let the thread sleep between two rounds",
+            "do it less often, or let the thread sleep between iterations",
             "",
             found.where if found else None,
             "one line",

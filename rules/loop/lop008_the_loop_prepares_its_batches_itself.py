@@ -4,7 +4,7 @@ What it does: finds loops that compute something between fetching a batch and ca
 tokenising, normalising, labels made by hand.
 
 Fires when: the training thread computes ≥ 5 % of the step in the script's own lines between the batch and the model (augmentation,
-tokenising), on a GPU with nothing queued.
+tokenising); on a GPU, while nothing is queued there.
 
 Why it is slow: the training thread does this work, so the model waits for it in each step, and a GPU has nothing queued
 meanwhile. Loader workers would do it for the next batches while this one is trained on.

@@ -4,8 +4,8 @@ What it does: finds jobs whose processes stall because the kernel has no free pa
 needed again, reads them back from disk or from swap, and makes the process that asks for memory do that work first. It
 also finds jobs so close to their control group's limit that a larger batch or one more worker would end them.
 
-Fires when: processes wait for memory ≥ 5 % of the time with nine tenths of it taken, or pages are swapped in; a limit nearly reached is a
-note.
+Fires when: processes wait for memory for ≥ 5 % of the time while nine tenths of it are taken, or pages are swapped in; a note if a limit
+is nearly reached.
 
 Why it is slow: reading a page back takes a tenth of a millisecond from the fastest disk and ten from a slow one, in the
 middle of the code that needed it: torch itself, a batch, weights.
@@ -142,7 +142,7 @@ def _fixes(a: Analysis, held: dict[int, float]) -> tuple[Fix, ...]:
         enough = held[rank] * a.value(MEMORY_LIMIT_MB, rank) / _LIMIT_SHARE_MAX
         fixes.append(Fix(f"raise the limit to {enough:,.0f} MB or more", "", None, "outside the code"))
     else:
-        fixes.append(Fix("a machine with more memory, or fewer processes beside the job", "", None, "outside the code"))
+        fixes.append(Fix("a machine with more memory, or fewer other processes", "", None, "outside the code"))
     return tuple(fixes)
 
 

@@ -3,7 +3,7 @@
 What it does: finds storage that is held at a limit while the job waits for its data: by its control group, according to
 the provider's own counters, or judged by a rate so even that only a limit explains it.
 
-Fires when: a control group's or provider's limit is reached, or the rate is as flat as only a limit makes it.
+Fires when: a control group's or provider's limit is reached, or the read rate is more even than without a limit.
 
 Why it is slow: a limit allows the same number of bytes or reads in each second, for any number of readers. The disk
 behind it could deliver more.
@@ -156,7 +156,7 @@ def _flat(a: Analysis, t: Thresholds) -> _Limit | None:
             continue
         why = _why_a_limit(a, t, rate, sold, spread)
         if why:
-            note = f"from the median to the fast tenth of {a.get(STORAGE_SECONDS) or 0:.0f} seconds, {why}"
+            note = f"between the median and the fastest tenth of {a.get(STORAGE_SECONDS) or 0:.0f} seconds, {why}"
             evidence = (
                 Evidence.of(evenness, spread, t["flat"], note, unit="share"),
                 Evidence.of(usual, rate, note=f"from {place_of(a)} in each second"),
@@ -201,7 +201,7 @@ RULE = rule(
         "packets": Threshold(1.0, "packets a second: single ones are bursts"),
         "flat": Threshold(
             0.03,
-            "from the median to the fast tenth: measured up to 1 % under a limit, 10 % and more at an unlimited disk",
+            "between the median and the fastest tenth: measured up to 1 % under a limit, 10 % and more at an unlimited disk",
         ),
         "device": Threshold(
             0.50, "of the blocked time: below it most of the waiting is before the disk, where limits apply"

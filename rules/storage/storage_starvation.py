@@ -48,7 +48,7 @@ STARVED: Mapping[str, Threshold] = {
     ),
 }
 NEAR = 0.90  # of a control group's limit: the last tenth is lost between its slices
-# Blocked share of batch making where the job reads at its control group's limit, which accumulates credit while workers compute.
+# Blocked share of batch making if the job reads at its control group's limit, which accumulates credit while workers compute.
 # Loaders blocked 0.36 of the time became 1.55 times as fast without it.
 _BLOCKED_AT_LIMIT = 0.25
 OWN_SHARE_MIN = 0.5  # of the disk's traffic: below it others take more than the job
@@ -91,7 +91,7 @@ def over_network(a: Analysis) -> bool:
 
 
 def place_of(a: Analysis) -> str:
-    """`/data (ext4 on sda)`; the data set's own path if no open file was seen."""
+    """`/data (ext4 on sda)`; the data set's own path if no open file was found."""
     if a.storage is not None:
         return a.storage.words
     loader = training_loader(a, a.by_rank(STEP_INPUT_WAIT_S))

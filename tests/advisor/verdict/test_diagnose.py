@@ -43,7 +43,7 @@ def test_a_dozen_steps_do_not_speak_for_what_was_fetched_and_not_seen_trained_on
     report = diagnose(replayed(12))
     assert report.verdict.state == "inconclusive" and report.verdict.rule is None
     assert "738 batches were fetched but not seen in training" in report.verdict.summary
-    assert "the 12 steps seen took 1.20 s of the" in report.verdict.summary
+    assert "the 12 observed steps took 1.20 s of the" in report.verdict.summary
     assert "Tensor.backward()" in report.verdict.summary
     assert {finding.rule for finding in report.findings} == {"LOP004"} and all(
         f.saving is None for f in report.findings

@@ -27,7 +27,7 @@ def merged_stalls(events: Sequence[AnyEvent]) -> list[AnyEvent]:
         number = group[0].data.get("id")
         before = [pair[0] for event in group if len(pair := reports[event.data.get("id")]) > 1]
         found += [_joined_report(stalls, number) for stalls in (before, group) if stalls]
-        known = [end for event in group if (end := ends.get(event.data.get("id"))) is not None]
+        known = [ends[stall] for stall in (event.data.get("id") for event in group) if stall in ends]
         if len(known) == len(group):
             last = max(known, key=lambda e: e.t_ns)
             end: StallEnd = {**last.data, "id": number or ""}

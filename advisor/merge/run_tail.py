@@ -18,18 +18,7 @@ import numpy as np
 from rn50_advisor.advisor.merge.node_frames import SENT_TABLES, Rows, StateFrame, StepsFrame, sent_tables
 from rn50_advisor.advisor.model.recording import Process
 from rn50_advisor.advisor.store.schema import FILE_NAME
-from rn50_advisor.probes.documents.event_documents import (
-    KINDS,
-    AgentCrash,
-    FlightDumps,
-    NotedDeath,
-    OomKill,
-    PrintedLines,
-    RecorderCost,
-    ShedProbe,
-    StallEnd,
-    StallSeen,
-)
+from rn50_advisor.probes.documents import event_documents as documents
 
 _ROWS_MAX = 100_000  # of one table in one frame, 20 MB while it is made; further rows follow in the next frame
 _EVENTS_MAX = 64
@@ -40,10 +29,12 @@ _FACTS_BYTES_MAX = 16_384  # per rank; loaders with long arguments make the fact
 _EVENTS_BYTES_MAX = 4 << 20
 _LARGE_ENTRIES = ("flight", "frames")  # of a rank in a stall
 _STALL_REPORTS = 2  # of each stall: the last two suffice, and a hang of hours would have hundreds
+_STALL = documents.KINDS[documents.StallSeen]
 _SENT_EVENTS = tuple(
-    KINDS[document]
+    documents.KINDS[document]
     for document in (
-        StallSeen, StallEnd, NotedDeath, OomKill, ShedProbe, RecorderCost, AgentCrash, PrintedLines, FlightDumps,
+        documents.StallSeen, documents.StallEnd, documents.NotedDeath, documents.OomKill, documents.ShedProbe,
+        documents.RecorderCost, documents.AgentCrash, documents.PrintedLines, documents.FlightDumps,
     )
 )  # fmt: skip
 # Metrics that the merging side shows or judges by; all others are only in the node's own run file.
@@ -115,7 +106,7 @@ class RunTail:
             (self._last_rowid.get("events", 0),),
         )
         for rowid, kind, data in found.fetchall():
-            stall = json.loads(data).get("id") if kind == KINDS[StallSeen] else None
+            stall = json.loads(data).get("id") if kind == _STALL else None
             reports = [event for event in self._events if stall is not None and event[1] == stall]
             for event in reports[: 1 - _STALL_REPORTS]:
                 self._events.remove(event)
@@ -175,7 +166,7 @@ class RunTail:
 def _without_large_entries(kind: str, data: Mapping[str, Any]) -> dict[str, Any]:
     """Returns an event's data without stacks and dumps; ranks in a stall keep their positions."""
     kept = {name: value for name, value in data.items() if name != "ranks"}  # or a watchdog's dumps
-    if kind == KINDS[StallSeen]:
+    if kind == _STALL:
         rows = data.get("ranks", ())
         kept["ranks"] = [{name: value for name, value in row.items() if name not in _LARGE_ENTRIES} for row in rows]
     return kept

@@ -70,7 +70,7 @@ class Sender:
                 self._send_until(ending, run)
                 self._send_last(run, time.monotonic() + _LAST_FRAMES_S)
         finally:
-            self._context.destroy(linger=1000)
+            self._context.destroy(linger=500)
 
     def _send_until(self, ending: threading.Event, run: RunTail) -> None:
         due_s = time.monotonic() + self._period_s
@@ -110,7 +110,8 @@ class Sender:
         if len(body) > FRAME_BYTES_MAX:  # the other side would cut us off
             self._report_once(kind, f"this node's {kind} frame is too large to send: {len(body)} bytes")
         else:
-            self._link.send_multipart((self._who, kind.encode(), body), zmq.NOBLOCK)
+            with contextlib.suppress(zmq.Again):  # the connection broke while the frame was made
+                self._link.send_multipart((self._who, kind.encode(), body), zmq.NOBLOCK)
         return True
 
     def _connect(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -45,14 +44,8 @@ class Hosts:
             stderr=(self._folder / f"stderr-{host}").open("wb"),
         )
 
-    def said(self, host: int) -> str:
+    def stderr_of(self, host: int) -> str:
         return (self._folder / f"stderr-{host}").read_text(errors="replace")
-
-    def kill_agent(self, process: subprocess.Popen[bytes]) -> None:
-        """Kills the advisor's processes, and nothing of its job."""
-        (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        os.kill(int(child), signal.SIGKILL)
-        process.wait()
 
     def cut_the_merge(self) -> None:
         """The wire between agents goes dead; that between ranks does not."""

@@ -22,6 +22,7 @@ from rn50_advisor.probes.rank.ring import Ring
 from rn50_advisor.probes.rank.workers.worker_batches import InProcess
 from step_loops import Paper
 
+pytest.importorskip("torch")  # imported in each process that the recorder is in
 torch = types.SimpleNamespace(is_grad_enabled=lambda: True)
 
 

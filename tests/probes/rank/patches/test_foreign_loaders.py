@@ -17,6 +17,7 @@ from rn50_advisor.probes.rank.recorder import Recorder
 from rn50_advisor.probes.rank.step_phases import GAP
 from step_loops import Loop
 
+pytest.importorskip("torch")  # imported in each process that the recorder is in
 torch = types.SimpleNamespace(is_grad_enabled=lambda: True)
 
 

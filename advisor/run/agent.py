@@ -128,7 +128,7 @@ class Agent:
         exit_code, signal, ended_ns = end["exit_code"], end["signal"], end["t_ns"]
         answered = self._end_threads()
         self._at_the_end(self._poll)
-        self._at_the_end(lambda: self._believe_the_tree(last=True))
+        self._at_the_end(lambda: self._take_inferred_deaths(last=True))
         self._at_the_end(lambda: self._root_ended(ProcessDeath(self._roster.root_pid, ended_ns, exit_code, signal)))
         self._at_the_end(lambda: self._last_words(answered))
         if exit_code or signal:
@@ -194,7 +194,7 @@ class Agent:
         while self._requests:
             t_ns, number = self._requests.popleft()
             self._writer.put_event(happened(EndRequest, {"signal": number}, t_ns=t_ns))
-        self._believe_the_tree()
+        self._take_inferred_deaths()
 
     def _take(self, news: News | ProcessDeath | AnyEvent) -> None:
         if isinstance(news, HostNews):
@@ -222,8 +222,8 @@ class Agent:
         for gap in news.tick.gaps:
             self._writer.put_gap(gap)
 
-    def _believe_the_tree(self, *, last: bool = False) -> None:
-        for death in self._departures.believed(time.perf_counter_ns(), last=last):
+    def _take_inferred_deaths(self, *, last: bool = False) -> None:
+        for death in self._departures.inferred(time.perf_counter_ns(), last=last):
             self._died(death)
 
     def _died(self, death: ProcessDeath) -> None:

@@ -52,7 +52,7 @@ class OverheadBudget:
         return samples if self._each_core else [sample for sample in samples if not sample.scope.startswith(_EACH_CORE)]
 
     def look(self, ranks: Iterable[Follower], workers: Iterable[Follower] = (), *, asked_cpu_s: float) -> None:
-        """`asked_cpu_s`: of what the user asked for, which is no reason to give up other measurements."""
+        """`asked_cpu_s`: CPU seconds of measurements that the user requested, for which no other measurement is dropped."""
         self._check_recorders(ranks)
         self._add_workers(workers)
         share = self._book.over_budget(self.cpu_s - asked_cpu_s)

@@ -12,7 +12,7 @@ SHED_ORDER = ("stacks", "cpu_cores", "gpu", "workers", "data_files", "allowances
 
 
 class CostBook:
-    """CPU seconds of this process and of the children it looks into ranks with."""
+    """CPU seconds of this process and of its py-spy children."""
 
     def __init__(self, *, budget: float, grace_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._budget = budget
@@ -25,7 +25,7 @@ class CostBook:
         return time.process_time() + children_cpu_s
 
     def over_budget(self, cpu_s: float) -> float | None:
-        """The share of a core over the last half minute if it passes the budget, else None. After an answer a new window begins."""
+        """The share of a core over the last half minute if it passes the budget, else None. A returned share starts a new window."""
         now_s = self._clock()
         if now_s < self._quiet_until_s:
             return None

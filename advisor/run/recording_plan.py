@@ -12,7 +12,7 @@ from rn50_advisor.advisor.run.run_options import RunOptions
 
 @dataclass(frozen=True, slots=True)
 class RecordingPlan:
-    """`run_folder` None: nothing is recorded; `ring_folder` None: no view from inside."""
+    """`run_folder` None: nothing is recorded; `ring_folder` None: no recorder in the job."""
 
     argv: tuple[str, ...]
     run_folder: Path | None

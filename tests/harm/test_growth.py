@@ -74,7 +74,7 @@ def start_and_end_workers(folder: Path, count: int, at_rest: Callable[[int], Non
             departures.suspect(death)
             stderr.ended(pid)
             notes.leave(pid)
-        for death in departures.believed(now_ns + 2_000_000_000):
+        for death in departures.inferred(now_ns + 2_000_000_000):
             assert not followers.died(death), "that was no news"
         departures.settle(now_ns + 10_000_000_000)
         writer.commit()

@@ -131,7 +131,7 @@ class StalledRanks:
 
 
 def _absent(watched: Sequence[Watched], since_ns: int) -> Iterator[Place]:
-    """Ranks that have no ring since they have not begun their first backward pass; of where they are only this is known."""
+    """Ranks without a ring, because they have not begun their first backward pass; nothing else is known of their position."""
     seen = {rank.rank: rank.pid for rank in watched}
     group = max((rank.group for rank in watched), default=1)
     at = Position("start", 0, since_ns, 0, 0, ended=False)

@@ -1,4 +1,4 @@
-"""Living ranks as those who look into them know them, and where each of them is by its ring."""
+"""Live ranks as the stack and stall watches see them, and their positions, read from their rings."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Place = tuple[Watched, Position]
 
 
 class Places:
-    """Reads where ranks are. For one thread; `keep` those that it shall be asked for."""
+    """Reads the positions of ranks. For one thread; `keep` opens the rings of these ranks and closes all others."""
 
     def __init__(self) -> None:
         self._readers: dict[tuple[Path, int], RingReader] = {}
@@ -65,7 +65,7 @@ class Places:
         return None
 
     def collective(self, rank: Watched) -> CollectiveCall | None:
-        """The last step that it has begun."""
+        """The collective that the rank began last."""
         with contextlib.suppress(KeyError, NotARing, OSError):
             return self._readers[rank.ring, rank.ring_made_ns].collective()
         return None

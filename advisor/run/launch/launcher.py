@@ -45,11 +45,11 @@ def run_job(
     options: RunOptions | None = None,
     name: str = "",
     on_start: Callable[[int], None] | None = None,
-    mind: Callable[[], Collection[int]] = tuple,
+    own_children: Callable[[], Collection[int]] = tuple,
 ) -> JobEnd:
     """Run the job to its end and record it into `run_folder` (None: do not record). Main thread only; `on_start` gets the job's pid.
 
-    `mind` is called again and again while the job runs, and says which children the caller waits for; others are nobody's, and reaped.
+    `own_children` is called repeatedly while the job runs and returns the children that the caller waits for; all others are reaped.
 
     Raises CommandNotFound or CommandNotExecutable, noted in the run; whatever else goes wrong on our side costs the recording, not the job.
     """
@@ -76,7 +76,7 @@ def run_job(
             )
             _pass_budget(plan)
             _ask_for_window(plan)
-            return _run(plan, desk, canary, on_start, mind)
+            return _run(plan, desk, canary, on_start, own_children)
         finally:
             _tidy_up(canary, rings)
 
@@ -101,7 +101,7 @@ def _run(
     desk: SignalDesk,
     canary: Canary,
     on_start: Callable[[int], None] | None,
-    mind: Callable[[], Collection[int]],
+    own_children: Callable[[], Collection[int]],
 ) -> JobEnd:
     try:
         job = _spawn(plan, desk)
@@ -114,7 +114,7 @@ def _run(
         companion.start()
         if on_start is not None:
             on_start(job.pid)
-        exit_code, number = _wait(job, desk, canary, companion, mind)
+        exit_code, number = _wait(job, desk, canary, companion, own_children)
     except Exception as error:  # noqa: BLE001 - the wall: the job goes on, and is waited for
         warn(f"signals are passed on without checking their senders: {describe_error(error)}")
         exit_code, number = _wait_plainly(job)
@@ -141,7 +141,7 @@ def _ask_for_window(plan: RecordingPlan) -> None:
 
 
 def _leave_nothing(run_folder: Path | None) -> None:
-    """The job was not started: an empty folder made for its run goes again."""
+    """Removes the empty folder made for the run of a job that was not started."""
     if run_folder is not None:
         with contextlib.suppress(OSError):
             run_folder.rmdir()
@@ -244,13 +244,13 @@ def _wait(
     desk: SignalDesk,
     canary: Canary,
     companion: Companion,
-    mind: Callable[[], Collection[int]],
+    own_children: Callable[[], Collection[int]],
 ) -> tuple[int | None, int | None]:
     """Pass signals on until the job ends; its exit code, or the signal that killed it."""
     child, stop_until = _Child(job), 0.0
     while (end := child.ending()) is None:
         companion.look()
-        reap_adopted({job.pid, *companion.pids(), *canary.pids(), *mind()})
+        reap_adopted({job.pid, *companion.pids(), *canary.pids(), *own_children()})
         if child.stopped_by and time.monotonic() < stop_until:
             stop_until = 0.0
             companion.send_signal(signal.SIGSTOP)

@@ -103,10 +103,10 @@ class Supervised:
             if self._failure is not None:
                 raise self._failure
             if status is not None and self._end is None and self._job_state() is None:
-                self._end = self._end_unseen(status)
+                self._end = self._unreported_end(status)
         return self._end
 
-    def unseen(self) -> bool:
+    def end_unknown(self) -> bool:
         """True if the supervisor is gone and did not report the job's end, which then stays unknown."""
         with contextlib.suppress(AdvisorError):
             end = self.poll()
@@ -115,7 +115,7 @@ class Supervised:
 
     def notice(self) -> str:
         """A sentence on anything that hides the job's end or breaks its recording; empty if nothing does."""
-        if self.unseen():
+        if self.end_unknown():
             if self._end is not None:
                 return self._end.complaint or ""
             doing = "is stopped" if self._job_state() in _STOPPED else "still runs"
@@ -180,7 +180,7 @@ class Supervised:
             finally:
                 os.close(descriptor)
 
-    def _end_unseen(self, status: int) -> JobEnd:
+    def _unreported_end(self, status: int) -> JobEnd:
         """The supervisor is gone and has not said how the job ended, and the job is gone too."""
         if self.job_pid is None:
             return JobEnd(None if status < 0 else status, -status if status < 0 else None, started=False)

@@ -145,7 +145,7 @@ def main() -> None:
             options=RunOptions(**request["options"]),
             name=request["name"],
             on_start=lambda pid: report.write(event="job", pid=pid),
-            mind=keeper.look,
+            own_children=keeper.look,
         )
     except AdvisorError as error:
         report.write(event="failed", message=error.message, hint=error.hint, exit_code=error.exit_code)

@@ -52,7 +52,7 @@ class Departures:
                 death = ProcessDeath(member.pid, tick.t_ns, seen.code if seen else None, seen.signal if seen else None)
                 self._missed.append(death)
 
-    def believed(self, now_ns: int, *, last: bool = False) -> Iterator[ProcessDeath]:
+    def inferred(self, now_ns: int, *, last: bool = False) -> Iterator[ProcessDeath]:
         """Deaths inferred from the process tree. Yields them after a delay, so that epoll's exit status wins. `last`: all of them."""
         while self._missed and (last or self._missed[0].t_ns <= now_ns - _NEWS_TAKES_NS):
             yield self._missed.popleft()

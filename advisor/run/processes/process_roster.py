@@ -50,7 +50,7 @@ class Roster:
         return member.parent_pid if member else None
 
     def enrol(self, who: RingIdentity, rank: int | None, now_ns: int) -> Process:
-        """A process has shown what it is by making a ring."""
+        """Registers a process as a rank or a worker once it has made a ring."""
         known = self._rows.get(who.pid)
         if known is not None and (known.ended_ns is not None or known.role != "other"):
             known = None  # another life under the same pid
@@ -67,11 +67,11 @@ class Roster:
         return self._put(process)
 
     def assign_rank(self, pid: int, rank: int) -> None:
-        """A worker's rank has become known."""
+        """Sets a worker's rank once it is known."""
         self._put(replace(self._rows[pid], rank=rank))
 
     def died(self, death: ProcessDeath, *, clean_exit: bool | None) -> bool:
-        """False where the process is unknown, or known to be dead for longer: what was seen first was seen best."""
+        """Records a death. False if the process is unknown or was recorded as dead before: the first observation is the best."""
         process = self._rows.get(death.pid)
         if process is None or process.ended_ns is not None:
             return False
@@ -90,7 +90,7 @@ class Roster:
         return True
 
     def root_seen(self, now_ns: int) -> None:
-        """A job that was over before the first look at its processes had a main process all the same."""
+        """Adds the main process of a job that ended before the first look at its processes."""
         if self.root_pid not in self._rows:
             self._put(Process(self.root_pid, "other", None, None, None, 0, self.root_command, now_ns))
 

@@ -35,7 +35,7 @@ class RingFolder:
         self.path = self._own.path
 
     def close(self, *, remove: bool) -> None:
-        """Give it up; `remove` only when no process of the job is left that could still make a ring in it."""
+        """Releases the folder; `remove` only if no process of the job is left that could still make a ring in it."""
         self._own.close(_remove if remove else None)
 
 

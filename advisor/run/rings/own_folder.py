@@ -54,7 +54,7 @@ class OwnFolder:
             raise
 
     def close(self, remove: Remove | None) -> None:
-        """Give it up; `remove` is given it only where it is still the one that was made."""
+        """Releases the folder; calls `remove` only if the path is still the folder that was made."""
         with contextlib.suppress(OSError), _opened(self.path.parent) as place, _opened(self.path) as folder:
             if remove is not None and _identity(os.fstat(folder)) == self._identity:
                 remove(place, self.path.name, folder)

@@ -109,7 +109,7 @@ class Followers:
             self._writer.put_position(follower.rank or 0, at.phase, at.step, at.since_ns)
 
     def died(self, death: ProcessDeath) -> bool:
-        """Read the rest of its ring and let go of it; a process without a ring is only noted. False: that was no news."""
+        """Reads the rest of its ring and closes it; without a ring only the death is recorded. False if the death was known already."""
         follower = self._by_pid.get(death.pid)
         if follower is None:
             return self._roster.died(death, clean_exit=None)

@@ -20,7 +20,7 @@ Profile = Callable[[int], CountedStacks | ProbeGap]
 
 
 class Looker:
-    """`refusals`: in a row, as those count them who know whether the process was still there to be looked into."""
+    """`refusals`: consecutive failures of py-spy, counted by the callers, who know whether the process was still alive."""
 
     def __init__(
         self, *, dump: Dump = dump_stacks, profile: Profile = profile_stacks, profile_awake: Profile = profile_awake

@@ -1,4 +1,4 @@
-"""A thread that looks into ranks: into time outside the model, which no mark explains, and into ranks that stand still."""
+"""A thread that samples the stacks of ranks in time that no mark explains, and reports stalled ranks."""
 
 from __future__ import annotations
 

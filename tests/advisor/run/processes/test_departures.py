@@ -75,10 +75,10 @@ def test_what_the_tree_misses_is_believed_only_after_a_second(roster: Roster) ->
     departures = Departures(roster, lambda news: None)
     departures.note(tick(5.0), [member(7, ExitStatus(3, None)), member(ROOT), member(8)])
     departures.note(tick(5.5), [member(9)])
-    assert list(departures.believed(round(5.9 * S))) == []
-    assert list(departures.believed(6 * S)) == [ProcessDeath(7, 5 * S, 3, None), ProcessDeath(8, 5 * S, None, None)]
-    assert list(departures.believed(6 * S)) == []
-    assert list(departures.believed(6 * S, last=True)) == [ProcessDeath(9, round(5.5 * S), None, None)]
+    assert list(departures.inferred(round(5.9 * S))) == []
+    assert list(departures.inferred(6 * S)) == [ProcessDeath(7, 5 * S, 3, None), ProcessDeath(8, 5 * S, None, None)]
+    assert list(departures.inferred(6 * S)) == []
+    assert list(departures.inferred(6 * S, last=True)) == [ProcessDeath(9, round(5.5 * S), None, None)]
 
 
 @pytest.mark.parametrize(("kills", "taken"), [(1.0, True), (0.0, False)])

@@ -48,7 +48,7 @@ Item = Found | TriageGap
 class TriageOptions:
     """The resources a triage may use. `large`: more than 2 GB was agreed to; `python`: the interpreter that trains.
 
-    `metadata`: the provider's service was to be asked, and `named` is what it said. `listing`: files of the data; None where it does not
+    `metadata`: the provider's service was to be asked, and `named` is its answer. `listing`: files of the data; None where it does not
     answer. `until_s`: by the monotonic clock, when this must be over.
     """
 

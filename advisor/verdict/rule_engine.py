@@ -15,7 +15,7 @@ from rn50_advisor.advisor.model.wording.gain_words import speedup
 from rn50_advisor.advisor.model.wording.quantities import counted, duration, quantity, rule_ids, share
 from rn50_advisor.advisor.verdict.hidden_waits import SLEEPS, asleep, unknown_waits
 from rn50_advisor.advisor.verdict.likely_gain import errors_of, expected
-from rn50_advisor.advisor.verdict.unseen_input import (
+from rn50_advisor.advisor.verdict.unobserved_input import (
     input_is_unknown,
     speaks_for,
     unobserved_input,

@@ -133,14 +133,16 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 def _larger(a: Analysis, ranks: tuple[int, ...], slower: float) -> float | None:
     """Size of these ranks' batches relative to the others'; None unless that explains most of their slower computation."""
-    facts = {r: seen for r in model_of(a).own if (seen := facts_of(a, r).get("batch_sizes")) and seen["bytes"]}
-    sizes = {r: seen["bytes"] / seen["looks"] for r, seen in facts.items()}
+    facts = {r: batches for r in model_of(a).own if (batches := facts_of(a, r).get("batch_sizes")) and batches["bytes"]}
+    sizes = {r: batches["bytes"] / batches["looks"] for r, batches in facts.items()}
     own, others = [sizes[r] for r in ranks if r in sizes], [size for r, size in sizes.items() if r not in ranks]
     if not own or not others:
         return None
     ratio = mean(own) / median(others)
-    scatter = (math.sqrt(max(0.0, seen["squares"] / seen["looks"] / sizes[r] ** 2 - 1.0)) for r, seen in facts.items())
-    sampled = min(seen["looks"] for seen in facts.values())
+    scatter = (
+        math.sqrt(max(0.0, batches["squares"] / batches["looks"] / sizes[r] ** 2 - 1.0)) for r, batches in facts.items()
+    )
+    sampled = min(batches["looks"] for batches in facts.values())
     error = max(scatter) * math.sqrt(2.0 / sampled)
     explains = ratio - 1.0 >= _EXPLAINED_SHARE_MIN * (slower - 1.0)
     return ratio if explains and sampled >= _SAMPLED_BATCHES_MIN and ratio - 2.0 * error >= _SIZE_RATIO_MIN else None

@@ -48,11 +48,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     if not by_rank:
         text = any(facts_of(a, rank).get("model", {}).get("layers", {}).get("Embedding") for rank in model_of(a).own)
         return NotMeasured(RULE.id, ("batch.attention_mask",)) if text else Clear(RULE.id)
-    seen = _summed(by_rank.values())
-    share = (seen["cells"] - seen["tokens"]) / max(seen["cells"], 1)
-    if share < t["padding"] or seen["looks"] < _SAMPLED_BATCHES_MIN:
+    total = _summed(by_rank.values())
+    share = (total["cells"] - total["tokens"]) / max(total["cells"], 1)
+    if share < t["padding"] or total["looks"] < _SAMPLED_BATCHES_MIN:
         return Clear(RULE.id)
-    longest = seen["longest"] / seen["cells"]
+    longest = total["longest"] / total["cells"]
     grouped = longest >= _PADDED_TO_LONGEST_MIN
     left = 1.0 - share if grouped else longest
     model, step = model_of(a), a.value(STEP_TIME_S)
@@ -82,11 +82,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 share,
                 "share",
                 t["padding"],
-                f"of the tokens of {seen['looks']} batches, by their attention mask",
+                f"of the tokens of {total['looks']} batches, by their attention mask",
             ),
             Evidence(
                 "padding within a batch",
-                1.0 - seen["tokens"] / max(seen["longest"], 1),
+                1.0 - total["tokens"] / max(total["longest"], 1),
                 "share",
                 None,
                 "if each is padded to its longest sequence",

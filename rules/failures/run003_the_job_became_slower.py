@@ -103,7 +103,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
             ),
             *((Evidence("work", change.work, "", None, "it does more work"),) if change.work else ()),
             *((_UNKNOWN_WORK,) if unknown_work else ()),
-            *(_coincidence(seen) for seen in change.coincidences[:4]),
+            *(_coincidence(reading) for reading in change.coincidences[:4]),
             *(_another(other) for other in found if other is not change),
         ),
         fixes=(Fix(_advice(change), "", None, "small change"),),
@@ -113,7 +113,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 
 
 def _counts(change: SpeedChange, t: Thresholds) -> bool:
-    like_a_machine = change.alike and not any(_explains(seen) for seen in change.coincidences)
+    like_a_machine = change.alike and not any(_explains(reading) for reading in change.coincidences)
     enough = change.after_s >= (t["alike"] if like_a_machine else t["ratio"]) * change.before_s
     long = min(change.steps_before, change.steps_after) >= t["steps"] and change.lasted_s >= t["seconds"]
     return enough and long
@@ -123,15 +123,15 @@ def _may_be_more_work(a: Analysis, change: SpeedChange) -> bool:
     """Without a known data source the work of a step is unknown; and nothing else explains the change."""
     fed = bool(a.loaders) or (a.feed is not None and a.feed.measured)
     grew = change.rank is None and change.phase in ("forward", "backward") and not change.work
-    return not fed and grew and not any(_explains(seen) for seen in change.coincidences)
+    return not fed and grew and not any(_explains(reading) for reading in change.coincidences)
 
 
-def _explains(seen: Coincidence) -> bool:
+def _explains(reading: Coincidence) -> bool:
     """True if this reading got worse, and not as a result of the slower job."""
     return (
-        seen.after > seen.before
-        if seen.metric in _WORSE_IF_HIGHER
-        else seen.after < seen.before and seen.metric in _WORSE_IF_LOWER
+        reading.after > reading.before
+        if reading.metric in _WORSE_IF_HIGHER
+        else reading.after < reading.before and reading.metric in _WORSE_IF_LOWER
     )
 
 
@@ -158,9 +158,11 @@ def _when(change: SpeedChange) -> str:
     return f"since {clock(change.t_s)}{until} ({quantity(change.before_s, 's')} before, over {change.steps_before:.0f} steps)"
 
 
-def _coincidence(seen: Coincidence) -> Evidence:
-    scope = "" if seen.scope in ("job", "host") else f", {seen.scope.replace(':', ' ')}"
-    return Evidence(seen.metric, seen.after, seen.unit, None, f"{quantity(seen.before, seen.unit)} before{scope}")
+def _coincidence(reading: Coincidence) -> Evidence:
+    scope = "" if reading.scope in ("job", "host") else f", {reading.scope.replace(':', ' ')}"
+    return Evidence(
+        reading.metric, reading.after, reading.unit, None, f"{quantity(reading.before, reading.unit)} before{scope}"
+    )
 
 
 def _another(change: SpeedChange) -> Evidence:
@@ -171,7 +173,7 @@ def _another(change: SpeedChange) -> Evidence:
 def _advice(change: SpeedChange) -> str:
     if change.work:
         return f"no fix is needed if this is intended: {change.work}"
-    moved = {seen.metric: seen for seen in change.coincidences}
+    moved = {reading.metric: reading for reading in change.coincidences}
     if QUOTA_THROTTLED_S_PER_S in moved:
         return "raise the CPU quota that holds the rank back since then"
     others = moved.get(CPU_OTHER_CORES)

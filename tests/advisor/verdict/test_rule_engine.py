@@ -1,4 +1,4 @@
-"""From outcomes to a verdict: causes before consequences, what is worth saying, and what cannot be said."""
+"""From outcomes to a verdict: causes before consequences, what is worth reporting, and what cannot be judged."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def rule_saying(outcome: Finding | Clear, *explains: str) -> Rule:
 
 def judged(*findings: Finding, explains: Mapping[str, tuple[str, ...]] | None = None, **about: Any) -> Judgement:
     """The judgement over these findings: by the table, and by what rules of other distributions explain."""
-    theirs = explains or {}
-    return judge(analysis(**about), [rule_saying(f, *theirs.get(f.rule, ())) for f in findings], Config())
+    explained = explains or {}
+    return judge(analysis(**about), [rule_saying(f, *explained.get(f.rule, ())) for f in findings], Config())
 
 
 def linked(*findings: Finding, explains: Mapping[str, tuple[str, ...]] | None = None) -> dict[str, Finding]:

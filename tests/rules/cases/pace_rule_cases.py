@@ -212,16 +212,16 @@ def h2d001(
     mb = share / slower * LINK_MB_PER_S
     values = {"copy.pageable_mb": mb, "copy.pageable_s": share, "kernel.pageable_s": deep}
     loaders = tuple(loader(n, 4) for n in (0, 1))
-    seen = CallSites((), copies(mb=mb, pinned=False, non_blocking=False))
-    return paced(values, on_gpu=_link(gen), **{"loaders": loaders, "call_sites": seen, **more})
+    sites = CallSites((), copies(mb=mb, pinned=False, non_blocking=False))
+    return paced(values, on_gpu=_link(gen), **{"loaders": loaders, "call_sites": sites, **more})
 
 
 def h2d002(share: float = 0.1, gap: float = 0.05, blocked: float = 0.4, **more: Any) -> Analysis:
     """Pinned copies that the link takes `share` of the step for; the host waits for them, and the GPU idles `gap` between steps."""
     mb = share * LINK_MB_PER_S
     values = {"copy.blocking_mb": mb, "copy.blocking_s": blocked, "gpu.idle_gap_s": gap, "gpu.idle_input_s": 0.0}
-    seen = CallSites((), copies(mb=mb, non_blocking=False, blocked_s=blocked))
-    return paced(values, own=rank(gap=gap), on_gpu=_link(4.0), **{"call_sites": seen, **more})
+    sites = CallSites((), copies(mb=mb, non_blocking=False, blocked_s=blocked))
+    return paced(values, own=rank(gap=gap), on_gpu=_link(4.0), **{"call_sites": sites, **more})
 
 
 def sound_pace() -> dict[str, Any]:

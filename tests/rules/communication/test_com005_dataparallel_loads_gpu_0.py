@@ -63,7 +63,7 @@ TABLE = Table(
         "all loaded alike": {"first": 10_000.0, "others": 0.9},
         "another one is loaded more": {"first": 10_000.0, "others": 0.9, "on_2": {"mem_used_mb": 17_000.0}},
         "another one is busier": {"first": 10_000.0, "busy": 0.6, "on_2": {"util_share": 0.95}},
-        "what somebody else holds on another": {
+        "memory of another user on another": {
             "first": 10_000.0,
             "others": 0.9,
             "on_2": {**OTHER_USER, "mem_used_mb": 17_000.0},
@@ -74,14 +74,14 @@ TABLE = Table(
     best=({"devices": 2, "others": 0.3}, 1.5),
     also_fires={
         "by their work alone": {"first": 10_000.0},
-        "whatever somebody else holds on another": {"busy": None, "on_2": {**OTHER_USER, "foreign_mem_mb": 200.0}},
+        "whatever another user holds on another": {"busy": None, "on_2": {**OTHER_USER, "foreign_mem_mb": 200.0}},
     },
     not_measured={
         "whose memory it is": (
             {"busy": None, "on_2": {**OTHER_USER, "mem_used_mb": 17_000.0}},
             ("gpu.foreign_processes",),
         ),
-        "how much somebody else holds": (
+        "how much another user holds": (
             {"first": 10_000.0, "busy": None, "on_2": {"foreign_processes": 1.0, "foreign_sm_share": 0.0}},
             ("gpu.foreign_processes",),
         ),

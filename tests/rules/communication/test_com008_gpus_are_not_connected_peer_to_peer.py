@@ -73,7 +73,7 @@ TABLE = Table(
             "devices": 3,
             "paths": (GpuPath(0, 1, "PIX", "OK"), *FAR[1:]),
         },
-        "somebody else works on the near ones": {
+        "another user works on the near ones": {
             "variables": NOTHING,
             "devices": 3,
             "paths": FAR,

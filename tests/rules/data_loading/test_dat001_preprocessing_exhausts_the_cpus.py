@@ -19,7 +19,7 @@ from rule_runs import RULES, best_step_s, found
 from rule_table import Table, waits
 from table_checks import Check, checks
 
-SQUEEZED = {"allowed": 2.0, "workers": 1, "wall": 0.95}  # room for another worker, if anybody needed one
+SQUEEZED = {"allowed": 2.0, "workers": 1, "wall": 0.95}  # another worker would fit
 
 
 TABLE = Table(

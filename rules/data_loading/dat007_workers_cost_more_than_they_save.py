@@ -2,7 +2,7 @@
 
 What it does: finds a training DataLoader with workers whose batches take longer to wait for than to make.
 
-Fires when: input wait is ≥ 5 % of the step, and 1.25 × as long as loading the batch in the training process would take.
+Fires when: input wait is ≥ 5 % of the step, and ≥ 1.25 × the time to load the batch in the training process.
 
 Why it is slow: a worker's batch passes through shared memory, a pipe and two wake-ups before the training loop has it.
 If a batch is trivial to make (small tensors already in memory), this takes longer than making it in the training

@@ -4,8 +4,8 @@ What it does: finds a step from which on the typical step takes at least a tenth
 It reports the step, the rank, the phase and what else changed then: cores kept busy by other processes, a quota, clocks
 of the GPU, disks.
 
-Fires when: steps are ≥ 10 % slower from some step on, permanently or for long; reports when, on which rank, and what else changed then; a note if the model
-learns more or sees larger batches, or if no loader shows how much work a step has.
+Fires when: steps are ≥ 10 % slower from some step on, permanently or for long; reports when, on which rank, and what else changed
+then; a note if the model learns more or sees larger batches, or if no loader shows how much work a step has.
 
 Why it matters: a mean over the whole run hides it, and mixes the present problem with earlier ones.
 

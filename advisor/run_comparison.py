@@ -55,14 +55,14 @@ _ASSUMED_RUNS = 3
 # Other processes take cores, and also caches, memory bandwidth and the core's other thread. This is the added spread, as a share of the
 # step, if they keep all cores busy: jobs beside 1.3 busy cores of two took 1.4 to 1.8 times as long, without the waits for a core and
 # page faults.
-_NEIGHBOURS = 0.6
-_WORTH = 0.01  # a change below 1 % is not a regression, however certain
+_NEIGHBOUR_FACTOR = 0.6
+_CHANGE_SHARE_MIN = 0.01  # a change below 1 % is not a regression, however certain
 _FACTOR_LIMIT_MIN = 1.5  # a detection limit above this is worded as a factor
 _STEPS_MIN = 10  # steady steps: the mean of fewer is unreliable
 _PHASE_SHOWN = 0.002  # of the step
 _WORTH_FIXING = SEVERITIES[:3]
 _OTHERS_CORES = 0.1  # kept busy by other processes: less is the kernel and the advisor
-_ALIKE = "compute differs no more than between runs of the same job"
+_COMPUTE_IS_ALIKE = "compute differs no more than between runs of the same job"
 _DISTURBANCE_SHARE_MIN = 0.02  # of the step or of the CPUs: smaller disturbances are not reported
 
 
@@ -100,7 +100,7 @@ def compare(
 ) -> Comparison:
     """Compares runs with the first one. `repeated`: more runs of its job. `between_runs` and `max_regression` are shares, not percent."""
     usual, source = _between_runs(runs[0], repeated) if between_runs is None else (between_runs, "as given")
-    noise = {id(run): math.hypot(usual, _NEIGHBOURS * _neighbours(run)) for run in runs}
+    noise = {id(run): math.hypot(usual, _NEIGHBOUR_FACTOR * _neighbours(run)) for run in runs}
     fewest = min(runs, key=lambda run: 1 << 30 if _unfit(run) or not run.work else run.report.throughput.world_size)
 
     def between(one: Run, other: Run) -> tuple[float, float]:
@@ -188,7 +188,7 @@ def _pair(base: Run, other: Run, place: int, between_runs: tuple[float, float]) 
         whole = (base.blocks.step_s - spared[0]) / (other.blocks.step_s - spared[1])
         if judge(beside) != "same" and (beside.value < 1.0) == (whole < 1.0):
             change, speed = judge(beside), beside
-            why = f"{_why(change, beside)} by input, optimizer and the time between steps alone; {_ALIKE}"
+            why = f"{_why(change, beside)} by input, optimizer and the time between steps alone; {_COMPUTE_IS_ALIKE}"
     notes = [
         *([f"{different}; compared by samples/s"] if different else []),
         *_disturbances(base),
@@ -223,7 +223,7 @@ def judge(speed: Estimate) -> Change:
 
 
 def _worth(speed: Estimate) -> bool:
-    return abs(speed.value - 1.0) >= _WORTH
+    return abs(speed.value - 1.0) >= _CHANGE_SHARE_MIN
 
 
 def _why(change: Change, speed: Estimate) -> str:

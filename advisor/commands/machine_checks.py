@@ -24,7 +24,7 @@ CHILD_TIMEOUT_S = 20.0
 SHM_WARN_BYTES = 1 << 30  # Docker's default is 64 MiB; one prefetched batch of 256 images of 224x224 float32 is 154 MB
 _OLDEST_RANK = (3, 9)
 # `python -c` puts the working directory first in sys.path, where a user's `queue.py` could hide the standard module.
-_AWAY = "import sys; sys.path[:] = [entry for entry in sys.path if entry]\n"
+_WITHOUT_WORKING_FOLDER = "import sys; sys.path[:] = [entry for entry in sys.path if entry]\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def torch_of(python: str) -> DoctorCheck:
     """Imports torch in that interpreter: the package's metadata would not show a broken installation."""
     name = "the job's torch"
     program = (
-        _AWAY + "import json\nimport torch\n"
+        _WITHOUT_WORKING_FOLDER + "import json\nimport torch\n"
         "print(json.dumps([sys.version.split()[0], torch.__version__, torch.version.cuda or torch.version.hip,"
         " torch.cuda.device_count(), torch.distributed.is_available() and [b for b in ('nccl', 'gloo')"
         " if getattr(torch.distributed, 'is_' + b + '_available', lambda: False)()]]))"
@@ -160,7 +160,10 @@ def py_spy(python: str) -> DoctorCheck:
         stack.callback(rings.close, remove=True)
         job = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rn50-doctor-")))
         (job / "torch.py").touch()  # enough to start the recorder, and works without torch
-        program = _AWAY + "sys.path.insert(0, sys.argv[1]); import torch; print('up', flush=True); sys.stdin.read()"
+        program = (
+            _WITHOUT_WORKING_FOLDER
+            + "sys.path.insert(0, sys.argv[1]); import torch; print('up', flush=True); sys.stdin.read()"
+        )
         with subprocess.Popen(
             [python, "-c", program, str(job)],
             env=with_recorder(inherited_environment(), rings.path),

@@ -233,7 +233,7 @@ def check_merge(listen: str, to: str, token_file: str) -> None:
         raise UsageError("a node either listens or sends", "--merge-listen on one node, --merge-to on all others")
     if not token_file:
         raise UsageError("a merge needs --merge-token-file", "the listening side creates the file")
-    from rn50_advisor.advisor.merge.node_link import INSTALL, NoToken, has_pyzmq, parse_address, read_token
+    from rn50_advisor.advisor.merge.live_merge import INSTALL, NoToken, has_pyzmq, parse_address, read_token
 
     if not parse_address(listen or to)[0] and to:
         raise UsageError(f"{to!r} does not name a host", "give HOST:PORT")

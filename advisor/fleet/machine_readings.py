@@ -16,8 +16,8 @@ from rn50_advisor.advisor.model.report import PHASE_TITLES
 from rn50_advisor.advisor.reference.gpu_names import gpu_model
 
 # Units in which larger (or smaller) numbers are better, where the check has no band that says so.
-_HIGHER = ("/s", "MHz", "links", "GB", "GiB")
-_LOWER = ("s", "ms", "µs", "us", "errors", "events")
+_HIGHER_IS_BETTER = ("/s", "MHz", "links", "GB", "GiB")
+_LOWER_IS_BETTER = ("s", "ms", "µs", "us", "errors", "events")
 _OF_A_LIMIT = ("share", "cores")
 _OF_ONE = (".uuid", ".serial", ".pci_bus_id", ".xids")  # specific to one GPU: not comparable
 _PHASE_MIN = 0.02  # of the step or of a limit: less does not matter
@@ -118,9 +118,9 @@ def _better(expected: Mapping[str, Any], unit: str) -> Better | None:
     lo, hi = expected.get("lo"), expected.get("hi")
     if (lo is None) != (hi is None):
         return "higher" if lo is not None else "lower"
-    if unit.endswith(_HIGHER):
+    if unit.endswith(_HIGHER_IS_BETTER):
         return "higher"
-    return "lower" if unit in _LOWER else None
+    return "lower" if unit in _LOWER_IS_BETTER else None
 
 
 def _scale(expected: Mapping[str, Any], unit: str) -> float | None:

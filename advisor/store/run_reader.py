@@ -42,7 +42,13 @@ __all__ = ["cut", "read_recording"]
 
 LIVE_SAMPLES = 200_000  # limit for a live screen, which reads every second: about 0.2 s
 # Ring tables are in order of arrival. Batches arrive worker by worker and become a timeline only when sorted.
-_ORDER = {"steps": "t_start_ns", "batches": "t_end_ns", "spans": "t_start_ns", "looks": "t_end_ns", "parts": "t_end_ns"}
+_ORDER_COLUMN = {
+    "steps": "t_start_ns",
+    "batches": "t_end_ns",
+    "spans": "t_start_ns",
+    "looks": "t_end_ns",
+    "parts": "t_end_ns",
+}
 _SAMPLE = np.dtype([("t_ns", np.int64), ("series", np.int64), ("value", np.float64)])
 _META_TYPES: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("name", "cwd", "host", "advisor_version"), str),
@@ -175,8 +181,8 @@ def _ring_table(db: sqlite3.Connection, table: str, names: tuple[str, ...], rece
         found = numbers.view(dtype)[:: -1 if recent is not None else 1]
         if table == "spans":
             found = found[(found["label"] >= 0) & (found["label"] < len(SPAN_LABELS))]  # a newer advisor has more
-        if table in _ORDER:
-            found = found[np.argsort(found[_ORDER[table]], kind="stable")]
+        if table in _ORDER_COLUMN:
+            found = found[np.argsort(found[_ORDER_COLUMN[table]], kind="stable")]
         if len(found):
             result[rank] = found
     return result

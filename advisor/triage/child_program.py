@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_HERE = Path(__file__).parent / "children"
+_PROGRAMS = Path(__file__).parent / "children"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def run_child(
     environment: Mapping[str, str] | None = None,
 ) -> Ended:
     """`children/<program>.py` in the given interpreter; each line of JSON that it prints is handed on as it comes."""
-    command = [python, str(_HERE / f"{program}.py"), json.dumps(dict(asked))]
+    command = [python, str(_PROGRAMS / f"{program}.py"), json.dumps(dict(asked))]
     timed_out = threading.Event()
     with tempfile.TemporaryFile(dir=scratch) as stderr:
         process = _start(command, stderr.fileno(), scratch, environment or {})

@@ -46,7 +46,9 @@ class RankNumbers:
 
 
 _HELD_ROWS_MAX = 20_000  # batches of workers whose rank is not known yet
-_PASSING = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))  # it is our own shortage: the ring is tried again
+_OWN_SHORTAGES = frozenset(
+    (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+)  # it is our own shortage: the ring is tried again
 
 
 class Followers:
@@ -150,7 +152,7 @@ class Followers:
             except FileNotFoundError:
                 del self._known[entry.name]
             except (NotARing, OSError) as error:
-                if getattr(error, "errno", None) in _PASSING:
+                if getattr(error, "errno", None) in _OWN_SHORTAGES:
                     del self._known[entry.name]
                 reason = f"{entry.name} cannot be read: {getattr(error, 'strerror', None) or error}"
                 self._writer.put_gap(

@@ -18,8 +18,8 @@ _TAIL = 4 + layout.PAYLOAD_FIELDS_MAX  # index of the second sequence in an unpa
 _COUNTS = {kind: len(fields) for kind, fields in layout.FIELDS.items()}
 _PAYLOAD_AT = 4
 _SLOTS_MAX = 1 << 20
-_READINGS = 16
-_AGREEMENTS = 4
+_HEAD_READINGS_MAX = 16
+_POSITION_READINGS_MAX = 4
 
 
 class NotARing(Exception):
@@ -106,7 +106,7 @@ class RingReader:
         `pack_into` clears the bytes before it writes them (in a tight loop 1 to 2 % of readings saw a head of 0), and `pread` copies bytes,
         so one reading may be too low or, with bytes of two numbers in it, too high. Of two the lower is never beyond the truth.
         """
-        for _ in range(_READINGS):
+        for _ in range(_HEAD_READINGS_MAX):
             heads = sorted((self._live()[0], self._live()[0]))
             if heads[0] >= least:
                 break
@@ -115,7 +115,7 @@ class RingReader:
     def position(self) -> Position:
         """The live part of the header, read until two readings agree."""
         live = self._live()
-        for _ in range(_AGREEMENTS):
+        for _ in range(_POSITION_READINGS_MAX):
             again = self._live()
             if again[1:4] == live[1:4]:
                 break
@@ -141,7 +141,7 @@ class RingReader:
         if head < self._next:
             # killed in the middle of the store, or not one of our rings
             self._backwards += 1
-            if self._backwards > _READINGS:
+            if self._backwards > _HEAD_READINGS_MAX:
                 raise NotARing("its head went backwards")
             return Drained({}, 0, self.position())
         self._backwards = 0

@@ -23,7 +23,7 @@ _DEFAULTS = ("/tmp/nccl_trace_rank_", "{home}/.cache/torch/comm_lib_trace_rank_"
 _BYTES_MAX = 64 << 20
 _FILES_MAX = 64
 ENTRIES_MAX = 24
-_KEPT = (
+_KEPT_FIELDS = (
     "process_group", "collective_seq_id", "is_p2p", "profiling_name", "input_sizes", "state", "time_created_ns", "retired",
 )  # fmt: skip
 _LISTS = frozenset(("build_intlist", "build_boollist", "build_doublelist", "build_tensorlist"))
@@ -62,7 +62,7 @@ def read_dump(data: bytes) -> FlightDump | None:
     return {
         "version": dump.get("version"),
         "pg_status": dump.get("pg_status") or {},
-        "entries": [{key: entry[key] for key in _KEPT if key in entry} for entry in latest],
+        "entries": [{key: entry[key] for key in _KEPT_FIELDS if key in entry} for entry in latest],
     }
 
 

@@ -23,7 +23,7 @@ from rn50_advisor.probes.documents.loader_documents import DescribedDataset, Par
 from rn50_advisor.probes.documents.rank_documents import MountFacts, RankFacts
 from rn50_advisor.probes.rank.side_files import ERROR, FACTS, LEFT_BY_PROCESS, PART, TIMES
 
-_READ = (FACTS, ERROR, PART, TIMES)
+_FILE_KINDS = (FACTS, ERROR, PART, TIMES)
 _BYTES_MAX = 4 << 20
 _LEFT_KEPT = 200  # dead processes whose facts a late answer about a mount may complete
 _ERROR_CHARACTERS = 300
@@ -65,7 +65,7 @@ class Notes:
             return
         for entry in entries:
             number = "".join(filter(str.isdigit, entry.name))
-            kind = next((name for name in _READ if number and entry.name == name % int(number)), "")
+            kind = next((name for name in _FILE_KINDS if number and entry.name == name % int(number)), "")
             if not kind:
                 continue
             try:

@@ -22,15 +22,15 @@ _COLLATES = ("collate_fn", "default_collate")
 _REFUSALS_MAX = 3
 # Frames that wait for another process: for a lock that it holds, or for the one process that serves all. A lock of threads is
 # none of these: each worker has its own.
-_LOCKS = re.compile(r"/multiprocessing/synchronize\.py$|/(filelock|portalocker|fasteners)/")
-_SERVER = re.compile(r"/multiprocessing/managers\.py$")
-_LOCKING = re.compile(r"\b(acquire|flock|lockf)\(")  # calls into C, which leave no frame of their own
+_LOCK_FILES = re.compile(r"/multiprocessing/synchronize\.py$|/(filelock|portalocker|fasteners)/")
+_SERVER_FILES = re.compile(r"/multiprocessing/managers\.py$")
+_LOCK_CALLS = re.compile(r"\b(acquire|flock|lockf)\(")  # calls into C, which leave no frame of their own
 # Frames that request a sample from a server, remote or local. Database drivers mostly leave no frame of their own.
-_CLIENTS = re.compile(
+_CLIENT_FILES = re.compile(
     r"/python3[^/]*/(socket|ssl|http/client|urllib/request)\.py$|/(urllib3|requests|httpx|httpcore|aiohttp|botocore|boto3|s3fs|gcsfs|minio"
     r"|redis|pymongo|pymysql|psycopg2?|grpc|google/cloud|azure|sqlite3|asyncpg|pymemcache|elasticsearch|elastic_transport)/"
 )
-_ASKING = re.compile(r"\b(execute|executemany|fetchone|fetchall|fetchmany|urlopen|recv|hget|mget|get_object)\(")
+_REQUEST_CALLS = re.compile(r"\b(execute|executemany|fetchone|fetchall|fetchmany|urlopen|recv|hget|mget|get_object)\(")
 
 Dump = Callable[[int], tuple[tuple[ThreadStack, ...] | ProbeGap, float]]
 
@@ -105,15 +105,15 @@ def _asks(frames: Sequence[Frame], user: Frame | None) -> bool:
     """True if the stack waits for the answer of a server or a database."""
     inside = _inside(frames, user)
     if user is None or inside:
-        return any(_CLIENTS.search(frame.file) for frame in inside)
-    return bool(_ASKING.search(linecache.getline(user.file, user.line)))
+        return any(_CLIENT_FILES.search(frame.file) for frame in inside)
+    return bool(_REQUEST_CALLS.search(linecache.getline(user.file, user.line)))
 
 
 def _awaited(frames: Sequence[Frame], user: Frame | None) -> str | None:
     """`lock` or `server` if it queues for one shared with other processes; None if it is working."""
     inside = _inside(frames, user)
-    for word, files in (("server", _SERVER), ("lock", _LOCKS)):
+    for word, files in (("server", _SERVER_FILES), ("lock", _LOCK_FILES)):
         if any(files.search(frame.file) for frame in inside):
             return word
-    called = user is not None and not inside and _LOCKING.search(linecache.getline(user.file, user.line))
+    called = user is not None and not inside and _LOCK_CALLS.search(linecache.getline(user.file, user.line))
     return "lock" if called else None

@@ -76,7 +76,7 @@ _LOGIN = re.compile(
     r"(?<![\w-])(?i:-u|-U|--user|--login|--proxy-user|--proxy-auth|--userpwd|--basic-auth|--http-auth|--basic|--creds|--auth-user)"
     rf"{QUOTE}?[=,\s]{{1,8}}{QUOTE}?(?P<user>[^\s:\"'/]{{1,200}}:{QUOTE}?(?!\d{{1,7}}(?:[\s\"']|$)|//)[^\s\"'`\\]{{1,1000}})"
 )
-_GLUED = re.compile(r"(?<![\w-])-u(?P<user>[^\s:\"'/-]{1,200}:(?!\d{1,7}(?:[\s\"']|$)|//)[^\s\"'`]{1,1000})")
+_GLUED_OPTION = re.compile(r"(?<![\w-])-u(?P<user>[^\s:\"'/-]{1,200}:(?!\d{1,7}(?:[\s\"']|$)|//)[^\s\"'`]{1,1000})")
 _PASSWORD_PROGRAMS = re.compile(
     r"sshpass|mysql|mariadb|mongo|docker|podman|helm|htpasswd|\baz\b|7z|\bzip|sqlcmd|redis-cli|\boc\b|smbclient|ncftp|lftp"
 )
@@ -207,7 +207,7 @@ def _logins(text: str) -> Spans:
             if "/" not in password or looks_random(password):  # else a path on another host
                 spans.append((match.start("user"), match.end("user") - 1))
         spans += [(match.start("user") + 1, match.end("user")) for match in _ORACLE.finditer(text)]
-    for pattern in (_LOGIN, _GLUED):
+    for pattern in (_LOGIN, _GLUED_OPTION):
         for match in pattern.finditer(text):
             spans.append((match.start("user") + match["user"].index(":") + 1, match.end("user")))
     return spans

@@ -15,12 +15,12 @@ NAME = "gpu.usable"
 SILENT_S = 30.0
 FIRST_REDUCED_S = 20.0  # NCCL joins eight GPUs in five to ten seconds; the first sum, of one MiB, takes none
 # Memory that is full, and what a GPU is too old for, are no faults of it.
-_BROKEN = re.compile(r"CUDA error|Cuda failure|NCCL error", re.IGNORECASE)
-_SOUND = re.compile(r"out of memory|alloc.failed|not.supported|arch.mismatch", re.IGNORECASE)
-_HARDWARE = re.compile(r"uncorrectable|fallen off the bus|gpu is lost", re.IGNORECASE)
-_NO_DEVICE = re.compile(r"no CUDA(-capable)? (GPU|device)", re.IGNORECASE)
-_FABRIC = re.compile(r"system not yet initialized|\b802\b")
-_MEND = "reset the GPUs or reboot (see dmesg for NVRM: Xid), and hand the machine back where it stays so"
+_CUDA_ERRORS = re.compile(r"CUDA error|Cuda failure|NCCL error", re.IGNORECASE)
+_HARMLESS_ERRORS = re.compile(r"out of memory|alloc.failed|not.supported|arch.mismatch", re.IGNORECASE)
+_HARDWARE_ERRORS = re.compile(r"uncorrectable|fallen off the bus|gpu is lost", re.IGNORECASE)
+_NO_DEVICE_ERRORS = re.compile(r"no CUDA(-capable)? (GPU|device)", re.IGNORECASE)
+_FABRIC_ERRORS = re.compile(r"system not yet initialized|\b802\b")
+_RESET_HINT = "reset the GPUs or reboot (see dmesg for NVRM: Xid), and hand the machine back where it stays so"
 
 
 def usable(
@@ -32,7 +32,7 @@ def usable(
     if begun is None or begun["value"] is None:
         yield _gap(done.why or "this torch was built without CUDA")
         return
-    if visible == 0 or (visible is None and listed and _NO_DEVICE.search(str(listed.get("reason")))):
+    if visible == 0 or (visible is None and listed and _NO_DEVICE_ERRORS.search(str(listed.get("reason")))):
         yield _gap("CUDA_VISIBLE_DEVICES, or MIG without instances, leaves this shell no GPU")
         return
     failed = _failed(done)
@@ -50,7 +50,7 @@ def usable(
 
 
 def wedged(seconds: float) -> Found:
-    why = f"the NVIDIA driver has not answered for {seconds:.0f} s: {_MEND}"
+    why = f"the NVIDIA driver has not answered for {seconds:.0f} s: {_RESET_HINT}"
     return Found(
         Check("gpu.driver_answers", "no", "", Band(source="a driver that answers"), "bad", why), "fix", why=why
     )
@@ -92,15 +92,15 @@ def _failed(done: MeasuredGpus) -> list[Result]:
 
 def _broken(result: Result) -> bool:
     reason = str(result.get("reason") or "")
-    return bool(_BROKEN.search(reason)) and not _SOUND.search(reason)
+    return bool(_CUDA_ERRORS.search(reason)) and not _HARMLESS_ERRORS.search(reason)
 
 
 def _unusable(count: int, due: int, fault: str) -> Found:
-    remedy: Remedy = "hand-back" if _HARDWARE.search(fault) else "fix"
-    mend = _MEND
-    if _FABRIC.search(fault):
-        mend = "start nvidia-fabricmanager in exactly the driver's version, or have the machine's owner do it"
-    why = f"{fault}: {mend}"
+    remedy: Remedy = "hand-back" if _HARDWARE_ERRORS.search(fault) else "fix"
+    hint = _RESET_HINT
+    if _FABRIC_ERRORS.search(fault):
+        hint = "start nvidia-fabricmanager in exactly the driver's version, or have the machine's owner do it"
+    why = f"{fault}: {hint}"
     return Found(Check(NAME, float(max(count, 0)), "GPUs", _band(due), "bad", why), remedy, why=why)
 
 

@@ -21,8 +21,8 @@ _NVIDIA, _DISPLAY = (
 )  # VGA and 3D controllers; a board's sound and USB are functions of their own
 _BAND = Band(None, 0.0, "the driver offers each GPU on the PCI bus")
 # Errors for a GPU that others may use, and for things missing in this container but not in the machine.
-_KEPT = tuple(ERRORS[name][0] for name in ("NVML_ERROR_NO_PERMISSION", "NVML_ERROR_OPERATING_SYSTEM"))
-_ABSENT = ("pynvml", "the bindings", ERRORS["NVML_ERROR_LIBRARY_NOT_FOUND"][0])
+_FORBIDDEN = tuple(ERRORS[name][0] for name in ("NVML_ERROR_NO_PERMISSION", "NVML_ERROR_OPERATING_SYSTEM"))
+_NO_DRIVER = ("pynvml", "the bindings", ERRORS["NVML_ERROR_LIBRARY_NOT_FOUND"][0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def missing(devices: Sequence[GpuDevice], gaps: Sequence[ProbeGap], root: Path =
     """`gaps`: why the driver refused those that it counts. A gap where the bus does not show how many there should be."""
     known = {f"gpu:{device.index}" for device in devices}
     refused = [gap for gap in gaps if gap.metric == "gpu.*" and gap.scope.startswith("gpu:") and gap.scope not in known]
-    refused = [gap for gap in refused if gap.reason not in _KEPT]
+    refused = [gap for gap in refused if gap.reason not in _FORBIDDEN]
     functions = on_bus(root)
     blind = _blind(functions, devices, root)
     unlisted = [] if blind else _unlisted(functions, devices)
@@ -70,7 +70,7 @@ def silent(gaps: Sequence[ProbeGap], root: Path = Path("/")) -> Iterator[Item]:
     gap = next(iter(gaps), ProbeGap("gpu.*", "host", "the driver sees no GPU", "see dmesg"))
     yield TriageGap("gpu.*", gap.reason, gap.hint)
     functions = on_bus(root)
-    absent = _part_of(functions, root) or any(word in gap.reason for word in _ABSENT)
+    absent = _part_of(functions, root) or any(word in gap.reason for word in _NO_DRIVER)
     if functions and gap.scope == "host" and not absent:
         why = f"{len(functions)} NVIDIA GPUs lie on the PCI bus, and none can be used: {gap.reason}: {gap.hint}"
         yield Found(Check(NAME, float(len(functions)), "GPUs", _BAND, "bad", why), "fix", why=why)

@@ -52,7 +52,7 @@ from rn50_advisor.rules.gpu import gpu008_nvlink_is_degraded as gpu008
 from rn50_advisor.rules.gpu.gpu_names_and_cost import link_mb_per_s, of_gpu
 from rn50_advisor.rules.rule import Rule
 
-_STEADY = 100  # number of steps that satisfies the rules: a triage has no steps, and so no variation between them
+_STEADY_STEPS = 100  # number of steps that satisfies the rules: a triage has no steps, and so no variation between them
 _SLOT_SHORT = 2  # generations: a quarter of the rate
 # Errors that a reset clears: a row that waits for it, and the Xids that say so (63: marked, 154: an action is requested).
 _UNTIL_RESET_XIDS = frozenset({63, 154})
@@ -96,7 +96,7 @@ def analysis_of(recording: Recording, within_ns: tuple[int, int] | None = None) 
     return Analysis(
         meta=meta,
         world_size=len(gpus),
-        step_time=StepTime(1.0, 1.0, _STEADY, _STEADY),
+        step_time=StepTime(1.0, 1.0, _STEADY_STEPS, _STEADY_STEPS),
         throughput=Throughput(None, 1.0, None, len(gpus)),
         values=values,
         reasons=values.missing,
@@ -112,10 +112,10 @@ def health(
     """`sustained_ns`: from when to when all GPUs were kept busy at once; `carrying`: those to which copies are as fast as they should."""
     a = analysis_of(recording)
     held = analysis_of(recording, sustained_ns) if sustained_ns else a
-    outcomes = {asked.rule.id: run_rule(asked.rule, held if asked.held else a, Config()) for asked in _ASKED}
+    outcomes = {asked.rule.id: run_rule(asked.rule, held if asked.held else a, Config()) for asked in _RULE_CHECKS}
     for gpu in a.gpu_view.devices:
         yield fact(f"gpu.{gpu.index}.name", gpu.name)
-        for asked in _ASKED:
+        for asked in _RULE_CHECKS:
             yield _checked(held if asked.held else a, gpu, asked, outcomes[asked.rule.id])
         yield from _history(recording, gpu)
         yield from _slot(recording, gpu, carrying)
@@ -283,7 +283,7 @@ def _fixed(band: Band) -> Callable[[Analysis, Gpu], Band]:
 
 
 _SHARED: Mapping[str, float] = {name: t.value for name, t in gpu005.RULE.thresholds.items()}
-_ASKED = (
+_RULE_CHECKS = (
     Asked(
         "throttled_share",
         gpu001.RULE,

@@ -21,9 +21,9 @@ _TABLE = "Pillow on the slowest of five cloud processors (github.com/ternaus/imr
 _DECODE_ALONE, _WHOLE_CHAIN = 360.0, 232.0
 # Typical rates, beside the minimum: both for one core of a common server processor, in images of ImageNet's size.
 _USUAL_ALONE, _USUAL_CHAIN, _USUAL_CORE = 537.0, 437.0, "one core of an EPYC 9B14"
-_KEPT = 0.75
+_ONE_CORE_SHARE_MIN = 0.75
 # Workers share memory and caches: FACTS of four workers, 0.62 to 0.89 each; two threads of one core give 1.3 of one.
-_TOGETHER = 0.5
+_ALL_CORES_SHARE_MIN = 0.5
 PROCESSES_MOST = 64
 QUICK_S, FULL_S = 2.0, 4.0
 _TIMEOUT_S = 90.0  # the first import of torch from a cold network disk takes that long
@@ -56,10 +56,10 @@ def decoding(setting: TriageOptions, watch: Watch) -> Iterator[Item]:
         yield TriageGap("decode.images_per_core_s", reason, hint)
         return
     whole = bool(results["whole"])
-    base = _KEPT * (_WHOLE_CHAIN if whole else _DECODE_ALONE)
+    base = _ONE_CORE_SHARE_MIN * (_WHOLE_CHAIN if whole else _DECODE_ALONE)
     yield fact("decode.pipeline", str(results["pipeline"]))
     usual = _USUAL_CHAIN if whole else _USUAL_ALONE
-    yield _per_core(float(results["one"]), Band(base, None, f"{_KEPT} × {_source(whole=whole)}"), usual)
+    yield _per_core(float(results["one"]), Band(base, None, f"{_ONE_CORE_SHARE_MIN} × {_source(whole=whole)}"), usual)
     if "data" in results:
         hint = f"pictures of --data, {fmt.bytes_(results['data_bytes'])} each"
         yield fact("decode.data_images_per_core_s", float(results["data"]), "images/s", hint=hint)
@@ -71,8 +71,8 @@ def decoding(setting: TriageOptions, watch: Watch) -> Iterator[Item]:
         )
     if "all" in results:
         cores = min(allowed, float(processes))
-        source = f"{_TOGETHER} × {cores:g} cores × what one core should do: {_source(whole=whole)}"
-        found = _together(float(results["all"]), processes, Band(_TOGETHER * cores * base, None, source))
+        source = f"{_ALL_CORES_SHARE_MIN} × {cores:g} cores × what one core should do: {_source(whole=whole)}"
+        found = _together(float(results["all"]), processes, Band(_ALL_CORES_SHARE_MIN * cores * base, None, source))
         yield replace(found, ran_share=results.get("ran_share"))
     elif "why_not_all" in results:
         yield TriageGap("decode.images_all_cores_s", str(results["why_not_all"]), "see dmesg for what ended it")

@@ -45,7 +45,7 @@ _DATA, _SCRATCH = "disk.data_answers", "disk.scratch_answers"
 _ANSWERS_S = 5.0  # a throttled volume answers to a touch in a second or two
 _OTHERS_SHARE = 0.25  # of what we moved ourselves: more of it by others, and the rate is not the disk's
 _OTHERS_IDLE_MB_PER_S = 5.0
-_AGAIN = ": measure again when the disk is idle"
+_MEASURE_AGAIN = ": measure again when the disk is idle"
 _CACHED_SHARE = 0.1  # of the bytes, from the page cache: makes a rate a tenth too good
 
 
@@ -273,9 +273,12 @@ def _timed(trial: Trial, read: Callable[[], Pass]) -> tuple[Pass, str]:
     beside = stretch.disk_bytes([disk]) - one.read_bytes
     resting = trial.idle.disk_bytes([disk]) / 1e6 / trial.idle.seconds
     if resting >= _OTHERS_IDLE_MB_PER_S:
-        return one, f"others moved {fmt.number(resting)} MB/s on {disk} while we were idle{_AGAIN}"
+        return one, f"others moved {fmt.number(resting)} MB/s on {disk} while we were idle{_MEASURE_AGAIN}"
     if beside >= _OTHERS_SHARE * max(one.read_bytes, 1) and beside / 1e6 / stretch.seconds >= _OTHERS_IDLE_MB_PER_S:
-        return one, f"others moved {fmt.bytes_(beside)} on {disk} besides our {fmt.bytes_(one.read_bytes)}{_AGAIN}"
+        return (
+            one,
+            f"others moved {fmt.bytes_(beside)} on {disk} besides our {fmt.bytes_(one.read_bytes)}{_MEASURE_AGAIN}",
+        )
     return one, ""
 
 

@@ -21,7 +21,7 @@ CHILDREN = sorted((_ROOT / "advisor" / "triage" / "children").glob("*.py"))
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where children are looked for."""
-    monkeypatch.setattr(child_program, "_HERE", tmp_path)
+    monkeypatch.setattr(child_program, "_PROGRAMS", tmp_path)
     return tmp_path
 
 

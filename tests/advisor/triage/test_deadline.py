@@ -106,7 +106,7 @@ def test_an_interrupt_ends_what_a_group_has_started(tmp_path: Path, monkeypatch:
     (tmp_path / "probe.py").write_text(
         "import os, time\nprint('{\"pid\": %d}' % os.getpid(), flush=True)\ntime.sleep(600)\n"
     )
-    monkeypatch.setattr(child_program, "_HERE", tmp_path)
+    monkeypatch.setattr(child_program, "_PROGRAMS", tmp_path)
 
     def on_result(result: dict[str, Any]) -> None:
         (tmp_path / "pid").write_text(str(result["pid"]))

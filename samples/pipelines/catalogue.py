@@ -94,7 +94,7 @@ PIPELINES = (
     Pipeline(
         name="throttled-disk",
         what="files of 60 KB from a disk of 12 MB/s",
-        job=Job("faults/jobs/loading.py", ("--files={disk}", "--width=24", "--steps=90", "--persistent")),
+        job=Job("faults/jobs/input/loading.py", ("--files={disk}", "--width=24", "--steps=90", "--persistent")),
         workers=1,
         otherwise=2,
         fixtures=(SlowDisk(12_000_000, files=1700),),

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LOOP = (sys.executable, str(ROOT / "samples" / "faults" / "jobs" / "gpu.py"))
+LOOP = (sys.executable, str(ROOT / "samples" / "faults" / "jobs" / "compute" / "gpu.py"))
 SHORT = ("--model=resnet18", "--image-size=64", "--batch-size=32", "--steps=2000")  # about 5 ms a step
 MOST = 0.01  # of a step
 

@@ -103,7 +103,7 @@ facts() { # name of a check, what its report's facts must hold...
 
 # one epoch, as everywhere: ten steps of it are over in half a second
 train=("$python" samples/train.py --synthetic --synthetic-images 32768 --steps 120 --no-eval --print-every 20)
-loop=("$python" samples/faults/jobs/gpu.py)
+loop=("$python" samples/faults/jobs/compute/gpu.py)
 two=("$python" -m torch.distributed.run --standalone --nproc_per_node=2 "${loop[@]:1}")
 one=("$python" -m torch.distributed.run --standalone --nproc_per_node=1 "${train[@]:1}" --amp bf16 --batch-size 64 --workers 4)
 

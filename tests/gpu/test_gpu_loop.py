@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.torch
 
 ROOT = Path(__file__).resolve().parents[2]
-LOOP = ROOT / "samples" / "faults" / "jobs" / "gpu.py"
+LOOP = ROOT / "samples" / "faults" / "jobs" / "compute" / "gpu.py"
 SMALL = ("--model=shufflenet_v2_x0_5", "--batch-size=2", "--image-size=32", "--steps=2")
 
 

@@ -126,9 +126,9 @@ def test_a_scenario_asks_only_for_what_its_fixtures_bring(scenario: Scenario) ->
 def test_a_job_understands_its_command_line(
     scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(str(SAMPLES / "faults" / "jobs"))
     (tmp_path / "train").mkdir()
     for job in jobs(scenario):
+        monkeypatch.syspath_prepend(str((SAMPLES / job.script).parent))
         values = {name: str(tmp_path) for name in ("out", "disk", "group", "images")}
         monkeypatch.setattr(sys, "argv", [job.script, *(argument.format_map(values) for argument in job.arguments)])
         module = load(SAMPLES / job.script)

@@ -8,7 +8,7 @@ from samples.faults.scenario import Job, Scenario, Untouched, fault
 
 
 def perceptron(*arguments: str) -> Job:
-    return Job("faults/jobs/perceptron.py", arguments, ranks=0, start="one by one")
+    return Job("faults/jobs/compute/perceptron.py", arguments, ranks=0, start="one by one")
 
 
 def seeded(name: str, rule: str, *arguments: str, fixed: tuple[str, ...] = (), **more: Any) -> Scenario:

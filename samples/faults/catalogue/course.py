@@ -8,7 +8,7 @@ from samples.faults.scenario import Job, Scenario, fault
 
 
 def rhythm(*arguments: str, ranks: int = 0) -> Job:
-    return Job("faults/jobs/rhythm.py", arguments, ranks=ranks, start="one by one")
+    return Job("faults/jobs/course/rhythm.py", arguments, ranks=ranks, start="one by one")
 
 
 def seeded(name: str, rule: str, job: Job, *, fixed: Job | None = None, **more: Any) -> Scenario:

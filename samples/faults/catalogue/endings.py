@@ -9,7 +9,7 @@ AT = 40
 
 
 def failing(what: str) -> Job:
-    return Job("faults/jobs/failing.py", (f"--what={what}", f"--at={AT}"), ranks=2)
+    return Job("faults/jobs/course/failing.py", (f"--what={what}", f"--at={AT}"), ranks=2)
 
 
 SCENARIOS = (

@@ -13,12 +13,12 @@ SHARDS = ("--shards", "--steps=150", *PERSISTENT)
 
 def job(*arguments: str, ranks: int = 0) -> Job:
     """A net that computes about 35 ms a step, on pictures that cost almost no time."""
-    return Job("faults/jobs/feeding.py", ("--width=48", *arguments), ranks=ranks, start="one by one")
+    return Job("faults/jobs/input/feeding.py", ("--width=48", *arguments), ranks=ranks, start="one by one")
 
 
 def rows(*arguments: str) -> Job:
     """A small net on rows in memory, 512 per batch."""
-    return Job("faults/jobs/in_memory.py", arguments, ranks=0, start="one by one")
+    return Job("faults/jobs/input/in_memory.py", arguments, ranks=0, start="one by one")
 
 
 SCENARIOS = (

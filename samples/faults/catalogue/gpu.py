@@ -13,7 +13,7 @@ DEPENDS = "what the fault costs depends on the GPU: it is reported, as the verdi
 
 def job(*arguments: str, environment: Mapping[str, str] | None = None) -> Job:
     """Returns the sound job with these arguments added; later arguments override earlier ones."""
-    return Job("faults/jobs/gpu.py", (*SOUND, *arguments), environment=environment or {})
+    return Job("faults/jobs/compute/gpu.py", (*SOUND, *arguments), environment=environment or {})
 
 
 def seeded(
@@ -49,13 +49,13 @@ SCENARIOS = (
     seeded(
         "gpu-in-full-precision",
         "CMP001",
-        Job("faults/jobs/gpu.py", ("--precision=fp32", "--batch-size=128", "--steps=200")),
+        Job("faults/jobs/compute/gpu.py", ("--precision=fp32", "--batch-size=128", "--steps=200")),
         also=("CMP002", "CMP009"),
     ),
     seeded(
         "gpu-channels-first",
         "CMP002",
-        Job("faults/jobs/gpu.py", ("--precision=amp", "--tuned", "--batch-size=128", "--steps=300")),
+        Job("faults/jobs/compute/gpu.py", ("--precision=amp", "--tuned", "--batch-size=128", "--steps=300")),
     ),
     seeded("gpu-waits-for-each-loss", "CMP004", job("--habit=item")),
     seeded("gpu-waits-for-some-losses", "CMP004", job("--habit=item", "--every=50"), strength="just below"),

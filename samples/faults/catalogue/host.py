@@ -7,24 +7,26 @@ from samples.faults.scenario import Job, Remedy, fault
 
 
 def vit(*arguments: str) -> Job:
-    return Job("faults/jobs/vit_spawn.py", arguments)
+    return Job("faults/jobs/compute/vit_spawn.py", arguments)
 
 
 def between(*arguments: str, ranks: int = 0) -> Job:
     return Job(
-        "faults/jobs/between_steps.py", ("--out={out}", "--width=48", *arguments), ranks=ranks, start="one by one"
+        "faults/jobs/loop/between_steps.py", ("--out={out}", "--width=48", *arguments), ranks=ranks, start="one by one"
     )
 
 
 def beside(*arguments: str) -> Job:
-    return Job("faults/jobs/helpers.py", ("--steps=150", *arguments), ranks=2, environment={"OMP_NUM_THREADS": "1"})
+    return Job(
+        "faults/jobs/host/helpers.py", ("--steps=150", *arguments), ranks=2, environment={"OMP_NUM_THREADS": "1"}
+    )
 
 
 SCENARIOS = (
     fault(
         "neighbours-on-every-core",
         "CPU003",
-        Job("faults/jobs/straggler.py", ("--width=48", "--steps=120"), ranks=2),
+        Job("faults/jobs/ranks/straggler.py", ("--width=48", "--steps=120"), ranks=2),
         Burners(2),
         remedy=Remedy(fixtures=()),
         suite="all",
@@ -51,21 +53,21 @@ SCENARIOS = (
     fault(
         "too-many-threads-one-rank",
         "CPU005",
-        Job("faults/jobs/cifar.py", ("--model=resnet18", "--steps=60", "--threads=16")),
-        fixed=Job("faults/jobs/cifar.py", ("--model=resnet18", "--steps=60", "--threads=2")),
+        Job("faults/jobs/compute/cifar.py", ("--model=resnet18", "--steps=60", "--threads=16")),
+        fixed=Job("faults/jobs/compute/cifar.py", ("--model=resnet18", "--steps=60", "--threads=2")),
         suite="all",
     ),
     fault(
         "three-threads-on-two-cores",
         "CPU005",
-        Job("faults/jobs/cifar.py", ("--model=resnet18", "--steps=80", "--threads=3")),
+        Job("faults/jobs/compute/cifar.py", ("--model=resnet18", "--steps=80", "--threads=3")),
         strength="just above",
-        fixed=Job("faults/jobs/cifar.py", ("--model=resnet18", "--steps=80", "--threads=2")),
+        fixed=Job("faults/jobs/compute/cifar.py", ("--model=resnet18", "--steps=80", "--threads=2")),
     ),
     fault(
         "two-threads-on-two-cores",
         "CPU005",
-        Job("faults/jobs/cifar.py", ("--model=resnet18", "--steps=80", "--threads=2")),
+        Job("faults/jobs/compute/cifar.py", ("--model=resnet18", "--steps=80", "--threads=2")),
         strength="just below",
     ),
     fault(
@@ -114,7 +116,7 @@ SCENARIOS = (
         "cache-in-the-workers",
         "MEM002",
         Job(
-            "faults/jobs/loading.py",
+            "faults/jobs/input/loading.py",
             ("--width=48", "--keep=20", "--pictures=480", "--steps=850", "--workers=1", "--persistent"),
         ),
         says="the loader workers of rank 0",

@@ -13,11 +13,11 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 def job(*arguments: str, ranks: int = 0) -> Job:
     """A net that computes about 35 ms a step, on pictures of 12 KB."""
-    return Job("faults/jobs/loading.py", ("--width=48", *arguments), ranks=ranks)
+    return Job("faults/jobs/input/loading.py", ("--width=48", *arguments), ranks=ranks)
 
 
 def stream(*arguments: str) -> Job:
-    return Job("faults/jobs/stream.py", ("--width=48", *arguments))
+    return Job("faults/jobs/input/stream.py", ("--width=48", *arguments))
 
 
 def train(*arguments: str, ranks: int = 0) -> Job:
@@ -270,22 +270,22 @@ WORKERS = (
     fault(
         "workers-for-nothing",
         "DAT007",
-        Job("faults/jobs/loading.py", ("--width=2", "--batch=96", "--steps=750", "--workers=1", "--persistent")),
+        Job("faults/jobs/input/loading.py", ("--width=2", "--batch=96", "--steps=750", "--workers=1", "--persistent")),
         strength="just above",
         line=LOADER,
-        fixed=Job("faults/jobs/loading.py", ("--width=2", "--batch=96", "--steps=750")),
+        fixed=Job("faults/jobs/input/loading.py", ("--width=2", "--batch=96", "--steps=750")),
     ),
     fault(
         "workers-for-small-tensors",
         "DAT007",
-        Job("faults/jobs/loading.py", ("--width=2", "--batch=8", "--steps=3000", "--workers=2", "--persistent")),
+        Job("faults/jobs/input/loading.py", ("--width=2", "--batch=8", "--steps=3000", "--workers=2", "--persistent")),
         line=LOADER,
-        fixed=Job("faults/jobs/loading.py", ("--width=2", "--batch=8", "--steps=3000")),
+        fixed=Job("faults/jobs/input/loading.py", ("--width=2", "--batch=8", "--steps=3000")),
     ),
     fault(
         "workers-for-tensors-that-are-not-so-small",
         "DAT007",
-        Job("faults/jobs/loading.py", ("--width=2", "--batch=192", "--steps=250", "--workers=1", "--persistent")),
+        Job("faults/jobs/input/loading.py", ("--width=2", "--batch=192", "--steps=250", "--workers=1", "--persistent")),
         strength="just below",
     ),
     fault(

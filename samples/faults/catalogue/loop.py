@@ -6,19 +6,19 @@ from typing import Any
 
 from samples.faults.scenario import Job, Scenario, Untouched, fault
 
-SLICING = "faults/jobs/slicing.py"
+SLICING = "faults/jobs/loop/slicing.py"
 
 
 def between(*arguments: str, ranks: int = 2) -> Job:
-    return Job("faults/jobs/between_steps.py", ("--out={out}", *arguments), ranks=ranks, start="one by one")
+    return Job("faults/jobs/loop/between_steps.py", ("--out={out}", *arguments), ranks=ranks, start="one by one")
 
 
 def before_update(*arguments: str, ranks: int = 0) -> Job:
-    return Job("faults/jobs/before_update.py", ("--out={out}", *arguments), ranks=ranks, start="one by one")
+    return Job("faults/jobs/loop/before_update.py", ("--out={out}", *arguments), ranks=ranks, start="one by one")
 
 
 def enriching(*arguments: str, ranks: int = 0) -> Job:
-    return Job("faults/jobs/enriching.py", arguments, ranks=ranks)
+    return Job("faults/jobs/loop/enriching.py", arguments, ranks=ranks)
 
 
 def slicing(*arguments: str, ranks: int = 0) -> Job:
@@ -26,15 +26,15 @@ def slicing(*arguments: str, ranks: int = 0) -> Job:
 
 
 def threads(*arguments: str, ranks: int = 0) -> Job:
-    return Job("faults/jobs/threads.py", arguments, ranks=ranks, start="one by one")
+    return Job("faults/jobs/loop/threads.py", arguments, ranks=ranks, start="one by one")
 
 
 def compiled(*arguments: str) -> Job:
-    return Job("faults/jobs/compiled.py", arguments, ranks=0)
+    return Job("faults/jobs/compute/compiled.py", arguments, ranks=0)
 
 
 def texts(*arguments: str) -> Job:
-    return Job("faults/jobs/texts.py", arguments, ranks=0, start="one by one")
+    return Job("faults/jobs/compute/texts.py", arguments, ranks=0, start="one by one")
 
 
 def untouched_by(rule: str, job: Job) -> tuple[Untouched, ...]:

@@ -22,7 +22,7 @@ def straggler(ranks: int, *arguments: str, steps: int = 80) -> Job:
     size = () if ranks == 2 else ("--batch=8", "--width=8")
     slow = f"--slow-rank={ranks // 2}"
     return Job(
-        "faults/jobs/straggler.py", (slow, *size, f"--steps={steps}", *arguments), ranks=ranks, start="one by one"
+        "faults/jobs/ranks/straggler.py", (slow, *size, f"--steps={steps}", *arguments), ranks=ranks, start="one by one"
     )
 
 
@@ -31,7 +31,7 @@ def held_up(ranks: int, how: str, *arguments: str) -> tuple[Job, tuple[Fixture, 
     slower = ranks // 2  # must exceed the chance differences of ranks that share cores
     if how == "collections":
         records = ("--records=200000", "--collect-every=1", f"--collect-rank={ranks // 2}", "--steps=45", "--out={out}")
-        return Job("faults/jobs/between_steps.py", records, ranks=ranks, start="one by one"), ()
+        return Job("faults/jobs/loop/between_steps.py", records, ranks=ranks, start="one by one"), ()
     if how == "quota":
         job = straggler(ranks, "--group={group}", *arguments)
         return job, (CpuQuota(0.35 / slower, everybody=False),)

@@ -7,7 +7,7 @@ from samples.faults.scenario import Job, Scenario, Truth
 
 
 def filled(share: float) -> Job:
-    return Job("faults/jobs/memory.py", (f"--fill={share:g}", "--steps=250"))
+    return Job("faults/jobs/host/memory.py", (f"--fill={share:g}", "--steps=250"))
 
 
 SCENARIOS = (

@@ -9,16 +9,16 @@ from samples.faults.scenario import Fixture, Job, Remedy, Scenario, fault
 
 
 def straggler(*arguments: str) -> Job:
-    return Job("faults/jobs/straggler.py", arguments, ranks=2, start="one by one")
+    return Job("faults/jobs/ranks/straggler.py", arguments, ranks=2, start="one by one")
 
 
 def texts(*arguments: str) -> Job:
-    return Job("faults/jobs/texts.py", ("--steps=150", *arguments), ranks=2, start="one by one")
+    return Job("faults/jobs/compute/texts.py", ("--steps=150", *arguments), ranks=2, start="one by one")
 
 
 def four(*arguments: str) -> Job:
     """Four ranks that mostly sleep, so that two cores are enough."""
-    return Job("faults/jobs/straggler.py", ("--slow-rank=2", "--batch=8", "--width=8", *arguments), ranks=4)
+    return Job("faults/jobs/ranks/straggler.py", ("--slow-rank=2", "--batch=8", "--width=8", *arguments), ranks=4)
 
 
 def of_one(name: str, rule: str, job: Job, *fixtures: Fixture, rank: int = 1, **more: Any) -> Scenario:
@@ -172,7 +172,7 @@ SCENARIOS = (
     fault(
         "quota-that-suffices",
         "CPU001",
-        Job("faults/jobs/loading.py", ("--width=48", "--steps=200")),
+        Job("faults/jobs/input/loading.py", ("--width=48", "--steps=200")),
         CpuQuota(1.5),
         strength="just below",
         note="one thread never needs more than a core, and what loads beside it very little",

@@ -14,12 +14,12 @@ AMPLE = 1600  # megabytes: room for the job and everything it reads
 
 
 def reading(*arguments: str, ranks: int = 0) -> Job:
-    return Job("faults/jobs/loading.py", ("--files={disk}", "--width=48", *arguments), ranks=ranks)
+    return Job("faults/jobs/input/loading.py", ("--files={disk}", "--width=48", *arguments), ranks=ranks)
 
 
 def small(*arguments: str) -> Job:
     """A net that computes about 16 ms a step."""
-    return Job("faults/jobs/loading.py", ("--files={disk}", *arguments))
+    return Job("faults/jobs/input/loading.py", ("--files={disk}", *arguments))
 
 
 def quick(files: int) -> Remedy:
@@ -38,7 +38,7 @@ def too_slow(name: str, job: Job, bytes_per_s: int, *, files: int, **more: Any) 
 
 def served(*arguments: str) -> Job:
     """A job that fetches each picture by HTTP."""
-    return Job("faults/jobs/loading.py", ("--width=48", "--persistent", *arguments))
+    return Job("faults/jobs/input/loading.py", ("--width=48", "--persistent", *arguments))
 
 
 THROTTLED = (
@@ -156,7 +156,7 @@ SCENARIOS = (
     fault(
         "throttled-disk",
         "DAT002",
-        Job("faults/jobs/loading.py", ("--files={disk}", "--steps=45", "--batch=4", "--workers=1"), ranks=2),
+        Job("faults/jobs/input/loading.py", ("--files={disk}", "--steps=45", "--batch=4", "--workers=1"), ranks=2),
         SlowDisk(2_000_000, files=600),
         suite="fast",
     ),

@@ -10,7 +10,7 @@ def seeded(name: str, *arguments: str, strength: Strength) -> Scenario:
     truth = Truth(never=("LOP005",), silent=("LOP005",)) if below else Truth(also=("LOP005",), noted=("LOP005",))
     return Scenario(
         name=name,
-        job=Job("faults/jobs/starting.py", arguments),
+        job=Job("faults/jobs/course/starting.py", arguments),
         truth=truth,
         strength=strength,
         note="it is reported and never the verdict: no step is faster without it",

@@ -12,7 +12,7 @@ BLURRED = ("--images={images}", "--batch=12", "--width=64", "--steps=60", "--wor
 
 
 def job(*arguments: str, ranks: int = 0) -> Job:
-    return Job("faults/jobs/transforms.py", arguments, ranks=ranks)
+    return Job("faults/jobs/input/transforms.py", arguments, ranks=ranks)
 
 
 def seeded(name: str, given: Job, *fixtures: Fixture, line: str = COSTLY, **more: Any) -> Scenario:

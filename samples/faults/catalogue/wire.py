@@ -12,11 +12,11 @@ from samples.faults.scenario import Job, Promise, Remedy, Scenario, Truth, fault
 
 
 def wire(*arguments: str) -> Job:
-    return Job("faults/jobs/wire.py", arguments, ranks=2, start="one by one")
+    return Job("faults/jobs/ranks/wire.py", arguments, ranks=2, start="one by one")
 
 
 def normed(*arguments: str) -> Job:
-    return Job("faults/jobs/syncbn.py", arguments, ranks=2, start="one by one")
+    return Job("faults/jobs/ranks/syncbn.py", arguments, ranks=2, start="one by one")
 
 
 def carrying(gbit: float) -> Promise:
@@ -28,7 +28,7 @@ def carrying(gbit: float) -> Promise:
     return faster
 
 
-VIT = Job("faults/jobs/vit_spawn.py", ("--steps=120",))
+VIT = Job("faults/jobs/compute/vit_spawn.py", ("--steps=120",))
 SCENARIOS = (
     fault(
         "slow-wire",
@@ -238,21 +238,21 @@ SCENARIOS = (
     ),
     Scenario(
         name="search-for-unused-parameters",
-        job=Job("faults/jobs/vit_spawn.py", ("--steps=150", "--depth=8", "--batch=4", "--find-unused")),
+        job=Job("faults/jobs/compute/vit_spawn.py", ("--steps=150", "--depth=8", "--batch=4", "--find-unused")),
         truth=Truth(also=("COM004",), noted=("COM004",)),
         strength="clear",
         note="costs little on CPU, so that the verdict stays healthy or becomes COM004's; it must be reported",
     ),
     Scenario(
         name="search-for-unused-parameters-in-a-hundred-and-forty-steps",
-        job=Job("faults/jobs/vit_spawn.py", ("--steps=140", "--depth=8", "--batch=4", "--find-unused")),
+        job=Job("faults/jobs/compute/vit_spawn.py", ("--steps=140", "--depth=8", "--batch=4", "--find-unused")),
         truth=Truth(also=("COM004",), noted=("COM004",)),
         strength="just above",
         note="a quarter of the steps and more are stamped: some thirty-five looks",
     ),
     Scenario(
         name="search-for-unused-parameters-in-eighteen-steps",
-        job=Job("faults/jobs/vit_spawn.py", ("--steps=18", "--depth=8", "--batch=4", "--find-unused")),
+        job=Job("faults/jobs/compute/vit_spawn.py", ("--steps=18", "--depth=8", "--batch=4", "--find-unused")),
         truth=Truth(never=("COM004",), silent=("COM004",)),
         strength="just below",
         note="fewer than twenty looks say nothing of a branch that is taken now and then",

@@ -69,6 +69,7 @@ def report_of(what: Path, home: Path) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.alone
 def test_a_slow_wire_between_two_hosts_is_one_verdict_live_and_merged_afterwards(tmp_path: Path) -> None:
     try:
         with (
@@ -88,7 +89,6 @@ def test_a_slow_wire_between_two_hosts_is_one_verdict_live_and_merged_afterwards
         assert abs(clock["clock_offset_s"] + APART_S) <= clock["clock_uncertainty_s"] + 1e-3
 
 
-@pytest.mark.beside
 def test_a_cut_wire_costs_neither_the_job_nor_what_its_nodes_recorded(tmp_path: Path) -> None:
     stop = tmp_path / "stop"
     try:

@@ -9,8 +9,8 @@ import os
 import time
 from pathlib import Path
 
-import group
-import models
+import shared.group
+import shared.models
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -113,11 +113,11 @@ def main() -> None:
     options = parse()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    group.join()
+    shared.group.join()
     memory = TensorDataset(torch.rand(2048, 3, 32, 32), torch.randint(10, (2048,)))
     data = DataLoader(memory, batch_size=options.batch, shuffle=True)
     held_out = DataLoader(memory, batch_size=options.batch)
-    plain = models.small_cnn(options.width)
+    plain = shared.models.small_cnn(options.width)
     model = DistributedDataParallel(plain) if dist.is_initialized() else plain
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     records = [Node() for _ in range(options.records)]  # application objects that live as long as the training
@@ -137,7 +137,7 @@ def main() -> None:
             after_step(step, plain, held_out, loss, options)
             if step >= options.steps:
                 break
-    group.leave()
+    shared.group.leave()
     records.clear()
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-import models
+import shared.models
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -49,7 +49,7 @@ def main() -> None:
     if options.share and dist.get_rank() == 0:
         helper = subprocess.Popen([sys.executable, __file__, "--embed", f"--share={options.share}"])
     memory = TensorDataset(torch.rand(512, 3, 32, 32), torch.randint(10, (512,)))
-    model = DistributedDataParallel(models.small_cnn(options.width))
+    model = DistributedDataParallel(shared.models.small_cnn(options.width))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     step = 0
     while step < options.steps:

@@ -7,11 +7,11 @@ import os
 import random
 import time
 
-import group
-import models
+import shared.group
+import shared.models
 import torch
 import torch.distributed as dist
-from computing import extra_work
+from shared.extra_work import extra_work
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
@@ -48,10 +48,10 @@ def main() -> None:
     options = parse()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    group.join()
+    shared.group.join()
     memory = TensorDataset(torch.rand(1024, 3, 32, 32), torch.randint(10, (1024,)))
     data = DataLoader(memory, batch_size=options.batch, shuffle=True)
-    model = models.small_cnn(options.width)
+    model = shared.models.small_cnn(options.width)
     if dist.is_initialized():
         model = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -69,7 +69,7 @@ def main() -> None:
             step += 1
             if step >= options.steps:
                 break
-    group.leave()
+    shared.group.leave()
 
 
 if __name__ == "__main__":

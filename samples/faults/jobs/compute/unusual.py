@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-import group
-import models
+import shared.group
+import shared.models
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
@@ -128,7 +128,7 @@ def lazily_regularised(steps: int) -> None:
 
 def unfreezing(steps: int) -> None:
     """Fine-tuning: the head alone at first, then all of it."""
-    model = models.small_cnn(48)
+    model = shared.models.small_cnn(48)
     head = model[-1]
     for parameter in model.parameters():
         parameter.requires_grad_(False)
@@ -146,14 +146,14 @@ def unfreezing(steps: int) -> None:
 
 def growing_pictures(steps: int) -> None:
     """Progressive resizing: small pictures at first."""
-    model = models.small_cnn(48)
+    model = shared.models.small_cnn(48)
     train(model, 2 * steps // 3, 16, 24)
     train(model, steps // 3, 16, 48)
 
 
 def keeping_pictures(steps: int) -> None:
     """A cache that fills: the run ends within the first epoch, or soon after."""
-    model = models.small_cnn(48)
+    model = shared.models.small_cnn(48)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     step = 0
     while step < steps:
@@ -168,8 +168,8 @@ def keeping_pictures(steps: int) -> None:
 
 def two_models(steps: int) -> None:
     """Trains a small model first, then the main one."""
-    train(models.small_cnn(24), 2 * steps // 3, 16)
-    train(models.TinyViT(), steps // 3, 16)
+    train(shared.models.small_cnn(24), 2 * steps // 3, 16)
+    train(shared.models.TinyViT(), steps // 3, 16)
 
 
 def short_steps(steps: int) -> None:
@@ -217,7 +217,7 @@ def main() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     LOOPS[options.loop](options.steps)
-    group.leave()
+    shared.group.leave()
 
 
 if __name__ == "__main__":

@@ -6,9 +6,9 @@ import argparse
 import time
 from pathlib import Path
 
-import group
-import models
 import numpy as np
+import shared.group
+import shared.models
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -87,7 +87,7 @@ def main() -> None:
     options = parse()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    group.join()
+    shared.group.join()
     pictures = dataset(options)
     sampler = DistributedSampler(pictures) if dist.is_initialized() else None
     data = DataLoader(
@@ -99,7 +99,7 @@ def main() -> None:
         num_workers=options.workers,
         persistent_workers=options.workers > 0,
     )
-    model = models.small_cnn(options.width)
+    model = shared.models.small_cnn(options.width)
     if dist.is_initialized():
         model = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
@@ -115,7 +115,7 @@ def main() -> None:
             step += 1
             if step >= options.steps:
                 break
-    group.leave()
+    shared.group.leave()
 
 
 if __name__ == "__main__":

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 
-import group
+import shared.group
 import torch
 import torch.distributed as dist
-from computing import extra_work
+from shared.extra_work import extra_work
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
@@ -71,7 +71,7 @@ def main() -> None:
     options = parse()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    group.join()
+    shared.group.join()
     memory = TensorDataset(torch.rand(4096, 3, 32, 32), torch.randint(10, (4096,)))
     data = DataLoader(memory, batch_size=options.batch, shuffle=True, drop_last=True)
     layers = perceptron(options.hidden, options.layers)
@@ -96,7 +96,7 @@ def main() -> None:
                 optimizer.zero_grad()
             if batches >= options.steps * options.accumulate:
                 break
-    group.leave()
+    shared.group.leave()
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import tempfile
 
-import group
-import models
+import shared.group
+import shared.models
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -41,7 +41,9 @@ def work(rank: int, options: argparse.Namespace, rendezvous: str) -> None:
         num_workers=options.workers,
         persistent_workers=options.workers > 0,
     )
-    model = DistributedDataParallel(models.TinyViT(depth=options.depth), find_unused_parameters=options.find_unused)
+    model = DistributedDataParallel(
+        shared.models.TinyViT(depth=options.depth), find_unused_parameters=options.find_unused
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     step = epoch = 0
     while step < options.steps:
@@ -55,7 +57,7 @@ def work(rank: int, options: argparse.Namespace, rendezvous: str) -> None:
             step += 1
             if step >= options.steps:
                 break
-    group.leave()
+    shared.group.leave()
 
 
 def main() -> None:

@@ -6,8 +6,8 @@ import argparse
 import os
 from pathlib import Path
 
-import models
 import numpy as np
+import shared.models
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -69,7 +69,7 @@ def main() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     data = DataLoader(TensorDataset(torch.rand(512, 3, 32, 32), torch.randint(10, (512,))), batch_size=16)
-    model = models.small_cnn(options.width)
+    model = shared.models.small_cnn(options.width)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     held, step = [], 0
     while step < options.steps:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 import torch
-from samples.faults.jobs.computing import extra_work
+from shared.extra_work import extra_work
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
 

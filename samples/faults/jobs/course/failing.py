@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-import models
+import shared.models
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -90,7 +90,7 @@ def train(options: argparse.Namespace) -> None:
     rank = dist.get_rank()
     memory = TensorDataset(torch.rand(1024, 3, 32, 32), torch.randint(10, (1024,)))
     data = DataLoader(memory, batch_size=16)
-    model = DistributedDataParallel(models.small_cnn(24))
+    model = DistributedDataParallel(shared.models.small_cnn(24))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     metrics = dist.new_group()
     hoard: list[Tensor] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-import group
+import shared.group
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -81,7 +81,7 @@ def main() -> None:
     options = parse()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    group.join()
+    shared.group.join()
     memory = TensorDataset(torch.rand(2048, 3, 16, 16), torch.randint(10, (2048,)))
     data = DataLoader(memory, batch_size=options.batch, shuffle=True, drop_last=True)
     net = network(options.layers, options.width, options.plain)
@@ -97,7 +97,7 @@ def main() -> None:
             step += 1
             if step >= options.steps:
                 break
-    group.leave()
+    shared.group.leave()
 
 
 if __name__ == "__main__":

@@ -14,10 +14,10 @@ import urllib.request
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import group
-import models
 import numpy as np
-import serving
+import shared.group
+import shared.models
+import shared.serving
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -136,8 +136,10 @@ def main() -> None:
         os.sched_setaffinity(0, {options.bind})
     torch.manual_seed(0)
     torch.set_num_threads(options.threads)
-    group.join()
-    server, options.url = serving.start(options.server, one_by_one=options.one_by_one) if options.server else (None, "")
+    shared.group.join()
+    server, options.url = (
+        shared.serving.start(options.server, one_by_one=options.one_by_one) if options.server else (None, "")
+    )
     pictures = Pictures(options)
     sampler = DistributedSampler(pictures) if dist.is_initialized() else None
     workers = {
@@ -156,7 +158,7 @@ def main() -> None:
     )
     some = Subset(pictures, range(options.evaluate))
     others = DataLoader(some, batch_size=options.batch, **workers) if options.evaluate else []
-    model = models.small_cnn(options.width)
+    model = shared.models.small_cnn(options.width)
     if dist.is_initialized():
         model = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
@@ -171,7 +173,7 @@ def main() -> None:
             if step >= options.steps:
                 break
         evaluate(model, others)
-    group.leave()
+    shared.group.leave()
     if server:
         server.terminate()
 

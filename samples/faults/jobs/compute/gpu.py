@@ -1,6 +1,6 @@
 """A plain ResNet50 training loop with one bad habit at a time, for GPUs. Runs on a CPU as well, slowly.
 
-python samples/faults/jobs/gpu.py [--habit item|pageable|blocking|creep|full|none] [--every N] [--precision fp32|tf32|amp]
+python samples/faults/jobs/compute/gpu.py [--habit item|pageable|blocking|creep|full|none] [--every N] [--precision fp32|tf32|amp]
     [--channels-last] [--tuned] [--floats|--converted] [--batch-size N] [--steps N] [--took FILE]
 FILE gets the seconds per step of the second half. One epoch lasts for the whole job and loading is nearly free, so that a GPU with steps of
 50 ms waits for neither. Under torchrun all ranks share GPU 0 over gloo.

@@ -6,9 +6,9 @@ import argparse
 import time
 from collections.abc import Iterator
 
-import group
-import models
 import numpy as np
+import shared.group
+import shared.models
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -107,8 +107,8 @@ def main() -> None:
     options = parse()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    group.join()
-    model = models.small_cnn(options.width)
+    shared.group.join()
+    model = shared.models.small_cnn(options.width)
     if dist.is_initialized():
         model = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
@@ -117,7 +117,7 @@ def main() -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    group.leave()
+    shared.group.leave()
 
 
 if __name__ == "__main__":

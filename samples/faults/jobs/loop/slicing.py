@@ -7,8 +7,8 @@ import os
 import time
 from pathlib import Path
 
-import group
-import models
+import shared.group
+import shared.models
 import torch
 import torch.distributed as dist
 from between_steps import check, write_log
@@ -48,9 +48,9 @@ def main() -> None:
     options = parse()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    group.join()
+    shared.group.join()
     pictures, labels = torch.rand(2048, 3, 32, 32), torch.randint(10, (2048,))
-    plain = models.small_cnn(options.width)
+    plain = shared.models.small_cnn(options.width)
     model = DistributedDataParallel(plain) if dist.is_initialized() else plain
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step in range(options.steps):
@@ -65,7 +65,7 @@ def main() -> None:
         loss.backward()
         optimizer.step()
         after_step(step, plain, pictures, loss, options)
-    group.leave()
+    shared.group.leave()
 
 
 if __name__ == "__main__":

@@ -9,10 +9,10 @@ import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
-import group
-import models
 import numpy as np
-import serving
+import shared.group
+import shared.models
+import shared.serving
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -47,7 +47,7 @@ class Store:
     def __init__(self, options: argparse.Namespace) -> None:
         self.rest_s, self.compute_s, self.url, self.server = options.rest / 1000, options.compute / 1000, "", None
         if options.answer:
-            self.server, self.url = serving.start(options.answer)
+            self.server, self.url = shared.serving.start(options.answer)
 
     def features(self, pictures: Tensor) -> Tensor:
         if self.compute_s:
@@ -85,7 +85,7 @@ class Enriched(nn.Module):
 
 
 def train(options: argparse.Namespace, data: DataLoader, store: Store | None) -> None:
-    plain = Enriched(models.small_cnn(options.width), store if options.in_model else None)
+    plain = Enriched(shared.models.small_cnn(options.width), store if options.in_model else None)
     model = DistributedDataParallel(plain) if dist.is_initialized() else plain
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     thread = ThreadPoolExecutor(1)
@@ -117,14 +117,14 @@ def main() -> None:
     options = parse()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    group.join()
+    shared.group.join()
     memory = TensorDataset(torch.rand(2048, 3, 32, 32), torch.randint(10, (2048,)))
     asks = options.rank in (-1, RANK) and (options.answer or options.rest or options.compute)
     store = Store(options) if asks else None
     collate, workers = (store.collate, 1) if store and options.in_workers else (None, options.workers)
     kept = {"num_workers": workers, "persistent_workers": workers > 0, "collate_fn": collate}
     train(options, DataLoader(memory, batch_size=options.batch, shuffle=True, **kept), store)
-    group.leave()
+    shared.group.leave()
     if store and store.server:
         store.server.terminate()
 

@@ -11,8 +11,8 @@ import queue
 import threading
 import time
 
-import group
 import numpy as np
+import shared.group
 import torch
 import torch.distributed as dist
 from PIL import Image
@@ -75,7 +75,7 @@ def main() -> None:
     options = parse()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    group.join()
+    shared.group.join()
     memory = TensorDataset(torch.rand(4096, 64), torch.randint(10, (4096,)))
     data = DataLoader(memory, batch_size=32, shuffle=True)
     model: nn.Module = nn.Sequential(*(nn.Linear(64, 64) for _ in range(options.layers)), nn.Linear(64, 10))
@@ -92,7 +92,7 @@ def main() -> None:
             step += 1
             if step >= options.steps:
                 break
-    group.leave()
+    shared.group.leave()
 
 
 if __name__ == "__main__":

@@ -8,9 +8,9 @@ import random
 import zlib
 from collections.abc import Iterator
 
-import group
-import models
 import numpy as np
+import shared.group
+import shared.models
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
@@ -96,7 +96,7 @@ def main() -> None:
         data = DataLoader(Batches(records, options.batch), batch_size=None, **workers)
     else:
         data = DataLoader(records, batch_size=options.batch, collate_fn=collate, **workers)
-    model = models.small_cnn(options.width)
+    model = shared.models.small_cnn(options.width)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     batches = (batch for _ in range(options.epochs) for batch in data)
     for number, batch in enumerate(batches, start=1):
@@ -105,7 +105,7 @@ def main() -> None:
         if number % options.accumulate == 0:
             optimizer.step()
             optimizer.zero_grad()
-    group.leave()
+    shared.group.leave()
 
 
 if __name__ == "__main__":

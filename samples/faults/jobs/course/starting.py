@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-import models
+import shared.models
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -32,7 +32,7 @@ def main() -> None:
     build_index(options.index)
     memory = TensorDataset(torch.rand(2048, 3, 32, 32), torch.randint(10, (2048,)))
     data = DataLoader(memory, batch_size=16, shuffle=True)
-    model = models.small_cnn(48)
+    model = shared.models.small_cnn(48)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     step = 0
     while step < options.steps:

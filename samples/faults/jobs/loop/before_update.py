@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-import group
-import models
+import shared.group
+import shared.models
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -84,10 +84,10 @@ def main() -> None:
     options = parse()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    group.join()
+    shared.group.join()
     memory = TensorDataset(torch.rand(2048, 3, 32, 32), torch.randint(10, (2048,)))
     data = DataLoader(memory, batch_size=options.batch, shuffle=True)
-    plain = models.small_cnn(options.width)
+    plain = shared.models.small_cnn(options.width)
     if options.hidden:
         hidden = options.hidden
         plain = nn.Sequential(
@@ -115,7 +115,7 @@ def main() -> None:
             step += 1
             if step >= options.steps:
                 break
-    group.leave()
+    shared.group.leave()
 
 
 if __name__ == "__main__":

@@ -7,11 +7,11 @@ import os
 import time
 from pathlib import Path
 
-import group
-import models
+import shared.group
+import shared.models
 import torch
 import torch.distributed as dist
-from computing import extra_work
+from shared.extra_work import extra_work
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
@@ -95,7 +95,7 @@ def main() -> None:
     options = parse()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    group.join()
+    shared.group.join()
     slow = dist.get_rank() == options.slow_rank
     batch = options.batch + (options.larger if slow else 0)
     folder = options.slow_files if slow else None
@@ -103,7 +103,7 @@ def main() -> None:
         folder = written(options.files, options.steps * batch)
     pictures = Pictures(options.slow_data if slow else 0.0, folder, options.from_step * batch)
     data = DataLoader(pictures, batch_size=batch, num_workers=options.workers)
-    net = resnet() if options.resnet else models.small_cnn(options.width)
+    net = resnet() if options.resnet else shared.models.small_cnn(options.width)
     model = DistributedDataParallel(Ballasted(net, options.ballast) if options.ballast else net)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step, (x, y) in zip(range(options.steps), data, strict=False):
@@ -118,7 +118,7 @@ def main() -> None:
         optimizer.step()
         if slow and options.slow_between:
             extra_work(options.slow_between)
-    group.leave()
+    shared.group.leave()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from zmq.utils.z85 import encode
 
 from rn50_advisor.advisor.model.errors import AdvisorError
 
-PROVES_WITHIN_MS = 5_000
+HANDSHAKE_MS = 5_000
 
 
 def curve_keys(token: bytes, side: Literal["listener", "sender"]) -> tuple[bytes, bytes]:

@@ -20,15 +20,17 @@ import numpy as np
 from rn50_advisor.advisor.merge.node_frames import (
     SENT_TABLES,
     NotAFrame,
+    Rows,
     StateFrame,
     StepsFrame,
-    received_table,
+    received_rows,
     unpacked,
 )
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Event, Meta, Process, Recording, Series, Table
 from rn50_advisor.advisor.store.document_checks import DOCUMENTS, fitting
 from rn50_advisor.advisor.store.schema import NODES_NAME
+from rn50_advisor.probes.documents.bounded_numbers import NUMBER_MAX
 from rn50_advisor.probes.documents.machine_documents import MachineFacts
 from rn50_advisor.probes.documents.rank_documents import RankFacts
 
@@ -111,7 +113,7 @@ def _recording(states: Iterable[bytes], steps: Iterable[bytes]) -> Recording | N
     recording = next((made for body in states if (made := _state(body)) is not None), None)
     if recording is None:
         return None
-    tables: dict[str, dict[int, list[Table]]] = {name: {} for name in SENT_TABLES}
+    rows: dict[str, dict[int, list[Rows]]] = {name: {} for name in SENT_TABLES}
     samples: dict[tuple[str, str], list[tuple[int, float]]] = {}
     positions: dict[int, tuple[str, int, int]] = {}
     last_ns = recording.meta.last_ns
@@ -119,7 +121,7 @@ def _recording(states: Iterable[bytes], steps: Iterable[bytes]) -> Recording | N
         try:
             frame = unpacked(body, StepsFrame)
             received = [
-                (name, rank, received_table(name, rank, columns))
+                (name, rank, received_rows(name, rank, columns))
                 for rank, sent in frame.ranks.items()
                 for name, columns in sent.items()
                 if name in SENT_TABLES
@@ -128,19 +130,25 @@ def _recording(states: Iterable[bytes], steps: Iterable[bytes]) -> Recording | N
             continue
         last_ns = max(last_ns, frame.t)
         positions |= frame.positions
-        for name, rank, table in received:
-            tables[name].setdefault(rank, []).append(table)
+        for name, rank, of_rank in received:
+            rows[name].setdefault(rank, []).append(of_rank)
         for metric, scopes in frame.samples.items():
             for scope, value in scopes.items():
                 samples.setdefault((metric, scope), []).append((frame.t, value))
-    whole: dict[str, Any] = {n: {rank: np.concatenate(parts) for rank, parts in r.items()} for n, r in tables.items()}
+    tables: dict[str, Any] = {
+        name: {rank: _table(name, parts) for rank, parts in by_rank.items()} for name, by_rank in rows.items()
+    }
     return replace(
         recording,
         meta=replace(recording.meta, last_ns=last_ns),
         samples={name: _series(readings) for name, readings in samples.items()},
         positions=positions,
-        **whole,
+        **tables,
     )
+
+
+def _table(name: str, parts: list[Rows]) -> Table:
+    return np.concatenate(parts).view([(field, np.int64) for field in SENT_TABLES[name]]).reshape(-1)
 
 
 def _series(readings: list[tuple[int, float]]) -> Series:
@@ -151,12 +159,23 @@ def _state(body: bytes) -> Recording | None:
     """Returns the recording without its steps; None if a part of the frame does not fit. Unknown fields and events are left out."""
     try:
         frame = unpacked(body, StateFrame)
-        environment = fitting(frame.meta.get("environment") or {}, MachineFacts)[0]
+        cells = [cell for row in (frame.meta.values(), *frame.processes) for cell in row]
+        if any(isinstance(cell, (int, float)) and not abs(cell) <= NUMBER_MAX for cell in cells):
+            raise NotAFrame("a number out of bounds")
+        environment = msgspec.convert(frame.meta.get("environment", {}), dict[str, Any])
         names = [field.name for field in fields(Process)]
         rows = [dict(zip(names, row, strict=True)) for row in frame.processes]
         return Recording(
             meta=msgspec.convert(
-                {"name": "", "cwd": "", "host": "", "argv": (), **frame.meta, "environment": environment}, Meta
+                {
+                    "name": "",
+                    "cwd": "",
+                    "host": "",
+                    "argv": (),
+                    **frame.meta,
+                    "environment": fitting(environment, MachineFacts)[0],
+                },
+                Meta,
             ),
             processes=tuple(msgspec.convert(rows, list[Process], strict=False)),  # SQLite has numbers for bool
             facts={pid: fitting(facts, RankFacts)[0] for pid, facts in frame.facts.items()},

@@ -35,7 +35,7 @@ def resolve_job(argument: str, base: Path) -> Path:
     """Resolves like `resolve_run`; also accepts a folder that holds runs instead of being one. Raises NotARun."""
     path = path_of(argument)
     try:
-        if path.is_dir() and not (path / FILE_NAME).is_file() and runs_in(path):
+        if _is_folder_of_runs(path) and runs_in(path):
             return path
     except OSError as error:
         raise not_read(argument, error) from error
@@ -44,11 +44,10 @@ def resolve_job(argument: str, base: Path) -> Path:
 
 def read_job(path: Path, *, recent_steps: int | None = None) -> Recording:
     """Reads the run in `path`, merged with data from other nodes; in a folder with runs, the newest job with all its nodes merged."""
-    if path.is_dir() and not (path / FILE_NAME).is_file():
-        found = newest_job(runs_in(path), path)
-        # a single run may hold data that the other nodes sent to it
-        one = len(found) == 1
-        return read_job(found[0], recent_steps=recent_steps) if one else read_nodes(found, recent_steps=recent_steps)
+    if _is_folder_of_runs(path):
+        path, *others = found = newest_job(runs_in(path), path)
+        if others:
+            return read_nodes(found, recent_steps=recent_steps)
     if path.is_file() and is_bundle(path):
         with tempfile.TemporaryDirectory(prefix="rn50-unpacked-") as folder:
             return _with_sent(unpack_bundle(path, Path(folder)), path, recent_steps)
@@ -68,10 +67,8 @@ def _with_sent(run: Path, shown_as: Path, recent_steps: int | None) -> Recording
 
 def written_files(path: Path) -> list[Path]:
     """Files that change on disk while the job in `path` is recorded."""
-    folders = [path] if path.is_dir() else []
-    if folders and not (path / FILE_NAME).is_file():
-        folders = [run for run in runs_in(path) if run.is_dir()]
-    files = [folder / name for folder in folders for name in (FILE_NAME, INBOX_NAME)] or [path]
+    runs = runs_in(path) if _is_folder_of_runs(path) else [path]
+    files = [run / name for run in runs if run.is_dir() for name in (FILE_NAME, INBOX_NAME)] or [path]
     return [file.with_name(file.name + suffix) for file in files for suffix in ("", "-wal")]
 
 
@@ -82,11 +79,15 @@ def read_nodes(paths: Iterable[Path], *, recent_steps: int | None = None) -> Rec
 def runs_in(folder: Path) -> list[Path]:
     """Returns the runs in this folder and in its subfolders (one per host), newest first in each; then the bundles in this folder."""
     try:
-        inner = sorted(entry for entry in folder.iterdir() if entry.is_dir() and not (entry / FILE_NAME).is_file())
+        inner = sorted(entry for entry in folder.iterdir() if _is_folder_of_runs(entry))
         bundles = sorted(entry for entry in folder.iterdir() if entry.name.endswith(SUFFIX))
     except OSError:
         return []
     return [*list_runs(folder), *(run for entry in inner for run in list_runs(entry)), *bundles]
+
+
+def _is_folder_of_runs(path: Path) -> bool:
+    return path.is_dir() and not (path / FILE_NAME).is_file()
 
 
 def newest_job(runs: Sequence[Path], folder: Path) -> list[Path]:

@@ -10,16 +10,16 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from functools import cache
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rn50_advisor.advisor.model.recording import Table
 from rn50_advisor.advisor.store.schema import BESIDE, RING_TABLES
 from rn50_advisor.advisor.store.step_folding import COLUMNS, fold
-from rn50_advisor.advisor.store.typed_rows import Corrupt, check_numbers
+from rn50_advisor.advisor.store.typed_rows import RANK_MAX, Corrupt, check_numbers
 from rn50_advisor.probes.documents.bounded_numbers import Number, Whole
 from rn50_advisor.probes.rank.layout import FIELDS, FLAG_TAIL
 
@@ -37,15 +37,16 @@ _US = 1000
 _ONE_WINDOW_NS = 1 << 62
 
 Rows = NDArray[np.int64]
+Rank = Annotated[int, msgspec.Meta(ge=0, le=RANK_MAX)]
 
 
 class StepsFrame(msgspec.Struct):
     """What happened since the last frame. Samples: the latest by metric and scope; tables: columns by rank and table."""
 
     t: Whole
-    positions: dict[int, tuple[str, Whole, Whole]]
+    positions: dict[Rank, tuple[str, Whole, Whole]]
     samples: dict[str, dict[str, Number]]
-    ranks: dict[int, dict[str, dict[str, list[Whole]]]]
+    ranks: dict[Rank, dict[str, dict[str, list[Whole]]]]
     v: Literal[1] = 1
 
 
@@ -114,8 +115,8 @@ def sent_tables(tables: Mapping[str, Rows]) -> dict[str, dict[str, list[int]]]:
     return {name: _columns(rows, SENT_TABLES[name]) for name, rows in found.items() if len(rows)}
 
 
-def received_table(name: str, rank: int, columns: Mapping[str, Sequence[int]]) -> Table:
-    """Returns the received columns as a table. Raises NotAFrame if they cannot be rows of this table."""
+def received_rows(name: str, rank: int, columns: Mapping[str, Sequence[int]]) -> Rows:
+    """Returns the received columns as rows of SENT_TABLES. Raises NotAFrame if they cannot be rows of this table."""
     fields = SENT_TABLES[name]
     sizes = {len(values) for values in columns.values()}
     if len(sizes) != 1 or not 0 < (size := sizes.pop()) <= _ROWS_MAX:
@@ -130,7 +131,7 @@ def received_table(name: str, rank: int, columns: Mapping[str, Sequence[int]]) -
         check_numbers(name, rank, fields, rows)
     except Corrupt as error:
         raise NotAFrame(str(error)) from error
-    return rows.view(np.dtype([(field, np.int64) for field in fields])).reshape(-1)
+    return rows
 
 
 def _columns(rows: Rows, fields: Sequence[str]) -> dict[str, list[int]]:
@@ -142,6 +143,7 @@ def _columns(rows: Rows, fields: Sequence[str]) -> dict[str, list[int]]:
     return found
 
 
+@cache
 def _grows(field: str) -> bool:
     return (
         field in ("step", "iteration", "number") or field.startswith("t_") or field.endswith(("_start_ns", "_end_ns"))

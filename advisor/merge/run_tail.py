@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping
 from dataclasses import fields
 from itertools import chain
 from pathlib import Path
@@ -25,10 +24,8 @@ _EVENTS_MAX = 64
 _PROCESSES_MAX = 512
 _GAPS_MAX = 64
 _FACTS_BYTES_MAX = 16_384  # per rank; loaders with long arguments make the facts large
-# Older events beyond this lose their stacks and dumps: the other side unpacks no more than 8 MiB per frame.
-_EVENTS_BYTES_MAX = 4 << 20
-_LARGE_ENTRIES = ("flight", "frames")  # of a rank in a stall
-_STALL_REPORTS = 2  # of each stall: the last two suffice, and a hang of hours would have hundreds
+_EVENTS_BYTES_MAX = 4 << 20  # with the stacks of their ranks; the other side unpacks no more than 8 MiB per frame
+_STALL_REPORTS = 2  # of each stall: the last two suffice, and a hang of hours has hundreds
 _STALL = documents.KINDS[documents.StallSeen]
 _SENT_EVENTS = tuple(
     documents.KINDS[document]
@@ -151,25 +148,16 @@ class RunTail:
         ).fetchall()
 
     def _events_within_bounds(self) -> list[tuple[int, str, int | None, int | None, dict[str, Any]]]:
-        """Returns the latest events whole as far as they fit, since they describe the present; older ones without large entries."""
+        """Returns the events that fit, the latest first in line, since they describe the present."""
         found = []
         left = _EVENTS_BYTES_MAX
         for rowid, _ in reversed(self._events):
             query = "SELECT t_ns, kind, pid, rank, data FROM events WHERE rowid = ?"
-            for t_ns, kind, pid, rank, text in self._db.execute(query, (rowid,)):
-                left = max(0, left - len(text))
-                data = json.loads(text)
-                found.append((t_ns, kind, pid, rank, data if left else _without_large_entries(kind, data)))
+            for *cells, text in self._db.execute(query, (rowid,)):
+                if len(text) <= left:
+                    left -= len(text)
+                    found.append((*cells, json.loads(text)))
         return found[::-1]
-
-
-def _without_large_entries(kind: str, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns an event's data without stacks and dumps; ranks in a stall keep their positions."""
-    kept = {name: value for name, value in data.items() if name != "ranks"}  # or a watchdog's dumps
-    if kind == _STALL:
-        rows = data.get("ranks", ())
-        kept["ranks"] = [{name: value for name, value in row.items() if name not in _LARGE_ENTRIES} for row in rows]
-    return kept
 
 
 def _shortened(facts: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import zmq
 
-from rn50_advisor.advisor.merge.curve_keys import PROVES_WITHIN_MS, curve_keys, waiting_events
+from rn50_advisor.advisor.merge.curve_keys import HANDSHAKE_MS, curve_keys, waiting_events
 from rn50_advisor.advisor.merge.node_frames import FRAME_BYTES_MAX, StateFrame, StepsFrame, packed
 from rn50_advisor.advisor.merge.run_tail import RunTail
 from rn50_advisor.advisor.model.errors import AdvisorError
@@ -24,7 +24,7 @@ from rn50_advisor.advisor.model.metrics import ProbeGap
 
 PERIOD_S = 10.0
 _STATE_EVERY_S = 60.0  # the state is larger than the steps; an event does not wait
-_LOOK_S = 0.5
+_POLL_S = 0.5
 _LAST_FRAMES_S = 3.0
 _HINT = "this node's own run file is complete: merge it afterwards"
 _REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
@@ -32,7 +32,7 @@ _OPTIONS = {
     zmq.IMMEDIATE: 1,  # queues nothing without a connection
     zmq.SNDHWM: 2,  # frames, besides the kernel's buffer
     zmq.CONNECT_TIMEOUT: 3_000,
-    zmq.HANDSHAKE_IVL: PROVES_WITHIN_MS,
+    zmq.HANDSHAKE_IVL: HANDSHAKE_MS,
     zmq.RECONNECT_IVL: 1_000,
     zmq.RECONNECT_IVL_MAX: 30_000,
     zmq.HEARTBEAT_IVL: 10_000,
@@ -60,7 +60,8 @@ class Sender:
         self._who = secrets.token_hex(16).encode()
         self._context = zmq.Context()
         self._link: zmq.Socket[bytes] | None = None
-        self._down = "no connection"  # reason; empty while there is a connection
+        self._connected = False
+        self._error = ""  # of the last attempt
         self._reported: set[str] = set()
 
     def serve(self, ending: threading.Event) -> None:
@@ -76,7 +77,7 @@ class Sender:
         due_s = time.monotonic() + self._period_s
         state_due_s = 0.0
         self._connect()
-        while not ending.wait(min(_LOOK_S, self._period_s)):
+        while not ending.wait(min(_POLL_S, self._period_s)):
             now_s = time.monotonic()
             due, news, connected = now_s >= due_s, run.has_news(), self._check_link()
             if due or news:
@@ -87,18 +88,18 @@ class Sender:
                 state_due_s = now_s + _STATE_EVERY_S
             if due:
                 due_s = now_s + self._period_s
-                if self._down:  # not reported before: nodes start in any order
-                    self._report_down()
+                if self._error:  # not reported before: nodes start in any order
+                    self._report_error()
                 if self._link is None:
                     self._connect()
 
     def _send_last(self, run: RunTail, until_s: float) -> None:
-        if self._down:
+        if not self._connected:
             self._close_link()  # its next attempt may be half a minute away
             self._connect()
             self._check_link(until_s)
-        if self._down:
-            self._report_down()
+        if not self._connected:
+            self._report_error()
         elif not (self._send("steps", run.steps_frame, until_s) and self._send("state", run.state_frame, until_s)):
             self._report_once("frames", "the last frames were not accepted in time")
 
@@ -121,7 +122,7 @@ class Sender:
             own, (server, _) = curve_keys(token, "sender"), curve_keys(token, "listener")
             families = {family for family, *_ in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
         except (OSError, AdvisorError) as error:
-            self._down = str(getattr(error, "strerror", None) or error)
+            self._error = str(getattr(error, "strerror", None) or error)
             return
         link = self._link = self._context.socket(zmq.PUSH)
         link.curve_publickey, link.curve_secretkey = own
@@ -139,25 +140,25 @@ class Sender:
         if self._link is None or not self._monitor.poll(_left_ms(until_s)):
             return False
         events = list(waiting_events(self._monitor))
-        connected = zmq.EVENT_HANDSHAKE_SUCCEEDED in events
-        self._down = "" if events[-1] == zmq.EVENT_HANDSHAKE_SUCCEEDED else "no connection"
-        if connected:
-            self._reported.discard("job")
+        self._connected = events[-1] == zmq.EVENT_HANDSHAKE_SUCCEEDED
+        self._error = "" if self._connected else "no connection"
         if any(event & _REFUSED for event in events):
             self._close_link()  # libzmq does not always retry, and the token may have changed
-            self._down = "it has another token, or is not a merge server"
-        return connected
+            self._error = "it has another token, or is not a merge server"
+        elif self._connected:
+            self._reported.discard("job")
+        return self._connected
 
     def _close_link(self) -> None:
         if self._link is not None:
             self._link.disable_monitor()
             self._monitor.close(0)
             self._link.close(0)
-        self._link = None
+        self._link, self._connected = None, False
 
-    def _report_down(self) -> None:
+    def _report_error(self) -> None:
         host, port = self._address
-        self._report_once("job", f"the merge server at {host}:{port} was not reached: {self._down}")
+        self._report_once("job", f"the merge server at {host}:{port} was not reached: {self._error or 'no answer'}")
 
     def _report_once(self, scope: str, reason: str) -> None:
         """Reports a gap once per scope; for the job, once per outage."""

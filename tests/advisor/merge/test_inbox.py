@@ -38,6 +38,11 @@ def test_the_state_of_a_node_arrives_whole(tmp_path: Path) -> None:
     assert found.samples["cpu.cores", "host"].value.tolist() == [8.0]
 
 
+def state(**given: Any) -> dict[str, Any]:
+    meta = {"started_unix_s": 0.0, "started_ns": 1, "last_ns": 1, **given.pop("meta", {})}
+    return {"v": 1, "t": 1, "meta": meta, "facts": {}, "events": [], "gaps": [], "processes": [], **given}
+
+
 def test_frames_that_make_no_sense_leave_the_others_of_their_node_readable(tmp_path: Path) -> None:
     _, own = two_nodes({rank: plan(400) for rank in range(2)})
     wrong: list[dict[str, Any]] = [
@@ -46,7 +51,11 @@ def test_frames_that_make_no_sense_leave_the_others_of_their_node_readable(tmp_p
         {"v": 1, "t": 1, "ranks": {"0": {"steps": 7}}, "samples": {}, "positions": {}},
         {"v": 1, "t": 1, "ranks": {"0": {"steps": {"count": [-1]}}}, "samples": {}, "positions": {}},
         {"v": 1, "t": 1, "ranks": [], "samples": {"a": {"b": "c"}}, "positions": {}},
-        {"v": 1, "t": 1, "meta": {}, "facts": {}, "events": [], "gaps": [], "processes": [[1]]},
+        state(processes=[[1]]),
+        state(meta={"environment": []}),
+        state(meta={"started_ns": 1 << 80}),
+        state(meta={"argv": [1]}),
+        state(gaps=[["metric"]]),
     ]
     bodies = [zlib.compress(json.dumps(frame).encode()) for frame in wrong]
     good = [*write_run(tmp_path / "run", own), *(("steps", body) for body in bodies)]

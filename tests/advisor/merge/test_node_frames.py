@@ -20,7 +20,7 @@ from rn50_advisor.advisor.merge.node_frames import (
     UNPACKED_BYTES_MAX,
     NotAFrame,
     StepsFrame,
-    received_table,
+    received_rows,
     sent_tables,
     thinned,
     unpacked,
@@ -84,9 +84,9 @@ def test_a_table_comes_back_as_it_was_sent_but_for_microseconds() -> None:
     for name in ("steps", "comm"):
         rows = rows_of(first, name, 0)
         sent = json.loads(json.dumps(sent_tables({"steps": rows_of(first, "steps", 0), name: rows})[name]))
-        table = received_table(name, 0, sent)
+        found = received_rows(name, 0, sent)
         for place, field in enumerate(SENT_TABLES[name]):
-            assert np.abs(table[field] - rows[:, place]).max() <= (1000 if field.endswith("_ns") else 0), field
+            assert np.abs(found[:, place] - rows[:, place]).max() <= (1000 if field.endswith("_ns") else 0), field
 
 
 def framed(**given: Any) -> bytes:
@@ -107,6 +107,7 @@ def framed(**given: Any) -> bytes:
         *(framed(ranks={"0": {"comm": {"step": [value]}}}) for value in ("x", None, 1 << 80, [1])),
         framed(samples={"cpu.cores": {"host": "many"}}),
         framed(positions={"0": ["forward"]}),
+        framed(positions={"-1": ["forward", 1, 1]}),
     ],
 )
 def test_what_is_no_frame_is_refused(data: bytes) -> None:
@@ -126,4 +127,4 @@ def test_what_is_no_frame_is_refused(data: bytes) -> None:
 )
 def test_what_is_no_table_is_refused(columns: dict[str, Any]) -> None:
     with pytest.raises(NotAFrame):
-        received_table("comm", 0, columns)
+        received_rows("comm", 0, columns)

@@ -118,11 +118,11 @@ def test_many_silent_connections_keep_no_node_out(port: Port, tmp_path: Path) ->
 def test_a_flood_of_connections_is_dropped_and_does_not_disturb_a_connected_node(
     port: Port, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(receiver, "_GREETING_S", 60.0)  # so that the port stays closed until the test is over
+    monkeypatch.setattr(receiver, "_HANDSHAKE_S", 60.0)  # so that the port stays closed until the test is over
     with pushing(port) as link, contextlib.ExitStack() as stack:
         link.send_multipart([b"x", b"steps", STEPS])
         wait_for(lambda: port.receiver.frames == 1, "taking a frame")
-        wait_for(lambda: not port.receiver._is_open, "closing the port")
+        wait_for(lambda: not port.receiver._accepting, "closing the port")
         for _ in range(200):
             one = stack.enter_context(socket.socket())
             one.setblocking(False)
@@ -156,9 +156,9 @@ def test_messages_that_are_no_frames_are_left_out_and_counted(parts: list[bytes]
 def test_the_sender_of_an_oversized_frame_is_cut_off_before_it_is_read(port: Port, tmp_path: Path) -> None:
     with pushing(port) as link:
         link.send_multipart([b"x", b"steps", bytes(FRAME_BYTES_MAX + 100)])
-        wait_for(lambda: port.receiver._left, "cutting off")
+        wait_for(lambda: port.receiver._disconnected, "cutting off")
         link.linger = 0
-    assert not port.receiver.frames and not port.receiver._unfit
+    assert not port.receiver.frames and not port.receiver._invalid
     send_run(port, tmp_path / "run")
     assert len(port.received()) == 1
 

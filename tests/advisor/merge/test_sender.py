@@ -16,8 +16,8 @@ import zmq
 from merge_wire import LOCAL, OTHER, TOKEN, Node, Port
 from rn50_advisor.advisor.merge import sender
 from rn50_advisor.advisor.merge.curve_keys import curve_keys
+from rn50_advisor.advisor.merge.live_merge import read_token
 from rn50_advisor.advisor.merge.node_frames import packed
-from rn50_advisor.advisor.merge.node_link import read_token
 from waiting import wait_for
 
 
@@ -174,19 +174,19 @@ def test_nobody_on_the_wire_can_read_change_or_repeat_frames(port: Port) -> None
     assert b"steps" not in relay.recorded and b"state" not in relay.recorded
     recorded = relay.recorded
     relay.garbles = True
-    wait_for(lambda: port.receiver._left, "cutting off")
+    wait_for(lambda: port.receiver._disconnected, "cutting off")
     frames = port.receiver.frames
     wait_for(lambda: port.receiver.frames > frames, "sending anew")
-    assert port.receiver._unfit == 0
+    assert port.receiver._invalid == 0
     assert set(node.finish()) <= {"job"}
-    proved = port.receiver._proved
+    proved = port.receiver._authenticated
     with port.dial() as again, contextlib.suppress(OSError):
         again.sendall(recorded)
         again.shutdown(socket.SHUT_WR)
         while again.recv(4096):
             pass
     wait_for(lambda: port.receiver.refused, "refusing")
-    assert port.receiver._proved == proved
+    assert port.receiver._authenticated == proved
 
 
 def test_a_wire_that_goes_dead_is_noticed(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:

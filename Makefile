@@ -44,9 +44,8 @@ check: ## what `make test` runs, in an environment that is ready
 test-all: $(DEV) ## set up, then all other tests: some 25 minutes on two cores, which should have nothing else to do
 	@failed=0; \
 	run() { echo "pytest $$*"; $(BIN)/python -m pytest -q --durations=15 "$$@" || failed=1; }; \
-	run --reruns 1 --max-suite-reruns 3 --only-rerun AssertionError --rerun-show-tracebacks -m "not beside and not main_path" tests/integration tests/bench; \
-	run -n auto --dist loadfile -m "beside and not main_path" tests/integration tests/bench; \
-	run -n auto --dist worksteal -m "not main_path" tests/harm; \
+	run --reruns 1 --max-suite-reruns 3 --only-rerun AssertionError --rerun-show-tracebacks -m "alone and not main_path" $(REAL); \
+	run -n auto --dist loadgroup -m "not alone and not main_path" $(REAL); \
 	exit $$failed
 
 docs: $(DEV) ## write docs/rules and README's table of rules from the rules themselves

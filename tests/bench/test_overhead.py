@@ -123,7 +123,6 @@ def test_a_pattern_that_fits_no_job_is_refused() -> None:
     assert "7ms*" in done.stderr and JOBS[0].name in done.stderr
 
 
-@pytest.mark.beside
 @pytest.mark.torch
 @pytest.mark.parametrize("script", ["switched.py", "marks.py"])
 def test_the_recorder_can_be_switched_only_where_there_is_one(tmp_path: Path, script: str) -> None:
@@ -134,7 +133,6 @@ def test_the_recorder_can_be_switched_only_where_there_is_one(tmp_path: Path, sc
     assert "rn50-advisor run" in done.stderr
 
 
-@pytest.mark.beside
 @pytest.mark.torch
 def test_the_bench_runs_on_its_smallest_job(tmp_path: Path) -> None:
     file, kept = tmp_path / "overhead.json", tmp_path / "RESULTS.md"
@@ -157,7 +155,6 @@ def test_the_bench_runs_on_its_smallest_job(tmp_path: Path) -> None:
     assert "pip install traceml-ai" in kept.read_text()
 
 
-@pytest.mark.beside
 @pytest.mark.torch
 @pytest.mark.parametrize("script", ["switched.py", "marks.py"])
 @pytest.mark.parametrize("events", ["thinned", "each"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from test_output import assert_same, both
 
-pytestmark = [pytest.mark.torch, pytest.mark.beside]
+pytestmark = pytest.mark.torch
 
 JOB = Path(__file__).parent / "lifetimes_job.py"
 

@@ -59,7 +59,6 @@ def assert_same(alone: Told, watched: Told) -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.beside
 def test_errors_warnings_and_names_at_every_boundary(tmp_path: Path) -> None:
     alone, watched = both(tmp_path, sys.executable, JOB)
     assert alone[0] == 0, alone[2]
@@ -77,7 +76,6 @@ ENDS = {
 
 
 @pytest.mark.torch
-@pytest.mark.beside
 @pytest.mark.parametrize("end", ENDS, ids=ENDS)
 def test_ends(tmp_path: Path, end: str) -> None:
     options, name, code = ENDS[end]

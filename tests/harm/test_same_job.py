@@ -21,7 +21,7 @@ from pairs import PYTHON, Ended, both
 
 from rn50_advisor.advisor.store.run_reader import read_recording
 
-pytestmark = [pytest.mark.torch, pytest.mark.beside]
+pytestmark = pytest.mark.torch
 
 SCRIPT = [PYTHON, "job.py"]
 # Starting a job takes longer than its steps: what may share a process does.

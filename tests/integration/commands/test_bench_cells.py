@@ -14,8 +14,6 @@ from rn50_advisor.advisor.model.documents.benchmark import Options, Setting, par
 from rn50_advisor.advisor.run.launch.own_processes import module_command
 from rn50_advisor.advisor.store.run_reader import read_recording
 
-pytestmark = pytest.mark.beside
-
 SMALL = Options("resnet18", 32, 10, 0.2, 0)
 SETTING = Setting("fp32", True, 4, 1)
 

@@ -14,8 +14,6 @@ from rn50_advisor.advisor.model.recording import Process
 from rn50_advisor.advisor.store.run_writer import RunWriter
 from rn50_advisor.probes.rank.layout import KIND_STEP, STEP_FIELDS
 
-pytestmark = pytest.mark.beside
-
 MS = 1_000_000
 T0_NS = 1_000_000_000_000
 

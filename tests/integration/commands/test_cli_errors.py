@@ -10,8 +10,6 @@ import pytest
 from cli_process import advisor
 from rn50_advisor.advisor.store.schema import APPLICATION_ID, FILE_NAME, USER_VERSION
 
-pytestmark = pytest.mark.beside
-
 CASES = {
     "no command at all": ([], 64, "no command given"),
     "no command to run": (["run"], 64, "no command to run"),

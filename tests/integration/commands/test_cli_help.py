@@ -15,8 +15,6 @@ from rn50_advisor.advisor import __version__
 from rn50_advisor.advisor.cli import COMMANDS
 from rn50_advisor.rules.registry import all_rules
 
-pytestmark = pytest.mark.beside
-
 HEAVY = ("torch", "numpy", "textual", "rich", "jinja2", "psutil", "pynvml")
 
 

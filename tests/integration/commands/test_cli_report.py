@@ -21,8 +21,6 @@ from test_cli_help import imported
 from cli_process import TIMEOUT_S, advisor, environment
 from rn50_advisor.advisor.store.schema import FILE_NAME
 
-pytestmark = pytest.mark.beside
-
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -13,8 +13,6 @@ import pytest
 
 from cli_process import TIMEOUT_S, advisor, environment
 
-pytestmark = pytest.mark.beside
-
 SHOW_ARGV = "import os, sys; sys.stdout.buffer.write(b'\\0'.join(map(os.fsencode, sys.argv[1:])))"
 ARGUMENTS = [
     "--help",

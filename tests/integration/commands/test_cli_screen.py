@@ -21,8 +21,6 @@ import pytest
 
 from cli_process import TIMEOUT_S, environment
 
-pytestmark = pytest.mark.beside
-
 # However slow the machine is, the job is brief or it is not.
 PATIENT = "import rn50_advisor.advisor.commands.on_screen as s; s.BRIEF_S = 60.0; from rn50_advisor.advisor.cli import main; main()"
 WAITS = "import sys; print('job is up', flush=True); open('gate').read(); sys.exit(7)"

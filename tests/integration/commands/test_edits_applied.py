@@ -11,7 +11,7 @@ import pytest
 
 from cli_process import TIMEOUT_S, advisor, environment
 
-pytestmark = [pytest.mark.torch, pytest.mark.beside]
+pytestmark = pytest.mark.torch
 
 TRAIN = """\
 import argparse

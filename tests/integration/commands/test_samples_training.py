@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.torch, pytest.mark.beside]
+pytestmark = pytest.mark.torch
 
 SAMPLES = Path(__file__).resolve().parents[3] / "samples"
 TRAIN = str(SAMPLES / "train.py")

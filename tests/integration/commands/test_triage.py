@@ -70,6 +70,7 @@ def test_shared_memory_of_a_container_is_seen(tmp_path: Path) -> None:
     assert (check["value"], check["state"], check["remedy"]) == (64 << 20, "bad", "fix")
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("behind", [False, True])
 def test_a_throttled_disk_is_seen_by_its_limit_and_by_its_rate(tmp_path: Path, behind: bool) -> None:
     """`behind`: what is limited lies below the disk that the data is on, as the limit of a provider does."""
@@ -176,6 +177,7 @@ DISTURBED = (
 )
 
 
+@pytest.mark.alone
 @pytest.mark.torch
 def test_a_clean_machine_is_kept_and_nothing_is_left(tmp_path: Path, images: Path) -> None:
     found, said = examined(tmp_path, "--data", os.path.relpath(images / "train", ROOT))
@@ -189,6 +191,7 @@ def test_a_clean_machine_is_kept_and_nothing_is_left(tmp_path: Path, images: Pat
     assert found.verdict.state == "keep", found.verdict
 
 
+@pytest.mark.alone
 def test_under_a_quota_a_setting_is_to_be_fixed(tmp_path: Path, without_torch: Path) -> None:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("a quota of one core is none on one core")
@@ -203,6 +206,7 @@ def test_under_a_quota_a_setting_is_to_be_fixed(tmp_path: Path, without_torch: P
     assert found.verdict.state == ("hand-back" if states(found).get("cpu.steal_share") == "bad" else "fix")
 
 
+@pytest.mark.alone
 def test_cores_that_others_burn_are_theirs_and_no_slow_ones(tmp_path: Path, without_torch: Path) -> None:
     try:
         with Burners(len(os.sched_getaffinity(0))).hold(tmp_path):
@@ -217,6 +221,7 @@ def test_cores_that_others_burn_are_theirs_and_no_slow_ones(tmp_path: Path, with
     assert found.verdict.state == ("hand-back" if told.get("cpu.steal_share") == "bad" else "fix")
 
 
+@pytest.mark.alone
 def test_gpus_that_the_driver_shows_and_cuda_cannot_use_are_not_kept(
     tmp_path: Path, without_torch: Path, fake_driver: Path
 ) -> None:

@@ -41,7 +41,6 @@ def recorded_steps(run_folder: Path) -> Recording | None:
     return None
 
 
-@pytest.mark.beside
 @pytest.mark.torch
 @pytest.mark.parametrize("killed", [False, True], ids=["left alone", "advisor killed"])
 def test_a_training_job_ends_normally_and_its_run_is_readable(run_folder: Path, killed: bool) -> None:

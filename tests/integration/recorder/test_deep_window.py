@@ -18,7 +18,7 @@ from rn50_advisor.advisor.run.sidefiles.recorder_requests import FROM_STEP, STEP
 from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.probes.rank.layout import FLAG_DEEP
 
-pytestmark = [pytest.mark.torch, pytest.mark.beside]
+pytestmark = pytest.mark.torch
 
 SEEDED = Path(__file__).resolve().parents[2] / "jobs" / "seeded.py"
 # a 3x3 convolution of 4 channels over 6x6 outputs, weight gradient only beside it, and a linear layer of 144x4 with both gradients

@@ -15,7 +15,7 @@ from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.analysis.steps.steady_state import steady_steps
 from rn50_advisor.advisor.store.run_reader import read_recording
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.alone]
 
 JOB = Path(__file__).resolve().parents[2] / "jobs" / "stamped.py"
 AGREE = 0.05

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from test_recorder_jobs import rings, run, steps
 
-pytestmark = [pytest.mark.torch, pytest.mark.beside]
+pytestmark = pytest.mark.torch
 
 OWN = ("_rn50_advisor_rank", "sitecustomize")
 # modules of the standard library that the recorder may bring into a worker

@@ -10,7 +10,7 @@ from test_recorder_jobs import rings, run_sound
 
 from rn50_advisor.probes.rank.layout import COLLECTIVES_FIELDS, FLAG_TAIL, KIND_COLLECTIVES, KIND_STEP
 
-pytestmark = [pytest.mark.torch, pytest.mark.beside]
+pytestmark = pytest.mark.torch
 
 PARAMETERS = 64 * 64 + 64
 

@@ -14,7 +14,7 @@ from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.probes.rank.layout import BATCH_FIELDS, KIND_BATCH, KIND_SPAN, SPAN_FIELDS, SPAN_LABELS
 
-pytestmark = [pytest.mark.torch, pytest.mark.beside]
+pytestmark = pytest.mark.torch
 
 WAYS = ["gathered", "gathered by workers that live on"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from test_recorder_jobs import JOBS, rings, run, steps
 
-pytestmark = [pytest.mark.torch, pytest.mark.beside]
+pytestmark = pytest.mark.torch
 JOB = JOBS / "evaluating_by_mode.py"
 
 

@@ -12,7 +12,7 @@ from test_recorder_jobs import rings, run, steps
 from rn50_advisor.advisor.run.rings.ring_reader import RingReader
 from rn50_advisor.probes.rank.layout import FLAG_EPOCH_START, FLAG_NO_LOADER, KIND_BATCH
 
-pytestmark = [pytest.mark.torch, pytest.mark.beside]
+pytestmark = pytest.mark.torch
 
 STEPS = 24  # two epochs of twelve
 UNSEEN_MAX = 2  # before the first backward pass nobody has looked around; a queue is known by what is put in after that

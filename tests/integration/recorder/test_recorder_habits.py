@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from test_recorder_jobs import JOBS, rings, run
 
-pytestmark = [pytest.mark.torch, pytest.mark.beside]
+pytestmark = pytest.mark.torch
 
 
 def test_a_job_is_looked_at_and_stays_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

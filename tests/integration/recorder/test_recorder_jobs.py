@@ -29,7 +29,7 @@ from rn50_advisor.probes.rank.layout import (
 )
 from rn50_advisor.probes.rank.tape import NOTED_NS
 
-pytestmark = [pytest.mark.torch, pytest.mark.beside]
+pytestmark = pytest.mark.torch
 
 ROOT = Path(__file__).resolve().parents[3]
 INJECT = ROOT / "src" / "rn50_advisor" / "probes" / "rank" / "inject"

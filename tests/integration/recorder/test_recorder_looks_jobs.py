@@ -14,7 +14,7 @@ from rn50_advisor.advisor.run.rings.own_folder import hold
 from rn50_advisor.advisor.run.rings.ring_reader import RingReader
 from rn50_advisor.probes.rank.layout import KIND_LOOK, KIND_PART, LOOK_FIELDS, PART_FIELDS
 
-pytestmark = [pytest.mark.torch, pytest.mark.beside]
+pytestmark = pytest.mark.torch
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -13,7 +13,7 @@ from rn50_advisor.advisor.run.rings.own_folder import LOCK, hold
 from rn50_advisor.advisor.run.rings.ring_reader import RingReader
 from rn50_advisor.probes.rank.layout import KIND_STEP
 
-pytestmark = [pytest.mark.torch, pytest.mark.beside]
+pytestmark = pytest.mark.torch
 
 INJECT = Path(__file__).resolve().parents[3] / "src" / "rn50_advisor" / "probes" / "rank" / "inject"
 JOB = """

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from test_recorder_jobs import run
 
-pytestmark = [pytest.mark.torch, pytest.mark.beside]
+pytestmark = pytest.mark.torch
 
 
 def ended(folder: Path, *arguments: str) -> list[dict[str, Any]]:

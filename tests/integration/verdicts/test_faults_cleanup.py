@@ -15,7 +15,7 @@ from samples.faults.leftovers import OWNER, sweep
 
 from waiting import wait_for
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("faults")]  # none sweeps away what another looks at
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -15,7 +15,7 @@ from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.verdict.diagnose import diagnose
 
-pytestmark = [pytest.mark.torch, pytest.mark.beside]
+pytestmark = pytest.mark.torch
 
 JOB = Path(__file__).resolve().parents[2] / "jobs" / "unseen_training.py"
 ADVISOR = Path(sys.executable).with_name("rn50-advisor")

@@ -210,8 +210,9 @@ def backward_inside_backward(job: Job, steps: int) -> Iterator[None]:
 
 
 def new_loaders(job: Job, steps: int) -> Iterator[None]:
+    """One costs as much as ten steps."""
     job.warmed_up()
-    for _ in range(steps // 2):
+    for _ in range(steps // 10):
         for _ in iter(Loader(2)):
             job.backward()
             yield job.update()
@@ -258,7 +259,7 @@ SHAPES = (
 )  # fmt: skip
 
 # Of these shapes, steps in each turn.
-TIMES = {"another_thread": 1000, "fetching_threads": 1000, "collections": 10}
+TIMES = {"new_loaders": 5, "another_thread": 1000, "fetching_threads": 1000, "collections": 10}
 
 
 def resident_mb() -> float:

@@ -39,9 +39,10 @@ from rn50_advisor.probes.rank.step_account import Account
 from rn50_advisor.probes.rank.tape import MARKS_MAX
 
 SHAPES = Path(__file__).with_name("shapes.py")
-STEPS = 1_000_000  # of two to ten marks
-# What the recorder held in a plain loop: 3,000 objects with a tape full of numbers. Events of garbage are four each.
-HELD_MAX = 8_000 + 4 * EVENTS_MAX
+STEPS = 100_000  # of two to ten marks: more than any bound, and twelve times as many as objects that may be held
+# In a plain loop the recorder held 3,000 objects with a tape full of numbers. Events of garbage are four each.
+HELD_MAX = {"collections": 8_000 + 4 * EVENTS_MAX}
+GROWN_MAX_MB = 1.0  # half of it are the events of garbage; any other shape had grown by nothing
 
 
 @pytest.mark.parametrize(
@@ -57,9 +58,9 @@ def test_no_shape_of_loop_makes_the_recorder_grow(tmp_path: Path, shape: str) ->
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(ran.stdout)
     assert found["errors"] == 0
-    assert found["grown_mb"] < 5
+    assert found["grown_mb"] < GROWN_MAX_MB
     assert found["longest"] <= MARKS_MAX
-    assert found["held"] < HELD_MAX
+    assert found["held"] < HELD_MAX.get(shape, 8_000)
     assert found["written_at_end"] <= RANK_SLOTS, "what is left to the end fits the ring: none of it is lost"
 
 

@@ -192,15 +192,6 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
     ),
 })  # fmt: skip
 
-# Two that may explain each other: the engine makes the costlier one the root.
-CYCLES = (
-    # A quota slows one rank: RUN003 sees the exchange grow on all ranks, COM002 sees the late rank. Its lateness causes their waiting, and
-    # the waiting makes the steps slower.
-    frozenset({"RUN003", "COM002"}),
-    # Only if RUN001's threshold is below half a minute: the death that ended such a short hang may also have caused it.
-    frozenset({"RUN001", "RUN002"}),
-)
-
 
 def _by_pair() -> dict[tuple[str, str], tuple[Cause, ...]]:
     found: dict[tuple[str, str], tuple[Cause, ...]] = {}

@@ -92,11 +92,6 @@ class RunWriter:
         except (OSError, sqlite3.DatabaseError) as error:
             raise RecordingStopped(failure_reason(error, folder)) from error
 
-    @property
-    def stopped(self) -> str | None:
-        """Reason why the recording stopped; None while it goes on."""
-        return self._stopped
-
     def put_meta(self, **values: Any) -> None:
         """Stores JSON values, secrets masked. Values put after the recording stopped get one last try at `close`."""
         self._pending_meta.update(values)

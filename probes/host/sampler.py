@@ -1,4 +1,4 @@
-"""Runs the host probes on fixed deadlines, isolates their failures, and measures the cost of each."""
+"""Runs the host probes on fixed deadlines and isolates their failures."""
 
 from __future__ import annotations
 
@@ -22,20 +22,6 @@ from rn50_advisor.probes.host.storage.nfs_probe import NfsProbe
 from rn50_advisor.probes.host.target import Probe, Seldom, Target
 
 FAILURES_MAX = 3  # in a row; a probe may fail once because a process was dying
-# the least useful probe is shed first
-SHED_ORDER = (
-    "allowances",
-    "data_files",
-    "network",
-    "io_limits",
-    "nfs",
-    "disk",
-    "memory",
-    "gpu",
-    "cpu",
-    "cgroup",
-    "processes",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +31,6 @@ class Tick:
     t_ns: int
     samples: tuple[Sample, ...]
     gaps: tuple[ProbeGap, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeCost:
-    ticks: int = 0
-    cpu_s: float = 0.0  # CPU time of the sampling thread
-    wall_s: float = 0.0  # only this shows a driver that blocks
 
 
 def host_probes(
@@ -76,7 +55,7 @@ def host_probes(
 class Sampler:
     """Samples at fixed deadlines. It never sleeps: the agent asks `wait_s()` for the time left and may call `poll` at any time.
 
-    Deadlines are the start plus whole periods. A late call gets one tick for all missed deadlines; `missed` counts them.
+    Deadlines are the start plus whole periods. A late call gets one tick for all missed deadlines.
     """
 
     def __init__(
@@ -87,19 +66,12 @@ class Sampler:
         self._clock = clock
         self._deadline_ns = clock()
         self._failures: dict[str, int] = {}
-        self._costs: dict[str, ProbeCost] = {}
         self._gaps: list[ProbeGap] = []
-        self.missed = 0
-        self.ticks = 0
 
     @property
     def active(self) -> tuple[str, ...]:
         """Names of the probes that still run."""
         return tuple(probe.name for probe in self._probes)
-
-    def costs(self) -> dict[str, ProbeCost]:
-        """Costs by probe, including dropped and shed probes."""
-        return dict(self._costs)
 
     def wait_s(self) -> float:
         """Seconds until the next deadline; 0 if it is due."""
@@ -111,7 +83,6 @@ class Sampler:
         if now_ns < self._deadline_ns:
             return None
         passed = (now_ns - self._deadline_ns) // self._period_ns
-        self.missed += passed
         self._deadline_ns += (passed + 1) * self._period_ns
         return self._sample(targets)
 
@@ -124,7 +95,6 @@ class Sampler:
 
     def _sample(self, targets: Sequence[Target]) -> Tick:
         now_ns = self._clock()
-        self.ticks += 1
         samples: list[Sample] = []
         for probe in list(self._probes):
             samples += self._run(probe, now_ns, targets)
@@ -138,19 +108,11 @@ class Sampler:
         )
 
     def _run(self, probe: Probe, now_ns: int, targets: Sequence[Target]) -> tuple[Sample, ...]:
-        wall_ns, cpu_ns = time.monotonic_ns(), time.thread_time_ns()
         try:
             reading = probe.sample(now_ns, targets)
         except Exception as e:  # noqa: BLE001 - one broken probe must not take the others or the recording along
             self._fail(probe.name, e)
             return ()
-        finally:
-            cost = self._costs.get(probe.name, ProbeCost())
-            self._costs[probe.name] = ProbeCost(
-                cost.ticks + 1,
-                cost.cpu_s + (time.thread_time_ns() - cpu_ns) / 1e9,
-                cost.wall_s + (time.monotonic_ns() - wall_ns) / 1e9,
-            )
         self._failures.pop(probe.name, None)
         self._gaps += reading.gaps
         return reading.samples

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rn50_advisor.advisor.analysis.host.node_window import Window, process_by_rank
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
@@ -24,8 +23,6 @@ from rn50_advisor.advisor.model.measures.host_measures import (
 from rn50_advisor.advisor.model.measures.measure import JOB
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Process, Recording, Series
-
-Array = NDArray[np.float64]
 
 # Allocators, caches and the page tables of forked workers fill at first. Memory that still grows after this share of the time does not
 # settle.

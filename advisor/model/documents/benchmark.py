@@ -28,7 +28,6 @@ from rn50_advisor.advisor.model.errors import NotARun
 from rn50_advisor.advisor.model.report import Verdict, plain_values
 
 SCHEMA = "rn50-advisor/bench/1"
-PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 FULL_PRECISIONS = ("fp32", "tf32")  # the others are mixed precision: 16 bits where that suffices
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]

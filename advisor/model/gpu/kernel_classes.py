@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from rn50_advisor.advisor.model.wording.quantities import duration, number, quantity, share
 
-CLASSES = ("conv", "matmul", "norm", "elementwise", "layout", "optimizer", "nccl", "other")
 IDLE_CAUSES = ("input", "copy", "sync", "launch", "other")
 CLASS_TITLES = {
     "conv": "convolutions",

@@ -26,7 +26,6 @@ STATE_WORDS: dict[CheckState, tuple[str, str]] = {
     "bad": ("✗", "bad"),
     "unknown": ("?", "unknown"),
 }
-COLUMNS = ("check", "value", "expected", "state")
 
 
 def verdict(triage: Triage) -> str:

@@ -190,12 +190,3 @@ def mig_samples(nvml: Any, index: int, handle: Any) -> list[Sample]:
         scope = f"mig:{index}/{number}"
         found += [Sample("gpu.mem_used_bytes", scope, used), Sample("gpu.mem_total_bytes", scope, total)]
     return found
-
-
-def every_metric() -> frozenset[str]:
-    """All possible metrics of a GPU."""
-    every: tuple[FieldMetric, ...] = (*_EVERY_GPU, *_SOUNDNESS, *_WITH_ECC, *_WITH_LINKS)
-    calls = [*CALLS, THERMAL, CAP, THROUGHPUT]
-    names = {field.metric for field in every} | {metric for call in calls for metric in call.metrics}
-    names |= {metric for metric, _ in GPM_METRICS.values()}
-    return frozenset({*names, *WATCHED, FOREIGN_SM, PROBE_COST, "gpu.nvlinks_active"})

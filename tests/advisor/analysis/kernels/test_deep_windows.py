@@ -11,7 +11,7 @@ from deep_events import deep_window, event
 from recordings import FIRST_STEP_NS, folded, plan, recording
 from rn50_advisor.advisor.analysis.kernels.kernel_windows import window_of
 from rn50_advisor.advisor.analysis.pipeline import analyse
-from rn50_advisor.advisor.model.gpu.kernel_classes import CLASSES, IDLE_CAUSES
+from rn50_advisor.advisor.model.gpu.kernel_classes import CLASS_TITLES, IDLE_CAUSES
 from rn50_advisor.advisor.model.measures import MEASURES
 from rn50_advisor.advisor.model.recording import Event, Recording
 from rn50_advisor.probes.rank.layout import FLAG_DEEP
@@ -64,7 +64,8 @@ def test_what_a_window_on_a_gpu_saw_are_values_of_its_rank() -> None:
     assert found.value("kernel.idle_share", 0) == pytest.approx(0.2)
     shares = [found.value(f"kernel.idle_{cause}_share", 0) for cause in IDLE_CAUSES]
     assert sum(shares) == pytest.approx(0.2)
-    assert sum(found.value(f"kernel.{kind}_share", 0) for kind in CLASSES) == pytest.approx(1.0)
+    kinds = [found.values.get((f"kernel.{kind}_share", 0), 0.0) for kind in CLASS_TITLES]
+    assert sum(kinds) == pytest.approx(1.0)
     assert {name for name, _ in found.values if name.startswith("kernel.")} <= set(MEASURES)
     assert "kernel.window_steps" not in found.missing
 

@@ -36,8 +36,8 @@ from rn50_advisor.probes.documents.rank_documents import RankFacts
 
 INBOX_NAME = NODES_NAME
 _TABLES = (
-    "CREATE TABLE nodes (node INTEGER PRIMARY KEY, who TEXT NOT NULL UNIQUE)",
-    "CREATE TABLE frames (node INTEGER NOT NULL, kind TEXT NOT NULL, n INTEGER NOT NULL, body BLOB NOT NULL, "
+    "nodes (node INTEGER PRIMARY KEY, who TEXT NOT NULL UNIQUE)",
+    "frames (node INTEGER NOT NULL, kind TEXT NOT NULL, n INTEGER NOT NULL, body BLOB NOT NULL, "
     "PRIMARY KEY (node, kind, n)) WITHOUT ROWID",
 )
 _KEPT = {"state": 2, "steps": 720}
@@ -53,11 +53,10 @@ class Inbox:
     def __init__(self, folder: Path) -> None:
         file = folder / INBOX_NAME
         os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        self._db = sqlite3.connect(file, isolation_level=None, timeout=5, check_same_thread=False)
+        self._db = sqlite3.connect(file, isolation_level=None, timeout=5)
         self._db.execute("PRAGMA synchronous = NORMAL")
-        if not self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            for table in _TABLES:
-                self._db.execute(table)
+        for table in _TABLES:
+            self._db.execute(f"CREATE TABLE IF NOT EXISTS {table}")
         self._db.execute("PRAGMA journal_mode = WAL")
 
     def put(self, who: str, kind: str, body: bytes) -> None:
@@ -92,7 +91,9 @@ def sent_recordings(file: Path, *, recent: int | None = None) -> list[Recording]
     if not file.is_file():
         return []
     found = []
-    newest_first = "SELECT body FROM frames WHERE node = ? AND kind = ? ORDER BY n DESC LIMIT ?"
+    newest_first = (
+        "SELECT body FROM frames WHERE node = ? AND kind = ? AND typeof(body) = 'blob' ORDER BY n DESC LIMIT ?"
+    )
     try:
         with contextlib.closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, timeout=5)) as db:
             db.execute("PRAGMA trusted_schema = OFF")

@@ -1,7 +1,7 @@
 """Masks credentials in environment variables, command lines and text before they are stored or shown. In doubt it masks.
 
-Every string of the job passes through here before it is written (by the run's writer, the relay of the job's output, the frames to other
-nodes) and again before it goes into a bundle.
+Every string of the job passes through here before it is written (by the run's writer or the relay of the job's output) and again before
+it goes into a bundle. Other nodes get what was written.
 """
 
 from __future__ import annotations

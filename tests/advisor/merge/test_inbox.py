@@ -43,7 +43,7 @@ def state(**given: Any) -> dict[str, Any]:
     return {"v": 1, "t": 1, "meta": meta, "facts": {}, "events": [], "gaps": [], "processes": [], **given}
 
 
-def test_frames_that_make_no_sense_leave_the_others_of_their_node_readable(tmp_path: Path) -> None:
+def test_invalid_frames_are_skipped_and_the_others_read(tmp_path: Path) -> None:
     _, own = two_nodes({rank: plan(400) for rank in range(2)})
     wrong: list[dict[str, Any]] = [
         {"v": 1},
@@ -63,14 +63,21 @@ def test_frames_that_make_no_sense_leave_the_others_of_their_node_readable(tmp_p
     assert found.steps[1]["count"].sum() == 400
 
 
-def test_an_inbox_that_is_not_there_is_empty_and_a_damaged_one_says_so(tmp_path: Path) -> None:
+def test_a_missing_inbox_is_empty_and_a_damaged_one_is_reported(tmp_path: Path) -> None:
     assert sent_recordings(tmp_path / INBOX_NAME) == []
     (tmp_path / INBOX_NAME).write_bytes(b"SQLite format 3\0" + bytes(4000))
     with pytest.raises(Unreadable):
         sent_recordings(tmp_path / INBOX_NAME)
 
 
-def test_an_inbox_keeps_two_hours_of_a_node_and_its_number_when_it_comes_back(tmp_path: Path) -> None:
+def test_a_body_that_is_not_binary_is_ignored(tmp_path: Path) -> None:
+    inbox = Inbox(tmp_path)
+    inbox.put("one", "state", "text")  # type: ignore[arg-type]
+    inbox.close()
+    assert sent_recordings(tmp_path / INBOX_NAME) == []
+
+
+def test_an_inbox_keeps_two_hours_of_each_node(tmp_path: Path) -> None:
     inbox = Inbox(tmp_path)
     for number in range(800):
         inbox.put("one", "steps", b"%d" % number)

@@ -1,4 +1,4 @@
-"""What a node sends of its run: small, true in its sums, the same steps from every rank, and read without trust."""
+"""The frames of a node: small, with exact sums and the same steps from every rank, and checked when they are read."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ def test_ranks_whose_ten_seconds_end_a_step_apart_send_the_same_steps_side_by_si
     assert len(alone[0] & alone[1]) >= 12 - shift
 
 
-def test_few_steps_go_as_they_are() -> None:
+def test_few_steps_stay_unfolded() -> None:
     first, _ = two_nodes({rank: plan(12) for rank in range(2)})
     rows = rows_of(first, "steps", 0)
     assert np.array_equal(thinned(rows), rows)
 
 
-def test_a_table_comes_back_as_it_was_sent_but_for_microseconds() -> None:
+def test_a_table_survives_the_wire_up_to_a_microsecond() -> None:
     first, _ = two_nodes({rank: plan(10) for rank in range(2)})
     for name in ("steps", "comm"):
         rows = rows_of(first, name, 0)
@@ -110,7 +110,7 @@ def framed(**given: Any) -> bytes:
         framed(positions={"-1": ["forward", 1, 1]}),
     ],
 )
-def test_what_is_no_frame_is_refused(data: bytes) -> None:
+def test_data_that_is_no_frame_is_refused(data: bytes) -> None:
     with pytest.raises(NotAFrame):
         unpacked(data, StepsFrame)
 
@@ -125,6 +125,6 @@ def test_what_is_no_frame_is_refused(data: bytes) -> None:
         {"step": [1 << 62]},
     ],
 )
-def test_what_is_no_table_is_refused(columns: dict[str, Any]) -> None:
+def test_columns_that_are_no_table_are_refused(columns: dict[str, Any]) -> None:
     with pytest.raises(NotAFrame):
         received_rows("comm", 0, columns)

@@ -27,7 +27,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from rn50_advisor.advisor.tui.styles.drawing import line, muted
-from rn50_advisor.advisor.tui.styles.phase_styles import ORDER, look, title
+from rn50_advisor.advisor.tui.styles.phase_styles import ORDER, phase_style, title
 from rn50_advisor.advisor.tui.styles.severity_styles import SEVERITY, STATE
 
 Needs = Literal["", "replay", "output", "job", "save"]
@@ -137,7 +137,7 @@ def help_lines(can: Callable[[Needs], bool]) -> list[Content]:
         line(("Step budget", "bold $text-primary"), muted("   slanted: waiting; dotted: outside the step's own work"))
     )
     for phase in ORDER:
-        seen = look(phase)
+        seen = phase_style(phase)
         lines.append(line("  ", (f" {seen.letter}{seen.fill * 2} ", f"auto on {seen.colour}"), f"  {title(phase)}"))
     lines += [Content(""), line(("Verdicts and severities", "bold $text-primary"))]
     lines += [line("  ", (f" {glyph} {word} ", f"bold auto on {colour}")) for glyph, word, colour in STATE.values()]

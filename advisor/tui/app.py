@@ -130,11 +130,11 @@ class AdvisorApp(App[str]):
         if self._ended:
             kept = (
                 "its exit code is unknown; what was recorded remains"
-                if self.job.unseen()
+                if self.job.end_unknown()
                 else "the final verdict remains"
             )
             self.notify(f"The job has ended; {kept}. q quits.", timeout=10)
-        if self._ended or self.job.unseen():
+        if self._ended or self.job.end_unknown():
             self._show_banner()
 
     def _receive_report(self, report: Report | None, trouble: str) -> None:
@@ -158,14 +158,14 @@ class AdvisorApp(App[str]):
     def _show_trouble(self, report: Report | None, trouble: str) -> None:
         notice = self.job.notice() if self.job else ""
         for line in self.base.query(Trouble):
-            line.tell(report, trouble, notice)
+            line.put(report, trouble, notice)
 
     def _show_banner(self) -> None:
         times = f" × {self._interrupts}" if self._interrupts > 1 else ""
         for banner in self.base.query(Banner):
             banner.stopping = f"interrupt sent{times}" if self._interrupts else ""
             banner.ended = self._ended
-            banner.unseen = self.job is not None and self.job.unseen()
+            banner.end_unknown = self.job is not None and self.job.end_unknown()
             banner.redraw()
 
     @on(OutputPane.Grew)

@@ -22,7 +22,7 @@ class HasSupervisor(Protocol):
     """Controls of a job whose record and end come from a process that may be stopped or killed."""
 
     def notice(self) -> str: ...
-    def unseen(self) -> bool: ...
+    def end_unknown(self) -> bool: ...
 
 
 class JobControl:
@@ -42,9 +42,9 @@ class JobControl:
         """Any other reason why the job's state cannot be seen now."""
         return self._controls.notice() if isinstance(self._controls, HasSupervisor) else ""
 
-    def unseen(self) -> bool:
-        """True if nobody sees, or saw, the job's end."""
-        return isinstance(self._controls, HasSupervisor) and self._controls.unseen()
+    def end_unknown(self) -> bool:
+        """True if the job's end is not, or will not be, observed."""
+        return isinstance(self._controls, HasSupervisor) and self._controls.end_unknown()
 
     def interrupt(self) -> None:
         self._try(self._controls.interrupt)

@@ -68,7 +68,7 @@ class QuitDialog(Choice):
         self._since = time.monotonic()
         left = (
             "Left running, it stays unrecorded: its supervisor is gone."
-            if self.job.unseen()
+            if self.job.end_unknown()
             else "Left running, it keeps being recorded; `rn50-advisor watch` shows it again."
         )
         self.put(_WORDS[stage], _STAGES[stage], left if stage == "ask" else "")
@@ -84,13 +84,13 @@ _FORMATS = (("h", "html", "HTML"), ("m", "md", "Markdown"), ("j", "json", "JSON"
 def ask_and_save(app: App[Any], save: SaveReport, report: Report) -> None:
     def write(form: str) -> None:
         try:
-            said, failed = f"Saved {save(report, form)}", False
+            message, failed = f"Saved {save(report, form)}", False
         except Exception as error:  # noqa: BLE001 - a full disk is no reason to lose the screen
-            said, failed = f"Not saved: {words(error)}", True
-        app.call_later(tell, said, failed)
+            message, failed = f"Not saved: {words(error)}", True
+        app.call_later(notify, message, failed)
 
-    def tell(said: str, failed: bool) -> None:
-        app.notify(unmarked(said), severity="error" if failed else "information", timeout=8)
+    def notify(message: str, failed: bool) -> None:
+        app.notify(unmarked(message), severity="error" if failed else "information", timeout=8)
 
     def chosen(form: str | None) -> None:
         if form:

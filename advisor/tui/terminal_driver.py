@@ -57,7 +57,7 @@ class _Terminal:
 def hung_up(terminal: int, reader: Thread | None) -> bool:
     """Waits, without CPU time, until the other side of a terminal is closed (True) or its reading thread ends (False)."""
     poll = select.poll()
-    poll.register(terminal, 0)  # POLLHUP and POLLERR are always told
+    poll.register(terminal, 0)  # POLLHUP and POLLERR are always reported
     while reader is not None and reader.is_alive():
         if poll.poll(_LOOK_MS):
             return True

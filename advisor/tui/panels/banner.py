@@ -1,4 +1,4 @@
-"""The verdict in one look: state, rule, title, predicted gain, one sentence, and what the job is doing."""
+"""The verdict at a glance: state, rule, title, predicted gain, one sentence, and what the job is doing."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from rn50_advisor.advisor.model.wording.gain_words import speedup
 from rn50_advisor.advisor.model.wording.quantities import DASH, clock
 from rn50_advisor.advisor.tui.panels.panel import Panel
 from rn50_advisor.advisor.tui.styles.drawing import Part, fit, harmless, line, muted, prose
-from rn50_advisor.advisor.tui.styles.severity_styles import state_look
+from rn50_advisor.advisor.tui.styles.severity_styles import state_style
 
 
 def verdict_finding(report: Report) -> Finding | None:
     return next((f for f in report.findings if f.rule == report.verdict.rule), None)
 
 
-def job_words(job: Job, stopping: str = "", *, ended: bool = False, unseen: bool = False) -> list[Part]:
-    """`▶ running 12:07`, `■ ended, exit code 1, after 1:33`. `ended` and `unseen`: what is known beside the record."""
+def job_words(job: Job, stopping: str = "", *, ended: bool = False, end_unknown: bool = False) -> list[Part]:
+    """`▶ running 12:07`, `■ ended, exit code 1, after 1:33`. `ended` and `end_unknown`: known without the recording."""
     after = clock(job.duration_s)
     asked: Part = (f" · {stopping}", "$text-warning") if stopping else ""
-    if job.running and unseen:
+    if job.running and end_unknown:
         words: list[Part] = [("▶ runs on, unrecorded", "$text-warning"), f" after {after}", asked]
         return [("■ ended, exit code unknown", "bold"), f", recorded for {after}"] if ended else words
     if job.running:
@@ -52,68 +52,68 @@ class Banner(Panel):
         self.fallback_name = fallback_name
         self.stopping = ""  # what was asked of the job, as long as it runs
         self.ended = False  # the job's end is known before the run file says so
-        self.unseen = False  # nobody sees that end, and no record will tell of it
+        self.end_unknown = False  # that end is not observed, and never recorded
 
     def draw(self, report: Report, width: int) -> list[Content]:
         return [self._headline(report, width), *self._summary(report, width), self._job(report, width)]
 
     def _headline(self, report: Report, width: int) -> Content:
-        glyph, word, colour = state_look(report)
+        glyph, word, colour = state_style(report)
         chip = f" {glyph} {word} "
         rule = f" {report.verdict.rule}" if report.verdict.rule else ""
         finding = verdict_finding(report)
         gain = ""
         if finding and finding.saving and finding.saving.is_gain:
             gain = f" {speedup(finding.saving, faster=' faster')} if fixed "
-        room = width - len(chip) - len(rule) - len(gain) - 2
-        if room < 12 and gain:
+        title_width = width - len(chip) - len(rule) - len(gain) - 2
+        if title_width < 12 and gain:
             gain = f" {speedup(finding.saving, about='')} " if finding and finding.saving else ""
-            room = width - len(chip) - len(rule) - len(gain) - 2
-        title = fit(report.verdict.title or DASH, room)
+            title_width = width - len(chip) - len(rule) - len(gain) - 2
+        title = fit(report.verdict.title or DASH, title_width)
         parts: list[Part] = [(chip, f"bold auto on {colour}"), (rule, "bold"), " ", (title, "bold"), " "]
         return line(*parts, (gain, "bold auto on $success") if gain else "")
 
     def _summary(self, report: Report, width: int) -> list[Content]:
-        """Always as many lines as are set aside, so that the views below do not jump with each sentence."""
+        """Always the same number of lines, so that the views below do not move with each sentence."""
         lines = prose(report.verdict.summary, width - 1, _SUMMARY_LINES)
         lines += [""] * (_SUMMARY_LINES - len(lines))
         return [Content(f" {text}") for text in lines]
 
     def _job(self, report: Report, width: int) -> Content:
         job = report.job
-        state = line(" ", *job_words(job, self.stopping, ended=self.ended, unseen=self.unseen))
+        state = line(" ", *job_words(job, self.stopping, ended=self.ended, end_unknown=self.end_unknown))
         ranks = f" · {job.ranks} rank{'' if job.ranks == 1 else 's'}" if job.ranks else ""
         name = job.name or self.fallback_name
         name = f" · {fit(name, min(cell_len(name), 32))}" if name else ""
         argv = shlex.join(job.argv)
         left = line(state, ranks, name)
-        room = width - left.cell_length - 3
-        return line(left, muted(f" · {fit(argv, room).rstrip()}") if argv and room > 12 else "")
+        argv_width = width - left.cell_length - 3
+        return line(left, muted(f" · {fit(argv, argv_width).rstrip()}") if argv and argv_width > 12 else "")
 
 
 _SILENT_S = 10.0  # a running job is recorded every second
 
 
-# One line on what keeps the screen from showing the job as it is: a report that could not be made, or nothing new for long.
+# One line on why the screen does not show the current state: a report could not be made, or nothing new has come for long.
 class Trouble(Static):
-    """Hidden while there is none. What is said stands until the next report comes in."""
+    """Hidden while there is none. A text stays until the next report comes in."""
 
     def __init__(self, *, id: str | None = None, replayed: bool = False) -> None:
         super().__init__(id=id, markup=False)
         self._replayed = replayed
         self._report: Report | None = None
         self._heard_s = time.monotonic()
-        self._said = ""
+        self._text = ""
 
-    def tell(self, report: Report | None, trouble: str, notice: str = "") -> None:
-        """`notice`: how it stands with the job itself, this moment; it goes before all else."""
+    def put(self, report: Report | None, trouble: str, notice: str = "") -> None:
+        """`notice`: on the state of the job itself; it is shown before all other texts."""
         if report is not None:
             self._report, self._heard_s = report, time.monotonic()
         if report is not None or trouble:
-            self._said = trouble
-        said = notice or self._said or self._silence()
-        self.display = bool(said)
-        self.update(f" ✖ {harmless(said)}")
+            self._text = trouble
+        text = notice or self._text or self._silence()
+        self.display = bool(text)
+        self.update(f" ✖ {harmless(text)}")
 
     def _silence(self) -> str:
         silent_s = time.monotonic() - self._heard_s

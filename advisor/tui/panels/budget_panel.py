@@ -10,7 +10,7 @@ from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.model.wording.quantities import duration, share
 from rn50_advisor.advisor.tui.panels.panel import Panel
 from rn50_advisor.advisor.tui.styles.drawing import fit, line, muted, prose, stacked
-from rn50_advisor.advisor.tui.styles.phase_styles import in_order, look, short_title, title
+from rn50_advisor.advisor.tui.styles.phase_styles import in_order, phase_style, short_title, title
 
 _LABEL, _VALUE = 9, 8
 
@@ -23,11 +23,11 @@ def legend(budget: Mapping[str, float], width: int, brief: bool = False) -> list
     cell = width // columns
     cells = []
     for phase, seconds in phases:
-        seen = look(phase)
+        seen = phase_style(phase)
         mark = (f" {seen.letter}{seen.fill} ", f"auto on {seen.colour}")
         numbers = f"{share(seconds / total):>6}" + ("" if brief else f" {duration(seconds):>8}")
-        room = max(min(cell - 6 - len(numbers), 24), 4)
-        name = fit(title(phase) if len(title(phase)) <= room else short_title(phase), room)
+        name_width = max(min(cell - 6 - len(numbers), 24), 4)
+        name = fit(title(phase) if len(title(phase)) <= name_width else short_title(phase), name_width)
         cells.append(line(mark, " ", name, (numbers, "bold"), " " * max(cell - 5 - len(name) - len(numbers), 0)))
     rows = -(-len(cells) // columns)
     return [line(*cells[row::rows]) for row in range(rows)]

@@ -44,8 +44,8 @@ class CapacitiesPanel(Panel):
         if curve is None:
             return []
         if self.terminal_lines < _HIGH:
-            told = f"workers: {curve.words}"
-            return [line(muted(text)) for text in prose(told, width, 1 if self.brief else 2, "  ")]
+            summary = f"workers: {curve.words}"
+            return [line(muted(text)) for text in prose(summary, width, 1 if self.brief else 2, "  ")]
         top = max(point.samples_per_s[1] for point in curve.points)
         lines = [line(""), line(muted(fit("by the number of loader workers a rank", width)))]
         for point in curve.shown():

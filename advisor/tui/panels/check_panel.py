@@ -11,7 +11,7 @@ from textual.content import Content
 
 from rn50_advisor.advisor.model.input.sample_cost import sample_table, without_samples
 from rn50_advisor.advisor.model.report import OutcomeRow, Report
-from rn50_advisor.advisor.model.wording.fact_rows import rows as told_rows
+from rn50_advisor.advisor.model.wording.fact_rows import rows as tabulated_rows
 from rn50_advisor.advisor.model.wording.fact_rows import without_tabulated
 from rn50_advisor.advisor.model.wording.loader_words import without_loaders
 from rn50_advisor.advisor.model.wording.pace_words import with_pace_in_words
@@ -30,8 +30,8 @@ def outcome_lines(report: Report, width: int) -> list[Content]:
     if not report.outcomes or report.step_time.steps == 0:
         return [line(muted("rules are checked once steps have been seen"))]
     counts = {state: sum(o.state == state for o in report.outcomes) for state in _ORDER}
-    said = " · ".join(f"{n} {_WORDS.get(state, state)}" for state, n in counts.items() if n)
-    lines = [line((fit(said, width), "bold"))]
+    summary = " · ".join(f"{n} {_WORDS.get(state, state)}" for state, n in counts.items() if n)
+    lines = [line((fit(summary, width), "bold"))]
     for state in ("fired", "crashed"):
         for outcome in (o for o in report.outcomes if o.state == state):
             glyph, colour = OUTCOME[state]
@@ -42,20 +42,20 @@ def outcome_lines(report: Report, width: int) -> list[Content]:
             lines += [line(muted(" " * len(head) + text)) for text in more]
     glyph, colour = OUTCOME["clear"]
     clear = [o.rule for o in report.outcomes if o.state == "clear"]
-    said = f"{glyph} clear: {' '.join(clear)}" if clear else ""
-    lines += [line((text, colour)) for text in prose(said, width, 0, "  ")]
+    summary = f"{glyph} clear: {' '.join(clear)}" if clear else ""
+    lines += [line((text, colour)) for text in prose(summary, width, 0, "  ")]
     glyph, _ = OUTCOME["not_measured"]
-    unseen: dict[str, list[str]] = {}
+    rules_by_reason: dict[str, list[str]] = {}
     reasons = {gap.metric: gap.reason for gap in report.gaps}
     for outcome in (o for o in report.outcomes if o.state == "not_measured"):
-        unseen.setdefault(_why_unseen(outcome, reasons, gpus=bool(report.gpus)), []).append(outcome.rule)
-    for why, rules in unseen.items():
+        rules_by_reason.setdefault(_why_not_measured(outcome, reasons, gpus=bool(report.gpus)), []).append(outcome.rule)
+    for why, rules in rules_by_reason.items():
         lines += [line(muted(text)) for text in prose(f"{glyph} {' '.join(rules)}: {why}", width, 0, "  ")]
     return lines
 
 
-def _why_unseen(outcome: OutcomeRow, reasons: Mapping[str, str], *, gpus: bool) -> str:
-    """Returns the reason why a rule could not look, the same for all that lack one thing; names metrics only if no reason is known."""
+def _why_not_measured(outcome: OutcomeRow, reasons: Mapping[str, str], *, gpus: bool) -> str:
+    """Returns why a rule could not be checked: the recorded reason, else the names of the missing metrics."""
     known = next((reasons[metric] for metric in outcome.missing if reasons.get(metric)), "")
     if not known and not gpus and outcome.missing and all(metric.startswith(_OF_GPUS) for metric in outcome.missing):
         known = "no GPU seen"
@@ -112,8 +112,8 @@ class RunPanel(Panel):
 
     def draw(self, report: Report, width: int) -> list[Content]:
         ranks = with_pace_in_words(without_tabulated(without_samples(without_loaders(report.facts))))
-        told = [(f"data: {label}", text) for label, text in told_rows(report.facts, "storage")]
-        rows = [("command", shlex.join(report.job.argv)), *told, *_sample(report), *_flat(report.environment)]
+        storage = [(f"data: {label}", text) for label, text in tabulated_rows(report.facts, "storage")]
+        rows = [("command", shlex.join(report.job.argv)), *storage, *_sample(report), *_flat(report.environment)]
         rows += _flat(dict(list(ranks.items())[:_FACTS_OF]))
         if len(ranks) > _FACTS_OF:
             rows.append(("…", f"and the facts of {len(ranks) - _FACTS_OF} more, in the saved report"))
@@ -148,7 +148,7 @@ def _moment(unix_s: float) -> str:
 
 
 def _value(key: str, value: Any) -> str:
-    """A fact in words; what facts hold is whatever the job's process said of itself."""
+    """A fact in words; facts hold whatever the job's process reported about itself."""
     if value is None or value in ((), []):
         text = DASH
     elif isinstance(value, list | tuple):

@@ -21,14 +21,14 @@ from rn50_advisor.advisor.tui.panels.check_panel import outcome_lines
 from rn50_advisor.advisor.tui.panels.finding_list import finding_key, scope_words
 from rn50_advisor.advisor.tui.panels.panel import Panel
 from rn50_advisor.advisor.tui.styles.drawing import fit, line, muted, prose
-from rn50_advisor.advisor.tui.styles.severity_styles import severity_look
+from rn50_advisor.advisor.tui.styles.severity_styles import severity_style
 
 _NUMBER = 12
 
 
 def finding_lines(finding: Finding, report: Report, width: int) -> list[Content]:
     """Pure, so that the copied text is what the screen shows."""
-    glyph, colour, _ = severity_look(finding.severity)
+    glyph, colour, _ = severity_style(finding.severity)
     chip = f" {glyph} {finding.severity.upper()} "
     titles = prose(finding.title or DASH, width - len(chip) - len(finding.rule) - 2) or [DASH]
     lines = [line((chip, f"bold auto on {colour}"), (f" {finding.rule} ", "bold"), (titles[0], "bold"))]
@@ -117,9 +117,9 @@ def _relations(finding: Finding, report: Report, width: int) -> list[Content]:
 
 def finding_text(finding: Finding, report: Report) -> str:
     """The text to copy: the lines of the screen, and each diff once more in the form that `patch` accepts."""
-    told = "\n".join(content.plain.rstrip() for content in finding_lines(finding, report, 100)) + "\n"
+    text = "\n".join(content.plain.rstrip() for content in finding_lines(finding, report, 100)) + "\n"
     diffs = [in_lines(fix.diff) for fix in finding.fixes if fix.diff]
-    return "\n".join([told, *diffs]) if diffs else told
+    return "\n".join([text, *diffs]) if diffs else text
 
 
 class DetailPanel(Panel):

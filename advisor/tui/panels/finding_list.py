@@ -11,7 +11,7 @@ from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.model.wording.gain_words import speedup
 from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.advisor.tui.styles.drawing import fit, line, muted
-from rn50_advisor.advisor.tui.styles.severity_styles import severity_look
+from rn50_advisor.advisor.tui.styles.severity_styles import severity_style
 
 
 def finding_key(finding: Finding) -> str:
@@ -85,7 +85,7 @@ class FindingList(OptionList):
             self.select_key(at if at in prompts else next(iter(prompts)))
 
     def _prompt(self, finding: Finding, width: int) -> Content:
-        glyph, _, colour = severity_look(finding.severity)
+        glyph, _, colour = severity_style(finding.severity)
         child = finding.explained_by is not None
         saving = finding.saving
         gain = (

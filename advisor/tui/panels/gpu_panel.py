@@ -21,13 +21,13 @@ def fraction(part: float | None, whole: float | None) -> float | None:
 
 def why_not(report: Report, prefixes: tuple[str, ...], width: int, most: int = 2) -> list[Content]:
     """The recorded reasons why metrics of these families are missing."""
-    said = {}
+    hints = {}
     for gap in report.gaps:
         if gap.metric.startswith(prefixes):
-            said[gap.reason or "no reason recorded"] = gap.hint
+            hints[gap.reason or "no reason recorded"] = gap.hint
     lines = [
         text
-        for reason, hint in said.items()
+        for reason, hint in hints.items()
         for text in prose(f"– {reason}{f' ({hint})' if hint else ''}", width, 2, "  ")
     ]
     return [line(muted(text)) for text in lines[:most]]
@@ -112,8 +112,8 @@ class DeepPanel(Panel):
         tables = deep_tables(report.facts)
         reached = [
             line(muted(text))
-            for label, told in (*roofline_rows(report.facts), *memory_rows(report.facts))
-            for text in prose(f"{label}: {told}", width, 3, "  ")
+            for label, value in (*roofline_rows(report.facts), *memory_rows(report.facts))
+            for text in prose(f"{label}: {value}", width, 3, "  ")
         ]
         if not tables:
             hint = prose("none was opened: run with --deep for kernels by class and the GPU's idle time", width)
@@ -129,6 +129,8 @@ def _drawn(table: DeepTable, width: int) -> list[Content]:
     for note in table.notes:
         out += [line(muted(text)) for text in prose(f"– {note}", width, 2, "  ")]
     for label, kind, took, _, _ in table.rows:
-        room = max(name - 14, 8)
-        out.append(line(fit(label, room), " ", muted(fit(kind, max(name - room - 1, 0))), f"{took:>{_NUMBER}}"))
+        label_width = max(name - 14, 8)
+        out.append(
+            line(fit(label, label_width), " ", muted(fit(kind, max(name - label_width - 1, 0))), f"{took:>{_NUMBER}}")
+        )
     return out

@@ -40,9 +40,9 @@ def rank_cell(strip: RankStrip, width: int) -> Content:
 def rank_summary(ranks: tuple[RankStrip, ...], width: int) -> list[Content]:
     """Too many to name: how many are where, and who has been in one place the longest."""
     places = Counter(place(r.phase) if r.alive else "ended" for r in ranks)
-    said = ", ".join(f"{n} {where}" for where, n in sorted(places.items(), key=lambda item: (-item[1], item[0])))
+    counts = ", ".join(f"{n} {where}" for where, n in sorted(places.items(), key=lambda item: (-item[1], item[0])))
     living = [r for r in ranks if r.alive]
-    lines = [line(("▶ ", "$text-success"), fit(f"ranks: {said}", width - 2))]
+    lines = [line(("▶ ", "$text-success"), fit(f"ranks: {counts}", width - 2))]
     if living:
         longest = max(living, key=lambda r: r.phase_for_s)
         text = f"  longest: rank {longest.rank}, {place(longest.phase)} for {duration(longest.phase_for_s)}"

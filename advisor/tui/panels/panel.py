@@ -31,7 +31,7 @@ class Panel(Widget):
 
     @property
     def brief(self) -> bool:
-        """On a terminal of few lines what can be said in fewer is."""
+        """True on a low terminal, where panels use fewer lines."""
         return self.terminal_lines < 28
 
     def titled(self, report: Report) -> str:

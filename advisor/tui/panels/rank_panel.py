@@ -124,7 +124,7 @@ class RankTable(DataTable[Text]):
         self, strip: RankStrip, phases: Mapping[str, float], *, columns: Columns, bar: int, scale: float
     ) -> dict[str, Text]:
         late = strip.late_share is not None and strip.late_share >= 0.5 and len(self._shape[2]) > 2
-        told = {
+        texts = {
             "rank": str(strip.rank),
             "host": strip.host,
             "now": place(strip.phase),
@@ -138,9 +138,9 @@ class RankTable(DataTable[Text]):
         cells = {"": self._mark(strip)}
         for name, width in columns:
             if name == "host":  # hosts of a cluster differ at their end
-                cells[name] = Text(fit(shorten_path(told[name], width), width))
-            elif name in told:
-                cells[name] = Text(fit(told[name], width, name in _RIGHT), styles.get(name, ""))
+                cells[name] = Text(fit(shorten_path(texts[name], width), width))
+            elif name in texts:
+                cells[name] = Text(fit(texts[name], width, name in _RIGHT), styles.get(name, ""))
         if bar >= _BAR_AT_LEAST:
             cells["budget"] = self._bar(phases, bar, scale) if phases else Text(DASH)
         return cells

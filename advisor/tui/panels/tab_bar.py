@@ -37,8 +37,8 @@ class TabBar(Static):
     def show(self, report: Report | None) -> None:
         if report is None:
             return
-        unseen = sum(o.state == "not_measured" for o in report.outcomes) if report.step_time.steps else 0
-        self.counts = (("findings", len(report.findings)), ("ranks", len(report.ranks)), ("checks", unseen))
+        not_measured = sum(o.state == "not_measured" for o in report.outcomes) if report.step_time.steps else 0
+        self.counts = (("findings", len(report.findings)), ("ranks", len(report.ranks)), ("checks", not_measured))
 
     def watch_active(self) -> None:
         self._redraw()
@@ -83,11 +83,11 @@ class ReplayBar(Static):
         at = f"{clock(replay.position_s):>8} "
         end = f" {clock(replay.duration_s):<8}"
         keys = _KEYS if width >= 100 else ""
-        room = max(width - len(state) - 8 - len(at) - len(end) - len(keys) - 1, 4)
+        meter_width = max(width - len(state) - 8 - len(at) - len(end) - len(keys) - 1, 4)
         share = replay.position_s / replay.duration_s if replay.duration_s > 0 else 0.0
         colour = "$warning" if replay.paused else "$primary"
         parts: list[Part] = [(f" {state} ", f"bold auto on {colour}"), fit(f"{number(replay.speed)}×", 6, True)]
-        self.update(line(*parts, at, meter(share, room, colour), end, muted(keys)))
+        self.update(line(*parts, at, meter(share, meter_width, colour), end, muted(keys)))
 
     def pause(self) -> None:
         self.replay.paused = not self.replay.paused

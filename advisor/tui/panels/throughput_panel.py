@@ -123,7 +123,7 @@ class ThroughputPanel(Vertical):
 
     def on_mount(self) -> None:
         self.add_class("report")
-        self.fit_to(self._rows, self._compact)  # the size may have been told before the parts inside were made
+        self.fit_to(self._rows, self._compact)  # the size may have arrived before the parts inside were made
 
     def show(self, report: Report | None) -> None:
         """The panels inside show themselves; the digits are this widget's."""

@@ -10,7 +10,7 @@ from rich.cells import cell_len, set_cell_size
 from textual.content import Content
 
 from rn50_advisor.advisor.model.visible_text import on_one_line
-from rn50_advisor.advisor.tui.styles.phase_styles import MUTED, in_order, look
+from rn50_advisor.advisor.tui.styles.phase_styles import MUTED, in_order, phase_style
 
 Part: TypeAlias = "str | tuple[str, str] | Content"
 harmless = on_one_line
@@ -126,12 +126,12 @@ def stacked(budget: Mapping[str, float], width: int, scale: float | None = None)
     parts: list[Part] = []
     for (phase, seconds), cells in zip(phases, _apportion([s for _, s in phases], drawn), strict=True):
         if cells:
-            parts.append((_segment(phase, seconds / total, cells), f"auto on {look(phase).colour}"))
+            parts.append((_segment(phase, seconds / total, cells), f"auto on {phase_style(phase).colour}"))
     return line(*parts, " " * (width - drawn))
 
 
 def _segment(phase: str, share: float, cells: int) -> str:
-    seen = look(phase)
+    seen = phase_style(phase)
     label = f"{seen.letter} {share * 100:.0f}%"
     text = f"{label} " if len(label) < cells else label if len(label) == cells else seen.letter
     return text + seen.fill * (cells - len(text))

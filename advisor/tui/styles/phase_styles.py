@@ -10,26 +10,26 @@ MUTED = "$foreground 62%"
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseLook:
+class PhaseStyle:
     letter: str
     colour: str  # a theme variable
     fill: str  # what pads the segment: blank for work, a pattern for waiting and for what is outside the step's work
 
 
-_LOOKS = {
-    "input_wait": PhaseLook("I", "$warning", "╱"),
-    EPOCH_START: PhaseLook("S", "$warning-darken-1", "╱"),
-    INPUT_OR_FORWARD: PhaseLook("N", "$primary-darken-2", "?"),
-    "forward": PhaseLook("F", "$primary", " "),
-    "backward": PhaseLook("B", "$secondary", " "),
-    "comm_exposed": PhaseLook("C", "$error", "╲"),
-    "optimizer": PhaseLook("O", "$success", " "),
-    "gap.evaluation": PhaseLook("E", "$primary-lighten-3", "∙"),
-    "gap.checkpoint": PhaseLook("K", "$error-lighten-3", "∙"),
-    "gap": PhaseLook("G", "$warning-darken-3", "∙"),
-    "unattributed": PhaseLook("U", "$foreground-darken-3", "?"),
+_STYLES = {
+    "input_wait": PhaseStyle("I", "$warning", "╱"),
+    EPOCH_START: PhaseStyle("S", "$warning-darken-1", "╱"),
+    INPUT_OR_FORWARD: PhaseStyle("N", "$primary-darken-2", "?"),
+    "forward": PhaseStyle("F", "$primary", " "),
+    "backward": PhaseStyle("B", "$secondary", " "),
+    "comm_exposed": PhaseStyle("C", "$error", "╲"),
+    "optimizer": PhaseStyle("O", "$success", " "),
+    "gap.evaluation": PhaseStyle("E", "$primary-lighten-3", "∙"),
+    "gap.checkpoint": PhaseStyle("K", "$error-lighten-3", "∙"),
+    "gap": PhaseStyle("G", "$warning-darken-3", "∙"),
+    "unattributed": PhaseStyle("U", "$foreground-darken-3", "?"),
 }
-_OTHER = PhaseLook("X", "$foreground-darken-3", "?")
+_OTHER = PhaseStyle("X", "$foreground-darken-3", "?")
 ORDER = PHASES
 _SHORT_TITLES = {"input_wait": "input wait", "comm_exposed": "communication"}
 
@@ -45,8 +45,8 @@ PLACES = {
 }
 
 
-def look(phase: str) -> PhaseLook:
-    return _LOOKS.get(phase, _OTHER)
+def phase_style(phase: str) -> PhaseStyle:
+    return _STYLES.get(phase, _OTHER)
 
 
 def title(phase: str) -> str:

@@ -26,12 +26,12 @@ OUTCOME = {
 }
 
 
-def severity_look(severity: str) -> tuple[str, str, str]:
+def severity_style(severity: str) -> tuple[str, str, str]:
     """Glyph, background, foreground."""
     return SEVERITY.get(severity, SEVERITY["info"])
 
 
-def state_look(report: Report) -> tuple[str, str, str]:
+def state_style(report: Report) -> tuple[str, str, str]:
     """Glyph, word, background; a run without a step yet waits, whatever its verdict."""
     state: str = report.verdict.state
     if state == "inconclusive" and report.step_time.steps == 0 and report.job.running:

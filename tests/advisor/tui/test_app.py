@@ -97,7 +97,7 @@ async def test_every_theme_shows_the_same_words(theme):
         assert "F 25%" in screen_text(app)
 
 
-async def test_without_colours_letters_and_words_still_tell_everything(monkeypatch):
+async def test_without_colours_letters_and_words_still_show_everything(monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     async with shown(Reports(samples.running()), (100, 30)) as (app, _):
         text = screen_text(app)

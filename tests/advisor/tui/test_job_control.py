@@ -82,41 +82,41 @@ async def test_a_stopped_supervisor_stops_the_recording_and_not_the_job(job, go)
 
 
 class Controls:
-    """A job that notes what it is told; `broken`: what each call raises."""
+    """A job that notes its calls; `broken`: what each call raises."""
 
     def __init__(self, broken: Exception | None = None) -> None:
         self.broken = broken
-        self.told: list[object] = []
+        self.calls: list[object] = []
 
-    def _tell(self, *what: object) -> None:
+    def _note(self, *what: object) -> None:
         if self.broken:
             raise self.broken
-        self.told.append(what)
+        self.calls.append(what)
 
     def interrupt(self) -> None:
-        self._tell("interrupt")
+        self._note("interrupt")
 
     def terminate(self) -> None:
-        self._tell("terminate")
+        self._note("terminate")
 
     def kill(self) -> None:
-        self._tell("kill")
+        self._note("kill")
 
     def running(self) -> bool:
-        self._tell("running")
+        self._note("running")
         return True
 
 
 class WithTerminal(Controls):
     def resize(self, rows: int, columns: int) -> None:
-        self._tell("resize", rows, columns)
+        self._note("resize", rows, columns)
 
 
 class WithSupervisor(Controls):
     def notice(self) -> str:
         return "it is stopped"
 
-    def unseen(self) -> bool:
+    def end_unknown(self) -> bool:
         return True
 
 
@@ -128,7 +128,7 @@ def test_what_is_asked_reaches_the_job():
     control.kill()
     control.resize(24, 80)
     assert control.running() and control.trouble == ""
-    assert controls.told == [("interrupt",), ("terminate",), ("kill",), ("resize", 24, 80), ("running",)]
+    assert controls.calls == [("interrupt",), ("terminate",), ("kill",), ("resize", 24, 80), ("running",)]
 
 
 @pytest.mark.parametrize(
@@ -148,6 +148,6 @@ def test_what_fails_on_the_way_is_a_sentence(act: str, error: Exception, said: s
 def test_a_job_without_terminal_and_supervisor_has_nothing_to_say_of_them():
     control = JobControl(Controls(OSError("never asked")))
     control.resize(24, 80)
-    assert (control.trouble, control.notice(), control.unseen()) == ("", "", False)
+    assert (control.trouble, control.notice(), control.end_unknown()) == ("", "", False)
     watched = JobControl(WithSupervisor())
-    assert (watched.notice(), watched.unseen()) == ("it is stopped", True)
+    assert (watched.notice(), watched.end_unknown()) == ("it is stopped", True)

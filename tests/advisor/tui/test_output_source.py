@@ -1,4 +1,4 @@
-"""What every source of output promises: each line is told once, in order, and the last one may change."""
+"""What every source of output promises: each line is given once, in order, and the last one may change."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ async def test_a_job_that_could_not_be_started_says_why_and_the_screen_stays():
     assert app.return_value == "ended"
 
 
-async def test_the_job_is_told_how_wide_its_output_is(job):
+async def test_the_job_learns_how_wide_its_output_is(job):
     sizes = []
     job.resize = lambda rows, columns: sizes.append((rows, columns))
     async with shown(Reports(samples.running()), (80, 24), controls=job, output=Lines("x")) as (app, pilot):

@@ -1,4 +1,4 @@
-"""The verdict in one look, and what keeps the screen from showing the job."""
+"""The verdict at a glance, and what keeps the screen from showing the job."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ JOB = Job(("train.py",), None, 93.0, 2, running=True)
         (JOB, {}, "▶ running 1:33"),
         (JOB, {"stopping": "interrupted"}, "▶ running 1:33 · interrupted"),
         (JOB, {"ended": True}, "■ ended after 1:33 · reading the rest"),
-        (JOB, {"unseen": True}, "▶ runs on, unrecorded after 1:33"),
-        (JOB, {"unseen": True, "ended": True}, "■ ended, exit code unknown, recorded for 1:33"),
+        (JOB, {"end_unknown": True}, "▶ runs on, unrecorded after 1:33"),
+        (JOB, {"end_unknown": True, "ended": True}, "■ ended, exit code unknown, recorded for 1:33"),
         (replace(JOB, running=False), {}, "■ ended, exit code –, after 1:33"),
         (replace(JOB, running=False, exit_code=0), {}, "✔ ended, exit code 0, after 1:33"),
         (replace(JOB, running=False, exit_code=1), {}, "✖ ended, exit code 1, after 1:33"),
@@ -81,7 +81,7 @@ def test_the_banner_is_always_four_lines_that_fit(width: int) -> None:
         assert len(rows) == 4 and max(map(cell_len, rows)) <= width
 
 
-def test_a_gain_is_told_shorter_before_the_title_is_lost() -> None:
+def test_a_gain_is_shortened_before_the_title_is_lost() -> None:
     wide, narrow = (Banner().draw(samples.running(), width)[0].plain for width in (100, 60))
     assert "about 2.5× faster (2.1–2.9×) if fixed" in wide and "2.5× (2.1–2.9×)" in narrow and "if fixed" not in narrow
     assert "Loading" in narrow

@@ -57,7 +57,7 @@ async def test_a_large_screen_shows_them_whole() -> None:
         assert "samples/train.py:88  trains" in text and "ImageFolder, 1,281,167 samples" in text
 
 
-async def test_the_forecast_over_workers_is_drawn_where_there_is_room_and_told_elsewhere():
+async def test_the_forecast_over_workers_is_drawn_on_large_screens_and_a_sentence_elsewhere():
     async with shown(Reports(samples.running()), (140, 50)) as (app, _):
         rows = screen_text(app).split("\n")
         assert any("3 workers" in row and "━" in row and "◁ knee" in row and "330–390" in row for row in rows)

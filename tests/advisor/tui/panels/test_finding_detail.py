@@ -39,18 +39,18 @@ async def test_findings_view_has_evidence_with_units_fixes_and_relations():
         assert "→ explained by DAT003" in screen_text(app)
 
 
-def told(finding: Finding, width: int = 80) -> str:
+def text_of(finding: Finding, width: int = 80) -> str:
     return "\n".join(content.plain.rstrip() for content in finding_lines(finding, samples.running(), width))
 
 
 def test_what_ends_a_job_costs_no_step() -> None:
-    assert "costs 412 ms a step" in told(samples.LOADER)
-    assert "costs" not in told(replace(samples.LOADER, fatal=True))
+    assert "costs 412 ms a step" in text_of(samples.LOADER)
+    assert "costs" not in text_of(replace(samples.LOADER, fatal=True))
 
 
 def test_a_long_value_takes_the_place_of_the_threshold_and_lines_of_its_own() -> None:
     place = Evidence("rank 1 is in", "augment (data/augment.py:57) of the third worker", "", None)
-    shown_rows = told(replace(samples.LOADER, evidence=(place,)), 50).split("\n")
+    shown_rows = text_of(replace(samples.LOADER, evidence=(place,)), 50).split("\n")
     at = next(n for n, row in enumerate(shown_rows) if row.startswith("rank 1 is in"))
     assert (
         shown_rows[at].endswith("augment (data/augment.py:57) of the") and shown_rows[at + 1].strip() == "third worker"
@@ -60,7 +60,7 @@ def test_a_long_value_takes_the_place_of_the_threshold_and_lines_of_its_own() ->
 def test_code_keeps_its_indent_and_a_diff_is_cut_on_the_screen_alone() -> None:
     diff = "--- a/t.py\n+++ b/t.py\n@@ -1 +1 @@\n-a = 1\n+a = 2  # " + "x" * 200 + "\n"
     fixed = replace(samples.LOADER, fixes=(Fix("change it", "for a in b:\n    c()", diff=diff),))
-    shown_text = told(fixed)
+    shown_text = text_of(fixed)
     assert "   │ for a in b:\n   │     c()\n" in shown_text and "x" * 200 not in shown_text
     copied = finding_text(fixed, samples.running())
     assert copied.endswith(diff) and "change it (one line)" in copied.replace("small change", "one line")
@@ -68,9 +68,9 @@ def test_code_keeps_its_indent_and_a_diff_is_cut_on_the_screen_alone() -> None:
 
 def test_bare_findings_can_be_shown() -> None:
     bare = samples.empty().findings[0]
-    assert told(bare).split("\n")[0].split() == ["○", "INFO", "XXX000", "–"]
+    assert text_of(bare).split("\n")[0].split() == ["○", "INFO", "XXX000", "–"]
 
 
 @pytest.mark.parametrize("width", [50, 80, 140])
 def test_no_line_is_wider_than_the_pane(width: int) -> None:
-    assert max(map(len, told(samples.LOADER, width).split("\n"))) <= width
+    assert max(map(len, text_of(samples.LOADER, width).split("\n"))) <= width

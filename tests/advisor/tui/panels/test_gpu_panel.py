@@ -24,8 +24,8 @@ def drawn(width: int, **given: object) -> list[str]:
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 140, 200])
 def test_no_line_is_wider_than_the_panel(width):
-    told = {"pcie_gen": 4.0, "pcie_width": 16.0, "sm_active_pct": 82.0, "tensor_active_pct": 34.0}
-    lines = drawn(width, trouble="throttled 60 %", ranks="0, 1, 2, 3", **told)
+    counters = {"pcie_gen": 4.0, "pcie_width": 16.0, "sm_active_pct": 82.0, "tensor_active_pct": 34.0}
+    lines = drawn(width, trouble="throttled 60 %", ranks="0, 1, 2, 3", **counters)
     assert all(len(line) <= max(width, 52) for line in lines)
 
 
@@ -36,10 +36,10 @@ def test_trouble_is_said_below_the_bars_with_its_rank():
 
 
 def test_link_and_parts_at_work_where_there_is_room():
-    told = {"pcie_gen": 5.0, "pcie_width": 16.0, "sm_active_pct": 82.0, "tensor_active_pct": 34.0}
-    wide = drawn(150, **told)
+    counters = {"pcie_gen": 5.0, "pcie_width": 16.0, "sm_active_pct": 82.0, "tensor_active_pct": 34.0}
+    wide = drawn(150, **counters)
     assert "g5 x16" in wide[1] and "SM" in wide[1] and "34 %" in wide[1].replace("34%", "34 %")
-    assert "SM" not in drawn(120, **told)[1] and "g5 x16" not in drawn(100, **told)[1]
+    assert "SM" not in drawn(120, **counters)[1] and "g5 x16" not in drawn(100, **counters)[1]
 
 
 def test_what_was_not_read_is_a_dash():

@@ -29,7 +29,7 @@ class Unreadable(Lines):
         raise PermissionError("not [bold]yours[/]")
 
 
-async def test_the_caption_counts_lines_and_tells_the_newest() -> None:
+async def test_the_caption_counts_lines_and_shows_the_newest() -> None:
     app = Shown(Lines("one", "two"))
     async with app.run_test(size=(60, 20)) as pilot:
         pane = app.query_one(OutputPane)
@@ -39,7 +39,7 @@ async def test_the_caption_counts_lines_and_tells_the_newest() -> None:
         await until(pilot, lambda: app.grew == ["two", "two of three"])
 
 
-async def test_a_search_in_vain_is_told_and_leaving_it_hides_the_field() -> None:
+async def test_a_search_without_a_match_says_so_and_leaving_it_hides_the_field() -> None:
     app = Shown(Lines("epoch 1", "epoch 2", "done"))
     async with app.run_test(size=(60, 20)) as pilot:
         pane = app.query_one(OutputPane)

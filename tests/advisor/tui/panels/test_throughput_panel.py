@@ -12,7 +12,7 @@ from rn50_advisor.advisor.tui.panels.throughput_panel import ThroughputChart, Th
 from tui_doubles import Reports, screen_text, shown
 
 
-def test_the_screen_tells_it_where_there_is_room() -> None:
+def test_a_large_screen_shows_the_energy() -> None:
     drawn = {width: "\n".join(map(str, ThroughputFacts().draw(samples.with_energy(), width))) for width in (40, 100)}
     assert "1.54 J/sample" in drawn[100] and "J/sample" not in drawn[40] and "steady" in drawn[40]
 

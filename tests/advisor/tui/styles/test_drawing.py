@@ -17,7 +17,7 @@ def test_a_stacked_bar_is_exactly_as_wide_as_asked(width):
     assert stacked(BUDGET, width).cell_length == width
 
 
-def test_a_stacked_bar_tells_phases_by_letter_share_and_pattern():
+def test_a_stacked_bar_marks_phases_by_letter_share_and_pattern():
     text = stacked(BUDGET, 60).plain
     assert text.startswith("I 60% ╱")
     assert text.count("╱") == 36 - len("I 60% ")

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from rn50_advisor.advisor.model.report import PHASES
-from rn50_advisor.advisor.tui.styles.phase_styles import in_order, look, place, short_title, title
+from rn50_advisor.advisor.tui.styles.phase_styles import in_order, phase_style, place, short_title, title
 
 
 def test_no_two_phases_share_a_letter_and_none_is_without_a_look() -> None:
-    letters = [look(phase).letter for phase in (*PHASES, "of another version")]
+    letters = [phase_style(phase).letter for phase in (*PHASES, "of another version")]
     assert len(letters) == len(set(letters)) and all(len(letter) == 1 for letter in letters)
-    assert all(look(phase).colour.startswith("$") for phase in PHASES)
+    assert all(phase_style(phase).colour.startswith("$") for phase in PHASES)
 
 
 def test_waiting_has_a_pattern_and_work_has_none() -> None:
-    assert [look(phase).fill for phase in ("forward", "backward", "optimizer")] == [" "] * 3
-    assert all(look(phase).fill.strip() for phase in ("input_wait", "comm_exposed", "gap", "unattributed"))
+    assert [phase_style(phase).fill for phase in ("forward", "backward", "optimizer")] == [" "] * 3
+    assert all(phase_style(phase).fill.strip() for phase in ("input_wait", "comm_exposed", "gap", "unattributed"))
 
 
 def test_titles_have_a_short_form_where_they_are_long() -> None:

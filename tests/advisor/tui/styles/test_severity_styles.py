@@ -1,4 +1,4 @@
-"""Severities and states are told by glyph and word, not by colour alone."""
+"""Severities and states are shown by glyph and word, not by colour alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 import report_samples as samples
 from rn50_advisor.advisor.model.report import Report
-from rn50_advisor.advisor.tui.styles.severity_styles import OUTCOME, SEVERITY, STATE, severity_look, state_look
+from rn50_advisor.advisor.tui.styles.severity_styles import OUTCOME, SEVERITY, STATE, severity_style, state_style
 
 
 @pytest.mark.parametrize(
@@ -25,11 +25,11 @@ from rn50_advisor.advisor.tui.styles.severity_styles import OUTCOME, SEVERITY, S
     ids=["bottleneck", "healthy", "failed", "ended early", "waiting", "too few steps", "of a newer advisor"],
 )
 def test_a_state_has_its_glyph_and_word(report: Report, glyph: str, word: str) -> None:
-    assert state_look(report)[:2] == (glyph, word)
+    assert state_style(report)[:2] == (glyph, word)
 
 
 def test_an_unknown_severity_is_shown_as_the_least() -> None:
-    assert severity_look("critical")[0] == "✖" and severity_look("of a newer advisor") == SEVERITY["info"]
+    assert severity_style("critical")[0] == "✖" and severity_style("of a newer advisor") == SEVERITY["info"]
 
 
 @pytest.mark.parametrize("looks", [SEVERITY, STATE, OUTCOME], ids=["severity", "state", "outcome"])

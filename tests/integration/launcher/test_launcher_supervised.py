@@ -175,9 +175,9 @@ def test_a_job_outlives_its_supervisor_and_runs_until_it_ends(run_folder: Path, 
     go = tmp_path / "go"
     with supervised(run_folder, python(TALKER, str(go))) as handle:
         pid = started(handle)
-        assert handle.notice() == "" and not handle.unseen()
+        assert handle.notice() == "" and not handle.end_unknown()
         os.kill(handle.pid, signal.SIGKILL)
-        wait_for(handle.unseen, "the end of the supervisor")
+        wait_for(handle.end_unknown, "the end of the supervisor")
         assert handle.running() and not is_gone(pid)
         assert "still runs, unrecorded" in handle.notice()
         with pytest.raises(TimeoutError):
@@ -229,7 +229,7 @@ def test_a_stopped_supervisor_is_told_and_goes_on(run_folder: Path, tmp_path: Pa
         wait_for(lambda: "recording is paused while the job runs on" in handle.notice(), "word of the stop")
         os.kill(pid, signal.SIGSTOP)
         wait_for(lambda: "the job and its recording are stopped" in handle.notice(), "word of both")
-        assert handle.running() and not handle.unseen()
+        assert handle.running() and not handle.end_unknown()
         os.kill(pid, signal.SIGCONT)
         os.kill(handle.pid, signal.SIGCONT)
         wait_for(lambda: not handle.notice(), "word that all goes on")

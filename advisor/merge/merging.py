@@ -23,7 +23,6 @@ LOST_AFTER_NS = 60_000_000_000
 # Nodes of one job end within seconds, and a node's last frame may take another ten.
 LATE_NS = 15_000_000_000
 _OF_RANKS = ("pid:", "gpu:", "mig:")  # scopes that no two nodes share once renamed
-_OWN = Clock()
 
 
 def merge(recordings: Sequence[Recording]) -> Recording:
@@ -34,12 +33,11 @@ def merge(recordings: Sequence[Recording]) -> Recording:
     numbers = _rank_numbers(ordered)
     first, nodes, gpus = ordered[0], [], 0
     for number, own in enumerate(ordered):
-        clock = _OWN if number == 0 else clock_of(own, first)
+        clock = Clock() if number == 0 else clock_of(own, first)
         made = Renaming(number, clock, first_gpu=gpus, ranks=numbers[number]).recording(own)
         nodes.append(Node(number, "", identity_of(made).ranks, made, clock))
         gpus += _gpus(own)
-    nodes = _named(nodes)
-    nodes = _with_losses(nodes)
+    nodes = _with_losses(_named(nodes))
     return _with_host(_joined(nodes), nodes)
 
 
@@ -99,12 +97,7 @@ def _over(node: Node) -> bool:
 
 def _joined(nodes: Sequence[Node]) -> Recording:
     own = [node.recording for node in nodes]
-    tables = {
-        name: {rank: rows for r in own for rank, rows in getattr(r, name).items()}
-        for name in TABLES
-        if hasattr(own[0], name)
-    }
-    events = [event for r in own for event in r.events]
+    tables = {name: {rank: rows for r in own for rank, rows in getattr(r, name).items()} for name in TABLES}
     return replace(
         own[0],
         meta=_meta(nodes),
@@ -112,7 +105,7 @@ def _joined(nodes: Sequence[Node]) -> Recording:
         facts={pid: facts for r in own for pid, facts in r.facts.items()},
         part_names={part: name for r in reversed(own) for part, name in r.part_names.items()},
         samples={},
-        events=_events(events),
+        events=_events([event for r in own for event in r.events]),
         gaps=(*_node_gaps(nodes), *_gaps(nodes)),
         sources=_sources(own),
         positions={rank: at for r in own for rank, at in r.positions.items()},
@@ -126,7 +119,7 @@ def _meta(nodes: Sequence[Node]) -> Meta:
     metas = [node.recording.meta for node in nodes]
     first, last_ns = metas[0], max(m.last_ns for m in metas)
     ended = sorted((m for m in metas if m.ended_ns is not None), key=lambda m: m.ended_ns or 0)
-    end_ns = max((m.ended_ns for m in ended if m.ended_ns is not None), default=None)
+    end_ns = ended[-1].ended_ns if ended else None
     goes_on = [node.recording.meta for node in nodes if not _over(node) and node.lost_ns is None]
     over = end_ns is not None and all(m.last_ns < end_ns + LATE_NS for m in goes_on)
     failed = next((m for m in ended if m.exit_code or m.exit_signal), None)

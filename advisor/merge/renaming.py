@@ -45,7 +45,7 @@ class Renaming:
         self._ranks = ranks or {}
 
     def recording(self, r: Recording) -> Recording:
-        moved: dict[str, Any] = {name: self._tables(getattr(r, name)) for name in TABLES if hasattr(r, name)}
+        moved: dict[str, Any] = {name: self._tables(getattr(r, name)) for name in TABLES}
         return replace(
             r,
             meta=self._meta(r.meta),

@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from merged_jobs import four_ranks
-from nodes import APART_NS, elsewhere, only, two_nodes, with_host_samples
+from nodes import APART_NS, elsewhere, four_ranks, only, two_nodes, with_host_samples
 from recordings import FIRST_STEP_NS, SECOND, plan, recording, stall, stall_end
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.merge.merging import LATE_NS, LOST_AFTER_NS, merge

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from merged_jobs import four_ranks
-from nodes import APART_NS, WALL_APART_S, two_nodes
+from nodes import APART_NS, WALL_APART_S, four_ranks, two_nodes
 from rn50_advisor.advisor.merge.merging import merge
 from rn50_advisor.advisor.merge.node_clocks import clock_of
 

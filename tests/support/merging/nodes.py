@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from recordings import recording
+from recordings import plan, recording
 from rn50_advisor.advisor.model.recording import Meta, Recording, Series
 
 APART_NS = 5_000_000_000_123  # between the two monotonic clocks: the machines booted at different times
@@ -25,6 +25,16 @@ def two_nodes(plans: Plans, *, wire_ms: float = 2.0, jitter_us: int = 300, drift
     first = only(whole, ranks[:half], host="a", group=0)
     second = only(whole, ranks[half:], host="b", group=1)
     return [first, elsewhere(second, APART_NS, jitter_us=jitter_us, drift=drift)]
+
+
+def four_ranks(slow: int | None = None, steps: int = 40) -> dict[int, list[dict[str, float]]]:
+    return {rank: plan(steps, forward=60 if rank == slow else 30) for rank in range(4)}
+
+
+def with_launcher_variables(own: Recording, change: dict[str, str]) -> Recording:
+    return replace(
+        own, facts={p: {"environment_rank": {**f["environment_rank"], **change}} for p, f in own.facts.items()}
+    )
 
 
 def only(whole: Recording, ranks: Sequence[int], *, host: str, group: int) -> Recording:

@@ -27,7 +27,7 @@ import click
 
 from samples.faults.fixtures import Images, SlowDisk, control_group, entering, forget, loop_disk
 from samples.faults.observe import JobWentWrong, observe
-from samples.faults.results import advisor_state, machine
+from samples.faults.results import advisor_state, grid, machine
 from samples.faults.runner import STEADY_HEAP, Bench, Interrupted, held, open_bench
 from samples.faults.scenario import CannotBeMade, Conditions, Fixture, Job
 
@@ -81,9 +81,9 @@ class Setup:
     steps: int
     workers: int = 1
 
-    def words(self, *more: str) -> tuple[str, ...]:
-        said = ("--data={images}", "--model=resnet50", "--no-eval", *self.arguments)
-        return (*said, f"--steps={self.steps}", f"--workers={self.workers}", *more)
+    def command_line(self, *more: str) -> tuple[str, ...]:
+        arguments = ("--data={images}", "--model=resnet50", "--no-eval", *self.arguments)
+        return (*arguments, f"--steps={self.steps}", f"--workers={self.workers}", *more)
 
 
 SMALL, LARGE = Images(per_class=40), Images(per_class=16, scale=3.0)
@@ -131,12 +131,12 @@ class Row:
         return self.preparation / min(self.workers, len(os.sched_getaffinity(0)))
 
     @property
-    def foretold(self) -> float:
+    def predicted(self) -> float:
         return min(self.preparation, self.compute, *(() if self.files is None else (self.files,)))
 
     @property
     def off(self) -> float:
-        return self.foretold / self.measured - 1
+        return self.predicted / self.measured - 1
 
     @property
     def stalled_on(self) -> str:
@@ -163,13 +163,13 @@ def measure(setup: Setup, bench: Bench) -> Row:
         parts.insert(0, lambda: files.append(loaded(setup, disk, bench, "--files-only")))
     for part in (*parts, *reversed(parts)):  # both orders, so that machine drift affects all parts alike
         part()
-    said = [report["verdict"]["rule"] or report["verdict"]["state"] for report in reports]
+    verdicts = [report["verdict"]["rule"] or report["verdict"]["state"] for report in reports]
     stages = [{c["stage"]: c["samples_per_s"] for c in report["capacities"]} for report in reports]
     return Row(
         setup.name,
         fmean(files) if files else None,
         *(fmean(rates) for rates in (preparation, compute, measured)),
-        " / ".join(dict.fromkeys(said)),
+        " / ".join(dict.fromkeys(verdicts)),
         {stage: fmean([rates[stage] for rates in stages]) for stage in stages[0] if all(r.get(stage) for r in stages)},
         setup.workers,
     )
@@ -177,7 +177,7 @@ def measure(setup: Setup, bench: Bench) -> Row:
 
 def loaded(setup: Setup, fixtures: Sequence[Fixture], bench: Bench, *more: str) -> float:
     with under(fixtures, bench) as (conditions, _):
-        words = [word.format_map(conditions.values) for word in setup.words(*more)]
+        words = [word.format_map(conditions.values) for word in setup.command_line(*more)]
         command = [*conditions.prefix, sys.executable, "-m", "samples.pipelines.loads", *words]
         done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S)
     if done.returncode:
@@ -186,7 +186,7 @@ def loaded(setup: Setup, fixtures: Sequence[Fixture], bench: Bench, *more: str) 
 
 
 def trained(setup: Setup, fixtures: Sequence[Fixture], bench: Bench, *more: str) -> Mapping[str, Any]:
-    job = Job("train.py", setup.words(*more), environment=ENVIRONMENT)
+    job = Job("train.py", setup.command_line(*more), environment=ENVIRONMENT)
     with under(fixtures, bench) as (conditions, folder):
         return observe(job, conditions, folder / "job").report
 
@@ -202,7 +202,7 @@ def under(fixtures: Sequence[Fixture], bench: Bench) -> Iterator[tuple[Condition
 
 def cells(row: Row) -> tuple[str, ...]:
     known = ", ".join(f"{stage} {rate:.0f}" for stage, rate in row.capacities.items())
-    rates = (row.files, row.preparation, row.preparation_of_core, row.compute, row.foretold, row.measured)
+    rates = (row.files, row.preparation, row.preparation_of_core, row.compute, row.predicted, row.measured)
     return (
         row.setup,
         *("" if rate is None else f"{rate:.0f}" for rate in rates),
@@ -230,9 +230,7 @@ def markdown(rows: Sequence[Row]) -> str:
         "only the training as a whole. Decoding a picture of 500x375 and all transforms to 224 pixels with Pillow was measured",
         "elsewhere at 437 images/s a core.",
         "",
-        "| " + " | ".join(HEAD) + " |",
-        "| " + " | ".join("---" for _ in HEAD) + " |",
-        *("| " + " | ".join(cells(row)) + " |" for row in rows),
+        grid(HEAD, [cells(row) for row in rows]),
     ]
     return "\n".join(lines) + "\n"
 

@@ -48,7 +48,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 @dataclass(frozen=True, slots=True)
-class Cured:
+class FixedRun:
     """An undisturbed run with the fix."""
 
     scenario: str
@@ -65,7 +65,7 @@ class Bench:
 
     folder: Path
     keep: Path | None = None
-    cured: list[Cured] = field(default_factory=list)
+    fixed_runs: list[FixedRun] = field(default_factory=list)
 
 
 @contextlib.contextmanager
@@ -148,7 +148,7 @@ def describe(scenario: Scenario, seen: Observation, result: Result) -> Result:
 def measure_remedy(scenario: Scenario, remedy: Remedy, before: Observation, result: Result, bench: Bench) -> Result:
     """Runs the job with the advised change, right after the first run on the same machine, and adds the measured gain."""
     fixtures = scenario.fixtures if remedy.fixtures is None else remedy.fixtures
-    after, owner = cured(scenario, remedy.job or scenario.job, fixtures, bench, repetition=result.repetition)
+    after, owner = run_with_fix(scenario, remedy.job or scenario.job, fixtures, bench, repetition=result.repetition)
     both, onset = (before.recording, after.recording), scenario.onset_step
     rates = [samples_per_s(recording, onset) for recording in both]
     timed = rates[1] / rates[0] if rates[0] and rates[1] else None
@@ -188,17 +188,17 @@ def slower_by(both: Sequence[Recording], untouched: Sequence[Untouched], onset_s
     return second_s / first_s if first_s and second_s else 1.0
 
 
-def cured(
+def run_with_fix(
     scenario: Scenario, job: Job | Recorded, fixtures: tuple[Fixture, ...], bench: Bench, *, repetition: int
 ) -> tuple[Observation, str]:
     """Returns a run with the fix, and the name of its scenario. Reuses a recent run of the same job and circumstances."""
-    bench.cured[:] = [one for one in bench.cured if time.monotonic() - one.ended_s <= SHARED_WITHIN_S]
-    for one in bench.cured:
+    bench.fixed_runs[:] = [one for one in bench.fixed_runs if time.monotonic() - one.ended_s <= SHARED_WITHIN_S]
+    for one in bench.fixed_runs:
         if (one.job, one.fixtures, one.repetition) == (job, fixtures, repetition):
             return one.seen, one.scenario
     seen, _ = undisturbed(scenario, job, fixtures, bench, suffix="-fixed")
     if not disturbed(fixtures, seen):
-        bench.cured.append(Cured(scenario.name, repetition, job, fixtures, seen, time.monotonic()))
+        bench.fixed_runs.append(FixedRun(scenario.name, repetition, job, fixtures, seen, time.monotonic()))
     return seen, scenario.name
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rn50_advisor.advisor.model.findings import RUNS_DIFFER
-from samples.faults.results import days, several
+from samples.faults.results import days, grid, several
 from samples.pipelines.measure import Row
 
 _HEAD = ("pipeline", "what is fed", "verdict", "workers", "samples/s", "predicted", "measured", "ratio", "inside")
@@ -39,9 +39,7 @@ def markdown(rows: Sequence[Row], machine: Mapping[str, Any]) -> str:
         "against a run with that number. Where the knee is where the job was already, another point of the curve is tried, marked (curve).",
         "Ratio: the middle of the prediction over what was measured.",
         "",
-        "| " + " | ".join(_HEAD) + " |",
-        "| " + " | ".join("---" for _ in _HEAD) + " |",
-        *("| " + " | ".join(cells(row)) + " |" for row in rows),
+        grid(_HEAD, [cells(row) for row in rows]),
     ]
     skipped = [f"- {row.pipeline}: {row.skipped}" for row in rows if row.skipped]
     if skipped:

@@ -145,10 +145,10 @@ input_section() {
 }
 
 habits_section() {
-    check item-each-step +CMP004 "${loop[@]}" --habit item
+    check item-each-step +CMP004 "${loop[@]}" --fault item
     # as floats and in channels-last: a copy of bytes takes no 2 % of a step, nor does one beside slow kernels
-    check pageable-copies +H2D001 "${loop[@]}" --channels-last --floats --habit pageable
-    check blocking-copies +H2D002 "${loop[@]}" --channels-last --floats --habit blocking
+    check pageable-copies +H2D001 "${loop[@]}" --channels-last --floats --fault pageable
+    check blocking-copies +H2D002 "${loop[@]}" --channels-last --floats --fault blocking
     check switches-off +CMP009 "${loop[@]}" --steps 200
     check blocking-launches +CMP010 env CUDA_LAUNCH_BLOCKING=1 "${loop[@]}" --steps 200
     # a number that no GPU has hides them all, as a mistake would
@@ -163,8 +163,8 @@ deep_section() {
     deep deep-fp32 "device=cuda precision=fp32 tensor_core_share<0.05 flops~" "${loop[@]}" --precision fp32
     deep deep-tf32 "device=cuda precision=tf32 tensor_core_share>0.8" "${loop[@]}" --precision tf32
     deep deep-channels-first "device=cuda classes.layout/step_s>0.02" "${loop[@]}" --precision amp
-    deep deep-item "device=cuda syncs>0.9 idle.sync/step_s>0.01" "${loop[@]}" --habit item
-    deep deep-pageable "device=cuda pageable_bytes>1000000" "${loop[@]}" --habit pageable
+    deep deep-item "device=cuda syncs>0.9 idle.sync/step_s>0.01" "${loop[@]}" --fault item
+    deep deep-pageable "device=cuda pageable_bytes>1000000" "${loop[@]}" --fault pageable
     deep deep-batch-8 "device=cuda idle.launch/step_s>0.05" "${train[@]}" --amp bf16 --batch-size 8 --workers 4
     deep deep-one-nccl-rank "device=cuda nccl_s>0" "${one[@]}"
     # a window must leave nothing behind: steps with and without one, side by side (pytorch#146604); `precision` made the one without
@@ -172,8 +172,8 @@ deep_section() {
 }
 
 memory_section() {
-    check memory-creeps +GPU004 "${loop[@]}" --habit creep --steps 400
-    check out-of-memory failed "${loop[@]}" --habit full --steps 400
+    check memory-creeps +GPU004 "${loop[@]}" --fault creep --steps 400
+    check out-of-memory failed "${loop[@]}" --fault full --steps 400
     if grep -q '"metric": "activations"' "$out/out-of-memory.json"; then note out-of-memory-parts ok; else
         note out-of-memory-parts "FAILED: what held the memory is not reported"
         failed=1
@@ -195,7 +195,7 @@ load_section() { # links leave their first generation, and a stranger shares the
     wait "$load" 2>/dev/null
 }
 
-faults_section() { # seeded habits, each beside the job without it: is the verdict right, and what does the advice bring
+faults_section() { # seeded faults, each beside the job without it: is the verdict right, and what does the advice bring
     "$python" -m samples.faults --only '*gpu*' --json "$out/faults.json" --markdown "$out/faults.md" >"$out/faults.txt" 2>&1
     local code=$?
     if [ "$code" = 0 ] && ! grep -q "no NVIDIA GPU" "$out/faults.txt"; then note faults ok; else

@@ -35,14 +35,14 @@ def switches() -> Iterator[None]:
     [("none", "amp"), ("item", "fp32", "--every=2"), ("none", "amp", "--channels-last", "--tuned", "--floats")],
     ids="-".join,
 )
-def test_a_habit_runs(options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    habit, precision, *more = options
+def test_a_fault_runs(options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fault, precision, *more = options
     monkeypatch.delenv("RANK", raising=False)
     took = tmp_path / "took"
     monkeypatch.setattr(
-        "sys.argv", ["gpu.py", "--habit", habit, "--precision", precision, f"--took={took}", *SMALL, *more]
+        "sys.argv", ["gpu.py", "--fault", fault, "--precision", precision, f"--took={took}", *SMALL, *more]
     )
-    assert runpy.run_path(str(LOOP), run_name="__main__")["parse"]().habit == habit
+    assert runpy.run_path(str(LOOP), run_name="__main__")["parse"]().fault == fault
     assert float(took.read_text()) > 0
 
 

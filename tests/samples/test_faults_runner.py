@@ -20,10 +20,10 @@ from samples.faults.runner import (
     SHARED_WITHIN_S,
     Bench,
     Interrupted,
-    cured,
     disturbed,
     held,
     promised,
+    run_with_fix,
     signals_as_exceptions,
     slower_by,
 )
@@ -178,10 +178,10 @@ def test_a_run_with_the_fix_is_shared_by_those_that_would_run_the_same_at_once(
     monkeypatch.setattr(runner.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(runner, "undisturbed", lambda *_, **__: (observation("CPU003", cores=others), 1))
     bench = Bench(Path("folder"))
-    first, owner = cured(scenario("a"), JOB, (), bench, repetition=0)
+    first, owner = run_with_fix(scenario("a"), JOB, (), bench, repetition=0)
     assert owner == "a"
     clock[0] += after_s
-    second, owner = cured(scenario("b"), *again, bench, repetition=repetition)
+    second, owner = run_with_fix(scenario("b"), *again, bench, repetition=repetition)
     assert owner == ("a" if shared else "b") and (second is first) is shared
 
 

@@ -22,7 +22,7 @@ def row(files: float | None, preparation: float, compute: float, measured: float
 def test_the_slowest_part_is_what_training_stalls_on(files, preparation, compute, slowest) -> None:
     found = row(files, preparation, compute, measured=25.0)
     assert found.stalled_on == slowest
-    assert found.foretold == min(rate for rate in (files, preparation, compute) if rate is not None)
+    assert found.predicted == min(rate for rate in (files, preparation, compute) if rate is not None)
 
 
 def test_the_table_says_how_far_off_the_least_part_is(monkeypatch) -> None:
@@ -36,7 +36,7 @@ def test_the_table_says_how_far_off_the_least_part_is(monkeypatch) -> None:
 
 def test_every_setup_reads_the_pictures_it_was_given() -> None:
     for setup in SETUPS:
-        assert "--data={images}" in setup.words() and setup.words("--synthetic")[-1] == "--synthetic"
+        assert "--data={images}" in setup.command_line() and setup.command_line("--synthetic")[-1] == "--synthetic"
 
 
 def test_pictures_in_memory_are_read_before_they_are_used(tmp_path, monkeypatch) -> None:

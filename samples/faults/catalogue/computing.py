@@ -14,8 +14,8 @@ def perceptron(*arguments: str) -> Job:
 def seeded(name: str, rule: str, *arguments: str, fixed: tuple[str, ...] = (), **more: Any) -> Scenario:
     """`fixed`: arguments of the job with the fix."""
     alike: tuple[Untouched, ...] = {"CMP014": ("forward", "backward"), "CMP016": ("forward",)}.get(rule, ())
-    cured = perceptron(*fixed) if fixed else None
-    return fault(name, rule, perceptron(*arguments), fixed=cured, untouched=alike, **more)
+    with_fix = perceptron(*fixed) if fixed else None
+    return fault(name, rule, perceptron(*arguments), fixed=with_fix, untouched=alike, **more)
 
 
 LARGE = ("--batch=16", "--width=1024", "--layers=4", "--steps=300")

@@ -57,17 +57,17 @@ SCENARIOS = (
         "CMP002",
         Job("faults/jobs/compute/gpu.py", ("--precision=amp", "--tuned", "--batch-size=128", "--steps=300")),
     ),
-    seeded("gpu-waits-for-each-loss", "CMP004", job("--habit=item")),
-    seeded("gpu-waits-for-some-losses", "CMP004", job("--habit=item", "--every=50"), strength="just below"),
+    seeded("gpu-waits-for-each-loss", "CMP004", job("--fault=item")),
+    seeded("gpu-waits-for-some-losses", "CMP004", job("--fault=item", "--every=50"), strength="just below"),
     # as floats: on a GPU with a fast link, copying bytes takes less than 2 % of the step
     seeded(
         "gpu-copies-from-pageable-memory",
         "H2D001",
-        job("--habit=pageable", "--floats"),
+        job("--fault=pageable", "--floats"),
         also=("H2D002",),
         fixed=job("--floats"),
     ),
-    seeded("gpu-copies-that-block", "H2D002", job("--habit=blocking", "--floats"), fixed=job("--floats")),
+    seeded("gpu-copies-that-block", "H2D002", job("--fault=blocking", "--floats"), fixed=job("--floats")),
     seeded("gpu-pictures-as-floats", "H2D003", job("--converted", "--model=resnet18"), fixed=job("--model=resnet18")),
     seeded("gpu-pictures-as-floats-for-a-larger-net", "H2D003", job("--converted"), strength="just above"),
     seeded(
@@ -78,11 +78,11 @@ SCENARIOS = (
     ),
     seeded("gpu-in-small-batches", "CMP003", job("--batch-size=8"), also=("CMP005",)),
     seeded("gpu-launches-that-block", "CMP010", job(environment={"CUDA_LAUNCH_BLOCKING": "1"}), also=("CMP003",)),
-    seeded("gpu-memory-creeps", "GPU004", job("--habit=creep", "--steps=400")),
+    seeded("gpu-memory-creeps", "GPU004", job("--fault=creep", "--steps=400")),
     seeded(
         "gpu-memory-creeps-a-little",
         "GPU004",
-        job("--habit=creep", "--every=100", "--steps=400"),
+        job("--fault=creep", "--every=100", "--steps=400"),
         strength="just below",
     ),
 )

@@ -10,7 +10,7 @@ from samples.faults.scenario import Fixture, Job, Remedy, Scenario, Strength, fa
 QUICK = 400_000_000  # bytes per second: no limit for these jobs
 PAIR = ("--workers=2", "--persistent")
 COMPUTING = ("--workers=1", "--persistent", "--transform=5")
-AMPLE = 1600  # megabytes: room for the job and everything it reads
+AMPLE = 1600  # megabytes: enough for the job and everything it reads
 
 
 def reading(*arguments: str, ranks: int = 0) -> Job:
@@ -128,7 +128,7 @@ def around(megabytes: int) -> tuple[Fixture, ...]:
 def cached(name: str, megabytes: int, **more: Any) -> Scenario:
     """Two epochs of 360 MB, in a job that takes about 450 MB without its files.
 
-    In its second epoch, a plain reader reads 88 % from the disk again with 180 MB of room, 57 % with 280 MB, 23 % with 340 MB.
+    In its second epoch, a plain reader reads 88 % from the disk again with 180 MB left, 57 % with 280 MB, 23 % with 340 MB.
     """
     return fault(name, "DAT010", small("--steps=750", "--workers=1", "--persistent"), *around(megabytes), **more)
 

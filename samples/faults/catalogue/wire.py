@@ -248,13 +248,13 @@ SCENARIOS = (
         job=Job("faults/jobs/compute/vit_spawn.py", ("--steps=140", "--depth=8", "--batch=4", "--find-unused")),
         truth=Truth(also=("COM004",), noted=("COM004",)),
         strength="just above",
-        note="a quarter of the steps and more are stamped: some thirty-five looks",
+        note="more than a quarter of the steps are inspected: some thirty-five",
     ),
     Scenario(
         name="search-for-unused-parameters-in-eighteen-steps",
         job=Job("faults/jobs/compute/vit_spawn.py", ("--steps=18", "--depth=8", "--batch=4", "--find-unused")),
         truth=Truth(never=("COM004",), silent=("COM004",)),
         strength="just below",
-        note="fewer than twenty looks say nothing of a branch that is taken now and then",
+        note="fewer than twenty inspected steps prove nothing about a branch that is taken now and then",
     ),
 )

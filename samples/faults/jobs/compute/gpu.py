@@ -1,6 +1,6 @@
-"""A plain ResNet50 training loop with one bad habit at a time, for GPUs. Runs on a CPU as well, slowly.
+"""A plain ResNet50 training loop with one fault at a time, for GPUs. Runs on a CPU as well, slowly.
 
-python samples/faults/jobs/compute/gpu.py [--habit item|pageable|blocking|creep|full|none] [--every N] [--precision fp32|tf32|amp]
+python samples/faults/jobs/compute/gpu.py [--fault item|pageable|blocking|creep|full|none] [--every N] [--precision fp32|tf32|amp]
     [--channels-last] [--tuned] [--floats|--converted] [--batch-size N] [--steps N] [--took FILE]
 FILE gets the seconds per step of the second half. One epoch lasts for the whole job and loading is nearly free, so that a GPU with steps of
 50 ms waits for neither. Under torchrun all ranks share GPU 0 over gloo.
@@ -44,8 +44,8 @@ class Pool(Dataset[tuple[torch.Tensor, int]]):
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--habit", choices=("item", "pageable", "blocking", "creep", "full", "none"), default="none")
-    parser.add_argument("--every", type=int, default=1, help="steps of which one has the habit: item and creep")
+    parser.add_argument("--fault", choices=("item", "pageable", "blocking", "creep", "full", "none"), default="none")
+    parser.add_argument("--every", type=int, default=1, help="steps of which one has the fault: item and creep")
     parser.add_argument("--channels-last", action="store_true")
     parser.add_argument("--tuned", action="store_true", help="let cuDNN choose by trying")
     parser.add_argument("--floats", action="store_true", help="pictures cross as float32: four times the bytes to copy")
@@ -75,7 +75,7 @@ def main() -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = args.precision == "tf32"
     torch.backends.cudnn.benchmark = args.tuned
     layout = torch.channels_last if args.channels_last else torch.contiguous_format
-    pinned = args.habit != "pageable" and device.type == "cuda"
+    pinned = args.fault != "pageable" and device.type == "cuda"
     loader = DataLoader(
         Pool(args.steps * args.batch_size, args.image_size, floats=args.floats, converted=args.converted),
         args.batch_size,
@@ -90,7 +90,7 @@ def main() -> None:
     kept: list[torch.Tensor] = []
     total, halfway = 0.0, time.perf_counter()
     for done, batch in enumerate(loader):
-        x, y = (tensor.to(device, non_blocking=pinned and args.habit != "blocking") for tensor in batch)
+        x, y = (tensor.to(device, non_blocking=pinned and args.fault != "blocking") for tensor in batch)
         x = x.to(torch.float32, memory_format=layout)
         if not (args.floats or args.converted):
             x /= 255
@@ -99,11 +99,11 @@ def main() -> None:
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        if args.habit == "item" and done % args.every == 0:
+        if args.fault == "item" and done % args.every == 0:
             total += loss.item()  # waits for the device
-        elif args.habit == "creep" and done % args.every == 0:
+        elif args.fault == "creep" and done % args.every == 0:
             kept.append(torch.empty(4_000_000, device=device))  # 16 MB, as a retained autograd graph might hold
-        elif args.habit == "full":
+        elif args.fault == "full":
             kept.append(torch.empty(500_000_000, device=device))  # 2 GB, until memory runs out
         if done + 1 == args.steps // 2:
             halfway = now(device)

@@ -52,8 +52,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--longest", type=int, default=40)
     parser.add_argument("--length", type=int, default=0, help="of every batch; 0: of its longest text")
     parser.add_argument("--grouped", action="store_true", help="texts of similar lengths in a batch")
-    said = "the first of several ranks has the shortest texts, or each has some of all lengths"
-    parser.add_argument("--shares", choices=("sorted", "dealt"), help=said)
+    shares = "the first of several ranks has the shortest texts, or each has some of all lengths"
+    parser.add_argument("--shares", choices=("sorted", "dealt"), help=shares)
     return parser.parse_args()
 
 

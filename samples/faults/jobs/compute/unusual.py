@@ -110,10 +110,10 @@ def lazily_regularised(steps: int) -> None:
     no, yes = torch.zeros(64, 1), torch.ones(64, 1)
     for step, x, _ in batches(steps, 64, 16):
         real, fake = x.flatten(1), generator(torch.randn(64, 64))
-        told = binary_cross_entropy_with_logits(judge(real), yes)
-        told = told + binary_cross_entropy_with_logits(judge(fake.detach()), no)
+        loss = binary_cross_entropy_with_logits(judge(real), yes)
+        loss = loss + binary_cross_entropy_with_logits(judge(fake.detach()), no)
         learns_j.zero_grad()
-        told.backward()
+        loss.backward()
         learns_j.step()
         if step % REGULARISED_EVERY == 0:
             real.requires_grad_()
@@ -181,13 +181,13 @@ def short_steps(steps: int) -> None:
     right, summed, step = 0.0, 0.0, 0
     while step < steps:
         for x, y in DataLoader(blocks, batch_size=None, shuffle=True):
-            said = model(x)
-            loss = cross_entropy(said, y)
+            scores = model(x)
+            loss = cross_entropy(scores, y)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             schedule.step()
-            right += (said.argmax(1) == y).float().mean().item()
+            right += (scores.argmax(1) == y).float().mean().item()
             summed += loss.item()
             step += 1
     print(f"accuracy {right / step:.3f}, loss {summed / step:.3f}")

@@ -55,13 +55,13 @@ def main() -> None:
     if dist.is_initialized():
         model = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    mine, chance, step = options.rank in (-1, RANK), random.Random(7), 0
+    is_slow, chance, step = options.rank in (-1, RANK), random.Random(7), 0
     while step < options.steps:
         for x, y in data:
             loss = nn.functional.cross_entropy(model(x), y)
-            if mine and options.slow and options.slow_from <= step < options.slow_until:
+            if is_slow and options.slow and options.slow_from <= step < options.slow_until:
                 loss = loss + extra_work(options.slow)
-            if mine and options.stall and stalls_now(step, options, chance):
+            if is_slow and options.stall and stalls_now(step, options, chance):
                 fetch_hard_examples(options.stall)
             optimizer.zero_grad()
             loss.backward()

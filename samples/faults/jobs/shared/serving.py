@@ -11,7 +11,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 
-def serve(ms: float, one_by_one: bool, tell: Connection) -> None:
+def serve(ms: float, one_by_one: bool, ready: Connection) -> None:
     class Answers(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             time.sleep(ms / 1000)
@@ -25,7 +25,7 @@ def serve(ms: float, one_by_one: bool, tell: Connection) -> None:
             pass
 
     server = (HTTPServer if one_by_one else ThreadingHTTPServer)(("127.0.0.1", 0), Answers)
-    tell.send(server.server_port)
+    ready.send(server.server_port)
     server.serve_forever()
 
 

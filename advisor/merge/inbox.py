@@ -40,7 +40,9 @@ _TABLES = (
     "frames (node INTEGER NOT NULL, kind TEXT NOT NULL, n INTEGER NOT NULL, body BLOB NOT NULL, "
     "PRIMARY KEY (node, kind, n)) WITHOUT ROWID",
 )
+_NEWEST_FIRST = "SELECT body FROM frames WHERE node = ? AND kind = ? AND typeof(body) = 'blob' ORDER BY n DESC LIMIT ?"
 _KEPT = {"state": 2, "steps": 720}
+_EMPTY_META = {"name": "", "cwd": "", "host": "", "argv": ()}
 
 
 class Unreadable(Exception):
@@ -90,24 +92,19 @@ def sent_recordings(file: Path, *, recent: int | None = None) -> list[Recording]
     """
     if not file.is_file():
         return []
-    found = []
-    newest_first = (
-        "SELECT body FROM frames WHERE node = ? AND kind = ? AND typeof(body) = 'blob' ORDER BY n DESC LIMIT ?"
-    )
     try:
         with contextlib.closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, timeout=5)) as db:
             db.execute("PRAGMA trusted_schema = OFF")
-            for (node,) in db.execute("SELECT node FROM nodes ORDER BY node").fetchall():
-                states = [body for (body,) in db.execute(newest_first, (node, "state", -1))]
-                steps = [
-                    body for (body,) in db.execute(newest_first, (node, "steps", -1 if recent is None else recent))
-                ]
-                made = _recording(states, reversed(steps))
-                if made is not None:
-                    found.append(made)
+
+            def bodies(node: int, kind: str, limit: int = -1) -> list[bytes]:
+                return [body for (body,) in db.execute(_NEWEST_FIRST, (node, kind, limit))]
+
+            limit = -1 if recent is None else recent
+            nodes = db.execute("SELECT node FROM nodes ORDER BY node").fetchall()
+            made = (_recording(bodies(node, "state"), reversed(bodies(node, "steps", limit))) for (node,) in nodes)
+            return [recording for recording in made if recording is not None]
     except sqlite3.Error as error:
         raise Unreadable(str(error)) from error
-    return found
 
 
 def _recording(states: Iterable[bytes], steps: Iterable[bytes]) -> Recording | None:
@@ -136,9 +133,7 @@ def _recording(states: Iterable[bytes], steps: Iterable[bytes]) -> Recording | N
         for metric, scopes in frame.samples.items():
             for scope, value in scopes.items():
                 samples.setdefault((metric, scope), []).append((frame.t, value))
-    tables: dict[str, Any] = {
-        name: {rank: _table(name, parts) for rank, parts in by_rank.items()} for name, by_rank in rows.items()
-    }
+    tables: dict[str, Any] = {n: {rank: _table(n, parts) for rank, parts in r.items()} for n, r in rows.items()}
     return replace(
         recording,
         meta=replace(recording.meta, last_ns=last_ns),
@@ -163,21 +158,11 @@ def _state(body: bytes) -> Recording | None:
         cells = [cell for row in (frame.meta.values(), *frame.processes) for cell in row]
         if any(isinstance(cell, (int, float)) and not abs(cell) <= NUMBER_MAX for cell in cells):
             raise NotAFrame("a number out of bounds")
-        environment = msgspec.convert(frame.meta.get("environment", {}), dict[str, Any])
+        environment, _ = fitting(msgspec.convert(frame.meta.get("environment", {}), dict[str, Any]), MachineFacts)
         names = [field.name for field in fields(Process)]
         rows = [dict(zip(names, row, strict=True)) for row in frame.processes]
         return Recording(
-            meta=msgspec.convert(
-                {
-                    "name": "",
-                    "cwd": "",
-                    "host": "",
-                    "argv": (),
-                    **frame.meta,
-                    "environment": fitting(environment, MachineFacts)[0],
-                },
-                Meta,
-            ),
+            meta=msgspec.convert({**_EMPTY_META, **frame.meta, "environment": environment}, Meta),
             processes=tuple(msgspec.convert(rows, list[Process], strict=False)),  # SQLite has numbers for bool
             facts={pid: fitting(facts, RankFacts)[0] for pid, facts in frame.facts.items()},
             events=tuple(

@@ -19,7 +19,7 @@ from rn50_advisor.advisor.model.recording import Process
 from rn50_advisor.advisor.store.schema import FILE_NAME
 from rn50_advisor.probes.documents import event_documents as documents
 
-_ROWS_MAX = 100_000  # of one table in one frame, 20 MB while it is made; further rows follow in the next frame
+_ROWS_MAX = 100_000  # of one table in one frame, some 40 MB while it is made; further rows follow in the next frame
 _EVENTS_MAX = 64
 _PROCESSES_MAX = 512
 _GAPS_MAX = 64
@@ -55,6 +55,7 @@ class RunTail:
         self._last_rowid: dict[str, int] = {}
         self._events: list[tuple[int, object]] = []  # rowid and stall of the events that a state frame holds
         self._unsent_events = False
+        self.has_more_rows = False  # than the last steps frame could hold
 
     def close(self) -> None:
         self._db.close()
@@ -63,6 +64,7 @@ class RunTail:
         """Returns what was recorded since the last call."""
         with self._db:
             self._db.execute("BEGIN")
+            self.has_more_rows = False
             by_rank: dict[int, dict[str, Rows]] = {}
             for table in SENT_TABLES:
                 rows = self._new_rows(table)
@@ -121,6 +123,7 @@ class RunTail:
         rows = np.fromiter(chain.from_iterable(found), np.int64).reshape(-1, len(columns))
         if len(rows):
             self._last_rowid[table] = int(rows[-1, 0])
+        self.has_more_rows |= len(rows) == _ROWS_MAX
         return rows[:, 1:]
 
     def _new_samples(self) -> dict[str, dict[str, float]]:

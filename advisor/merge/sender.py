@@ -80,7 +80,7 @@ class Sender:
         while not ending.wait(min(_POLL_S, self._period_s)):
             now_s = time.monotonic()
             due, news, connected = now_s >= due_s, run.has_news(), self._check_link()
-            if due or news:
+            if due or news or run.has_more_rows:
                 self._send("steps", run.steps_frame)
             if connected or news:  # a listener may not know this node yet
                 state_due_s = now_s
@@ -100,7 +100,11 @@ class Sender:
             self._check_link(until_s)
         if not self._connected:
             self._report_error()
-        elif not (self._send("steps", run.steps_frame, until_s) and self._send("state", run.state_frame, until_s)):
+            return
+        accepted = self._send("steps", run.steps_frame, until_s)
+        while accepted and run.has_more_rows:
+            accepted = self._send("steps", run.steps_frame, until_s)
+        if not (accepted and self._send("state", run.state_frame, until_s)):
             self._report_once("frames", "the last frames were not accepted in time")
 
     def _send(self, kind: str, make: Callable[[int], StepsFrame | StateFrame], until_s: float = 0.0) -> bool:

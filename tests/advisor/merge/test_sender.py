@@ -14,10 +14,11 @@ import pytest
 import zmq
 
 from merge_wire import LOCAL, OTHER, TOKEN, Node, Port
-from rn50_advisor.advisor.merge import sender
+from rn50_advisor.advisor.merge import run_tail, sender
 from rn50_advisor.advisor.merge.curve_keys import curve_keys
 from rn50_advisor.advisor.merge.live_merge import read_token
 from rn50_advisor.advisor.merge.node_frames import packed
+from rn50_advisor.probes.rank.layout import KIND_STEP, STEP_FIELDS
 from waiting import wait_for
 
 
@@ -28,13 +29,17 @@ def port(tmp_path: Path) -> Iterator[Port]:
     made.finish()
 
 
-def test_the_last_frames_are_sent_when_the_job_ends_between_two_frames(port: Port) -> None:
+def test_the_last_frames_are_sent_when_the_job_ends_between_two_frames(
+    port: Port, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_tail, "_ROWS_MAX", 2)
     node = Node(port.address, period_s=3600)
+    node.writer.put_records(KIND_STEP, 0, [(0, (step, *[1] * (len(STEP_FIELDS) - 1))) for step in range(5)])
     node.writer.put_meta(ended_ns=5, exit_code=3)
     node.writer.commit()
     assert node.finish() == []
     (found,) = port.received()
-    assert found.meta.exit_code == 3
+    assert found.meta.exit_code == 3 and found.steps[0]["step"].tolist() == [0, 1, 2, 3, 4]
 
 
 def test_a_sender_connects_before_its_first_frame_is_due_so_that_the_listener_waits_for_a_short_job(port: Port) -> None:

@@ -1,6 +1,6 @@
-"""A small training job that tells all it can see of itself: run alone and under the advisor it must tell the same, byte for byte.
+"""A small training job that prints all it can see of itself: alone and under the advisor it must print the same, byte for byte.
 
-`python job.py LOOP[,LOOP...] [HABIT ...]`: loops are the shapes a training loop can have, habits what else a job may do to its own process.
+`python job.py LOOP[,LOOP...] [ACTION ...]`: loops are the shapes a training loop can have, actions what a job may do to its own process.
 Every loss is printed with all its bits. Nothing here knows of the advisor.
 """
 
@@ -22,13 +22,13 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-HABITS: dict[str, Callable[[], None]] = {}
+ACTIONS: dict[str, Callable[[], None]] = {}
 LOOPS: dict[str, Callable[[], None]] = {}
 NOBODY = 65534
 
 
-def habit(function: Callable[[], None]) -> Callable[[], None]:
-    HABITS[function.__name__] = function
+def action(function: Callable[[], None]) -> Callable[[], None]:
+    ACTIONS[function.__name__] = function
     return function
 
 
@@ -40,28 +40,28 @@ def loop(function: Callable[[], None]) -> Callable[[], None]:
 # -- what a job may do to its process, before torch is imported -------------------------------------------------------------------
 
 
-@habit
+@action
 def installs_signal_handlers() -> None:
-    def told(number: int, frame: Any) -> None:
+    def print_signal(number: int, frame: Any) -> None:
         print("signal", number, frame.f_code.co_name != "", flush=True)
 
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGALRM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, told)
+        signal.signal(number, print_signal)
 
 
-@habit
+@action
 def has_an_excepthook() -> None:
-    def told(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    def print_error(kind: type[BaseException], error: BaseException, trace: Any) -> None:
         names = []
         while trace is not None:
             names.append((os.path.basename(trace.tb_frame.f_code.co_filename), trace.tb_frame.f_code.co_name))
             trace = trace.tb_next
         print("excepthook", kind.__name__, error, names, flush=True)
 
-    sys.excepthook = told
+    sys.excepthook = print_error
 
 
-@habit
+@action
 def audits() -> None:
     """Counts what the job's own folder is opened for; what others open is theirs."""
     own, seen = os.getcwd(), []
@@ -74,7 +74,7 @@ def audits() -> None:
     atexit.register(lambda: print("audited", sorted(set(seen)), flush=True))
 
 
-@habit
+@action
 def traces() -> None:
     own, lines = __file__ if "__file__" in globals() else "<stdin>", [0]
 
@@ -89,7 +89,7 @@ def traces() -> None:
     atexit.register(lambda: print("traced", lines[0], sys.gettrace() is tracer, flush=True))
 
 
-@habit
+@action
 def profiles() -> None:
     calls = [0]
 
@@ -100,12 +100,12 @@ def profiles() -> None:
     atexit.register(lambda: print("profiled", calls[0], sys.getprofile() is profiler, flush=True))
 
 
-@habit
+@action
 def closes_all_descriptors() -> None:
     os.closerange(3, 4096)
 
 
-@habit
+@action
 def closes_all_descriptors_while_it_trains() -> None:
     MIDWAY.append(_replace_descriptors)
 
@@ -120,52 +120,52 @@ def _replace_descriptors() -> None:
     atexit.register(lambda: print("own files", [os.pread(each, 64, 0) for each in own], flush=True))
 
 
-@habit
+@action
 def changes_its_root() -> None:
     os.mkdir("root")
     MIDWAY.append(lambda: os.chroot("root"))
 
 
-@habit
+@action
 def changes_its_user() -> None:
     MIDWAY.append(lambda: (os.setgid(NOBODY), os.setuid(NOBODY)))
 
 
-@habit
+@action
 def changes_its_user_at_once() -> None:
     os.setgid(NOBODY)
     os.setuid(NOBODY)
 
 
-@habit
+@action
 def may_open_few_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 
 
-@habit
+@action
 def may_write_small_files() -> None:
     """And dies where it writes a larger one, as a C program would."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 
 
-@habit
+@action
 def deletes_its_folder() -> None:
     os.chdir(tempfile.mkdtemp())
     MIDWAY.append(lambda: os.rmdir(os.getcwd()))
 
 
-@habit
+@action
 def turns_warnings_into_errors() -> None:
     warnings.simplefilter("error")
 
 
-@habit
+@action
 def collects_all_the_time() -> None:
     gc.set_threshold(1)
 
 
-@habit
+@action
 def keeps_functions_as_attributes() -> None:
     def use() -> None:
         kind = type("Kind", (), {"sync": os.fsync})
@@ -175,12 +175,12 @@ def keeps_functions_as_attributes() -> None:
     MIDWAY.append(use)
 
 
-@habit
+@action
 def has_no_collector() -> None:
     gc.disable()
 
 
-@habit
+@action
 def forks_while_it_trains() -> None:
     def fork() -> None:
         child = os.fork()
@@ -191,31 +191,32 @@ def forks_while_it_trains() -> None:
     MIDWAY.append(fork)
 
 
-@habit
+@action
 def starts_children() -> None:
     def start() -> None:
         import subprocess
 
-        told = "import sys, os; print(sys.path, sorted(os.listdir('/proc/self/fd')))"
+        program = "import sys, os; print(sys.path, sorted(os.listdir('/proc/self/fd')))"
         print(
-            subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True).stdout, flush=True
+            subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout,
+            flush=True,
         )
 
     MIDWAY.append(start)
 
 
-@habit
+@action
 def exits_by_code() -> None:
     atexit.register(functools.partial(print, "atexit", flush=True))
     ENDING.append(lambda: sys.exit(3))
 
 
-@habit
+@action
 def exits_at_once() -> None:
     ENDING.append(lambda: os._exit(5))
 
 
-@habit
+@action
 def raises() -> None:
     def fail() -> None:
         raise RuntimeError("the job's own")
@@ -223,17 +224,17 @@ def raises() -> None:
     ENDING.append(fail)
 
 
-@habit
+@action
 def is_killed() -> None:
     ENDING.append(lambda: os.kill(os.getpid(), signal.SIGKILL))
 
 
-@habit
+@action
 def is_terminated() -> None:
     ENDING.append(lambda: os.kill(os.getpid(), signal.SIGTERM))
 
 
-@habit
+@action
 def crashes() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     ENDING.append(lambda: ctypes.string_at(0))
@@ -241,7 +242,7 @@ def crashes() -> None:
 
 MIDWAY: list[Callable[[], Any]] = []  # called once, in the middle of a loop
 MIDWAY_STATE: list[int] = []
-ENDING: list[Callable[[], Any]] = []  # called when all is told
+ENDING: list[Callable[[], Any]] = []  # called after the last output
 
 # -- loops --------------------------------------------------------------------------------------------------------------------------
 
@@ -261,7 +262,7 @@ def _data(torch: Any, count: int = 64) -> Any:
     return torch.utils.data.TensorDataset(x, torch.randint(0, 4, (count,), generator=generator))
 
 
-def _tell(loss: Any) -> None:
+def _print_loss(loss: Any) -> None:
     print(float(loss.detach()).hex(), flush=True)
 
 
@@ -285,7 +286,7 @@ def _loaded(**options: Any) -> None:
     step = 0
     for _ in range(2):
         for x, y in loader:
-            _tell(_step(torch, model, optimizer, x, y))
+            _print_loss(_step(torch, model, optimizer, x, y))
             step += 1
             _midway(step)
 
@@ -314,10 +315,10 @@ def spawn_workers() -> None:
 def leaves_its_loader() -> None:
     torch, model, optimizer = _parts()
     for x, y in torch.utils.data.DataLoader(_data(torch), batch_size=4):
-        _tell(_step(torch, model, optimizer, x, y))
+        _print_loss(_step(torch, model, optimizer, x, y))
         break
     for step in range(40):
-        _tell(_step(torch, model, optimizer, x, y))
+        _print_loss(_step(torch, model, optimizer, x, y))
         _midway(step)
 
 
@@ -325,10 +326,10 @@ def leaves_its_loader() -> None:
 def leaves_its_workers() -> None:
     torch, model, optimizer = _parts()
     for x, y in torch.utils.data.DataLoader(_data(torch), batch_size=4, num_workers=1):
-        _tell(_step(torch, model, optimizer, x, y))
+        _print_loss(_step(torch, model, optimizer, x, y))
         break
     for _ in range(10):
-        _tell(_step(torch, model, optimizer, x, y))
+        _print_loss(_step(torch, model, optimizer, x, y))
 
 
 @loop
@@ -336,7 +337,7 @@ def without_loader() -> None:
     torch, model, optimizer = _parts()
     x, y = _data(torch)[:]
     for step in range(60):
-        _tell(_step(torch, model, optimizer, x, y))
+        _print_loss(_step(torch, model, optimizer, x, y))
         _midway(step)
 
 
@@ -354,7 +355,7 @@ def two_optimizers() -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        _tell(loss)
+        _print_loss(loss)
 
 
 @loop
@@ -369,11 +370,11 @@ def accumulates_and_evaluates() -> None:
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
                 optimizer.step()
                 optimizer.zero_grad()
-            _tell(loss)
+            _print_loss(loss)
         model.eval()
         with torch.no_grad():
             for x, y in loader:
-                _tell(torch.nn.functional.cross_entropy(model(x), y))
+                _print_loss(torch.nn.functional.cross_entropy(model(x), y))
         model.train()
 
 
@@ -390,7 +391,7 @@ def with_a_closure() -> None:
         return loss
 
     for _ in range(8):
-        _tell(optimizer.step(closure))
+        _print_loss(optimizer.step(closure))
 
 
 @loop
@@ -404,7 +405,7 @@ def with_a_scaler() -> None:
         scaler.scale(loss * (float("inf") if step == 5 else 1.0)).backward()
         scaler.step(optimizer)
         scaler.update()
-        _tell(loss)
+        _print_loss(loss)
         print(scaler.get_scale())
 
 
@@ -422,7 +423,7 @@ def steps_in_the_backward() -> None:
     for x, y in torch.utils.data.DataLoader(_data(torch), batch_size=4):
         loss = torch.nn.functional.cross_entropy(model(x), y)
         loss.backward()
-        _tell(loss)
+        _print_loss(loss)
 
 
 @loop
@@ -434,14 +435,14 @@ def by_gradients_alone() -> None:
         with torch.no_grad():
             for parameter, gradient in zip(model.parameters(), gradients):
                 parameter.sub_(gradient, alpha=0.05)
-        _tell(loss)
+        _print_loss(loss)
 
 
 @loop
 def in_threads() -> None:
     """Four models, each in a thread of its own: all begin their first backward together."""
     torch, _, _ = _parts()
-    gate, told = threading.Barrier(4), [[] for _ in range(4)]
+    gate, losses = threading.Barrier(4), [[] for _ in range(4)]
     data = _data(torch)
 
     def train(number: int) -> None:
@@ -456,14 +457,14 @@ def in_threads() -> None:
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            told[number].append(float(loss.detach()).hex())
+            losses[number].append(float(loss.detach()).hex())
 
     threads = [threading.Thread(target=train, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    print(told, flush=True)
+    print(losses, flush=True)
 
 
 @loop
@@ -471,7 +472,7 @@ def saves() -> None:
     torch, model, optimizer = _parts()
     for epoch in range(3):
         for x, y in torch.utils.data.DataLoader(_data(torch), batch_size=8):
-            _tell(_step(torch, model, optimizer, x, y))
+            _print_loss(_step(torch, model, optimizer, x, y))
         torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, "checkpoint-%d.pt" % epoch)
         with open("checkpoint-%d.pt" % epoch, "rb") as file:
             os.fsync(file.fileno())
@@ -506,16 +507,16 @@ def _train_distributed(torch: Any, model: Any) -> None:
     optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.05)
     data = _data(torch)
     sampler = torch.utils.data.DistributedSampler(data, num_replicas=ranks, rank=rank, seed=3)
-    told = []
+    losses = []
     for epoch in range(3):
         sampler.set_epoch(epoch)
         for x, y in torch.utils.data.DataLoader(data, batch_size=4, sampler=sampler):
-            told.append(float(_step(torch, wrapped, optimizer, x, y).detach()).hex())
-        mean = torch.tensor([float.fromhex(told[-1])])
+            losses.append(float(_step(torch, wrapped, optimizer, x, y).detach()).hex())
+        mean = torch.tensor([float.fromhex(losses[-1])])
         torch.distributed.all_reduce(mean)
-        told.append(float(mean).hex())
+        losses.append(float(mean).hex())
     with open("losses-%d.txt" % rank, "w") as file:
-        file.write("\n".join(told))
+        file.write("\n".join(losses))
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
@@ -552,8 +553,8 @@ def _descriptors() -> Iterator[str]:
             yield name + " " + target.partition(":")[0].replace("/%d/" % os.getpid(), "/self/")
 
 
-def tell() -> None:
-    """Everything but memory, time and addresses."""
+def print_state() -> None:
+    """Prints everything but memory, time and addresses."""
     gc.collect()  # what is in a cycle goes at any time; what somebody holds stays
     for thread in threading.enumerate():
         if thread is not threading.current_thread():
@@ -570,7 +571,7 @@ def tell() -> None:
     print("arguments", sys.argv, getattr(sys, "orig_argv", None), sys.executable)
     print("warnings", [str(each) for each in warnings.filters])
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RN50_ADVISOR")}
-    environment.pop("PYTHONPATH", None)  # the one that is told to differ
+    environment.pop("PYTHONPATH", None)  # the one that may differ
     print("environment", sorted(environment.items()))
     print(
         "limits", [resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")]
@@ -587,10 +588,10 @@ def main(arguments: list[str]) -> None:
         # ranks share a file: no line is torn, also under torchrun's `-u`, which writes a line and its end apart
         sys.stdout.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]
     for name in arguments[1:]:
-        HABITS[name]()
+        ACTIONS[name]()
     for name in arguments[0].split(","):
         LOOPS[name]()
-    tell()
+    print_state()
     while ENDING:
         ENDING.pop()()
 

@@ -90,33 +90,31 @@ COMMANDS = {
     "doctor": ["doctor", "--json", "--python", "false"],
     "bundle": ["bundle", "first", "-o", "handed-on"],
 }
-PLACES = ("working directory", "PYTHONPATH", "site-packages")
 
 
-@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS)
 def test_every_command_works_beside_packages_of_these_names(
-    tmp_path: Path, recorded: Path, environment: Path, arguments: list[str], place: str
+    tmp_path: Path, recorded: Path, environment: Path, arguments: list[str]
 ) -> None:
     folder = packages(tmp_path / "theirs", "ends")
     script = tmp_path / "rn50-advisor"
     script.write_text(CONSOLE_SCRIPT)
-    program: list[str | Path] = [sys.executable, script]
+    programs: dict[str, list[str | Path]] = {
+        "working directory": [sys.executable, "-m", "rn50_advisor"],
+        "PYTHONPATH": [sys.executable, script],
+        "site-packages": [environment, script],
+    }
     variables = {"RN50_ADVISOR_RUN_DIR": str(recorded)}
-    if place == "working directory":
-        program = [sys.executable, "-m", "rn50_advisor"]
-    elif place == "PYTHONPATH":
-        variables["PYTHONPATH"] = f":{folder}"
-    else:
-        program = [environment, script]
-    alone = call(sys.executable, "-I", ENTRY, *arguments, cwd=tmp_path, RN50_ADVISOR_RUN_DIR=str(recorded))
-    (tmp_path / "handed-on").unlink(missing_ok=True)
-    done = call(*program, *arguments, cwd=folder, **variables)
-    assert done.returncode == alone.returncode, done.stderr
-    assert "Traceback" not in done.stderr and "bug" not in done.stderr
-    assert bool(done.stdout) == bool(alone.stdout) and bool(done.stderr) == bool(alone.stderr)
-    if arguments[0] == "run":
-        assert done.stdout == "the job\n" and "report  rn50-advisor report" in done.stderr
+    alone = call(sys.executable, "-I", ENTRY, *arguments, cwd=tmp_path, **variables)
+    for place, program in programs.items():
+        (folder / "handed-on").unlink(missing_ok=True)
+        path = {"PYTHONPATH": f":{folder}"} if place == "PYTHONPATH" else {}
+        done = call(*program, *arguments, cwd=folder, **variables, **path)
+        assert done.returncode == alone.returncode, (place, done.stderr)
+        assert "Traceback" not in done.stderr and "bug" not in done.stderr, (place, done.stderr)
+        assert bool(done.stdout) == bool(alone.stdout) and bool(done.stderr) == bool(alone.stderr), place
+        if arguments[0] == "run":
+            assert done.stdout == "the job\n" and "report  rn50-advisor report" in done.stderr, place
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -136,16 +134,16 @@ def test_the_job_its_children_and_workers_import_their_own(tmp_path: Path, kind:
     script.write_text(
         "import multiprocessing, subprocess, sys\n"
         "import advisor, probes, rules\n"
-        "def tell():\n"
+        "def report():\n"
         "    ours = [m for m in sys.modules if m.split('.')[0] in ('advisor', 'probes', 'rules')]\n"
         "    print([(m.__name__, list(m.__path__), getattr(m, 'MARK', None)) for m in (advisor, probes, rules)], ours, flush=True)\n"
         "if __name__ == '__main__':\n"
-        "    tell()\n"
+        "    report()\n"
         "    for method in ('spawn', 'fork', 'forkserver'):\n"
-        "        child = multiprocessing.get_context(method).Process(target=tell)\n"
+        "        child = multiprocessing.get_context(method).Process(target=report)\n"
         "        child.start()\n"
         "        child.join()\n"
-        "    subprocess.run([sys.executable, '-c', 'import advisor, probes, rules, train; train.tell()'], check=True)\n"
+        "    subprocess.run([sys.executable, '-c', 'import advisor, probes, rules, train; train.report()'], check=True)\n"
     )
     alone = call(sys.executable, script, cwd=folder)
     program = [sys.executable, "-m", "rn50_advisor", "run", "--no-tui", "--run-dir", tmp_path / "runs", "--"]
@@ -260,7 +258,7 @@ def test_a_job_runs_where_all_dependencies_but_click_are_missing(tmp_path: Path)
     assert "No module named 'numpy'" in done.stderr and "bug" not in done.stderr
 
 
-# What is replaced before the command is entered, and what the user is told.
+# What is replaced before the command is entered, and the message to the user.
 BREAKS = {
     "the launcher": ("launcher.SignalDesk = broken", "the job runs unwatched: RuntimeError: broken"),
     "the screen": ("on_screen.run_on_screen = refused", "the job runs without the screen: no terminal"),
@@ -271,8 +269,10 @@ BREAKS = {
 }
 
 
-@pytest.mark.parametrize(("replacement", "told"), BREAKS.values(), ids=BREAKS)
-def test_what_breaks_before_the_job_does_not_keep_it_from_starting(tmp_path: Path, replacement: str, told: str) -> None:
+@pytest.mark.parametrize(("replacement", "message"), BREAKS.values(), ids=BREAKS)
+def test_what_breaks_before_the_job_does_not_keep_it_from_starting(
+    tmp_path: Path, replacement: str, message: str
+) -> None:
     program = (
         "import subprocess, sys\n"
         "from rn50_advisor import entry\n"
@@ -288,7 +288,7 @@ def test_what_breaks_before_the_job_does_not_keep_it_from_starting(tmp_path: Pat
     arguments = ["run", "--run-dir", tmp_path / "runs", "--", "sh", "-c", "echo job; exit 4"]
     done = call(sys.executable, "-c", program, *arguments, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (4, "job\n")
-    assert done.stderr.splitlines()[0] == f"rn50-advisor: {told}"
+    assert done.stderr.splitlines()[0] == f"rn50-advisor: {message}"
 
 
 def test_the_entry_knows_all_options_of_run() -> None:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from job import HABITS, LOOPS
+from job import ACTIONS, LOOPS
 from pairs import PYTHON, Ended, both
 
 from rn50_advisor.advisor.store.run_reader import read_recording
@@ -70,11 +70,6 @@ def a_shell_script(text: str) -> object:
     return setup
 
 
-def a_folder_to_run(work: Path) -> None:
-    (work / "package").mkdir()
-    shutil.copy2(work / "job.py", work / "package" / "__main__.py")
-
-
 def own_sitecustomize(work: Path) -> None:
     (work / "site").mkdir()
     (work / "site" / "sitecustomize.py").write_text(
@@ -83,11 +78,9 @@ def own_sitecustomize(work: Path) -> None:
 
 
 STARTS: dict[str, tuple[Sequence[str], dict]] = {
+    # all other ways to start a Python, in all versions, without torch: test_start.py
     "module": ([PYTHON, "-m", "job", "plain"], {}),
-    "command": ([PYTHON, "-c", "import job; job.main(['plain'])"], {}),
     "stdin": (["sh", "-c", f"{PYTHON} - plain <job.py"], {}),
-    "folder": ([PYTHON, "package", "plain"], {"setup": a_folder_to_run}),
-    "unbuffered, optimized": ([PYTHON, "-u", "-O", "job.py", "plain"], {}),
     "safe path": ([PYTHON, *(["-P"] if sys.version_info >= (3, 11) else []), "job.py", "plain"], {}),
     "path appended to an unset one": (
         ["sh", "run.sh"],
@@ -202,38 +195,58 @@ ENDS = {
     "is_terminated": -15,
     "crashes": -11,
 }
-ROOTS = {"changes_its_root", "changes_its_user", "changes_its_user_at_once"}
+ROOTS = ("changes_its_root", "changes_its_user", "changes_its_user_at_once")
+
+
+# By themselves: after one of these the recorder can do little more.
+ACTIONS_ALONE = (
+    "closes_all_descriptors",
+    "closes_all_descriptors_while_it_trains",
+    "may_open_few_files",
+    "may_write_small_files",
+    "deletes_its_folder",
+    *ROOTS,
+)
+ACTIONS_TOGETHER = ("profiles", "collects_all_the_time", "keeps_functions_as_attributes", "turns_warnings_into_errors")
+ACTIONS_WITH_WORKERS = (
+    "installs_signal_handlers",
+    "audits",
+    "traces",
+    "has_no_collector",
+    "forks_while_it_trains",
+    "starts_children",
+)
 
 
 @pytest.mark.parametrize(
-    "habit", [pytest.param(name, marks=needs_root if name in ROOTS else ()) for name in HABITS if name not in ENDS]
+    "action", [pytest.param(name, marks=needs_root if name in ROOTS else ()) for name in ACTIONS_ALONE]
 )
-def test_what_a_job_does_to_its_process(tmp_path: Path, habit: str) -> None:
+def test_what_a_job_does_to_its_process(tmp_path: Path, action: str) -> None:
     # whoever gives up all rights at once may not read an interpreter that lies in root's home
-    status = None if habit == "changes_its_user_at_once" else 0
-    must_be_same(*both(tmp_path, [*SCRIPT, "plain", habit]), status=status, seen=False)
+    status = None if action == "changes_its_user_at_once" else 0
+    must_be_same(*both(tmp_path, [*SCRIPT, "plain", action]), status=status, seen=False)
 
 
-@pytest.mark.parametrize("habit", ENDS)
-def test_how_a_job_ends(tmp_path: Path, habit: str) -> None:
-    must_be_same(*both(tmp_path, [*SCRIPT, "plain", habit]), status=ENDS[habit])
+def test_what_a_job_does_in_its_process(tmp_path: Path) -> None:
+    must_be_same(*both(tmp_path, [*SCRIPT, "plain", *ACTIONS_TOGETHER]))
+
+
+@pytest.mark.parametrize("action", ENDS)
+def test_how_a_job_ends(tmp_path: Path, action: str) -> None:
+    must_be_same(*both(tmp_path, [*SCRIPT, "plain", action]), status=ENDS[action])
 
 
 def test_an_exception_that_meets_an_excepthook(tmp_path: Path) -> None:
     must_be_same(*both(tmp_path, [*SCRIPT, "plain", "has_an_excepthook", "raises"]), status=1)
 
 
-def test_habits_of_jobs_with_workers(tmp_path: Path) -> None:
-    """All at once that do not exclude each other."""
-    habits = [
-        "installs_signal_handlers",
-        "audits",
-        "traces",
-        "has_no_collector",
-        "forks_while_it_trains",
-        "starts_children",
-    ]
-    must_be_same(*both(tmp_path, [*SCRIPT, "fork_workers", *habits]))
+def test_actions_of_jobs_with_workers(tmp_path: Path) -> None:
+    must_be_same(*both(tmp_path, [*SCRIPT, "fork_workers", *ACTIONS_WITH_WORKERS]))
+
+
+def test_no_action_is_left_out() -> None:
+    tried = {*ACTIONS_ALONE, *ACTIONS_TOGETHER, *ACTIONS_WITH_WORKERS, *ENDS, "has_an_excepthook"}
+    assert tried == set(ACTIONS)
 
 
 # -- what surrounds it -------------------------------------------------------------------------------------------------------------
@@ -281,9 +294,9 @@ def test_limits_of_the_shell_that_starts_it(tmp_path: Path, limits: str) -> None
     must_be_same(*both(tmp_path, [*SCRIPT, "fork_workers"], within=within), seen=False)
 
 
-@pytest.mark.parametrize("descriptors", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-", "7</dev/null 9>/dev/null"])
+@pytest.mark.parametrize("descriptors", ["<&- >&- 2>&-", "7</dev/null 9>/dev/null"])
 def test_descriptors_that_it_is_given(tmp_path: Path, descriptors: str) -> None:
-    """The launcher, too, is started so; what the job prints goes to its files all the same."""
+    """The launcher, too, is started so; what the job prints goes to its files all the same. One by one: test_launcher_passthrough.py."""
     around = ["sh", "-c", f'exec "$@" {descriptors}', "sh"]
     alone, watched = both(tmp_path, [*SCRIPT, "plain"], around=around)
     must_be_same(alone, watched, seen=False)

@@ -40,11 +40,6 @@ def test_the_jobs_arguments_arrive_byte_for_byte(separator: list[str], tmp_path:
     assert done.stdout.split(b"\0") == [os.fsencode(argument) for argument in ARGUMENTS]
 
 
-@pytest.mark.parametrize("code", [0, 1, 2, 64, 127, 255])
-def test_the_exit_code_is_the_jobs(code: int, tmp_path: Path) -> None:
-    assert advisor("run", *job(f"raise SystemExit({code})"), cwd=tmp_path).returncode == code
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV])
 def test_a_job_that_dies_of_a_signal_is_seen_to_die_of_it(number: signal.Signals, tmp_path: Path) -> None:
     done = advisor("run", *job(f"import os; os.kill(os.getpid(), {int(number)})"), cwd=tmp_path)

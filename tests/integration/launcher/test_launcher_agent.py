@@ -36,19 +36,6 @@ def agent_of(job: Job) -> int:
     return int(agent)
 
 
-def test_while_the_job_runs_the_launcher_has_one_thread_and_the_standard_library(run_folder: Path) -> None:
-    with fake_rank(run_folder) as job:
-        job.send("steps 5")
-        job.until(lambda now: 0 in now.steps, "the first steps")
-        process = Path(f"/proc/{job.process.pid}")
-        assert len(list((process / "task").iterdir())) == 1
-        mapped = {line.split()[-1] for line in (process / "maps").read_text().splitlines() if ".so" in line}
-        foreign = [name for name in mapped if "-packages" in name or "sqlite" in name or "nvidia" in name]
-        assert mapped and not foreign
-        job.order("leave")
-        job.end(0)
-
-
 def test_the_agent_holds_nothing_that_the_job_prints_to(run_folder: Path) -> None:
     with fake_rank(run_folder, stderr=subprocess.PIPE) as job:
         job.send("steps 1")

@@ -16,12 +16,12 @@ from rn50_advisor.advisor.store.run_reader import read_recording
 from waiting import DEADLINE_S
 
 
-@pytest.mark.parametrize("code", [0, 1, 3, 126, 255])
+@pytest.mark.parametrize("code", [0, 126, 255])
 def test_exit_code_is_the_jobs(run_folder: Path, code: int) -> None:
     assert run_to_end(run_folder / "r", python(f"import sys; sys.exit({code})")).returncode == code
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGABRT, signal.SIGPIPE])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT, signal.SIGPIPE])
 def test_death_by_signal_is_ours_too(run_folder: Path, number: signal.Signals) -> None:
     code = f"import os, signal; signal.signal({int(number)}, 0) if {int(number)} != 9 else 0; os.kill(os.getpid(), {int(number)})"
     done = run_to_end(run_folder / "r", python(code))

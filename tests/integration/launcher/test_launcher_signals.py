@@ -35,7 +35,7 @@ while True:
     if number == signal.SIGPWR:
         os._exit(7)
 """
-# looks for Enter again and again: a signal just before a read that nothing ends would be told of only after it
+# looks for Enter again and again: a signal just before a read that nothing ends would be handled only after it
 UNSTOPPABLE = """
 import select, signal
 signal.signal(signal.SIGTSTP, lambda *_: print('no', flush=True))
@@ -43,10 +43,15 @@ print('ready', flush=True)
 while not select.select([0], [], [], 0.05)[0]:
     pass
 """
-SENT = [
-    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
-    *(signal.SIGWINCH, signal.SIGALRM),
-]
+SENT_TO_GROUPS = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGALRM,
+)
 NOT_SENT = {
     signal.SIGKILL,
     signal.SIGSTOP,
@@ -81,21 +86,12 @@ def all_the_job_got(process: subprocess.Popen[bytes]) -> list[bytes]:
 
 
 @pytest.mark.parametrize("prelude", PRELUDES.values(), ids=PRELUDES.keys())
-@pytest.mark.parametrize("number", SENT)
-def test_a_signal_to_the_launcher_alone_reaches_the_job_once(
-    run_folder: Path, number: signal.Signals, prelude: str
-) -> None:
-    with listening(run_folder, prelude) as (process, _):
-        process.send_signal(number)
-        assert all_the_job_got(process) == [number.name.encode(), b"SIGPWR"]
-
-
-def test_every_signal_that_can_be_sent_reaches_the_job(run_folder: Path) -> None:
-    with listening(run_folder) as (process, out):
+def test_every_signal_to_the_launcher_alone_reaches_the_job_once(run_folder: Path, prelude: str) -> None:
+    with listening(run_folder, prelude) as (process, out):
         for number in sorted(set(signal.valid_signals()) - NOT_SENT):
             name = number.name if isinstance(number, signal.Signals) else str(number)
             process.send_signal(number)
-            read_until(out, b"got " + name.encode() + b"\n")
+            assert read_until(out, b"\n") == b"got " + name.encode() + b"\n"
         assert all_the_job_got(process) == [b"SIGPWR"]
 
 
@@ -118,24 +114,18 @@ def is_stopped(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
-@pytest.mark.parametrize("number", SENT)
-def test_a_signal_to_the_whole_group_reaches_the_job_once(run_folder: Path, number: signal.Signals) -> None:
-    with listening(run_folder) as (process, _):
-        os.killpg(process.pid, number)
-        assert all_the_job_got(process) == [number.name.encode(), b"SIGPWR"]
-
-
-def test_group_signals_and_direct_ones_are_told_apart_again_and_again(run_folder: Path) -> None:
+def test_signals_to_the_whole_group_and_direct_ones_reach_the_job_once_by_turns(run_folder: Path) -> None:
     with listening(run_folder) as (process, out):
-        for _ in range(3):
-            os.killpg(process.pid, signal.SIGTERM)
-            read_until(out, b"got SIGTERM\n")
+        for number in SENT_TO_GROUPS:
+            os.killpg(process.pid, number)
+            assert read_until(out, b"\n") == b"got " + number.name.encode() + b"\n"
             # of two pending signals the lower number comes first: once this one is passed on, the other has been dealt with
             process.send_signal(signal.SIGWINCH)
-            read_until(out, b"got SIGWINCH\n")
+            assert read_until(out, b"\n") == b"got SIGWINCH\n"
         process.send_signal(signal.SIGTERM)
-        read_until(out, b"got SIGTERM\n")
-        assert all_the_job_got(process) == [b"SIGPWR"]
+        assert read_until(out, b"\n") == b"got SIGTERM\n"
+        os.killpg(process.pid, signal.SIGWINCH)
+        assert all_the_job_got(process) == [b"SIGWINCH", b"SIGPWR"]
 
 
 def test_a_sender_that_walks_through_all_processes_is_no_second_signal(run_folder: Path) -> None:
@@ -325,7 +315,7 @@ def test_stopping_the_launcher_alone_stops_and_continues_the_job_with_it(run_fol
 def test_a_terminal_that_goes_away_hangs_the_job_up_once_where_we_lead_the_session(
     run_folder: Path, tmp_path: Path
 ) -> None:
-    """As under `ssh -t host rn50-advisor run …`: the kernel tells only the leader of the session, and that is us."""
+    """As under `ssh -t host rn50-advisor run …`: the kernel signals only the leader of the session, and that is us."""
     log = tmp_path / "log"
     job = python(LISTENER.replace("os.write(1,", f"os.write(os.open({str(log)!r}, os.O_WRONLY | os.O_APPEND),"))
     log.touch()
@@ -349,7 +339,7 @@ def test_a_terminal_that_goes_away_hangs_the_job_up_once_where_we_lead_the_sessi
     assert log.read_bytes().splitlines()[1:] == [b"got SIGHUP", b"got SIGPWR"]
 
 
-@pytest.mark.parametrize("delay_ms", [0, 5, 10, 15, 20, 30, 50, 80, 120, 200])
+@pytest.mark.parametrize("delay_ms", [0, 10, 30, 80, 200])
 def test_ctrl_c_at_any_moment_of_the_start_leaves_nothing_behind(run_folder: Path, delay_ms: int) -> None:
     prelude = "import os, signal; signal.signal(signal.SIGINT, signal.SIG_DFL); os.write(1, b'begun')"
     with on_terminal(run_folder, ["/bin/sleep", "60"], prelude=prelude) as terminal:

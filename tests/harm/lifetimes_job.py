@@ -1,4 +1,4 @@
-"""Tells when its objects die, with the collector off: by their last reference, at the same place with the recorder and without."""
+"""Prints when its objects die, with the collector off: by their last reference, at the same place with the recorder and without."""
 
 import gc
 import importlib.util

@@ -269,14 +269,14 @@ def names_of_what_is_wrapped():
         iterators._BaseDataLoaderIter.__next__, iterators._MultiProcessingDataLoaderIter._reset, nn.DataParallel.__init__,
         nn.parallel.DistributedDataParallel.__init__, torch.utils.data._utils.worker._worker_loop,
     ):  # fmt: skip
-        told = (
+        properties = (
             what.__module__,
             what.__qualname__,
             what.__name__,
             what.__doc__,
             what.__annotations__,
         )
-        print(inspect.signature(what), inspect.getfullargspec(what), told)
+        print(inspect.signature(what), inspect.getfullargspec(what), properties)
         print(inspect.getsource(what), inspect.getsourcelines(what)[1])
         assert pickle.loads(pickle.dumps(what)) is what or "." in what.__qualname__
 

@@ -1,4 +1,4 @@
-"""Runs one command alone and under the advisor, side by side in folders of their own, and tells where they differ."""
+"""Runs one command alone and under the advisor, side by side in folders of their own, and compares them."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def test_places_of_saves_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(known.facts()) == checkpoint_saves._SITES_MAX
 
 
-def test_what_does_not_work_is_told_once_and_not_for_ever(tmp_path: Path) -> None:
+def test_what_does_not_work_is_noted_once_and_not_for_ever(tmp_path: Path) -> None:
     facts = process_facts.Facts(str(tmp_path))
     for number in range(1000):
         facts.miss("ddp: no stamps")

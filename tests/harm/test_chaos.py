@@ -118,8 +118,8 @@ def plague(process: subprocess.Popen[bytes], chance: random.Random, over: thread
 def under_chaos(command: Sequence[str], folder: Path, chance: random.Random, *, within_s: float) -> tuple[Ended, str]:
     launcher = [sys.executable, str(LAUNCHER), str(folder), repr(OPTIONS), ""]
     process = subprocess.Popen([*launcher, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    told, over = [""], threading.Event()
-    plaguing = threading.Thread(target=lambda: told.append(plague(process, chance, over, within_s=within_s)))
+    applied, over = [""], threading.Event()
+    plaguing = threading.Thread(target=lambda: applied.append(plague(process, chance, over, within_s=within_s)))
     plaguing.start()
     try:
         out, err = process.communicate(timeout=LONGEST_S)
@@ -127,7 +127,7 @@ def under_chaos(command: Sequence[str], folder: Path, chance: random.Random, *, 
         process.kill()
         over.set()
         plaguing.join()
-    return Ended(out, without_ours(err), process.returncode), told[-1]
+    return Ended(out, without_ours(err), process.returncode), applied[-1]
 
 
 def without_ours(err: bytes) -> bytes:

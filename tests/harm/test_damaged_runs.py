@@ -32,12 +32,12 @@ FIRST, COUNT = 20_000, 120  # of some 70 ms each; by hand 2,500 and more
 
 
 def test_damaged_runs_end_in_a_report_or_in_one_line() -> None:
-    told = [
+    bugs = [
         f"{number} {reader} {done}: {words}"
         for number, done, reader, kind, words in damaging.sample(FIRST, COUNT)
         if kind == "bug"
     ]
-    assert not told, "\n".join(told)
+    assert not bugs, "\n".join(bugs)
 
 
 def test_the_line_stays_short_however_long_the_damaged_word() -> None:

@@ -19,10 +19,10 @@ TIMEOUT_S = 240
 PYTHONS = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 ADDRESS = re.compile(r"0x[0-9a-f]+")  # of objects: another in each process
 
-Told = tuple[int, str, str]
+Outcome = tuple[int, str, str]  # exit code, stdout, stderr
 
 
-def both(tmp_path: Path, *command: object) -> tuple[Told, Told]:
+def both(tmp_path: Path, *command: object) -> tuple[Outcome, Outcome]:
     """Exit code, stdout and stderr of a job alone and of the same job in `rn50-advisor run`, whose summary is left out."""
     advisor = [
         sys.executable,
@@ -35,7 +35,7 @@ def both(tmp_path: Path, *command: object) -> tuple[Told, Told]:
         "--",
     ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
-    told = []
+    outcomes = []
     for name, before in (("alone", []), ("watched", advisor)):
         out, err = tmp_path / (name + ".out"), tmp_path / (name + ".err")
         job = f"exec {shlex.join(map(str, command))} >{shlex.quote(str(out))} 2>{shlex.quote(str(err))}"
@@ -48,11 +48,11 @@ def both(tmp_path: Path, *command: object) -> tuple[Told, Told]:
             timeout=TIMEOUT_S,
             check=False,
         )
-        told.append((done.returncode, *(ADDRESS.sub("0x", path.read_text()) for path in (out, err))))
-    return told[0], told[1]
+        outcomes.append((done.returncode, *(ADDRESS.sub("0x", path.read_text()) for path in (out, err))))
+    return outcomes[0], outcomes[1]
 
 
-def assert_same(alone: Told, watched: Told) -> None:
+def assert_same(alone: Outcome, watched: Outcome) -> None:
     assert watched[0] == alone[0]
     assert watched[1].splitlines() == alone[1].splitlines()
     assert watched[2].splitlines() == alone[2].splitlines()
@@ -86,9 +86,9 @@ def test_ends(tmp_path: Path, end: str) -> None:
 
 def interpreter(version: str) -> Path:
     """Skips, loudly, where there is none."""
-    tell = [sys.executable, *sorted(map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python")))]
-    tell += [found for found in [shutil.which(f"python{version}")] if found and "shims" not in found]
-    for program in tell:
+    candidates = [sys.executable, *sorted(map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python")))]
+    candidates += [found for found in [shutil.which(f"python{version}")] if found and "shims" not in found]
+    for program in candidates:
         asked = "import sys; print('%d.%d' % sys.version_info[:2])"
         done = subprocess.run([program, "-c", asked], capture_output=True, text=True, check=False)
         if done.stdout.strip() == version:

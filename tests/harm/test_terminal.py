@@ -191,8 +191,10 @@ def spoilt(tmp_path_factory: pytest.TempPathFactory) -> Path:
         values = {"name": ALL, "argv": [*NASTY], "host": ALL, "cwd": ALL, "recording_stopped_reason": ALL}
         for key, value in values.items():
             db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, json.dumps(value)))
-        (told,) = db.execute("SELECT value FROM meta WHERE key = 'environment'").fetchone()
-        db.execute("UPDATE meta SET value = ? WHERE key = 'environment'", (json.dumps(_spoil(json.loads(told))),))
+        (environment,) = db.execute("SELECT value FROM meta WHERE key = 'environment'").fetchone()
+        db.execute(
+            "UPDATE meta SET value = ? WHERE key = 'environment'", (json.dumps(_spoil(json.loads(environment))),)
+        )
         db.commit()
     return run
 
@@ -304,7 +306,7 @@ def test_the_output_pane_and_every_view(hostile: Any, tmp_path: Path) -> None:
     asyncio.run(look())
 
 
-def test_trouble_with_hostile_words_is_shown_without_harm() -> None:
+def test_an_error_with_hostile_words_is_shown_without_harm() -> None:
     class Broken:
         def poll(self) -> Any:
             raise ValueError(ALL)

@@ -37,7 +37,7 @@ def test_a_settings_speed_is_that_of_its_steps_and_has_a_verdict(tmp_path: Path,
 
 @pytest.mark.torch
 def test_the_command_trains_on_two_ranks_in_a_project_with_names_like_ours(tmp_path: Path) -> None:
-    """Neither our processes nor torchrun's import what lies in the working directory, and all files tell the same."""
+    """Neither our processes nor torchrun's import what lies in the working directory, and all files hold the same."""
     for name in ("advisor", "probes", "rules", "queue"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong one')")
     options = "--device cpu --devices 2 --precisions fp32 --layout last --no-sweep --batch 4"
@@ -74,7 +74,7 @@ def test_a_batch_that_does_not_fit_is_a_result(tmp_path: Path) -> None:
         ("exit 0", "failed", "it ended without a result"),
     ],
 )
-def test_what_becomes_of_a_child_that_fails_is_told(tmp_path: Path, script: str, state: str, why: str) -> None:
+def test_what_becomes_of_a_child_that_fails_is_reported(tmp_path: Path, script: str, state: str, why: str) -> None:
     """The interpreter is a stand-in: the advisor runs it like any other job."""
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\n{script}\n")

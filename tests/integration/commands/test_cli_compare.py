@@ -1,4 +1,4 @@
-"""`compare` as users call it: on run folders, with exit codes that a CI job can tell apart."""
+"""`compare` as users call it: on run folders, with exit codes that a CI job can distinguish."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["before", "nothing"], 2, "not a run"),
     ],
 )
-def test_the_exit_code_tells_ci_what_happened(arguments: list[str], code: int, says: str, home: Path) -> None:
+def test_each_outcome_has_its_exit_code(arguments: list[str], code: int, says: str, home: Path) -> None:
     done = advisor("compare", *arguments, cwd=home)
     assert done.returncode == code, done.stderr
     assert says in (done.stdout + done.stderr).decode()

@@ -43,8 +43,8 @@ def found(code: str, folder: Path, *, under: tuple[str, ...] = ()) -> dict[str, 
         command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
-    told: dict[str, dict[str, Any]] = json.loads(done.stdout)
-    return told
+    checks: dict[str, dict[str, Any]] = json.loads(done.stdout)
+    return checks
 
 
 def test_a_quota_is_seen_in_whatever_version_of_control_groups(tmp_path: Path) -> None:
@@ -80,10 +80,10 @@ def test_a_throttled_disk_is_seen_by_its_limit_and_by_its_rate(tmp_path: Path, b
             place, amounts = f"disk.place_of(Path({data!r}))", "disk.Amounts(4 << 20, 100, 1.5, 8 << 20)"
             trial = f"disk.Trial({place}, {amounts}, watch, idle)"
             code = f"[*disk._limit({place}), *disk._reads(reading.list_files(Path({data!r})), {trial})]"
-            told = found(code, tmp_path, under=conditions.prefix)
+            checks = found(code, tmp_path, under=conditions.prefix)
     except CannotBeMade as reason:
         pytest.skip(f"A THROTTLED DISK IS NOT TESTED HERE: {reason}")
-    small, limit = told["disk.small_reads_per_s"], told.get("disk.limit_mb_per_s")
+    small, limit = checks["disk.small_reads_per_s"], checks.get("disk.limit_mb_per_s")
     assert small["state"] == "bad" and small["remedy"] == "fix" and ("control group" in small["why"]) == (not behind)
     assert behind or (limit is not None and (limit["value"], limit["state"]) == (4.0, "bad"))
 
@@ -159,15 +159,15 @@ def own_limits() -> list[str]:
     space = os.statvfs("/dev/shm")
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     quota = allowed_cores(os.getpid())
-    told = {
+    limits = {
         "a CPU quota": quota is not None and quota < len(os.sched_getaffinity(0)),
         "little shared memory": space.f_blocks * space.f_frsize < 1 << 30 or space.f_bavail < space.f_blocks / 10,
         "few open files": 0 <= files < 1024,
     }
-    return [name for name, is_so in told.items() if is_so]
+    return [name for name, is_so in limits.items() if is_so]
 
 
-# What this machine's owner and its other tenants do is none of the tests' doing; of a disk, eight files in a second tell nothing.
+# What this machine's owner and its other tenants do is none of the tests' doing; eight files in a second say nothing of a disk.
 DISTURBED = (
     "cpu.others_cores",
     "cpu.steal_share",
@@ -213,12 +213,12 @@ def test_cores_that_others_burn_are_theirs_and_no_slow_ones(tmp_path: Path, with
             found, _ = examined(tmp_path, PYTHONPATH=str(without_torch))
     except CannotBeMade as reason:
         pytest.skip(f"BURNT CORES ARE NOT TESTED HERE: {reason}")
-    told = states(found)
-    if "cpu.others_cores" not in told:
+    state_of = states(found)
+    if "cpu.others_cores" not in state_of:
         pytest.skip("BURNT CORES ARE NOT TESTED HERE: this kernel keeps no account of them")
-    assert told["cpu.others_cores"] == "bad"
-    assert not {told.get(f"decode.{what}") for what in ("images_per_core_s", "images_all_cores_s")} & {"low", "bad"}
-    assert found.verdict.state == ("hand-back" if told.get("cpu.steal_share") == "bad" else "fix")
+    assert state_of["cpu.others_cores"] == "bad"
+    assert not {state_of.get(f"decode.{what}") for what in ("images_per_core_s", "images_all_cores_s")} & {"low", "bad"}
+    assert found.verdict.state == ("hand-back" if state_of.get("cpu.steal_share") == "bad" else "fix")
 
 
 @pytest.mark.alone
@@ -257,7 +257,7 @@ def hung_mount(place: Path) -> Iterator[None]:
         os.close(program)
 
 
-def test_a_mount_that_hangs_is_told_and_hangs_nobody(tmp_path: Path, without_torch: Path) -> None:
+def test_a_mount_that_hangs_is_reported_and_hangs_nobody(tmp_path: Path, without_torch: Path) -> None:
     try:
         with hung_mount(tmp_path / "data"):
             found, _ = examined(tmp_path, "--data", str(tmp_path / "data"), PYTHONPATH=str(without_torch))
@@ -288,12 +288,12 @@ def test_the_program_for_gpus_runs_to_its_end_where_there_is_none(
     rows: list[dict[str, Any]] = []
     ended = run_child(sys.executable, "on_gpus", asked, timeout_s=240, scratch=scratch, on_result=rows.append)
     assert (ended.code, ended.timed_out) == (0, False), ended.last_line
-    told = {row["name"]: row for row in rows}
-    assert {"hbm_gb_per_s", "h2d_pinned_gb_per_s", "d2h_pageable_gb_per_s", "matmul_bf16_tflop_per_s"} <= set(told)
-    assert told["matmul_fp32_tflop_per_s"]["value"] > 0 and told["sustained_tflop_per_s"]["value"] > 0
-    begins, ends = (told[f"sustained_{mark}"]["value"] for mark in ("begins", "ends"))
-    assert ends - begins >= 0.1e9
-    reduced = told["allreduce_gb_per_s"]
-    assert "joined" in told and reduced["value"] > 0, reduced
+    row_of = {row["name"]: row for row in rows}
+    assert {"hbm_gb_per_s", "h2d_pinned_gb_per_s", "d2h_pageable_gb_per_s", "matmul_bf16_tflop_per_s"} <= set(row_of)
+    assert row_of["matmul_fp32_tflop_per_s"]["value"] > 0 and row_of["sustained_tflop_per_s"]["value"] > 0
+    start_ns, end_ns = (row_of[f"sustained_{mark}"]["value"] for mark in ("begins", "ends"))
+    assert end_ns - start_ns >= 0.1e9
+    reduced = row_of["allreduce_gb_per_s"]
+    assert "joined" in row_of and reduced["value"] > 0, reduced
     assert (reduced["bytes"], reduced["gpus"]) == (1 << 16, 2)
     assert list(beside.iterdir()) == []

@@ -83,7 +83,7 @@ def test_who_is_asked_to_end_is_written_down(run_folder: Path) -> None:
     assert given.stopped_from_outside
 
 
-def test_a_rank_below_a_shell_is_told_from_it_and_its_exit_code_is_seen(run_folder: Path) -> None:
+def test_a_rank_below_a_shell_is_distinguished_from_it_and_its_exit_code_is_seen(run_folder: Path) -> None:
     """Its parent reaps it at once: only somebody who waits for the death sees the code, and before Linux 6.13 not each time."""
     seen = [rank_below_a_shell(run_folder / str(number)) for number in range(3)]
     while 9 not in seen and len(seen) < 12:
@@ -180,11 +180,11 @@ def test_a_foreign_file_among_the_rings_is_a_gap(run_folder: Path) -> None:
     assert len(recording.steps[0]) == 2
 
 
-def test_a_stall_is_told_with_the_line_it_hangs_at_and_when_it_is_over(run_folder: Path) -> None:
+def test_a_stall_is_recorded_with_the_line_it_hangs_at_and_its_end(run_folder: Path) -> None:
     with fake_rank(run_folder, rank=1) as job:
         job.send("steps 20")
         job.send("phase backward", wanted="holding")
-        recording = job.until(lambda now: len(events(now, "stall")) > 1 and now, "a stall, told twice")
+        recording = job.until(lambda now: len(events(now, "stall")) > 1 and now, "a second report of the stall")
         first, again = events(recording, "stall")[:2]
         assert first.data["id"] == again.data["id"]
         assert again.data["stalled_s"] > first.data["stalled_s"] >= 0.6
@@ -220,7 +220,7 @@ def test_time_outside_the_model_is_looked_into(run_folder: Path) -> None:
         job.end(0)
 
 
-def test_without_stacks_a_stall_is_told_all_the_same(run_folder: Path) -> None:
+def test_without_stacks_a_stall_is_recorded_all_the_same(run_folder: Path) -> None:
     with fake_rank(run_folder, options={"stacks": False}) as job:
         job.send("steps 20")
         job.send("phase gap", wanted="holding")
@@ -285,7 +285,7 @@ def test_an_agent_that_breaks_says_so_in_the_run_too(run_folder: Path) -> None:
         recording = job.end(0)
     assert any(gap.metric == "agent" and "ZeroDivisionError" in gap.reason for gap in recording.gaps)
     assert (recording.meta.exit_code, recording.meta.ended_ns is None) == (0, False), (
-        "how the job ended is told all the same"
+        "the end of the job is recorded all the same"
     )
 
 

@@ -221,7 +221,7 @@ def test_a_request_to_end_reaches_a_job_whose_supervisor_is_stopped_or_gone(run_
             assert end.signal == (signal.SIGTERM if number == signal.SIGSTOP else None)
 
 
-def test_a_stopped_supervisor_is_told_and_goes_on(run_folder: Path, tmp_path: Path) -> None:
+def test_a_stopped_supervisor_is_noticed_and_goes_on(run_folder: Path, tmp_path: Path) -> None:
     go = tmp_path / "go"
     with supervised(run_folder, python(TALKER, str(go))) as handle:
         pid = started(handle)

@@ -1,4 +1,4 @@
-"""A job of two ranks that train on GPUs as far as the recorder can tell, without torch: `gpu_job.py STEPS UUID UUID`.
+"""A job of two ranks that appear to the recorder to train on GPUs, without torch: `gpu_job.py STEPS UUID UUID`.
 
 The fork stands for the launcher's children. Rank 1 takes twice as long for a step.
 """

@@ -57,9 +57,9 @@ def test_the_jobs_own_profiler_sees_what_it_would_have_seen(tmp_path: Path, styl
     assert watched.stdout == "2 2 False\n", "two steps, and no mark of ours"
     assert not list(folder.glob("error-*")) and len(steps(rings(folder)[0])) >= 19
     [facts] = folder.glob("facts-*.json")
-    told = json.loads(facts.read_text())["deep"]
-    assert (told["state"], told["reason"]) == ("refused", "the job has a profiler of its own")
-    assert ("start_s" in told) is opened  # and gave way
+    window = json.loads(facts.read_text())["deep"]
+    assert (window["state"], window["reason"]) == ("refused", "the job has a profiler of its own")
+    assert ("start_s" in window) is opened  # and gave way
 
 
 @pytest.mark.parametrize("style", ["loader", "memory"])
@@ -72,9 +72,9 @@ def test_an_evaluation_is_no_part_of_what_is_seen(tmp_path: Path, style: str) ->
     assert (watched.returncode, watched.stdout) == (0, "13 False\n"), watched.stderr
     assert not list(folder.glob("error-*"))
     [facts] = folder.glob("facts-*.json")
-    told = json.loads(facts.read_text())["deep"]
-    assert (told["state"], told["first_step"], told["steps"]) == ("done", FROM_STEP + 6, STEPS)
-    trace = Path(told["path"]).read_text()
+    window = json.loads(facts.read_text())["deep"]
+    assert (window["state"], window["first_step"], window["steps"]) == ("done", FROM_STEP + 6, STEPS)
+    trace = Path(window["path"]).read_text()
     assert "aten::conv2d" in trace and "aten::celu" not in trace, "the model has that in its evaluation alone"
     [ring] = rings(folder)
     seen = [row["step"] for flags, row in steps(ring) if flags & FLAG_DEEP]

@@ -22,9 +22,9 @@ def report_of(driver: Path, script: list[str], folder: Path, steps: str = STEPS)
     job = [sys.executable, str(JOB), steps, uuid(1).removeprefix("GPU-"), uuid(0).removeprefix("GPU-")]
     done = advisor("run", "--name", "gpus", "--", *job, cwd=folder, env=env)
     assert done.returncode == 0, done.stderr
-    told = advisor("report", "gpus", "--format", "json", cwd=folder)
-    assert told.returncode == 0, told.stderr
-    report = json.loads(told.stdout)
+    shown = advisor("report", "gpus", "--format", "json", cwd=folder)
+    assert shown.returncode == 0, shown.stderr
+    report = json.loads(shown.stdout)
     assert isinstance(report, dict)
     return report
 

@@ -1,4 +1,4 @@
-"""Loading with and without the recorder: what a job can tell of its batches, its dice, its errors and its workers is the same."""
+"""Loading with and without the recorder: what a job sees of its batches, random numbers, errors and workers is the same."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEEDED_MAX = 8
 MET = re.compile(r"line \d+, in _next_data\n.*\n(?: +[\^~]+\n)?")
 
 
-def told(output: str) -> list[str]:
+def comparable_lines(output: str) -> list[str]:
     return MET.sub("in _next_data\n", output).splitlines()
 
 
@@ -31,11 +31,11 @@ def test_samples_dice_errors_and_workers_are_those_of_the_job_alone(tmp_path: Pa
     alone = run("behaviour.py", tmp_path / "alone")
     watched = run("behaviour.py", tmp_path / "watched", folder=folder)
     assert alone.returncode == watched.returncode == 0, watched.stderr
-    said, said_watched = told(alone.stdout), told(watched.stdout)
-    assert len(said) > 60 and sum("ValueError: a broken" in line for line in said) >= 4
-    for line, line_watched in zip(said, said_watched, strict=True):
+    lines, lines_watched = comparable_lines(alone.stdout), comparable_lines(watched.stdout)
+    assert len(lines) > 60 and sum("ValueError: a broken" in line for line in lines) >= 4
+    for line, line_watched in zip(lines, lines_watched, strict=True):
         assert line_watched == line
-    started = [line for line in said if line.startswith("<class")]
+    started = [line for line in lines if line.startswith("<class")]
     assert sum(line.endswith("None [True, True]") for line in started) == 2, "they live before a batch is asked for"
     assert sum(line.endswith("6 [True, True]") for line in started) == 2
     assert len(steps(rings(folder)[0])) >= 30, "it was watched indeed"

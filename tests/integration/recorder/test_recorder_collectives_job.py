@@ -1,4 +1,4 @@
-"""Collectives called from Python in real ranks: the job gets what it got without the recorder, and its ring tells what was called."""
+"""Collectives called from Python in real ranks: the job gets what it got without the recorder, and its ring holds what was called."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.torch
 PARAMETERS = 64 * 64 + 64
 
 
-def test_collectives_give_what_they_give_alone_and_are_told_step_by_step(tmp_path: Path) -> None:
+def test_collectives_give_what_they_give_alone_and_are_recorded_step_by_step(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("alone", "watched", "rings")]
     for folder in folders:
         folder.mkdir(mode=0o700)
@@ -35,4 +35,4 @@ def test_collectives_give_what_they_give_alone_and_are_told_step_by_step(tmp_pat
             assert row["optimizer_ns"] == row["call_ns"] + row["wait_ns"] > 0
     facts = [json.loads(path.read_text()) for path in folders[2].glob("facts-*.json")]
     places = {site["function"] for known in facts for site in known.get("collectives", ()) if site["calls"]}
-    assert places == {"work", "told", "averaged"}
+    assert places == {"work", "observations", "averaged"}

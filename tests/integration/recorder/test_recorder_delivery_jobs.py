@@ -28,12 +28,14 @@ def spans(folder: Path, label: str) -> list[dict[str, int]]:
 def test_fetches_of_clocked_steps_are_noted_where_a_step_gathers_several(tmp_path: Path) -> None:
     done = run("variants.py", "gathered", folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    told = spans(tmp_path, "fetch")
-    steps = sorted({row["step"] for row in told})
+    fetches = spans(tmp_path, "fetch")
+    steps = sorted({row["step"] for row in fetches})
     assert len(steps) >= 5
     for step in steps:
-        assert [row["count"] for row in told if row["step"] == step] == [n % 14 for n in range(4 * step, 4 * step + 4)]
-    assert all(row["t_start_ns"] <= row["t_end_ns"] and row["site"] == 0 for row in told)
+        assert [row["count"] for row in fetches if row["step"] == step] == [
+            n % 14 for n in range(4 * step, 4 * step + 4)
+        ]
+    assert all(row["t_start_ns"] <= row["t_end_ns"] and row["site"] == 0 for row in fetches)
 
 
 def test_plain_steps_are_not_noted_fetch_by_fetch(tmp_path: Path) -> None:
@@ -42,7 +44,7 @@ def test_plain_steps_are_not_noted_fetch_by_fetch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_recorded_run_tells_what_handing_over_takes_though_steps_gather_several(run_folder: Path, way: str) -> None:
+def test_a_recorded_run_holds_what_handing_over_takes_though_steps_gather_several(run_folder: Path, way: str) -> None:
     done = run_to_end(run_folder / "r", [sys.executable, str(JOBS / "variants.py"), way])
     assert done.returncode == 0, done.stderr
     analysis = analyse(read_recording(run_folder / "r"))
@@ -53,12 +55,12 @@ def test_a_recorded_run_tells_what_handing_over_takes_though_steps_gather_severa
     assert analysis.overhead.worker_share is not None and 0 < analysis.overhead.worker_share < 1
 
 
-def test_what_the_user_allows_is_told_to_the_job(run_folder: Path) -> None:
+def test_what_the_user_allows_is_passed_to_the_job(run_folder: Path) -> None:
     job = python("import os; print(open(os.environ['RN50_ADVISOR_DIR'] + '/budget').read())")
     assert run_to_end(run_folder / "r", job, options={"overhead_budget": 0.05}).stdout == b"0.05\n"
 
 
-def test_workers_tell_what_sending_takes(tmp_path: Path) -> None:
+def test_workers_record_what_sending_takes(tmp_path: Path) -> None:
     assert run("variants.py", "workers", folder=tmp_path).returncode == 0
     made = [payload for reader in rings(tmp_path, "worker") for _, payload in reader.drain().rows[KIND_BATCH]]
     sending = [dict(zip(BATCH_FIELDS, payload, strict=True))["sending_ns"] for payload in made]
@@ -66,15 +68,15 @@ def test_workers_tell_what_sending_takes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_pinning_is_told_and_the_job_is_the_same(tmp_path: Path, workers: int) -> None:
+def test_pinning_is_recorded_and_the_job_is_the_same(tmp_path: Path, workers: int) -> None:
     alone, watched = run("variants.py", "pinned", workers), run("variants.py", "pinned", workers, folder=tmp_path)
     assert watched.returncode == alone.returncode == 0, watched.stderr
     assert (watched.stdout, watched.stderr) == (alone.stdout, alone.stderr)
-    told = spans(tmp_path, "pin")
-    batches = sum(row["count"] for row in told)
+    pins = spans(tmp_path, "pin")
+    batches = sum(row["count"] for row in pins)
     # amid a fetch one in each clocked step, the first before the process was known to train; a thread all that there are
-    assert len(told) >= 3 and (len(told) <= batches <= len(told) + 1 if workers == 0 else len(told) < batches <= 12)
-    assert all(row["t_end_ns"] > row["t_start_ns"] and row["site"] == 0 for row in told)
+    assert len(pins) >= 3 and (len(pins) <= batches <= len(pins) + 1 if workers == 0 else len(pins) < batches <= 12)
+    assert all(row["t_end_ns"] > row["t_start_ns"] and row["site"] == 0 for row in pins)
     [facts] = tmp_path.glob("facts-*.json")
     assert "unpatched" not in json.loads(facts.read_text())
 

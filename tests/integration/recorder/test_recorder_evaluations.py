@@ -1,4 +1,4 @@
-"""Evaluations that only `eval()` shows, in real training processes, which cannot tell that they are watched."""
+"""Evaluations that only `eval()` shows, in real training processes, which do not notice that they are watched."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ JOB = JOBS / "evaluating_by_mode.py"
 
 def watched(style: str, folder: Path) -> tuple[dict[str, Any], list[dict[str, int]]]:
     """Facts and steps of the job, whose output is the same as without."""
-    alone, told = run(JOB.name, style), run(JOB.name, style, folder=folder)
-    assert (told.returncode, told.stdout, told.stderr) == (0, alone.stdout, alone.stderr)
+    alone, watched = run(JOB.name, style), run(JOB.name, style, folder=folder)
+    assert (watched.returncode, watched.stdout, watched.stderr) == (0, alone.stdout, alone.stderr)
     [facts] = [json.loads(path.read_text()) for path in folder.glob("facts-*.json")]
     return facts, [step for _, step in steps(rings(folder)[0])]
 

@@ -1,4 +1,4 @@
-"""Looks at waits, precision and the model in a real training process, which cannot tell that they are there."""
+"""Looks at waits, precision and the model in a real training process, which does not notice them."""
 
 from __future__ import annotations
 
@@ -55,6 +55,6 @@ def test_anomaly_detection_within_the_loop_is_seen_whenever_it_is_asked_for(tmp_
     watched = run("anomalous.py", detection, folder=tmp_path)
     assert watched.returncode == 0, watched.stderr
     rings(tmp_path)
-    told = json.loads(next(tmp_path.glob("facts-*.json")).read_text())["debugging"]
-    assert told["looks"] >= 2
-    assert told["on"].get("anomaly detection", 0) == (told["looks"] if detection == "on" else 0)
+    debugging = json.loads(next(tmp_path.glob("facts-*.json")).read_text())["debugging"]
+    assert debugging["looks"] >= 2
+    assert debugging["on"].get("anomaly detection", 0) == (debugging["looks"] if detection == "on" else 0)

@@ -1,4 +1,4 @@
-"""The recorder in real training processes: what it sees, and that the job cannot tell it is there."""
+"""The recorder in real training processes: what it sees, and that the job does not notice it."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_what_a_killed_rank_wrote_is_there(tmp_path: Path) -> None:
     found = [step for _, step in steps(reader)]
     position = reader.position()
     assert not position.ended and position.phase == "gap" and position.step == 10
-    assert position.since_ns > int(killed.stdout), "the header tells of the last mark, also of one that is only noted"
+    assert position.since_ns > int(killed.stdout), "the header holds the last mark, also of one that is only noted"
     assert [step["step"] for step in found] == list(range(len(found)))
     longest_ns = max(step["t_end_ns"] - step["t_start_ns"] for step in found)
     assert position.since_ns - found[-1]["t_end_ns"] <= NOTED_NS + 2 * longest_ns, "only what was noted last is missing"
@@ -200,14 +200,16 @@ def test_a_rank_killed_in_short_steps_is_known_to_its_last_mark(tmp_path: Path) 
     assert not position.ended and position.phase == "gap" and position.step in (10, 11)
 
 
-def test_short_steps_have_events_now_and_then_and_are_all_told(tmp_path: Path) -> None:
-    """Between blocks of steps with events marks are noted on the tape, which begins and ends at begins of steps."""
+def test_short_steps_have_events_now_and_then_and_are_all_recorded(tmp_path: Path) -> None:
+    """Between blocks of steps with events marks are noted on the tape, which starts and ends at step starts."""
     assert run("cuda_double.py", 600, folder=tmp_path).returncode == 0
     [reader] = rings(tmp_path)
     rows = reader.drain().rows
-    told = [dict(zip(STEP_FIELDS, values, strict=True)) for flags, values in rows[KIND_STEP] if not flags & FLAG_TAIL]
-    assert [step["step"] for step in told] == list(range(600))
-    assert all(one["t_end_ns"] == after["t_start_ns"] for one, after in pairwise(told))
+    recorded = [
+        dict(zip(STEP_FIELDS, values, strict=True)) for flags, values in rows[KIND_STEP] if not flags & FLAG_TAIL
+    ]
+    assert [step["step"] for step in recorded] == list(range(600))
+    assert all(one["t_end_ns"] == after["t_start_ns"] for one, after in pairwise(recorded))
     events = [values[0] for _, values in rows[KIND_GPU_STEP]]
     # the first all; then twelve after at most 32 times as many without, but for the first of them, whose begin is not known
     assert events == [*range(2, 60), *range(445, 456)]

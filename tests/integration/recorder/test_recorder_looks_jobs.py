@@ -1,4 +1,4 @@
-"""Looks into samples, in real training with real pictures: what they find, and that the job cannot tell that they were taken."""
+"""Looks into samples, in real training with real pictures: what they find, and that the job does not notice them."""
 
 from __future__ import annotations
 

@@ -66,4 +66,4 @@ def test_a_job_that_gives_something_up_goes_on_unnoticing(tmp_path: Path, what: 
         [ring] = folder.glob("rank-*.ring")
         assert len(RingReader(ring).drain().rows[KIND_STEP]) >= 39
     else:
-        assert names == [], "who may not write there has no place to tell of it either"
+        assert names == [], "who may not write there cannot report it there either"

@@ -13,11 +13,11 @@ pytestmark = pytest.mark.torch
 
 
 def ended(folder: Path, *arguments: str) -> list[dict[str, Any]]:
-    """The facts of all processes that tell of an exception."""
+    """The facts of all processes that hold an exception."""
     assert run("uncaught.py", *arguments, folder=folder).returncode == 1
     assert not list(folder.glob("error-*")), [path.read_text() for path in folder.glob("error-*")]
-    told = [json.loads(path.read_text()) for path in folder.glob("facts-*.json")]
-    return [facts for facts in told if "exception" in facts]
+    written = [json.loads(path.read_text()) for path in folder.glob("facts-*.json")]
+    return [facts for facts in written if "exception" in facts]
 
 
 @pytest.mark.parametrize("phase", ["forward", "backward", "optimizer"])

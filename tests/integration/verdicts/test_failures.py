@@ -17,7 +17,7 @@ from waiting import DEADLINE_S
 
 
 @pytest.mark.torch
-def test_an_exception_before_the_first_step_is_told_of_without_any_output(tmp_path: Path) -> None:
+def test_an_exception_before_the_first_step_is_reported_without_any_output(tmp_path: Path) -> None:
     text = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.65 GiB"
     job = f"import torch\nraise torch.OutOfMemoryError({text!r})"
     done = advisor("run", "--no-tui", "--", sys.executable, "-c", job, cwd=tmp_path)
@@ -29,7 +29,7 @@ def test_an_exception_before_the_first_step_is_told_of_without_any_output(tmp_pa
     assert "are not kept" in gap["reason"] and gap["hint"]
 
 
-def test_a_job_behind_the_screen_is_told_of_by_what_it_printed(run_folder: Path) -> None:
+def test_the_failure_of_a_job_behind_the_screen_is_read_from_its_output(run_folder: Path) -> None:
     lines = "[W socket.cpp:401] [c10d] The server socket has failed to listen on [::]:29500 (errno: 98 - Address already in use)."
     code = f"import sys; print('begin'); print({lines!r}, file=sys.stderr); sys.exit(3)"
     with supervised(run_folder, python(code)) as handle:
@@ -40,7 +40,7 @@ def test_a_job_behind_the_screen_is_told_of_by_what_it_printed(run_folder: Path)
     assert "the rendezvous port is already in use" in diagnose(recording).verdict.title
 
 
-def test_a_job_whose_stderr_is_a_file_is_told_of_by_what_stands_there(run_folder: Path, tmp_path: Path) -> None:
+def test_the_failure_of_a_job_whose_stderr_is_a_file_is_read_from_that_file(run_folder: Path, tmp_path: Path) -> None:
     lines = "RuntimeError: CUDA error: device-side assert triggered"
     with (tmp_path / "log").open("wb") as log:
         job = launch(run_folder, python(f"import sys; print({lines!r}, file=sys.stderr); sys.exit(3)"), stderr=log)
@@ -56,7 +56,7 @@ def test_what_a_job_prints_that_ends_well_is_not_kept_in_the_run(run_folder: Pat
     assert not [event for event in read_recording(run_folder / "r").events if event.kind == "output"]
 
 
-def test_what_nccl_prints_into_a_log_is_read_from_where_the_job_begins(run_folder: Path, tmp_path: Path) -> None:
+def test_what_nccl_prints_into_a_log_is_read_from_where_the_job_starts(run_folder: Path, tmp_path: Path) -> None:
     line = "node:9:9 [0] NCCL INFO Using network {}"
     (tmp_path / "slurm.out").write_text(line.format("IB") + "\n")
     with (tmp_path / "slurm.out").open("ab") as log:

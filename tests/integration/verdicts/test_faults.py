@@ -31,7 +31,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 @pytest.mark.parametrize("scenario", [pytest.param(each, marks=marks(each), id=each.name) for each in FAST])
 def test_the_verdict_on_a_seeded_fault_is_right(scenario: Scenario, bench: Bench, tmp_path: Path) -> None:
-    """Right at once, or twice running after a wrong one: a shared machine has its moments. RESULTS.md counts every flip."""
+    """Right at once, or twice running after a wrong one: a shared machine is disturbed at times. RESULTS.md counts every flip."""
     first = what_is_wrong(scenario, bench, tmp_path)
     again = [what_is_wrong(scenario, bench, tmp_path) for _ in range(2)] if first else []
     assert not any(again), "\n".join([first, *again])

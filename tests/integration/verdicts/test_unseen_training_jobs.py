@@ -52,7 +52,7 @@ def test_an_evaluation_after_training_is_known_as_one(tmp_path: Path, kind: str)
     assert "not seen" not in report.verdict.title and "no backward pass was seen" not in report.verdict.summary
 
 
-def test_batches_thrown_away_at_a_resume_are_told_as_such(tmp_path: Path) -> None:
+def test_batches_skipped_at_a_resume_are_recorded_as_such(tmp_path: Path) -> None:
     made, report = record(tmp_path, "resume", 60, 1000)
     assert unseen_runs(made.spans[0], "skipped")["count"].tolist() == [1000]
     assert unseen_runs(made.spans[0]).size == 0

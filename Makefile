@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10 p
 	"$$p" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1 && echo "$$p" && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check docs bench by-hand same triages faults clean distclean
+.PHONY: help demo test test-all check types units docs bench by-hand same triages faults clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,13 +33,19 @@ REAL := tests/integration tests/bench tests/harm
 check: ## what `make test` runs, in an environment that is ready
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
-	$(BIN)/python -m mypy
-	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -q -n auto --dist loadfile tests $(REAL:%=--ignore=%)
+	@$(MAKE) --no-print-directory -j2 types units
 	$(BIN)/python -m pytest -q -n auto --dist worksteal -m main_path tests/integration tests/harm
 
+# Side by side: mypy works for a minute on one core.
+types:
+	$(BIN)/python -m mypy
+	$(BIN)/lint-imports
+
+units:
+	$(BIN)/python -m pytest -q -n auto --dist loadfile tests $(REAL:%=--ignore=%)
+
 # First what judges the times of real jobs, one after the other; then the rest, on all cores. Each part runs, whatever became of the others.
-# A verdict on times is right 99 times of 100 (samples/faults/RESULTS.md), and some 250 tests ask for one: a test whose assertion
+# A verdict on times is right 99 times of 100 (samples/faults/RESULTS.md), and some twenty tests ask for one: a test whose assertion
 # fails is run once more, three of them at most, and what it failed with is shown.
 test-all: $(DEV) ## set up, then all other tests: some 25 minutes on two cores, which should have nothing else to do
 	@failed=0; \

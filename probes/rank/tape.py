@@ -5,8 +5,8 @@ tight loop. So a mark only appends its time to a list of its kind, the cheapest 
 one step, or of several short ones, together. Only the training thread writes here, and autograd's threads run hooks of its backward
 while it waits. Unprocessed notes are lost if the process is killed: at most `NOTED_NS` of training, or the running step.
 
-Fewer marks in most short steps were tried: no clock and no list in the wrappers of backward pass and optimizer, only the phase in the header.
-That saved a third of the cost in steps of 1.9 ms and nothing measurable at 5 ms, where entering a wrapper and one store take most of it.
+Fewer marks in most short steps were tried: no clock and no list in the wrappers of backward pass and optimizer, only the phase in the
+header. That saved a third of the cost in steps of 1.9 ms and nothing measurable at 5 ms, where entering a wrapper and one store cost most.
 
 Every list is bounded: fetches, backward passes and optimizer steps each check their own number, so the tape is also read soon when
 the loop changes (stops using its loader, say) and keeps only one of these kinds.

@@ -29,12 +29,14 @@ else
 endif
 
 REAL := tests/integration tests/bench tests/harm
+# One test a line. Named one by one, all others need not be collected.
+MAIN_PATHS = $(shell sed 's,^,tests/,' tests/main_paths.txt)
 
 check: ## what `make test` runs, in an environment that is ready
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	@$(MAKE) --no-print-directory -j2 types units
-	$(BIN)/python -m pytest -q -n auto --dist worksteal -m main_path tests/integration tests/harm
+	$(BIN)/python -m pytest -q -n auto --dist worksteal $(MAIN_PATHS)
 
 # Side by side: mypy works for a minute on one core.
 types:

@@ -287,7 +287,7 @@ def test_a_home_that_may_only_be_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "limits",
-    ["ulimit -n 64", "ulimit -f 200", "ulimit -c 0; ulimit -s 1024", "umask 077", "nice true; trap '' TERM HUP USR1"],
+    ["ulimit -n 64", "ulimit -f 200", "ulimit -c 0; ulimit -s 1024; umask 077; nice true; trap '' TERM HUP USR1"],
 )
 def test_limits_of_the_shell_that_starts_it(tmp_path: Path, limits: str) -> None:
     within = ["sh", "-c", f'{limits}; exec "$@"', "sh"]

@@ -11,16 +11,11 @@ from samples.faults.catalogue import SCENARIOS
 from samples.faults.runner import Bench, open_bench, run_scenario
 from samples.faults.scenario import Scenario
 
-# One group: opening a bench sweeps away what killed runs have left, and test_faults_cleanup.py looks at just that.
-pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("faults")]
+# The job that hangs and the one that dies too: other tests are neighbours, and a finding about them counts as a false alarm.
+pytestmark = [pytest.mark.torch, pytest.mark.alone]
 
 HANGS_WITHIN_S = 45.0  # what is promised: looked at from 15 s on, a hang from 30 s on
 FAST = [scenario for scenario in SCENARIOS if scenario.suite == "fast"]
-
-
-def marks(scenario: Scenario) -> tuple[pytest.MarkDecorator, ...]:
-    """A job that dies or hangs is judged by how it ends, any other by its times."""
-    return (pytest.mark.alone,) if scenario.ending == "finishes" else ()
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +24,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         yield bench
 
 
-@pytest.mark.parametrize("scenario", [pytest.param(each, marks=marks(each), id=each.name) for each in FAST])
+@pytest.mark.parametrize("scenario", FAST, ids=lambda scenario: scenario.name)
 def test_the_verdict_on_a_seeded_fault_is_right(scenario: Scenario, bench: Bench, tmp_path: Path) -> None:
     """Right at once, or twice running after a wrong one: a shared machine is disturbed at times. RESULTS.md counts every flip."""
     first = what_is_wrong(scenario, bench, tmp_path)

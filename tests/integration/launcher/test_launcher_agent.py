@@ -211,7 +211,5 @@ def test_the_first_process_of_a_container_reaps_what_the_job_orphans(run_folder:
         "run",
         "--run-dir",
     ]
-    done = subprocess.run(
-        [*command, str(run_folder), "--", *job], capture_output=True, timeout=4 * DEADLINE_S, check=False
-    )
+    done = subprocess.run([*command, str(run_folder), "--", *job], capture_output=True, timeout=DEADLINE_S, check=False)
     assert (done.returncode, done.stdout) == (3, b"[]\n"), done.stderr

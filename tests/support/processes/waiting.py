@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-DEADLINE_S = 30.0  # of any single wait: far more than it takes, so that only a hang fails
+DEADLINE_S = 120.0  # of any single wait: far more than it takes on a busy machine, so that only a hang fails
 
 
 def wait_for(condition: Callable[[], Any], what: str, within_s: float = DEADLINE_S) -> Any:

@@ -102,6 +102,17 @@ def test_a_name_means_one_module_or_one_class() -> None:
     assert {name: found for name, found in classes.items() if len(found) > 1} == {}
 
 
+def test_a_module_with_functions_has_its_test_at_its_own_path() -> None:
+    untested = [
+        str(path.relative_to(ROOT))
+        for name, path in PATHS.items()
+        if path.name != "__init__.py"
+        and any(isinstance(node, ast.FunctionDef) for node in ast.walk(TREES[name]))
+        and not (ROOT / "tests" / path.relative_to(ROOT)).with_name(f"test_{path.name}").exists()
+    ]
+    assert untested == []
+
+
 def test_imports_make_no_circle() -> None:
     state: dict[str, str] = {}
 

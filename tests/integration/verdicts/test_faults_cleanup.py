@@ -24,7 +24,9 @@ def start(folder: Path, scenario: str) -> subprocess.Popen[bytes]:
     """A run of one scenario, as soon as its job runs under its fixtures."""
     command = [sys.executable, "-m", "samples.faults", "--folder", str(folder), "--only", scenario]
     run = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    wait_for(lambda: run.poll() is not None or any(folder.glob("*/*/job/runs/*/run.sqlite")), "the first recording", 180)
+    wait_for(
+        lambda: run.poll() is not None or any(folder.glob("*/*/job/runs/*/run.sqlite")), "the first recording", 180
+    )
     if run.poll() is not None:
         assert run.stdout is not None
         said = run.stdout.read().decode()

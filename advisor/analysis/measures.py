@@ -31,6 +31,7 @@ from rn50_advisor.advisor.analysis.input.worker_locks import lock_values
 from rn50_advisor.advisor.analysis.kernels.deep_windows import deep_values
 from rn50_advisor.advisor.analysis.providers import Provider, named
 from rn50_advisor.advisor.analysis.run_context import RunContext, SteadyContext
+from rn50_advisor.advisor.analysis.stacks.forward_operations import operation_values
 from rn50_advisor.advisor.analysis.stacks.hot_lines import outside_values
 from rn50_advisor.advisor.analysis.stacks.loop_lines import own_values
 from rn50_advisor.advisor.analysis.stacks.recomputing import recomputing_values
@@ -263,6 +264,9 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
     Provider(
         lambda c, _: recomputing_values(c.run.recording, c.run.steady),
         named("step.recomputing_s"),
+    ),
+    Provider(
+        lambda c, _: operation_values(c.run.recording, c.run.steady), named("step.operations", "step.operation_s")
     ),
     Provider(
         lambda c, known: reference_values(c.run.recording, c.accounts.budget, known),

@@ -27,6 +27,7 @@ from rn50_advisor.advisor.analysis.input.worker_locks import asking_line, shared
 from rn50_advisor.advisor.analysis.measures import OF_MODELS, OF_RUNS, OF_STEADY_STEPS, Models
 from rn50_advisor.advisor.analysis.providers import provide
 from rn50_advisor.advisor.analysis.run_context import SteadyContext, run_context, steady_context
+from rn50_advisor.advisor.analysis.stacks.forward_operations import forward_lines
 from rn50_advisor.advisor.analysis.stacks.loop_lines import own_lines
 from rn50_advisor.advisor.analysis.stacks.recomputing import recomputing_lines
 from rn50_advisor.advisor.analysis.stacks.sleeping_lines import waiting_lines
@@ -115,6 +116,7 @@ def analyse(recording: Recording) -> Analysis:
         waiting_lines=waiting_lines(recording),
         preparing_lines=own_lines(recording, "preparing"),
         measuring_lines=own_lines(recording, "measuring"),
+        forward_lines=forward_lines(recording),
         recomputing_lines=recomputing_lines(recording),
         save_sites=_most_frequent(site for facts in rank_facts for site in facts.get("save_sites", ())),
         evaluation_sites=_most_frequent(site for facts in rank_facts for site in facts.get("evaluation_sites", ())),

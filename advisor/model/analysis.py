@@ -103,6 +103,8 @@ class Analysis:
     waiting_lines: tuple[HotLine, ...] = ()  # where ranks sleep inside the step, longest first
     preparing_lines: tuple[HotLine, ...] = ()  # that prepare batches between fetch and model, longest first
     measuring_lines: tuple[HotLine, ...] = ()  # that evaluate the output between model and backward pass
+    # the user's line in which most of the forward pass is spent, as far inside as it can be told; at most one per rank
+    forward_lines: tuple[HotLine, ...] = ()
     recomputing_lines: tuple[HotLine, ...] = ()  # whose forward pass is checkpointed, most frequent first
     save_sites: tuple[SaveSite, ...] = ()
     evaluation_sites: tuple[EvaluationSite, ...] = ()  # most frequent first

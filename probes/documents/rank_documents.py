@@ -121,6 +121,17 @@ class PaddingFacts(TypedDict):
     longest: Whole
 
 
+class OperationCount(TypedDict):
+    """Steps whose CPU clocks were read, and the autograd nodes created in their forward and backward passes.
+
+    `low_ns`: CPU time of these passes for one node, in the tenth of the steps where it is shortest.
+    """
+
+    steps: Whole
+    nodes: Whole
+    low_ns: Whole
+
+
 class ReplicaFacts(CodePlace, total=False):
     """A DataParallel module."""
 
@@ -299,6 +310,7 @@ class RankFacts(TypedDict, total=False):
     pictures: PictureFacts | None
     padding: PaddingFacts
     batch_sizes: BatchSizes
+    operations: OperationCount
     loaders: list[RecordedLoader]
     data_parallel: list[ReplicaFacts]
     ddp: list[DdpFacts]

@@ -251,6 +251,9 @@ class Recorder(TrainingThread):
         values["save_sites"] = self.saves.facts()
         values["evaluation_sites"] = self.evaluations.facts()
         values["evaluation_batches"] = [self.account.evaluated_batches, self.account.evaluated_with_gradients]
+        steps, nodes = self.account.counted_steps, self.account.counted_nodes
+        if steps:
+            values["operations"] = {"steps": steps, "nodes": nodes, "low_ns": self.account.low_node_ns()}
         if self.crowded:
             values["several_threads_train"] = True
         if self.gpu is not None and self.gpu.dropped:

@@ -45,7 +45,6 @@ class Account(Steps):
         self.evaluated: set[int] = set()  # loaders that supplied an evaluation batch
         # evaluation batches; and those with which autograd's graph grew
         self.evaluated_batches = self.evaluated_with_gradients = 0
-        self.graph_nodes: Callable[[], int] | None = None  # number of autograd nodes created so far in this thread
         self._nodes_at_batch = -1  # that number when the last evaluation batch came
         self.backwards = 0
         self.optimizers = 0  # optimizer steps so far

@@ -6,6 +6,7 @@ assigns it to exactly one phase, so the phases of a step sum to its length.
 
 from __future__ import annotations
 
+from collections import deque
 from time import perf_counter_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ CLOCKED_EVERY_NS = 500_000_000
 CLOCKED_FIRST_NS = 100_000_000
 FIRST_CLOCKED = 30  # steps
 CLOCKED_EVERY_MAX = 512  # for a loop of nearly empty steps
+_NODE_TIMES_MAX = 500  # the latest steps whose CPU time for an autograd node is kept
 _DELAYS_MAX = 1024  # run-queue delays whose steps are not written yet: those of two tapes
 LONG_GC_NS = 5_000_000  # longer collections get their own line on the timeline
 
@@ -71,6 +73,11 @@ class Steps:
         self.ring: Any = None  # a Ring; no check for None at every mark
         self.run_delay: Any = None  # callable: run-queue delay of the training thread so far, ns
         self.on_step: Callable[[int], None] | None = None  # callable(step index) after a step was closed
+        self.graph_nodes: Callable[[], int] | None = None  # number of autograd nodes created so far in this thread
+        # clocked steps since the first, the autograd nodes created in their forward and backward passes, and CPU time (ns) for one in each
+        self.counted_steps = self.counted_nodes = 0
+        self._node_ns: deque[int] = deque(maxlen=_NODE_TIMES_MAX)
+        self._nodes_since = 0
         self.step = 0
         self.self_ns = 0  # the recorder's own cost since the process started
         self.errors = 0
@@ -101,6 +108,7 @@ class Steps:
         self.wall = [0] * len(PHASES)
         self.cpu = [0] * len(PHASES)
         self.system_ns = 0
+        self._nodes = 0
         self.marks = 0
         self.gc_ns = 0
         self.loader_start_ns = 0
@@ -144,6 +152,20 @@ class Steps:
             if owner in (FORWARD, BACKWARD):
                 self.system_ns += system - self.system_since
             self.system_since = system
+            self._count_nodes(owner)
+
+    def _count_nodes(self, owner: int = -1) -> None:
+        """Adds the autograd nodes since the last call if `owner` is the forward or backward pass."""
+        if self.graph_nodes is None:
+            return
+        nodes = self.graph_nodes()
+        if owner in (FORWARD, BACKWARD):
+            self._nodes += nodes - self._nodes_since
+        self._nodes_since = nodes
+
+    def low_node_ns(self) -> int:
+        """CPU time for one autograd node in the tenth of the counted steps where it is shortest: other programs make it longer."""
+        return sorted(self._node_ns)[len(self._node_ns) // 10]
 
     def _follow_evaluation(self, phase: int, now: int) -> None:
         if phase == EVALUATION:
@@ -172,6 +194,7 @@ class Steps:
             self._clocked_steps += 1
             if not was:
                 self.cpu_since, self.system_since = self.cpu_clock(), self.system_clock()
+                self._count_nodes()
 
     def begin_step(self) -> bool:
         """Called after replaying a tape. True if its last mark began a step; then decides whether to read that step's CPU clocks."""
@@ -214,6 +237,10 @@ class Steps:
                 self.collected(began, ended)
         if self.clocked:
             self.read_delay()
+            if self.step and self._nodes:
+                self.counted_steps += 1
+                self.counted_nodes += self._nodes
+                self._node_ns.append((cpu[FORWARD] + cpu[BACKWARD]) // self._nodes)
         labelled_cpu = cpu[EVALUATION] + cpu[CHECKPOINT]
         self.ring.write(
             KIND_STEP,
@@ -294,6 +321,7 @@ class Steps:
         """This thread takes over training; from now on its clocks are read."""
         self.thread = thread
         self.cpu_since, self.system_since = self.cpu_clock(), self.system_clock()
+        self._count_nodes()  # each thread has its own count
         if run_delay is not None:
             self.run_delay, self._delay_read = run_delay, run_delay()
 

@@ -16,7 +16,7 @@ _PASSING = frozenset(
         "pid", "main_thread", "argv", "rank", "local_rank", "world_size", "group_size", "environment_rank", "save_sites", "exception",
         "run_delay", "visible_optimizer", "mounts", "started", "id", "line", "file", "training", "collections", "uuid", "hostname",
         "syncs", "copies", "again", "varies", "calls", "bytes", "ns", "searched_iterations", "iterations_with_unused",
-        "work", "padding", "batch_sizes", "compilations", "evaluation_sites", "evaluation_batches",
+        "work", "padding", "batch_sizes", "operations", "compilations", "evaluation_sites", "evaluation_batches",
     )
 )  # fmt: skip
 _VERSIONS = ("python", "torch", "advisor", "driver", "driver_cuda", "nccl", "cudnn")

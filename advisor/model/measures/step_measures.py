@@ -59,6 +59,14 @@ STEP_RECOMPUTING_S = RankMeasure(
     "s",
     "part of the backward pass: forward passes of checkpointed layers that it computes again",
 )
+STEP_OPERATIONS = RankMeasure(
+    "step.operations", "operations", "nodes of autograd's graph: differentiable operations of the forward pass"
+)
+STEP_OPERATION_S = RankMeasure(
+    "step.operation_s",
+    "s",
+    "CPU time of forward and backward pass for each of these, in the tenth of the steps where it is shortest",
+)
 STEP_WAITING_S = RankMeasure(
     "step.waiting_s", "s", "part of these phases: asleep in lines of the user's own code, which wait for something"
 )

@@ -376,6 +376,79 @@ def test_batches_of_an_evaluation_that_make_a_graph_are_counted(loop, made, grap
     assert (loop.account.evaluated_batches, loop.account.evaluated_with_gradients) == (3, graphs)
 
 
+def nodes_of(loop):
+    """The number of autograd's nodes so far, in a list. The clocks of every step are read."""
+    nodes = [1000]
+    loop.account.steps_to_clock = lambda: 0
+    loop.account.graph_nodes = lambda: nodes[0]
+    return nodes
+
+
+def test_the_nodes_of_forward_and_backward_are_counted_with_their_time(loop):
+    nodes = nodes_of(loop)
+    for _ in range(4):  # accumulation of two micro-batches; the first step is not counted
+        for _ in range(2):
+            loop.fetch()
+            nodes[0] += 5
+            loop.forward()
+            nodes[0] += 1  # a layer that the backward pass computes again
+            loop.backward()
+        nodes[0] += 100  # of an optimizer
+        loop.optimize()
+        nodes[0] += 100  # of what the loop logs
+    loop.fetch()
+    assert (loop.account.counted_steps, loop.account.counted_nodes) == (3, 3 * 12)
+    assert loop.account.low_node_ns() == 2 * (5 + 7) * MS // 12
+
+
+def test_the_nodes_of_a_loop_without_loader_are_counted(loop):
+    nodes = nodes_of(loop)
+    for _ in range(8):
+        nodes[0] += 6
+        loop.train_on_batch()
+    steps, counted = loop.account.counted_steps, loop.account.counted_nodes
+    assert steps and counted == 6 * steps
+
+
+def test_the_nodes_of_an_evaluation_are_not_those_of_a_step(loop):
+    nodes = nodes_of(loop)
+    loop.step()
+    for _ in range(3):
+        for _ in range(2):
+            loop.fetch(EVAL, evaluating=True)
+            nodes[0] += 50
+        loop.exhaust(EVAL, evaluating=True)
+        loop.fetch()
+        nodes[0] += 5
+        loop.train_on_batch()
+    loop.fetch()
+    assert loop.account.counted_nodes == 5 * loop.account.counted_steps == 15
+
+
+def test_the_time_of_a_node_is_that_of_the_quickest_tenth(loop):
+    nodes = nodes_of(loop)
+    for n in range(21):
+        loop.fetch()
+        nodes[0] += 1
+        loop.forward(ms=100 - n)
+        loop.backward(ms=0)
+        loop.optimize()
+    loop.fetch()
+    assert loop.account.low_node_ns() == 82 * MS
+
+
+def test_a_thread_that_takes_over_has_its_own_nodes(loop):
+    nodes = nodes_of(loop)
+    loop.step()
+    loop.fetch()
+    nodes[0] = 3
+    loop.account.goes_on_in(2, None)
+    nodes[0] += 5
+    loop.train_on_batch()
+    loop.fetch()
+    assert loop.account.counted_nodes == 5
+
+
 def test_a_batch_that_was_only_looked_at_is_not_trained_on(loop):
     for _ in range(3):  # epochs: next(iter(loader)), then two steps
         loop.fetch(first=True)

@@ -53,6 +53,8 @@ _MEMORY_SHARE = 0.8
 _SHM_SHARE = 0.9  # from there on DAT012 calls it nearly full
 # Even a worker that sleeps while it makes a batch has to receive and send data.
 _CORE_SHARE_MIN = 0.05
+# A cheaper batch is the better fix than more workers only if it gains more than two runs of one job differ by.
+_BETTER_RATIO_MAX = 0.95
 _STALL_SLEEP_SHARE = 0.6  # of the sleep: a stall counts beyond the usual step, which also sleeps a little
 
 
@@ -267,6 +269,11 @@ def workers_that_fit(a: Analysis) -> int | None:
 
 def _workers_on_cores(a: Analysis, cores: float) -> int:
     return max(1, math.floor(cores / core_share(a) + 1e-6))
+
+
+def better_than_workers(a: Analysis, step_s: float) -> bool:
+    """True if this step is clearly shorter than the one with as many workers as are advised."""
+    return step_s < _BETTER_RATIO_MAX * forecast_of(a).step_s(workers_for(a)[0])[0]
 
 
 def limit_words(a: Analysis) -> str:

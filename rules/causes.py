@@ -67,6 +67,8 @@ NO_CORES = ("CPU001", "CPU002", "CPU003", "CPU005")
 # Loading that is short of cores, by itself or with more workers.
 LOADING_NEEDS_CORES = ("DAT001", "DAT004")
 MORE_WORKERS = ("DAT003", "DAT004")
+# One known part of a sample's work takes too long.
+COSTLY_SAMPLES = ("DAT011", "DAT017")
 SLOW_LOADING = ("DAT001", "DAT002", "DAT003", "DAT004", "DAT005", "DAT008", "DAT009", "DAT010", "DAT013")
 DISK = ("DSK001", "DSK002")
 SLOW_INPUT = (*SLOW_LOADING, *DISK)
@@ -115,12 +117,12 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         Cause(("DAT007",), (*LOADING_NEEDS_CORES, "DAT006", "COM002")),
         Cause(("DAT009",), (*LOADING_NEEDS_CORES, "DAT008", "COM002")),
         Cause(("DAT013",), ("DAT001", "DAT002", "DAT008", "DAT009", "COM002")),
-        Cause(("DAT011",), ("DAT001", "COM002")),
-        Cause(("DAT011",), ("DAT008",), MADE_ALIKE),
-        Cause(("DAT011",), MORE_WORKERS, BETTER_THAN_WORKERS),
-        Cause(MORE_WORKERS, ("DAT011",), unless=BETTER_THAN_WORKERS),
-        # if cores, storage or the hand-over are the limit, a sample's transforms are not the root
-        Cause((*NO_CORES, "DAT002", "DAT007", "DAT009"), ("DAT011",)),
+        Cause(COSTLY_SAMPLES, ("DAT001", "COM002")),
+        Cause(COSTLY_SAMPLES, ("DAT008",), MADE_ALIKE),
+        Cause(COSTLY_SAMPLES, MORE_WORKERS, BETTER_THAN_WORKERS),
+        Cause(MORE_WORKERS, COSTLY_SAMPLES, unless=BETTER_THAN_WORKERS),
+        # if cores, storage or the hand-over are the limit, what a sample costs is not the root
+        Cause((*NO_CORES, "DAT002", "DAT007", "DAT009"), COSTLY_SAMPLES),
     ),
     "Loop": (
         Cause(("LOP001", "LOP002", "LOP003", "LOP004"), ("COM002",)),

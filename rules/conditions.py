@@ -122,7 +122,7 @@ HUNG_BEFORE = _of_job(
 )
 
 ENDED_A_RANK = _noted("ended a rank", "a rank died of the hang")
-BETTER_THAN_WORKERS = _noted("better than workers", "a cheaper transform is clearly better than more workers")
+BETTER_THAN_WORKERS = _noted("better than workers", "cheaper batches are clearly better than more workers")
 HELD_BY_SETTINGS = _noted("held by settings", "the job's own settings delay the gradients")
 OTHERS_HOLD_AS_LONG = _noted("others hold as long", "other waits block the host for as long as the copies do")
 INPUT_GREW = _noted("input grew", "waiting for input grew most when the job became slower")

@@ -22,6 +22,8 @@ class DescribedDataset(_Classed, total=False):
     held: list[str]
     tensors: list[str]
     arrays: list[str]  # attributes that hold one row for each sample, in the process's memory
+    format: str  # in which Hugging Face datasets return their items
+    lookup_ns: Whole  # time of one look-up in their indices mapping; absent without a mapping
     name: str
     split: str
     inner: DescribedDataset

@@ -41,22 +41,19 @@ from rn50_advisor.advisor.model.measures.input_measures import (
 from rn50_advisor.advisor.model.measures.step_measures import STEP_INPUT_WAIT_S, STEP_SAMPLES, STEP_TIME_S
 from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.analysis_reading import (
+    better_than_workers,
     common,
     crowding_evidence,
-    forecast_of,
     lost_to_input,
     model_of,
     training_loader,
     where_of,
-    workers_for,
 )
 from rn50_advisor.rules.data_loading.input_starvation import input_evidence, input_waits
 from rn50_advisor.rules.data_loading.preprocessing import CROWDED, crowd_s
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _CPU_LEFT_WORST = 0.5
-# The other fix counts as better only if it gains more than two runs of one job differ by.
-_BETTER_RATIO_MAX = 0.95
 
 _ON_DEVICE = "on the device, for the whole batch (torchvision.transforms.v2 takes batches of tensors)"
 # Alternatives by transform name. {size}: size of the input images.
@@ -111,7 +108,6 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     level = severity(lost / step)
     if level is None:
         return Clear(RULE.id)
-    better = worst < _BETTER_RATIO_MAX * forecast_of(a).step_s(workers_for(a)[0])[0]
     waiting = input_evidence(a, wait, t["input_wait"]) if waited else crowding_evidence(step, crowd, t["crowding"])
     return Finding(
         rule=RULE.id,
@@ -124,7 +120,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         saving=model_of(a).saving(
             best, worst, f"this run's batches with {part.name} at half its CPU time or without it"
         ),
-        circumstances=frozenset({"better than workers"} if better else ()),
+        circumstances=frozenset({"better than workers"} if better_than_workers(a, worst) else ()),
     )
 
 

@@ -1,6 +1,6 @@
 """Properties of a DataLoader and its dataset at creation: arguments, classes, names.
 
-Never touches data, runs no property, `__getattr__` or `__repr__` of the user's, and keeps only plain values.
+Never touches data, only row numbers in an indices mapping; runs no property, `__getattr__` or `__repr__` of the user's, and keeps only plain values.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ _ROOTS = ("root", "root_dir", "data_dir", "path", "img_dir")
 _WRAPPED = ("dataset", "base_dataset", "_dataset", "ds", "_hf_dataset")  # Subset, and usual names in wrappers
 _SLOW_NS = 50_000_000
 _ATTRIBUTES = 100
+_LOOKUPS = 8  # the first one reads the mapping's page, which may lie on disk; the fastest counts
 _HANDLES = (
     "_io", "h5py", "lmdb", "netCDF4", "sqlite3", "zipfile", "tarfile", "psycopg2", "pymysql", "redis", "pymongo",
 )  # fmt: skip
@@ -335,4 +336,23 @@ def _of_known_kinds(dataset: Any) -> DescribedDataset:
     kwargs = own(dataset, "_format_kwargs")
     if isinstance(kwargs, dict) and kwargs.get("transform") is not None:
         found["transforms"] = [name_of(kwargs["transform"])]
+    found["format"] = str(own(dataset, "_format_type") or "python")[:_CHARACTERS]
+    lookup_ns = _lookup_ns(own(dataset, "_indices"))
+    if lookup_ns is not None:
+        found["lookup_ns"] = lookup_ns
     return found
+
+
+def _lookup_ns(indices: Any) -> int | None:
+    """Time to look up one row in an indices mapping, as `datasets` does for each item of a batch; None without a mapping."""
+    if indices is None or not type(indices).__module__.startswith("datasets."):
+        return None
+    took = []
+    try:
+        for at in range(min(_LOOKUPS, indices.num_rows)):
+            began = perf_counter_ns()
+            indices.fast_slice(at, 1).column(0)[0].as_py()
+            took.append(perf_counter_ns() - began)
+    except Exception:  # another version of the library
+        let_pass()
+    return min(took, default=None)

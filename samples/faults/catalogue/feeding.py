@@ -1,13 +1,19 @@
-"""Loader faults other than slow batches: samples fetched one by one, slow samplers, loaders restarted too often, uneven shards."""
+"""Loader faults other than slow batches: samples fetched one by one or through a mapping, slow samplers, restarts, uneven shards."""
 
 from __future__ import annotations
 
-from samples.faults.scenario import Job, fault
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import Finding, Saving
+from rn50_advisor.advisor.model.thresholds import Config
+from rn50_advisor.advisor.verdict.rule_engine import run_rule
+from rn50_advisor.rules.data_loading.dat017_an_indices_mapping_slows_every_item import RULE
+from samples.faults.scenario import Job, Remedy, Scenario, Truth, fault
 
 LOADER = "kept = DataLoader("
 PERSISTENT = ("--workers=2", "--persistent")
 SHORT_EPOCHS = ("--pictures=160", "--transform=0.5", "--steps=200")
 ORDERED = ("--pictures=240", "--transform=0.5", "--steps=150")
+MAPPING = ("DAT017", "DAT003")
 SHARDS = ("--shards", "--steps=150", *PERSISTENT)
 
 
@@ -21,7 +27,50 @@ def rows(*arguments: str) -> Job:
     return Job("faults/jobs/input/in_memory.py", arguments, ranks=0, start="one by one")
 
 
+def mapped(*arguments: str) -> Job:
+    """A small net on short rows of a Hugging Face data set, 1,024 per batch."""
+    return Job("faults/jobs/input/mapped.py", arguments, ranks=0, start="one by one")
+
+
+def without_mapping(a: Analysis) -> Saving | None:
+    """What DAT017 promises, also where more workers are the verdict."""
+    found = run_rule(RULE, a, Config())
+    return found.saving if isinstance(found, Finding) else None
+
+
 SCENARIOS = (
+    fault(
+        "indices-mapping",
+        MAPPING,
+        mapped(),
+        noted=MAPPING[:1],
+        line="loader = DataLoader(data",
+        remedy=Remedy(job=mapped("--order=loader"), promise=without_mapping),
+        note="on idle cores workers gain more, for the cores that they take",
+    ),
+    fault(
+        "indices-mapping-of-a-slower-step",
+        MAPPING,
+        mapped("--compute=60", "--steps=200"),
+        strength="just above",
+        noted=MAPPING[:1],
+        line="loader = DataLoader(data",
+        remedy=Remedy(job=mapped("--compute=60", "--steps=200", "--order=flat"), promise=without_mapping),
+        note="as above: workers hide the look-ups too",
+    ),
+    Scenario(
+        name="indices-mapping-of-a-long-step",
+        job=mapped("--compute=250", "--steps=100"),
+        truth=Truth(never=MAPPING[:1], silent=MAPPING[:1]),
+        strength="just below",
+    ),
+    Scenario(
+        name="flattened-rows",
+        job=mapped("--order=flat"),
+        truth=Truth(never=MAPPING[:1], silent=MAPPING[:1]),
+        strength="just below",
+        note="items are fetched as before, without the mapping",
+    ),
     fault(
         "rows-one-by-one", "DAT016", rows(), line="loader = DataLoader(data, batch_size=options", fixed=rows("--whole")
     ),

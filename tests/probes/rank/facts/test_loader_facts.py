@@ -462,3 +462,53 @@ def test_the_tensors_of_a_tensor_dataset_are_rows_of_each_sample() -> None:
     data = torch.utils.data.TensorDataset(torch.zeros(4, 2), torch.zeros(4))
     assert describe_dataset(data)["arrays"] == ["tensors"]
     assert "arrays" not in describe_dataset(torch.utils.data.Subset(data, [0, 1]))
+
+
+class Mapping:
+    """The rows of an indices mapping, as `datasets` keeps them."""
+
+    num_rows = 3
+
+    def fast_slice(self, at: int, _length: int) -> Mapping:
+        assert at < self.num_rows
+        return self
+
+    def column(self, _number: int) -> list[Mapping]:
+        return [self]
+
+    def as_py(self) -> int:
+        return 0
+
+
+class Mapped(Pictures):
+    def __init__(self, indices: Any, form: str | None = None) -> None:
+        super().__init__()
+        self._indices, self._format_type = indices, form
+
+
+def library_class(monkeypatch: pytest.MonkeyPatch, cls: type, name: str) -> type:
+    monkeypatch.setattr(cls, "__module__", name)
+    return cls
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [lambda data: data, lambda data: Rows(ds=data), lambda data: Subset(data, [0]), lambda data: ConcatDataset([data])],
+)
+def test_a_look_up_in_an_indices_mapping_is_timed(monkeypatch: pytest.MonkeyPatch, wrap: Any) -> None:
+    library_class(monkeypatch, Mapped, "datasets.arrow_dataset")
+    library_class(monkeypatch, Mapping, "datasets.table")
+    described = describe_dataset(wrap(Mapped(Mapping())))
+    inside = described.get("inner") or next(iter(described.get("parts", ())), described)
+    assert 0 < inside["lookup_ns"] < 1e9 and inside["format"] == "python"
+
+
+def test_without_a_mapping_of_the_librarys_own_no_look_up_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "lookup_ns" not in describe_dataset(Mapped(Mapping()))
+    library_class(monkeypatch, Mapped, "datasets.arrow_dataset")
+    plain = describe_dataset(Mapped(None, "torch"))
+    assert plain["format"] == "torch" and "lookup_ns" not in plain
+    assert "lookup_ns" not in describe_dataset(Mapped(Mapping()))  # its class is the user's
+    library_class(monkeypatch, Mapping, "datasets.table")
+    monkeypatch.delattr(Mapping, "fast_slice")
+    assert "lookup_ns" not in describe_dataset(Mapped(Mapping()))

@@ -136,6 +136,7 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         Cause(("CMP004",), (*GAP, "CMP003")),
         # other waits block the host for as long: asynchronous copies alone would gain nothing
         Cause(("CMP004",), ("H2D002",), OTHERS_HOLD_AS_LONG),
+        # CMP017 looks at jobs on CPUs alone: on a GPU, CMP003 measures what calling tiny operations costs
         Cause(("CMP005", "CMP010", "COM005"), ("CMP003",)),
         Cause(("CMP007",), ("COM002",)),
         Cause(("CMP007",), ("COM001",), SLOWS_THE_WIRE),

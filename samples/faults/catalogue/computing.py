@@ -1,4 +1,4 @@
-"""Computing that the job's own settings slow down: an unfused optimizer, double precision, activations computed twice."""
+"""Computing that the job itself slows down: an unfused optimizer, double precision, activations computed twice, tiny operations."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from samples.faults.scenario import Job, Scenario, Untouched, fault
 
 def perceptron(*arguments: str) -> Job:
     return Job("faults/jobs/compute/perceptron.py", arguments, ranks=0, start="one by one")
+
+
+def tiny(net: str, *arguments: str) -> Job:
+    return Job("faults/jobs/compute/tiny_operations.py", (net, *arguments), ranks=0, start="one by one")
 
 
 def seeded(name: str, rule: str, *arguments: str, fixed: tuple[str, ...] = (), **more: Any) -> Scenario:
@@ -72,4 +76,47 @@ SCENARIOS = (
         line="rows = checkpoint(",
     ),
     seeded("activations-twice-in-two-layers", "CMP016", *DEEP, "--checkpointed=2", strength="just below"),
+    fault(
+        "cell-called-step-by-step",
+        "CMP017",
+        tiny("cell", "--steps=400"),
+        line="state = self.cell(",
+        fixed=tiny("lstm", "--steps=2000"),
+    ),
+    fault(
+        "cell-of-a-wide-state-called-step-by-step",
+        "CMP017",
+        tiny("cell", "--width=160", "--batch=32", "--steps=250"),
+        strength="just above",
+        line="state = self.cell(",
+        fixed=tiny("lstm", "--width=160", "--batch=32", "--steps=500"),
+    ),
+    fault(
+        "cell-that-computes",
+        "CMP017",
+        tiny("cell", "--width=224", "--batch=64", "--length=40", "--steps=200"),
+        strength="just below",
+    ),
+    fault(
+        "own-cell-called-step-by-step",
+        "CMP017",
+        tiny("own-cell", "--steps=400"),
+        line="state = self.cell(",
+        fixed=tiny("lstm", "--steps=2000"),
+        suite="all",
+    ),
+    fault(
+        "samples-one-by-one",
+        "CMP017",
+        tiny("rows", "--batch=32", "--one-by-one", "--width=64", "--steps=700"),
+        line="losses = [",
+        fixed=tiny("rows", "--batch=32", "--width=64", "--steps=8000"),
+    ),
+    fault(
+        "micro-batches-of-one",
+        "CMP017",
+        tiny("rows", "--batch=1", "--accumulate=16", "--width=64", "--steps=1000"),
+        says="no gradient accumulation",
+        fixed=tiny("rows", "--batch=16", "--width=64", "--steps=8000"),
+    ),
 )

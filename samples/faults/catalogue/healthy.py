@@ -127,4 +127,9 @@ SCENARIOS = (
         Job("faults/jobs/compute/unusual.py", ("short-steps", "--steps=6000")),
         note="a schedule and an accuracy take a twentieth of a millisecond",
     ),
+    healthy(
+        "healthy-lstm",
+        Job("faults/jobs/compute/tiny_operations.py", ("lstm", "--steps=2000")),
+        note="the sound twin of a cell that is called step by step",
+    ),
 )

@@ -1,0 +1,238 @@
+"""Tiny operations are dispatched one by one.
+
+What it does: finds training on CPUs whose steps consist of so many small tensor operations that calling them takes the
+time, not computing: a recurrent cell that Python calls for each time step, a loop over samples, micro-batches of a few
+samples.
+
+Fires when: calling operations takes ≥ 18 % of forward and backward pass (≤ 50 µs for an operation in all), and the
+model's layers are called in a loop or a batch has ≤ 4 samples.
+
+Why it is slow: Python, the dispatcher and autograd spend 9 to 20 microseconds on each operation and its backward pass,
+however small its tensors are. One operation on all time steps or samples costs that once.
+
+Evidence: the differentiable operations of a step, which autograd numbers; the CPU time of forward and backward pass for
+each; how many there are for each layer of the model, and samples in a batch.
+
+Fix: for `nn.LSTMCell`, `nn.LSTM` over all time steps, at the line that the forward pass spends its time in. For other
+loops, one call for all samples or time steps where they do not depend on each other. Under gradient accumulation larger
+micro-batches and fewer of them, which leaves the update as it is; without it a larger batch.
+
+Estimate: `nn.LSTM` saves 9 to 22 microseconds for each operation, at most 85 to 92 % of forward and backward pass. In
+batches of one sample 80 to 98 % of them does not depend on the number of samples, with two to four 45 to 97 %. What
+another loop gains is not known: between nothing and nearly all of it. Larger batches are at best fetched as quickly
+as small ones.
+
+False alarms: a loop whose every step needs the result of the one before (sampling, solvers, attention inside a
+decoder) has to stay; only larger batches help it. The microseconds are those of cores of about 3 GHz: faster ones
+dispatch sooner and gain less. On a GPU the rule stays silent: there CMP003 measures how long the GPU waits for the host.
+`nn.GRU` is no advice for `nn.GRUCell`, since torch computes it step by step on a CPU; nor is `torch.compile` for the
+cell, which became no faster and took minutes to compile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured, Saving, Where
+from rn50_advisor.advisor.model.measures.step_measures import (
+    STEP_BATCHES,
+    STEP_OPERATION_S,
+    STEP_OPERATIONS,
+    STEP_SAMPLES,
+    STEP_TIME_S,
+)
+from rn50_advisor.rules.analysis_reading import LAYERS, common, model_of, where_of
+from rn50_advisor.rules.compute.compute_cost import facts_of, layers_of, loading_floor_s
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+# Seconds to call one operation and its backward pass. Measured with torch 2.14 on one of two cores, CPU time of the thread, several times
+# each; other programs on the cores made it up to twice as long. Chains of additions and sigmoids on 4 numbers took 9 to 13 us; with tensors
+# of up to 32 x 32 cells of LSTMs 10 to 20, of GRUs 12 to 20, loops over samples 15 to 20, perceptrons 16 to 30. Sound jobs took 84 to 98
+# (four transformer layers, 256 words), 97 to 116 (twelve layers), 160 to 180 (mobilenet_v2), 240 to 270 (densenet121), 990 and more
+# (ResNet18). Perceptrons of 16 to 64 rows, 26 to 60 us, have neither a loop nor few samples.
+_DISPATCH_S = (9e-6, 20e-6)
+# An LSTM's 1204 or 1504 operations became 9. Of 11 us for each 9.5 were spared (width 32, 16 sequences), of 18 us 12 (96, 32), of 31 us 15
+# (160, 32); in busier minutes of 16 us 14 (32, 8), of 24 us 17 (64, 32), of 37 us 22 (128, 32). Of 81 and 130 us (224 and 256, 64) none
+# were spared, since arithmetic took the time.
+_FUSED_SPARES_S, _FUSED_GONE_MAX = (9e-6, 22e-6), (0.85, 0.92)
+_LOOP_GONE_MAX = 0.97  # by one call for 32 rows instead of 32 for a row each, through a perceptron
+# Share of forward and backward pass that does not depend on the number of samples, by a line through two batches. With one sample: 95 to
+# 99 % (perceptrons of width 64 to 256), 84 to 90 % (four transformer layers, 16 words), 100 % (LSTM cells). With four: 94 to 98 %
+# (perceptrons), 46 to 69 % (the transformer). It was 48 % where an operation took 1100 us (ResNet18).
+_FIXED_OF_ONE, _FIXED_OF_FEW = (0.8, 0.98), (0.45, 0.97)
+_OF_EACH_BATCH = ("input_wait", "gap")
+_BATCH_ENOUGH = 16  # samples
+_LINE_SAMPLES_MIN = 10
+_STEPWISE = ("GRU", "RNN")  # torch's own loops over time steps on a CPU
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """Of one rank: operations and samples of a micro-batch, micro-batches of a step, operations for each layer of the model."""
+
+    operations: float
+    samples: float
+    batches: int
+    repeats: float
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
+    if a.on_gpu:
+        return Clear(RULE.id)
+    counts, each = a.by_rank(STEP_OPERATIONS), a.by_rank(STEP_OPERATION_S)
+    if len(counts) < len(model_of(a).own):
+        return NotMeasured(RULE.id, (STEP_OPERATIONS,))
+    most_s = _DISPATCH_S[0] / t["calling"]
+    if not each or common(each) > most_s:
+        return Clear(RULE.id)
+    step, rank = a.value(STEP_TIME_S), next(rank for rank in each if each[rank] <= common(each))
+    calls = _calls(a, rank)
+    small = 0 < calls.samples <= t["samples"]
+    if calls.repeats >= t["repeats"] and calls.operations >= t["operations"]:
+        fixes, saving, lost = _of_loop(a, rank, small=small, calls=calls)
+    elif small:
+        fixes, saving, lost = _of_small_batches(a, calls)
+    else:
+        return Clear(RULE.id)
+    level = severity(lost / step)
+    if level is None:
+        return Clear(RULE.id)
+    return Finding(
+        rule=RULE.id,
+        title="Calling tiny operations takes the time, not computing them",
+        severity=level,
+        confidence=confidence(a, cap=0.85),
+        seconds_per_step=lost,
+        evidence=_evidence(calls, counts[rank], each[rank], most_s),
+        fixes=fixes,
+        saving=saving,
+    )
+
+
+def _calls(a: Analysis, rank: int) -> _Calls:
+    batches = max(1, round(a.get(STEP_BATCHES, rank) or 1.0))
+    operations = a.value(STEP_OPERATIONS, rank) / batches
+    layers = sum(layers_of(facts_of(a, rank)).values())
+    samples = (a.get(STEP_SAMPLES, rank) or 0.0) / batches
+    return _Calls(operations, samples, batches, operations / layers if layers else 0.0)
+
+
+def _of_loop(a: Analysis, rank: int, *, calls: _Calls, small: bool) -> tuple[tuple[Fix, ...], Saving, float]:
+    """(fixes, saving, seconds lost) where the layers are called in a loop."""
+    model, layers = model_of(a), layers_of(facts_of(a, rank))
+    line = next((line for line in a.forward_lines if line.samples >= _LINE_SAMPLES_MIN), None)
+    where = Where(line.file, line.line) if line is not None else None
+    more = (_larger_batches(a, calls),) if small else ()
+    if layers.get("LSTMCell"):
+        worst, best = (
+            _step_sparing(a, spared_s, most, hopeful=spared_s == _FUSED_SPARES_S[1])
+            for spared_s, most in zip(_FUSED_SPARES_S, _FUSED_GONE_MAX, strict=True)
+        )
+        fused = Fix(
+            "one call of nn.LSTM for all time steps, unless a step's input needs the output of the one before",
+            "nn.LSTM(input_size, hidden_size, batch_first=True), and outputs, state = lstm(inputs), instead of nn.LSTMCell in a loop",
+            where,
+        )
+        saving = model.saving(best, worst, "nn.LSTM instead of one call of nn.LSTMCell for each time step")
+        return (fused, *more), saving, model.step_s - (best + worst) / 2
+    lost = model.step_s - _step_sparing(a, _DISPATCH_S[0], 1.0)
+    most = _step_sparing(a, _FUSED_SPARES_S[1], _LOOP_GONE_MAX, hopeful=True)
+    saving = model.saving(most, model.step_s, "at best calling takes no time any more")
+    stepwise = next((kind for kind in _STEPWISE if layers.get(kind)), None)
+    if stepwise is not None:
+        title = f"nn.LSTM instead of nn.{stepwise} if the model may have it, or larger batches"
+        change = f"on a CPU torch has one operation for nn.LSTM, and computes nn.{stepwise} step by step; try it"
+        return (Fix(title, change, where), *(more or (_larger_batches(a, calls),))), saving, lost
+    title = "one call for all samples or time steps instead of one for each, where they do not depend on each other"
+    change = "stack them to one tensor and call the model, or nn.LSTM instead of a cell of your own, once; try it"
+    return (Fix(title, change, where), *more), saving, lost
+
+
+def _of_small_batches(a: Analysis, calls: _Calls) -> tuple[tuple[Fix, ...], Saving, float]:
+    """(fixes, saving, seconds lost for a step's samples) where the batches have few samples."""
+    model, times = model_of(a), _times(calls)
+    worst, best = (
+        _step_of_batches(a, fixed, times, whole=calls.batches == 1, hopeful=fixed > 0.9)
+        for fixed in (_FIXED_OF_ONE if calls.samples <= 1 else _FIXED_OF_FEW)
+    )
+    basis = f"{times} batches computed as one: each operation is called once for them"
+    return (_larger_batches(a, calls),), model.saving(best, worst, basis), model.step_s - (best + worst) / 2
+
+
+def _times(calls: _Calls) -> int:
+    """How many batches become one: as many as make up enough samples, and under accumulation a part of them that leaves no rest."""
+    most = max(2, int(_BATCH_ENOUGH // max(calls.samples, 1.0)))
+    if calls.batches == 1:
+        return most
+    return max((n for n in range(2, most + 1) if calls.batches % n == 0), default=calls.batches)
+
+
+def _larger_batches(a: Analysis, calls: _Calls) -> Fix:
+    times = _times(calls)
+    where = where_of(a.training_loader(min(model_of(a).own)))
+    size = f"{times * calls.samples:.0f}" if calls.samples else "more samples"
+    if calls.batches == 1:
+        change = f"batch_size={size}; gradient accumulation does not help, it makes as many calls"
+        return Fix(f"batches of {size}, with the learning rate set for them", change, where)
+    left = calls.batches // times
+    fewer = "no gradient accumulation" if left == 1 else f"gradient accumulation over {left} instead of {calls.batches}"
+    change = f"batch_size={size}, {fewer}; the update stays the same where each loss is divided by their number"
+    return Fix(f"micro-batches of {size} instead of {calls.samples:.0f} samples, and fewer of them", change, where)
+
+
+def _step_sparing(a: Analysis, spared_s: float, most: float, *, hopeful: bool = False) -> float:
+    """The step if each operation took so much less, but at most this part of forward and backward pass went."""
+    model, changes = model_of(a), dict[tuple[int, str], float]()
+    for rank, each_s in a.by_rank(STEP_OPERATION_S).items():
+        left = 1.0 - min(most, spared_s / max(each_s, 1e-9))
+        changes |= {(rank, phase): left * model.own[rank][phase] for phase in LAYERS}
+    return model.step_if(changes, floor_s=loading_floor_s(a, hopeful=hopeful))
+
+
+def _step_of_batches(a: Analysis, fixed: float, times: int, *, whole: bool, hopeful: bool) -> float:
+    """The step for the same samples if so many batches were one, and this part of forward and backward pass took place once for them.
+
+    `whole`: these are batches of several steps, so that optimizer and exchange, too, take place once. `hopeful`: fetching a batch and
+    what the loop does for it cost the same for any number of samples; otherwise they cost as much as today's batches together.
+    """
+    model, changes = model_of(a), dict[tuple[int, str], float]()
+    once = (*(_OF_EACH_BATCH if hopeful else ()), *(("optimizer",) if whole else ()))
+    for rank, own in model.own.items():
+        changes |= {(rank, phase): (1.0 - fixed + fixed / times) * own[phase] for phase in LAYERS}
+        changes |= {(rank, phase): own[phase] / times for phase in once}
+    wire_s = model.wire_s / times if whole else None
+    return model.step_if(changes, wire_s=wire_s, floor_s=0.0 if hopeful else loading_floor_s(a, hopeful=False))
+
+
+def _evidence(calls: _Calls, count: float, each_s: float, most_s: float) -> tuple[Evidence, ...]:
+    low, high = (f"{1e6 * s:.0f}" for s in _DISPATCH_S)
+    note = f"for each of them, forward and backward: calling alone takes {low} to {high} µs"
+    found = [
+        Evidence.of(STEP_OPERATIONS, count, None, "in the forward pass of a step", form="continues"),
+        Evidence.of(STEP_OPERATION_S, each_s, most_s, note, form="continues"),
+    ]
+    if calls.repeats:
+        repeated = "operations in a batch for each layer of the model"
+        found.append(Evidence("calls of a layer", calls.repeats, "", None, repeated, "continues"))
+    if calls.samples:
+        found.append(Evidence("samples of a batch", calls.samples, "", None, "samples in a batch", "continues"))
+    return tuple(found)
+
+
+RULE = rule(
+    __name__,
+    "tiny operations are dispatched one by one",
+    check,
+    needs=(STEP_TIME_S,),
+    thresholds={
+        "calling": Threshold(
+            0.18, "of forward and backward pass at 9 µs an operation: 16 samples hardly took longer than 4 up to there"
+        ),
+        "operations": Threshold(100, "in a batch: calling fewer takes a millisecond or two"),
+        "repeats": Threshold(
+            20, "operations for each layer of the model: one call makes 1 (ResNet18) to 7 (a transformer)"
+        ),
+        "samples": Threshold(4, "in a batch: with more, sound jobs have small operations, too"),
+    },
+)

@@ -1,0 +1,138 @@
+"""CMP017, tiny operations are dispatched one by one: its table and its advice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rn50_advisor.advisor.model.analysis import Analysis, HotLine
+from rn50_advisor.advisor.model.findings import Where
+from rule_cases import job, rank
+from rule_runs import found
+from rule_table import Table
+from table_checks import Check, checks
+
+CELLS = {"LSTMCell": 1, "Linear": 1}
+
+
+def cmp017(
+    each_us: float | None = 20.0,
+    operations: float = 1200.0,
+    *,
+    layers: dict[str, int] | None = None,
+    samples: float = 16.0,
+    batches: float = 1.0,
+    own: float = 1.0,
+    line_samples: int = 50,
+    gpu: bool = False,
+    ranks: int = 1,
+    **more: Any,
+) -> Analysis:
+    """Ranks whose micro-batches have so many operations of so many microseconds; forward and backward take 90 % of `own`."""
+    known = {"model": {"class": "Net", "layers": CELLS if layers is None else layers}}
+    facts = {str(n): {**known, **({"cuda": {"index": 0}} if gpu else {})} for n in range(ranks)}
+    values: dict[str, Any] = {
+        "step.samples": dict.fromkeys(range(ranks), samples * batches),
+        "step.batches": dict.fromkeys(range(ranks), batches),
+    }
+    if each_us is not None:
+        values["step.operations"] = dict.fromkeys(range(ranks), operations * batches)
+        values["step.operation_s"] = dict.fromkeys(range(ranks), each_us / 1e6)
+    lines = (HotLine("/job/model.py", 33, "forward", "", line_samples, 0.9, io=False),)
+    phases = rank(input_wait=1.0 - own)
+    return job(
+        dict.fromkeys(range(ranks), phases), **{"values": values, "facts": facts, "forward_lines": lines, **more}
+    )
+
+
+def rows(samples: float, **more: Any) -> dict[str, Any]:
+    """Micro-batches of a perceptron, which is called once for each."""
+    return {"operations": 16.0, "layers": {"Linear": 6, "ReLU": 4}, "samples": samples, **more}
+
+
+TABLE = Table(
+    "CMP017",
+    cmp017,
+    where=Where("/job/model.py", 33),
+    lines={
+        "calling": ({"each_us": 50.0}, {"each_us": 50.1}),
+        "operations": ({"operations": 100.0}, {"operations": 99.9}),
+        "repeats": (
+            {"operations": 200.0, "layers": {"LSTMCell": 10}},
+            {"operations": 199.0, "layers": {"LSTMCell": 10}},
+        ),
+        "samples": (rows(4.0), rows(4.1)),
+    },
+    false_alarms={
+        "on a GPU, which is for CMP003": {"gpu": True},
+        "a perceptron at an ordinary batch size": rows(64.0, each_us=22.0),
+        "many layers, each called once": {
+            "operations": 430.0,
+            "layers": {"Conv2d": 120, "BatchNorm2d": 121},
+            "each_us": 45.0,
+        },
+        "a transformer, whose layers have seven operations": {
+            "operations": 260.0,
+            "layers": {"Linear": 16, "LayerNorm": 8, "Dropout": 12},
+        },
+        "a model whose layers are not known": {"layers": {}},
+        "a loop over large tensors": {"each_us": 130.0},
+        "a step that waits for input": {"own": 0.02},
+    },
+    severities=(({}, "critical"), ({"each_us": 20.0, "own": 0.3}, "high"), ({"own": 0.1}, "medium")),
+    also_fires={
+        "a batch of one": rows(1.0),
+        "of two ranks": {"ranks": 2},
+        "a loop over samples": {"operations": 640.0, "layers": {"Linear": 4, "ReLU": 3}, "samples": 32.0},
+    },
+    not_measured={"operations that nobody counted": ({"each_us": None}, ("step.operations",))},
+)
+
+
+@pytest.mark.parametrize("check", checks(TABLE))
+def test_table(check: Check) -> None:
+    check(TABLE)
+
+
+def test_cmp017_advises_the_fused_module_for_the_cell_alone() -> None:
+    advice = {
+        kind: found("CMP017", cmp017(layers={kind: 1, "Linear": 1})).fixes[0] for kind in ("LSTMCell", "GRUCell", "GRU")
+    }
+    assert advice["LSTMCell"].change.startswith("nn.LSTM(")
+    assert "nn.GRU" not in advice["GRUCell"].title + advice["GRUCell"].change
+    assert advice["GRU"].title.startswith("nn.LSTM instead of nn.GRU")
+
+
+@pytest.mark.parametrize(
+    ("samples", "batches", "size"),
+    [
+        (1, 16, "batch_size=16, no gradient"),
+        (2, 16, "batch_size=16, gradient accumulation over 2"),
+        (4, 6, "batch_size=12"),
+        (3, 7, "batch_size=21"),
+    ],
+)
+def test_cmp017_merges_micro_batches_without_a_rest(samples: float, batches: float, size: str) -> None:
+    finding = found("CMP017", cmp017(**rows(samples, batches=batches)))
+    assert finding.fixes[0].change.startswith(size)
+
+
+def test_cmp017_asks_for_a_learning_rate_only_where_the_update_changes() -> None:
+    alone, accumulated = (found("CMP017", cmp017(**rows(1.0, batches=batches))) for batches in (1.0, 16.0))
+    assert "learning rate" in alone.fixes[0].title and "learning rate" not in accumulated.fixes[0].title
+    assert alone.saving is not None and accumulated.saving is not None
+    assert alone.saving.speedup[1] > accumulated.saving.speedup[1]  # its optimizer, too, steps less often
+
+
+def test_cmp017_does_not_promise_what_another_loop_gains() -> None:
+    saving = found("CMP017", cmp017(layers={"OwnCell": 1, "Linear": 2})).saving
+    assert saving is not None and saving.speedup[0] == 1.0 and saving.is_vague
+
+
+def test_cmp017_adds_larger_batches_to_a_loop_over_few_samples() -> None:
+    assert [fix.title for fix in found("CMP017", cmp017(samples=1.0)).fixes][1].startswith("batches of 16")
+
+
+def test_cmp017_names_no_line_for_a_few_samples() -> None:
+    assert found("CMP017", cmp017(line_samples=9)).fixes[0].where is None

@@ -1,6 +1,7 @@
 """Properties of a DataLoader and its dataset at creation: arguments, classes, names.
 
-Never touches data, only row numbers in an indices mapping; runs no property, `__getattr__` or `__repr__` of the user's, and keeps only plain values.
+Never touches data but the row numbers of an indices mapping, runs no property, `__getattr__` or `__repr__` of the user's, and keeps only
+plain values.
 """
 
 from __future__ import annotations

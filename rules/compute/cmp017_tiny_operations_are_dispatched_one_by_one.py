@@ -89,7 +89,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     step, rank = a.value(STEP_TIME_S), next(rank for rank in each if each[rank] <= common(each))
     calls = _calls(a, rank)
     small = 0 < calls.samples <= t["samples"]
-    if calls.repeats >= t["repeats"] and calls.operations >= t["operations"]:
+    loops = calls.repeats >= t["repeats"] and calls.operations >= t["operations"]
+    if loops:
         fixes, saving, lost = _of_loop(a, rank, small=small, calls=calls)
     elif small:
         fixes, saving, lost = _of_small_batches(a, calls)
@@ -104,7 +105,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         severity=level,
         confidence=confidence(a, cap=0.85),
         seconds_per_step=lost,
-        evidence=_evidence(calls, counts[rank], each[rank], most_s),
+        evidence=_evidence(calls, counts[rank], each[rank], most_s, loops=loops),
         fixes=fixes,
         saving=saving,
     )
@@ -205,19 +206,22 @@ def _step_of_batches(a: Analysis, fixed: float, times: int, *, whole: bool, hope
     return model.step_if(changes, wire_s=wire_s, floor_s=0.0 if hopeful else loading_floor_s(a, hopeful=False))
 
 
-def _evidence(calls: _Calls, count: float, each_s: float, most_s: float) -> tuple[Evidence, ...]:
+def _evidence(calls: _Calls, count: float, each_s: float, most_s: float, *, loops: bool) -> tuple[Evidence, ...]:
     low, high = (f"{1e6 * s:.0f}" for s in _DISPATCH_S)
     note = f"for each of them, forward and backward: calling alone takes {low} to {high} µs"
-    found = [
+    if loops:
+        why = Evidence(
+            "operations of a layer", calls.repeats, "", None, "in a batch: it is called again and again", "continues"
+        )
+    else:
+        why = Evidence(
+            "samples of a batch", calls.samples, "", None, "for all of which an operation is called once", "continues"
+        )
+    return (
         Evidence.of(STEP_OPERATIONS, count, None, "in the forward pass of a step", form="continues"),
         Evidence.of(STEP_OPERATION_S, each_s, most_s, note, form="continues"),
-    ]
-    if calls.repeats:
-        repeated = "operations in a batch for each layer of the model"
-        found.append(Evidence("calls of a layer", calls.repeats, "", None, repeated, "continues"))
-    if calls.samples:
-        found.append(Evidence("samples of a batch", calls.samples, "", None, "samples in a batch", "continues"))
-    return tuple(found)
+        why,
+    )
 
 
 RULE = rule(

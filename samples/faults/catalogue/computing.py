@@ -116,7 +116,7 @@ SCENARIOS = (
         "micro-batches-of-one",
         "CMP017",
         tiny("rows", "--batch=1", "--accumulate=16", "--width=64", "--steps=1000"),
-        says="no gradient accumulation",
+        says="micro-batches of 16",
         fixed=tiny("rows", "--batch=16", "--width=64", "--steps=8000"),
     ),
 )

@@ -59,8 +59,8 @@ _FUSED_SPARES_S, _FUSED_GONE_MAX = (9e-6, 22e-6), (0.85, 0.92)
 _LOOP_GONE_MAX = 0.97  # by one call for 32 rows instead of 32 for a row each, through a perceptron
 # Share of forward and backward pass that does not depend on the number of samples, by a line through two batches. With one sample: 95 to
 # 99 % (perceptrons of width 64 to 256), 84 to 90 % (four transformer layers, 16 words), 100 % (LSTM cells). With four: 94 to 98 %
-# (perceptrons), 46 to 69 % (the transformer). It was 48 % where an operation took 1100 us (ResNet18). A training with 16 micro-batches of one
-# became 18 times as fast: gradients are no longer added, either.
+# (perceptrons), 46 to 69 % (the transformer). It was 48 % where an operation took 1100 us (ResNet18). A training with 16 micro-batches of
+# one became 18 times as fast without them: gradients are no longer added, either.
 _FIXED_OF_ONE, _FIXED_OF_FEW = (0.8, 1.0), (0.45, 0.97)
 _OF_EACH_BATCH = ("input_wait", "gap")
 _BATCH_ENOUGH = 16  # samples

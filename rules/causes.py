@@ -16,6 +16,7 @@ from rn50_advisor.rules.conditions import (
     A_RANK_DIED,
     BETTER_THAN_WORKERS,
     COLLECTS_BETWEEN_STEPS,
+    COPIES_SETTLED,
     ENDED_A_RANK,
     EXCHANGE_GREW,
     FATAL,
@@ -98,6 +99,7 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         Cause((*NO_CORES, "DAT005"), ("CMP003",)),
     ),
     "Memory and storage": (
+        Cause(("MEM002",), ("MEM001",), COPIES_SETTLED),
         Cause(("MEM001",), ("DAT002", "DAT010", "DSK001", *LATE_RANK)),
         # a shared device is not shared fairly: one rank may starve more than the others
         Cause(("DAT002",), ("DAT001", *MORE_WORKERS, "DAT008", "DAT009", "COM002")),
@@ -159,7 +161,8 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
     ),
     "Slower since then": (
         # in any phase: if one of these fires too, it is the cause
-        Cause((*NO_CORES, "CPU006", "MEM001", "MEM002", *SLOW_GPU, "CMP007"), ("RUN003",)),
+        Cause((*NO_CORES, "CPU006", "MEM001", *SLOW_GPU, "CMP007"), ("RUN003",)),
+        Cause(("MEM002",), ("RUN003",), unless=COPIES_SETTLED),
         Cause(SLOW_INPUT, ("RUN003",), INPUT_GREW),
         Cause(("COM001", "COM002", "COM009", "DAT008"), ("RUN003",), EXCHANGE_GREW),
         Cause(GAP, ("RUN003",), GAP_GREW),

@@ -124,6 +124,7 @@ HUNG_BEFORE = _of_job(
 ENDED_A_RANK = _noted("ended a rank", "a rank died of the hang")
 BETTER_THAN_WORKERS = _noted("better than workers", "cheaper batches are clearly better than more workers")
 HELD_BY_SETTINGS = _noted("held by settings", "the job's own settings delay the gradients")
+COPIES_SETTLED = _noted("copies settled", "workers hold copies of Python objects and grow no more")
 OTHERS_HOLD_AS_LONG = _noted("others hold as long", "other waits block the host for as long as the copies do")
 INPUT_GREW = _noted("input grew", "waiting for input grew most when the job became slower")
 EXCHANGE_GREW = _noted("exchange grew", "the exchange grew most when the job became slower")

@@ -106,7 +106,7 @@ OF_RUNS: tuple[Provider[RunContext], ...] = (
     Provider(lambda c, _: shared_memory_values(c.recording), named("shm.*")),
     Provider(
         lambda c, _: memory_values(c.recording, c.everything, c.memory),
-        named("memory.watched_s", "memory.headroom_mb", "memory.worker_mb"),
+        named("memory.watched_s", "memory.headroom_mb", "memory.worker_mb", "memory.copied_mb"),
     ),
     Provider(lambda c, _: search_values(c.recording), named("ddp.*")),
     Provider(lambda c, _: network_values(c.recording, c.nccl), named("nccl.*", "net.*", "comm.gloo_on_gpu")),

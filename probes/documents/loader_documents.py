@@ -12,6 +12,16 @@ Setting = bool | int | float | str | None  # a plain value, or the name of its c
 _Classed = TypedDict("_Classed", {"class": str}, total=False)
 
 
+class DescribedObjects(TypedDict):
+    """A list, tuple or dict of many Python objects. `bytes`: of the pages that reading all of them writes to, estimated from a few."""
+
+    name: str
+    kind: str
+    length: Whole
+    of: str  # the class of the first one
+    bytes: Whole
+
+
 class DescribedDataset(_Classed, total=False):
     """`length` None: unknown, or too costly to read. `inner`: the wrapped dataset; `parts`: the first parts of a concatenation."""
 
@@ -22,6 +32,7 @@ class DescribedDataset(_Classed, total=False):
     held: list[str]
     tensors: list[str]
     arrays: list[str]  # attributes that hold one row for each sample, in the process's memory
+    objects: list[DescribedObjects]
     format: str  # in which Hugging Face datasets return their items
     lookup_ns: Whole  # time of one look-up in their indices mapping; absent without a mapping
     name: str

@@ -1,9 +1,11 @@
 """Host memory creeps.
 
 What it does: finds ranks or loader workers whose memory grows steadily after the warm-up, and estimates how long the
-remaining memory will last.
+remaining memory will last. It also finds workers that have stopped growing, but hold copies of a data set's Python
+objects that take much of the job's memory.
 
-Fires when: memory grows steadily by ≥ 10 %; severity by the time until it runs out.
+Fires when: memory grows steadily by ≥ 10 %, severity by the time until it runs out; or workers hold copies of Python
+objects that take ≥ 25 % of the memory that would be free without them.
 
 Why it matters: training is as fast as ever until the kernel's OOM killer ends a rank, hours into the run and without a
 line in the log.
@@ -11,33 +13,44 @@ line in the log.
 Evidence: memory without a backing file (resident, shared memory included), as the median of each third of the run after
 its first quarter, and the median slope between all its readings. For one worker also its private pages: Python writes a
 reference count into every object it touches, so a worker copies what it inherited, page by page, and its resident
-memory does not show it. The remaining memory is the host's available memory, or the control group's limit minus its
-use, plus page cache that can be dropped. The growth of all growing processes is summed.
+memory does not show it. Copies that no longer grow are the private pages of one worker beyond those that it allocated
+and beyond 25 MB, times the workers, and at most what the lists and dicts of the data set can take; the largest of them
+is named. The remaining memory is the host's available memory, or the control group's limit minus its use, plus page
+cache that can be dropped. The growth of all growing processes is summed.
 
 Fix: in a rank, results that are kept with their graph: `total += loss` keeps every step's graph, `total += loss.item()`
 or `loss.detach()` none. In workers, a cache in the data set that is never emptied. For copied pages, lists and dicts of
-Python objects: keep the index in arrays (numpy, torch, pyarrow), which have one reference count for all.
+Python objects: keep the index in arrays (numpy, torch, pyarrow), which have one reference count for all. Only tensors
+are also shared with workers that are not forked. Fewer workers make fewer copies.
 
 Estimate: none while it lasts; the severity follows the time until memory ends: ten minutes critical, an hour high,
-twelve hours medium.
+twelve hours medium. Copies that no longer grow are medium if they take as much as is left: as many workers again, as
+those of an evaluation, would end the job. Less is low.
 
 False alarms: warm-up, caching allocators and caches that fill settle: their last third grows less than the one before.
 Mapped files and page cache can be dropped and do not count. Copying by workers ends when all inherited pages are
-copied. A data set's cache ends with its first pass, or with each pass if new workers fill it again. If these fit into
-memory, the severity is low; after the first pass only the other growth counts. Workers that restart each epoch are
-judged by the last epoch alone.
+copied: then only their size counts. A list of images or arrays has few Python objects for its size and is hardly copied;
+tensors and arrays in the data set never are. A data set's cache ends with its first pass, or with each pass if new
+workers fill it again. If these fit into memory, the severity is low; after the first pass only the other growth counts.
+Workers that restart each epoch are judged by the last epoch alone.
 """
 
 from __future__ import annotations
 
 import math
 
-from rn50_advisor.advisor.model.analysis import Analysis, MemoryTrend
+from rn50_advisor.advisor.model.analysis import Analysis, LoaderFacts, MemoryTrend
 from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, Severity
-from rn50_advisor.advisor.model.measures.host_measures import MEMORY_HEADROOM_MB, MEMORY_WATCHED_S
+from rn50_advisor.advisor.model.job_changes import CallChange
+from rn50_advisor.advisor.model.measures.host_measures import MEMORY_COPIED_MB, MEMORY_HEADROOM_MB, MEMORY_WATCHED_S
+from rn50_advisor.advisor.model.measures.input_measures import LOADER_WORKERS
 from rn50_advisor.advisor.model.wording.quantities import duration
+from rn50_advisor.probes.documents.loader_documents import DescribedDataset, DescribedObjects
+from rn50_advisor.rules.analysis_reading import training_loader, where_of
 from rn50_advisor.rules.memory.memory_growth import growth_severity, growth_title, rises
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule
+
+_COPIED_SHARE_MEDIUM = 0.5  # as many copies again, as of an evaluation's workers, do not fit
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -48,7 +61,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         # a worker's new memory is private too: count it as one growth, not two
         growing = [trend for trend in growing if not trend.copied]
     if not growing:
-        return Clear(RULE.id)
+        return _settled(a, t) or Clear(RULE.id)
     lasts_s = _lasts_s(growing, a.get(MEMORY_HEADROOM_MB))
     level: Severity = "critical" if victims else growth_severity(lasts_s)
     worst = max(growing, key=lambda trend: trend.mb_per_s)
@@ -62,10 +75,54 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         seconds_per_step=0.0,
         scope=Affected(ranks=() if everywhere else tuple(sorted(ranks))),
         evidence=(*(_evidence(trend, t) for trend in growing), *_left(a, growing, lasts_s)),
-        fixes=(_fix(worst),),
+        fixes=_fixes(a, worst),
         fatal=bool(victims),
         urgent=level == "critical",
     )
+
+
+def _settled(a: Analysis, t: Thresholds) -> Finding | None:
+    """Copies of Python objects that workers hold without growing any more."""
+    workers = a.of_host(a.by_rank(LOADER_WORKERS))
+    loader = training_loader(a, workers)
+    copied, left = a.get(MEMORY_COPIED_MB), a.get(MEMORY_HEADROOM_MB)
+    objects = _objects(loader.dataset) if loader is not None else ()
+    if loader is None or copied is None or left is None or not objects:
+        return None
+    count = sum(workers.values())
+    copied = min(copied, count * sum(one["bytes"] or 0 for one in objects) / 1e6)
+    share = copied / max(copied + left, 1e-9)
+    if share < t["copied"]:
+        return None
+    largest = _largest(objects)
+    named = f"{largest['name']}, a {largest['kind']} of {largest['length']:,} of {largest['of']}"
+    much = share >= _COPIED_SHARE_MEDIUM
+    return Finding(
+        rule=RULE.id,
+        title=f"{count:.0f} loader workers hold {copied:,.0f} MB of copies of the data set's Python objects",
+        severity="medium" if much else "low",
+        confidence=confidence(a, cap=0.85),
+        seconds_per_step=0.0,
+        evidence=(
+            Evidence.of(MEMORY_COPIED_MB, copied, None, f"{copied / count:,.0f} MB in each worker, of {named}"),
+            Evidence(
+                "share of the free memory", share, "share", t["copied"], "of what would be free without the copies"
+            ),
+            Evidence.of(MEMORY_HEADROOM_MB, left, note="is left", form="continues"),
+        ),
+        fixes=_fixes_of_copies(loader, largest["name"]),
+        circumstances=frozenset({"copies settled"}),
+    )
+
+
+def _objects(dataset: DescribedDataset) -> tuple[DescribedObjects, ...]:
+    """The lists and dicts of Python objects of a data set and of those inside it."""
+    inside = (dataset["inner"],) if "inner" in dataset else tuple(dataset.get("parts", ()))
+    return (*dataset.get("objects", ()), *(one for each in inside for one in _objects(each)))
+
+
+def _largest(objects: tuple[DescribedObjects, ...]) -> DescribedObjects:
+    return max(objects, key=lambda one: one["bytes"] or 0)
 
 
 def _long(trend: MemoryTrend, t: Thresholds) -> bool:
@@ -118,14 +175,28 @@ def _left(a: Analysis, growing: list[MemoryTrend], lasts_s: float) -> tuple[Evid
     return (Evidence.of(MEMORY_HEADROOM_MB, left, note=f"enough for {enough}", form="explains"),)
 
 
+def _fixes_of_copies(loader: LoaderFacts | None, name: str) -> tuple[Fix, ...]:
+    arrays = Fix(
+        "keep the data set's index in arrays, not in lists or dicts of Python objects",
+        f"self.{name} = np.array({name})  # one reference count for all of them",
+        where_of(loader),
+        "small change",
+    )
+    if loader is None or loader.num_workers < 2:
+        return (arrays,)
+    fewer = CallChange.of("DataLoader", num_workers=loader.num_workers // 2)
+    return arrays, Fix.of("fewer loader workers make fewer copies", fewer, where_of(loader), "one line")
+
+
+def _fixes(a: Analysis, trend: MemoryTrend) -> tuple[Fix, ...]:
+    if not trend.copied:
+        return (_fix(trend),)
+    loader = a.training_loader(trend.rank)
+    objects = _objects(loader.dataset) if loader is not None else ()
+    return _fixes_of_copies(loader, _largest(objects)["name"] if objects else "names")
+
+
 def _fix(trend: MemoryTrend) -> Fix:
-    if trend.copied:
-        return Fix(
-            "keep the data set's index in arrays, not in lists or dicts of Python objects",
-            "self.names = np.array(names)  # one reference count for all of them",
-            None,
-            "small change",
-        )
     if trend.role == "worker":
         return Fix("bound what the data set keeps in each worker (caches, open files, lists of samples)", "", None)
     if trend.left_mb is not None:
@@ -148,6 +219,9 @@ RULE = rule(
         "steps": Threshold(200, "steps: by then the allocator's cache has seen every shape"),
         "steps_seconds": Threshold(20, "seconds that these steps must last: two hundred short steps may take only one"),
         "seconds": Threshold(60, "seconds: after this time a trend also shows with long steps"),
+        "copied": Threshold(
+            0.25, "of the memory that would be free without the copies: twice as many workers still leave a quarter"
+        ),
         "lasting": Threshold(0.3, "of the growth in each half: memory that settles grows less in the second"),
     },
 )

@@ -11,6 +11,7 @@ from rn50_advisor.advisor.analysis.host.node_window import Window, process_by_ra
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import LoaderFacts, MemoryTrend, training_loader
 from rn50_advisor.advisor.model.measures.host_measures import (
+    MEMORY_COPIED_MB,
     MEMORY_HEADROOM_MB,
     MEMORY_HOST_LEFT_SHARE,
     MEMORY_LIMIT_MB,
@@ -32,6 +33,8 @@ _READINGS_OF_COPIES = 4  # fewer, as private memory is read every ten seconds or
 _LAST_NS = 2_000_000_000  # workers end with their loader, a little before the rank's last step ends
 _SLOPE_READINGS_MAX = 150  # readings used for slopes: 11,000 pairs
 _MB = 1e6
+# Private memory of a worker that copied nothing: 11 to 27 MB.
+_OWN_BYTES = 25e6
 
 
 def memory_trends(
@@ -84,7 +87,26 @@ def memory_values(recording: Recording, steps: Mapping[int, RankSteps], trends: 
     ]
     if private:
         found[MEMORY_WORKER_MB, JOB] = max(private) / _MB
+    copied = _copied_bytes(recording, steps) if steps else None
+    if copied is not None:
+        found[MEMORY_COPIED_MB, JOB] = copied / _MB
     return found
+
+
+def _copied_bytes(recording: Recording, steps: Mapping[int, RankSteps]) -> float | None:
+    """What the workers alive at the end have copied: private memory that they did not allocate; of all, from those that were followed."""
+    end_ns = max(int(own.end_ns[-1]) for own in steps.values())
+    workers = [p for p in recording.processes if p.role == "worker" and p.rank in steps]
+    alive = [p for p in workers if p.ended_ns is None or p.ended_ns >= end_ns - _LAST_NS]
+    copied = []
+    for process in alive:
+        held = _between(recording.samples.get(("proc.held_bytes", f"pid:{process.pid}")), 0, end_ns)
+        private = _last(recording, "proc.private_bytes", f"pid:{process.pid}", end_ns)
+        if private is not None and held is not None and held.value.size:
+            # inherited pages count as held from the start
+            allocated = max(0.0, float(held.value[-1] - held.value[0]))
+            copied.append(max(0.0, private - allocated - _OWN_BYTES))
+    return len(alive) * sum(copied) / len(copied) if copied else None
 
 
 def _trend(

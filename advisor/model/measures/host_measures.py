@@ -30,6 +30,9 @@ MEMORY_WATCHED_S = JobMeasure(
     "memory.watched_s", "s", "how long the memory of the job's processes was followed after the warm-up"
 )
 MEMORY_WORKER_MB = JobMeasure("memory.worker_mb", "MB", "private memory of one loader worker")
+MEMORY_COPIED_MB = JobMeasure(
+    "memory.copied_mb", "MB", "inherited pages of which loader workers hold copies of their own, all workers together"
+)
 MEMORY_PRESSURE_SHARE = JobMeasure(
     "memory.pressure_share", "", "share of the time in which some process of the host waited for memory"
 )

@@ -1,11 +1,12 @@
 """Properties of a DataLoader and its dataset at creation: arguments, classes, names.
 
-Never touches data but the row numbers of an indices mapping, runs no property, `__getattr__` or `__repr__` of the user's, and keeps only
-plain values.
+Never touches data but row numbers of an indices mapping and the sizes of a few objects in large lists and dicts. Runs no property,
+`__getattr__` or `__repr__` of the user's, and keeps only plain values.
 """
 
 from __future__ import annotations
 
+import itertools
 import operator
 import os
 import sys
@@ -21,7 +22,7 @@ from .process_facts import call_frames
 if TYPE_CHECKING:
     from types import FrameType
 
-    from ...documents.loader_documents import DescribedDataset, DescribedLoader, Setting
+    from ...documents.loader_documents import DescribedDataset, DescribedLoader, DescribedObjects, Setting
 
 _DEPTH = 4  # nested wrappers around a dataset
 _PARTS = 4  # described parts of a concatenation
@@ -33,6 +34,11 @@ _ROOTS = ("root", "root_dir", "data_dir", "path", "img_dir")
 _WRAPPED = ("dataset", "base_dataset", "_dataset", "ds", "_hf_dataset")  # Subset, and usual names in wrappers
 _SLOW_NS = 50_000_000
 _ATTRIBUTES = 100
+_OBJECTS_MIN = 10_000  # fewer take no memory worth a word
+_OBJECTS_SEEN = 20
+_MEMBERS_SEEN = 5  # of each object, and of each of these, three levels deep: 2,500 objects at most, in a millisecond
+_MEMBERS_DEPTH = 3
+_PAGE_BYTES = 4096
 _LOOKUPS = 8  # the first one reads the mapping's page, which may lie on disk; the fastest counts
 _HANDLES = (
     "_io", "h5py", "lmdb", "netCDF4", "sqlite3", "zipfile", "tarfile", "psycopg2", "pymysql", "redis", "pymongo",
@@ -118,6 +124,9 @@ def describe_dataset(dataset: Any, depth: int = 0) -> DescribedDataset:
     arrays = _arrays(dataset, facts["length"])
     if arrays:
         facts["arrays"] = arrays
+    objects = _objects(dataset)
+    if objects:
+        facts["objects"] = objects
     facts.update(_of_known_kinds(dataset))
     if depth < _DEPTH and inner is not None:
         facts["inner"] = describe_dataset(inner, depth + 1)
@@ -307,6 +316,48 @@ def _arrays(dataset: Any, length: int | None) -> list[str]:
         if length and rows and all(type(row) in kinds and _rows_in_memory(row) == length for row in rows):
             found.append(str(name)[:_CHARACTERS])
     return found[:_PARTS]
+
+
+def _objects(dataset: Any) -> list[DescribedObjects]:
+    """The attributes that are large lists, tuples or dicts, the largest first. Two names of one object count once."""
+    found: list[DescribedObjects] = []
+    seen = set()
+    for name, value in list(attributes(dataset).items())[:_ATTRIBUTES]:
+        if type(value) not in (list, tuple, dict) or len(value) < _OBJECTS_MIN or id(value) in seen:
+            continue
+        seen.add(id(value))
+        some = _spread(value)
+        keys = _mean_bytes(list(itertools.islice(value, _OBJECTS_SEEN))) if type(value) is dict else 0.0
+        size = int(len(value) * (keys + _mean_bytes(some)))
+        of = type(some[0]).__qualname__[:_CHARACTERS]
+        kind = type(value).__name__
+        found.append({"name": str(name)[:_CHARACTERS], "kind": kind, "length": len(value), "of": of, "bytes": size})
+    return sorted(found, key=lambda one: -one["bytes"])[:_PARTS]
+
+
+def _spread(value: Any) -> list[Any]:
+    """A few objects: evenly spread over a list or tuple, the first ones of a dict, whose others cannot be reached without a walk."""
+    if type(value) is dict:
+        return list(itertools.islice(value.values(), _OBJECTS_SEEN))
+    return [value[n * len(value) // _OBJECTS_SEEN] for n in range(_OBJECTS_SEEN)]
+
+
+def _mean_bytes(some: list[Any], depth: int = 0) -> float:
+    return sum(_written_bytes(one, depth) for one in some) / max(1, len(some))
+
+
+def _written_bytes(value: Any, depth: int) -> float:
+    """Bytes of pages that counting references to this object, and to those inside it, writes to: of a large one only its first page."""
+    kind = type(value)
+    if value is None or kind is bool or (kind is int and -6 < value < 257):
+        return 0.0  # Python has one of each
+    if kind not in (str, bytes, int, float, list, tuple, dict):
+        return 64.0  # the head of an object of another class, whose `__sizeof__` may be the user's
+    size = float(min(sys.getsizeof(value), _PAGE_BYTES))
+    if kind in (list, tuple, dict) and value and depth < _MEMBERS_DEPTH:
+        inside = list(itertools.islice(value.values() if kind is dict else value, _MEMBERS_SEEN))
+        size += len(value) * _mean_bytes(inside, depth + 1)
+    return size
 
 
 def _rows_in_memory(value: Any) -> int | None:

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from rn50_advisor.advisor.model.analysis import Analysis, MemoryTrend
-from rule_cases import Phases, hot, job, rank
+from rn50_advisor.probes.documents.loader_documents import DescribedDataset
+from rule_cases import Phases, hot, job, loader, rank
 
 
 def cpu005(
@@ -113,11 +114,28 @@ def trend(
     return MemoryTrend(rank, seconds=seconds, thirds_mb=thirds, mb_per_s=per_minute / 60.0, **given)
 
 
-def mem002(trends: tuple[MemoryTrend, ...] | None = None, headroom: float | None = 3000.0, **more: Any) -> Analysis:
-    """Rank 1 grows by 60 MB a minute, and 3000 MB are left."""
+RECORDS: DescribedDataset = {
+    "class": "Pictures",
+    "length": 900_000,
+    "objects": [{"name": "records", "kind": "list", "length": 900_000, "of": "dict", "bytes": 2_000_000_000}],
+}
+
+
+def mem002(
+    trends: tuple[MemoryTrend, ...] | None = None,
+    headroom: float | None = 3000.0,
+    *,
+    copied: float | None = None,
+    dataset: DescribedDataset | None = None,
+    **more: Any,
+) -> Analysis:
+    """Rank 1 grows by 60 MB a minute, and 3000 MB are left. `copied`: instead, MB of copies that four workers hold."""
     grown = {name: more.pop(name) for name in ("per_minute", "seconds", "bend", "steps", "first") if name in more}
-    found = (trend(**grown),) if trends is None else trends
+    found = trends if trends is not None else (trend(**grown),) if copied is None else ()
     values = {"memory.watched_s": max((t.seconds for t in found), default=100.0)}
     if headroom is not None:
         values["memory.headroom_mb"] = headroom
+    if copied is not None:
+        values |= {"memory.copied_mb": copied, "loader.workers": {0: 2.0, 1: 2.0}}
+        more.setdefault("loaders", tuple(loader(n, 2, dataset=dataset or RECORDS) for n in (0, 1)))
     return job({0: rank(), 1: rank()}, **{"values": values, "memory": found, **more})

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import host_rule_cases as host_jobs
 from ending_rule_cases import death
+from explained_rules import would_explain
 from host_rule_cases import trend
+from rule_cases import LINE
 from rule_runs import found
 from rule_table import Table
 from table_checks import Check, checks
 
+SMALL = {**host_jobs.RECORDS, "objects": [{**host_jobs.RECORDS["objects"][0], "bytes": 200_000_000}]}
 COPIED = {"role": "worker", "copied": True, "processes": 4, "first": 100.0}
 
 
@@ -31,6 +36,7 @@ TABLE = Table(
             {"seconds": 60.0, "steps": 9.0, "first": 100.0},
             {"seconds": 59.9, "steps": 9.0, "first": 100.0},
         ),
+        "copied": ({"copied": 1000.0}, {"copied": 999.0}),
         "lasting": ({"bend": 0.7}, {"bend": 0.701}),
     },
     false_alarms={
@@ -38,6 +44,9 @@ TABLE = Table(
         "an allocator that settles": {"bend": 0.9},
         "one jump, after an evaluation": {"bend": 0.0},
         "memory that is given back": {"per_minute": -60.0},
+        "private memory of workers without such objects": {"copied": 9000.0, "dataset": {"class": "Pictures"}},
+        "objects too small for what the workers hold": {"copied": 9000.0, "dataset": SMALL},
+        "copies, where it is unknown what is left": {"copied": 9000.0, "headroom": None},
         "a short run": {"seconds": 15.0, "steps": 5000.0, "first": 10.0},
     },
     severities=(
@@ -46,6 +55,8 @@ TABLE = Table(
         ({"headroom": 3601.0}, "medium"),
         ({"headroom": 43201.0}, "low"),
         ({"headroom": None}, "low"),
+        ({"copied": 3000.0}, "medium"),
+        ({"copied": 2999.0}, "low"),
         ({"deaths": (death(1, oom_killed=True),)}, "critical"),
     ),
     ranks=(1,),
@@ -100,3 +111,31 @@ def test_mem002_takes_what_a_worker_holds_anew_for_one_creep() -> None:
         "memory growth",
         "memory.headroom_mb",
     ]
+
+
+@pytest.mark.parametrize("wrap", [lambda data: data, lambda data: {"inner": data}, lambda data: {"parts": [data, {}]}])
+def test_mem002_names_the_objects_of_which_workers_hold_copies(wrap) -> None:
+    finding = found("MEM002", host_jobs.mem002(copied=4000.0, dataset=wrap(host_jobs.RECORDS)))
+    assert finding.title == "4 loader workers hold 4,000 MB of copies of the data set's Python objects"
+    assert "1,000 MB in each worker, of records, a list of 900,000 of dict" in finding.evidence[0].note
+    arrays, fewer = finding.fixes
+    assert "self.records = np.array(records)" in arrays.change and arrays.where == LINE
+    assert "num_workers=1" in fewer.change and finding.seconds_per_step == 0.0
+
+
+def test_mem002_names_the_objects_also_while_copies_grow() -> None:
+    job = host_jobs.mem002((trend(**COPIED, left_mb=4000.0),))
+    assert "np.array(names)" in found("MEM002", job).fixes[0].change, "none are known"
+    named = replace(job, loaders=host_jobs.mem002(copied=4000.0).loaders)
+    assert "np.array(records)" in found("MEM002", named).fixes[0].change
+
+
+def test_mem002_counts_no_more_copies_than_the_objects_can_take() -> None:
+    finding = found("MEM002", host_jobs.mem002(copied=50_000.0))
+    assert finding.evidence[0].value == 8000.0, "two gigabytes in each of four workers"
+
+
+def test_mem002_copies_make_memory_short_but_slow_nothing_by_themselves() -> None:
+    copies, growth = host_jobs.mem002(copied=4000.0), host_jobs.mem002()
+    assert would_explain(copies, found("MEM002", copies)) == {"MEM001"}
+    assert "RUN003" in would_explain(growth, found("MEM002", growth))

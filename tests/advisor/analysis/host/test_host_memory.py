@@ -176,3 +176,14 @@ def test_after_the_first_pass_only_the_others_count() -> None:
     (leak,) = job(held_100=curve(lambda t: 400 + 2 * t), **filled).memory
     assert leak.mb_per_s == pytest.approx(2.0) and leak.left_mb is None
     assert job(held_100=curve(lambda t: 400 + 2 * t), loader=given, passes=(0, 970)).memory == (), "nobody knows yet"
+
+
+def test_what_workers_copied_is_their_private_memory_that_they_did_not_allocate() -> None:
+    grown = {"held_200": curve(lambda t: 500 + min(t, 40)), "private_200": curve(lambda t: 30 + 8 * min(t, 50))}
+    values = job(worker(200), worker(201), held_201=curve(lambda t: 500), **grown).values
+    assert values["memory.copied_mb", "job"] == pytest.approx(2 * (430 - 40 - 25))
+
+
+def test_workers_that_were_not_followed_copied_an_unknown_amount() -> None:
+    assert ("memory.copied_mb", "job") not in job(worker(200), held_200=curve(lambda t: 500)).values
+    assert ("memory.copied_mb", "job") not in job(worker(200), private_200=curve(lambda t: 500)).values

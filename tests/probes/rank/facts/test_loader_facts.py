@@ -512,3 +512,39 @@ def test_without_a_mapping_of_the_librarys_own_no_look_up_is_timed(monkeypatch: 
     library_class(monkeypatch, Mapping, "datasets.table")
     monkeypatch.delattr(Mapping, "fast_slice")
     assert "lookup_ns" not in describe_dataset(Mapped(Mapping()))
+
+
+def objects(**held: Any) -> list[tuple[str, str, int, str]]:
+    return [(o["name"], o["kind"], o["length"], o["of"]) for o in describe_dataset(Rows(**held)).get("objects", [])]
+
+
+def test_large_lists_and_dicts_of_objects_are_named() -> None:
+    records = [{"file": f"{n:06}.jpg", "label": n} for n in range(10_000)]
+    assert objects(records=records, again=records, few=records[1:]) == [("records", "list", 10_000, "dict")]
+    assert objects(by_name={f"{n:06}": n for n in range(20_000)}) == [("by_name", "dict", 20_000, "int")]
+    assert objects(rows=np.zeros((20_000, 4)), column=torch.zeros(20_000)) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "least", "most"),
+    [
+        ("x" * 51, 95, 105),
+        (b"x" * 100_000, 4096, 4096),
+        (7, 0, 0),
+        (True, 0, 0),
+        ({"a": "x" * 51, "b": 1000}, 250, 420),
+    ],
+    ids=["a string", "a large one, of which a page is written", "a number that Python keeps", "a constant", "a dict"],
+)
+def test_what_reading_writes_to_is_estimated(value: Any, least: int, most: int) -> None:
+    (described,) = describe_dataset(Rows(held=[value] * 10_000))["objects"]
+    assert least * 10_000 <= described["bytes"] <= most * 10_000
+
+
+def test_the_size_of_a_users_object_is_not_asked_for() -> None:
+    class Sized:
+        def __sizeof__(self) -> int:
+            raise AssertionError("the user's code was run")
+
+    (described,) = describe_dataset(Rows(held=[Sized()] * 10_000))["objects"]
+    assert described["bytes"] == 640_000

@@ -1,0 +1,87 @@
+"""Trains on records held as Python objects or as arrays, which workers read."""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+Sample = tuple[list[float], int]
+
+
+class Records(Dataset[Sample]):
+    """A dict for each record: reading it changes the reference counts of all that is in it."""
+
+    def __init__(self, count: int) -> None:
+        self.records = [{"box": [1.5 * n, 2.5, 3.5 + n, 4.5], "label": n % 10} for n in range(count)]
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __getitem__(self, at: int) -> Sample:
+        record = self.records[at]
+        return record["box"], record["label"]
+
+
+class Arrays(Dataset[Sample]):
+    def __init__(self, count: int) -> None:
+        numbers = np.arange(count)
+        self.boxes = np.stack([1.5 * numbers, np.full(count, 2.5), 3.5 + numbers, np.full(count, 4.5)], axis=1)
+        self.labels = numbers % 10
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, at: int) -> Sample:
+        return self.boxes[at].tolist(), int(self.labels[at])
+
+
+def collate(samples: list[Sample]) -> tuple[Tensor, Tensor]:
+    boxes, labels = zip(*samples, strict=True)
+    return torch.tensor(boxes) / 1e6, torch.tensor(labels)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    add = parser.add_argument
+    add("--steps", type=int, default=3000)
+    add("--records", type=int, default=600_000)
+    add("--batch", type=int, default=2000)
+    add("--workers", type=int, default=2)
+    add("--arrays", action="store_true", help="instead of Python objects")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parse()
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    data = Arrays(options.records) if options.arrays else Records(options.records)
+    loader = DataLoader(
+        data,
+        batch_size=options.batch,
+        num_workers=options.workers,
+        persistent_workers=True,
+        collate_fn=collate,
+        multiprocessing_context="fork",
+    )
+    model = nn.Sequential(nn.Linear(4, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    done = 0
+    while done < options.steps:
+        for boxes, labels in loader:
+            loss = nn.functional.cross_entropy(model(boxes), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            done += 1
+            if done == options.steps:
+                break
+    print(f"loss {loss.item():.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

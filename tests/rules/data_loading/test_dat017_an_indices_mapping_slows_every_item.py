@@ -13,7 +13,7 @@ from rule_runs import found, warm_step_s
 from rule_table import Table
 from table_checks import Check, checks
 
-MAPPED = {"class": "datasets.arrow_dataset.Dataset", "length": 9, "format": "torch", "lookup_ns": 12_500}
+MAPPED = {"class": "datasets.arrow_dataset.Dataset", "length": 9, "format": "python", "lookup_ns": 12_500}
 WRAPPER: dict[str, Any] = {"class": "Wrapper", "length": 9}
 
 
@@ -74,9 +74,16 @@ def test_table(check: Check) -> None:
 
 
 def test_dat017_says_how_items_are_made_and_what_a_look_up_costs() -> None:
-    python = found("DAT017", dat017(dataset={**MAPPED, "format": "python"})).evidence[1]
+    python = found("DAT017", dat017()).evidence[1]
     assert python.value == 12.5e-6 and python.note == "of the 25.0 µs that an item takes, as Python objects"
-    assert "Python" not in found("DAT017", dat017()).evidence[1].note
+
+
+def test_dat017_promises_less_where_items_are_tensors() -> None:
+    slow = found("DAT017", dat017(lookup_ns=25_000)).saving
+    finding = found("DAT017", dat017(dataset={**MAPPED, "format": "torch", "lookup_ns": 25_000}))
+    assert "Python" not in finding.evidence[1].note
+    assert slow is not None and finding.saving is not None
+    assert finding.saving.speedup[0] < slow.speedup[0]
 
 
 def test_dat017_takes_the_mean_of_a_concatenation() -> None:

@@ -94,6 +94,7 @@ class Sender:
                     self._connect()
 
     def _send_last(self, run: RunTail, until_s: float) -> None:
+        self._check_link()  # the listener may have left since
         if not self._connected:
             self._close_link()  # its next attempt may be half a minute away
             self._connect()

@@ -7,8 +7,6 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
-from .facts.process_facts import is_users
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -67,6 +65,8 @@ def raised_in(torch: Any, error: BaseException, marked: str) -> str:
 
 def raised_at(error: BaseException) -> ExceptionFacts:
     """The innermost line of the user's code in the exception's traceback; empty if there is none."""
+    from .facts.process_facts import is_users  # needs Linux, and reports made on other systems import this module
+
     found: ExceptionFacts = {}
     traceback = error.__traceback__
     while traceback is not None:

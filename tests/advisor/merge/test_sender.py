@@ -85,10 +85,8 @@ def test_a_listener_that_comes_late_or_returns_gets_the_state_and_the_outage_is_
         late = Port(tmp_path / name, address)
         wait_for(lambda late=late: late.receiver.frames > 1, "sending")
         assert len(late.received()) == 1
-    scopes = node.finish()
-    assert len(scopes) <= 3, "once before, between and after the two"
-    # the job may end before the sender sees that the listener has left
-    assert set(scopes[:-1]) == {"job"} and scopes[-1] in ("job", "frames")
+        wait_for(lambda: not node.sender._connected, "the sender's notice that the listener has left")
+    assert set(node.finish()) == {"job"} and len(node.gaps) <= 3, "once before, between and after the two"
 
 
 def test_a_listener_that_starts_within_the_first_period_is_not_missed(tmp_path: Path) -> None:

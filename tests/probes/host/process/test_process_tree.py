@@ -170,7 +170,7 @@ def test_an_orphan_stays_a_member(tmp_path: Path) -> None:
     os.mkfifo(fifo)
     code = f"""
 import subprocess
-command = ["sh", "-c", "cat {fifo} & echo $!; exec sleep 1000"]
+command = ["sh", "-c", "exec 3<{fifo}; cat <&3 & echo $!; exec sleep 1000"]
 middle = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 print(middle.stdout.readline().strip(), flush=True)
 input()
@@ -178,7 +178,8 @@ middle.kill(); middle.wait()
 print(middle.pid, flush=True)
 input()
 """
-    lifeline = os.open(fifo, os.O_RDWR)  # the orphan lives until this is closed
+    # the orphan lives until this is closed; its parent opens the pipe for it, for an open after that would wait for ever
+    lifeline = os.open(fifo, os.O_RDWR)
     try:
         with python(code) as job:
             orphan = int(hear(job))

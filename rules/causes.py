@@ -69,7 +69,7 @@ NO_CORES = ("CPU001", "CPU002", "CPU003", "CPU005")
 LOADING_NEEDS_CORES = ("DAT001", "DAT004")
 MORE_WORKERS = ("DAT003", "DAT004")
 # One known part of a sample's work takes too long.
-COSTLY_SAMPLES = ("DAT011", "DAT017")
+COSTLY_SAMPLES = ("DAT011", "DAT017", "DAT018")
 SLOW_LOADING = ("DAT001", "DAT002", "DAT003", "DAT004", "DAT005", "DAT008", "DAT009", "DAT010", "DAT013")
 DISK = ("DSK001", "DSK002")
 SLOW_INPUT = (*SLOW_LOADING, *DISK)
@@ -120,6 +120,7 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         Cause(("DAT009",), (*LOADING_NEEDS_CORES, "DAT008", "COM002")),
         Cause(("DAT013",), ("DAT001", "DAT002", "DAT008", "DAT009", "COM002")),
         Cause(COSTLY_SAMPLES, ("DAT001", "COM002")),
+        Cause(("DAT018",), ("DAT011",)),
         Cause(COSTLY_SAMPLES, ("DAT008",), MADE_ALIKE),
         Cause(COSTLY_SAMPLES, MORE_WORKERS, BETTER_THAN_WORKERS),
         Cause(MORE_WORKERS, COSTLY_SAMPLES, unless=BETTER_THAN_WORKERS),

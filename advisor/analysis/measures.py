@@ -26,8 +26,8 @@ from rn50_advisor.advisor.analysis.host.thread_counts import helper_thread_value
 from rn50_advisor.advisor.analysis.input.delivery import delivery_values
 from rn50_advisor.advisor.analysis.input.input_waits import input_values
 from rn50_advisor.advisor.analysis.input.loading import loading_values
+from rn50_advisor.advisor.analysis.input.making_samples import making_sample_values
 from rn50_advisor.advisor.analysis.input.transforms import sample_values
-from rn50_advisor.advisor.analysis.input.worker_locks import lock_values
 from rn50_advisor.advisor.analysis.kernels.deep_windows import deep_values
 from rn50_advisor.advisor.analysis.providers import Provider, named
 from rn50_advisor.advisor.analysis.run_context import RunContext, SteadyContext
@@ -186,7 +186,10 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
     ),
     Provider(lambda c, _: cold_values(c.run.recording, c.run.everything, c.run.loaders), named("epoch.cold_*")),
     Provider(lambda c, _: sample_values(c.cost), named("sample.*", "batch.collate_s", "batch.megabytes")),
-    Provider(lambda c, _: lock_values(c.run.recording, c.run.steady), named("loader.lock_*", "loader.asking_share")),
+    Provider(
+        lambda c, _: making_sample_values(c.run.recording, c.run.steady),
+        named("loader.lock_*", "loader.asking_share", "loader.repeated_*"),
+    ),
     Provider(
         lambda c, _: collective_values(c.run.recording, c.run.steady),
         named(

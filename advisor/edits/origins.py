@@ -132,7 +132,7 @@ def _of_attribute(code: Code, node: ast.Attribute, others: Sequence[Code], steps
     base, name = node.value, node.attr
     cls = code.class_around(node)
     if cls is not None and isinstance(base, ast.Name) and base.id == "self":
-        set_here = _set_on_self(cls, name)
+        set_here = set_on_self(cls, name)
         if set_here:
             return _of_assigned(code, set_here, others, steps)
         return _of_field(code, cls, name, others, steps)
@@ -151,7 +151,7 @@ def _of_attribute(code: Code, node: ast.Attribute, others: Sequence[Code], steps
     return _of_namespace(code, name, others, steps)
 
 
-def _set_on_self(cls: ast.ClassDef, name: str) -> list[ast.expr | None]:
+def set_on_self(cls: ast.ClassDef, name: str) -> list[ast.expr | None]:
     found: list[ast.expr | None] = []
     for node in ast.walk(cls):
         if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):

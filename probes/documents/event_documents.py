@@ -83,11 +83,14 @@ class LeftRunning(TypedDict, total=False):
 
 
 class SampleMaking(TypedDict, total=False):
-    """A sample of a thread that makes a batch. `awaits`: the lock or server it waits for; `asks`: it waits for a server's answer."""
+    """A sample of a thread that makes a batch. `awaits`: the lock or server it waits for; `asks`: it waits for a server's answer;
+    `repeats`: the call in which it does the same work for each item.
+    """
 
     user: UserLine | None
     awaits: str | None
     asks: bool
+    repeats: str
 
 
 class PrintedLines(TypedDict, total=False):

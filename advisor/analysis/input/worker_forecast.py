@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -47,6 +48,10 @@ _HAND_OVER_BYTES_PER_S = (20e9, 4e9)
 # for 0.1 MB, 0.5 and 1.8 ms for 0.2 MB, 3.3 ms for 0.8 MB, 3.0 ms for 3.1 MB.
 _MOVED_S = (0.0002, 0.0008)
 _MOVED_BYTES_PER_S = (4e9, 1e9)
+# Most kernel time of a worker that shared memory can explain, for a batch without and per byte: what was measured was less than half of
+# it. More than that is the sample's own, for the files that it reads, and stays if the training process makes it.
+_SHARED_KERNEL_S = 0.003
+_SHARED_KERNEL_BYTES_PER_S = 0.5e9
 # Kernel time in the training process per batch of any size: a descriptor is passed on, pages are mapped, a queue thread is woken to send
 # the next index. With batches of 0.1 MB, forward and backward spent 0.3 to 0.39 ms in the kernel, and making a batch 0.11 ms; without
 # workers, 0.01 to 0.03 ms.
@@ -127,8 +132,8 @@ def _feed(known: _Known, steps: RankSteps, made: Loading) -> WorkerFeed:
         reading_s=made.blocked_s if reads else 0.0,
         full_s=_full_s(known, made) if reads else 0.0,
         locked_s=_locked_s(known, made),
-        kernel_s=made.system_s or 0.0,
-        faults_s=_faults_s(known, rank, made, batches),
+        kernel_s=_kernel_s(made, loader),
+        faults_s=_faults_s(known, rank, _kernel_s(made, loader), batches if made.workers else 0.0),
         index_s=known.values.get((STEP_INDEX_S, rank), 0.0) / batches,
         hand_over_s=_hand_over(loader) if handed is None else (0.8 * handed, 1.2 * handed),
         moved_s=(0.0, 0.0) if made.workers else _moved(loader),
@@ -160,12 +165,18 @@ def _first_s(known: _Known, steps: RankSteps, made: Loading) -> float:
     return starts * (made.wall_s - made.delay_s) / max(float(steps.count.sum()), 1.0)
 
 
-def _faults_s(known: _Known, rank: int, made: Loading, batches: float) -> float:
-    """Kernel time per step that workers cause in the training process: mapping and unmapping their pages, and handing over."""
-    if not made.workers:
-        return 0.0
-    brought = batches * ((made.system_s or 0.0) + _HANDED_KERNEL_S)
-    return min(known.values.get((STEP_SYSTEM_S, rank), 0.0), brought)
+def _kernel_s(made: Loading, loader: LoaderFacts | None) -> float:
+    """Kernel time of a worker per batch that shared memory may explain."""
+    size = loader.batch_bytes if loader else None
+    most = math.inf if size is None else _SHARED_KERNEL_S + size / _SHARED_KERNEL_BYTES_PER_S
+    return min(made.system_s or 0.0, most)
+
+
+def _faults_s(known: _Known, rank: int, kernel_s: float, batches: float) -> float:
+    """Kernel time per step that workers cause in the training process: mapping and unmapping their pages, and handing over.
+    `batches`: per step, from workers.
+    """
+    return min(known.values.get((STEP_SYSTEM_S, rank), 0.0), batches * (kernel_s + _HANDED_KERNEL_S))
 
 
 def _hand_over(loader: LoaderFacts | None) -> tuple[float, float]:

@@ -38,7 +38,7 @@ class WorkerFeed:
     reading_s: float = 0.0  # mean of a batch, part of `waiting_s`: reads from storage that all workers share
     full_s: float = 0.0  # reads of a batch at the storage limit that all workers share; 0: no limit is known
     locked_s: float = 0.0  # of a batch while all workers take turns at a lock that is always taken; 0: none is known
-    kernel_s: float = 0.0  # mean of a batch, part of `computing_s`: kernel time, in workers mostly for shared memory
+    kernel_s: float = 0.0  # mean of a batch, part of `computing_s`: kernel time for shared memory
     index_s: float = 0.0  # of a batch: the training thread draws the indices of a later batch before it gets this one
     faults_s: float = 0.0  # per step: kernel time of forward and backward, mostly page faults in shared memory
     hand_over_s: tuple[float, float] = (0.0, 0.0)  # from a worker's finished batch to the loop, at best and at worst

@@ -74,17 +74,19 @@ def forecast(model: WorkerModel) -> Forecast | None:
 
 
 def step_with_cheaper_batches(
-    model: WorkerModel, remaining: float, *, hand_over: float = 1.0
+    model: WorkerModel, remaining: float, *, hand_over: float = 1.0, waiting: float = 1.0
 ) -> tuple[float, float] | None:
     """(best, worst) step time with the present workers if a batch took the share `remaining` of its computing; None if no batch was seen.
 
     `hand_over`: share of the hand-over that remains at best, because a batch waits until its worker has collated the next one.
+    `waiting`: share of its reads and waits that remains.
     """
     feeds = _timed_feeds(model)
     lighter = {
         rank: replace(
             feed,
             computing_s=tuple(s * remaining for s in feed.computing_s),
+            waiting_s=tuple(s * waiting for s in feed.waiting_s),
             hand_over_s=(hand_over * feed.hand_over_s[0], feed.hand_over_s[1]),
         )
         for rank, feed in feeds.items()

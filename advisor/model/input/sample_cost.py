@@ -63,6 +63,14 @@ class SharedLock:
 
 
 @dataclass(frozen=True, slots=True)
+class RepeatedCall:
+    """A call, such as `zipfile.ZipFile`, that opens, reads or builds the same for each item."""
+
+    name: str
+    line: SampleLine
+
+
+@dataclass(frozen=True, slots=True)
 class SampleCost:
     """The cost of a training sample, from `looks` profiled samples. None: not measured."""
 

@@ -24,6 +24,12 @@ LOADER_FORESEEN = JobMeasure(
 LOADER_ASKING_SHARE = JobMeasure(
     "loader.asking_share", "", "share of the workers' stack samples that found one waiting for a server's answer"
 )
+LOADER_REPEATED_SHARE = JobMeasure(
+    "loader.repeated_share",
+    "",
+    "share of the stack samples of processes making samples that found one repeating the same call for each item",
+)
+LOADER_REPEATED_ERROR = JobMeasure("loader.repeated_error", "", "standard error of that share")
 
 FETCH_WALL_S = RankMeasure("fetch.wall_s", "s", "making one batch, in one worker or in the training process")
 FETCH_CPU_SHARE = RankMeasure("fetch.cpu_share", "", "CPU time over the time of making a batch")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import AnyEvent, happened
 from rn50_advisor.advisor.run.rings.ring_follower import Follower
+from rn50_advisor.advisor.run.stacks.repeated_calls import repeated_call
 from rn50_advisor.advisor.run.stacks.stack_budget import StackBudget
 from rn50_advisor.probes.documents.code_places import UserLine
 from rn50_advisor.probes.documents.event_documents import SampleMaking
@@ -94,6 +95,8 @@ def line_in_making(stacks: Sequence[ThreadStack], thread: int | None) -> SampleM
     found: SampleMaking = {"user": line, "awaits": _awaited(frames, user)}
     if _asks(frames, user):
         found["asks"] = True
+    if repeats := repeated_call(tuple(frames)):
+        found["repeats"] = repeats
     return found
 
 

@@ -43,6 +43,14 @@ def test_batches_of_workers_are_computing_and_waiting_and_the_line_at_the_cores_
     assert found.reading_s == 0.0, "nothing was read"
 
 
+def test_kernel_time_beyond_what_shared_memory_takes_is_the_samples_own() -> None:
+    reading = rows(system=50)
+    assert feed(fed(reading)).kernel_s == pytest.approx(0.05), "of batches of unknown size it may be all"
+    small = feed(fed(reading, loader={**TRAIN, "batch_bytes": 1_000_000}))
+    assert small.kernel_s == pytest.approx(0.005)
+    assert small.in_place_s[0] == pytest.approx(0.07 - 0.005 - 0.0006)
+
+
 def test_waiting_is_reading_where_blocks_were_read() -> None:
     assert feed(fed(rows(blocks=200))).reading_s == pytest.approx(0.01)
 

@@ -193,3 +193,12 @@ def test_makers_are_the_workers_of_ranks_that_wait_or_a_rank_that_loads_by_itsel
     ]
     followers._by_pid = {each.pid: each for each in living}
     assert [maker.pid for maker in followers.makers(0.05)] == [11, 12, 20]
+
+
+def test_a_call_that_repeats_the_same_work_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "data.py"
+    file.write_text(
+        "import lmdb\nclass Items:\n    def __getitem__(self, i):\n        env = lmdb.open('/data/items')\n"
+    )
+    row = line_in_making([thread(Frame("Items.__getitem__", str(file), 4), FETCH)], None)
+    assert row is not None and row["repeats"] == "lmdb.open"

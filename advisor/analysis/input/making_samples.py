@@ -1,4 +1,4 @@
-"""Detects workers that wait for one another: at a shared lock, or for one process that serves them all."""
+"""What stack samples of processes that make batches show: waits for one lock or server, and work repeated for each item."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
-from rn50_advisor.advisor.model.input.sample_cost import SampleLine, SharedLock
-from rn50_advisor.advisor.model.measures.input_measures import LOADER_ASKING_SHARE, LOADER_LOCK_ERROR, LOADER_LOCK_SHARE
+from rn50_advisor.advisor.model.input.sample_cost import RepeatedCall, SampleLine, SharedLock
+from rn50_advisor.advisor.model.measures.input_measures import (
+    LOADER_ASKING_SHARE,
+    LOADER_LOCK_ERROR,
+    LOADER_LOCK_SHARE,
+    LOADER_REPEATED_ERROR,
+    LOADER_REPEATED_SHARE,
+)
 from rn50_advisor.advisor.model.measures.measure import JOB
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Event, Recording, events_of
@@ -17,22 +23,29 @@ from rn50_advisor.probes.documents.event_documents import SampleMaking
 _SAMPLES_MIN = 6  # stack samples; with fewer, two that hit a short wait by chance are over a third
 
 
-def lock_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
-    """Share of stack samples that found a process waiting, its standard error, and the share that found one asking a server."""
+def making_sample_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
+    """Shares of stack samples that found a process waiting for a lock, asking a server, or repeating a call for each item."""
     found = Measured()
     samples, waiting = _samples(recording, steady)
     if len(samples) < _SAMPLES_MIN:
-        found.missing[LOADER_LOCK_SHARE, JOB] = f"{len(samples)} stacks of processes making samples were inspected"
+        why = f"{len(samples)} stacks of processes making samples were inspected"
+        found.missing[LOADER_LOCK_SHARE, JOB] = found.missing[LOADER_REPEATED_SHARE, JOB] = why
         return found
-    share = len(waiting) / len(samples)
-    # one more sample of each kind: otherwise a few equal samples would have no error
-    smoothed = (len(waiting) + 1) / (len(samples) + 2)
-    error = math.sqrt(smoothed * (1 - smoothed) / (len(samples) + 2))
     asking = sum(bool(event.data.get("asks")) for event in samples) / len(samples)
-    found[LOADER_LOCK_SHARE, JOB] = share
-    found[LOADER_LOCK_ERROR, JOB] = error
+    found[LOADER_LOCK_SHARE, JOB] = len(waiting) / len(samples)
+    found[LOADER_LOCK_ERROR, JOB] = _share_error(len(waiting), len(samples))
     found[LOADER_ASKING_SHARE, JOB] = asking
+    call = repeated_call(recording, steady)
+    repeating = call.line.seen if call else 0
+    found[LOADER_REPEATED_SHARE, JOB] = repeating / len(samples)
+    found[LOADER_REPEATED_ERROR, JOB] = _share_error(repeating, len(samples))
     return found
+
+
+def _share_error(seen: int, samples: int) -> float:
+    """Standard error of a share, with one more sample of each kind: otherwise a few equal samples would have none."""
+    smoothed = (seen + 1) / (samples + 2)
+    return math.sqrt(smoothed * (1 - smoothed) / (samples + 2))
 
 
 def shared_lock(recording: Recording, steady: Mapping[int, RankSteps]) -> SharedLock | None:
@@ -48,6 +61,17 @@ def asking_line(recording: Recording, steady: Mapping[int, RankSteps]) -> Sample
     """The line where most workers waited for a server's answer."""
     samples, _ = _samples(recording, steady)
     return _line([event for event in samples if event.data.get("asks")], len(samples))
+
+
+def repeated_call(recording: Recording, steady: Mapping[int, RankSteps]) -> RepeatedCall | None:
+    """The call that most samples found repeated for each item, and its line."""
+    samples, _ = _samples(recording, steady)
+    names = Counter(name for event in samples if (name := event.data.get("repeats")))
+    if not names:
+        return None
+    name = names.most_common(1)[0][0]
+    line = _line([event for event in samples if event.data.get("repeats") == name], len(samples))
+    return RepeatedCall(name, line) if line else None
 
 
 def _line(found: Sequence[Event[SampleMaking]], samples: int) -> SampleLine | None:

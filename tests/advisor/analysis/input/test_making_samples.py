@@ -1,4 +1,4 @@
-"""Workers that wait for one another: what their stack samples show of a lock, and its effect on forecasts."""
+"""What stack samples of processes that make batches show: a lock and its effect on forecasts, and work repeated for each item."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
 from rn50_advisor.advisor.model.forecast.worker_model import WorkerFeed, WorkerModel, forecast, step_without_lock
-from rn50_advisor.advisor.model.input.sample_cost import SampleLine, SharedLock
+from rn50_advisor.advisor.model.input.sample_cost import RepeatedCall, SampleLine, SharedLock
 from rn50_advisor.advisor.model.recording import Event
 
 GETITEM = {"function": "Frames.__getitem__", "file": "/job/data.py", "line": 61}
@@ -51,8 +51,18 @@ def test_who_waits_for_answers_of_a_server_waits_for_no_lock() -> None:
     assert looked([None] * 8).get("loader.asking_share") == 0.0 and looked([None] * 8).asking is None
 
 
+def test_the_share_of_samples_in_a_repeated_call_and_its_line() -> None:
+    found = looked([None] * 8, repeats="zipfile.ZipFile")
+    assert found.get("loader.repeated_share") == 1.0
+    assert found.get("loader.repeated_error") == pytest.approx((0.9 * 0.1 / 10) ** 0.5)
+    assert found.repeated == RepeatedCall("zipfile.ZipFile", SampleLine("Frames.__getitem__", "/job/data.py", 61, 8, 8))
+    none = looked([None] * 8)
+    assert (none.get("loader.repeated_share"), none.repeated) == (0.0, None)
+
+
 def test_few_samples_give_no_measurement() -> None:
     few = looked(["lock"] * 5)
+    assert few.get("loader.repeated_share") is None
     assert few.get("loader.lock_share") is None and "5 stacks" in few.missing["loader.lock_share"]
 
 

@@ -1,0 +1,118 @@
+"""Finds the call that a thread is in while it makes an item, if that call repeats the same work for each item."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rn50_advisor.advisor.edits.constant_values import Values, opens
+from rn50_advisor.advisor.edits.names import parameters
+from rn50_advisor.advisor.edits.syntax import Code, Function, last_name, parse_code
+from rn50_advisor.probes.host.stacks.process_stacks import Frame, is_user_file
+
+_SOURCE_MAX = 400_000  # characters: parsing as many takes half a second
+_LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.GeneratorExp)
+_CONSTRUCTORS = ("__init__", "__new__", "__call__")
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A frame of the user's with the source of its function."""
+
+    frame: Frame
+    code: Code
+    function: Function
+
+
+@functools.lru_cache(maxsize=256)
+def repeated_call(frames: tuple[Frame, ...]) -> str | None:
+    """The name of the call, for example `zipfile.ZipFile`; None if the code does not show that it repeats the same work.
+
+    `frames`: innermost first, down to the function that the fetcher calls. The innermost call of the user's code counts: it opens, reads
+    or builds something, and all its arguments are the same for each item.
+    """
+    depth = next((n for n, frame in enumerate(frames) if is_user_file(frame.file)), None)
+    running = None if depth is None else _running(frames[depth])
+    if depth is None or running is None:
+        return None
+    call = _called(running, frames[depth - 1].function if depth else None)
+    if call is None or not _each_time(running, call):
+        return None
+    values = Values(running.code, running.function, _constant_parameters(running, frames[depth + 1 :]))
+    return _name_of(call) if values.same_call(call) else None
+
+
+def _running(frame: Frame) -> _Running | None:
+    text = "".join(linecache.getlines(frame.file))
+    code = parse_code(frame.file, text) if 0 < len(text) <= _SOURCE_MAX else None
+    if code is None:
+        return None
+    around = [
+        node
+        for node in ast.walk(code.tree)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and node.lineno <= frame.line <= (node.end_lineno or 0)
+    ]
+    return _Running(frame, code, max(around, key=lambda node: node.lineno)) if around else None
+
+
+def _called(running: _Running, inner: str | None) -> ast.Call | None:
+    """The call at the frame's line that is being executed. `inner`: the function that it has called; None for one without a frame, in C."""
+    line = running.frame.line
+    calls = [call for call in running.code.calls() if call.lineno <= line <= (call.end_lineno or 0)]
+    calls = [call for call in calls if running.function in running.code.functions_around(call)[:1]]
+    opening = [call for call in calls if opens(last_name(call.func) or "")]
+    if inner is not None and len(calls) > 1:
+        opening = [call for call in opening if _is_call_of(call, inner)]
+    elif len(calls) != 1:
+        return None
+    return opening[0] if len(opening) == 1 else None
+
+
+def _is_call_of(call: ast.Call, inner: str) -> bool:
+    """True if a call may have led to this function, as a profiler names it: `load` or `ZipFile.__init__`."""
+    name, function = last_name(call.func) or "", inner.rpartition(".")[2]
+    return name == function or (function in _CONSTRUCTORS and name[:1].isupper())
+
+
+def _each_time(running: _Running, call: ast.Call) -> bool:
+    """False for a call that a generator makes once, before its items."""
+    generator = any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in ast.walk(running.function))
+    return not generator or any(
+        isinstance(node, _LOOPS) and running.function in running.code.functions_around(node)
+        for node in running.code.around(call)
+    )
+
+
+def _constant_parameters(running: _Running, callers: Sequence[Frame]) -> frozenset[str]:
+    """Parameters that the user's code next outside sets to the same value for each item; none of the function that a library calls."""
+    caller = _running(callers[0]) if callers and is_user_file(callers[0].file) else None
+    call = _called_by_user(caller, running.function.name) if caller is not None else None
+    starred = call is not None and any(
+        a.arg is None if isinstance(a, ast.keyword) else isinstance(a, ast.Starred)
+        for a in (*call.args, *call.keywords)
+    )
+    if caller is None or call is None or starred:
+        return frozenset()
+    values = Values(caller.code, caller.function, _constant_parameters(caller, callers[1:]))
+    names = parameters(running.function)
+    given = dict(zip(names[1 if names[:1] in (["self"], ["cls"]) else 0 :], call.args, strict=False))
+    given |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+    return frozenset(name for name in names if name not in given or values.same(given[name]))
+
+
+def _called_by_user(caller: _Running, name: str) -> ast.Call | None:
+    line = caller.frame.line
+    calls = [call for call in caller.code.calls() if call.lineno <= line <= (call.end_lineno or 0)]
+    found = [call for call in calls if last_name(call.func) == name]
+    return found[0] if len(found) == 1 else None
+
+
+def _name_of(call: ast.Call) -> str:
+    """Names alone, since arguments may hold a password."""
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    plain = owner is None or isinstance(owner, ast.Name)
+    return ast.unparse(call.func) if plain else (last_name(call.func) or "")

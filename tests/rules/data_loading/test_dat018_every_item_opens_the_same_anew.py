@@ -1,0 +1,76 @@
+"""DAT018, every item opens the same anew: its table and its advice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import NotMeasured, Where
+from rn50_advisor.advisor.model.input.sample_cost import RepeatedCall, SampleLine
+from rn50_advisor.advisor.model.thresholds import Config
+from rn50_advisor.advisor.verdict.rule_engine import run_rule
+from rule_cases import SCRIPT, job, loader, on_both_ranks, rank, without
+from rule_runs import RULES, found
+from rule_table import Table, waits
+from table_checks import Check, checks
+
+CALL = RepeatedCall("zipfile.ZipFile", SampleLine("Zipped.__getitem__", SCRIPT, 12, 9, 12))
+
+
+def dat018(wait: float = 0.4, share: float = 0.75, error: float = 0.05, *, cpu: float = 0.9, **more: Any) -> Analysis:
+    """Two ranks with a worker each, which is in a repeated call in `share` of the samples."""
+    values: dict[str, Any] = {
+        "loader.repeated_share": share,
+        "loader.repeated_error": error,
+        "fetch.cpu_share": on_both_ranks(cpu),
+        "fetch.wall_s": on_both_ranks(1.0),
+        "loader.workers": on_both_ranks(1),
+        "loader.busy_share": on_both_ranks(1.0),
+    }
+    own = {n: rank(input_wait=wait) for n in (0, 1)}
+    given = {"values": values, "loaders": (loader(0, 1), loader(1, 1)), "repeated": CALL}
+    return job(own, **{**given, **more})
+
+
+TABLE = Table(
+    "DAT018",
+    dat018,
+    lines={
+        "input_wait": ({"wait": 0.05}, {"wait": 0.0499}),
+        "repeated": ({"share": 0.3}, {"share": 0.2999}),
+    },
+    false_alarms={
+        "no wait for batches": {"wait": 0.0},
+        "a call that takes little of an item": {"share": 0.05},
+        "no call that repeats": {"repeated": None, "share": 0.0},
+    },
+    severities=waits("wait"),
+    where=Where(SCRIPT, 12),
+    best=({}, 1 / 0.6),
+    also_fires={"a connection that is waited for": {"cpu": 0.1}},
+)
+
+
+@pytest.mark.parametrize("check", checks(TABLE))
+def test_table(check: Check) -> None:
+    check(TABLE)
+
+
+def test_the_call_and_its_line_are_named() -> None:
+    finding = found("DAT018", dat018())
+    assert finding.title == "zipfile.ZipFile does the same work again for every item"
+    assert "9 of 12 stacks at Zipped.__getitem__ (train.py:12)" in finding.evidence[0].note
+    assert finding.fixes[0].change.startswith("if self.kept is None")
+
+
+@pytest.mark.parametrize("cpu", [0.1, 0.9])
+def test_computing_and_waiting_in_the_call_both_go(cpu: float) -> None:
+    saving = found("DAT018", dat018(share=1.0, error=0.0, cpu=cpu)).saving
+    assert saving is not None and saving.speedup == pytest.approx((1 / 0.6, 1 / 0.6), rel=0.1)
+
+
+def test_without_stacks_it_is_not_measured() -> None:
+    outcome = run_rule(RULES["DAT018"], without(dat018(), "loader.repeated_share"), Config())
+    assert outcome == NotMeasured("DAT018", ("loader.repeated_share",))

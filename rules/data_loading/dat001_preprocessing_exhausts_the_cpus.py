@@ -55,6 +55,14 @@ from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, sev
 # The finding names a line if at least this many stacks were taken and this share of them show it.
 _STACKS_MIN = 6
 _LINE_SHARE = 2 / 3
+_CHEAPER = (
+    "do once, before training, what is the same in every epoch (parsing, tokenising, decoding, resizing); "
+    "NumPy or torch on whole arrays instead of Python objects"
+)
+_CHEAPER_PICTURES = (
+    "store the images at training size, decode with a faster decoder (torchvision.io.decode_jpeg, simplejpeg), "
+    "send uint8 and normalise on the device"
+)
 _STEP_RATIO_MAX = 1.03  # times today's step, at the middle of the forecast: two runs of one job differ by more
 
 
@@ -98,16 +106,25 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         fixes=(
             Fix(
                 "make each sample cheaper",
-                "store the images at training size, decode with a faster decoder (torchvision.io.decode_jpeg, simplejpeg), "
-                "send uint8 and normalise on the device",
+                _CHEAPER_PICTURES if _pictures(a) else _CHEAPER,
                 Where(line.file, line.line) if line else where_of(training_loader(a, waits)),
                 "larger change",
             ),
             *_fewer_workers(a, training_loader(a, waits)),
-            Fix("more CPU cores per rank, or decoding on the GPU (DALI)", "", None, "outside the code"),
+            Fix(
+                "more CPU cores per rank" + (", or decoding on the GPU (DALI)" if _pictures(a) else ""),
+                "",
+                None,
+                "outside the code",
+            ),
         ),
         saving=model.saving(best, worst, "the CPU work of a sample halved or better"),
     )
+
+
+def _pictures(a: Analysis) -> bool:
+    """True if samples were seen to be opened as images."""
+    return a.sample is not None and bool(a.sample.picture)
 
 
 def _fewer_workers(a: Analysis, loader: LoaderFacts | None) -> tuple[Fix, ...]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Finding, Saving
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.rule_engine import run_rule
-from rn50_advisor.rules.data_loading.dat017_an_indices_mapping_slows_every_item import RULE
+from rn50_advisor.rules.data_loading.dat017_an_indices_mapping_slows_every_item import RULE as MAPPED
+from rn50_advisor.rules.data_loading.dat018_every_item_opens_the_same_anew import RULE as OPENED_ANEW
+from rn50_advisor.rules.rule import Rule
 from samples.faults.scenario import Job, Remedy, Scenario, Truth, fault
 
 LOADER = "kept = DataLoader("
@@ -14,6 +18,7 @@ PERSISTENT = ("--workers=2", "--persistent")
 SHORT_EPOCHS = ("--pictures=160", "--transform=0.5", "--steps=200")
 ORDERED = ("--pictures=240", "--transform=0.5", "--steps=150")
 MAPPING = ("DAT017", "DAT003")
+OPENING = ("DAT018", "DAT003")
 SHARDS = ("--shards", "--steps=150", *PERSISTENT)
 
 
@@ -32,30 +37,85 @@ def mapped(*arguments: str) -> Job:
     return Job("faults/jobs/input/mapped.py", arguments, ranks=0, start="one by one")
 
 
-def without_mapping(a: Analysis) -> Saving | None:
-    """What DAT017 promises, also where more workers are the verdict."""
-    found = run_rule(RULE, a, Config())
-    return found.saving if isinstance(found, Finding) else None
+def promised(rule: Rule) -> Callable[[Analysis], Saving | None]:
+    """What a rule promises, also where more workers are the verdict."""
+
+    def saving(a: Analysis) -> Saving | None:
+        found = run_rule(rule, a, Config())
+        return found.saving if isinstance(found, Finding) else None
+
+    return saving
+
+
+def archive(*arguments: str) -> Job:
+    """A net that computes about 10 ms a step, on items of an archive, 16 per batch."""
+    return Job("faults/jobs/input/archive.py", arguments, ranks=0, start="one by one")
 
 
 SCENARIOS = (
+    fault(
+        "archive-opened-for-each-item",
+        OPENING[0],
+        archive(),
+        line="with zipfile.ZipFile(self.path) as archive",
+        fixed=archive("--opened=kept", "--steps=600"),
+    ),
+    fault(
+        "archive-opened-for-each-item-of-two-workers",
+        OPENING[0],
+        archive("--workers=2", "--steps=200"),
+        line="with zipfile.ZipFile(self.path) as archive",
+        fixed=archive("--workers=2", "--opened=kept", "--steps=600"),
+    ),
+    fault(
+        "annotations-read-for-each-item",
+        OPENING[0],
+        archive("--annotated"),
+        line="annotations: dict[str, Any] = json.load(file)",
+        fixed=archive("--annotated", "--opened=kept", "--steps=600"),
+        note="in a helper that gets the path",
+    ),
+    fault(
+        "archive-opened-beside-other-work",
+        OPENING,
+        archive("--entries=200", "--work=30", "--steps=250"),
+        strength="just above",
+        noted=OPENING[:1],
+        remedy=Remedy(
+            job=archive("--entries=200", "--work=30", "--opened=kept", "--steps=400"), promise=promised(OPENED_ANEW)
+        ),
+        note="about half of an item",
+    ),
+    Scenario(
+        name="archive-opened-beside-much-other-work",
+        job=archive("--entries=50", "--work=60", "--steps=200"),
+        truth=Truth(never=OPENING[:1], silent=OPENING[:1], also=OPENING[1:]),
+        strength="just below",
+    ),
+    Scenario(
+        name="archives-of-their-own",
+        job=archive("--opened=own"),
+        truth=Truth(never=OPENING[:1], silent=OPENING[:1], also=OPENING[1:]),
+        strength="just below",
+        note="each item opens an archive of its own",
+    ),
     fault(
         "indices-mapping",
         MAPPING,
         mapped(),
         noted=MAPPING[:1],
         line="loader = DataLoader(data",
-        remedy=Remedy(job=mapped("--order=loader"), promise=without_mapping),
+        remedy=Remedy(job=mapped("--order=loader"), promise=promised(MAPPED)),
         note="on idle cores workers gain more, for the cores that they take",
     ),
     fault(
         "indices-mapping-of-a-slower-step",
         MAPPING,
-        mapped("--compute=60", "--steps=200"),
+        mapped("--compute=10", "--steps=400"),
         strength="just above",
         noted=MAPPING[:1],
         line="loader = DataLoader(data",
-        remedy=Remedy(job=mapped("--compute=60", "--steps=200", "--order=flat"), promise=without_mapping),
+        remedy=Remedy(job=mapped("--compute=10", "--steps=400", "--order=flat"), promise=promised(MAPPED)),
         note="as above: workers hide the look-ups too",
     ),
     Scenario(
@@ -82,7 +142,7 @@ SCENARIOS = (
         line="loader = DataLoader(data, batch_size=options",
         fixed=rows("--compute=10", "--steps=600", "--whole"),
     ),
-    fault("rows-one-by-one-hardly", "DAT016", rows("--compute=50", "--steps=200"), strength="just below"),
+    fault("rows-one-by-one-hardly", "DAT016", rows("--compute=120", "--steps=120"), strength="just below"),
     fault("slow-sampler", "DAT015", job("--index=1", "--steps=120"), line=LOADER, fixed=job("--steps=120")),
     fault(
         "slow-sampler-for-workers",

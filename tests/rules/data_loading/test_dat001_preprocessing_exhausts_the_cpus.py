@@ -78,6 +78,15 @@ def test_few_stacks_or_stacks_all_over_name_no_line(seen: int, looks: int) -> No
     assert found("DAT001", stacks(seen, looks)).fixes[0].where == Where(SCRIPT, 42)
 
 
+def test_a_faster_decoder_is_advised_for_images_alone() -> None:
+    samples = input_jobs.sample(0.1)
+    pictures, rows = (replace(samples, width=width, height=width) for width in (400.0, None))
+    assert "simplejpeg" in found("DAT001", dat001(sample=pictures)).fixes[0].change
+    for finding in (found("DAT001", dat001(sample=rows)), found("DAT001", dat001(sample=None))):
+        assert "jpeg" not in finding.fixes[0].change and "tokenising" in finding.fixes[0].change
+        assert finding.fixes[-1].title == "more CPU cores per rank"
+
+
 def test_dat001_advises_fewer_workers_if_they_are_as_fast() -> None:
     """Eight workers a rank on two cores; one of them would do as well, for the cores would be as full."""
     crowded = {"allowed": 2.0, "busy": 2.0, "workers": 8, "wall": 8.0, "cpu": 0.05, "delay": 0.95}

@@ -120,7 +120,8 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         Cause(("DAT009",), (*LOADING_NEEDS_CORES, "DAT008", "COM002")),
         Cause(("DAT013",), ("DAT001", "DAT002", "DAT008", "DAT009", "COM002")),
         Cause(COSTLY_SAMPLES, ("DAT001", "COM002")),
-        Cause(("DAT018",), ("DAT011",)),
+        # what is opened anew is made of small objects, which the garbage collector follows
+        Cause(("DAT018",), ("CPU006", "DAT011")),
         Cause(COSTLY_SAMPLES, ("DAT008",), MADE_ALIKE),
         Cause(COSTLY_SAMPLES, MORE_WORKERS, BETTER_THAN_WORKERS),
         Cause(MORE_WORKERS, COSTLY_SAMPLES, unless=BETTER_THAN_WORKERS),

@@ -106,6 +106,7 @@ def analyse(recording: Recording) -> Analysis:
         loaders=run.loaders,
         feed=over.source if over else None,
         coverage=coverage_of(recording, everything),
+        recorder_error=next((gap.reason for gap in recording.gaps if gap.metric == "recorder"), ""),
         call_sites=run.call_sites,
         batch_curves=batch_curves(recording, values.by_rank(BATCH_SAMPLES), values),
         sample=cost,

@@ -92,6 +92,7 @@ class Analysis:
     loaders: tuple[LoaderFacts, ...] = ()
     feed: InputSource | None = None  # None: torch's loaders feed every rank
     coverage: Coverage | None = None  # None: no step was seen
+    recorder_error: str = ""  # why the recorder of a process gave up
     call_sites: CallSites = field(default_factory=CallSites)
     # by rank; only ranks whose batch size lies within a benchmark's sweep on this machine
     batch_curves: Mapping[int, BatchCurve] = field(default_factory=dict)

@@ -226,7 +226,8 @@ def _no_bottleneck(analysis: Analysis, outcomes: list[Outcome]) -> Verdict:
         elif analysis.running:
             why = "the job has not made a step yet"
         else:
-            why = "no training step was seen: the job ran no backward pass that could be observed"
+            why = analysis.recorder_error or "the job ran no backward pass that could be observed"
+            why = f"no training step was seen: {why}"
         return Verdict(
             "inconclusive", None, "Nothing can be said yet" if analysis.running else "Nothing can be said", why + "."
         )

@@ -32,6 +32,7 @@ from recordings import (
 )
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recorded_report import from_json
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.report import Report
@@ -282,3 +283,9 @@ def test_collectives_of_steps_whose_record_is_gone_are_those_of_the_others() -> 
         assert old.value(name) == pytest.approx(whole.value(name)) == pytest.approx(0.020)
     assert old.value("collectives.calls", 0) == pytest.approx(4.0)
     assert old.budget.per_rank[0]["optimizer"] == pytest.approx(0.010)
+
+
+def test_why_a_recorder_gave_up_is_known() -> None:
+    gaps = (ProbeGap("gpu.*", "host", "no driver"), ProbeGap("recorder", "pid:7", "the recorder met an error in pid 7"))
+    assert analyse(replace(recording({}), gaps=gaps)).recorder_error == "the recorder met an error in pid 7"
+    assert analyse(recording({})).recorder_error == ""

@@ -341,7 +341,11 @@ NOTHING: dict[str, Any] = {"model": None, "steady": 0, "values": {}}
         ({**NOTHING, "steps": 3}, "3 steps were seen, 0 of them steady: too few"),
         ({"steady": 4, "steps": 7}, "7 steps were seen, 4 of them steady: too few"),
         ({**NOTHING, "steps": 0, "running": True}, "has not made a step yet"),
-        ({**NOTHING, "steps": 0}, "no training step was seen"),
+        ({**NOTHING, "steps": 0}, "no training step was seen: the job ran no backward pass"),
+        (
+            {**NOTHING, "steps": 0, "recorder_error": "the recorder met an error in pid 7: KeyError"},
+            "no training step was seen: the recorder met an error in pid 7: KeyError.",
+        ),
     ],
 )
 def test_too_few_steps_are_inconclusive(about: dict[str, Any], words: str) -> None:

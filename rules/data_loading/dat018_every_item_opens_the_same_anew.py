@@ -81,7 +81,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 "small change",
             ),
         ),
-        saving=model_of(a).saving(best, worst, "this run's batches without the time in this call, simulated"),
+        saving=model_of(a).saving(
+            model_of(a).at_best(best), worst, "this run's batches without the time in this call, simulated"
+        ),
         circumstances=frozenset({"better than workers"} if better_than_workers(a, worst) else ()),
     )
 

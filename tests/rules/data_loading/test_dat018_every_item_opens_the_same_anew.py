@@ -68,7 +68,7 @@ def test_the_call_and_its_line_are_named() -> None:
 @pytest.mark.parametrize("cpu", [0.1, 0.9])
 def test_computing_and_waiting_in_the_call_both_go(cpu: float) -> None:
     saving = found("DAT018", dat018(share=1.0, error=0.0, cpu=cpu)).saving
-    assert saving is not None and saving.speedup == pytest.approx((1 / 0.6, warm(1 / 0.6)), rel=0.02)
+    assert saving is not None and saving.speedup == pytest.approx((1 / 0.6, warm(1 / 0.6)), rel=0.1)
 
 
 def test_without_stacks_it_is_not_measured() -> None:

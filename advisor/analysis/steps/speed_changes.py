@@ -123,9 +123,10 @@ def _best_fit(level_s: Array) -> list[int]:
     """The cuts into _LEVELS_MAX levels of at least _SIDE_MIN stretches each that minimise the distances to the levels' medians."""
     size = level_s.size
     misfit = np.full((size + 1, size + 1), np.inf)
-    for first in range(size):
-        for last in range(first + _SIDE_MIN, size + 1):
-            misfit[first, last] = _misfit(level_s[first:last])
+    for width in range(_SIDE_MIN, size + 1):  # all parts of one width at once
+        parts = np.lib.stride_tricks.sliding_window_view(level_s, width)
+        first = np.arange(len(parts))
+        misfit[first, first + width] = np.abs(parts - np.median(parts, axis=1, keepdims=True)).sum(axis=1)
     best, back = misfit[0], []
     for _ in range(min(_LEVELS_MAX, size // _SIDE_MIN) - 1):
         total = best[:, None] + misfit
@@ -135,10 +136,6 @@ def _best_fit(level_s: Array) -> list[int]:
     for origin in reversed(back):
         cuts.insert(0, int(origin[cuts[0] if cuts else size]))
     return cuts
-
-
-def _misfit(part: Array) -> float:
-    return float(np.abs(part - np.median(part)).sum())
 
 
 def _apart(before: Array, after: Array) -> float:

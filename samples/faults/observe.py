@@ -20,7 +20,7 @@ from rn50_advisor.advisor.verdict.diagnose import diagnose
 from samples.faults.leftovers import OWNER, end_processes
 from samples.faults.neighbours import NOBODY, Neighbours, between, read_ticks
 from samples.faults.scenario import CannotBeMade, Conditions, Ending, Job, Recorded
-from samples.gpus.__main__ import build_driver, record_in_process
+from samples.gpus.__main__ import build_driver, recorder
 
 SAMPLES = Path(__file__).resolve().parents[1]
 START_RANKS = Path(__file__).with_name("start_ranks.py")
@@ -75,7 +75,8 @@ def play(job: Recorded, driver: Path, folder: Path) -> Observation:
     if not driver.exists() and not build_driver(driver):
         raise CannotBeMade("no C compiler to build the fake driver with")
     try:
-        run = record_in_process(job.story, driver, folder, **job.changes)
+        with recorder(driver) as record:
+            run = record(job.story, folder, **job.changes)
     except subprocess.CalledProcessError as error:
         raise JobWentWrong(f"the story {job.story} could not be recorded: exit code {error.returncode}") from None
     report, recording = judged(run)

@@ -5,12 +5,13 @@ Needs a C compiler for the fake driver. The same stories give the same bundles.
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import runpy
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rn50_advisor.advisor.store.run_bundle import make_bundle
@@ -18,6 +19,7 @@ from samples.gpus.stories import STORIES
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "tests" / "fake_driver" / "build.py"
+LIBRARY = "libnvidia-ml.so.1"
 OLD = "old"  # subfolder for the fake driver's build without newer functions
 
 
@@ -32,15 +34,26 @@ def build_driver(folder: Path) -> bool:
     return True
 
 
-def record_in_process(story: str, driver: Path, folder: Path, **changes: object) -> Path:
-    """Records a story in a separate process over the driver library in `driver`; returns its run folder. `changes`: story fields."""
-    folder.mkdir(parents=True, exist_ok=True)
-    script, run = folder / "machine", folder / story
-    library = driver / OLD if STORIES[story].old_driver else driver
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(library), "FAKE_NVML_SCRIPT": str(script)}
-    command = [sys.executable, "-m", "samples.gpus.record", story, str(run), str(script), json.dumps(changes)]
-    subprocess.run(command, env=environment, cwd=ROOT, check=True)
-    return run
+@contextlib.contextmanager
+def recorder(driver: Path) -> Iterator[Callable[..., Path]]:
+    """Gives a function that records a story in a folder, over the driver library in `driver`; `changes`: story fields.
+
+    It returns the run folder, or raises CalledProcessError.
+    """
+    command = [sys.executable, "-m", "samples.gpus.record"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin and process.stdout
+        asked, answers = process.stdin, process.stdout
+
+        def record(story: str, folder: Path, **changes: object) -> Path:
+            folder.mkdir(parents=True, exist_ok=True)
+            run, library = folder / story, (driver / OLD if STORIES[story].old_driver else driver) / LIBRARY
+            print(json.dumps([story, str(run), str(library), str(folder / "machine"), changes]), file=asked, flush=True)
+            if code := int(answers.readline() or -1):
+                raise subprocess.CalledProcessError(code, command)
+            return run
+
+        yield record
 
 
 def main() -> None:
@@ -50,11 +63,11 @@ def main() -> None:
         work = Path(temporary)
         if not build_driver(work):
             sys.exit("no C compiler to build the fake driver with")
-        for name, story in STORIES.items():
-            if story.replay:
-                bundle = make_bundle(
-                    record_in_process(name, work, work / "runs" / name), target / f"{name}.tar.gz", force=True
-                )
+        with recorder(work) as record:
+            for name, story in STORIES.items():
+                if not story.replay:
+                    continue
+                bundle = make_bundle(record(name, work / "runs" / name), target / f"{name}.tar.gz", force=True)
                 print(f"{bundle.name:<24} {bundle.stat().st_size / 1000:6.0f} kB  {story.title}")
 
 

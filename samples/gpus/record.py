@@ -1,13 +1,16 @@
-"""Records the run of one story: real GPU probe and bindings over the fake driver, made-up steps and a made-up clock.
+"""Records the runs of stories: real GPU probe and bindings over the fake driver, made-up steps and a made-up clock.
 
-`LD_LIBRARY_PATH=FOLDER FAKE_NVML_SCRIPT=FILE python -m samples.gpus.record STORY RUN_FOLDER FILE [CHANGES]`, in its own process, because a
-driver library is loaded only once. FILE is written here as the script for the driver to read; CHANGES are fields of the story, as JSON.
+`python -m samples.gpus.record` reads from stdin what to record, a JSON list in each line: a story, its run folder, the driver library, the
+file to write as the driver's script, and changes to fields of the story. It answers each line with an exit code. Each story gets its own
+process, because a driver library is loaded only once; processes are forked, because imports take longer than recording.
 """
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import json
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -144,5 +147,18 @@ def _end(writer: RunWriter, story: Story, now_ns: int) -> None:
     writer.put_meta(ended_ns=now_ns, exit_code=code, exit_signal=None, agent=agent)
 
 
+def serve() -> None:
+    for line in sys.stdin:
+        name, folder, library, script, changes = json.loads(line)
+        child = os.fork()
+        if not child:
+            os.environ["FAKE_NVML_SCRIPT"] = script
+            ctypes.CDLL(library)  # the bindings load it by its name, and get this one
+            record(name, Path(folder), Path(script), changes)
+            return
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
 if __name__ == "__main__":
-    record(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), json.loads(sys.argv[4]) if len(sys.argv) > 4 else {})
+    serve()

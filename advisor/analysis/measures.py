@@ -37,6 +37,7 @@ from rn50_advisor.advisor.analysis.stacks.loop_lines import own_values
 from rn50_advisor.advisor.analysis.stacks.recomputing import recomputing_values
 from rn50_advisor.advisor.analysis.stacks.sleeping_lines import waiting_values
 from rn50_advisor.advisor.analysis.steps.batch_sizes import batch_values
+from rn50_advisor.advisor.analysis.steps.denormal_shares import denormal_values
 from rn50_advisor.advisor.analysis.steps.epochs import cold_values, epoch_values, evaluation_start_values
 from rn50_advisor.advisor.analysis.steps.pauses import collecting_values, compilation_values
 from rn50_advisor.advisor.analysis.steps.seen_training import start_values
@@ -197,6 +198,7 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
             "collectives.megabytes",
             "collectives.held_s",
             "collectives.by_hand_s",
+            "collectives.after_update_s",
             "collectives.norm_*",
         ),
     ),
@@ -271,6 +273,7 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
     Provider(
         lambda c, _: operation_values(c.run.recording, c.run.steady), named("step.operations", "step.operation_s")
     ),
+    Provider(lambda c, _: denormal_values(c.run.recording, c.run.steady), named("denormal.*")),
     Provider(
         lambda c, known: reference_values(c.run.recording, c.accounts.budget, known),
         named("reference.*"),

@@ -53,8 +53,10 @@ from rn50_advisor.rules.communication.comm_cost import (
     exchanges_of,
     gradients_s,
     largest_model,
+    metrics_s,
     norms_s,
     on_faster_links,
+    others_s,
     path_is_sound,
     proven_s,
     several_hosts,
@@ -71,7 +73,7 @@ _RATES_GBIT_PER_S = (10.0, 25.0, 100.0)
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    wire, step = a.value(COMM_WIRE_S), a.value(STEP_TIME_S)
+    wire, step = a.value(COMM_WIRE_S) - metrics_s(a), a.value(STEP_TIME_S)
     level = severity(wire / step)
     if proven_s(a, wire) < t["wire"] * step or level is None:
         return Clear(RULE.id)
@@ -91,31 +93,32 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 
 def _saving(a: Analysis) -> Saving:
-    """The saving with half the gradient bytes; batch norm's collectives stay as they are."""
-    model, norms, wire, times = model_of(a), norms_s(a), gradients_s(a), exchanges_of(a)
+    """The saving with half the gradient bytes; other collectives stay as they are."""
+    model, others, wire, times = model_of(a), others_s(a), gradients_s(a), exchanges_of(a)
     if times > 1:
         best, worst = (
-            model.step_if({}, wire_s=norms + min(wire, share * wire / times)) for share in _SINGLE_EXCHANGE_RATIO
+            model.step_if({}, wire_s=others + min(wire, share * wire / times)) for share in _SINGLE_EXCHANGE_RATIO
         )
         # the exchange that the backward pass hides is not free if the computing cores also send the bytes
         beside_s = taken_from_computing(a) * (exchange_s(a) - wire) * (1 - 1 / times)
         return model.saving(model.at_best(best - beside_s), worst, f"one exchange in a step instead of {times}")
     half = max(0.0, wire - 0.5 * (a.get(COMM_SPAN_S) or wire))
     return model.saving(
-        model.step_if({}, wire_s=norms + min(0.4 * wire, half)),
-        model.step_if({}, wire_s=norms + 0.6 * wire),
+        model.step_if({}, wire_s=others + min(0.4 * wire, half)),
+        model.step_if({}, wire_s=others + 0.6 * wire),
         "half the exchanges: gradients of two batches at once" if compresses(a) else "half the bytes on the wire",
     )
 
 
 def _saving_of_norms(a: Analysis) -> Saving:
-    model, norms, rest = model_of(a), norms_s(a), gradients_s(a)
+    model, norms = model_of(a), norms_s(a)
+    rest = a.value(COMM_WIRE_S) - norms
     best, worst = (model.step_if({}, wire_s=rest + share * norms) for share in (0.0, 0.5))
     return model.saving(best, worst, "no collectives of batch norm, or half of them")
 
 
 def _evidence(a: Analysis, t: Thresholds) -> tuple[Evidence, ...]:
-    wire, step, norms = a.value(COMM_WIRE_S), a.value(STEP_TIME_S), norms_s(a)
+    wire, step, norms = a.value(COMM_WIRE_S) - metrics_s(a), a.value(STEP_TIME_S), norms_s(a)
     size, called = a.get(COMM_MEGABYTES), max(a.by_rank(COLLECTIVES_MEGABYTES).values(), default=0.0)
     found = [Evidence.of(COMM_WIRE_S, wire, t["wire"] * step, f"{100 * wire / step:.0f} % of the step, {_when(a)}")]
     if norms > 0:

@@ -56,7 +56,7 @@ from rn50_advisor.rules.communication.comm_cost import (
     gradients_s,
     largest_model,
     megabytes_of,
-    norms_s,
+    others_s,
     proven_s,
     taken_from_computing,
     wrapped_at,
@@ -126,7 +126,7 @@ def _with_left(a: Analysis, left_s: float, taken: float) -> float:
     model, hidden_s = model_of(a), max(0.0, gradients_s(a) - left_s)
     slower_s = taken * hidden_s
     changes = {(rank, "backward"): own["backward"] + slower_s for rank, own in model.own.items()}
-    return model.step_if(changes, wire_s=norms_s(a) + left_s)
+    return model.step_if(changes, wire_s=others_s(a) + left_s)
 
 
 def _bucket_evidence(a: Analysis, bucket: float | None, threshold: float | None) -> Evidence:

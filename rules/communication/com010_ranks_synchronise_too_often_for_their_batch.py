@@ -48,7 +48,7 @@ from rn50_advisor.rules.communication.comm_cost import (
     largest_model,
     megabytes_of,
     messages_of,
-    norms_s,
+    others_s,
     path_is_sound,
     path_of,
     proven_s,
@@ -126,7 +126,7 @@ def _bundled(a: Analysis) -> Saving | None:
     if at_worst > _BUNDLED_LEFT_MAX * whole:
         return None
     model = model_of(a)
-    best, worst = (model.step_if({}, wire_s=norms_s(a) + min(left, gradients_s(a))) for left in (at_best, at_worst))
+    best, worst = (model.step_if({}, wire_s=others_s(a) + min(left, gradients_s(a))) for left in (at_best, at_worst))
     return model.saving(best, worst, f"{counted(buckets, 'bucket')} a step instead of {messages:.0f} messages")
 
 
@@ -142,7 +142,7 @@ def _accumulated_s(a: Analysis, times: int) -> float:
     for rank, own in model.own.items():
         changes[rank, "optimizer"] = own["optimizer"] * once
         changes[rank, "backward"] = own["backward"] - min(own["backward"], beside_s) * (1.0 - once)
-    return model.step_if(changes, wire_s=norms_s(a) + gradients_s(a) * once, jitter_s=model.jitter_s * math.sqrt(once))
+    return model.step_if(changes, wire_s=others_s(a) + gradients_s(a) * once, jitter_s=model.jitter_s * math.sqrt(once))
 
 
 def _batch(a: Analysis) -> tuple[Evidence, ...]:

@@ -8,6 +8,7 @@ from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.comm.exchanged_bytes import sent_share
 from rn50_advisor.advisor.model.findings import Evidence, Fix, Saving, Where
 from rn50_advisor.advisor.model.measures.comm_measures import (
+    COLLECTIVES_AFTER_UPDATE_S,
     COLLECTIVES_BY_HAND_S,
     COLLECTIVES_CALLS,
     COLLECTIVES_MEGABYTES,
@@ -74,9 +75,21 @@ def norms_s(a: Analysis) -> float:
     return min(a.value(COMM_WIRE_S), a.get(COLLECTIVES_NORM_S) or 0.0)
 
 
+def metrics_s(a: Analysis) -> float:
+    """The part that belongs to collectives after the update, where gradients are exchanged before it: by DDP, or by hand."""
+    if largest_model(a) is None and not a.get(COLLECTIVES_BY_HAND_S):
+        return 0.0
+    return min(a.value(COMM_WIRE_S) - norms_s(a), a.get(COLLECTIVES_AFTER_UPDATE_S) or 0.0)
+
+
+def others_s(a: Analysis) -> float:
+    """The exposed transfer time of everything but gradients."""
+    return norms_s(a) + metrics_s(a)
+
+
 def gradients_s(a: Analysis) -> float:
     """The exposed transfer time of gradients: the rest."""
-    return a.value(COMM_WIRE_S) - norms_s(a)
+    return a.value(COMM_WIRE_S) - others_s(a)
 
 
 def proven_s(a: Analysis, seconds: float) -> float:
@@ -261,14 +274,14 @@ def wire_left(
 ) -> tuple[float, float]:
     """Transfer seconds that remain, at best and at worst, if links carry `most` and `least` GB/s.
 
-    `remains`: the shares that remain of batch norm's collectives, and of everything if rate or bytes are not known.
+    `remains`: the shares that remain of other collectives, and of everything if rate or bytes are not known.
     """
-    norms, gradients = norms_s(a), gradients_s(a)
+    others, gradients = others_s(a), gradients_s(a)
     best = exposed_at(a, most) if most else None
     worst = exposed_at(a, least, beside_s=beside_s) if least else None
     return (
-        remains[0] * norms + (remains[0] * gradients if best is None else best[0]),
-        remains[1] * norms + (remains[1] * gradients if worst is None else worst[1]),
+        remains[0] * others + (remains[0] * gradients if best is None else best[0]),
+        remains[1] * others + (remains[1] * gradients if worst is None else worst[1]),
     )
 
 
@@ -289,7 +302,7 @@ def on_faster_links(a: Analysis, gb_per_s: float) -> Saving | None:
     best, worst = (
         model.step_if(
             {},
-            wire_s=norms_s(a) + seconds,
+            wire_s=others_s(a) + seconds,
             jitter_s=of_work_s + (model.jitter_s - of_work_s) * seconds / gradients_s(a),
         )
         for seconds in left

@@ -15,6 +15,7 @@ from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps, common_rows
 from rn50_advisor.advisor.model.comm.nccl_settings import NcclFacts
 from rn50_advisor.advisor.model.measures.comm_measures import (
+    COLLECTIVES_AFTER_UPDATE_S,
     COLLECTIVES_BY_HAND_S,
     COLLECTIVES_CALLS,
     COLLECTIVES_HELD_S,
@@ -82,10 +83,14 @@ def held(steps: RankSteps, table: Table | None) -> dict[str, Array] | None:
 
 
 def collective_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
-    """Collectives per step of each rank, and the seconds per step for synchronised batch norm and for averaging by hand."""
+    """Collectives per step of each rank, and seconds per step: for synchronised batch norm, for averaging by hand, after the update."""
     values = Measured()
-    norms: dict[int, Array] = {}
-    averaging: dict[int, Array] = {}
+    columns = {
+        COLLECTIVES_NORM_S: "norm_ns",
+        COLLECTIVES_BY_HAND_S: "optimizer_ns",
+        COLLECTIVES_AFTER_UPDATE_S: "gap_ns",
+    }
+    seconds: dict[int, dict[str, Array]] = {}
     for rank, steps in steady.items():
         table = recording.collectives.get(rank)
         if table is None or table.size == 0:
@@ -97,11 +102,10 @@ def collective_values(recording: Recording, steady: Mapping[int, RankSteps]) -> 
         values[COLLECTIVES_HELD_S, rank] = sum(float(rows[f"{phase}_ns"].sum()) for phase in HELD) / count / 1e9
         values[COLLECTIVES_NORM_CALLS, rank] = float(rows["norm_calls"].sum()) / count
         if float(rows["on_device"].sum()) < 0.5 * max(float(rows["calls"].sum()), 1.0):
-            norms[rank] = rows["norm_ns"] / 1e9
-            averaging[rank] = rows["optimizer_ns"] / 1e9
-    if len(norms) == len(steady) > 1:
-        values[COLLECTIVES_NORM_S, JOB] = _shortest(steady, norms)
-        values[COLLECTIVES_BY_HAND_S, JOB] = _shortest(steady, averaging)
+            seconds[rank] = {column: rows[column] / 1e9 for column in columns.values()}
+    if len(seconds) == len(steady) > 1:
+        for measure, column in columns.items():
+            values[measure, JOB] = _shortest(steady, {rank: own[column] for rank, own in seconds.items()})
     return values
 
 

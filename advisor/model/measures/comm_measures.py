@@ -58,6 +58,9 @@ COLLECTIVES_HELD_S = RankMeasure(
 COLLECTIVES_BY_HAND_S = JobMeasure(
     "collectives.by_hand_s", "s", "the part between backward and optimizer, on the rank that is blocked shortest"
 )
+COLLECTIVES_AFTER_UPDATE_S = JobMeasure(
+    "collectives.after_update_s", "s", "the part after the optimizer, on the rank that is blocked shortest"
+)
 COLLECTIVES_NORM_CALLS = RankMeasure(
     "collectives.norm_calls", "calls", "collectives of synchronised batch norm in a step"
 )

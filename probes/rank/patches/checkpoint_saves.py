@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from _thread import get_ident
+from itertools import islice
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,15 @@ if TYPE_CHECKING:
     from ..step_account import Account
 
 _SITES_MAX = 64  # generated code may have new lines without end
+_PICKLING_FRAMES = 16  # from `torch.save` to the collective that pickles
 # An fsync within this time after torch.save belongs to the checkpoint.
 _TAIL_NS = 2_000_000_000
+
+
+def _in_exchange() -> bool:
+    """True within a collective that exchanges objects: it pickles their tensors, which calls `torch.save`."""
+    callers = islice(process_facts.jobs_frames(2), _PICKLING_FRAMES)
+    return any(frame.f_code.co_filename.endswith("distributed_c10d.py") for frame in callers)
 
 
 class Saves:
@@ -37,6 +45,8 @@ class Saves:
     def begin(self, account: Account | None) -> tuple[Account, int, int, tuple[str, int]] | None:
         self._file = None
         if account is None or account.ring is None or account.phase == CHECKPOINT:  # nested: part of the outer save
+            return None
+        if _in_exchange():
             return None
         site = process_facts.call_site()
         return account, account.checkpoint_begin(), perf_counter_ns(), site

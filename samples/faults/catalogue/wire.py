@@ -19,6 +19,10 @@ def normed(*arguments: str) -> Job:
     return Job("faults/jobs/ranks/syncbn.py", arguments, ranks=2, start="one by one")
 
 
+def metrics(*arguments: str) -> Job:
+    return Job("faults/jobs/ranks/metrics.py", arguments, ranks=2, start="one by one")
+
+
 def carrying(gbit: float) -> Promise:
     """Returns the promise for a loopback of this rate. Two ranks share it, so each sends at half the rate."""
 
@@ -235,6 +239,27 @@ SCENARIOS = (
         strength="just below",
         also=("COM001",),
         note="eight samples a rank need statistics of all ranks; that their exchange takes the time is true",
+    ),
+    fault(
+        "outputs-gathered-in-every-step",
+        "COM011",
+        metrics("--what=objects"),
+        line="dist.all_gather_object(objects",
+        fixed=metrics("--what=objects", "--every=50"),
+    ),
+    fault(
+        "outputs-gathered-as-tensors",
+        "COM011",
+        metrics("--what=outputs"),
+        line="dist.all_gather(everybody",
+        fixed=metrics("--what=outputs", "--every=50"),
+        strength="just above",
+    ),
+    fault(
+        "loss-averaged-beside-much-computing",
+        "COM011",
+        metrics("--what=loss", "--width=2048", "--steps=120"),
+        strength="just below",
     ),
     Scenario(
         name="search-for-unused-parameters",

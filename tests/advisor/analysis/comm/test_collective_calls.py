@@ -66,6 +66,14 @@ def test_beside_ddp_both_are_waited_for() -> None:
     assert analyse(replace(made, collectives={})).get("comm.wire_s") == pytest.approx(0.020)
 
 
+def test_what_is_called_after_the_update_is_known_apart() -> None:
+    plans = {rank: plan(STEPS, gap=25 if rank else 35) for rank in (0, 1)}
+    calls = {rank: called(gap_ns=20 if rank else 30) for rank in (0, 1)}
+    analysis = analyse(recording(plans, wire_ms=20, collectives=calls))
+    assert analysis.get("collectives.after_update_s") == pytest.approx(0.020), "on the rank that is held shortest"
+    assert analysis.get("collectives.by_hand_s") == 0.0
+
+
 def becoming_late(steps: int = 240, onset: int = 120) -> Recording:
     """Rank 1's forward takes 60 ms more from some step on; rank 0 waits for it in a collective of its own calling."""
     plans = {

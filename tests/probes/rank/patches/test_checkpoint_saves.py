@@ -74,3 +74,14 @@ def test_a_buffer_that_another_thread_drops_is_no_part_of_the_checkpoint(tmp_pat
 
 def test_a_name_is_no_file_that_is_closed(tmp_path: Path) -> None:
     assert saved_to(lambda: str(tmp_path / "c.pt"), tmp_path, lambda account: None)[0] == ["checkpoint"]
+
+
+@pytest.mark.parametrize(("file", "labels"), [("distributed_c10d.py", []), ("checkpoint.py", ["checkpoint"])])
+def test_tensors_that_a_collective_pickles_are_no_checkpoint(tmp_path: Path, file: str, labels: list[str]) -> None:
+    recorder = Recorder(SimpleNamespace(is_grad_enabled=lambda: True), str(tmp_path))
+    account: Any = recorder.own_account()
+    account.ring, account.phase = Paper(), GAP
+    names: dict[str, Any] = {"save": torch_patches._saving(recorder, lambda state, f: None)}
+    exec(compile("def pickled(file):\n    save({}, file)", f"/env/torch/distributed/{file}", "exec"), names)
+    names["pickled"]("kept.pt")
+    assert [label for label, _ in account.ring.spans] == labels and account.phase == GAP

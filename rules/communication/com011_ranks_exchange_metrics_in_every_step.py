@@ -1,0 +1,91 @@
+"""Ranks exchange metrics in every step.
+
+What it does: finds jobs that exchange their gradients and, after each update, call further collectives: to average the
+loss, to gather outputs for a metric, a barrier.
+
+Fires when: these collectives hold even the rank that waits shortest for ≥ 5 % of the step.
+
+Why it is slow: nothing else runs meanwhile. Every rank waits for the slowest one and for a round trip, once for each
+call; objects are pickled and sent in two rounds.
+
+Evidence: the time in these calls on the rank that is held shortest, so that waiting for a late rank is not counted; the
+calls of a step; the line that calls them longest.
+
+Fix: sum on each rank, and exchange every N steps or where the value is printed; several values in one tensor. A
+barrier is not needed, since the exchange of gradients keeps the ranks together.
+
+Estimate: the step without these calls, or with half of them: some of the waiting moves into the next exchange.
+
+False alarms: collectives during forward and backward pass belong to the model (synchronised batch norm, tensor
+parallelism) and are not counted. Neither are those before the update, which average gradients by hand or clip them, nor
+those of jobs that exchange nothing else: there they average the weights. On a GPU collectives only queue work, and the
+rule stays silent.
+"""
+
+from __future__ import annotations
+
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, Where
+from rn50_advisor.advisor.model.measures.comm_measures import COLLECTIVES_AFTER_UPDATE_S, COLLECTIVES_CALLS, COMM_WIRE_S
+from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
+from rn50_advisor.probes.documents.rank_documents import CollectiveSite
+from rn50_advisor.rules.analysis_reading import model_of
+from rn50_advisor.rules.communication.comm_cost import metrics_s, proven_s, python_calls
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+# Libraries whose collectives carry gradients, weights or activations.
+_OF_MODEL = ("SyncBatchNorm", "FSDP", "ZeRO", "DeepSpeed", "communication hook")
+_EVERY = 50  # steps between two exchanges, as in the advice
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+    held, step, model = metrics_s(a), a.value(STEP_TIME_S), model_of(a)
+    level = severity(held / step)
+    if proven_s(a, held) < t["held"] * step or level is None:
+        return Clear(RULE.id)
+    beside = (site for site in python_calls(a) if site.get("library") not in _OF_MODEL)
+    site = max(beside, key=lambda site: site.get("ns", 0), default=CollectiveSite())
+    kind, calls = site.get("kind") or "a collective", max(a.by_rank(COLLECTIVES_CALLS).values(), default=0.0)
+    best, worst = (model.step_if({}, wire_s=a.value(COMM_WIRE_S) - share * held) for share in (1.0 - 1.0 / _EVERY, 0.5))
+    return Finding(
+        rule=RULE.id,
+        title=f"The ranks exchange more than gradients in every step: {kind}",
+        severity=level,
+        confidence=confidence(a, cap=0.9),
+        seconds_per_step=held,
+        evidence=(
+            Evidence.of(
+                COLLECTIVES_AFTER_UPDATE_S,
+                held,
+                t["held"] * step,
+                f"{100 * held / step:.0f} % of the step, on the rank that is held shortest",
+            ),
+            Evidence.of(COLLECTIVES_CALLS, calls, None, f"after each update{_through(site)}", form="continues"),
+        ),
+        fixes=(
+            Fix(
+                "leave out the barrier" if kind == "barrier" else "exchange every N steps, or where the value is used",
+                "the exchange of gradients keeps the ranks together"
+                if kind == "barrier"
+                else f"if step % {_EVERY} == 0: ...; sum on each rank meanwhile, several values in one tensor",
+                Where(site["file"], site["line"]) if site.get("file") else None,
+                "small change",
+            ),
+        ),
+        saving=model.saving(
+            model.at_best(best), worst, f"these exchanges once in {_EVERY} steps; at worst half of their time is left"
+        ),
+    )
+
+
+def _through(site: CollectiveSite) -> str:
+    return f", through {site['library']}" if site.get("library") else ""
+
+
+RULE = rule(
+    __name__,
+    "ranks exchange metrics in every step",
+    check,
+    needs=(STEP_TIME_S, COMM_WIRE_S, COLLECTIVES_AFTER_UPDATE_S),
+    thresholds={"held": Threshold(0.05, "severity 'medium' begins at 5 % of the step")},
+)

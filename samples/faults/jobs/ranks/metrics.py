@@ -1,0 +1,68 @@
+"""Trains on two ranks that also exchange metrics: outputs, objects, the loss, or nothing at a barrier."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import shared.group
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def exchange(what: str, outputs: Tensor, loss: Tensor) -> None:
+    ranks = dist.get_world_size()
+    if what == "outputs":
+        everybody = [torch.empty_like(outputs) for _ in range(ranks)]
+        dist.all_gather(everybody, outputs)
+    elif what == "objects":
+        objects: list[Any] = [None] * ranks
+        dist.all_gather_object(objects, {"loss": loss.item(), "outputs": outputs})
+    elif what == "loss":
+        dist.all_reduce(loss)
+    elif what == "barrier":
+        dist.barrier()
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    add = parser.add_argument
+    add("--steps", type=int, default=300)
+    add("--batch", type=int, default=64)
+    add("--width", type=int, default=512)
+    add("--classes", type=int, default=2000, help="outputs of a sample")
+    add("--what", choices=("outputs", "objects", "loss", "barrier"), default="outputs")
+    add("--every", type=int, default=1, help="steps between two exchanges of metrics")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parse()
+    shared.group.join()
+    torch.manual_seed(dist.get_rank())
+    data = TensorDataset(torch.randn(4096, 256), torch.randint(0, options.classes, (4096,)))
+    loader = DataLoader(data, batch_size=options.batch, shuffle=True, drop_last=True)
+    layers = nn.Linear(256, options.width), nn.ReLU(), nn.Linear(options.width, options.classes)
+    model = DistributedDataParallel(nn.Sequential(*layers))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    done = 0
+    while done < options.steps:
+        for inputs, labels in loader:
+            outputs = model(inputs)
+            loss = nn.functional.cross_entropy(outputs, labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            done += 1
+            if done % options.every == 0:
+                exchange(options.what, outputs.detach(), loss.detach())
+            if done == options.steps:
+                break
+    shared.group.leave()
+
+
+if __name__ == "__main__":
+    main()

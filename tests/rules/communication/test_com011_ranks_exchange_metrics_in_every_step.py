@@ -1,0 +1,75 @@
+"""COM011, ranks exchange metrics in every step: its table and its advice, and what is left of the gradients' exchange."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from comm_rule_cases import wrapped
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import Clear, Finding, Where
+from rn50_advisor.advisor.model.thresholds import Config
+from rn50_advisor.advisor.verdict.rule_engine import run_rule
+from rule_cases import SCRIPT, rank
+from rule_runs import RULES, found
+from rule_table import Table, warm
+from table_checks import Check, checks
+
+
+def com011(
+    held: float = 0.2, *, wire: float | None = None, ddp: bool = True, steady: int = 200, **site: Any
+) -> Analysis:
+    """Two ranks with DDP whose loop also calls a collective after each update. `wire`: all exposed exchanges, those too."""
+    wire = held if wire is None else wire
+    own = {n: rank(1.0 - wire, backward=0.6 * (1.0 - wire)) for n in (0, 1)}
+    values = {"comm.wire_s": wire, "collectives.after_update_s": held, "collectives.calls": {0: 1.0, 1: 1.0}}
+    made = wrapped(own, values={**values, "steady": steady})
+    called = {"file": SCRIPT, "line": 14, "library": "", "kind": "all_gather", "ns": 9, **site}
+    facts = {
+        name: {**(of_rank if ddp else {}), "collectives": [called, {"library": "SyncBatchNorm", "ns": 99}]}
+        for name, of_rank in made.facts.items()
+    }
+    return replace(made, facts=facts)
+
+
+TABLE = Table(
+    "COM011",
+    com011,
+    lines={"held": ({"held": 0.05}, {"held": 0.0499})},
+    false_alarms={
+        "no such collective": {"held": 0.0, "wire": 0.2},
+        "weights averaged after the update, and nothing else": {"ddp": False},
+    },
+    severities=(({"held": 0.30}, "critical"), ({"held": 0.15}, "high"), ({"held": 0.05}, "medium")),
+    where=Where(SCRIPT, 14),
+    best=({"held": 0.2}, warm(1 / (0.8 + 0.2 / 50))),
+)
+
+
+@pytest.mark.parametrize("check", checks(TABLE))
+def test_table(check: Check) -> None:
+    check(TABLE)
+
+
+@pytest.mark.parametrize(
+    ("site", "advice"),
+    [({"kind": "barrier"}, "leave out the barrier"), ({"kind": "all_reduce"}, "exchange every N steps")],
+)
+def test_a_barrier_can_be_left_out(site: dict[str, Any], advice: str) -> None:
+    finding = found("COM011", com011(**site))
+    assert finding.fixes[0].title.startswith(advice) and site["kind"] in finding.title
+
+
+def test_a_library_in_between_is_named() -> None:
+    assert "after each update, through torchmetrics" in found("COM011", com011(library="torchmetrics")).evidence[1].note
+
+
+def test_metrics_are_no_gradients() -> None:
+    """Of 0.3 s exposed, 0.25 s are collectives after the update: the gradients' exchange is hidden well enough."""
+    beside = com011(0.25, wire=0.3)
+    assert isinstance(run_rule(RULES["COM001"], beside, Config()), Clear)
+    much = run_rule(RULES["COM001"], com011(0.1, wire=0.3), Config())
+    assert isinstance(much, Finding) and much.seconds_per_step == pytest.approx(0.2)
+    assert much.saving is not None and much.saving.speedup[1] < 1 / 0.8

@@ -236,6 +236,20 @@ class GarbageFacts(TypedDict, total=False):
     collections: list[Whole]
 
 
+class AffinityLoss(CodePlace):
+    """Cores that the main thread lost between two looks at its affinity.
+
+    The place is the user's statement that imported `module`, which was under way then or had ended. `by_import`: no other statement of
+    the user's can have taken the cores. `seen`: the place of the look that found them gone.
+    """
+
+    before: Whole
+    after: Whole
+    module: str
+    by_import: bool
+    seen: CodePlace
+
+
 class ExceptionFacts(CodePlace, total=False):
     """The place is the innermost line of the user's code in the traceback."""
 
@@ -283,6 +297,9 @@ class RankFacts(TypedDict, total=False):
     written_unix_s: Number
     environment_rank: dict[str, str | None]
     cpus_allowed: list[Whole] | None
+    cpus_at_start: Whole  # their number before the user's script
+    cpus_lost: AffinityLoss
+    binding_variables: dict[str, str]  # of OpenMP
     deterministic: bool
     rank: Whole
     local_rank: Whole

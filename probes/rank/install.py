@@ -66,13 +66,17 @@ def _read(root: str, path: str) -> str:
         return ""
 
 
-def install(folder: str, after: Callable[[str, Callable[[], None]], Any]) -> None:
-    """Installs the recorder. `after(name, callback)` makes a finder that calls back once the module has been imported."""
+def install(folder: str, after: Callable[[str, Callable[[], None]], Any], affinity: Any = None) -> None:
+    """Installs the recorder. `after(name, callback)` makes a finder that calls back once the module has been imported.
+
+    `affinity`: what the finders have seen of the process's cores.
+    """
     for function in _functions([]):
         function.__code__ = passed_over(function.__code__)
     let_owner_look(folder)
     torch = sys.modules["torch"]
     recorder = Recorder(torch, folder)
+    recorder.affinity = affinity
     wrappers = torch_patches.apply(torch, recorder)
     wrappers += torch_patches._quietly(recorder, collective_marks.install, recorder) or []
     torch_patches._quietly(recorder, foreign_loaders.install, recorder, after)

@@ -17,6 +17,7 @@ from . import rank_ring_folder
 from .comm.ddp_stamps import DdpStamps
 from .evaluation_calls import Evaluations
 from .facts import process_facts
+from .facts.affinity_facts import affinity_facts
 from .facts.batch_facts import BatchSamples
 from .facts.known_loaders import KnownLoaders
 from .facts.optimizer_holdings import describe_convolutions, describe_holdings, describe_optimizer, held_at_end
@@ -64,6 +65,7 @@ class Recorder(TrainingThread):
         self.began_ns = perf_counter_ns()
         self.tape = Tape()
         self.garbage = Garbage()
+        self.affinity: Any = None  # what sitecustomize has seen of it
         self.foreign: Any = None  # a Foreign, once installed
         self.collectives: Any = None  # a Collectives, once installed
         self.captures = Captures()
@@ -167,6 +169,7 @@ class Recorder(TrainingThread):
         # multiprocessing children end by os._exit, which skips atexit
         sys.modules["multiprocessing.util"].Finalize(None, self.leave, exitpriority=-100)
         self.facts.values.update(process_facts.process_facts(self.torch))
+        self._describe_affinity()
         self._trains_on(roots)
         self.facts.values.update({"rank": rank, "local_rank": local_rank, "world_size": world_size})
         self.facts.values["main_thread"] = self.native_id
@@ -179,6 +182,13 @@ class Recorder(TrainingThread):
         if self.foreign is not None:
             self.foreign.look()
         self.facts.write()
+
+    def _describe_affinity(self) -> None:
+        try:
+            self.facts.values.update(affinity_facts(self.affinity))
+        except Exception as error:
+            let_pass()
+            self.facts.miss("affinity: %s" % error)
 
     def _trains_on(self, tensors: Any) -> None:
         """Uses the GPU of the trained tensors, which may not be the current device."""

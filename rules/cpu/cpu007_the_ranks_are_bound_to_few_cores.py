@@ -6,14 +6,17 @@ the job are idle.
 Fires when: ranks queue for a core for ≥ 10 % of the step while half of another core, which no rank may use, is idle.
 
 Why it is slow: a thread bound to a core waits for it, even if others are free. Launchers bind each task to one core, or
-all of them to the same (`--cpu-bind`, `--bind-to core`), OpenMP binds the main thread (`OMP_PROC_BIND`), and loader
-workers inherit the binding.
+all of them to the same (`--cpu-bind`, `--bind-to core`), an OpenMP runtime binds the main thread when a library loads it
+(`OMP_PROC_BIND`, `GOMP_CPU_AFFINITY`, `KMP_AFFINITY`), some libraries do so when they are imported, and loader workers
+inherit the binding.
 
-Evidence: the cores that any rank may run on, against those that the job may use; how long the training thread, or the
-process that makes a batch, waits for a core; how many cores are idle.
+Evidence: the cores that any rank may run on, against those that the job may use; the import that took the others, or
+between which two lines they were lost; how long the training thread, or the process that makes a batch, waits for a core;
+how many cores are idle.
 
-Fix: remove the binding, or bind each rank to cores of its own, as many as its threads and workers need. If the job's own
-code binds it (`os.sched_setaffinity`, `cpu_affinity` of psutil), the finding names that statement.
+Fix: remove the binding, or bind each rank to cores of its own, as many as its threads and workers need. If an import binds
+it, the finding names its line: give the cores back after it, or unset the variable. If the job's own code binds it
+(`os.sched_setaffinity`, `cpu_affinity` of psutil), the finding names that statement.
 
 Estimate: at best the wait for a core disappears, at worst three quarters of it, because threads that run at the same
 time share caches and memory bandwidth. It never exceeds what the idle cores can take. (Two ranks bound to one of two
@@ -25,8 +28,10 @@ not allowed are not free.
 
 from __future__ import annotations
 
+import posixpath
+
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, Where
 from rn50_advisor.advisor.model.job_changes import Expression, Invocation, Setup
 from rn50_advisor.advisor.model.measures.host_measures import (
     CPU_AFFINITY_CORES,
@@ -37,12 +42,15 @@ from rn50_advisor.advisor.model.measures.host_measures import (
 from rn50_advisor.advisor.model.measures.input_measures import FETCH_DELAY_SHARE
 from rn50_advisor.advisor.model.measures.step_measures import STEP_INPUT_WAIT_S, STEP_RUN_DELAY_S, STEP_TIME_S
 from rn50_advisor.advisor.model.wording.quantities import counted, numbers
+from rn50_advisor.probes.documents.code_places import CodePlace
+from rn50_advisor.probes.documents.rank_documents import AffinityLoss
 from rn50_advisor.rules.analysis_reading import common, delay_evidence, mean, model_of, without_delay
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _GAIN_SHARE_MIN = 0.75  # of the predicted gain
 # What a script that binds itself would call instead.
 _ALL_CORES = Setup((Invocation("os.sched_setaffinity", (0, Expression("range(os.cpu_count())"))),))
+_NO_BINDING = {"false", "none", "disabled"}  # among the words of OpenMP's variables
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -66,6 +74,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     after = model.step_if(changes)
     # fewer cores may be idle than threads wait
     sure = _GAIN_SHARE_MIN * min(1.0, free * step / max(sum(delays.values()) + sum(spared.values()), 1e-9))
+    loss = _loss(a)
     return Finding(
         rule=RULE.id,
         title=f"The ranks are bound to {counted(round(bound), 'core')} while {free:.1f} others idle",
@@ -74,6 +83,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         seconds_per_step=lost,
         evidence=(
             Evidence.of(CPU_AFFINITY_CORES, bound, note=_bound_cores(a, usable)),
+            *((Evidence.of(CPU_AFFINITY_CORES, loss["before"], note=_until(loss), form="continues"),) if loss else ()),
             delay_evidence(delay, t["delay"] * step),
             *(
                 (
@@ -89,23 +99,76 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 else ()
             ),
         ),
-        fixes=(
-            Fix(
-                "remove the binding, or give each rank cores of its own",
-                "srun --cpu-bind=none, or more --cpus-per-task; mpirun --bind-to none; no taskset, numactl -C, OMP_PROC_BIND",
-                None,
-                "outside the code",
-                call=_ALL_CORES,
-            ),
-        ),
+        fixes=_fixes(a, loss, usable),
         saving=model.saving(model.at_best(after), step - sure * (step - after), "no thread waits for a core"),
     )
 
 
 def _bound_cores(a: Analysis, usable: float) -> str:
-    cores = {core for facts in a.rank_facts.values() for core in facts.get("cpus_allowed") or ()}
+    ranks = a.rank_facts.values()
+    cores = {core for facts in ranks for core in facts.get("cpus_allowed") or ()}
     which = f"core {numbers(sorted(cores))}" if cores else "these"
-    return f"{which} for all ranks together, of {usable:g} that the job may use"
+    started_so = all(facts.get("cpus_at_start") == len(facts.get("cpus_allowed") or ()) for facts in ranks)
+    since = ", already when Python started" if cores and started_so else ""
+    return f"{which} for all ranks together{since}, of {usable:g} that the job may use"
+
+
+def _loss(a: Analysis) -> AffinityLoss | None:
+    """The largest loss of cores of a rank that has not been given any of them back."""
+    lost = [
+        facts["cpus_lost"]
+        for facts in a.rank_facts.values()
+        if "cpus_lost" in facts and len(facts.get("cpus_allowed") or ()) <= facts["cpus_lost"]["after"]
+    ]
+    return max(lost, key=lambda loss: loss["before"] - loss["after"], default=None)
+
+
+def _until(loss: AffinityLoss) -> str:
+    at, seen, module = _line(loss), _line(loss["seen"]), loss["module"]
+    if module:
+        when = f"the import of {module}{at and f' at {at}'}"
+        if not loss["by_import"]:
+            when += f", or a call between it and {seen or 'the first step'}"
+    else:
+        when = f"a call before {seen or 'the first step'}"
+    return f"until {when}, then {loss['after']}"
+
+
+def _line(place: CodePlace) -> str:
+    return f"{posixpath.basename(place['file'])}:{place['line']}" if place.get("file") else ""
+
+
+def _fixes(a: Analysis, loss: AffinityLoss | None, usable: float) -> tuple[Fix, ...]:
+    unset = _binding_variables(a)
+    anywhere = Fix(
+        "remove the binding, or give each rank cores of its own",
+        (f"unset {unset}; " if unset else "")
+        + "srun --cpu-bind=none, or more --cpus-per-task; mpirun --bind-to none; no taskset, numactl -C, OMP_PROC_BIND",
+        None,
+        "outside the code",
+        call=_ALL_CORES,
+    )
+    if loss is None or not loss["module"] or not loss.get("file"):
+        return (anywhere,)
+    # a rank that had cores of its own before keeps these
+    back = f"{_ALL_CORES}" if loss["before"] >= usable else "os.sched_setaffinity(0, before)"
+    kept = "" if loss["before"] >= usable else ", with before = os.sched_getaffinity(0) ahead of it"
+    after_it = Fix(
+        f"give the cores back after the import of {loss['module']}",
+        f"{back} right after it{kept}{unset and f'; or unset {unset}'}",
+        Where(loss["file"], loss["line"]),
+        "one line",
+    )
+    return (after_it,) if loss["by_import"] else (anywhere, after_it)
+
+
+def _binding_variables(a: Analysis) -> str:
+    """OpenMP's variables that may bind the ranks, with their values."""
+    found = {n: value for facts in a.rank_facts.values() for n, value in facts.get("binding_variables", {}).items()}
+    binding = {name: value for name, value in found.items() if not _NO_BINDING & set(value.lower().split(","))}
+    if "OMP_PROC_BIND" in found and "OMP_PROC_BIND" not in binding:
+        binding.pop("OMP_PLACES", None)
+    return ", ".join(f"{name}={value}" for name, value in binding.items())
 
 
 RULE = rule(

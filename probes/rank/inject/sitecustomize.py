@@ -1,4 +1,5 @@
-"""Runs at the start of every Python process of the job: the user's own `sitecustomize`, then a hook that waits for torch. Nothing else.
+"""Runs at the start of every Python process of the job: the user's own `sitecustomize`, then a hook that waits for torch and sees imports
+that take cores from the process. Nothing else.
 
 It must stay valid and silent in every Python 3, cost almost nothing in a process without torch, and never raise an exception of its own.
 """
@@ -27,14 +28,115 @@ def _note(error):
         pass  # there is nowhere to report it
 
 
+class _Affinity(object):
+    """The number of cores that the main thread may use, and the import that took some of them.
+
+    Each import of a module that is not loaded yet is a look. A loss belongs to the code between two looks: to the import under way, or to
+    one that ended and what came after it. Places are (code, index of the instruction, line), innermost in the user's code.
+    """
+
+    def __init__(self):
+        from _thread import get_ident
+
+        self._thread_id = get_ident
+        self._main = get_ident()
+        self._others_folders = "<", os.path.dirname(os.__file__), os.path.dirname(_HERE)
+        self._is_users = {}  # by file name
+        self._under_way = []  # imports, outermost first: (module, place)
+        self._name = ""  # of the last look: several of our finders are asked for the same module
+        self.at_start = self._cores = len(os.sched_getaffinity(0))
+        self.loss = None  # (cores before, cores after, module, place of its import, under way?, place of the look)
+
+    def look(self, name=""):
+        """`name`: the module that is about to be imported, if any. Raises nothing but what a signal handler of the job has raised."""
+        try:
+            if (name and name == self._name) or self._thread_id() != self._main:
+                return
+            self._name = name
+            ended = self._leave_ended()
+            inner = self._under_way[-1] if self._under_way else ("", None)
+            place = self._place(sys._getframe(1), inner[1])
+            cores = len(os.sched_getaffinity(0))
+            if cores != self._cores:
+                self._changed(cores, ended or inner, place)
+            if name:
+                self._under_way.append((name, place))
+        except Exception as error:
+            trace = error.__traceback__
+            while trace.tb_next is not None:
+                trace = trace.tb_next
+            if trace.tb_frame.f_globals is not globals():
+                raise
+
+    def _leave_ended(self):
+        """Removes imports that have ended since the last look. Returns the outermost that succeeded, which contains the others."""
+        ended = None
+        while self._under_way:
+            entry = self._under_way.pop()  # first, in case that the rest fails
+            module = sys.modules.get(entry[0])
+            # not an attribute of the module, which might run the job's code
+            spec = None if module is None else object.__getattribute__(module, "__dict__").get("__spec__")
+            if _is_being_found(entry[0]) if module is None else getattr(spec, "_initializing", False):
+                self._under_way.append(entry)
+                break
+            if module is not None:
+                ended = entry
+        return ended
+
+    def _place(self, frame, outer):
+        """The innermost place in the user's code; `outer`, that of the import under way, if a library's module is being executed."""
+        while frame is not None:
+            code = frame.f_code
+            users = self._is_users.get(code.co_filename)
+            if users is None:
+                installed = "site-packages" in code.co_filename or "dist-packages" in code.co_filename
+                users = not installed and not code.co_filename.startswith(self._others_folders)
+                self._is_users[code.co_filename] = users
+            if users:
+                return code, frame.f_lasti, frame.f_lineno
+            if code.co_name == "<module>" and outer is not None:
+                return outer
+            frame = frame.f_back
+        return None
+
+    def _changed(self, cores, suspect, place):
+        lost, self._cores = self._cores - cores, cores
+        if self.loss is not None and cores >= self.loss[0]:
+            self.loss = None  # they were given back
+        if lost > 0 and (self.loss is None or lost > self.loss[0] - self.loss[1]):
+            # the module that the user's statement imports: which of those that this one imports took them is not known
+            same = [entry for entry in self._under_way if entry[1] == suspect[1]]
+            module, began = same[0] if same else suspect
+            self.loss = cores + lost, cores, module, began, bool(same), place
+
+
+def _is_being_found(module):
+    """True if a finder or loader of this module, which is not loaded yet, runs now; False if its import has failed."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if (
+            code.co_name == "_find_and_load"
+            and code.co_filename.startswith("<frozen")
+            and frame.f_locals["name"] == module
+        ):
+            return True
+        frame = frame.f_back
+    return False
+
+
 class _After(object):
     """A finder that delegates to the others and calls back once the named module has been executed."""
+
+    affinity = None
 
     def __init__(self, name, callback):
         self._name = name
         self._callback = callback
 
     def find_spec(self, name, path=None, target=None):
+        if self.affinity is not None:
+            self.affinity.look(name)
         if name != self._name:
             return None
         spec = None
@@ -94,6 +196,8 @@ def _hide_frame(error):
 
 
 def _start_recorder():
+    if _After.affinity is not None:
+        _After.affinity.look()
     import importlib
     import importlib.util
 
@@ -109,7 +213,7 @@ def _start_recorder():
     spec.loader.exec_module(package)
     # checked here, not at Python's start: it takes a lock, and most processes never get here
     if importlib.import_module(name + ".rank_ring_folder").arm(_FOLDER):
-        importlib.import_module(name + ".install").install(_FOLDER, _After)
+        importlib.import_module(name + ".install").install(_FOLDER, _After, _After.affinity)
 
 
 def _is_private(status):
@@ -123,6 +227,8 @@ def _arm():
     except (OSError, ValueError):
         private = False
     if private:
+        if hasattr(os, "sched_getaffinity"):
+            _After.affinity = _Affinity()
         sys.meta_path.insert(0, _After("torch", _start_recorder))
 
 

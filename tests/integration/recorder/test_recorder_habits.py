@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from test_recorder_jobs import JOBS, rings, run
+from test_recorder_jobs import INJECT, JOBS, rings, run
+
+from rn50_advisor.advisor.run.rings.own_folder import hold
 
 pytestmark = pytest.mark.torch
 
@@ -58,3 +63,64 @@ def test_anomaly_detection_within_the_loop_is_seen_whenever_it_is_asked_for(tmp_
     debugging = json.loads(next(tmp_path.glob("facts-*.json")).read_text())["debugging"]
     assert debugging["looks"] >= 2
     assert debugging["on"].get("anomaly detection", 0) == (debugging["looks"] if detection == "on" else 0)
+
+
+TRAINS = """
+import os
+import sys
+import one_core
+import torch
+
+def train(rank=0):
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(20):
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+if __name__ == "__main__":
+    if "spawn" in sys.argv:
+        os.sched_setaffinity(0, range(os.cpu_count()))  # what the ranks start with
+        torch.multiprocessing.spawn(train, nprocs=2)
+    else:
+        train()
+    print(len(os.sched_getaffinity(0)))
+"""
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is no core to take")
+@pytest.mark.parametrize(("launcher", "start", "ranks"), [((), "", 1), ((), "spawn", 2), (TORCHRUN, "", 2)])
+def test_the_import_that_binds_a_rank_to_a_core_is_known(
+    tmp_path: Path, launcher: tuple[str, ...], start: str, ranks: int
+) -> None:
+    (tmp_path / "library" / "one_core").mkdir(parents=True)
+    (tmp_path / "library" / "one_core" / "__init__.py").write_text(
+        "import os\nos.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+    )
+    (job := tmp_path / "train.py").write_text(TRAINS)
+    (folder := tmp_path / "rings").mkdir(mode=0o700)
+    hold(folder)
+    command, library = [sys.executable, *launcher, str(job), start], str(tmp_path / "library")
+    plain = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": library}
+    recorded = {**plain, "RN50_ADVISOR_DIR": str(folder), "PYTHONPATH": f"{INJECT}:{library}"}
+    alone, watched = (
+        subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
+        for env in (plain, recorded)
+    )
+    assert watched.returncode == alone.returncode == 0, watched.stderr
+    assert watched.stdout == alone.stdout
+    assert len(rings(folder)) == ranks
+    for path in folder.glob("facts-*.json"):
+        facts = json.loads(path.read_text())
+        assert (len(facts["cpus_allowed"]), facts["cpus_at_start"]) == (1, len(os.sched_getaffinity(0)))
+        assert facts["cpus_lost"] == {
+            "file": str(job),
+            "line": 4,
+            "before": facts["cpus_at_start"],
+            "after": 1,
+            "module": "one_core",
+            "by_import": True,
+            "seen": {"file": str(job), "line": 5},
+        }

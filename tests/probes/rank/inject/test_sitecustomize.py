@@ -292,3 +292,89 @@ def test_every_python_3_runs_it_silently(ring: Path, tmp_path: Path, version: st
     done = same(ring, script, program=program, PYTHONPATH=str(tmp_path / "theirs"))
     assert done.stdout.startswith("their own\ntheirs") and done.stderr == ""
     assert len(left_in(ring)) == (tuple(map(int, version.split("."))) >= (3, 9)), "the recorder needs 3.9"
+
+
+# -- cores that an import takes
+
+# Stands in for the kernel, so that the machine may have a single core.
+KERNEL = "import os, sys\nos.cores = 4\nos.sched_getaffinity = lambda pid: set(range(os.cores))\n"
+WATCH = "watch = next(f for f in sys.meta_path if type(f).__name__ == '_After').affinity\nwatch._cores = 4\n"
+# the place of the import, and that of the look
+SAYS_LOSS = (
+    "import plain\nloss = watch.loss and (*watch.loss[:3], *((place and place[2]) for place in watch.loss[3::2]), watch.loss[4])\n"
+    "print(loss)\n"
+)
+BINDS = "import os\nos.cores = 1\n"
+# a finder that itself imports a module while it looks for another
+FINDER = """
+import sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "library_midway":
+            import plain_more
+sys.meta_path.insert(1, Finder())
+"""
+FIRST = 1 + len((KERNEL + WATCH).splitlines())  # line of a script's own first statement
+
+
+@pytest.mark.parametrize(
+    ("script", "loss"),
+    [
+        ("import binds\n", (4, 1, "binds", FIRST, FIRST + 1, False)),
+        ("import binds_midway\n", (4, 1, "binds_midway", FIRST, 3, True)),
+        ("import finder\nimport library_midway\n", (4, 1, "library_midway", FIRST + 1, FIRST + 1, True)),
+        ("import plain_too\nimport library\n", (4, 1, "library", FIRST + 1, FIRST + 1, True)),
+        ("import owns\n", (4, 1, "plain_too", 1, 3, False)),
+        ("import library_midway\n", (4, 1, "library_midway", FIRST, FIRST, True)),
+        ("def late():\n    import library\nlate()\n", (4, 1, "library", FIRST + 1, FIRST + 1, True)),
+        ("try:\n    import missing\nexcept ImportError:\n    os.cores = 1\n", (4, 1, "", None, FIRST + 4, False)),
+        ("import plain_too\nos.cores = 1\n", (4, 1, "plain_too", FIRST, FIRST + 2, False)),
+        ("import binds\nimport plain_too\nos.cores = 4\n", None),
+        ("os.cores = 3\nimport plain_too\nimport binds\n", (3, 1, "binds", FIRST + 2, FIRST + 3, False)),
+        ("import binds\nimport plain_too\nos.cores = 2\n", (4, 1, "binds", FIRST, FIRST + 1, False)),
+        ("import plain_too\n", None),
+    ],
+)
+def test_the_import_that_takes_cores_is_known(ring: Path, tmp_path: Path, script: str, loss: object) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "site-packages"
+    for name, text in {
+        "plain.py": "",
+        "plain_too.py": "",
+        "plain_more.py": "",
+        "owns.py": "import plain_too, os\nos.cores = 1\nimport plain_more\n",
+        "binds.py": BINDS,
+        "binds_midway.py": BINDS + "import plain_too\n",
+    }.items():
+        written(ours / name, text)
+    written(theirs / "library" / "__init__.py", "import library.inner\nimport library.last\n")
+    written(theirs / "library" / "inner.py", BINDS)
+    written(theirs / "library" / "last.py", "")
+    written(theirs / "library_midway.py", BINDS + "import plain_too\n")
+    written(theirs / "finder.py", FINDER)
+    job = written(ours / "train.py", KERNEL + WATCH + script + SAYS_LOSS)
+    done = python(ring, job, PYTHONPATH=str(theirs))
+    assert (done.stdout, done.stderr) == (f"{loss}\n", "")
+
+
+def test_a_thread_that_binds_itself_takes_no_cores(ring: Path, tmp_path: Path) -> None:
+    written(tmp_path / "binds.py", BINDS)
+    written(tmp_path / "plain.py", "")
+    script = "import threading\nt = threading.Thread(target=lambda: __import__('binds'))\nt.start(); t.join(); os.cores = 4\n"
+    assert python(ring, written(tmp_path / "train.py", KERNEL + WATCH + script + SAYS_LOSS)).stdout == "None\n"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "said"),
+    [
+        ("os.sched_getaffinity = abs\n", "imported\n"),  # no set: an error of ours
+        ("def raises(pid):\n    raise TimeoutError\nos.sched_getaffinity = raises\n", "out of time\n"),  # of a handler
+    ],
+)
+def test_an_import_fails_by_the_jobs_signal_handlers_only(ring: Path, tmp_path: Path, kernel: str, said: str) -> None:
+    written(tmp_path / "plain.py", "")
+    text = (
+        KERNEL
+        + kernel
+        + "try:\n    import plain\n    print('imported')\nexcept TimeoutError:\n    print('out of time')\n"
+    )
+    assert python(ring, written(tmp_path / "train.py", text)).stdout == said

@@ -1,0 +1,65 @@
+"""What took cores from this process: an import of its script, or something else between two looks at its affinity."""
+
+from __future__ import annotations
+
+import dis
+import os
+from typing import TYPE_CHECKING, Any
+
+from .process_facts import is_users
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+    from ...documents.code_places import CodePlace
+    from ...documents.rank_documents import RankFacts
+
+    Place = tuple[CodeType, int, int]  # code, index of the instruction, line
+
+# With these an OpenMP runtime binds threads to cores: some when it is loaded, some at its first parallel region.
+BINDING_VARIABLES = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
+_CHARS_MAX = 200  # of a value: a list of places may be long
+# Instructions that run no code but that of imported modules.
+_IMPORTING = frozenset(
+    (
+        "CACHE", "EXTENDED_ARG", "IMPORT_FROM", "IMPORT_NAME", "IMPORT_STAR", "LOAD_CONST", "LOAD_SMALL_INT", "MAKE_FUNCTION", "NOP",
+        "POP_TOP", "ROT_TWO", "STORE_FAST", "STORE_GLOBAL", "STORE_NAME", "SWAP",
+    )
+)  # fmt: skip
+
+
+def affinity_facts(affinity: Any) -> RankFacts:
+    """`affinity`: the `_Affinity` of `inject/sitecustomize.py`; None where the system has none."""
+    facts: RankFacts = {
+        "binding_variables": {name: os.environ[name][:_CHARS_MAX] for name in BINDING_VARIABLES if name in os.environ}
+    }
+    if affinity is None:
+        return facts
+    affinity.look()
+    facts["cpus_at_start"] = affinity.at_start
+    if affinity.loss is not None:
+        before, after, module, place, under_way, seen = affinity.loss
+        facts["cpus_lost"] = {
+            **_written(place),
+            "before": before,
+            "after": after,
+            "module": module,
+            "by_import": bool(module) and (under_way or _only_imports(place, seen)),
+            "seen": _written(seen),
+        }
+    return facts
+
+
+def _written(place: Place | None) -> CodePlace:
+    if place is None or not is_users(place[0].co_filename):
+        return {}
+    return {"file": place[0].co_filename, "line": place[2]}
+
+
+def _only_imports(place: Place | None, seen: Place | None) -> bool:
+    """True if the first place is an import, and the user's code does nothing but import up to the second."""
+    if place is None or seen is None or place[0] is not seen[0] or seen[1] < place[1]:
+        return False
+    names = {each.offset: each.opname for each in dis.get_instructions(place[0])}
+    between = (name for offset, name in names.items() if place[1] < offset < seen[1])
+    return names.get(place[1], "").startswith("IMPORT_") and _IMPORTING.issuperset(between)

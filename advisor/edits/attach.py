@@ -10,10 +10,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rn50_advisor.advisor.edits.advise import Advice, JobCommands, advise
+from rn50_advisor.advisor.edits.kept_tensors import kept_in_steps
 from rn50_advisor.advisor.edits.syntax import Code, last_name, parse_code
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Finding, Fix, Where
-from rn50_advisor.advisor.model.job_changes import Argument, Assignment, CallChange, Invocation, Setup, Value
+from rn50_advisor.advisor.model.job_changes import (
+    Argument,
+    Assignment,
+    CallChange,
+    Invocation,
+    NumbersKept,
+    Setup,
+    Value,
+)
 from rn50_advisor.advisor.model.recording import Source
 
 _SPLIT_FIRST = "an IterableDataset gives every worker all samples: split them by get_worker_info() first"
@@ -23,6 +32,7 @@ _OTHER_NAMES = {
     "set_default_dtype": "double",
     "sched_setaffinity": "cpu_affinity",
 }
+_KEPT_SHOWN = 3  # statements
 _FACTS_OF: Mapping[str, str] = {"DataLoader": "loaders", "DistributedDataParallel": "ddp"}
 
 
@@ -36,6 +46,8 @@ def with_edits(findings: Iterable[Finding], analysis: Analysis, sources: Sequenc
 
 def _edited(fix: Fix, analysis: Analysis, sources: tuple[Source, ...]) -> Fix:
     call, where = fix.call, fix.where
+    if isinstance(call, NumbersKept):
+        return _at_what_is_kept(fix, sources)
     if where is None and isinstance(call, CallChange):
         return _at_its_call(fix, call, analysis, sources)
     if where is None:
@@ -193,6 +205,25 @@ def _at_its_place(fix: Fix, sources: Sequence[Source]) -> Fix:
         return fix
     title = f"{wanted} instead of {found[0].words}" if found[0].same else fix.title
     return replace(fix, title=title, where=found[0].where)
+
+
+def _at_what_is_kept(fix: Fix, sources: tuple[Source, ...]) -> Fix:
+    """Adds the place of the first statement that keeps tensors of each step, and the words of all; the fix unchanged if there is none."""
+    found = _kept(sources)
+    if not found:
+        return fix
+    words = ", ".join(f"`{statement.words}`" for statement in found[:_KEPT_SHOWN])
+    title = f"keep numbers of a step instead of its tensors, and with them its graph: {words}"
+    return replace(fix, title=title, where=found[0].where)
+
+
+@functools.lru_cache(maxsize=4)  # as for `_advice`
+def _kept(sources: tuple[Source, ...]) -> tuple[_Statement, ...]:
+    return tuple(
+        _Statement(Where(code.path, node.lineno), code.words(node), same=True)
+        for code in _codes(sources)
+        for node in kept_in_steps(code)
+    )
 
 
 def _statements(code: Code, wanted: Invocation | Assignment) -> Iterator[_Statement]:

@@ -139,4 +139,14 @@ class LauncherChange:
         return " ".join((self.launcher, *self.options))
 
 
-JobChange = CallChange | Setup | ModelChange | ForwardContext | CallRemoval | EnvironmentChange | LauncherChange
+@dataclass(frozen=True, slots=True)
+class NumbersKept:
+    """Numbers kept of a step instead of its tensors, at the statements that keep them."""
+
+    def __str__(self) -> str:
+        return "total += loss.item()  # not `total += loss`, which keeps each step's graph"
+
+
+JobChange = (
+    CallChange | Setup | ModelChange | ForwardContext | CallRemoval | EnvironmentChange | LauncherChange | NumbersKept
+)

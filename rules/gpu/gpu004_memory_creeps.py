@@ -27,6 +27,7 @@ import math
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, NotMeasured, Severity
 from rn50_advisor.advisor.model.gpu.gpu_facts import GpuMemoryTrend
+from rn50_advisor.advisor.model.job_changes import NumbersKept
 from rn50_advisor.advisor.model.measures.gpu_measures import GPU_MEMORY_WATCHED
 from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.rules.gpu.gpu_names_and_cost import clear_if_measured, unmeasured_of_ranks
@@ -55,9 +56,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         ),
         evidence=tuple(_evidence(trend, t) for trend in growing[:3]),
         fixes=(
-            Fix(
+            Fix.of(
                 f"find what rank {first.rank} keeps of every step",
-                "total += loss.item()  # not `total += loss`, which keeps each step's graph",
+                NumbersKept(),
                 None,
                 "small change",
             ),

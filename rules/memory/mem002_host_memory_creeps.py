@@ -41,7 +41,7 @@ import math
 
 from rn50_advisor.advisor.model.analysis import Analysis, LoaderFacts, MemoryTrend
 from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, Severity
-from rn50_advisor.advisor.model.job_changes import CallChange
+from rn50_advisor.advisor.model.job_changes import CallChange, NumbersKept
 from rn50_advisor.advisor.model.measures.host_measures import MEMORY_COPIED_MB, MEMORY_HEADROOM_MB, MEMORY_WATCHED_S
 from rn50_advisor.advisor.model.measures.input_measures import LOADER_WORKERS
 from rn50_advisor.advisor.model.wording.quantities import duration
@@ -201,9 +201,9 @@ def _fix(trend: MemoryTrend) -> Fix:
         return Fix("bound what the data set keeps in each worker (caches, open files, lists of samples)", "", None)
     if trend.left_mb is not None:
         return Fix("limit what the data set keeps in memory (caches, lists of samples), unless all of it fits", "")
-    return Fix(
+    return Fix.of(
         f"find what rank {trend.rank} keeps of every step",
-        "total += loss.item()  # not `total += loss`, which keeps each step's graph",
+        NumbersKept(),
         None,
         "small change",
     )

@@ -13,7 +13,7 @@ from rn50_advisor.advisor.edits.attach import with_edits
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Finding, Fix, Where
 from rn50_advisor.advisor.model.input.data_loaders import NO_WORKERS
-from rn50_advisor.advisor.model.job_changes import Assignment, CallChange, Expression, Invocation, Setup
+from rn50_advisor.advisor.model.job_changes import Assignment, CallChange, Expression, Invocation, NumbersKept, Setup
 from rn50_advisor.advisor.model.recording import Meta, Source
 from rn50_advisor.advisor.model.report import StepTime, Throughput
 
@@ -250,3 +250,13 @@ def test_without_exactly_one_call_the_fix_stays(texts: tuple[str, ...]) -> None:
 
 def test_a_call_that_is_made_somewhere_else_keeps_its_place() -> None:
     assert fused("optimizer = AdamW(*everything)\n").where == Where("/job/0.py", 1)
+
+
+def test_statements_that_keep_tensors_of_each_step_are_named() -> None:
+    text = "for x in loader:\n    loss = model(x)\n    loss.backward()\n    losses.append(loss)\n"
+    fix = Fix.of("find what rank 0 keeps of every step", NumbersKept(), None, "small change")
+    found = edited(fix, analysis(loader()), Source("/job/train.py", "", text))
+    assert found.where == Where("/job/train.py", 4) and found.title.endswith("its graph: `losses.append(loss)`")
+    assert (
+        edited(fix, analysis(loader()), Source("/job/train.py", "", text.replace("(loss)\n", "(loss.item())\n"))) == fix
+    )

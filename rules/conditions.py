@@ -128,4 +128,5 @@ COPIES_SETTLED = _noted("copies settled", "workers hold copies of Python objects
 OTHERS_HOLD_AS_LONG = _noted("others hold as long", "other waits block the host for as long as the copies do")
 INPUT_GREW = _noted("input grew", "waiting for input grew most when the job became slower")
 EXCHANGE_GREW = _noted("exchange grew", "the exchange grew most when the job became slower")
+COMPUTING_GREW = _noted("computing grew", "computing grew most when the job became slower")
 GAP_GREW = _noted("gap grew", "time between steps grew most when the job became slower")

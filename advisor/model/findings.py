@@ -13,6 +13,7 @@ SEVERITIES: tuple[Severity, ...] = ("critical", "high", "medium", "low", "info")
 # Facts that only a rule's check knows. They decide which findings cause its finding and which it causes; see `rules/conditions.py`.
 Circumstance = Literal[
     "better than workers",
+    "computing grew",
     "copies settled",
     "ended a rank",
     "exchange grew",

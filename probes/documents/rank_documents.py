@@ -340,6 +340,7 @@ class RankFacts(TypedDict, total=False):
     compilations: list[CompilationFacts]
     debugging: DebuggingAids
     work: list[Annotated[list[Whole], Meta(min_length=4)]]  # rows of WORK_FIELDS
+    denormals: list[Annotated[list[Whole], Meta(min_length=9)]]  # rows of DENORMAL_FIELDS
     exception: ExceptionFacts | None
     deep: WindowFacts
     mounts: dict[str, MountFacts]

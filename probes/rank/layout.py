@@ -217,3 +217,15 @@ SLOT = {
 # The work of a step in the facts, one row per change. `first` identifies the first learning parameter.
 WORK_FIELDS = ("step", "trained", "first", "batch_bytes")
 SIZES_APART = 1.1  # batch sizes within this ratio count as equal
+# Looks for denormal numbers in the facts: sums over the looks from `step` on. `flushed`: looks at a training thread that flushes them.
+DENORMAL_FIELDS = (
+    "step",
+    "looks",
+    "flushed",
+    "weights",
+    "denormal_weights",
+    "gradients",
+    "denormal_gradients",
+    "state",
+    "denormal_state",
+)

@@ -19,6 +19,7 @@ from .evaluation_calls import Evaluations
 from .facts import process_facts
 from .facts.affinity_facts import affinity_facts
 from .facts.batch_facts import BatchSamples
+from .facts.denormal_numbers import Denormals
 from .facts.known_loaders import KnownLoaders
 from .facts.optimizer_holdings import describe_convolutions, describe_holdings, describe_optimizer, held_at_end
 from .facts.precision_facts import Precision, fast_paths
@@ -97,6 +98,7 @@ class Recorder(TrainingThread):
         self.gpu: GpuTimes | None = None
         self.facts = process_facts.Facts(self.folder)
         self.work = Work(self.facts)
+        self.denormals = Denormals(self.facts)
         self.batch_samples = BatchSamples(self.facts)
         self.loaders = KnownLoaders()
         self.iterators: dict[int, int] = {}  # loader -> id of the iterator last used by the training thread
@@ -515,6 +517,7 @@ class Recorder(TrainingThread):
             if first and self.work.sampled(account.step, began, fetched_unobserved=account.micro_batches > 0):
                 self.work.optimizer(optimizer)
                 self.evaluations.trains(optimizer)
+                self.denormals.look(optimizer, account.step)
             if account.optimizers < _OPTIMIZER_LOOKS:
                 self._describe_optimizer(optimizer)
             account.self_ns += perf_counter_ns() - began

@@ -51,7 +51,14 @@ from rn50_advisor.advisor.model.wording.quantities import clock, quantity
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-_GREW: Mapping[str, Circumstance] = {"input_wait": "input grew", "comm_exposed": "exchange grew", "gap": "gap grew"}
+_GREW: Mapping[str, Circumstance] = {
+    "input_wait": "input grew",
+    "forward": "computing grew",
+    "backward": "computing grew",
+    "optimizer": "computing grew",
+    "comm_exposed": "exchange grew",
+    "gap": "gap grew",
+}
 # Host metrics that make jobs slower when they rise, and when they fall.
 _WORSE_IF_HIGHER = (CPU_OTHER_CORES, CPU_STEAL_SHARE, QUOTA_THROTTLED_S_PER_S, "disk.busy_share", GPU_TEMP_C)
 _WORSE_IF_LOWER = ("gpu.sm_clock_mhz", "mem.available_gb")

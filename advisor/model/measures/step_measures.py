@@ -71,6 +71,21 @@ STEP_WAITING_S = RankMeasure(
     "step.waiting_s", "s", "part of these phases: asleep in lines of the user's own code, which wait for something"
 )
 
+DENORMAL_WEIGHTS = RankMeasure("denormal.weights", "", "share of denormal numbers in weights on the CPU, at last")
+DENORMAL_GRADIENTS = RankMeasure("denormal.gradients", "", "the same in their gradients")
+DENORMAL_STATE = RankMeasure("denormal.state", "", "the same in the optimizer's state")
+DENORMAL_FLUSHED = RankMeasure(
+    "denormal.flushed", "", "share of these looks that found the training thread flushing denormal numbers to zero"
+)
+DENORMAL_SINCE = RankMeasure("denormal.since", "", "step of the first look that found any, if earlier looks found none")
+DENORMAL_STEP_BEFORE_S = RankMeasure(
+    "denormal.step_before_s", "s", "forward, backward and optimizer of a usual step before that"
+)
+DENORMAL_STEP_AFTER_S = RankMeasure(
+    "denormal.step_after_s", "s", "the same of a usual step with as many as there are at last"
+)
+DENORMAL_STEP_S = RankMeasure("denormal.step_s", "s", "the whole of such a step")
+
 COMPILE_LATE = RankMeasure("compile.late", "", "compilations by torch.compile after the 50th step")
 COMPILE_LATE_S = RankMeasure("compile.late_s", "s", "time that these took, spread over the steps after the 50th")
 

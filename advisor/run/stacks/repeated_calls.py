@@ -15,7 +15,7 @@ from rn50_advisor.probes.host.stacks.process_stacks import Frame, is_user_file
 
 _SOURCE_MAX = 400_000  # characters: parsing as many takes half a second
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.GeneratorExp)
-_CONSTRUCTORS = ("__init__", "__new__", "__call__")
+_CONSTRUCTORS = ("__init__", "__new__")
 
 
 @dataclass(frozen=True, slots=True)

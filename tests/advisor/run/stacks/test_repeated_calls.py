@@ -126,6 +126,16 @@ def test_calls_that_draw_wait_or_move_on_are_none(tmp_path: Path, call: str) -> 
     assert found(tmp_path, text, None, "Items.__getitem__") is None
 
 
+def test_an_object_that_is_made_and_used_on_the_item_repeats_only_its_making(tmp_path: Path) -> None:
+    text = """
+    class Items:
+        def __getitem__(self, i):
+            return transforms.ToTensor()(self.images[i]) # 0
+    """
+    assert found(tmp_path, text, "ToTensor.__init__", "Items.__getitem__") == "transforms.ToTensor"
+    assert found(tmp_path, text, "ToTensor.__call__", "Items.__getitem__") is None
+
+
 def test_code_that_cannot_be_read_shows_nothing(tmp_path: Path) -> None:
     assert repeated_call((Frame("__getitem__", str(tmp_path / "gone.py"), 3),)) is None
     assert found(tmp_path, "def broken(: # 0", None, "broken") is None

@@ -142,6 +142,8 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
             "step.own_s",
             "step.gap_s",
             "step.longest_gap_*",
+            "step.early_gap_s",
+            "step.late_gap_s",
             "step.before_update_s",
             "step.evaluation_s",
             "step.checkpoint_s",

@@ -5,22 +5,26 @@ from __future__ import annotations
 from statistics import fmean
 
 from rn50_advisor.advisor.model.analysis import Analysis, HotLine
-from rn50_advisor.advisor.model.findings import Evidence, Saving, Severity, Where
+from rn50_advisor.advisor.model.findings import Effort, Evidence, Fix, Saving, Severity, Where
 from rn50_advisor.advisor.model.measures.step_measures import (
     GC_BETWEEN_S,
     STEP_BEFORE_UPDATE_S,
+    STEP_EARLY_GAP_S,
     STEP_GAP_S,
+    STEP_LATE_GAP_S,
     STEP_LONGEST_GAP_S,
     STEP_LONGEST_GAP_SHARE,
     STEP_RUN_DELAY_S,
     STEP_TIME_S,
 )
-from rn50_advisor.advisor.model.wording.quantities import numbers
+from rn50_advisor.advisor.model.wording.quantities import duration, numbers
 from rn50_advisor.rules.analysis_reading import COMPUTE, model_of
 from rn50_advisor.rules.rule import severity
 
 _PLACE_SHARE_MIN = 0.5  # of the time: from there on the title names this place, or collections explain it
 _OTHERS_SHARE_MAX = 0.3  # of the time of the rank that spends most: the others may log or evaluate a little, too
+_GROWTH_MIN = 1.5  # times from the first quarter of the steps to the last
+_ONLY_NEW = "work on what is new alone: running sums instead of all values, lines that are appended"
 # Share of the gap time that lies in one step. A recurring pause seen twice has about half in each.
 _SINGLE_STEP_SHARE = 0.6
 
@@ -66,6 +70,22 @@ def longest_gap(a: Analysis) -> float | None:
     return a.get(STEP_LONGEST_GAP_S, rank)
 
 
+def growing_gap(a: Analysis) -> tuple[float, float] | None:
+    """Seconds of the gap in the first and in the last quarter of the steps, if it grows clearly: the work is on all that came before."""
+    gaps = a.by_rank(STEP_GAP_S)
+    rank = max(gaps, key=lambda r: gaps[r], default=None)
+    early, late = (
+        a.get(measure, rank) if rank is not None else None for measure in (STEP_EARLY_GAP_S, STEP_LATE_GAP_S)
+    )
+    grows = early is not None and late is not None and late >= _GROWTH_MIN * early
+    return (early or 0.0, late or 0.0) if grows else None
+
+
+def gap_fix(a: Analysis, title: str, where: Where | None, effort: Effort) -> Fix:
+    """The fix, with what helps if the gap grows."""
+    return Fix(title, _ONLY_NEW if growing_gap(a) else "", where, effort)
+
+
 def gap_severity(a: Analysis, share: float) -> Severity | None:
     """The usual severity of this share; at most medium if most of it came only once."""
     level = severity(share)
@@ -80,6 +100,9 @@ def gap_evidence(a: Analysis, spent_s: float, threshold: float, line: HotLine | 
         found.append(
             Evidence.of(STEP_LONGEST_GAP_S, once, note="most of it at once, in a single step", form="explains")
         )
+    if (grown := growing_gap(a)) is not None:
+        note = f"in the last quarter of the steps, {duration(grown[0])} in the first: it grows"
+        found.append(Evidence.of(STEP_LATE_GAP_S, grown[1], note=note, form="continues"))
     if line is not None:
         note = f"{line.file}:{line.line} in {line.function}" + (f", in {line.leaf}" if line.leaf else "")
         found.append(Evidence("stack samples", float(line.samples), "", None, note))

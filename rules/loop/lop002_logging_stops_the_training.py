@@ -21,10 +21,11 @@ False alarms: evaluation and checkpoints are labelled and not counted here.
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import Affected, Clear, Finding, Fix
+from rn50_advisor.advisor.model.findings import Affected, Clear, Finding
 from rn50_advisor.advisor.model.measures.step_measures import GAP_IO_SHARE, STEP_GAP_S, STEP_TIME_S
 from rn50_advisor.rules.loop.between_steps import (
     gap_evidence,
+    gap_fix,
     gap_place,
     gap_saving,
     gap_severity,
@@ -50,7 +51,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         confidence=confidence(a),
         seconds_per_step=spent,
         evidence=gap_evidence(a, spent, t["gap"], line),
-        fixes=(Fix("log every N steps, buffered or in the background", "", where, "one line"),),
+        fixes=(gap_fix(a, "log every N steps, buffered or in the background", where, "one line"),),
         saving=gap_saving(a, "logging every tenth step"),
     )
 

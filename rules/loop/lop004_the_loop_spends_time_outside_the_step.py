@@ -23,10 +23,11 @@ are not counted, whether by hand or not. Waiting there for a GPU that is still w
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import Affected, Clear, Finding, Fix
+from rn50_advisor.advisor.model.findings import Affected, Clear, Finding
 from rn50_advisor.advisor.model.measures.step_measures import GAP_IO_SHARE, GAP_SAVE_SHARE, STEP_GAP_S, STEP_TIME_S
 from rn50_advisor.rules.loop.between_steps import (
     gap_evidence,
+    gap_fix,
     gap_place,
     gap_saving,
     gap_severity,
@@ -59,7 +60,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         confidence=confidence(a, cap=0.95 if line else 0.7),
         seconds_per_step=spent,
         evidence=gap_evidence(a, spent, t["gap"], line),
-        fixes=(Fix(fix, "", where, "small change"),),
+        fixes=(gap_fix(a, fix, where, "small change"),),
         saving=gap_saving(a, "doing it every tenth step"),
     )
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rn50_advisor.advisor.analysis.steps.attribution import StepAttribution
 from rn50_advisor.advisor.analysis.steps.phases import AFTER_UPDATE, BEFORE_UPDATE, IN_MODEL
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps, tails
@@ -16,9 +19,11 @@ from rn50_advisor.advisor.model.measures.step_measures import (
     STEP_BEFORE_UPDATE_S,
     STEP_CHECKPOINT_S,
     STEP_COMPUTE_S,
+    STEP_EARLY_GAP_S,
     STEP_EVALUATION_S,
     STEP_GAP_S,
     STEP_GC_S,
+    STEP_LATE_GAP_S,
     STEP_LONGEST_GAP_S,
     STEP_LONGEST_GAP_SHARE,
     STEP_OWN_S,
@@ -32,6 +37,7 @@ from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.report import Throughput
 from rn50_advisor.probes.rank.layout import FLAG_CLOCKED
 
+_STEPS_OF_QUARTERS_MIN = 80
 UNCLOCKED = (
     "the kernel keeps no run-queue delay (schedstat): waiting for a core cannot be distinguished from waiting for data"
 )
@@ -80,12 +86,24 @@ def _gap_values(steps: RankSteps, gap_s: float, source: InputSource | None, foun
             longest = float(gaps[steps.count == 1].max(initial=0.0))
             found[STEP_LONGEST_GAP_S, steps.rank] = longest
             found[STEP_LONGEST_GAP_SHARE, steps.rank] = longest / float(gaps.sum())
+        quarters = _quarters(steps, gaps)
+        if quarters and min(np.diff(quarters)) > 0:
+            found[STEP_EARLY_GAP_S, steps.rank], found[STEP_LATE_GAP_S, steps.rank] = quarters[0], quarters[-1]
         if BEFORE_UPDATE in steps.columns:
             found[STEP_BEFORE_UPDATE_S, steps.rank] = min(steps.per_step(BEFORE_UPDATE), gap_s)
     elif AFTER_UPDATE in steps.columns:
         found[STEP_GAP_S, steps.rank] = gap_s
     elif source is not None:
         found.missing[STEP_GAP_S, steps.rank] = source.why_unknown
+
+
+def _quarters(steps: RankSteps, seconds: NDArray[np.float64]) -> list[float]:
+    """Median seconds per step in each quarter of the steps; empty if there are few."""
+    if float(steps.count.sum()) < _STEPS_OF_QUARTERS_MIN:
+        return []
+    place = (np.cumsum(steps.count) - 0.5 * steps.count) / steps.count.sum()
+    parts = [(seconds / steps.count)[(place >= low) & (place < low + 0.25)] for low in (0.0, 0.25, 0.5, 0.75)]
+    return [float(np.median(part)) for part in parts] if all(part.size for part in parts) else []
 
 
 def throughput(accounts: StepAttribution | None, steady: Mapping[int, RankSteps], samples: float | None) -> Throughput:

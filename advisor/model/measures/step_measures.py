@@ -25,6 +25,10 @@ STEP_GAP_S = RankMeasure(
 )
 STEP_LONGEST_GAP_S = RankMeasure("step.longest_gap_s", "s", "the longest such time in a single step")
 STEP_LONGEST_GAP_SHARE = RankMeasure("step.longest_gap_share", "", "share of all such time in that step")
+STEP_EARLY_GAP_S = RankMeasure(
+    "step.early_gap_s", "s", "its median in the first quarter of the steps, where it grows from quarter to quarter"
+)
+STEP_LATE_GAP_S = RankMeasure("step.late_gap_s", "s", "its median in the last quarter, where it grows")
 STEP_BEFORE_UPDATE_S = RankMeasure(
     "step.before_update_s", "s", "the part between backward and optimizer that is neither clipping nor an exchange"
 )

@@ -15,6 +15,7 @@ from rn50_advisor.rules.loop.between_steps import (
     gap_place,
     gap_saving,
     gap_severity,
+    growing_gap,
     hottest,
     longest_gap,
     on_ranks,
@@ -38,10 +39,28 @@ def test_a_single_gap_promises_no_certain_gain(rule: str, share: float) -> None:
         assert finding.severity == "critical" and finding.saving.speedup[0] > 1.3
 
 
+@pytest.mark.parametrize("rule", ["LOP002", "LOP004"])
+def test_a_gap_that_grows_is_work_on_everything_so_far(rule: str) -> None:
+    values = {"gap.io_share": 0.9 if rule == "LOP002" else 0.1, "step.gap_s": {0: 0.4}, "step.early_gap_s": {0: 0.1}}
+    finding = found(rule, jobs.job({0: rank(gap=0.4)}, values={**values, "step.late_gap_s": {0: 0.9}}))
+    assert [e.value for e in finding.evidence if e.metric == "step.late_gap_s"] == [0.9]
+    assert "what is new" in finding.fixes[0].change
+    steady = found(rule, jobs.job({0: rank(gap=0.4)}, values={**values, "step.late_gap_s": {0: 0.149}}))
+    assert not steady.fixes[0].change
+
+
 def pausing(*gaps_s: float, **values: dict[int, float]) -> Analysis:
     """Each rank pauses for so long between its steps and computes for the rest of a second."""
     named = {name.replace("__", "."): by_rank for name, by_rank in values.items()}
     return jobs.job({n: rank(gap=gap_s) for n, gap_s in enumerate(gaps_s)}, values=named)
+
+
+def test_only_a_clear_growth_counts() -> None:
+    grows = pausing(0.2, 0.1, step__gap_s={0: 0.2, 1: 0.1}, step__early_gap_s={0: 0.1}, step__late_gap_s={0: 0.151})
+    assert growing_gap(grows) == (0.1, 0.151)
+    other = pausing(0.2, 0.1, step__gap_s={0: 0.2, 1: 0.1}, step__early_gap_s={1: 0.1}, step__late_gap_s={1: 0.2})
+    assert growing_gap(other) is None, "the rank that spends most counts"
+    assert growing_gap(pausing(0.2)) is None
 
 
 def test_the_line_is_the_first_of_its_kind() -> None:

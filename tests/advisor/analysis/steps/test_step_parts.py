@@ -33,6 +33,22 @@ def test_a_loop_without_a_loader_says_so() -> None:
     assert analysis.budget.critical["input_or_forward"] == pytest.approx(0.03)
 
 
+@pytest.mark.parametrize(
+    ("gaps_ms", "early_s"),
+    [
+        ([5 + n / 10 for n in range(200)], 0.0075),
+        ([5 + n / 10 for n in range(70)], None),  # too few to say so
+        ([9.0] * 200, None),
+        ([5 + (n % 50) for n in range(200)], None),
+        ([25 - n / 10 for n in range(200)], None),
+    ],
+)
+def test_a_gap_that_grows_from_quarter_to_quarter(gaps_ms: list[float], early_s: float | None) -> None:
+    analysis = analyse(recording({0: [step(gap=ms) for ms in gaps_ms]}))
+    assert analysis.get("step.early_gap_s", 0) == (None if early_s is None else pytest.approx(early_s, rel=0.1))
+    assert analysis.has("step.late_gap_s") == (early_s is not None)
+
+
 def test_evaluation_counts_for_the_run_with_what_follows_the_last_step() -> None:
     steps = [step(evaluation=900 if n % 10 == 9 else 0) for n in range(30)]
     inside = analyse(recording({0: steps})).value("run.evaluation_share")

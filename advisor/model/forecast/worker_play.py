@@ -164,20 +164,22 @@ def _waits(feed: WorkerFeed, counts: NDArray[np.int64], worker: Array, trainer: 
     """Mean wait for a batch by number of workers. `worker` and `trainer` are factors on their computing."""
     computing, waiting, rest = (np.array(series) for series in (feed.computing_s, feed.waiting_s, feed.rest_s))
     computing, hand_over_s = computing + side.moved_s, side.hand_over_s
-    columns, first = np.arange(counts.size), int(_PLAYED_FROM * _PLAYED)
-    done, taken = np.zeros((_PLAYED, counts.size)), np.zeros((_PLAYED, counts.size))
+    batch, columns, first = np.arange(_PLAYED), np.arange(counts.size), int(_PLAYED_FROM * _PLAYED)
+    done, taken, waited = (np.zeros((_PLAYED, counts.size)) for _ in range(3))
+    # places in `done` and `taken`; before the first batch it is the last row, which is zero until the end
+    begun, sent = (
+        np.maximum(batch[:, None] - apart, -1) % _PLAYED * counts.size + columns
+        for apart in (counts, counts * feed.prefetch)
+    )
+    made = computing[batch % computing.size][:, None] * worker
+    between = rest[batch % rest.size][:, None] * trainer
     asked = np.zeros(counts.size)
-    total = np.zeros(counts.size)
-    ahead = counts * feed.prefetch
     for k in range(_PLAYED):
-        # before the first batch, these rows are still zero
-        begun = done[np.maximum(k - counts, -1), columns]
-        sent = taken[np.maximum(k - ahead, -1), columns]
-        done[k] = np.maximum(begun, sent) + computing[k % computing.size] * worker + waiting[k % waiting.size]
-        taken[k] = np.maximum(asked, done[k]) + hand_over_s
-        if k >= first:
-            total += taken[k] - asked
-        asked = taken[k] + rest[k % rest.size] * trainer
+        done[k] = ready = np.maximum(done.take(begun[k]), taken.take(sent[k])) + made[k] + waiting[k % waiting.size]
+        taken[k] = got = np.maximum(asked, ready) + hand_over_s
+        waited[k] = got - asked
+        asked = got + between[k]
+    total = waited[first:].sum(axis=0)
     # With many workers only their first batches are simulated; their mean rate still bounds the wait from below.
     slowest = (float(computing.mean()) * worker + float(waiting.mean())) / counts
     return np.maximum(total / (_PLAYED - first), np.maximum(hand_over_s, slowest - float(rest.mean()) * trainer))

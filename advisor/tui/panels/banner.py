@@ -104,6 +104,7 @@ class Trouble(Static):
         self._report: Report | None = None
         self._heard_s = time.monotonic()
         self._text = ""
+        self._shown = ""
 
     def put(self, report: Report | None, trouble: str, notice: str = "") -> None:
         """`notice`: on the state of the job itself; it is shown before all other texts."""
@@ -112,8 +113,10 @@ class Trouble(Static):
         if report is not None or trouble:
             self._text = trouble
         text = notice or self._text or self._silence()
-        self.display = bool(text)
-        self.update(f" ✖ {harmless(text)}")
+        if text != self._shown:  # an update lays the whole screen out anew
+            self._shown = text
+            self.display = bool(text)
+            self.update(f" ✖ {harmless(text)}")
 
     def _silence(self) -> str:
         silent_s = time.monotonic() - self._heard_s

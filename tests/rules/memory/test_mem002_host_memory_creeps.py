@@ -130,6 +130,27 @@ def test_mem002_names_the_objects_also_while_copies_grow() -> None:
     assert "np.array(records)" in found("MEM002", named).fixes[0].change
 
 
+@pytest.mark.parametrize(
+    ("bytes_each", "headroom", "severity"),
+    [(2_000_000_000, 7000.0, "critical"), (1_000_000_000, 7000.0, "low"), (2_000_000_000, 9000.0, "low")],
+)
+def test_mem002_knows_that_copies_end_with_the_objects(bytes_each: int, headroom: float, severity: str) -> None:
+    """Four workers copy 3 GB a minute of what they inherited, but no more than a list each."""
+    dataset = {**host_jobs.RECORDS, "objects": [{**host_jobs.RECORDS["objects"][0], "bytes": bytes_each}]}
+    copying = (trend(3000.0, **{**COPIED, "first": 10.0}, left_mb=90_000.0, seconds=60.0),)
+    made = host_jobs.mem002(copied=1.0, dataset=dataset, headroom=headroom)
+    finding = found("MEM002", replace(made, memory=copying))
+    assert finding.severity == severity
+
+
+def test_copies_that_end_in_time_are_reported_by_their_size() -> None:
+    dataset = {**host_jobs.RECORDS, "objects": [{**host_jobs.RECORDS["objects"][0], "bytes": 1_100_000_000}]}
+    made = host_jobs.mem002(copied=4000.0, dataset=dataset, headroom=6000.0)
+    copying = (trend(**COPIED, left_mb=90_000.0),)
+    finding = found("MEM002", replace(made, memory=copying))
+    assert finding.title.startswith("4 loader workers hold 4,000 MB of copies")
+
+
 def test_mem002_counts_no_more_copies_than_the_objects_can_take() -> None:
     finding = found("MEM002", host_jobs.mem002(copied=50_000.0))
     assert finding.evidence[0].value == 8000.0, "two gigabytes in each of four workers"

@@ -18,12 +18,14 @@ SMALL = ("--model=shufflenet_v2_x0_5", "--batch-size=2", "--image-size=32", "--s
 
 @pytest.fixture
 def switches() -> Iterator[None]:
-    """Restores the backend switches that the loop sets for its process."""
+    """Restores the backend switches that the loop sets for its process; computes on one core, beside other tests."""
     import torch
 
-    places = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    places, threads = (torch.backends.cuda.matmul, torch.backends.cudnn), torch.get_num_threads()
     before, tried = [place.allow_tf32 for place in places], torch.backends.cudnn.benchmark
+    torch.set_num_threads(1)
     yield
+    torch.set_num_threads(threads)
     torch.backends.cudnn.benchmark = tried
     for place, allowed in zip(places, before, strict=True):
         place.allow_tf32 = allowed

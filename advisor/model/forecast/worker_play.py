@@ -182,4 +182,5 @@ def _waits(feed: WorkerFeed, counts: NDArray[np.int64], worker: Array, trainer: 
     total = waited[first:].sum(axis=0)
     # With many workers only their first batches are simulated; their mean rate still bounds the wait from below.
     slowest = (float(computing.mean()) * worker + float(waiting.mean())) / counts
-    return np.maximum(total / (_PLAYED - first), np.maximum(hand_over_s, slowest - float(rest.mean()) * trainer))
+    least = np.maximum(hand_over_s, slowest - float(rest.mean()) * trainer)
+    return np.asarray(np.maximum(total / (_PLAYED - first), least))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,6 +11,7 @@ from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import AnyEvent, happened
 from rn50_advisor.advisor.run.rings.ring_follower import Follower
 from rn50_advisor.advisor.run.stacks.repeated_calls import repeated_call
+from rn50_advisor.advisor.run.stacks.source_lines import source_line
 from rn50_advisor.advisor.run.stacks.stack_budget import StackBudget
 from rn50_advisor.probes.documents.code_places import UserLine
 from rn50_advisor.probes.documents.event_documents import SampleMaking
@@ -109,7 +109,7 @@ def _asks(frames: Sequence[Frame], user: Frame | None) -> bool:
     inside = _inside(frames, user)
     if user is None or inside:
         return any(_CLIENT_FILES.search(frame.file) for frame in inside)
-    return bool(_REQUEST_CALLS.search(linecache.getline(user.file, user.line)))
+    return bool(_REQUEST_CALLS.search(source_line(user.file, user.line)))
 
 
 def _awaited(frames: Sequence[Frame], user: Frame | None) -> str | None:
@@ -118,5 +118,5 @@ def _awaited(frames: Sequence[Frame], user: Frame | None) -> str | None:
     for word, files in (("server", _SERVER_FILES), ("lock", _LOCK_FILES)):
         if any(files.search(frame.file) for frame in inside):
             return word
-    called = user is not None and not inside and _LOCK_CALLS.search(linecache.getline(user.file, user.line))
+    called = user is not None and not inside and _LOCK_CALLS.search(source_line(user.file, user.line))
     return "lock" if called else None

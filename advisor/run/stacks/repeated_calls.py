@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import ast
 import functools
-import linecache
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rn50_advisor.advisor.edits.constant_values import Values, opens
 from rn50_advisor.advisor.edits.names import parameters
 from rn50_advisor.advisor.edits.syntax import Code, Function, last_name, parse_code
+from rn50_advisor.advisor.run.stacks.source_lines import source_lines
 from rn50_advisor.probes.host.stacks.process_stacks import Frame, is_user_file
 
 _SOURCE_MAX = 400_000  # characters: parsing as many takes half a second
+_CALLERS_MAX = 8  # a function that calls itself may have a thousand
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.GeneratorExp)
 _CONSTRUCTORS = ("__init__", "__new__")
 
@@ -41,12 +42,13 @@ def repeated_call(frames: tuple[Frame, ...]) -> str | None:
     call = _called(running, frames[depth - 1].function if depth else None)
     if call is None or not _each_time(running, call):
         return None
-    values = Values(running.code, running.function, _constant_parameters(running, frames[depth + 1 :]))
+    callers = frames[depth + 1 : depth + 1 + _CALLERS_MAX]
+    values = Values(running.code, running.function, _constant_parameters(running, callers))
     return _name_of(call) if values.same_call(call) else None
 
 
 def _running(frame: Frame) -> _Running | None:
-    text = "".join(linecache.getlines(frame.file))
+    text = "".join(source_lines(frame.file))
     code = parse_code(frame.file, text) if 0 < len(text) <= _SOURCE_MAX else None
     if code is None:
         return None

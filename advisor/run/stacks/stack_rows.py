@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Sequence
 
+from rn50_advisor.advisor.run.stacks.source_lines import source_line
 from rn50_advisor.probes.documents.code_places import StackFrame, UserLine
 from rn50_advisor.probes.documents.event_documents import KnownStack, ProfiledStack, StackProfile
 from rn50_advisor.probes.host.stacks.process_stacks import Frame, ThreadStack, is_ours, user_frame
@@ -64,5 +64,5 @@ def _line(frame: Frame, stack: Sequence[Frame], *, with_text: bool = True) -> Us
     function = next(
         (f.function for f in around if f.file == frame.file and not f.function.endswith(_COMPREHENSIONS)), None
     )
-    text = linecache.getline(frame.file, frame.line).strip()[:200] if with_text else ""
+    text = source_line(frame.file, frame.line).strip()[:200] if with_text else ""
     return {"function": function or frame.function, "file": frame.file, "line": frame.line, "text": text}

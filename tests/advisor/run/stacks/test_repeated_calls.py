@@ -151,3 +151,15 @@ def test_the_name_holds_no_arguments(tmp_path: Path) -> None:
             return driver.Client("secret").connect("password") # 0
     """
     assert found(tmp_path, text, "connect", "Items.__getitem__") == "connect"
+
+
+def test_a_function_that_calls_itself_a_thousand_times_is_followed_only_so_far(tmp_path: Path) -> None:
+    text = """
+    import zipfile
+    def read(path, depth):
+        return zipfile.ZipFile(path) if depth else read(path, depth + 1) # 0
+    """
+    assert found(tmp_path, text, "ZipFile.__init__", *["read"]) is None
+    file = str(next(tmp_path.iterdir()))
+    frames = [Frame("ZipFile.__init__", f"{LIBRARY}/zipfile.py", 7), *[Frame("read", file, 3)] * 5000]
+    assert repeated_call(tuple(frames)) is None

@@ -191,7 +191,7 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
     Provider(lambda c, _: sample_values(c.cost), named("sample.*", "batch.collate_s", "batch.megabytes")),
     Provider(
         lambda c, _: making_sample_values(c.run.recording, c.run.steady),
-        named("loader.lock_*", "loader.asking_share", "loader.repeated_*"),
+        named("loader.lock_*", "loader.asking_share", "loader.repeated_*", "loader.table_*"),
     ),
     Provider(
         lambda c, _: collective_values(c.run.recording, c.run.steady),

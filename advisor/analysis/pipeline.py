@@ -22,7 +22,7 @@ from rn50_advisor.advisor.analysis.gpu.host_pacing import idle_facts
 from rn50_advisor.advisor.analysis.host.interpreter_waits import holders
 from rn50_advisor.advisor.analysis.host.node_window import helpers_beside, process_by_rank
 from rn50_advisor.advisor.analysis.input.capacities import CapacityInputs, capacities
-from rn50_advisor.advisor.analysis.input.making_samples import asking_line, repeated_call, shared_lock
+from rn50_advisor.advisor.analysis.input.making_samples import asking_line, frequent_call, shared_lock
 from rn50_advisor.advisor.analysis.input.worker_forecast import worker_model
 from rn50_advisor.advisor.analysis.measures import OF_MODELS, OF_RUNS, OF_STEADY_STEPS, Models
 from rn50_advisor.advisor.analysis.providers import provide
@@ -112,7 +112,8 @@ def analyse(recording: Recording) -> Analysis:
         sample=cost,
         lock=shared_lock(recording, steady),
         asking=asking_line(recording, steady),
-        repeated=repeated_call(recording, steady),
+        repeated=frequent_call(recording, steady, "repeats"),
+        table=frequent_call(recording, steady, "table"),
         holders=holders(recording, steady),
         hot_lines=run.hot_lines,
         waiting_lines=waiting_lines(recording),

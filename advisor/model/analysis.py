@@ -19,7 +19,7 @@ from rn50_advisor.advisor.model.incidents import Death, Failure, Stall, StalledR
 from rn50_advisor.advisor.model.input.data_loaders import LoaderFacts, training_loader
 from rn50_advisor.advisor.model.input.input_source import InputSource
 from rn50_advisor.advisor.model.input.mounts import DataMount
-from rn50_advisor.advisor.model.input.sample_cost import RepeatedCall, SampleCost, SampleLine, SharedLock
+from rn50_advisor.advisor.model.input.sample_cost import FrequentCall, SampleCost, SampleLine, SharedLock
 from rn50_advisor.advisor.model.measures.measure import JOB, GpuMeasure, JobMeasure, Measure, RankMeasure, Scope, Scoped
 from rn50_advisor.advisor.model.measures.measured import ByMeasure
 from rn50_advisor.advisor.model.recording import Meta
@@ -99,7 +99,8 @@ class Analysis:
     sample: SampleCost | None = None  # None: no sample was profiled
     lock: SharedLock | None = None  # None: no worker was found waiting for a lock
     asking: SampleLine | None = None  # line at which workers wait for a server's answer
-    repeated: RepeatedCall | None = None  # call that repeats the same work for each item
+    repeated: FrequentCall | None = None  # call that repeats the same work for each item
+    table: FrequentCall | None = None  # library of tables from which items are taken row by row
     holders: tuple[Holder, ...] = ()  # threads that ran while a training thread waited for the interpreter
     hot_lines: tuple[HotLine, ...] = ()
     waiting_lines: tuple[HotLine, ...] = ()  # where ranks sleep inside the step, longest first

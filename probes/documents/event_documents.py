@@ -84,13 +84,14 @@ class LeftRunning(TypedDict, total=False):
 
 class SampleMaking(TypedDict, total=False):
     """A sample of a thread that makes a batch. `awaits`: the lock or server it waits for; `asks`: it waits for a server's answer;
-    `repeats`: the call in which it does the same work for each item.
+    `repeats`: the call in which it does the same work for each item; `table`: the library of a table from which it takes a row.
     """
 
     user: UserLine | None
     awaits: str | None
     asks: bool
     repeats: str
+    table: str
 
 
 class PrintedLines(TypedDict, total=False):

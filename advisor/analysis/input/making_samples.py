@@ -5,40 +5,49 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
-from rn50_advisor.advisor.model.input.sample_cost import RepeatedCall, SampleLine, SharedLock
+from rn50_advisor.advisor.model.input.sample_cost import FrequentCall, SampleLine, SharedLock
 from rn50_advisor.advisor.model.measures.input_measures import (
     LOADER_ASKING_SHARE,
     LOADER_LOCK_ERROR,
     LOADER_LOCK_SHARE,
     LOADER_REPEATED_ERROR,
     LOADER_REPEATED_SHARE,
+    LOADER_TABLE_ERROR,
+    LOADER_TABLE_SHARE,
 )
-from rn50_advisor.advisor.model.measures.measure import JOB
+from rn50_advisor.advisor.model.measures.measure import JOB, JobMeasure
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Event, Recording, events_of
 from rn50_advisor.probes.documents.event_documents import SampleMaking
 
+_FREQUENT: tuple[tuple[Literal["repeats", "table"], JobMeasure, JobMeasure], ...] = (
+    ("repeats", LOADER_REPEATED_SHARE, LOADER_REPEATED_ERROR),
+    ("table", LOADER_TABLE_SHARE, LOADER_TABLE_ERROR),
+)
 _SAMPLES_MIN = 6  # stack samples; with fewer, two that hit a short wait by chance are over a third
 
 
 def making_sample_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
-    """Shares of stack samples that found a process waiting for a lock, asking a server, or repeating a call for each item."""
+    """Shares of stack samples that found a process waiting for a lock, asking a server, repeating a call for each item, or in a table."""
     found = Measured()
     samples, waiting = _samples(recording, steady)
     if len(samples) < _SAMPLES_MIN:
         why = f"{len(samples)} stacks of processes making samples were inspected"
-        found.missing[LOADER_LOCK_SHARE, JOB] = found.missing[LOADER_REPEATED_SHARE, JOB] = why
+        for measure in (LOADER_LOCK_SHARE, LOADER_REPEATED_SHARE, LOADER_TABLE_SHARE):
+            found.missing[measure, JOB] = why
         return found
     asking = sum(bool(event.data.get("asks")) for event in samples) / len(samples)
     found[LOADER_LOCK_SHARE, JOB] = len(waiting) / len(samples)
     found[LOADER_LOCK_ERROR, JOB] = _share_error(len(waiting), len(samples))
     found[LOADER_ASKING_SHARE, JOB] = asking
-    call = repeated_call(recording, steady)
-    repeating = call.line.seen if call else 0
-    found[LOADER_REPEATED_SHARE, JOB] = repeating / len(samples)
-    found[LOADER_REPEATED_ERROR, JOB] = _share_error(repeating, len(samples))
+    for kind, share, error in _FREQUENT:
+        call = frequent_call(recording, steady, kind)
+        seen = call.line.seen if call else 0
+        found[share, JOB] = seen / len(samples)
+        found[error, JOB] = _share_error(seen, len(samples))
     return found
 
 
@@ -63,15 +72,17 @@ def asking_line(recording: Recording, steady: Mapping[int, RankSteps]) -> Sample
     return _line([event for event in samples if event.data.get("asks")], len(samples))
 
 
-def repeated_call(recording: Recording, steady: Mapping[int, RankSteps]) -> RepeatedCall | None:
-    """The call that most samples found repeated for each item, and its line."""
+def frequent_call(
+    recording: Recording, steady: Mapping[int, RankSteps], kind: Literal["repeats", "table"]
+) -> FrequentCall | None:
+    """The name under this key that most samples have, and their line."""
     samples, _ = _samples(recording, steady)
-    names = Counter(name for event in samples if (name := event.data.get("repeats")))
+    names = Counter(name for event in samples if (name := event.data.get(kind)))
     if not names:
         return None
     name = names.most_common(1)[0][0]
-    line = _line([event for event in samples if event.data.get("repeats") == name], len(samples))
-    return RepeatedCall(name, line) if line else None
+    line = _line([event for event in samples if event.data.get(kind) == name], len(samples))
+    return FrequentCall(name, line) if line else None
 
 
 def _line(found: Sequence[Event[SampleMaking]], samples: int) -> SampleLine | None:

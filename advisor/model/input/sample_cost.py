@@ -63,8 +63,8 @@ class SharedLock:
 
 
 @dataclass(frozen=True, slots=True)
-class RepeatedCall:
-    """A call, such as `zipfile.ZipFile`, that opens, reads or builds the same for each item."""
+class FrequentCall:
+    """A call such as `zipfile.ZipFile`, or a library such as `pandas`, in which stack samples found processes that make items."""
 
     name: str
     line: SampleLine

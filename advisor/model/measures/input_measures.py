@@ -30,6 +30,10 @@ LOADER_REPEATED_SHARE = JobMeasure(
     "share of the stack samples of processes making samples that found one repeating the same call for each item",
 )
 LOADER_REPEATED_ERROR = JobMeasure("loader.repeated_error", "", "standard error of that share")
+LOADER_TABLE_SHARE = JobMeasure(
+    "loader.table_share", "", "share of these stack samples that found one taking a row out of a table (pandas, polars)"
+)
+LOADER_TABLE_ERROR = JobMeasure("loader.table_error", "", "standard error of that share")
 
 FETCH_WALL_S = RankMeasure("fetch.wall_s", "s", "making one batch, in one worker or in the training process")
 FETCH_CPU_SHARE = RankMeasure("fetch.cpu_share", "", "CPU time over the time of making a batch")

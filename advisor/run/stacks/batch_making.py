@@ -33,6 +33,9 @@ _CLIENT_FILES = re.compile(
 )
 _REQUEST_CALLS = re.compile(r"\b(execute|executemany|fetchone|fetchall|fetchmany|urlopen|recv|hget|mget|get_object)\(")
 
+_TABLE_FILES = re.compile(r"/(?:site|dist)-packages/(pandas|polars)/")
+_TABLE_READERS = re.compile(r"/(?:site|dist)-packages/(pandas|polars)/io/")
+
 Dump = Callable[[int], tuple[tuple[ThreadStack, ...] | ProbeGap, float]]
 
 
@@ -97,6 +100,8 @@ def line_in_making(stacks: Sequence[ThreadStack], thread: int | None) -> SampleM
         found["asks"] = True
     if repeats := repeated_call(tuple(frames)):
         found["repeats"] = repeats
+    if table := _table(frames, user):
+        found["table"] = table
     return found
 
 
@@ -110,6 +115,14 @@ def _asks(frames: Sequence[Frame], user: Frame | None) -> bool:
     if user is None or inside:
         return any(_CLIENT_FILES.search(frame.file) for frame in inside)
     return bool(_REQUEST_CALLS.search(source_line(user.file, user.line)))
+
+
+def _table(frames: Sequence[Frame], user: Frame | None) -> str | None:
+    """The library of tables that the user's line calls; None if it reads a file there."""
+    inside = _inside(frames, user) if user is not None else ()
+    if any(_TABLE_READERS.search(frame.file) for frame in inside):
+        return None
+    return next((found[1] for frame in inside if (found := _TABLE_FILES.search(frame.file))), None)
 
 
 def _awaited(frames: Sequence[Frame], user: Frame | None) -> str | None:

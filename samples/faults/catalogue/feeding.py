@@ -8,8 +8,9 @@ from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Finding, Saving
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.rule_engine import run_rule
-from rn50_advisor.rules.data_loading.dat017_an_indices_mapping_slows_every_item import RULE as MAPPED
-from rn50_advisor.rules.data_loading.dat018_every_item_opens_the_same_anew import RULE as OPENED_ANEW
+from rn50_advisor.rules.items.dat017_an_indices_mapping_slows_every_item import RULE as MAPPED
+from rn50_advisor.rules.items.dat018_every_item_opens_the_same_anew import RULE as OPENED_ANEW
+from rn50_advisor.rules.items.dat019_rows_of_a_table_are_taken_one_by_one import RULE as TAKEN_ONE_BY_ONE
 from rn50_advisor.rules.rule import Rule
 from samples.faults.scenario import Job, Remedy, Scenario, Truth, fault
 
@@ -19,6 +20,7 @@ SHORT_EPOCHS = ("--pictures=160", "--transform=0.5", "--steps=200")
 ORDERED = ("--pictures=240", "--transform=0.5", "--steps=150")
 MAPPING = ("DAT017", "DAT003")
 OPENING = ("DAT018", "DAT003")
+TABLE = ("DAT019", "DAT003")
 SHARDS = ("--shards", "--steps=150", *PERSISTENT)
 
 
@@ -37,6 +39,11 @@ def mapped(*arguments: str) -> Job:
     return Job("faults/jobs/input/mapped.py", arguments, ranks=0, start="one by one")
 
 
+def table(*arguments: str) -> Job:
+    """A net that computes about 5 ms a step, on rows of a pandas table, 64 per batch."""
+    return Job("faults/jobs/input/tables.py", arguments, ranks=0, start="one by one")
+
+
 def promised(rule: Rule) -> Callable[[Analysis], Saving | None]:
     """What a rule promises, also where more workers are the verdict."""
 
@@ -53,6 +60,28 @@ def archive(*arguments: str) -> Job:
 
 
 SCENARIOS = (
+    fault(
+        "rows-of-a-table",
+        TABLE[0],
+        table(),
+        line="return self.table.iloc[at]",
+        fixed=table("--arrays", "--steps=1500"),
+    ),
+    fault(
+        "rows-of-a-table-beside-other-work",
+        TABLE,
+        table("--work=8"),
+        strength="just above",
+        noted=TABLE[:1],
+        remedy=Remedy(job=table("--work=8", "--arrays", "--steps=600"), promise=promised(TAKEN_ONE_BY_ONE)),
+        note="about half of an item",
+    ),
+    Scenario(
+        name="rows-of-an-array",
+        job=table("--arrays", "--work=8"),
+        truth=Truth(never=TABLE[:1], silent=TABLE[:1], also=(*TABLE[1:], "DAT016")),
+        strength="just below",
+    ),
     fault(
         "archive-opened-for-each-item",
         OPENING[0],

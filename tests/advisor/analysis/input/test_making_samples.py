@@ -13,7 +13,7 @@ from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
 from rn50_advisor.advisor.model.forecast.worker_model import WorkerFeed, WorkerModel, forecast, step_without_lock
-from rn50_advisor.advisor.model.input.sample_cost import RepeatedCall, SampleLine, SharedLock
+from rn50_advisor.advisor.model.input.sample_cost import FrequentCall, SampleLine, SharedLock
 from rn50_advisor.advisor.model.recording import Event
 
 GETITEM = {"function": "Frames.__getitem__", "file": "/job/data.py", "line": 61}
@@ -55,9 +55,15 @@ def test_the_share_of_samples_in_a_repeated_call_and_its_line() -> None:
     found = looked([None] * 8, repeats="zipfile.ZipFile")
     assert found.get("loader.repeated_share") == 1.0
     assert found.get("loader.repeated_error") == pytest.approx((0.9 * 0.1 / 10) ** 0.5)
-    assert found.repeated == RepeatedCall("zipfile.ZipFile", SampleLine("Frames.__getitem__", "/job/data.py", 61, 8, 8))
+    assert found.repeated == FrequentCall("zipfile.ZipFile", SampleLine("Frames.__getitem__", "/job/data.py", 61, 8, 8))
     none = looked([None] * 8)
     assert (none.get("loader.repeated_share"), none.repeated) == (0.0, None)
+
+
+def test_the_share_of_samples_inside_a_table_and_its_line() -> None:
+    found = looked([None] * 8, table="pandas")
+    assert (found.get("loader.table_share"), found.get("loader.repeated_share")) == (1.0, 0.0)
+    assert found.table == FrequentCall("pandas", SampleLine("Frames.__getitem__", "/job/data.py", 61, 8, 8))
 
 
 def test_few_samples_give_no_measurement() -> None:

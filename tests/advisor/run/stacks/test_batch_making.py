@@ -202,3 +202,24 @@ def test_a_call_that_repeats_the_same_work_is_named(tmp_path: Path) -> None:
     )
     row = line_in_making([thread(Frame("Items.__getitem__", str(file), 4), FETCH)], None)
     assert row is not None and row["repeats"] == "lmdb.open"
+
+
+SERIES, ILOC = (
+    Frame("Series.__init__", f"{PACKAGES}/pandas/core/series.py", 400),
+    Frame("_LocationIndexer.__getitem__", f"{PACKAGES}/pandas/core/indexing.py", 1190),
+)
+READ = Frame("read_csv", f"{PACKAGES}/pandas/io/parsers/readers.py", 900)
+
+
+@pytest.mark.parametrize(
+    ("frames", "table"),
+    [
+        ((SERIES, ILOC, GETITEM, FETCH), "pandas"),
+        ((ROLL, ILOC, BLUR, GETITEM, FETCH), "pandas"),
+        ((SERIES, READ, GETITEM, FETCH), None),  # a file of its own for each item
+        ((ROLL, GETITEM, FETCH, ILOC), None),  # outside of the fetcher
+        ((SERIES, ILOC, FETCH), None),  # a library's data set
+    ],
+)
+def test_a_table_that_rows_are_taken_from_is_named(frames: tuple[Frame, ...], table: str | None) -> None:
+    assert (line_in_making([thread(*frames)], None) or {}).get("table") == table

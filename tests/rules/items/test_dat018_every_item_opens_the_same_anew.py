@@ -8,7 +8,7 @@ import pytest
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import NotMeasured, Where
-from rn50_advisor.advisor.model.input.sample_cost import RepeatedCall, SampleLine
+from rn50_advisor.advisor.model.input.sample_cost import FrequentCall, SampleLine
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.rule_engine import run_rule
 from rule_cases import SCRIPT, job, loader, on_both_ranks, rank, without
@@ -16,7 +16,7 @@ from rule_runs import RULES, found
 from rule_table import Table, waits, warm
 from table_checks import Check, checks
 
-CALL = RepeatedCall("zipfile.ZipFile", SampleLine("Zipped.__getitem__", SCRIPT, 12, 9, 12))
+CALL = FrequentCall("zipfile.ZipFile", SampleLine("Zipped.__getitem__", SCRIPT, 12, 9, 12))
 
 
 def dat018(wait: float = 0.4, share: float = 0.75, error: float = 0.05, *, cpu: float = 0.9, **more: Any) -> Analysis:
@@ -39,7 +39,7 @@ TABLE = Table(
     dat018,
     lines={
         "input_wait": ({"wait": 0.05}, {"wait": 0.0499}),
-        "repeated": ({"share": 0.3}, {"share": 0.2999}),
+        "share": ({"share": 0.3}, {"share": 0.2999}),
     },
     false_alarms={
         "no wait for batches": {"wait": 0.0},

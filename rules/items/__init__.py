@@ -1,0 +1,1 @@
+"""Rules on what making one item of a data set costs."""

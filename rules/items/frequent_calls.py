@@ -1,0 +1,69 @@
+"""Shared by the rules on calls in which stack samples found processes that make items: what the step would take without them."""
+
+from __future__ import annotations
+
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured, Where
+from rn50_advisor.advisor.model.forecast.worker_model import step_with_cheaper_batches
+from rn50_advisor.advisor.model.input.sample_cost import FrequentCall
+from rn50_advisor.advisor.model.measures.measure import JobMeasure
+from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
+from rn50_advisor.rules.analysis_reading import better_than_workers, common, lost_to_input, model_of
+from rn50_advisor.rules.data_loading.input_starvation import input_evidence, input_waits
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, severity
+
+_STANDARD_ERRORS = 1.64  # a confidence of 90 %
+FREQUENT = {
+    "input_wait": Threshold(0.05, "severity 'medium' begins at 5 % of the step"),
+    "share": Threshold(
+        0.30, "of the samples: less than that hardly shortens a step that also waits for the rest of the item"
+    ),
+}
+
+
+def finding_of(
+    a: Analysis,
+    t: Thresholds,
+    rule: str,
+    call: FrequentCall | None,
+    *,
+    measures: tuple[JobMeasure, JobMeasure],
+    title: str,
+    where: str,
+    fix: tuple[str, str],
+    basis: str,
+    left: float = 0.0,
+) -> Finding | Clear | NotMeasured:
+    """The finding that items spend their time in this call. `measures`: its share of stack samples, and the standard error.
+    `left`: share of that time that is left at worst.
+    """
+    waits, step = input_waits(a), a.value(STEP_TIME_S)
+    wait, share, error = common(waits), a.get(measures[0]), a.get(measures[1]) or 0.0
+    level = severity(wait / step)
+    if wait < t["input_wait"] * step or level is None or a.workers is None:
+        return Clear(rule)
+    if share is None:  # stacks are sampled only while the loop waits for input
+        return NotMeasured(rule, (measures[0],))
+    if share < t["share"] or call is None:
+        return Clear(rule)
+    gone = min(1.0, share + _STANDARD_ERRORS * error), (1.0 - left) * max(0.0, share - _STANDARD_ERRORS * error)
+    ends = [step_with_cheaper_batches(a.workers, 1.0 - each, waiting=1.0 - each) for each in gone]
+    best, worst = (end[n] if end else step for n, end in enumerate(ends))
+    line = call.line
+    seen = f"{where}: {line.seen} of {line.looks} stacks at {line.words}"
+    return Finding(
+        rule=rule,
+        title=title,
+        severity=level,
+        confidence=confidence(a),
+        seconds_per_step=min(lost_to_input(a), step - best),
+        evidence=(
+            Evidence.of(
+                measures[0], share, t["share"], f"of the time of making items, ± {error:.2f}, {seen}", form="continues"
+            ),
+            input_evidence(a, wait, t["input_wait"]),
+        ),
+        fixes=(Fix(*fix, Where(line.file, line.line), "small change"),),
+        saving=model_of(a).saving(model_of(a).at_best(best), worst, basis),
+        circumstances=frozenset({"better than workers"} if better_than_workers(a, worst) else ()),
+    )

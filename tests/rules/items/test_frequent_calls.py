@@ -1,0 +1,65 @@
+"""The finding that items spend their time in one call: what goes, and what is left at worst."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import rule_cases as jobs
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import Clear, Finding, NotMeasured
+from rn50_advisor.advisor.model.input.sample_cost import FrequentCall, SampleLine
+from rn50_advisor.advisor.model.measures.input_measures import LOADER_TABLE_ERROR, LOADER_TABLE_SHARE
+from rn50_advisor.rules.items.frequent_calls import FREQUENT, finding_of
+from rule_cases import loader, on_both_ranks, rank
+
+CALL = FrequentCall("pandas", SampleLine("Table.__getitem__", "/job/data.py", 9, 6, 8))
+THRESHOLDS = {name: threshold.value for name, threshold in FREQUENT.items()}
+
+
+def spending(share: float | None, error: float = 0.0, wait: float = 0.4) -> Analysis:
+    values = {
+        "fetch.wall_s": on_both_ranks(1.0),
+        "loader.workers": on_both_ranks(1),
+        "loader.busy_share": on_both_ranks(1.0),
+        **({} if share is None else {"loader.table_share": share, "loader.table_error": error}),
+    }
+    return jobs.job(
+        {n: rank(input_wait=wait) for n in (0, 1)}, values=values, loaders=(loader(0, 1), loader(1, 1)), table=CALL
+    )
+
+
+def judged(a: Analysis, left: float = 0.0) -> Finding | Clear | NotMeasured:
+    return finding_of(
+        a,
+        THRESHOLDS,
+        "DAT019",
+        a.table,
+        measures=(LOADER_TABLE_SHARE, LOADER_TABLE_ERROR),
+        title="title",
+        where="inside pandas",
+        fix=("fix", "change"),
+        basis="basis",
+        left=left,
+    )
+
+
+def test_the_error_of_the_share_widens_the_gain() -> None:
+    exact, rough = judged(spending(0.5)), judged(spending(0.5, 0.1))
+    assert isinstance(exact, Finding) and isinstance(rough, Finding) and exact.saving and rough.saving
+    assert rough.saving.speedup[0] < exact.saving.speedup[0] < rough.saving.speedup[1]
+    assert exact.fixes[0].where is not None and exact.fixes[0].where.line == 9
+
+
+def test_what_is_left_at_worst_counts() -> None:
+    all_gone, some = judged(spending(0.5)), judged(spending(0.5), left=0.5)
+    assert isinstance(all_gone, Finding) and isinstance(some, Finding) and all_gone.saving and some.saving
+    assert some.saving.speedup[0] < all_gone.saving.speedup[0]
+    assert some.saving.speedup[1] == pytest.approx(all_gone.saving.speedup[1])
+
+
+def test_nothing_is_said_without_a_share_a_wait_or_a_call() -> None:
+    assert judged(spending(None)) == NotMeasured("DAT019", (LOADER_TABLE_SHARE,))
+    for a in (spending(0.29), spending(0.9, wait=0.04), replace(spending(0.9), table=None)):
+        assert judged(a) == Clear("DAT019")

@@ -94,7 +94,7 @@ def test_what_a_signal_handler_raises_amid_collections_reaches_the_job(garbage: 
     lost: list[object] = []
     hook, sys.unraisablehook = sys.unraisablehook, lost.append
     before = signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(Limit()))
-    gc.freeze()  # what other tests have imported makes each collection a hundred times as long
+    gc.freeze()  # what other tests have imported makes each collection a hundred times as long; it stays frozen for those to come
     kept = [[number] for number in range(200_000)]  # so that nearly all of the time is a collection's
     try:
         for number in range(20):
@@ -103,7 +103,6 @@ def test_what_a_signal_handler_raises_amid_collections_reaches_the_job(garbage: 
                 for _ in range(2000):
                     gc.collect()
     finally:
-        gc.unfreeze()
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         sys.unraisablehook = hook

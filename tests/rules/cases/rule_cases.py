@@ -16,7 +16,7 @@ from rn50_advisor.advisor.model.analysis import (
 )
 from rn50_advisor.advisor.model.findings import Where
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
-from rn50_advisor.advisor.model.forecast.worker_model import WorkerFeed, WorkerModel, forecast
+from rn50_advisor.advisor.model.forecast.worker_model import Forecast, WorkerFeed, WorkerModel, forecast
 from rn50_advisor.advisor.model.recording import Meta
 from rn50_advisor.advisor.model.report import Budget, StepTime, Throughput
 
@@ -28,6 +28,8 @@ WAIT = {"input_wait": ({"wait": 0.05}, {"wait": 0.0499})}
 META = Meta(
     "job", ("python", "train.py"), "/job", "node", 0.0, 0, 100_000_000_000, ended_ns=100_000_000_000, exit_code=0
 )
+
+_FORESEEN: dict[str, Forecast] = {}  # by the model: tables ask for the same jobs again and again
 
 
 def rank(own_s: float = 1.0, **given: float) -> Phases:
@@ -110,8 +112,9 @@ def played(analysis: Analysis) -> Analysis:
             training_cores=0.5,
         )
     known = WorkerModel(model, feeds, busy_cores=analysis.get("cpu.job_cores") or 1.0)
-    foreseen = forecast(known)
+    foreseen = _FORESEEN.get(repr(known)) or forecast(known)
     assert foreseen is not None
+    _FORESEEN[repr(known)] = foreseen
     values = {**analysis.values, ("loader.foreseen", JOB): float(foreseen.most)}
     return replace(analysis, workers=known, forecast=foreseen, values=values)
 

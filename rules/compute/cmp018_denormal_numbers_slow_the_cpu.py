@@ -3,24 +3,26 @@
 What it does: finds training on CPUs that computes with denormal numbers, smaller than 1.2e-38 in single precision and not
 zero: moments of weights that get no gradients any more, weights that decay, gradients that vanish.
 
-Fires when: ≥ 1 % of the weights, gradients or optimizer state on the CPU are denormal and not flushed to zero, and forward, backward and
-optimizer take ≥ 1.1 times as long as before; if there were such numbers from the start, they take ≥ 20 % of the step.
+Fires when: ≥ 1 % of the weights, gradients or optimizer state on the CPU are denormal and not flushed to zero, and what computes with
+them takes ≥ 1.1 times as long as before; if there were such numbers from the start, computing takes ≥ 20 % of the step.
 
 Why it is slow: the CPU hands each instruction that meets such a number to microcode, which takes a hundred cycles and
 more; one number slows all sixteen that are computed with it. Momentum of 0.9 makes numbers denormal within a thousand
 steps without a gradient, and rounding keeps them from ever becoming zero.
 
 Evidence: the bits of some hundred weights, gradients and numbers of optimizer state, read once a second; whether the
-training thread flushes such numbers; the usual step before there were any, and since.
+training thread flushes such numbers; what computes with them (the optimizer, with denormal weights or gradients also
+forward and backward) in a usual step before there were any, and since. Forward and backward that meet none show how
+fast the machine was then and now.
 
 Fix: `torch.set_flush_denormal(True)` as the first statement after the imports. It changes nothing but such numbers,
 which become zero. It holds for the thread that calls it and those that are started from then on. Threads of a parallel
 operation start with the first one and live as long as the process: if one has run before, they go on as before.
 
-Estimate: forward, backward and optimizer as long as before the first denormal number; at worst half of that gain. If
-they were there from the start, none: the run does not show what they cost. Measured on one core: of one per cent of the
-numbers SGD with momentum became 1.9 times as slow, fused Adam 2.5 times, Adam 1.2 times, a product of matrices 3.3
-times; of a tenth 7, 13, 4 and 24 times.
+Estimate: what computes with them takes as long as before the first one; at worst 70 % of that gain. If they were there
+from the start, none: the run does not show what they cost. Measured on one core: with one per cent of denormal numbers
+SGD with momentum was 1.9 times as slow, fused Adam 2.5 times, Adam 1.2 times, a product of matrices 3.3 times; with a
+tenth 7, 13, 4 and 24 times.
 
 False alarms: something else may have made the steps slower at the same time. On a GPU denormal numbers cost nothing, and
 the rule stays silent. Activations are not looked at, nor tensors of other types than float32, sharded ones, or those of
@@ -37,12 +39,13 @@ from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Findi
 from rn50_advisor.advisor.model.job_changes import Invocation, Setup
 from rn50_advisor.advisor.model.measures.measure import RankMeasure
 from rn50_advisor.advisor.model.measures.step_measures import (
+    DENORMAL_AFTER_S,
+    DENORMAL_BEFORE_S,
+    DENORMAL_EXPECTED_S,
     DENORMAL_FLUSHED,
     DENORMAL_GRADIENTS,
     DENORMAL_SINCE,
     DENORMAL_STATE,
-    DENORMAL_STEP_AFTER_S,
-    DENORMAL_STEP_BEFORE_S,
     DENORMAL_STEP_S,
     DENORMAL_WEIGHTS,
     STEP_TIME_S,
@@ -60,7 +63,8 @@ _KINDS: Mapping[RankMeasure, str] = {
 _FLUSH = Setup((Invocation("torch.set_flush_denormal", (True,)),))
 _FLUSHED_MIN = 0.5  # of the looks
 _MANY = 0.1  # share of one kind from which on unknown costs are worth fixing: it made optimizers 4 to 13 times as slow
-_WORST_GAIN = 0.5  # of what was lost, as for RUN003: something else may have changed, too
+_WORST_GAIN = 0.7  # of what was lost: something else may have changed, too
+_COMPARED = (DENORMAL_BEFORE_S, DENORMAL_EXPECTED_S, DENORMAL_AFTER_S)
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
@@ -74,15 +78,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         return Clear(RULE.id)
     growth = _growth(a)
     worst = max(ranks, key=lambda rank: (growth.get(rank, 0.0), _largest_share(a, rank)))
-    level: Severity | None
-    lost_s, saving = 0.0, None
+    lost_s, saving = _since_they_came(a, worst) if worst in growth else (0.0, None)
+    level: Severity | None = None
     if worst in growth:
-        lost_s, saving, level = _since_they_came(a, worst)
-        if growth[worst] < t["grew"]:
-            level = None
-    elif compute_phases_s(a) < t["compute"] * a.value(STEP_TIME_S):
-        level = None
-    else:
+        level = severity(lost_s / a.value(DENORMAL_STEP_S, worst)) if growth[worst] >= t["grew"] else None
+    elif compute_phases_s(a) >= t["compute"] * a.value(STEP_TIME_S):
         level = "medium" if _largest_share(a, worst) >= _MANY else "low"
     if level is None:
         return Clear(RULE.id)
@@ -121,23 +121,24 @@ def _largest_share(a: Analysis, rank: int) -> float:
 
 
 def _growth(a: Analysis) -> dict[int, float]:
-    """By rank, how many times as long a step computes since there are denormal numbers; only where there were none at first."""
-    befores, afters = a.by_rank(DENORMAL_STEP_BEFORE_S), a.by_rank(DENORMAL_STEP_AFTER_S)
-    return {
-        rank: afters[rank] / max(befores[rank], 1e-9)
-        for rank in a.by_rank(DENORMAL_STEP_S)
-        if rank in befores and rank in afters
-    }
+    """By rank, how many times as long it takes what computes with them; only where there were none at first."""
+    found = {}
+    for rank in a.by_rank(DENORMAL_STEP_S):
+        before_s, expected_s, after_s = (a.get(measure, rank) for measure in _COMPARED)
+        if before_s and expected_s and after_s:
+            found[rank] = after_s / expected_s
+    return found
 
 
-def _since_they_came(a: Analysis, rank: int) -> tuple[float, Saving, Severity | None]:
-    """(seconds lost, the saving, severity), all of today's step: the mean over the run has faster ones, too."""
+def _since_they_came(a: Analysis, rank: int) -> tuple[float, Saving]:
+    """(seconds lost, the saving), both of today's step: the mean over the run has faster ones, too."""
     step_s = a.value(DENORMAL_STEP_S, rank)
-    lost_s = min(a.value(DENORMAL_STEP_AFTER_S, rank) - a.value(DENORMAL_STEP_BEFORE_S, rank), step_s)
+    before_s, expected_s, after_s = (a.value(measure, rank) for measure in _COMPARED)
+    most, least = (min(max(0.0, after_s - without(before_s, expected_s)), step_s) for without in (min, max))
     now = replace(model_of(a), step_s=step_s)
-    basis = "forward, backward and optimizer as long as before the first denormal numbers"
-    saving = now.saving(now.at_best(step_s - lost_s), step_s - _WORST_GAIN * lost_s, basis)
-    return max(lost_s, 0.0), saving, severity(lost_s / step_s)
+    basis = "what computes with them takes as long as before the first denormal numbers"
+    saving = now.saving(now.at_best(step_s - most), step_s - _WORST_GAIN * least, basis)
+    return max(0.0, after_s - expected_s), saving
 
 
 def _evidence(a: Analysis, rank: int, t: Thresholds) -> tuple[Evidence, ...]:
@@ -147,11 +148,11 @@ def _evidence(a: Analysis, rank: int, t: Thresholds) -> tuple[Evidence, ...]:
         for measure, share in shares.items()
         if share >= t["share"]
     ]
-    before = a.get(DENORMAL_STEP_BEFORE_S, rank) if rank in _growth(a) else None
-    if before is not None:
-        note = f"in forward, backward and optimizer of a step since then, {duration(before)} before"
-        after = a.value(DENORMAL_STEP_AFTER_S, rank)
-        found.insert(1, Evidence.of(DENORMAL_STEP_AFTER_S, after, t["grew"] * before, note, form="continues"))
+    if rank in _growth(a):
+        before_s, expected_s, after_s = (a.value(measure, rank) for measure in _COMPARED)
+        today = f", which is {duration(expected_s)} at today's speed of the machine" if expected_s != before_s else ""
+        note = f"in what computes with them in a step; {duration(before_s)} before{today}"
+        found.insert(1, Evidence.of(DENORMAL_AFTER_S, after_s, t["grew"] * expected_s, note, form="continues"))
     else:
         why = "how much they cost is not known: they were there from the first look on"
         found.insert(1, Evidence("cost", "unknown", "", None, why))

@@ -13,12 +13,13 @@ from rn50_advisor.advisor.analysis.steps.speed_changes import usual_rows
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.measures.step_measures import (
+    DENORMAL_AFTER_S,
+    DENORMAL_BEFORE_S,
+    DENORMAL_EXPECTED_S,
     DENORMAL_FLUSHED,
     DENORMAL_GRADIENTS,
     DENORMAL_SINCE,
     DENORMAL_STATE,
-    DENORMAL_STEP_AFTER_S,
-    DENORMAL_STEP_BEFORE_S,
     DENORMAL_STEP_S,
     DENORMAL_WEIGHTS,
 )
@@ -33,13 +34,14 @@ Numbers = NDArray[np.int64]
 _LOOKS_MIN = 3
 _LATEST_LOOKS = 8  # which tell today's shares: 32 tensors of each kind
 _NONE = 0.001  # share up to which looks count as looks without: such products of matrices took 1.2 times as long, sums 1.0 times
+_FEW = 0.1  # of today's share: up to there looks count as looks without, too, since single units of a sound model die at any time
 _STEPS_MIN = 20  # on either side
-_COMPUTE = ("forward", "backward", "optimizer")
+_MOOD_MAX = 1.5  # by more the machine's speed hardly changes, but the work of a step
 _KINDS = {DENORMAL_WEIGHTS: "weights", DENORMAL_GRADIENTS: "gradients", DENORMAL_STATE: "state"}
 
 
 def denormal_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
-    """Shares of denormal numbers in the latest looks of each rank; where there were none at first, the computing before and since."""
+    """Shares of denormal numbers in the latest looks of each rank; where there were none at first, what met them before and since."""
     found, processes = Measured(), process_by_rank(recording.processes)
     for rank, steps in steady.items():
         facts = recording.facts.get(processes[rank].pid, RankFacts()) if rank in processes else RankFacts()
@@ -73,22 +75,31 @@ def _add_growth(
     *,
     ranks: int,
 ) -> None:
-    """Adds what a step computed before the first denormal numbers and what it computes since there are as many as at last."""
+    """Adds what a step needed for what meets them before the first ones, and since there are as many as at last."""
     shares = _largest_share(looks)
-    first = int(np.argmax(shares > _NONE)) if (shares > _NONE).any() else 0
+    at_last = float(np.median(shares[latest]))
+    some = shares > max(_NONE, _FEW * at_last)
+    first = int(np.argmax(some)) if some.any() else 0
     if not first:
         return  # there are none, or they were there from the first look on
-    fewer = np.flatnonzero(shares < 0.5 * float(np.median(shares[latest])))
+    fewer = np.flatnonzero(shares < 0.5 * at_last)
     many = min(int(fewer[-1]) + 1, shares.size - 1) if fewer.size else first
     usual, phases = usual_rows(steps), split_of(recording, steps, ranks=ranks).phases
     before = usual & (steps.step + steps.count <= looks["step"][first - 1] + 1)
     since = usual & (steps.step >= looks["step"][many])
     if min(steps.count[before].sum(), steps.count[since].sum()) < _STEPS_MIN:
         return
-    computing = np.sum([phases[phase] for phase in _COMPUTE], axis=0)
+    layers, optimizer = phases["forward"] + phases["backward"], phases["optimizer"]
+    in_layers = max(found.get((measure, steps.rank), 0.0) for measure in (DENORMAL_WEIGHTS, DENORMAL_GRADIENTS)) > _NONE
+    met = layers + optimizer if in_layers else optimizer
+    before_s, mood = _usual(met, steps, before), 1.0
+    if not in_layers:
+        # what meets none shows the machine's speed: neighbours made all phases up to 1.4 times as long, and equally so
+        mood = _usual(layers, steps, since) / max(_usual(layers, steps, before), 1e-9)
     found[DENORMAL_SINCE, steps.rank] = float(looks["step"][first])
-    found[DENORMAL_STEP_BEFORE_S, steps.rank] = _usual(computing, steps, before)
-    found[DENORMAL_STEP_AFTER_S, steps.rank] = _usual(computing, steps, since)
+    found[DENORMAL_BEFORE_S, steps.rank] = before_s
+    found[DENORMAL_EXPECTED_S, steps.rank] = before_s * min(max(mood, 1.0 / _MOOD_MAX), _MOOD_MAX)
+    found[DENORMAL_AFTER_S, steps.rank] = _usual(met, steps, since)
     found[DENORMAL_STEP_S, steps.rank] = _usual(steps.length, steps, since)
 
 

@@ -82,12 +82,15 @@ DENORMAL_FLUSHED = RankMeasure(
     "denormal.flushed", "", "share of these looks that found the training thread flushing denormal numbers to zero"
 )
 DENORMAL_SINCE = RankMeasure("denormal.since", "", "step of the first look that found any, if earlier looks found none")
-DENORMAL_STEP_BEFORE_S = RankMeasure(
-    "denormal.step_before_s", "s", "forward, backward and optimizer of a usual step before that"
+DENORMAL_BEFORE_S = RankMeasure(
+    "denormal.before_s",
+    "s",
+    "what a usual step before that needs for what meets them: the optimizer; with denormal weights or gradients also forward and backward",
 )
-DENORMAL_STEP_AFTER_S = RankMeasure(
-    "denormal.step_after_s", "s", "the same of a usual step with as many as there are at last"
+DENORMAL_EXPECTED_S = RankMeasure(
+    "denormal.expected_s", "s", "the same if the machine were as fast as in steps with as many as there are at last"
 )
+DENORMAL_AFTER_S = RankMeasure("denormal.after_s", "s", "what it needs in these steps")
 DENORMAL_STEP_S = RankMeasure("denormal.step_s", "s", "the whole of such a step")
 
 COMPILE_LATE = RankMeasure("compile.late", "", "compilations by torch.compile after the 50th step")

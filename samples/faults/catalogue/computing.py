@@ -1,4 +1,4 @@
-"""Computing that the job itself slows down: an unfused optimizer, double precision, activations computed twice, tiny operations."""
+"""Computing that the job slows down itself: unfused optimizers, doubles, activations made twice, tiny operations, denormal numbers."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ def tiny(net: str, *arguments: str) -> Job:
     return Job("faults/jobs/compute/tiny_operations.py", (net, *arguments), ranks=0, start="one by one")
 
 
+def shrinking(*arguments: str) -> Job:
+    return Job("faults/jobs/compute/shrinking.py", arguments, ranks=0, start="one by one")
+
+
 def seeded(name: str, rule: str, *arguments: str, fixed: tuple[str, ...] = (), **more: Any) -> Scenario:
     """`fixed`: arguments of the job with the fix."""
     alike: tuple[Untouched, ...] = {"CMP014": ("forward", "backward"), "CMP016": ("forward",)}.get(rule, ())
@@ -26,6 +30,7 @@ LARGE = ("--batch=16", "--width=1024", "--layers=4", "--steps=300")
 SMALL = ("--batch=16", "--width=128", "--layers=24", "--steps=1200")
 MODERATE = ("--batch=256", "--width=768", "--layers=4", "--steps=300")
 DEEP = ("--batch=256", "--layers=12", "--steps=300")
+SHRUNK = 790  # first step with denormal numbers: momentum of 1e-3 is 0.9 ** 740 of that
 SCENARIOS = (
     seeded(
         "optimizer-not-fused", "CMP014", *LARGE, "--optimizer=AdamW", fixed=(*LARGE, "--optimizer=AdamW", "--fused")
@@ -118,5 +123,36 @@ SCENARIOS = (
         tiny("rows", "--batch=1", "--accumulate=16", "--width=64", "--steps=1000"),
         says="micro-batches of 16",
         fixed=tiny("rows", "--batch=16", "--width=64", "--steps=8000"),
+    ),
+    fault(
+        "momentum-becomes-denormal",
+        "CMP018",
+        shrinking(),
+        line="torch.set_flush_denormal(",
+        says="since step",
+        fixed=shrinking("--flush"),
+        onset_step=SHRUNK,
+    ),
+    fault(
+        "momentum-becomes-denormal-of-a-few-inputs",
+        "CMP018",
+        shrinking("--silent=0.06"),
+        strength="just above",
+        says="since step",
+        fixed=shrinking("--silent=0.06", "--flush"),
+        onset_step=SHRUNK,
+    ),
+    fault(
+        "momentum-becomes-denormal-of-hardly-any-input",
+        "CMP018",
+        shrinking("--silent=0.01"),
+        strength="just below",
+    ),
+    fault(
+        "momentum-is-denormal-from-the-start",
+        "CMP018",
+        shrinking("--begin-with=1e-39", "--silent-from=0"),
+        says="not known",
+        fixed=shrinking("--begin-with=1e-39", "--silent-from=0", "--flush"),
     ),
 )

@@ -132,4 +132,9 @@ SCENARIOS = (
         Job("faults/jobs/compute/tiny_operations.py", ("lstm", "--steps=2000")),
         note="the sound twin of a cell that is called step by step",
     ),
+    healthy(
+        "healthy-small-numbers",
+        Job("faults/jobs/compute/shrinking.py", ("--noise=1e-3",)),
+        note="the sound twin of momentum that becomes denormal: inputs fall nearly silent, and numbers stay normal",
+    ),
 )

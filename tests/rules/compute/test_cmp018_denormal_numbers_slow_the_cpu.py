@@ -22,6 +22,7 @@ def cmp018(
     grew: float | None = 2.0,
     *,
     kind: str = "state",
+    mood: float = 1.0,
     flushed: float = 0.0,
     threads: int = 2,
     own: float = 1.0,
@@ -41,8 +42,9 @@ def cmp018(
         if grew is not None:
             values |= {
                 "denormal.since": dict.fromkeys(on, 830.0),
-                "denormal.step_before_s": dict.fromkeys(on, own / grew),
-                "denormal.step_after_s": dict.fromkeys(on, own),
+                "denormal.before_s": dict.fromkeys(on, own / grew),
+                "denormal.expected_s": dict.fromkeys(on, mood * own / grew),
+                "denormal.after_s": dict.fromkeys(on, own),
                 "denormal.step_s": dict.fromkeys(on, 1.0),
             }
     phases = rank(input_wait=1.0 - own)
@@ -63,6 +65,7 @@ TABLE = Table(
         "numbers that are flushed": {"flushed": 1.0, "kind": "weights"},
         "what is left of them in a thread that flushes, and is alone": {"flushed": 1.0, "threads": 1},
         "steps that are as long as before": {"grew": 1.0},
+        "a machine that has become slower in all phases": {"grew": 1.3, "mood": 1.25},
         "a step that waits for input": {"own": 0.02},
     },
     severities=(
@@ -92,7 +95,15 @@ def test_cmp018_says_since_when_and_how_long_a_step_was_before() -> None:
     finding = found("CMP018", cmp018())
     assert finding.title.endswith("since step 830") and finding.scope == Affected(since_step=830)
     assert "500 ms before" in finding.evidence[1].note
-    assert finding.saving is not None and finding.saving.speedup[0] == pytest.approx(1 / 0.75)
+    assert finding.saving is not None and finding.saving.speedup[0] == pytest.approx(1 / 0.65)
+
+
+def test_cmp018_compares_at_the_speed_of_the_machine() -> None:
+    same, slower, faster = (found("CMP018", cmp018(mood=mood)) for mood in (1.0, 1.2, 0.8))
+    assert [finding.seconds_per_step for finding in (same, slower, faster)] == pytest.approx([0.5, 0.4, 0.6])
+    assert "today's speed" not in same.evidence[1].note and "600 ms at today's speed" in slower.evidence[1].note
+    assert slower.saving and slower.saving.speedup == pytest.approx((1 / (1 - 0.7 * 0.4), warm(2.0)))
+    assert faster.saving and faster.saving.speedup == pytest.approx((1 / 0.65, warm(1 / 0.4)))
 
 
 def test_cmp018_promises_nothing_for_numbers_that_were_there_from_the_start() -> None:

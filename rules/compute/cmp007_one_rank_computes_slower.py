@@ -29,6 +29,7 @@ cores or a throttled GPU also slow down a rank: they are then the root cause and
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from statistics import mean, median
 
 from rn50_advisor.advisor.model.analysis import Analysis
@@ -53,82 +54,129 @@ _EXPLAINED_SHARE_MIN = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Slow:
+    """Ranks that compute slower, with seconds per step. `rank`: the slowest; `usual_s`: of the others."""
+
+    ranks: tuple[int, ...]
+    rank: int
+    own_s: float
+    usual_s: float
+    late: float  # share of the steps in which they come last
+    after_s: float  # the step if they computed like the others
+    larger: float | None  # times as much data in their batches, if that is why
+
+    @property
+    def more_s(self) -> float:
+        return self.own_s - self.usual_s
+
+
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
+    slow, step = _slow(a, t), a.value(STEP_TIME_S)
+    level = severity((step - slow.after_s) / step) if slow is not None else None
+    if slow is None or level is None:
+        return Clear(RULE.id)
+    who, s = named(slow.ranks)
+    larger_words = f": {'its' if s else 'their'} batches are larger" if slow.larger else ""
+    basis = (
+        "all ranks compute equally long, their total stays the same"
+        if slow.larger
+        else f"{who} compute{s} as fast as the others"
+    )
+    model = model_of(a)
+    return Finding(
+        rule=RULE.id,
+        title=f"{who.capitalize()} compute{s} slower than the others" + larger_words,
+        severity=level,
+        confidence=sure(a, slow.late),
+        seconds_per_step=step - slow.after_s,
+        scope=Affected(ranks=slow.ranks, since_step=since(a, slow.ranks)),
+        evidence=_evidence(a, slow, t),
+        fixes=_even_batches(a, slow.rank) if slow.larger else _fixes(a, slow, t),
+        saving=model.saving(model.at_best(slow.after_s), slow.after_s + 0.25 * (step - slow.after_s), basis),
+    )
+
+
+def _slow(a: Analysis, t: Thresholds) -> _Slow | None:
     step, model = a.value(STEP_TIME_S), model_of(a)
     # waiting for a core and kernel time for memory are not slower computing
     delays, system = a.by_rank(STEP_RUN_DELAY_S), a.by_rank(STEP_SYSTEM_S)
     whole = a.by_rank(STEP_COMPUTE_S)
     compute = {rank: max(0.0, s - delays.get(rank, 0.0) - system.get(rank, 0.0)) for rank, s in whole.items()}
     if len(compute) < 2:
-        return Clear(RULE.id)
+        return None
     ranks, usual = apart(compute, lambda own, rest: own >= t["ratio"] * rest and own - rest >= t["excess"] * step)
     rank = max(ranks, key=lambda r: compute[r])
-    rest = [own for r, own in model.own.items() if r not in ranks]
-    larger = _larger(a, ranks, compute[rank] / usual if usual > 0 else math.inf)
+    own, late = compute[rank], last_share(a, ranks, t["late"])
+    # delays and kernel time are read in few steps only: the difference must be there without subtracting them, too
+    slower_s = min(own - usual, whole[rank] - median(s for r, s in whole.items() if r not in ranks))
+    slower_s -= a.by_rank(COMM_EXCESS_ERROR_S).get(rank, 0.0)
+    slower = own >= t["ratio"] * usual and own - usual >= t["part"] * sum(a.excess[rank].values())
+    if not slower or slower_s < t["excess"] * step or late < t["late"]:
+        return None
+    larger = _larger(a, ranks, own / usual if usual > 0 else math.inf)
     if larger:
         even = mean(compute.values())
         after = model.step_if(
-            {(r, p): own[p] * even / max(compute[r], 1e-9) for r, own in model.own.items() for p in COMPUTE}
+            {(r, p): of[p] * even / max(compute[r], 1e-9) for r, of in model.own.items() for p in COMPUTE}
         )
     else:
-        after = model.step_if({(r, p): median(own[p] for own in rest) for r in ranks for p in COMPUTE})
-    late = last_share(a, ranks, t["late"])
-    level = severity((step - after) / step)
-    excess = sum(a.excess[rank].values())
-    # delays and kernel time are read in few steps only: the difference must be there without subtracting them, too
-    slower_s = min(compute[rank] - usual, whole[rank] - median(s for r, s in whole.items() if r not in ranks))
-    slower_s -= a.by_rank(COMM_EXCESS_ERROR_S).get(rank, 0.0)
-    slower = compute[rank] >= t["ratio"] * usual and compute[rank] - usual >= t["part"] * excess
-    if not slower or slower_s < t["excess"] * step or late < t["late"] or level is None:
-        return Clear(RULE.id)
-    who, s = named(ranks)
-    copied = _beyond(_copies(a), ranks, rank)
-    in_copies = copied >= t["part"] * (compute[rank] - usual)
-    phase = max(COMPUTE, key=lambda p: a.excess[rank][p])
-    most, more_s = ("copies to the GPU", copied) if in_copies else (phase, a.excess[rank][phase])
-    retest = "on another GPU or host" if a.on_gpu else "on another host"
-    larger_words = f": {'its' if s else 'their'} batches are larger" if larger else ""
-    basis = (
-        "all ranks compute equally long, their total stays the same"
-        if larger
-        else f"{who} compute{s} as fast as the others"
-    )
-    return Finding(
-        rule=RULE.id,
-        title=f"{who.capitalize()} compute{s} slower than the others" + larger_words,
-        severity=level,
-        confidence=sure(a, late),
-        seconds_per_step=step - after,
-        scope=Affected(ranks=ranks, since_step=since(a, ranks)),
-        evidence=(
-            Evidence.of(
-                STEP_COMPUTE_S,
-                compute[rank],
-                t["ratio"] * usual,
-                f"rank {rank} computes {1000 * compute[rank]:.0f} ms in each step, the others {1000 * usual:.0f} ms",
-            ),
-            Evidence.of(COMM_LATE_SHARE, late, t["late"], f"{who} arrive{s} last at the all-reduce"),
-            Evidence("batch size", larger, "×", None, f"the data in the batches of {who}, relative to the others'")
-            if larger
-            else Evidence(
-                "phase", most, "", None, f"most of it in its {most}: {1000 * more_s:.0f} ms more than the others"
-            ),
+        rest = [of for r, of in model.own.items() if r not in ranks]
+        after = model.step_if({(r, p): median(of[p] for of in rest) for r in ranks for p in COMPUTE})
+    return _Slow(ranks, rank, own, usual, late, after, larger)
+
+
+def _evidence(a: Analysis, slow: _Slow, t: Thresholds) -> tuple[Evidence, ...]:
+    who, s = named(slow.ranks)
+    if slow.larger:
+        why = Evidence(
+            "batch size", slow.larger, "×", None, f"the data in the batches of {who}, relative to the others'"
+        )
+    else:
+        phase = max(COMPUTE, key=lambda p: a.excess[slow.rank][p])
+        in_copies = _in_copies(a, slow, t)
+        most, more_s = ("copies to the GPU", _copied(a, slow)) if in_copies else (phase, a.excess[slow.rank][phase])
+        why = Evidence(
+            "phase", most, "", None, f"most of it in its {most}: {1000 * more_s:.0f} ms more than the others"
+        )
+    return (
+        Evidence.of(
+            STEP_COMPUTE_S,
+            slow.own_s,
+            t["ratio"] * slow.usual_s,
+            f"rank {slow.rank} computes {1000 * slow.own_s:.0f} ms in each step, the others {1000 * slow.usual_s:.0f} ms",
         ),
-        fixes=_even_batches(a, rank)
-        if larger
-        else (
+        Evidence.of(COMM_LATE_SHARE, slow.late, t["late"], f"{who} arrive{s} last at the all-reduce"),
+        why,
+    )
+
+
+def _fixes(a: Analysis, slow: _Slow, t: Thresholds) -> tuple[Fix, ...]:
+    if _in_copies(a, slow, t):
+        return (
             Fix(
-                f"find what slows the copies of rank {rank}",
+                f"find what slows the copies of rank {slow.rank}",
                 "its GPU's link (GPU006), memory that is not pinned (H2D001), cores far from its GPU (CPU004)",
                 None,
                 "small change",
-            )
-            if in_copies
-            else Fix(f"find what rank {rank} does in addition, or what slows its processor", "", None, "small change"),
-            *((Fix(f"retest {who} {retest}", "", None, "outside the code"),) if a.on_gpu or len(a.nodes) > 1 else ()),
-        ),
-        saving=model.saving(model.at_best(after), after + 0.25 * (step - after), basis),
-    )
+            ),
+        )
+    find = Fix(f"find what rank {slow.rank} does in addition, or what slows its processor", "", None, "small change")
+    if not a.on_gpu and len(a.nodes) <= 1:
+        return (find,)
+    elsewhere = "on another GPU or host" if a.on_gpu else "on another host"
+    return find, Fix(f"retest {named(slow.ranks)[0]} {elsewhere}", "", None, "outside the code")
+
+
+def _in_copies(a: Analysis, slow: _Slow, t: Thresholds) -> bool:
+    return _copied(a, slow) >= t["part"] * slow.more_s
+
+
+def _copied(a: Analysis, slow: _Slow) -> float:
+    """Host seconds in copies to the GPU beyond those of the other ranks."""
+    kinds = [a.by_rank(measure) for measure in (COPY_PAGEABLE_S, COPY_BLOCKING_S)]
+    seconds = {rank: sum(kind.get(rank, 0.0) for kind in kinds) for rank in a.by_rank(STEP_COMPUTE_S)}
+    return seconds[slow.rank] - median(s for r, s in seconds.items() if r not in slow.ranks)
 
 
 def _larger(a: Analysis, ranks: tuple[int, ...], slower: float) -> float | None:
@@ -159,16 +207,6 @@ def _even_batches(a: Analysis, rank: int) -> tuple[Fix, ...]:
         ),
         Fix("or fill each batch up to a number of tokens instead of samples", "", where, "small change"),
     )
-
-
-def _copies(a: Analysis) -> dict[int, float]:
-    """Host seconds per rank in copies to its GPU."""
-    kinds = [a.by_rank(measure) for measure in (COPY_PAGEABLE_S, COPY_BLOCKING_S)]
-    return {rank: sum(kind.get(rank, 0.0) for kind in kinds) for rank in a.by_rank(STEP_COMPUTE_S)}
-
-
-def _beyond(seconds: dict[int, float], ranks: tuple[int, ...], rank: int) -> float:
-    return seconds[rank] - median(s for r, s in seconds.items() if r not in ranks)
 
 
 RULE = rule(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import re
 import shutil
@@ -46,12 +47,16 @@ def module_of(path: Path) -> str:
 
 
 PATHS = {module_of(path): path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))}
-TREES = {name: ast.parse(path.read_text()) for name, path in PATHS.items()}
+
+
+@functools.cache  # each process collects all tests, and few of them need these
+def tree_of(name: str) -> ast.Module:
+    return ast.parse(PATHS[name].read_text())
 
 
 def imported(name: str, *, at_import: bool = False) -> Iterator[str]:
     """Yields our modules that this one imports; `at_import`: only those at its top level."""
-    body = TREES[name].body
+    body = tree_of(name).body
     if at_import:
         body = [node for node in body if isinstance(node, (ast.Import, ast.ImportFrom))]
     package = name if PATHS[name].name == "__init__.py" else name.rpartition(".")[0]
@@ -92,10 +97,10 @@ def test_a_small_module_has_several_importers() -> None:
 
 def test_a_name_means_one_module_or_one_class() -> None:
     modules, classes = defaultdict(list), defaultdict(list)
-    for name, tree in TREES.items():
-        if PATHS[name].name != "__init__.py":
+    for name, path in PATHS.items():
+        if path.name != "__init__.py":
             modules[name.rpartition(".")[2]].append(name)
-        for node in tree.body:
+        for node in tree_of(name).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 classes[node.name].append(name)
     assert {name: found for name, found in modules.items() if len(found) > 1 and name not in SAME_NAME} == {}
@@ -107,7 +112,7 @@ def test_a_module_with_functions_has_its_test_at_its_own_path() -> None:
         str(path.relative_to(ROOT))
         for name, path in PATHS.items()
         if path.name != "__init__.py"
-        and any(isinstance(node, ast.FunctionDef) for node in ast.walk(TREES[name]))
+        and any(isinstance(node, ast.FunctionDef) for node in ast.walk(tree_of(name)))
         and not (ROOT / "tests" / path.relative_to(ROOT)).with_name(f"test_{path.name}").exists()
     ]
     assert untested == []

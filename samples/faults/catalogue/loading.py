@@ -33,12 +33,20 @@ IN_PROCESS = (
         line=LOADER,
         fixed=job("--transform=2", "--steps=110", "--workers=1", "--persistent"),
     ),
-    # same fixed job as the scenario above, so it runs once for both
+    # same fixed job as the scenario above, so it runs once for all three
     fault(
         "worker-on-the-core-of-its-rank",
         "CPU007",
         job("--bind=1", "--transform=2", "--steps=110", "--workers=1", "--persistent"),
         fixed=job("--transform=2", "--steps=110", "--workers=1", "--persistent"),
+    ),
+    fault(
+        "package-that-takes-the-cores",
+        "CPU007",
+        job("--library", "--transform=2", "--steps=110", "--workers=1", "--persistent"),
+        line="import one_core",
+        fixed=job("--transform=2", "--steps=110", "--workers=1", "--persistent"),
+        note="the package binds the process when it is imported; its worker inherits that",
     ),
     fault(
         "worker-on-the-core-of-its-rank-a-little",

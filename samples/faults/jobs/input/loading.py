@@ -127,6 +127,7 @@ def parse() -> argparse.Namespace:
     add("--one-by-one", action="store_true", help="the server's answers")
     add("--lock", action="store_true", help="one worker at a time")
     add("--bind", type=int, help="each rank to this core, as launchers do that count wrong")
+    add("--library", action="store_true", help="import a package that binds the process to a core")
     return parser.parse_args()
 
 
@@ -134,6 +135,8 @@ def main() -> None:
     options = parse()
     if options.bind is not None:
         os.sched_setaffinity(0, {options.bind})
+    if options.library:
+        import one_core  # noqa: F401, PLC0415
     torch.manual_seed(0)
     torch.set_num_threads(options.threads)
     shared.group.join()

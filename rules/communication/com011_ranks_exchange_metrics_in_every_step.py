@@ -86,6 +86,6 @@ RULE = rule(
     __name__,
     "ranks exchange metrics in every step",
     check,
-    needs=(STEP_TIME_S, COMM_WIRE_S, COLLECTIVES_AFTER_UPDATE_S),
+    needs=(STEP_TIME_S, COMM_WIRE_S),
     thresholds={"held": Threshold(0.05, "severity 'medium' begins at 5 % of the step")},
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured, Where
 from rn50_advisor.advisor.model.forecast.worker_model import step_with_cheaper_batches
@@ -65,5 +67,6 @@ def finding_of(
         ),
         fixes=(Fix(*fix, Where(line.file, line.line), "small change"),),
         saving=model_of(a).saving(model_of(a).at_best(best), worst, basis),
-        circumstances=frozenset({"better than workers"} if better_than_workers(a, worst) else ()),
+        # the middle of the estimate, since few stacks make its worst case bad; and it takes no cores, as workers do
+        circumstances=frozenset({"better than workers"} if better_than_workers(a, math.sqrt(best * worst)) else ()),
     )

@@ -11,6 +11,7 @@ from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Finding, NotMeasured
 from rn50_advisor.advisor.model.input.sample_cost import FrequentCall, SampleLine
 from rn50_advisor.advisor.model.measures.input_measures import LOADER_TABLE_ERROR, LOADER_TABLE_SHARE
+from rn50_advisor.rules.items import frequent_calls
 from rn50_advisor.rules.items.frequent_calls import FREQUENT, finding_of
 from rule_cases import loader, on_both_ranks, rank
 
@@ -63,3 +64,13 @@ def test_nothing_is_said_without_a_share_a_wait_or_a_call() -> None:
     assert judged(spending(None)) == NotMeasured("DAT019", (LOADER_TABLE_SHARE,))
     for a in (spending(0.29), spending(0.9, wait=0.04), replace(spending(0.9), table=None)):
         assert judged(a) == Clear("DAT019")
+
+
+def test_the_middle_of_the_gain_is_compared_with_that_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[float] = []
+    monkeypatch.setattr(frequent_calls, "better_than_workers", lambda a, step_s: bool(compared.append(step_s)) or True)
+    finding = judged(spending(0.9, 0.12))
+    assert isinstance(finding, Finding) and finding.saving is not None
+    assert finding.circumstances == {"better than workers"}
+    low, high = finding.saving.speedup
+    assert low < 1.0 / compared[0] < high

@@ -16,7 +16,7 @@ Fix: keep what was opened, for each worker on its own: open it when a worker nee
 shared by forked workers, which then move each other's position in the file; spawned workers cannot receive it.
 
 Estimate: this run's loader simulated with batches that lack the share of time spent in the call, plus or minus its
-error.
+error; at best warm caches also shorten the rest of the step.
 
 False alarms: a call whose arguments may depend on the item is never counted, nor one whose arguments the code does not
 show, such as an object that another function returns. The call may draw random numbers despite its name, or what it reads

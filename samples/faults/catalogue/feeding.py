@@ -117,7 +117,7 @@ SCENARIOS = (
     ),
     Scenario(
         name="archive-opened-beside-much-other-work",
-        job=archive("--entries=50", "--work=60", "--steps=200"),
+        job=archive("--entries=50", "--work=400", "--steps=100"),
         truth=Truth(never=OPENING[:1], silent=OPENING[:1], also=OPENING[1:]),
         strength="just below",
     ),

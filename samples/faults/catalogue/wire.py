@@ -258,7 +258,7 @@ SCENARIOS = (
     fault(
         "loss-averaged-beside-much-computing",
         "COM011",
-        metrics("--what=loss", "--width=2048", "--steps=120"),
+        metrics("--what=loss"),
         strength="just below",
     ),
     Scenario(

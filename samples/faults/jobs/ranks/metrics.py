@@ -31,9 +31,10 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     add = parser.add_argument
     add("--steps", type=int, default=300)
-    add("--batch", type=int, default=64)
-    add("--width", type=int, default=512)
-    add("--classes", type=int, default=2000, help="outputs of a sample")
+    add("--batch", type=int, default=256)
+    add("--width", type=int, default=256)
+    add("--depth", type=int, default=8, help="times that one layer is applied: computing without more gradients")
+    add("--classes", type=int, default=1000, help="outputs of a sample")
     add("--what", choices=("outputs", "objects", "loss", "barrier"), default="outputs")
     add("--every", type=int, default=1, help="steps between two exchanges of metrics")
     return parser.parse_args()
@@ -43,10 +44,11 @@ def main() -> None:
     options = parse()
     shared.group.join()
     torch.manual_seed(dist.get_rank())
-    data = TensorDataset(torch.randn(4096, 256), torch.randint(0, options.classes, (4096,)))
+    torch.set_num_threads(1)
+    data = TensorDataset(torch.randn(4096, options.width), torch.randint(0, options.classes, (4096,)))
     loader = DataLoader(data, batch_size=options.batch, shuffle=True, drop_last=True)
-    layers = nn.Linear(256, options.width), nn.ReLU(), nn.Linear(options.width, options.classes)
-    model = DistributedDataParallel(nn.Sequential(*layers))
+    inner = (nn.Linear(options.width, options.width), nn.ReLU())
+    model = DistributedDataParallel(nn.Sequential(*inner * options.depth, nn.Linear(options.width, options.classes)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     done = 0
     while done < options.steps:

@@ -14,7 +14,8 @@ calls of a step; the line that calls them longest.
 Fix: sum on each rank, and exchange every N steps or where the value is printed; several values in one tensor. A
 barrier is not needed, since the exchange of gradients keeps the ranks together.
 
-Estimate: the step without these calls, or with half of them: some of the waiting moves into the next exchange.
+Estimate: the step without these calls, at best shorter beyond that, since they pickle and copy on the cores that
+compute; or with half of them: some of the waiting moves into the next exchange.
 
 False alarms: collectives during forward and backward pass belong to the model (synchronised batch norm, tensor
 parallelism) and are not counted. Neither are those before the update, which average gradients by hand or clip them, nor
@@ -35,6 +36,9 @@ from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, sev
 
 # Libraries whose collectives carry gradients, weights or activations.
 _OF_MODEL = ("SyncBatchNorm", "FSDP", "ZeRO", "DeepSpeed", "communication hook")
+# Share by which the rest of the step shortens at best, per share of the step that these calls take: they pickle and copy on the cores that
+# compute. Measured where they took 21 % of the step: forward, backward and the gradients' exchange shrank by 20 %.
+_RELIEF = 1.0
 _EVERY = 50  # steps between two exchanges, as in the advice
 
 
@@ -73,7 +77,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             ),
         ),
         saving=model.saving(
-            model.at_best(best), worst, f"these exchanges once in {_EVERY} steps; at worst half of their time is left"
+            best * (1.0 - _RELIEF * held / step),
+            worst,
+            f"these exchanges once in {_EVERY} steps; at worst half of their time is left",
         ),
     )
 

@@ -14,7 +14,7 @@ from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.rule_engine import run_rule
 from rule_cases import SCRIPT, rank
 from rule_runs import RULES, found
-from rule_table import Table, warm
+from rule_table import Table
 from table_checks import Check, checks
 
 
@@ -44,7 +44,7 @@ TABLE = Table(
     },
     severities=(({"held": 0.30}, "critical"), ({"held": 0.15}, "high"), ({"held": 0.05}, "medium")),
     where=Where(SCRIPT, 14),
-    best=({"held": 0.2}, warm(1 / (0.8 + 0.2 / 50))),
+    best=({"held": 0.2}, 1 / (0.8 * (0.8 + 0.2 / 50))),
 )
 
 

@@ -63,14 +63,14 @@ SCENARIOS = (
     fault(
         "rows-of-a-table",
         TABLE[0],
-        table(),
+        table("--steps=900"),
         line="return self.table.iloc[at]",
-        fixed=table("--arrays", "--steps=1500"),
+        fixed=table("--arrays", "--steps=3000"),
     ),
     fault(
         "rows-of-a-table-beside-other-work",
         TABLE,
-        table("--work=8"),
+        table("--work=8", "--steps=700"),
         strength="just above",
         noted=TABLE[:1],
         remedy=Remedy(job=table("--work=8", "--arrays", "--steps=600"), promise=promised(TAKEN_ONE_BY_ONE)),
@@ -107,7 +107,7 @@ SCENARIOS = (
     fault(
         "archive-opened-beside-other-work",
         OPENING,
-        archive("--entries=200", "--work=30", "--steps=250"),
+        archive("--entries=200", "--work=30", "--steps=600"),
         strength="just above",
         noted=OPENING[:1],
         remedy=Remedy(

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
 
 def exchange(what: str, outputs: Tensor, loss: Tensor) -> None:
@@ -46,7 +46,8 @@ def main() -> None:
     torch.manual_seed(dist.get_rank())
     torch.set_num_threads(1)
     data = TensorDataset(torch.randn(4096, options.width), torch.randint(0, options.classes, (4096,)))
-    loader = DataLoader(data, batch_size=options.batch, shuffle=True, drop_last=True)
+    batches = BatchSampler(RandomSampler(data), options.batch, drop_last=True)
+    loader = DataLoader(data, batch_size=None, sampler=batches)
     inner = (nn.Linear(options.width, options.width), nn.ReLU())
     model = DistributedDataParallel(nn.Sequential(*inner * options.depth, nn.Linear(options.width, options.classes)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

@@ -60,7 +60,9 @@ class Canary:
         """A fresh one takes over. What reaches the old one until then is not forgotten."""
         old, self._process = self._process, _start()
         if old is not None:
-            self._carried |= _pending(old.pid) & ~self._accounted
+            came = _pending(old.pid) & ~self._accounted
+            # read afterwards: what reached both is still pending for the new one, and would count twice
+            self._carried |= came & ~(_pending(self._process.pid) if self._process is not None else 0)
             _end(old)
         self._accounted = 0
 

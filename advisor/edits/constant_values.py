@@ -13,24 +13,10 @@ from rn50_advisor.advisor.edits.syntax import Code, Function, inside, last_name
 
 _STEPS_MAX = 12  # names followed and expressions entered
 # Calls that make a text or a path of others, and nothing that keeps a position.
-_TEXTS = frozenset(
-    {
-        *(
-            "Path",
-            "PurePath",
-            "abspath",
-            "as_posix",
-            "expanduser",
-            "format",
-            "fspath",
-            "getenv",
-            "int",
-            "join",
-            "joinpath",
-        ),
-        *("realpath", "resolve", "str", "with_suffix"),
-    }
-)
+_TEXTS = frozenset({
+    "Path", "PurePath", "abspath", "as_posix", "expanduser", "format", "fspath", "getenv", "int", "join", "joinpath", "realpath",
+    "resolve", "str", "with_suffix",
+})  # fmt: skip
 # Calls that open, read or build something, and classes.
 _OPENS = re.compile(r"_?(build|compile|connect|create|from|load|loads|open|parse|read)(_\w+)?$|[A-Z]\w*[a-z]\w*$")
 _MADE_OF_PARTS = (ast.BinOp, ast.JoinedStr, ast.FormattedValue, ast.Tuple, ast.List, ast.Dict, ast.Starred)

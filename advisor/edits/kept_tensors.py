@@ -8,11 +8,14 @@ from collections.abc import Collection, Iterator
 from rn50_advisor.advisor.edits.syntax import Code, inside, last_name
 
 _KEEPING = ("append", "appendleft", "add", "extend", "insert")
-# Calls and methods whose result holds no graph.
-_RELEASING = frozenset({
-    *("item", "tolist", "detach", "detach_", "numpy", "float", "int", "bool", "str", "format", "len", "round", "argmax", "size", "shape"),
-    *("dim", "max_memory_allocated", "state_dict"),
-})  # fmt: skip
+# Methods and attributes whose result holds no graph.
+_RELEASING = frozenset(
+    {"item", "tolist", "detach", "numpy", "float", "int", "str", "len", "argmax", "size", "data", "shape"}
+)
+# Methods whose result holds the graph of their tensor. Of other calls the code does not show what they return.
+_HOLDING = frozenset(
+    {"abs", "clone", "cpu", "cuda", "float", "half", "mean", "reshape", "squeeze", "sum", "to", "view"}
+)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
@@ -82,12 +85,30 @@ def _is_call_of(value: ast.expr, names: Collection[str]) -> bool:
 
 
 def _names(node: ast.AST) -> list[str]:
-    """Names in an expression, except below calls whose result holds no graph."""
-    if isinstance(node, ast.Call) and last_name(node.func) in _RELEASING:
+    """Names that an expression is computed of, except those of which it holds no graph."""
+    if _releases(node):
         return []
     if isinstance(node, ast.Name):
         return [node.id]
     return [name for child in ast.iter_child_nodes(node) for name in _names(child)]
+
+
+def _releases(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call):
+        return last_name(node.func) in _RELEASING
+    return isinstance(node, ast.Compare) or (isinstance(node, ast.Attribute) and node.attr in _RELEASING)
+
+
+def _held(node: ast.AST) -> list[str]:
+    """Names of which a value certainly holds the tensor, or one computed of it."""
+    if isinstance(node, ast.Call):
+        method = isinstance(node.func, ast.Attribute) and node.func.attr in _HOLDING
+        return _held(node.func.value) if isinstance(node.func, ast.Attribute) and method else []
+    if _releases(node):
+        return []
+    if isinstance(node, ast.Name):
+        return [node.id]
+    return [name for child in ast.iter_child_nodes(node) for name in _held(child)]
 
 
 def _keeps(node: ast.stmt, graphs: set[str], made: set[str]) -> bool:
@@ -100,4 +121,4 @@ def _keeps(node: ast.stmt, graphs: set[str], made: set[str]) -> bool:
         kept = node.value.args if node.value.func.attr in _KEEPING and not anew else []
     else:
         return False
-    return any(name in graphs for value in kept for name in _names(value))
+    return any(name in graphs for value in kept for name in _held(value))

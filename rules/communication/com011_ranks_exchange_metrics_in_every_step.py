@@ -9,7 +9,7 @@ Why it is slow: nothing else runs meanwhile. Every rank waits for the slowest on
 call; objects are pickled and sent in two rounds.
 
 Evidence: the time in these calls on the rank that is held shortest, so that waiting for a late rank is not counted; the
-calls of a step; the line that calls them longest.
+calls of a step; the line that calls them longest, unless as much time is spent in calls at other places of a step.
 
 Fix: sum on each rank, and exchange every N steps or where the value is printed; several values in one tensor. A
 barrier is not needed, since the exchange of gradients keeps the ranks together.
@@ -27,11 +27,17 @@ from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, Where
-from rn50_advisor.advisor.model.measures.comm_measures import COLLECTIVES_AFTER_UPDATE_S, COLLECTIVES_CALLS, COMM_WIRE_S
+from rn50_advisor.advisor.model.measures.comm_measures import (
+    COLLECTIVES_AFTER_UPDATE_S,
+    COLLECTIVES_CALLS,
+    COLLECTIVES_HELD_S,
+    COLLECTIVES_NORM_CALLS,
+    COMM_WIRE_S,
+)
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.probes.documents.rank_documents import CollectiveSite
 from rn50_advisor.rules.analysis_reading import model_of
-from rn50_advisor.rules.communication.comm_cost import metrics_s, proven_s, python_calls
+from rn50_advisor.rules.communication.comm_cost import metrics_s, norms_s, proven_s, python_calls
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 # Libraries whose collectives carry gradients, weights or activations.
@@ -39,6 +45,7 @@ _OF_MODEL = ("SyncBatchNorm", "FSDP", "ZeRO", "DeepSpeed", "communication hook")
 # Share by which the rest of the step shortens at best, per share of the step that these calls take: they pickle and copy on the cores that
 # compute. Measured where they took 21 % of the step: forward, backward and the gradients' exchange shrank by 20 %.
 _RELIEF = 1.0
+_SURE_SHARE = 0.5  # of the time in all calls from Python, except those of synchronised batch norm
 _EVERY = 50  # steps between two exchanges, as in the advice
 
 
@@ -47,9 +54,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     level = severity(held / step)
     if proven_s(a, held) < t["held"] * step or level is None:
         return Clear(RULE.id)
-    beside = (site for site in python_calls(a) if site.get("library") not in _OF_MODEL)
-    site = max(beside, key=lambda site: site.get("ns", 0), default=CollectiveSite())
-    kind, calls = site.get("kind") or "a collective", max(a.by_rank(COLLECTIVES_CALLS).values(), default=0.0)
+    site = _site(a, held)
+    kind, calls = site.get("kind") or "collectives", a.by_rank(COLLECTIVES_CALLS)
+    norms = a.by_rank(COLLECTIVES_NORM_CALLS)
+    most = max((count - norms.get(rank, 0.0) for rank, count in calls.items()), default=0.0)
     best, worst = (model.step_if({}, wire_s=a.value(COMM_WIRE_S) - share * held) for share in (1.0 - 1.0 / _EVERY, 0.5))
     return Finding(
         rule=RULE.id,
@@ -64,7 +72,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 t["held"] * step,
                 f"{100 * held / step:.0f} % of the step, on the rank that is held shortest",
             ),
-            Evidence.of(COLLECTIVES_CALLS, calls, None, f"after each update{_through(site)}", form="continues"),
+            Evidence.of(COLLECTIVES_CALLS, most, None, f"from Python in a step{_through(site)}", form="continues"),
         ),
         fixes=(
             Fix(
@@ -82,6 +90,15 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             f"these exchanges once in {_EVERY} steps; at worst half of their time is left",
         ),
     )
+
+
+def _site(a: Analysis, held_s: float) -> CollectiveSite:
+    """The line that calls them longest; empty if as much time is spent in calls at other places of a step, whose lines are among them."""
+    beside_norms = {rank: seconds - norms_s(a) for rank, seconds in a.by_rank(COLLECTIVES_HELD_S).items()}
+    if held_s < _SURE_SHARE * min(beside_norms.values(), default=0.0):
+        return CollectiveSite()
+    sites = (site for site in python_calls(a) if site.get("library") not in _OF_MODEL)
+    return max(sites, key=lambda site: site.get("ns", 0), default=CollectiveSite())
 
 
 def _through(site: CollectiveSite) -> str:

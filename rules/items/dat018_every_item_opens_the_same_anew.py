@@ -20,7 +20,8 @@ error; at best warm caches also shorten the rest of the step.
 
 False alarms: a call whose arguments may depend on the item is never counted, nor one whose arguments the code does not
 show, such as an object that another function returns. The call may draw random numbers despite its name, or what it reads
-may change during training: then it cannot be kept.
+may change during training: then it cannot be kept. An attribute of an object that stays the same (`self.options.path`) is
+taken for a setting; if it is a file that was opened before, each read gets something else.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def making_sample_values(recording: Recording, steady: Mapping[int, RankSteps]) 
     found[LOADER_LOCK_ERROR, JOB] = _share_error(len(waiting), len(samples))
     found[LOADER_ASKING_SHARE, JOB] = asking
     for kind, share, error in _FREQUENT:
-        call = frequent_call(recording, steady, kind)
+        call = _frequent(samples, kind)
         seen = call.line.seen if call else 0
         found[share, JOB] = seen / len(samples)
         found[error, JOB] = _share_error(seen, len(samples))
@@ -76,7 +76,10 @@ def frequent_call(
     recording: Recording, steady: Mapping[int, RankSteps], kind: Literal["repeats", "table"]
 ) -> FrequentCall | None:
     """The name under this key that most samples have, and their line."""
-    samples, _ = _samples(recording, steady)
+    return _frequent(_samples(recording, steady)[0], kind)
+
+
+def _frequent(samples: Sequence[Event[SampleMaking]], kind: Literal["repeats", "table"]) -> FrequentCall | None:
     names = Counter(name for event in samples if (name := event.data.get(kind)))
     if not names:
         return None

@@ -36,7 +36,7 @@ _LATEST_LOOKS = 8  # which tell today's shares: 32 tensors of each kind
 _NONE = 0.001  # share up to which looks count as looks without: such products of matrices took 1.2 times as long, sums 1.0 times
 _FEW = 0.1  # of today's share: up to there looks count as looks without, too, since single units of a sound model die at any time
 _STEPS_MIN = 20  # on either side
-_MOOD_MAX = 1.5  # by more the machine's speed hardly changes, but the work of a step
+_PACE_CHANGE_MAX = 1.5  # by more the machine's speed hardly changes, but the work of a step
 _KINDS = {DENORMAL_WEIGHTS: "weights", DENORMAL_GRADIENTS: "gradients", DENORMAL_STATE: "state"}
 
 
@@ -92,13 +92,13 @@ def _add_growth(
     layers, optimizer = phases["forward"] + phases["backward"], phases["optimizer"]
     in_layers = max(found.get((measure, steps.rank), 0.0) for measure in (DENORMAL_WEIGHTS, DENORMAL_GRADIENTS)) > _NONE
     met = layers + optimizer if in_layers else optimizer
-    before_s, mood = _usual(met, steps, before), 1.0
+    before_s, pace = _usual(met, steps, before), 1.0
     if not in_layers:
         # what meets none shows the machine's speed: neighbours made all phases up to 1.4 times as long, and equally so
-        mood = _usual(layers, steps, since) / max(_usual(layers, steps, before), 1e-9)
+        pace = _usual(layers, steps, since) / max(_usual(layers, steps, before), 1e-9)
     found[DENORMAL_SINCE, steps.rank] = float(looks["step"][first])
     found[DENORMAL_BEFORE_S, steps.rank] = before_s
-    found[DENORMAL_EXPECTED_S, steps.rank] = before_s * min(max(mood, 1.0 / _MOOD_MAX), _MOOD_MAX)
+    found[DENORMAL_EXPECTED_S, steps.rank] = before_s * min(max(pace, 1.0 / _PACE_CHANGE_MAX), _PACE_CHANGE_MAX)
     found[DENORMAL_AFTER_S, steps.rank] = _usual(met, steps, since)
     found[DENORMAL_STEP_S, steps.rank] = _usual(steps.length, steps, since)
 

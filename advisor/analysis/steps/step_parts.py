@@ -37,7 +37,7 @@ from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.report import Throughput
 from rn50_advisor.probes.rank.layout import FLAG_CLOCKED
 
-_STEPS_OF_QUARTERS_MIN = 80
+_STEPS_OF_QUARTERS_MIN = 80  # twenty for each median
 UNCLOCKED = (
     "the kernel keeps no run-queue delay (schedstat): waiting for a core cannot be distinguished from waiting for data"
 )

@@ -41,6 +41,8 @@ def kept(text: str) -> list[str]:
         "outputs.append(out)",
         "outputs.extend([out])",
         "self.history.append({'loss': loss})",
+        "total += loss.mean() * x.size(0)",
+        "losses.append(out.logits.cpu())",
     ],
 )
 def test_a_loss_or_an_output_that_outlives_its_step_is_kept(statement: str) -> None:
@@ -61,6 +63,10 @@ def test_a_loss_or_an_output_that_outlives_its_step_is_kept(statement: str) -> N
         "losses = [loss]",
         "print(loss)",
         "total += len(out)",
+        "total += loss.data",
+        "total += (out > 0).sum()",
+        "losses.append(accuracy(out, y))",  # perhaps a number
+        "total += loss.detach().mean()",
     ],
 )
 def test_numbers_and_what_ends_with_its_step_are_not(statement: str) -> None:

@@ -63,7 +63,26 @@ def test_a_barrier_can_be_left_out(site: dict[str, Any], advice: str) -> None:
 
 
 def test_a_library_in_between_is_named() -> None:
-    assert "after each update, through torchmetrics" in found("COM011", com011(library="torchmetrics")).evidence[1].note
+    assert (
+        "from Python in a step, through torchmetrics"
+        in found("COM011", com011(library="torchmetrics")).evidence[1].note
+    )
+
+
+def test_no_line_is_named_where_other_calls_take_as_long() -> None:
+    """The recorder sums over a line's calls: the longest may be the one that averages gradients."""
+    made = com011(0.2, wire=0.7)
+    held = {("collectives.held_s", n): 0.41 for n in (0, 1)}
+    finding = found("COM011", replace(made, values={**made.values, **held}))
+    assert finding.fixes[0].where is None and finding.title.endswith("collectives")
+    held = {("collectives.held_s", n): 0.39 for n in (0, 1)}
+    assert found("COM011", replace(made, values={**made.values, **held})).fixes[0].where == Where(SCRIPT, 14)
+
+
+def test_calls_of_batch_norm_are_not_counted() -> None:
+    made = com011()
+    calls = {("collectives.calls", n): 107.0 for n in (0, 1)} | {("collectives.norm_calls", n): 106.0 for n in (0, 1)}
+    assert found("COM011", replace(made, values={**made.values, **calls})).evidence[1].value == 1.0
 
 
 def test_metrics_are_no_gradients() -> None:

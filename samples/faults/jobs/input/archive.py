@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import shared.training
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
@@ -109,25 +110,8 @@ def main() -> None:
         loader = DataLoader(
             data, batch_size=16, shuffle=True, num_workers=workers, persistent_workers=workers > 0, drop_last=True
         )
-        train(loader, options.steps)
-
-
-def train(loader: DataLoader[tuple[Tensor, int]], steps: int) -> None:
-    model = nn.Sequential(
-        nn.Flatten(), nn.Linear(768, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 10)
-    )
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    done = 0
-    while done < steps:
-        for images, labels in loader:
-            loss = nn.functional.cross_entropy(model(images), labels)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            done += 1
-            if done == steps:
-                break
-    print(f"loss {loss.item():.3f}", flush=True)
+        wide = nn.Sequential(nn.Flatten(), nn.Linear(768, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU())
+        shared.training.train(loader, nn.Sequential(wide, nn.Linear(2048, 10)), options.steps)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 import numpy as np
+import shared.training
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
@@ -69,18 +70,7 @@ def main() -> None:
         multiprocessing_context="fork",
     )
     model = nn.Sequential(nn.Linear(4, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    done = 0
-    while done < options.steps:
-        for boxes, labels in loader:
-            loss = nn.functional.cross_entropy(model(boxes), labels)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            done += 1
-            if done == options.steps:
-                break
-    print(f"loss {loss.item():.3f}", flush=True)
+    shared.training.train(loader, model, options.steps)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import argparse
 
 import numpy as np
 import pandas as pd
+import shared.training
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
@@ -54,18 +55,7 @@ def main() -> None:
     data = Rows(table, options.arrays, options.work)
     loader = DataLoader(data, batch_size=options.batch, shuffle=True, num_workers=options.workers)
     model = nn.Sequential(nn.Linear(31, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 2))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    done = 0
-    while done < options.steps:
-        for inputs, labels in loader:
-            loss = nn.functional.cross_entropy(model(inputs), labels)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            done += 1
-            if done == options.steps:
-                break
-    print(f"loss {loss.item():.3f}", flush=True)
+    shared.training.train(loader, model, options.steps)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from .bounded_numbers import Whole
+
+CollectionWork = Literal["permutes", "copies", "grows", "shifts", "searches", "walks"]
 
 
 class StackFrame(TypedDict):
@@ -13,10 +15,18 @@ class StackFrame(TypedDict):
     line: Whole
 
 
+class CollectionCall(TypedDict):
+    """A call whose cost grows with a whole collection. `kind`: what it does with it; `call`: its name."""
+
+    kind: CollectionWork
+    call: str
+
+
 class UserLine(StackFrame, total=False):
     """The innermost line of the user's code. `text` is absent if the file may be on a dead server."""
 
     text: str
+    collection: CollectionCall
 
 
 class CodePlace(TypedDict, total=False):

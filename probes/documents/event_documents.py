@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 from .bounded_numbers import Number, Whole
-from .code_places import StackFrame, UserLine
+from .code_places import CollectionCall, StackFrame, UserLine
 from .collective_documents import FlightDump
 from .rank_documents import MountFacts
 
@@ -84,7 +84,8 @@ class LeftRunning(TypedDict, total=False):
 
 class SampleMaking(TypedDict, total=False):
     """A sample of a thread that makes a batch. `awaits`: the lock or server it waits for; `asks`: it waits for a server's answer;
-    `repeats`: the call in which it does the same work for each item; `table`: the library of a table from which it takes a row.
+    `repeats`: the call in which it does the same work for each item; `table`: the library of a table from which it takes a row;
+    `collection`: the call that goes through a whole collection; `collects`: its own code called the garbage collector.
     """
 
     user: UserLine | None
@@ -92,6 +93,8 @@ class SampleMaking(TypedDict, total=False):
     asks: bool
     repeats: str
     table: str
+    collection: CollectionCall
+    collects: bool
 
 
 class PrintedLines(TypedDict, total=False):
@@ -119,15 +122,22 @@ class ProfiledStack(KnownStack, _Counted, total=False):
     awake: Whole
 
 
+class CountedMaking(SampleMaking, _Counted, total=False):
+    """What this number of a profile's samples showed of the making of a batch."""
+
+
 class _StackProfile(TypedDict):
     looks: Whole
     stacks: list[ProfiledStack]
 
 
 class StackProfile(_StackProfile, total=False):
-    """The training thread's most frequent stacks over some seconds; `looks` counts all samples."""
+    """The training thread's most frequent stacks over some seconds; `looks` counts all samples. `making`: of all samples, those that found
+    it making a batch; absent if workers make them.
+    """
 
     outside_share: Number | None
+    making: list[CountedMaking]
 
 
 class RecorderCost(TypedDict, total=False):

@@ -44,11 +44,13 @@ class DescribedDataset(_Classed, total=False):
 
 class DescribedLoader(_Classed, CodePlace, total=False):
     """A loader's settings when it was created. `library`: the loader's library unless torch; `through`: the library function that
-    created it for the user's line.
+    created it for the user's line. `fetch_file`, `fetch_line`: the user's line that takes its batches, which a profiler's trace shows.
     """
 
     library: str
     through: str
+    fetch_file: str
+    fetch_line: Whole
     batch_size: Setting
     num_workers: Whole | None
     pin_memory: Setting
@@ -62,6 +64,8 @@ class DescribedLoader(_Classed, CodePlace, total=False):
     shuffle: bool | None
     batch_sampler: str | None
     collate: str | None
+    collate_file: str  # absent unless the function is the user's
+    collate_line: Whole
     worker_init: str | None
     context: str | None
     generator: bool
@@ -74,6 +78,7 @@ class RecordedLoader(DescribedLoader, total=False):
     id: Whole
     training: bool | None
     batch_bytes: Whole | None  # tensors of its first batch
+    batch_tensors: Whole | None  # their number
     made: Whole | None  # number of times
 
 

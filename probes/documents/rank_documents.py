@@ -84,7 +84,9 @@ class HeldMemory(_Classed, total=False):
     model_bytes: Whole
 
 
-class OptimizerFacts(HeldMemory, total=False):
+class OptimizerFacts(HeldMemory, CodePlace, total=False):
+    """The place is the line that made it."""
+
     module: str  # the module of its class
     foreach: bool | None
     fused: bool | None
@@ -92,6 +94,28 @@ class OptimizerFacts(HeldMemory, total=False):
     parameters: Whole  # tensors
     sparse: bool  # a gradient is sparse
     convolutions: ConvolutionWeights
+
+
+class TableFacts(_Classed, CodePlace, total=False):
+    """An Embedding or EmbeddingBag with dense gradients, and the call that made it.
+
+    `elements`: of its optimizer's parameters that have gradients. `settings`: those set in the table or its optimizer that sparse gradients
+    change or do not allow. `looks`: 0 on a GPU, where no row was looked at.
+    """
+
+    through: str  # a library's function between the user's line and the table
+    name: str  # in the model, `embed.weight`
+    rows: Whole
+    width: Whole
+    device: str
+    optimizer: str
+    module: str  # the module of the optimizer's class
+    fused: bool
+    elements: Whole
+    settings: list[str]
+    looks: Whole
+    rows_seen: Whole
+    rows_empty: Whole  # their gradient was zero
 
 
 class PictureFacts(TypedDict, total=False):
@@ -111,14 +135,37 @@ class BatchSizes(TypedDict):
 
 
 class PaddingFacts(TypedDict):
-    """Sums over batches. `cells`: cells of the masks; `tokens`: cells without padding; `longest`: cells if each batch were as wide as its
-    longest row.
+    """Sums over batches. `cells`: cells of the masks, or of the rows of tokens; `tokens`: cells without padding; `longest`: cells if each
+    batch were as wide as its longest row.
     """
 
     looks: Whole
     cells: Whole
     tokens: Whole
     longest: Whole
+
+
+class UnusedGradients(TypedDict):
+    """Parameters that get gradients in each step and are in no optimizer, among all that get gradients.
+
+    `looks`: successive looks that found them so. `tensors` are those with two dimensions and more. `first`: all of them come before the
+    first parameter that learns, in the order of the model's modules. `modules`: parts of the model that hold them.
+    """
+
+    looks: Whole
+    tensors: Whole
+    elements: Whole
+    all_tensors: Whole
+    all_elements: Whole
+    first: bool
+    modules: list[str]
+
+
+class FirstBatches(TypedDict):
+    """Check sums of consecutive batches of a training loader, from its first one on."""
+
+    loader: Whole
+    digests: list[Whole]
 
 
 class OperationCount(TypedDict):
@@ -154,7 +201,10 @@ class DdpFacts(CodePlace, total=False):
     num_parameter_tensors: Whole
     dtypes: str | None
     device: str | None
-    synced_buffers: Whole
+    synced_buffers: Whole  # those broadcast before forward passes, and of them batch norm's statistics
+    buffer_bytes: Whole
+    norm_buffers: Whole
+    norm_buffer_bytes: Whole
     bucket_bytes: list[Whole]
     searched_iterations: Whole
     iterations_with_unused: Whole
@@ -326,6 +376,9 @@ class RankFacts(TypedDict, total=False):
     held_at_end: HeldMemory
     pictures: PictureFacts | None
     padding: PaddingFacts
+    padded_ends: PaddingFacts
+    unused_gradients: UnusedGradients
+    first_batches: FirstBatches
     batch_sizes: BatchSizes
     operations: OperationCount
     loaders: list[RecordedLoader]
@@ -341,6 +394,7 @@ class RankFacts(TypedDict, total=False):
     debugging: DebuggingAids
     work: list[Annotated[list[Whole], Meta(min_length=4)]]  # rows of WORK_FIELDS
     denormals: list[Annotated[list[Whole], Meta(min_length=9)]]  # rows of DENORMAL_FIELDS
+    tables: list[TableFacts]  # those with dense gradients; absent if no look was made
     exception: ExceptionFacts | None
     deep: WindowFacts
     mounts: dict[str, MountFacts]

@@ -35,11 +35,12 @@ class Garbage:
             start = property(partial(next, self._noting(starts=True)))
             stop = property(partial(next, self._noting(starts=False)))
 
-        self.callback = partial(getattr, Collector())
-        gc.callbacks.append(self.callback)
+        self.callback = self.callback or partial(getattr, Collector())
+        if self.callback not in gc.callbacks:
+            gc.callbacks.append(self.callback)
 
     def stop(self) -> None:
-        """Stops counting collections in a process whose collections are not needed."""
+        """Stops noting collections, until `listen` is called again."""
         if self.callback in gc.callbacks:
             gc.callbacks.remove(self.callback)
         self.events.clear()

@@ -67,6 +67,9 @@ FLAG_COMM_SAMPLED = 16  # DDP stamped this step
 FLAG_FIRST_BATCH = 32  # a worker's first batch after its start
 FLAG_TAIL = 64  # not a step: the time after the last step, written at exit
 FLAG_DEEP = 256  # torch's profiler started, ran or stopped in this step: a deep window
+FLAG_TRACED = (
+    512  # never written by a rank: the step comes from a file of torch's profiler, with its times and nothing else
+)
 FLAG_CLOCKED = (
     128  # CPU clocks were read in this step: short steps read them only sometimes, as each costs a system call
 )
@@ -173,6 +176,7 @@ BATCH_FIELDS = (  # one batch made by one worker
     "number",  # index of this batch in its worker, from 0
     "system_ns",  # the kernel's part of the CPU time: mostly page faults in shared memory
     "sending_ns",  # CPU time of the sending threads since the previous batch; -1 unknown
+    "gc_ns",  # garbage collections in the thread that makes the batch; -1 if they were not noted
 )
 LOOK_FIELDS = (  # one batch with a profiled sample; -1 unknown
     "worker",  # -1 in the training process

@@ -18,11 +18,20 @@ from .comm.ddp_stamps import DdpStamps
 from .evaluation_calls import Evaluations
 from .facts import process_facts
 from .facts.affinity_facts import affinity_facts
+from .facts.batch_digests import BatchDigests
 from .facts.batch_facts import BatchSamples
 from .facts.denormal_numbers import Denormals
+from .facts.embedding_tables import EmbeddingTables
 from .facts.known_loaders import KnownLoaders
-from .facts.optimizer_holdings import describe_convolutions, describe_holdings, describe_optimizer, held_at_end
+from .facts.optimizer_holdings import (
+    OptimizerPlaces,
+    describe_convolutions,
+    describe_holdings,
+    describe_optimizer,
+    held_at_end,
+)
 from .facts.precision_facts import Precision, fast_paths
+from .facts.unused_gradients import UnusedGradientLooks
 from .facts.work_facts import Work
 from .garbage import Garbage
 from .gpu.device_syncs import Syncs
@@ -49,6 +58,7 @@ from .workers.worker_batches import Drawing, InProcess, WorkerLog, own_loader
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..documents.rank_documents import OptimizerFacts
     from .gpu.profiler_window import ProfilerWindow
 
 _OPTIMIZER_LOOKS = 3  # the optimizer creates its state in its first step
@@ -99,8 +109,12 @@ class Recorder(TrainingThread):
         self.facts = process_facts.Facts(self.folder)
         self.work = Work(self.facts)
         self.denormals = Denormals(self.facts)
+        self.tables = EmbeddingTables(self.facts, self.precision.trained)
+        self.optimizers = OptimizerPlaces()
+        self.unused = UnusedGradientLooks(self.facts, self.precision.trained)
         self.batch_samples = BatchSamples(self.facts)
         self.loaders = KnownLoaders()
+        self.digests = BatchDigests(self.facts, self.loaders.described)
         self.iterators: dict[int, int] = {}  # loader -> id of the iterator last used by the training thread
         # steps from which on a batch's images are inspected, until their kind is known
         self.looks = list(CHECKED_STEPS)
@@ -153,6 +167,7 @@ class Recorder(TrainingThread):
 
     def thread_changed(self, account: Account) -> None:
         account.goes_on_in(get_ident(), RunDelay() if account.ring is not None else None)
+        self.digests.end()  # this thread's batches until now were not seen
         if self.in_process is not None:
             self.in_process.goes_on()
         self.facts.values["main_thread"] = self.native_id
@@ -322,6 +337,8 @@ class Recorder(TrainingThread):
             return
         if self.syncs.open or self.asks_for_aids:  # they concern one step, not a whole tape
             return
+        if self.digests.open and self.digests.counts(account.step):  # no batch is seen while marks go on the tape
+            return
         # the loop has neither of the marks that check for a full tape
         if account.optimizers == 0 and account.last_loader < 0:
             return
@@ -423,6 +440,8 @@ class Recorder(TrainingThread):
         asked = account.since
         account.fetch_end(training, count_samples(batch, self.loaders.batch_size(loader)) if training else 0)
         self.loaders.weigh(loader, batch)
+        if self.digests.open and loader >= 0:
+            self.digests.batch(loader, batch, training, account.loaders)
         if training and account.clocked:
             if self.place >= 0:
                 account.span("fetch", asked, account.since, 0, self.place, loader)
@@ -518,6 +537,8 @@ class Recorder(TrainingThread):
                 self.work.optimizer(optimizer)
                 self.evaluations.trains(optimizer)
                 self.denormals.look(optimizer, account.step)
+                self.tables.look(optimizer, account.step)
+                self.unused.look(optimizer, account.step)
             if account.optimizers < _OPTIMIZER_LOOKS:
                 self._describe_optimizer(optimizer)
             account.self_ns += perf_counter_ns() - began
@@ -528,7 +549,7 @@ class Recorder(TrainingThread):
         self._trains_on(
             optimizer.param_groups[0]["params"]
         )  # in case the loss was copied from the GPU before its backward
-        found = describe_optimizer(optimizer)
+        found: OptimizerFacts = {**describe_optimizer(optimizer), **self.optimizers.of(optimizer)}
         known = self.facts.values.get("optimizer")
         if known is None or {**known, **found} == known:
             held, convolutions = (
@@ -584,6 +605,9 @@ class Recorder(TrainingThread):
         if account is not None:
             account.enter(phase)
 
+    def table_made(self, table: Any) -> None:
+        self.tables.made(table)
+
     def ddp_made(self, model: Any) -> None:
         self.precision.begin()
         options = self.stamps.register(model)
@@ -591,6 +615,8 @@ class Recorder(TrainingThread):
             made = self.facts.values.setdefault("ddp", [])
             if len(made) < process_facts.MADE_MAX:
                 made.append(options)
+            if self.collectives is not None:
+                self.collectives.broadcasts(model, options)
 
     def evaluation_begins(self, module: Any) -> None:
         """Called before a module is put into `eval()` mode."""
@@ -620,12 +646,13 @@ class Recorder(TrainingThread):
 
     def become_worker(self, worker: int, queue: Any = None) -> None:
         """Starts recording as a loader worker. `queue`: the queue for its batches."""
-        self.garbage.stop()
         if rank_ring_folder.owner_is_gone(self.folder):
             # nobody is left to read or remove its ring: the rings of many epochs would fill /dev/shm
+            self.garbage.stop()
             self.active = False
             return
-        self.worker = WorkerLog(self.folder, os.getpid(), worker, own_loader(), queue)
+        self.garbage.events.clear()  # a forked process inherits its parent's
+        self.worker = WorkerLog(self.folder, os.getpid(), worker, own_loader(), queue, self.garbage)
 
 
 def not_in_training(torch: Any) -> Callable[[], bool]:

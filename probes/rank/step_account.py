@@ -30,6 +30,7 @@ TURNS_WITHOUT_LOADER = 2
 FIRST_IS_GONE_AFTER = 20
 # Prefetchers and loops with a teacher model fetch training batches under no_grad; a one-batch evaluation may also precede a backward.
 UNGRADED_TRAINS_AFTER = 3
+_NODES_MORE = 1.7  # times the nodes of the forward pass that follows an evaluation: it made some itself
 PLAIN_STEP_MARKS = 6  # per step of a plain loop
 # Runs of fields that are zero in the steps of `take_plain_steps`.
 BEFORE_DELAY_NS = (0,) * (STEP_FIELDS.index("run_delay_ns") - STEP_FIELDS.index("gap_ns") - 1)
@@ -45,7 +46,8 @@ class Account(Steps):
         self.evaluated: set[int] = set()  # loaders that supplied an evaluation batch
         # evaluation batches; and those with which autograd's graph grew
         self.evaluated_batches = self.evaluated_with_gradients = 0
-        self._nodes_at_batch = -1  # that number when the last evaluation batch came
+        self._nodes_at_batch = -1  # nodes of that graph when the last evaluation batch came
+        self._nodes_at_evaluation = (-1, 0)  # the same at `eval()`, and the evaluation batches until then
         self.backwards = 0
         self.optimizers = 0  # optimizer steps so far
         self._first_optimizer: int | None = None
@@ -86,6 +88,8 @@ class Account(Steps):
             self.evaluated.add(loader)
             self._note_evaluated()
             return False
+        if self._evaluates:
+            self._note_evaluation(0.0)
         self._optimizer_depth = 0  # an optimizer that raised has no end mark
         charge = GAP if self.phase == CLIP else -1  # gradient accumulation: the micro-batch ended with its backward
         if self.unconsumed is not None:
@@ -181,6 +185,13 @@ class Account(Steps):
         if before >= 0 and self.graph_nodes is not None:
             self.evaluated_batches += 1
             self.evaluated_with_gradients += self.graph_nodes() > before
+
+    def _note_evaluation(self, other_nodes: float) -> None:
+        """Counts an evaluation without a loader as one batch. `other_nodes`: what autograd's graph has grown by since it ended."""
+        (before, batches), self._nodes_at_evaluation = self._nodes_at_evaluation, (-1, 0)
+        if before >= 0 and batches == self.evaluated_batches and self.graph_nodes is not None:
+            self.evaluated_batches += 1
+            self.evaluated_with_gradients += self.graph_nodes() - before > _NODES_MORE * other_nodes
 
     def fetch_stop(self, training: bool, loader: int) -> None:
         """Called when the loader is exhausted or its fetch raised."""
@@ -362,6 +373,8 @@ class Account(Steps):
     def evaluation_begin(self) -> None:
         """Called when the training model is put into `eval()` mode. The next fetch or backward pass for training ends the evaluation."""
         self._evaluates = True
+        if self.graph_nodes is not None:
+            self._nodes_at_evaluation = self.graph_nodes(), self.evaluated_batches
         self.enter(EVALUATION)
 
     def _end_evaluation(self) -> None:
@@ -373,6 +386,8 @@ class Account(Steps):
         trains_so = self.in_eval_mode()
         if trains_so:
             self.trained_in_eval_mode()
+        elif self.counted_steps:
+            self._note_evaluation(self.counted_nodes / self.counted_steps)  # of the forward pass that has followed
         if self.phase != EVALUATION:
             return
         if not trains_so:

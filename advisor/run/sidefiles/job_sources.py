@@ -92,10 +92,11 @@ def read_source(path: str, known_at_unix_s: float) -> SourceNews:
 
 
 def _paths(facts: RankFacts) -> Iterator[str]:
-    """Absolute names of the files that loaders, models and checkpoints were made in, and of the script itself."""
+    """Absolute names of the files that loaders, models, tables and checkpoints were made in, and of the script itself."""
     places: list[CodePlace] = [
         *facts.get("loaders", ()),
         *facts.get("ddp", ()),
+        *facts.get("tables", ()),
         *facts.get("save_sites", ()),
         *facts.get("evaluation_sites", ()),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,13 +11,15 @@ from dataclasses import dataclass
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import AnyEvent, happened
 from rn50_advisor.advisor.run.rings.ring_follower import Follower
+from rn50_advisor.advisor.run.stacks.collection_calls import collection_call
 from rn50_advisor.advisor.run.stacks.repeated_calls import repeated_call
 from rn50_advisor.advisor.run.stacks.source_lines import source_line
 from rn50_advisor.advisor.run.stacks.stack_budget import StackBudget
 from rn50_advisor.probes.documents.code_places import UserLine
-from rn50_advisor.probes.documents.event_documents import SampleMaking
+from rn50_advisor.probes.documents.event_documents import CountedMaking, SampleMaking
 from rn50_advisor.probes.documents.rank_documents import RankFacts
 from rn50_advisor.probes.host.stacks.process_stacks import Frame, ThreadStack, user_frame
+from rn50_advisor.probes.host.stacks.stack_profile import CountedStack
 
 _FETCHER = "/torch/utils/data/_utils/fetch.py"
 _COLLATES = ("collate_fn", "default_collate")
@@ -33,6 +36,7 @@ _CLIENT_FILES = re.compile(
 )
 _REQUEST_CALLS = re.compile(r"\b(execute|executemany|fetchone|fetchall|fetchmany|urlopen|recv|hget|mget|get_object)\(")
 
+_COLLECTOR_CALLS = re.compile(r"\bgc\.collect\(")
 _TABLE_FILES = re.compile(r"/(?:site|dist)-packages/(pandas|polars)/")
 _TABLE_READERS = re.compile(r"/(?:site|dist)-packages/(pandas|polars)/io/")
 
@@ -86,22 +90,41 @@ class BatchMakingSampler:
 def line_in_making(stacks: Sequence[ThreadStack], thread: int | None) -> SampleMaking | None:
     """The innermost user line below the fetcher, and the shared resource it waits for; None if no sample is being made."""
     stack = next((s for s in stacks if (s.thread_id == thread if thread is not None else s.main)), None)
-    if stack is None:
+    return _shown(stack.frames) if stack is not None else None
+
+
+def counted_making(stacks: Iterable[CountedStack]) -> list[CountedMaking]:
+    """The same for each stack of one thread's profile, with its number of samples; equal ones are counted together."""
+    rows: dict[str, CountedMaking] = {}
+    for stack in stacks:
+        found = _shown(stack.frames)
+        if found is not None:
+            row = rows.setdefault(json.dumps(found, sort_keys=True), {**found, "count": 0})
+            row["count"] += stack.count
+    return sorted(rows.values(), key=lambda row: -row["count"])
+
+
+def _shown(stack: Sequence[Frame]) -> SampleMaking | None:
+    depth = next((n for n, frame in enumerate(stack) if _FETCHER in frame.file), None)
+    if depth is None or any(frame.function in _COLLATES for frame in stack[:depth]):
         return None
-    depth = next((n for n, frame in enumerate(stack.frames) if _FETCHER in frame.file), None)
-    if depth is None or any(frame.function in _COLLATES for frame in stack.frames[:depth]):
-        return None
-    frames = stack.frames[:depth]
+    frames = stack[:depth]
     user = user_frame(frames)
     # without a line of the user's the data set is a library's, and so are its transforms
     line: UserLine | None = {"function": user.function, "file": user.file, "line": user.line} if user else None
     found: SampleMaking = {"user": line, "awaits": _awaited(frames, user)}
     if _asks(frames, user):
         found["asks"] = True
-    if repeats := repeated_call(tuple(frames)):
+    # what a library calls in turn does not matter, and differs between the hundred stacks of a profile
+    if repeats := repeated_call(tuple(frames[max(0, len(_inside(frames, user)) - 1) :])):
         found["repeats"] = repeats
+    if user is not None and frames[0] is user and _COLLECTOR_CALLS.search(source_line(user.file, user.line)):
+        found["collects"] = True
     if table := _table(frames, user):
         found["table"] = table
+    inside = _inside(frames, user)
+    if user is not None and (call := collection_call(user, inside[-1].function if inside else None)):
+        found["collection"] = call
     return found
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import AnyEvent, happened
 from rn50_advisor.advisor.run.hangs.watched_ranks import LABELLED, Place, Places, Watched
 from rn50_advisor.advisor.run.rings.ring_reader import Position
+from rn50_advisor.advisor.run.stacks.batch_making import counted_making
 from rn50_advisor.advisor.run.stacks.stack_budget import StackBudget
 from rn50_advisor.advisor.run.stacks.stack_looker import CountedStacks, Looker
 from rn50_advisor.advisor.run.stacks.stack_rows import described, summed, training_thread
@@ -48,8 +49,11 @@ class OutsideSampler:
         self._profiled_s: dict[int, float] = {}  # rank -> when
         self._woken_s: dict[int, float] = {}  # the same, with a second profile that leaves out its sleep
 
-    def look(self, here: Sequence[Place]) -> None:
-        """Profiles one rank, or samples those that are outside the model now; waits a little for ranks with short gaps."""
+    def look(self, here: Sequence[Place], makers: Collection[int] = ()) -> None:
+        """Profiles one rank, or samples those that are outside the model now; waits a little for ranks with short gaps.
+
+        `makers`: pids of processes that make batches.
+        """
         due = {w.rank: w for w, at in here if w.trains(at) and self._allows(w)}
         for rank, at in here:
             since_profile_s = _ago_s(self._profiled_s, rank)
@@ -57,7 +61,7 @@ class OutsideSampler:
             outside |= rank.uneven_share >= _WORTH_SHARE and since_profile_s >= _SELDOM_AGAIN_S
             asleep = rank.asleep_share >= _WORTH_SHARE and _ago_s(self._woken_s, rank) >= _SELDOM_AGAIN_S
             if rank.rank in due and (outside or asleep) and at.phase not in LABELLED:
-                self._take_profile(rank, asleep=asleep)
+                self._take_profile(rank, asleep=asleep, makes=rank.pid in makers)
                 return
         for rank, at in here:
             if rank.rank in due and _outside(rank, at):
@@ -74,7 +78,7 @@ class OutsideSampler:
                     hunted = [other for other in hunted if other is not rank and self._allows(other)]
                     break
 
-    def _take_profile(self, rank: Watched, *, asleep: bool) -> None:
+    def _take_profile(self, rank: Watched, *, asleep: bool, makes: bool) -> None:
         stacks, awake, cpu_s = self._looker.profile(rank.pid, awake=asleep)
         now_s = time.monotonic()
         after = self._places.position(rank)
@@ -92,6 +96,8 @@ class OutsideSampler:
                 self._woken_s[rank.rank] = now_s
             woken = None if awake is None or isinstance(awake, ProbeGap) else _of_training(awake, rank)
             data: StackProfile = {"outside_share": rank.outside_share, **summed(counted, woken)}
+            if makes:
+                data["making"] = counted_making(counted)
             self._post(happened(StackProfile, data, t_ns=time.perf_counter_ns(), pid=rank.pid, rank=rank.rank))
 
     def _sample(self, rank: Watched, before: Position) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rn50_advisor.advisor.edits.constant_values import Values, opens
 from rn50_advisor.advisor.edits.names import parameters
-from rn50_advisor.advisor.edits.syntax import Code, Function, last_name, parse_code
+from rn50_advisor.advisor.edits.syntax import Code, Function, dotted_name, last_name, parse_code
 from rn50_advisor.advisor.run.stacks.source_lines import source_lines
 from rn50_advisor.probes.host.stacks.process_stacks import Frame, is_user_file
 
@@ -44,7 +44,7 @@ def repeated_call(frames: tuple[Frame, ...]) -> str | None:
         return None
     callers = frames[depth + 1 : depth + 1 + _CALLERS_MAX]
     values = Values(running.code, running.function, _constant_parameters(running, callers))
-    return _name_of(call) if values.same_call(call) else None
+    return dotted_name(call.func) if values.same_call(call) else None
 
 
 def _running(frame: Frame) -> _Running | None:
@@ -111,10 +111,3 @@ def _called_by_user(caller: _Running, name: str) -> ast.Call | None:
     calls = [call for call in caller.code.calls() if call.lineno <= line <= (call.end_lineno or 0)]
     found = [call for call in calls if last_name(call.func) == name]
     return found[0] if len(found) == 1 else None
-
-
-def _name_of(call: ast.Call) -> str:
-    """Names alone, since arguments may hold a password."""
-    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-    plain = owner is None or isinstance(owner, ast.Name)
-    return ast.unparse(call.func) if plain else (last_name(call.func) or "")

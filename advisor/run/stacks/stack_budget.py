@@ -4,6 +4,7 @@ from __future__ import annotations
 
 _BACK_OFF_AFTER = 5  # dumps without a result
 _BACK_OFF_MAX = 16
+_MISS_COUNTS = 1 / 3  # of a dump: of 10 dumps of a loop that loads half of the time, 5 say too little
 _CREDIT_MAX_S = 2.0
 
 
@@ -17,7 +18,7 @@ class StackBudget:
         self._dense_until_s = now_s + dense_s
         self._accrued_s = now_s
         self._credit_s = 0.0
-        self._dumps: dict[int, int] = {}
+        self._dumps: dict[int, float] = {}
         self._misses: dict[int, int] = {}
         self._last_s: dict[int, float] = {}
         self._any_s = -1e9
@@ -37,7 +38,7 @@ class StackBudget:
     def spent(self, rank: int, now_s: float, cpu_s: float, *, hit: bool) -> None:
         """Charges one dump to the budget; `hit`: it found something."""
         self._credit(now_s)
-        self._dumps[rank] = self._dumps.get(rank, 0) + 1
+        self._dumps[rank] = self._dumps.get(rank, 0) + (1 if hit else _MISS_COUNTS)
         if self._dumps[rank] > self._first:
             self._credit_s -= cpu_s
         self._misses[rank] = 0 if hit else self._misses.get(rank, 0) + 1

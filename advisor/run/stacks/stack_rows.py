@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rn50_advisor.advisor.run.stacks.collection_calls import collection_call
 from rn50_advisor.advisor.run.stacks.source_lines import source_line
 from rn50_advisor.probes.documents.code_places import StackFrame, UserLine
 from rn50_advisor.probes.documents.event_documents import KnownStack, ProfiledStack, StackProfile
@@ -65,4 +66,8 @@ def _line(frame: Frame, stack: Sequence[Frame], *, with_text: bool = True) -> Us
         (f.function for f in around if f.file == frame.file and not f.function.endswith(_COMPREHENSIONS)), None
     )
     text = source_line(frame.file, frame.line).strip()[:200] if with_text else ""
-    return {"function": function or frame.function, "file": frame.file, "line": frame.line, "text": text}
+    line: UserLine = {"function": function or frame.function, "file": frame.file, "line": frame.line, "text": text}
+    depth = stack.index(frame)
+    if text and (call := collection_call(frame, stack[depth - 1].function if depth else None)):
+        line["collection"] = call
+    return line

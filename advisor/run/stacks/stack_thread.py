@@ -105,7 +105,7 @@ class StackWatch:
     def _sample(self, here: Sequence[Place]) -> None:
         """Samples the stacks of these ranks. Samples may break off; stalled ranks are reported all the same."""
         try:
-            self._outside.look(here)
+            self._outside.look(here, {maker.pid for maker in self.makers})
             self._making.look(self.makers)
             self._interpreter.look([_suspect(place[0]) for place in here if _sleeps(place)])
         except Exception as error:  # noqa: BLE001 - the wall between samples and the watch for hangs

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.probes.host.stacks.process_stacks import METRIC, Frame, run_py_spy
@@ -33,14 +33,17 @@ def profile_stacks(
     Measured: 500 samples of a thread took 0.1 s of CPU time.
     """
     try:
-        with tempfile.NamedTemporaryFile(prefix="rn50-stacks-", suffix=".txt") as file:
+        # without a name nothing is left of it if the advisor ends meanwhile
+        with tempfile.TemporaryFile() as file:
+            name = f"/proc/{os.getpid()}/fd/{file.fileno()}"
             # fmt: off
             done = run_py_spy(
                 pid, "record", *(("--idle",) if asleep else ()), "--threads", "--full-filenames", "--format", "raw",
-                "--rate", str(rate_hz), "--duration", str(seconds), "--output", file.name, timeout_s=seconds + timeout_s,
+                "--rate", str(rate_hz), "--duration", str(seconds), "--output", name, timeout_s=seconds + timeout_s,
             )
             # fmt: on
-            return done if isinstance(done, ProbeGap) else tuple(parse_raw(Path(file.name).read_text(errors="replace")))
+            file.seek(0)
+            return done if isinstance(done, ProbeGap) else tuple(parse_raw(file.read().decode(errors="replace")))
     except OSError as e:  # a full disk, or a container with a read-only root
         reason = f"no temporary file for a profile: {e.strerror or e}"
         return ProbeGap(METRIC, f"pid:{pid}", reason, "set TMPDIR to a folder with room")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # Libraries that call for the job, by part of the file name; the first match wins. Other packages have their own name,
 # the job's own code has none.
 NORM = "SyncBatchNorm"
+BUFFERS = "DistributedDataParallel"  # broadcasts its buffers
 _LIBRARIES = (
     (os.sep + "torch" + os.sep + "nn" + os.sep + "modules" + os.sep, NORM),
     (os.sep + "apex" + os.sep + "parallel" + os.sep, NORM),

@@ -1,7 +1,8 @@
 """Collectives that the job calls from Python: their number, bytes, blocking time and callers, and the current one.
 
 DistributedDataParallel issues its own all-reduces in C++, so a plain step runs none of this code. Manual averaging, synchronised batch
-norm, FSDP, ZeRO, metrics and barriers do. Functional collectives are not wrapped, and while dynamo traces a wrapper acts as the original.
+norm, FSDP, ZeRO, metrics and barriers do. DDP's broadcasts of buffers are timed as well; they are no calls of the job's, so only the
+blocking time and their site show them. Functional collectives are not wrapped, and while dynamo traces a wrapper acts as the original.
 A call is counted on entry, so the ring's header shows the collective in which a rank hangs: kind, number and group.
 """
 
@@ -19,8 +20,8 @@ from ..hidden_frames import hide_frame, wraps
 from ..layout import COLLECTIVE_KINDS, COLLECTIVE_OFFSET, KIND_COLLECTIVES
 from ..patches.torch_patches import _quietly as quietly
 from ..ring import PHASE
-from ..step_phases import BACKWARD, CLIP, FORWARD, GAP, OPTIMIZER
-from .collective_callers import NORM, described
+from ..step_phases import BACKWARD, CLIP, EVALUATION, FORWARD, GAP, OPTIMIZER
+from .collective_callers import BUFFERS, NORM, described
 from .flight_watch import FlightWatch, read_dumps, read_times, training_stack
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from ...documents.collective_documents import TimedCollectives
-    from ...documents.rank_documents import CollectiveSite
+    from ...documents.rank_documents import CollectiveSite, DdpFacts
     from ..recorder import Recorder
 
 MODULE = "torch.distributed.distributed_c10d"
@@ -59,6 +60,7 @@ NAMES = {
     "monitored_barrier": "barrier",
 }
 _WAIT = -1
+_BROADCAST = COLLECTIVE_KINDS.index("broadcast")
 _UNTIMED: TimedCollectives = {}
 SITES_MAX = 64
 _GROUPS_MAX = 256  # with more, destroyed groups are dropped, then all groups; their call counts restart
@@ -90,7 +92,11 @@ def _install(recorder: Recorder) -> list[Any]:
     _replace(wrappers)
     work = module.Work
     work.wait = _wrap_wait(recorder, collectives, work.wait)
-    return [*wrappers.values(), work.wait]
+    model = recorder.torch.nn.parallel.DistributedDataParallel
+    model._distributed_broadcast_coalesced = _wrap_buffers(
+        recorder, collectives, model._distributed_broadcast_coalesced
+    )
+    return [*wrappers.values(), work.wait, model._distributed_broadcast_coalesced]
 
 
 def _replace(wrappers: dict[Any, Any]) -> None:
@@ -163,6 +169,31 @@ def _wrap_wait(recorder: Recorder, collectives: Collectives, original: Any) -> A
     return wait
 
 
+def _wrap_buffers(recorder: Recorder, collectives: Collectives, original: Any) -> Any:
+    is_compiling = recorder.torch.compiler.is_dynamo_compiling
+    inside = collectives.inside
+
+    @wraps(original)
+    def broadcast(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return original(self, *args, **kwargs)
+        call, watched = None, recorder.active and collectives.buffers and get_ident() not in inside
+        try:
+            if watched:
+                call = quietly(recorder, collectives.begin_buffers, self)
+            result = original(self, *args, **kwargs)
+        except BaseException as error:
+            if watched:
+                quietly(recorder, collectives.end, call, None)
+            hide_frame(error)
+            raise
+        if watched:
+            quietly(recorder, collectives.end, call, None)
+        return result
+
+    return broadcast
+
+
 class Group:
     """A process group and its number of calls. Its name identifies it on all ranks."""
 
@@ -219,6 +250,8 @@ class Collectives:
         self._groups: dict[int, Group] = {}
         self._sites: dict[Any, CollectiveSite] = {}
         self._described: list[CollectiveSite] = []
+        # DistributedDataParallel modules that broadcast buffers of the CPU: their group, site and bytes
+        self.buffers: weakref.WeakKeyDictionary[Any, tuple[Group, CollectiveSite, int]] = weakref.WeakKeyDictionary()
         # the last asynchronous call was on GPU tensors, so a wait for it does not block the host
         self._on_device = False
         self._clear()
@@ -243,17 +276,57 @@ class Collectives:
         """Begins a call. None if this rank is not in the group: then torch only warns."""
         if any(item is self._no_member for item in given):
             return None
-        recorder, thread = self._recorder, get_ident()
-        account = recorder.account
-        ring = None if account is None else account.ring
-        if recorder.tape.on and account.thread == thread:
-            recorder.own_account()  # the tape's marks are older than this call
+        self._read_tape()
         group = None if kind == _WAIT else self._group(given)
-        call = Call(kind, thread, group, _UNKNOWN_SITE if frame is None else self._site(frame, kind, group))
+        call = Call(kind, get_ident(), group, _UNKNOWN_SITE if frame is None else self._site(frame, kind, group))
         with self._no_function():  # calls no methods of the job's subclasses
             for item in given:
                 self._weigh(call, item)
-        self.inside.add(thread)
+        return self._begun(call)
+
+    def begin_buffers(self, model: Any) -> Call | None:
+        """Begins a broadcast of the model's buffers. None if the model is not registered."""
+        known = self.buffers.get(model)
+        if known is None:
+            return None
+        self._read_tape()
+        group, site, size = known
+        call = Call(_BROADCAST, get_ident(), group, site)
+        call.sent = size
+        return self._begun(call)
+
+    def broadcasts(self, model: Any, options: DdpFacts) -> None:
+        """Registers a new DistributedDataParallel. On other devices than the CPU its broadcasts only queue work."""
+        buffers = model.modules_buffers if options.get("synced_buffers") else ()
+        if not buffers or len(self.buffers) >= SITES_MAX or any(buffer.device.type != "cpu" for buffer in buffers):
+            return
+        group = self._group((model.process_group,))
+        if group.size < 2:
+            return
+        site: CollectiveSite = {
+            "file": options["file"],
+            "line": options["line"],
+            "library": BUFFERS,
+            "kind": COLLECTIVE_KINDS[_BROADCAST],
+            "backend": group.backend,
+            "group_size": group.size,
+            "calls": 0,
+            "bytes": 0,
+            "ns": 0,
+        }
+        self.buffers[model] = group, site, options["buffer_bytes"]
+        self._described.append(site)
+
+    def _read_tape(self) -> None:
+        """Reads the tape of this thread: its marks are older than the call that begins."""
+        recorder = self._recorder
+        if recorder.tape.on and recorder.account.thread == get_ident():
+            recorder.own_account()
+
+    def _begun(self, call: Call) -> Call:
+        account, group, kind = self._recorder.account, call.group, call.kind
+        ring = None if account is None else account.ring
+        self.inside.add(call.thread)
         if group is not None:
             group.begun += 1
         call.began = perf_counter_ns()
@@ -282,13 +355,21 @@ class Collectives:
             held = self._count(call, result, took)
         # on CUDA the backward pass runs in autograd's thread while the training thread waits
         if held and (call.thread == account.thread or call.phase == BACKWARD):
-            self._held[_place(call.phase)] += took
+            # the chunk in which a model is called becomes the forward pass, if no evaluation has begun
+            own = call.site["library"] == BUFFERS and call.phase != EVALUATION
+            self._held[_place(FORWARD if own else call.phase)] += took
         if account.on_step is not self._on_step:
             account.on_step = self._on_step
 
     def _count(self, call: Call, result: Any, took: int) -> bool:
         """Counts a call. True if the call blocked its caller until it was done."""
         group: Any = call.group
+        site = call.site
+        site["calls"] += 1
+        site["bytes"] += call.sent
+        site["ns"] += took
+        if site["library"] == BUFFERS:
+            return True
         self._calls += 1
         self._bytes += call.sent
         self._bus_bytes += bus_bytes(call.kind, call.sent, group.size)
@@ -299,10 +380,6 @@ class Collectives:
         if result is not None and hasattr(result, "wait"):
             self._asynchronous += 1
             self._on_device = queued
-        site = call.site
-        site["calls"] += 1
-        site["bytes"] += call.sent
-        site["ns"] += took
         if site["library"] == NORM:
             self._norm_calls += 1
             self._norm_bytes += call.sent

@@ -51,7 +51,7 @@ class DdpStamps:
         options = cast("DdpFacts", {key: data[key] for key in _OPTIONS if key in data})
         options["file"], options["line"] = call_site()
         options["device"] = _device(model)
-        options["synced_buffers"] = len(getattr(model, "modules_buffers", ())) if data.get("broadcast_buffers") else 0
+        _describe_buffers(options, getattr(model, "named_module_buffers", {}) if data.get("broadcast_buffers") else {})
         options["bucket_bytes"] = _sizes(data.get("bucket_sizes"))
         current = self._model() if self._model is not None else None
         if current is None or _size(model) > _size(current):
@@ -125,6 +125,17 @@ _OPTIONS = (
     "num_parameter_tensors",
     "dtypes",
 )
+
+
+_NORM_BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
+
+
+def _describe_buffers(options: DdpFacts, buffers: dict[str, Any]) -> None:
+    """Number and bytes of the buffers that DDP sends, by name; those of batch norm also apart."""
+    sizes = {name: buffer.numel() * buffer.element_size() for name, buffer in buffers.items()}
+    norms = [size for name, size in sizes.items() if name.rpartition(".")[2] in _NORM_BUFFERS]
+    options["synced_buffers"], options["buffer_bytes"] = len(sizes), sum(sizes.values())
+    options["norm_buffers"], options["norm_buffer_bytes"] = len(norms), sum(norms)
 
 
 def _rate(step_ns: int) -> int:

@@ -6,71 +6,44 @@ the bits of some hundred numbers of a few tensors: arithmetic would take them fo
 
 from __future__ import annotations
 
-import sys
 from bisect import bisect_right
 from itertools import accumulate
 from random import Random
-from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from ..layout import DENORMAL_FIELDS
 from ..wall import let_pass
+from .occasional_looks import OccasionalLooks
 
 if TYPE_CHECKING:
     from .process_facts import Facts
 
-EVERY_NS = 1_000_000_000
-COST_TIMES = 1_000  # interval in multiples of a look's cost (0.6 to 1 ms, in cold caches): at most 1/1000 of the time
 PLACES = 4  # parameters per look
 NUMBERS = 64  # read per tensor
 ROWS_MAX = 64
 _STATES_MAX = 5  # entries of optimizer state per parameter: Adam has a count and two tensors, three with amsgrad
-_WITHOUT_MAX = 5  # looks that found no tensor to read, after which none follows: the job trains on a GPU
-_NEVER = 1 << 62
 _MAGNITUDE, _NORMAL = 0x7FFFFFFF, 0x00800000  # bits of |x| in single precision; the smallest normal number
 _LEAST = 5e-324  # a global name, since the compiler would multiply constants
 _STEP, _LOOKS, _COUNTS = (DENORMAL_FIELDS.index(name) for name in ("step", "looks", "weights"))
 
 
-class Denormals:
+class Denormals(OccasionalLooks):
     """The looks of one process, as rows of DENORMAL_FIELDS, each for equally many successive looks."""
 
+    NAME = "denormals"
+
     def __init__(self, facts: Facts) -> None:
-        self._facts = facts
+        super().__init__(facts)
         self._rows: list[list[int]] = []
         self._looks_per_row = 1
         self._random = Random(0)  # the job's own generators stay as they are
-        self._due_ns = 0
-        self._step = -1  # of the last look, which covers all optimizers of its step
-        self._without = 0
         self._with_denormals = 0
 
-    def look(self, optimizer: Any, step: int) -> None:
-        """Called before an optimizer's step: reads a few of its tensors if a look is due. Never raises for what it meets in them."""
-        began = perf_counter_ns()
-        if step != self._step and began < self._due_ns:
-            return
-        try:
-            self._look(sys.modules["torch"], optimizer, step)
-            now = perf_counter_ns()
-            self._due_ns = now + max(EVERY_NS, COST_TIMES * (now - began)) if self._without < _WITHOUT_MAX else _NEVER
-        except Exception as error:  # an optimizer that keeps its state otherwise
-            let_pass()
-            self._due_ns, self._step = _NEVER, -1
-            self._facts.miss("denormals: %s" % type(error).__name__)
-
-    def _look(self, torch: Any, optimizer: Any, step: int) -> None:
-        modes = getattr(torch._C, "_len_torch_dispatch_stack", None)
-        if torch.autograd._profiler_enabled() or (modes is not None and modes()):
-            return  # they would see what is done here
-        with torch._C.DisableTorchFunction():
-            counts = self._counted(torch, optimizer)
-        self._step = step
+    def _read(self, torch: Any, optimizer: Any, step: int) -> bool:
+        counts = self._counted(torch, optimizer)
         if any(counts):
-            self._without = 0
             self._add([step, 1, int(_LEAST * 1.0 == 0.0), *counts])
-        else:
-            self._without += 1
+        return any(counts)
 
     def _counted(self, torch: Any, optimizer: Any) -> list[int]:
         """Numbers read and the denormal ones among them: of weights, gradients, optimizer state."""

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..step_account import TRAINING
-from .loader_facts import batch_bytes, describe_loader, is_remade
+from .loader_facts import batch_bytes, batch_tensors, describe_loader, is_remade
 
 if TYPE_CHECKING:
     from ...documents.loader_documents import DescribedLoader, RecordedLoader
@@ -38,6 +38,7 @@ class Numbers:
 
 
 LOADERS_MAX = 100  # a job may keep creating new loaders
+_NO_BATCH = None, None
 
 
 class KnownLoaders:
@@ -47,7 +48,7 @@ class KnownLoaders:
         self.described: dict[int, DescribedLoader] = {}
         self.numbers = Numbers()
         self._loader_of = Numbers()  # dataset -> its latest loader
-        self._batch_bytes: dict[int, int] = {}  # bytes of each loader's first batch
+        self._first_batch: dict[int, tuple[int, int]] = {}  # bytes and tensors of each loader's
         self._made: dict[int, int] = {}  # number of creations of each
         self._replaced: set[int] = set()  # loaders that a library replaced by another one
 
@@ -79,8 +80,8 @@ class KnownLoaders:
 
     def weigh(self, number: int, batch: Any) -> None:
         """Records the size of a loader's first batch."""
-        if number in self.described and number not in self._batch_bytes:
-            self._batch_bytes[number] = batch_bytes(batch)
+        if number in self.described and number not in self._first_batch:
+            self._first_batch[number] = batch_bytes(batch), batch_tensors(batch)
 
     def facts(self, account: Account) -> list[RecordedLoader]:
         """All loaders with their use: training, evaluation, or None for not used yet. Omits loaders replaced before their first use."""
@@ -90,7 +91,8 @@ class KnownLoaders:
             {
                 "id": number,
                 "training": kinds[number] == TRAINING if number in kinds else (None, False)[number in evaluated],
-                "batch_bytes": self._batch_bytes.get(number),
+                "batch_bytes": self._first_batch.get(number, _NO_BATCH)[0],
+                "batch_tensors": self._first_batch.get(number, _NO_BATCH)[1],
                 "made": self._made.get(number),
                 **known,
             }

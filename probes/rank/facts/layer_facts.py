@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from ...documents.rank_documents import ModelFacts
 
+_WRAPPERS = ("DistributedDataParallel", "DataParallel", "OptimizedModule", "FullyShardedDataParallel")
 _KINDS_MAX = 16
 _MODULES_MAX = 20_000
 
@@ -35,20 +36,20 @@ def layout_of(torch: Any, tensor: Any) -> str:
     return "either" if last and first else "channels_last" if last else "channels_first" if first else "other"
 
 
-def describe_model(torch: Any, model: Any) -> ModelFacts:
-    """Class, number of layers of each kind, and parameters of the outermost module."""
+def inner_model(model: Any) -> Any:
+    """The model inside wrappers for several GPUs, ranks or compilation; the outermost wrapper if they hold none."""
     inner = model
-    while type(inner).__name__ in (
-        "DistributedDataParallel",
-        "DataParallel",
-        "OptimizedModule",
-        "FullyShardedDataParallel",
-    ):
+    while type(inner).__name__ in _WRAPPERS:
         held = inner._modules
         inner = next(iter(held.values()), None) if held else None
         if inner is None:
-            inner = model
-            break
+            return model
+    return inner
+
+
+def describe_model(torch: Any, model: Any) -> ModelFacts:
+    """Class, number of layers of each kind, and parameters of the outermost module."""
+    inner = inner_model(model)
     kinds: dict[str, int] = {}
     for number, module in enumerate(inner.modules()):
         if number >= _MODULES_MAX:

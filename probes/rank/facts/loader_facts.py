@@ -15,7 +15,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from ..wall import let_pass
-from ..workers.sample_parts import containers, datasets, steps_of
+from ..workers.sample_parts import TRANSFORM, containers, datasets, described, steps_of
 from ..workers.sample_parts import own as attributes
 from .process_facts import call_frames
 
@@ -73,7 +73,12 @@ def describe_loader(loader: Any) -> DescribedLoader:
     facts["sampler"] = type(sampler).__qualname__
     facts["shuffle"] = _shuffles(sampler)
     facts["batch_sampler"] = None if batches is None or _is_torchs(batches) else type(batches).__qualname__
-    facts["collate"] = name_of(getattr(loader, "collate_fn", None))
+    collate = getattr(loader, "collate_fn", None)
+    facts["collate"] = name_of(collate)
+    if collate is not None:
+        _, file, line = described(collate, TRANSFORM)
+        if file:
+            facts["collate_file"], facts["collate_line"] = file, line
     facts["worker_init"] = name_of(getattr(loader, "worker_init_fn", None))
     facts["context"] = _context(loader)
     facts["generator"] = getattr(loader, "generator", None) is not None
@@ -195,16 +200,41 @@ def name_of(value: Any) -> str | None:
     return type(value).__qualname__[:_CHARACTERS]
 
 
-def batch_bytes(batch: Any, depth: int = 0) -> int:
+def batch_bytes(batch: Any) -> int:
     """Bytes of the tensors and arrays in a batch. Reads no data."""
-    if isinstance(batch, (dict, UserDict)):  # Hugging Face's BatchEncoding is one
-        batch = list(batch.values())
-    if isinstance(batch, (list, tuple)):
-        return sum(batch_bytes(item, depth + 1) for item in batch[:1000]) if depth < _DEPTH else 0
-    if type(batch).__module__.partition(".")[0] not in ("torch", "numpy", "torchvision"):
+    return sum(map(_bytes, leaves_of(batch)))
+
+
+def batch_tensors(batch: Any) -> int:
+    """Number of tensors in a batch, each of which a worker puts into shared memory of its own."""
+    kind = sys.modules["torch"].Tensor
+    return sum(isinstance(leaf, kind) for leaf in leaves_of(batch))
+
+
+def leaves_of(batch: Any) -> list[Any]:
+    """What the lists, tuples and dicts of a batch hold, a few levels deep."""
+    kind = sys.modules["torch"].Tensor
+    found, level = [], [batch]
+    for _ in range(_DEPTH + 1):
+        inside: list[Any] = []
+        for item in level:
+            if isinstance(item, kind):  # first: a batch may have hundreds, and UserDict takes long to check
+                found.append(item)
+            elif isinstance(item, (list, tuple)):
+                inside += item[:1000]
+            elif isinstance(item, (dict, UserDict)):  # Hugging Face's BatchEncoding is one
+                inside += list(item.values())[:1000]
+            else:
+                found.append(item)
+        level = inside
+    return found
+
+
+def _bytes(value: Any) -> int:
+    if type(value).__module__.partition(".")[0] not in ("torch", "numpy", "torchvision"):
         return 0
     try:
-        return int(getattr(batch, "nbytes", 0))
+        return int(getattr(value, "nbytes", 0))
     except (RuntimeError, TypeError):
         return 0  # sparse tensors have no such attribute
 

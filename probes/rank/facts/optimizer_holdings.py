@@ -1,28 +1,50 @@
-"""Bytes that an optimizer updates and keeps on one device: parameters, gradients, optimizer state.
+"""Where an optimizer was made, and the bytes that it updates and keeps on one device: parameters, gradients, optimizer state.
 
-Read in the first steps, and again when the process ends with a GPU out-of-memory error. Objects of the job are only read.
+Bytes are read in the first steps, and again when the process ends with a GPU out-of-memory error. Objects of the job are only read.
 """
 
 from __future__ import annotations
 
+import weakref
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ..raised_exceptions import device_named
 from ..workers.sample_parts import own
 from .layer_facts import layout_of, plain
+from .process_facts import call_site
 
 if TYPE_CHECKING:
     from typing import Literal
 
+    from ...documents.code_places import CodePlace
     from ...documents.rank_documents import ConvolutionWeights, HeldMemory, OptimizerFacts
 
     Sum = Literal["elements", "parameter_bytes", "learning_bytes", "gradient_bytes", "state_bytes", "momentum"]
 
+_MADE_MAX = 64  # a job may keep making optimizers
 _TENSORS_MAX = 20_000  # 5 us per tensor
 _FRAMES_MAX = 50
 _NAMES_MAX = 1000  # per frame
 _SUMS: tuple[Sum, ...] = ("elements", "parameter_bytes", "learning_bytes", "gradient_bytes", "state_bytes", "momentum")
+
+
+class OptimizerPlaces:
+    """The lines of the job that made its optimizers."""
+
+    def __init__(self) -> None:
+        self._made: list[tuple[weakref.ref[Any], CodePlace]] = []
+
+    def made(self, optimizer: Any) -> None:
+        """Called when an optimizer was made."""
+        if len(self._made) < _MADE_MAX:
+            file, line = call_site()
+            self._made.append((weakref.ref(optimizer), {"file": file, "line": line}))
+
+    def of(self, optimizer: Any) -> CodePlace:
+        """Empty for an optimizer of another library, or one unpickled."""
+        unknown: CodePlace = {}
+        return next((place for made, place in self._made if made() is optimizer), unknown)
 
 
 def describe_optimizer(optimizer: Any) -> OptimizerFacts:

@@ -47,6 +47,7 @@ def apply(torch: Any, recorder: Recorder) -> list[Any]:
         _scaler,
         _ddp,
         _data_parallel,
+        _tables,
         _evaluation,
         _save,
         _fsync,
@@ -407,7 +408,7 @@ def _optimizer(torch: Any, recorder: Recorder) -> list[Any]:
 
     module.register_optimizer_step_pre_hook(before_step)
     module.register_optimizer_step_post_hook(after_step)
-    return [before_step, after_step]
+    return [before_step, after_step, _once_made(recorder, module.Optimizer, recorder.optimizers.made)]
 
 
 def _scaler(torch: Any, recorder: Recorder) -> list[Any]:
@@ -442,6 +443,10 @@ def _ddp(torch: Any, recorder: Recorder) -> list[Any]:
 
 def _data_parallel(torch: Any, recorder: Recorder) -> list[Any]:
     return [_once_made(recorder, torch.nn.DataParallel, recorder.precision.data_parallel)]
+
+
+def _tables(torch: Any, recorder: Recorder) -> list[Any]:
+    return [_once_made(recorder, kind, recorder.table_made) for kind in (torch.nn.Embedding, torch.nn.EmbeddingBag)]
 
 
 def _nothing(_: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
+from _thread import get_ident
 from multiprocessing import process
 from operator import sub
 from time import perf_counter_ns, thread_time_ns
@@ -19,8 +20,14 @@ from .sample_profiles import FIRST_EVERY_IN_PROCESS_NS, BatchProfile, ProfileSch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..garbage import Garbage
     from ..step_account import Account
 
+_NOTING_NS = 2_500  # of one start or end of a collection: calling the callback, and reading what it noted
+_NOTING_SHARE_MAX = (
+    0.005  # of the time to make batches; samples of many small objects are collected for every 700 of them
+)
+_PASSED_OVER_MAX = 63  # batches
 _BUSY = PHASE_CODE["input_wait"]
 _IDLE = PHASE_CODE["gap"]
 _LOADER = "rn50_loader"
@@ -47,8 +54,10 @@ def computed_ns(wall_ns: int, cpu_ns: int, delay_ns: int, programs_ns: int) -> i
 class WorkerLog:
     """One worker process: a ring with one record per batch."""
 
-    def __init__(self, folder: str, pid: int, worker: int, loader: int, queue: Any = None) -> None:
-        """`queue`: the queue for the worker's batches."""
+    def __init__(
+        self, folder: str, pid: int, worker: int, loader: int, queue: Any = None, garbage: Garbage | None = None
+    ) -> None:
+        """`queue`: the queue for the worker's batches. `garbage`: notes this process's collections."""
         self.worker = worker
         self.loader = loader
         self.busy = False  # a batch is being loaded
@@ -57,6 +66,8 @@ class WorkerLog:
         self.profiles = ProfileSchedule(folder)
         self._delay = RunDelay(keep_open=True)
         self._sending = Sending(queue)
+        self._garbage = garbage
+        self._listens_at = 0  # the batch from which on collections are noted
         self._ring = Ring("%s/worker-%d.ring" % (folder, pid), slots=WORKER_SLOTS, role=ROLE_WORKER, worker=worker)
         self._idle_since = perf_counter_ns()
         self._ring.phase(_IDLE, 0, self._idle_since)
@@ -64,6 +75,8 @@ class WorkerLog:
     def begin(self) -> tuple[int, ...]:
         """Returns the clocks at the start of a batch."""
         now = perf_counter_ns()
+        if self._garbage is not None and self.batches == self._listens_at:
+            self._garbage.listen()
         self._ring.phase(_BUSY, self.batches, now)
         clocks = now, thread_time_ns(), self._delay(), *reads_and_system_ns(), *used_by_children()
         self.self_ns += perf_counter_ns() - now
@@ -90,6 +103,7 @@ class WorkerLog:
                 self.batches,
                 system_ns,
                 self._sending(),
+                self._collected_ns(began[0], wall_ns),
             ),
         )
         self.batches += 1
@@ -97,6 +111,19 @@ class WorkerLog:
         self.self_ns += self._idle_since - now
         self._ring.cost(self.self_ns, 0)
         self._ring.phase(_IDLE, self.batches, self._idle_since)
+
+    def _collected_ns(self, since_ns: int, wall_ns: int) -> int:
+        """The time of this thread's collections in a batch; -1 if not noted. Next batches are passed over where noting costs too much."""
+        garbage = self._garbage
+        if garbage is None or self.batches < self._listens_at:
+            return -1
+        noting_ns = len(garbage.events) * _NOTING_NS
+        collected_ns = sum(ended - began for began, ended in garbage.take(get_ident()) if began >= since_ns)
+        passed_over = min(_PASSED_OVER_MAX, int(noting_ns / (_NOTING_SHARE_MAX * max(wall_ns, 1))))
+        self._listens_at = self.batches + 1 + passed_over
+        if passed_over:
+            garbage.stop()
+        return collected_ns
 
     def next_profile(self, dataset: Any, index: Any, batched: bool = True) -> BatchProfile | None:
         """A profile for the next batch if one is due. None for a worker's first batch, which also imports modules and opens files."""

@@ -34,9 +34,9 @@ def test_of_a_run_from_before_it_was_recorded_a_column_is_unknown(tmp_path: Path
     writer.put_records(KIND_BATCH, 1, [batch_row(0), batch_row(1)], pid=7)
     writer.close()
     assert read_recording(tmp_path / "run").batches[1]["sending_ns"].tolist() == [0, 0]
-    on_database("ALTER TABLE batches DROP COLUMN sending_ns")(tmp_path / "run")
+    on_database("ALTER TABLE batches DROP COLUMN sending_ns; ALTER TABLE batches DROP COLUMN gc_ns")(tmp_path / "run")
     made = read_recording(tmp_path / "run").batches[1]
-    assert made["sending_ns"].tolist() == [-1, -1] and made["samples"].tolist() == [32, 32]
+    assert made["sending_ns"].tolist() == made["gc_ns"].tolist() == [-1, -1] and made["samples"].tolist() == [32, 32]
     on_database("ALTER TABLE batches DROP COLUMN system_ns")(tmp_path / "run")
     with pytest.raises(NotARun, match=r"damaged.*system_ns"):
         read_recording(tmp_path / "run")

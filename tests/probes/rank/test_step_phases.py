@@ -376,6 +376,29 @@ def test_batches_of_an_evaluation_that_make_a_graph_are_counted(loop, made, grap
     assert (loop.account.evaluated_batches, loop.account.evaluated_with_gradients) == (3, graphs)
 
 
+@pytest.mark.parametrize(("passes", "graphs"), [(3, 1), (1, 1), (0, 0)])
+@pytest.mark.parametrize("with_loader", [False, True])
+def test_an_evaluation_without_a_loader_that_makes_a_graph_is_counted(loop, passes, graphs, with_loader):
+    """Until the next backward pass the forward pass of the training makes nodes, too; until a fetch nothing does."""
+    nodes = nodes_of(loop)
+
+    def train():
+        if with_loader:
+            loop.fetch()
+        nodes[0] += 20
+        in_memory(loop)
+
+    for _ in range(5):
+        train()
+    mode(loop)
+    loop.account.evaluation_begin()
+    nodes[0] += 20 * passes
+    loop.spend(80)
+    for _ in range(2):
+        train()
+    assert (loop.account.evaluated_batches, loop.account.evaluated_with_gradients) == (1, graphs)
+
+
 def nodes_of(loop):
     """The number of autograd's nodes so far, in a list. The clocks of every step are read."""
     nodes = [1000]

@@ -12,9 +12,10 @@ import pytest
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Event
 from rn50_advisor.advisor.run.rings.ring_followers import Followers
-from rn50_advisor.advisor.run.stacks.batch_making import BatchMakingSampler, Maker, line_in_making
+from rn50_advisor.advisor.run.stacks.batch_making import BatchMakingSampler, Maker, counted_making, line_in_making
 from rn50_advisor.advisor.run.stacks.stack_budget import StackBudget
 from rn50_advisor.probes.host.stacks.process_stacks import Frame, ThreadStack
+from rn50_advisor.probes.host.stacks.stack_profile import CountedStack
 
 PACKAGES = "/env/lib/python3.11/site-packages"
 FETCH = Frame("fetch", f"{PACKAGES}/torch/utils/data/_utils/fetch.py", 54)
@@ -85,6 +86,17 @@ def test_locks_that_leave_no_frame_are_known_by_the_users_line(tmp_path: Path, l
     own = Frame("__getitem__", str(file), 1)
     assert (line_in_making([thread(own, FETCH)], None) or {})["awaits"] == awaits
     assert (line_in_making([thread(ROLL, own, FETCH)], None) or {})["awaits"] is None, "it is inside the library"
+
+
+@pytest.mark.parametrize(
+    ("line", "collects"), [("if index % 8 == 0: gc.collect()", True), ("gc.disable()", False), ("# gc", False)]
+)
+def test_a_call_of_the_garbage_collector_is_known_by_the_users_line(tmp_path: Path, line: str, collects: bool) -> None:
+    file = tmp_path / "data.py"
+    file.write_text(f"{line}\n")
+    own = Frame("__getitem__", str(file), 1)
+    assert (line_in_making([thread(own, FETCH)], None) or {}).get("collects", False) == collects
+    assert "collects" not in (line_in_making([thread(ROLL, own, FETCH)], None) or {}), "it is inside a library"
 
 
 SOCKET = Frame("SocketIO.readinto", "/usr/lib/python3.11/socket.py", 706)
@@ -204,6 +216,20 @@ def test_a_call_that_repeats_the_same_work_is_named(tmp_path: Path) -> None:
     assert row is not None and row["repeats"] == "lmdb.open"
 
 
+def test_a_call_through_a_whole_collection_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "data.py"
+    file.write_text(
+        "def __getitem__(self, i):\n    random.shuffle(self.others)\n    return self.names.index(self.others[0])\n"
+    )
+    shuffled = Frame("Random.shuffle", "/usr/lib/python3.11/random.py", 350)
+    for frames, call in (
+        ((shuffled, Frame("Items.__getitem__", str(file), 2)), {"kind": "permutes", "call": "random.shuffle"}),
+        ((Frame("Items.__getitem__", str(file), 3),), {"kind": "searches", "call": "self.names.index"}),
+        ((ROLL, Frame("Items.__getitem__", str(file), 3)), None),
+    ):
+        assert (line_in_making([thread(*frames, FETCH)], None) or {}).get("collection") == call
+
+
 SERIES, ILOC = (
     Frame("Series.__init__", f"{PACKAGES}/pandas/core/series.py", 400),
     Frame("_LocationIndexer.__getitem__", f"{PACKAGES}/pandas/core/indexing.py", 1190),
@@ -223,3 +249,32 @@ READ = Frame("read_csv", f"{PACKAGES}/pandas/io/parsers/readers.py", 900)
 )
 def test_a_table_that_rows_are_taken_from_is_named(frames: tuple[Frame, ...], table: str | None) -> None:
     assert (line_in_making([thread(*frames)], None) or {}).get("table") == table
+
+
+def test_a_profiles_stacks_in_the_fetcher_are_read_as_single_ones_are_and_counted_together() -> None:
+    collate, step = Frame("default_collate", f"{PACKAGES}/torch/utils/data/_utils/collate.py", 398), (ROLL, MAIN)
+    profile = [
+        ((SERIES, ILOC, GETITEM, FETCH, MAIN), 9),
+        ((ROLL, GETITEM, FETCH, MAIN), 14),
+        ((ROLL, ILOC, GETITEM, FETCH, MAIN), 11),  # elsewhere in the library
+        ((ROLL, collate, FETCH, MAIN), 40),
+        (step, 200),
+    ]
+    user = {"function": GETITEM.function, "file": GETITEM.file, "line": GETITEM.line}
+    assert counted_making(CountedStack(7, "MainThread", frames, count) for frames, count in profile) == [
+        {"user": user, "awaits": None, "table": "pandas", "count": 20},
+        {"user": user, "awaits": None, "count": 14},
+    ]
+    assert counted_making([CountedStack(7, "MainThread", step, 200)]) == []
+
+
+def test_a_repeated_call_of_a_profile_is_named_whatever_its_library_does(tmp_path: Path) -> None:
+    file = tmp_path / "data.py"
+    file.write_text(
+        "import zarr\nclass Items:\n    def __getitem__(self, i):\n        return zarr.open('/data/items')[i]\n"
+    )
+    own, called = Frame("Items.__getitem__", str(file), 4), Frame("open", f"{PACKAGES}/zarr/api.py", 70)
+    inner = [Frame("read", f"{PACKAGES}/zarr/store.py", line) for line in range(300)]
+    stacks = [CountedStack(7, "", (frame, called, own, FETCH), 1) for frame in inner]
+    (row,) = counted_making(stacks)
+    assert (row["repeats"], row["count"]) == ("zarr.open", 300)

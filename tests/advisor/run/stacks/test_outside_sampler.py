@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +41,10 @@ class Rank:
             pause=lambda seconds: True,
         )
 
-    def look(self) -> None:
+    def look(self, makers: Collection[int] = ()) -> None:
         at = self.places.position(self.watched)
         assert at is not None
-        self._looks.look([(self.watched, at)])
+        self._looks.look([(self.watched, at)], makers)
 
 
 MadeRank = Callable[..., Rank]
@@ -126,3 +126,19 @@ def test_a_profile_that_is_refused_is_not_asked_for_twice_over(rank: MadeRank) -
         assert not looker.refused
         sleeper.look()
     assert sleeper.news == [gap] * 3 and looker.refused
+
+
+@pytest.mark.parametrize("makes", [True, False])
+def test_the_profile_of_a_rank_that_makes_its_batches_shows_how_with_the_rare_stacks(
+    rank: MadeRank, makes: bool
+) -> None:
+    fetch = Frame("fetch", "/env/lib/python3.11/site-packages/torch/utils/data/_utils/fetch.py", 54)
+    inner = [Frame("take", "/env/lib/python3.11/site-packages/pandas/core/series.py", line) for line in range(100)]
+    own = Frame("__getitem__", "/job/data.py", 47)
+    stacks = tuple(CountedStack(None, "MainThread", (frame, own, fetch, STUCK), 1) for frame in inner)
+    loading = rank(Looker(profile=lambda pid: (*PROFILE, *stacks)), outside_share=0.3)
+    loading.look(makers=[os.getpid()] if makes else [])
+    (event,) = loading.news
+    user = {"function": "__getitem__", "file": "/job/data.py", "line": 47}
+    row = {"user": user, "awaits": None, "table": "pandas", "count": 100}
+    assert event.data.get("making") == ([row] if makes else None)

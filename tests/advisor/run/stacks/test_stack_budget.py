@@ -35,5 +35,16 @@ def test_many_ranks_cost_no_more_at_the_start_than_one() -> None:
     assert len(looks(new_budget(), 30.0, cpu_s=0.01, ranks=8)) <= 31
 
 
+def test_every_second_look_in_vain_costs_few_hits_of_the_first_ones() -> None:
+    budget, hits, now_s = new_budget(first=10), 0, 0.0
+    for _ in range(120):
+        if budget.allows(0, now_s):
+            hit = int(now_s) % 2 == 0
+            budget.spent(0, now_s, 1.0, hit=hit)
+            hits += hit
+        now_s += 0.25
+    assert hits >= 7
+
+
 def test_looking_in_vain_becomes_rare() -> None:
     assert len(looks(new_budget(), 300.0, cpu_s=0.01, hit=False)) < len(looks(new_budget(), 300.0, cpu_s=0.01)) / 2

@@ -28,6 +28,19 @@ def test_what_is_kept_has_every_look_the_frequent_stacks_and_the_text_of_the_use
     }
 
 
+def test_a_line_says_what_it_does_with_a_whole_collection(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("batch = take(data[:9])\nrandom.shuffle(data)\n")
+    library = Frame("Random.shuffle", "/usr/lib/python3.11/random.py", 350)
+    stacks = [
+        CountedStack(1, "", (Frame("train", str(script), 1),), 2),
+        CountedStack(1, "", (library, Frame("train", str(script), 2)), 1),
+    ]
+    plain, shuffled = summed(stacks)["stacks"]
+    assert "collection" not in plain["user"]
+    assert shuffled["user"]["collection"] == {"kind": "permutes", "call": "random.shuffle"}
+
+
 @pytest.mark.parametrize("name", ["clip.<locals>.<listcomp>", "<listcomp>", "<genexpr>"])
 def test_a_comprehension_is_the_function_that_it_stands_in(name: str) -> None:
     frames = (Frame(name, SCRIPT, 42), Frame("clip", SCRIPT, 42), Frame("<module>", SCRIPT, 60))

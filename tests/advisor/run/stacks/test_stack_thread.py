@@ -15,10 +15,12 @@ from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import data_of
 from rn50_advisor.advisor.run.hangs.watched_ranks import Places, Watched
 from rn50_advisor.advisor.run.run_options import RunOptions
+from rn50_advisor.advisor.run.stacks.batch_making import Maker
 from rn50_advisor.advisor.run.stacks.stack_looker import Looker
 from rn50_advisor.advisor.run.stacks.stack_thread import StackWatch
-from rn50_advisor.probes.documents.event_documents import StallEnd, StallSeen
+from rn50_advisor.probes.documents.event_documents import StackProfile, StallEnd, StallSeen
 from rn50_advisor.probes.host.stacks.process_stacks import Frame, ThreadStack
+from rn50_advisor.probes.host.stacks.stack_profile import CountedStack
 from rn50_advisor.probes.rank.layout import PHASE_CODE, ROLE_RANK
 from rn50_advisor.probes.rank.ring import Ring
 
@@ -51,6 +53,22 @@ def test_samples_that_break_off_do_not_take_the_watch_for_hangs_along(ring: Ring
     watch._sample([(rank, at)])
     places.close()
     assert not watch.sampling and "no such profile" in gaps[0].reason
+
+
+def test_a_rank_that_makes_its_own_batches_is_profiled_as_one(ring: Ring) -> None:
+    news: list[Any] = []
+    rank = standing(ring, outside_share=0.9)
+    frames = STUCK[0].frames, (Frame("fetch", "/env/torch/utils/data/_utils/fetch.py", 54), *STUCK[0].frames)
+    profile = tuple(CountedStack(None, "MainThread", stack, 9) for stack in frames)
+    watch = StackWatch(RunOptions(), post=news.append, looker=Looker(profile=lambda pid: profile, dump=lambda pid: ()))
+    watch.makers = (Maker(1, os.getpid()),)
+    watch._places.keep([rank])
+    at = watch._places.position(rank)
+    assert at is not None
+    watch._sample([(rank, at)])
+    watch._places.close()
+    (data,) = [found for event in news if (found := data_of(event, StackProfile)) is not None]
+    assert data["making"] == [{"user": None, "awaits": None, "count": 9}]
 
 
 def test_a_stalled_rank_is_reported_with_its_stack_and_so_is_the_end_of_the_stall(ring: Ring) -> None:

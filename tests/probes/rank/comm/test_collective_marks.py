@@ -31,7 +31,7 @@ OUTSIDE = object()  # as torch's own for a rank that is no member
 
 class Tensor:
     def __init__(self, count=0, device="cpu"):
-        self.count, self.is_cuda = count, device == "cuda"
+        self.count, self.is_cuda, self.device = count, device == "cuda", SimpleNamespace(type=device)
 
     def numel(self):
         return self.count
@@ -90,6 +90,19 @@ class Job:
             def wait(self, timeout=None):
                 return True
 
+        class DistributedDataParallel:
+            """Torch's, as far as it broadcasts buffers: `sizes` are their numbers of elements."""
+
+            def __init__(self, sizes=(100, 28), device="cpu"):
+                self.process_group = dist.GroupMember.WORLD
+                self.modules_buffers = [Tensor(size, device) for size in sizes]
+
+            def _distributed_broadcast_coalesced(model, tensors, buffer_size, authoritative_rank=0):  # noqa: N805
+                self.inside()
+                if not tensors:
+                    raise ValueError("no such buffers")
+
+        self.ddp = DistributedDataParallel
         all_reduce_coalesced.__deprecated__ = "use all_reduce"
         for made in (all_reduce, all_gather, all_gather_object, all_reduce_coalesced, barrier, Work):
             made.__module__ = TORCH
@@ -113,6 +126,7 @@ class Job:
                 distributed=SimpleNamespace(is_available=lambda: True),
                 compiler=SimpleNamespace(is_dynamo_compiling=lambda: self.compiling),
                 _C=SimpleNamespace(DisableTorchFunction=self.quietly),
+                nn=SimpleNamespace(parallel=SimpleNamespace(DistributedDataParallel=DistributedDataParallel)),
             ),
             active=True,
             tape=SimpleNamespace(on=False, read_into=lambda account: self.tape_read()),
@@ -126,6 +140,13 @@ class Job:
         self.read = 0
         self.wrappers = module.install(self.recorder)
         self.recorder.collectives.joins(world_size=1)
+
+    def wrap(self, *sizes, device="cpu", **options):
+        """Makes a model with buffers of so many elements."""
+        model = self.ddp(sizes, device)
+        given = {"file": "train.py", "line": 7, "synced_buffers": len(sizes), "buffer_bytes": 4 * sum(sizes), **options}
+        self.recorder.collectives.broadcasts(model, given)
+        return model
 
     @contextlib.contextmanager
     def quietly(self):
@@ -475,3 +496,75 @@ def test_a_thread_interrupted_at_the_start_of_a_call_is_not_inside_it(job, monke
         call(job)
     job.dist.all_reduce(Tensor(1))
     assert job.header()[4] == 0 and job.end_step(1)["calls"] == 1
+
+
+def forward(model):
+    model._distributed_broadcast_coalesced(model.modules_buffers, 1 << 20)
+
+
+def test_broadcasts_of_buffers_hold_the_forward_pass_and_are_no_calls_of_the_jobs(job):
+    model = job.wrap(100, 28)
+    for _ in range(3):
+        forward(model)
+    job.account.on_step(5)
+    (row,) = job.ring.rows
+    assert row["forward_ns"] > 0
+    assert [row[name] for name in ("calls", "bytes", "call_ns", "waits", "aside_ns")] == [0, 0, 0, 0, 0]
+    (site,) = job.recorder.facts.values["collectives"]
+    assert [site[name] for name in ("file", "line", "library", "kind")] == [
+        *("train.py", 7, "DistributedDataParallel", "broadcast"),
+    ]
+    assert (site["calls"], site["bytes"], site["group_size"]) == (3, 3 * 512, 4) and site["ns"] == row["forward_ns"]
+    assert not job.recorder.errors
+
+
+def test_the_header_shows_the_broadcast_of_buffers_in_which_a_rank_is(job):
+    seen = []
+    job.inside = lambda: seen.append(list(job.ring.words[COLLECTIVE_OFFSET // 8 : COLLECTIVE_OFFSET // 8 + 2]))
+    forward(job.wrap(100))
+    assert seen == [[1, COLLECTIVE_KINDS.index("broadcast")]]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "device", "options"), [((), "cpu", {}), ((8,), "cuda", {}), ((8,), "cpu", {"synced_buffers": 0})]
+)
+def test_no_broadcast_or_one_that_only_queues_work_costs_nothing(job, sizes, device, options):
+    model = job.wrap(*sizes, device=device, **options)
+    model.modules_buffers = [Tensor(1)]
+    forward(model)
+    assert job.account.on_step is None and job.recorder.facts.values["collectives"] == []
+
+
+def test_a_model_that_is_not_known_and_one_that_is_gone_are_not_timed(job):
+    known, other = job.wrap(8), job.ddp()
+    forward(other)
+    assert job.account.on_step is None and not job.recorder.errors
+    del known
+    assert not job.recorder.collectives.buffers
+
+
+def test_an_exception_in_a_broadcast_of_buffers_is_the_jobs(job):
+    model = job.wrap(8)
+    with pytest.raises(ValueError, match="no such buffers") as caught:
+        model._distributed_broadcast_coalesced([], 1)
+    assert all(str(entry.path) != module.__file__ for entry in caught.traceback)
+    assert not job.recorder.collectives.inside
+
+
+def test_an_error_at_a_broadcast_of_buffers_does_not_reach_the_job(job, monkeypatch):
+    model = job.wrap(8)
+    monkeypatch.setattr(job.recorder.collectives, "_begun", lambda call: 1 / 0)
+    forward(model)
+    assert len(job.recorder.errors) == 1 and not job.recorder.collectives.inside
+
+
+@pytest.mark.parametrize(
+    ("phase", "field"), [(CLIP, "forward_ns"), (GAP, "forward_ns"), (FORWARD, "forward_ns"), (EVALUATION, "aside_ns")]
+)
+def test_buffers_are_sent_in_forward_passes_or_evaluations(job, phase, field):
+    """Only the backward pass shows that the chunk before it was a forward pass, in a loop without a loader."""
+    model = job.wrap(8)
+    job.ring.words[PHASE] = phase
+    forward(model)
+    job.account.on_step(5)
+    assert [name for name in ("forward_ns", "gap_ns", "aside_ns") if job.ring.rows[0][name]] == [field]

@@ -233,3 +233,23 @@ def test_a_model_without_logging_data_is_not_read():
     with pytest.raises(AttributeError):
         stamps.register(SimpleNamespace())
     assert stamps.steps_to_read(5) > 1000
+
+
+def test_the_buffers_that_are_sent_are_weighed_and_those_of_batch_norm_apart():
+    def buffer(count, size):
+        return SimpleNamespace(numel=lambda: count, element_size=lambda: size)
+
+    model = Model()
+    model.named_module_buffers = {
+        "mask": buffer(100, 4),
+        "norm.running_mean": buffer(8, 4),
+        "norm.num_batches_tracked": buffer(1, 8),
+    }
+    plain = DdpStamps().register(model)
+    assert (plain["synced_buffers"], plain["buffer_bytes"]) == (0, 0), "DDP does not broadcast them"
+    told = model._get_ddp_logging_data
+    model._get_ddp_logging_data = lambda: {**told(), "broadcast_buffers": 1}
+    options = DdpStamps().register(model)
+    assert [options[name] for name in ("synced_buffers", "buffer_bytes", "norm_buffers", "norm_buffer_bytes")] == [
+        *(3, 440, 2, 40),
+    ]

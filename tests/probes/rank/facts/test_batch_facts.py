@@ -39,6 +39,54 @@ def test_the_mask_of_a_batch_is_summed(batch: Any) -> None:
     assert seen(batch) == SEEN
 
 
+PAD = 0
+TEXT = torch.tensor([[5, 9, 4, 7, 8, 6, 2, 3], [7, 5, 8, 4, PAD, PAD, PAD, PAD], [6, 4, PAD, PAD, PAD, PAD, PAD, PAD]])
+
+
+def ends(*batches: Any) -> dict[str, Any] | None:
+    facts = SimpleNamespace(values={})
+    samples = BatchSamples(facts)  # type: ignore[arg-type]
+    for batch in batches:
+        samples._due_ns = 0
+        samples.batch(batch)
+    found: dict[str, Any] | None = facts.values.get("padded_ends")
+    return found
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [(TEXT, torch.zeros(3)), {"input_ids": TEXT, "labels": TEXT}, (TEXT.flip(1).int(), TEXT == PAD, torch.zeros(3))],
+    ids=["a tuple", "a dict", "padded at the start, beside a mask of the opposite sense"],
+)
+def test_without_a_mask_padding_is_what_fills_the_ends_of_rows(batch: Any) -> None:
+    assert ends(batch) == {"looks": 1, "cells": 24, "tokens": 14, "longest": 24}
+    assert seen(batch) is None
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        ((TEXT != PAD).long(),),
+        (torch.zeros(3, 8, dtype=torch.int64),),
+        (torch.tensor([[1] * 5 + [2] * 5, [1] * 4 + [2] * 6]),),
+        (torch.tensor([[0, 3, 0, 0, 5, 0, 0, 0, 0], [0, 0, 7, 0, 0, 0, 1, 0, 0]]),),
+        ({"token_type_ids": TEXT, "labels": TEXT},),
+        (TEXT.float(),),
+        (TEXT - 100,),
+        (TEXT[:, :7],),
+        (TEXT[:1],),
+    ],
+    ids=["a mask", "zeros", "segments", "counts", "other names", "features", "labels", "short rows", "a single row"],
+)
+def test_what_looks_like_no_tokens_has_no_padding(batch: Any) -> None:
+    assert ends(*batch) is None
+
+
+def test_full_rows_have_none() -> None:
+    rows = torch.arange(64).reshape(4, 16)
+    assert ends((rows, rows)) == {"looks": 1, "cells": 64, "tokens": 64, "longest": 64}
+
+
 def test_batches_add_up() -> None:
     batch = {"attention_mask": MASK}
     assert seen(batch, batch) == {name: 2 * value for name, value in SEEN.items()}

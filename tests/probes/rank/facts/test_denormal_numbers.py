@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,8 +11,6 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from rn50_advisor.probes.rank.facts.denormal_numbers import (  # noqa: E402
-    COST_TIMES,
-    EVERY_NS,
     NUMBERS,
     PLACES,
     ROWS_MAX,
@@ -187,57 +184,6 @@ def test_nothing_of_the_job_is_changed() -> None:
     assert torch.equal(torch.get_rng_state(), state) and torch.is_grad_enabled()
     assert (torch.autograd._get_sequence_nr(), parameter._version, parameter.grad_fn) == (nodes, version, None)
     assert list(optimizer.state) == [parameter]
-
-
-def test_a_mode_or_a_profiler_of_the_job_sees_no_look() -> None:
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Mode(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            raise AssertionError(func)
-
-    optimizer, looks = trained(), Looks()
-    with Mode():
-        looks.look(optimizer)
-    with torch.profiler.profile() as profile:
-        looks.look(optimizer)
-    assert looks.rows == [] and not [event for event in profile.events() if event.name.startswith("aten")]
-    with torch.device("meta"):  # a mode for functions
-        looks.look(optimizer)
-    assert looks.rows
-
-
-def test_an_optimizer_of_another_kind_ends_the_looks() -> None:
-    looks = Looks()
-    looks.denormals.look(SimpleNamespace(param_groups=[{"params": [torch.nn.Parameter(torch.ones(4))]}]), 1)
-    looks.denormals.look(trained(), 2)
-    assert looks.rows == [] and looks.paper.missed == ["denormals: AttributeError"]
-
-
-def test_a_job_on_another_device_is_soon_left_alone() -> None:
-    looks, elsewhere = Looks(), trained(like=lambda tensor: tensor.to("meta"))
-    looks.look(elsewhere, times=10)
-    assert looks.denormals._due_ns > 1 << 60
-
-
-def test_the_next_look_is_a_second_later_and_covers_all_optimizers_of_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, optimizer, looks = [0], trained(), Looks()
-    monkeypatch.setattr("rn50_advisor.probes.rank.facts.denormal_numbers.perf_counter_ns", lambda: now[0])
-    look = looks.denormals.look
-    look(optimizer, 1), look(optimizer, 1)
-    now[0] = EVERY_NS - 1
-    look(optimizer, 2)
-    assert [(row["step"], row["looks"], row["weights"]) for row in looks.rows] == [(1, 2, 2 * MOST)]
-    now[0] = EVERY_NS
-    look(optimizer, 3)
-    assert [row["step"] for row in looks.rows] == [1, 3]
-
-
-def test_expensive_looks_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
-    times, looks = iter([0, 5_000_000]), Looks()
-    monkeypatch.setattr("rn50_advisor.probes.rank.facts.denormal_numbers.perf_counter_ns", lambda: next(times))
-    looks.denormals.look(trained(), 1)
-    assert looks.denormals._due_ns == 5_000_000 + COST_TIMES * 5_000_000
 
 
 def test_many_looks_share_rows() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import signal
@@ -31,6 +32,7 @@ from torch.utils.data import (  # noqa: E402
 from rn50_advisor.probes.rank.facts import loader_facts  # noqa: E402
 from rn50_advisor.probes.rank.facts.loader_facts import (  # noqa: E402
     batch_bytes,
+    batch_tensors,
     describe_dataset,
     describe_loader,
     own,
@@ -356,6 +358,22 @@ def test_the_bytes_of_a_batch_are_those_of_its_tensors():
     assert batch_bytes("text") == 0
 
 
+def test_the_tensors_of_a_batch_are_counted_as_deep_as_detection_nests_them():
+    targets = [{"boxes": torch.zeros(3, 4), "labels": torch.zeros(3), "file": "a.jpg"} for _ in range(5)]
+    assert batch_tensors((torch.zeros(5, 3, 8, 8), targets)) == 11
+    assert batch_tensors(torch.zeros(3)) == 1 and batch_tensors([1, "text", None]) == 0
+
+
+def test_the_line_of_the_users_collate_function_is_described():
+    def at(**more):
+        facts = describe_loader(DataLoader(Pictures(), **more))
+        return facts.get("collate_file"), facts.get("collate_line")
+
+    line = collate.__code__.co_firstlineno
+    assert at(collate_fn=collate) == (__file__, line) == at(collate_fn=functools.partial(collate))
+    assert at() == (None, None), "torch's own"
+
+
 def test_of_a_long_concatenation_a_few_parts_are_described():
     facts = describe_dataset(ConcatDataset([Pictures() for _ in range(1000)]))
     assert len(facts["parts"]) < 10 and facts["parts_count"] == 1000
@@ -373,6 +391,7 @@ def test_how_often_a_loader_was_made_is_counted_and_its_first_batch_weighed(tmp_
     recorder.fetch_end((account, False, recorder.loaders.numbers.get(training)), [torch.zeros(1, 3)])
     facts = recorder.loaders.facts(account)
     assert [(loader["made"], loader["batch_bytes"]) for loader in facts] == [(1, 48), (3, None)]
+    assert [loader["batch_tensors"] for loader in facts] == [1, None]
 
 
 def test_samples_are_counted_by_the_samplers_batch_where_the_loader_was_given_none(tmp_path):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from rn50_advisor.probes.rank.facts.optimizer_holdings import (
+    OptimizerPlaces,
     describe_convolutions,
     describe_holdings,
     describe_optimizer,
@@ -175,3 +177,12 @@ def test_sparse_gradients_are_described_since_they_have_no_fused_update(sparse: 
         sparse,
         1,
     )
+
+
+def test_the_line_that_made_an_optimizer_is_known() -> None:
+    places, mine, other = OptimizerPlaces(), Tensor(1, 4), Tensor(1, 4)
+    places.made(mine)
+    place = places.of(mine)
+    line = Path(__file__).read_text().splitlines()[place["line"] - 1]
+    assert place["file"] == __file__ and "places.made(mine)" in line
+    assert places.of(other) == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from rn50_advisor.advisor.run.rings.ring_reader import RingReader
+from rn50_advisor.probes.rank.garbage import Garbage
 from rn50_advisor.probes.rank.layout import BATCH_FIELDS, FLAG_FIRST_BATCH, KIND_BATCH
 from rn50_advisor.probes.rank.step_account import Account
 from rn50_advisor.probes.rank.workers import worker_batches
@@ -37,6 +39,53 @@ def test_batches_are_numbered_from_the_workers_start(tmp_path: Path) -> None:
     assert [(row["number"], row["samples"], row["worker"]) for row in made] == [(0, 8, 3), (1, 8, 3), (2, 5, 3)]
     assert all(row["system_ns"] >= 0 and row["cpu_ns"] > 0 for row in made)
     assert [flags for flags, _ in rows] == [FLAG_FIRST_BATCH, 0, 0]
+
+
+def test_collections_within_a_batch_are_timed(tmp_path: Path) -> None:
+    garbage = Garbage()
+    garbage.listen()
+    log = WorkerLog(str(tmp_path), 7, worker=0, loader=1, garbage=garbage)
+    try:
+        gc.collect()  # before the batch
+        for collects in (True, False):
+            began = log.begin()
+            if collects:
+                gc.collect()
+            log.end(began, 1)
+    finally:
+        garbage.stop()
+    rows = RingReader(tmp_path / "worker-7.ring").drain().rows[KIND_BATCH]
+    first, second = (dict(zip(BATCH_FIELDS, payload, strict=True)) for _, payload in rows)
+    assert 0 < first["gc_ns"] < first["t_end_ns"] - first["t_start_ns"] and second["gc_ns"] < first["gc_ns"]
+
+
+def test_where_noting_collections_costs_too_much_batches_are_passed_over(tmp_path: Path) -> None:
+    garbage = Garbage()
+    garbage.listen()
+    log = WorkerLog(str(tmp_path), 7, worker=0, loader=1, garbage=garbage)
+    listening = []
+    gc.disable()  # only the collections below
+    try:
+        for batch in range(100):
+            began = log.begin()
+            listening.append(garbage.callback in gc.callbacks)
+            for _ in range(1000 if batch == 2 else 0):
+                gc.collect(0)
+            log.end(began, 1)
+    finally:
+        gc.enable()
+        garbage.stop()
+    noted = listening.index(True, 3)  # the 1000 collections of batch 2 cost far more than 0.5 % of it
+    assert listening == [n <= 2 or n >= noted for n in range(100)] and noted > 5
+    rows = RingReader(tmp_path / "worker-7.ring").drain().rows[KIND_BATCH]
+    assert [payload[BATCH_FIELDS.index("gc_ns")] >= 0 for _, payload in rows] == listening
+
+
+def test_without_the_collectors_events_their_time_is_unknown(tmp_path: Path) -> None:
+    log = WorkerLog(str(tmp_path), 7, worker=0, loader=1)
+    log.end(log.begin(), 1)
+    ((_, payload),) = RingReader(tmp_path / "worker-7.ring").drain().rows[KIND_BATCH]
+    assert dict(zip(BATCH_FIELDS, payload, strict=True))["gc_ns"] == -1
 
 
 BUSY = "from time import process_time\nwhile process_time() < 0.2: pass"

@@ -1,0 +1,105 @@
+"""Looks at what an optimizer updates come once a second, rarer if they cost much, and end where they are of no use."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from rn50_advisor.probes.rank.facts.occasional_looks import (  # noqa: E402
+    COST_TIMES,
+    EVERY_NS,
+    OccasionalLooks,
+)
+
+CLOCK = "rn50_advisor.probes.rank.facts.occasional_looks.perf_counter_ns"
+
+
+class Missed:
+    """Stands in for the facts."""
+
+    def __init__(self) -> None:
+        self.missed: list[str] = []
+
+    def miss(self, what: str) -> None:
+        self.missed.append(what)
+
+
+class Counted(OccasionalLooks):
+    """Reads each optimizer's groups, and finds something in them unless they are empty."""
+
+    NAME = "counted"
+
+    def __init__(self) -> None:
+        self.paper, self.steps = Missed(), list[int]()
+        super().__init__(self.paper)  # type: ignore[arg-type]
+
+    def _read(self, torch: Any, optimizer: Any, step: int) -> bool:
+        torch.ones(1).add(1)  # what a mode of the job would see
+        groups = optimizer.param_groups
+        self.steps.append(step)
+        return bool(groups)
+
+    @property
+    def ended(self) -> bool:
+        return self._due_ns > 1 << 60
+
+
+OPTIMIZER, EMPTY = SimpleNamespace(param_groups=[{}]), SimpleNamespace(param_groups=[])
+
+
+def test_the_next_look_is_a_second_later_and_covers_all_optimizers_of_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, looks = [0], Counted()
+    monkeypatch.setattr(CLOCK, lambda: now[0])
+    looks.look(OPTIMIZER, 1), looks.look(OPTIMIZER, 1)
+    now[0] = EVERY_NS - 1
+    looks.look(OPTIMIZER, 2)
+    assert looks.steps == [1, 1]
+    now[0] = EVERY_NS
+    looks.look(OPTIMIZER, 3)
+    assert looks.steps == [1, 1, 3]
+
+
+def test_expensive_looks_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
+    times, looks = iter([0, 5_000_000]), Counted()
+    monkeypatch.setattr(CLOCK, lambda: next(times))
+    looks.look(OPTIMIZER, 1)
+    assert looks._due_ns == 5_000_000 + COST_TIMES * 5_000_000
+
+
+def test_looks_that_find_nothing_to_read_end() -> None:
+    looks = Counted()
+    for step in range(10):
+        looks._due_ns = min(looks._due_ns, 0) if not looks.ended else looks._due_ns
+        looks.look(EMPTY, step)
+    assert looks.steps == [0, 1, 2, 3, 4] and looks.ended
+
+
+def test_an_optimizer_of_another_kind_ends_the_looks() -> None:
+    looks = Counted()
+    looks.look(SimpleNamespace(), 1)
+    looks.look(OPTIMIZER, 2)
+    assert looks.steps == [] and looks.paper.missed == ["counted: AttributeError"]
+
+
+def test_a_mode_or_a_profiler_of_the_job_sees_no_look() -> None:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Mode(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            raise AssertionError(func)
+
+    looks = Counted()
+    with Mode():
+        looks.look(OPTIMIZER, 1)
+    looks._due_ns = 0
+    with torch.profiler.profile() as profile:
+        looks.look(OPTIMIZER, 2)
+    looks._due_ns = 0
+    assert looks.steps == [] and not [event for event in profile.events() if event.name.startswith("aten")]
+    with torch.device("meta"):  # a mode for functions
+        looks.look(OPTIMIZER, 3)
+    assert looks.steps == [3]

@@ -27,7 +27,7 @@ INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
 COMMANDS = {
     "run": ("run", "Run a training job, watch it, and say what holds it back."),
     "watch": ("watch", "Watch a run from another terminal live, or replay an old one."),
-    "report": ("report", "Show the report of a run, also while it is still running."),
+    "report": ("report", "Show the report of a run, also while it is still running, or of traces of torch.profiler."),
     "compare": ("compare", "Compare runs: faster, slower or the same, and why."),
     "bench": ("bench", "Benchmark ResNet50 setting by setting: how fast, and what holds it back."),
     "fleet": ("fleet", "Rank many machines by their results; name the outliers."),

@@ -48,7 +48,8 @@ def compare(
     """Put runs side by side: before and after a change, or on 1, 2, ... ranks. Each is compared with the first.
 
     Says improved, regressed or same, with an interval; what became faster and slower in a step; how throughput scales; and in what the
-    runs differ: arguments, versions, loader, environment, machine, findings. RUN is a folder, a bundle, a name, or `latest`.
+    runs differ: arguments, versions, loader, environment, machine, findings. RUN is a folder, a bundle, a name, `latest`, or a trace of
+    torch.profiler.
     Results of triage and bench (JSON) are put side by side by fleet.
 
     \b
@@ -56,23 +57,27 @@ def compare(
     rn50-advisor compare one-rank two-ranks four-ranks -o scaling.html
     rn50-advisor compare main branch --max-regression 5
     """
+    from rn50_advisor.advisor.commands.reading_progress import reading_progress
     from rn50_advisor.advisor.config_file import load_config
     from rn50_advisor.advisor.merge.job_reading import read_job, resolve_job
     from rn50_advisor.advisor.report.compared import document, wording
     from rn50_advisor.advisor.run_comparison import compare as put_side_by_side
     from rn50_advisor.advisor.run_comparison import load
+    from rn50_advisor.advisor.traces.trace_content import looks_like_a_trace
 
     if len(runs) < 2:
         raise UsageError("compare needs at least two runs", "rn50-advisor compare BEFORE AFTER")
-    if results := [run for run in (*runs, *repeated) if run.endswith(".json") and Path(run).is_file()]:
+    results = [run for run in (*runs, *repeated) if run.endswith(".json") and Path(run).is_file()]
+    if results := [run for run in results if not looks_like_a_trace(Path(run))]:
         message = f"{results[0]} is not a run: fleet compares results of triage and bench"
         raise UsageError(message, f"rn50-advisor fleet {' '.join(runs)}; of one machine: bench --against EARLIER.json")
     settings = load_config(config)
     paths = [resolve_job(run, run_dir) for run in (*runs, *repeated)]
-    loaded = [
-        load(name, read_job(path), settings, place=place)
-        for place, (name, path) in enumerate(zip(_names(paths), paths, strict=True))
-    ]
+    with reading_progress() as progress:
+        loaded = [
+            load(name, read_job(path, progress=progress), settings, place=place)
+            for place, (name, path) in enumerate(zip(_names(paths), paths, strict=True))
+        ]
     made = put_side_by_side(
         loaded[: len(runs)],
         repeated=loaded[len(runs) :],

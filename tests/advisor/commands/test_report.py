@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rn50_advisor.advisor.commands.report import report
-from rn50_advisor.advisor.model.errors import NotARun
+from rn50_advisor.advisor.model.errors import NotARun, UsageError
+from traced_loops import traced_loop, written_trace
 from written_runs import written_run
 
 
@@ -52,3 +53,27 @@ def test_a_configuration_is_judged_by(runs: Path, tmp_path: Path) -> None:
 def test_what_is_no_run_is_said(tmp_path: Path) -> None:
     done = invoked("none", "--run-dir", tmp_path)
     assert isinstance(done.exception, NotARun) and done.exception.exit_code == 2
+
+
+def test_traces_of_a_profiler_are_reported_like_a_run(runs: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "traces"
+    paths = [written_trace(folder / f"rank{rank}.json.gz", traced_loop(exchange=1_000.0)) for rank in (0, 1)]
+    done = invoked(paths[0], "--format", "json")
+    assert json.loads(done.stdout)["job"]["traced"]
+    reports = [json.loads(invoked(*chosen, "--format", "json").stdout) for chosen in (paths, [folder])]
+    assert [report["job"]["ranks"] for report in reports] == [2, 2]
+    for format_, mark in (("md", "# "), ("html", "<!DOCTYPE html>"), ("text", "rn50-advisor report")):
+        assert invoked(*paths, "--format", format_).stdout.startswith(mark)
+
+
+def test_several_runs_are_no_traces(runs: Path) -> None:
+    error = invoked("first", "second").exception
+    assert isinstance(error, UsageError)
+    assert "compare" in error.hint
+
+
+def test_a_damaged_trace_is_not_a_run(runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text('{"traceEvents": [{"ph": "X", "cat": ')
+    error = invoked(tmp_path / "t.json").exception
+    assert isinstance(error, NotARun)
+    assert error.exit_code == 2

@@ -1,0 +1,1 @@
+"""Reads the files of torch.profiler as the recording of a run."""

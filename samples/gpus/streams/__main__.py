@@ -1,0 +1,46 @@
+"""`python -m samples.gpus.streams [--held-out] [--only NAME,…] [--markdown FILE]`: plays the stories and scores the verdicts."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import tempfile
+from pathlib import Path
+
+from samples.gpus.streams.description import Story
+from samples.gpus.streams.held_out_stories import HELD_OUT, HELD_OUT_NOTE
+from samples.gpus.streams.stream_scores import Score, markdown, score
+from samples.gpus.streams.stream_stories import STORIES
+
+HELD_OUT_TITLE = "Held-out stories"
+
+
+def scored(stories: dict[str, Story]) -> list[Score]:
+    found = []
+    for name, story in stories.items():
+        with tempfile.TemporaryDirectory() as folder:
+            one = score(name, story, Path(folder) / name)
+        print(one.line, flush=True)
+        found.append(one)
+        gc.collect()
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m samples.gpus.streams", description=__doc__)
+    parser.add_argument("--held-out", action="store_true", help="also the stories that no rule was changed for")
+    parser.add_argument("--only", default="", help="names, separated by commas")
+    parser.add_argument("--markdown", type=Path, help="file to write the table to")
+    given = parser.parse_args()
+    only = [name for name in given.only.split(",") if name]
+    sets = {"Stories": STORIES} | ({HELD_OUT_TITLE: HELD_OUT} if given.held_out else {})
+    tables = {
+        title: scored({name: story for name, story in stories.items() if not only or name in only})
+        for title, stories in sets.items()
+    }
+    if given.markdown is not None:
+        given.markdown.write_text(markdown(tables, {HELD_OUT_TITLE: HELD_OUT_NOTE}))
+
+
+if __name__ == "__main__":
+    main()

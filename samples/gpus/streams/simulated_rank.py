@@ -1,0 +1,209 @@
+"""One rank of a simulated job: what its calls of torch cost the host, and what they queue on its streams."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from samples.gpus.streams.description import Job, Pass
+from samples.gpus.streams.timelines import Host, Work
+
+MS, US = 1e6, 1e3
+BURST_KERNELS = 48  # at most; the queue between host and GPU is counted in kernels
+PARTS = 10  # of forward and backward, between which collectives are issued
+COLLECTIVE_US = 14.0  # of the host, to issue one from C++
+REPLAY_US = 30.0
+COPY_GB_PER_S_PER_LANE = {3: 0.75, 4: 1.5, 5: 3.0}
+STAMPED_FIRST, STAMPED_EVERY = 10, 100  # DDP times its first iterations, and then one in a hundred
+EAGER_STEPS = 8  # before a step is captured
+JITTER = 0.01
+
+
+class SimulatedRank:
+    """Queues the work of one rank's step on its host's device."""
+
+    def __init__(self, job: Job, host: Host) -> None:
+        self.job, self.host, self.rank = job, host, host.rank
+        self.chance = random.Random(1009 * host.rank + 7)
+        self.shared = random.Random(5)  # the same on all ranks
+        self.step = self.calls = self.iteration = 0
+        self.capturing = False
+        self.size = 1.0  # of this step's batch
+        self.exchanging = True  # gradients are exchanged after this backward pass: it is the step's last
+        self.gradient_ready: Any = None  # called with each part of the backward pass
+        self.collective: Any = None  # (kind, norm?) -> None, the recorder's wrapper around `issue`
+        self._issued: list[Work] = []
+        self._stamped: dict[str, Any] = {}
+        self.stamps: dict[str, int] = {}  # as DDP's logger reports them
+
+    # -- the GPU ---------------------------------------------------------------------------------------------------------------
+
+    def slowness(self) -> float:
+        gpu = self.job.gpu
+        stretched = gpu.slower.get(self.rank, 1.0) / gpu.clock.get(self.rank, 1.0)
+        return stretched / (1.0 - gpu.stranger.get(self.rank, 0.0))
+
+    def compute(self, part: Pass, share: float = 1.0, *, sized: bool = True) -> None:
+        """Launches this share of the pass's kernels."""
+        kernels = max(1, round(part.kernels * share))
+        wobble = 1.0 + self.chance.uniform(-JITTER, JITTER)
+        each_ns = part.gpu_ms * MS * share / kernels * self.slowness() * wobble * (self.size if sized else 1.0)
+        launch_ns = part.launch_us * US * (1.0 + self.chance.uniform(-0.05, 0.05))
+        if self.capturing:
+            self.host.work(kernels * launch_ns)
+            return
+        while kernels > 0:
+            burst = min(kernels, BURST_KERNELS)
+            self.host.launch(burst, each_ns, launch_ns)
+            kernels -= burst
+
+    def replay(self, *parts: Pass) -> None:
+        """Replays a graph of these passes."""
+        wobble = self.slowness() * self.size * (1.0 + self.chance.uniform(-JITTER, JITTER))
+        launch_ns = REPLAY_US * US
+        for part in parts:
+            self.host.replay(part.kernels, part.gpu_ms * MS * wobble / part.kernels, launch_ns)
+            launch_ns = 0.0
+
+    def copy(self, megabytes: float, *, pinned: bool, non_blocking: bool) -> None:
+        """Copies a batch to the GPU. From pageable memory, or where the caller asks for it, the host waits for the end."""
+        kind = self.job.gpu.kind
+        lanes = self.job.gpu.link_width.get(self.rank, 16)
+        seconds = megabytes / 1e3 / (COPY_GB_PER_S_PER_LANE[kind.gen] * lanes) / (1.0 if pinned else 0.35)
+        work = self.host.launch(1, 1e9 * seconds, 12 * US)
+        if not (pinned and non_blocking):
+            self.host.wait(work)
+
+    def read(self) -> None:
+        """Reads a value from the GPU: waits for all that is queued."""
+        self.host.wait(self.host.launch(1, 2 * US, 8 * US))
+
+    # -- collectives ------------------------------------------------------------------------------------------------------------
+
+    def meet(self, wire_ns: float, launch_us: float = COLLECTIVE_US) -> Work:
+        """Issues a collective of all ranks on the stream of NCCL, after what was queued for the GPU so far."""
+        self.calls += 1
+        ready = self.host.mark()
+        size = self.job.ranks
+        return self.host.meet(("all", self.calls), size, wire_ns, launch_us * US, ready, stream="exchange")
+
+    def join(self, *works: Work) -> None:
+        """What is queued from now on waits for these collectives. The host does not."""
+        if works:
+            self.host.mark(after=works)
+
+    def _normalise(self) -> None:
+        exchange = self.job.exchange
+        self.join(self.collective("norm", lambda: self.meet(exchange.norm_us * US)))
+
+    def _norms(self, part: int) -> int:
+        """Synchronised batch norms in this part of the pass."""
+        layers = self.job.exchange.norm_layers
+        return (part + 1) * layers // PARTS - part * layers // PARTS
+
+    def _unit(self, kind: str, share: float) -> Work:
+        """A collective of one unit's sharded parameters or gradients; the three of a step share its wire time."""
+        wire_ns = self.job.exchange.wire_ms * MS * share / 3
+        work: Work = self.collective(kind, lambda: self.meet(wire_ns, 40.0))
+        return work
+
+    # -- the passes -------------------------------------------------------------------------------------------------------------
+
+    def forward(self) -> None:
+        """The forward pass, with what DistributedDataParallel, sharded parameters and batch norm do in it."""
+        job, ranks, style = self.job, self.job.ranks, self.job.exchange.style
+        self.size = 1.0 + self.shared.uniform(-job.varies, job.varies)
+        if ranks > 1 and style == "ddp" and self.exchanging:
+            self._begin_iteration()
+        if job.graph == "layers" and self.step >= EAGER_STEPS:
+            self.replay(job.forward)
+            return
+        for part in range(PARTS):
+            if ranks > 1 and style == "sharded":
+                self.join(self._unit("gather", 1 / PARTS))
+            self.compute(job.forward, 1 / PARTS)
+            for _ in range(self._norms(part) if ranks > 1 else 0):
+                self._normalise()
+
+    def backward(self) -> None:
+        """The backward pass, and the exchange of gradients behind it."""
+        job, style = self.job, self.job.exchange.style
+        exchanges = job.ranks > 1 and self.exchanging
+        self._issued = []
+        stamps = self._stamped if exchanges and self._stamped else None
+        if stamps is not None:
+            stamps["compute_start"], stamps["host_start"] = self.host.mark(), self.host.now_ns
+        if job.graph == "layers" and self.step >= EAGER_STEPS:
+            self.replay(job.backward)
+        else:
+            self._backward_parts(stamps)
+        if stamps is not None:
+            stamps["compute_end"], stamps["host_end"] = self.host.mark(), self.host.now_ns
+        if exchanges and job.graph == "layers" and self.step >= EAGER_STEPS:
+            if stamps is not None:
+                stamps["comm_start"], stamps["host_comm"] = self.host.mark(), self.host.now_ns
+            self._issued.append(self.meet(job.exchange.wire_ms * MS))
+        if exchanges and style != "sharded":
+            self.join(*self._issued)
+        elif exchanges:
+            self.join(*self._issued[-1:])
+        if stamps is not None:
+            stamps["comm_end"], stamps["host_comm_end"] = self.host.mark(), self.host.now_ns
+
+    def _backward_parts(self, stamps: dict[str, Any] | None) -> None:
+        job, exchange = self.job, self.job.exchange
+        exchanges = job.ranks > 1 and self.exchanging
+        for part in range(PARTS):
+            if job.ranks > 1 and exchange.style == "sharded":
+                self.join(self._unit("gather", 1 / PARTS))
+            self.compute(job.backward, 1 / PARTS)
+            for _ in range(self._norms(PARTS - 1 - part) if job.ranks > 1 else 0):
+                self._normalise()
+            if self.gradient_ready is not None:
+                self.gradient_ready(part)
+            if not exchanges:
+                continue
+            if exchange.style == "sharded":
+                self._issued.append(self._unit("scatter", 1 / PARTS))
+                continue
+            full = (part + 1) * exchange.buckets // PARTS - part * exchange.buckets // PARTS
+            for _ in range(full):
+                if stamps is not None and "comm_start" not in stamps:
+                    stamps["comm_start"], stamps["host_comm"] = self.host.mark(), self.host.now_ns
+                self._issued.append(self._bucket())
+
+    def _bucket(self) -> Work:
+        wire_ns = self.job.exchange.wire_ms * MS / self.job.exchange.buckets
+        if self.job.exchange.style == "engine":
+            work: Work = self.collective("reduce", lambda: self.meet(wire_ns))
+            return work
+        return self.meet(wire_ns)
+
+    # -- DistributedDataParallel's times -----------------------------------------------------------------------------------------
+
+    def _begin_iteration(self) -> None:
+        """As in its reducer: a timed iteration is read at the next forward pass, which waits for its last event."""
+        timed, self._stamped = self._stamped, {}
+        if timed.get("comm_end") is not None:
+            self.host.wait(timed["comm_end"])
+            self.stamps = _stamps_of(timed)
+        self.iteration += 1
+        if self.iteration <= STAMPED_FIRST or self.iteration % STAMPED_EVERY == 0:
+            self._stamped = {"iteration": self.iteration, "forward_start": self.host.mark()}
+        self.stamps["iteration"] = self.iteration
+
+
+def _stamps_of(timed: dict[str, Any]) -> dict[str, int]:
+    def apart(first: str, last: str) -> int:
+        return int(timed[last].end_ns - timed[first].end_ns)
+
+    return {
+        "forward_compute_time": apart("forward_start", "compute_start"),
+        "backward_compute_time": apart("compute_start", "compute_end"),
+        "backward_comm_time": apart("comm_start", "comm_end"),
+        "backward_compute_comm_overlap_time": max(0, apart("comm_start", "compute_end")),
+        "backward_compute_time_start": timed["host_start"],
+        "backward_compute_time_end": timed["host_end"],
+        "backward_comm_time_start": timed["host_comm"],
+        "backward_comm_time_end": timed["host_comm_end"],
+    }

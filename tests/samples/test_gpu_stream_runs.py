@@ -1,0 +1,98 @@
+"""Runs of simulated jobs: the recorder's rows tell what the simulator did, thinned and paced as in a job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from samples.gpus.streams.description import Exchange, Gpu, Job, Loader, Pass
+from samples.gpus.streams.simulated_runs import play, record
+from samples.gpus.streams.stand_ins import Recording
+
+from rn50_advisor.advisor.model.recording import Recording as Recorded
+from rn50_advisor.advisor.store.run_reader import read_recording
+
+MS = 1e6
+ONE = Job(seconds=6.0)
+SHORT = Job(
+    forward=Pass(300, 1.5, 6.0), backward=Pass(500, 2.5, 4.0), optimizer=Pass(10, 0.3, 10.0), loader=Loader(10.0), seconds=9.0
+)  # fmt: skip
+
+
+def recorded(job: Job, folder: Path) -> tuple[Recorded, float]:
+    step_s = record(job, folder, name="job")
+    return read_recording(folder), step_s
+
+
+def test_the_events_of_a_step_are_the_time_of_its_kernels(tmp_path: Path) -> None:
+    made, step_s = recorded(ONE, tmp_path)
+    rows = made.gpu_steps[0][5:]
+    for phase, part in (("forward", ONE.forward), ("backward", ONE.backward), ("optimizer", ONE.optimizer)):
+        assert np.median(rows[f"{phase}_ns"]) == pytest.approx(part.gpu_ms * MS, rel=0.06), phase
+    assert np.median(np.diff(made.steps[0]["t_start_ns"][10:])) / 1e9 == pytest.approx(step_s, rel=0.05)
+    assert play(ONE) == step_s, "what is recorded costs nothing, and what is not recorded is the same job"
+
+
+def test_short_steps_have_events_only_in_blocks_and_the_others_are_on_the_tape(tmp_path: Path) -> None:
+    made, _ = recorded(SHORT, tmp_path)
+    steps, timed = made.steps[0], made.gpu_steps[0]["step"]
+    assert 60 < timed.size < 0.5 * steps.size
+    assert set(range(1, 59)) <= set(timed.tolist())
+    assert int(steps["step"].max()) + 1 == np.unique(steps["step"]).size, "no step is lost"
+
+
+def test_the_recorders_cost_is_that_of_its_events_and_clocks(tmp_path: Path) -> None:
+    made, _ = recorded(ONE, tmp_path)
+    assert 20_000 < np.median(made.steps[0]["self_ns"][5:]) < 300_000
+
+
+def test_ranks_end_each_exchange_together_and_ddp_stamps_it(tmp_path: Path) -> None:
+    job = replace(ONE, ranks=2, gpu=Gpu(slower={1: 1.3}), exchange=Exchange(wire_ms=10.0))
+    made, step_s = recorded(job, tmp_path)
+    assert step_s > 1.25 * play(ONE)
+    waits = [np.median(made.comm[rank]["comm_ns"] - made.comm[rank]["overlap_ns"])[()] / MS for rank in (0, 1)]
+    assert waits[0] > 30 and 1 < waits[1] < 12, "rank 0 waits for rank 1, which waits for the wire"
+    assert made.comm[0]["iteration"].size >= 9
+
+
+def test_synchronised_norms_make_every_rank_as_slow_as_the_slowest_in_the_middle_of_its_passes(tmp_path: Path) -> None:
+    job = replace(ONE, ranks=2, gpu=Gpu(slower={1: 1.3}), exchange=Exchange(norm_layers=20))
+    made, _ = recorded(job, tmp_path)
+    forward = [np.median(made.gpu_steps[rank]["forward_ns"][5:]) for rank in (0, 1)]
+    assert forward[0] == pytest.approx(forward[1], rel=0.03)
+    calls = made.collectives[0]
+    assert np.median(calls["norm_calls"]) == 40 and np.median(calls["on_device"]) == 40
+
+
+def test_observed_steps_name_the_line_that_reads_from_the_gpu(tmp_path: Path) -> None:
+    made, _ = recorded(replace(ONE, reads_every=1), tmp_path)
+    (facts,) = made.facts.values()
+    (site,) = facts["syncs"]["sites"]
+    assert (site["call"], site["file"], site["phase"]) == ("item", "/job/train.py", "gap")
+    assert site["blocked_ns"] / site["count"] > 50 * MS
+
+
+def test_updates_inside_the_backward_and_compiled_ones_still_make_steps(tmp_path: Path) -> None:
+    for changes in ({"update_in_backward": True}, {"compiled_update": True}):
+        made, _ = recorded(replace(ONE, **changes), tmp_path / next(iter(changes)))
+        assert made.steps[0].size > 25
+
+
+@pytest.mark.parametrize(("slot_ms", "low", "high"), [(1.0, 90, 100), (0.001, 20, 75)])
+def test_utilisation_is_as_coarse_as_the_drivers(tmp_path: Path, slot_ms: float, low: float, high: float) -> None:
+    job = replace(
+        SHORT, forward=Pass(300, 1.5, 12.0), backward=Pass(500, 2.5, 9.0), gpu=Gpu(utilisation_slot_ms=slot_ms)
+    )
+    made, _ = recorded(job, tmp_path)
+    use = made.samples["gpu.util_pct", "gpu:0"].value
+    assert low <= np.median(use[4:]) <= high
+
+
+def test_an_error_that_the_recorder_swallows_fails_the_simulation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Recording, "_watch_fetch", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        record(ONE, tmp_path, name="job")

@@ -1,0 +1,65 @@
+"""Scores of simulated stories: a sound job is judged by its alarms, a faulty one also by its gain; and the table that is published."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from samples.gpus.streams.description import Job, Loader
+from samples.gpus.streams.held_out_stories import HELD_OUT
+from samples.gpus.streams.stream_scores import Score, markdown, score
+from samples.gpus.streams.stream_stories import STORIES, sound, with_fault
+
+ONE = Job(seconds=9.0)
+STARVED = replace(ONE, loader=Loader(batch_ms=700.0, workers=4))
+
+
+def scored(gain: float | None, low: float | None = None, high: float | None = None, *, right: bool = True) -> Score:
+    story = sound("sound", ONE) if gain is None else with_fault("starved", STARVED, ("DAT004",), ONE)
+    return Score("x", story, 0.1, "healthy", right, "", (), gain, low, high, low)
+
+
+def test_a_sound_job_is_right_without_any_gain(tmp_path: Path) -> None:
+    one = score("sound", sound("nothing wrong", ONE), tmp_path / "run")
+    assert (one.right, one.verdict, one.gain, one.inside) == (True, "healthy", None, None)
+
+
+def test_a_faulty_job_is_right_by_its_rule_and_its_gain_is_the_simulators(tmp_path: Path) -> None:
+    one = score("starved", with_fault("few workers", STARVED, ("DAT004",), ONE), tmp_path / "run")
+    assert one.right and one.inside and one.gain == pytest.approx(1.5, rel=0.1)
+
+
+def test_another_rule_than_the_truth_is_wrong_and_predicts_nothing(tmp_path: Path) -> None:
+    one = score("starved", with_fault("few workers", STARVED, ("CMP001",), ONE), tmp_path / "run")
+    assert not one.right and one.low is None and one.inside is False and "DAT004 instead of CMP001" in one.why
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "inside"), [(1.1, 1.4, True), (1.3, 1.4, False), (1.0, 1.2, False), (None, None, False)]
+)
+def test_a_gain_without_a_prediction_is_outside(low: float | None, high: float | None, inside: bool) -> None:
+    assert scored(1.25, low, high).inside is inside
+
+
+def test_the_table_counts_what_is_wrong() -> None:
+    text = markdown({"Some": [scored(None), scored(1.2, 1.1, 1.3), scored(1.5, right=False)]}, {"Some": "A note."})
+    assert "A note." in text
+    assert "2 of 3 verdicts are right" in text and "0 of 1 sound jobs" in text and "in 1 of 2 faulty" in text
+    assert text.count("| x:") == 3 and "**no**" in text
+
+
+def test_there_are_enough_stories_and_no_held_out_one_is_among_them() -> None:
+    assert len(STORIES) >= 40 and sum(story.is_sound for story in STORIES.values()) >= 12
+    assert len(HELD_OUT) >= 8
+    assert not any(one.job == other.job for one in HELD_OUT.values() for other in STORIES.values())
+
+
+def test_the_published_table_has_every_story() -> None:
+    text = (Path(__file__).parents[2] / "samples" / "gpus" / "RESULTS.md").read_text()
+    rows = [
+        line.removeprefix("| ").partition(":")[0]
+        for line in text.splitlines()
+        if line.startswith("| ") and ": " in line
+    ]
+    assert rows == [*STORIES, *HELD_OUT]

@@ -31,6 +31,8 @@ from rn50_advisor.advisor.analysis.input.transforms import sample_values
 from rn50_advisor.advisor.analysis.kernels.deep_windows import deep_values
 from rn50_advisor.advisor.analysis.providers import Provider, named
 from rn50_advisor.advisor.analysis.run_context import RunContext, SteadyContext
+from rn50_advisor.advisor.analysis.stacks.collection_lines import collection_values
+from rn50_advisor.advisor.analysis.stacks.foreign_lines import foreign_values
 from rn50_advisor.advisor.analysis.stacks.forward_operations import operation_values
 from rn50_advisor.advisor.analysis.stacks.hot_lines import outside_values
 from rn50_advisor.advisor.analysis.stacks.loop_lines import own_values
@@ -42,6 +44,7 @@ from rn50_advisor.advisor.analysis.steps.epochs import cold_values, epoch_values
 from rn50_advisor.advisor.analysis.steps.pauses import collecting_values, compilation_values
 from rn50_advisor.advisor.analysis.steps.seen_training import start_values
 from rn50_advisor.advisor.analysis.steps.step_parts import run_values, step_values, throughput
+from rn50_advisor.advisor.analysis.steps.trained_model import table_values
 from rn50_advisor.advisor.analysis.storage.data_mount import mount_values
 from rn50_advisor.advisor.analysis.storage.data_storage import storage_values
 from rn50_advisor.advisor.model.forecast.worker_model import Forecast
@@ -177,6 +180,7 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
             "step.batches",
             "fetch.hand_over_*",
             "fetch.behind_s",
+            "fetch.collecting_s",
             "fetch.worker_lag",
             "fetch.slow_ratio",
             "fetch.sending_s",
@@ -191,7 +195,7 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
     Provider(lambda c, _: sample_values(c.cost), named("sample.*", "batch.collate_s", "batch.megabytes")),
     Provider(
         lambda c, _: making_sample_values(c.run.recording, c.run.steady),
-        named("loader.lock_*", "loader.asking_share", "loader.repeated_*", "loader.table_*"),
+        named("loader.lock_*", "loader.asking_share", "loader.repeated_*", "loader.table_*", "loader.collection_*"),
     ),
     Provider(
         lambda c, _: collective_values(c.run.recording, c.run.steady),
@@ -202,6 +206,7 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
             "collectives.by_hand_s",
             "collectives.after_update_s",
             "collectives.norm_*",
+            "collectives.buffers_s",
         ),
     ),
     Provider(
@@ -269,6 +274,16 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
         named("gpu.host_paced_s"),
     ),
     Provider(
+        lambda c, known: collection_values(c.run.recording, c.run.steady, known),
+        named("step.collection_s"),
+        named("gpu.host_paced_s"),
+    ),
+    Provider(
+        lambda c, known: foreign_values(c.run.recording, c.run.steady, known),
+        named("step.foreign_s"),
+        named("gpu.host_paced_s"),
+    ),
+    Provider(
         lambda c, _: recomputing_values(c.run.recording, c.run.steady),
         named("step.recomputing_s"),
     ),
@@ -276,6 +291,7 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
         lambda c, _: operation_values(c.run.recording, c.run.steady), named("step.operations", "step.operation_s")
     ),
     Provider(lambda c, _: denormal_values(c.run.recording, c.run.steady), named("denormal.*")),
+    Provider(lambda c, _: table_values(c.run.recording, c.run.steady), named("table.*")),
     Provider(
         lambda c, known: reference_values(c.run.recording, c.accounts.budget, known),
         named("reference.*"),

@@ -22,11 +22,13 @@ from rn50_advisor.advisor.analysis.gpu.host_pacing import idle_facts
 from rn50_advisor.advisor.analysis.host.interpreter_waits import holders
 from rn50_advisor.advisor.analysis.host.node_window import helpers_beside, process_by_rank
 from rn50_advisor.advisor.analysis.input.capacities import CapacityInputs, capacities
-from rn50_advisor.advisor.analysis.input.making_samples import asking_line, frequent_call, shared_lock
+from rn50_advisor.advisor.analysis.input.making_samples import asking_line, collecting_line, frequent_call, shared_lock
 from rn50_advisor.advisor.analysis.input.worker_forecast import worker_model
 from rn50_advisor.advisor.analysis.measures import OF_MODELS, OF_RUNS, OF_STEADY_STEPS, Models
 from rn50_advisor.advisor.analysis.providers import provide
 from rn50_advisor.advisor.analysis.run_context import SteadyContext, run_context, steady_context
+from rn50_advisor.advisor.analysis.stacks.collection_lines import collection_lines
+from rn50_advisor.advisor.analysis.stacks.foreign_lines import foreign_lines
 from rn50_advisor.advisor.analysis.stacks.forward_operations import forward_lines
 from rn50_advisor.advisor.analysis.stacks.loop_lines import own_lines
 from rn50_advisor.advisor.analysis.stacks.recomputing import recomputing_lines
@@ -112,13 +114,17 @@ def analyse(recording: Recording) -> Analysis:
         sample=cost,
         lock=shared_lock(recording, steady),
         asking=asking_line(recording, steady),
+        collecting=collecting_line(recording, steady),
         repeated=frequent_call(recording, steady, "repeats"),
         table=frequent_call(recording, steady, "table"),
+        through=frequent_call(recording, steady, "collection"),
         holders=holders(recording, steady),
         hot_lines=run.hot_lines,
         waiting_lines=waiting_lines(recording),
         preparing_lines=own_lines(recording, "preparing"),
         measuring_lines=own_lines(recording, "measuring"),
+        collection_lines=collection_lines(recording),
+        foreign_lines=foreign_lines(recording),
         forward_lines=forward_lines(recording),
         recomputing_lines=recomputing_lines(recording),
         save_sites=_most_frequent(site for facts in rank_facts for site in facts.get("save_sites", ())),

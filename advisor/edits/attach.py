@@ -5,24 +5,27 @@ from __future__ import annotations
 import ast
 import functools
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from rn50_advisor.advisor.edits.advise import Advice, JobCommands, advise
-from rn50_advisor.advisor.edits.kept_tensors import kept_in_steps
-from rn50_advisor.advisor.edits.syntax import Code, last_name, parse_code
+from rn50_advisor.advisor.edits.kept_tensors import LOOPS, kept_in_steps
+from rn50_advisor.advisor.edits.syntax import Code, is_literal, last_name, literal, parse_code
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Finding, Fix, Where
 from rn50_advisor.advisor.model.job_changes import (
     Argument,
     Assignment,
     CallChange,
+    GradientsKept,
     Invocation,
     NumbersKept,
     Setup,
+    ShrinkFirst,
     Value,
 )
+from rn50_advisor.advisor.model.measures.host_measures import THREADS_INTRA_OP
 from rn50_advisor.advisor.model.recording import Source
 
 _SPLIT_FIRST = "an IterableDataset gives every worker all samples: split them by get_worker_info() first"
@@ -32,8 +35,15 @@ _OTHER_NAMES = {
     "set_default_dtype": "double",
     "sched_setaffinity": "cpu_affinity",
 }
+# Where none of these is called, torch takes its number of threads from these variables.
+_VARIABLES_OF = {"set_num_threads": ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
 _KEPT_SHOWN = 3  # statements
-_FACTS_OF: Mapping[str, str] = {"DataLoader": "loaders", "DistributedDataParallel": "ddp"}
+_FACTS_OF: Mapping[str, str] = {
+    "DataLoader": "loaders",
+    "DistributedDataParallel": "ddp",
+    "Embedding": "tables",
+    "EmbeddingBag": "tables",
+}
 
 
 def with_edits(findings: Iterable[Finding], analysis: Analysis, sources: Sequence[Source]) -> tuple[Finding, ...]:
@@ -46,12 +56,12 @@ def with_edits(findings: Iterable[Finding], analysis: Analysis, sources: Sequenc
 
 def _edited(fix: Fix, analysis: Analysis, sources: tuple[Source, ...]) -> Fix:
     call, where = fix.call, fix.where
-    if isinstance(call, NumbersKept):
-        return _at_what_is_kept(fix, sources)
+    if isinstance(call, (NumbersKept, GradientsKept, ShrinkFirst)):
+        return _at_its_pattern(fix, call, sources)
     if where is None and isinstance(call, CallChange):
         return _at_its_call(fix, call, analysis, sources)
     if where is None:
-        return _at_its_place(fix, sources)
+        return _at_its_place(fix, analysis, sources)
     if not isinstance(call, CallChange) or call.callable not in _FACTS_OF:
         return fix
     entry, rank = _entry(analysis, _FACTS_OF[call.callable], where.file, where.line)
@@ -195,16 +205,43 @@ def _at_its_call(fix: Fix, change: CallChange, analysis: Analysis, sources: tupl
     return _advised(fix, Where(code.path, call.lineno), request)
 
 
-def _at_its_place(fix: Fix, sources: Sequence[Source]) -> Fix:
-    """Adds the place and words of the only statement that the fix replaces; returns it unchanged for no or several statements."""
+def _at_its_place(fix: Fix, analysis: Analysis, sources: Sequence[Source]) -> Fix:
+    """Adds the place and words of the only statement that the fix replaces, or of those that set variables to the same end.
+
+    Returns it unchanged for no or several statements.
+    """
     if not isinstance(fix.call, Setup) or len(fix.call.statements) != 1:
         return fix
     wanted = fix.call.statements[0]
     found = [statement for code in _codes(sources) for statement in _statements(code, wanted)]
+    if not found and isinstance(wanted, Invocation):
+        return _at_its_variables(fix, wanted, analysis, sources)
     if len(found) != 1:
         return fix
     title = f"{wanted} instead of {found[0].words}" if found[0].same else fix.title
     return replace(fix, title=title, where=found[0].where)
+
+
+def _at_its_variables(fix: Fix, wanted: Invocation, analysis: Analysis, sources: Sequence[Source]) -> Fix:
+    """Adds the place of statements that set the environment variables of this setting to the value that the ranks run with."""
+    names = _VARIABLES_OF.get(wanted.callable.rpartition(".")[2], ())
+    present = {f"{threads:.0f}" for threads in analysis.by_rank(THREADS_INTRA_OP).values()}
+    found = [
+        _Statement(Where(code.path, node.lineno), code.words(node), same=False)
+        for code in _codes(sources)
+        for node, value in _variables_set(code, names)
+        if not is_literal(value) or str(literal(value)) in present
+    ]
+    if not found or len({statement.where.file for statement in found}) > 1:
+        return fix
+    words = " and ".join(f"`{statement.words}`" for statement in found)
+    return replace(fix, title=f"{wanted}, or this number in {words}", where=found[0].where)
+
+
+def _at_its_pattern(fix: Fix, call: NumbersKept | GradientsKept | ShrinkFirst, sources: tuple[Source, ...]) -> Fix:
+    if isinstance(call, NumbersKept):
+        return _at_what_is_kept(fix, sources)
+    return _at_the_backward(fix, sources) if isinstance(call, GradientsKept) else _at_its_list(fix, call, sources)
 
 
 def _at_what_is_kept(fix: Fix, sources: tuple[Source, ...]) -> Fix:
@@ -215,6 +252,35 @@ def _at_what_is_kept(fix: Fix, sources: tuple[Source, ...]) -> Fix:
     words = ", ".join(f"`{statement.words}`" for statement in found[:_KEPT_SHOWN])
     title = f"keep numbers of a step instead of its tensors, and with them its graph: {words}"
     return replace(fix, title=title, where=found[0].where)
+
+
+def _at_the_backward(fix: Fix, sources: Sequence[Source]) -> Fix:
+    """Adds the place of the only backward pass, or of the only one in a loop over a step's batches; the fix unchanged if there is none."""
+    found = [(code, call) for code in _codes(sources) for call in code.calls() if last_name(call.func) == "backward"]
+    if len(found) > 1:
+        found = [(code, call) for code, call in found if sum(isinstance(n, LOOPS) for n in code.around(call)) > 1]
+    if len(found) != 1:
+        return fix
+    ((code, call),) = found
+    return replace(fix, where=Where(code.path, call.lineno))
+
+
+def _at_its_list(fix: Fix, change: ShrinkFirst, sources: Sequence[Source]) -> Fix:
+    """Names the line of the first transform in the only list of this order; returns the fix unchanged for no or several such lists."""
+    wanted = [*change.transforms, change.shrink]
+    places = [Where(code.path, first.lineno) for code in _codes(sources) for first in _first_of(code, wanted)]
+    return replace(fix, where=places[0]) if len(places) == 1 else fix
+
+
+def _first_of(code: Code, wanted: Sequence[str]) -> Iterator[ast.expr]:
+    """The first of neighbours with these names, in a list, a tuple or the arguments of a call."""
+    for node in ast.walk(code.tree):
+        if not isinstance(node, (ast.List, ast.Tuple, ast.Call)):
+            continue
+        steps = node.args if isinstance(node, ast.Call) else node.elts
+        names = [last_name(step.func) if isinstance(step, ast.Call) else None for step in steps]
+        starts = range(len(names) - len(wanted) + 1)
+        yield from (steps[at] for at in starts if names[at : at + len(wanted)] == wanted)
 
 
 @functools.lru_cache(maxsize=4)  # as for `_advice`
@@ -240,3 +306,29 @@ def _statements(code: Code, wanted: Invocation | Assignment) -> Iterator[_Statem
         for target in node.targets:
             if isinstance(target, ast.Attribute) and f".{wanted.target}".endswith(f".{code.words(target)}"):
                 yield _Statement(Where(code.path, node.lineno), code.words(node), same=True)
+
+
+def _variables_set(code: Code, names: Collection[str]) -> Iterator[tuple[ast.Assign | ast.Call, ast.expr]]:
+    """Statements of a file that set one of these environment variables for the process itself, with the value."""
+    for node in ast.walk(code.tree):
+        if isinstance(node, ast.Assign):
+            keys = [t.slice for t in node.targets if isinstance(t, ast.Subscript) and last_name(t.value) == "environ"]
+            pairs: list[tuple[ast.expr | None, ast.expr]] = [(key, node.value) for key in keys]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            pairs = _given(node, node.func)
+        else:
+            continue
+        for key, value in pairs:
+            if isinstance(key, ast.Constant) and key.value in names:
+                yield node, value
+
+
+def _given(call: ast.Call, method: ast.Attribute) -> list[tuple[ast.expr | None, ast.expr]]:
+    """The variables and values that a call of `os.putenv`, or of a method of `os.environ`, sets."""
+    of_environ = last_name(method.value) == "environ"
+    if of_environ and method.attr == "update":
+        dicts = [argument for argument in call.args if isinstance(argument, ast.Dict)]
+        by_name = [(ast.Constant(keyword.arg), keyword.value) for keyword in call.keywords]
+        return [*by_name, *(pair for d in dicts for pair in zip(d.keys, d.values, strict=True))]
+    sets = (of_environ and method.attr == "setdefault") or method.attr == "putenv"
+    return [(call.args[0], call.args[1])] if sets and len(call.args) == 2 else []

@@ -23,6 +23,12 @@ _SIGNATURES: Mapping[str, tuple[str, ...]] = {
         *("module", "device_ids", "output_device", "dim", "broadcast_buffers", "init_sync", "process_group"),
         *("bucket_cap_mb", "find_unused_parameters"),
     ),
+    "Embedding": (
+        *("num_embeddings", "embedding_dim", "padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse"),
+    ),
+    "EmbeddingBag": (
+        *("num_embeddings", "embedding_dim", "max_norm", "norm_type", "scale_grad_by_freq", "mode", "sparse"),
+    ),
 }
 _SETTINGS, _SETTINGS_PREFIX = "TrainingArguments", "dataloader_"
 _SETTINGS_KNOWN = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "drop_last")

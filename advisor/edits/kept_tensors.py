@@ -16,7 +16,7 @@ _RELEASING = frozenset(
 _HOLDING = frozenset(
     {"abs", "clone", "cpu", "cuda", "float", "half", "mean", "reshape", "squeeze", "sum", "to", "view"}
 )
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
 def kept_in_steps(code: Code) -> list[ast.stmt]:
@@ -34,7 +34,7 @@ def _training_loops(code: Code, stepping: Collection[str]) -> Iterator[ast.AST]:
     """The innermost loop around each backward pass, or around the call of the function that makes it."""
     seen = set()
     for call in code.calls():
-        loop = next((n for n in code.around(call) if isinstance(n, _LOOPS)), None)
+        loop = next((n for n in code.around(call) if isinstance(n, LOOPS)), None)
         if last_name(call.func) in {"backward", *stepping} and loop is not None and id(loop) not in seen:
             seen.add(id(loop))
             yield loop

@@ -93,6 +93,15 @@ def last_name(node: ast.expr) -> str | None:
     return node.id if isinstance(node, ast.Name) else None
 
 
+def dotted_name(node: ast.expr) -> str:
+    """Returns `torch.utils.data.DataLoader`, and of what is not made of names alone (a call, an index) the last name: no other values."""
+    parts, owner = [last_name(node) or ""], node
+    while isinstance(owner, ast.Attribute):
+        owner = owner.value
+        parts.append(last_name(owner) or "")
+    return ".".join(reversed(parts)) if all(parts) else parts[0]
+
+
 def _depth_within(tree: ast.AST, most: int) -> bool:
     level: list[ast.AST] = [tree]
     for _ in range(most):

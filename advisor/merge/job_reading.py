@@ -1,4 +1,4 @@
-"""Finds and reads the runs of a job: one run, one run with live data from other nodes, or a folder with a run of each node."""
+"""Finds and reads the runs of a job: one run, one run with live data from other nodes, a folder with a run of each node, or traces."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from pathlib import Path
 from rn50_advisor.advisor.merge.inbox import INBOX_NAME, Unreadable, sent_recordings
 from rn50_advisor.advisor.merge.job_identity import STARTS_WITHIN_S, Identity, identity_of, same_job, takes_place
 from rn50_advisor.advisor.merge.merging import merge
-from rn50_advisor.advisor.model.errors import NotARun
+from rn50_advisor.advisor.model.errors import NotARun, UsageError
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.store.run_bundle import SUFFIX, is_bundle, unpack_bundle
 from rn50_advisor.advisor.store.run_folders import list_runs, not_read, path_of, resolve_run
 from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.store.schema import FILE_NAME
+from rn50_advisor.advisor.traces.trace_content import Progress, looks_like_a_trace
+from rn50_advisor.advisor.traces.trace_files import read_traces, traces_in
 
 _RECENT_FRAMES = 30  # five minutes of each node are enough for a screen that is redrawn every few seconds
 _STEPS_TO_IDENTIFY = 1  # per rank: enough to identify the run's job
@@ -32,18 +34,23 @@ class _IdentifiedRun:
 
 
 def resolve_job(argument: str, base: Path) -> Path:
-    """Resolves like `resolve_run`; also accepts a folder that holds runs instead of being one. Raises NotARun."""
+    """Resolves like `resolve_run`; also accepts a folder that holds runs or traces instead of being a run. Raises NotARun."""
     path = path_of(argument)
     try:
-        if _is_folder_of_runs(path) and runs_in(path):
+        if _is_folder_of_runs(path) and (runs_in(path) or traces_in(path)):
             return path
     except OSError as error:
         raise not_read(argument, error) from error
     return resolve_run(argument, base)
 
 
-def read_job(path: Path, *, recent_steps: int | None = None) -> Recording:
-    """Reads the run in `path`, merged with data from other nodes; in a folder with runs, the newest job with all its nodes merged."""
+def read_job(path: Path, *, recent_steps: int | None = None, progress: Progress | None = None) -> Recording:
+    """Reads the run in `path`, merged with data from other nodes; in a folder with runs, the newest job with all its nodes merged.
+
+    A trace of torch's profiler, or a folder with the traces of several ranks, is read as a run; `progress` is told how far.
+    """
+    if looks_like_a_trace(path) or (_is_folder_of_runs(path) and not runs_in(path)):
+        return read_traces([path], progress)
     if _is_folder_of_runs(path):
         path, *others = found = newest_job(runs_in(path), path)
         if others:
@@ -52,6 +59,15 @@ def read_job(path: Path, *, recent_steps: int | None = None) -> Recording:
         with tempfile.TemporaryDirectory(prefix="rn50-unpacked-") as folder:
             return _with_sent(unpack_bundle(path, Path(folder)), path, recent_steps)
     return _with_sent(path, path, recent_steps)
+
+
+def read_several(paths: Sequence[Path], progress: Progress | None = None) -> Recording:
+    """Reads the traces of several ranks. Raises UsageError if one is no trace: runs are put side by side by `compare`."""
+    for path in paths:
+        if not looks_like_a_trace(path):
+            message = f"{path} is no trace of torch.profiler: only the traces of a job's ranks are reported together"
+            raise UsageError(message, "runs are put side by side by rn50-advisor compare")
+    return read_traces(paths, progress)
 
 
 def _with_sent(run: Path, shown_as: Path, recent_steps: int | None) -> Recording:

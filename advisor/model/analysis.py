@@ -37,6 +37,7 @@ from rn50_advisor.advisor.model.report import (
     TimelinePoint,
 )
 from rn50_advisor.advisor.model.seen_share import Coverage
+from rn50_advisor.probes.documents.code_places import CollectionCall
 from rn50_advisor.probes.documents.rank_documents import EvaluationSite, RankFacts, SaveSite
 
 __all__ = [
@@ -73,6 +74,8 @@ class HotLine:
     samples: int
     share: float
     io: bool  # file writes, prints, loggers
+    collects: bool = False  # calls the garbage collector
+    collection: CollectionCall | None = None  # the call that goes through a whole collection
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +102,17 @@ class Analysis:
     sample: SampleCost | None = None  # None: no sample was profiled
     lock: SharedLock | None = None  # None: no worker was found waiting for a lock
     asking: SampleLine | None = None  # line at which workers wait for a server's answer
+    collecting: SampleLine | None = None  # line of a data set that calls the garbage collector
     repeated: FrequentCall | None = None  # call that repeats the same work for each item
     table: FrequentCall | None = None  # library of tables from which items are taken row by row
+    through: FrequentCall | None = None  # call with which items go through a whole collection
     holders: tuple[Holder, ...] = ()  # threads that ran while a training thread waited for the interpreter
     hot_lines: tuple[HotLine, ...] = ()
     waiting_lines: tuple[HotLine, ...] = ()  # where ranks sleep inside the step, longest first
     preparing_lines: tuple[HotLine, ...] = ()  # that prepare batches between fetch and model, longest first
     measuring_lines: tuple[HotLine, ...] = ()  # that evaluate the output between model and backward pass
+    collection_lines: tuple[HotLine, ...] = ()  # that go through a whole collection, longest first
+    foreign_lines: tuple[HotLine, ...] = ()  # that compute outside torch in the model, a loss or a hook
     # the user's line in which most of the forward pass is spent, as far inside as it can be told; at most one per rank
     forward_lines: tuple[HotLine, ...] = ()
     recomputing_lines: tuple[HotLine, ...] = ()  # whose forward pass is checkpointed, most frequent first

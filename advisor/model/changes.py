@@ -47,6 +47,7 @@ class PeriodicCall:
     called: str  # the user's function that it calls; empty: none
     share: float  # of the rank's time
     in_model: float  # part of this share that is spent in the model
+    collects: bool = False  # it steps an environment, or the loss is computed of what it returns
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,10 @@ class PeriodicStall:
     coincides: str  # what happens at the same time; empty: nothing that was seen
     last_step: int
     call: PeriodicCall | None = None
+    gap_share: float = 0.0  # of the stalls' time, in the gap
+    grew: tuple[float, float] | None = (
+        None  # median seconds of the first and of the last third of the stalls, if they grow clearly
+    )
 
 
 @dataclass(frozen=True, slots=True)

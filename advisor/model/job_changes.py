@@ -147,6 +147,35 @@ class NumbersKept:
         return "total += loss.item()  # not `total += loss`, which keeps each step's graph"
 
 
+@dataclass(frozen=True, slots=True)
+class GradientsKept:
+    """Forward and backward of all but a step's last batch without an exchange of gradients, where the loop accumulates them."""
+
+    def __str__(self) -> str:
+        return "with model.no_sync(): loss = ...; loss.backward()  # all but a step's last batch"
+
+
+@dataclass(frozen=True, slots=True)
+class ShrinkFirst:
+    """The transform that makes pictures smaller put before others of one list, whose names are in the list's order."""
+
+    shrink: str
+    transforms: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """For example `[RandomResizedCrop(...), ColorJitter(...)]`."""
+        return f"[{', '.join(f'{name}(...)' for name in (self.shrink, *self.transforms))}]"
+
+
 JobChange = (
-    CallChange | Setup | ModelChange | ForwardContext | CallRemoval | EnvironmentChange | LauncherChange | NumbersKept
+    CallChange
+    | Setup
+    | ModelChange
+    | ForwardContext
+    | CallRemoval
+    | EnvironmentChange
+    | LauncherChange
+    | NumbersKept
+    | GradientsKept
+    | ShrinkFirst
 )

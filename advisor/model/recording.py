@@ -112,6 +112,7 @@ class Meta:
     left_out_until_ns: int | None = None
     environment: MachineFacts = field(default_factory=MachineFacts)
     agent: Mapping[str, float] = field(default_factory=dict)  # cpu_s, wall_s, lost_records, startup_s
+    traced: bool = False  # read from the files of a profiler: a few steps of a job that the advisor did not watch
 
 
 @dataclass(frozen=True, slots=True)

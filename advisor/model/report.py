@@ -228,6 +228,7 @@ class Job:
     running: bool = False
     exit_signal: str | None = None
     name: str = ""
+    traced: bool = False  # read from a profiler's trace
 
 
 @dataclass(frozen=True, slots=True)

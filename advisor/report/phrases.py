@@ -125,6 +125,8 @@ def option(fix: Fix) -> str:
 
 def ending(job: Job) -> str:
     """The state of the job: running, its exit code, or the signal that ended it."""
+    if job.traced:
+        return f"{fmt.duration(job.duration_s)} of a profiler's trace"
     if job.running:
         return f"still running after {fmt.duration(job.duration_s)}"
     if job.exit_signal:

@@ -20,10 +20,11 @@ from rn50_advisor.advisor.model.measures.gpu_measures import GPU_JOULES_PER_SAMP
 from rn50_advisor.advisor.model.measures.step_measures import STEP_SAMPLES
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Recording
-from rn50_advisor.advisor.model.report import Job, Report
+from rn50_advisor.advisor.model.report import Job, Report, Verdict
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.model.wording.quantities import shorten
-from rn50_advisor.advisor.verdict.rule_engine import Judgement, judge
+from rn50_advisor.advisor.verdict.rule_engine import Judgement, fix_sentence, judge
+from rn50_advisor.advisor.verdict.traced_analysis import as_traced
 from rn50_advisor.advisor.verdict.triage_evidence import with_machine, without_triage
 from rn50_advisor.rules.analysis_reading import workers_that_fit
 from rn50_advisor.rules.registry import all_rules
@@ -60,14 +61,15 @@ def diagnose(recording: Recording, config: Config | None = None) -> Report:
 
 
 def _diagnose(recording: Recording, config: Config | None) -> Report:
-    analysis = analyse(recording)
+    analysis = as_traced(analyse(recording))
     judgement = with_hosts(judge(analysis, _rules(), config or Config()), analysis)
     gpus = tuple(gpu.index for gpu in analysis.gpu_view.used)
     findings = with_machine(
         judgement.findings, recording.meta.environment, _rules(), host=recording.meta.host, gpus=gpus
     )
+    edited = with_edits(findings, analysis, recording.sources)
     return Report(
-        verdict=judgement.verdict,
+        verdict=with_place(judgement.verdict, findings, edited),
         job=_job(analysis),
         throughput=replace(
             analysis.throughput,
@@ -75,7 +77,7 @@ def _diagnose(recording: Recording, config: Config | None) -> Report:
             joules_per_sample=analysis.get(GPU_JOULES_PER_SAMPLE),
         ),
         step_time=analysis.step_time,
-        findings=with_edits(findings, analysis, recording.sources),
+        findings=edited,
         outcomes=judgement.outcomes,
         budget=analysis.budget,
         capacities=analysis.capacities,
@@ -91,6 +93,16 @@ def _diagnose(recording: Recording, config: Config | None) -> Report:
         worker_curve=_worker_curve(analysis),
         nodes=analysis.nodes,
     )
+
+
+def with_place(verdict: Verdict, findings: tuple[Finding, ...], edited: tuple[Finding, ...]) -> Verdict:
+    """Names the place of the fix that the job's code showed, as its finding does."""
+    for before, after in zip(findings, edited, strict=True):
+        if before.rule == verdict.rule and before.fixes and before.fixes[0].where != after.fixes[0].where:
+            placed = replace(before.fixes[0], where=after.fixes[0].where)
+            words = verdict.summary.replace(fix_sentence(before.fixes[0]), fix_sentence(placed))
+            return replace(verdict, summary=words)
+    return verdict
 
 
 def with_hosts(judgement: Judgement, analysis: Analysis) -> Judgement:
@@ -128,6 +140,7 @@ def _job(analysis: Analysis) -> Job:
         running=analysis.running,
         exit_signal=None if meta.exit_signal is None else _signal_name(meta.exit_signal),
         name=meta.name,
+        traced=meta.traced,
     )
 
 
@@ -156,9 +169,8 @@ def _environment(recording: Recording, analysis: Analysis) -> dict[str, Any]:
     )
     return {
         **({"instance_like": instance.words} if instance else {}),
-        "host": meta.host,
-        "cwd": meta.cwd,
-        "advisor": meta.advisor_version,
+        **({"host": meta.host, "cwd": meta.cwd, "advisor": meta.advisor_version} if not meta.traced else {}),
+        **({"host": meta.host} if meta.traced and meta.host else {}),
         "started": meta.started_unix_s,
         **without_triage(meta.environment),
     }

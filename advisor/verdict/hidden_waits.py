@@ -76,7 +76,7 @@ def _untimed_collectives(a: Analysis) -> str:
     timed = max(a.by_rank(COLLECTIVES_TIMED_SHARE).values(), default=None)
     if timed is not None and timed < _COLLECTIVES_SHARE:
         return ""
-    timed_part = "" if exposed is None else f", but for {duration(exposed)} of them in the deep window"
+    timed_part = "" if exposed is None else f", but for {duration(exposed)} of them in the profiler's window"
     if unobserved:
         return f"its {joined:.0f} ranks have joined one process group, and what they exchange in a step was not observed{timed_part}"
     return f"{calls:.0f} collectives a step run in it, and how long they block the ranks was not timed{timed_part}"

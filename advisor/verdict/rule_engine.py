@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import SEVERITIES, Clear, Crashed, Evidence, Finding, NotMeasured, Outcome
+from rn50_advisor.advisor.model.findings import SEVERITIES, Clear, Crashed, Evidence, Finding, Fix, NotMeasured, Outcome
 from rn50_advisor.advisor.model.measures.step_measures import STEP_STEADY, STEP_TIME_S
 from rn50_advisor.advisor.model.report import EPOCH_START, INPUT_OR_FORWARD, PHASE_TITLES, OutcomeRow, Verdict
 from rn50_advisor.advisor.model.thresholds import Config
@@ -36,6 +36,14 @@ _UNEXPLAINED_PHASES = (
     "unattributed",
 )  # exchanges are judged below; other phases are known
 _WORTH_FIXING = SEVERITIES[:3]
+_STEPS_MIN = 5  # fewer say nothing about a job that the advisor watched
+TRACED_STEPS_MIN = 1  # a profiler's trace shows in each step what takes its time
+_NO_TRACED_STEP = (
+    "no whole training step was found in the trace: it needs two fetches of a DataLoader, two optimizer steps, or the marks of "
+    "profiler.step() in the loop. Kernels by class, if it has any, are those of the whole trace"
+)
+_NO_COMMON_STEP = "no step is in the traces of all ranks: they may be of different runs, or of different times"
+WATCHED_RUN = "a run under rn50-advisor, not a trace"
 # Minimum cost of a cause as a share of its consequence's cost. For some causes the estimate is rough.
 _CAUSE_SHARE = 0.25
 
@@ -66,9 +74,12 @@ def judge(analysis: Analysis, rules: Iterable[Rule], config: Config) -> Judgemen
 
 def run_rule(rule: Rule, analysis: Analysis, config: Config) -> Outcome:
     """Returns one rule's outcome; without the measurements that it needs, this is "not measured", never "clear"."""
-    missing = [name for name in rule.needs if not analysis.has(name)]
-    if rule.steady_steps and analysis.step_time.steady_steps < rule.steady_steps and STEP_STEADY not in missing:
+    missing: list[str] = [name for name in rule.needs if not analysis.has(name)]
+    enough = min(rule.steady_steps, TRACED_STEPS_MIN) if analysis.meta.traced else rule.steady_steps
+    if rule.steady_steps and analysis.step_time.steady_steps < enough and STEP_STEADY not in missing:
         missing.insert(0, STEP_STEADY)
+    if analysis.meta.traced and not rule.traced and not missing:
+        missing.append(WATCHED_RUN)
     if missing:
         return NotMeasured(rule.id, tuple(missing))
     given = config.thresholds.get(rule.id, {})
@@ -159,6 +170,15 @@ def _overlap(cause: Finding, consequence: Finding) -> bool:
 
 
 def verdict(analysis: Analysis, findings: tuple[Finding, ...], outcomes: list[Outcome]) -> Verdict:
+    found = _verdict(analysis, findings, outcomes)
+    steps = analysis.step_time.steady_steps
+    if not analysis.meta.traced or not steps:
+        return found
+    few = f"Judged by {counted(steps, 'step')} of a profiler's trace, in which the host is slower than usual."
+    return replace(found, summary=f"{found.summary} {few}".strip())
+
+
+def _verdict(analysis: Analysis, findings: tuple[Finding, ...], outcomes: list[Outcome]) -> Verdict:
     root = next((f for f in findings if f.explained_by is None and (f.fatal or f.severity in _WORTH_FIXING)), None)
     if root is not None and root.fatal:
         return Verdict("failed", root.rule, root.title, _summary(root))
@@ -178,12 +198,15 @@ def _summary(finding: Finding) -> str:
     notes = "; ".join(_phrase(e) for e in finding.evidence[:2] if e.note)
     parts = [notes[:1].upper() + notes[1:]] if notes else []
     if finding.fixes:
-        fix = finding.fixes[0]
-        where = f" ({fix.where.file}:{fix.where.line})" if fix.where else ""
-        parts.append(f"Fix: {fix.title}{where}")
+        parts.append(fix_sentence(finding.fixes[0]))
     if finding.saving is not None and not finding.fatal:
         parts.append(f"Predicted: {speedup(finding.saving)}")
     return ". ".join(parts) + "." if parts else ""
+
+
+def fix_sentence(fix: Fix) -> str:
+    """For example `Fix: num_workers=4 (train.py:42)`."""
+    return f"Fix: {fix.title}" + (f" ({fix.where.file}:{fix.where.line})" if fix.where else "")
 
 
 def _phrase(e: Evidence) -> str:
@@ -220,17 +243,9 @@ def _signal_name(number: int) -> str:
 
 
 def _no_bottleneck(analysis: Analysis, outcomes: list[Outcome]) -> Verdict:
-    if analysis.model is None or analysis.step_time.steady_steps < 5:
-        if analysis.step_time.steps:
-            why = f"{analysis.step_time.steps} steps were seen, {analysis.step_time.steady_steps} of them steady: too few to judge"
-        elif analysis.running:
-            why = "the job has not made a step yet"
-        else:
-            why = analysis.recorder_error or "the job ran no backward pass that could be observed"
-            why = f"no training step was seen: {why}"
-        return Verdict(
-            "inconclusive", None, "Nothing can be said yet" if analysis.running else "Nothing can be said", why + "."
-        )
+    enough = TRACED_STEPS_MIN if analysis.meta.traced else _STEPS_MIN
+    if analysis.model is None or analysis.step_time.steady_steps < enough:
+        return _too_few_steps(analysis)
     step = analysis.model.step_s
     unobserved = unobserved_input(analysis)
     if unobserved is not None:
@@ -244,11 +259,18 @@ def _no_bottleneck(analysis: Analysis, outcomes: list[Outcome]) -> Verdict:
         text = (
             f"only {100 * computed:.0f} % of the step is compute, and no rule that could be checked explains the rest"
         )
-        return Verdict("inconclusive", None, "No cause was found", f"{text}{unexplained}; not measured: {unchecked}.")
+        unknown = unknown_waits(analysis, text) if analysis.meta.traced and not unexplained else None
+        title, text = unknown or ("No cause was found", f"{text}{unexplained}; not measured: {unchecked}.")
+        return Verdict("inconclusive", None, title, text)
     parts = ", ".join(
         f"{phase.replace('_', ' ')} {100 * critical[phase] / step:.0f} %" for phase in computing if critical.get(phase)
     )
     text = f"{100 * computed:.0f} % of a {duration(step)} step is compute ({parts}); nothing worth fixing was found"
+    return _of_trace(analysis, text) if analysis.meta.traced else _of_run(analysis, text, unchecked)
+
+
+def _of_run(analysis: Analysis, text: str, unchecked: str) -> Verdict:
+    """The verdict on a recorded run whose step is compute without anything worth fixing."""
     view = analysis.gpu_view
     if view.unmonitored:
         who = f"rank{'s' if len(view.unmonitored) > 1 else ''} {', '.join(map(str, view.unmonitored[:8]))}"
@@ -264,6 +286,30 @@ def _no_bottleneck(analysis: Analysis, outcomes: list[Outcome]) -> Verdict:
         "Compute takes the time",
         f"{text}; not measured: {unchecked}.{beside}{input_is_unknown(analysis)}{speaks_for(analysis)}",
     )
+
+
+def _too_few_steps(analysis: Analysis) -> Verdict:
+    if analysis.meta.traced:
+        why = _NO_COMMON_STEP if analysis.step_time.steps else _NO_TRACED_STEP
+    elif analysis.step_time.steps:
+        why = f"{analysis.step_time.steps} steps were seen, {analysis.step_time.steady_steps} of them steady: too few to judge"
+    elif analysis.running:
+        why = "the job has not made a step yet"
+    else:
+        why = analysis.recorder_error or "the job ran no backward pass that could be observed"
+        why = f"no training step was seen: {why}"
+    return Verdict(
+        "inconclusive", None, "Nothing can be said yet" if analysis.running else "Nothing can be said", why + "."
+    )
+
+
+def _of_trace(analysis: Analysis, text: str) -> Verdict:
+    """The verdict on a trace without findings. A trace cannot tell whether the GPU itself is slowed down."""
+    if unknown := unknown_waits(analysis, text):
+        return Verdict("inconclusive", None, *unknown)
+    unseen = "clocks, power and errors of the GPU are" if analysis.on_gpu else "the machine's own state is"
+    title = "Compute takes the time, as far as a trace shows"
+    return Verdict("inconclusive", None, title, f"{text}; {unseen} not in a trace.")
 
 
 # Prefixes of measures that exist only on GPUs, and only with several ranks.

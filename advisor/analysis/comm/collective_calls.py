@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps, common_rows
+from rn50_advisor.advisor.model.comm.exchanged_bytes import broadcasts_of
 from rn50_advisor.advisor.model.comm.nccl_settings import NcclFacts
 from rn50_advisor.advisor.model.measures.comm_measures import (
     COLLECTIVES_AFTER_UPDATE_S,
+    COLLECTIVES_BUFFERS_S,
     COLLECTIVES_BY_HAND_S,
     COLLECTIVES_CALLS,
     COLLECTIVES_HELD_S,
@@ -31,6 +33,7 @@ from rn50_advisor.advisor.model.measures.comm_measures import (
 from rn50_advisor.advisor.model.measures.measure import JOB
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Recording, Table
+from rn50_advisor.probes.documents.rank_documents import RankFacts
 from rn50_advisor.probes.rank.layout import COLLECTIVES_FIELDS
 
 Array = NDArray[np.float64]
@@ -83,7 +86,10 @@ def held(steps: RankSteps, table: Table | None) -> dict[str, Array] | None:
 
 
 def collective_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
-    """Collectives per step of each rank, and seconds per step: for synchronised batch norm, for averaging by hand, after the update."""
+    """Collectives per step of each rank, and seconds per step: for synchronised batch norm, for averaging by hand, after the update.
+
+    DDP's broadcasts of buffers are not among them; their time is a measure of its own.
+    """
     values = Measured()
     columns = {
         COLLECTIVES_NORM_S: "norm_ns",
@@ -91,12 +97,20 @@ def collective_values(recording: Recording, steady: Mapping[int, RankSteps]) -> 
         COLLECTIVES_AFTER_UPDATE_S: "gap_ns",
     }
     seconds: dict[int, dict[str, Array]] = {}
+    buffers: dict[int, Array] = {}
+    processes = process_by_rank(recording.processes)
     for rank, steps in steady.items():
         table = recording.collectives.get(rank)
         if table is None or table.size == 0:
             continue
         rows = {name: per_row(steps, table, name) for name in COLLECTIVES_FIELDS if name not in ("step", "group_size")}
         count = max(float(steps.count.sum()), 1.0)
+        facts = recording.facts.get(processes[rank].pid, RankFacts()) if rank in processes else RankFacts()
+        if broadcasts_of(facts):
+            buffers[rank] = _share_of_buffers(facts, table) * rows["forward_ns"]
+            rows["forward_ns"] = rows["forward_ns"] - buffers[rank]
+        if not (table["calls"].any() or table["waits"].any()):
+            continue
         values[COLLECTIVES_CALLS, rank] = float(rows["calls"].sum()) / count
         values[COLLECTIVES_MEGABYTES, rank] = float(rows["bytes"].sum()) / count / 1e6
         values[COLLECTIVES_HELD_S, rank] = sum(float(rows[f"{phase}_ns"].sum()) for phase in HELD) / count / 1e9
@@ -106,7 +120,23 @@ def collective_values(recording: Recording, steady: Mapping[int, RankSteps]) -> 
     if len(seconds) == len(steady) > 1:
         for measure, column in columns.items():
             values[measure, JOB] = _shortest(steady, {rank: own[column] for rank, own in seconds.items()})
+    if len(buffers) == len(steady) > 1:
+        values[COLLECTIVES_BUFFERS_S, JOB] = _shortest(steady, {rank: own / 1e9 for rank, own in buffers.items()})
     return values
+
+
+def _share_of_buffers(facts: RankFacts, table: Table) -> float:
+    """The share of DDP's broadcasts in the time that collectives hold a rank in its forward passes.
+
+    The records have only that time; each place's sum over the run tells the calls apart, and `call_ns` has no broadcasts.
+    """
+    forward = float(table["forward_ns"].sum())
+    ours = sum(site.get("ns", 0) for site in broadcasts_of(facts))
+    others = sum(site.get("ns", 0) for site in facts.get("collectives", ())) - ours
+    called = float(table["call_ns"].sum())
+    if not (others and called and forward):
+        return 1.0
+    return min(1.0, ours / others * called / forward)
 
 
 def _shortest(steady: Mapping[int, RankSteps], seconds: Mapping[int, Array]) -> float:

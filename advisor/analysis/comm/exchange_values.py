@@ -34,6 +34,8 @@ from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.statistics import beyond_others
 
+_UNTIMED = "the collectives of this job only queue work on the GPUs, and nothing times them there"
+
 
 def exchange_values(recording: Recording, steady: Mapping[int, RankSteps], accounts: StepAttribution) -> Measured:
     """Exposed communication and transfer time per step, and how often and how long each rank keeps the others waiting."""
@@ -50,7 +52,7 @@ def exchange_values(recording: Recording, steady: Mapping[int, RankSteps], accou
     why = ""
     if ranks < 2:
         why = partly if group > 1 else "one rank: nothing to communicate"
-    elif accounts.wire_s is None or not accounts.late_share:
+    elif not accounts.late_share:
         why = "no DistributedDataParallel times its collectives here, and no blocking collective is called from Python"
         if accounts.exposed:
             why = (
@@ -62,7 +64,7 @@ def exchange_values(recording: Recording, steady: Mapping[int, RankSteps], accou
     _late_values(accounts, found)
     wire_s, span_s = (None, None) if group > ranks else (accounts.wire_s, accounts.span_s)
     if wire_s is None:
-        found.missing[COMM_WIRE_S, JOB] = partly
+        found.missing[COMM_WIRE_S, JOB] = partly if group > ranks else _UNTIMED
     else:
         found[COMM_WIRE_S, JOB] = wire_s
         found[COMM_WIRE_ERROR, JOB] = accounts.wire_error

@@ -16,8 +16,8 @@ _PASSING = frozenset(
         "pid", "main_thread", "argv", "rank", "local_rank", "world_size", "group_size", "environment_rank", "save_sites", "exception",
         "run_delay", "visible_optimizer", "mounts", "started", "id", "line", "file", "training", "collections", "uuid", "hostname",
         "syncs", "copies", "again", "varies", "calls", "bytes", "ns", "searched_iterations", "iterations_with_unused",
-        "work", "padding", "batch_sizes", "operations", "compilations", "evaluation_sites", "evaluation_batches",
-        "denormals",
+        "work", "padding", "padded_ends", "unused_gradients", "batch_sizes", "operations", "compilations", "evaluation_sites",
+        "evaluation_batches", "denormals", "tables", "first_batches",
     )
 )  # fmt: skip
 _VERSIONS = ("python", "torch", "advisor", "driver", "driver_cuda", "nccl", "cudnn")

@@ -55,19 +55,19 @@ def copy_times(
 def _by_window(window: DeepWindow, copies: Sequence[HostCopy]) -> CopyTime | str:
     whole, rate = window.pinned_bytes + window.pageable_bytes, window.pinned_mb_per_s
     if whole <= 0:
-        return "nothing was copied to the GPU in the deep window"
+        return "nothing was copied to the GPU in the profiler's window"
     if rate is None and window.pinned_bytes > _UNTIMED_SHARE_MAX * whole:
-        return "no copy in the deep window was large enough to measure the link"
+        return "no copy in the profiler's window was large enough to measure the link"
     pinned_mb = window.pinned_bytes / 1e6 if rate else 0.0
     rates = (rate, window.pinned_most_mb_per_s, window.pinned_least_mb_per_s)
     usual, best, worst = (window.pageable_s + pinned_mb / (each or rate or 1.0) for each in rates)
     if best <= 0:
-        return "the copies of the deep window were too short to be timed"
+        return "the copies of the profiler's window were too short to be timed"
     # the phase of a copy is known only if the copy was seen from the host
     in_forward = sum(copy.mb for copy in _in_forward(copies)) / max(sum(copy.mb for copy in copies), 1e-9)
     parts = [f"{number(round(pinned_mb, 1))} MB from pinned memory at {number(round(rate))} MB/s"] if rate else []
     parts += [f"{duration(window.pageable_s)} of copies from pageable memory"] if window.pageable_s > 0 else []
-    basis = f"{' and '.join(parts)}, in a deep window"
+    basis = f"{' and '.join(parts)}, in a profiler's window"
     return CopyTime(usual, best, worst, in_forward * min(usual, window.idle.get("copy", 0.0)), basis)
 
 

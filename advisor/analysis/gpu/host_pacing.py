@@ -33,10 +33,13 @@ from rn50_advisor.advisor.model.recording import Recording, Table
 Array = NDArray[np.float64]
 
 PHASES = ("forward", "backward", "optimizer")
+# A column that only profilers' traces have: nanoseconds by which the GPU is behind the host when a step begins.
+BEHIND = "behind_ns"
 _ROWS_MIN = 10
 _DRY_S = 30e-6  # two events with nothing between them are a few microseconds apart
 # A GPU that is behind by no more than this at the end of a phase kept up: its last kernels end a little after their launches.
 _BEHIND_SHARE, _BEHIND_S = 0.10, 0.0002
+_FETCH_SHARE = 0.5  # of the fetches of a step of several batches
 # A phase that spends this share of its host time waiting for the GPU says nothing about launches.
 _WAITED_SHARE = 0.10
 _IDLE_FACT_NAMES = {
@@ -47,7 +50,6 @@ _IDLE_FACT_NAMES = {
     GPU_IDLE_GAP_S: "between_steps_ms",
     GPU_HOST_PACED_S: "at_the_hosts_pace_ms",
 }
-_SEVERAL = "steps of several batches: the order of their phases is not recorded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,9 @@ class _Rows:
     gpu: Mapping[str, Array]
     gap_before: Array  # the host's gap before each step, like the stream's in `gpu`
     quiet_before: NDArray[np.bool_]  # True if neither evaluation nor checkpoint came right before
-    one_batch: bool
+    batches: Array
+    behind: Array | None  # at the start of the step; None: not known
+    step: NDArray[np.int64]
 
 
 def pace_values(recording: Recording, steady: Mapping[int, RankSteps], known: CallSites) -> Measured:
@@ -73,12 +77,9 @@ def pace_values(recording: Recording, steady: Mapping[int, RankSteps], known: Ca
         if rows.quiet_before.any():
             idle = np.minimum(rows.gpu["gap"], rows.gap_before)
             values[GPU_IDLE_GAP_S, rank] = float(idle[rows.quiet_before].mean())
-        if rows.one_batch:
-            paced = _host_paced(rows)
-            lost = _not_launching(rank, known, rows)
-            values[GPU_HOST_PACED_S, rank] = sum(max(0.0, paced[p] - lost[p]) for p in PHASES)
-        else:
-            values.missing[GPU_HOST_PACED_S, rank] = _SEVERAL
+        paced = _host_paced(rows)
+        lost = _not_launching(rank, known, rows)
+        values[GPU_HOST_PACED_S, rank] = sum(max(0.0, paced[p] - lost[p]) for p in PHASES)
     if trains_on_gpu(recording) and not values.has(GPU_IDLE_INPUT_S):
         for measure in (GPU_IDLE_INPUT_S, GPU_IDLE_GAP_S, GPU_HOST_PACED_S):
             values.missing[measure, JOB] = "no GPU events were read in steps that a loader feeds"
@@ -93,7 +94,7 @@ def _together(steps: RankSteps, table: Table) -> _Rows | None:
         return None
     row = table[order][at]
     use = (row["step"] == steps.step) & steps.sample
-    if use.sum() < _ROWS_MIN:
+    if use.sum() < (1 if steps.traced else _ROWS_MIN):  # a profiler's trace shows each step exactly
         return None
     c = steps.columns
     aside = c["evaluation"] + c["checkpoint"]
@@ -103,7 +104,8 @@ def _together(steps: RankSteps, table: Table) -> _Rows | None:
     host["optimizer"] = (c["clip"] + c["optimizer"])[use]
     gpu = {name: row[f"{name}_ns"][use] / 1e9 for name in ("input_wait", "gap", *PHASES)}
     gap = np.roll(c["gap"], 1)[use]
-    return _Rows(host, gpu, gap, (before == 0)[use], bool((c["micro_batches"][use] <= 1).all()))
+    behind = row[BEHIND][use] / 1e9 if table.dtype.names and BEHIND in table.dtype.names else None
+    return _Rows(host, gpu, gap, (before == 0)[use], np.maximum(c["micro_batches"][use], 1.0), behind, steps.step[use])
 
 
 def runs_dry(table: Table | None) -> bool:
@@ -125,16 +127,42 @@ def gaps_as_seen(paced: Measured, known: Measured, gpus: Iterable[Gpu]) -> Measu
 
 
 def _host_paced(rows: _Rows) -> dict[str, float]:
-    """Seconds per step of each phase in which the GPU kept up with the host."""
-    dry = rows.gpu["input_wait"] > _DRY_S
-    behind = np.zeros_like(rows.gpu["input_wait"])
+    """Seconds per step of each phase in which the GPU kept up with the host.
+
+    With several batches a step, the phases are sums: the GPU kept up with all of them only if it idled for most of each fetch.
+    """
+    if rows.behind is not None:
+        behind = np.maximum(0.0, rows.behind + rows.gpu["input_wait"] - rows.host["input_wait"])
+    else:
+        behind = _behind_at_batch(rows)
     found = {}
     for phase in PHASES:
         began = behind
         behind = np.maximum(0.0, behind + rows.gpu[phase] - rows.host[phase])
-        kept_up = dry & (behind <= _BEHIND_SHARE * rows.host[phase] + _BEHIND_S)
+        kept_up = np.isfinite(began) & (behind <= _BEHIND_SHARE * rows.host[phase] + _BEHIND_S * rows.batches)
         spent = np.maximum(0.0, rows.host[phase] - began)
         found[phase] = float(np.where(kept_up, spent, 0.0).mean())
+    return found
+
+
+def _behind_at_batch(rows: _Rows) -> Array:
+    """Seconds by which the GPU is behind the host when each batch arrives; infinite where that is not known.
+
+    It is not behind where it idled. From there on, the times of both tell by how much it is, until a step without events: ranks that leave
+    each exchange together seldom idle at a fetch, and yet may never be far behind.
+    """
+    least = np.where(rows.batches > 1, _FETCH_SHARE * rows.host["input_wait"], 0.0)
+    dry = rows.gpu["input_wait"] > np.maximum(_DRY_S * rows.batches, least)
+    later = [rows.gpu[name] - rows.host[name] for name in PHASES]
+    fetch = rows.gpu["gap"] - rows.gap_before + rows.gpu["input_wait"] - rows.host["input_wait"]
+    follows = np.append(False, np.diff(rows.step) == 1) & rows.quiet_before & (rows.batches <= 1)
+    found = np.full(least.size, np.inf)
+    behind = np.inf
+    for n in range(least.size):
+        behind = 0.0 if dry[n] else max(0.0, behind + fetch[n]) if follows[n] else np.inf
+        found[n] = behind
+        for longer in later:
+            behind = max(0.0, behind + longer[n])
     return found
 
 

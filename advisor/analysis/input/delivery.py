@@ -9,17 +9,19 @@ A step of one batch begins with its fetch. In steps of several batches, the reco
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rn50_advisor.advisor.analysis.input.loading import training_batches
+from rn50_advisor.advisor.analysis.input.loading import COLLECTIONS_NOTED_MIN, training_batches
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import LoaderFacts, training_loader
 from rn50_advisor.advisor.model.measures.input_measures import (
     FETCH_BEHIND_S,
+    FETCH_COLLECTING_S,
     FETCH_HAND_OVER_ERROR,
     FETCH_HAND_OVER_S,
     FETCH_PINNING_S,
@@ -56,6 +58,7 @@ class Delivery:
     hand_over_s: float  # the batch was made but had not arrived
     hand_over_error: float  # two standard errors of `hand_over_s`, relative
     behind_s: float  # part of `making_s` in which a later batch was already made
+    collecting_s: float  # part of both that garbage collections in workers took, at most; NaN if not recorded
     worker_lag: float  # least ratio of the slowest worker's time per batch to the others'; 1 if all are alike
     slow_ratio: float  # time of batches that kept later ones waiting, over the median; 1 if there were none
 
@@ -90,7 +93,8 @@ def delivery_values(
             continue
         made = delivery(everything[rank], steps, table, loader, recording.spans.get(rank))
         if isinstance(made, str):
-            found.missing[FETCH_HAND_OVER_S, rank] = found.missing[FETCH_BEHIND_S, rank] = made
+            for measure in (FETCH_HAND_OVER_S, FETCH_BEHIND_S, FETCH_COLLECTING_S):
+                found.missing[measure, rank] = made
             continue
         # the indices of a later batch are drawn before this one is handed out
         index_s = drawn.get(rank, 0.0) / max(batches, 1e-3)
@@ -98,6 +102,10 @@ def delivery_values(
         found[FETCH_HAND_OVER_S, rank] = left_s
         found[FETCH_HAND_OVER_ERROR, rank] = min(1.0, made.hand_over_error * made.hand_over_s / max(left_s, 1e-9))
         found[FETCH_BEHIND_S, rank] = batches * made.behind_s
+        if np.isnan(made.collecting_s):
+            found.missing[FETCH_COLLECTING_S, rank] = "garbage collections in workers were not recorded"
+        else:
+            found[FETCH_COLLECTING_S, rank] = batches * made.collecting_s
         found[FETCH_SLOW_RATIO, rank] = made.slow_ratio
         found[FETCH_WORKER_LAG, rank] = made.worker_lag
     return found
@@ -133,8 +141,13 @@ def delivery(
     use = ~np.isnan(done) & (fetches.begin >= steady.start_ns[0] / 1e9) & (fetches.begin <= steady.end_ns[-1] / 1e9)
     if use.sum() < _FETCHES_MIN:
         return f"only {use.sum()} fetches could be separated"
-    found = _delivery(fetches, use, done, later, done - made_from)
-    return replace(found, worker_lag=_worker_lag(rows[(rows["flags"] & FLAG_FIRST_BATCH) == 0]))
+    # the worker makes its next batch while a thread sends this one, which stands still while the worker collects
+    collected = [_lookup(fetches, epoch, place - n, rows["gc_ns"]) for n in (0, loader.num_workers)]
+    return replace(
+        _delivery(fetches, use, done, later, done - made_from),
+        worker_lag=_worker_lag(rows[(rows["flags"] & FLAG_FIRST_BATCH) == 0]),
+        collecting_s=_collecting_s(fetches, use, done, *collected),
+    )
 
 
 def _parts(recording: Recording, steps: RankSteps, loader: LoaderFacts | None) -> dict[RankMeasure, float]:
@@ -166,6 +179,19 @@ def _worker_lag(rows: Table) -> float:
     return max(1.0, float(at_least / max(at_most, 1e-9)))
 
 
+def _collecting_s(fetches: _Fetches, use: NDArray[np.bool_], done: Array, within: Array, afterwards: Array) -> float:
+    """Mean seconds per fetch. `within`: collections while its batch was made; `afterwards`: while its worker's next batch was.
+
+    Each is the mean over the fetches for which it was noted; NaN if there are few.
+    """
+    begin, end, made = fetches.begin[use], fetches.end[use], np.minimum(done[use], fetches.end[use])
+    making, handing_over = np.clip(made - begin, 0.0, None), end - np.maximum(begin, made)
+    noted = [(wait, seconds[use]) for wait, seconds in ((making, within), (handing_over, afterwards))]
+    if any((seconds >= 0).sum() < COLLECTIONS_NOTED_MIN for _, seconds in noted):
+        return math.nan
+    return float(sum(np.minimum(wait, seconds)[seconds >= 0].mean() for wait, seconds in noted))
+
+
 def _delivery(fetches: _Fetches, use: NDArray[np.bool_], done: Array, later: Array, took: Array) -> Delivery:
     begin, end, made = fetches.begin[use], fetches.end[use], np.minimum(done[use], fetches.end[use])
     behind = np.clip(made - np.maximum(begin, later[use]), 0.0, None)
@@ -177,6 +203,7 @@ def _delivery(fetches: _Fetches, use: NDArray[np.bool_], done: Array, later: Arr
         hand_over_s=float(handing_over.mean()),
         hand_over_error=relative_error(handing_over),
         behind_s=float(behind.mean()),
+        collecting_s=np.nan,
         worker_lag=1.0,
         slow_ratio=max(1.0, slow / max(float(np.median(took[use])), 1e-9)),
     )

@@ -15,6 +15,7 @@ from rn50_advisor.advisor.model.measures.input_measures import (
     FETCH_BLOCKED_SHARE,
     FETCH_CPU_SHARE,
     FETCH_DELAY_SHARE,
+    FETCH_GC_SHARE,
     FETCH_READ_MB,
     FETCH_READ_MB_PER_S,
     FETCH_SYSTEM_SHARE,
@@ -29,6 +30,7 @@ from rn50_advisor.probes.documents.rank_documents import RankFacts
 from rn50_advisor.probes.rank.layout import BATCH_FIELDS, FLAG_FIRST_BATCH, SPAN_CODE
 
 BLOCK_BYTES = 512
+COLLECTIONS_NOTED_MIN = 8  # batches in which garbage collections were noted
 _ASIDE = (SPAN_CODE["evaluation"], SPAN_CODE["checkpoint"])
 
 
@@ -45,6 +47,7 @@ class Loading:
     read_bytes: float
     system_s: float | None  # part of `cpu_s` inside the kernel; None for the training process, where it is not measured
     busy_share: float | None  # busy share of the workers' time; None for the training process
+    gc_s: float | None = None  # garbage collections in workers; None if not recorded
 
     @property
     def blocked_s(self) -> float:
@@ -83,11 +86,16 @@ def _loader(loader: RecordedLoader, rank: int, facts: RankFacts) -> LoaderFacts:
         mount=facts.get("mounts", {}).get(dataset.get("root", "")),
         prefetch_factor=loader.get("prefetch_factor"),
         batch_bytes=loader.get("batch_bytes"),
+        batch_tensors=loader.get("batch_tensors"),
         library=loader.get("library", ""),
         collate=loader.get("collate"),
+        collate_file=loader.get("collate_file", ""),
+        collate_line=loader.get("collate_line", 0),
         batch_sampler=loader.get("batch_sampler"),
         shuffle=loader.get("shuffle"),
         made=loader.get("made") or 1,
+        fetch_file=loader.get("fetch_file", ""),
+        fetch_line=loader.get("fetch_line", 0),
     )
 
 
@@ -121,7 +129,14 @@ def loading_of(
         read_bytes=float(span["blocks"].sum() * BLOCK_BYTES / count),
         system_s=float(span["system_ns"].sum() / 1e9 / count),
         busy_share=float(wall / max(wall + idle, 1e-9)),
+        gc_s=_collecting_s(span),
     )
+
+
+def _collecting_s(span: Table) -> float | None:
+    """Garbage collections per batch, over the batches in which they were noted."""
+    noted = span["gc_ns"][span["gc_ns"] >= 0]
+    return float(noted.mean()) / 1e9 if noted.size >= COLLECTIONS_NOTED_MIN else None
 
 
 def _aside_ns(
@@ -237,6 +252,8 @@ def loading_values(
         found[FETCH_READ_MB_PER_S, rank] = made.read_bytes / 1e6 / wall
         if made.system_s is not None:
             found[FETCH_SYSTEM_SHARE, rank] = min(1.0, made.system_s / wall)
+        if made.gc_s is not None:
+            found[FETCH_GC_SHARE, rank] = min(1.0, made.gc_s / wall)
         if made.busy_share is not None:
             found[LOADER_BUSY_SHARE, rank] = made.busy_share
     return found

@@ -87,7 +87,8 @@ def _timed(steady: Mapping[int, RankSteps], loaders: Sequence[LoaderFacts]) -> I
     for rank in sorted(steady):
         loader = training_loader(loaders, rank)
         if loader is not None and loader.library:
-            return InputSource(loader.library, True, Where(loader.file, loader.line) if loader.file else None)
+            file, line = (loader.file, loader.line) if loader.file else (loader.fetch_file, loader.fetch_line)
+            return InputSource(loader.library, True, Where(file, line) if file else None)
     return None
 
 

@@ -9,6 +9,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from rn50_advisor.advisor.analysis.input.making_samples import making_samples
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import LoaderFacts, training_loader
 from rn50_advisor.advisor.model.input.sample_cost import PartKind, SampleCost, SampleLine, SamplePart
@@ -23,12 +24,14 @@ from rn50_advisor.advisor.model.measures.input_measures import (
 )
 from rn50_advisor.advisor.model.measures.measure import JOB
 from rn50_advisor.advisor.model.measures.measured import Measured
-from rn50_advisor.advisor.model.recording import Recording, Table, events_of
-from rn50_advisor.probes.documents.event_documents import SampleMaking
+from rn50_advisor.advisor.model.recording import Recording, Table
 from rn50_advisor.probes.documents.loader_documents import PartName
 
 # With fewer profiled samples, one that takes 2.5 times as long as the others changes a share by more than a tenth.
 _SAMPLES_MIN = 15
+# Fewer are enough if they are alike: no part's share of the time has a larger standard error than this.
+_SAMPLES_ALIKE_MIN = 8
+_ALIKE_ERROR_MAX = 0.02
 _PARTS_MAX = 30
 _LINES_MAX = 5
 _NOTHING: Table = np.empty(0, [(name, np.int64) for name in ("t_end_ns", "loader", "cpu_ns")])
@@ -49,14 +52,18 @@ def sample_cost(
         )
     seen, made = np.concatenate(profiled), np.concatenate(parts) if parts else _NOTHING
     samples = int(seen["covered"].sum())
-    if samples < _SAMPLES_MIN or made.size == 0:
-        return f"only {samples} samples were profiled while they were made"
+    few = f"only {samples} samples were profiled while they were made"
+    if samples < _SAMPLES_ALIKE_MIN or made.size == 0:
+        return few
     cpu_s, wall_s = (float(seen[name].sum()) / 1e9 / samples for name in ("cpu_ns", "wall_ns"))
+    shares = _parts(recording, made, cpu_s, wall_s)
+    if samples < _SAMPLES_MIN and max(part.error for part in shares) > _ALIKE_ERROR_MAX:
+        return few
     return SampleCost(
         looks=samples,
         cpu_s=cpu_s,
         wall_s=wall_s,
-        parts=_parts(recording, made, cpu_s, wall_s),
+        parts=shares,
         collate_s=_mean(seen["collate_ns"], 1e-9),
         batch_bytes=_mean(seen["batch_bytes"]),
         width=_mean(seen["width"]),
@@ -68,18 +75,17 @@ def sample_cost(
 
 def _lines(recording: Recording, steady: Mapping[int, RankSteps]) -> tuple[SampleLine, ...]:
     """The user's innermost lines that stacks show most often while samples are made. Stacks of library code alone count in the total."""
-    begin = min(int(steps.start_ns.min()) for steps in steady.values())
-    end = max(int(steps.end_ns.max()) for steps in steady.values())
-    events = [e for e in events_of(recording.events, SampleMaking) if begin < e.t_ns < end]
+    samples = [*making_samples(recording, steady)]
     found: Counter[tuple[str, str]] = Counter()
     lines: dict[tuple[str, str], Counter[int]] = {}
-    for event in events:
-        if user := event.data.get("user"):
+    for sample in samples:
+        if user := sample.data.get("user"):
             key = user["function"], user["file"]
-            found[key] += 1
-            lines.setdefault(key, Counter())[user["line"]] += 1
+            found[key] += sample.count
+            lines.setdefault(key, Counter())[user["line"]] += sample.count
+    total = sum(sample.count for sample in samples)
     return tuple(
-        SampleLine(function, file, lines[function, file].most_common(1)[0][0], seen, len(events))
+        SampleLine(function, file, lines[function, file].most_common(1)[0][0], seen, total)
         for (function, file), seen in found.most_common(_LINES_MAX)
     )
 

@@ -6,8 +6,9 @@ events (`ph` X) with `ts` and `dur` in microseconds, distinguished by `cat`. Eve
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,8 +16,8 @@ from typing import Any, NamedTuple
 STEP_MARK = "rn50-advisor step"
 # Category names in traces written before 2022.
 _CATEGORIES = {"operator": "cpu_op", "runtime": "cuda_runtime", "memcpy": "gpu_memcpy", "memset": "gpu_memset"}
-_HOST = ("cpu_op", "user_annotation", "python_function")
-_CALLS = ("cuda_runtime", "cuda_driver")
+_HOST = ("cpu_op", "user_annotation")
+_CALLS = ("cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "xpu_runtime", "xpu_driver")
 
 
 class Span(NamedTuple):
@@ -33,7 +34,10 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Events of a trace, each list sorted by start. `calls` are calls of the CUDA runtime and driver; `operators` include annotations."""
+    """Events of a trace, each list sorted by start. `calls` are calls of the CUDA runtime and driver; `operators` include annotations.
+
+    `frames` are calls of Python functions, in traces with stacks.
+    """
 
     kernels: list[Span] = field(default_factory=list)
     copies: list[Span] = field(default_factory=list)
@@ -41,6 +45,8 @@ class Trace:
     operators: list[Span] = field(default_factory=list)
     marks: list[float] = field(default_factory=list)  # starts of steps, and the end of the last one
     hardware: str = ""
+    frames: list[Span] = field(default_factory=list)
+    device: Any = None  # number of the GPU; None: unknown
 
     @property
     def on_gpu(self) -> bool:
@@ -52,22 +58,24 @@ def read_trace(document: Mapping[str, Any]) -> Trace:
     events = document.get("traceEvents")
     if not isinstance(events, list):
         raise ValueError("no traceEvents in it")
+    return sorted_trace(_spans(events), document.get("deviceProperties"))
+
+
+def sorted_trace(spans: Iterable[tuple[str, Span]], devices: Any = None) -> Trace:
+    """The trace of these (category, event) pairs, of the busiest GPU. `devices` is Kineto's list of device properties."""
     kernels: dict[Any, list[Span]] = {}
     copies: dict[Any, list[Span]] = {}
-    calls, operators, marks = [], [], []
-    for event in events:
-        if not isinstance(event, Mapping) or event.get("ph") != "X":
-            continue
-        kind = str(event.get("cat", "")).lower()
+    calls, operators, frames, marks = [], [], [], []
+    for category, span in spans:
+        kind = category.lower()
         kind = _CATEGORIES.get(kind, kind)
-        span = _span(event)
-        if span is None:
-            continue
         if kind in ("kernel", "gpu_memcpy", "gpu_memset"):
             place = kernels if kind == "kernel" else copies
-            place.setdefault(span.args.get("device", event.get("pid")), []).append(span)
+            place.setdefault(span.args.get("device", span.thread.partition("/")[0]), []).append(span)
         elif kind in _CALLS:
             calls.append(span)
+        elif kind == "python_function":
+            frames.append(span)
         elif span.name == STEP_MARK:
             marks.append(span.start)
         elif kind in _HOST:
@@ -79,8 +87,18 @@ def read_trace(document: Mapping[str, Any]) -> Trace:
         _ordered(calls),
         _ordered(operators),
         sorted(marks),
-        _hardware(document, device) if kernels else "",
+        _hardware(devices, device) if kernels else "",
+        _ordered(frames),
+        device,
     )
+
+
+def _spans(events: Iterable[Any]) -> Iterator[tuple[str, Span]]:
+    for event in events:
+        if isinstance(event, Mapping) and event.get("ph") == "X":
+            span = _span(event)
+            if span is not None:
+                yield str(event.get("cat", "")), span
 
 
 def _ordered(spans: Iterable[Span]) -> list[Span]:
@@ -101,8 +119,7 @@ def _span(event: Mapping[str, Any]) -> Span | None:
     return Span(str(event.get("name", "")), start, start + max(took, 0.0), thread, external, correlation, args)
 
 
-def _hardware(document: Mapping[str, Any], device: Any) -> str:
-    devices = document.get("deviceProperties")
+def _hardware(devices: Any, device: Any) -> str:
     for known in devices if isinstance(devices, list) else ():
         if isinstance(known, Mapping) and known.get("id") == device:
             return str(known.get("name", ""))[:80]
@@ -117,6 +134,14 @@ def launches_of(trace: Trace) -> dict[int, Span]:
 def operators_behind(trace: Trace) -> dict[int, Span]:
     """The operators that launched kernels, by external id."""
     return {span.external: span for span in trace.operators if span.external}
+
+
+_TO_DEVICE = re.compile(r"HtoD|HostToDevice")
+
+
+def is_to_device(copy: Span) -> bool:
+    """True for a copy from the host to the GPU; ROCm has names of its own."""
+    return bool(_TO_DEVICE.search(copy.name))
 
 
 Interval = tuple[float, float]
@@ -145,7 +170,10 @@ def within(moment: float, intervals: list[Interval]) -> bool:
 
 def common(ones: list[Interval], others: list[Interval]) -> list[Interval]:
     """The intersection of two lists of intervals, each as `union` makes them."""
-    found, i, j = [], 0, 0
+    found, i = [], 0
+    j = (
+        max(0, bisect_left(others, (ones[0][0],)) - 1) if ones else 0
+    )  # the ones may be a step, the others a whole trace
     while i < len(ones) and j < len(others):
         begin, end = max(ones[i][0], others[j][0]), min(ones[i][1], others[j][1])
         if begin < end:
@@ -159,12 +187,13 @@ def common(ones: list[Interval], others: list[Interval]) -> list[Interval]:
 
 def without(ones: list[Interval], others: list[Interval]) -> list[Interval]:
     """The parts of `ones` that `others` leave uncovered; both as `union` makes them."""
-    found = []
+    found, first = [], 0
     for begin, end in ones:
         at = begin
-        for other_begin, other_end in others:
-            if other_end <= at:
-                continue
+        while first < len(others) and others[first][1] <= begin:
+            first += 1
+        for place in range(first, len(others)):
+            other_begin, other_end = others[place]
             if other_begin >= end:
                 break
             if other_begin > at:

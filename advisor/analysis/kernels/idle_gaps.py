@@ -24,8 +24,10 @@ from rn50_advisor.advisor.analysis.kernels.chrome_trace import (
 )
 from rn50_advisor.advisor.analysis.kernels.kernel_names import is_fetch
 
-SYNC_CALL = re.compile(r"Synchronize|^cu(?:da)?Memcpy(?!.*Async)|^cudaFree(?!Async)|^cudaMalloc$")
-_COPY_CALL = re.compile(r"^cu(?:da)?Memcpy")
+SYNC_CALL = re.compile(
+    r"Synchronize|^(?:cu(?:da)?|hip)Memcpy(?!.*Async)|^(?:cuda|hip)Free(?!Async)|^(?:cuda|hip)Malloc$"
+)
+_COPY_CALL = re.compile(r"^(?:cu(?:da)?|hip)Memcpy")
 # A wait may end this long before a gap begins and still be its cause: the time of a few interrupts.
 _RETURNS_WITHIN_US = 200.0
 _WORTH_US = 0.5  # shorter gaps always occur between two kernels of one stream

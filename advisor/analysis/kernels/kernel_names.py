@@ -1,9 +1,10 @@
 """Classifies kernels and operators by name, and recognises tensor-core kernels.
 
-Names are those of cuDNN, cuBLAS, CUTLASS, NCCL, ATen, Apex and Triton, as they appear in traces. The patterns for tensor cores start from
-PyProf's (`pyprof/prof/tc.py`), which torch's TensorBoard plugin took over (pytorch/kineto, `tb_plugin/torch_tb_profiler/profiler/
-tensor_core.py`). Added are those of CUTLASS (`tensorop`, `wmma`), of cuDNN since 8 (`tensor16x8x16`, `implicit_gemm_bf16…`), and of Hopper
-and later (`gmma`, `nvjet`, `sm100`). A kernel whose name matches none of them does not count as using tensor cores.
+Names are those of cuDNN, cuBLAS, CUTLASS, NCCL, ATen, Apex and Triton, and on AMD of MIOpen, Tensile, CK and RCCL, as they appear in
+traces. The patterns for tensor cores start from PyProf's (`pyprof/prof/tc.py`), which torch's TensorBoard plugin took over (pytorch/kineto,
+`tb_plugin/torch_tb_profiler/profiler/tensor_core.py`). Added are those of CUTLASS (`tensorop`, `wmma`), of cuDNN since 8 (`tensor16x8x16`,
+`implicit_gemm_bf16…`), of Hopper and later (`gmma`, `nvjet`, `sm100`), and of AMD's matrix cores (`_MI32x32x8`, `gtcx`, `xdlops`). A kernel
+whose name matches none of them does not count as using tensor cores.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-_NCCL = re.compile(r"^(?:void )?nccl", re.IGNORECASE)
-_ATTENTION = re.compile(r"sdpa|flash_|flash_?attn|fmha|attention", re.IGNORECASE)
+_NCCL = re.compile(r"^(?:void )?(?:nccl|rccl|msccl)", re.IGNORECASE)
+_ATTENTION = re.compile(r"sdpa|flash_|flash_?attn|fmha|attention|^_?attn_(?:fwd|bwd)", re.IGNORECASE)
 # The order matters: cuDNN's batch norm has "nhwc" in its name, a fused convolution "relu", cuDNN's attention "flash_fprop". Inductor's
 # kernels for pointwise operations and reductions contain the names of the products before and after them.
 _CLASSES: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("layout", re.compile(r"nchwtonhwc|nhwctonchw|nhwcaddpadding|convertTensor_kernel", re.IGNORECASE)),
+    (
+        "layout",
+        re.compile(r"nchwtonhwc|nhwctonchw|nhwcaddpadding|convertTensor_kernel|batched_transpose_\d", re.IGNORECASE),
+    ),
     ("optimizer", re.compile(r"multi_tensor_apply|fused_?adam|fused_?sgd|adam_?w?_|lamb_", re.IGNORECASE)),
     (
         "norm",
@@ -30,11 +34,14 @@ _CLASSES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("matmul", _ATTENTION),
     (
         "conv",
-        re.compile(r"conv(?!ert)|fprop|dgrad|wgrad|implicit_gemm|winograd|[s\d]cudnn|im2col|col2im", re.IGNORECASE),
+        re.compile(
+            r"conv(?!ert)|fprop|dgrad|wgrad|implicit_gemm|winograd|[s\d]cudnn|im2col|col2im|im2d2col|igemm_(?:fwd|bwd|wrw)",
+            re.IGNORECASE,
+        ),
     ),
     (
         "matmul",
-        re.compile(r"gemm|gemv|nvjet|cublas|cutlass|splitk|triton_tem_|matmul", re.IGNORECASE),
+        re.compile(r"gemm|gemv|nvjet|cublas|cutlass|splitk|triton_tem_|matmul|^Cijk_", re.IGNORECASE),
     ),
     (
         "elementwise",
@@ -51,7 +58,7 @@ _PLAIN_CORES = re.compile(
 _TENSOR_CORES = re.compile(
     r"[hsic]884|[hscif]1688|i8816|16816|161616|hmma|imma|[qwhu]?gmma|wmma|tcgen05|tensorop|tensor(?:8|16|32)x"
     r"|nvjet|sm100_|xmma_(?:sparse_)?gemm|xmma_sparse_conv|warp_specialized|implicit_gemm_(?:indexed_)?(?:bf16|f16|tf32|i8)"
-    r"|flash_(?:fwd|bwd)|FlashAttn(?:Fwd|Bwd)Sm\d|fmha|native_sdpa|conv2d_c1_k1|conv1x1|first_layer_wgrad_kernel|dgrad_1x1_stride_2x2",
+    r"|_MI\d+x\d+x\d|_gtcx|xdlops|mfma|flash_(?:fwd|bwd)|FlashAttn(?:Fwd|Bwd)Sm\d|fmha|native_sdpa|conv2d_c1_k1|conv1x1|first_layer_wgrad_kernel|dgrad_1x1_stride_2x2",
     re.IGNORECASE,
 )
 _TEMPLATE = re.compile(r"^triton_tem_")
@@ -70,7 +77,9 @@ _OPERATORS = {
 _OPTIMIZER_STEP = re.compile(r"^Optimizer\.(?:step|zero_grad)")
 _FETCH = re.compile(r"^enumerate\(DataLoader\)")
 _ELEMENTWISE_OPERATOR = re.compile(r"^aten::")
-_SCAFFOLD = re.compile(r"^(?:autograd::|torch::|DistributedDataParallel|PythonCustom|\[|nn\.Module)|Backward\d*$")
+_SCAFFOLD = re.compile(
+    r"^(?:ProfilerStep#|autograd::|torch::|DistributedDataParallel|PythonCustom|\[|nn\.Module)|Backward\d*$"
+)
 _ARGUMENTS_MAX = 160
 
 

@@ -1,7 +1,7 @@
 """Summarises a profiler window: on a GPU kernels by class, tensor cores, idle time, copies, exchange; on a CPU operators by class.
 
-A window is two steps. The interval from the first kernel of one step to the first kernel of the next contains everything in a step,
-including its start. Idle time is measured over this interval. Kernels are counted over both steps.
+A window is two steps or more. The interval from the first kernel of one step to the first kernel of the last contains everything in the
+steps between them, including their starts. Idle time is measured over this interval. Kernels are counted over all steps.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from rn50_advisor.advisor.analysis.kernels.chrome_trace import (
     Span,
     Trace,
     common,
+    is_to_device,
     launches_of,
     length,
     operators_behind,
@@ -49,17 +50,24 @@ _NARROW = re.compile(r"float([48])_")
 
 def window_of(document: Mapping[str, Any], *, rank: int, first_step: int = 0) -> DeepWindow:
     """The summary of a trace. Raises ValueError if the document is no trace, or contains nothing to summarise."""
-    trace = read_trace(document)
+    return summary_of(read_trace(document), rank=rank, first_step=first_step)
+
+
+def summary_of(trace: Trace, *, rank: int, first_step: int = 0, on_gpu: Interval | None = None) -> DeepWindow:
+    """The summary of a trace's events between its marks. Raises ValueError if it contains nothing to summarise.
+
+    `on_gpu`: when the GPU worked on all of these steps, if that is known.
+    """
     if len(trace.marks) < 2:
         raise ValueError("no whole step in it")
     if trace.on_gpu:
-        return _on_gpu(trace, rank, first_step)
+        return _on_gpu(trace, rank, first_step, on_gpu)
     if not trace.operators:
         raise ValueError("neither kernels nor operators in it")
     return _on_cpu(trace, rank, first_step)
 
 
-def _on_gpu(trace: Trace, rank: int, first_step: int) -> DeepWindow:
+def _on_gpu(trace: Trace, rank: int, first_step: int, whole_steps: Interval | None) -> DeepWindow:
     steps = len(trace.marks) - 1
     launches, behind = launches_of(trace), operators_behind(trace)
     optimizing = union(span for span in trace.operators if is_optimizer_step(span.name))
@@ -77,15 +85,16 @@ def _on_gpu(trace: Trace, rank: int, first_step: int) -> DeepWindow:
         rows.add_time(copy.name, "copy", copy.end - copy.start, None)
     busy = union(kernel for kernel in trace.kernels)
     whole = trace.kernels[-1].end - trace.kernels[0].start
-    period = _period(trace, launches)
+    period = whole_steps or _period(trace, launches)
     # the profiler itself waits for the GPU before it stops
     waits = [c for c in trace.calls if SYNC_CALL.search(c.name) and trace.marks[0] <= c.start < trace.marks[-1]]
-    to_device = [copy for copy in trace.copies if "HtoD" in copy.name]
+    to_device = [copy for copy in trace.copies if is_to_device(copy)]
     pageable, pinned = ([copy for copy in to_device if kind in copy.name] for kind in ("Pageable", "Pinned"))
     rates = _large_mb_per_s(pinned)
     exchange = union(kernel for kernel in trace.kernels if kernel_class(kernel.name) == "nccl")
     others = union(kernel for kernel in trace.kernels if kernel_class(kernel.name) != "nccl")
-    step_s = (period[1] - period[0] if period else whole / steps) * _US
+    periods = steps if whole_steps else max(1, steps - 1)  # in `period`
+    step_s = ((period[1] - period[0]) / periods if period else whole / steps) * _US
     return DeepWindow(
         rank=rank,
         device="cuda",
@@ -94,9 +103,9 @@ def _on_gpu(trace: Trace, rank: int, first_step: int) -> DeepWindow:
         first_step=first_step,
         hardware=trace.hardware,
         classes={kind: us * _US / steps for kind, us in classes.items() if us > 0},
-        busy_s=length(common(busy, [period])) * _US if period else length(busy) * _US / steps,
+        busy_s=length(common(busy, [period])) * _US / periods if period else length(busy) * _US / steps,
         tensor_core_share=rows.tensor_core_us / rows.product_us if rows.product_us > 0 else None,
-        idle={cause: us * _US for cause, us in idle_by_cause(trace, *period).items()} if period else {},
+        idle={cause: us * _US / periods for cause, us in idle_by_cause(trace, *period).items()} if period else {},
         launches=len(trace.kernels) / steps,
         mean_kernel_s=sum(k.end - k.start for k in trace.kernels) * _US / len(trace.kernels),
         syncs=len(waits) / steps,
@@ -128,7 +137,7 @@ def _on_cpu(trace: Trace, rank: int, first_step: int) -> DeepWindow:
                 rows.add_time(span.name, kind, own_us, span)
     # gloo exchanges in its own threads
     exchange = union(span for span in inside if operator_class(span.name) == "nccl")
-    others = union(span for span in inside if operator_class(span.name) != "nccl" and not is_scaffold(span.name))
+    others = union(span for span in inside if _is_work(span))
     return DeepWindow(
         rank=rank,
         device="cpu",
@@ -144,20 +153,23 @@ def _on_cpu(trace: Trace, rank: int, first_step: int) -> DeepWindow:
     )
 
 
+def _is_work(span: Span) -> bool:
+    """True for an operator other than a collective; annotations of the user's own have no namespace."""
+    return "::" in span.name and operator_class(span.name) != "nccl" and not is_scaffold(span.name)
+
+
 def _period(trace: Trace, launches: Mapping[int, Span]) -> Interval | None:
-    """The interval between the first kernels launched in the last two steps; None if there is no whole step between them."""
-    starts: list[float] = []
-    for mark in trace.marks[:-1]:
-        started = (
-            kernel.start
-            for kernel in trace.kernels
-            if (call := launches.get(kernel.correlation)) is not None and call.start >= mark
-        )
-        starts.append(min(started, default=float("inf")))
-    steps = len(starts) - 1
-    if steps < 1 or not starts[0] < starts[-1] < float("inf"):
+    """The interval from the first kernel of the first step to the first of the last; None if there is no whole step between them."""
+    if len(trace.marks) < 3:
         return None
-    return starts[-2], starts[-1]
+    launched = [
+        (call.start, kernel.start)
+        for kernel in trace.kernels
+        if (call := launches.get(kernel.correlation)) is not None and call.start >= trace.marks[0]
+    ]
+    first = min((start for _, start in launched), default=float("inf"))
+    last = min((start for launch, start in launched if launch >= trace.marks[-2]), default=float("inf"))
+    return (first, last) if first < last < float("inf") else None
 
 
 class _Rows:

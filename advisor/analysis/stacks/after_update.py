@@ -8,7 +8,7 @@ for the GPU looks the same.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
 import numpy as np
@@ -16,10 +16,13 @@ from numpy.typing import NDArray
 
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.analysis.stacks.after_backward import Line, works_in_place
+from rn50_advisor.advisor.analysis.stacks.loop_source import in_every_round, is_trained_on, loops_around
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     LINE_SAMPLES_MIN,
+    TORCH,
     CallPaths,
     Frames,
+    Place,
     UsersStack,
     after_update,
     call_paths,
@@ -27,6 +30,7 @@ from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     in_forward,
     inner,
     place_of,
+    starts_backward,
     user_rows,
 )
 from rn50_advisor.advisor.analysis.steps.phases import AFTER_UPDATE, IN_MODEL
@@ -36,8 +40,11 @@ from rn50_advisor.advisor.model.recording import AnyEvent, Recording, events_of
 from rn50_advisor.probes.documents.event_documents import StackProfile
 from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
-LoopLine = tuple[str, int]
+_Beside = tuple[Place, int]  # a training function and a line of it
 _NEAR = 0.4  # relative deviation from the stalls' share of the time; a profile samples some steps more than others
+_ENVIRONMENT = ("step", "step_wait")
+_MODULES = "/torch/nn/"
+_PLAYING_MIN = 0.05  # of a call's samples
 
 
 def with_own_loop(recording: Recording, everything: Mapping[int, RankSteps]) -> dict[int, RankSteps]:
@@ -101,28 +108,67 @@ def _shares(recording: Recording, steps: RankSteps) -> tuple[float, float] | Non
 
 
 def periodic_call(recording: Recording, rank: int, share: float) -> PeriodicCall | None:
-    """The line of this rank's loop that takes about `share` of its time and leads to no part of the step; None if none or several do."""
+    """The line of this rank's loop that takes about `share` of its time, leads to no part of the step and does not run in every step.
+
+    None if no line or several lines are like this. Without the loop's source any line may run seldom.
+    """
     paths = loop_paths(recording, [rank]).get(rank)
     profiles = _profiles(recording.events, rank)
     samples = sum(profile["looks"] for profile in profiles)
     if paths is None or samples < LINE_SAMPLES_MIN:
         return None
-    found, inside, callees = Counter[LoopLine](), Counter[LoopLine](), dict[LoopLine, str]()
-    for row in (row for profile in profiles for row in user_rows(profile)):
+    rows = [row for profile in profiles for row in user_rows(profile)]
+    found, inside, playing = Counter[_Beside](), Counter[_Beside](), Counter[_Beside]()
+    callees: dict[_Beside, str] = {}
+    for row in rows:
         beside = _beside_the_step(row["frames"], paths)
         if beside is not None:
-            line, callees[line] = beside
-            found[line] += row["count"]
-            inside[line] += row["count"] * in_forward(row["frames"])
-    near = [(at, count) for at, count in found.items() if abs(count / samples - share) <= _NEAR * share]
+            at, below = beside
+            callee = called(below[-1]) if below and is_user_file(below[-1]["file"]) else ""
+            callees[at] = callees.get(at) or callee  # the call itself has samples without its callee
+            found[at] += row["count"]
+            inside[at] += row["count"] * in_forward(row["frames"])
+            playing[at] += row["count"] * _plays(below)
+    near = [at for at, count in found.items() if abs(count / samples - share) <= _NEAR * share]
+    steps = _round_of_steps(recording, rows, paths)
+    near = [at for at in near if not _in_every_step(recording, at, steps, paths)]
     if len(near) != 1:
         return None
-    [(at, count)] = near
-    return PeriodicCall(*at, callees[at], count / samples, inside[at] / count)
+    [at] = near
+    place, line = at
+    collects = playing[at] >= _PLAYING_MIN * found[at] or is_trained_on(
+        recording.sources, place[0], line, paths.backwards[place]
+    )
+    return PeriodicCall(place[0], line, callees[at], found[at] / samples, inside[at] / found[at], collects)
 
 
-def _beside_the_step(frames: Frames, paths: CallPaths) -> tuple[LoopLine, str] | None:
-    """(the line of the innermost training function, the user's function that it calls), unless it leads to the backward pass or update."""
+def _plays(below: Frames) -> bool:
+    """True in a step of an environment: its method has this name in gymnasium, its forks and what imitates it."""
+    names = {called(frame) for frame in below if TORCH not in frame["file"]}
+    return bool(names.intersection(_ENVIRONMENT)) and not any(_MODULES in frame["file"] for frame in below)
+
+
+def _round_of_steps(recording: Recording, rows: Iterable[UsersStack], paths: CallPaths) -> tuple[Place, ...]:
+    """The function whose loop makes the steps, last, after those that it calls on the way to the backward pass; empty if unknown."""
+    for row in rows:
+        frames = inner(row["frames"])
+        into = max((n for n, frame in enumerate(frames) if starts_backward(frame)), default=len(frames))
+        way = [place_of(frame) for frame in frames[into + 1 :]]
+        for n, place in enumerate(way):
+            if place in paths.backwards and loops_around(recording.sources, place[0], paths.backwards[place]):
+                return tuple(way[: n + 1])
+    return ()
+
+
+def _in_every_step(recording: Recording, at: _Beside, steps: Sequence[Place], paths: CallPaths) -> bool:
+    place, line = at
+    if place not in steps:
+        return False
+    return place != steps[-1] or in_every_round(recording.sources, place[0], line, paths.backwards[place])
+
+
+def _beside_the_step(frames: Frames, paths: CallPaths) -> tuple[_Beside, Frames] | None:
+    """(the line of the innermost training function, the frames that it calls), unless it leads to the backward pass or update."""
     called_by = inner(frames)
     for n in reversed(range(len(called_by))):
         place, line = place_of(called_by[n]), called_by[n]["line"]
@@ -131,8 +177,7 @@ def _beside_the_step(frames: Frames, paths: CallPaths) -> tuple[LoopLine, str] |
         if line not in paths.backwards[place]:
             if line in paths.updates.get(place, ()):
                 return None
-            callee = called_by[n - 1] if n else None
-            return (place[0], line), called(callee) if callee and is_user_file(callee["file"]) else ""
+            return (place, line), called_by[:n]
     return None
 
 

@@ -46,6 +46,7 @@ _OUTPUT_LINE = re.compile(
     r"\b(print|write|writelines|writerow|flush|fsync|savetxt|to_csv|log_metrics?|add_scalars?|debug|warning|dump)\s*\("
     r"|" + "".join(rf"(?<!\b{name})" for name in _MATHS) + r"\.(log|info)\s*\((?!\s*\))"
 )
+_COLLECTOR_LINE = re.compile(r"\bgc\.collect\(")
 _OUTPUT_FUNCTIONS = frozenset(
     ("print", "write", "writelines", "flush", "fsync", "emit", "writerow", "dump", "add_scalar", "savetxt")
 )
@@ -72,6 +73,7 @@ def hot_lines(recording: Recording, without_loader: Iterable[int] = ()) -> tuple
     savers = _saving_functions(recording)
     leaves: dict[tuple[str, int, str], str] = {}
     outputs: Counter[tuple[str, int, str]] = Counter()
+    collectors = set[tuple[str, int, str]]()
     needed = needed_lines(recording)
     saving = 0
     for count, row in _samples(recording, savers, without_loader):
@@ -85,6 +87,8 @@ def hot_lines(recording: Recording, without_loader: Iterable[int] = ()) -> tuple
         found[key] += count
         if _is_output(frames, user) or _OUTPUT_LINE.search(user.get("text", "")):
             outputs[key] += count
+        if _COLLECTOR_LINE.search(user.get("text", "")):
+            collectors.add(key)
         if frames:
             leaves[key] = place(frames[0])
     total = sum(found.values()) + saving
@@ -97,6 +101,7 @@ def hot_lines(recording: Recording, without_loader: Iterable[int] = ()) -> tuple
             n,
             n / total,
             outputs[file, line, function] > n / 2,
+            (file, line, function) in collectors,
         )
         for (file, line, function), n in found.most_common(20)
     )

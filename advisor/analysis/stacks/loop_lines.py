@@ -2,19 +2,20 @@
 
 Marks cannot separate it from the forward pass, but a profile can. It covers each function on the way to the model, from the fetching loop
 inwards. Lines before the first one that calls the model prepare its batch, which loader workers could do ahead. Of the lines after it, up
-to the backward pass, those that compute in libraries other than torch measure the output (a line that computes with tensors may be the
-loss).
+to the backward pass, those that compute in libraries other than torch measure the output, unless the backward pass uses what they assign:
+then they belong to the loss (a line that computes with tensors may do so, too, and is none of these).
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.hot_lines import place
+from rn50_advisor.advisor.analysis.stacks.loop_source import is_trained_on
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     FETCH,
     LINE_SAMPLES_MIN,
@@ -31,14 +32,15 @@ from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import HotLine
 from rn50_advisor.advisor.model.measures.gpu_measures import GPU_HOST_PACED_S
+from rn50_advisor.advisor.model.measures.measure import RankMeasure
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.measures.step_measures import STEP_MEASURING_S, STEP_PREPARING_S
-from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.model.recording import Recording, Source
 from rn50_advisor.probes.documents.code_places import StackFrame
 from rn50_advisor.probes.documents.event_documents import StackProfile
 from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
-Kind = Literal["preparing", "measuring"]
+Kind = Literal["preparing", "measuring", "loss"]
 
 _MODULE, _CALLS = "/torch/nn/modules/module.py", ("_call_impl", "_wrapped_call_impl")
 # Modules that prepare images or audio and are not part of a model.
@@ -83,7 +85,7 @@ def own_lines(recording: Recording, kind: Kind) -> tuple[HotLine, ...]:
     on_gpu = ranks_on_gpus(recording)
     for rank, profile in profiles_by_rank(recording):
         samples += profile["looks"]
-        for what, frame, row, count in _own(profile, on_gpu=rank in on_gpu):
+        for what, frame, row, count in _own(profile, recording.sources, on_gpu=rank in on_gpu):
             if what == kind:
                 key = (frame["file"], frame["line"], frame["function"])
                 lines[key] += count
@@ -102,29 +104,61 @@ def _shares(recording: Recording, rank: int, *, on_gpu: bool) -> Mapping[Kind, f
         return None
     seen = Counter[Kind]()
     for profile in profiles:
-        for kind, _, _, count in _own(profile, on_gpu=on_gpu):
+        for kind, _, _, count in _own(profile, recording.sources, on_gpu=on_gpu):
             seen[kind] += count
     return {"preparing": seen["preparing"] / samples, "measuring": seen["measuring"] / samples}
 
 
-def _own(profile: StackProfile, *, on_gpu: bool) -> Iterator[tuple[Kind, StackFrame, SeenStack, int]]:
+def _own(
+    profile: StackProfile, sources: Sequence[Source], *, on_gpu: bool
+) -> Iterator[tuple[Kind, StackFrame, SeenStack, int]]:
     """Yields (kind of work, the loop's own line, the stack, number of samples that found it awake there)."""
     rows = user_rows(profile)
-    path = _ModelPath(rows)
+    path = ModelPath(rows, sources)
     for row in rows:
         found, count = path.off(row), row.get("awake", row["count"])
-        waits = on_gpu and _FOR_THE_GPU.search(row["user"].get("text", "")) is not None
-        waits |= row["frames"][0]["file"].endswith(_ASLEEP)
-        if found is not None and count and not waits:
+        if found is not None and count and not waits(row, on_gpu=on_gpu):
             yield (*found, row, count)
 
 
-class _ModelPath:
+def profiled_values(
+    recording: Recording,
+    steady: Mapping[int, RankSteps],
+    values: Measured,
+    measure: RankMeasure,
+    seen: Mapping[int, int],
+) -> Measured:
+    """Seconds per step of the work that so many samples of each rank's profile found; on a GPU, at most the time in which it had nothing
+    queued.
+    """
+    found, on_gpu = Measured(), ranks_on_gpus(recording)
+    samples = Counter[int]()
+    for rank, profile in profiles_by_rank(recording):
+        samples[rank] += profile["looks"]
+    for rank, steps in steady.items():
+        most_s = values.get((GPU_HOST_PACED_S, rank)) if rank in on_gpu else steps.per_step_s
+        if samples[rank] < LINE_SAMPLES_MIN:
+            found.missing[measure, rank] = "no profile of the training thread was taken"
+        elif most_s is None:
+            found.missing[measure, rank] = "how long the GPU had nothing queued is not known"
+        else:
+            found[measure, rank] = min(most_s, seen.get(rank, 0) / samples[rank] * steps.per_step_s)
+    return found
+
+
+def waits(row: SeenStack, *, on_gpu: bool) -> bool:
+    """True in calls that wait rather than compute, also if the profile cannot show that."""
+    for_gpu = on_gpu and _FOR_THE_GPU.search(row["user"].get("text", "")) is not None
+    return for_gpu or row["frames"][0]["file"].endswith(_ASLEEP)
+
+
+class ModelPath:
     """Functions on the way to the model, and their lines that lead there."""
 
-    def __init__(self, rows: list[SeenStack]) -> None:
+    def __init__(self, rows: list[SeenStack], sources: Sequence[Source]) -> None:
+        self._sources = sources
         self._paths = call_paths(rows)
-        self._models = lines_to([row for row in rows if not _transforms(row)], _calls_model)
+        self._models = lines_to([row for row in rows if not _transforms(row)], calls_model)
         # functions of an evaluation, which also fetches and calls the model
         self._others = {at for at in self._models if at in self._paths.fetches and at not in self._paths.backwards}
 
@@ -140,16 +174,25 @@ class _ModelPath:
                 return None
             if line not in models:
                 below = [frame["file"] for frame in frames[:n]]
-                ready = line < min(models)
-                matches = self._makes_ready(row, at, line, below) if ready else self._measures(at, line, below)
+                kind = "preparing" if line < min(models) else self._after_model(at, line)
+                matches = (
+                    self._makes_ready(row, at, line, below)
+                    if kind == "preparing"
+                    else (kind == "loss" or self._measures(at, line, below))
+                )
                 own = next((f for f in reversed(frames[: n + 1]) if is_user_file(f["file"])), None)
-                return ("preparing" if ready else "measuring", own) if matches and own is not None else None
+                return (kind, own) if matches and own is not None else None
         return None
 
     def _makes_ready(self, row: SeenStack, at: Place, line: int, below: list[str]) -> bool:
         step = any(part in file for file in below for part in _OF_THE_STEP)
         step |= any(_MODULES in file for file in below) and not _transforms(row)
         return not step and line >= min(self._paths.fetches.get(at, ()), default=0)
+
+    def _after_model(self, at: Place, line: int) -> Kind:
+        backwards = self._paths.backwards.get(at, frozenset())
+        used = line < max(backwards, default=0) and is_trained_on(self._sources, at[0], line, backwards)
+        return "loss" if used else "measuring"
 
     def _measures(self, at: Place, line: int, below: list[str]) -> bool:
         elsewhere = below and not any(TORCH in file for file in below) and not is_user_file(below[0])
@@ -160,5 +203,5 @@ def _transforms(row: SeenStack) -> bool:
     return any(part in frame["file"] for frame in row["frames"] for part in _TRANSFORMS)
 
 
-def _calls_model(frame: StackFrame) -> bool:
+def calls_model(frame: StackFrame) -> bool:
     return frame["file"].endswith(_MODULE) and frame["function"].rpartition(".")[2] in _CALLS

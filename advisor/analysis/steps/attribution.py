@@ -14,7 +14,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rn50_advisor.advisor.analysis.steps.phases import AFTER_BACKWARD, OWN_PHASES, WAITS_FOR_BUFFERS, exchanges, split
+from rn50_advisor.advisor.analysis.steps.phases import (
+    AFTER_BACKWARD,
+    OWN_PHASES,
+    WAITS_FOR_BUFFERS,
+    events_read,
+    split,
+)
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps, common_rows
 from rn50_advisor.advisor.model.recording import Table
 from rn50_advisor.advisor.model.report import EPOCH_START, INPUT_OR_FORWARD, Budget
@@ -59,9 +65,11 @@ def account(
     phases: dict[int, Mapping[str, Array]] = {}
     exposed: dict[int, Array] = {}
     stamps: dict[int, NDArray[np.bool_]] = {}
+    times: list[int] = []
     for rank, steps in steady.items():
         parts = split(steps, gpu.get(rank), comm.get(rank), (called or {}).get(rank) if len(steady) > 1 else None)
         phases[rank] = parts.phases
+        times.append(parts.exchanges)
         if parts.exposed is not None:
             exposed[rank], stamps[rank] = parts.exposed, parts.stamped
     means = {r: {p: float(v.sum() / steady[r].count.sum()) for p, v in named.items()} for r, named in phases.items()}
@@ -77,8 +85,10 @@ def account(
         for rank, values in exposed.items()
     }
     made = _together(common, phases, (exposed, at_exchange), stamps, (means, exposed_mean, step_s, lengths))
-    times = min(exchanges(steps, comm.get(rank)) for rank, steps in steady.items())
-    return replace(made, span_s=_span_s(steady, comm, times), exchanges=times)
+    stamped = any(table.size for rank, table in comm.items() if rank in steady)
+    if not stamped and all(events_read(steps, gpu.get(rank)) for rank, steps in steady.items()):
+        made = replace(made, wire_s=None)  # only waiting for each other is known, not the exchange
+    return replace(made, span_s=_span_s(steady, comm, min(times)), exchanges=min(times))
 
 
 def _span_s(steady: Mapping[int, RankSteps], comm: Mapping[int, Table], times: int) -> float | None:

@@ -17,6 +17,7 @@ from rn50_advisor.advisor.model.measures.step_measures import (
     COMPILE_LATE_S,
     GC_BETWEEN_S,
     GC_CRITICAL_S,
+    GC_LONG_SHARE,
     GC_REPEATED_PAUSE_S,
 )
 from rn50_advisor.advisor.model.recording import Recording, Table
@@ -25,6 +26,7 @@ from rn50_advisor.probes.rank.layout import COMPILATIONS_MAX, SPAN_CODE
 
 Array = NDArray[np.float64]
 
+_SPANS_COMPLETE_BELOW = 1_000  # fewer spans than this are complete: no limit has cut any
 _REPEATS_MIN = 3  # a single long pause is late warm-up or chance
 _BETWEEN = ("gap", "evaluation", "checkpoint")
 _AFTER_BACKWARD = (*_BETWEEN, "optimizer", "clip")
@@ -38,6 +40,7 @@ def collecting_values(recording: Recording, steady: Mapping[int, RankSteps], acc
         between = _begun_in(steps, recording.spans.get(rank), _BETWEEN)
         fair = steps.sample
         found[GC_BETWEEN_S, rank] = float(between[fair].sum() / max(fair.sum(), 1))
+        found[GC_LONG_SHARE, rank] = _long_share(steps, recording.spans.get(rank))
         longest = np.sort(steps.columns["gc"][single])
         if longest.size >= _REPEATS_MIN:
             found[GC_REPEATED_PAUSE_S, rank] = float(longest[-_REPEATS_MIN])
@@ -62,6 +65,17 @@ def _critical_s(recording: Recording, steady: Mapping[int, RankSteps], account: 
         lengths.append(turn)
         without.append(np.maximum(0.0, turn - collected))
     return float((np.max(lengths, axis=0) - np.max(without, axis=0)).mean())
+
+
+def _long_share(steps: RankSteps, spans: Table | None) -> float:
+    """Share of collections of 5 ms and more in the time of all, over the steps whose spans are kept."""
+    rows = None if spans is None else spans[spans["label"] == SPAN_CODE["gc"]]
+    if rows is None or rows.size == 0:
+        return 0.0
+    kept = steps.step >= (rows["step"].min() if rows.size >= _SPANS_COMPLETE_BELOW else 0)
+    rows = rows[np.isin(rows["step"], steps.step[kept])]
+    total = float(steps.columns["gc"][kept].sum())
+    return min(1.0, float((rows["t_end_ns"] - rows["t_start_ns"]).sum()) / 1e9 / max(total, 1e-9))
 
 
 def _begun_in(steps: RankSteps, spans: Table | None, phases: tuple[str, ...]) -> Array:

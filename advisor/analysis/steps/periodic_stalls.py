@@ -17,7 +17,7 @@ from rn50_advisor.advisor.analysis.stacks.after_update import periodic_call
 from rn50_advisor.advisor.analysis.steps.phases import OWN_PHASES, lengths_of, most_events_read, split_of
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import PeriodicStall
-from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.model.recording import Recording, Table
 from rn50_advisor.advisor.model.statistics import weighted_quantile
 
 Array = NDArray[np.float64]
@@ -37,12 +37,16 @@ _COINCIDING_SHARE_MIN = 0.6  # share of the stalls that an event must coincide w
 _FLUSH_MB_PER_S = 5.0
 _FLUSH_WRITE_RATIO = 3.0  # times the usual write rate
 _DISK_READINGS_MIN = 3  # readings of the disk per stall; the probe reads once a second
+_GROWTH_MIN = 1.5  # times from the first third of the stalls to the last, as for time between steps
+_GROWTH_EVENTS_MIN = 3  # stalls in a third
 _PAUSE_SHARE_MIN = 0.3  # of a stall's excess; the least part of a garbage collection or an evaluation to be named
 # Minimum shares of a stall's excess for it to be extra work: in forward and backward each, and in the whole model. Measured: a WGAN's
 # generator steps had 0.26 and 0.46 of it in forward and backward, R1 0.29 and 0.50. Waiting and housekeeping are in one phase only.
 _EACH, _MODEL = 0.15, 0.75
 _OF_MODEL = ("forward", "backward", "optimizer")
 MORE_WORK = "more work for the model"
+WORKER_COLLECTS = "a garbage collection in a worker"
+_COLLECTIONS_MAX = 5_000  # the last batches with a collection that are read
 
 
 def periodic_stalls(recording: Recording, steady: Mapping[int, RankSteps]) -> PeriodicStall | None:
@@ -68,7 +72,7 @@ def periodic_stalls(recording: Recording, steady: Mapping[int, RankSteps]) -> Pe
     if trains_on_gpu(recording) and not most_events_read(longest, table):
         # a host that runs ahead and sometimes waits for the GPU makes up for the wait in the next steps
         excess = min(excess, max(0.0, float((length - usual_s).sum())))
-    rank, phase = _where(recording, steady, at)
+    rank, beyond = _where(recording, steady, at)
     phases = split_of(recording, longest, ranks=len(steady)).phases
     works = _works({name: phases[name][rows] for name in _OF_MODEL}, member, length - usual_s)
     return PeriodicStall(
@@ -80,13 +84,27 @@ def periodic_stalls(recording: Recording, steady: Mapping[int, RankSteps]) -> Pe
         stall_s=float(excess / heads.size),
         share=float(excess / length.sum()),
         rank=rank,
-        phase=phase,
-        coincides=_coincides(longest.keep(_mask(longest, rows)), member, length - usual_s)
+        phase=max(OWN_PHASES, key=lambda name: beyond[name]),
+        coincides=_coincides(
+            longest.keep(_mask(longest, rows)), member, length - usual_s, recording.batches.get(longest.rank)
+        )
         or _flushes(recording, longest.start_ns[rows][heads], longest.end_ns[rows][heads])
         or (MORE_WORK if period is not None and rank is None and works else ""),
         last_step=int(at[-1]),
         call=None if longest.fed else periodic_call(recording, longest.rank, float(excess / length.sum())),
+        gap_share=beyond["gap"] / max(sum(beyond.values()), 1e-9),
+        grew=_growth(np.where(member, length - usual_s, 0.0), heads),
     )
+
+
+def _growth(beyond: Array, heads: NDArray[np.int64]) -> tuple[float, float] | None:
+    """Median length of the first and of the last third of the stalls, if the last are clearly longer than the first."""
+    each = np.add.reduceat(beyond, heads)
+    third = each.size // 3
+    if third < _GROWTH_EVENTS_MIN:
+        return None
+    early, middle, late = (float(np.median(part)) for part in (each[:third], each[third:-third], each[-third:]))
+    return (early, late) if early < middle < late and late >= _GROWTH_MIN * early else None
 
 
 def _periods(steps: RankSteps, rows: NDArray[np.int64], heads: NDArray[np.int64]) -> tuple[float | None, float | None]:
@@ -151,8 +169,10 @@ def _mask(steps: RankSteps, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
     return mask
 
 
-def _where(recording: Recording, steady: Mapping[int, RankSteps], at: NDArray[np.int64]) -> tuple[int | None, str]:
-    """(the rank that stalls, or None if all or different ranks do; the phase with most of the stall)."""
+def _where(
+    recording: Recording, steady: Mapping[int, RankSteps], at: NDArray[np.int64]
+) -> tuple[int | None, dict[str, float]]:
+    """(the rank that stalls, or None if all or different ranks do; the stalls' seconds in each phase of the slowest)."""
     beyond: dict[int, dict[str, Array]] = {}
     for rank, steps in steady.items():
         phases = split_of(recording, steps, ranks=len(steady)).phases
@@ -175,24 +195,37 @@ def _where(recording: Recording, steady: Mapping[int, RankSteps], at: NDArray[np
         and share / at.size >= _COINCIDING_SHARE_MIN
         and float(np.median(others)) <= 0.5 * sums[int(first)] > 0
     )
-    phase = max(OWN_PHASES, key=lambda name: float(beyond[worst][name].sum()))
-    return (worst if alone else None), phase
+    return (worst if alone else None), {name: float(beyond[worst][name].sum()) for name in OWN_PHASES}
 
 
-def _coincides(steps: RankSteps, member: NDArray[np.bool_], excess: Array) -> str:
-    """The event that occurs in most of the stalls and hardly elsewhere; empty if there is none."""
+def _coincides(steps: RankSteps, member: NDArray[np.bool_], excess: Array, batches: Table | None) -> str:
+    """The event that occurs in most of the stalls and hardly elsewhere; empty if there is none. `batches`: made by workers."""
     c = steps.columns
+    made = np.zeros(excess.size) if batches is None else _longest_collection_s(steps, batches)
     signs = {
         "an epoch begins": steps.epoch_start,
         "a checkpoint": c["checkpoint"] >= _PAUSE_SHARE_MIN * excess,
         "an evaluation": c["evaluation"] >= _PAUSE_SHARE_MIN * excess,
         "a garbage collection": c["gc"] >= _PAUSE_SHARE_MIN * excess,
+        WORKER_COLLECTS: np.minimum(made, c["input_wait"]) >= _PAUSE_SHARE_MIN * excess,
         "waiting for a core": c["run_delay"] >= _PAUSE_SHARE_MIN * excess,
     }
     for name, sign in signs.items():
         if sign[member].mean() >= _COINCIDING_SHARE_MIN and (sign & (excess > 0))[~member].mean() <= 0.1:
             return name
     return ""
+
+
+def _longest_collection_s(steps: RankSteps, batches: Table) -> Array:
+    """Seconds of garbage collections in one batch, the most among the batches that workers were making when each step began."""
+    collected = batches[batches["gc_ns"] > 0]
+    order = np.argsort(collected["t_start_ns"], kind="stable")
+    found = np.zeros(steps.step.size)
+    for batch in collected[order][-_COLLECTIONS_MAX:]:
+        first = int(np.searchsorted(steps.end_ns, batch["t_start_ns"], side="right"))
+        last = int(np.searchsorted(steps.start_ns, batch["t_end_ns"], side="left"))
+        found[first:last] = np.maximum(found[first:last], batch["gc_ns"] / 1e9)
+    return found
 
 
 def _works(phases: Mapping[str, Array], member: NDArray[np.bool_], excess: Array) -> bool:

@@ -55,8 +55,9 @@ def _driver_share(recording: Recording) -> float | None:
 def _usual_s(own_s: Array, count: Array) -> float:
     """Seconds per step in the median stretch of the run.
 
-    The median step would miss the cost: the marks of twenty short steps are read in one of them. The mean of all steps would include the
-    few moments when facts are written, most of them at the start.
+    The median step would miss the cost: the marks of many short steps are read in one of them. The mean of all steps would include the
+    few moments when facts are written, most of them at the start; it is what a run shows in which most stretches read no marks.
     """
     stretches = zip(np.array_split(own_s, STRETCHES), np.array_split(count, STRETCHES), strict=True)
-    return float(np.median([own.sum() / steps.sum() for own, steps in stretches if steps.size]))
+    usual = float(np.median([own.sum() / steps.sum() for own, steps in stretches if steps.size]))
+    return usual or float(own_s.sum() / count.sum())

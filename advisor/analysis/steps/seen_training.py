@@ -68,7 +68,7 @@ def _of_rank(recording: Recording, steps: RankSteps, tail: RankSteps | None) -> 
 # over a usual one.
 def start_values(recording: Recording, everything: Mapping[int, RankSteps]) -> Measured:
     """Start-up measures of the rank with the longest start-up, which all others waited for. Empty if no rank made two steps."""
-    parts = [_parts(recording, steps) for steps in everything.values() if steps.step.size > 1]
+    parts = [_parts(recording, steps) for steps in everything.values() if steps.step.size > 1 and not steps.traced]
     found = Measured()
     if parts:
         before_s, fetch_s, skipped_s, first_s = max(parts, key=sum)

@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 from rn50_advisor.advisor.analysis.steps.cold_start import cold_epoch, run_ahead_rows
 from rn50_advisor.advisor.analysis.steps.restarts import one_start
 from rn50_advisor.advisor.model.recording import Recording, Table
-from rn50_advisor.probes.rank.layout import FLAG_DEEP, FLAG_EPOCH_START, FLAG_NO_LOADER, FLAG_TAIL, STEP_FIELDS
+from rn50_advisor.probes.rank.layout import (
+    FLAG_DEEP,
+    FLAG_EPOCH_START,
+    FLAG_NO_LOADER,
+    FLAG_TAIL,
+    FLAG_TRACED,
+    STEP_FIELDS,
+)
 
 Array = NDArray[np.float64]
 
@@ -23,6 +30,7 @@ _WARM_UP_MIN = 1  # the first step always includes one-off work
 _WARM_UP_SMALL = 3  # with many steps, the first three are left out whatever they took
 _MANY_ROWS = 20
 _WARM_UP_MAX_SHARE = 0.5
+TRACED_START_ROWS = 3  # in a profiler's trace with as many steps, the first is left out: the profiler has just started
 # Among rows that hold several steps, isolated single steps are outliers that retention kept, at most a few in a row. Single steps that
 # nodes send each other come a dozen in a row, and the latest thousands are consecutive.
 _SAMPLE_ROWS = 8
@@ -92,6 +100,11 @@ class RankSteps:
         return np.asarray((self.flags & FLAG_EPOCH_START) != 0)
 
     @property
+    def traced(self) -> bool:
+        """True if these steps come from a profiler's trace."""
+        return bool(self.flags.size and self.flags[0] & FLAG_TRACED)
+
+    @property
     def fed(self) -> bool:
         """True if a DataLoader fed most of these steps."""
         single = self.sample
@@ -121,6 +134,8 @@ def _rank_steps(rank: int, table: Table) -> RankSteps:
 def warm_up_rows(steps: RankSteps) -> int:
     """Number of leading rows that are warm-up."""
     rows = steps.step.size
+    if steps.traced:
+        return int(rows >= TRACED_START_ROWS)
     if rows <= _WARM_UP_MIN:
         return rows
     aside = steps.columns["evaluation"] + steps.columns["checkpoint"]

@@ -1,11 +1,14 @@
-"""Identifies the model that a rank trains, from its facts: known architecture, image size, precision and number of GPUs."""
+"""What is known of the model that a rank trains, from its facts: architecture, image size, precision, number of GPUs, embedding tables."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.analysis.steps.work_changes import learning
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.measures.pace_measures import PARALLEL_DEVICES, PRECISION_HALF, PRECISION_TF32
+from rn50_advisor.advisor.model.measures.step_measures import TABLE_EMPTY_ROWS
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.peaks.known_models import KnownModel, known_model
 from rn50_advisor.probes.documents.rank_documents import (
@@ -15,6 +18,8 @@ from rn50_advisor.probes.documents.rank_documents import (
     OptimizerFacts,
     RankFacts,
 )
+
+_TABLE_LOOKS_MIN = 2  # the first step may be unlike the others
 
 
 def model_of(facts: RankFacts) -> KnownModel | None:
@@ -73,3 +78,22 @@ def gpus_of_job(recording: Recording, values: Measured) -> int:
         found.add(cuda.get("uuid") or str(rank))
         beside += replicas(values, rank) - 1
     return max(1, len(found) + beside)
+
+
+def table_values(recording: Recording, ranks: Iterable[int]) -> Measured:
+    """The share of rows without a gradient in each rank's embedding tables with dense gradients; no value for a rank without any."""
+    found, processes = Measured(), process_by_rank(recording.processes)
+    for rank in ranks:
+        facts = recording.facts.get(processes[rank].pid, RankFacts()) if rank in processes else RankFacts()
+        tables = facts.get("tables")
+        looks = max((table["looks"] for table in tables or ()), default=0)
+        if tables and looks >= _TABLE_LOOKS_MIN:
+            seen = sum(table["rows_seen"] for table in tables)
+            found[TABLE_EMPTY_ROWS, rank] = sum(table["rows_empty"] for table in tables) / seen
+        elif tables and tables[0]["device"] != "cpu":
+            found.missing[TABLE_EMPTY_ROWS, rank] = (
+                f"gradients of embedding tables on {tables[0]['device']} are not read: that would wait for the device"
+            )
+        elif tables or tables is None:
+            found.missing[TABLE_EMPTY_ROWS, rank] = "too few looks at the gradients of embedding tables on the CPU"
+    return found

@@ -24,8 +24,10 @@ from rn50_advisor.advisor.model.measures.comm_measures import (
 from rn50_advisor.advisor.model.measures.measure import JOB, RankMeasure
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.wording.quantities import counted, duration, quantity, share
+from rn50_advisor.probes.documents.rank_documents import CollectiveSite, RankFacts
 
 FACT = "exchange"
+_BUFFERS = "DistributedDataParallel"  # the library of such places; other collectives of DDP's are not recorded as calls
 _RANKS_SHOWN = 3
 # Share of the gradient bytes that torch's hooks send, by the last part of the hook's name.
 _SENT = {
@@ -41,6 +43,11 @@ _SENT = {
 def sent_share(hook: object) -> float | None:
     """Share of the gradient bytes that this DDP compression hook sends; None if unknown (PowerSGD, wrappers, the job's own hooks)."""
     return _SENT.get(str(hook or "").rpartition(".")[2].lower())
+
+
+def broadcasts_of(facts: RankFacts) -> list[CollectiveSite]:
+    """The lines that make a DistributedDataParallel whose broadcasts of buffers were timed."""
+    return [site for site in facts.get("collectives", ()) if site.get("library") == _BUFFERS]
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,7 @@ class DeepWindow:
     rows: tuple[KernelRow, ...] = ()
     trace: str = ""  # name of the file in the run's folder
     cost_s: float | None = None  # time that the window cost the rank beyond its steps
+    whole: bool = False  # a trace without steps: every number is of all of it
 
     @property
     def kernels_s(self) -> float:
@@ -160,7 +161,7 @@ def _table(window: DeepWindow) -> DeepTable:
     last = window.first_step + window.steps - 1
     steps = f"steps {window.first_step}–{last}" if window.steps > 1 else f"step {window.first_step}"
     return DeepTable(
-        f"rank {window.rank} on {where}, {steps}",
+        f"rank {window.rank} on {where}, {'the whole trace' if window.whole else steps}",
         tuple(_notes(window)),
         classes,
         rows,
@@ -169,11 +170,13 @@ def _table(window: DeepWindow) -> DeepTable:
 
 
 def _notes(window: DeepWindow) -> list[str]:
-    notes = [f"{duration(window.step_s)} a step while it was looked into"]
+    each = "in all" if window.whole else "a step"
+    lasts = "from its first kernel to its last" if window.whole else "a step while it was looked into"
+    notes = [f"{duration(window.step_s)} {lasts}"]
     if window.busy_s is not None:
         notes.append(f"kernels ran {share(window.busy_s / window.step_s)} of the time")
     if window.launches is not None and window.mean_kernel_s is not None:
-        notes.append(f"{number(round(window.launches))} kernels a step of {duration(window.mean_kernel_s)} on average")
+        notes.append(f"{number(round(window.launches))} kernels {each} of {duration(window.mean_kernel_s)} on average")
     if window.tensor_core_share is not None:
         notes.append(f"tensor cores: {share(window.tensor_core_share)} of convolutions and matrix products")
     idle = [
@@ -181,15 +184,15 @@ def _notes(window: DeepWindow) -> list[str]:
         for cause, seconds in sorted(window.idle.items(), key=lambda item: -item[1])
         if seconds >= 0.005 * window.step_s
     ]
-    notes += [f"idle in a step: {', '.join(idle)}"] if idle else []
+    notes += [f"{'idle' if window.whole else 'idle in a step'}: {', '.join(idle)}"] if idle else []
     if window.pinned_mb_per_s is not None:
         notes.append(f"large copies from pinned memory reach {number(round(window.pinned_mb_per_s))} MB/s")
     if window.pageable_bytes > 0:
         notes.append(
-            f"{quantity(window.pageable_bytes, 'bytes')} a step copied from pageable memory in {duration(window.pageable_s)}"
+            f"{quantity(window.pageable_bytes, 'bytes')} {each} copied from pageable memory in {duration(window.pageable_s)}"
         )
     if window.nccl_s > 0 and window.nccl_overlap_share is not None:
-        notes.append(f"collectives {duration(window.nccl_s)} a step, {share(window.nccl_overlap_share)} of it hidden")
+        notes.append(f"collectives {duration(window.nccl_s)} {each}, {share(window.nccl_overlap_share)} of it hidden")
     if window.cost_s is not None:
         notes.append(f"looking took the rank {duration(window.cost_s)}, once")
     if window.trace:

@@ -69,9 +69,9 @@ def _rows(found: Roofline) -> list[tuple[str, str]]:
     if found.source == "table":
         a_sample += f", as {found.model} is known to take"
         if found.counted_per_sample is not None:
-            a_sample += f" (counted in the deep window: {number(found.counted_per_sample / 1e9)} GFLOP)"
+            a_sample += f" (counted in the profiler's window: {number(found.counted_per_sample / 1e9)} GFLOP)"
     else:
-        a_sample += ", counted in the deep window by the shapes of its operators"
+        a_sample += ", counted in the profiler's window by the shapes of its operators"
     rows = [("training on a sample", a_sample)]
     on = f" on {found.gpus} GPUs" if found.gpus > 1 else ""
     rate = f"{_tflops(found.tflops)} TFLOP/s at {number(found.samples_per_s)} samples/s of one rank{on}"

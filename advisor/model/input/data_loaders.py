@@ -35,14 +35,19 @@ class LoaderFacts:
     mount: MountFacts | None = None
     prefetch_factor: int | None = None
     batch_bytes: int | None = None  # of the tensors of its first batch
+    batch_tensors: int | None = None  # their number
     library: str = ""  # set for another library's loader, whose workers are unknown
     # Set only for the slowest of several loaders that feed the same steps: its batches per step, and the number of the other loaders.
     per_step: float | None = None
     beside: int = 0
     collate: str | None = None  # name of the function
+    collate_file: str = ""  # empty unless the function is the user's
+    collate_line: int = 0
     batch_sampler: str | None = None  # its class if it is not torch's own
     shuffle: bool | None = None  # None: unknown
     made: int = 1  # number of times it was constructed at this line for the same data
+    fetch_file: str = ""  # the user's line that takes its batches; empty: unknown
+    fetch_line: int = 0
 
     @property
     def lives_on(self) -> bool:

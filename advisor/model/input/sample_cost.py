@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from rn50_advisor.advisor.model.wording.quantities import bytes_, duration, number, share
+from rn50_advisor.probes.documents.code_places import CollectionWork
 
 PartKind = Literal["transform", "load", "rest"]
 FACT = "sample"
@@ -64,10 +65,13 @@ class SharedLock:
 
 @dataclass(frozen=True, slots=True)
 class FrequentCall:
-    """A call such as `zipfile.ZipFile`, or a library such as `pandas`, in which stack samples found processes that make items."""
+    """A call such as `zipfile.ZipFile`, or a library such as `pandas`, in which stack samples found processes that make items. `work`: what
+    the call does with a whole collection, if it does.
+    """
 
     name: str
     line: SampleLine
+    work: CollectionWork | None = None
 
 
 @dataclass(frozen=True, slots=True)

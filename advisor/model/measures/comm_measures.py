@@ -67,6 +67,11 @@ COLLECTIVES_NORM_CALLS = RankMeasure(
 COLLECTIVES_NORM_S = JobMeasure(
     "collectives.norm_s", "s", "time in which these block the rank that is blocked shortest"
 )
+COLLECTIVES_BUFFERS_S = JobMeasure(
+    "collectives.buffers_s",
+    "s",
+    "time in which DDP's broadcasts of buffers block the rank that is blocked shortest",
+)
 
 NCCL_SOCKET = JobMeasure("nccl.socket", "", "1 where NCCL connects ranks by TCP")
 

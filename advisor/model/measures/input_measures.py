@@ -34,12 +34,19 @@ LOADER_TABLE_SHARE = JobMeasure(
     "loader.table_share", "", "share of these stack samples that found one taking a row out of a table (pandas, polars)"
 )
 LOADER_TABLE_ERROR = JobMeasure("loader.table_error", "", "standard error of that share")
+LOADER_COLLECTION_SHARE = JobMeasure(
+    "loader.collection_share", "", "share of these stack samples that found one going through a whole collection"
+)
+LOADER_COLLECTION_ERROR = JobMeasure("loader.collection_error", "", "standard error of that share")
 
 FETCH_WALL_S = RankMeasure("fetch.wall_s", "s", "making one batch, in one worker or in the training process")
 FETCH_CPU_SHARE = RankMeasure("fetch.cpu_share", "", "CPU time over the time of making a batch")
 FETCH_DELAY_SHARE = RankMeasure("fetch.delay_share", "", "waiting for a core over the time of making a batch")
 FETCH_SYSTEM_SHARE = RankMeasure(
     "fetch.system_share", "", "CPU time inside the kernel over the time of making a batch, in a worker"
+)
+FETCH_GC_SHARE = RankMeasure(
+    "fetch.gc_share", "", "share of the time of making a batch taken by garbage collections, in a worker"
 )
 FETCH_BLOCKED_SHARE = RankMeasure(
     "fetch.blocked_share", "", "neither computing nor waiting for a core: reading, sleeping, or waiting for a lock"
@@ -56,6 +63,11 @@ FETCH_BEHIND_S = RankMeasure(
     "fetch.behind_s",
     "s",
     "part of a step's wait for unfinished batches during which a later one was already finished",
+)
+FETCH_COLLECTING_S = RankMeasure(
+    "fetch.collecting_s",
+    "s",
+    "part of a step's wait for batches that garbage collections of their workers took, at most",
 )
 FETCH_WORKER_LAG = RankMeasure(
     "fetch.worker_lag",

@@ -58,6 +58,16 @@ STEP_MEASURING_S = RankMeasure(
     "s",
     "part of the forward pass: computing in libraries called by the user's own lines between model and backward pass",
 )
+STEP_COLLECTION_S = RankMeasure(
+    "step.collection_s",
+    "s",
+    "computing in lines of the user's own code that go through a whole collection, though the step needs little of it",
+)
+STEP_FOREIGN_S = RankMeasure(
+    "step.foreign_s",
+    "s",
+    "part of forward and backward: computing in libraries other than torch, called by the user's own lines in the model, a loss or a hook",
+)
 STEP_RECOMPUTING_S = RankMeasure(
     "step.recomputing_s",
     "s",
@@ -93,6 +103,12 @@ DENORMAL_EXPECTED_S = RankMeasure(
 DENORMAL_AFTER_S = RankMeasure("denormal.after_s", "s", "what it needs in these steps")
 DENORMAL_STEP_S = RankMeasure("denormal.step_s", "s", "the whole of such a step")
 
+TABLE_EMPTY_ROWS = RankMeasure(
+    "table.empty_rows",
+    "",
+    "share of the rows of large embedding tables on the CPU whose dense gradient is zero, in some early steps",
+)
+
 COMPILE_LATE = RankMeasure("compile.late", "", "compilations by torch.compile after the 50th step")
 COMPILE_LATE_S = RankMeasure("compile.late_s", "s", "time that these took, spread over the steps after the 50th")
 
@@ -104,6 +120,9 @@ GC_BETWEEN_S = RankMeasure(
 )
 GC_REPEATED_PAUSE_S = RankMeasure(
     "gc.repeated_pause_s", "s", "garbage collections in one step: as long in three steps at least"
+)
+GC_LONG_SHARE = RankMeasure(
+    "gc.long_share", "", "share of the time of garbage collections in those of 5 ms and more, which visit all objects"
 )
 
 GAP_IO_SHARE = JobMeasure(

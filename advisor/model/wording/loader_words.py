@@ -13,7 +13,7 @@ _NAMES_SHOWN = 4  # transforms in the short form
 _DEPTH = 5
 _WORDS = 300  # characters of any one value
 # Facts that differ from rank to rank or are shown separately.
-_OWN = ("id", "training", "batch_bytes", "made")
+_OWN = ("id", "training", "batch_bytes", "batch_tensors", "made")
 
 Facts = Mapping[str, Any]
 

@@ -73,7 +73,11 @@ def _computes(facts: Mapping[str, Any]) -> str:
 def _convolution(conv: Any) -> str:
     if not isinstance(conv, Mapping):
         return ""
-    layouts = [f"{name} {str(conv.get(f'{name}_layout')).replace('_', '-')}" for name in ("input", "weight")]
+    layouts = [
+        f"{name} {str(layout).replace('_', '-')}"
+        for name in ("input", "weight")
+        if (layout := conv.get(f"{name}_layout"))
+    ]
     shape = conv.get("shape")
     sizes = "×".join(str(n) for n in shape) if isinstance(shape, (list, tuple)) else ""
     return ", ".join(part for part in (*layouts, sizes) if part)
@@ -84,7 +88,7 @@ def _waits(syncs: Any) -> str:
         return ""
     inspected_steps = int(syncs["looks"])
     parts = [
-        f"{WORDS.get(str(entry.get('call')), '.' + str(entry.get('call')) + '()')} at {_place(entry)}: "
+        f"{WORDS.get(str(entry.get('call')), '.' + str(entry.get('call')) + '()')}{_place(entry, ' at ')}: "
         f"{number(float(entry.get('count', 0)) / inspected_steps)} a step, {_ms(entry, inspected_steps)}"
         for entry in _entries(syncs.get("sites"))
     ]
@@ -95,7 +99,7 @@ def _copies(facts: Mapping[str, Any]) -> str:
     syncs = facts.get("syncs")
     inspected_steps = int(syncs.get("looks") or 0) if isinstance(syncs, Mapping) else 0
     parts = [
-        f"{number(float(entry.get('bytes', 0)) / 1e6 / inspected_steps)} MB a step at {_place(entry)}, "
+        f"{number(float(entry.get('bytes', 0)) / 1e6 / inspected_steps)} MB a step{_place(entry, ' at ')}, "
         f"{'pinned' if entry.get('pinned') else 'pageable'}, {'' if entry.get('non_blocking') else 'not '}non_blocking"
         f"{', on a stream of its own' if entry.get('aside') else ''}, {_ms(entry, inspected_steps)}"
         for entry in _entries(facts.get("copies"))
@@ -105,11 +109,12 @@ def _copies(facts: Mapping[str, Any]) -> str:
 
 
 def _replicas(replicas: Any) -> str:
-    return _few([f"{made.get('devices')} GPUs, at {_place(made)}" for made in _entries(replicas)])
+    return _few([f"{made.get('devices')} GPUs{_place(made, ', at ')}" for made in _entries(replicas)])
 
 
-def _place(entry: Mapping[str, Any]) -> str:
-    return f"{str(entry.get('file', '')).rpartition('/')[2]}:{entry.get('line')}"
+def _place(entry: Mapping[str, Any], word: str) -> str:
+    """The place with this word in front; empty if it is not known, as in most traces."""
+    return f"{word}{str(entry.get('file', '')).rpartition('/')[2]}:{entry.get('line')}" if entry.get("file") else ""
 
 
 def _ms(entry: Mapping[str, Any], inspected_steps: int) -> str:

@@ -55,6 +55,7 @@ _SHM_SHARE = 0.9  # from there on DAT012 calls it nearly full
 _CORE_SHARE_MIN = 0.05
 # A cheaper batch is the better fix than more workers only if it gains more than two runs of one job differ by.
 _BETTER_RATIO_MAX = 0.95
+_COLLECTOR_CALLS_MIN = 2  # stack samples at one line: a single one may be a call that is made now and then
 _STALL_SLEEP_SHARE = 0.6  # of the sleep: a stall counts beyond the usual step, which also sleeps a little
 
 
@@ -311,3 +312,12 @@ def workers_for(a: Analysis) -> tuple[int, int]:
     """(workers per rank advised, workers the step could use): the knee of the forecast, within this machine's limits and without them."""
     expected = forecast_of(a)
     return expected.knee(workers_that_fit(a)), expected.knee()
+
+
+def no_collections(a: Analysis) -> Fix | None:
+    """To leave out the call of the collector in the data set, if stack samples found it repeatedly."""
+    line = a.collecting
+    if line is None or line.seen < _COLLECTOR_CALLS_MIN:
+        return None
+    found = f"gc.collect() is called here for each sample: {line.seen} of {line.looks} stacks"
+    return Fix("leave out gc.collect()", f"# {found}", Where(line.file, line.line), "one line")

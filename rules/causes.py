@@ -26,6 +26,7 @@ from rn50_advisor.rules.conditions import (
     HUNG_BEFORE,
     INPUT_GREW,
     MADE_ALIKE,
+    MOST_OF_IT,
     ON_SOME_RANKS,
     ONLY_MEMORY_IS_SHORT,
     OTHERS_HOLD_AS_LONG,
@@ -70,12 +71,12 @@ NO_CORES = ("CPU001", "CPU002", "CPU003", "CPU005")
 LOADING_NEEDS_CORES = ("DAT001", "DAT004")
 MORE_WORKERS = ("DAT003", "DAT004")
 # One known part of a sample's work takes too long.
-COSTLY_SAMPLES = ("DAT011", "DAT017", "DAT018", "DAT019")
+COSTLY_SAMPLES = ("DAT011", "DAT017", "DAT018", "DAT019", "DAT020", "DAT022")
 SLOW_LOADING = ("DAT001", "DAT002", "DAT003", "DAT004", "DAT005", "DAT008", "DAT009", "DAT010", "DAT013")
 DISK = ("DSK001", "DSK002")
 SLOW_INPUT = (*SLOW_LOADING, *DISK)
 GAP = ("LOP002", "LOP004")
-OWN_CODE = ("LOP007", "LOP008", "LOP009")
+OWN_CODE = ("LOP007", "LOP008", "LOP009", "LOP010", "LOP011")
 EXCHANGE = ("COM001", "COM003", "COM010")
 SLOW_GPU = ("GPU001", "GPU002", "GPU005")
 SLOW_COMPUTING = ("CMP001", "CMP002", "CMP003", "CMP004", "CMP005", "CMP007", "CMP009", "CMP010", "CMP015")
@@ -114,15 +115,16 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
     "Loading": (
         Cause(("DAT001", *MORE_WORKERS, "DAT005", "DAT006", "DAT008", "DAT014", "DAT015"), ("COM002",)),
         # indexing whole batches needs neither workers nor cores, and creates no small objects for the garbage collector
-        Cause(("DAT016",), ("CPU006", "DAT001", *MORE_WORKERS, "DAT007", "DAT009", "COM002")),
+        Cause(("DAT016",), ("CPU006", "DAT001", *MORE_WORKERS, "DAT007", "DAT009", "DAT020", "COM002")),
+        Cause(("DAT023",), ("DAT001", *MORE_WORKERS, "DAT007", "DAT011", "DAT022", "COM002")),
         Cause(("DAT005",), ("COM001",)),
         Cause(("DAT008",), ("COM001",), SLOWS_THE_WIRE),
         Cause(("DAT007",), (*LOADING_NEEDS_CORES, "DAT006", "COM002")),
         Cause(("DAT009",), (*LOADING_NEEDS_CORES, "DAT008", "COM002")),
         Cause(("DAT013",), ("DAT001", "DAT002", "DAT008", "DAT009", "COM002")),
         Cause(COSTLY_SAMPLES, ("DAT001", "COM002")),
-        # what is opened anew, and rows of tables, are made of small objects, which the garbage collector follows
-        Cause(("DAT018", "DAT019"), ("CPU006", "DAT011")),
+        # what is opened anew, rows of tables and copied collections are made of small objects, which the garbage collector follows
+        Cause(("DAT018", "DAT019", "DAT022"), ("CPU006", "DAT011", "DAT020")),
         Cause(COSTLY_SAMPLES, ("DAT008",), MADE_ALIKE),
         Cause(COSTLY_SAMPLES, MORE_WORKERS, BETTER_THAN_WORKERS),
         Cause(MORE_WORKERS, COSTLY_SAMPLES, unless=BETTER_THAN_WORKERS),
@@ -134,7 +136,9 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         Cause(("LOP006",), ("CMP003", *LATE_RANK, "DAT003", *GAP, "LOP007", "RUN004")),
         Cause(OWN_CODE, ("CMP003", *LATE_RANK)),
         Cause(("LOP006", *OWN_CODE), ("COM001",), SLOWS_THE_WIRE),
-        Cause(("LOP009",), ("CMP004",)),
+        Cause(("LOP009", "LOP011"), ("CMP004",)),
+        # the same lines: what they go through says more than where they are
+        Cause(("LOP010",), ("LOP004", "LOP008", "LOP009"), MOST_OF_IT),
     ),
     "Computing": (
         Cause(("CMP001",), ("CMP009",)),
@@ -148,6 +152,8 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         Cause(("CMP010", "CMP012", "CMP018"), LATE_RANK, ON_SOME_RANKS),
         # a fused optimizer is hardly faster with denormal numbers: 22 ms instead of 24, without them 1.0 instead of 3.2
         Cause(("CMP018",), ("CMP014",)),
+        # sparse gradients have no fused form, and without the table there is little left to fuse
+        Cause(("CMP019",), ("CMP014",)),
         # other reasons why a step's work takes longer than a GPU of this kind needs
         Cause((*SLOW_COMPUTING, *NO_CORES, "CPU004", *COPIES), ("CMP008",)),
         Cause((*SLOW_GPU, "GPU003", "GPU006", "GPU008"), ("CMP008",)),
@@ -171,14 +177,17 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         Cause(("CMP018",), ("RUN003",), COMPUTING_GREW),
         Cause(SLOW_INPUT, ("RUN003",), INPUT_GREW),
         Cause(("COM001", "COM002", "COM009", "DAT008"), ("RUN003",), EXCHANGE_GREW),
-        Cause(GAP, ("RUN003",), GAP_GREW),
+        Cause((*GAP, "LOP010"), ("RUN003",), GAP_GREW),
+        Cause(("LOP010",), ("RUN003",), COMPUTING_GREW),
         Cause(("RUN003", "RUN004"), ("COM002",), ON_SOME_RANKS),
     ),
     "Periodic stalls": (
         # compilations come by shapes, epochs with a period
         Cause(("CMP012", "DAT005", "DAT014"), ("RUN004",)),
         # workers that cannot keep up deliver in waves, one batch of each
-        Cause((*SLOW_INPUT, "DAT006"), ("RUN004",), stalls_in("input_wait")),
+        Cause(
+            (*SLOW_INPUT, *COSTLY_SAMPLES, "DAT006", "DAT007", "DAT015", "DAT016"), ("RUN004",), stalls_in("input_wait")
+        ),
         Cause(LOADING_NEEDS_CORES, ("RUN004",), STALLS_FOR_CORES),
         Cause(("LOP001", *GAP), ("RUN004",), stalls_in("gap")),
         Cause(("LOP001",), ("RUN004",), stalls_in("gap.checkpoint")),
@@ -188,6 +197,7 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         Cause(("LOP001",), ("RUN004",), stalls_with("a checkpoint")),
         Cause(("LOP003",), ("RUN004",), stalls_with("an evaluation")),
         Cause(("CPU006",), ("RUN004",), stalls_with("a garbage collection")),
+        Cause(("DAT020",), ("RUN004",), stalls_with("a garbage collection in a worker")),
         Cause(("CPU003", "CPU005"), ("RUN004",), stalls_with("waiting for a core")),
         Cause(("LOP001", "LOP002", *DISK), ("RUN004",), stalls_with("a disk flush")),
         # if the code sleeps only in the stalls, LOP007 is their consequence

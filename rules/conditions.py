@@ -20,6 +20,7 @@ from rn50_advisor.rules.storage.storage_starvation import only_memory_is_short, 
 # Share of the transfer time, without waiting for late ranks: a cause of lateness must cost nearly as much to explain it. A quota on one
 # rank, which also throttled the threads of its exchange, cost three times as much as the wire.
 _WIRE_SHARE_MIN = 0.8
+_MOST_SHARE_MIN = 0.5
 _ALIKE_RATIO_MAX = (
     1.1  # equal loaders of two ranks on two cores differed by 1.04 while one rank waited 80 ms and the other 26
 )
@@ -91,6 +92,10 @@ def _stalls_in_layers(a: Analysis) -> bool:
 
 ON_SOME_RANKS = Condition("it is found on some of the ranks only", lambda _a, cause, _q: bool(cause.scope.ranks))
 FATAL = Condition("the job died of it", lambda _a, cause, _q: cause.fatal)
+MOST_OF_IT = Condition(
+    f"it costs at least {_MOST_SHARE_MIN:g} of it",
+    lambda _a, cause, consequence: cause.seconds_per_step >= _MOST_SHARE_MIN * consequence.seconds_per_step,
+)
 SLOWS_THE_WIRE = Condition(f"it costs at least {_WIRE_SHARE_MIN:g} of what the exchange takes", _slows_the_wire)
 
 OTHERS_USE_THE_DISK = _of_job("most of the disk's traffic is not the job's", others_use_the_disk)

@@ -45,6 +45,7 @@ class Rule:
     `triage_checks`: checks of `triage` that measure the same thing, the best first. `{gpu}` stands for each GPU of the finding, or for the
     job's worst one if it names none; of several in brackets the first that was measured counts.
     `needs`: measures without which it cannot look; a rule of another distribution may take them by name, as `MEASURES["step.time_s"]`.
+    `traced`: a profiler's trace shows all that it looks at; any other rule is not measured on traces.
     """
 
     id: str
@@ -56,6 +57,7 @@ class Rule:
     doc: str = ""
     steady_steps: int = MIN_STEADY_STEPS
     triage_checks: TriageChecks = ()
+    traced: bool = False
 
 
 def rule(
@@ -68,6 +70,7 @@ def rule(
     thresholds: Mapping[str, Threshold] | None = None,
     steady_steps: int = MIN_STEADY_STEPS,
     triage_checks: TriageChecks = (),
+    traced: bool = False,
 ) -> Rule:
     """The rule of a module named `dat003_…`: id and text come from the module itself."""
     identity = module.rsplit(".", 1)[-1].split("_", 1)[0].upper()
@@ -81,6 +84,7 @@ def rule(
         (sys.modules[module].__doc__ or "").strip(),
         steady_steps,
         triage_checks,
+        traced,
     )
 
 

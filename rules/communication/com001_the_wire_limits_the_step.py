@@ -17,7 +17,8 @@ per exchange (a larger batch per rank), or a faster path (NVLink, InfiniBand; fe
 Estimate: half the bytes take half the transfer time, and accumulating over two batches halves it too. The gain never
 exceeds the exposed communication. If backward hides part of the exchange, half of the whole exchange comes off the
 exposed part. A loop that already accumulates but exchanges after each of its batches only needs to exchange after the
-last: one such exchange remains, and at best the caches stay warm.
+last: one such exchange remains, and at best the caches stay warm. Both forward and backward of the others belong under
+`no_sync`: a forward outside it has its gradients exchanged all the same.
 
 A faster path has its own estimate if the bytes are known. It follows the ring, with 2(N-1)/N of the bytes over the new
 rate. Latencies, and gloo's CPU work for each byte, do not shrink with a faster link. The rates are those that each link
@@ -34,7 +35,7 @@ from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, Saving
-from rn50_advisor.advisor.model.job_changes import Expression, Invocation, Setup
+from rn50_advisor.advisor.model.job_changes import Expression, GradientsKept, Invocation, Setup
 from rn50_advisor.advisor.model.measures.comm_measures import (
     COLLECTIVES_HELD_S,
     COLLECTIVES_MEGABYTES,
@@ -47,6 +48,7 @@ from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.advisor.model.wording.quantities import seconds_range, speedup_range
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.communication.comm_cost import (
+    buffers_s,
     carried_evidence,
     compresses,
     exchange_s,
@@ -73,7 +75,7 @@ _RATES_GBIT_PER_S = (10.0, 25.0, 100.0)
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    wire, step = a.value(COMM_WIRE_S) - metrics_s(a), a.value(STEP_TIME_S)
+    wire, step = a.value(COMM_WIRE_S) - metrics_s(a) - buffers_s(a), a.value(STEP_TIME_S)
     level = severity(wire / step)
     if proven_s(a, wire) < t["wire"] * step or level is None:
         return Clear(RULE.id)
@@ -118,7 +120,7 @@ def _saving_of_norms(a: Analysis) -> Saving:
 
 
 def _evidence(a: Analysis, t: Thresholds) -> tuple[Evidence, ...]:
-    wire, step, norms = a.value(COMM_WIRE_S) - metrics_s(a), a.value(STEP_TIME_S), norms_s(a)
+    wire, step, norms = a.value(COMM_WIRE_S) - metrics_s(a) - buffers_s(a), a.value(STEP_TIME_S), norms_s(a)
     size, called = a.get(COMM_MEGABYTES), max(a.by_rank(COLLECTIVES_MEGABYTES).values(), default=0.0)
     found = [Evidence.of(COMM_WIRE_S, wire, t["wire"] * step, f"{100 * wire / step:.0f} % of the step, {_when(a)}")]
     if norms > 0:
@@ -174,10 +176,8 @@ def _fixes(a: Analysis) -> tuple[Fix, ...]:
         )
     rarely = Fix("exchange less often: accumulate gradients under model.no_sync()", "", None, "small change")
     if exchanges_of(a) > 1:
-        once = "with model.no_sync(): loss.backward()  # in all but the last of these batches"
-        rarely = Fix(
-            f"exchange once a step, not after each of its {exchanges_of(a)} batches", once, None, "small change"
-        )
+        title = f"exchange once a step, not after each of its {exchanges_of(a)} batches"
+        rarely = Fix.of(title, GradientsKept(), None, "small change")
     larger = Fix(
         "a larger batch per rank: with twice the samples, the exchange costs half as much per sample",
         "",
@@ -220,4 +220,5 @@ RULE = rule(
             0.15, "two gloo ranks of one machine exchange a ResNet's gradients in 2-13 % of a step with nothing wrong"
         )
     },
+    traced=True,
 )

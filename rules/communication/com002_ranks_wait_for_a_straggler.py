@@ -10,12 +10,13 @@ Why it is slow: the all-reduce does not finish on any rank before the last one h
 
 Evidence: how much earlier the other ranks are ready, as a share of the step; which rank comes last and how often (in
 most steps, or in bursts); the phase in which it loses the time, and whether garbage collections, a quota or waiting for
-a core stop it there; the step at which this began, if not the first.
+a core stop it there; the step at which this began, if not the first; how much the sizes of batches differ.
 
 Fix: remove the cause of the delay; if another rule names it, this finding is listed under that rule's. If ranks take
-turns in being late, look for uneven samples, garbage collection or neighbours.
+turns in being late since their batches differ in size, batches of similar size in the same step, at the loader's line; otherwise look for
+garbage collection or neighbours.
 
-Estimate: the step without any skew.
+Estimate: the step without any skew; where batches differ in size, with half of it, since their work remains.
 
 False alarms: kernel time spent on this rank's memory in forward and backward, beyond the other ranks' (see CMP007), is
 subtracted: it changes from one start of the same job to the next. A rank that is late only while it evaluates or writes
@@ -25,6 +26,7 @@ a checkpoint for all is explained by LOP001 or LOP003.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import median
 
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix
@@ -35,15 +37,22 @@ from rn50_advisor.advisor.model.measures.comm_measures import (
     COMM_SKEW_S,
 )
 from rn50_advisor.advisor.model.measures.host_measures import QUOTA_THROTTLED_S_PER_S
-from rn50_advisor.advisor.model.measures.step_measures import STEP_GC_S, STEP_RUN_DELAY_S, STEP_TIME_S
+from rn50_advisor.advisor.model.measures.step_measures import STEP_COMPUTE_S, STEP_GC_S, STEP_RUN_DELAY_S, STEP_TIME_S
 from rn50_advisor.advisor.model.report import PHASE_TITLES
 from rn50_advisor.advisor.model.statistics import others_median
 from rn50_advisor.rules.analysis_reading import heap_fault_s, model_of
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
-from rn50_advisor.rules.stragglers import named, since, sure
+from rn50_advisor.rules.stragglers import batch_sizes, even_batches, named, since, sure
 
 _SKEW_SHARE_MIN = 0.3  # of the skew
 _STEPS_SHARE_MIN = 0.6  # of the steps
+_SAMPLED_BATCHES_MIN = 5
+# Standard deviation of a rank's computing, by the sizes of its batches, of the skew: two ranks whose computing scatters by 1 are 1.13 apart
+# in the mean, more ranks further.
+_SCATTER_OF_SKEW_MIN = 0.5
+# The work remains and is shared: ranks that were the first then take longer. Two ranks of the seeded job became 1.38 times as fast, where
+# the whole skew would have been 2.5 times.
+_SPARED_OF_UNEVEN = 0.5
 _BURST_RATIO_MIN = 2.0  # times as many steps in a row as by chance
 
 
@@ -58,7 +67,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     persistent = costs >= t["costs"] and (share >= t["late"] or bool(_held_up(a, rank, skew)))
     if persistent:
         skew -= heap_fault_s(a, rank)
-    level = severity(skew / step)
+    level, scatter = severity(skew / step), 0.0
     line = t["skew"] if persistent else t["rotating_skew"]
     if skew < line * step or level is None:
         return Clear(RULE.id)
@@ -90,18 +99,33 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             "Ranks delay each other in turn",
             "even out the work per step: sample sizes, garbage collection, neighbours",
         )
-    after = max(step - skew, 1e-9)
+        scatter = _uneven_batches(a, skew)
+        if scatter:
+            title = "Ranks delay each other in turn, by batches of different size"
+            note = "relative to their mean: how much the sizes of a rank's batches vary"
+            evidence.append(Evidence("batch size", scatter, "ratio", None, note))
+    spared = skew * (_SPARED_OF_UNEVEN if scatter else 1.0)
+    after = max(step - spared, 1e-9)
     return Finding(
         rule=RULE.id,
         title=title,
         severity=level,
         confidence=sure(a, costs) if persistent else confidence(a, cap=0.7),
-        seconds_per_step=skew,
+        seconds_per_step=spared,
         scope=Affected(ranks=ranks, since_step=since(a, ranks)) if persistent else Affected(),
         evidence=tuple(evidence),
-        fixes=(Fix(fix, "", None, "small change"),),
-        saving=model.saving(after, after + 0.5 * skew, "ranks that arrive together"),
+        fixes=(even_batches(a) if scatter else ()) or (Fix(fix, "", None, "small change"),),
+        saving=model.saving(after, after + 0.5 * spared, "ranks that arrive together"),
     )
+
+
+def _uneven_batches(a: Analysis, skew: float) -> float:
+    """How much sizes of batches differ within one rank, relative to their mean, if that explains much of the skew; else 0."""
+    sizes, computing = batch_sizes(a), median(a.by_rank(STEP_COMPUTE_S).values() or [0.0])
+    if len(sizes) < len(model_of(a).own) or min(size.looks for size in sizes.values()) < _SAMPLED_BATCHES_MIN:
+        return 0.0
+    scatter = min(size.scatter for size in sizes.values())
+    return scatter if scatter * computing >= _SCATTER_OF_SKEW_MIN * skew else 0.0
 
 
 def _held_up(a: Analysis, rank: int, skew: float) -> list[Evidence]:
@@ -150,4 +174,5 @@ RULE = rule(
             "of the waiting: one rank's quota, data, compute or stalls caused 0.87 to 1.0 of it, ranks that take turns mostly 0.5 to 0.8",
         ),
     },
+    traced=True,
 )

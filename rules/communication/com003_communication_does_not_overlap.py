@@ -173,4 +173,5 @@ RULE = rule(
         "bucket": Threshold(0.8, "of the gradients in one bucket: at most a fifth of them can be sent earlier"),
         "by_hand": Threshold(0.8, "of the exposed time lies in calls between backward and optimizer"),
     },
+    traced=True,
 )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.comm.exchanged_bytes import sent_share
+from rn50_advisor.advisor.model.comm.exchanged_bytes import broadcasts_of, sent_share
 from rn50_advisor.advisor.model.findings import Evidence, Fix, Saving, Where
 from rn50_advisor.advisor.model.measures.comm_measures import (
     COLLECTIVES_AFTER_UPDATE_S,
+    COLLECTIVES_BUFFERS_S,
     COLLECTIVES_BY_HAND_S,
     COLLECTIVES_CALLS,
     COLLECTIVES_MEGABYTES,
@@ -82,9 +83,14 @@ def metrics_s(a: Analysis) -> float:
     return min(a.value(COMM_WIRE_S) - norms_s(a), a.get(COLLECTIVES_AFTER_UPDATE_S) or 0.0)
 
 
+def buffers_s(a: Analysis) -> float:
+    """The part that belongs to DDP's broadcasts of buffers before the forward pass."""
+    return min(a.value(COMM_WIRE_S) - norms_s(a) - metrics_s(a), a.get(COLLECTIVES_BUFFERS_S) or 0.0)
+
+
 def others_s(a: Analysis) -> float:
     """The exposed transfer time of everything but gradients."""
-    return norms_s(a) + metrics_s(a)
+    return norms_s(a) + metrics_s(a) + buffers_s(a)
 
 
 def gradients_s(a: Analysis) -> float:
@@ -154,7 +160,8 @@ def backend_of(a: Analysis) -> str:
 
 def python_calls(a: Analysis) -> list[CollectiveSite]:
     """Lines that call collectives from Python, of all ranks."""
-    return [site for facts in a.rank_facts.values() for site in facts.get("collectives", ())]
+    every = a.rank_facts.values()
+    return [site for facts in every for site in facts.get("collectives", ()) if site not in broadcasts_of(facts)]
 
 
 def several_hosts(a: Analysis) -> bool | None:

@@ -38,6 +38,8 @@ from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, sev
 
 # ResNet50, batch 256: TF32 on A100 to AMP there 1.57, single precision on V100 to AMP there 2.1, with channels-last 3.3.
 _GAIN = (1.5, 3.3)
+_BY_LAYERS = "no autocast around the layers, weights and inputs in float32, TF32 off"
+_BY_KERNELS = "most convolutions and matrix products run in kernels for float32, without TF32"
 # Chips TU116 and TU117: Turing by their capability (7.5), and without tensor cores.
 _WITHOUT_TENSOR_CORES = re.compile(r"GTX 16\d\d|MX[45]50|\bT(?:400|500|550|600|1000|1200|2000)\b")
 
@@ -68,9 +70,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         confidence=confidence(a, cap=0.95 if tensor else 0.85),
         seconds_per_step=step - least,
         evidence=(
-            Evidence.of(
-                PRECISION_HALF, 0.0, note="no autocast around the layers, weights and inputs in float32, TF32 off"
-            ),
+            Evidence.of(PRECISION_HALF, 0.0, note=_BY_KERNELS if a.meta.traced else _BY_LAYERS),
             Evidence(
                 "eligible compute",
                 common(eligible),
@@ -113,7 +113,7 @@ def _by_kernels(tensor: dict[int, float], t: Thresholds) -> tuple[Evidence, ...]
             KERNEL_TENSOR_CORE_SHARE,
             share,
             t["tensor"],
-            "of convolutions and matrix products, in the deep window",
+            "of convolutions and matrix products, in the profiler's window",
             form="continues",
         ),
     )
@@ -144,4 +144,5 @@ RULE = rule(
             0.05, "of the eligible kernels' time on tensor cores, by a profiler window: from there on they are in use"
         ),
     },
+    traced=True,
 )

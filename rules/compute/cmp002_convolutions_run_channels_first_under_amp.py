@@ -121,4 +121,5 @@ RULE = rule(
         "compute": Threshold(0.20, "of the step: below it, a third saved is too small a gain"),
         "convolutions": Threshold(4, "convolutions: a transformer has one, which cuts images into patches"),
     },
+    traced=True,
 )

@@ -16,7 +16,8 @@ that NVML saw. A profiler window (`--deep`) shows how long the GPU idled after s
 Fix: read the value only every N steps, and accumulate on the device until then.
 
 Estimate: the GPU's idle time between steps, up to the time for which the host was blocked: with the host free, that
-time overlaps with compute. A wait gains no more than its own length: the work that the host does after it remains.
+time overlaps with compute. At best also the time between launches in passes that the GPU then runs at the host's pace.
+A wait gains no more than its own length: the work that the host does after it remains.
 
 False alarms: a single wait at a log line is not in every step. Waiting that the GPU's compute covers costs nothing and
 is not a finding. The gradient scaler reads its check for infinities once a step: it is reported under its own name,
@@ -39,7 +40,7 @@ from rn50_advisor.advisor.model.measures.pace_measures import (
 )
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import model_of
-from rn50_advisor.rules.compute.compute_cost import AMPERE, SCALER, fused_form, hidden_s, if_not_held
+from rn50_advisor.rules.compute.compute_cost import AMPERE, SCALER, fused_form, hidden_s, if_not_held, restarting_s
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _PLACES_SHOWN = 3
@@ -56,7 +57,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     hidden = {rank: max(seconds, _by_kernels(a, rank)) for rank, seconds in hidden.items()}
     if not hidden:
         return Clear(RULE.id)
-    after = if_not_held(a, hidden, hopeful=False)
+    blocked = {rank: a.get(SYNC_BLOCKED_S, rank) or 0.0 for rank in hidden}
+    behind = {rank: restarting_s(a, rank, blocked[rank] - seconds) for rank, seconds in hidden.items()}
+    sure = if_not_held(a, hidden, hopeful=False)
+    best = if_not_held(a, hidden, hopeful=False, launching=behind)
+    after = (sure + best) / 2
     level = severity((step - after) / step)
     if step - after < t["cost"] * step or level is None:
         return Clear(RULE.id)
@@ -77,21 +82,24 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 a.get(SYNC_BLOCKED_S, rank) or 0.0,
                 note=f"the host's time in them, over {sampled[rank]:.0f} sampled steps",
             ),
-            Evidence(
-                "idle after waits",
-                hidden[rank],
-                "s",
-                t["cost"] * step,
-                f"the GPU had nothing to do between steps: {100 * hidden[rank] / step:.0f} % of a {1000 * step:.0f} ms step",
-            ),
+            _idle(hidden[rank], behind[rank], t["cost"], step),
         ),
         fixes=tuple(_fix(a, wait) for wait in waits[:_PLACES_SHOWN]) or (Fix("read values back every 50 steps only"),),
         saving=model.saving(
-            after,
-            step - _GAIN_SHARE_MIN * (step - after),
-            "the GPU's idle time between steps overlaps with compute, as far as the host was blocked",
+            best,
+            step - _GAIN_SHARE_MIN * (step - sure),
+            "the GPU's idle time overlaps with compute, as far as the host was blocked",
         ),
     )
+
+
+def _idle(between_s: float, behind_s: float, cost: float, step: float) -> Evidence:
+    """Evidence of the idle time: that between steps, and half of what the launches after a wait may take the GPU."""
+    idle = between_s + behind_s / 2
+    note = f"the GPU had nothing to do between steps: {100 * idle / step:.0f} % of a {1000 * step:.0f} ms step"
+    if behind_s > between_s:
+        note = f"between steps, and up to {1000 * behind_s:.1f} ms in which the host launches what the GPU runs at once"
+    return Evidence("idle after waits", idle, "s", cost * step, note)
 
 
 def _by_kernels(a: Analysis, rank: int) -> float:
@@ -106,9 +114,12 @@ def _calls(calls: float, threshold: float, waits: list[Wait]) -> Evidence:
 
 
 def _places(waits: list[Wait]) -> str:
-    """`.item() at train.py:88 (12.3 ms), printing a tensor at …`."""
+    """`.item() at train.py:88 (12.3 ms), printing a tensor at …`; no place from a trace without stacks."""
     places = [
-        f"{wait.words} at {wait.file.rpartition('/')[2]}:{wait.line} ({1000 * wait.blocked_s:.1f} ms)" for wait in waits
+        wait.words
+        + (f" at {wait.file.rpartition('/')[2]}:{wait.line}" if wait.file else "")
+        + f" ({1000 * wait.blocked_s:.1f} ms)"
+        for wait in waits
     ]
     more = len(places) - _PLACES_SHOWN
     return ", ".join(places[:_PLACES_SHOWN]) + (f" and {more} more" if more > 0 else "")
@@ -147,4 +158,5 @@ RULE = rule(
         "calls": Threshold(0.5, "calls a step, at places that wait in most steps"),
         "cost": Threshold(0.02, "of the step: severity 'low' begins here"),
     },
+    traced=True,
 )

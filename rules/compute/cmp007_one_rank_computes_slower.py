@@ -42,10 +42,9 @@ from rn50_advisor.advisor.model.measures.step_measures import (
     STEP_SYSTEM_S,
     STEP_TIME_S,
 )
-from rn50_advisor.rules.analysis_reading import COMPUTE, model_of, training_loader, where_of
-from rn50_advisor.rules.compute.compute_cost import facts_of
+from rn50_advisor.rules.analysis_reading import COMPUTE, model_of
 from rn50_advisor.rules.rule import Threshold, Thresholds, rule, severity
-from rn50_advisor.rules.stragglers import apart, last_share, named, since, sure
+from rn50_advisor.rules.stragglers import apart, batch_sizes, even_batches, last_share, named, since, sure
 
 _SAMPLED_BATCHES_MIN = 5
 _SIZE_RATIO_MIN = 1.1  # times as much data: less may be chance
@@ -92,7 +91,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         seconds_per_step=step - slow.after_s,
         scope=Affected(ranks=slow.ranks, since_step=since(a, slow.ranks)),
         evidence=_evidence(a, slow, t),
-        fixes=_even_batches(a, slow.rank) if slow.larger else _fixes(a, slow, t),
+        fixes=even_batches(a) if slow.larger else _fixes(a, slow, t),
         saving=model.saving(model.at_best(slow.after_s), slow.after_s + 0.25 * (step - slow.after_s), basis),
     )
 
@@ -181,32 +180,15 @@ def _copied(a: Analysis, slow: _Slow) -> float:
 
 def _larger(a: Analysis, ranks: tuple[int, ...], slower: float) -> float | None:
     """Size of these ranks' batches relative to the others'; None unless that explains most of their slower computation."""
-    facts = {r: batches for r in model_of(a).own if (batches := facts_of(a, r).get("batch_sizes")) and batches["bytes"]}
-    sizes = {r: batches["bytes"] / batches["looks"] for r, batches in facts.items()}
-    own, others = [sizes[r] for r in ranks if r in sizes], [size for r, size in sizes.items() if r not in ranks]
+    sizes = batch_sizes(a)
+    own = [sizes[r].mean_bytes for r in ranks if r in sizes]
+    others = [size.mean_bytes for r, size in sizes.items() if r not in ranks]
     if not own or not others:
         return None
-    ratio = mean(own) / median(others)
-    scatter = (
-        math.sqrt(max(0.0, batches["squares"] / batches["looks"] / sizes[r] ** 2 - 1.0)) for r, batches in facts.items()
-    )
-    sampled = min(batches["looks"] for batches in facts.values())
-    error = max(scatter) * math.sqrt(2.0 / sampled)
+    ratio, sampled = mean(own) / median(others), min(size.looks for size in sizes.values())
+    error = max(size.scatter for size in sizes.values()) * math.sqrt(2.0 / sampled)
     explains = ratio - 1.0 >= _EXPLAINED_SHARE_MIN * (slower - 1.0)
     return ratio if explains and sampled >= _SAMPLED_BATCHES_MIN and ratio - 2.0 * error >= _SIZE_RATIO_MIN else None
-
-
-def _even_batches(a: Analysis, rank: int) -> tuple[Fix, ...]:
-    where = where_of(training_loader(a, {rank: 0.0}))
-    return (
-        Fix(
-            "distribute batches of similar size over the ranks in turn",
-            "a batch sampler over the whole data set: sort by size, cut into batches, rank r of n takes r, r + n, …",
-            where,
-            "small change",
-        ),
-        Fix("or fill each batch up to a number of tokens instead of samples", "", where, "small change"),
-    )
 
 
 RULE = rule(
@@ -224,4 +206,5 @@ RULE = rule(
         "part": Threshold(0.5, "of the rank's extra time: below it compute is not what makes the rank late"),
         "late": Threshold(0.5, "the slow rank comes last in most steps; by chance, ranks take turns"),
     },
+    traced=True,
 )

@@ -6,8 +6,9 @@ Fires when: ≥ 20 % of the tokens of a batch are padding.
 
 Why it is slow: the model computes padding like any other token, and masks it afterwards.
 
-Evidence: the share of padding by the attention mask of batches on the CPU; the share that would remain if each batch
-was padded to its own longest sequence.
+Evidence: the share of padding by the attention mask of batches on the CPU, or without one by the number that fills only
+the ends (or only the starts) of their rows; the share that would remain if each batch was padded to its own longest
+sequence.
 
 Fix: pad to the longest sequence of the batch instead of a fixed length (`padding="longest"`, `DataCollatorWithPadding`).
 If that is done already, batches of similar lengths (`group_by_length=True`, a sampler of buckets), or packed
@@ -17,7 +18,8 @@ Estimate: forward and backward shrink with the number of tokens, attention more 
 difference remains, and half of it if sequences are grouped or on a GPU.
 
 False alarms: a fixed length may be wanted: a compiled model, CUDA graphs and some accelerators compile each new shape.
-Then pad to a few lengths (CMP012). Without a mask in the batch the padding is unknown.
+Then pad to a few lengths (CMP012). A recurrent network may skip padding (`pack_padded_sequence`), and without a mask it
+counts only for models with embeddings and layer norms. Padding of batches on a GPU is unknown.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ from rn50_advisor.rules.analysis_reading import model_of, training_loader, where
 from rn50_advisor.rules.compute.compute_cost import facts_of
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
+_NORMS = frozenset(("LayerNorm", "RMSNorm"))  # of transformers
+_RECURRENT = frozenset(("LSTM", "GRU", "RNN"))
 _SAMPLED_BATCHES_MIN = 3  # batches
 _SCALED_PHASES = ("forward", "backward")
 # Share of the removed tokens' compute that remains at worst. Measured on two cores with small transformers: padded to the longest, with
@@ -44,10 +48,14 @@ _PADDED_TO_LONGEST_MIN = 0.9  # of the tokens: from here on batches are padded t
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
-    by_rank = {rank: padding for rank in model_of(a).own if (padding := facts_of(a, rank).get("padding"))}
+    facts = {rank: facts_of(a, rank) for rank in model_of(a).own}
+    layers = {name for of_rank in facts.values() for name in of_rank.get("model", {}).get("layers", {})}
+    by_rank, source = {rank: seen for rank in facts if (seen := facts[rank].get("padding"))}, "by their attention mask"
+    if not by_rank and layers & _NORMS and not layers & _RECURRENT and "Embedding" in layers:
+        by_rank = {rank: seen for rank in facts if (seen := facts[rank].get("padded_ends"))}
+        source = "by the number that fills the ends of their rows"
     if not by_rank:
-        text = any(facts_of(a, rank).get("model", {}).get("layers", {}).get("Embedding") for rank in model_of(a).own)
-        return NotMeasured(RULE.id, ("batch.attention_mask",)) if text else Clear(RULE.id)
+        return NotMeasured(RULE.id, ("batch.attention_mask",)) if "Embedding" in layers else Clear(RULE.id)
     total = _summed(by_rank.values())
     share = (total["cells"] - total["tokens"]) / max(total["cells"], 1)
     if share < t["padding"] or total["looks"] < _SAMPLED_BATCHES_MIN:
@@ -82,7 +90,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 share,
                 "share",
                 t["padding"],
-                f"of the tokens of {total['looks']} batches, by their attention mask",
+                f"of the tokens of {total['looks']} batches, {source}",
             ),
             Evidence(
                 "padding within a batch",

@@ -25,15 +25,12 @@ from __future__ import annotations
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured
 from rn50_advisor.advisor.model.job_changes import CallChange
-from rn50_advisor.advisor.model.measures.step_measures import STEP_RUN_DELAY_S, STEP_TIME_S
+from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.probes.documents.rank_documents import OptimizerFacts
 from rn50_advisor.rules.analysis_reading import common, model_of
-from rn50_advisor.rules.compute.compute_cost import facts_of, is_torchs, torch_version
+from rn50_advisor.rules.compute.compute_cost import facts_of, fused_on_cpu, updating_s
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-_FUSED_ON_CPU_SINCE = (2, 4)  # torch with all of these fused forms on CPUs
-# With momentum SGD took 20 to 102 % of its time, without it 72 to 114 %.
-_FUSED_CLASSES = ("Adam", "AdamW", "Adagrad")
 # Share of the optimizer's time that the fused form takes, at best and at worst. Measured on two cores with torch 2.14, from 200 tensors of
 # 64 x 64 to one of 400,000 x 32 and those of ResNet50: 16 to 44 % with Adam, 17 to 34 % with AdamW, 17 to 46 % with Adagrad; within the
 # steps of six trainings 23 to 53 %.
@@ -42,7 +39,7 @@ _LEFT_SHARE = (0.2, 0.55)
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     own, step = model_of(a).own, a.value(STEP_TIME_S)
-    spent = common(_updating_s(a))
+    spent = common(updating_s(a))
     if spent < t["optimizer"] * step or a.on_gpu:
         return Clear(RULE.id)
     rank = max(own, key=lambda rank: own[rank]["optimizer"])
@@ -51,8 +48,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     name = optimizer.get("class")
     if name is None:
         return NotMeasured(RULE.id, ("optimizer",))
-    has_form = name in _FUSED_CLASSES and is_torchs(optimizer) and torch_version(facts) >= _FUSED_ON_CPU_SINCE
-    if not has_form or optimizer.get("fused") or optimizer.get("sparse"):
+    if not fused_on_cpu(facts) or optimizer.get("sparse"):
         return Clear(RULE.id)
     best, worst = (_step_with(a, share) for share in _LEFT_SHARE)
     lost = step - 0.5 * (best + worst)
@@ -81,19 +77,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     )
 
 
-def _updating_s(a: Analysis) -> dict[int, float]:
-    """Seconds of each rank's optimizer, less its part of the time that the training thread waits for a core."""
-    found, delays = {}, a.by_rank(STEP_RUN_DELAY_S)
-    for rank, own in model_of(a).own.items():
-        active = sum(own.values()) - own["input_wait"]
-        found[rank] = own["optimizer"] * max(0.0, 1.0 - delays.get(rank, 0.0) / max(active, 1e-9))
-    return found
-
-
 def _step_with(a: Analysis, share: float) -> float:
     """The step if every rank's optimizer took this share of its time."""
     model = model_of(a)
-    spared = {rank: (1.0 - share) * seconds for rank, seconds in _updating_s(a).items()}
+    spared = {rank: (1.0 - share) * seconds for rank, seconds in updating_s(a).items()}
     return model.step_if({(rank, "optimizer"): own["optimizer"] - spared[rank] for rank, own in model.own.items()})
 
 

@@ -25,8 +25,9 @@ as small ones, and at best the rest of the step needs 30 % of its time, in cache
 False alarms: a loop whose every step needs the result of the one before (sampling, solvers, attention inside a
 decoder) has to stay; only larger batches help it. The microseconds are those of cores of about 3 GHz: faster ones
 dispatch sooner and gain less. On a GPU the rule stays silent: there CMP003 measures how long the GPU waits for the host.
-`nn.GRU` is no advice for `nn.GRUCell`, since torch computes it step by step on a CPU; nor is `torch.compile` for the
-cell, which became no faster and took minutes to compile.
+`nn.GRU` and `nn.RNN`, which torch computes step by step on a CPU, are a low finding: another layer is another model.
+`nn.GRU` is no advice for `nn.GRUCell`, and `torch.compile` none for the cell, which became no faster and took minutes
+to compile.
 """
 
 from __future__ import annotations
@@ -104,6 +105,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     level = severity(lost / step)
     if level is None:
         return Clear(RULE.id)
+    if loops and not small and _stepwise(a, layers_of(facts_of(a, rank))) is not None:
+        level = "low"  # another layer is another model
     return Finding(
         rule=RULE.id,
         title="Calling tiny operations takes the time, not computing them",
@@ -145,7 +148,7 @@ def _of_loop(a: Analysis, rank: int, *, calls: _Calls, small: bool) -> tuple[tup
     lost = model.step_s - _step_sparing(a, _DISPATCH_S[0], 1.0)
     most = _step_sparing(a, _FUSED_SPARES_S[1], _LOOP_GONE_MAX, hopeful=True)
     saving = model.saving(most, model.step_s, "at best calling takes no time any more")
-    stepwise = next((kind for kind in _STEPWISE if layers.get(kind)), None)
+    stepwise = _stepwise(a, layers)
     if stepwise is not None:
         title = f"nn.LSTM instead of nn.{stepwise} if the model may have it, or larger batches"
         change = f"on a CPU torch has one operation for nn.LSTM, and computes nn.{stepwise} step by step; try it"
@@ -153,6 +156,14 @@ def _of_loop(a: Analysis, rank: int, *, calls: _Calls, small: bool) -> tuple[tup
     title = "one call for all samples or time steps instead of one for each, where they do not depend on each other"
     change = "stack them to one tensor and call the model, or nn.LSTM instead of a cell of your own, once; try it"
     return (Fix(title, change, where), *more), saving, lost
+
+
+def _stepwise(a: Analysis, layers: Mapping[str, int]) -> str | None:
+    """The layer in which torch itself loops over time steps; `layers` may miss it where the job calls parts of its model."""
+    inside = [line.leaf for line in a.forward_lines if "(rnn.py:" in line.leaf]
+    return next(
+        (kind for kind in _STEPWISE if layers.get(kind) or any(leaf.startswith(f"{kind}.") for leaf in inside)), None
+    )
 
 
 def _of_small_batches(a: Analysis, calls: _Calls) -> tuple[tuple[Fix, ...], Saving, float]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Fix, Where
 from rn50_advisor.advisor.model.job_changes import Assignment, CallChange, Invocation, Setup
+from rn50_advisor.advisor.model.measures.comm_measures import COMM_BUCKETS, COMM_SPAN_S
 from rn50_advisor.advisor.model.measures.gpu_measures import (
     GPU_HOST_PACED_S,
     GPU_IDLE_GAP_S,
@@ -17,7 +18,7 @@ from rn50_advisor.advisor.model.measures.gpu_measures import (
 )
 from rn50_advisor.advisor.model.measures.input_measures import BATCH_BENCHMARKED, BATCH_SAMPLES
 from rn50_advisor.advisor.model.measures.measure import GpuMeasure
-from rn50_advisor.advisor.model.measures.step_measures import STEP_BATCHES, STEP_SAMPLES, STEP_TIME_S
+from rn50_advisor.advisor.model.measures.step_measures import STEP_BATCHES, STEP_RUN_DELAY_S, STEP_SAMPLES, STEP_TIME_S
 from rn50_advisor.probes.documents.rank_documents import ModelFacts, OptimizerFacts, RankFacts
 from rn50_advisor.rules.analysis_reading import COMPUTE, LAYERS, common, model_of, taken_from
 from rn50_advisor.rules.gpu.gpu_names_and_cost import link_mb_per_s, of_gpu
@@ -34,6 +35,10 @@ ALLOW_TF32 = Setup(
 )
 # Optimizers of torch.optim with a fused form on CUDA, and the first torch that has it; before 2.12 Adagrad's was for CPUs only and raises.
 _FUSED_SINCE = {"Adam": (2, 0), "AdamW": (2, 0), "SGD": (2, 3), "Adagrad": (2, 12)}
+# The same for CPUs. With momentum SGD took 20 to 102 % of its time, without it 72 to 114 %.
+_FUSED_ON_CPU, _FUSED_ON_CPU_SINCE = ("Adam", "AdamW", "Adagrad"), (2, 4)
+# Kernels of one or two microseconds, the shortest there are, launched every five to ten: the share of the time in which they run.
+KERNELS_SHARE_MIN = 0.2
 SCALER = "torch.amp.grad_scaler"  # as it appears in a wait's place
 
 
@@ -72,6 +77,22 @@ def fused_form(a: Analysis, rank: int) -> str:
     return "" if name == "SGD" and scaled and optimizer.get("momentum") != 0 else name
 
 
+def fused_on_cpu(facts: RankFacts) -> bool:
+    """True if torch has a fused form for CPUs of this rank's optimizer, worth its name, that is not used."""
+    optimizer = facts.get("optimizer", OptimizerFacts())
+    has_form = optimizer.get("class") in _FUSED_ON_CPU and is_torchs(optimizer)
+    return has_form and torch_version(facts) >= _FUSED_ON_CPU_SINCE and not optimizer.get("fused")
+
+
+def updating_s(a: Analysis) -> dict[int, float]:
+    """Seconds of each rank's optimizer, less its part of the time that the training thread waits for a core."""
+    found, delays = {}, a.by_rank(STEP_RUN_DELAY_S)
+    for rank, own in model_of(a).own.items():
+        active = sum(own.values()) - own["input_wait"]
+        found[rank] = own["optimizer"] * max(0.0, 1.0 - delays.get(rank, 0.0) / max(active, 1e-9))
+    return found
+
+
 def convolves(facts: RankFacts) -> bool | None:
     """True if the model has convolutions, by its layers or its four-dimensional weights; None if neither is known."""
     layers, convolutions = layers_of(facts), facts.get("optimizer", OptimizerFacts()).get("convolutions")
@@ -96,7 +117,24 @@ def if_computed_faster(a: Analysis, ranks: Mapping[int, float], *, hopeful: bool
         spared = (1.0 - share) * computing_s(a, rank)
         whole = max(sum(own.values()), 1e-12)
         changes |= {(rank, phase): seconds * max(0.0, 1.0 - spared / whole) for phase, seconds in own.items()}
-    return model.step_if(changes, floor_s=loading_floor_s(a, hopeful=hopeful))
+    left = [
+        changes.get((rank, "backward"), own["backward"]) / max(own["backward"], 1e-12)
+        for rank, own in model.own.items()
+    ]
+    return model.step_if(changes, wire_s=exposed_if(a, max(left)), floor_s=loading_floor_s(a, hopeful=hopeful))
+
+
+def exposed_if(a: Analysis, backward_share: float) -> float:
+    """Seconds per step of the exchange that the backward pass does not hide if it takes only this share of its time.
+
+    Buckets of gradients follow each other on the wire as they become ready. If the wire keeps up, only the last one is exposed: then all of
+    them together take as many times as long. It cannot take longer than from the first one's start to the last one's end.
+    """
+    wire_s, span_s = model_of(a).wire_s, a.get(COMM_SPAN_S)
+    if span_s is None or span_s <= wire_s:
+        return wire_s
+    carried_s = min(span_s, max(1.0, a.get(COMM_BUCKETS) or 1.0) * wire_s)
+    return max(wire_s, carried_s - backward_share * (span_s - wire_s))
 
 
 def loading_floor_s(a: Analysis, *, hopeful: bool) -> float:
@@ -124,14 +162,25 @@ def hidden_s(a: Analysis, rank: int, blocked_s: float) -> float:
     return min(blocked_s, (a.get(GPU_IDLE_GAP_S, rank) or 0.0) + fetch)
 
 
-def if_not_held(a: Analysis, hidden: Mapping[int, float], *, hopeful: bool) -> float:
-    """The step if these seconds between steps overlapped with each rank's compute."""
+def restarting_s(a: Analysis, rank: int, blocked_s: float) -> float:
+    """Seconds per step, at most, that the GPU idles between launches because a host that was blocked does not run ahead.
+
+    The GPU has caught up by then, and runs each kernel as it is launched. With `blocked_s` more, the host would launch them before.
+    """
+    paced = (a.get(GPU_HOST_PACED_S, rank) or 0.0) - a.by_rank(STEP_RUN_DELAY_S).get(rank, 0.0)
+    return max(0.0, min(blocked_s, (1.0 - KERNELS_SHARE_MIN) * paced))
+
+
+def if_not_held(
+    a: Analysis, hidden: Mapping[int, float], *, hopeful: bool, launching: Mapping[int, float] | None = None
+) -> float:
+    """The step if these seconds between steps overlapped with each rank's compute; `launching`: and these in its passes."""
     model = model_of(a)
-    changes = {
-        (rank, phase): left
-        for rank, seconds in hidden.items()
-        for phase, left in taken_from(model.own[rank], ("gap", "input_wait"), seconds).items()
-    }
+    changes: dict[tuple[int, str], float] = {}
+    for some, phases in ((hidden, ("gap", "input_wait")), (launching or {}, COMPUTE)):
+        for rank, seconds in some.items():
+            left = taken_from(model.own[rank], phases, seconds)
+            changes |= {(rank, phase): spent for phase, spent in left.items()}
     return model.step_if(changes, floor_s=loading_floor_s(a, hopeful=hopeful))
 
 

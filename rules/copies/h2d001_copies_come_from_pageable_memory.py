@@ -123,4 +123,5 @@ RULE = rule(
         "cost": Threshold(0.02, "of the step saved by pinned memory, as expected: severity 'low' begins here"),
         "slower": Threshold(1.25, "times as long as from pinned memory: less is the noise of a link"),
     },
+    traced=True,
 )

@@ -104,4 +104,5 @@ RULE = rule(
     check,
     needs=(STEP_TIME_S, COPY_BLOCKING_MB, GPU_IDLE_GAP_S),
     thresholds={"exposed": Threshold(0.02, "severity 'low' begins at 2 % of the step; below that nothing is reported")},
+    traced=True,
 )

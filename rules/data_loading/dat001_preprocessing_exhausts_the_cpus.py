@@ -13,13 +13,18 @@ Evidence: the share of the step spent waiting for input (without the hand-over o
 which the training thread waits for a core that the workers occupy; CPU time (and waiting for a core) as a share of
 making a batch; the cores that the job keeps busy, out of those it is allowed.
 
-Fix: make each sample cheaper: use pre-resized files, a faster JPEG decoder, uint8 batches normalised on the device, or
-fewer transforms. Alternatively decode on the GPU (DALI), store decoded data (FFCV), or get more cores per GPU. More
-workers never help. If the worker forecast predicts the same speed with fewer workers, use fewer: that frees the memory
-of the others.
+Fix: if transforms such as ColorJitter or RandomRotation run on whole pictures that a crop or resize makes smaller only
+afterwards, put this one first. Random pictures then differ slightly: a rotation's empty corners stay in the picture,
+and contrast is that of the crop. RandomCrop and CenterCrop stay behind a rotation, whose corners they cut off, and
+behind a Resize: they would be other crops. Else make each sample cheaper: use pre-resized files, a faster JPEG decoder,
+uint8 batches normalised on the device, or fewer transforms. Alternatively decode on the GPU (DALI), store decoded data
+(FFCV), or get more cores per GPU. More workers never help. If the worker forecast predicts the same speed with fewer
+workers, use fewer: that frees the memory of the others.
 
-Estimate: at best these waits disappear. At worst the CPU work of a sample is halved, and the waits with it. Neither
-goes below the job's remaining CPU work divided by the allowed cores.
+Estimate: at best these waits disappear. At worst the CPU work of a sample is halved, and the waits with it. For
+transforms before a crop or resize: their measured CPU time times the share of pixels dropped, of which 80 % is saved at
+worst; if the sizes or the order are unknown, nothing is advised about it. No estimate goes below the job's remaining
+CPU work divided by the allowed cores.
 
 False alarms: a CPU quota looks like idle cores (CPU001 covers it). Workers that are 100 % busy belong to DAT004 while
 cores are idle, or when more workers would shorten the step even in the worst case, on the cores that neighbours leave.
@@ -33,7 +38,12 @@ from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, W
 from rn50_advisor.advisor.model.input.sample_cost import SampleLine
 from rn50_advisor.advisor.model.job_changes import CallChange
 from rn50_advisor.advisor.model.measures.host_measures import CPU_ALLOWED_CORES, CPU_HOST_BUSY_CORES, CPU_JOB_CORES
-from rn50_advisor.advisor.model.measures.input_measures import FETCH_CPU_SHARE, FETCH_DELAY_SHARE, LOADER_WORKERS
+from rn50_advisor.advisor.model.measures.input_measures import (
+    FETCH_CPU_SHARE,
+    FETCH_DELAY_SHARE,
+    LOADER_WORKERS,
+    SAMPLE_CPU_S,
+)
 from rn50_advisor.advisor.model.measures.step_measures import STEP_INPUT_WAIT_S, STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import (
     busy_evidence,
@@ -49,6 +59,7 @@ from rn50_advisor.rules.analysis_reading import (
 )
 from rn50_advisor.rules.data_loading.input_starvation import input_evidence, making_waits
 from rn50_advisor.rules.data_loading.preprocessing import CROWDED, crowd_s, crowding_by_workers, step_with_less_work
+from rn50_advisor.rules.data_loading.transform_order import LateShrink, late_shrink
 from rn50_advisor.rules.data_loading.worker_supply import WORKER_THRESHOLDS, cores_idle, workers_missing
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -83,7 +94,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     ):
         return Clear(RULE.id)
     model, line, crowding = model_of(a), _dominant_line(a), crowding_by_workers(a, t["workers_share"])
-    best, worst = (step_with_less_work(a, crowding, share, share * work) for share in (1.0, 0.5))
+    loader = training_loader(a, waits)
+    late = late_shrink(a.sample, loader)
+    spared = late.shares_saved if late else (1.0, 0.5)
+    best, worst = (step_with_less_work(a, crowding, share, share * work) for share in spared)
     return Finding(
         rule=RULE.id,
         title="Preprocessing needs more CPU than the job is allowed",
@@ -101,16 +115,18 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 form="explains",
             ),
             busy_evidence(a),
+            *([_late_evidence(late)] if late else []),
             *([_line_evidence(line)] if line else []),
         ),
         fixes=(
+            *([late.fix(where_of(loader))] if late else []),
             Fix(
                 "make each sample cheaper",
                 _CHEAPER_PICTURES if _pictures(a) else _CHEAPER,
-                Where(line.file, line.line) if line else where_of(training_loader(a, waits)),
+                Where(line.file, line.line) if line else where_of(loader),
                 "larger change",
             ),
-            *_fewer_workers(a, training_loader(a, waits)),
+            *_fewer_workers(a, loader),
             Fix(
                 "more CPU cores per rank" + (", or decoding on the GPU (DALI)" if _pictures(a) else ""),
                 "",
@@ -118,7 +134,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 "outside the code",
             ),
         ),
-        saving=model.saving(best, worst, "the CPU work of a sample halved or better"),
+        saving=model.saving(best, worst, late.basis if late else "the CPU work of a sample halved or better"),
     )
 
 
@@ -147,6 +163,10 @@ def _dominant_line(a: Analysis) -> SampleLine | None:
     """Returns the line of user code in most of the workers' stacks; None with too few stacks or too small a share."""
     line = a.sample.lines[0] if a.sample and a.sample.lines else None
     return line if line and line.share >= _LINE_SHARE and line.looks >= _STACKS_MIN else None
+
+
+def _late_evidence(late: LateShrink) -> Evidence:
+    return Evidence.of(SAMPLE_CPU_S, late.cpu_s, note=late.words, form="continues")
 
 
 def _line_evidence(line: SampleLine) -> Evidence:

@@ -28,9 +28,10 @@ from __future__ import annotations
 
 import math
 
-from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.analysis import Analysis, LoaderFacts
 from rn50_advisor.advisor.model.findings import RUNS_DIFFER, Clear, Evidence, Finding, Fix
 from rn50_advisor.advisor.model.job_changes import CallChange
+from rn50_advisor.advisor.model.measures.host_measures import CPU_ALLOWED_CORES
 from rn50_advisor.advisor.model.measures.input_measures import FETCH_WALL_S, LOADER_FORESEEN, LOADER_WORKERS
 from rn50_advisor.advisor.model.measures.step_measures import STEP_GC_S, STEP_INPUT_WAIT_S, STEP_TIME_S
 from rn50_advisor.advisor.model.wording.quantities import counted
@@ -73,6 +74,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         limits = limit_words(a)
         more = f"; {wanted} workers would be needed, this machine has room for {workers}"
         more += f" ({limits})" if limits else ""
+    if a.get(CPU_ALLOWED_CORES) is None:
+        more += "; how many cores are free for them was not measured"
     fix = Fix.of(title, change, where_of(loader), "one line", more=more)
     if any(count < 1 for _, count in limits_beside_cores(a)):
         fix = free_space_fix(a, workers, where_of(loader))
@@ -95,11 +98,23 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         seconds_per_step=lost_to_input(a),
         evidence=(
             input_evidence(a, wait, t["input_wait"]),
-            Evidence.of(LOADER_WORKERS, 0.0, 1.0, f"at {loader.file}:{loader.line}" if loader else "num_workers=0"),
+            Evidence.of(LOADER_WORKERS, 0.0, 1.0, _place_of(loader)),
             Evidence.of(FETCH_WALL_S, mean(walls), note="to make one batch in the training process", form="continues"),
         ),
         fixes=(fix,),
         saving=saving,
+    )
+
+
+def _place_of(loader: LoaderFacts | None) -> str:
+    """Where the loader is made; from a profiler's trace, at best the line that takes its batches is known."""
+    if loader is not None and loader.file:
+        return f"at {loader.file}:{loader.line}"
+    known = loader is not None and loader.fetch_file
+    return (
+        f"num_workers=0, batches taken at {loader.fetch_file}:{loader.fetch_line}"
+        if loader and known
+        else "num_workers=0"
     )
 
 
@@ -114,4 +129,5 @@ RULE = rule(
             0.002, "s to make a batch: handing one over took 1.6 to 2.2 ms on two cores, whatever its content"
         ),
     },
+    traced=True,
 )

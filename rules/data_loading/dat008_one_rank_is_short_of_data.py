@@ -189,4 +189,5 @@ RULE = rule(
         "slower": Threshold(1.1, "two ranks with equal work made batches in times 1.06 apart on crowded cores"),
         "late": Threshold(0.5, "the slow rank comes last in most steps; by chance, ranks take turns"),
     },
+    traced=True,
 )

@@ -20,7 +20,7 @@ Estimate: the step without that wait, but never shorter than the workers' mean r
 allowed cores allows.
 
 False alarms: workers that are too slow altogether leave no batch ready. Workers that are briefly out of step are not
-slow: their batches took about the median.
+slow: their batches took about the median. Batches that garbage collections made slow belong to DAT020.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Findi
 from rn50_advisor.advisor.model.job_changes import CallChange
 from rn50_advisor.advisor.model.measures.input_measures import (
     FETCH_BEHIND_S,
+    FETCH_COLLECTING_S,
     FETCH_SLOW_RATIO,
     FETCH_WALL_S,
     FETCH_WORKER_LAG,
@@ -42,6 +43,7 @@ from rn50_advisor.rules.analysis_reading import PREFETCH, limits_beside_cores, m
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _IN_ORDER_SINCE = (2, 7)
+_COLLECTED_SHARE_MIN = 0.5  # of the wait: from there on garbage collections explain it
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -54,7 +56,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     lost = step - 0.5 * (best + worst)
     level = severity(lost / step)
     slow = ratio.get(rank, 1.0) >= t["slow"] or lag >= t["lag"]
-    if behind[rank] < t["behind"] * step or not slow or level is None:
+    collected = (a.get(FETCH_COLLECTING_S, rank) or 0.0) >= _COLLECTED_SHARE_MIN * behind[rank]
+    if behind[rank] < t["behind"] * step or not slow or collected or level is None:
         return Clear(RULE.id)
     ranks = tuple(r for r in behind if behind[r] >= t["behind"] * step)
     return Finding(

@@ -11,7 +11,8 @@ Evidence: the period, the number of stalls, their time beyond the usual step, an
 step that exceeds the median by five median deviations and by a third; it is periodic if three of four distances between
 stalls are equal.
 
-Fix: look for what the loop does every N steps: a metric that is fetched, a log, a cache that is emptied. If the period
+Fix: look for what the loop does every N steps: a metric that is fetched, a log, a cache that is emptied. If the stalls
+grow, it works on all that came before: reset the metric, or keep running sums. If the period
 is in seconds, look for what else runs on the machine at that rate. A rollout is made cheaper by stepping many
 environments at once.
 
@@ -21,8 +22,9 @@ more, nor for rollouts.
 False alarms: evaluations, checkpoints, garbage collections and epoch starts are periodic too. They are named, and
 belong to LOP003, LOP001, CPU006 and DAT006: here they are never more than a note. The same holds for steps whose
 forward and backward take longer together, on all ranks: a GAN's second network trains, or a penalty is added. If a
-loop without a loader calls the model outside its steps, and that call is mostly other work, it collects data for
-reinforcement learning. Random stalls, however long, have no period.
+loop without a loader calls the model outside its steps, it collects data for reinforcement learning where that call
+steps an environment, returns what the loss is computed of, or is mostly other work. Random stalls, however long, have
+no period.
 """
 
 from __future__ import annotations
@@ -51,6 +53,16 @@ _STEADY_STEPS_MIN = (
 _MORE_WORK = "more work for the model"
 _LABELLED = frozenset(("an epoch begins", "a checkpoint", "an evaluation", "a garbage collection", _MORE_WORK))
 _EVALUATION_MODEL_SHARE_MIN = 0.5  # of a call's time in the model: an evaluation, or generated text, is little else
+_GAP_SHARE_MIN = 0.2  # of the stalls: from there on lines between the steps belong to them
+_ONLY_NEW = "work on what is new alone (running sums, a metric that is reset)"
+_REMEDIES = {
+    "a disk flush": (
+        "write less at once: in the background, to a faster disk, or let the kernel start earlier (vm.dirty_background_bytes)"
+    ),
+    "a garbage collection in a worker": (
+        "gc.freeze() and gc.set_threshold(100_000, 10, 10) in worker_init_fn: fewer objects are visited, more seldom"
+    ),
+}
 _PLACES = {
     "input_wait": "in the data loading",
     "forward": "between the batch and the backward",
@@ -87,7 +99,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 stall.stall_s,
                 "s",
                 None,
-                f"beyond the usual step of {duration(stall.usual_s)}",
+                f"beyond the usual step of {duration(stall.usual_s)}{_growing(stall)}",
                 form="continues",
             ),
             Evidence(
@@ -119,8 +131,9 @@ def _called(stall: PeriodicStall) -> str:
 
 
 def _rollout(stall: PeriodicStall) -> bool:
-    """True if the loop collects its data with the model: the call runs the model, but most of its time is something else."""
-    return stall.call is not None and 0.0 < stall.call.in_model < _EVALUATION_MODEL_SHARE_MIN
+    """True if the loop collects its data with the model: the call runs the model, and is not only that or returns what is trained on."""
+    call = stall.call
+    return call is not None and call.in_model > 0.0 and (call.collects or call.in_model < _EVALUATION_MODEL_SHARE_MIN)
 
 
 def _coincides(stall: PeriodicStall) -> str:
@@ -139,18 +152,24 @@ def _advice(stall: PeriodicStall) -> str:
         return (
             "no fix is needed if this collects training data; many environments at once need fewer calls of the model"
         )
-    if stall.coincides == "a disk flush":
-        return "write less at once: in the background, to a faster disk, or let the kernel start earlier (vm.dirty_background_bytes)"
+    if stall.coincides in _REMEDIES:
+        return _REMEDIES[stall.coincides]
     if stall.period_steps is None:
         return f"find what runs on this machine every {duration(stall.period_s)}, inside the job or outside it"
     who = "the loop" if stall.rank is None else f"rank {stall.rank}"
-    return f"find what {who} does {_every(stall)} {_PLACES.get(stall.phase, 'there')}"
+    grown = f"; {_ONLY_NEW}, since it grows" if stall.grew else ""
+    return f"find what {who} does {_every(stall)} {_PLACES.get(stall.phase, 'there')}{grown}"
+
+
+def _growing(stall: PeriodicStall) -> str:
+    return f", growing from {duration(stall.grew[0])} to {duration(stall.grew[1])}" if stall.grew else ""
 
 
 def _where(a: Analysis, stall: PeriodicStall) -> Where | None:
     if stall.call is not None:
         return Where(stall.call.file, stall.call.line)
-    lines = a.hot_lines if stall.phase == "gap" else a.waiting_lines if stalls_asleep(a) else ()
+    gap = stall.phase == "gap" or stall.gap_share >= _GAP_SHARE_MIN
+    lines = a.hot_lines if gap else a.waiting_lines if stalls_asleep(a) else ()
     return Where(lines[0].file, lines[0].line) if lines else None
 
 

@@ -46,6 +46,7 @@ from rn50_advisor.rules.gpu.gpu_names_and_cost import (
     clear_if_measured,
     link_mb_per_s,
     listed,
+    meets_within_passes,
     named,
     of_gpu,
     placed,
@@ -145,10 +146,13 @@ def _saving(a: Analysis, slow: list[Gpu]) -> Saving | None:
 
 
 def _with_the_others(a: Analysis, gpu: Gpu) -> float:
-    """The step with the ranks on this GPU as fast as the others: a sound link makes them no faster than that."""
+    """The step with the ranks on this GPU as fast as the others: a sound link makes them no faster than that.
+
+    Where ranks wait for each other in the middle of their passes, the others' pace is that of this link.
+    """
     model = model_of(a)
     others = [rank for rank in model.own if rank not in gpu.ranks]
-    if not others:
+    if not others or meets_within_passes(a):
         return 0.0
     usual = {p: median([model.own[rank][p] for rank in others]) for p in ("input_wait", *COMPUTE)}
     changes = {

@@ -7,11 +7,19 @@ from collections.abc import Iterable, Sequence
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, NotMeasured, Saving
 from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu
+from rn50_advisor.advisor.model.measures.comm_measures import (
+    COLLECTIVES_CALLS,
+    COLLECTIVES_HELD_S,
+    COLLECTIVES_NORM_CALLS,
+    COMM_WIRE_S,
+)
 from rn50_advisor.advisor.model.measures.gpu_measures import GPU_CLOCK_MHZ
 from rn50_advisor.advisor.model.measures.measure import GpuMeasure, RankMeasure
 from rn50_advisor.rules.analysis_reading import COMPUTE, model_of
 
 _HOSTS_NAMED = 8  # in a fix
+_NORM_CALLS_MIN = 2.0  # a step: a single layer calls once forward and once backward
+_ALIKE_SHARE = 0.1  # how much the passes of ranks that wait for each other differ; the last exchange is timed apart
 # Measured rate of x16 links by generation, in MB/s; other widths in proportion.
 _X16_MB_PER_S = {1: 3000.0, 2: 6000.0, 3: 12000.0, 4: 26000.0, 5: 52000.0, 6: 104000.0}
 
@@ -108,14 +116,34 @@ def clock_ratio(a: Analysis, gpu: Gpu, others: Iterable[Gpu]) -> tuple[float, fl
 def step_if_faster(a: Analysis, ratios: Iterable[tuple[Gpu, float]]) -> float:
     """The step if compute of these GPUs' ranks took only this share of its time."""
     model = model_of(a)
-    changes = {
-        (rank, phase): model.own[rank][phase] * ratio
-        for gpu, ratio in ratios
-        for rank in gpu.ranks
-        if rank in model.own
-        for phase in COMPUTE
-    }
+    shares = {rank: ratio for gpu, ratio in ratios for rank in gpu.ranks if rank in model.own}
+    if shares and meets_within_passes(a) and _alike(a, shares):
+        # on the others' streams the same time goes by, as they wait for these in the middle of each pass
+        shares = dict.fromkeys(model.own, min(shares.values()))
+    changes = {(rank, phase): model.own[rank][phase] * ratio for rank, ratio in shares.items() for phase in COMPUTE}
     return model.step_if(changes)
+
+
+def meets_within_passes(a: Analysis) -> bool:
+    """True if GPUs meet in the middle of forward and backward: in synchronised batch norm, or in collectives that shard the model.
+
+    A stream that waits there for another rank looks like one that computes.
+    """
+    calls, norms, held = (
+        a.by_rank(measure) for measure in (COLLECTIVES_CALLS, COLLECTIVES_NORM_CALLS, COLLECTIVES_HELD_S)
+    )
+    ranks = list(model_of(a).own)
+    if not a.on_gpu or len(ranks) < 2 or any(rank not in calls or held.get(rank) for rank in ranks):
+        return False
+    normed = min(norms.get(rank, 0.0) for rank in ranks) >= _NORM_CALLS_MIN
+    return normed or (a.get(COMM_WIRE_S) is None and min(calls[rank] for rank in ranks) >= 1.0)
+
+
+def _alike(a: Analysis, some: Iterable[int]) -> bool:
+    """True if the other ranks' passes take as long as those of these ranks."""
+    passes = {rank: sum(own[phase] for phase in COMPUTE) for rank, own in model_of(a).own.items()}
+    longest = max(passes[rank] for rank in some)
+    return all(abs(seconds - longest) <= _ALIKE_SHARE * longest for seconds in passes.values())
 
 
 def saving_at_peers_clock(

@@ -1,10 +1,11 @@
 """One transform dominates.
 
 What it does: finds training that waits for input, or for cores that the workers occupy, while one named transform takes
-a large part of the CPU time of every sample, or the job's own `collate_fn` of every batch.
+a large part of the CPU time of every sample, or the job's own `collate_fn` of every batch, or while transforms work on
+whole pictures that a crop or resize makes smaller only afterwards.
 
-Fires when: one transform takes ≥ 40 % of a sample's CPU time, or `collate_fn` of a batch's, and the job waits for input or
-cores.
+Fires when: one transform takes ≥ 40 % of a sample's CPU time, or `collate_fn` of a batch's, or pixels that are dropped
+later; and the job waits for input or cores.
 
 Why it is slow: a batch is ready no sooner than its samples, and most of a sample's time goes into this one operation.
 Making it cheaper speeds up the whole loader; changing anything else in the pipeline gains little.
@@ -13,10 +14,12 @@ Evidence: the input wait as a share of the step; this transform's share of a sam
 (with its standard error); its CPU time per sample.
 
 Fix: a faster equivalent; the same operation on the device, for a whole batch at once; or applying it once before
-training instead of in every epoch. A transform from the user's own code is named with file and line.
+training instead of in every epoch. A transform from the user's own code is named with file and line. Transforms before
+a crop or resize: put this one first, as DAT001 says, with the same small differences.
 
 Estimate: this run's loader simulated with cheaper batches: half of the transform's CPU time saved at worst, all of it
-at best. Nothing is reported if that would not shorten the step.
+at best. Of transforms before a crop or resize: their time for the pixels dropped, 80 % of it at worst. Nothing is
+reported if that would not shorten the step.
 
 False alarms: reading and decoding are not transforms: if they dominate, DAT001 says what helps. With few samples, or
 samples of very uneven cost, the standard error shows it. If more workers are the better fix, DAT003 or DAT004 is the
@@ -51,6 +54,7 @@ from rn50_advisor.rules.analysis_reading import (
 )
 from rn50_advisor.rules.data_loading.input_starvation import input_evidence, input_waits
 from rn50_advisor.rules.data_loading.preprocessing import CROWDED, crowd_s
+from rn50_advisor.rules.data_loading.transform_order import late_shrink
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _CPU_LEFT_WORST = 0.5
@@ -83,13 +87,14 @@ _CHEAPER_OWN = "NumPy or torch on whole arrays instead of loops in Python; or on
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A transform or `collate_fn` that may dominate. `of_batch`: its share of a batch's CPU time."""
+    """Transforms or a `collate_fn` that may dominate. `of_batch`: their share of a batch's CPU time; `left_worst`: what stays of it."""
 
     title: str
-    name: str
     of_batch: float
     evidence: tuple[Evidence, ...]
     fix: Fix
+    basis: str
+    left_worst: float = _CPU_LEFT_WORST
     collates: bool = False
 
 
@@ -99,7 +104,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     crowd = crowd_s(a, CROWDED["workers_share"].value)  # as in DAT001
     waited = wait >= t["input_wait"] * step
     loader = training_loader(a, waits)
-    parts = () if a.sample is None else (_transform(a, a.sample, t, loader), _collate(a, a.sample, t, loader))
+    makers = (_late, _transform, _collate)  # the first of equals counts
+    parts = () if a.sample is None else [make(a, a.sample, t, loader) for make in makers]
     part = max((p for p in parts if p is not None), key=lambda p: p.of_batch, default=None)
     if part is None or not (waited or crowd >= t["crowding"] * step):
         return Clear(RULE.id)
@@ -117,9 +123,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         seconds_per_step=lost,
         evidence=(part.evidence[0], waiting, *part.evidence[1:]),
         fixes=(part.fix,),
-        saving=model_of(a).saving(
-            best, worst, f"this run's batches with {part.name} at half its CPU time or without it"
-        ),
+        saving=model_of(a).saving(best, worst, part.basis),
         circumstances=frozenset({"better than workers"} if better_than_workers(a, worst) else ()),
     )
 
@@ -130,9 +134,7 @@ def _transform(a: Analysis, cost: SampleCost, t: Thresholds, loader: LoaderFacts
         return None
     return _Part(
         title=f"{part.name} takes {100 * part.share:.0f} % of the CPU time of every sample",
-        name=part.name,
-        # the rest is collating and the hand-over; samples cannot take longer than the batch
-        of_batch=part.share * min(1.0, cost.cpu_s * _samples(a) / _batch_cpu_s(a)),
+        of_batch=part.share * _samples_share(a, cost),
         evidence=(
             Evidence.of(SAMPLE_TRANSFORM_SHARE, part.share, t["share"], _share_note(cost, part)),
             Evidence.of(
@@ -143,6 +145,23 @@ def _transform(a: Analysis, cost: SampleCost, t: Thresholds, loader: LoaderFacts
             ),
         ),
         fix=_fix(cost, part, where_of(loader)),
+        basis=_basis(part.name),
+    )
+
+
+def _late(a: Analysis, cost: SampleCost, t: Thresholds, loader: LoaderFacts | None) -> _Part | None:
+    """Transforms of pixels that a later crop or resize drops."""
+    late = late_shrink(cost, loader)
+    if late is None or late.share < t["share"]:
+        return None
+    best, worst = late.shares_saved
+    return _Part(
+        title=f"{100 * late.share:.0f} % of the CPU time of every sample goes into pixels that {late.shrink} then drops",
+        of_batch=late.share * _samples_share(a, cost),
+        evidence=(Evidence.of(SAMPLE_CPU_S, late.cpu_s, note=late.words, form="continues"),),
+        fix=late.fix(where_of(loader)),
+        basis=late.basis,
+        left_worst=1.0 - worst / best,
     )
 
 
@@ -159,7 +178,6 @@ def _collate(a: Analysis, cost: SampleCost, t: Thresholds, loader: LoaderFacts |
     where = Where(line.file, line.line) if line else where_of(loader)
     return _Part(
         title=f"{name} takes {100 * share:.0f} % of the CPU time of every batch",
-        name=name,
         of_batch=share,
         evidence=(
             Evidence.of(
@@ -171,6 +189,7 @@ def _collate(a: Analysis, cost: SampleCost, t: Thresholds, loader: LoaderFacts |
             ),
         ),
         fix=Fix(f"make {name} cheaper", _CHEAPER_COLLATE, where, "small change"),
+        basis=_basis(name),
         collates=True,
     )
 
@@ -191,15 +210,24 @@ def _slowest(a: Analysis) -> WorkerFeed | None:
 
 
 def _step_without(a: Analysis, part: _Part) -> tuple[float, float]:
-    """Step time at best, without this part, and at worst, with half of it."""
+    """Step time at best, without this part, and at worst, with what is left of it then."""
     step = a.value(STEP_TIME_S)
     if a.workers is None:
         return step, step
-    left = [1.0 - share * part.of_batch for share in (1.0, _CPU_LEFT_WORST)]
+    left = [1.0 - share * part.of_batch for share in (1.0, 1.0 - part.left_worst)]
     # collating lists into tensors holds the GIL, which the thread that sends the last batch needs
     ends = [step_with_cheaper_batches(a.workers, each, hand_over=each if part.collates else 1.0) for each in left]
-    without, half = (end or (step, step) for end in ends)
-    return without[0], half[1]
+    best, worst = (end or (step, step) for end in ends)
+    return best[0], worst[1]
+
+
+def _samples_share(a: Analysis, cost: SampleCost) -> float:
+    """Share of a batch's CPU time: the rest is collating and the hand-over. Samples cannot take longer than the batch."""
+    return min(1.0, cost.cpu_s * _samples(a) / _batch_cpu_s(a))
+
+
+def _basis(name: str) -> str:
+    return f"this run's batches with {name} at half its CPU time or without it"
 
 
 def _share_note(cost: SampleCost, part: SamplePart) -> str:

@@ -55,8 +55,16 @@ def gap_place(a: Analysis) -> str:
     return "between backward and optimizer" if before > _PLACE_SHARE_MIN * total else "between the steps"
 
 
+def collecting_line(a: Analysis) -> HotLine | None:
+    """The line of the loop that calls the collector, if that takes most of the time between steps."""
+    line = next((line for line in a.hot_lines if line.collects), None)
+    return line if line is not None and line.share >= _PLACE_SHARE_MIN else None
+
+
 def collects_between_steps(a: Analysis) -> bool:
     """Collections are most of the time between steps."""
+    if collecting_line(a) is not None:
+        return True
     gaps, spent = a.by_rank(STEP_GAP_S), a.by_rank(GC_BETWEEN_S)
     rank = max(gaps, key=lambda r: gaps[r], default=None)
     return rank is not None and spent.get(rank, 0.0) >= _PLACE_SHARE_MIN * gaps[rank] > 0.0

@@ -43,7 +43,12 @@ _WORKER_MARGIN = 1.15  # times the average number of workers needed: batches tak
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     found = own_code(
-        RULE.id, a, STEP_PREPARING_S, a.preparing_lines, least=t["preparing"], between="the batch and the model"
+        RULE.id,
+        a,
+        STEP_PREPARING_S,
+        a.preparing_lines,
+        least=t["preparing"],
+        doing="computes between the batch and the model",
     )
     if not isinstance(found, OwnCode):
         return found

@@ -35,8 +35,8 @@ _LEFT_WORST, _LEFT_EVERY_TENTH = 0.25, 0.1  # of it, at worst and as advised
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
-    between = "the model and the backward pass"
-    found = own_code(RULE.id, a, STEP_MEASURING_S, a.measuring_lines, least=t["measuring"], between=between)
+    doing = "computes between the model and the backward pass"
+    found = own_code(RULE.id, a, STEP_MEASURING_S, a.measuring_lines, least=t["measuring"], doing=doing)
     if not isinstance(found, OwnCode):
         return found
     model = model_of(a)

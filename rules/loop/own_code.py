@@ -22,10 +22,11 @@ from rn50_advisor.advisor.model.gpu.gpu_pace import long_forward
 from rn50_advisor.advisor.model.measures.input_measures import LOADER_WORKERS
 from rn50_advisor.advisor.model.measures.measure import RankMeasure
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
-from rn50_advisor.rules.analysis_reading import model_of
+from rn50_advisor.rules.analysis_reading import model_of, taken_from
 from rn50_advisor.rules.loop.between_steps import on_ranks
 from rn50_advisor.rules.rule import confidence, severity
 
+FORWARD = ("forward",)
 _STANDARD_ERRORS = 1.5  # of the stack samples
 _LINE_SAMPLES_MIN = 10  # samples at a line: with fewer it is too uncertain to be named
 
@@ -44,20 +45,29 @@ class OwnCode:
 
 
 def own_code(
-    rule: str, a: Analysis, measure: RankMeasure, lines: Sequence[HotLine], *, least: float, between: str
+    rule: str,
+    a: Analysis,
+    measure: RankMeasure,
+    lines: Sequence[HotLine],
+    *,
+    least: float,
+    doing: str,
+    phases: Sequence[str] = FORWARD,
 ) -> OwnCode | Clear | NotMeasured:
-    """The user's computing behind `measure`. `least`: the share of the step from which it is reported."""
+    """The user's computing behind `measure`, in these phases. `least`: the share of the step from which it is reported; `doing`: what the
+    rank does then.
+    """
     step, spent, model = a.value(STEP_TIME_S), a.by_rank(measure), model_of(a)
     whose = tuple(rank for rank, s in spent.items() if s >= least * step)
     line = next((line for line in lines if line.samples >= _LINE_SAMPLES_MIN), None)
     if not whose or line is None:
         return NotMeasured(rule, (measure,)) if _unprofiled(a, measure, least) else Clear(rule)
-    lost_s = step - step_without(a, spent, 1.0)
+    lost_s = step - step_without(a, spent, 1.0, phases)
     level = severity(lost_s / step)
     if lost_s < least * step or level is None:
         return Clear(rule)
     most = max(whose, key=lambda rank: spent[rank])
-    note = f"of a {1000 * step:.3g} ms step rank {most} computes between {between}"
+    note = f"of a {1000 * step:.3g} ms step rank {most} {doing}"
     place = f"{line.file}:{line.line} in {line.function}" + (f", in {line.leaf}" if line.leaf else "")
     return OwnCode(
         seconds=spent,
@@ -87,12 +97,11 @@ def finding_of(rule: str, a: Analysis, found: OwnCode, title: str, *, fix: Fix, 
     )
 
 
-def step_without(a: Analysis, seconds: Mapping[int, float], part: float) -> float:
-    """The step if this part of it is removed from the forward passes."""
+def step_without(a: Analysis, seconds: Mapping[int, float], part: float, phases: Sequence[str] = FORWARD) -> float:
+    """The step if this part of it is removed, from the first of these phases as far as it goes, then from the next."""
     model = model_of(a)
-    return model.step_if(
-        {(rank, "forward"): max(0.0, model.own[rank]["forward"] - part * s) for rank, s in seconds.items()}
-    )
+    left = {rank: taken_from(model.own[rank], phases, part * s) for rank, s in seconds.items()}
+    return model.step_if({(rank, phase): s for rank, phases in left.items() for phase, s in phases.items()})
 
 
 def _unprofiled(a: Analysis, measure: RankMeasure, least: float) -> bool:

@@ -59,6 +59,7 @@ def run(
     host: Mapping[str, float] = HOST,
     gpu: Mapping[str, float] = GPU,
     util: float = 97.0,
+    active: float | None = None,
     peak: float = 0.6,
     samples: int = 128,
     fixed: float | None = None,
@@ -77,6 +78,8 @@ def run(
             ("sm_clock_mhz", 1400.0), ("sw_thermal_s", 0.0), ("hw_thermal_s", 0.0),
         ):  # fmt: skip
             kinds[f"gpu.{metric}", f"gpu:{index}"] = series(*((float(t), value) for t in range(10)))
+        if active is not None:
+            kinds["gpu.sm_active_pct", f"gpu:{index}"] = series(*((float(t), active) for t in range(10)))
     return recording(
         {0: [step(**_scaled(host, s), samples=size) for s, size in zip(share, sizes, strict=True)]},
         gpu_steps={0: _gpu_rows([_scaled(gpu, s) for s in share], peak)},
@@ -145,8 +148,13 @@ LINES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("CMP002", {"conv": FIRST, **computing(22)}, {"conv": FIRST, **computing(18)}),
     (
         "CMP003",
-        {"host": ABREAST, "gpu": ABREAST, "util": 84.0},
-        {"host": ABREAST, "gpu": ABREAST, "util": 86.0},
+        {"host": ABREAST, "gpu": ABREAST, "util": 84.0, "active": 97.0},
+        {"host": ABREAST, "gpu": ABREAST, "util": 86.0, "active": 97.0},
+    ),
+    (
+        "CMP003",
+        {"host": ABREAST, "gpu": ABREAST, "util": 99.0},  # which counts every kernel, however short
+        {"host": ABREAST, "gpu": ABREAST, "util": 99.0, "active": 93.0},
     ),
     ("CMP003", {"host": ABREAST, "gpu": ABREAST, "util": 50.0}, {"util": 50.0}),
     ("CMP004", {**AFTER_IT, "syncs": waits(40)}, AFTER_IT),

@@ -47,6 +47,8 @@ def test_a_healthy_job_gives_no_finding() -> None:
         "threads.intra_op": {0: 1.0, 1: 1.0},
         "threads.waiting": {0: 0.1, 1: 0.1},
         "step.gc_s": {0: 0.001, 1: 0.001},
+        "step.collection_s": {0: 0.0, 1: 0.0},
+        "step.foreign_s": {0: 0.0, 1: 0.0},
         "gc.critical_s": 0.001,
         "ddp.searched": {0: 0.0, 1: 0.0},
         "ddp.with_unused": {0: 0.0, 1: 0.0},
@@ -59,6 +61,7 @@ def test_a_healthy_job_gives_no_finding() -> None:
         "start.total_s": 5.0,
         "run.duration_s": 1000.0,
         "fetch.behind_s": {0: 0.005, 1: 0.005},
+        "fetch.collecting_s": {0: 0.005, 1: 0.005},
         "fetch.slow_ratio": {0: 1.3, 1: 1.3},
         "shm.used_share": 0.2,
         "sample.transform_share": 0.3,
@@ -70,6 +73,7 @@ def test_a_healthy_job_gives_no_finding() -> None:
         "debugging": {"looks": 4, "on": {}},
         "cuda": {"cudnn_benchmark": True},
         "optimizer": {"class": "SGD", "fused": True, "elements": 1000, "parameter_bytes": 4000},
+        "model": {"class": "net.Net"},
     }
     on_gpus = replace(
         jobs.job(own, values={**fine, **pace_jobs.sound_pace(), **SOUND_RANKS}),

@@ -44,6 +44,11 @@ def test_two_ranks_short_of_data_of_four_are_found_together() -> None:
     assert found.seconds_per_step == pytest.approx(0.4)
 
 
+def test_a_rank_whose_workers_deliver_in_waves_is_short_of_data_though_it_is_seldom_last() -> None:
+    found = outcome("DAT008", ranks_of({2}, 4, input_wait=0.4))
+    assert isinstance(found, Finding) and found.scope.ranks == (2,)
+
+
 @pytest.mark.parametrize(("rule", "phase"), [("CMP007", "forward"), ("DAT008", "input_wait")])
 def test_slow_ranks_that_no_rank_waits_for_are_left_alone(rule: str, phase: str) -> None:
     analysis = ranks_of({2, 3}, 8, **{phase: 0.58})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,16 @@ from rn50_advisor.advisor.edits.attach import with_edits
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Finding, Fix, Where
 from rn50_advisor.advisor.model.input.data_loaders import NO_WORKERS
-from rn50_advisor.advisor.model.job_changes import Assignment, CallChange, Expression, Invocation, NumbersKept, Setup
+from rn50_advisor.advisor.model.job_changes import (
+    Assignment,
+    CallChange,
+    Expression,
+    GradientsKept,
+    Invocation,
+    NumbersKept,
+    Setup,
+    ShrinkFirst,
+)
 from rn50_advisor.advisor.model.recording import Meta, Source
 from rn50_advisor.advisor.model.report import StepTime, Throughput
 
@@ -160,7 +170,8 @@ BENCHMARK = Setup((Assignment("torch.backends.cudnn.benchmark", True),))
 
 def placed(call: Setup, *texts: str, touched: bool = False) -> Fix:
     sources = [Source(f"/job/{n}.py", "", text, touched) for n, text in enumerate(texts)]
-    return edited(Fix.of("as the rule says", call, None, "one line"), analysis(), *sources)
+    one_thread = replace(analysis(), values={("threads.intra_op", 0): 1.0})
+    return edited(Fix.of("as the rule says", call, None, "one line"), one_thread, *sources)
 
 
 @pytest.mark.parametrize(
@@ -207,6 +218,64 @@ def test_the_statement_that_is_replaced_is_named(call: Setup, text: str, title: 
 )
 def test_without_exactly_one_statement_the_fix_stays(texts: tuple[str, ...]) -> None:
     assert placed(THREADS, *texts) == placed(THREADS)
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ('os.environ["OMP_NUM_THREADS"] = "1"', "os.environ['OMP_NUM_THREADS'] = '1'"),
+        ('environ["MKL_NUM_THREADS"] = "1"', "environ['MKL_NUM_THREADS'] = '1'"),
+        ('os.environ["OMP_NUM_THREADS"] = str(args.n)', "os.environ['OMP_NUM_THREADS'] = str(args.n)"),
+        ('os.environ.setdefault("OMP_NUM_THREADS", "1")', "os.environ.setdefault('OMP_NUM_THREADS', '1')"),
+        ('os.environ.update(OMP_NUM_THREADS="1")', "os.environ.update(OMP_NUM_THREADS='1')"),
+        (
+            'os.environ.update({"A": "b", "OMP_NUM_THREADS": "1"})',
+            "os.environ.update({'A': 'b', 'OMP_NUM_THREADS': '1'})",
+        ),
+        ('os.putenv("OMP_NUM_THREADS", "1")', "os.putenv('OMP_NUM_THREADS', '1')"),
+    ],
+)
+def test_variables_that_the_job_sets_to_its_number_of_threads_are_named(statement: str, words: str) -> None:
+    fix = placed(THREADS, f"import os\n{statement}\nimport torch\n")
+    assert fix.title == f"torch.set_num_threads(2), or this number in `{words}`"
+    assert fix.where == Where("/job/0.py", 2)
+
+
+def test_all_variables_of_the_number_of_threads_are_named() -> None:
+    both = placed(THREADS, 'os.environ["OMP_NUM_THREADS"] = "1"\nos.environ["MKL_NUM_THREADS"] = "1"\n')
+    assert both.where == Where("/job/0.py", 1)
+    assert both.title.endswith("`os.environ['OMP_NUM_THREADS'] = '1'` and `os.environ['MKL_NUM_THREADS'] = '1'`")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        'os.environ["OMP_NUM_THREADS"] = "4"',
+        'os.environ["OTHER"] = "1"',
+        'n = os.environ.get("OMP_NUM_THREADS", "1")',
+        'threads["OMP_NUM_THREADS"] = "1"',
+        "os.environ.update(**variables)",
+        'torch.set_num_threads(2); torch.set_num_threads(1); os.environ["OMP_NUM_THREADS"] = "1"',
+    ],
+    ids=["without effect", "another", "read", "a dict", "unknown", "set otherwise"],
+)
+def test_a_variable_that_does_not_give_the_number_of_threads_is_not_named(statement: str) -> None:
+    assert placed(THREADS, f"{statement}\n") == placed(THREADS)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("def step():\n    loss.backward()\n", 2),
+        ("for x in data:\n    for part in x.chunk(4):\n        accelerator.backward(f(part))\nloss.backward()\n", 3),
+        ("a.backward()\nb.backward()\n", None),
+        ("train()\n", None),
+    ],
+)
+def test_an_exchange_after_each_batch_is_avoided_at_its_backward(text: str, line: int | None) -> None:
+    fix = Fix.of("exchange once a step", GradientsKept(), None, "small change")
+    where = Where("/job/train.py", line) if line else None
+    assert edited(fix, analysis(), Source("/job/train.py", "", text)) == replace(fix, where=where)
 
 
 def test_a_file_that_was_edited_since_is_not_read() -> None:
@@ -260,3 +329,36 @@ def test_statements_that_keep_tensors_of_each_step_are_named() -> None:
     assert (
         edited(fix, analysis(loader()), Source("/job/train.py", "", text.replace("(loss)\n", "(loss.item())\n"))) == fix
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("train = T.Compose([\n    T.ColorJitter(0.3),\n    T.RandomRotation(20),\n    T.Resize(64),\n])\n", 2),
+        ("train = nn.Sequential(\n    ColorJitter(0.3), RandomRotation(20), Resize(64))\n", 2),
+        ("steps = (\n    ToImage(), ColorJitter(0.3),\n    RandomRotation(20), Resize(64), ToTensor())\n", 2),
+        ("train = Compose([Resize(64), ColorJitter(0.3), RandomRotation(20)])\n", 9),
+        ("train = Compose([ColorJitter(0.3), blur, RandomRotation(20), Resize(64)])\n", 9),
+        (2 * "train = Compose([ColorJitter(0.3), RandomRotation(20), Resize(64)])\n", 9),
+    ],
+    ids=["list", "arguments", "tuple", "shrunk first", "another between them", "two lists"],
+)
+def test_transforms_before_one_that_shrinks_are_named_by_the_line_of_the_first(text: str, line: int) -> None:
+    loader_line = Where("/job/train.py", 9)
+    change = ShrinkFirst("Resize", ("ColorJitter", "RandomRotation"))
+    fix = Fix.of("put Resize first", change, loader_line, "small change")
+    assert edited(fix, analysis(loader()), Source("/job/train.py", "", text)).where == Where("/job/train.py", line)
+
+
+def test_the_call_that_made_a_table_is_changed_among_others_of_its_class() -> None:
+    text = "self.users = nn.Embedding(users, 16)\nself.items = nn.Embedding(items, 16)\n"
+    table = {"class": "Embedding", "file": "src/train.py", "line": 2, "rows": 1_000_000}
+    of = analysis()
+    of = replace(of, facts={"0": {**of.facts["0"], "tables": [table]}})
+    found = edited(
+        asking("sparse", CallChange.of("Embedding", sparse=True), Where("src/train.py", 2)),
+        of,
+        Source("/job/src/train.py", "", text),
+    )
+    assert found.diff is not None and "+self.items = nn.Embedding(items, 16, sparse=True)" in found.diff
+    assert found.diff.count("\n+") == 2  # the file's name and this line

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from rn50_advisor.advisor.edits.syntax import Code, inside, is_literal, last_name, literal, parse_code
+from rn50_advisor.advisor.edits.syntax import Code, dotted_name, inside, is_literal, last_name, literal, parse_code
 
 TEXT = """\
 class Net:
@@ -74,6 +74,14 @@ def test_all_else_is_none(text: str) -> None:
 @pytest.mark.parametrize(("text", "name"), [("a", "a"), ("a.b.c", "c"), ("f().g", "g"), ("a[0]", None), ("f()", None)])
 def test_a_call_goes_by_its_last_name(text: str, name: str | None) -> None:
     assert last_name(expression(text)) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("f", "f"), ("torch.utils.data.f", "torch.utils.data.f"), ("g('x').data.f", "f"), ("a['x'].f", "f"), ("f()", "")],
+)
+def test_a_whole_name_holds_no_other_values(text: str, name: str) -> None:
+    assert dotted_name(expression(text)) == name
 
 
 def test_a_node_in_words_is_one_short_line() -> None:

@@ -15,11 +15,12 @@ from nodes import two_nodes
 from recordings import plan
 from rn50_advisor.advisor.merge import job_reading
 from rn50_advisor.advisor.merge.inbox import INBOX_NAME, sent_recordings
-from rn50_advisor.advisor.merge.job_reading import read_job, resolve_job, written_files
-from rn50_advisor.advisor.model.errors import NotARun
+from rn50_advisor.advisor.merge.job_reading import read_job, read_several, resolve_job, written_files
+from rn50_advisor.advisor.model.errors import NotARun, UsageError
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.store.run_bundle import make_bundle
 from rn50_advisor.advisor.store.run_reader import read_recording
+from traced_loops import traced_loop, written_trace
 
 
 def write(folder: Path, own: Recording) -> Path:
@@ -178,3 +179,23 @@ def test_a_screen_knows_which_files_to_watch(tmp_path: Path, nodes: list[Recordi
     assert names == {"run.sqlite", "run.sqlite-wal", "nodes.sqlite", "nodes.sqlite-wal"}
     assert {file.parent for file in written_files(tmp_path / "runs")} == {folder}
     assert written_files(tmp_path / "b.tar.gz")[0] == tmp_path / "b.tar.gz"
+
+
+def test_traces_of_a_profiler_are_read_like_a_run(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    paths = [written_trace(folder / f"rank{rank}.json.gz", traced_loop(steps=2)) for rank in (0, 1)]
+    assert [resolve_job(str(path), tmp_path) for path in (paths[0], folder)] == [paths[0], folder]
+    assert [len(made.steps) for made in (read_job(paths[1]), read_job(folder), read_several(paths))] == [1, 2, 2]
+
+
+def test_runs_in_a_folder_come_before_traces_beside_them(tmp_path: Path, nodes: list[Recording]) -> None:
+    for number, one in enumerate(nodes):
+        write(tmp_path / f"{number}", one)
+    written_trace(tmp_path / "t.json", traced_loop(steps=2))
+    assert not read_job(tmp_path).meta.traced
+
+
+def test_a_run_is_not_reported_with_traces(tmp_path: Path, nodes: list[Recording]) -> None:
+    trace = written_trace(tmp_path / "t.json", traced_loop(steps=2))
+    with pytest.raises(UsageError, match="no trace"):
+        read_several([trace, write(tmp_path / "run", nodes[0])])

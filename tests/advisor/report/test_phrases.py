@@ -43,6 +43,7 @@ def test_a_bar_is_drawn_of_any_rate(rate: float | None, bar: str) -> None:
         ({"exit_code": None, "exit_signal": "SIGKILL"}, "killed by SIGKILL"),
         ({"exit_code": -11}, "killed by SIGSEGV"),
         ({"exit_code": None}, "end not seen"),
+        ({"exit_code": None, "traced": True}, "4m 12s of a profiler's trace"),
     ],
 )
 def test_how_the_job_ended_is_said(change: dict[str, object], said: str) -> None:

@@ -11,6 +11,7 @@ from rn50_advisor.advisor.store.run_writer import RunWriter
 from rn50_advisor.advisor.tui.report_source import RECENT_STEPS, LiveSource, ReplayedRun, ReplaySource, ReportSource
 from rn50_advisor.advisor.verdict.diagnose import diagnose
 from rn50_advisor.probes.rank.layout import KIND_STEP, STEP_FIELDS
+from traced_loops import traced_loop, written_trace
 
 T0_NS = 10**17  # later than this machine's own clock, which the writer reads too
 STEP_NS = 100_000_000
@@ -164,3 +165,13 @@ def test_the_last_reading_of_an_ended_run_covers_all_of_its_steps(tmp_path):
     report = source.poll()
     assert not report.job.running
     assert report.step_time.steps == steps
+
+
+def test_a_trace_of_a_profiler_is_shown_like_an_old_run(tmp_path: Path) -> None:
+    source = ReplayedRun(written_trace(tmp_path / "t.json", traced_loop(fetch=60_000.0)), clock=lambda: 0.0)
+    source.poll()
+    source.seek(source.duration_s)
+    report = source.poll()
+    assert report is not None
+    assert report.verdict.rule == "DAT003"
+    assert source.duration_s == pytest.approx(5 * 0.1555)

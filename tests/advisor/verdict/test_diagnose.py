@@ -11,11 +11,11 @@ from recordings import SECOND, STARTED_NS, plan, recording, running, spans
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.errors import NotARun, UsageError
-from rn50_advisor.advisor.model.findings import Affected, Finding
+from rn50_advisor.advisor.model.findings import Affected, Finding, Fix, Where
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.report import GpuStrip, NodeStrip, Verdict
-from rn50_advisor.advisor.verdict.diagnose import diagnose, of_a_recording, with_hosts
+from rn50_advisor.advisor.verdict.diagnose import diagnose, of_a_recording, with_hosts, with_place
 from rn50_advisor.advisor.verdict.rule_engine import Judgement
 from rule_cases import job, rank
 
@@ -168,3 +168,15 @@ def test_a_finding_names_the_hosts_of_its_ranks_and_gpus(
 def test_of_one_host_no_name_is_needed() -> None:
     made = Judgement(Verdict("healthy", None, "", ""), (Finding("CPU003", "", "high", 0.9, 0.1),), ())
     assert with_hosts(made, job({0: rank()})) is made
+
+
+def test_the_verdict_names_the_place_that_the_jobs_code_showed() -> None:
+    first, other = (
+        Finding(rule, "", "high", 1.0, 0.1, fixes=(Fix("put Resize first", "", Where("train.py", 54)),))
+        for rule in ("DAT011", "DAT001")
+    )
+    edited = replace(first, fixes=(replace(first.fixes[0], where=Where("data.py", 33)),))
+    verdict = Verdict("bottleneck", "DAT011", "", "Slow. Fix: put Resize first (train.py:54). Predicted: 2×.")
+    placed = with_place(verdict, (other, first), (other, edited))
+    assert placed.summary == "Slow. Fix: put Resize first (data.py:33). Predicted: 2×."
+    assert with_place(verdict, (other, first), (other, first)) == verdict

@@ -70,7 +70,7 @@ def test_a_timed_exchange_whose_wait_has_no_known_cause_is_reported() -> None:
         ({"comm__joined": 8.0}, "its 8 ranks have joined one process group"),
         (
             {"collectives__calls": {0: 50.0}, "kernel__nccl_s": {0: 0.2}},
-            "was not timed, but for 200 ms of them in the deep window",
+            "was not timed, but for 200 ms of them in the profiler's window",
         ),
         ({"collectives__calls": {0: 50.0}, "collectives__timed_share": {0: 0.15}}, "50 collectives a step"),
     ],

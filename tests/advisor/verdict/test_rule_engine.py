@@ -25,7 +25,7 @@ from rn50_advisor.advisor.model.recording import Meta
 from rn50_advisor.advisor.model.report import Budget, OutcomeRow, StepTime, Throughput
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.likely_gain import errors_of, expected
-from rn50_advisor.advisor.verdict.rule_engine import Judgement, judge, run_rule
+from rn50_advisor.advisor.verdict.rule_engine import WATCHED_RUN, Judgement, judge, run_rule
 from rn50_advisor.rules.rule import Rule, Threshold, Thresholds
 
 ENDED = Meta("job", ("python", "train.py"), "/job", "node", 0.0, 0, 10**11, ended_ns=10**11, exit_code=0)
@@ -176,7 +176,7 @@ def test_the_root_that_costs_most_is_the_bottleneck() -> None:
     )
     verdict = judged(finding("LOP002", 0.2), root).verdict
     assert (verdict.state, verdict.rule, verdict.title) == ("bottleneck", "DAT003", "DAT003 fired")
-    assert verdict.summary == "A 40 % share. Fix: num_workers=4 (train.py:42). Predicted: about 1.35× (1.16–1.46×)."
+    assert verdict.summary == "A 40 % share. Fix: num_workers=4 (train.py:42). Predicted: about 1.4× (1.2–1.4×)."
 
 
 def test_a_saving_is_corrected_by_the_errors_of_its_rule() -> None:
@@ -474,3 +474,32 @@ def test_compute_is_not_what_takes_the_time_in_which_its_thread_sleeps(
     verdict = judged(values={**SLEEPS, **more}, reasons={("interpreter.waiting_share", 0): "not permitted"}).verdict
     assert verdict.state == state
     assert verdict.summary.endswith(says) and ("sleeps" in verdict.summary) == bool(says)
+
+
+TRACE = Meta("trace", (), "", "", 0.0, 0, 1, traced=True)
+LOOKED = Rule("CMP001", "", lambda a, t: Clear("CMP001"), needs=(), traced=True)
+
+
+@pytest.mark.parametrize(
+    ("rule", "steady", "state"),
+    [
+        (LOOKED, 1, Clear("CMP001")),
+        (LOOKED, 0, NotMeasured("CMP001", ("step.steady",))),
+        (replace(LOOKED, traced=False), 9, NotMeasured("CMP001", (WATCHED_RUN,))),
+    ],
+)
+def test_a_trace_is_judged_by_few_steps_and_by_rules_that_it_shows_enough_for(
+    rule: Rule, steady: int, state: Clear | NotMeasured
+) -> None:
+    assert run_rule(rule, analysis(meta=TRACE, steady=steady), Config()) == state
+
+
+def test_the_verdict_on_a_trace_says_by_how_many_steps_it_was_judged() -> None:
+    verdict = judged(meta=TRACE, steady=2).verdict
+    assert verdict.state == "inconclusive"
+    assert verdict.title == "Compute takes the time, as far as a trace shows"
+    assert "Judged by 2 steps of a profiler's trace" in verdict.summary
+
+
+def test_a_trace_without_steps_says_what_marks_them() -> None:
+    assert "profiler.step()" in judged(meta=TRACE, steady=0, steps=0).verdict.summary

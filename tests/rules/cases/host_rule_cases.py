@@ -40,6 +40,7 @@ def cpu006(
     only: int | None = None,
     counts: tuple[int, ...] = (900, 80, 6),
     between: float = 0.0,
+    long: float = 1.0,
     own_s: dict[int, Phases] | None = None,
     **more: Any,
 ) -> Analysis:
@@ -50,6 +51,7 @@ def cpu006(
         "step.gc_s": {n: own if only in (None, n) else 0.0 for n in numbers},
         "gc.repeated_pause_s": {n: pause if only in (None, n) else 0.0 for n in numbers},
         "gc.between_s": dict.fromkeys(numbers, between),
+        "gc.long_share": dict.fromkeys(numbers, long),
     }
     known = {"gc": {"enabled": True, "collections": list(counts)}}
     given = {"values": {**values, **more.pop("values", {})}, "facts": {"0": known, "1": known}}

@@ -7,7 +7,7 @@ from typing import Any
 
 from rn50_advisor.advisor.model.analysis import JOB, Analysis, Death
 from rn50_advisor.advisor.model.findings import Fix
-from rn50_advisor.advisor.model.input.sample_cost import SampleCost, SamplePart
+from rn50_advisor.advisor.model.input.sample_cost import SampleCost, SampleLine, SamplePart
 from rule_cases import META, SCRIPT, dat001, job, loader, on_both_ranks, rank
 from rule_runs import found
 
@@ -69,6 +69,7 @@ def dat009(
     *,
     lag: float = 1.0,
     wall: float = 0.5,
+    collecting: float = 0.0,
     only: float | None = None,
     torch: str = "2.15.0+cpu",
     **more: Any,
@@ -77,6 +78,7 @@ def dat009(
     values: dict[str, Any] = {
         "fetch.behind_s": {0: behind if only is None else only, 1: behind},
         "fetch.slow_ratio": on_both_ranks(slow),
+        "fetch.collecting_s": on_both_ranks(collecting),
         "fetch.worker_lag": on_both_ranks(lag),
         "fetch.wall_s": on_both_ranks(wall),
         "loader.workers": on_both_ranks(2),
@@ -85,6 +87,29 @@ def dat009(
     own[1] = rank(input_wait=behind + 0.05)
     given = {"values": values, "loaders": (loader(0, 2), loader(1, 2)), "facts": {"0": {"torch": torch}}}
     return job(own, **{**given, **more})
+
+
+def dat020(
+    collecting: float = 0.3,
+    share: float = 0.4,
+    *,
+    wall: float = 0.6,
+    workers: int = 2,
+    found: SampleLine | None = None,
+    **more: Any,
+) -> Analysis:
+    """Of a step of 1 s, `collecting` is waiting for batches whose worker collects, `share` of the time of making them."""
+    values: dict[str, Any] = {
+        "fetch.collecting_s": on_both_ranks(collecting),
+        "fetch.gc_share": on_both_ranks(share),
+        "fetch.wall_s": on_both_ranks(wall),
+        "loader.workers": on_both_ranks(workers),
+        "step.batches": on_both_ranks(1.0),
+    }
+    own = {n: rank(input_wait=0.4) for n in (0, 1)}
+    return job(
+        own, **{"values": values, "loaders": (loader(0, workers), loader(1, workers)), "collecting": found, **more}
+    )
 
 
 def dat012(
@@ -116,6 +141,20 @@ def dat011(share: float = 0.6, *, wait: float = 0.4, name: str = "Blur", file: s
     """Workers compute on all cores; of 0.4 CPU seconds a sample, `share` are one transform's."""
     made = dat001(wait, **{"sample": sample(share, name=name, file=file), **more})
     return replace(made, values={**made.values, ("sample.transform_share", JOB): share})
+
+
+def in_a_call(kind: str, wait: float, share: float, error: float, cpu: float, **more: Any) -> Analysis:
+    """Two ranks with a worker each, which is in a call of this kind (`loader.<kind>_share`) in `share` of the samples."""
+    values: dict[str, Any] = {
+        f"loader.{kind}_share": share,
+        f"loader.{kind}_error": error,
+        "fetch.cpu_share": on_both_ranks(cpu),
+        "fetch.wall_s": on_both_ranks(1.0),
+        "loader.workers": on_both_ranks(1),
+        "loader.busy_share": on_both_ranks(1.0),
+    }
+    own = {n: rank(input_wait=wait) for n in (0, 1)}
+    return job(own, **{"values": values, "loaders": (loader(0, 1), loader(1, 1)), **more})
 
 
 def throttled(*, wire_s: float = 0.0, every: float = 0.9, last_waits: float = 0.95) -> Analysis:

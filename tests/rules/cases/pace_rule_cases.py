@@ -91,9 +91,13 @@ def cmp003(
     *,
     gap: float = 0.0,
     waited: float | None = None,
+    active: float | None = None,
+    blocked: float | None = None,
     **more: Any,
 ) -> Analysis:
     """The GPU keeps up with the host for `paced_s`; some kernel is resident for `resident` of the time. It idles for `gap` between steps.
+
+    `active`: share of its units with work, where the GPU counts it. The host waits for the GPU elsewhere for `blocked`.
 
     A deep window saw it idle for launches (`deep`) and after waits (`waited`).
     """
@@ -104,10 +108,11 @@ def cmp003(
         "kernel.idle_sync_share": waited,
         "gpu.idle_gap_s": gap,
         "gpu.peak_share": 0.2,
+        "sync.blocked_s": blocked,
     }
     return paced(
         values,
-        on_gpu={"gpu.util_share": resident},
+        on_gpu={"gpu.util_share": resident, "gpu.sm_active_share": active},
         rank_facts=rank_facts or {"torch": TORCH, "optimizer": {"class": "SGD"}},
         **more,
     )
@@ -122,13 +127,15 @@ def cmp004(
     fetch: float = 0.0,
     deep: float | None = None,
     held: float | None = None,
+    host_paced: float | None = None,
     **more: Any,
 ) -> Analysis:
     """`.item()` in each step holds the host for `blocked`; the GPU idles for `gap` between steps and `fetch` while batches are fetched.
 
-    A deep window saw it idle for `deep` after waits that took `held`.
+    A deep window saw it idle for `deep` after waits that took `held`. Events saw it at the host's pace for `host_paced`.
     """
     values = {
+        "gpu.host_paced_s": host_paced,
         "sync.looks": looks,
         "sync.calls": calls,
         "sync.blocked_s": blocked,

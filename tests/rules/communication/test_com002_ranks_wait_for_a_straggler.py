@@ -124,6 +124,32 @@ def test_com002_names_the_late_rank_and_where_it_loses_the_time() -> None:
     assert turns.confidence < finding.confidence
 
 
+@pytest.mark.parametrize(
+    ("scatter", "looks", "ranks", "named"),
+    [
+        pytest.param(0.3, 20, 2, True, id="sizes that scatter as the ranks do"),
+        pytest.param(0.05, 20, 2, False, id="batches of much the same size"),
+        pytest.param(0.3, 4, 2, False, id="too few batches were seen"),
+        pytest.param(0.3, 20, 1, False, id="the batches of one rank are not known"),
+    ],
+)
+def test_ranks_in_turn_by_their_batches_get_batches_of_similar_size(
+    scatter: float, looks: int, ranks: int, named: bool
+) -> None:
+    sizes = {"looks": looks, "bytes": looks * 1000, "squares": looks * 1e6 * (1 + scatter**2)}
+    facts = {str(n): {"batch_sizes": sizes} for n in range(ranks)}
+    finding = found("COM002", TABLE.job(skew=0.3, late=0.5, other=0.5, facts=facts))
+    assert ("by batches of different size" in finding.title) == named
+    assert ("distribute batches of similar size" in finding.fixes[0].title) == named
+    assert [e.value for e in finding.evidence if e.metric == "batch size"] == (
+        [pytest.approx(scatter)] if named else []
+    )
+    late = found("COM002", TABLE.job(facts=facts))
+    assert "of different size" not in late.title
+    assert finding.saving is not None and finding.seconds_per_step == pytest.approx(0.15 if named else 0.3)
+    assert finding.saving.speedup[1] == pytest.approx(1 / (0.85 if named else 0.7)), "the work remains, and is shared"
+
+
 def test_com002_shows_the_line_it_judged_by() -> None:
     assert found("COM002", TABLE.job(skew=0.3)).evidence[0].threshold == pytest.approx(0.15)
     assert found("COM002", TABLE.job(skew=0.3, late=0.5, other=0.5)).evidence[0].threshold == pytest.approx(0.25)

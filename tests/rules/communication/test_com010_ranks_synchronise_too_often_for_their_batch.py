@@ -118,3 +118,11 @@ def test_other_calls_than_averaging_by_hand_are_not_replaced(given: dict[str, An
     titles = [fix.title for fix in found("COM010", averaged_by_hand(**given)).fixes]
     assert not any("DistributedDataParallel" in title for title in titles)
     assert any("no_sync" in title for title in titles), "FSDP has it as well"
+
+
+def test_the_gain_is_of_accumulating_and_a_larger_batch_has_its_own_fix() -> None:
+    finding = found("COM010", TABLE.job())
+    accumulating, larger = (fix.title for fix in finding.fixes[:2])
+    assert "accumulate gradients over" in accumulating and "batch per rank" not in accumulating
+    assert "times the batch per rank" in larger and finding.saving is not None
+    assert "one exchange and one update" in finding.saving.basis

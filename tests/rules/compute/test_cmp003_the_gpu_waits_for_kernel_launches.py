@@ -22,14 +22,17 @@ TABLE = Table(
         "idle": ({"paced_s": 0.10}, {"paced_s": 0.0999}),
     },
     false_alarms={
-        "kernels run as long as launching takes": {"resident": 0.95},
+        "kernels run as long as launching takes": {"resident": 0.95, "active": 0.9},
+        "a short part at the host's pace, whose gaps nobody saw": {"resident": 0.98, "paced_s": 0.2},
         "the thread waits for a core": {"delay": 0.55},
+        "the host waits for the GPU, and could launch ahead meanwhile": {"blocked": 0.55},
         "a deep window saw no idle time": {"deep": 0.02},
         "its idle time was between the steps": {"deep": 0.35, "gap": 0.3},
     },
     severities=(({}, "critical"), ({"paced_s": 0.2}, "high"), ({"paced_s": 0.1}, "medium")),
     best=({"paced_s": 0.2}, 1 / 0.8),
     also_fires={
+        "utilisation that counts every kernel is no evidence of a busy GPU": {"resident": 0.99},
         "as a deep window has it": {"deep": 0.3, "resident": 1.0},
         "where waits explain what is between the steps": {"deep": 0.35, "gap": 0.3, "waited": 0.3},
         "compiled already": {"rank_facts": {"compiled_frames": 3, "optimizer": {"fused": True}}},
@@ -47,6 +50,15 @@ def test_cmp003_does_not_guess_how_long_the_gpu_idled() -> None:
     assert run_rule(RULES["CMP003"], blind, Config()) == NotMeasured("CMP003", ("gpu.util_share",))
     assert run_rule(RULES["CMP003"], pace_jobs.cmp003(paced_s=0.01, resident=None), Config()) == Clear("CMP003")
     assert found("CMP003", TABLE.job(deep=0.3, resident=None)).confidence > found("CMP003", TABLE.job()).confidence
+
+
+def test_cmp003_says_how_little_utilisation_tells_of_short_gaps() -> None:
+    coarse, fine = (found("CMP003", TABLE.job(resident=share)) for share in (0.99, 0.5))
+    assert coarse.confidence < fine.confidence and "--deep" in all_words(coarse) and "--deep" not in all_words(fine)
+    assert coarse.saving is not None and fine.saving is not None
+    assert coarse.saving.speedup[0] < 1.01 < fine.saving.speedup[0], "nothing is certain"
+    bounded = found("CMP003", TABLE.job(resident=0.99, active=0.6)).saving
+    assert bounded is not None and bounded.speedup[1] < coarse.saving.speedup[1], "active units bound the idle time"
 
 
 def test_cmp003_advises_what_is_not_done_yet() -> None:

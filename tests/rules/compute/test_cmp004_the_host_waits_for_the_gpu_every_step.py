@@ -61,6 +61,13 @@ def test_cmp004_names_the_costliest_places_first() -> None:
     assert finding.fixes[0].where is not None and finding.fixes[0].where.line == 88
 
 
+def test_cmp004_names_no_place_that_a_trace_does_not_know() -> None:
+    made = TABLE.job()
+    known = tuple(replace(wait, file="", line=0) for wait in made.call_sites.waits)
+    words = all_words(found("CMP004", replace(made, call_sites=replace(made.call_sites, waits=known))))
+    assert ".item() (400.0 ms)" in words and " at :0" not in words
+
+
 def test_cmp004_needs_three_sampled_steps() -> None:
     assert run_rule(RULES["CMP004"], pace_jobs.cmp004(looks=2), Config()) == NotMeasured("CMP004", ("sync.looks",))
     assert isinstance(run_rule(RULES["CMP004"], pace_jobs.cmp004(looks=3), Config()), Finding)
@@ -91,6 +98,16 @@ def test_cmp004_avoids_the_gradient_scalers_wait_as_the_job_can(name: str, capab
 )
 def test_cmp004_calls_each_wait_by_its_name(call: str, words: str) -> None:
     assert words in all_words(found("CMP004", TABLE.job(call_sites=CallSites(pace_jobs.waits(call=call)))))
+
+
+def test_cmp004_counts_what_launches_after_the_wait_may_take_the_gpu() -> None:
+    """Where launches and kernels take nearly the same, a queue would hide the passes that the host paces."""
+    found_ = found("CMP004", TABLE.job(gap=0.01, blocked=0.3, host_paced=0.25))
+    saving = found_.saving
+    assert saving is not None and saving.speedup == pytest.approx((1 / 0.9975, 1 / 0.79), rel=0.001)
+    assert found_.severity == "medium" and "launches" in all_words(found_)
+    short = found("CMP004", TABLE.job(gap=0.01, blocked=0.1, host_paced=0.25)).saving
+    assert short is not None and short.speedup[1] == pytest.approx(1 / 0.9), "no more than the host was blocked"
 
 
 def test_cmp004_gains_no_more_than_the_host_was_blocked() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import Clear
+from rn50_advisor.advisor.model.findings import Clear, Finding
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.rule_engine import run_rule
 from rule_cases import LINE, job, loader, rank
@@ -51,6 +51,27 @@ def test_table(check: Check) -> None:
 @pytest.mark.parametrize(("longest", "first"), [(0.89, "pad to the longest"), (0.91, "batches of similar lengths")])
 def test_cmp013_groups_by_length_what_is_padded_to_the_longest(longest: float, first: str) -> None:
     assert found("CMP013", cmp013(longest=longest)).fixes[0].title.startswith(first)
+
+
+@pytest.mark.parametrize(
+    ("layers", "fires"),
+    [
+        ({"Embedding": 1, "LayerNorm": 4}, True),
+        ({"Embedding": 1, "RMSNorm": 4}, True),
+        ({"Embedding": 1, "LayerNorm": 4, "LSTM": 1}, False),
+        ({"Embedding": 26, "Linear": 3}, False),
+    ],
+    ids=["a transformer", "another one", "a recurrent one", "a model of categories"],
+)
+def test_cmp013_reads_padding_from_the_ends_of_rows_where_the_model_is_a_transformer(
+    layers: dict[str, int], fires: bool
+) -> None:
+    seen = {"looks": 10, "cells": 1000, "tokens": 500, "longest": 700}
+    made = cmp013(facts={"0": {"model": {"layers": layers}, "padded_ends": seen}})
+    outcome = run_rule(RULES["CMP013"], made, Config())
+    assert isinstance(outcome, Finding) == fires
+    if isinstance(outcome, Finding):
+        assert "fills the ends" in outcome.evidence[0].note
 
 
 def test_cmp013_stays_silent_about_a_model_without_tokens() -> None:

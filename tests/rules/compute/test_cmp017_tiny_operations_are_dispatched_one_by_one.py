@@ -104,6 +104,16 @@ def test_cmp017_advises_the_fused_module_for_the_cell_alone() -> None:
     assert advice["GRU"].title.startswith("nn.LSTM instead of nn.GRU")
 
 
+@pytest.mark.parametrize("seen", ["layers", "stacks"])
+def test_cmp017_is_low_where_torchs_own_layer_loops(seen: str) -> None:
+    """`layers` misses the layer where the job calls parts of its model."""
+    line = HotLine("/job/model.py", 33, "forward", "GRU.forward (rnn.py:1440)", 50, 0.9, io=False)
+    where = {"layers": {"GRU": 1}} if seen == "layers" else {"layers": {"Linear": 1}, "forward_lines": (line,)}
+    finding = found("CMP017", cmp017(**where))
+    assert finding.severity == "low" and finding.fixes[0].title.startswith("nn.LSTM instead of nn.GRU")
+    assert found("CMP017", cmp017(samples=1.0, **where)).severity != "low", "larger batches are no other model"
+
+
 @pytest.mark.parametrize(
     ("samples", "batches", "size"),
     [

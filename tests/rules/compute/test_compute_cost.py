@@ -17,6 +17,7 @@ from rn50_advisor.rules.compute.compute_cost import (
     batch_size,
     computing_s,
     convolves,
+    exposed_if,
     fused_form,
     hidden_s,
     if_computed_faster,
@@ -24,11 +25,12 @@ from rn50_advisor.rules.compute.compute_cost import (
     link_of,
     loading_floor_s,
     on_gpu_of,
+    restarting_s,
     timing_source,
     torch_version,
     without_waiting,
 )
-from rule_cases import rank
+from rule_cases import job, rank
 from rule_runs import all_words, found
 from rule_tables import TABLES
 
@@ -155,6 +157,39 @@ def test_idle_time_is_hidden_as_far_as_the_host_was_held_and_batches_come(
 def test_what_is_hidden_is_taken_from_the_gap_and_then_from_the_input_wait() -> None:
     assert if_not_held(idling(), {0: 0.15, 1: 0.25}, hopeful=True) == pytest.approx(0.85)
     assert if_not_held(idling(), {0: 9.0, 1: 9.0}, hopeful=True) == pytest.approx(0.7)
+
+
+def test_launches_in_the_passes_are_hidden_apart_from_what_is_between_steps() -> None:
+    a = idling()
+    launching = {0: 0.2, 1: 0.2}
+    assert if_not_held(a, {0: 0.1, 1: 0.1}, hopeful=True, launching=launching) == pytest.approx(0.7)
+    assert if_not_held(a, {0: 9.0, 1: 9.0}, hopeful=True, launching=launching) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(("blocked_s", "hidden"), [(0.5, 0.16), (0.1, 0.1), (-0.1, 0.0)])
+def test_the_gpu_idles_between_launches_for_no_longer_than_kernels_leave_and_the_host_was_blocked(
+    blocked_s: float, hidden: float
+) -> None:
+    a = pace_jobs.paced({"gpu.host_paced_s": 0.25, "step.run_delay_s": 0.05})
+    assert restarting_s(a, 0, blocked_s) == pytest.approx(hidden)
+
+
+@pytest.mark.parametrize(
+    ("wire_s", "span_s", "buckets", "share", "exposed_s"),
+    [
+        (0.02, 0.5, 5.0, 0.5, 0.02),  # the wire is idle for most of the backward pass
+        (0.05, 0.5, 10.0, 1.0, 0.05),
+        (0.05, 0.5, 10.0, 0.5, 0.275),  # 0.5 s on the wire, of which half the backward pass hides 0.225
+        (0.2, 0.5, 10.0, 0.5, 0.35),  # no more than from the first bucket to the last
+        (0.05, None, None, 0.1, 0.05),
+    ],
+)
+def test_a_faster_backward_pass_hides_less_of_the_exchange(
+    wire_s: float, span_s: float | None, buckets: float | None, share: float, exposed_s: float
+) -> None:
+    known = {name: v for name, v in (("comm.span_s", span_s), ("comm.buckets", buckets)) if v is not None}
+    a = job({0: rank(0.7), 1: rank(0.7)}, values=known, wire_s=wire_s)
+    assert exposed_if(a, share) == pytest.approx(exposed_s)
 
 
 def test_a_batch_is_the_loaders_and_not_the_steps() -> None:

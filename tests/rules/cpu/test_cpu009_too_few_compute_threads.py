@@ -24,6 +24,7 @@ def cpu009(
     elements: int | None = 10_000_000,
     samples: float | None = 64.0,
     gpu: bool = False,
+    beside: dict[str, Any] | None = None,
     **more: Any,
 ) -> Analysis:
     """Ranks that compute for their whole step of one second, with so many threads; the parameters are in tensors of so much computing."""
@@ -31,6 +32,7 @@ def cpu009(
     values: dict[str, Any] = {
         "threads.intra_op": dict.fromkeys(numbers, threads),
         "cpu.host_busy_cores": cores - idle,
+        **(beside or {}),
     }
     held = {} if elements is None else {"elements": elements, "parameters": round(1000 / tensor_ms)}
     facts = {
@@ -41,11 +43,14 @@ def cpu009(
     return replace(made, values=known if samples is None else {**known, ("step.samples", "job"): samples})
 
 
+TWO_CORES: dict[str, Any] = {"cores": 2.0, "ranks": 1, "idle": 0.97}
+
 TABLE = Table(
     "CPU009",
     cpu009,
     lines={
         "idle": ({"idle": 2.0}, {"idle": 1.99}),
+        "idle_alone": ({**TWO_CORES, "idle": 0.86}, {**TWO_CORES, "idle": 0.84}),
         "times": ({"threads": 4.0}, {"threads": 4.01}),
         "tensor": ({"tensor_ms": 0.2501}, {"tensor_ms": 0.2499}),
     },
@@ -56,14 +61,25 @@ TABLE = Table(
         "loader workers use the other cores": {"idle": 1.0},
         "a small model": {"tensor_ms": 0.05},
         "a few rows on large weights": {"samples": 4.0, "elements": 500_000_000},
-        "two cores": {"cores": 2.0, "ranks": 1, "idle": 1.0},
+        "two ranks on two cores": {"cores": 2.0, "ranks": 2, "idle": 1.0},
+        "two cores, and another rank on another host": {**TWO_CORES, "beside": {"comm.joined": 2.0}},
+        "two cores, one of them for a worker": {**TWO_CORES, "beside": {"loader.workers": {0: 1.0}}},
+        "two cores, and a neighbour while the rank sleeps": {**TWO_CORES, "beside": {"cpu.other_cores": 0.4}},
+        "two cores, and a helper of the job": {**TWO_CORES, "beside": {"cpu.helper_cores": 0.4}},
+        "two cores and a small model": {**TWO_CORES, "tensor_ms": 0.05},
+        "two cores and a GPU": {**TWO_CORES, "gpu": True},
     },
     severities=(
         ({}, "critical"),
         ({"tensor_ms": 1.0}, "high"),
         ({"tensor_ms": 1.0, "cores": 4.0, "idle": 2.0}, "medium"),
     ),
-    also_fires={"a few rows that are large pictures": {"samples": 2.0}, "one rank": {"ranks": 1}},
+    also_fires={
+        "a few rows that are large pictures": {"samples": 2.0},
+        "one rank": {"ranks": 1},
+        "one rank on two cores": TWO_CORES,
+        "one rank that joined a group of its own": {**TWO_CORES, "beside": {"comm.joined": 1.0}},
+    },
     not_measured={
         "sharded parameters": ({"elements": None}, ("optimizer",)),
         "large weights and a batch of unknown size": ({"samples": None, "elements": 500_000_000}, ("step.samples",)),
@@ -81,7 +97,18 @@ def test_table(check: Check) -> None:
 )
 def test_cpu009_gives_each_rank_its_share_of_the_idle_cores(ranks: int, idle: float, threads: int) -> None:
     finding = found("CPU009", cpu009(ranks=ranks, idle=idle))
-    assert finding.fixes[0].title.startswith(f"OMP_NUM_THREADS={threads} for the job")
+    assert finding.fixes[0].title.startswith(
+        f"torch.set_num_threads({threads}), or OMP_NUM_THREADS={threads} for the job"
+    )
+
+
+@pytest.mark.parametrize(("cores", "idle", "threads"), [(2.0, 0.97, 2), (4.0, 2.96, 4), (4.0, 1.5, 2), (4.0, 1.9, 3)])
+def test_cpu009_gives_a_rank_alone_whole_cores(cores: float, idle: float, threads: int) -> None:
+    """The advisor and the system take a few hundredths of a core."""
+    finding = found("CPU009", cpu009(ranks=1, cores=cores, idle=idle))
+    assert finding.fixes[0].title.startswith(
+        f"torch.set_num_threads({threads}), or OMP_NUM_THREADS={threads} for the job"
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,3 +118,7 @@ def test_cpu009_predicts_the_measured_gain_of_two_threads(tensor_ms: float, came
     """`came`: the least and the most by which models were faster with two threads than with one."""
     saving = found("CPU009", cpu009(ranks=2, cores=4.0, idle=2.0, tensor_ms=tensor_ms)).saving
     assert saving is not None and saving.speedup[0] <= came[0] and saving.speedup[1] >= came[1]
+
+
+def test_cpu009_is_low_beside_a_single_idle_core() -> None:
+    assert found("CPU009", TABLE.job(**{**TWO_CORES, "idle": 0.95})).severity == "low"

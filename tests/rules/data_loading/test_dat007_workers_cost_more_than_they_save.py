@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 import input_rule_cases as input_jobs
 import rule_cases as jobs
-from rn50_advisor.advisor.model.findings import Clear
+from rn50_advisor.advisor.model.findings import Clear, Fix, Where
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.rule_engine import run_rule
-from rule_cases import LINE
+from rule_cases import LINE, SCRIPT
 from rule_runs import RULES, best_step_s, found, warm_step_s
 from rule_table import Table
 from table_checks import Check, checks
@@ -71,3 +72,24 @@ def test_dat007_knows_that_a_batch_made_in_place_takes_no_shared_memory() -> Non
     assert found("DAT007", jobs.played(replace(slow, values=values))).evidence[1].value == pytest.approx(
         0.094, abs=0.001
     )
+
+
+def small_tensors(tensors: int | None = 449, size: int | None = 3_154_012, **more: Any) -> Fix:
+    """The second fix for batches of so many tensors and bytes."""
+    slow = input_jobs.dat007()
+    loaders = tuple(replace(known, batch_tensors=tensors, batch_bytes=size, **more) for known in slow.loaders)
+    return found("DAT007", replace(slow, loaders=loaders)).fixes[1]
+
+
+def test_dat007_advises_to_merge_many_small_tensors_where_they_are_collated() -> None:
+    fix = small_tensors(collate_file=SCRIPT, collate_line=47)
+    assert fix.title == "449 tensors a batch: merge them in collate_fn" and fix.where == Where(SCRIPT, 47)
+    assert small_tensors().where == LINE, "without the function's place"
+    assert small_tensors(32, 32 * 64_000).title.startswith("32 tensors")
+
+
+@pytest.mark.parametrize(
+    ("tensors", "size"), [(None, 1000), (31, 1000), (64, 64 * 64_001)], ids=["unknown", "few", "pictures"]
+)
+def test_dat007_leaves_few_or_large_tensors_apart(tensors: int | None, size: int) -> None:
+    assert small_tensors(tensors, size).title.startswith("index the tensors")

@@ -25,6 +25,7 @@ TABLE = Table(
     false_alarms={
         "workers that are too slow leave nothing ready": {"behind": 0.0},
         "workers briefly out of step": {"slow": 1.3},
+        "a worker collects garbage": {"collecting": 0.2},
     },
     severities=(({"behind": 0.4}, "critical"), ({"behind": 0.39}, "high"), ({"behind": 0.19}, "medium")),
     where=LINE,

@@ -67,6 +67,25 @@ def test_run004_is_only_a_note_if_another_rule_judges(coincides: str, rule: str)
     assert finding.evidence[2].note == f"coincides with: {coincides}"
 
 
+def test_run004_is_a_consequence_of_costly_items_if_steps_stall_while_they_wait_for_them() -> None:
+    """Each eighth batch called the collector, and the loop waited for it: RUN004 cost a little more than DAT020."""
+    costly = {f"DAT0{number}" for number in (11, 15, 16, 17, 18, 19, 20, 22)}
+    for phase, explained in (("input_wait", True), ("forward", False)):
+        made = jobs.run004(phase=phase)
+        assert (costly <= would_be_explained_by(made, found("RUN004", made))) == explained
+
+
+def test_run004_says_that_stalls_grow_and_where_a_part_of_them_lies() -> None:
+    pulse = jobs.run004(phase="backward").pulse
+    assert pulse is not None
+    hot = (jobs.hot(70, "fit", io=False),)
+    grown = found("RUN004", TABLE.job(pulse=replace(pulse, gap_share=0.2, grew=(0.2, 0.8)), hot_lines=hot))
+    assert "growing from 200 ms to 800 ms" in grown.evidence[0].note and "since it grows" in grown.fixes[0].title
+    assert grown.fixes[0].where == Where(SCRIPT, 70)
+    alike = found("RUN004", TABLE.job(pulse=replace(pulse, gap_share=0.19), hot_lines=hot))
+    assert "grow" not in alike.evidence[0].note + alike.fixes[0].title and alike.fixes[0].where is None
+
+
 def test_run004_needs_no_fix_if_the_model_computes_more() -> None:
     finding = found("RUN004", TABLE.job(coincides="more work for the model", share=0.4, phase="backward"))
     assert finding.severity == "info" and finding.title == "Every 25 steps a step computes more"
@@ -75,20 +94,22 @@ def test_run004_needs_no_fix_if_the_model_computes_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("in_model", "severity", "advice"),
+    ("in_model", "collects", "severity", "advice"),
     [
-        (0.2, "info", "no fix is needed if this collects"),
-        (0.6, "high", "find what the loop does every 25 steps"),
-        (0.0, "high", "find what the loop does every 25 steps"),
+        (0.2, False, "info", "no fix is needed if this collects"),
+        (0.6, True, "info", "no fix is needed if this collects"),
+        (0.6, False, "high", "find what the loop does every 25 steps"),
+        (0.0, False, "high", "find what the loop does every 25 steps"),
+        (0.0, True, "high", "find what the loop does every 25 steps"),
     ],
-    ids=["a rollout", "an evaluation", "something else"],
+    ids=["a rollout", "a rollout of a small environment", "an evaluation", "something else", "a file that is read"],
 )
 def test_run004_names_the_call_that_stalls_and_leaves_a_rollout_alone(
-    in_model: float, severity: str, advice: str
+    in_model: float, collects: bool, severity: str, advice: str
 ) -> None:
     pulse = jobs.run004(phase="forward").pulse
     assert pulse is not None
-    call = PeriodicCall(SCRIPT, 23, "rollout", 0.2, in_model)
+    call = PeriodicCall(SCRIPT, 23, "rollout", 0.2, in_model, collects)
     finding = found("RUN004", TABLE.job(pulse=replace(pulse, call=call)))
     assert finding.severity == severity and finding.title == "Every 25 steps a step stalls: rollout"
     assert finding.fixes[0].where == Where(SCRIPT, 23) and finding.fixes[0].title.startswith(advice)

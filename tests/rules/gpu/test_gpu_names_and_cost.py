@@ -17,6 +17,7 @@ from rn50_advisor.rules.gpu.gpu_names_and_cost import (
     clock_ratio,
     link_mb_per_s,
     listed,
+    meets_within_passes,
     named,
     on_each_host,
     placed,
@@ -169,6 +170,38 @@ def test_compute_alone_becomes_faster_and_the_next_rank_caps_the_gain() -> None:
     _, held = a.gpu_view.used
     assert step_if_faster(a, [(held, 0.8)]) == pytest.approx(0.8)
     assert step_if_faster(a, [(held, 0.1)]) == pytest.approx(0.6)
+
+
+IN_CUDA = {str(rank): {"cuda": {"name": "A100"}} for rank in (0, 1)}
+NORMED = {"collectives.calls": {0: 60.0, 1: 60.0}, "collectives.norm_calls": {0: 60.0, 1: 60.0}}
+SHARDED = {"collectives.calls": {0: 30.0, 1: 30.0}}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "timed", "meet"),
+    [
+        (NORMED, True, True),
+        (SHARDED, False, True),
+        (SHARDED, True, False),  # DDP times the only exchange for which streams wait; the calls are metrics
+        ({}, False, False),
+        ({**NORMED, "collectives.held_s": {0: 0.1, 1: 0.1}}, True, False),  # they block the hosts: that is timed
+        ({"collectives.calls": {0: 30.0}}, False, False),
+    ],
+)
+def test_streams_that_wait_for_each_other_within_their_passes_all_gain_by_the_slowest(
+    ranks: dict[str, dict[int, float]], timed: bool, meet: bool
+) -> None:
+    a = gpu_jobs.on_gpus({}, slow=1.0, ranks=ranks, facts=IN_CUDA)
+    a = replace(a, values={key: value for key, value in a.values.items() if timed or key[0] != "comm.wire_s"})
+    _, held = a.gpu_view.used
+    assert meets_within_passes(a) is meet
+    assert step_if_faster(a, [(held, 0.66)]) == pytest.approx(0.66 if meet else 1.0)
+
+
+def test_a_rank_whose_passes_are_shorter_does_not_wait_within_them() -> None:
+    a = gpu_jobs.on_gpus({}, slow=0.8, ranks=NORMED, facts=IN_CUDA)
+    _, held = a.gpu_view.used
+    assert step_if_faster(a, [(held, 0.5)]) == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from input_rule_cases import in_a_call
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import NotMeasured, Where
 from rn50_advisor.advisor.model.input.sample_cost import FrequentCall, SampleLine
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.rule_engine import run_rule
-from rule_cases import SCRIPT, job, loader, on_both_ranks, rank, without
+from rule_cases import SCRIPT, without
 from rule_runs import RULES, found
 from rule_table import Table, waits
 from table_checks import Check, checks
@@ -20,18 +21,7 @@ CALL = FrequentCall("pandas", SampleLine("Table.__getitem__", SCRIPT, 12, 9, 12)
 
 
 def dat019(wait: float = 0.4, share: float = 0.75, error: float = 0.05, *, cpu: float = 0.9, **more: Any) -> Analysis:
-    """Two ranks with a worker each, which is inside the table's library in `share` of the samples."""
-    values: dict[str, Any] = {
-        "loader.table_share": share,
-        "loader.table_error": error,
-        "fetch.cpu_share": on_both_ranks(cpu),
-        "fetch.wall_s": on_both_ranks(1.0),
-        "loader.workers": on_both_ranks(1),
-        "loader.busy_share": on_both_ranks(1.0),
-    }
-    own = {n: rank(input_wait=wait) for n in (0, 1)}
-    given = {"values": values, "loaders": (loader(0, 1), loader(1, 1)), "table": CALL}
-    return job(own, **{**given, **more})
+    return in_a_call("table", wait, share, error, cpu, **{"table": CALL, **more})
 
 
 TABLE = Table(

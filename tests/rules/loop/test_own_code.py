@@ -16,7 +16,14 @@ from rule_cases import SCRIPT, rank
 
 
 def looked(a: Analysis, **given: Any) -> OwnCode | Clear | NotMeasured:
-    return own_code("XYZ001", a, STEP_PREPARING_S, given.get("lines", a.preparing_lines), least=0.05, between="a and b")
+    return own_code(
+        "XYZ001",
+        a,
+        STEP_PREPARING_S,
+        given.get("lines", a.preparing_lines),
+        least=0.05,
+        doing="computes between a and b",
+    )
 
 
 def seen(a: Analysis) -> OwnCode:

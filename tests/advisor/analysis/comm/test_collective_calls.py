@@ -74,6 +74,36 @@ def test_what_is_called_after_the_update_is_known_apart() -> None:
     assert analysis.get("collectives.by_hand_s") == 0.0
 
 
+def with_buffers(made: Recording, buffers_ms: float, others_ms: float = 0.0) -> Recording:
+    """The same with the sums of a run's collectives by place: DDP's broadcasts of buffers, and calls of the job's own."""
+    sites = [
+        {"library": "DistributedDataParallel", "calls": STEPS, "ns": round(STEPS * buffers_ms * MS)},
+        *([{"library": "", "calls": STEPS, "ns": round(STEPS * others_ms * MS)}] if others_ms else []),
+    ]
+    return replace(made, facts={100 + rank: {"collectives": sites} for rank in (0, 1)})
+
+
+def test_buffers_that_ddp_sends_are_no_forward_pass_and_no_calls() -> None:
+    plans = {0: plan(STEPS, forward=90), 1: plan(STEPS, forward=60, gap=40)}
+    calls = {rank: called(calls=0, forward_ns=20 if rank else 50) for rank in (0, 1)}
+    made = recording(plans, wire_ms=20, collectives=calls)
+    analysis = analyse(with_buffers(made, 40))
+    assert analysis.get("collectives.buffers_s") == pytest.approx(0.020), "on the rank that is held shortest"
+    assert analysis.get("comm.wire_s") == pytest.approx(0.040)
+    assert analysis.budget.critical["forward"] == pytest.approx(0.040)
+    assert analysis.by_rank("collectives.calls") == {} and analysis.get("collectives.after_update_s") is None
+    assert analyse(made).get("collectives.buffers_s") is None, "an older recording"
+
+
+def test_buffers_are_told_from_other_collectives_of_the_forward_pass() -> None:
+    plans = {rank: plan(STEPS, forward=60, gap=25) for rank in (0, 1)}
+    calls = {rank: called(forward_ns=20, gap_ns=15, call_ns=20) for rank in (0, 1)}
+    analysis = analyse(with_buffers(recording(plans, wire_ms=20, collectives=calls), 15, 20))
+    assert analysis.get("collectives.buffers_s") == pytest.approx(0.015)
+    assert analysis.by_rank("collectives.held_s") == {rank: pytest.approx(0.020) for rank in (0, 1)}
+    assert analysis.get("collectives.after_update_s") == pytest.approx(0.015)
+
+
 def becoming_late(steps: int = 240, onset: int = 120) -> Recording:
     """Rank 1's forward takes 60 ms more from some step on; rank 0 waits for it in a collective of its own calling."""
     plans = {

@@ -54,7 +54,7 @@ def test_a_deep_window_shows_the_links_rate_and_the_time_of_pageable_copies() ->
     found = capacity(job([copy()], WINDOW), "copy")
     assert (found.lo, found.samples_per_s, found.hi) == pytest.approx((8 / 0.0175, 8 / 0.015, 8 / 0.013))
     assert found.basis == (
-        "100 MB from pinned memory at 10,000 MB/s and 5.00 ms of copies from pageable memory, in a deep window"
+        "100 MB from pinned memory at 10,000 MB/s and 5.00 ms of copies from pageable memory, in a profiler's window"
     )
 
 

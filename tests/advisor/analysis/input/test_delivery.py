@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,27 @@ def on_time(count: int = 40, early_s: float = 0.0) -> dict[int, float]:
 
 def test_a_wait_splits_at_the_moment_the_batch_is_made() -> None:
     assert values(analyse(fed(batches(made(on_time()))))) == pytest.approx([0.005, 0.0, 1.0])
+
+
+def test_of_the_wait_for_a_batch_its_collections_take_a_part() -> None:
+    """Batches are late by 15 ms; every second one lost 10 ms to a collection, every fourth 40 ms."""
+    rows = made(on_time())
+    for n, row in enumerate(rows):
+        row["gc"] = 40 if n % 4 == 0 else 10 if n % 2 == 0 else 0
+    found = analyse(fed(batches(rows)))
+    matched = range(3, 40)  # of 40 steps three are warm-up
+    making = [0.015 if n % 4 == 0 else 0.010 if n % 2 == 0 else 0.0 for n in matched]
+    handing_over = [0.005 if n % 2 == 0 else 0.0 for n in matched if n < 38]  # while the same worker collects again
+    assert found.value("fetch.collecting_s", 0) == pytest.approx(fmean(making) + fmean(handing_over))
+    assert found.value("fetch.gc_share", 0) == pytest.approx(
+        sum(r["gc"] for r in rows[3:]) / len(rows[3:]) / 50, rel=0.1
+    )
+
+
+def test_collections_that_were_not_recorded_are_missing() -> None:
+    found = analyse(fed(batches(made(on_time(), gc=-1e-6))))
+    assert found.get("fetch.collecting_s", 0) is None and found.get("fetch.gc_share", 0) is None
+    assert "not recorded" in found.missing["fetch.collecting_s"]
 
 
 def test_a_batch_that_was_made_before_leaves_nothing_but_the_hand_over() -> None:

@@ -51,6 +51,11 @@ def test_who_waits_for_answers_of_a_server_waits_for_no_lock() -> None:
     assert looked([None] * 8).get("loader.asking_share") == 0.0 and looked([None] * 8).asking is None
 
 
+def test_the_line_that_calls_the_garbage_collector() -> None:
+    assert looked([None] * 8, collects=True).collecting == SampleLine("Frames.__getitem__", "/job/data.py", 61, 8, 8)
+    assert looked([None] * 8).collecting is None
+
+
 def test_the_share_of_samples_in_a_repeated_call_and_its_line() -> None:
     found = looked([None] * 8, repeats="zipfile.ZipFile")
     assert found.get("loader.repeated_share") == 1.0
@@ -66,10 +71,85 @@ def test_the_share_of_samples_inside_a_table_and_its_line() -> None:
     assert found.table == FrequentCall("pandas", SampleLine("Frames.__getitem__", "/job/data.py", 61, 8, 8))
 
 
+def test_the_share_of_samples_that_go_through_a_whole_collection_and_their_line() -> None:
+    found = looked([None] * 8, collection={"kind": "searches", "call": "self.names.index"})
+    assert (found.get("loader.collection_share"), found.get("loader.repeated_share")) == (1.0, 0.0)
+    line = SampleLine("Frames.__getitem__", "/job/data.py", 61, 8, 8)
+    assert found.through == FrequentCall("self.names.index", line, "searches")
+    none = looked([None] * 8)
+    assert (none.get("loader.collection_share"), none.through) == (0.0, None)
+
+
 def test_few_samples_give_no_measurement() -> None:
     few = looked(["lock"] * 5)
     assert few.get("loader.repeated_share") is None
     assert few.get("loader.lock_share") is None and "5 stacks" in few.missing["loader.lock_share"]
+
+
+ILOC, USED = ({**GETITEM, "line": line} for line in (48, 49))
+
+
+def profiled(*profiles: Sequence[dict[str, Any]], at_ms: int = 2000, dumps: int = 0) -> Analysis:
+    """Each profile of a rank of its own that makes its batches, and so many single samples that show nothing."""
+    events = [
+        Event(FIRST_STEP_NS + at_ms * MS, "profile", 100 + rank, rank, {"looks": 400, "stacks": [], "making": [*rows]})
+        for rank, rows in enumerate(profiles)
+    ]
+    single = {"user": GETITEM, "awaits": None}
+    events += [Event(FIRST_STEP_NS + (3000 + n) * MS, "making", 100, 0, single) for n in range(dumps)]
+    return analyse(replace(recording({0: plan(60)}), events=tuple(events)))
+
+
+def row(count: int, user: dict[str, Any] | None = None, **data: Any) -> dict[str, Any]:
+    return {"user": user or GETITEM, "awaits": None, "count": count, **data}
+
+
+TAKEN = (row(40, ILOC, table="pandas"), row(20, USED, table="pandas"), row(30, USED), row(10))
+
+
+def test_a_profile_of_the_training_thread_counts_as_thirty_samples_at_most() -> None:
+    found = profiled(TAKEN)
+    assert found.get("loader.table_share") == pytest.approx(0.6)
+    assert found.get("loader.table_error") == pytest.approx((19 / 32 * 13 / 32 / 32) ** 0.5)
+    assert found.table == FrequentCall("pandas", SampleLine("Frames.__getitem__", "/job/data.py", 48, 40, 100))
+    few = profiled([row(6, table="pandas"), row(4)])
+    assert few.get("loader.table_error") == pytest.approx((7 / 12 * 5 / 12 / 12) ** 0.5)
+
+
+def test_profiles_of_several_ranks_and_single_samples_count_each() -> None:
+    found = profiled(TAKEN, TAKEN, dumps=20)
+    assert found.get("loader.table_share") == pytest.approx(0.6 * 60 / 80)
+    assert found.get("loader.table_error") == pytest.approx((37 / 82 * 45 / 82 / 82) ** 0.5)
+    assert found.table == FrequentCall("pandas", SampleLine("Frames.__getitem__", "/job/data.py", 48, 80, 220))
+
+
+def test_a_profile_shows_repeated_calls_waits_and_requests_too() -> None:
+    rows = [row(20, repeats="zipfile.ZipFile"), row(10, asks=True), row(10, awaits="lock"), row(10)]
+    found = profiled(rows)
+    shares = {name: found.get(f"loader.{name}_share") for name in ("repeated", "asking", "lock", "table")}
+    assert shares == pytest.approx({"repeated": 0.4, "asking": 0.2, "lock": 0.2, "table": 0.0})
+    assert found.repeated is not None and found.repeated.name == "zipfile.ZipFile"
+    assert found.asking is not None and (found.asking.seen, found.asking.looks) == (10, 50)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        pytest.param(profiled([row(5, table="pandas")]), id="five samples in the loader"),
+        pytest.param(profiled(TAKEN, at_ms=-2500), id="while the job warmed up"),
+        pytest.param(profiled([]), id="none in the loader"),
+    ],
+)
+def test_a_profile_that_shows_little_is_no_measurement(found: Analysis) -> None:
+    assert found.get("loader.table_share") is None
+    assert "stacks of processes making samples" in found.missing["loader.table_share"]
+
+
+def test_one_long_collection_takes_many_samples_of_a_profile() -> None:
+    called = [row(50, collects=True), row(50)]
+    once, twice = profiled(called).collecting, profiled(called, called).collecting
+    assert once is not None and once.seen == 1
+    assert twice is not None and (twice.seen, twice.looks) == (100, 200)
 
 
 # four workers sleep 0.1 s of a batch under a lock, and wait for it three times as long; training takes 0.05 s

@@ -12,8 +12,8 @@ from recordings import FIRST_STEP_NS, MS, plan, recording, table
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
 from rn50_advisor.advisor.model.forecast.worker_model import WorkerFeed, WorkerModel, step_with_cheaper_batches
-from rn50_advisor.advisor.model.input.sample_cost import SampleCost, sample_facts, sample_table
-from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.model.input.sample_cost import SampleCost, SampleLine, sample_facts, sample_table
+from rn50_advisor.advisor.model.recording import Event, Recording
 from rn50_advisor.probes.rank.layout import LOOK_FIELDS, PART_FIELDS
 
 NAMES = {
@@ -88,8 +88,9 @@ def test_values_are_there_for_rules() -> None:
     ("made", "why"),
     [
         (recording({0: plan(60)}), "no sample was seen being loaded"),
-        (looked([{1: 3, 2: 4}] * 14), "only 14 samples"),
-        (looked([{1: 3, 2: 4}] * 40, start_ms=-2500), "only "),  # while the job warmed up
+        (looked([{1: 3, 2: 4}] * 7), "only 7 samples"),
+        (looked([{1: 3, 2: 4}, {1: 9, 2: 4}] * 7), "only 14 samples"),  # unlike each other
+        (looked([{1: 3, 2: 4}] * 34, start_ms=-2500), "only "),  # while the job warmed up
         (looked([{1: 3, 2: 4}] * 40, loader=1), "no sample was seen being loaded"),  # of an evaluation
     ],
 )
@@ -99,9 +100,27 @@ def test_too_few_samples_are_reported_with_a_reason(made: Recording, why: str) -
     assert why in analysis.missing["sample.transform_share"]
 
 
+def test_a_few_samples_that_are_alike_are_enough() -> None:
+    assert cost(looked([{1: 3, 2: 4}, {1: 3.1, 2: 3.9}] * 4)).looks == 8
+
+
 def test_a_part_whose_name_did_not_come_through_is_other_code() -> None:
     found = cost(replace(looked([{1: 3, 2: 7}] * 30), part_names={2: NAMES[2]}))
     assert [(part.kind, part.name) for part in found.parts] == [("load", "default_loader"), ("rest", "other code")]
+
+
+def test_lines_come_from_single_stacks_and_from_profiles() -> None:
+    lines = [{"function": "blur", "file": "/job/data.py", "line": line} for line in (21, 22)]
+    rows = [
+        {"user": user, "awaits": None, "count": count} for user, count in zip([*lines, None], (5, 12, 3), strict=True)
+    ]
+    at = FIRST_STEP_NS + 2000 * MS
+    events = (
+        Event(at, "making", 100, 0, {"user": lines[0], "awaits": None}),
+        Event(at, "profile", 100, 0, {"looks": 400, "stacks": [], "making": rows}),
+    )
+    found = cost(replace(looked([{1: 3, 2: 7}] * 30), events=events))
+    assert found.lines == (SampleLine("blur", "/job/data.py", 22, 18, 21),)
 
 
 def test_the_report_reads_its_table_from_the_facts() -> None:

@@ -8,6 +8,8 @@ from dataclasses import asdict
 import pytest
 
 from kernel_traces import STEP_US, plain, two_steps, window
+from rn50_advisor.advisor.analysis.kernels.chrome_trace import read_trace
+from rn50_advisor.advisor.analysis.kernels.kernel_windows import summary_of, window_of
 from rn50_advisor.advisor.model.gpu.kernel_classes import window_from
 from traces import ADD, ALL_REDUCE, ATTENTION_FP32, CONV, CONV_FP32, GEMM, TraceBook, convolution
 
@@ -209,3 +211,46 @@ def test_a_step_that_is_not_whole_says_nothing_of_idle_time() -> None:
     book.mark(1_009_500.0)
     found = window(book)
     assert found.idle == {} and found.step_s == pytest.approx(8e-3)
+
+
+def test_idle_time_is_the_mean_of_all_whole_steps() -> None:
+    """Of three steps, the first waits 400 us for a launch, the second 200."""
+    book = TraceBook()
+    for number, idle in enumerate((400.0, 200.0, 0.0)):
+        at = 10_000.0 * number
+        book.mark(at)
+        book.kernel(ADD, at + 10, 5_000.0, launched=at + 5)
+        book.kernel(ADD, at + 5_010 + idle, 5_000.0 - idle, launched=at + 5_000 + idle)
+    book.mark(30_000.0)
+    found = window_of(book.document(), rank=0)
+    assert found.idle["launch"] == pytest.approx(300e-6, rel=0.05)
+    assert found.step_s == pytest.approx(0.01)
+
+
+def test_where_the_gpus_own_time_of_the_steps_is_known_it_is_all_of_them() -> None:
+    """The last step's idle time counts, too."""
+    book = TraceBook()
+    for number, idle in enumerate((400.0, 200.0, 600.0)):
+        at = 10_000.0 * number
+        book.mark(at)
+        book.kernel(ADD, at + 10, 5_000.0, launched=at + 5)
+        book.kernel(ADD, at + 5_010 + idle, 5_000.0 - idle, launched=at + 5_000 + idle)
+    book.mark(30_000.0)
+    found = summary_of(read_trace(book.document()), rank=0, on_gpu=(10.0, 30_010.0))
+    assert found.idle["launch"] == pytest.approx(400e-6, rel=0.05)
+    assert found.busy_s == pytest.approx(9_600e-6, rel=0.01)
+
+
+def test_on_a_cpu_annotations_hide_no_collective() -> None:
+    book = TraceBook()
+    for number in range(2):
+        at = 10_000.0 * number
+        book.mark(at)
+        book.host(f"ProfilerStep#{number}", at, 10_000, cat="user_annotation")
+        book.host("my loop", at, 10_000, cat="user_annotation")
+        book.host("gloo:all_reduce", at + 1_000, 4_000, cat="user_annotation", tid=5)
+        book.host("aten::mm", at + 1_000, 1_000)
+    book.mark(20_000.0)
+    found = window(book)
+    assert found.nccl_overlap_share == pytest.approx(0.25)
+    assert not any(row.name.startswith("ProfilerStep") for row in found.rows)

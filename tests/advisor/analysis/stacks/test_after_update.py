@@ -9,7 +9,7 @@ import pytest
 from recordings import FIRST_STEP_NS, plan, recording
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.recording import Event
+from rn50_advisor.advisor.model.recording import Event, Source
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.rule_engine import judge
 from rn50_advisor.probes.rank.layout import FLAG_CLOCKED, FLAG_NO_LOADER
@@ -163,4 +163,71 @@ def test_the_call_that_takes_what_the_stalls_take_is_named(rows: Any, expected: 
 def test_a_loop_that_a_loader_feeds_has_no_such_call() -> None:
     steps = [{**step, "flags": FLAG_CLOCKED} for step in stalling()]
     pulse = seen(*STEP, row(50, ROLLOUT, PLAYS), steps=steps).pulse
+    assert pulse is not None and pulse.call is None
+
+
+# Lines as in the constants above: a rollout or an evaluation before minibatches, or in a branch of the loop itself.
+def source(*lines: str) -> Source:
+    return Source(SCRIPT, "", "\n" * 9 + "\n".join(lines))
+
+
+PPO = source(
+    "def main():",  # 10
+    "    for update in range(60):",
+    *[""] * 6,
+    "        obs, act = rollout(env, net)",  # 18
+    "        adv = act - act.mean()",
+    "        for idx in split(obs):",
+    "            obs[idx]",
+    "            out = net(obs[idx])",  # 22
+    "            loss = out - adv",
+    "            loss.backward()",  # 24
+    "            opt.step()",
+)
+IN_LOOP = source(
+    "def main():",  # 10
+    "    for update in range(60):",
+    *[""] * 5,
+    "        if update % 9 == 0:",
+    "            obs, act = rollout(env, net)",  # 18
+    *[""] * 3,
+    "        out = net(obs)",  # 22
+    "        loss = out.mean()",
+    "        loss.backward()",  # 24
+    "        opt.step()",
+)
+EVALUATES = source(*PPO.text.replace("obs, act = rollout", "losses = rollout").split("\n")[9:])
+LONG_FORWARD = (row(4, SLICE), row(50, FORWARD, MODULE), row(60, BACKWARD, TENSOR, ENGINE), row(36, UPDATE, OPTIMIZER))
+PLAYS_MODEL = row(38, ROLLOUT, PLAYS, MODULE)
+
+
+@pytest.mark.parametrize(
+    ("kept", "rows", "expected"),
+    [
+        pytest.param(PPO, (row(12, ROLLOUT, PLAYS), PLAYS_MODEL), True, id="its result is trained on"),
+        pytest.param(EVALUATES, (row(12, ROLLOUT, PLAYS), PLAYS_MODEL), False, id="its result is not trained on"),
+        pytest.param(IN_LOOP, (row(12, ROLLOUT, PLAYS), PLAYS_MODEL), True, id="in a branch of the loop"),
+        pytest.param(
+            EVALUATES,
+            (row(12, ROLLOUT, PLAYS, ("CartPole.step", SCRIPT, 8)), PLAYS_MODEL),
+            True,
+            id="it steps an environment",
+        ),
+        pytest.param(
+            EVALUATES,
+            (row(12, ROLLOUT, PLAYS), row(38, ROLLOUT, PLAYS, ("Decoder.step", SCRIPT, 8), MODULE)),
+            False,
+            id="a step within the model",
+        ),
+    ],
+)
+def test_the_forward_of_every_step_is_no_rollout_however_long(kept: Source, rows: Any, expected: bool) -> None:
+    pulse = seen(*LONG_FORWARD, *rows, steps=stalling(), sources=(kept,)).pulse
+    assert pulse is not None and pulse.call is not None
+    assert (pulse.call.line, pulse.call.called, pulse.call.collects) == (ROLLOUT, "rollout", expected)
+
+
+@pytest.mark.parametrize("kept", [(), (Source(SCRIPT, "", "def main(:"),), (Source(SCRIPT, "", PPO.text, True),)])
+def test_without_the_loops_source_two_lines_of_a_size_are_not_told_apart(kept: Any) -> None:
+    pulse = seen(*LONG_FORWARD, row(12, ROLLOUT, PLAYS), PLAYS_MODEL, steps=stalling(), sources=kept).pulse
     assert pulse is not None and pulse.call is None

@@ -207,6 +207,15 @@ def test_output_is_distinguished_from_logarithms_by_the_text_of_the_line(text: s
     assert line.io is io
 
 
+@pytest.mark.parametrize(
+    ("text", "collects"), [("gc.collect()", True), ("gc.disable()", False), ("collect(rows)", False)]
+)
+def test_a_line_that_calls_the_garbage_collector_is_known_by_its_text(text: str, collects: bool) -> None:
+    user = {"function": "step_done", "file": "/job/a.py", "line": 7, "text": text}
+    (line,) = hot(stack("/job/a.py", 7, "step_done", user=user))
+    assert line.collects is collects
+
+
 def test_a_function_of_the_users_that_writes_is_output() -> None:
     (line,) = hot(stack("/job/a.py", 7, "write"))
     assert line.io

@@ -57,6 +57,15 @@ def test_a_collection_while_another_rank_takes_longer_costs_nothing() -> None:
     assert lost(analyse(run)) == pytest.approx(0.0)
 
 
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.0])
+def test_the_share_of_long_collections_is_that_of_their_spans(share: float) -> None:
+    run = recording({0: collecting(3, 0)})
+    lines = spans_between(run, 0)
+    lines["t_start_ns"] = lines["t_end_ns"] - round(share * 30 * MS)
+    analysis = analyse(recording({0: collecting(3, 0)}, spans={0: lines} if share else {}))
+    assert analysis.get("gc.long_share", 0) == pytest.approx(share, abs=0.001)
+
+
 def test_a_collection_between_steps_delays_the_next_all_reduce() -> None:
     run = recording({0: collecting(4, 0, "gap"), 1: plan(60)})
     made = recording({0: collecting(4, 0, "gap"), 1: plan(60)}, spans={0: spans_between(run, 0)})

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from noisy_runs import noisy_plan
-from recordings import FIRST_STEP_NS, SECOND, epoch_starts, gpu_steps, plan, recording, series
+from recordings import FIRST_STEP_NS, SECOND, batches, epoch_starts, gpu_steps, plan, recording, series
 from rn50_advisor.advisor.analysis.pipeline import analyse
-from rn50_advisor.advisor.analysis.steps.periodic_stalls import MORE_WORK
+from rn50_advisor.advisor.analysis.steps.periodic_stalls import MORE_WORK, WORKER_COLLECTS
+from rn50_advisor.advisor.analysis.steps.phases import OWN_PHASES
 from rn50_advisor.advisor.model.analysis import PeriodicStall
 from rn50_advisor.advisor.model.recording import Recording
 
@@ -38,6 +39,40 @@ def test_the_period_and_the_phase_are_found(every: int, phase: str, named: str) 
     assert found.period_steps == every and found.phase == named and found.coincides == ""
     assert found.stall_s == pytest.approx(0.15, abs=0.02)
     assert found.share == pytest.approx(150 / every / (100 + 150 / every), abs=0.02)
+
+
+def test_stalls_while_a_worker_collects_garbage_are_named() -> None:
+    """A worker's batch takes 160 ms instead of 60, for a collection of 120 ms; each such batch holds up one step."""
+    steps = stalling(noisy_plan(1, 300), lambda n: n % 10 == 0, input_wait=150)
+    begun, rows = 0.0, []
+    for n, step in enumerate(steps):
+        length = sum(ms for name, ms in step.items() if name in OWN_PHASES) / 1000
+        wall, collected = (length * 1000, 120) if n % 10 == 0 else (60, 0)
+        rows.append({"start": begun, "wall": wall, "gc": collected, "worker": 0, "pid": 200, "number": n})
+        begun += length
+    found = pulse(recording({0: steps}, batches={0: batches(rows)}))
+    assert found is not None and found.coincides == WORKER_COLLECTS
+    nowhere = pulse(recording({0: steps}, batches={0: batches([{**row, "gc": 0} for row in rows])}))
+    assert nowhere is not None and nowhere.coincides == ""
+
+
+@pytest.mark.parametrize("growth", [0, 20], ids=["alike", "each longer than the one before"])
+def test_stalls_that_grow_are_found(growth: float) -> None:
+    steps = [
+        {**s, "gap": s.get("gap", 0.0) + 150 + growth * (n // 20)} if n % 20 == 0 else s
+        for n, s in enumerate(noisy_plan(1, 300))
+    ]
+    found = pulse(recording({0: steps}))
+    assert found is not None and found.gap_share > 0.9
+    if growth:
+        assert found.grew == (pytest.approx(0.2, abs=0.05), pytest.approx(0.4, abs=0.05))
+    else:
+        assert found.grew is None
+
+
+def test_of_stalls_in_two_phases_the_part_in_the_gap_is_known() -> None:
+    found = pulse(recording({0: stalling(noisy_plan(1, 300), lambda n: n % 10 == 0, backward=100, gap=50)}))
+    assert found is not None and found.phase == "backward" and found.gap_share == pytest.approx(1 / 3, abs=0.05)
 
 
 def test_a_few_stalls_more_or_less_do_not_hide_the_period() -> None:

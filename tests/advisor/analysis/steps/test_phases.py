@@ -21,6 +21,7 @@ from rn50_advisor.advisor.analysis.steps.phases import (
 )
 from rn50_advisor.advisor.analysis.steps.steady_state import all_steps
 from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.probes.rank.layout import FLAG_NO_OPTIMIZER
 
 HOST = {"input_wait": 60, "forward": 5, "backward": 5, "optimizer": 30}  # runs ahead of the stream and waits there
 EXACT = 1e-9
@@ -95,6 +96,25 @@ def test_the_gap_after_a_step_stands_in_the_next_record_of_the_stream() -> None:
     assert budget["gap"] == pytest.approx(0.0, abs=EXACT)
     assert budget["gap.evaluation"] == pytest.approx(8 / 47)
     assert sum(v for p, v in budget.items() if p.startswith("input_wait")) > 2 / 47
+
+
+@pytest.mark.parametrize(
+    ("flags", "idle_ms", "update_ms"),
+    [
+        (FLAG_NO_OPTIMIZER, 0, 20),  # the stream still works when the next batch arrives
+        (FLAG_NO_OPTIMIZER, 4, 14),  # it had caught up, and idled for as long as the host took at most
+        (0, 0, 0),
+    ],
+)
+def test_a_compiled_update_is_no_gap_between_steps(flags: int, idle_ms: float, update_ms: float) -> None:
+    """It calls no hook: the gap on the stream begins with the end of the backward pass."""
+    host = plan(30, input_wait=4, forward=30, backward=40, optimizer=0, gap=6, flags=flags)
+    stream = {"input_wait": idle_ms, "forward": 30, "backward": 50 - idle_ms, "optimizer": 0, "gap": 20}
+    run = recording({0: host}, gpu_steps={0: gpu_steps([stream] * 30)})
+    budget = analyse(run).budget.per_rank[0]
+    whole = sum(stream.values())
+    assert budget["optimizer"] / sum(budget.values()) == pytest.approx(update_ms / whole, abs=0.01)
+    assert budget["gap"] / sum(budget.values()) == pytest.approx((20 - update_ms) / whole, abs=0.01)
 
 
 @pytest.mark.parametrize("kernels_ms", [{"forward": 40}, {"forward": 60}])
@@ -172,10 +192,37 @@ def test_exchanges_of_a_step_are_what_ddp_counts_but_no_more_than_its_batches(
     made = recording({0: own, 1: own}, wire_ms=10)
     made.comm[0]["iteration"] *= counted
     steps = rows_of(made)
-    assert exchanges(steps, made.comm[0]) == number
-    assert exchanges(steps, None) == exchanges(steps, made.comm[0][:1]) == 1
+    backward = steps.columns["backward"]
+    assert exchanges(steps, made.comm[0], backward) == number
+    assert exchanges(steps, None, backward) == exchanges(steps, made.comm[0][:1], backward) == 1
     found = exposed_comm(steps, made.comm[0], phases_of(steps, None))
     assert found is not None and found[0] == pytest.approx(0.010 * number) and found[1].all()
+
+
+@pytest.mark.parametrize(
+    ("passes", "counted", "number"),
+    [
+        pytest.param(8, 8, 8, id="each of eight parts of a batch"),
+        pytest.param(7, 8, 8, id="stamped passes that take a little longer than others"),
+        pytest.param(8, 1, 1, id="under no_sync"),
+        pytest.param(1, 2, 1, id="a model that is called twice for one backward pass"),
+        pytest.param(1.4, 2, 1, id="beside the backward pass of another model"),
+        pytest.param(2, 3, 2, id="called twice for the first backward pass, once for the second"),
+    ],
+)
+@pytest.mark.parametrize("fed", [0, 1], ids=["without a loader", "a loader's batch is split"])
+def test_exchanges_of_a_loop_that_splits_its_batches_itself_are_no_more_than_fit_into_its_backward_time(
+    passes: float, counted: int, number: int, fed: int
+) -> None:
+    own = plan(40, backward=50 * passes - 10, micro_batches=fed)
+    made = recording({0: own, 1: own}, wire_ms=10)
+    rows = made.comm[0]
+    rows["iteration"] *= counted
+    rows["compute_ns"] = 40_000_000
+    steps = rows_of(made)
+    assert exchanges(steps, rows, steps.columns["backward"]) == number
+    found = exposed_comm(steps, rows, phases_of(steps, None))
+    assert found is not None and found[0] == pytest.approx(0.010 * number)
 
 
 def test_nobody_who_was_not_stamped_has_exposed_communication() -> None:

@@ -41,6 +41,12 @@ def test_marks_read_in_one_of_many_steps_count_and_rare_moments_do_not() -> None
     assert cost(recording({0: steps})).us_per_step == pytest.approx(50.0)
 
 
+def test_a_run_that_reads_its_marks_after_its_last_step_does_not_cost_nothing() -> None:
+    """A hundred short steps: the first are marked one by one, all others go on a tape."""
+    steps = [{**row, "self": 0.5 if n < 16 else 0.0} for n, row in enumerate(plan(100))]
+    assert cost(recording({0: steps})).us_per_step == pytest.approx(1000 * 8 / 100)
+
+
 def test_the_agents_share_is_reported_if_it_was_measured() -> None:
     agent = {"cpu_s": 2.0, "wall_s": 100.0, "startup_s": 0.3, "workers_wall_s": 50.0, "workers_self_s": 0.5}
     found = cost(ran(agent))

@@ -11,7 +11,7 @@ from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps, all_steps, steady_steps, tails, warm_up_rows
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.store.step_folding import COLUMNS
-from rn50_advisor.probes.rank.layout import FLAG_NO_LOADER
+from rn50_advisor.probes.rank.layout import FLAG_NO_LOADER, FLAG_TRACED
 
 
 def slow(count: int, forward: float = 300) -> list[dict[str, float]]:
@@ -119,3 +119,12 @@ def test_a_loop_is_fed_if_most_single_steps_were() -> None:
     steps = [step(flags=FLAG_NO_LOADER if n % 4 == 0 else 0) for n in range(400)]
     assert own(recording({0: steps})).fed
     assert own(aged(recording({0: steps}), 20)).fed
+
+
+@pytest.mark.parametrize(("steps", "left_out"), [(1, 0), (2, 0), (3, 1), (6, 1)])
+def test_of_a_profilers_trace_only_the_step_in_which_the_profiler_starts_is_left_out(steps: int, left_out: int) -> None:
+    traced = recording({0: plan(steps)})
+    traced.steps[0]["flags"] |= FLAG_TRACED
+    everything = all_steps(traced)
+    assert warm_up_rows(everything[0]) == left_out
+    assert steady_steps(everything)[0].step.size == steps - left_out

@@ -1,4 +1,4 @@
-"""The model that a rank trains, from its facts: architecture, image size, precision and number of GPUs."""
+"""The model that a rank trains, from its facts: architecture, image size, precision, number of GPUs and embedding tables."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from rn50_advisor.advisor.analysis.steps.trained_model import (
     picture_of,
     precision_of,
     replicas,
+    table_values,
 )
 from rn50_advisor.advisor.model.measures.measured import Measured
 
@@ -103,3 +104,25 @@ def test_gpus_of_the_job_count_once(uuids: tuple[str | None, ...], devices: dict
     facts = {100 + rank: {"cuda": {**A100, "uuid": uuid}} for rank, uuid in enumerate(uuids)}
     made = recording({rank: plan(3) for rank in range(len(uuids))}, facts=facts)
     assert gpus_of_job(made, Measured({("parallel.devices", rank): n for rank, n in devices.items()})) == gpus
+
+
+def table(looks: int = 5, empty: int = 90, device: str = "cpu") -> dict[str, Any]:
+    return {"looks": looks, "rows_seen": 100 * bool(looks), "rows_empty": empty * bool(looks), "device": device}
+
+
+@pytest.mark.parametrize(
+    ("facts", "empty", "why"),
+    [
+        ({"tables": [table()]}, 0.9, ""),
+        ({"tables": [table(), table(empty=10)]}, 0.5, ""),
+        ({"tables": [table(), table(looks=0)]}, 0.9, ""),
+        ({"tables": []}, None, ""),
+        ({"tables": [table(looks=1)]}, None, "too few looks"),
+        ({"tables": [table(looks=0, device="cuda")]}, None, "on cuda are not read"),
+        ({}, None, "too few looks"),
+    ],
+)
+def test_rows_without_a_gradient_are_a_share_of_those_looked_at(facts: Any, empty: float | None, why: str) -> None:
+    found = table_values(recording({0: plan(3)}, facts={100: facts}), [0])
+    assert found.get(("table.empty_rows", 0)) == empty
+    assert why in found.missing.get(("table.empty_rows", 0), "") and bool(why) == bool(found.missing)

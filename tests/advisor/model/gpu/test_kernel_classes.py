@@ -69,3 +69,9 @@ def test_notes_contain_measured_values_without_negligible_ones() -> None:
     assert "looking took the rank 400 ms, once" in table.notes
     (idle_note,) = [note for note in table.notes if note.startswith("idle in a step")]
     assert idle_note.startswith("idle in a step: 2.00 ms waiting for launches") and "input" not in idle_note
+
+
+def test_a_trace_without_steps_is_told_as_a_whole() -> None:
+    (table,) = deep_tables(deep_facts((replace(deep_window(), whole=True),)))
+    assert table.title.endswith("the whole trace")
+    assert not any("a step" in note for note in table.notes)

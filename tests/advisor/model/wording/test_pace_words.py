@@ -92,3 +92,12 @@ def test_inspected_steps_are_no_difference_between_two_runs() -> None:
     assert found["job", "conv.autocast"] == "bfloat16"
     assert not [name for _, name in found if name.startswith(("syncs", "copies"))]
     assert replace(report) == report
+
+
+def test_a_place_that_is_not_known_is_left_out() -> None:
+    site = {"call": "item", "count": 2, "bytes": 2_000_000, "pinned": True, "non_blocking": True}
+    facts = {"syncs": {"looks": 2, "sites": [site]}, "copies": [site], "conv": {"shape": [2, 3]}}
+    words = with_pace_in_words({"0": facts})["0"]
+    assert words["waits_for_the_gpu"].startswith(".item(): 1 a step")
+    assert words["copies_to_the_gpu"].startswith("1 MB a step, pinned")
+    assert words["first_convolution"] == "2×3"

@@ -1,0 +1,63 @@
+"""Every item goes through a whole collection.
+
+What it does: finds a data set that permutes, copies, searches or joins a whole collection for each of its items: a search for a name
+in a list of all names, a permutation of all indices for one negative sample, a list made of all keys of a dictionary.
+
+Fires when: input wait is ≥ 5 %, and in ≥ 30 % of the stack samples of processes that make items one is in such a call.
+
+Why it is slow: each item costs as much as the collection is long, so that the data set becomes slower the larger it is.
+
+Evidence: the input wait as a share of the step; the share of stack samples in the call, with its standard error; the
+user's line.
+
+Fix: by what the call does: search a set or a dictionary, draw the few indices alone, keep a list beside a dictionary, use
+`collections.deque` as a queue, join once.
+
+Estimate: this run's loader simulated with batches that lack the share of time spent in this call, plus or minus its
+error; at worst a fifth of that time is left, at best warm caches also shorten the rest of the step.
+
+False alarms: small collections do not take 30 % of an item. What the line does beside this call is counted, too.
+"""
+
+from __future__ import annotations
+
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import Clear, Finding, NotMeasured
+from rn50_advisor.advisor.model.measures.input_measures import (
+    FETCH_WALL_S,
+    LOADER_COLLECTION_ERROR,
+    LOADER_COLLECTION_SHARE,
+    LOADER_WORKERS,
+)
+from rn50_advisor.advisor.model.measures.step_measures import STEP_INPUT_WAIT_S, STEP_TIME_S
+from rn50_advisor.rules.items.frequent_calls import FREQUENT, finding_of
+from rn50_advisor.rules.rule import Thresholds, rule
+from rn50_advisor.rules.whole_collections import ADVICE
+
+_LEFT_WORST = 0.2  # share of the time in the call: what replaces it takes some, too
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
+    call = a.through
+    advice = ADVICE[call.work if call and call.work else "searches"]
+    return finding_of(
+        a,
+        t,
+        RULE.id,
+        call,
+        measures=(LOADER_COLLECTION_SHARE, LOADER_COLLECTION_ERROR),
+        title=f"{call.name if call else ''} {advice.does} for every item",
+        where="in this call",
+        fix=(advice.fix, advice.change),
+        basis="this run's batches without the time in this call, simulated",
+        left=_LEFT_WORST,
+    )
+
+
+RULE = rule(
+    __name__,
+    "every item goes through a whole collection",
+    check,
+    needs=(STEP_TIME_S, STEP_INPUT_WAIT_S, FETCH_WALL_S, LOADER_WORKERS),
+    thresholds=FREQUENT,
+)

@@ -1,0 +1,1 @@
+"""Rules on what optimizers update, and on the gradients that are made for them."""

@@ -1,0 +1,52 @@
+"""What calls that go through a whole collection are called in findings, and what to use instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rn50_advisor.probes.documents.code_places import CollectionWork
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionAdvice:
+    """`does` follows the call's name in a title; `fix` and `change` are the parts of a fix."""
+
+    does: str
+    fix: str
+    change: str
+
+
+ADVICE: Mapping[CollectionWork, CollectionAdvice] = {
+    "permutes": CollectionAdvice(
+        "permutes a whole collection",
+        "draw the few indices alone, or permute once per epoch",
+        "random.sample(range(n), k), numpy.random.default_rng().choice(n, k, replace=False), or torch.randint(n, (k,))",
+    ),
+    "copies": CollectionAdvice(
+        "copies a whole collection",
+        "keep the items in a list that is changed where they change",
+        "a list takes items by index: random.sample(items, k); a dictionary's keys have to be copied first. For the least of many: "
+        "heapq.nsmallest(k, items)",
+    ),
+    "grows": CollectionAdvice(
+        "copies everything so far in order to add to it",
+        "append to a list, and join once, after the loop",
+        "parts.append(new)  # in the loop; afterwards torch.cat(parts), numpy.concatenate(parts) or pandas.concat(parts)",
+    ),
+    "shifts": CollectionAdvice(
+        "moves all items of a list",
+        "use collections.deque, which is as fast at both ends",
+        "items = collections.deque(...); items.popleft(); items.appendleft(new)",
+    ),
+    "walks": CollectionAdvice(
+        "walks through a deque to each item that it takes by index",
+        "keep the items in a list, which takes any item at once",
+        "a ring in a list: items[added % size] = new; added += 1. Then random.sample(items, k)",
+    ),
+    "searches": CollectionAdvice(
+        "searches a whole collection",
+        "search a set, or a dictionary from item to position, that is kept beside it",
+        "seen = set(items); position = {item: n for n, item in enumerate(items)}",
+    ),
+}

@@ -1,0 +1,64 @@
+"""DAT022, every item goes through a whole collection: its table and its advice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from input_rule_cases import in_a_call
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import NotMeasured, Where
+from rn50_advisor.advisor.model.input.sample_cost import FrequentCall, SampleLine
+from rn50_advisor.advisor.model.thresholds import Config
+from rn50_advisor.advisor.verdict.rule_engine import run_rule
+from rule_cases import SCRIPT, without
+from rule_runs import RULES, found
+from rule_table import Table, waits
+from table_checks import Check, checks
+
+CALL = FrequentCall("self.names.index", SampleLine("Items.__getitem__", SCRIPT, 12, 9, 12), "searches")
+
+
+def dat022(wait: float = 0.4, share: float = 0.75, error: float = 0.05, *, cpu: float = 0.9, **more: Any) -> Analysis:
+    return in_a_call("collection", wait, share, error, cpu, **{"through": CALL, **more})
+
+
+TABLE = Table(
+    "DAT022",
+    dat022,
+    lines={
+        "input_wait": ({"wait": 0.05}, {"wait": 0.0499}),
+        "share": ({"share": 0.3}, {"share": 0.2999}),
+    },
+    false_alarms={
+        "no wait for batches": {"wait": 0.0},
+        "a collection that takes little of an item": {"share": 0.05},
+        "no such call": {"through": None, "share": 0.0},
+    },
+    severities=waits("wait"),
+    where=Where(SCRIPT, 12),
+    best=({}, 1 / (0.6 - 0.5 * 0.6 * 0.4)),
+)
+
+
+@pytest.mark.parametrize("check", checks(TABLE))
+def test_table(check: Check) -> None:
+    check(TABLE)
+
+
+def test_the_call_and_the_line_are_named() -> None:
+    finding = found("DAT022", dat022())
+    assert finding.title == "self.names.index searches a whole collection for every item"
+    assert "in this call: 9 of 12 stacks at Items.__getitem__ (train.py:12)" in finding.evidence[0].note
+    assert "a set, or a dictionary" in finding.fixes[0].title
+
+
+def test_at_worst_a_fifth_of_the_time_is_left() -> None:
+    saving = found("DAT022", dat022(share=1.0, error=0.0)).saving
+    assert saving is not None and saving.speedup[0] < 1 / 0.6 < saving.speedup[1]
+
+
+def test_without_stacks_it_is_not_measured() -> None:
+    outcome = run_rule(RULES["DAT022"], without(dat022(), "loader.collection_share"), Config())
+    assert outcome == NotMeasured("DAT022", ("loader.collection_share",))

@@ -1,0 +1,63 @@
+"""DAT023, every rank makes all samples of a stream: its table and its advice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import Where
+from rule_cases import SCRIPT, job, loader, on_both_ranks, rank
+from rule_runs import found
+from rule_table import Table, waits
+from table_checks import Check, checks
+
+SHARD = "accelerate.data_loader.IterableDatasetShard"
+
+
+def dat023(wait: float = 0.4, *, data: str = SHARD, ranks: int = 2, **more: Any) -> Analysis:
+    """Ranks with a worker each that makes batches of a stream."""
+    values: dict[str, Any] = {
+        "fetch.cpu_share": on_both_ranks(0.9),
+        "fetch.wall_s": on_both_ranks(1.0),
+        "loader.workers": on_both_ranks(1),
+        "loader.busy_share": on_both_ranks(1.0),
+    }
+    own = {n: rank(input_wait=wait) for n in range(ranks)}
+    values = {name: {n: each[n] for n in own} for name, each in values.items()}
+    loaders = tuple(replace(loader(n, 1), dataset={"class": data, "length": None}) for n in own)
+    return job(own, values=values, loaders=loaders, **more)
+
+
+TABLE = Table(
+    "DAT023",
+    dat023,
+    lines={"input_wait": ({"wait": 0.05}, {"wait": 0.0499})},
+    false_alarms={
+        "no wait for batches": {"wait": 0.0},
+        "a data set of the user's own": {"data": "train.Stream"},
+        "one that is divided by its samples": {"data": "datasets.iterable_dataset.IterableDataset"},
+        "a single rank": {"ranks": 1},
+    },
+    severities=waits("wait"),
+    where=Where(SCRIPT, 42),
+)
+
+
+@pytest.mark.parametrize("check", checks(TABLE))
+def test_table(check: Check) -> None:
+    check(TABLE)
+
+
+def test_the_ranks_are_counted_and_both_ways_out_are_told() -> None:
+    finding = found("DAT023", dat023())
+    assert finding.title == "Each of 2 ranks makes all samples of a stream, and keeps one in 2"
+    assert "split_dataset_by_node" in finding.fixes[0].change and "dispatch_batches" in finding.fixes[1].change
+    assert finding.evidence[1].value == SHARD
+
+
+def test_half_of_the_batches_work_is_spared_at_best_and_a_quarter_at_worst() -> None:
+    saving = found("DAT023", dat023()).saving
+    assert saving is not None and 1.0 < saving.speedup[0] < saving.speedup[1] <= 1 / 0.6 + 1e-6

@@ -19,6 +19,10 @@ def shrinking(*arguments: str) -> Job:
     return Job("faults/jobs/compute/shrinking.py", arguments, ranks=0, start="one by one")
 
 
+def pictures(*arguments: str) -> Job:
+    return Job("faults/jobs/compute/cifar.py", arguments)
+
+
 def seeded(name: str, rule: str, *arguments: str, fixed: tuple[str, ...] = (), **more: Any) -> Scenario:
     """`fixed`: arguments of the job with the fix."""
     alike: tuple[Untouched, ...] = {"CMP014": ("forward", "backward"), "CMP016": ("forward",)}.get(rule, ())
@@ -29,6 +33,8 @@ def seeded(name: str, rule: str, *arguments: str, fixed: tuple[str, ...] = (), *
 LARGE = ("--batch=16", "--width=1024", "--layers=4", "--steps=300")
 SMALL = ("--batch=16", "--width=128", "--layers=24", "--steps=1200")
 MODERATE = ("--batch=256", "--width=768", "--layers=4", "--steps=300")
+TUNED = ("--batch=256", "--width=768", "--steps=400")
+LAST_LAYER = ("--model=resnet18", "--steps=150", "--head-only")
 DEEP = ("--batch=256", "--layers=12", "--steps=300")
 SHRUNK = 790  # first step with many denormal numbers: from here on steps were longer
 SCENARIOS = (
@@ -70,6 +76,32 @@ SCENARIOS = (
         fixed=("--width=128", "--batch=32", "--steps=1500"),
         strength="just above",
     ),
+    fault(
+        "last-layer-alone-in-the-optimizer",
+        "CMP020",
+        pictures(*LAST_LAYER),
+        line="optimizer = torch.optim.SGD(",
+        fixed=pictures(*LAST_LAYER, "--frozen"),
+        note="the other layers get gradients, too",
+    ),
+    seeded(
+        "last-layers-alone-in-the-optimizer",
+        "CMP020",
+        *TUNED,
+        "--updated=3",
+        fixed=(*TUNED, "--updated=3", "--frozen"),
+        line="optimizer = make(",
+    ),
+    seeded(
+        "biases-alone-in-the-optimizer",
+        "CMP020",
+        *TUNED,
+        "--updated=biases",
+        fixed=(*TUNED, "--updated=biases", "--frozen"),
+        line="optimizer = make(",
+        note="no layer can be left out of the backward pass",
+    ),
+    seeded("first-layer-not-in-the-optimizer", "CMP020", *TUNED, "--layers=16", "--updated=15", strength="just below"),
     seeded("activations-twice", "CMP016", *DEEP, "--checkpointed=12", fixed=DEEP, line="rows = checkpoint("),
     seeded(
         "activations-twice-in-half-of-the-layers",

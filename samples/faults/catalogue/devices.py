@@ -169,8 +169,8 @@ LINES: tuple[Line, ...] = (
         "CMP003",
         "launch-bound",
         "launch-bound",
-        driver("gpu 0 util 76"),
-        driver("gpu 0 util 78"),
+        driver("gpu 0 util 76", "gpu 0 gpm.2 97"),
+        driver("gpu 0 util 78", "gpu 0 gpm.2 97"),
         clear="launch-bound",
     ),
     Line(

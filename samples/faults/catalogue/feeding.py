@@ -11,6 +11,7 @@ from rn50_advisor.advisor.verdict.rule_engine import run_rule
 from rn50_advisor.rules.items.dat017_an_indices_mapping_slows_every_item import RULE as MAPPED
 from rn50_advisor.rules.items.dat018_every_item_opens_the_same_anew import RULE as OPENED_ANEW
 from rn50_advisor.rules.items.dat019_rows_of_a_table_are_taken_one_by_one import RULE as TAKEN_ONE_BY_ONE
+from rn50_advisor.rules.items.dat022_every_item_goes_through_a_whole_collection import RULE as GONE_THROUGH
 from rn50_advisor.rules.rule import Rule
 from samples.faults.scenario import Job, Remedy, Scenario, Truth, fault
 
@@ -21,7 +22,18 @@ ORDERED = ("--pictures=240", "--transform=0.5", "--steps=150")
 MAPPING = ("DAT017", "DAT003")
 OPENING = ("DAT018", "DAT003")
 TABLE = ("DAT019", "DAT003")
+COLLECTING = ("DAT020", "DAT001")
+THROUGH = ("DAT022", "DAT003")
+OBJECTS = ("--boxes=16", "--batch=2048", "--steps=400")
 SHARDS = ("--shards", "--steps=150", *PERSISTENT)
+
+
+def pairs(*arguments: str) -> Job:
+    return Job("faults/jobs/input/pairs.py", arguments, ranks=0, start="one by one")
+
+
+def stream(*arguments: str) -> Job:
+    return Job("faults/jobs/input/sharded_stream.py", arguments, ranks=2, start="one by one")
 
 
 def job(*arguments: str, ranks: int = 0) -> Job:
@@ -42,6 +54,11 @@ def mapped(*arguments: str) -> Job:
 def table(*arguments: str) -> Job:
     """A net that computes about 5 ms a step, on rows of a pandas table, 64 per batch."""
     return Job("faults/jobs/input/tables.py", arguments, ranks=0, start="one by one")
+
+
+def listed(*arguments: str) -> Job:
+    """A small net on records held as Python objects, which two workers read."""
+    return Job("faults/jobs/input/records.py", arguments, ranks=0, start="one by one")
 
 
 def promised(rule: Rule) -> Callable[[Analysis], Saving | None]:
@@ -76,10 +93,76 @@ SCENARIOS = (
         remedy=Remedy(job=table("--work=8", "--arrays", "--steps=600"), promise=promised(TAKEN_ONE_BY_ONE)),
         note="about half of an item",
     ),
+    fault(
+        "rows-of-a-table-beside-much-computing",
+        TABLE,
+        table("--frozen=6", "--steps=300"),
+        strength="just above",
+        noted=TABLE[:1],
+        remedy=Remedy(job=table("--frozen=6", "--arrays", "--steps=300"), promise=promised(TAKEN_ONE_BY_ONE)),
+        note="single stacks seldom find the training process in its loader; a profile does",
+    ),
+    Scenario(
+        name="rows-of-an-array-beside-much-computing",
+        job=table("--frozen=6", "--arrays", "--steps=200"),
+        truth=Truth(never=TABLE, silent=TABLE),
+        strength="just below",
+    ),
     Scenario(
         name="rows-of-an-array",
         job=table("--arrays", "--work=8"),
         truth=Truth(never=TABLE[:1], silent=TABLE[:1], also=(*TABLE[1:], "DAT016")),
+        strength="just below",
+    ),
+    fault(
+        "names-searched-for-each-item",
+        THROUGH[0],
+        pairs("--look-up=list", "--items=50000", "--steps=900"),
+        line="return self.names.index(name)",
+        says="searches a whole collection",
+        fixed=pairs("--items=50000", "--steps=2000"),
+    ),
+    fault(
+        "indices-permuted-for-each-item",
+        THROUGH[0],
+        pairs("--other=permuted", "--steps=1500"),
+        line="np.random.permutation(",
+        says="permutes a whole collection",
+        fixed=pairs("--steps=2000"),
+    ),
+    fault(
+        "names-searched-in-a-short-list",
+        THROUGH,
+        pairs("--look-up=list", "--items=8000", "--steps=10000"),
+        strength="just above",
+        noted=THROUGH[:1],
+        remedy=Remedy(job=pairs("--items=8000", "--steps=6000"), promise=promised(GONE_THROUGH)),
+        note="a fifth of the step; single stacks seldom find the training process in its loader",
+    ),
+    Scenario(
+        name="names-in-a-dictionary",
+        job=pairs("--steps=1500"),
+        truth=Truth(never=THROUGH[:1], silent=THROUGH[:1], also=(*THROUGH[1:], "DAT016")),
+        strength="just below",
+    ),
+    fault(
+        "stream-divided-behind-its-tokeniser",
+        "DAT023",
+        stream("--words=1500"),
+        line="accelerator.prepare(loader)",
+        fixed=stream("--words=1500", "--own"),
+    ),
+    fault(
+        "stream-divided-behind-a-little-work",
+        "DAT023",
+        stream("--words=300"),
+        strength="just above",
+        fixed=stream("--words=300", "--own"),
+    ),
+    Scenario(
+        name="stream-divided-before-its-tokeniser",
+        job=stream("--words=1500", "--own"),
+        truth=Truth(never=("DAT023",), silent=("DAT023",), also=("DAT003",)),
         strength="just below",
     ),
     fault(
@@ -124,9 +207,42 @@ SCENARIOS = (
     Scenario(
         name="archives-of-their-own",
         job=archive("--opened=own"),
-        truth=Truth(never=OPENING[:1], silent=OPENING[:1], also=OPENING[1:]),
+        truth=Truth(never=OPENING[:1], silent=OPENING[:1], also=(*OPENING[1:], "CPU006")),
         strength="just below",
         note="each item opens an archive of its own",
+    ),
+    fault(
+        "workers-collect-among-records",
+        COLLECTING[0],
+        listed(*OBJECTS),
+        fixed=listed(*OBJECTS, "--freeze"),
+        also=("DAT001", "DAT007", "MEM002"),
+    ),
+    fault(
+        "workers-collect-in-small-batches",
+        COLLECTING,
+        listed("--boxes=16", "--batch=512", "--steps=1200"),
+        strength="just above",
+        note="samples of many lists also cost much without the collector",
+        fixed=listed("--boxes=16", "--batch=512", "--steps=1200", "--freeze"),
+        noted=COLLECTING[:1],
+        also=("DAT007", "MEM002"),
+    ),
+    fault(
+        "collector-called-for-samples",
+        COLLECTING[0],
+        listed("--records=50000", "--batch=256", "--collect-every=2048", "--steps=800"),
+        line="gc.collect()",
+        fixed=listed("--records=50000", "--batch=256", "--steps=1500"),
+        also=("DAT001", "DAT007"),
+    ),
+    fault(
+        "collector-called-for-samples-in-the-training-process",
+        "CPU006",
+        listed("--records=50000", "--batch=256", "--collect-every=2048", "--steps=600", "--workers=0"),
+        line="gc.collect()",
+        fixed=listed("--records=50000", "--batch=256", "--steps=1500", "--workers=0"),
+        also=("DAT003",),
     ),
     fault(
         "indices-mapping",
@@ -156,7 +272,7 @@ SCENARIOS = (
     Scenario(
         name="flattened-rows",
         job=mapped("--order=flat"),
-        truth=Truth(never=MAPPING[:1], silent=MAPPING[:1], also=MAPPING[1:]),
+        truth=Truth(never=MAPPING[:1], silent=MAPPING[:1], also=(*MAPPING[1:], "CPU006")),
         strength="just below",
         note="items are fetched as before, without the mapping",
     ),

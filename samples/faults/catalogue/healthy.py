@@ -30,6 +30,11 @@ SCENARIOS = (
     healthy("healthy-vgg19", Job("faults/jobs/compute/cifar.py", ("--model=vgg19", "--steps=30", "--batch=8"))),
     healthy("healthy-vit-spawned", Job("faults/jobs/compute/vit_spawn.py", ("--steps=150",))),
     healthy(
+        "healthy-frozen-layers",
+        Job("faults/jobs/compute/cifar.py", ("--model=resnet18", "--steps=250", "--head-only", "--frozen")),
+        note="the optimizer gets what learns, and nothing else has gradients",
+    ),
+    healthy(
         "healthy-stream-accumulating",
         Job("faults/jobs/input/stream.py", ("--accumulate=4", "--width=48", "--steps=50", "--workers=1")),
     ),

@@ -37,6 +37,14 @@ def texts(*arguments: str) -> Job:
     return Job("faults/jobs/compute/texts.py", arguments, ranks=0, start="one by one")
 
 
+def replay(*arguments: str) -> Job:
+    return Job("faults/jobs/loop/replay.py", arguments, ranks=0)
+
+
+def signals(*arguments: str) -> Job:
+    return Job("faults/jobs/loop/signals.py", arguments, ranks=0, start="one by one")
+
+
 def untouched_by(rule: str, job: Job) -> tuple[Untouched, ...]:
     """Returns the phases that the fault does not affect.
 
@@ -45,7 +53,7 @@ def untouched_by(rule: str, job: Job) -> tuple[Untouched, ...]:
     """
     if rule in ("LOP006", "CMP013"):
         return ()
-    if rule in ("LOP007", "LOP008", "LOP009") or job.script == SLICING:
+    if rule in ("LOP007", "LOP008", "LOP009", "LOP010", "LOP011") or job.script == SLICING:
         return () if job.ranks else ("backward",)
     return ("forward",) if job.ranks else ("forward", "backward")
 
@@ -293,6 +301,75 @@ SCENARIOS = (
         "LOP008",
         enriching("--compute=0.6", "--steps=300"),
         strength="just below",
+    ),
+    seeded(
+        "batches-drawn-by-permuting-all",
+        "LOP010",
+        replay("--draw=permute"),
+        line="np.random.permutation(",
+        says="permutes",
+        fixed=replay(),
+    ),
+    seeded(
+        "batches-drawn-by-permuting-all-of-a-small-memory",
+        "LOP010",
+        replay("--draw=permute", "--items=15000", "--steps=5000"),
+        strength="just above",
+        line="np.random.permutation(",
+        fixed=replay("--items=15000", "--steps=5000"),
+    ),
+    seeded(
+        "batches-drawn-by-permuting-few",
+        "LOP010",
+        replay("--draw=permute", "--items=1500", "--width=768", "--steps=1200"),
+        strength="just below",
+    ),
+    seeded(
+        "queue-that-moves-all-its-items",
+        "LOP010",
+        replay("--queue=list"),
+        line="self.waiting.pop(0)",
+        says="deque",
+        fixed=replay("--queue=deque"),
+    ),
+    seeded(
+        "records-joined-to-all-earlier-ones",
+        "LOP010",
+        replay("--record=join", "--steps=6000"),
+        line="torch.cat([self.joined",
+        fixed=replay("--record=append", "--steps=6000"),
+        also=("RUN003",),
+        note="steps become longer and longer",
+    ),
+    seeded(
+        "smoothing-in-the-forward-pass",
+        "LOP011",
+        signals("--smooth=numpy", "--steps=2500"),
+        line="np.convolve(row, KERNEL",
+        says="computes outside torch",
+        fixed=signals("--steps=4000"),
+    ),
+    seeded(
+        "smoothing-in-the-forward-pass-a-little",
+        "LOP011",
+        signals("--smooth=numpy", "--times=3", "--steps=3000"),
+        strength="just above",
+        fixed=signals("--times=3", "--steps=4000"),
+    ),
+    seeded(
+        "smoothing-in-the-forward-pass-hardly",
+        "LOP011",
+        signals("--smooth=numpy", "--times=1", "--width=1024", "--steps=1500"),
+        strength="just below",
+    ),
+    seeded(
+        "weights-of-the-loss-outside-torch",
+        "LOP011",
+        signals("--weigh=numpy", "--steps=2000"),
+        line="np.",
+        says="weights computes outside torch",
+        fixed=signals("--weigh=tensors", "--steps=4000"),
+        note="no metrics: the backward pass uses what they assign",
     ),
     seeded(
         "metrics-before-the-backward-pass",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from samples.faults.fixtures import MemoryLimit, WarmLibraries
-from samples.faults.scenario import Job, Scenario, Strength, Truth
+from samples.faults.scenario import HEALTHY, Job, Scenario, Strength, Truth
 
 
 def filled(share: float) -> Job:
@@ -20,9 +20,9 @@ def records(name: str, strength: Strength, truth: Truth, limit_mb: int, *argumen
 
 
 COPIES = Truth(roots=("MEM002",), also=("DAT007",), says="records, a list of 600,000 of dict")
-A_NOTE = Truth(noted=("MEM002",), also=("DAT007",))
+A_NOTE = Truth(roots=("DAT020", HEALTHY), noted=("MEM002",), also=("DAT007",))
 # The workers' garbage collector stalls them for 0.15 s in every hundred batches or so.
-NO_COPIES = Truth(never=("MEM002",), silent=("MEM002",), also=("DAT007", "RUN004"))
+NO_COPIES = Truth(never=("MEM002",), silent=("MEM002",), also=("DAT007", "DAT020", "RUN004"))
 SCENARIOS = (
     records("workers-copy-the-records", "clear", COPIES, 1350),
     records("workers-copy-the-records-with-some-room", "just above", A_NOTE, 1900, note="it costs nothing"),

@@ -1,11 +1,11 @@
-"""One rank holds up the others: by its data, its computing, or its CPU quota; from the start, or from some step on."""
+"""One rank holds up the others: by its data, its computing, or its CPU quota; or ranks or workers train on the same samples."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from samples.faults.fixtures import CpuQuota, SlowDisk
-from samples.faults.scenario import Fixture, Job, Remedy, Scenario, fault
+from samples.faults.scenario import Fixture, Job, Remedy, Scenario, Truth, fault
 
 
 def straggler(*arguments: str) -> Job:
@@ -26,7 +26,19 @@ def of_one(name: str, rule: str, job: Job, *fixtures: Fixture, rank: int = 1, **
     return fault(name, rule, job, *fixtures, ranks=(rank,), noted=("COM002",), **more)
 
 
+def shares(*arguments: str, ranks: int = 0) -> Job:
+    return Job("faults/jobs/ranks/shares.py", arguments, ranks=ranks, start="one by one")
+
+
+def sound(name: str, job: Job, note: str) -> Scenario:
+    return Scenario(
+        name=name, job=job, truth=Truth(never=("DAT021",), silent=("DAT021",)), strength="just below", note=note
+    )
+
+
 ALIKE = ("--width=48", "--steps=120")
+STREAM = ("--stream", "--workers=2", "--transform=0.5")
+LOADER = "loader = DataLoader("
 
 
 def in_turns(slow_ms: int) -> Job:
@@ -185,6 +197,14 @@ SCENARIOS = (
         says="its batches are larger",
     ),
     fault(
+        "longer-texts-on-ranks-in-turn",
+        "COM002",
+        texts("--shortest=20", "--longest=400", "--shares=shuffled"),
+        line="loader = DataLoader(",
+        says="by batches of different size",
+        fixed=texts("--shortest=20", "--longest=400", "--shares=dealt"),
+    ),
+    fault(
         "longer-texts-on-one-rank-a-little",
         "CMP007",
         texts("--shortest=100", "--longest=180", "--shares=sorted"),
@@ -199,4 +219,8 @@ SCENARIOS = (
         texts("--shortest=140", "--longest=160", "--shares=sorted"),
         strength="just below",
     ),
+    fault("same-batches-on-two-ranks", "DAT021", shares(ranks=2), line=LOADER, fixed=shares("--divided", ranks=2)),
+    sound("batches-of-their-own-on-two-ranks", shares("--divided", ranks=2), "DistributedSampler"),
+    fault("same-stream-from-two-workers", "DAT021", shares(*STREAM), line=LOADER, fixed=shares(*STREAM, "--divided")),
+    sound("stream-divided-among-two-workers", shares(*STREAM, "--divided"), "a part of the stream for each worker"),
 )

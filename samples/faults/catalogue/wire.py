@@ -1,4 +1,4 @@
-"""Faults of the gradient exchange: a slow network, and a needless search for unused parameters."""
+"""Faults of what ranks exchange: a slow network, buffers sent for nothing, and a needless search for unused parameters."""
 
 from __future__ import annotations
 
@@ -21,6 +21,10 @@ def normed(*arguments: str) -> Job:
 
 def metrics(*arguments: str) -> Job:
     return Job("faults/jobs/ranks/metrics.py", arguments, ranks=2, start="one by one")
+
+
+def buffers(*arguments: str) -> Job:
+    return Job("faults/jobs/ranks/buffers.py", arguments, ranks=2, start="one by one")
 
 
 def carrying(gbit: float) -> Promise:
@@ -260,6 +264,30 @@ SCENARIOS = (
         "COM011",
         metrics("--what=loss"),
         strength="just below",
+    ),
+    fault(
+        "masks-sent-in-every-step",
+        "COM012",
+        buffers("--longest=2048"),
+        line="DistributedDataParallel(",
+        fixed=buffers("--longest=2048", "--keep-own"),
+        note="each of four layers has a mask of 17 MB",
+    ),
+    fault(
+        "masks-of-short-contexts-sent-in-every-step",
+        "COM012",
+        buffers("--longest=512"),
+        line="DistributedDataParallel(",
+        fixed=buffers("--longest=512", "--keep-own"),
+        strength="just above",
+        note="each of four layers has a mask of 1 MB",
+    ),
+    fault(
+        "small-masks-sent-in-every-step",
+        "COM012",
+        buffers("--longest=192"),
+        strength="just below",
+        note="each of four layers has a mask of 147 kB",
     ),
     Scenario(
         name="search-for-unused-parameters",

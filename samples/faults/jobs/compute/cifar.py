@@ -20,6 +20,8 @@ def parse() -> argparse.Namespace:
     add("--pictures", type=int, default=2048)
     add("--threads", type=int, default=0)
     add("--compile", action="store_true")
+    add("--head-only", action="store_true", help="the optimizer gets the last layer alone")
+    add("--frozen", action="store_true", help="the other layers need no gradients")
     return parser.parse_args()
 
 
@@ -33,7 +35,11 @@ def main() -> None:
     model = torchvision.models.get_model(options.model, num_classes=10)
     if options.compile:
         model = torch.compile(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    if options.frozen:
+        model.requires_grad_(False)
+        model.fc.requires_grad_(True)
+    updated = (model.fc if options.head_only else model).parameters()
+    optimizer = torch.optim.SGD(updated, lr=0.01, momentum=0.9)
     criterion = nn.CrossEntropyLoss()
     step = 0
     while step < options.steps:

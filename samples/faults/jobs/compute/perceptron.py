@@ -1,4 +1,4 @@
-"""Trains a perceptron on rows in memory: with an optimizer that is fused or not, in single or double precision, checkpointed or not."""
+"""Trains a perceptron on rows in memory: optimizer fused or not, single precision or double, checkpointed or not, updated in part."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ def parse() -> argparse.Namespace:
     add("--fused", action="store_true")
     add("--double", action="store_true")
     add("--checkpointed", type=int, default=0, help="hidden layers that keep no activations")
+    add("--updated", default="all", help="what the optimizer gets: all, biases, or the head and so many last layers")
+    add("--frozen", action="store_true", help="the other parameters need no gradients")
     return parser.parse_args()
 
 
@@ -40,6 +42,15 @@ class Perceptron(nn.Module):
         return found
 
 
+def chosen(model: Perceptron, which: str) -> list[nn.Parameter]:
+    if which == "all":
+        return list(model.parameters())
+    if which == "biases":
+        return [p for p in model.parameters() if p.dim() == 1]
+    layers = model.hidden[len(model.hidden) - int(which) :]
+    return [*layers.parameters(), *model.head.parameters()]
+
+
 def main() -> None:
     options = parse()
     torch.manual_seed(0)
@@ -50,7 +61,12 @@ def main() -> None:
     if options.double:
         model = model.double()
     make = getattr(torch.optim, options.optimizer)
-    optimizer = make(model.parameters(), lr=1e-3, **({"fused": True} if options.fused else {}))
+    updated = chosen(model, options.updated)
+    if options.frozen:
+        model.requires_grad_(False)
+        for parameter in updated:
+            parameter.requires_grad_(True)
+    optimizer = make(updated, lr=1e-3, **({"fused": True} if options.fused else {}))
     done = 0
     while done < options.steps:
         for inputs, targets in loader:

@@ -36,12 +36,12 @@ def padded(texts: list[Text], length: int) -> dict[str, Tensor]:
 
 
 def own_batches(texts: list[Text], shares: str) -> list[list[Text]]:
-    """Returns this rank's batches of sorted texts, shuffled in the same way on all ranks."""
+    """Returns this rank's batches of sorted texts, shuffled in the same way on all ranks or by each rank in its own way."""
     ranks, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
     batches = [texts[n : n + BATCH] for n in range(0, len(texts), BATCH)]
     each = len(batches) // ranks
     own = batches[rank * each : (rank + 1) * each] if shares == "sorted" else batches[rank::ranks]
-    random.Random(1).shuffle(own)
+    random.Random(rank if shares == "shuffled" else 1).shuffle(own)
     return own
 
 
@@ -52,8 +52,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--longest", type=int, default=40)
     parser.add_argument("--length", type=int, default=0, help="of every batch; 0: of its longest text")
     parser.add_argument("--grouped", action="store_true", help="texts of similar lengths in a batch")
-    shares = "the first of several ranks has the shortest texts, or each has some of all lengths"
-    parser.add_argument("--shares", choices=("sorted", "dealt"), help=shares)
+    shares = "the first of several ranks has the shortest texts, or each has some of all lengths, at the same time as others or not"
+    parser.add_argument("--shares", choices=("sorted", "dealt", "shuffled"), help=shares)
     return parser.parse_args()
 
 

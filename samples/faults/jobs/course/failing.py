@@ -121,9 +121,9 @@ def train(options: argparse.Namespace) -> None:
 
 def main() -> None:
     options = parse()
-    torch.manual_seed(0)
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
+    torch.manual_seed(dist.get_rank())
     train(options)
     dist.barrier()
     dist.destroy_process_group()

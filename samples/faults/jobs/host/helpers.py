@@ -42,9 +42,9 @@ def main() -> None:
     if options.embed:
         embed(options.share)
         return
-    torch.manual_seed(0)
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
+    torch.manual_seed(dist.get_rank())
     helper = None
     if options.share and dist.get_rank() == 0:
         helper = subprocess.Popen([sys.executable, __file__, "--embed", f"--share={options.share}"])

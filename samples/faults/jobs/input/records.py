@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 
 import numpy as np
 import shared.training
@@ -10,13 +11,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-Sample = tuple[list[float], int]
+Box = list[float]
+Sample = tuple[Box | list[Box], int]
 
 
 class Records(Dataset[Sample]):
     """A dict for each record: reading it changes the reference counts of all that is in it."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, boxes: int = 0, collect_every: int = 0) -> None:
+        self.boxes, self.collect_every = boxes, collect_every
         self.records = [{"box": [1.5 * n, 2.5, 3.5 + n, 4.5], "label": n % 10} for n in range(count)]
 
     def __len__(self) -> int:
@@ -24,6 +27,10 @@ class Records(Dataset[Sample]):
 
     def __getitem__(self, at: int) -> Sample:
         record = self.records[at]
+        if self.collect_every and at % self.collect_every == 0:
+            gc.collect()
+        if self.boxes:
+            return [list(record["box"]) for _ in range(self.boxes)], record["label"]
         return record["box"], record["label"]
 
 
@@ -42,7 +49,14 @@ class Arrays(Dataset[Sample]):
 
 def collate(samples: list[Sample]) -> tuple[Tensor, Tensor]:
     boxes, labels = zip(*samples, strict=True)
+    if isinstance(boxes[0][0], list):
+        boxes = [max(each) for each in boxes]  # one of a sample's lists goes into the batch
     return torch.tensor(boxes) / 1e6, torch.tensor(labels)
+
+
+def freeze(worker: int) -> None:
+    gc.freeze()
+    gc.set_threshold(100_000, 10, 10)
 
 
 def parse() -> argparse.Namespace:
@@ -52,6 +66,9 @@ def parse() -> argparse.Namespace:
     add("--records", type=int, default=600_000)
     add("--batch", type=int, default=2000)
     add("--workers", type=int, default=2)
+    add("--boxes", type=int, default=0, help="new lists of each sample")
+    add("--collect-every", type=int, default=0, help="samples between calls of the garbage collector; 0: none")
+    add("--freeze", action="store_true", help="what a worker has at its start is not collected")
     add("--arrays", action="store_true", help="instead of Python objects")
     return parser.parse_args()
 
@@ -60,14 +77,15 @@ def main() -> None:
     options = parse()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    data = Arrays(options.records) if options.arrays else Records(options.records)
+    data = Arrays(options.records) if options.arrays else Records(options.records, options.boxes, options.collect_every)
     loader = DataLoader(
         data,
         batch_size=options.batch,
         num_workers=options.workers,
-        persistent_workers=True,
+        persistent_workers=options.workers > 0,
         collate_fn=collate,
-        multiprocessing_context="fork",
+        multiprocessing_context="fork" if options.workers else None,
+        worker_init_fn=freeze if options.freeze else None,
     )
     model = nn.Sequential(nn.Linear(4, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
     shared.training.train(loader, model, options.steps)

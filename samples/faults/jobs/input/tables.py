@@ -33,6 +33,15 @@ class Rows(Dataset[tuple[Tensor, int]]):
         return self.table.iloc[at][self.columns].to_numpy("float32")
 
 
+def network(frozen: int) -> nn.Module:
+    """Without frozen layers a step computes about 5 ms; each of these adds 10 ms to its forward pass."""
+    if not frozen:
+        return nn.Sequential(nn.Linear(31, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 2))
+    trunk = nn.Sequential(nn.Linear(31, 2048), *(nn.Linear(2048, 2048) for _ in range(frozen)), nn.ReLU())
+    trunk.requires_grad_(False)
+    return nn.Sequential(trunk, nn.Linear(2048, 1024), nn.ReLU(), nn.Linear(1024, 2))
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     add = parser.add_argument
@@ -41,6 +50,7 @@ def parse() -> argparse.Namespace:
     add("--workers", type=int, default=0)
     add("--arrays", action="store_true", help="take the columns out of the table once")
     add("--work", type=int, default=0, help="times that an item's values are sorted")
+    add("--frozen", type=int, default=0, help="layers that are not trained")
     return parser.parse_args()
 
 
@@ -54,8 +64,7 @@ def main() -> None:
     table["label"] = random.integers(0, 2, 20_000)
     data = Rows(table, options.arrays, options.work)
     loader = DataLoader(data, batch_size=options.batch, shuffle=True, num_workers=options.workers)
-    model = nn.Sequential(nn.Linear(31, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 2))
-    shared.training.train(loader, model, options.steps)
+    shared.training.train(loader, network(options.frozen), options.steps)
 
 
 if __name__ == "__main__":

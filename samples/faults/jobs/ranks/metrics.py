@@ -43,7 +43,6 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     options = parse()
     shared.group.join()
-    torch.manual_seed(dist.get_rank())
     torch.set_num_threads(1)
     data = TensorDataset(torch.randn(4096, options.width), torch.randint(0, options.classes, (4096,)))
     batches = BatchSampler(RandomSampler(data), options.batch, drop_last=True)

@@ -74,6 +74,7 @@ def main() -> None:
     shared.group.join()
     memory = TensorDataset(torch.rand(4096, 3, 32, 32), torch.randint(10, (4096,)))
     data = DataLoader(memory, batch_size=options.batch, shuffle=True, drop_last=True)
+    torch.manual_seed(0)  # the same weights on all ranks, also where nothing sends them
     layers = perceptron(options.hidden, options.layers)
     net: nn.Module = RegisteredLastFirst(layers) if options.last_first else layers
     model = net if options.by_hand else wrapped(net, options)

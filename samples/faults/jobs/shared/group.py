@@ -22,6 +22,7 @@ def uncollected() -> Iterator[None]:
 
 
 with uncollected():
+    import torch
     import torch.distributed as dist
 
 
@@ -30,6 +31,7 @@ def join() -> None:
         importlib.import_module("torch._dynamo")  # the first optimizer would import it
     if "RANK" in os.environ:
         dist.init_process_group("gloo")
+        torch.manual_seed(dist.get_rank())  # each rank makes and shuffles samples of its own
 
 
 def leave() -> None:

@@ -43,7 +43,7 @@ from rn50_advisor.advisor.run.rings.own_folder import hold
 
 INJECT = Path(__file__).resolve().parents[2] / "src" / "rn50_advisor" / "probes" / "rank" / "inject"
 LOG_WIDTH = 160  # width of the tables without a terminal
-QUICK = 0.2  # share of the steps
+QUICK = 0.05  # share of the steps
 SWITCHED = {"1ms-1r-0w": 60, "5ms-1r-0w": 50, "50ms-1r-0w": 25}  # pairs of blocks
 MARKED = 10  # pairs of blocks of `marks.py`, which are longer
 # Jobs also timed with GPU events, on a double of `torch.cuda`, and in which steps the recorder takes events.
@@ -130,7 +130,7 @@ def measure(names: Sequence[str], results: Results, traceml: Path | None, json_f
         if json_file:
             write_json(json_file, results)
 
-    if chosen:
+    if chosen and not results.quick:
         run_plainly(chosen[-1], LEAST_STEPS)  # reads torch and torchvision from the disk, untimed
     for job in chosen:
         results.steps.append(measure_steps(job, results.pairs, scale * RUN_S, traceml))
@@ -138,9 +138,9 @@ def measure(names: Sequence[str], results: Results, traceml: Path | None, json_f
     for job in chosen:
         if job.name in SWITCHED:
             for events in ("", *EVENTS.get(job.name, ())):
-                pairs = max(4, int(scale * SWITCHED[job.name]))
+                pairs = max(2, int(scale * SWITCHED[job.name]))
                 results.switched.append(measure_inside("switched.py", job, pairs, events))
-                results.marks.append(measure_inside("marks.py", job, max(4, int(scale * MARKED)), events))
+                results.marks.append(measure_inside("marks.py", job, max(2, int(scale * MARKED)), events))
             done(f"{job.name}: switched")
     for job in chosen:
         if job.name in FOOTPRINTS:
@@ -153,7 +153,7 @@ def measure(names: Sequence[str], results: Results, traceml: Path | None, json_f
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--pairs", type=click.IntRange(2), default=5, show_default=True, help="Runs of each job and way.")
-@click.option("--quick", is_flag=True, help="Two pairs of a fifth of the steps: does it run at all?")
+@click.option("--quick", is_flag=True, help="Two pairs of a twentieth of the steps: does it run at all?")
 @click.option("--only", multiple=True, metavar="GLOB", help="These jobs (1ms-2r-0w: 2 ranks, 0 workers), or start-up.")
 @click.option(
     "--traceml",

@@ -267,7 +267,7 @@ def names_of_what_is_wrapped():
     for what in (
         torch.autograd.backward, torch.save, torch.amp.GradScaler.step, DataLoader.__init__, dist.all_reduce, dist.barrier,
         iterators._BaseDataLoaderIter.__next__, iterators._MultiProcessingDataLoaderIter._reset, nn.DataParallel.__init__,
-        nn.parallel.DistributedDataParallel.__init__, torch.utils.data._utils.worker._worker_loop,
+        nn.parallel.DistributedDataParallel.__init__, nn.Embedding.__init__, torch.utils.data._utils.worker._worker_loop,
     ):  # fmt: skip
         properties = (
             what.__module__,

@@ -78,7 +78,9 @@ class Job:
         torch.set_num_threads = torch.get_num_threads = lambda *_: 1
         hooks: list[Any] = []
         optimizers = SimpleNamespace(
-            register_optimizer_step_pre_hook=hooks.append, register_optimizer_step_post_hook=hooks.append
+            register_optimizer_step_pre_hook=hooks.append,
+            register_optimizer_step_post_hook=hooks.append,
+            Optimizer=type("Optimizer", (), {"__init__": lambda optimizer: None}),
         )
         data: Any = ModuleType("torch.utils.data")
         base = type("_BaseDataLoaderIter", (Batches,), {"__next__": Batches.__next__})

@@ -12,6 +12,8 @@ numbers of objects                     living objects of the job: weak reference
 threads that fetch, fill, train        `recorder._THREADS_MAX`, `known_loaders.LOADERS_MAX`
 events of a GPU                        `gpu_events._MARKS_MAX` a step; 4 times as many wait, 64 steps at most
 places of saves, collectives, syncs    `checkpoint_saves._SITES_MAX`, `collective_marks.SITES_MAX`, `device_syncs.NAMED_MAX`
+optimizers and embedding tables made   `optimizer_holdings._MADE_MAX`, `embedding_tables.MADE_MAX`
+check sums, parameters without update  `batch_digests._BATCHES_MAX`, `unused_gradients.UPDATED_MAX`
 process groups                         `collective_marks._GROUPS_MAX`
 parts of transforms, of profiles       `sample_parts.PARTS_MAX`, `sample_profiles._PARTS_MAX`
 wrappers of models, misses, in facts   `process_facts.MADE_MAX`, `process_facts._MISSES_MAX`

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from launcher_harness import children_that_run
+
 LAUNCHER = Path(__file__).parents[1] / "support" / "processes" / "launcher_harness.py"
 JOBS = int(os.environ.get("RN50_TEST_JOBS", "20"))  # a new chance each time; more by hand
 SIDE_BY_SIDE = 8
@@ -63,16 +65,6 @@ class Ended:
     returncode: int
 
 
-def agent_of(launcher_pid: int) -> int | None:
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError, ValueError):
-            if entry.name.isdigit():
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                if parent == launcher_pid and b"recording_process" in (entry / "cmdline").read_bytes():
-                    return int(entry.name)
-    return None
-
-
 def kill(agent: int, chance: random.Random) -> None:
     os.kill(agent, signal.SIGKILL)
 
@@ -106,12 +98,13 @@ def plague(process: subprocess.Popen[bytes], chance: random.Random, over: thread
     """What happened to the agent; it may be gone first."""
     way = chance.choice(WAYS)
     after_s = chance.uniform(0.0, within_s)
-    while (agent := agent_of(process.pid)) is None and not over.wait(0.01):
+    while not (agents := children_that_run(process.pid, b"recording_process")) and not over.wait(0.01):
         pass
     over.wait(after_s)
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        if agent is not None and agent_of(process.pid) == agent:
-            way(agent, chance)
+        for agent in children_that_run(process.pid, b"recording_process"):
+            if agent in agents:
+                way(agent, chance)
     return f"{way.__name__} after {after_s:.2f} s"
 
 

@@ -123,13 +123,10 @@ def _of_any_rank(text: str) -> str:
     return "\n".join(sorted(line for line in text.splitlines() if not line.startswith(("Threads", "environment"))))
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
-def test_launchers_with_ranks_that_start_again(tmp_path: Path, launcher: str) -> None:
-    if launcher == "torchrun":
-        command = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "--max-restarts=1"]
-    else:
-        if importlib.util.find_spec("accelerate") is None:
-            pytest.skip("NOT TESTED HERE: accelerate is not installed")
+def test_launchers_with_ranks_that_start_again(tmp_path: Path) -> None:
+    """By accelerate's command where it is installed: torchrun, which it uses, starts them again in either case."""
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "--max-restarts=1"]
+    if importlib.util.find_spec("accelerate") is not None:
         options = [
             "--multi_gpu",
             "--num_processes=2",
@@ -315,7 +312,7 @@ def step():
     loss = (model(x) - y).square().mean(); optimizer.zero_grad(); loss.backward(); optimizer.step()
 for _ in range(2_000): step()
 before = resident()
-for _ in range(100_000): step()
+for _ in range(40_000): step()
 print(model.weight.sum().item().hex(), file=sys.stderr)
 print(resident() - before)
 """
@@ -324,4 +321,4 @@ print(resident() - before)
 def test_memory_does_not_grow_over_many_steps(tmp_path: Path) -> None:
     alone, watched = both(tmp_path, [PYTHON, "-c", MANY_STEPS])
     assert alone.err == watched.err and alone.status == watched.status == 0, watched.err
-    assert int(watched.out) - int(alone.out) < 5 * 1024, "KiB"
+    assert int(watched.out) - int(alone.out) < 2 * 1024, "KiB, 50 bytes a step"

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from cli_process import TIMEOUT_S, environment
+from launcher_harness import children_that_run
 
 # However slow the machine is, the job is brief or it is not.
 PATIENT = "import rn50_advisor.advisor.commands.on_screen as s; s.BRIEF_S = 60.0; from rn50_advisor.advisor.cli import main; main()"
@@ -198,13 +199,8 @@ def test_a_job_whose_supervisor_was_killed_is_shown_to_its_end_and_is_no_success
 
 
 def _supervisor(pid: int) -> int:
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                if parent == pid and b"rn50_advisor.advisor.run.launch.supervise" in (entry / "cmdline").read_bytes():
-                    return int(entry.name)
-    raise AssertionError("no supervisor")
+    (supervisor,) = children_that_run(pid, b"rn50_advisor.advisor.run.launch.supervise")
+    return supervisor
 
 
 def _let_go(gate: Path, terminal: Terminal | None = None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -12,19 +11,23 @@ from pathlib import Path
 import pytest
 
 from fake_job import Job, fake_rank
-from launcher_harness import children_of, in_agent, is_gone, killed_at_end, launch, python, read_until, run_to_end
+from launcher_harness import (
+    children_that_run,
+    in_agent,
+    is_gone,
+    killed_at_end,
+    launch,
+    python,
+    read_until,
+    run_to_end,
+)
 from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.verdict.diagnose import diagnose
 from waiting import DEADLINE_S, wait_for
 
 
 def agents_of(launcher_pid: int) -> list[int]:
-    found = []
-    for pid in children_of(launcher_pid):
-        with contextlib.suppress(OSError):
-            if b"prepared_agent" in (said := Path(f"/proc/{pid}/cmdline").read_bytes()) or b"recording_process" in said:
-                found.append(pid)
-    return found
+    return children_that_run(launcher_pid, b"prepared_agent", b"recording_process")
 
 
 def state_of(pid: int) -> str:

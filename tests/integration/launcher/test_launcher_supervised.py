@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from launcher_harness import ROOT, children_of, descendants_of, is_gone, python
+from launcher_harness import ROOT, children_that_run, descendants_of, is_gone, python
 from rn50_advisor.advisor.model.errors import CommandNotExecutable, CommandNotFound
 from rn50_advisor.advisor.run.launch import output_relay
 from rn50_advisor.advisor.run.launch.output_lines import OutputTail
@@ -272,7 +272,7 @@ def test_a_relay_that_is_killed_is_replaced_and_the_job_does_not_notice(run_fold
         wait_for(lambda: says(handle, b"pid"), "the start of the job")
 
         def relays() -> list[int]:
-            return [p for p in children_of(handle.pid) if b"relay.py" in Path(f"/proc/{p}/cmdline").read_bytes()]
+            return children_that_run(handle.pid, b"relay.py")
 
         (first,) = wait_for(relays, "a relay")
         wait_for(lambda: handle.poll() is None and handle.job_pid, "the report of the start")

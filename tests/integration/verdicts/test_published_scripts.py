@@ -18,10 +18,9 @@ from rn50_advisor.probes.rank.layout import FLAG_TAIL
 pytestmark = pytest.mark.torch
 
 TORCHRUN = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node=2"]
-LAUNCHERS = {"one process": [sys.executable], "torchrun": TORCHRUN}
-# By ranks. `test_script`: two checks, each of five trainings (by hand, then by accelerate) over three epochs of four batches.
+# Of each rank. `test_script`: two checks, each of five trainings (by hand, then by accelerate) over three epochs of four batches.
 # `test_sync`: 80 samples in batches of 16, shared by the ranks.
-STEPS = {"test_script": {1: 2 * 5 * 3 * 4, 2: 2 * 5 * 3 * 4}, "test_sync": {1: 5, 2: 3}}
+STEPS = {"test_script": 2 * 5 * 3 * 4, "test_sync": 3}
 
 
 def scripts() -> Path:
@@ -37,24 +36,19 @@ def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False)
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
 @pytest.mark.parametrize("script", STEPS)
-def test_accelerates_own_trainings_run_alike_and_their_steps_are_seen(
-    tmp_path: Path, launcher: str, script: str
-) -> None:
-    job = [*LAUNCHERS[launcher], str(scripts() / f"{script}.py")]
+def test_accelerates_own_trainings_run_alike_and_their_steps_are_seen(tmp_path: Path, script: str) -> None:
+    job = [*TORCHRUN, str(scripts() / f"{script}.py")]
     advisor = str(Path(sys.executable).with_name("rn50-advisor"))
     alone = run(job, tmp_path / "alone")
     watched = run([advisor, "run", "--no-tui", "--run-dir", str(tmp_path / "runs"), "--", *job], tmp_path / "watched")
     assert watched.returncode == alone.returncode == 0, watched.stderr
     # the two ranks' lines mix anew each time
-    together = Counter if launcher == "torchrun" else str
-    assert together(watched.stdout) == together(alone.stdout)
+    assert Counter(watched.stdout) == Counter(alone.stdout)
     assert not list((tmp_path / "alone").iterdir()) and not list((tmp_path / "watched").iterdir())
     [run_file] = (tmp_path / "runs").glob("*/run.sqlite")
     recording = read_recording(run_file.parent)
-    ranks = 2 if launcher == "torchrun" else 1
     # nothing marks the end of the last step: its time is in the row of what follows the last one
     seen = {rank: int(((steps["flags"] & FLAG_TAIL) == 0).sum()) for rank, steps in recording.steps.items()}
-    assert seen == dict.fromkeys(range(ranks), STEPS[script][ranks] - 1)
+    assert seen == dict.fromkeys(range(2), STEPS[script] - 1)
     assert diagnose(recording).verdict.state != "failed"

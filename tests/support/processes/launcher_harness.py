@@ -83,6 +83,16 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
+def children_that_run(pid: int, *programs: bytes) -> list[int]:
+    """Returns the children that name one of `programs` in their command line; one that ends meanwhile is none."""
+    found = []
+    for child in children_of(pid):
+        with contextlib.suppress(OSError):
+            command = Path(f"/proc/{child}/cmdline").read_bytes()
+            found += [child] * any(program in command for program in programs)
+    return found
+
+
 def descendants_of(pid: int) -> list[int]:
     children = children_of(pid)
     return children + [below for child in children for below in descendants_of(child)]

@@ -189,7 +189,7 @@ def batches(rows: Iterable[Mapping[str, float]]) -> Table:
     for row in rows:
         start = FIRST_STEP_NS + round(row["start"] * SECOND)
         times = {"cpu_ns": row.get("cpu", 0), "run_delay_ns": row.get("delay", 0), "wait_ns": row.get("wait", 0)}
-        times |= {"system_ns": row.get("system", 0), "sending_ns": row.get("sending", -1)}
+        times |= {"system_ns": row.get("system", 0), "sending_ns": row.get("sending", -1), "gc_ns": row.get("gc", 0)}
         counts = {n: int(row[n]) for n in ("worker", "loader", "blocks", "flags", "pid", "number") if n in row}
         made.append(
             {

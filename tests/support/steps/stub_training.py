@@ -9,7 +9,7 @@ from pathlib import Path
 from rn50_advisor.probes.rank.recorder import Recorder
 from step_loops import Loop
 
-torch = types.SimpleNamespace(is_grad_enabled=lambda: True)
+torch = types.SimpleNamespace(is_grad_enabled=lambda: True, Tensor=type("Tensor", (), {}))
 
 
 class Training(Loop):

@@ -49,7 +49,7 @@ units:
 # First what judges the times of real jobs, one after the other; then the rest, on all cores. Each part runs, whatever became of the others.
 # A verdict on times is right 99 times of 100 (samples/faults/RESULTS.md), and some twenty tests ask for one: a test whose assertion
 # fails is run once more, three of them at most, and what it failed with is shown.
-test-all: $(DEV) ## set up, then all other tests: some 20 minutes on two cores, which should have nothing else to do
+test-all: $(DEV) ## set up, then all other tests: some 30 minutes on two cores, which should have nothing else to do
 	@failed=0; \
 	run() { echo "pytest $$*"; $(BIN)/python -m pytest -q --durations=15 "$$@" || failed=1; }; \
 	run --reruns 1 --max-suite-reruns 3 --only-rerun AssertionError --rerun-show-tracebacks -m "alone and not main_path" $(REAL); \

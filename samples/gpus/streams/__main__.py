@@ -9,10 +9,11 @@ from pathlib import Path
 
 from samples.gpus.streams.description import Story
 from samples.gpus.streams.held_out_stories import HELD_OUT, HELD_OUT_NOTE
+from samples.gpus.streams.mixed_stories import MIXED
 from samples.gpus.streams.stream_scores import Score, markdown, score
 from samples.gpus.streams.stream_stories import STORIES
 
-HELD_OUT_TITLE = "Held-out stories"
+HELD_OUT_TITLE, MIXED_TITLE = "Held-out stories", "More held-out stories"
 
 
 def scored(stories: dict[str, Story]) -> list[Score]:
@@ -33,7 +34,7 @@ def main() -> None:
     parser.add_argument("--markdown", type=Path, help="file to write the table to")
     given = parser.parse_args()
     only = [name for name in given.only.split(",") if name]
-    sets = {"Stories": STORIES} | ({HELD_OUT_TITLE: HELD_OUT} if given.held_out else {})
+    sets = {"Stories": STORIES} | ({HELD_OUT_TITLE: HELD_OUT, MIXED_TITLE: MIXED} if given.held_out else {})
     tables = {
         title: scored({name: story for name, story in stories.items() if not only or name in only})
         for title, stories in sets.items()

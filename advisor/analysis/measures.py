@@ -295,7 +295,7 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
     Provider(
         lambda c, known: reference_values(c.run.recording, c.accounts.budget, known),
         named("reference.*"),
-        _PRECISION | named("parallel.devices", "step.samples", "step.time_s"),
+        _PRECISION | named("layout.channels_first", "parallel.devices", "step.batches", "step.samples", "step.time_s"),
     ),
     Provider(
         lambda c, known: storage_values(c.window, c.run.everything, c.run.mounts, known),

@@ -19,6 +19,7 @@ from rn50_advisor.advisor.analysis.gpu.device_copies import copy_times
 from rn50_advisor.advisor.analysis.gpu.gpu_memory import device_memory
 from rn50_advisor.advisor.analysis.gpu.gpu_ranks import unmonitored_ranks
 from rn50_advisor.advisor.analysis.gpu.host_pacing import idle_facts
+from rn50_advisor.advisor.analysis.gpu.published_speeds import published_speed
 from rn50_advisor.advisor.analysis.host.interpreter_waits import holders
 from rn50_advisor.advisor.analysis.host.node_window import helpers_beside, process_by_rank
 from rn50_advisor.advisor.analysis.input.capacities import CapacityInputs, capacities
@@ -112,6 +113,7 @@ def analyse(recording: Recording) -> Analysis:
         call_sites=run.call_sites,
         batch_curves=batch_curves(recording, values.by_rank(BATCH_SAMPLES), values),
         sample=cost,
+        published=published_speed(recording, values),
         lock=shared_lock(recording, steady),
         asking=asking_line(recording, steady),
         collecting=collecting_line(recording, steady),

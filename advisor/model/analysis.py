@@ -13,7 +13,7 @@ from rn50_advisor.advisor.model.forecast.batch_curve import BatchCurve
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
 from rn50_advisor.advisor.model.forecast.worker_model import Forecast, WorkerModel
 from rn50_advisor.advisor.model.gpu.gpu_facts import GpuView
-from rn50_advisor.advisor.model.gpu.gpu_pace import CallSites, Holder
+from rn50_advisor.advisor.model.gpu.gpu_pace import CallSites, Holder, PublishedSpeed
 from rn50_advisor.advisor.model.gpu.out_of_memory import OutOfMemory
 from rn50_advisor.advisor.model.incidents import Death, Failure, Stall, StalledRank, StuckCollective
 from rn50_advisor.advisor.model.input.data_loaders import LoaderFacts, training_loader
@@ -115,6 +115,7 @@ class Analysis:
     foreign_lines: tuple[HotLine, ...] = ()  # that compute outside torch in the model, a loss or a hook
     # the user's line in which most of the forward pass is spent, as far inside as it can be told; at most one per rank
     forward_lines: tuple[HotLine, ...] = ()
+    published: PublishedSpeed | None = None  # None: nobody has published a result for a job like this
     recomputing_lines: tuple[HotLine, ...] = ()  # whose forward pass is checkpointed, most frequent first
     save_sites: tuple[SaveSite, ...] = ()
     evaluation_sites: tuple[EvaluationSite, ...] = ()  # most frequent first

@@ -18,6 +18,7 @@ Precision = Literal["fp32", "tf32", "amp"]
 Tier = Literal["typical", "tuned", "course"]
 _MIXED = ("bf16", "fp16", "amp", "bfloat16", "float16")  # equally fast on tensor cores
 _SCALED_GPUS_MAX = 8  # beyond one machine the network determines the speed
+_BATCH_TOLERANCE = 0.25  # 200 or 320 images count as 256; powers of two differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,14 @@ class SpeedSource:
     title: str
     url: str
     note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    """What a job has in common with the rows that it is compared with. `batch_per_gpu`: images of one pass on one GPU."""
+
+    channels_last: bool
+    batch_per_gpu: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +50,12 @@ class Row:
     tier: Tier
     images_per_s: tuple[float, float]
     source: str
+
+    def is_like(self, job: Likeness) -> bool:
+        """True if the row states the job's memory layout, and a batch within a quarter of the job's."""
+        if self.batch_per_gpu is None or self.channels_last is not job.channels_last:
+            return False
+        return abs(job.batch_per_gpu - self.batch_per_gpu) <= _BATCH_TOLERANCE * self.batch_per_gpu
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +114,17 @@ def band(
     tier: Tier = "typical",
     model: str = "resnet50",
     image_size: int = 224,
+    like: Likeness | None = None,
 ) -> SpeedBand | None:
     """Returns the published range for this setting in one tier; None if no source has measured it.
 
     For other numbers of GPUs in one machine, one GPU's rows are multiplied: by the poorest scaling in the table up to perfect scaling.
+    `like`: only rows with this layout and batch size count; rows whose source does not state them do not.
     """
 
     def tiered(count: int) -> tuple[Row, ...]:
         found = matching(device, gpus=count, precision=precision, model=model, image_size=image_size)
-        return tuple(row for row in found if row.tier == tier)
+        return tuple(row for row in found if row.tier == tier and (like is None or row.is_like(like)))
 
     if exact := tiered(gpus):
         return SpeedBand(min(r.images_per_s[0] for r in exact), max(r.images_per_s[1] for r in exact), tier, exact)

@@ -1,20 +1,23 @@
 """Slower than this hardware should be.
 
-What it does: compares the images/s of a known model with published measurements for this GPU and precision.
+What it does: compares the images/s of a known model with published measurements of the same GPU, precision, memory layout and batch
+size.
 
-Fires when: the job reaches < 70 % of what others have measured for this model, precision and GPU.
+Fires when: the job reaches < 70 % of what others have measured for this model and GPU with the same precision, layout and batch.
 
 Why it is slow: the other rules answer that. If none of them fires, the machine itself may be slow.
 
 Evidence: the images of a step over its time without waiting for input, evaluation, checkpoints and other time between
-steps; published measurements of the same model, GPU, number of GPUs and precision in two tiers, each with its source:
-the rate of typical PyTorch programs (the lowest of them counts), and the rate of a vendor's tuned ones.
+steps; published measurements of the same model, GPU, number of GPUs and precision, with the same memory layout and a batch
+within a quarter of the job's, in two tiers: the rate of typical PyTorch programs (the lowest of them counts, and the
+evidence says which it was), and the rate of a vendor's tuned ones. A source that does not state its layout or its batch
+is not compared with.
 
 Fix: follow the other findings; `rn50-advisor triage` checks whether the machine is sound.
 
 Estimate: up to the rate of typical programs; no gain is certain.
 
-False alarms: other models, image sizes and GPUs have no row in the table: not measured. Small batches, gradient
+False alarms: other models, image sizes, layouts, batches and GPUs have no row in the table: not measured. Gradient
 clipping, label smoothing, synchronised batch norm and heavy logging legitimately make a job slower than the published
 ones.
 """
@@ -65,7 +68,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             Evidence.of(
                 REFERENCE_IMAGES_PER_S,
                 usual,
-                note="typical PyTorch programs: the lowest of the sources",
+                note=f"typical PyTorch programs, the lowest like this job: {a.published.words}"
+                if a.published
+                else "typical PyTorch programs: the lowest of the sources",
                 form="explains",
             ),
             *ceiling,

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from rn50_advisor.advisor.reference.gpu_names import known_models
-from rn50_advisor.advisor.reference.training_speeds import band, matching, poorest_scaling, precision_of, rows, sources
+from rn50_advisor.advisor.reference.training_speeds import (
+    Likeness,
+    band,
+    matching,
+    poorest_scaling,
+    precision_of,
+    rows,
+    sources,
+)
 
 
 def test_every_row_names_a_known_gpu_and_a_source_and_has_a_number() -> None:
@@ -41,7 +49,7 @@ def test_what_is_tuned_is_faster_than_what_is_typical() -> None:
     [
         ("NVIDIA A100-SXM4-40GB", 1, "bf16", (1450, 2470)),
         ("NVIDIA A100-SXM4-40GB", 8, "fp16", (10745, 16621)),
-        ("NVIDIA A100-SXM4-40GB", 1, "tf32", (925, 938)),
+        ("NVIDIA A100-SXM4-40GB", 1, "tf32", (925, 1066)),
         ("Tesla V100-SXM2-16GB", 1, None, (367, 370)),
         ("Tesla V100-SXM2-16GB", 32, "amp", (21260, 21260)),
     ],
@@ -85,3 +93,20 @@ def test_the_course_is_shown_and_is_no_band() -> None:
 def test_an_unknown_precision_is_an_error() -> None:
     with pytest.raises(ValueError, match="int8"):
         precision_of("int8")
+
+
+@pytest.mark.parametrize(
+    ("like", "rates"),
+    [
+        (Likeness(channels_last=True, batch_per_gpu=256), {2470}),
+        (Likeness(channels_last=True, batch_per_gpu=320), {2470}),
+        (Likeness(channels_last=False, batch_per_gpu=720), {1455}),
+        (Likeness(channels_last=False, batch_per_gpu=1280), {1582}),
+        (Likeness(channels_last=False, batch_per_gpu=256), set()),  # one source has this batch and states no layout
+        (Likeness(channels_last=True, batch_per_gpu=128), set()),
+        (Likeness(channels_last=True, batch_per_gpu=321), set()),
+    ],
+)
+def test_only_rows_of_the_same_layout_and_about_the_same_batch_are_like_a_job(like: Likeness, rates: set[int]) -> None:
+    found = band("A100-SXM", gpus=1, precision="amp", like=like)
+    assert {row.images_per_s[0] for row in (found.rows if found else ())} == rates

@@ -10,6 +10,7 @@ import pytest
 import pace_rule_cases as pace_jobs
 from pace_rule_cases import paced
 from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.gpu.gpu_pace import PublishedSpeed
 from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.verdict.rule_engine import judge
 from rn50_advisor.rules.registry import all_rules
@@ -55,3 +56,10 @@ def test_cmp008_shows_both_tiers_and_is_never_the_cause_of_another() -> None:
         for f in judge(replace(slow, values={**slow.values, **plain}), all_rules(), Config()).findings
     }
     assert causes["CMP008"] == "CMP001" and causes["CMP001"] is None
+
+
+def test_cmp008_says_which_published_row_the_job_is_compared_with() -> None:
+    row = PublishedSpeed(2470, 1, "A100-SXM", "amp", True, 256, "NVIDIA's examples")
+    (evidence,) = [e for e in found("CMP008", cmp008(published=row)).evidence if e.metric == "reference.images_per_s"]
+    assert row.words in evidence.note
+    assert "256 images per GPU" in row.words and "channels-last" in row.words and "NVIDIA's examples" in row.words

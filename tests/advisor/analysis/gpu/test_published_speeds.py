@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpu_rank_facts import CONV, FACTS, PICTURES
+from gpu_rank_facts import CONV, PICTURES
+from gpu_rank_facts import FACTS as RANK_FACTS
 from recordings import gpu_steps, plan, recording
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
@@ -16,22 +17,26 @@ from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.report import Budget
 from rn50_advisor.advisor.reference.training_speeds import poorest_scaling
 
-ONE_A100 = 1450.0  # images/s under AMP, the least of the sources
+ONE_A100 = 2470.0  # images/s under AMP in channels-last with 256 images per GPU, by NVIDIA
 MADE = 256 / 0.09  # images/s of a rank outside of its wait for input
+LAST = {"input_layout": "channels_last", "weight_layout": "channels_last"}
+FACTS: dict[str, Any] = {**RANK_FACTS, "conv": {**CONV, **LAST}}
+STEPPED = {**FACTS["optimizer"], "convolutions": {"weights": 53, "channels_last": 53}}
 COMPILED = {
     **FACTS,
     "conv": None,
+    "optimizer": STEPPED,
     "compiled_frames": 3,
     "autocast": {"enabled": True, "device": "cuda", "dtype": "bfloat16"},
 }
 
 
-def compared(facts: dict[str, Any], ranks: int = 1, uuids: tuple[str, ...] = ()) -> Analysis:
+def compared(facts: dict[str, Any], ranks: int = 1, uuids: tuple[str, ...] = (), samples: int = 256) -> Analysis:
     rank_facts = {}
     for rank in range(ranks):
         cuda = {**facts["cuda"], "uuid": uuids[rank]} if uuids else facts["cuda"]
         rank_facts[100 + rank] = {**facts, "cuda": cuda, "rank": rank}
-    return analyse(recording({rank: plan(samples=256) for rank in range(ranks)}, facts=rank_facts))
+    return analyse(recording({rank: plan(samples=samples) for rank in range(ranks)}, facts=rank_facts))
 
 
 def rates(found: Analysis) -> tuple[float | None, float | None]:
@@ -51,8 +56,9 @@ def rates(found: Analysis) -> tuple[float | None, float | None]:
 def test_the_reference_is_of_as_many_gpus_as_the_job_has(
     facts: dict[str, Any], ranks: int, uuids: tuple[str, ...], gpus: int
 ) -> None:
-    usual, observed = rates(compared(facts, ranks, uuids))
-    assert observed == pytest.approx(ranks * MADE, rel=0.01)
+    replicas = facts.get("data_parallel", [{"devices": 1}])[0]["devices"]
+    usual, observed = rates(compared(facts, ranks, uuids, samples=256 * replicas))
+    assert observed == pytest.approx(ranks * replicas * MADE, rel=0.01)
     if gpus == 1:
         assert usual == ONE_A100
     else:
@@ -69,6 +75,45 @@ def test_replicas_without_parameters_are_known_by_what_the_optimizer_steps() -> 
     replica = {"layers": {"Conv2d": 53, "Linear": 1}, "parameters": 0}
     made = {**FACTS, "model": replica, "linear": {"weight": "float32", "weight_shape": [1000, 2048]}}
     assert rates(compared({**made, "data_parallel": [{"devices": 1}]})) == rates(compared(FACTS))
+
+
+FIRST = {"input_layout": "channels_first", "weight_layout": "channels_first"}
+
+
+def test_a_job_in_another_layout_or_with_another_batch_is_compared_with_its_like_or_not_at_all() -> None:
+    first = {**FACTS, "conv": {**CONV, **FIRST}}
+    for facts, samples, usual in ((FACTS, 256, 2470), (FACTS, 128, None), (first, 256, None), (first, 720, 1455)):
+        found = compared(facts, samples=samples)
+        assert rates(found)[0] == usual and (found.published is not None) == (usual is not None)
+        if usual is None:
+            why = found.missing["reference.images_per_s"]
+            assert f"{samples} images per GPU" in why and "256 images in channels-last" in why
+
+
+def test_the_job_is_told_which_row_it_is_compared_with() -> None:
+    published = compared(FACTS).published
+    assert published is not None and not published.scaled
+    assert published.words.startswith("2470 images/s on 1 × A100-SXM, amp, channels-last, 256 images per GPU (NVIDIA")
+    four = compared(FACTS, ranks=4).published
+    assert four is not None and four.scaled and "multiplied" in four.words
+
+
+def test_the_batch_of_a_job_that_accumulates_gradients_is_that_of_one_pass() -> None:
+    steps = plan(samples=512, micro_batches=2)
+    found = analyse(recording({0: steps}, facts={100: FACTS}))
+    assert found.published is not None and found.published.batch_per_gpu == 256
+
+
+def test_the_ceiling_is_of_the_same_batch_too() -> None:
+    assert compared(FACTS).get("reference.tuned_images_per_s") is None  # NVIDIA's has 512 images per GPU
+    h100 = {**FACTS, "cuda": {**FACTS["cuda"], "name": "NVIDIA H100 80GB HBM3"}}
+    assert compared(h100, ranks=8, samples=400).published is None, "a ceiling alone is no reference"
+
+
+def test_a_layout_that_the_compiler_chose_is_like_no_row() -> None:
+    unknown = {**COMPILED, "optimizer": RANK_FACTS["optimizer"]}
+    found = compared(unknown)
+    assert rates(found) == (None, None) and "layout" in found.missing["reference.images_per_s"]
 
 
 @pytest.mark.parametrize(
@@ -104,12 +149,12 @@ HOST = {"input_wait": 4, "forward": 20, "backward": 30, "optimizer": 5, "gap": 1
 
 
 def job(gpu: Mapping[str, float], host: Mapping[str, float] | None = None, **more: Any) -> Recording:
-    return recording({0: plan(STEPS, **(host or HOST))}, gpu_steps={0: gpu_steps([gpu] * STEPS)}, **more)
+    return recording({0: plan(STEPS, samples=256, **(host or HOST))}, gpu_steps={0: gpu_steps([gpu] * STEPS)}, **more)
 
 
 RESNET50 = {
     "cuda": {"name": "NVIDIA A100-SXM4-40GB", "capability": [8, 0], "tf32_cudnn": True},
-    "conv": {"autocast": "bfloat16", "weight": "float32", "shape": [8, 3, 224, 224]},
+    "conv": {"autocast": "bfloat16", "weight": "float32", "shape": [256, 3, 224, 224], **LAST},
     "linear": {"autocast": "bfloat16", "weight": "float32", "weight_shape": [1000, 2048]},
     "model": {"layers": {"Conv2d": 53, "Linear": 1}, "parameters": 25_557_032},
 }
@@ -122,13 +167,16 @@ def references(**changes: Any) -> tuple[dict[str, float], dict[str, str]]:
 
 def test_a_known_model_on_a_known_gpu_has_a_reference() -> None:
     found, _ = references()
-    assert found["reference.images_per_s"] == 1450 and found["reference.tuned_images_per_s"] == 3410
-    # eight images in a step without its wait for input and its gap
-    assert found["reference.observed_images_per_s"] == pytest.approx(8 / 0.055, rel=0.01)
+    assert found["reference.images_per_s"] == ONE_A100
+    # 256 images in a step without its wait for input and its gap
+    assert found["reference.observed_images_per_s"] == pytest.approx(256 / 0.055, rel=0.01)
 
 
 def test_tf32_is_compared_with_tf32() -> None:
-    plain = {"conv": {**RESNET50["conv"], "autocast": None}, "linear": {**RESNET50["linear"], "autocast": None}}
+    plain = {
+        "conv": {**RESNET50["conv"], **FIRST, "autocast": None},
+        "linear": {**RESNET50["linear"], "autocast": None},
+    }
     assert references(**plain)[0]["reference.images_per_s"] == 925
 
 
@@ -139,7 +187,7 @@ def test_tf32_is_compared_with_tf32() -> None:
             {"model": {"layers": {"Conv2d": 53}, "parameters": 25_028_904}},
             "the model is not in the reference table",
         ),  # ResNeXt50
-        ({"conv": {**RESNET50["conv"], "shape": [8, 3, 32, 32]}}, "no source has measured"),
+        ({"conv": {**RESNET50["conv"], "shape": [256, 3, 32, 32]}}, "no source has measured"),
         ({"cuda": {**RESNET50["cuda"], "name": "NVIDIA GeForce GT 710"}}, "no source has measured"),
     ],
 )

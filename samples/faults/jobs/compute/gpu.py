@@ -1,7 +1,7 @@
 """A plain ResNet50 training loop with one fault at a time, for GPUs. Runs on a CPU as well, slowly.
 
 python samples/faults/jobs/compute/gpu.py [--fault item|pageable|blocking|creep|full|none] [--every N] [--precision fp32|tf32|amp]
-    [--channels-last] [--tuned] [--floats|--converted] [--batch-size N] [--steps N] [--took FILE]
+    [--channels-last] [--tuned] [--floats|--converted] [--batch-size N] [--workers N] [--steps N] [--took FILE]
 FILE gets the seconds per step of the second half. One epoch lasts for the whole job and loading is nearly free, so that a GPU with steps of
 50 ms waits for neither. Under torchrun all ranks share GPU 0 over gloo.
 """
@@ -52,6 +52,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--converted", action="store_true", help="the same, of bytes: as ToTensor makes them")
     parser.add_argument("--precision", choices=("fp32", "tf32", "amp"), default="amp")
     parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--workers", type=int, help="loader workers; without it as many as cores but one, at most 8")
     parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument("--model", default="resnet50")
@@ -76,11 +77,13 @@ def main() -> None:
     torch.backends.cudnn.benchmark = args.tuned
     layout = torch.channels_last if args.channels_last else torch.contiguous_format
     pinned = args.fault != "pageable" and device.type == "cuda"
+    usual = max(1, min(WORKERS_MAX, len(os.sched_getaffinity(0)) - 1))
+    workers = usual if args.workers is None else args.workers
     loader = DataLoader(
         Pool(args.steps * args.batch_size, args.image_size, floats=args.floats, converted=args.converted),
         args.batch_size,
-        num_workers=max(1, min(WORKERS_MAX, len(os.sched_getaffinity(0)) - 1)),
-        persistent_workers=True,
+        num_workers=workers,
+        persistent_workers=workers > 0,
         pin_memory=pinned,
     )
     model: nn.Module = get_model(args.model).to(device, memory_format=layout)

@@ -78,8 +78,8 @@ SLOW_INPUT = (*SLOW_LOADING, *DISK)
 GAP = ("LOP002", "LOP004")
 OWN_CODE = ("LOP007", "LOP008", "LOP009", "LOP010", "LOP011")
 EXCHANGE = ("COM001", "COM003", "COM010")
-SLOW_GPU = ("GPU001", "GPU002", "GPU005")
-SLOW_COMPUTING = ("CMP001", "CMP002", "CMP003", "CMP004", "CMP005", "CMP007", "CMP009", "CMP010", "CMP015")
+SLOW_GPU = ("GPU001", "GPU002", "GPU005", "GPU009")
+SLOW_COMPUTING = ("CMP001", "CMP002", "CMP003", "CMP004", "CMP005", "CMP007", "CMP009", "CMP010", "CMP015", "CMP022")
 COPIES = ("H2D001", "H2D002", "H2D003")
 
 CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
@@ -142,6 +142,8 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
     ),
     "Computing": (
         Cause(("CMP001",), ("CMP009",)),
+        # channels-last speeds up tensor cores, which emulated bfloat16 does not use
+        Cause(("CMP022",), ("CMP002",)),
         Cause(("CMP004",), (*GAP, "CMP003")),
         # other waits block the host for as long: asynchronous copies alone would gain nothing
         Cause(("CMP004",), ("H2D002",), OTHERS_HOLD_AS_LONG),

@@ -239,6 +239,7 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
             "gpu.clock_mhz",
             "gpu.peers_clock_mhz",
             "gpu.temp_c",
+            "gpu.clock_set_share",
             "gpu.pcie_*",
             "gpu.nvlink_mb_per_s",
             "gpu.foreign_*",

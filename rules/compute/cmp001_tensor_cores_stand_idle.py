@@ -24,8 +24,6 @@ waits for the host gains nothing from faster kernels, so such time is not counte
 
 from __future__ import annotations
 
-import re
-
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
 from rn50_advisor.advisor.model.job_changes import Expression, ForwardContext, Invocation
@@ -33,15 +31,19 @@ from rn50_advisor.advisor.model.measures.kernel_measures import KERNEL_ELIGIBLE_
 from rn50_advisor.advisor.model.measures.pace_measures import PRECISION_CAPABILITY, PRECISION_HALF, PRECISION_TF32
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import common, model_of
-from rn50_advisor.rules.compute.compute_cost import ALLOW_TF32, AMPERE, computing_s, if_computed_faster
+from rn50_advisor.rules.compute.compute_cost import (
+    ALLOW_TF32,
+    AMPERE,
+    computing_s,
+    has_tensor_cores,
+    if_computed_faster,
+)
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 # ResNet50, batch 256: TF32 on A100 to AMP there 1.57, single precision on V100 to AMP there 2.1, with channels-last 3.3.
 _GAIN = (1.5, 3.3)
 _BY_LAYERS = "no autocast around the layers, weights and inputs in float32, TF32 off"
 _BY_KERNELS = "most convolutions and matrix products run in kernels for float32, without TF32"
-# Chips TU116 and TU117: Turing by their capability (7.5), and without tensor cores.
-_WITHOUT_TENSOR_CORES = re.compile(r"GTX 16\d\d|MX[45]50|\bT(?:400|500|550|600|1000|1200|2000)\b")
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -51,7 +53,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         for rank in half
         if not half[rank] and not tf32.get(rank, 0.0) and capability.get(rank, 0.0) >= t["capability"]
     ]
-    if not plain or len(plain) < len(half) or any(not _has_tensor_cores(a, rank) for rank in plain):
+    if not plain or len(plain) < len(half) or any(not has_tensor_cores(a, rank) for rank in plain):
         return Clear(RULE.id)
     step, tensor = a.value(STEP_TIME_S), a.by_rank(KERNEL_TENSOR_CORE_SHARE)
     eligible = {rank: computing_s(a, rank) * _eligible(a, rank) for rank in plain}
@@ -87,11 +89,6 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             f"layers {_GAIN[0]:g} to {_GAIN[1]:g} times as fast, as ResNet50 on V100 and A100; a trial measures it",
         ),
     )
-
-
-def _has_tensor_cores(a: Analysis, rank: int) -> bool:
-    """True if the GPU has tensor cores, judged by the board's name if the driver reports one."""
-    return not any(rank in gpu.ranks and _WITHOUT_TENSOR_CORES.search(gpu.name) for gpu in a.gpu_view.used)
 
 
 def _eligible(a: Analysis, rank: int) -> float:

@@ -18,6 +18,7 @@ from rn50_advisor.advisor.model.measures.gpu_measures import (
 )
 from rn50_advisor.advisor.model.measures.input_measures import BATCH_BENCHMARKED, BATCH_SAMPLES
 from rn50_advisor.advisor.model.measures.measure import GpuMeasure
+from rn50_advisor.advisor.model.measures.pace_measures import PRECISION_CAPABILITY
 from rn50_advisor.advisor.model.measures.step_measures import STEP_BATCHES, STEP_RUN_DELAY_S, STEP_SAMPLES, STEP_TIME_S
 from rn50_advisor.probes.documents.rank_documents import ModelFacts, OptimizerFacts, RankFacts
 from rn50_advisor.rules.analysis_reading import COMPUTE, LAYERS, common, model_of, taken_from
@@ -27,6 +28,9 @@ _LOADING = ("storage", "preprocessing", "loader")
 # For an unknown link: the fastest in use, so that the time is a lower bound of the copy.
 _FASTEST_LINK = (5.0, 16.0)
 AMPERE = 8.0  # compute capability of the first GPUs with TF32 and bfloat16
+_VOLTA = 7.0  # of the first with tensor cores
+# Chips TU116 and TU117: Turing by their capability (7.5), and without tensor cores.
+_WITHOUT_TENSOR_CORES = re.compile(r"GTX 16\d\d|MX[45]50|\bT(?:400|500|550|600|1000|1200|2000)\b")
 ALLOW_TF32 = Setup(
     (
         Invocation("torch.set_float32_matmul_precision", ("high",)),
@@ -91,6 +95,13 @@ def updating_s(a: Analysis) -> dict[int, float]:
         active = sum(own.values()) - own["input_wait"]
         found[rank] = own["optimizer"] * max(0.0, 1.0 - delays.get(rank, 0.0) / max(active, 1e-9))
     return found
+
+
+def has_tensor_cores(a: Analysis, rank: int) -> bool:
+    """True if the GPU has tensor cores, by its capability and, if the driver reports one, the board's name."""
+    if a.by_rank(PRECISION_CAPABILITY).get(rank, 0.0) < _VOLTA:
+        return False
+    return not any(rank in gpu.ranks and _WITHOUT_TENSOR_CORES.search(gpu.name) for gpu in a.gpu_view.used)
 
 
 def convolves(facts: RankFacts) -> bool | None:

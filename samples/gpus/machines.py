@@ -36,6 +36,7 @@ A100 = Kind("NVIDIA A100-SXM4-40GB", "8.0", 42_949_672_960, 400, 1410, 1215, 4, 
 H100 = Kind("NVIDIA H100 80GB HBM3", "9.0", 85_520_809_984, 700, 1980, 2619, 5, 18, 26_562, gpm=True, remote=SWITCH)
 H200 = Kind("NVIDIA H200", "9.0", 150_754_820_096, 700, 1980, 3201, 5, 18, 26_562, gpm=True, remote=SWITCH)
 L40S = Kind("NVIDIA L40S", "8.9", 48_305_799_168, 350, 2520, 9001, 4)
+T4 = Kind("Tesla T4", "7.5", 16_106_127_360, 70, 1590, 5001, 3)
 RTX3090 = Kind("NVIDIA GeForce RTX 3090", "8.6", 25_769_803_776, 350, 2100, 9751, 4, ecc=False, throttle_times=False)
 
 
@@ -143,6 +144,10 @@ def h200x1() -> list[str]:
     return machine(H200, 1, cores=16)
 
 
+def t4x1() -> list[str]:
+    return machine(T4, 1, cores=8)
+
+
 def a100_mig() -> list[str]:
     """Two A100, the first split into one 3g and two 1g instances: it then reports neither utilisation nor GPM."""
     lines = machine(A100, 2, cores=64)
@@ -192,6 +197,12 @@ def capped() -> list[str]:
     return [*rtx3090x2(), *(f"gpu 1 {line}" for line in low)]
 
 
+def locked() -> list[str]:
+    """Somebody set the clock of GPU 5 of eight A100 to 1005 MHz and never reset it."""
+    low = ["sm_clock 1005", "clock_reasons 2", "power_mw 205000"]
+    return [*a100x8(), *(f"gpu 5 {line}" for line in low)]
+
+
 def restricted() -> list[str]:
     """Eight H100 in a container that is refused many queries (4: no permission)."""
     refused = ("nvmlDeviceGetFieldValues", "nvmlGpmSampleGet", "nvmlDeviceRegisterEvents", "nvmlDeviceGetEccMode")
@@ -221,6 +232,7 @@ MACHINES: dict[str, Callable[[], list[str]]] = {
     "2xRTX3090": rtx3090x2,
     "1xH200": h200x1,
     "1xA100": a100x1,
+    "1xT4": t4x1,
     "MIG": a100_mig,
     "throttled": throttled,
     "degraded-link": degraded_link,
@@ -228,6 +240,7 @@ MACHINES: dict[str, Callable[[], list[str]]] = {
     "lost": lost,
     "broken-nvlink": broken_nvlink,
     "capped": capped,
+    "locked": locked,
     "restricted": restricted,
     "old": old_a100x4,
     "mute": mute,

@@ -79,6 +79,13 @@ def healthy_facts(**changes: Any) -> dict[str, Any]:
     return {**usual, **changes}
 
 
+def on_t4(dtype: str = "bfloat16", capability: tuple[int, int] = (7, 5)) -> dict[str, Any]:
+    """The same facts on a T4, under autocast in this type."""
+    cuda = {**CUDA, "capability": list(capability)}
+    autocast = {"enabled": True, "device": "cuda", "dtype": dtype}
+    return healthy_facts(cuda=cuda, conv={**LAYER, "autocast": dtype}, autocast=autocast)
+
+
 def resnet50(**changes: Any) -> dict[str, Any]:
     """The same facts for ResNet50 on an A100, for which reference rates exist."""
     model = {"class": "ResNet", "parameters": 25_557_032, "layers": {"Conv2d": 53, "BatchNorm2d": 53, "Linear": 1}}
@@ -106,6 +113,7 @@ STORIES: dict[str, Story] = {
     ),
     "throttled": Story("one of eight A100 is too hot", machines.throttled, 8, "GPU001", slow={3: 1.5}, replay=True),
     "capped": Story("somebody lowered a power limit", machines.capped, 2, "GPU002", slow={1: 1.45}, samples=128),
+    "locked": Story("a clock set for a measurement and never reset", machines.locked, 8, "GPU009", slow={5: 1.36}),
     "full": Story("allocations empty the cache", machines.h200x1, 1, "GPU003", memory_gb=138, retry_every=20),
     "growing": Story("a loop that keeps its losses", machines.h200x1, 1, "GPU004", memory_gb=40, creep_mb=60),
     "shared": Story(
@@ -157,6 +165,26 @@ STORIES: dict[str, Story] = {
             conv={**LAYER, "autocast": None},
             autocast={"enabled": False},
         ),
+    ),
+    "emulated-bfloat16": Story(
+        "autocast in bfloat16 on a T4, which has no units for it",
+        machines.t4x1,
+        1,
+        "CMP022",
+        compute_ms=900,
+        samples=32,
+        memory_gb=9,
+        facts=on_t4(),
+    ),
+    "1xT4": Story(
+        "the same in float16, nothing wrong",
+        machines.t4x1,
+        1,
+        "healthy",
+        compute_ms=210,
+        samples=32,
+        memory_gb=9,
+        facts=on_t4("float16"),
     ),
     "on-the-cpu": Story(
         "trains on the CPU beside two idle RTX 3090",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu
 from rn50_advisor.advisor.model.measures.gpu_measures import (
     GPU_CLOCK_MHZ,
+    GPU_CLOCK_SET_SHARE,
     GPU_FOREIGN_PROCESSES,
     GPU_HARDWARE_XIDS,
     GPU_IDLE,
@@ -24,6 +25,7 @@ from rn50_advisor.advisor.model.recording import Recording
 _MADE_OF = {
     GPU_THROTTLED_SHARE: ("gpu.sw_thermal_s", "gpu.hw_thermal_s", "gpu.thermal_s"),
     GPU_POWER_CAPPED_SHARE: ("gpu.power_cap_s",),
+    GPU_CLOCK_SET_SHARE: ("gpu.clock_reasons",),
     GPU_CLOCK_MHZ: ("gpu.sm_clock_mhz",),
     GPU_PCIE_WIDTH: ("gpu.pcie_gen", "gpu.pcie_width", "gpu.util_pct"),
     GPU_IDLE: ("gpu.util_pct", "gpu.mem_used_bytes"),

@@ -13,6 +13,7 @@ from rn50_advisor.advisor.analysis.host.node_window import Window, process_by_ra
 from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu, GpuPath
 from rn50_advisor.advisor.model.measures.gpu_measures import (
     GPU_CLOCK_MHZ,
+    GPU_CLOCK_SET_SHARE,
     GPU_DRAM_ACTIVE_SHARE,
     GPU_FOREIGN_MEM_MB,
     GPU_FOREIGN_PROCESSES,
@@ -65,8 +66,17 @@ _COUNTED = {
 _COUNTERS_MIN = 2  # the power brake's counter alone cannot rule out thermal throttling
 # Clock event reasons, for GPUs that count no times: thermal by software, thermal by hardware, power brake; and the power cap.
 _HELD_BITS, _CAPPED_BIT = 0x20 | 0x40 | 0x80, 0x4
+# "GPU clocks are limited by current setting of applications clocks" (NVML API reference, NvmlClocksEventReasons); there is no time of it.
+_SET_BIT = 0x2
 _REASON_READINGS_MIN, _REASON_HITS_MIN = 5, 3
-_EXPECTED = (GPU_THROTTLED_SHARE, GPU_POWER_CAPPED_SHARE, GPU_CLOCK_MHZ, GPU_PCIE_WIDTH, GPU_FOREIGN_PROCESSES)
+_EXPECTED = (
+    GPU_THROTTLED_SHARE,
+    GPU_POWER_CAPPED_SHARE,
+    GPU_CLOCK_SET_SHARE,
+    GPU_CLOCK_MHZ,
+    GPU_PCIE_WIDTH,
+    GPU_FOREIGN_PROCESSES,
+)
 
 
 class Covered(Window):
@@ -154,6 +164,7 @@ def _time_values(window: Window, gpu: Gpu, values: Measured, *, of_load: bool) -
         **shares,
         GPU_THROTTLED_SHARE: max(thermal) if thermal and (len(split) >= _COUNTERS_MIN or whole is not None) else None,
         GPU_POWER_CAPPED_SHARE: _seen_share(window, scope, _CAPPED_BIT) if capped is None else capped,
+        GPU_CLOCK_SET_SHARE: _seen_share(window, scope, _SET_BIT),
         GPU_POWER_W: window.level("gpu.power_w", scope),
         GPU_POWER_LIMIT_W: window.level("gpu.power_limit_w", scope),
         GPU_MEM_USED_MB: None if held is None else held / _MB,
@@ -181,7 +192,7 @@ def _rate_under_load(window: Window, metric: str, scope: str) -> float | None:
 
 
 def _seen_share(window: Window, scope: str, bits: int) -> float | None:
-    """Share of readings with one of these reasons, for GPUs that count no times. One or two such readings count as 0."""
+    """Share of readings under load with one of these reasons, where no time is counted. One or two such readings count as 0."""
     reasons = _loaded(window, "gpu.clock_reasons", scope)
     if reasons is None or reasons.size < _REASON_READINGS_MIN:
         return None

@@ -17,6 +17,7 @@ from rn50_advisor.advisor.model.measures.pace_measures import (
     COPY_PAGEABLE_S,
     LAYOUT_CHANNELS_FIRST,
     PARALLEL_DEVICES,
+    PRECISION_BF16,
     PRECISION_CAPABILITY,
     PRECISION_HALF,
     PRECISION_TF32,
@@ -148,6 +149,7 @@ def _computing(facts: RankFacts) -> dict[RankMeasure, float]:
     half = _half(facts)
     if half is not None:
         found[PRECISION_HALF] = float(half)
+        found[PRECISION_BF16] = float(half and "bfloat16" in _dtypes(facts))
     if cuda is not None and cuda.get("capability"):
         major, minor = [*cuda["capability"], 0][:2]
         found[PRECISION_CAPABILITY] = float(major) + float(minor) / 10
@@ -185,6 +187,16 @@ def _half(facts: RankFacts) -> bool | None:
     if any(dtype in _HALF for dtype in weights.get("dtypes", ())):
         return True
     return False if layers or (weights.get("weights") and entered is not None) else None
+
+
+def _dtypes(facts: RankFacts) -> set[str | None]:
+    """The types that the layers, an entered autocast or the weights of convolutions had."""
+    layers = [layer for layer in (facts.get("conv"), facts.get("linear")) if layer is not None]
+    found = {dtype for layer in layers for dtype in (layer.get("autocast"), layer.get("weight"))}
+    entered = facts.get("autocast")
+    if entered is not None and entered.get("enabled") and not found & set(_HALF):
+        found.add(entered.get("dtype"))
+    return found | set(convolutions_of(facts).get("dtypes", ()))
 
 
 def _mostly_convolves(facts: RankFacts) -> bool:

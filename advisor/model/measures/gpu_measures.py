@@ -17,6 +17,9 @@ GPU_POWER_BRAKE_SHARE = GpuMeasure(
 GPU_POWER_CAPPED_SHARE = GpuMeasure(
     "gpu.power_capped_share", "", "share of the time in which the power limit held its clocks down"
 )
+GPU_CLOCK_SET_SHARE = GpuMeasure(
+    "gpu.clock_set_share", "", "share of the readings under load in which a clock setting limited its clocks"
+)
 GPU_CLOCK_MHZ = GpuMeasure("gpu.clock_mhz", "MHz", "SM clock while it had work")
 GPU_PEERS_CLOCK_MHZ = GpuMeasure(
     "gpu.peers_clock_mhz", "MHz", "median of the same for the job's other GPUs of this model"

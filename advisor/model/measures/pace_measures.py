@@ -27,6 +27,7 @@ PRECISION_HALF = RankMeasure(
 PRECISION_TF32 = RankMeasure(
     "precision.tf32", "", "1: the operations that dominate this model, convolutions or matrix products, may use TF32"
 )
+PRECISION_BF16 = RankMeasure("precision.bf16", "", "1: the half precision that layers compute in is bfloat16")
 PRECISION_CAPABILITY = RankMeasure("precision.capability", "", "compute capability of the GPU")
 
 LAYOUT_CHANNELS_FIRST = RankMeasure(

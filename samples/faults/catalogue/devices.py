@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from samples.faults.scenario import HEALTHY, Recorded, Scenario, Truth
-from samples.gpus.stories import COPY, CUDA, ITEM, LAYER, STORIES, healthy_facts, resnet50
+from samples.gpus.stories import COPY, CUDA, ITEM, LAYER, STORIES, healthy_facts, on_t4, resnet50
 
 NOTE = "recorded through the fake driver; a fault of this size is reported, as the verdict or beside it"
 
@@ -79,6 +79,14 @@ LINES: tuple[Line, ...] = (
         "2xRTX3090",
         driver("gpu 1 field.74 0 +120000000", "gpu 1 power_limit_mw 330000"),
         driver("gpu 1 power_limit_mw 330000"),
+    ),
+    Line(
+        "GPU009",
+        "clock-set",
+        "8xA100",
+        driver("gpu 5 clock_reasons 2", "gpu 5 sm_clock 1335"),  # of 1410
+        driver("gpu 5 clock_reasons 2", "gpu 5 sm_clock 1345"),
+        clear="locked",
     ),
     Line("GPU003", "memory-full", "1xH200", {"memory_gb": 144}, {"memory_gb": 141}),
     Line("GPU003", "cache-emptied", "1xH200", {"retry_every": 100}, {"retry_every": 0}, clear="full"),
@@ -204,6 +212,14 @@ LINES: tuple[Line, ...] = (
         {"compute_ms": 154, "facts": resnet50()},  # the reference is 2470 images/s
         {"compute_ms": 142, "facts": resnet50()},
         clear="below-the-reference",
+    ),
+    Line(
+        "CMP022",
+        "emulated-bfloat16",
+        "1xT4",
+        {"facts": on_t4("bfloat16", (7, 5))},
+        {"facts": on_t4("bfloat16", (8, 0))},
+        clear="emulated-bfloat16",
     ),
     Line(
         "CMP009",

@@ -57,6 +57,7 @@ def on_gpus(
 SOUND = {
     "gpu.throttled_share": 0.0,
     "gpu.power_capped_share": 0.8,  # full load at the full limit
+    "gpu.clock_set_share": 0.0,
     "gpu.clock_mhz": 1370.0,
     "gpu.power_limit_w": 400.0,
     "gpu.foreign_processes": 0.0,

@@ -243,6 +243,7 @@ def sound_pace() -> dict[str, Any]:
         "copy.pageable_mb": 0.0,
         "copy.blocking_mb": 0.0,
         "precision.half": 1.0,
+        "precision.bf16": 1.0,
         "precision.tf32": 1.0,
         "precision.capability": 8.0,
         "layout.channels_first": 0.0,

@@ -51,6 +51,15 @@ def test_samples_are_used_if_the_gpu_counts_no_times(
     assert of(found, "gpu.power_capped_share") == (None if capped is None else pytest.approx(capped))
 
 
+@pytest.mark.parametrize(
+    ("reasons", "share"),
+    [((2, 2, 2, 2, 2, 2, 2, 2), 1.0), ((2, 2, 6, 34, 0, 0, 0, 0), 0.5), ((2, 2, 0, 0, 0, 0, 0, 0), 0.0), ((2,), None)],
+)
+def test_a_clock_setting_is_seen_in_the_samples(reasons: tuple[int, ...], share: float | None) -> None:
+    found = on_gpus({("gpu.clock_reasons", "gpu:1"): series(*((0.5 + 0.8 * t, b) for t, b in enumerate(reasons)))})
+    assert of(found, "gpu.clock_set_share") == share
+
+
 def test_counted_times_take_precedence_over_samples() -> None:
     looks_hot = series(*((t, 0x40) for t in range(10)))
     times = {(f"gpu.{kind}_thermal_s", "gpu:1"): steady_counter(0.01) for kind in ("sw", "hw")}

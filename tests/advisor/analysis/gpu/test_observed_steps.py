@@ -123,6 +123,23 @@ def test_half_precision_is_what_layers_or_autocast_showed(facts: dict[str, Any],
 
 
 @pytest.mark.parametrize(
+    ("facts", "brain"),
+    [
+        ({"conv": layer(autocast="bfloat16")}, 1.0),
+        ({"conv": layer(weight="bfloat16")}, 1.0),
+        ({"linear": layer(autocast="float16")}, 0.0),
+        ({"linear": layer(autocast="float16"), "autocast": {"enabled": True, "dtype": "bfloat16"}}, 0.0),
+        ({"conv": layer(), "autocast": {"enabled": False, "dtype": "bfloat16"}}, 0.0),
+        ({"autocast": {"enabled": True, "dtype": "bfloat16"}, "compiled_frames": 3}, 1.0),
+        ({"compiled_frames": 3, "optimizer": weights(dtypes=["bfloat16"])}, 1.0),
+        ({"compiled_frames": 3}, None),
+    ],
+)
+def test_bfloat16_is_told_from_float16(facts: dict[str, Any], brain: float | None) -> None:
+    assert values(recorded(**facts)).get("precision.bf16") == brain
+
+
+@pytest.mark.parametrize(
     ("layers", "capability", "tf32"),
     [
         ({"Conv2d": 53, "Linear": 1}, [8, 0], 1.0),

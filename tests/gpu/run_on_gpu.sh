@@ -19,6 +19,7 @@ python=${PYTHON:-python3}
 # shellcheck source=tests/gpu/sections.sh
 source "$here/tests/gpu/sections.sh"
 
+CHECK_S=90        # of a single job, which is planned for 25: one that hangs must not take its section's time
 RECORDING_KIB=512 # a bundle: what is kept for replay is committed
 FILE_KIB=2048     # any other file of the results
 RESULTS_KIB=14336 # all of them, packed
@@ -146,16 +147,17 @@ cut_short() {
 trap finish EXIT
 trap cut_short INT TERM
 
-seconds_left() { # for the next check
-    local seconds=${GPU_CHECK_S:-${limit_s[$section]}}
+seconds_left() { # for the next check, at most so many
+    local seconds=${GPU_CHECK_S:-$1}
     ((section_ends - SECONDS >= seconds)) || seconds=$((section_ends - SECONDS))
     echo "$seconds"
 }
 
-# Runs a command for at most the seconds that are left, in the background: only then can a signal cut the call. 124: it was cut.
+# Runs a command for at most so many seconds, and those that are left, in the background: only then can a signal cut the call. 124: it was cut.
 timed() {
     local seconds code began=$SECONDS
-    seconds=$(seconds_left)
+    seconds=$(seconds_left "$1")
+    shift
     ((seconds > 0)) || return 124
     timeout --kill-after=10 "$seconds" "$@" 3>&- &
     running+=($!)
@@ -167,24 +169,23 @@ timed() {
 }
 
 out_of_time() { # name: true where no time is left for it, which is then noted
-    (($(seconds_left) <= 0)) || return 1
+    (($(seconds_left 1) <= 0)) || return 1
     left_out "$1" "no time is left"
 }
 
-verdict_of() { # what a program said, for the table: "ok" or "FAILED" by its exit code
-    local name=$1 code words
+verdict_of() { # the end of what a program said, for the table: "ok" or "FAILED" by its exit code; all of it is in NAME.txt
+    local name=$1 code words said=$out/${1// /-}.txt
     shift
     ! out_of_time "$name" || return
-    timed "$@" >"$out/said.txt" 2>&1
+    timed "${limit_s[$section]}" "$@" >"$said" 2>&1
     code=$?
-    words=$(tail -n 20 "$out/said.txt")
-    words=${words//$'\n'/; }
+    words=$(tail -n 5 "$said" | paste -sd ';')
+    words=${words:0:700}
     case $code in
         0) good "$name" "$words" ;;
         124) left_out "$name" "cut; $words" ;;
         *) bad "$name" "$words" ;;
     esac
-    rm -f "$out/said.txt"
     collect
 }
 
@@ -194,8 +195,8 @@ check() {
     shift 2
     ! out_of_time "$name" || return
     rm -f "$out/$name.json"
-    timed "$python" -m rn50_advisor.advisor.cli run --no-tui "${options[@]}" --run-dir "$out/runs" --name "$name" --report "$out/$name.json" \
-        -- "$@" >"$out/$name.log" 2>&1
+    timed "$CHECK_S" "$python" -m rn50_advisor.advisor.cli run --no-tui "${options[@]}" --run-dir "$out/runs" --name "$name" \
+        --report "$out/$name.json" -- "$@" >"$out/$name.log" 2>&1
     code=$?
     if [ "$code" = 124 ]; then
         left_out "$name" "cut, see $name.log"

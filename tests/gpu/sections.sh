@@ -17,12 +17,12 @@ declare -A call_sections=(
 sections=(machine marks tenth utilisation precision deep habits memory triage input ranks load faults-compute faults-transfer faults-launch cost)
 # Planned for 25 s a job, of which 10 are starts and ends; not measured on a GPU.
 declare -A planned_s=(
-    [machine]=40 [marks]=80 [tenth]=30 [utilisation]=140 [precision]=130 [deep]=230 [habits]=270 [memory]=60
+    [machine]=60 [marks]=80 [tenth]=30 [utilisation]=140 [precision]=130 [deep]=230 [habits]=270 [memory]=60
     [triage]=300 [input]=150 [ranks]=60 [load]=80 [faults-compute]=300 [faults-transfer]=330 [faults-launch]=240 [cost]=180
 )
 # The limits of a call's sections are no more than GPU_CALL_S together, so that none takes another one's time.
 declare -A limit_s=(
-    [machine]=75 [marks]=120 [tenth]=75 [utilisation]=230 [precision]=190 [deep]=310 [habits]=400 [memory]=100
+    [machine]=120 [marks]=105 [tenth]=75 [utilisation]=200 [precision]=190 [deep]=310 [habits]=400 [memory]=100
     [triage]=500 [input]=220 [ranks]=130 [load]=150 [faults-compute]=500 [faults-transfer]=500 [faults-launch]=290 [cost]=210
 )
 
@@ -140,7 +140,7 @@ memory_section() {
 triage_section() {
     rm -f "$out/triage.tar.gz" "$out/triage.json"
     local code
-    timed "$python" -m rn50_advisor.advisor.cli triage --full --python "$python" --format json -o "$out/triage.json" --bundle "$out/triage.tar.gz" 2>"$out/triage.log"
+    timed "${limit_s[triage]}" "$python" -m rn50_advisor.advisor.cli triage --full --python "$python" --format json -o "$out/triage.json" --bundle "$out/triage.tar.gz" 2>"$out/triage.log"
     code=$? # 0, 3 and 4 are verdicts
     if [ "$code" = 124 ]; then
         left_out triage "cut, see triage.log"
@@ -174,10 +174,10 @@ ranks_section() {
 load_section() { # links leave their first generation, and a stranger shares the GPU with the job that is watched
     enough_shm load 64 1 || return
     local load
-    timeout "$(seconds_left)" "${sound[@]}" --workers 2 --steps 100000 >"$out/load.log" 2>&1 3>&- &
+    timeout "$(seconds_left "${limit_s[load]}")" "${sound[@]}" --workers 2 --steps 100000 >"$out/load.log" 2>&1 3>&- &
     load=$!
     running+=("$load")
-    timed sleep "${SETTLE_S:-20}"
+    timed 30 sleep "${SETTLE_S:-20}"
     verdict_of nvml-under-load "$python" tests/gpu/nvml_check.py "$out/nvml-under-load.json"
     check a-stranger +GPU005 "${sound[@]}" --workers 2 --steps 400
     kill "$load" 2>/dev/null

@@ -203,6 +203,7 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
             "collectives.calls",
             "collectives.megabytes",
             "collectives.held_s",
+            "collectives.stream_s",
             "collectives.by_hand_s",
             "collectives.after_update_s",
             "collectives.norm_*",

@@ -184,7 +184,7 @@ def _gpu_table(trace: Trace, steps: Sequence[TracedStep]) -> Table:
     exposed = without(exchange, others)
     gap = 0.0  # of the step before: a gap ends with the next step's fetch
     for row, step in zip(rows, steps, strict=True):
-        for name in ("allocated_bytes", "reserved_bytes", "peak_bytes", "alloc_retries"):
+        for name in GPU_STEP_FIELDS[GPU_STEP_FIELDS.index("allocated_bytes") :]:
             row[name] = -1
         row["step"] = step.number
         row[BEHIND] = round((step.gpu_parts[0][1] - step.start) * _US)

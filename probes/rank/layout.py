@@ -120,6 +120,11 @@ GPU_STEP_FIELDS = (  # elapsed on the CUDA stream between the marks of a step
     "reserved_bytes",
     "peak_bytes",
     "alloc_retries",
+    # the stream's waits for collectives called from Python: their number, and time by phase; -1 where they were not timed
+    "meetings",
+    "forward_met_ns",
+    "backward_met_ns",
+    "optimizer_met_ns",  # clipping included
 )
 COMM_FIELDS = (  # DistributedDataParallel's own stamps of one sampled iteration
     "step",

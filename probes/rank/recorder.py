@@ -333,6 +333,8 @@ class Recorder(TrainingThread):
         if account.replaying:
             return
         timed = self.gpu is not None and self.gpu.turn(account.step, account.t_start, account.self_ns)
+        if timed and self.collectives is not None and self.collectives.meets:
+            self.gpu.watch_meetings(account.step)  # type: ignore[union-attr]
         if timed or account.clocked or self.crowded or not self.active:
             return
         if self.syncs.open or self.asks_for_aids:  # they concern one step, not a whole tape

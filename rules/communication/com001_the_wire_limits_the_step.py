@@ -16,7 +16,8 @@ per exchange (a larger batch per rank), or a faster path (NVLink, InfiniBand; fe
 
 Estimate: half the bytes take half the transfer time, and accumulating over two batches halves it too. The gain never
 exceeds the exposed communication. If backward hides part of the exchange, half of the whole exchange comes off the
-exposed part. A loop that already accumulates but exchanges after each of its batches only needs to exchange after the
+exposed part. For libraries that exchange on a stream of their own (FSDP, DeepSpeed) that part is not known: at best the
+passes hide as much as they can. A loop that already accumulates but exchanges after each of its batches only needs to exchange after the
 last: one such exchange remains, and at best the caches stay warm. Both forward and backward of the others belong under
 `no_sync`: a forward outside it has its gradients exchanged all the same.
 
@@ -40,6 +41,7 @@ from rn50_advisor.advisor.model.measures.comm_measures import (
     COLLECTIVES_HELD_S,
     COLLECTIVES_MEGABYTES,
     COLLECTIVES_NORM_S,
+    COLLECTIVES_STREAM_S,
     COMM_MEGABYTES,
     COMM_SPAN_S,
     COMM_WIRE_S,
@@ -54,7 +56,9 @@ from rn50_advisor.rules.communication.comm_cost import (
     exchange_s,
     exchanges_of,
     gradients_s,
+    hidden_at_most_s,
     largest_model,
+    library_of,
     metrics_s,
     norms_s,
     on_faster_links,
@@ -104,7 +108,7 @@ def _saving(a: Analysis) -> Saving:
         # the exchange that the backward pass hides is not free if the computing cores also send the bytes
         beside_s = taken_from_computing(a) * (exchange_s(a) - wire) * (1 - 1 / times)
         return model.saving(model.at_best(best - beside_s), worst, f"one exchange in a step instead of {times}")
-    half = max(0.0, wire - 0.5 * (a.get(COMM_SPAN_S) or wire))
+    half = max(0.0, wire - 0.5 * (a.get(COMM_SPAN_S) or wire + hidden_at_most_s(a)))
     return model.saving(
         model.step_if({}, wire_s=others + min(0.4 * wire, half)),
         model.step_if({}, wire_s=others + 0.6 * wire),
@@ -146,7 +150,7 @@ def _when(a: Analysis) -> str:
 
 def _by_python(a: Analysis) -> bool:
     """No DDP timestamps: the collectives that were timed are the job's own calls."""
-    return largest_model(a) is None and bool(a.by_rank(COLLECTIVES_HELD_S))
+    return largest_model(a) is None and bool(a.by_rank(COLLECTIVES_HELD_S) or a.by_rank(COLLECTIVES_STREAM_S))
 
 
 _FIXES_OF_NORMS = (
@@ -165,6 +169,34 @@ _FIXES_OF_NORMS = (
 )
 
 
+# Half the bytes, and fewer exchanges, of parameters and gradients that a library exchanges by calls of its own.
+_FIXES_OF_LIBRARIES = {
+    "FSDP": (
+        Fix(
+            "halve the bytes: exchange parameters and gradients in bfloat16",
+            "MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16), or MixedPrecisionPolicy for fully_shard",
+            None,
+            "small change",
+        ),
+        Fix(
+            "gather each unit's parameters once a step, if the memory holds them",
+            "ShardingStrategy.SHARD_GRAD_OP, or fully_shard(..., reshard_after_forward=False)",
+            None,
+            "small change",
+        ),
+    ),
+    "DeepSpeed": (
+        Fix("halve the bytes: exchange in bfloat16", '"communication_data_type": "bf16"', None, "one line"),
+        Fix(
+            "exchange less often, and beside the backward pass",
+            '"gradient_accumulation_steps": 2, "zero_optimization": {"overlap_comm": true}',
+            None,
+            "small change",
+        ),
+    ),
+}
+
+
 def _fixes(a: Analysis) -> tuple[Fix, ...]:
     """Half the bytes first, unless they are halved already: this takes one line and keeps the batch size."""
     compress = Expression("torch.distributed.algorithms.ddp_comm_hooks.default_hooks.bf16_compress_hook")
@@ -175,6 +207,8 @@ def _fixes(a: Analysis) -> tuple[Fix, ...]:
             "halve the bytes: exchange in bfloat16", "pass tensor.bfloat16() to the collective", None, "small change"
         )
     rarely = Fix("exchange less often: accumulate gradients under model.no_sync()", "", None, "small change")
+    if library := _FIXES_OF_LIBRARIES.get(library_of(a) if _by_python(a) else ""):
+        halve, rarely = library
     if exchanges_of(a) > 1:
         title = f"exchange once a step, not after each of its {exchanges_of(a)} batches"
         rarely = Fix.of(title, GradientsKept(), None, "small change")

@@ -25,7 +25,7 @@ MB on two CPU ranks: predicted 2.4 to 4.8 times as fast, measured 3.5 and 3.8.)
 
 False alarms: links that carry less than the path between the ranks should are a separate problem (COM001 then comes
 first). So are a loop that already exchanges several times in a step (COM001), and an exchange that could hide behind
-the backward pass (COM003).
+the backward pass (COM003). Sharded parameters (FSDP) are gathered for each batch, however many are accumulated.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ from rn50_advisor.rules.communication.comm_cost import (
     gigabytes_of,
     gradients_s,
     largest_model,
+    library_of,
     megabytes_of,
     messages_of,
     others_s,
@@ -70,6 +71,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     wire, step, whole = gradients_s(a), a.value(STEP_TIME_S), exchange_s(a)
     compute, level = computing_s(a, "forward", "backward", "optimizer"), severity(wire / step)
     if proven_s(a, wire) < t["wire"] * step or whole < t["compute"] * compute or level is None:
+        return Clear(RULE.id)
+    if largest_model(a) is None and library_of(a) == "FSDP":
         return Clear(RULE.id)
     model, sound = model_of(a), path_is_sound(a)
     times = min(_ACCUMULATION_MAX, max(2, math.ceil(whole / max(_EXCHANGE_SHARE_GOAL * compute, 1e-9) - 1e-6)))

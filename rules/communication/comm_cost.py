@@ -14,6 +14,7 @@ from rn50_advisor.advisor.model.measures.comm_measures import (
     COLLECTIVES_CALLS,
     COLLECTIVES_MEGABYTES,
     COLLECTIVES_NORM_S,
+    COLLECTIVES_STREAM_S,
     COMM_BUCKETS,
     COMM_BUS_GB_PER_S,
     COMM_EXCHANGES,
@@ -118,6 +119,23 @@ def exchange_s(a: Analysis) -> float:
     """The whole gradient exchange of a step, including the part that the backward pass hides."""
     exposed = gradients_s(a)
     return max(exposed, a.get(COMM_SPAN_S) or exposed)
+
+
+def library_of(a: Analysis) -> str:
+    """The library that moves most bytes by collectives called from Python; empty if the job's own code does."""
+    most = max(python_calls(a), key=lambda site: site.get("bytes", 0), default=CollectiveSite())
+    return most.get("library", "")
+
+
+def hidden_at_most_s(a: Analysis) -> float:
+    """Seconds of a step's collectives that passes may hide: those that a library calls on a stream of its own. Their length is not known.
+
+    Sharded parameters are gathered in both passes, gradients exchanged in the backward pass.
+    """
+    if largest_model(a) is not None or not a.by_rank(COLLECTIVES_STREAM_S):
+        return 0.0
+    library = library_of(a)
+    return computing_s(a, "backward", *(("forward",) if library == "FSDP" else ())) if library else 0.0
 
 
 def taken_from_computing(a: Analysis) -> float:

@@ -11,6 +11,7 @@ from rn50_advisor.advisor.model.measures.comm_measures import (
     COLLECTIVES_CALLS,
     COLLECTIVES_HELD_S,
     COLLECTIVES_NORM_CALLS,
+    COLLECTIVES_STREAM_S,
     COMM_WIRE_S,
 )
 from rn50_advisor.advisor.model.measures.gpu_measures import GPU_CLOCK_MHZ
@@ -127,8 +128,10 @@ def step_if_faster(a: Analysis, ratios: Iterable[tuple[Gpu, float]]) -> float:
 def meets_within_passes(a: Analysis) -> bool:
     """True if GPUs meet in the middle of forward and backward: in synchronised batch norm, or in collectives that shard the model.
 
-    A stream that waits there for another rank looks like one that computes.
+    A stream that waits there for another rank looks like one that computes, unless its waits were timed.
     """
+    if a.by_rank(COLLECTIVES_STREAM_S):
+        return False
     calls, norms, held = (
         a.by_rank(measure) for measure in (COLLECTIVES_CALLS, COLLECTIVES_NORM_CALLS, COLLECTIVES_HELD_S)
     )

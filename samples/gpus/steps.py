@@ -144,7 +144,7 @@ def _stamp(number: int, first_ns: int, own: _Rank, left: float) -> tuple[int, ..
 
 def _gpu_step(number: int, phases: Mapping[str, float], memory: Mapping[str, float]) -> tuple[int, ...]:
     times = {f"{name}_ns": ms * MS for name, ms in phases.items()}
-    unknown = dict.fromkeys(("allocated_bytes", "reserved_bytes", "peak_bytes", "alloc_retries"), -1)
+    unknown = dict.fromkeys(GPU_STEP_FIELDS[GPU_STEP_FIELDS.index("allocated_bytes") :], -1)
     return _row(GPU_STEP_FIELDS, {"step": number, **times, **unknown, **memory})
 
 

@@ -7,7 +7,8 @@ that another rank needs to reach its forward, and the excess of its own forward 
 with 147 ms of rank 0's own work after each update, rank 1's forward took 190 ms, 41 of them its own. With the same work on rank 1, rank 0's
 forward took as long.)
 
-The same holds for GPUs that meet early in the forward pass: at the first synchronised batch norm, or for the parameters of a sharded model.
+The same holds for GPUs that meet early in the forward pass: at the first synchronised batch norm, or for the parameters of a sharded model,
+unless their waits were timed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from rn50_advisor.advisor.analysis.comm.stream_meetings import meetings_timed
 from rn50_advisor.advisor.analysis.stacks.after_backward import with_own_work
 from rn50_advisor.advisor.analysis.stacks.after_update import with_own_loop
 from rn50_advisor.advisor.analysis.stacks.thinned_profiles import with_few_profiles
@@ -41,6 +43,8 @@ def accounted_steps(recording: Recording) -> dict[int, RankSteps]:
     recording = with_few_profiles(recording)
     everything = with_own_loop(recording, with_own_work(recording, all_steps(recording)))
     if len(everything) < 2 or _SENDER not in everything:
+        return everything
+    if meetings_timed(recording, everything):
         return everything
     groups = [backend for rank in everything if (backend := _sent_over(recording, rank)) is not None]
     early = all(_meets_on_stream(recording, rank) for rank in everything)

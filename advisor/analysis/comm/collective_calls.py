@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from rn50_advisor.advisor.analysis.comm.stream_meetings import stream_values
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps, common_rows
 from rn50_advisor.advisor.model.comm.exchanged_bytes import broadcasts_of
@@ -120,6 +121,7 @@ def collective_values(recording: Recording, steady: Mapping[int, RankSteps]) -> 
     if len(seconds) == len(steady) > 1:
         for measure, column in columns.items():
             values[measure, JOB] = _shortest(steady, {rank: own[column] for rank, own in seconds.items()})
+    values.update(stream_values(recording, steady))
     if len(buffers) == len(steady) > 1:
         values[COLLECTIVES_BUFFERS_S, JOB] = _shortest(steady, {rank: own / 1e9 for rank, own in buffers.items()})
     return values

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from rn50_advisor.advisor.analysis.comm.stream_meetings import waits_timed
 from rn50_advisor.advisor.analysis.steps.phases import (
     AFTER_BACKWARD,
     OWN_PHASES,
@@ -86,7 +87,8 @@ def account(
     }
     made = _together(common, phases, (exposed, at_exchange), stamps, (means, exposed_mean, step_s, lengths))
     stamped = any(table.size for rank, table in comm.items() if rank in steady)
-    if not stamped and all(events_read(steps, gpu.get(rank)) for rank, steps in steady.items()):
+    met = all(waits_timed(steps, gpu.get(rank)) for rank, steps in steady.items())
+    if not (stamped or met) and all(events_read(steps, gpu.get(rank)) for rank, steps in steady.items()):
         made = replace(made, wire_s=None)  # only waiting for each other is known, not the exchange
     return replace(made, span_s=_span_s(steady, comm, min(times)), exchanges=min(times))
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rn50_advisor.advisor.analysis.comm.collective_calls import held
+from rn50_advisor.advisor.analysis.comm.stream_meetings import waits_on_stream
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.recording import Recording, Table
 from rn50_advisor.probes.rank.layout import FLAG_NO_OPTIMIZER
@@ -269,11 +270,17 @@ def split(steps: RankSteps, gpu: Table | None, comm: Table | None, called: Table
     exposed: Array | None = None
     stamped = np.zeros(steps.step.size, np.bool_)
     times = exchanges(steps, comm, phases["backward"])
+    on_stream = events_read(steps, gpu)
+    met = waits_on_stream(steps, gpu, phases) if on_stream and called is not None else None
+    if met is not None:
+        phases = {**phases, **{phase: phases[phase] - seconds for phase, seconds in met[0].items()}}
     found = exposed_comm(steps, comm, phases)
     if found is not None:
         exposed, stamped = found
         phases = {**phases, "backward": phases["backward"] - exposed}
-    on_stream = events_read(steps, gpu)
+    if met is not None:
+        total = np.sum(np.stack(list(met[0].values())), axis=0)
+        exposed, stamped = total if exposed is None else exposed + total, stamped | met[1]
     waited = dict((None if on_stream else held(steps, called)) or {})
     if WAITS_FOR_BUFFERS in steps.columns and (exposed is not None or on_stream):
         waited["forward"] = waited.get("forward", 0.0) + steps.columns[WAITS_FOR_BUFFERS]

@@ -55,6 +55,11 @@ COLLECTIVES_TIMED_SHARE = RankMeasure(
 COLLECTIVES_HELD_S = RankMeasure(
     "collectives.held_s", "s", "time per step in which they block this rank, including waiting for late ranks"
 )
+COLLECTIVES_STREAM_S = RankMeasure(
+    "collectives.stream_s",
+    "s",
+    "time per step in which this rank's GPU waits for them instead of computing, including waiting for late ranks",
+)
 COLLECTIVES_BY_HAND_S = JobMeasure(
     "collectives.by_hand_s", "s", "the part between backward and optimizer, on the rank that is blocked shortest"
 )

@@ -96,7 +96,12 @@ def _install(recorder: Recorder) -> list[Any]:
     model._distributed_broadcast_coalesced = _wrap_buffers(
         recorder, collectives, model._distributed_broadcast_coalesced
     )
-    return [*wrappers.values(), work.wait, model._distributed_broadcast_coalesced]
+    replaced = [*wrappers.values(), work.wait, model._distributed_broadcast_coalesced]
+    event = getattr(getattr(recorder.torch, "cuda", None), "Event", None)
+    if event is not None:
+        event.wait = _wrap_event(recorder, collectives, event.wait)
+        replaced.append(event.wait)
+    return replaced
 
 
 def _replace(wrappers: dict[Any, Any]) -> None:
@@ -169,6 +174,26 @@ def _wrap_wait(recorder: Recorder, collectives: Collectives, original: Any) -> A
     return wait
 
 
+def _wrap_event(recorder: Recorder, collectives: Collectives, original: Any) -> Any:
+    """Wraps `torch.cuda.Event.wait`, by which a stream waits for collectives on another one (sharded parameters, DeepSpeed)."""
+    is_compiling = recorder.torch.compiler.is_dynamo_compiling
+
+    @wraps(original)
+    def wait(self: Any, stream: Any = None) -> Any:
+        if is_compiling() or not collectives.times_waits():
+            return original(self, stream)
+        meeting = quietly(recorder, collectives.meeting_begins, stream)
+        try:
+            return original(self, stream)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+        finally:
+            quietly(recorder, collectives.meeting_ends, meeting)
+
+    return wait
+
+
 def _wrap_buffers(recorder: Recorder, collectives: Collectives, original: Any) -> Any:
     is_compiling = recorder.torch.compiler.is_dynamo_compiling
     inside = collectives.inside
@@ -178,6 +203,7 @@ def _wrap_buffers(recorder: Recorder, collectives: Collectives, original: Any) -
         if is_compiling():
             return original(self, *args, **kwargs)
         call, watched = None, recorder.active and collectives.buffers and get_ident() not in inside
+        meeting = quietly(recorder, collectives.meeting_begins) if collectives.times_buffers() else None
         try:
             if watched:
                 call = quietly(recorder, collectives.begin_buffers, self)
@@ -187,6 +213,9 @@ def _wrap_buffers(recorder: Recorder, collectives: Collectives, original: Any) -
                 quietly(recorder, collectives.end, call, None)
             hide_frame(error)
             raise
+        finally:
+            if meeting is not None:
+                quietly(recorder, collectives.meeting_ends, meeting)
         if watched:
             quietly(recorder, collectives.end, call, None)
         return result
@@ -210,7 +239,7 @@ class Group:
 class Call:
     """A call in progress."""
 
-    __slots__ = ("began", "device", "group", "kind", "phase", "sent", "site", "thread")
+    __slots__ = ("began", "device", "group", "kind", "meeting", "phase", "sent", "site", "thread")
 
     def __init__(self, kind: int, thread: int, group: Group | None, site: CollectiveSite) -> None:
         self.kind = kind
@@ -221,6 +250,7 @@ class Call:
         self.device = False
         self.phase = 0
         self.began = 0
+        self.meeting: Any = None  # the event before it on the compute stream
 
 
 class Collectives:
@@ -254,6 +284,7 @@ class Collectives:
         self.buffers: weakref.WeakKeyDictionary[Any, tuple[Group, CollectiveSite, int]] = weakref.WeakKeyDictionary()
         # the last asynchronous call was on GPU tensors, so a wait for it does not block the host
         self._on_device = False
+        self.meets = False  # the latest step with calls had some on GPU tensors
         self._clear()
 
     def _clear(self) -> None:
@@ -336,7 +367,56 @@ class Collectives:
             if group is not None:
                 words[_BEGUN], words[_KIND], words[_GROUP], words[_SIZE] = group.begun, kind, group.name, group.size
             words[_SINCE] = call.began
+        if self._meets_in(call):
+            call.meeting = self.meeting_begins()
         return call
+
+    # -- waits of the compute stream -----------------------------------------------------------------------------------------
+
+    def _meets_in(self, call: Call) -> bool:
+        gpu = self._recorder.gpu
+        if gpu is None or not gpu.meets:
+            return False
+        return (
+            self._on_device
+            if call.kind == _WAIT
+            else call.device and call.group is not None and call.group.backend != "gloo"
+        )
+
+    def times_buffers(self) -> bool:
+        """True if the compute stream's wait for buffers that DDP sends is to be timed."""
+        gpu = self._recorder.gpu
+        return gpu is not None and gpu.meets and self._recorder.active
+
+    def times_waits(self) -> bool:
+        """True if a stream may now wait for collectives of this step, and the wait is to be timed."""
+        gpu = self._recorder.gpu
+        timed = gpu is not None and gpu.meets and self._recorder.active
+        return timed and self._device_calls > 0 and get_ident() not in self.inside
+
+    def meeting_begins(self, stream: Any = None) -> tuple[Any, int, int] | None:
+        """Records an event before the compute stream waits. Returns (event, phase, ns it took); None outside the step's passes."""
+        recorder = self._recorder
+        account, gpu = recorder.account, recorder.gpu
+        if account is None or account.ring is None or gpu is None:
+            return None
+        began, phase = perf_counter_ns(), account.ring.words[PHASE]
+        place = _MET.get(FORWARD if phase == GAP and not account.fetched else phase)
+        # on CUDA the backward pass runs in autograd's thread while the training thread waits
+        if place is None or not (phase == BACKWARD or get_ident() == account.thread):
+            return None
+        event = gpu.meeting_begins(stream)
+        return None if event is None else (event, place, perf_counter_ns() - began)
+
+    def meeting_ends(self, meeting: tuple[Any, int, int] | None) -> None:
+        recorder = self._recorder
+        account, gpu = recorder.account, recorder.gpu
+        if meeting is None or account is None or gpu is None:
+            return
+        began = perf_counter_ns()
+        event, place, took = meeting
+        gpu.meeting_ends(event, place)
+        account.self_ns += took + perf_counter_ns() - began
 
     def end(self, call: Call | None, result: Any) -> None:
         self.inside.discard(get_ident())
@@ -346,6 +426,8 @@ class Collectives:
         account.ring.words[_SINCE] = 0
         if call is None or call.phase == 0:
             return  # before the first step
+        if call.meeting is not None:
+            self.meeting_ends(call.meeting)
         took = perf_counter_ns() - call.began
         if call.kind == _WAIT:
             self._waits += 1
@@ -394,6 +476,7 @@ class Collectives:
             step - 1, self._calls, self._bytes, self._bus_bytes, self._call_ns, self._waits, self._wait_ns, self._asynchronous,
             self._device_calls, *self._held, self._norm_calls, self._norm_bytes, self._norm_ns, self._size,
         )  # fmt: skip
+        self.meets = self._device_calls > 0
         self._clear()
         account.on_step = recorder._stepped
         account.ring.write(KIND_COLLECTIVES, 0, values)
@@ -442,6 +525,7 @@ class Collectives:
 
 
 _PLACES = {FORWARD: 0, BACKWARD: 1, CLIP: 2, OPTIMIZER: 2, GAP: 3}
+_MET = {FORWARD: 0, BACKWARD: 1, CLIP: 2, OPTIMIZER: 2}
 _UNKNOWN_SITE: CollectiveSite = {"library": "", "calls": 0, "bytes": 0, "ns": 0}
 
 

@@ -32,7 +32,11 @@ class SimulatedRank:
         self.exchanging = True  # gradients are exchanged after this backward pass: it is the step's last
         self.gradient_ready: Any = None  # called with each part of the backward pass
         self.collective: Any = None  # (kind, norm?) -> None, the recorder's wrapper around `issue`
+        self.stream = "compute"  # the current one; collectives of sharded models and engines are called on another
+        self.stream_waits: Any = self.join  # torch.cuda.Event.wait with the recorder's wrapper
         self._issued: list[Work] = []
+        self._gathered: list[Work] = []  # parameters of units that have yet to run
+        self._left: list[Work] = []  # the ends of the latest units, which free their parameters
         self._stamped: dict[str, Any] = {}
         self.stamps: dict[str, int] = {}  # as DDP's logger reports them
 
@@ -80,12 +84,12 @@ class SimulatedRank:
 
     # -- collectives ------------------------------------------------------------------------------------------------------------
 
-    def meet(self, wire_ns: float, launch_us: float = COLLECTIVE_US) -> Work:
-        """Issues a collective of all ranks on the stream of NCCL, after what was queued for the GPU so far."""
+    def meet(self, wire_ns: float, launch_us: float = COLLECTIVE_US, after: tuple[Work, ...] | None = None) -> Work:
+        """Issues a collective of all ranks on the stream of NCCL, after what was queued for the GPU so far, or after other work."""
         self.calls += 1
-        ready = self.host.mark()
+        ready = (self.host.mark(),) if after is None else after
         size = self.job.ranks
-        return self.host.meet(("all", self.calls), size, wire_ns, launch_us * US, ready, stream="exchange")
+        return self.host.meet(("all", self.calls), size, wire_ns, launch_us * US, *ready, stream="exchange")
 
     def join(self, *works: Work) -> None:
         """What is queued from now on waits for these collectives. The host does not."""
@@ -93,19 +97,39 @@ class SimulatedRank:
             self.host.mark(after=works)
 
     def _normalise(self) -> None:
-        exchange = self.job.exchange
-        self.join(self.collective("norm", lambda: self.meet(exchange.norm_us * US)))
+        def issue() -> Work:
+            work = self.meet(self.job.exchange.norm_us * US)
+            self.join(work)  # within the call, as in torch's blocking collectives
+            return work
+
+        self.collective("norm", issue)
 
     def _norms(self, part: int) -> int:
         """Synchronised batch norms in this part of the pass."""
         layers = self.job.exchange.norm_layers
         return (part + 1) * layers // PARTS - part * layers // PARTS
 
-    def _unit(self, kind: str, share: float) -> Work:
+    def _unit(self, kind: str, share: float, after: tuple[Work, ...] | None = None) -> Work:
         """A collective of one unit's sharded parameters or gradients; the three of a step share its wire time."""
         wire_ns = self.job.exchange.wire_ms * MS * share / 3
-        work: Work = self.collective(kind, lambda: self.meet(wire_ns, 40.0))
+        work: Work = self.collective(kind, lambda: self.meet(wire_ns, 40.0, after))
         return work
+
+    def _gather(self) -> None:
+        """Prefetches the next unit's parameters, which needs the memory of the unit before the current one."""
+        self._gathered.append(self._unit("gather", 1 / PARTS, tuple(self._left[-2:-1])))
+
+    def _sharded_part(self, part: int) -> None:
+        """The current unit of a sharded pass waits for its own parameters; those of the next one are on their way."""
+        if part == 0:
+            self._gather()
+        if part + 1 < PARTS:
+            self._gather()
+        self.stream_waits(self._gathered.pop(0))
+
+    def _leave_unit(self) -> None:
+        if self.job.ranks > 1 and self.job.exchange.style == "sharded":
+            self._left = [*self._left[-1:], self.host.mark()]
 
     # -- the passes -------------------------------------------------------------------------------------------------------------
 
@@ -120,8 +144,9 @@ class SimulatedRank:
             return
         for part in range(PARTS):
             if ranks > 1 and style == "sharded":
-                self.join(self._unit("gather", 1 / PARTS))
+                self._sharded_part(part)
             self.compute(job.forward, 1 / PARTS)
+            self._leave_unit()
             for _ in range(self._norms(part) if ranks > 1 else 0):
                 self._normalise()
 
@@ -143,10 +168,10 @@ class SimulatedRank:
             if stamps is not None:
                 stamps["comm_start"], stamps["host_comm"] = self.host.mark(), self.host.now_ns
             self._issued.append(self.meet(job.exchange.wire_ms * MS))
-        if exchanges and style != "sharded":
+        if exchanges and style == "ddp":
             self.join(*self._issued)
         elif exchanges:
-            self.join(*self._issued[-1:])
+            self.stream_waits(*self._issued[-1:])  # the stream of collectives works in order
         if stamps is not None:
             stamps["comm_end"], stamps["host_comm_end"] = self.host.mark(), self.host.now_ns
 
@@ -155,8 +180,9 @@ class SimulatedRank:
         exchanges = job.ranks > 1 and self.exchanging
         for part in range(PARTS):
             if job.ranks > 1 and exchange.style == "sharded":
-                self.join(self._unit("gather", 1 / PARTS))
+                self._sharded_part(part)
             self.compute(job.backward, 1 / PARTS)
+            self._leave_unit()
             for _ in range(self._norms(PARTS - 1 - part) if job.ranks > 1 else 0):
                 self._normalise()
             if self.gradient_ready is not None:

@@ -166,6 +166,9 @@ def _event_class(own: SimulatedRank) -> Any:
             own.host.work(QUERY_US * US)
             return own.host.has_passed(self.work)
 
+        def wait(self, stream: Any = None) -> None:
+            own.join(self.work)
+
         def elapsed_time(self, later: Any) -> float:
             own.host.work(QUERY_US * US)
             return (later.work.end_ns - self.work.end_ns) / MS
@@ -200,7 +203,7 @@ def torch_of(own: SimulatedRank) -> Any:
         Event=_event_class(own),
         Stream=type("Stream", (), {}),
         CUDAGraph=_graph_class(own),
-        current_stream=lambda device=0: "compute",
+        current_stream=lambda device=0: own.stream,
         default_stream=lambda device=0: "compute",
         is_current_stream_capturing=lambda: own.capturing,
         is_initialized=lambda: True,
@@ -366,7 +369,26 @@ class Torch:
             callers[kind] = _from_file(_called, LIBRARIES[kind])(wrapped)
         sizes = {"norm": 512, "gather": 2_500_000, "scatter": 2_500_000, "reduce": 5_000_000}
         sent = {kind: self.module.Tensor("cuda", 1, size) for kind, size in sizes.items()}
-        return lambda kind, issue: callers[kind](sent[kind], issue)
+        event = self.module.cuda.Event
+        event.wait = collective_marks._wrap_event(self.recorder, collectives, event.wait)
+        self.own.stream_waits = self._wait_for
+
+        def call(kind: str, issue: Callable[[], Work]) -> Work:
+            self.own.stream = "compute" if kind == "norm" else "exchange"
+            try:
+                work: Work = callers[kind](sent[kind], issue)
+            finally:
+                self.own.stream = "compute"
+            return work
+
+        return call
+
+    def _wait_for(self, *works: Work) -> None:
+        """Lets the compute stream wait for collectives on another one, as libraries do in Python."""
+        for work in works:
+            event = self.module.cuda.Event()
+            event.work = work
+            event.wait("compute")
 
 
 LIBRARIES = {

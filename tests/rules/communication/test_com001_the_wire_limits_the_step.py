@@ -147,3 +147,33 @@ def test_of_an_exchange_that_backward_partly_hides_half_the_bytes_save_more_than
     finding = found("COM001", com001(values={"comm.megabytes": 100.0, "comm.span_s": span}))
     assert finding.saving is not None
     assert finding.saving.speedup == pytest.approx((1 / 0.92, 1 / best))
+
+
+def by_library(library: str, wire: float = 0.6) -> Analysis:
+    """Two GPUs that wait for collectives of a library on their streams; half of the rest is the backward pass."""
+    own = {n: rank(1.0 - wire) for n in (0, 1)}
+    values = {"collectives.stream_s": {0: wire, 1: wire}, "collectives.megabytes": {0: 60.0, 1: 60.0}}
+    sites = [
+        {"library": library, "calls": 10, "bytes": 600, "ns": 1},
+        {"library": "", "calls": 90, "bytes": 6, "ns": 5},
+    ]
+    return jobs.job(own, wire_s=wire, values=values, facts={str(n): {"collectives": sites} for n in own})
+
+
+@pytest.mark.parametrize(
+    ("library", "change"), [("FSDP", "param_dtype=torch.bfloat16"), ("DeepSpeed", '"communication_data_type"')]
+)
+def test_a_library_that_exchanges_by_itself_has_its_own_fixes(library: str, change: str) -> None:
+    finding = found("COM001", by_library(library))
+    assert "called from Python" in finding.evidence[0].note
+    assert change in finding.fixes[0].change and "no_sync" not in finding.fixes[1].title
+
+
+def test_the_part_of_a_librarys_exchange_that_its_passes_hide_is_spared_first() -> None:
+    by_hand, engine, sharded = (found("COM001", by_library(name)).saving for name in ("", "DeepSpeed", "FSDP"))
+    assert by_hand is not None and engine is not None and sharded is not None
+    passes = jobs.rank(0.4)
+    hidden = {"": 0.0, "DeepSpeed": passes["backward"], "FSDP": passes["backward"] + passes["forward"]}
+    for saving, name in ((engine, "DeepSpeed"), (sharded, "FSDP")):
+        assert saving.seconds_per_step[1] == pytest.approx(0.5 * (0.6 + hidden[name]))
+        assert saving.seconds_per_step[0] == by_hand.seconds_per_step[0] == pytest.approx(0.24)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from comm_rule_cases import com010, on_full_cores, rate_row
+from comm_rule_cases import causes, com010, on_full_cores, rate_row
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Where
 from rn50_advisor.rules.communication.comm_cost import path_is_sound
@@ -126,3 +126,10 @@ def test_the_gain_is_of_accumulating_and_a_larger_batch_has_its_own_fix() -> Non
     assert "accumulate gradients over" in accumulating and "batch per rank" not in accumulating
     assert "times the batch per rank" in larger and finding.saving is not None
     assert "one exchange and one update" in finding.saving.basis
+
+
+@pytest.mark.parametrize(("library", "fires"), [("FSDP", False), ("DeepSpeed", True)])
+def test_sharded_parameters_are_gathered_for_each_batch_however_many_are_accumulated(library: str, fires: bool) -> None:
+    sites = [{"library": library, "calls": 10, "bytes": 600, "ns": 1}]
+    a = replace(com010(), facts={rank: {"collectives": sites} for rank in ("0", "1")})
+    assert ("COM010" in causes(a)) is fires

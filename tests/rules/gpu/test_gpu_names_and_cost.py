@@ -185,6 +185,8 @@ SHARDED = {"collectives.calls": {0: 30.0, 1: 30.0}}
         (SHARDED, True, False),  # DDP times the only exchange for which streams wait; the calls are metrics
         ({}, False, False),
         ({**NORMED, "collectives.held_s": {0: 0.1, 1: 0.1}}, True, False),  # they block the hosts: that is timed
+        ({**NORMED, "collectives.stream_s": {0: 0.1, 1: 0.1}}, True, False),
+        ({**SHARDED, "collectives.stream_s": {0: 0.1, 1: 0.1}}, False, False),
         ({"collectives.calls": {0: 30.0}}, False, False),
     ],
 )

@@ -59,6 +59,23 @@ class Ring:
         self.rows.append(dict(zip(COLLECTIVES_FIELDS, values, strict=True)))
 
 
+class Gpu:
+    """GPU events: what was asked of them. The compute stream is "compute"; `waits`: streams that an event made wait."""
+
+    def __init__(self):
+        self.meets, self.current = False, "compute"
+        self.begun, self.ended, self.waits = 0, [], []
+
+    def meeting_begins(self, stream=None):
+        if (stream or self.current) != "compute":
+            return None
+        self.begun += 1
+        return self.begun
+
+    def meeting_ends(self, before, phase):
+        self.ended.append((before, phase))
+
+
 class Job:
     """A process with a module of collectives, patched; `inside(...)` is what a collective does while it runs."""
 
@@ -119,16 +136,23 @@ class Job:
         self.stepped = []
         self.compiling = False
         self.quiet = 0
-        self.account = SimpleNamespace(thread=threading.get_ident(), ring=self.ring, on_step=None)
+        self.account = SimpleNamespace(
+            thread=threading.get_ident(), ring=self.ring, on_step=None, fetched={0: 1}, self_ns=0
+        )
+        self.gpu = Gpu()
         self.recorder = SimpleNamespace(
             torch=SimpleNamespace(
                 Tensor=Tensor,
+                cuda=SimpleNamespace(
+                    Event=type("Event", (), {"wait": lambda event, stream=None: self.gpu.waits.append(stream)})
+                ),
                 distributed=SimpleNamespace(is_available=lambda: True),
                 compiler=SimpleNamespace(is_dynamo_compiling=lambda: self.compiling),
                 _C=SimpleNamespace(DisableTorchFunction=self.quietly),
                 nn=SimpleNamespace(parallel=SimpleNamespace(DistributedDataParallel=DistributedDataParallel)),
             ),
             active=True,
+            gpu=self.gpu,
             tape=SimpleNamespace(on=False, read_into=lambda account: self.tape_read()),
             account=self.account,
             facts=SimpleNamespace(values={}),
@@ -568,3 +592,76 @@ def test_buffers_are_sent_in_forward_passes_or_evaluations(job, phase, field):
     forward(model)
     job.account.on_step(5)
     assert [name for name in ("forward_ns", "gap_ns", "aside_ns") if job.ring.rows[0][name]] == [field]
+
+
+NCCL = ProcessGroup(backend="nccl")
+
+
+def reduce_on_gpu(job, phase=BACKWARD, group=NCCL, **options):
+    job.ring.words[PHASE] = phase
+    return job.dist.all_reduce(Tensor(1000, "cuda"), group=group, **options)
+
+
+@pytest.mark.parametrize(("phase", "place"), [(FORWARD, 0), (BACKWARD, 1), (CLIP, 2), (EVALUATION, None), (GAP, None)])
+def test_the_streams_wait_for_a_collective_is_timed_where_the_step_asks_for_it(job, phase, place):
+    reduce_on_gpu(job, phase)
+    assert job.gpu.begun == 0
+    job.gpu.meets = True
+    reduce_on_gpu(job, phase)
+    assert job.gpu.ended == ([] if place is None else [(1, place)])
+    assert not job.recorder.errors
+
+
+def test_without_a_loader_what_follows_the_update_is_the_forward_pass(job):
+    job.gpu.meets, job.account.fetched = True, {}
+    reduce_on_gpu(job, GAP)
+    assert job.gpu.ended == [(1, 0)]
+
+
+def test_only_collectives_that_queue_on_the_gpu_are_timed_there(job):
+    job.gpu.meets = True
+    job.dist.all_reduce(Tensor(1000))
+    job.dist.all_reduce(Tensor(1000, "cuda"), group=ProcessGroup(backend="gloo"))
+    assert job.gpu.begun == 0
+    reduce_on_gpu(job, async_op=True).wait()
+    assert job.gpu.begun == 2, "the call, and the wait for it"
+
+
+def test_a_wait_for_another_streams_collectives_is_timed(job):
+    wait = job.recorder.torch.cuda.Event().wait
+    wait("compute")
+    job.gpu.meets = True
+    wait("compute")
+    assert job.gpu.begun == 0, "no collective was called in this step: this may wait for a copy"
+    job.gpu.current = "gathering"
+    reduce_on_gpu(job, FORWARD)
+    wait("compute")
+    wait("gathering")
+    assert job.gpu.ended == [(1, 0)] and job.gpu.waits == ["compute", "compute", "compute", "gathering"]
+    job.compiling = True
+    wait("compute")
+    assert job.gpu.begun == 1
+
+
+def test_the_wait_for_buffers_is_timed_beside_other_collectives(job):
+    model = job.ddp(device="cuda")
+    job.gpu.meets = True
+    model._distributed_broadcast_coalesced([1], 1)
+    assert job.gpu.ended == [(1, 0)]
+
+
+def test_an_error_of_the_job_passes_a_timed_wait(job):
+    job.gpu.meets = True
+    job.ring.words[PHASE] = BACKWARD
+    with pytest.raises(ValueError, match="no such size"):
+        job.dist.all_reduce(Tensor(-1, "cuda"), group=NCCL)
+    with pytest.raises(ValueError, match="no such buffers"):
+        job.ddp(device="cuda")._distributed_broadcast_coalesced([], 1)
+    assert not job.recorder.errors
+
+
+@pytest.mark.parametrize(("device", "meets"), [("cpu", False), ("cuda", True)])
+def test_jobs_whose_ranks_meet_on_gpus_are_known_from_their_last_step(job, device, meets):
+    job.dist.all_reduce(Tensor(10, device), group=NCCL)
+    job.end_step(1)
+    assert job.recorder.collectives.meets is meets

@@ -225,6 +225,86 @@ def test_a_job_that_fetches_on_another_stream_is_timed_on_the_one_that_computes(
         times.close(number, paper)
 
 
+def met_step(stream, times, paper, number, *, waits_ms=(3, 5, 2), current="training"):
+    """A step like the others that waits for collectives in its forward pass, in its backward pass, and after its last mark."""
+    times.watch_meetings(number)
+    times.mark("gap")
+    times.mark("input_wait")
+    for phase, (name, wait_ms) in enumerate(zip(("forward", "backward", "optimizer"), waits_ms, strict=True)):
+        stream.work(10)
+        if name == "optimizer":
+            times.mark(name)
+        stream.current = current
+        before = times.meeting_begins()
+        stream.work(wait_ms)
+        if before is not None:
+            times.meeting_ends(before, phase)
+        stream.current = "training"
+        if name != "optimizer":
+            times.mark(name)
+    times.close(number, paper)
+    stream.done_ms = stream.queued_ms
+
+
+MET = ("meetings", "forward_met_ns", "backward_met_ns", "optimizer_met_ns")
+
+
+def met(paper):
+    return {row["step"]: tuple(row[name] for name in MET) for row in paper.steps}
+
+
+def test_waits_for_collectives_are_timed_in_scattered_steps_up_to_the_last_mark(stream):
+    times, paper = GpuTimes(stream, DEVICE), Paper()
+    for number in range(41):
+        met_step(stream, times, paper, number)
+    times.close(41, paper)
+    found = met(paper)
+    timed = [step for step, row in found.items() if row[0] >= 0]
+    assert {found[step] for step in timed} == {(2, 3 * MS, 5 * MS, 0)}, (
+        "what comes after the last mark may not have passed"
+    )
+    assert {row for step, row in found.items() if step not in timed} == {(-1, -1, -1, -1)}
+    assert 5 <= len(timed) <= 15
+    assert all(len({step % period for step in timed}) > 2 for period in (4, 5, 8)), (
+        "not in step with a loader's workers"
+    )
+
+
+def test_the_same_steps_are_timed_on_every_rank():
+    ranks = [GpuTimes(Stream(), DEVICE) for _ in range(2)]
+    for number in range(100):
+        for times in ranks:
+            times.watch_meetings(number)
+        assert ranks[0].meets == ranks[1].meets
+
+
+def test_waits_on_another_stream_or_amid_a_capture_have_no_events(stream):
+    times, paper = GpuTimes(stream, DEVICE), Paper()
+    for number in range(11):
+        met_step(stream, times, paper, number, current="communicating")
+    times.close(11, paper)
+    assert {row[0] for row in met(paper).values()} == {-1, 0}
+    stream.capturing, before = True, stream.made
+    assert times.meeting_begins() is None and stream.made == before
+
+
+def test_a_step_with_very_many_waits_does_not_tell_them(stream):
+    times, paper = GpuTimes(stream, DEVICE), Paper()
+    for number in range(3):
+        times.watch_meetings(number)
+        times.mark("gap")
+        for _ in range(5_000):
+            event = times.meeting_begins()
+            if event is not None:
+                times.meeting_ends(event, 0)
+        times.mark("backward")
+        times.close(number, paper)
+        stream.done_ms = stream.queued_ms
+    times.close(3, paper)
+    assert {row[0] for row in met(paper).values()} == {-1}
+    assert stream.made < 2 * gpu_events._MEETINGS_MAX + 20, "events are used again"
+
+
 def test_an_allocator_without_statistics_does_not_end_the_events(stream):
     stream.keeps_no_statistics = True
     paper, _ = run(stream, input_ms=25)

@@ -29,6 +29,9 @@ else
 endif
 
 REAL := tests/integration tests/bench tests/harm
+# A verdict on times is right 99 times of 100 (samples/faults/RESULTS.md), and tests of real jobs ask for one: a test whose
+# assertion fails is run once more, three of them at most, and what it failed with is shown.
+RERUNS := --reruns 1 --max-suite-reruns 3 --only-rerun AssertionError --rerun-show-tracebacks
 # One test a line. Named one by one, all others need not be collected.
 MAIN_PATHS = $(shell sed 's,^,tests/,' tests/main_paths.txt)
 
@@ -36,7 +39,7 @@ check: ## what `make test` runs, in an environment that is ready
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	@$(MAKE) --no-print-directory -j2 types units
-	$(BIN)/python -m pytest -q -n auto --dist worksteal $(MAIN_PATHS)
+	$(BIN)/python -m pytest -q -n auto --dist worksteal $(RERUNS) $(MAIN_PATHS)
 
 # Side by side: mypy works for a minute on one core.
 types:
@@ -47,12 +50,10 @@ units:
 	$(BIN)/python -m pytest -q -n auto --dist loadfile tests $(REAL:%=--ignore=%)
 
 # First what judges the times of real jobs, one after the other; then the rest, on all cores. Each part runs, whatever became of the others.
-# A verdict on times is right 99 times of 100 (samples/faults/RESULTS.md), and some twenty tests ask for one: a test whose assertion
-# fails is run once more, three of them at most, and what it failed with is shown.
 test-all: $(DEV) ## set up, then all other tests: some 30 minutes on two cores, which should have nothing else to do
 	@failed=0; \
-	run() { echo "pytest $$*"; $(BIN)/python -m pytest -q --durations=15 "$$@" || failed=1; }; \
-	run --reruns 1 --max-suite-reruns 3 --only-rerun AssertionError --rerun-show-tracebacks -m "alone and not main_path" $(REAL); \
+	run() { echo "pytest $$*"; $(BIN)/python -m pytest -q --durations=15 $(RERUNS) "$$@" || failed=1; }; \
+	run -m "alone and not main_path" $(REAL); \
 	run -n auto --dist loadgroup -m "not alone and not main_path" $(REAL); \
 	exit $$failed
 

@@ -17,6 +17,7 @@ from rn50_advisor.advisor.analysis.gpu.device_copies import copy_values
 from rn50_advisor.advisor.analysis.gpu.gpu_errors import error_values
 from rn50_advisor.advisor.analysis.gpu.gpu_use import gpu_values, idle_beside, path_values
 from rn50_advisor.advisor.analysis.gpu.host_pacing import gaps_as_seen, pace_values
+from rn50_advisor.advisor.analysis.gpu.launch_times import host_step_values
 from rn50_advisor.advisor.analysis.gpu.observed_steps import call_site_values
 from rn50_advisor.advisor.analysis.gpu.published_speeds import reference_values
 from rn50_advisor.advisor.analysis.host.host_memory import memory_values, shortage_values
@@ -258,6 +259,10 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
         _pace_values,
         named("gpu.idle_input_s", "gpu.idle_gap_s", "gpu.host_paced_s"),
         named("gpu.util_share", "step.time_s"),
+    ),
+    Provider(
+        lambda c, _: host_step_values(c.run.recording, c.run.steady, c.run.call_sites),
+        named("gpu.host_step_s"),
     ),
     Provider(
         lambda c, _: c.gpu_memory,

@@ -19,6 +19,7 @@ from rn50_advisor.advisor.analysis.gpu.device_copies import copy_times
 from rn50_advisor.advisor.analysis.gpu.gpu_memory import device_memory
 from rn50_advisor.advisor.analysis.gpu.gpu_ranks import unmonitored_ranks
 from rn50_advisor.advisor.analysis.gpu.host_pacing import idle_facts
+from rn50_advisor.advisor.analysis.gpu.observed_steps import trains_on_gpu
 from rn50_advisor.advisor.analysis.gpu.published_speeds import published_speed
 from rn50_advisor.advisor.analysis.host.interpreter_waits import holders
 from rn50_advisor.advisor.analysis.host.node_window import helpers_beside, process_by_rank
@@ -186,6 +187,7 @@ def _step_model(over: SteadyContext, values: Measured) -> StepModel:
         job_cpu_s=None if cores is None else cores * accounts.step_s,
         allowed_cores=values.get((CPU_ALLOWED_CORES, JOB)),
         hosts=max(1, len(over.run.recording.nodes)),
+        on_gpu=trains_on_gpu(over.run.recording),
     )
 
 

@@ -11,6 +11,7 @@ from rn50_advisor.advisor.model.job_changes import Assignment, CallChange, Invoc
 from rn50_advisor.advisor.model.measures.comm_measures import COMM_BUCKETS, COMM_SPAN_S
 from rn50_advisor.advisor.model.measures.gpu_measures import (
     GPU_HOST_PACED_S,
+    GPU_HOST_STEP_S,
     GPU_IDLE_GAP_S,
     GPU_IDLE_INPUT_S,
     GPU_PCIE_GEN,
@@ -120,7 +121,7 @@ def computing_s(a: Analysis, rank: int) -> float:
 
 
 def if_computed_faster(a: Analysis, ranks: Mapping[int, float], *, hopeful: bool) -> float:
-    """The step if these ranks' layers took only this share of today's GPU compute, as far as loading allows."""
+    """The step if these ranks' layers took only this share of today's GPU compute, as far as loading and launching allow."""
     model = model_of(a)
     changes: dict[tuple[int, str], float] = {}
     for rank, share in ranks.items():
@@ -132,7 +133,8 @@ def if_computed_faster(a: Analysis, ranks: Mapping[int, float], *, hopeful: bool
         changes.get((rank, "backward"), own["backward"]) / max(own["backward"], 1e-12)
         for rank, own in model.own.items()
     ]
-    return model.step_if(changes, wire_s=exposed_if(a, max(left)), floor_s=loading_floor_s(a, hopeful=hopeful))
+    floor_s = max(loading_floor_s(a, hopeful=hopeful), launching_floor_s(a))
+    return model.step_if(changes, wire_s=exposed_if(a, max(left)), floor_s=floor_s)
 
 
 def exposed_if(a: Analysis, backward_share: float) -> float:
@@ -161,6 +163,11 @@ def loading_floor_s(a: Analysis, *, hopeful: bool) -> float:
     if not samples or not known:
         return 0.0
     return min(step, samples * len(model_of(a).own) / min(known))
+
+
+def launching_floor_s(a: Analysis) -> float:
+    """The shortest step that the hosts can launch, at most today's; 0 if it was not measured."""
+    return min(a.value(STEP_TIME_S), max(a.by_rank(GPU_HOST_STEP_S).values(), default=0.0))
 
 
 def hidden_s(a: Analysis, rank: int, blocked_s: float) -> float:

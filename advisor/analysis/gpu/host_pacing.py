@@ -53,7 +53,7 @@ _IDLE_FACT_NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class PacedRows:
     """Steps with both host and GPU times, in seconds."""
 
     host: Mapping[str, Array]
@@ -70,7 +70,7 @@ def pace_values(recording: Recording, steady: Mapping[int, RankSteps], known: Ca
     values = Measured()
     for rank, steps in steady.items():
         table = recording.gpu_steps.get(rank)
-        rows = _together(steps, table) if table is not None and steps.fed else None
+        rows = paced_rows(steps, table) if table is not None and steps.fed else None
         if rows is None:
             continue
         values[GPU_IDLE_INPUT_S, rank] = float(rows.gpu["input_wait"].mean())
@@ -86,7 +86,7 @@ def pace_values(recording: Recording, steady: Mapping[int, RankSteps], known: Ca
     return values
 
 
-def _together(steps: RankSteps, table: Table) -> _Rows | None:
+def paced_rows(steps: RankSteps, table: Table) -> PacedRows | None:
     """The steps with both host and GPU times; None if there are too few."""
     order = np.argsort(table["step"], kind="stable")
     at = np.clip(np.searchsorted(table["step"][order], steps.step), 0, max(table.size - 1, 0))
@@ -105,7 +105,7 @@ def _together(steps: RankSteps, table: Table) -> _Rows | None:
     gpu = {name: row[f"{name}_ns"][use] / 1e9 for name in ("input_wait", "gap", *PHASES)}
     gap = np.roll(c["gap"], 1)[use]
     behind = row[BEHIND][use] / 1e9 if table.dtype.names and BEHIND in table.dtype.names else None
-    return _Rows(host, gpu, gap, (before == 0)[use], np.maximum(c["micro_batches"][use], 1.0), behind, steps.step[use])
+    return PacedRows(host, gpu, gap, (before == 0)[use], np.maximum(c["micro_batches"][use], 1.0), behind, steps.step[use])
 
 
 def runs_dry(table: Table | None) -> bool:
@@ -126,7 +126,7 @@ def gaps_as_seen(paced: Measured, known: Measured, gpus: Iterable[Gpu]) -> Measu
     return found
 
 
-def _host_paced(rows: _Rows) -> dict[str, float]:
+def _host_paced(rows: PacedRows) -> dict[str, float]:
     """Seconds per step of each phase in which the GPU kept up with the host.
 
     With several batches a step, the phases are sums: the GPU kept up with all of them only if it idled for most of each fetch.
@@ -134,7 +134,7 @@ def _host_paced(rows: _Rows) -> dict[str, float]:
     if rows.behind is not None:
         behind = np.maximum(0.0, rows.behind + rows.gpu["input_wait"] - rows.host["input_wait"])
     else:
-        behind = _behind_at_batch(rows)
+        behind = behind_at_batch(rows)
     found = {}
     for phase in PHASES:
         began = behind
@@ -145,7 +145,7 @@ def _host_paced(rows: _Rows) -> dict[str, float]:
     return found
 
 
-def _behind_at_batch(rows: _Rows) -> Array:
+def behind_at_batch(rows: PacedRows) -> Array:
     """Seconds by which the GPU is behind the host when each batch arrives; infinite where that is not known.
 
     It is not behind where it idled. From there on, the times of both tell by how much it is, until a step without events: ranks that leave
@@ -166,7 +166,7 @@ def _behind_at_batch(rows: _Rows) -> Array:
     return found
 
 
-def _not_launching(rank: int, known: CallSites, rows: _Rows) -> dict[str, float]:
+def _not_launching(rank: int, known: CallSites, rows: PacedRows) -> dict[str, float]:
     """Host time in each phase that says nothing about kernel launches: copies, and whole phases in which the host waits for the GPU."""
     lost = dict.fromkeys(PHASES, 0.0)
     for copy in known.copies:

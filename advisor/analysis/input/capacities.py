@@ -21,7 +21,7 @@ from rn50_advisor.advisor.analysis.steps.phases import split_of
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.analysis.storage.reading_limit import storage_ceiling
 from rn50_advisor.advisor.model.analysis import LoaderFacts, training_loader
-from rn50_advisor.advisor.model.forecast.step_model import WARMER, StepModel
+from rn50_advisor.advisor.model.forecast.step_model import StepModel
 from rn50_advisor.advisor.model.forecast.worker_model import WorkerModel
 from rn50_advisor.advisor.model.input.data_loaders import with_helpers_s
 from rn50_advisor.advisor.model.measures.comm_measures import COMM_WIRE_S
@@ -242,7 +242,7 @@ def _compute(seen: CapacityInputs, samples: float) -> Capacity:
     for rank, steps in seen.steady.items():
         busy, wait = _busy_and_wait(seen, rank, steps)
         if busy.size and busy.sum() > 0:
-            found.append(_computed(busy, wait, samples, _copied_s(seen, rank)))
+            found.append(_computed(busy, wait, samples, _copied_s(seen, rank), warmer=seen.model.warmer))
     if not found:
         return _unknown("compute", "no step was seen computing")
     slow = min(found, key=lambda capacity: capacity.samples_per_s or 0.0)
@@ -257,7 +257,7 @@ def _copied_s(seen: CapacityInputs, rank: int) -> float:
     return each.get(rank, min(each.values(), default=0.0))
 
 
-def _computed(busy: Array, wait: Array, samples: float, copied_s: float) -> Capacity:
+def _computed(busy: Array, wait: Array, samples: float, copied_s: float, *, warmer: float) -> Capacity:
     """Compute capacity of one rank, from the steps that did not wait for input, or from all steps if those are too few."""
     ready = wait <= max(_INPUT_READY_SHARE * float(np.median(busy)), _READY_S)
     busy = np.clip(busy - copied_s, 1e-9, None)
@@ -267,10 +267,10 @@ def _computed(busy: Array, wait: Array, samples: float, copied_s: float) -> Capa
         basis = f"forward, backward and optimizer of {int(ready.sum())} steps whose input was ready{less}"
         return _known("compute", samples / float(part.mean()), relative_error(part), basis)
     basis = (
-        f"only {int(ready.sum())} of {busy.size} steps had their input ready, so compute is measured over all steps{less}, "
-        f"up to {WARMER:.0%} more without the waits, which let caches go cold"
+        f"only {int(ready.sum())} of {busy.size} steps had their input ready, so compute is measured over all steps{less}"
+        f"{f', up to {warmer:.0%} more without the waits, which let caches go cold' if warmer else ''}"
     )
-    return _known("compute", samples / float(busy.mean()), relative_error(busy), basis, more=WARMER)
+    return _known("compute", samples / float(busy.mean()), relative_error(busy), basis, more=warmer)
 
 
 def _busy_and_wait(seen: CapacityInputs, rank: int, steps: RankSteps) -> tuple[Array, Array]:

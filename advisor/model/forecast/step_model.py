@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rn50_advisor.advisor.model.findings import Saving
 
-WARMER = 0.15  # share by which work shrinks per share of the step that is no longer spent waiting
+_WARMER = 0.15  # on CPUs
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +25,16 @@ class StepModel:
     job_cpu_s: float | None = None
     allowed_cores: float | None = None
     hosts: int = 1  # with equally many ranks; the CPU seconds and cores are those of one host
+    on_gpu: bool = False  # GPUs do the work; the caches of a CPU make none of it shorter
 
     @property
     def ranks_of_host(self) -> float:
         return max(1.0, len(self.own) / self.hosts)
+
+    @property
+    def warmer(self) -> float:
+        """Share by which work shrinks per share of the step that is no longer spent waiting."""
+        return 0.0 if self.on_gpu else _WARMER
 
     def own_s(self, rank: int) -> float:
         return sum(self.own[rank].values())
@@ -74,9 +80,9 @@ class StepModel:
         After a wait, work starts with cold caches on a core that has slept; without the wait, the work itself is shorter. Measured on two
         cores: steps predicted to shrink to 0.31, 0.38 and 0.42 of their length shrank to 0.27, 0.36 and 0.37. Other work of the loop
         between the steps has the same effect: in a process that alternated with and without it, a pause, writes, an evaluation or other
-        computing of 13 to 31 % of the step made the rest of the step 1.6 to 3.2 % longer.
+        computing of 13 to 31 % of the step made the rest of the step 1.6 to 3.2 % longer. All of this is of work on CPUs.
         """
-        return after_s * (1.0 - WARMER * max(0.0, 1.0 - after_s / self.step_s))
+        return after_s * (1.0 - self.warmer * max(0.0, 1.0 - after_s / self.step_s))
 
     def saving(self, best_s: float, worst_s: float, basis: str) -> Saving:
         """The saving if a step takes between `best_s` and `worst_s` seconds; neither counts as longer than today's."""

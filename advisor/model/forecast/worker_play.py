@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rn50_advisor.advisor.model.forecast.step_model import WARMER
 from rn50_advisor.advisor.model.forecast.worker_feed import WorkerFeed, WorkerModel
 
 Array = NDArray[np.float64]
@@ -57,7 +56,7 @@ class Side:
         if self.kind and self.feed.workers == 0:
             # Making batches on the same core pushes the model's data out of its caches. Where it took a sixth of the step, computing
             # without it took 0.90 to 1.06 times as long, 0.97 on average.
-            warm = 1.0 - WARMER * np.clip(1.0 - times / self.model.step.step_s, 0.0, 1.0)
+            warm = 1.0 - self.model.step.warmer * np.clip(1.0 - times / self.model.step.step_s, 0.0, 1.0)
             times = self._times(worker, trainer * warm, work)
         return np.concatenate([[self._in_process()], times])
 

@@ -83,6 +83,11 @@ GPU_IDLE_INPUT_S = RankMeasure(
 GPU_IDLE_GAP_S = RankMeasure(
     "gpu.idle_gap_s", "s", "time per step, at most, in which the GPU was idle between the optimizer and the next fetch"
 )
+GPU_HOST_STEP_S = RankMeasure(
+    "gpu.host_step_s",
+    "s",
+    "what launching a step's passes takes the host, at least, in steps in which it did not wait for the GPU",
+)
 GPU_HOST_PACED_S = RankMeasure(
     "gpu.host_paced_s",
     "s",

@@ -133,6 +133,13 @@ def test_no_step_outruns_loading() -> None:
     assert loading_floor_s(other, hopeful=True) == 0.0
 
 
+def test_no_step_outruns_the_launches_of_its_host() -> None:
+    a = pace_jobs.paced({"gpu.host_step_s": 0.6})
+    assert if_computed_faster(a, {0: 0.1, 1: 0.1}, hopeful=True) == pytest.approx(0.6)
+    slow = pace_jobs.paced({"gpu.host_step_s": 3.0})
+    assert if_computed_faster(slow, {0: 0.1, 1: 0.1}, hopeful=True) == pytest.approx(1.0), "today's step at most"
+
+
 def idling(loads: float | None = None) -> Analysis:
     """The GPU idles for 0.1 s between steps and 0.2 s while a batch is fetched."""
     values = {"gpu.idle_gap_s": 0.1, "gpu.idle_input_s": 0.2}

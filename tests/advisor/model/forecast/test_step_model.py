@@ -83,6 +83,7 @@ def test_work_without_waits_is_a_little_shorter_than_it_was_between_them() -> No
     assert model.at_best(1.0) == pytest.approx(1.0)
     assert model.at_best(0.5) == pytest.approx(0.5 * (1 - 0.15 * 0.5))
     assert model.at_best(2.0) == pytest.approx(2.0), "no wait ended: nothing is gained"
+    assert StepModel(1.0, OWN, on_gpu=True).at_best(0.5) == 0.5, "the caches of a CPU do not speed up a GPU"
 
 
 @pytest.mark.parametrize(

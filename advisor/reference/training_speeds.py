@@ -17,6 +17,7 @@ from rn50_advisor.advisor.reference.gpu_names import gpu_model
 Precision = Literal["fp32", "tf32", "amp"]
 Tier = Literal["typical", "tuned", "course"]
 _MIXED = ("bf16", "fp16", "amp", "bfloat16", "float16")  # equally fast on tensor cores
+_UNPUBLISHED = ("fp8", "fp4")  # no row has them
 _SCALED_GPUS_MAX = 8  # beyond one machine the network determines the speed
 _BATCH_TOLERANCE = 0.25  # 200 or 320 images count as 256; powers of two differ
 
@@ -101,6 +102,8 @@ def matching(
     device: str, *, gpus: int, precision: str | None, model: str = "resnet50", image_size: int = 224
 ) -> tuple[Row, ...]:
     """Returns the rows of all tiers for exactly this setting. `device`: a driver's or torch's name, or the table's own."""
+    if precision in _UNPUBLISHED:
+        return ()
     gpu = device if device in {row.gpu for row in rows()} else gpu_model(device)
     wanted = (model, image_size, gpu, gpus, precision_of(precision))
     return tuple(row for row in rows() if (row.model, row.image_size, row.gpu, row.gpus, row.precision) == wanted)

@@ -1,8 +1,8 @@
 """The PCIe link is narrower or slower than the slot.
 
 What it does: finds GPUs whose PCIe link, under load, has fewer lanes or a lower generation than GPU and slot support,
-or than another GPU of the same model on this host has. It also finds links that reach less bandwidth than their lanes
-and generation allow.
+or than another GPU of the same model on this host has, or fewer lanes than the maker gave this model. It also finds
+links that reach less bandwidth than their lanes and generation allow.
 
 Fires when: ≥ 25 % of the bandwidth is missing under load, by the link's state or by the copies of a deep window; a note if all GPUs of
 the host have the same link.
@@ -10,18 +10,22 @@ the host have the same link.
 Why it is slow: images travel to the GPU over it, and gradients if there is no NVLink. Four lanes of sixteen carry a
 quarter.
 
-Evidence: generation and lanes under load, the best they could be, and the traffic on the link; the rate of large copies
-from pinned memory in a profiler window (`--deep`).
+Evidence: generation and lanes under load, the best they could be, and the traffic on the link; the lanes in the data
+sheet of this model, since the driver's own maximum is that of the slot; the rate of large copies from pinned memory in a
+profiler window (`--deep`).
 
 Fix: reseat the card or the riser, check the firmware's slot settings; on a rented machine: return it. If all GPUs have
-the same link, check the firmware's settings and the board's manual, which may say that its slots share their lanes.
+the same link, check the firmware's settings and the board's manual, which may say that its slots share their lanes. If
+the driver calls a narrow link its maximum, the slot may have no more: use one that has.
 
 Estimate: at worst nothing, because all copies overlap with the compute; at best the extra time that the link needed for
 its traffic, until these ranks are as fast as the others. If the link was busy all the time, the best case is likely.
 
 False alarms: an idle link drops to the first generation, so only readings under load count; if the load is unknown,
 only links at full speed are used. Links that are equally slow for all of the job's GPUs of a model on a host follow
-from how the machine was built: this is a note, without an estimate and without the advice to return it. Copies of a
+from how the machine was built: this is a note, without an estimate and without the advice to return it. Models whose
+lanes are in no table are judged by the driver's maximum alone; virtual machines may make up their slots, so the data
+sheet alone gives less confidence. Copies of a
 rank with no CPU close to its GPU cross the sockets and belong to CPU004. If the distance is unknown, copies are not
 used either.
 """
@@ -60,6 +64,8 @@ _DEFECT_FIX = "reseat {} or its riser, or hand the machine back"
 _BUILT_SO_FIX = (
     "look at the firmware's slot settings: all GPUs here have the same link, which may be how the machine was built"
 )
+_SLOT_CONFIDENCE = 0.6  # a virtual machine may make up its slot
+_SLOT_FIX = "move {} to a slot with {} lanes, or reseat it or its riser"
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
@@ -77,11 +83,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         title=f"The PCIe link of {listed(slow)} is slower than it should be",
         # if the link's traffic is unknown, it may matter
         severity=severity(lost / a.value(STEP_TIME_S)) or ("low" if measured or built else "medium"),
-        confidence=confidence(a, cap=0.9),
+        confidence=confidence(a, cap=_SLOT_CONFIDENCE if all(of_slot(a, gpu) for gpu in slow) else 0.9),
         seconds_per_step=lost,
         scope=Affected(ranks=ranks_on(a, slow), gpus=tuple(gpu.index for gpu in slow)),
         evidence=tuple(e for gpu in slow[:3] for e in _evidence(a, gpu)),
-        fixes=(Fix(_BUILT_SO_FIX if built else _DEFECT_FIX.format(placed(slow)), "", None, "outside the code"),),
+        fixes=(Fix(_fix(a, slow), "", None, "outside the code"),),
         saving=saving if lost > 0 else None,
     )
 
@@ -101,13 +107,29 @@ def built_so(a: Analysis, gpu: Gpu) -> bool:
     return len(links) > 1 and len(set(links)) == 1 and link[0] == link_mb_per_s(gen, width)
 
 
+def of_slot(a: Analysis, gpu: Gpu) -> bool:
+    """True if only the maker's figure says that the link could have more lanes: the slot may have none."""
+    gen, width = of_gpu(a, GPU_PCIE_GEN, gpu), of_gpu(a, GPU_PCIE_WIDTH, gpu)
+    if gen is None or width is None or not gpu.pcie_gen_max or not gpu.pcie_width_max:
+        return False
+    return gen >= gpu.pcie_gen_max and gpu.pcie_width_max <= width < (gpu.pcie_width_due or 0)
+
+
+def _fix(a: Analysis, slow: list[Gpu]) -> str:
+    if built_so(a, slow[0]):
+        return _BUILT_SO_FIX
+    if all(of_slot(a, gpu) for gpu in slow):
+        return _SLOT_FIX.format(placed(slow), slow[0].pcie_width_due)
+    return _DEFECT_FIX.format(placed(slow))
+
+
 def _link(a: Analysis, gpu: Gpu) -> tuple[float, float] | None:
     """(MB/s that the link carries in its present state, and at best)."""
     gen, width = of_gpu(a, GPU_PCIE_GEN, gpu), of_gpu(a, GPU_PCIE_WIDTH, gpu)
-    if gen is None or width is None or not gpu.pcie_gen_max or not gpu.pcie_width_max:
+    if gen is None or width is None or not gpu.pcie_gen_max or not gpu.pcie_width_due:
         return None
     now, reached = link_mb_per_s(gen, width), _reached(a, gpu)
-    return now if reached is None else min(now, reached), link_mb_per_s(gpu.pcie_gen_max, gpu.pcie_width_max)
+    return now if reached is None else min(now, reached), link_mb_per_s(gpu.pcie_gen_max, gpu.pcie_width_due)
 
 
 def _reached(a: Analysis, gpu: Gpu) -> float | None:
@@ -166,10 +188,12 @@ def _with_the_others(a: Analysis, gpu: Gpu) -> float:
 
 def _evidence(a: Analysis, gpu: Gpu) -> list[Evidence]:
     gen, width = of_gpu(a, GPU_PCIE_GEN, gpu) or 0.0, of_gpu(a, GPU_PCIE_WIDTH, gpu) or 0.0
-    could = f"{gpu.pcie_width_max} lanes of generation {gpu.pcie_gen_max}"
+    could = f"{gpu.pcie_width_due} lanes of generation {gpu.pcie_gen_max}"
     carried, link, reached = of_gpu(a, GPU_PCIE_RX_MB_PER_S, gpu), _link(a, gpu), _reached(a, gpu)
     note = f"{named(gpu)}: {width:.0f} lanes of generation {gen:.0f} under load, could be {could}"
-    found = [Evidence.of(GPU_PCIE_WIDTH, width, float(gpu.pcie_width_max or 0), note, gpu=gpu.index)]
+    if of_slot(a, gpu):
+        note += f", by its data sheet; the driver's maximum here is {gpu.pcie_width_max}"
+    found = [Evidence.of(GPU_PCIE_WIDTH, width, float(gpu.pcie_width_due or 0), note, gpu=gpu.index)]
     if reached is not None and link is not None and reached <= link[0]:
         note = f"{named(gpu)}: large copies from pinned memory; {could} carry {link[1]:.0f}"
         found = [Evidence.of(KERNEL_PINNED_MB_PER_S, reached, link[1], note, gpu=gpu.index), *found]

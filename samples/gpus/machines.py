@@ -174,6 +174,12 @@ def degraded_link() -> list[str]:
     return [*l40sx4(), *(f"gpu 1 {line}" for line in slow)]
 
 
+def narrow_slot() -> list[str]:
+    """The only L40S of a machine, in a slot of eight lanes: the driver calls them its maximum."""
+    narrow = ("pcie_width 8", "pcie_width_max 8", "pcie_rx_kb_s 9000000")
+    return [*machine(L40S, 1, cores=24), *(f"gpu 0 {line}" for line in narrow)]
+
+
 def failing_memory() -> list[str]:
     """GPU 5 of eight H100 has an uncorrectable error in mid-run: Xid 94, and a pending row remapping."""
     errors = ["field.143 1", "field.144 1", "field.4 0 +1", "field.6 3", "field.230 4"]
@@ -236,6 +242,7 @@ MACHINES: dict[str, Callable[[], list[str]]] = {
     "MIG": a100_mig,
     "throttled": throttled,
     "degraded-link": degraded_link,
+    "narrow-slot": narrow_slot,
     "failing-memory": failing_memory,
     "lost": lost,
     "broken-nvlink": broken_nvlink,

@@ -126,6 +126,9 @@ STORIES: dict[str, Story] = {
         replay=True,
     ),
     "degraded-link": Story("four lanes of sixteen", machines.degraded_link, 4, "GPU006", slow={1: 1.4}, replay=True),
+    "narrow-slot": Story(
+        "the only GPU in a slot of eight lanes", machines.narrow_slot, 1, "GPU006", compute_ms=180, samples=128
+    ),
     "failing-memory": Story("an H100 with a broken memory row", machines.failing_memory, 8, "GPU007"),
     "lost": Story("a GPU falls off the bus", machines.lost, 4, "GPU007", dies=2, replay=True),
     "broken-nvlink": Story("eight of twelve links down", machines.broken_nvlink, 8, "GPU008", wire_ms=60),

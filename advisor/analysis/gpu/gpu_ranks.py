@@ -11,6 +11,7 @@ from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu, GpuPath, Xid
 from rn50_advisor.advisor.model.measures.gpu_measures import GPU_CLOCK_MHZ, GPU_THROTTLED_SHARE
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.advisor.peaks.gpu_peaks import pcie_width
 from rn50_advisor.probes.documents.machine_documents import GpuDeviceFacts
 from rn50_advisor.probes.documents.rank_documents import CudaFacts
 from rn50_advisor.probes.host.gpu.gpu_devices import GpuDevice, MigInstance
@@ -172,6 +173,7 @@ def _gpu(recording: Recording, device: GpuDevice, ranks: tuple[int, ...]) -> Gpu
         sm_clock_max_mhz=device.sm_clock_max_mhz,
         pcie_gen_max=device.pcie_gen_max,
         pcie_width_max=device.pcie_width_max,
+        pcie_width_made=pcie_width(device.name),
         nvlinks=device.nvlinks,
         nvlink_switched=device.nvlink_switched,
         numa_node=device.numa_node,

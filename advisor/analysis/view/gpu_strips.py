@@ -83,6 +83,6 @@ def _trouble(now: Window, gpu: Gpu, throttled: float | None) -> str:
     if throttled is not None and throttled >= _HELD_SHARE:
         return f"throttled {min(100.0, 100 * throttled):.0f} %"
     width = now.level("gpu.pcie_width", scope)
-    if width is not None and gpu.pcie_width_max and 0 < width < gpu.pcie_width_max:
-        return f"PCIe x{width:.0f} of x{gpu.pcie_width_max}"
+    if width is not None and gpu.pcie_width_due and 0 < width < gpu.pcie_width_due:
+        return f"PCIe x{width:.0f} of x{gpu.pcie_width_due}"
     return ""

@@ -29,6 +29,7 @@ class Gpu:
     sm_clock_max_mhz: float | None = None
     pcie_gen_max: int | None = None  # of GPU and slot; the highest among GPUs of this model on the host
     pcie_width_max: int | None = None
+    pcie_width_made: int | None = None  # lanes that its maker gave this model, by a table of data sheets
     nvlinks: int | None = None
     nvlink_switched: bool | None = None
     numa_node: int | None = None
@@ -43,6 +44,11 @@ class Gpu:
     @property
     def own_index(self) -> int:
         return self.index if self.index_on_host is None else self.index_on_host
+
+    @property
+    def pcie_width_due(self) -> int | None:
+        """Lanes that its link should have: the driver's maximum is that of the slot, if the slot has fewer than the board."""
+        return max((self.pcie_width_max or 0, self.pcie_width_made or 0)) or None
 
     def is_like(self, other: Gpu) -> bool:
         """True if both GPUs are of the same model and in the same machine."""

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from rn50_advisor.advisor.model.wording.quantities import number, share
 
 FACT = "roofline"
-_PRECISION_WORDS = {"fp32": "FP32", "tf32": "TF32", "bf16": "bf16", "fp16": "fp16"}
+_PRECISION_WORDS = {"fp32": "FP32", "tf32": "TF32", "bf16": "bf16", "fp16": "fp16", "fp8": "FP8"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,9 +181,9 @@ def _link_gb_per_s(a: Analysis, gpu: Gpu) -> float | None:
 def _link_band(a: Analysis, gpu: Gpu) -> Band:
     missing = gpu006.RULE.thresholds["missing"]
     source = f"rule GPU006, of what GPU and slot can do: {missing.why}"
-    if not gpu.pcie_gen_max or not gpu.pcie_width_max:
+    if not gpu.pcie_gen_max or not gpu.pcie_width_due:
         return Band(source=source)
-    return Band((1 - missing.value) * link_mb_per_s(gpu.pcie_gen_max, gpu.pcie_width_max) / 1e3, None, source)
+    return Band((1 - missing.value) * link_mb_per_s(gpu.pcie_gen_max, gpu.pcie_width_due) / 1e3, None, source)
 
 
 def _links_band(a: Analysis, gpu: Gpu) -> Band:
@@ -192,7 +192,7 @@ def _links_band(a: Analysis, gpu: Gpu) -> Band:
 
 
 def _link_remedy(a: Analysis, gpu: Gpu) -> Remedy:
-    return "note" if gpu006.built_so(a, gpu) else "hand-back"
+    return "note" if gpu006.built_so(a, gpu) or gpu006.of_slot(a, gpu) else "hand-back"
 
 
 def _errors(a: Analysis, gpu: Gpu) -> float | None:

@@ -17,7 +17,7 @@ from rn50_advisor.advisor.verdict.diagnose import diagnose
 
 # Data sheets: nominal GB of one GPU. A row in GiB or MiB, or of another variant, is not among them.
 GPU_MEMORY_GB = {
-    "V100": {16, 32},
+    "V100-SXM": {16, 32},
     "A100-SXM": {40, 80},
     "A100-PCIe": {40, 80},
     "H100-PCIe": {80},
@@ -25,6 +25,7 @@ GPU_MEMORY_GB = {
     "H100-NVL": {94},
     "H200": {141},
     "B200": {180, 192},
+    "B300": {288},
     "T4": {16},
     "A10": {24},
     "A10G": {24},
@@ -48,10 +49,23 @@ def test_no_row_has_a_unit_error() -> None:
         # providers sell 2 to 25 GiB a vCPU: GB for GiB is 7 % off and passes, MiB, TiB or a figure of one GPU does not
         assert 2 <= one.memory_gib / one.vcpus <= 25, one
         assert one.vcpus / one.gpus >= 4, one
-        # in Gb/s: the smallest network of several GPUs is 10, the largest known 3,600; GB/s would be below
-        assert one.network_gbit_per_s is None or 10 <= one.network_gbit_per_s <= 3600, one
+        # in Gb/s: the smallest network of several GPUs is 10, the largest known 6,400; GB/s would be below
+        assert one.network_gbit_per_s is None or 10 <= one.network_gbit_per_s <= 6400, one
         assert (one.gpus > 1) or one.link is None, one
         assert "SXM" not in one.gpu or one.gpus == 1 or one.link == "nvlink", one
+
+
+@pytest.mark.parametrize(
+    ("name", "gbit_per_s"),
+    [
+        ("p4d.24xlarge", 400), ("p4de.24xlarge", 400), ("p5.48xlarge", 3200), ("p5e.48xlarge", 3200), ("p5en.48xlarge", 3200),
+        ("p6-b200.48xlarge", 3200), ("p6-b300.48xlarge", 6400), ("a3-highgpu-8g", 1000), ("a3-megagpu-8g", 1800),
+        ("a4-highgpu-8g", 3600), ("Standard_ND96isr_H200_v5", 3200), ("Standard_ND96amsr_A100_v4", 1600), ("p3.16xlarge", None),
+    ],
+)  # fmt: skip
+def test_the_network_of_machines_that_train_together_is_known(name: str, gbit_per_s: float | None) -> None:
+    one = by_name(name)
+    assert one is not None and one.network_gbit_per_s == gbit_per_s
 
 
 def test_sizes_of_a_family_grow_together() -> None:

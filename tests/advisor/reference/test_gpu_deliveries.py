@@ -14,7 +14,7 @@ from rn50_advisor.advisor.reference.training_speeds import rows, sources
 
 # Bandwidths of the data sheets in GB/s: of the memory, of the slot (a direction), of NVLink (both directions).
 SHEETS = {
-    ("V100", ""): (900, 15.8, 300),
+    ("V100-SXM", ""): (900, 15.8, 300),
     ("A100-SXM", "40GB"): (1555, 31.5, 600),
     ("A100-SXM", ""): (2039, 31.5, 600),
     ("A100-PCIe", "40GB"): (1555, 31.5, 0),

@@ -73,6 +73,7 @@ def test_a_number_of_gpus_that_nobody_measured_is_one_gpu_multiplied() -> None:
         ("NVIDIA GeForce RTX 3090 Ti", 1, "amp", {}),
         ("A100-SXM", 16, "amp", {}),
         ("A100-SXM", 1, "fp32", {}),  # only the course has a number for it, and that is no threshold
+        ("H100-SXM", 1, "fp8", {}),
         ("A100-SXM", 1, "amp", {"image_size": 32}),
         ("A100-SXM", 1, "amp", {"model": "vgg19"}),
     ],

@@ -71,6 +71,10 @@ TABLE = Table(
         "a generation less": {"width": 16, "gen": 3},
         "the first generation": {"width": 16, "gen": 1},
         "a full link that carries half": {"width": 16, "copied": (25_500.0, 13_000.0)},
+        "a slot with fewer lanes than its maker gave the board": {
+            "width": 8,
+            "gpus": (gpu(0), gpu(1, pcie_width_max=8, pcie_width_made=16)),
+        },
         "and its rank may run on CPUs of both sockets": {"width": 16, "copied": (25_500.0, 13_000.0), "near": 0.5},
     },
     not_measured={
@@ -129,3 +133,27 @@ def test_gpu006_compares_links_and_copies_within_a_host() -> None:
     assert run_rule(RULES["GPU006"], gpu_jobs.on_gpus(full, gpus=on_two_hosts(), ranks=ranks), Config()) == Clear(
         "GPU006"
     )
+
+
+def alone(width: float, driver: int, made: int | None, carried: float = 6000.0) -> Analysis:
+    """A job on the only GPU of its host."""
+    only = gpu(1, pcie_width_max=driver, pcie_width_made=made)
+    values = {"gpu.pcie_width": {1: width}, "gpu.pcie_gen": {1: 4}, "gpu.pcie_rx_mb_per_s": {1: carried}}
+    return on_gpus(values, gpus=(only,))
+
+
+def test_gpu006_tells_a_board_in_a_narrow_slot_even_if_it_is_the_only_one_and_the_driver_calls_it_its_maximum() -> None:
+    finding = found("GPU006", alone(8, driver=8, made=16))
+    note = finding.evidence[0].note
+    assert "8 lanes of generation 4 under load, could be 16 lanes of generation 4, by its data sheet" in note
+    assert "the driver's maximum here is 8" in note and finding.evidence[0].threshold == 16
+    assert finding.fixes[0].title == "move GPU 1 to a slot with 16 lanes, or reseat it or its riser"
+    assert finding.saving is not None and finding.saving.speedup[0] == 1.0
+    assert finding.confidence <= 0.6 < found("GPU006", alone(4, driver=8, made=16)).confidence
+
+
+def test_gpu006_judges_by_the_driver_alone_where_no_data_sheet_states_the_lanes() -> None:
+    for made in (None, 8):
+        assert run_rule(RULES["GPU006"], alone(8, driver=8, made=made), Config()) == Clear("GPU006")
+    defect = found("GPU006", alone(4, driver=8, made=16))
+    assert "hand the machine back" in defect.fixes[0].title, "the slot has more than the link uses"

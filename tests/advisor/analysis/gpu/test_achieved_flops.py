@@ -103,6 +103,17 @@ def test_without_a_table_flops_come_from_the_deep_window() -> None:
     assert both.facts["roofline"]["counted_per_sample"] == pytest.approx(window.flops / 32)
 
 
+@pytest.mark.parametrize(
+    ("name", "peak"), [("NVIDIA H100 80GB HBM3", 1979), ("NVIDIA A100-SXM4-80GB", None), ("NVIDIA L20", None)]
+)
+def test_kernels_in_fp8_stand_beside_the_peak_in_fp8_where_it_is_known(name: str, peak: float | None) -> None:
+    window = replace(deep_window(), precision="fp8")
+    found = analysed({**FACTS, "cuda": {**A100, "name": name}}, samples=32, window=window).facts["roofline"]
+    assert (found["precision"], found["peak_tflops"]) == ("fp8", peak)
+    rows = dict(roofline_rows({"roofline": found}))
+    assert ("in FP8" in rows["reached"]) == (peak is not None)
+
+
 def test_of_a_cpu_only_what_was_asked_for_is_shown() -> None:
     on_cpu = {**FACTS, "cuda": None}
     found = analysed(on_cpu)

@@ -87,6 +87,13 @@ def test_a_slow_slot_shows_by_its_neighbours() -> None:
     assert bounds == [(4, 16), (4, 16), (5, 16)]
 
 
+def test_the_lanes_of_a_model_come_from_its_data_sheet_and_are_those_due_in_a_narrow_slot() -> None:
+    devices = [device(0, pcie_width_max=8), device(1, name="NVIDIA Z1", pcie_width_max=8), device(2, name="NVIDIA H20")]
+    view = on_gpus(devices=devices).gpu_view
+    assert [gpu.pcie_width_made for gpu in view.devices] == [16, None, None]
+    assert [(gpu.pcie_width_max, gpu.pcie_width_due) for gpu in view.devices] == [(8, 16), (8, 8), (16, 16)]
+
+
 def test_old_recordings_know_less_of_their_gpus() -> None:
     old = [{"index": 0, "name": A100, "uuid": "GPU-1", "pci_bus_id": "x", "mem_total_bytes": 1, "mig_uuids": []}]
     assert on_gpus(devices=old).gpu_view.devices[0].pcie_gen_max is None

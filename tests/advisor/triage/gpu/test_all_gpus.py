@@ -155,6 +155,7 @@ PLAYED: list[tuple[str, Script]] = [
     ("4xL40S", BRIDGED),
     ("8xA100", ONE_LOWERED),
     ("restricted", ()),
+    ("narrow-slot", ()),
 ]
 
 
@@ -210,6 +211,15 @@ def test_links_that_all_gpus_have_alike_are_no_reason_to_give_the_machine_back(m
     assert set(bad(answer)) == links and {answer["remedies"][name] for name in links} == {"note"}
     verdict = answer["triage"]["verdict"]
     assert verdict["state"] == "keep" and "how the machine was built" in str(verdict["reasons"])
+
+
+def test_the_only_gpu_in_a_slot_of_fewer_lanes_than_its_data_sheet_has_is_a_note(
+    machine: Callable[..., Answer],
+) -> None:
+    answer = machine("narrow-slot")
+    check = bad(answer)["gpu.0.pcie_link_gb_per_s"]
+    assert "by its data sheet" in check["hint"] and answer["remedies"]["gpu.0.pcie_link_gb_per_s"] == "note"
+    assert answer["triage"]["verdict"]["state"] == "keep"
 
 
 def test_a_board_without_a_bridge_is_not_one_whose_links_are_down(machine: Callable[..., Answer]) -> None:

@@ -50,7 +50,7 @@ def with_reference(cell: Cell, machine: Machine, options: Options) -> Cell:
             precision=setting.precision,
             tier=tier,
             model=options.model,
-            image_size=options.image_size,
+            size=options.image_size,
         )
         if known is not None:
             found.append(ReferenceBand(tier, known.lo, known.hi, known.source, known.scaled))

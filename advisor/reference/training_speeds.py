@@ -1,5 +1,8 @@
 """Published training throughput of known models on known GPUs, each row with its source, in two tiers.
 
+Samples are images for a model of images, whose size is that of a side in pixels, and sequences for a transformer, whose size is their
+length in tokens.
+
 `typical` is what PyTorch programs reach, `tuned` a ceiling reached with a vendor's own kernels. `course` rows are
 written expectations, below every measurement: they are shown beside the others and never used as a threshold.
 """
@@ -31,9 +34,12 @@ class SpeedSource:
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """What a job has in common with the rows that it is compared with. `batch_per_gpu`: images of one pass on one GPU."""
+    """What a job has in common with the rows that it is compared with. `batch_per_gpu`: samples of one pass on one GPU.
 
-    channels_last: bool
+    `channels_last`: None for a model without convolutions.
+    """
+
+    channels_last: bool | None
     batch_per_gpu: float
 
 
@@ -42,14 +48,14 @@ class Row:
     """One published measurement. `channels_last` and `batch_per_gpu` are None if the source does not say."""
 
     model: str
-    image_size: int
+    size: int
     gpu: str
     gpus: int
     precision: Precision
     channels_last: bool | None
     batch_per_gpu: int | None
     tier: Tier
-    images_per_s: tuple[float, float]
+    samples_per_s: tuple[float, float]
     source: str
 
     def is_like(self, job: Likeness) -> bool:
@@ -61,7 +67,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class SpeedBand:
-    """Images/s of all GPUs together, lowest and highest row. `scaled`: no row has this number of GPUs; one GPU's rows were multiplied."""
+    """Samples/s of all GPUs together, lowest and highest row. `scaled`: no row has this number of GPUs; one GPU's rows were multiplied."""
 
     lo: float
     hi: float
@@ -99,14 +105,14 @@ def precision_of(name: str | None) -> Precision:
 
 
 def matching(
-    device: str, *, gpus: int, precision: str | None, model: str = "resnet50", image_size: int = 224
+    device: str, *, gpus: int, precision: str | None, model: str = "resnet50", size: int = 224
 ) -> tuple[Row, ...]:
     """Returns the rows of all tiers for exactly this setting. `device`: a driver's or torch's name, or the table's own."""
     if precision in _UNPUBLISHED:
         return ()
     gpu = device if device in {row.gpu for row in rows()} else gpu_model(device)
-    wanted = (model, image_size, gpu, gpus, precision_of(precision))
-    return tuple(row for row in rows() if (row.model, row.image_size, row.gpu, row.gpus, row.precision) == wanted)
+    wanted = (model, size, gpu, gpus, precision_of(precision))
+    return tuple(row for row in rows() if (row.model, row.size, row.gpu, row.gpus, row.precision) == wanted)
 
 
 def band(
@@ -116,7 +122,7 @@ def band(
     precision: str | None,
     tier: Tier = "typical",
     model: str = "resnet50",
-    image_size: int = 224,
+    size: int = 224,
     like: Likeness | None = None,
 ) -> SpeedBand | None:
     """Returns the published range for this setting in one tier; None if no source has measured it.
@@ -126,15 +132,15 @@ def band(
     """
 
     def tiered(count: int) -> tuple[Row, ...]:
-        found = matching(device, gpus=count, precision=precision, model=model, image_size=image_size)
+        found = matching(device, gpus=count, precision=precision, model=model, size=size)
         return tuple(row for row in found if row.tier == tier and (like is None or row.is_like(like)))
 
     if exact := tiered(gpus):
-        return SpeedBand(min(r.images_per_s[0] for r in exact), max(r.images_per_s[1] for r in exact), tier, exact)
+        return SpeedBand(min(r.samples_per_s[0] for r in exact), max(r.samples_per_s[1] for r in exact), tier, exact)
     one = tiered(1) if 1 < gpus <= _SCALED_GPUS_MAX else ()
     if not one:
         return None
-    lo, hi = min(row.images_per_s[0] for row in one), max(row.images_per_s[1] for row in one)
+    lo, hi = min(row.samples_per_s[0] for row in one), max(row.samples_per_s[1] for row in one)
     return SpeedBand(gpus * poorest_scaling() * lo, gpus * hi, tier, one, scaled=True)
 
 
@@ -143,7 +149,7 @@ def poorest_scaling() -> float:
     """Lowest efficiency among measured pairs of one and several GPUs in one machine: 0.84, by NVIDIA on eight A100 with AMP."""
     measured = [row for row in rows() if row.tier != "course" and row.gpus <= _SCALED_GPUS_MAX]
     return min(
-        many.images_per_s[0] / many.gpus / one.images_per_s[0]
+        many.samples_per_s[0] / many.gpus / one.samples_per_s[0]
         for one in measured
         for many in measured
         if one.gpus == 1 and many.gpus > 1 and _setting(one) == _setting(many)
@@ -151,7 +157,7 @@ def poorest_scaling() -> float:
 
 
 def _setting(row: Row) -> tuple[object, ...]:
-    return row.model, row.image_size, row.gpu, row.precision, row.channels_last, row.batch_per_gpu, row.source
+    return row.model, row.size, row.gpu, row.precision, row.channels_last, row.batch_per_gpu, row.source
 
 
 def _table(name: str) -> list[dict[str, str]]:
@@ -164,13 +170,13 @@ def _row(cells: dict[str, str]) -> Row:
         raise ValueError(f"training.csv: {precision} or {tier} is no word of the table")
     return Row(
         model=cells["model"],
-        image_size=int(cells["image_size"]),
+        size=int(cells["size"]),
         gpu=cells["gpu"],
         gpus=int(cells["gpus"]),
         precision=precision,  # type: ignore[arg-type]
         channels_last={"yes": True, "no": False, "": None}[cells["channels_last"]],
         batch_per_gpu=int(cells["batch_per_gpu"]) if cells["batch_per_gpu"] else None,
         tier=tier,  # type: ignore[arg-type]
-        images_per_s=(float(cells["images_per_s_lo"]), float(cells["images_per_s_hi"])),
+        samples_per_s=(float(cells["samples_per_s_lo"]), float(cells["samples_per_s_hi"])),
         source=cells["source"],
     )

@@ -1,13 +1,13 @@
 """Slower than this hardware should be.
 
-What it does: compares the images/s of a known model with published measurements of the same GPU, precision, memory layout and batch
-size.
+What it does: compares the images/s of ResNet50, or the sequences/s of BERT, with published measurements of the same GPU,
+precision, memory layout and batch size.
 
 Fires when: the job reaches < 70 % of what others have measured for this model and GPU with the same precision, layout and batch.
 
 Why it is slow: the other rules answer that. If none of them fires, the machine itself may be slow.
 
-Evidence: the images of a step over its time without waiting for input, evaluation, checkpoints and other time between
+Evidence: the samples of a step over its time without waiting for input, evaluation, checkpoints and other time between
 steps; published measurements of the same model, GPU, number of GPUs and precision, with the same memory layout and a batch
 within a quarter of the job's, in two tiers: the rate of typical PyTorch programs (the lowest of them counts, and the
 evidence says which it was), and the rate of a vendor's tuned ones. A source that does not state its layout or its batch
@@ -17,7 +17,8 @@ Fix: follow the other findings; `rn50-advisor triage` checks whether the machine
 
 Estimate: up to the rate of typical programs; no gain is certain.
 
-False alarms: other models, image sizes, layouts, batches and GPUs have no row in the table: not measured. Gradient
+False alarms: other models, sizes of images or sequences, layouts, batches and GPUs have no row in the table: not
+measured. Gradient
 clipping, label smoothing, synchronised batch norm and heavy logging legitimately make a job slower than the published
 ones.
 """
@@ -45,11 +46,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     level = severity((step - best) / 2 / step)
     if round(1.0 - ratio, 9) < t["shortfall"] or level is None:
         return Clear(RULE.id)
-    tuned = a.get(REFERENCE_TUNED_IMAGES_PER_S)
+    tuned, unit = a.get(REFERENCE_TUNED_IMAGES_PER_S), f"{a.published.samples}/s" if a.published else None
+    note = "a vendor's tuned program"
     ceiling = (
         ()
         if tuned is None
-        else (Evidence.of(REFERENCE_TUNED_IMAGES_PER_S, tuned, note="a vendor's tuned program", form="explains"),)
+        else (Evidence.of(REFERENCE_TUNED_IMAGES_PER_S, tuned, note=note, unit=unit, form="explains"),)
     )
     return Finding(
         rule=RULE.id,
@@ -63,6 +65,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 observed,
                 (1.0 - t["shortfall"]) * usual,
                 "of all GPUs, without the stalls between steps",
+                unit=unit,
                 form="continues",
             ),
             Evidence.of(
@@ -71,6 +74,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 note=f"typical PyTorch programs, the lowest like this job: {a.published.words}"
                 if a.published
                 else "typical PyTorch programs: the lowest of the sources",
+                unit=unit,
                 form="explains",
             ),
             *ceiling,

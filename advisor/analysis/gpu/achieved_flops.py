@@ -85,7 +85,7 @@ def _beside_others(found: Roofline, known: KnownModel, size: tuple[int, int], *,
 
     def tier(name: Tier) -> SpeedBand | None:
         return band(
-            found.hardware, gpus=gpus, precision=found.precision, tier=name, model=known.name, image_size=size[0]
+            found.hardware, gpus=gpus, precision=found.precision, tier=name, model=known.name, size=size[0]
         )
 
     def tflops(of: SpeedBand | None) -> tuple[float, float] | None:

@@ -29,11 +29,17 @@ from rn50_advisor.advisor.model.measures.pace_measures import (
 from rn50_advisor.advisor.model.measures.step_measures import STEP_BATCHES, STEP_SAMPLES, STEP_TIME_S
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.report import Budget
-from rn50_advisor.advisor.reference.training_speeds import Likeness, SpeedBand, Tier, band, matching, sources
-from rn50_advisor.probes.documents.rank_documents import CudaFacts, RankFacts
+from rn50_advisor.advisor.reference.training_speeds import Likeness, SpeedBand, Tier, band, matching, rows, sources
+from rn50_advisor.probes.documents.rank_documents import CudaFacts, ModelFacts, RankFacts
 
 # Number of convolutions and of parameters below the classifier. ResNeXt50 has the same number of convolutions but other parameters.
 _MODELS = {(53, 23_508_032): "resnet50"}
+# Number of linear layers of the encoder and of layer norms; parameters with a small head and with or without a pooler, in millions. One
+# that predicts words has another output layer over the whole vocabulary.
+_ENCODERS = {"bert-base": (72, 25, (107.0, 111.0)), "bert-large": (144, 49, (333.0, 337.0))}
+_HEADS_MAX = 2  # linear layers: a pooler and a classifier
+_PREDICTS_WORDS = ("MaskedLM", "LMHead", "PreTraining")
+_TOKENS_TOLERANCE = 0.05  # of the sequence length: a few short batches
 _STALLS = ("input_wait", "gap", "gap.evaluation", "gap.checkpoint")
 _TIERS: tuple[Tier, ...] = ("typical", "tuned")
 
@@ -43,7 +49,7 @@ class _Setting:
     """What the reference table knows a job by. `gpu`: the driver's name."""
 
     model: str
-    image_size: int
+    size: int
     gpu: str
     gpus: int
     precision: str
@@ -56,7 +62,7 @@ class _Setting:
             precision=self.precision,
             tier=tier,
             model=self.model,
-            image_size=self.image_size,
+            size=self.size,
             like=self.like,
         )
 
@@ -90,13 +96,15 @@ def published_speed(recording: Recording, values: Measured) -> PublishedSpeed | 
     usual = None if isinstance(setting, str) else setting.band("typical")
     if usual is None:
         return None
-    row = min(usual.rows, key=lambda one: one.images_per_s[0])
+    row = min(usual.rows, key=lambda one: one.samples_per_s[0])
     return PublishedSpeed(
-        images_per_s=row.images_per_s[0],
+        model=row.model,
+        samples=_samples(row.model),
+        samples_per_s=row.samples_per_s[0],
         gpus=row.gpus,
         gpu=row.gpu,
         precision=row.precision,
-        channels_last=bool(row.channels_last),
+        channels_last=row.channels_last,
         batch_per_gpu=row.batch_per_gpu or 0,
         source=sources()[row.source].title,
         scaled=usual.scaled,
@@ -106,31 +114,54 @@ def published_speed(recording: Recording, values: Measured) -> PublishedSpeed | 
 def _setting(recording: Recording, values: Measured) -> _Setting | str:
     """The job's setting, or the reason why it is not known."""
     facts = _facts(recording)
-    model, size, precision = known_model(facts), picture_of(facts), _precision(facts, values)
-    if model is None or size is None or size[0] != size[1] or precision is None:
+    model, precision, samples = known_model(facts), _precision(facts, values), values.get((STEP_SAMPLES, JOB))
+    if model is None or precision is None:
         return "the model is not in the reference table, or its precision was not observed"
-    layouts, samples = values.by_rank(LAYOUT_CHANNELS_FIRST), values.get((STEP_SAMPLES, JOB))
-    if not layouts or not samples:
-        return "the memory layout of the convolutions, or the batch size, was not observed"
-    rank = min(layouts)
+    rank = min(values.by_rank(PRECISION_HALF))
     passes = max(1.0, values.get((STEP_BATCHES, rank), 1.0)) * replicas(values, rank)
+    batch = samples / passes if samples else None
+    first = values.get((LAYOUT_CHANNELS_FIRST, rank))
+    size = _size(model, facts, batch)
+    if size is None:
+        return f"the size of the {_samples(model)} was not observed, or is not one of the reference table's"
+    if batch is None or (first is None and model not in _ENCODERS):
+        return "the memory layout of the convolutions, or the batch size, was not observed"
     name = (facts.get("cuda") or CudaFacts()).get("name", "")
-    like = Likeness(channels_last=not layouts[rank], batch_per_gpu=samples / passes)
-    return _Setting(model, size[0], name, gpus_of_job(recording, values), precision, like)
+    like = Likeness(channels_last=None if model in _ENCODERS else not first, batch_per_gpu=batch)
+    return _Setting(model, size, name, gpus_of_job(recording, values), precision, like)
+
+
+def _size(model: str, facts: RankFacts, batch: float | None) -> int | None:
+    """Pixels of an image's side, or tokens of a sequence by the masks or rows of tokens that were seen on the CPU."""
+    if model not in _ENCODERS:
+        seen = picture_of(facts)
+        return seen[0] if seen is not None and seen[0] == seen[1] else None
+    padding = facts.get("padding")
+    if padding is None or not padding["looks"] or not batch:
+        return None
+    tokens = padding["cells"] / padding["looks"] / batch
+    known = {row.size for row in rows() if row.model == model}
+    return next((size for size in known if abs(tokens - size) <= _TOKENS_TOLERANCE * size), None)
+
+
+def _samples(model: str) -> str:
+    return "sequences" if model in _ENCODERS else "images"
+
+
+def _layout(channels_last: bool | None) -> str:
+    return "" if channels_last is None else f" in channels-{'last' if channels_last else 'first'}"
 
 
 def _unmatched(job: _Setting) -> str:
     """Why the job has no reference: what it is, and what was measured on its GPU."""
-    layout = "channels-last" if job.like.channels_last else "channels-first"
-    why = f"no source has measured {job.model} at {job.image_size} pixels in {job.precision}, {layout}, "
-    why += f"with {job.like.batch_per_gpu:.0f} images per GPU, on {job.gpus} × {job.gpu}"
-    rows = matching(job.gpu, gpus=job.gpus, precision=job.precision, model=job.model, image_size=job.image_size)
-    rows = rows or matching(job.gpu, gpus=1, precision=job.precision, model=job.model, image_size=job.image_size)
-    others = dict.fromkeys(
-        f"{row.batch_per_gpu} images in channels-{'last' if row.channels_last else 'first'}"
-        for row in rows
-        if row.batch_per_gpu is not None and row.channels_last is not None
-    )
+    samples, unit = _samples(job.model), "tokens" if job.model in _ENCODERS else "pixels"
+    why = f"no source has measured {job.model} at {job.size} {unit} in {job.precision}, "
+    why += f"with {job.like.batch_per_gpu:.0f} {samples} per GPU{_layout(job.like.channels_last)}, on {job.gpus} × {job.gpu}"
+    found = matching(job.gpu, gpus=job.gpus, precision=job.precision, model=job.model, size=job.size)
+    found = found or matching(job.gpu, gpus=1, precision=job.precision, model=job.model, size=job.size)
+    # a source that does not state the layout of convolutions is compared with nothing
+    stated = [row for row in found if row.batch_per_gpu and (job.model in _ENCODERS) == (row.channels_last is None)]
+    others = dict.fromkeys(f"{row.batch_per_gpu} {samples}{_layout(row.channels_last)}" for row in stated)
     return f"{why}; measured there: {', '.join(others)}" if others else why
 
 
@@ -146,9 +177,28 @@ def known_model(facts: RankFacts) -> str | None:
     if model is None or linear is None or not model.get("parameters"):
         stepped = model_of(facts)
         return stepped.name if stepped is not None and stepped.name in _MODELS.values() else None
+    if (encoder := _encoder(model)) is not None:
+        return encoder
     shape = linear.get("weight_shape", ())
     classifier = shape[0] * (shape[1] + 1) if len(shape) == 2 else 0
     return _MODELS.get((model.get("layers", {}).get("Conv2d", 0), model.get("parameters", 0) - classifier))
+
+
+def _encoder(model: ModelFacts) -> str | None:
+    """The transformer that these layers are, fine-tuned with a small head."""
+    layers, millions = model.get("layers", {}), model.get("parameters", 0) / 1e6
+    if any(word in model.get("class", "") for word in _PREDICTS_WORDS):
+        return None
+    return next(
+        (
+            name
+            for name, (linear, norms, (least, most)) in _ENCODERS.items()
+            if layers.get("LayerNorm") == norms
+            and 0 < layers.get("Linear", 0) - linear <= _HEADS_MAX
+            and least <= millions <= most
+        ),
+        None,
+    )
 
 
 def _facts(recording: Recording) -> RankFacts:

@@ -93,21 +93,26 @@ class CallSites:
 
 @dataclass(frozen=True, slots=True)
 class PublishedSpeed:
-    """The published result that a job is compared with. `scaled`: it is one GPU's, multiplied for the job's number of GPUs."""
+    """The published result that a job is compared with. `scaled`: it is one GPU's, multiplied for the job's number of GPUs.
 
-    images_per_s: float
+    `samples`: images, or sequences. `channels_last`: None for a model without convolutions.
+    """
+
+    model: str
+    samples: str
+    samples_per_s: float
     gpus: int
     gpu: str
     precision: str
-    channels_last: bool
+    channels_last: bool | None
     batch_per_gpu: int
     source: str
     scaled: bool = False
 
     @property
     def words(self) -> str:
-        """`2470 images/s on 1 × A100-SXM, amp, channels-last, 256 images per GPU (NVIDIA …)`."""
-        layout = "channels-last" if self.channels_last else "channels-first"
-        words = f"{self.images_per_s:.0f} images/s on {self.gpus} × {self.gpu}, {self.precision}, {layout}, "
-        words += f"{self.batch_per_gpu} images per GPU ({self.source})"
+        """`resnet50: 2470 images/s on 1 × A100-SXM, amp, channels-last, 256 images per GPU (NVIDIA …)`."""
+        layout = {True: "channels-last, ", False: "channels-first, ", None: ""}[self.channels_last]
+        words = f"{self.model}: {self.samples_per_s:.0f} {self.samples}/s on {self.gpus} × {self.gpu}, {self.precision}, "
+        words += f"{layout}{self.batch_per_gpu} {self.samples} per GPU ({self.source})"
         return f"{words}, multiplied for the job's GPUs" if self.scaled else words

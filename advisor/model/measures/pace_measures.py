@@ -47,7 +47,9 @@ REFERENCE_TUNED_IMAGES_PER_S = JobMeasure(
     "reference.tuned_images_per_s", "images/s", "the ceiling that a vendor's own kernels reach"
 )
 REFERENCE_OBSERVED_IMAGES_PER_S = JobMeasure(
-    "reference.observed_images_per_s", "images/s", "images per second of this job over its steps without stalls"
+    "reference.observed_images_per_s",
+    "images/s",
+    "images, or a transformer's sequences, per second of this job over its steps without stalls",
 )
 
 ROOFLINE_FLOPS_PER_SAMPLE = RankMeasure(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rn50_advisor.advisor.peaks.gpu_peaks import peak
 from rn50_advisor.advisor.reference.gpu_names import known_models
 from rn50_advisor.advisor.reference.training_speeds import (
     Likeness,
@@ -20,28 +21,39 @@ def test_every_row_names_a_known_gpu_and_a_source_and_has_a_number() -> None:
     for row in rows():
         assert row.gpu in known_models()
         assert row.source in sources()
-        assert 0 < row.images_per_s[0] <= row.images_per_s[1]
+        assert 0 < row.samples_per_s[0] <= row.samples_per_s[1]
         assert (row.tier == "course") == (row.source == "course")
 
 
 def test_no_row_claims_what_no_gpu_does() -> None:
-    """ResNet50 is 24.6 GFLOP an image in training: 10,000 images/s of one GPU would be 246 TFLOP/s, beyond every known run."""
+    """ResNet50 is 24.6 GFLOP an image in training: 10,000 images/s of one GPU would be 246 TFLOP/s, beyond every known run.
+
+    A sequence of 384 tokens takes six operations for each of 110 or 335 million parameters and token, and more for its attention.
+    """
     for row in rows():
-        assert 40 <= row.images_per_s[0] / row.gpus <= 10_000, row
+        if row.model != "resnet50":
+            flops = 6 * 384 * {"bert-base": 85e6, "bert-large": 302e6}[row.model]
+            assert row.size == 384 and 5e12 <= row.samples_per_s[0] * flops <= 0.6e12 * peak(row.gpu).tflops["fp16"], (
+                row
+            )
+            continue
+        assert 40 <= row.samples_per_s[0] / row.gpus <= 10_000, row
 
 
 def test_more_gpus_are_faster_and_never_more_than_as_many_times() -> None:
     for one in rows():
         for many in rows():
-            same = [(r.gpu, r.precision, r.channels_last, r.batch_per_gpu, r.source) for r in (one, many)]
+            same = [(r.model, r.gpu, r.precision, r.channels_last, r.batch_per_gpu, r.source) for r in (one, many)]
             if one.gpus < many.gpus and same[0] == same[1] and one.tier != "course":
-                assert 0.5 < many.images_per_s[0] / one.images_per_s[0] / (many.gpus / one.gpus) <= 1.0
+                assert (
+                    0.5 < many.samples_per_s[0] / one.samples_per_s[0] / (many.gpus / one.gpus) <= 1.002
+                )  # MLPerf's machines differ
 
 
 def test_what_is_tuned_is_faster_than_what_is_typical() -> None:
     for tuned in (row for row in rows() if row.tier == "tuned"):
         typical = band(tuned.gpu, gpus=tuned.gpus, precision=tuned.precision)
-        assert typical is not None and tuned.images_per_s[0] > typical.hi
+        assert typical is None or tuned.samples_per_s[0] > typical.hi
 
 
 @pytest.mark.parametrize(
@@ -74,7 +86,7 @@ def test_a_number_of_gpus_that_nobody_measured_is_one_gpu_multiplied() -> None:
         ("A100-SXM", 16, "amp", {}),
         ("A100-SXM", 1, "fp32", {}),  # only the course has a number for it, and that is no threshold
         ("H100-SXM", 1, "fp8", {}),
-        ("A100-SXM", 1, "amp", {"image_size": 32}),
+        ("A100-SXM", 1, "amp", {"size": 32}),
         ("A100-SXM", 1, "amp", {"model": "vgg19"}),
     ],
 )
@@ -110,4 +122,17 @@ def test_an_unknown_precision_is_an_error() -> None:
 )
 def test_only_rows_of_the_same_layout_and_about_the_same_batch_are_like_a_job(like: Likeness, rates: set[int]) -> None:
     found = band("A100-SXM", gpus=1, precision="amp", like=like)
-    assert {row.images_per_s[0] for row in (found.rows if found else ())} == rates
+    assert {row.samples_per_s[0] for row in (found.rows if found else ())} == rates
+
+
+def test_a_transformer_is_compared_by_its_batch_and_has_no_layout() -> None:
+    like = Likeness(channels_last=None, batch_per_gpu=28)
+    found = band("NVIDIA GeForce RTX 4090", gpus=1, precision="fp16", model="bert-large", size=384, like=like)
+    assert found is not None and (found.lo, found.hi) == (93, 93)
+    assert band("NVIDIA L4", gpus=1, precision="fp16", model="bert-large", size=384) is None, "no source has one"
+
+
+@pytest.mark.parametrize(("device", "gpus"), [("NVIDIA L40S", 8), ("NVIDIA H200", 8)])
+def test_a_ceiling_may_stand_without_a_typical_rate(device: str, gpus: int) -> None:
+    tuned = band(device, gpus=gpus, precision="amp", tier="tuned")
+    assert tuned is not None and {row.source for row in tuned.rows} == {"mlperf-4.0"}

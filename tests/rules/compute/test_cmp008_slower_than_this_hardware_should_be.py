@@ -59,7 +59,14 @@ def test_cmp008_shows_both_tiers_and_is_never_the_cause_of_another() -> None:
 
 
 def test_cmp008_says_which_published_row_the_job_is_compared_with() -> None:
-    row = PublishedSpeed(2470, 1, "A100-SXM", "amp", True, 256, "NVIDIA's examples")
+    row = PublishedSpeed("resnet50", "images", 2470, 1, "A100-SXM", "amp", True, 256, "NVIDIA's examples")
     (evidence,) = [e for e in found("CMP008", cmp008(published=row)).evidence if e.metric == "reference.images_per_s"]
     assert row.words in evidence.note
     assert "256 images per GPU" in row.words and "channels-last" in row.words and "NVIDIA's examples" in row.words
+
+
+def test_cmp008_speaks_of_a_transformers_sequences() -> None:
+    row = PublishedSpeed("bert-large", "sequences", 93, 1, "RTX4090", "amp", None, 28, "Lambda")
+    rates = [e for e in found("CMP008", cmp008(published=row)).evidence if e.metric.startswith("reference.")]
+    assert {e.unit for e in rates} == {"sequences/s"}
+    assert row.words == "bert-large: 93 sequences/s on 1 × RTX4090, amp, 28 sequences per GPU (Lambda)"

@@ -93,7 +93,9 @@ def test_a_job_in_another_layout_or_with_another_batch_is_compared_with_its_like
 def test_the_job_is_told_which_row_it_is_compared_with() -> None:
     published = compared(FACTS).published
     assert published is not None and not published.scaled
-    assert published.words.startswith("2470 images/s on 1 × A100-SXM, amp, channels-last, 256 images per GPU (NVIDIA")
+    assert published.words.startswith(
+        "resnet50: 2470 images/s on 1 × A100-SXM, amp, channels-last, 256 images per GPU (NVIDIA"
+    )
     four = compared(FACTS, ranks=4).published
     assert four is not None and four.scaled and "multiplied" in four.words
 
@@ -114,6 +116,42 @@ def test_a_layout_that_the_compiler_chose_is_like_no_row() -> None:
     unknown = {**COMPILED, "optimizer": RANK_FACTS["optimizer"]}
     found = compared(unknown)
     assert rates(found) == (None, None) and "layout" in found.missing["reference.images_per_s"]
+
+
+BERT: dict[str, Any] = {
+    "rank": 0,
+    "cuda": {"name": "NVIDIA GeForce RTX 4090", "capability": [8, 9], "tf32_matmul": True},
+    "linear": {"weight": "float32", "autocast": "float16", "weight_shape": [1024, 1024]},
+    "model": {
+        "class": "transformers.models.bert.modeling_bert.BertForQuestionAnswering",
+        "parameters": 334_094_338,
+        "layers": {"Linear": 145, "LayerNorm": 49, "Embedding": 3},
+    },
+    "padding": {"looks": 4, "cells": 4 * 28 * 384, "tokens": 4 * 28 * 300, "longest": 4 * 28 * 384},
+}
+
+
+def test_bert_is_compared_by_its_sequences() -> None:
+    found = compared(BERT, samples=28)
+    assert rates(found) == (93.0, pytest.approx(28 / 0.09, rel=0.01))
+    assert found.published is not None and found.published.samples == "sequences"
+
+
+@pytest.mark.parametrize(
+    ("change", "samples", "why"),
+    [
+        ({"padding": {**BERT["padding"], "cells": 4 * 64 * 384}}, 64, "measured there: 28 sequences"),
+        ({"padding": None}, 28, "size of the sequences"),
+        ({"padding": {**BERT["padding"], "cells": 4 * 28 * 128}}, 28, "size of the sequences"),
+        ({"model": {**BERT["model"], "class": "BertForMaskedLM"}}, 28, "not in the reference table"),
+        ({"model": {**BERT["model"], "parameters": 355_000_000}}, 28, "not in the reference table"),
+        ({"model": {**BERT["model"], "layers": {"Linear": 150, "LayerNorm": 49}}}, 28, "not in the reference table"),
+        ({"cuda": {**BERT["cuda"], "name": "NVIDIA L4"}}, 28, "no source has measured bert-large at 384 tokens"),
+    ],
+)
+def test_another_transformer_batch_or_length_has_no_reference(change: dict[str, Any], samples: int, why: str) -> None:
+    found = compared({**BERT, **change}, samples=samples)
+    assert rates(found) == (None, None) and why in found.missing["reference.images_per_s"]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from rn50_advisor.advisor.analysis.gpu.device_copies import copy_values
 from rn50_advisor.advisor.analysis.gpu.gpu_errors import error_values
 from rn50_advisor.advisor.analysis.gpu.gpu_use import gpu_values, idle_beside, path_values
 from rn50_advisor.advisor.analysis.gpu.host_pacing import gaps_as_seen, pace_values
-from rn50_advisor.advisor.analysis.gpu.launch_times import host_step_values
+from rn50_advisor.advisor.analysis.gpu.launch_times import host_step_values, launching_throughout
 from rn50_advisor.advisor.analysis.gpu.observed_steps import call_site_values
 from rn50_advisor.advisor.analysis.gpu.published_speeds import reference_values
 from rn50_advisor.advisor.analysis.host.host_memory import memory_values, shortage_values
@@ -50,6 +50,7 @@ from rn50_advisor.advisor.analysis.storage.data_mount import mount_values
 from rn50_advisor.advisor.analysis.storage.data_storage import storage_values
 from rn50_advisor.advisor.model.forecast.worker_model import Forecast
 from rn50_advisor.advisor.model.gpu.roofline import Roofline
+from rn50_advisor.advisor.model.measures.gpu_measures import GPU_HOST_STEP_S
 from rn50_advisor.advisor.model.measures.input_measures import (
     BATCH_FIXED_SHARE,
     BATCH_SAMPLES,
@@ -84,6 +85,7 @@ def _batch_values(c: SteadyContext, known: Measured) -> Measured:
 
 def _pace_values(c: SteadyContext, known: Measured) -> Measured:
     found = pace_values(c.run.recording, c.run.steady, c.run.call_sites)
+    found.update(launching_throughout(c.run.recording, c.run.steady, known.by_rank(GPU_HOST_STEP_S)))
     found.update(gaps_as_seen(found, known, c.run.devices))
     return found
 
@@ -258,7 +260,7 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
     Provider(
         _pace_values,
         named("gpu.idle_input_s", "gpu.idle_gap_s", "gpu.host_paced_s"),
-        named("gpu.util_share", "step.time_s"),
+        named("gpu.util_share", "step.time_s", "gpu.host_step_s"),
     ),
     Provider(
         lambda c, _: host_step_values(c.run.recording, c.run.steady, c.run.call_sites),

@@ -73,7 +73,7 @@ LATER_TABLES = frozenset({"sources", "looks", "parts", "part_names", "collective
 # Columns added later: in an older run they read as -1, unknown.
 LATER_COLUMNS = {
     "batches": ("sending_ns", "gc_ns"),
-    "gpu_steps": ("meetings", "forward_met_ns", "backward_met_ns", "optimizer_met_ns"),
+    "gpu_steps": ("meetings", "forward_met_ns", "backward_met_ns", "optimizer_met_ns", "least_met_ns"),
 }
 # Retention uses them to walk a rank's (or a kind's) rows in order of arrival, the live screen to find the latest.
 INDEXES = {**dict.fromkeys(RING_TABLES.values(), "rank"), "events": "kind"}

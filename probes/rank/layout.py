@@ -125,6 +125,7 @@ GPU_STEP_FIELDS = (  # elapsed on the CUDA stream between the marks of a step
     "forward_met_ns",
     "backward_met_ns",
     "optimizer_met_ns",  # clipping included
+    "least_met_ns",  # the shortest wait of the forward pass; -1 if there was none
 )
 COMM_FIELDS = (  # DistributedDataParallel's own stamps of one sampled iteration
     "step",

@@ -116,7 +116,8 @@ def _idle_s(a: Analysis, rank: int, paced_s: float) -> tuple[float, float] | Non
     elsewhere = sum(a.get(measure, rank) or 0.0 for measure in (GPU_IDLE_INPUT_S, GPU_IDLE_GAP_S))
     least = max(0.0, min(paced_s, (1.0 - resident) * step - elsewhere))
     active = on_gpu_of(a, rank, GPU_SM_ACTIVE_SHARE)
-    most = (1.0 - KERNELS_SHARE_MIN) * paced_s
+    # where ranks meet amid their passes, the GPU waits for others in part of what launching takes
+    most = (1.0 - KERNELS_SHARE_MIN) * min(paced_s, sum(model_of(a).own[rank][phase] for phase in COMPUTE))
     if least >= _SEEN_SHARE_MIN * most:
         most = min(paced_s, _UNSEEN_RATIO * least)
     if active is not None:

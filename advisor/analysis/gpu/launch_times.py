@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rn50_advisor.advisor.analysis.gpu.host_pacing import PHASES, PacedRows, behind_at_batch, paced_rows
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.gpu.gpu_pace import CallSites
-from rn50_advisor.advisor.model.measures.gpu_measures import GPU_HOST_STEP_S
+from rn50_advisor.advisor.model.measures.gpu_measures import GPU_HOST_PACED_S, GPU_HOST_STEP_S
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import Recording
 
@@ -23,7 +23,21 @@ Array = NDArray[np.float64]
 _FREE_SHARE = 0.6  # of the longest lead: a host that is ahead by less was not stopped
 _FREE_S = 0.0002  # a host whose longest lead is no longer than this was never stopped
 _FREE_ROWS_MIN = 2
+_WHOLE_SHARE = 0.93  # of the step: the rest is fetching. A host that is any faster runs ahead until its queue is full
 _WAITED_S = 20e-6  # a call that takes longer waits for the GPU
+
+
+def launching_throughout(
+    recording: Recording, steady: Mapping[int, RankSteps], launching: Mapping[int, float]
+) -> Measured:
+    """The passes of ranks whose host never waits: their steps take as long as `launching` them, however far other ranks hold back their GPUs."""
+    found = Measured()
+    for rank, own_s in launching.items():
+        table = recording.gpu_steps.get(rank)
+        rows = paced_rows(steady[rank], table) if table is not None else None
+        if rows is not None and own_s >= _WHOLE_SHARE * steady[rank].per_step_s:
+            found[GPU_HOST_PACED_S, rank] = float(sum(np.median(rows.host[phase]) for phase in PHASES))
+    return found
 
 
 def host_step_values(recording: Recording, steady: Mapping[int, RankSteps], known: CallSites) -> Measured:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rn50_advisor.advisor.analysis.comm.stream_meetings import waits_timed
+from rn50_advisor.advisor.analysis.comm.stream_meetings import in_turn_s, waits_timed
 from rn50_advisor.advisor.analysis.steps.phases import (
     AFTER_BACKWARD,
     OWN_PHASES,
@@ -90,6 +90,8 @@ def account(
     met = all(waits_timed(steps, gpu.get(rank)) for rank, steps in steady.items())
     if not (stamped or met) and all(events_read(steps, gpu.get(rank)) for rank, steps in steady.items()):
         made = replace(made, wire_s=None)  # only waiting for each other is known, not the exchange
+    if met and made.wire_s is not None:
+        made = replace(made, wire_s=max(0.0, made.wire_s - in_turn_s(steady, gpu, called or {})))
     return replace(made, span_s=_span_s(steady, comm, min(times)), exchanges=min(times))
 
 

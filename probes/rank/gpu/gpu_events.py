@@ -48,7 +48,7 @@ _MET_OUT_OF_256 = 64
 _SCATTER = 0x9E3779B1  # Knuth's multiplicative hash
 _MEETINGS_MAX = 512  # per step; with more the step's waits are unknown
 _MET_PHASES = 3  # forward, backward, optimizer with clipping
-_UNMET = (-1,) * (1 + _MET_PHASES)
+_UNMET = (-1,) * (2 + _MET_PHASES)
 
 
 class GpuTimes:
@@ -182,12 +182,12 @@ class GpuTimes:
         return spent
 
     def _read_meetings(self, meetings: list[Meeting]) -> tuple[int, ...]:
-        """The number of waits, and their ns by phase."""
-        spent = [0] * _MET_PHASES
-        for before, after, phase in meetings:
-            spent[phase] += int(before.elapsed_time(after) * 1e6)
+        """The number of waits, their ns by phase, and the shortest one of the forward pass."""
+        waits = [(phase, int(before.elapsed_time(after) * 1e6)) for before, after, phase in meetings]
+        for before, after, _ in meetings:
             self._free += (before, after)
-        return (len(meetings), *spent)
+        spent = (sum(ns for of, ns in waits if of == phase) for phase in range(_MET_PHASES))
+        return (len(meetings), *spent, min((ns for of, ns in waits if of == 0), default=-1))
 
     def _memory(self) -> tuple[int, int, int, int]:
         """Allocated, reserved and peak bytes and allocator retries, read once a second, else -1. Never resets the user's peak."""

@@ -79,3 +79,13 @@ def test_cmp003_is_no_root_on_a_host_that_is_held_back() -> None:
     judgement = judge(replace(slow, values={**slow.values, **held}), all_rules(), Config())
     causes = {finding.rule: finding.explained_by for finding in judgement.findings}
     assert causes["CPU001"] is None and causes["CMP003"] == "CPU001"
+
+
+def test_a_gpu_held_by_other_ranks_idles_for_no_longer_than_its_own_passes() -> None:
+    free, held = TABLE.job(resident=0.99), TABLE.job(resident=0.99)
+    assert held.model is not None
+    own = {rank: {name: seconds / 2 for name, seconds in phases.items()} for rank, phases in held.model.own.items()}
+    held = replace(held, model=replace(held.model, own=own, wire_s=0.5))
+    savings = [found("CMP003", a).saving for a in (free, held)]
+    assert savings[0] is not None and savings[1] is not None
+    assert savings[1].seconds_per_step[1] < savings[0].seconds_per_step[1]

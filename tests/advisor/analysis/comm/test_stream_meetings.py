@@ -18,7 +18,7 @@ from rn50_advisor.probes.rank.layout import COLLECTIVES_FIELDS, GPU_STEP_FIELDS
 
 STEPS = 60
 OWN = {"input_wait": 0.0, "forward": 30.0, "backward": 50.0, "optimizer": 10.0, "gap": 0.0}
-UNKNOWN = {"allocated_bytes": -1, "reserved_bytes": -1, "peak_bytes": -1, "alloc_retries": -1}
+UNKNOWN = {"least_met_ns": -1, "allocated_bytes": -1, "reserved_bytes": -1, "peak_bytes": -1, "alloc_retries": -1}
 Waits = Callable[[int], tuple[float, float]]
 
 
@@ -86,6 +86,24 @@ def test_a_rank_for_which_the_others_wait_amid_their_passes_is_the_late_one() ->
     assert analysis.get("comm.wire_s") == pytest.approx(0.002, abs=2e-4)
     assert analysis.by_rank("comm.late_share") == {0: 0.0, 1: pytest.approx(1.0)}
     assert analysis.by_rank("step.compute_s") == {0: pytest.approx(0.090, rel=0.01), 1: pytest.approx(0.130, rel=0.01)}
+
+
+@pytest.mark.parametrize(("least_ms", "wire_ms"), [(1.0, 4.0), (0.5, 2.0), (-1.0, 12.0)])
+def test_ranks_that_are_last_in_turn_are_no_wire(least_ms: float, wire_ms: float) -> None:
+    """Two norms: each rank waits 3 ms for each call of either pass, but the one that comes last waits for `least_ms` alone."""
+    made = run(dict.fromkeys((0, 1), (OWN, always(6, 6))))
+    for rows in made.gpu_steps.values():
+        rows["least_met_ns"] = np.where(rows["meetings"] >= 0, round(least_ms * MS), -1)
+    analysis = analyse(made)
+    assert analysis.get("comm.wire_s") == pytest.approx(wire_ms / 1000, abs=2e-4)
+    assert analysis.get("collectives.norm_s") == pytest.approx(wire_ms / 1000, abs=2e-4)
+
+
+def test_gradients_that_norms_wait_behind_are_not_taken_for_turns() -> None:
+    made = run(dict.fromkeys((0, 1), (OWN, always(6, 40))))
+    for rows in made.gpu_steps.values():
+        rows["least_met_ns"] = np.where(rows["meetings"] >= 0, MS, -1)
+    assert analyse(made).get("comm.wire_s") == pytest.approx(0.038, abs=2e-4), "4 ms of turns in each pass"
 
 
 def test_without_the_times_nothing_is_said_of_the_wire() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from recordings import gpu_steps, plan, recording, step
-from rn50_advisor.advisor.analysis.gpu.launch_times import host_step_values
+from rn50_advisor.advisor.analysis.gpu.launch_times import host_step_values, launching_throughout
 from rn50_advisor.advisor.analysis.steps.steady_state import all_steps, steady_steps
 from rn50_advisor.advisor.model.gpu.gpu_pace import CallSites, HostCopy, Wait
 from rn50_advisor.advisor.model.recording import Recording
@@ -61,3 +62,16 @@ def test_steps_that_wait_for_the_gpu_by_a_call_say_nothing_of_launches() -> None
     copies = (HostCopy(0, "to", "/job/train.py", 80, 30.0, False, False, False, "forward", 0.01, 0.01),)
     assert own_s(job(), CallSites(waits, ())) is None
     assert own_s(job(), CallSites((), copies)) is None
+
+
+@pytest.mark.parametrize(("share", "found"), [(0.95, True), (0.92, False)])
+def test_a_host_that_takes_the_whole_step_to_launch_it_sets_the_pace(share: float, found: bool) -> None:
+    """Its GPU is held in collectives by other ranks, so that its queue does not run dry."""
+    made = recording({0: plan(40, input_wait=5, forward=30, backward=50, optimizer=10, gap=5)})
+    made = replace(
+        made,
+        gpu_steps={0: gpu_steps([{"input_wait": 0, "forward": 35, "backward": 55, "optimizer": 10, "gap": 0}] * 40)},
+    )
+    steady = steady_steps(all_steps(made))
+    values = launching_throughout(made, steady, {0: share * 0.1})
+    assert values.by_rank("gpu.host_paced_s") == ({0: pytest.approx(0.090)} if found else {})

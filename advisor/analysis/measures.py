@@ -20,6 +20,7 @@ from rn50_advisor.advisor.analysis.gpu.host_pacing import gaps_as_seen, pace_val
 from rn50_advisor.advisor.analysis.gpu.launch_times import host_step_values, launching_throughout
 from rn50_advisor.advisor.analysis.gpu.observed_steps import call_site_values
 from rn50_advisor.advisor.analysis.gpu.published_speeds import reference_values
+from rn50_advisor.advisor.analysis.gpu.unexplained_memory import unexplained_values
 from rn50_advisor.advisor.analysis.host.host_memory import memory_values, shortage_values
 from rn50_advisor.advisor.analysis.host.interpreter_waits import asleep_values, interpreter_values
 from rn50_advisor.advisor.analysis.host.node_window import host_values, shared_memory_values
@@ -253,6 +254,11 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
             "gpu.joules_per_sample",
         ),
         named("step.samples"),
+    ),
+    Provider(
+        lambda c, known: unexplained_values(c.run.recording, c.window, c.run.devices, known),
+        named("gpu.unexplained_mb"),
+        named("gpu.foreign_processes"),
     ),
     Provider(
         lambda c, known: idle_beside(c.run.recording, c.run.devices, known), named("gpu.idle_beside"), named("gpu.idle")

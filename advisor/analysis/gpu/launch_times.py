@@ -1,7 +1,7 @@
 """Measures how long the host takes for a step if it never waits for the GPU: no faster kernels make a step shorter than that.
 
-A host that runs ahead is stopped once its GPU's queue is full, and then goes at the GPU's pace. What it takes by itself shows in phases after
-the queue ran dry (after a log line that reads the loss, say), as long as it is ahead by clearly less than where it is stopped.
+A host that runs ahead is stopped once its GPU's queue is full, and then goes at the GPU's pace. What it takes by itself shows in phases
+after the queue ran dry (after a log line that reads the loss, say), as long as it is ahead by clearly less than where it is stopped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ _WAITED_S = 20e-6  # a call that takes longer waits for the GPU
 def launching_throughout(
     recording: Recording, steady: Mapping[int, RankSteps], launching: Mapping[int, float]
 ) -> Measured:
-    """The passes of ranks whose host never waits: their steps take as long as `launching` them, however far other ranks hold back their GPUs."""
+    """The passes of ranks whose host never waits: it takes the whole step to launch it, whether or not other ranks hold back its GPU.
+
+    `launching`: by rank, seconds of the host for a step.
+    """
     found = Measured()
     for rank, own_s in launching.items():
         table = recording.gpu_steps.get(rank)

@@ -57,6 +57,11 @@ GPU_HARDWARE_XIDS = GpuMeasure("gpu.hardware_xids", "reports", "Xids in the run 
 GPU_LOST = GpuMeasure("gpu.lost", "", "1: the driver lost it, or asks for its reset")
 GPU_FOREIGN_PROCESSES = GpuMeasure("gpu.foreign_processes", "processes", "processes of others that computed on it")
 GPU_FOREIGN_MEM_MB = GpuMeasure("gpu.foreign_mem_mb", "MB", "their memory, the most")
+GPU_UNEXPLAINED_MB = GpuMeasure(
+    "gpu.unexplained_mb",
+    "MB",
+    "memory in use that neither torch nor a process's usual overhead explains, if no processes are listed",
+)
 GPU_FOREIGN_SM_SHARE = GpuMeasure("gpu.foreign_sm_share", "", "their share of its SM time")
 GPU_NEAR_CPU_SHARE = RankMeasure(
     "gpu.near_cpu_share", "", "share of the CPUs this rank may run on that are near its GPU"

@@ -56,6 +56,7 @@ class Gpu:
     slower: Mapping[int, float] = field(
         default_factory=dict
     )  # by rank, how much longer kernels take for no reason that shows
+    lists_processes: bool = True  # the driver, to this container
     utilisation_slot_ms: float = 1.0  # a kernel in it makes it busy
 
 

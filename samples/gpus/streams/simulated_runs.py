@@ -18,7 +18,7 @@ from samples.gpus.machines import bus_id, uuid
 from samples.gpus.stories import CUDA, LAYER, healthy_facts
 from samples.gpus.streams.description import Job
 from samples.gpus.streams.simulated_rank import MS, SimulatedRank
-from samples.gpus.streams.stand_ins import FIRST_PID, LOADER, Ending, Torch, simulated_clock, train
+from samples.gpus.streams.stand_ins import FIRST_PID, LOADER, RESERVED_BYTES, Ending, Torch, simulated_clock, train
 from samples.gpus.streams.timelines import Host, World
 
 SECOND = 1_000_000_000
@@ -27,6 +27,8 @@ FIRST_STEP_NS = START_NS + 3 * SECOND
 POLL_NS = SECOND // 4  # of the agent
 CORES = 96
 ACTIVE_SHARE = 0.85  # of its units, while a kernel runs
+CONTEXT_BYTES, STRANGER_BYTES = 1_100_000_000, 6_000_000_000
+LISTED = ("gpu.own_processes", "gpu.foreign_processes", "gpu.foreign_mem_bytes", "gpu.foreign_sm_pct")
 OBSERVED = (
     "syncs",
     "copies",
@@ -277,7 +279,7 @@ def _gpu_samples(job: Job, rank: int, second: int, util_pct: float) -> list[Samp
         "gpu.power_limit_w": kind.power_w * (0.6 if held and gpu.held_by == "power cap" else 1.0),
         "gpu.energy_j": watts * second,
         "gpu.temp_c": 88 if held and gpu.held_by == "heat" else 61,
-        "gpu.mem_used_bytes": 0.5 * kind.mem_bytes,
+        "gpu.mem_used_bytes": RESERVED_BYTES + CONTEXT_BYTES + (STRANGER_BYTES if stranger else 0),
         "gpu.mem_total_bytes": kind.mem_bytes,
         "gpu.pcie_gen": kind.gen,
         "gpu.pcie_width": gpu.link_width.get(rank, 16),
@@ -287,14 +289,15 @@ def _gpu_samples(job: Job, rank: int, second: int, util_pct: float) -> list[Samp
         "gpu.clock_reasons": 0,
         "gpu.own_processes": 1,
         "gpu.foreign_processes": float(stranger > 0),
-        "gpu.foreign_mem_bytes": 6e9 if stranger else 0,
+        "gpu.foreign_mem_bytes": STRANGER_BYTES if stranger else 0,
         "gpu.foreign_sm_pct": 100 * stranger,
         "gpu.ecc_uncorrected": 0,
         "gpu.nvlink_crc_errors": 0,
         "gpu.nvlink_recoveries": 0,
         **{name: 0.95 * second * float(held and gpu.held_by == why) for name, why in counted.items()},
     }
-    return [Sample(name, scope, float(value)) for name, value in values.items()]
+    hidden = () if gpu.lists_processes else LISTED
+    return [Sample(name, scope, float(value)) for name, value in values.items() if name not in hidden]
 
 
 def _host_samples(second: int) -> list[Sample]:

@@ -31,6 +31,7 @@ RECORD_US, QUERY_US, CLOCK_US = 6.0, 1.5, 4.0  # of the host: an event, a query,
 TENSOR_MODULE = "torch._dynamo.variables.tensor"  # observed steps wait until dynamo is loaded
 LOADER = 0  # number of the training loader
 FIRST_PID = 5000
+RESERVED_BYTES = 16_000_000_000  # by torch's allocator
 
 
 @contextlib.contextmanager
@@ -195,7 +196,7 @@ def torch_of(own: SimulatedRank) -> Any:
     tensor = tensor_class(own)
     memory = {
         "allocated_bytes.all.current": 9_000_000_000,
-        "reserved_bytes.all.current": 16_000_000_000,
+        "reserved_bytes.all.current": RESERVED_BYTES,
         "allocated_bytes.all.peak": 14_000_000_000,
         "num_alloc_retries": 0,
     }

@@ -100,6 +100,11 @@ def _sound() -> dict[str, Story]:
             replace(ONE, non_blocking=False, batch_mb=154.0, loader=Loader(fetch_ms=9.0)),
         ),
         "near-parity": sound("launches take nine tenths of the GPU's time", near),
+        "eight-container": sound(
+            "eight in a container, to which the driver lists no processes",
+            replace(EIGHT, gpu=Gpu(lists_processes=False)),
+        ),
+        "one-container": sound("one A100 in such a container", replace(ONE, gpu=Gpu(lists_processes=False))),
         "varies": sound("batches of different length, alike on all ranks", replace(EIGHT, varies=0.3)),
     }
 
@@ -119,6 +124,13 @@ def _gpus() -> dict[str, Story]:
         ),
         "shared": with_fault(
             "somebody else on one of eight", replace(EIGHT, gpu=Gpu(stranger={2: 0.35})), ("GPU005",), EIGHT, ranks=(2,)
+        ),
+        "shared-container": with_fault(
+            "the same in a container, to which the driver lists no processes",
+            replace(EIGHT, gpu=Gpu(stranger={2: 0.35}, lists_processes=False)),
+            ("GPU005",),
+            EIGHT,
+            ranks=(2,),
         ),
         "shared-norms": with_fault(
             "the same under SyncBN", replace(NORMS, gpu=Gpu(stranger={2: 0.35})), ("GPU005",), NORMS, ranks=(2,)

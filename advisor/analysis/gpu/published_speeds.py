@@ -92,6 +92,8 @@ def reference_values(recording: Recording, budget: Budget, values: Measured) -> 
 
 def published_speed(recording: Recording, values: Measured) -> PublishedSpeed | None:
     """The row of the reference table with which the job is compared: the lowest that is like it. None if there is none."""
+    if (REFERENCE_IMAGES_PER_S, JOB) not in values:
+        return None
     setting = _setting(recording, values)
     usual = None if isinstance(setting, str) else setting.band("typical")
     if usual is None:

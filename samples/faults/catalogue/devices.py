@@ -122,6 +122,14 @@ LINES: tuple[Line, ...] = (
         clear="degraded-link",
     ),
     Line(
+        "GPU006",
+        "narrow-slot",
+        "narrow-slot",
+        driver("gpu 0 pcie_width 12", "gpu 0 pcie_width_max 12"),  # of the 16 in its data sheet
+        driver("gpu 0 pcie_width 14", "gpu 0 pcie_width_max 14"),
+        clear="narrow-slot",
+    ),
+    Line(
         "GPU007",
         "xid",
         "8xH100",

@@ -106,6 +106,11 @@ def test_the_batch_of_a_job_that_accumulates_gradients_is_that_of_one_pass() -> 
     assert found.published is not None and found.published.batch_per_gpu == 256
 
 
+def test_a_run_that_ends_in_its_first_step_has_no_published_speed() -> None:
+    ended = {**FACTS, "optimizer": None, "exception": {"type": "OutOfMemoryError"}}
+    assert analyse(recording({0: plan(1)}, facts={100: ended})).published is None
+
+
 def test_the_ceiling_is_of_the_same_batch_too() -> None:
     assert compared(FACTS).get("reference.tuned_images_per_s") is None  # NVIDIA's has 512 images per GPU
     h100 = {**FACTS, "cuda": {**FACTS["cuda"], "name": "NVIDIA H100 80GB HBM3"}}

@@ -33,6 +33,7 @@ from rn50_advisor.advisor.analysis.input.transforms import sample_values
 from rn50_advisor.advisor.analysis.kernels.deep_windows import deep_values
 from rn50_advisor.advisor.analysis.providers import Provider, named
 from rn50_advisor.advisor.analysis.run_context import RunContext, SteadyContext
+from rn50_advisor.advisor.analysis.stacks.attention_lines import attention_values
 from rn50_advisor.advisor.analysis.stacks.collection_lines import collection_values
 from rn50_advisor.advisor.analysis.stacks.foreign_lines import foreign_values
 from rn50_advisor.advisor.analysis.stacks.forward_operations import operation_values
@@ -242,9 +243,9 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
             "gpu.*_active_share",
             "gpu.util_share",
             "gpu.clock_mhz",
+            "gpu.clock_set_share",
             "gpu.peers_clock_mhz",
             "gpu.temp_c",
-            "gpu.clock_set_share",
             "gpu.pcie_*",
             "gpu.nvlink_mb_per_s",
             "gpu.foreign_*",
@@ -298,6 +299,7 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
         named("step.foreign_s"),
         named("gpu.host_paced_s"),
     ),
+    Provider(lambda c, known: attention_values(c.run.recording, c.run.steady, known), named("step.attention_s")),
     Provider(
         lambda c, _: recomputing_values(c.run.recording, c.run.steady),
         named("step.recomputing_s"),

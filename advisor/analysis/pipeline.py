@@ -29,6 +29,7 @@ from rn50_advisor.advisor.analysis.input.worker_forecast import worker_model
 from rn50_advisor.advisor.analysis.measures import OF_MODELS, OF_RUNS, OF_STEADY_STEPS, Models
 from rn50_advisor.advisor.analysis.providers import provide
 from rn50_advisor.advisor.analysis.run_context import SteadyContext, run_context, steady_context
+from rn50_advisor.advisor.analysis.stacks.attention_lines import attention_lines
 from rn50_advisor.advisor.analysis.stacks.collection_lines import collection_lines
 from rn50_advisor.advisor.analysis.stacks.foreign_lines import foreign_lines
 from rn50_advisor.advisor.analysis.stacks.forward_operations import forward_lines
@@ -113,8 +114,8 @@ def analyse(recording: Recording) -> Analysis:
         recorder_error=next((gap.reason for gap in recording.gaps if gap.metric == "recorder"), ""),
         call_sites=run.call_sites,
         batch_curves=batch_curves(recording, values.by_rank(BATCH_SAMPLES), values),
-        sample=cost,
         published=published_speed(recording, values),
+        sample=cost,
         lock=shared_lock(recording, steady),
         asking=asking_line(recording, steady),
         collecting=collecting_line(recording, steady),
@@ -128,6 +129,7 @@ def analyse(recording: Recording) -> Analysis:
         measuring_lines=own_lines(recording, "measuring"),
         collection_lines=collection_lines(recording),
         foreign_lines=foreign_lines(recording),
+        attention_lines=attention_lines(recording),
         forward_lines=forward_lines(recording),
         recomputing_lines=recomputing_lines(recording),
         save_sites=_most_frequent(site for facts in rank_facts for site in facts.get("save_sites", ())),

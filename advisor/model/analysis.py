@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast, overload
+from typing import Any, Literal, cast, overload
 
 from rn50_advisor.advisor.model.changes import Coincidence, MemoryTrend, PeriodicStall, SpeedChange
 from rn50_advisor.advisor.model.comm.nccl_settings import NcclFacts
@@ -79,6 +79,22 @@ class HotLine:
 
 
 @dataclass(frozen=True, slots=True)
+class AttentionLines:
+    """Where attention is computed in parts. The weights are the softmax's result.
+
+    `line`: of the first product in the user's `own` code, else the one that leads to a transformers model or to `nn.MultiheadAttention`.
+    """
+
+    file: str
+    line: int
+    function: str
+    samples: int
+    by: Literal["own", "transformers", "multihead"]
+    keeps_weights: bool = False  # returns or stores them
+    drops_weights: bool = False  # a dropout layer is applied to them
+
+
+@dataclass(frozen=True, slots=True)
 class Analysis:
     meta: Meta
     world_size: int
@@ -99,6 +115,7 @@ class Analysis:
     call_sites: CallSites = field(default_factory=CallSites)
     # by rank; only ranks whose batch size lies within a benchmark's sweep on this machine
     batch_curves: Mapping[int, BatchCurve] = field(default_factory=dict)
+    published: PublishedSpeed | None = None  # None: nobody has published a result for a job like this
     sample: SampleCost | None = None  # None: no sample was profiled
     lock: SharedLock | None = None  # None: no worker was found waiting for a lock
     asking: SampleLine | None = None  # line at which workers wait for a server's answer
@@ -113,9 +130,9 @@ class Analysis:
     measuring_lines: tuple[HotLine, ...] = ()  # that evaluate the output between model and backward pass
     collection_lines: tuple[HotLine, ...] = ()  # that go through a whole collection, longest first
     foreign_lines: tuple[HotLine, ...] = ()  # that compute outside torch in the model, a loss or a hook
+    attention_lines: tuple[AttentionLines, ...] = ()  # longest first
     # the user's line in which most of the forward pass is spent, as far inside as it can be told; at most one per rank
     forward_lines: tuple[HotLine, ...] = ()
-    published: PublishedSpeed | None = None  # None: nobody has published a result for a job like this
     recomputing_lines: tuple[HotLine, ...] = ()  # whose forward pass is checkpointed, most frequent first
     save_sites: tuple[SaveSite, ...] = ()
     evaluation_sites: tuple[EvaluationSite, ...] = ()  # most frequent first

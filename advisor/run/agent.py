@@ -203,6 +203,8 @@ class Agent:
             self._died(news)
         elif isinstance(news, Event):
             self._writer.put_event(news)
+            if self._notes:
+                self._notes.profiled(news)
         elif isinstance(news, ProbeGap):
             self._writer.put_gap(news)
         elif isinstance(news, MountNews):

@@ -12,6 +12,7 @@ from dataclasses import replace
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.model.gpu.kernel_classes import IDLE_CAUSES, DeepWindow, window_from
 from rn50_advisor.advisor.model.measures.kernel_measures import (
+    KERNEL_ATTENTION_S,
     KERNEL_BUSY_SHARE,
     KERNEL_CONV_SHARE,
     KERNEL_COPY_S,
@@ -118,6 +119,7 @@ def _values(window: DeepWindow, usual_s: float | None) -> dict[RankMeasure, floa
         KERNEL_NCCL_S: window.nccl_s,
         KERNEL_NCCL_OVERLAP_SHARE: window.nccl_overlap_share,
         KERNEL_FLOPS: window.flops,
+        KERNEL_ATTENTION_S: window.attention_s,
     }
     found.update({measure: window.classes.get(kind, 0.0) / whole for kind, measure in _OF_CLASS.items()})
     if window.idle:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from statistics import median
 from typing import Any
 
+from rn50_advisor.advisor.analysis.kernels.attention_parts import attention_s
 from rn50_advisor.advisor.analysis.kernels.chrome_trace import (
     Interval,
     Span,
@@ -120,6 +121,7 @@ def _on_gpu(trace: Trace, rank: int, first_step: int, whole_steps: Interval | No
         nccl_s=length(exchange) * _US / steps,
         nccl_overlap_share=length(common(exchange, others)) / length(exchange) if exchange else None,
         flops=step_flops(trace),
+        attention_s=attention_s(trace),
         precision=rows.precision(),
         rows=rows.most(steps),
     )

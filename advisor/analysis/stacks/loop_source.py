@@ -13,22 +13,32 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _BRANCHES = (ast.If, ast.Match)
 
 
+def function_at(sources: Sequence[Source], file: str, line: int) -> ast.AST | None:
+    """The innermost function around a line, or the module; None if its source was not kept, has changed or cannot be parsed."""
+    source = next((source for source in sources if source.path == file and not source.edited), None)
+    tree = None if source is None else _parsed(source.text)
+    if tree is None:
+        return None
+    found = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS) and _covers(node, line)]
+    return max(found, key=lambda node: node.lineno, default=tree)
+
+
 def loops_around(sources: Sequence[Source], file: str, lines: Set[int]) -> bool:
     """True if one of these lines is inside a loop of its own function."""
-    function = _function(sources, file, max(lines))
+    function = function_at(sources, file, max(lines))
     return function is not None and any(_loop(function, line) is not None for line in lines)
 
 
 def in_every_round(sources: Sequence[Source], file: str, line: int, backwards: Set[int]) -> bool:
     """True if the innermost loop around a line that leads to the backward pass runs this other line in every round."""
-    function = _function(sources, file, line)
+    function = function_at(sources, file, line)
     loops = [] if function is None else [_loop(function, backward) for backward in backwards]
     return any(loop is not None and _covers(loop, line) and not _seldom(loop, line, backwards) for loop in loops)
 
 
 def is_trained_on(sources: Sequence[Source], file: str, line: int, backwards: Set[int]) -> bool:
     """True if lines that lead to the backward pass use what this line assigns, or what is computed of that, in the same function."""
-    function = _function(sources, file, line)
+    function = function_at(sources, file, line)
     if function is None:
         return False
     flows = [(_names(target), _names(value), value.lineno, value.end_lineno or 0) for target, value in _flows(function)]
@@ -76,16 +86,6 @@ def _loop(function: ast.AST, line: int) -> ast.stmt | None:
     """The innermost loop of this function whose body has the line."""
     found = [node for node in ast.walk(function) if isinstance(node, _LOOPS) and _covers(node, line)]
     return max((loop for loop in found if loop.body[0].lineno <= line), key=lambda loop: loop.lineno, default=None)
-
-
-def _function(sources: Sequence[Source], file: str, line: int) -> ast.AST | None:
-    """The innermost function around a line, or the module; None if its source was not kept, has changed or cannot be parsed."""
-    source = next((source for source in sources if source.path == file and not source.edited), None)
-    tree = None if source is None else _parsed(source.text)
-    if tree is None:
-        return None
-    found = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS) and _covers(node, line)]
-    return max(found, key=lambda node: node.lineno, default=tree)
 
 
 def _covers(node: ast.stmt | ast.expr, line: int) -> bool:

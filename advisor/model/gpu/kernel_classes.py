@@ -80,6 +80,7 @@ class DeepWindow:
     nccl_s: float = 0.0
     nccl_overlap_share: float | None = None
     flops: float | None = None
+    attention_s: float | None = None  # computed in parts, forward and backward; None: written before it was looked for
     precision: str = ""  # of most convolutions and matrix products
     rows: tuple[KernelRow, ...] = ()
     trace: str = ""  # name of the file in the run's folder

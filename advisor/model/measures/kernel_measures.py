@@ -57,6 +57,11 @@ KERNEL_COPY_S = RankMeasure(
 )
 KERNEL_NCCL_S = RankMeasure("kernel.nccl_s", "s", "collectives on the GPU, per step")
 KERNEL_NCCL_OVERLAP_SHARE = RankMeasure("kernel.nccl_overlap_share", "", "share of these hidden by other kernels")
+KERNEL_ATTENTION_S = RankMeasure(
+    "kernel.attention_s",
+    "s",
+    "attention computed in parts (scores, softmax, weighted sum), forward and backward, per step",
+)
 KERNEL_FLOPS = RankMeasure(
     "kernel.flops", "FLOP", "convolutions, matrix products and attention of a step, by their shapes"
 )

@@ -68,6 +68,11 @@ STEP_FOREIGN_S = RankMeasure(
     "s",
     "part of forward and backward: computing in libraries other than torch, called by the user's own lines in the model, a loss or a hook",
 )
+STEP_ATTENTION_S = RankMeasure(
+    "step.attention_s",
+    "s",
+    "part of the forward pass on a CPU: attention computed in parts (scores, softmax, weighted sum) by the user's own lines",
+)
 STEP_RECOMPUTING_S = RankMeasure(
     "step.recomputing_s",
     "s",

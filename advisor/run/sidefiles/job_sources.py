@@ -1,4 +1,4 @@
-"""Keeps the files of the job's own code that facts point into, so that advice can be an edit when the code is far away."""
+"""Keeps the files of the job's own code that facts point into or that take time: advice can then be an edit when the code is far away."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import posixpath
 import re
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -14,11 +15,13 @@ from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import Source
 from rn50_advisor.advisor.store.run_writer import RunWriter
 from rn50_advisor.probes.documents.code_places import CodePlace
+from rn50_advisor.probes.documents.event_documents import StackProfile
 from rn50_advisor.probes.documents.rank_documents import RankFacts
 
 FILES_MAX = 16
 FILE_BYTES_MAX = 256 << 10
 ALL_BYTES_MAX = 1 << 20
+_SHARE_MIN = 0.02  # of a profile's samples
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python3[^/]*/")
 
 
@@ -45,9 +48,17 @@ class Sources:
         """Requests every file of user code that a process's facts name."""
         known_at = facts.get("written_unix_s", 0.0)
         for path in _paths(facts):
-            if path not in self._asked and len(self._asked) < FILES_MAX:
-                self._asked[path] = known_at
-                self._want(path, known_at)
+            self._request(path, known_at)
+
+    def in_stacks(self, profile: StackProfile, known_at_unix_s: float) -> None:
+        """Requests the files of user code that took at least a fiftieth of a profile's samples."""
+        samples = Counter[str]()
+        for row in profile["stacks"]:
+            if user := row.get("user"):
+                samples[user["file"]] += row["count"]
+        for path, count in samples.most_common():
+            if count >= _SHARE_MIN * profile["looks"] and _is_own(path):
+                self._request(path, known_at_unix_s)
 
     def found(self, news: SourceNews) -> None:
         if news.path in self._answered:
@@ -63,6 +74,11 @@ class Sources:
             why = "its secrets cannot be masked: this interpreter cannot parse it"
         scope = posixpath.basename(news.path)
         self._writer.put_gap(ProbeGap("source", scope, f"{why or 'not read'}: fixes have no diff there"))
+
+    def _request(self, path: str, known_at_unix_s: float) -> None:
+        if path not in self._asked and len(self._asked) < FILES_MAX:
+            self._asked[path] = known_at_unix_s
+            self._want(path, known_at_unix_s)
 
     def finish(self) -> None:
         """Reads the remaining files in this process, at the job's end."""
@@ -101,8 +117,10 @@ def _paths(facts: RankFacts) -> Iterator[str]:
         *facts.get("evaluation_sites", ()),
     ]
     for name in [*(place.get("file", "") for place in places), *facts.get("argv", [])[:1]]:
-        if not name.endswith(".py"):
-            continue
         path = posixpath.normpath(posixpath.join(facts.get("cwd") or "", name))
-        if posixpath.isabs(path) and not _INSTALLED.search(path):
+        if _is_own(path):
             yield path
+
+
+def _is_own(path: str) -> bool:
+    return path.endswith(".py") and posixpath.isabs(path) and not _INSTALLED.search(path)

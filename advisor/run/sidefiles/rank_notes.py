@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from rn50_advisor.advisor.model.metrics import ProbeGap
+from rn50_advisor.advisor.model.recording import AnyEvent, data_of
 from rn50_advisor.advisor.model.wording.quantities import counted
 from rn50_advisor.advisor.run.sidefiles.job_sources import Sources
 from rn50_advisor.advisor.store.document_checks import fitting
 from rn50_advisor.advisor.store.run_writer import RunWriter
 from rn50_advisor.probes.documents.collective_documents import TimedCollectives
+from rn50_advisor.probes.documents.event_documents import StackProfile
 from rn50_advisor.probes.documents.loader_documents import DescribedDataset, PartName
 from rn50_advisor.probes.documents.rank_documents import MountFacts, RankFacts
 from rn50_advisor.probes.rank.side_files import ERROR, FACTS, LEFT_BY_PROCESS, PART, TIMES
@@ -98,6 +100,13 @@ class Notes:
         for pid, facts in self.facts.items():
             if root in _roots(facts).values():
                 self._put(pid, facts)
+
+    def profiled(self, event: AnyEvent) -> None:
+        """Requests the files in which a profile found a rank; all other events are ignored."""
+        profile = data_of(event, StackProfile)
+        if profile is not None:
+            facts = self.facts.get(event.pid or 0, RankFacts())
+            self.sources.in_stacks(profile, facts.get("written_unix_s", 0.0))
 
     def _put(self, pid: int, facts: RankFacts) -> None:
         whole: RankFacts = {**facts}

@@ -19,6 +19,10 @@ def shrinking(*arguments: str) -> Job:
     return Job("faults/jobs/compute/shrinking.py", arguments, ranks=0, start="one by one")
 
 
+def attention(kind: str, *arguments: str) -> Job:
+    return Job("faults/jobs/compute/attention.py", (f"--attention={kind}", *arguments), ranks=0, start="one by one")
+
+
 def pictures(*arguments: str) -> Job:
     return Job("faults/jobs/compute/cifar.py", arguments)
 
@@ -102,6 +106,42 @@ SCENARIOS = (
         note="no layer can be left out of the backward pass",
     ),
     seeded("first-layer-not-in-the-optimizer", "CMP020", *TUNED, "--layers=16", "--updated=15", strength="just below"),
+    fault(
+        "attention-in-parts",
+        "CMP021",
+        attention("parts"),
+        line="scores = q @ k",
+        fixed=attention("fused"),
+        says="in parts",
+    ),
+    fault(
+        "attention-in-parts-over-long-texts",
+        "CMP021",
+        attention("parts", "--length=512", "--batch=2", "--heads=8"),
+        line="scores = q @ k",
+        fixed=attention("fused", "--length=512", "--batch=2", "--heads=8"),
+    ),
+    fault(
+        "attention-that-returns-its-weights",
+        "CMP021",
+        attention("multihead-weights"),
+        line="found: Tensor = self.attention(",
+        says="need_weights=False",
+        fixed=attention("multihead"),
+    ),
+    fault(
+        "attention-in-parts-a-little",
+        "CMP021",
+        attention("parts", "--length=64", "--batch=32", "--width=256"),
+        strength="just above",
+        fixed=attention("fused", "--length=64", "--batch=32", "--width=256"),
+    ),
+    fault(
+        "attention-in-parts-hardly",
+        "CMP021",
+        attention("parts", "--length=24", "--batch=64", "--width=256", "--heads=2"),
+        strength="just below",
+    ),
     seeded("activations-twice", "CMP016", *DEEP, "--checkpointed=12", fixed=DEEP, line="rows = checkpoint("),
     seeded(
         "activations-twice-in-half-of-the-layers",

@@ -35,6 +35,15 @@ SCENARIOS = (
         note="the optimizer gets what learns, and nothing else has gradients",
     ),
     healthy(
+        "healthy-attention-fused",
+        Job("faults/jobs/compute/attention.py", ("--attention=fused",), ranks=0, start="one by one"),
+    ),
+    healthy(
+        "healthy-attention-that-drops-weights",
+        Job("faults/jobs/compute/attention.py", ("--attention=parts", "--drop=0.1"), ranks=0, start="one by one"),
+        note="on a CPU no fused operation drops weights",
+    ),
+    healthy(
         "healthy-stream-accumulating",
         Job("faults/jobs/input/stream.py", ("--accumulate=4", "--width=48", "--steps=50", "--workers=1")),
     ),

@@ -7,7 +7,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -17,6 +17,7 @@ from rn50_advisor.advisor.run.sidefiles.job_sources import Sources, read_source
 from rn50_advisor.advisor.store.run_bundle import make_bundle
 from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.store.run_writer import RunWriter
+from rn50_advisor.probes.documents.event_documents import StackProfile
 
 TEXT = "loader = DataLoader(data, num_workers=2)\n"
 
@@ -170,3 +171,20 @@ def test_a_run_recorded_before_code_was_kept_is_whole(run: Run, tmp_path: Path) 
     database.close()
     assert read_recording(run.folder).sources == ()
     assert read_recording(make_bundle(run.folder, tmp_path / "old.tar.gz")).sources == ()
+
+
+def profile(*counts: tuple[str, int]) -> StackProfile:
+    """A profile of 400 samples, so many of them in each file."""
+    rows = [
+        {"frames": [], "user": {"file": file, "line": 1, "function": "forward", "text": ""}, "count": count}
+        for file, count in counts
+    ]
+    return cast(StackProfile, {"looks": 400, "stacks": [*rows, {"frames": [], "count": 9}]})
+
+
+def test_files_that_take_time_are_kept_the_longest_first(run: Run) -> None:
+    """With the rest of the job's code, and not what is installed."""
+    installed = "/env/lib/python3.11/site-packages/timm/models/vit.py"
+    run.sources.in_stacks(profile(("/job/a.py", 10), ("/job/b.py", 90), ("/job/hardly.py", 7), (installed, 99)), 5.0)
+    run.sources.in_stacks(profile(("/job/b.py", 50), ("<string>", 50)), 6.0)
+    assert run.asked == [("/job/b.py", 5.0), ("/job/a.py", 5.0)]

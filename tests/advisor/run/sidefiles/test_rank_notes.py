@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from rn50_advisor.advisor.model.recording import happened
 from rn50_advisor.advisor.run.sidefiles.rank_notes import Notes
 from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.store.run_writer import RunWriter
+from rn50_advisor.probes.documents.event_documents import OomKill, StackProfile
 
 BLUR = {"kind": "transform", "name": "Blur", "file": "/job/data.py", "line": 7}
 
@@ -127,3 +129,19 @@ def test_steps_whose_events_were_left_out_are_a_gap(tmp_path: Path) -> None:
     writer.close()
     [gap] = read_recording(tmp_path / "run").gaps
     assert (gap.metric, gap.scope) == ("gpu.steps", "pid:7") and gap.reason.startswith("3 steps without GPU times")
+
+
+def test_files_in_a_profile_are_asked_for_as_its_process_knows_them(tmp_path: Path) -> None:
+    rings = tmp_path / "rings"
+    rings.mkdir()
+    (rings / "facts-7.json").write_text(json.dumps({"pid": 7, "written_unix_s": 5.0}))
+    asked: list[tuple[str, float]] = []
+    writer = RunWriter.create(tmp_path / "run", meta={})
+    notes = Notes(writer, rings, want_mount=lambda root: None, want_source=lambda *news: asked.append(news))
+    notes.read()
+    user = {"file": "/job/model.py", "line": 3, "function": "forward"}
+    profile: StackProfile = {"looks": 9, "stacks": [{"frames": [], "user": user, "count": 9}]}
+    notes.profiled(happened(StackProfile, profile, t_ns=1, pid=7, rank=0))
+    notes.profiled(happened(OomKill, {}, t_ns=2, pid=7, rank=0))
+    writer.close()
+    assert asked == [("/job/model.py", 5.0)]

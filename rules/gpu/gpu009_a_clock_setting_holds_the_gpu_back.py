@@ -104,5 +104,5 @@ RULE = rule(
         "set": Threshold(0.50, "of the readings under load: a setting limits all of them or, if heat does too, most"),
         "clock": Threshold(0.05, "below the board's highest: less is what the power limit takes from sound GPUs"),
     },
-    triage_checks=("gpu.{gpu}.sustained_share", "gpu.{gpu}.sustained_clock_mhz"),
+    triage_checks=("gpu.{gpu}.clock_set_share", "gpu.{gpu}.sustained_share", "gpu.{gpu}.sustained_clock_mhz"),
 )

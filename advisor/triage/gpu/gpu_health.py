@@ -16,6 +16,7 @@ from rn50_advisor.advisor.model.forecast.step_model import StepModel
 from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu, GpuView
 from rn50_advisor.advisor.model.measures.gpu_measures import (
     GPU_CLOCK_MHZ,
+    GPU_CLOCK_SET_SHARE,
     GPU_ERRORS_WATCHED,
     GPU_FOREIGN_PROCESSES,
     GPU_HARDWARE_XIDS,
@@ -49,6 +50,7 @@ from rn50_advisor.rules.gpu import gpu005_another_process_shares_the_gpu as gpu0
 from rn50_advisor.rules.gpu import gpu006_the_pcie_link_is_narrower_or_slower_than_the_slot as gpu006
 from rn50_advisor.rules.gpu import gpu007_the_gpu_reports_errors as gpu007
 from rn50_advisor.rules.gpu import gpu008_nvlink_is_degraded as gpu008
+from rn50_advisor.rules.gpu import gpu009_a_clock_setting_holds_the_gpu_back as gpu009
 from rn50_advisor.rules.gpu.gpu_names_and_cost import link_mb_per_s, of_gpu
 from rn50_advisor.rules.rule import Rule
 
@@ -300,6 +302,14 @@ _RULE_CHECKS = (
         _fixed(Band(source="rule GPU002: full load at the full limit is sound as long as the peers are as fast")),
         _always("fix"),
         held=True,
+    ),
+    Asked(
+        "clock_set_share",
+        gpu009.RULE,
+        _of(GPU_CLOCK_SET_SHARE),
+        "share",
+        _fixed(_limit(gpu009.RULE, "set")),
+        _always("fix"),
     ),
     Asked(
         "foreign_processes",

@@ -109,11 +109,13 @@ FAULTS: list[Fault] = [
     ("8xA100", (LOST_LINK,), "gpu.6.nvlinks_active", "hand-back"),
     ("capped", (), "gpu.1.power_capped_share", "fix"),
     ("capped", (), "gpu.1.power_limit_w", "fix"),
+    ("locked", (), "gpu.5.clock_set_share", "fix"),
     ("4xL40S", ("gpu 2 power_limit_mw 332000",), "gpu.2.power_limit_w", "fix"),  # 0.949 of 350 W
     ("1xH200", ("gpu 0 pcie_gen_max 3", "gpu 0 pcie_gen 3"), "gpu.0.pcie_gen_of_slot", "fix"),
     ("1xH200", ("gpu 0 pcie_gen_max 1", "gpu 0 pcie_gen 1"), "gpu.0.pcie_gen_of_slot", "fix"),
 ]
 BELOW: list[tuple[str, Script]] = [
+    ("8xA100", ("gpu 5 clock_reasons 2",)),  # set to the highest clock
     ("8xA100", ("gpu 3 field.270 0 +15000000",)),
     ("8xA100", ("gpu 1 pcie_width 14",)),
     ("8xA100", ("xid 3 43 after 2",)),  # a program's own

@@ -24,7 +24,7 @@ SLEEPS = "The training thread sleeps, and the reason was not observed"
 
 def unknown_waits(a: Analysis, text: str) -> tuple[str, str] | None:
     """Returns title and summary if ranks wait for each other for an unmeasured time; else None."""
-    untimed = _waited_for_others(a) or _untimed_collectives(a)
+    untimed = _in_graphs(a) or _waited_for_others(a) or _untimed_collectives(a)
     return ("How long the ranks wait for each other is not known", f"{text}; {untimed}.") if untimed else None
 
 
@@ -53,6 +53,16 @@ def _waited_for_others(a: Analysis) -> str:
         return ""
     why = a.missing.get(COMM_WIRE_S, "whether for the network or for another rank was not measured")
     return f"{100 * waited / step:.0f} % of the step is waiting in exchanges with other ranks; {why}"
+
+
+def _in_graphs(a: Analysis) -> str:
+    """Describes ranks that replay whole steps as CUDA graphs, whose exchanges no event can be put around; empty for other jobs."""
+    replayed = any(facts.get("replayed_steps") for facts in a.rank_facts.values())
+    if not replayed or a.world_size < 2:
+        return ""
+    return (
+        "its steps are replayed as CUDA graphs, and how long the ranks wait for each other within them cannot be timed"
+    )
 
 
 def _untimed_collectives(a: Analysis) -> str:

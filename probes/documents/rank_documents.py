@@ -364,6 +364,7 @@ class RankFacts(TypedDict, total=False):
     fetches_in_another_thread: bool
     several_threads_train: bool
     gpu_steps_dropped: Whole
+    replayed_steps: bool
     compiled_frames: Whole
     unpatched: list[str]
     input_libraries: list[str]

@@ -9,6 +9,7 @@ import atexit
 import os
 import sys
 import time
+import weakref
 from _thread import get_ident
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -106,6 +107,7 @@ class Recorder(TrainingThread):
         self.place = -1  # epoch index of the batch being fetched, if it is to be recorded
         self.stamps = DdpStamps()
         self.gpu: GpuTimes | None = None
+        self.captured_update: weakref.ref[Any] | None = None  # the latest optimizer that ran while a CUDA graph was captured
         self.facts = process_facts.Facts(self.folder)
         self.work = Work(self.facts)
         self.denormals = Denormals(self.facts)
@@ -534,6 +536,8 @@ class Recorder(TrainingThread):
                 self.hooked.begin()
         else:
             account.optimizer_begin(id(optimizer))
+            if self.captures.under_way:
+                self.captured_update = weakref.ref(optimizer)
             first = account.clocked and account._optimizer_depth == 1
             if first and self.work.sampled(account.step, began, fetched_unobserved=account.micro_batches > 0):
                 self.work.optimizer(optimizer)

@@ -105,7 +105,9 @@ def paced_rows(steps: RankSteps, table: Table) -> PacedRows | None:
     gpu = {name: row[f"{name}_ns"][use] / 1e9 for name in ("input_wait", "gap", *PHASES)}
     gap = np.roll(c["gap"], 1)[use]
     behind = row[BEHIND][use] / 1e9 if table.dtype.names and BEHIND in table.dtype.names else None
-    return PacedRows(host, gpu, gap, (before == 0)[use], np.maximum(c["micro_batches"][use], 1.0), behind, steps.step[use])
+    return PacedRows(
+        host, gpu, gap, (before == 0)[use], np.maximum(c["micro_batches"][use], 1.0), behind, steps.step[use]
+    )
 
 
 def runs_dry(table: Table | None) -> bool:

@@ -522,4 +522,6 @@ def _collector(torch: Any, recorder: Recorder) -> list[Any]:
 
 
 def _graphs(torch: Any, recorder: Recorder) -> list[Any]:
-    return watch(torch, recorder.captures, recorder.failed)
+    from .step_graphs import mark_replays  # which uses this module
+
+    return [*watch(torch, recorder.captures, recorder.failed), *mark_replays(torch, recorder)]

@@ -34,6 +34,7 @@ OBSERVED = (
     "copies",
     "operations",
     "gpu_steps_dropped",
+    "replayed_steps",
     "visible_optimizer",
     "ddp",
     "collectives",

@@ -90,7 +90,10 @@ def _sound() -> dict[str, Story]:
         "update-in-backward": sound(
             "an optimizer for each gradient inside the backward", replace(ONE, update_in_backward=True)
         ),
-        "step-graph": sound("the whole step replayed as one CUDA graph", replace(ONE, graph="step"), truth=UNSEEN),
+        "step-graph": sound("the whole step replayed as one CUDA graph", replace(ONE, graph="step")),
+        "step-graph-update": sound(
+            "the same with an optimizer of many kernels", replace(ONE, graph="step", optimizer=Pass(900, 12.0, 10.0))
+        ),
         "hidden-gap": sound("30 ms of the loop between steps, behind a full queue", replace(ONE, gap_ms=30.0)),
         "hidden-loader": sound(
             "a fetch of 40 ms, behind a full queue", replace(ONE, loader=Loader(fetch_ms=40.0, batch_ms=500.0))
@@ -258,6 +261,12 @@ def _feeding() -> dict[str, Story]:
             replace(ONE, loader=few, micro_batches=4, seconds=40),
             starved,
             replace(ONE, loader=enough, micro_batches=4, seconds=40),
+        ),
+        "few-workers-graph": with_fault(
+            "the same with the whole step replayed as one CUDA graph",
+            replace(ONE, graph="step", loader=few),
+            starved,
+            replace(ONE, graph="step", loader=enough),
         ),
         "few-workers-sharded": with_fault(
             "the same under FSDP", replace(SHARDED, loader=few), starved, replace(SHARDED, loader=enough)

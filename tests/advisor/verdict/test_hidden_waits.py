@@ -99,3 +99,9 @@ def test_whether_it_waits_for_the_interpreter_is_stated_if_sampled() -> None:
     assert asleep(why)[1].endswith("; the reason is not known: py-spy is not permitted.")
     sampled = ranks(step__asleep_s={0: 0.2}, interpreter__waiting_share={0: 0.0})
     assert asleep(sampled)[1].endswith("; not for the interpreter.")
+
+
+@pytest.mark.parametrize(("count", "replayed", "hidden"), [(2, True, True), (1, True, False), (2, False, False)])
+def test_what_ranks_wait_for_within_replayed_graphs_is_not_known(count: int, replayed: bool, hidden: bool) -> None:
+    a = job({n: rank() for n in range(count)}, wire_s=0.01, facts={"0": {"replayed_steps": replayed}})
+    assert (unknown_waits(a, "") is not None) is hidden

@@ -84,9 +84,7 @@ def _beside_others(found: Roofline, known: KnownModel, size: tuple[int, int], *,
         return found
 
     def tier(name: Tier) -> SpeedBand | None:
-        return band(
-            found.hardware, gpus=gpus, precision=found.precision, tier=name, model=known.name, size=size[0]
-        )
+        return band(found.hardware, gpus=gpus, precision=found.precision, tier=name, model=known.name, size=size[0])
 
     def tflops(of: SpeedBand | None) -> tuple[float, float] | None:
         each = found.flops_per_sample / ranks / 1e12

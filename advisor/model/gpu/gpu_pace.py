@@ -113,6 +113,8 @@ class PublishedSpeed:
     def words(self) -> str:
         """`resnet50: 2470 images/s on 1 × A100-SXM, amp, channels-last, 256 images per GPU (NVIDIA …)`."""
         layout = {True: "channels-last, ", False: "channels-first, ", None: ""}[self.channels_last]
-        words = f"{self.model}: {self.samples_per_s:.0f} {self.samples}/s on {self.gpus} × {self.gpu}, {self.precision}, "
+        words = (
+            f"{self.model}: {self.samples_per_s:.0f} {self.samples}/s on {self.gpus} × {self.gpu}, {self.precision}, "
+        )
         words += f"{layout}{self.batch_per_gpu} {self.samples} per GPU ({self.source})"
         return f"{words}, multiplied for the job's GPUs" if self.scaled else words

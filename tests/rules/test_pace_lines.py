@@ -137,6 +137,8 @@ def parallel(first: float) -> dict[str, Any]:
 
 AFTER_IT: dict[str, Any] = {"host": READING, "gpu": {**GPU, "gap": 9.0}, "util": 90.0}
 NO_TF32 = {**CUDA, "tf32_cudnn": False, "tf32_matmul": False}
+
+
 def resnet50(longer: float) -> dict[str, Any]:
     """ResNet50 with a batch of 256, in steps this many times as long."""
     return {"model": RESNET50, "samples": 256, "host": _scaled(HOST, longer), "gpu": _scaled(GPU, longer)}

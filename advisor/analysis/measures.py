@@ -15,12 +15,12 @@ from rn50_advisor.advisor.analysis.gpu.achieved_flops import roofline_values
 from rn50_advisor.advisor.analysis.gpu.batch_sweeps import sweep_values
 from rn50_advisor.advisor.analysis.gpu.device_copies import copy_values
 from rn50_advisor.advisor.analysis.gpu.gpu_errors import error_values
+from rn50_advisor.advisor.analysis.gpu.gpu_memory import unexplained_values
 from rn50_advisor.advisor.analysis.gpu.gpu_use import gpu_values, idle_beside, path_values
 from rn50_advisor.advisor.analysis.gpu.host_pacing import gaps_as_seen, pace_values
 from rn50_advisor.advisor.analysis.gpu.launch_times import host_step_values, launching_throughout
 from rn50_advisor.advisor.analysis.gpu.observed_steps import call_site_values
 from rn50_advisor.advisor.analysis.gpu.published_speeds import reference_values
-from rn50_advisor.advisor.analysis.gpu.unexplained_memory import unexplained_values
 from rn50_advisor.advisor.analysis.host.host_memory import memory_values, shortage_values
 from rn50_advisor.advisor.analysis.host.interpreter_waits import asleep_values, interpreter_values
 from rn50_advisor.advisor.analysis.host.node_window import host_values, shared_memory_values

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gpu_recordings import cuda, on_gpus
-from recordings import gpu_steps, plan, recording
-from rn50_advisor.advisor.analysis.gpu.gpu_memory import device_memory, gpu_memory
+from recordings import FIRST_STEP_NS, SECOND, gpu_steps, plan, recording, table
+from rn50_advisor.advisor.analysis.gpu.gpu_memory import device_memory, gpu_memory, unexplained_values
+from rn50_advisor.advisor.analysis.host.node_window import Window
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.analysis.steps.steady_state import all_steps, steady_steps
+from rn50_advisor.advisor.model.gpu.gpu_facts import Gpu
+from rn50_advisor.advisor.model.measures.gpu_measures import GPU_FOREIGN_PROCESSES
+from rn50_advisor.advisor.model.measures.measured import Measured
+from rn50_advisor.advisor.model.recording import Recording, Series
+from rn50_advisor.probes.rank.layout import GPU_STEP_FIELDS
 
 
 def looks(allocated: list[float], **given: float) -> Any:
@@ -100,3 +109,41 @@ def test_peaks_of_the_warm_up_count_for_the_device() -> None:
     assert (found.rank, found.peak, found.reserved, found.total) == (1, 19e9, 20e9, 25e9)
     assert (found.parameters, found.gradients, found.state) == (100.0, None, 200.0)
     assert device_memory(recording({0: plan(90)})) == ()
+
+
+GB = 1_000_000_000
+TIMES = FIRST_STEP_NS + SECOND * np.arange(5)
+
+
+def unexplained(
+    used_gb: Mapping[int, float], reserved_gb: Mapping[int, float], *, listed: bool = False
+) -> dict[int, float]:
+    """Unexplained GB of each GPU, which has the rank of its number."""
+    made: Recording = recording(dict.fromkeys(used_gb, plan(40)))
+    sizes = {
+        rank: table(
+            (*GPU_STEP_FIELDS, "flags"),
+            [{"step": n, "reserved_bytes": round(gb * GB) if n % 2 else -1} for n in range(40)],
+        )
+        for rank, gb in reserved_gb.items()
+    }
+    samples = {("gpu.mem_used_bytes", f"gpu:{n}"): Series(TIMES, np.full(5, gb * GB)) for n, gb in used_gb.items()}
+    made = replace(made, gpu_steps=sizes, samples=samples)
+    gpus = tuple(Gpu(index=n, name="A100", uuid=str(n), ranks=(n,), mem_total_bytes=40 * GB) for n in used_gb)
+    known = Measured({(GPU_FOREIGN_PROCESSES, n): 0.0 for n in used_gb} if listed else {})
+    found = unexplained_values(made, Window(made, int(TIMES[0]), int(TIMES[-1])), gpus, known)
+    return {index: round(mb / 1000, 3) for (_, index), mb in found.items()}
+
+
+def test_what_one_gpu_holds_beyond_the_others_is_not_the_jobs() -> None:
+    assert unexplained({0: 18.0, 1: 24.0, 2: 17.5}, {0: 16.0, 1: 16.0, 2: 15.5}) == {0: 0.0, 1: 6.0, 2: 0.0}
+
+
+def test_the_only_gpus_context_may_be_large() -> None:
+    assert unexplained({0: 18.9}, {0: 16.0}) == {0: 0.0}
+    assert unexplained({0: 25.0}, {0: 16.0}) == {0: pytest.approx(6.0)}
+
+
+def test_nothing_is_said_where_processes_are_listed_or_an_allocator_tells_nothing() -> None:
+    assert unexplained({0: 25.0}, {0: 16.0}, listed=True) == {}
+    assert unexplained({0: 25.0}, {}) == {}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from samples.gpus.streams.description import Story
 from samples.gpus.streams.held_out_stories import HELD_OUT, HELD_OUT_NOTE
-from samples.gpus.streams.mixed_stories import MIXED
+from samples.gpus.streams.mixed_stories import MIXED, MIXED_NOTE
 from samples.gpus.streams.stream_scores import Score, markdown, score
 from samples.gpus.streams.stream_stories import STORIES
 
@@ -40,7 +40,7 @@ def main() -> None:
         for title, stories in sets.items()
     }
     if given.markdown is not None:
-        given.markdown.write_text(markdown(tables, {HELD_OUT_TITLE: HELD_OUT_NOTE}))
+        given.markdown.write_text(markdown(tables, {HELD_OUT_TITLE: HELD_OUT_NOTE, MIXED_TITLE: MIXED_NOTE}))
 
 
 if __name__ == "__main__":

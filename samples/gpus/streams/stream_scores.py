@@ -96,7 +96,11 @@ def _summary(scores: Sequence[Score]) -> str:
 
 def _errors(faulty: Sequence[Score]) -> str:
     off = sorted(abs(math.log(one.gain / one.likely)) for one in faulty if one.gain and one.likely)
-    return f"; the likely value is off by {100 * (math.exp(off[len(off) // 2]) - 1):.0f} % in the median" if off else ""
+    if not off:
+        return ""
+    wide = sorted(math.log(one.high / one.low) / 2 for one in faulty if one.low and one.high)
+    off_pct, wide_pct = (100 * (math.exp(each[len(each) // 2]) - 1) for each in (off, wide))
+    return f"; the likely value is off by {off_pct:.0f} % and the interval ±{wide_pct:.0f} %, both in the median"
 
 
 def _table(scores: Sequence[Score]) -> str:

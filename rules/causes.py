@@ -79,7 +79,19 @@ GAP = ("LOP002", "LOP004")
 OWN_CODE = ("LOP007", "LOP008", "LOP009", "LOP010", "LOP011")
 EXCHANGE = ("COM001", "COM003", "COM010")
 SLOW_GPU = ("GPU001", "GPU002", "GPU005", "GPU009")
-SLOW_COMPUTING = ("CMP001", "CMP002", "CMP003", "CMP004", "CMP005", "CMP007", "CMP009", "CMP010", "CMP015", "CMP022")
+SLOW_COMPUTING = (
+    "CMP001",
+    "CMP002",
+    "CMP003",
+    "CMP004",
+    "CMP005",
+    "CMP007",
+    "CMP009",
+    "CMP010",
+    "CMP015",
+    "CMP021",
+    "CMP022",
+)
 COPIES = ("H2D001", "H2D002", "H2D003")
 
 CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({

@@ -44,6 +44,11 @@ ADVICE: Mapping[CollectionWork, CollectionAdvice] = {
         "keep the items in a list, which takes any item at once",
         "a ring in a list: items[added % size] = new; added += 1. Then random.sample(items, k)",
     ),
+    "converts": CollectionAdvice(
+        "converts the items of a list one by one",
+        "join the arrays first, or keep the numbers in one array from the start",
+        "torch.from_numpy(numpy.stack(arrays)), numpy.array(numbers); an array of all items takes a batch by index: items[indices]",
+    ),
     "searches": CollectionAdvice(
         "searches a whole collection",
         "search a set, or a dictionary from item to position, that is kept beside it",

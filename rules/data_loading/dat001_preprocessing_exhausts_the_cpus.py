@@ -58,13 +58,18 @@ from rn50_advisor.rules.analysis_reading import (
     workers_for,
 )
 from rn50_advisor.rules.data_loading.input_starvation import input_evidence, making_waits
-from rn50_advisor.rules.data_loading.preprocessing import CROWDED, crowd_s, crowding_by_workers, step_with_less_work
+from rn50_advisor.rules.data_loading.preprocessing import (
+    CROWDED,
+    crowd_s,
+    crowding_by_workers,
+    dominant_line,
+    step_with_less_work,
+)
 from rn50_advisor.rules.data_loading.transform_order import LateShrink, late_shrink
 from rn50_advisor.rules.data_loading.worker_supply import WORKER_THRESHOLDS, cores_idle, workers_missing
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-# The finding names a line if at least this many stacks were taken and this share of them show it.
-_STACKS_MIN = 6
+# The finding names a line if this share of the stacks show it.
 _LINE_SHARE = 2 / 3
 _CHEAPER = (
     "do once, before training, what is the same in every epoch (parsing, tokenising, decoding, resizing); "
@@ -93,7 +98,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         or level is None
     ):
         return Clear(RULE.id)
-    model, line, crowding = model_of(a), _dominant_line(a), crowding_by_workers(a, t["workers_share"])
+    model, line, crowding = model_of(a), dominant_line(a, _LINE_SHARE), crowding_by_workers(a, t["workers_share"])
     loader = training_loader(a, waits)
     late = late_shrink(a.sample, loader)
     spared = late.shares_saved if late else (1.0, 0.5)
@@ -157,12 +162,6 @@ def _fewer_workers(a: Analysis, loader: LoaderFacts | None) -> tuple[Fix, ...]:
     )
     more = f": frees the memory of {present - enough} processes per rank"
     return (Fix.of(title, fewer, where_of(loader), "one line", more=more),)
-
-
-def _dominant_line(a: Analysis) -> SampleLine | None:
-    """Returns the line of user code in most of the workers' stacks; None with too few stacks or too small a share."""
-    line = a.sample.lines[0] if a.sample and a.sample.lines else None
-    return line if line and line.share >= _LINE_SHARE and line.looks >= _STACKS_MIN else None
 
 
 def _late_evidence(late: LateShrink) -> Evidence:

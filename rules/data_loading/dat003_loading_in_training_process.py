@@ -29,7 +29,7 @@ from __future__ import annotations
 import math
 
 from rn50_advisor.advisor.model.analysis import Analysis, LoaderFacts
-from rn50_advisor.advisor.model.findings import RUNS_DIFFER, Clear, Evidence, Finding, Fix
+from rn50_advisor.advisor.model.findings import RUNS_DIFFER, Clear, Evidence, Finding, Fix, Where
 from rn50_advisor.advisor.model.job_changes import CallChange
 from rn50_advisor.advisor.model.measures.host_measures import CPU_ALLOWED_CORES
 from rn50_advisor.advisor.model.measures.input_measures import FETCH_WALL_S, LOADER_FORESEEN, LOADER_WORKERS
@@ -49,8 +49,11 @@ from rn50_advisor.rules.analysis_reading import (
     workers_for,
 )
 from rn50_advisor.rules.data_loading.input_starvation import input_evidence
+from rn50_advisor.rules.data_loading.preprocessing import dominant_line
 from rn50_advisor.rules.data_loading.worker_supply import GAIN_RATIO_MIN
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+_LINE_SHARE = 0.5  # of the stacks of a process that makes samples
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -82,14 +85,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     saving = model.saving(best, worst, f"{counted(workers, 'worker')} running beside training on the available cores")
     # if workers may slow the step down, the expected gain must exceed the difference between two runs
     slower = worst > model.step_s and model.step_s < (1.0 + RUNS_DIFFER) * math.sqrt(best * worst)
-    if slower or saving.speedup[1] < GAIN_RATIO_MIN:
-        fix = Fix(
-            "make samples cheaper: workers would take the cores that computing needs",
-            "transforms on whole batches, data decoded or cached once",
-            where_of(loader),
-            "small change",
-        )
-        saving = model.saving(model.step_s - lost_to_input(a), model.step_s, "at best, loading takes no time")
+    alone = not slower and saving.speedup[1] >= GAIN_RATIO_MIN
+    if not alone:
+        fix, half = _cheaper_samples(a, loader), lost_to_input(a) / 2
+        level = severity(half / step)  # how much cheaper they can become is unknown
+        saving = model.saving(model.step_s - 2 * half, model.step_s, "at best, loading takes no time")
+    if level is None:
+        return Clear(RULE.id)
     return Finding(
         rule=RULE.id,
         title="Batches are loaded in the training process",
@@ -103,6 +105,19 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         ),
         fixes=(fix,),
         saving=saving,
+        circumstances=frozenset(() if alone else ("better than workers",)),
+    )
+
+
+def _cheaper_samples(a: Analysis, loader: LoaderFacts | None) -> Fix:
+    """At the line that takes most of the time of making samples, if there is one."""
+    line = dominant_line(a, _LINE_SHARE)
+    what = f"most of their time goes to {line.words}" if line else "transforms on whole batches"
+    return Fix(
+        "make samples cheaper: workers would take the cores that computing needs",
+        f"{what}; what comes out the same each time can be computed, decoded or cached once",
+        Where(line.file, line.line) if line else where_of(loader),
+        "small change",
     )
 
 

@@ -6,11 +6,13 @@ import math
 from collections.abc import Mapping
 
 from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.input.sample_cost import SampleLine
 from rn50_advisor.advisor.model.measures.host_measures import CPU_JOB_CORES
 from rn50_advisor.advisor.model.measures.step_measures import STEP_INPUT_WAIT_S, STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import beside_batches, common, cpu_of_workers_s, model_of, own_delay_s
 from rn50_advisor.rules.rule import Threshold
 
+_STACKS_MIN = 6
 CROWDED: Mapping[str, Threshold] = {
     "input_wait": Threshold(0.05, "severity 'medium' begins at 5 % of the step"),
     "crowding": Threshold(
@@ -21,6 +23,12 @@ CROWDED: Mapping[str, Threshold] = {
         0.20, "of the job's CPU time: below it, the workers are not the ones that compete for cores"
     ),
 }
+
+
+def dominant_line(a: Analysis, least: float) -> SampleLine | None:
+    """The line of user code with this share of the stacks of processes that make samples; None without one, or with too few stacks."""
+    line = a.sample.lines[0] if a.sample and a.sample.lines else None
+    return line if line and line.share >= least and line.looks >= _STACKS_MIN else None
 
 
 def crowding_by_workers(a: Analysis, least_share: float) -> dict[int, float]:

@@ -35,7 +35,7 @@ from rn50_advisor.rules.analysis_reading import common, model_of
 from rn50_advisor.rules.compute.compute_cost import computing_s, if_computed_faster
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-# Of the time that attention in parts took, (at best, at worst). Measured with torch 2.14 on one core, forward and backward, without dropout:
+# Of the time that attention in parts took, (at best, at worst). Measured with torch 2.14 on one core, forward and backward, no dropout:
 # 0.93 and 0.96 for 64 words and heads of 32, 0.40 and 0.46 for 128; 0.87, 0.78 for 128 words and heads of 64, 0.42 to 0.74 for 196 to 256,
 # 0.36 and 0.49 for 512, 0.25 and 0.49 for 1024. With dropout it was 0.58 to 1.24.
 _LEFT_ON_CPU = (0.3, 0.95)

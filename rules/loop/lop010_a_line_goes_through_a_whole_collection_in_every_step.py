@@ -3,10 +3,12 @@
 What it does: finds lines of the training loop whose cost grows with a whole collection (a replay buffer, the names of all files,
 everything computed so far), though the step needs a few of its items.
 
-Fires when: the training thread computes ≥ 5 % of the step in lines that permute, copy, search, move or join a whole collection.
+Fires when: the training thread computes ≥ 5 % of the step in lines that permute, copy, search, move, join or convert a whole
+collection.
 
 Why it is slow: a permutation of a million indices of which 64 are used takes some 20 ms; a list moves all its items when the first
-is taken out; joining new values to all earlier ones copies these again in each step, so that steps become longer and longer.
+is taken out; `torch.tensor` converts a list of arrays number by number, which took 50 times as long as joining them; joining new
+values to all earlier ones copies these again in each step, so that steps become longer and longer.
 
 Evidence: a profile of the training thread's stacks, and in the code of its lines a call of this kind.
 

@@ -24,8 +24,27 @@ _SEARCHING = ("index", "remove")
 _MODULES = ("os", "shutil")
 _CHOICES = ("np.random.choice", "numpy.random.choice")  # a generator's own draws without permuting
 _LIGHT = frozenset(
-    {*_DRAWING, *_VIEWS, "add", "append", "detach", "enumerate", "float", "int", "len", "range", "str", "zip"}
+    {
+        *_DRAWING,
+        *_VIEWS,
+        "add",
+        "append",
+        "detach",
+        "enumerate",
+        "float",
+        "from_numpy",
+        "int",
+        "len",
+        "list",
+        "map",
+        "range",
+        "str",
+        "tuple",
+        "zip",
+    }
 )
+_CONVERTING = ("tensor", "as_tensor", "asarray", "Tensor", "FloatTensor", "DoubleTensor", "LongTensor", "IntTensor")
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
@@ -36,7 +55,7 @@ def collection_call(frame: Frame, inner: str | None) -> CollectionCall | None:
     code = parse_code(frame.file, text) if 0 < len(text) <= _SOURCE_MAX else None
     if code is None:
         return None
-    calls = [call for call in code.calls() if _at(call, frame.line)]
+    calls = _most_often(code, [call for call in code.calls() if _at(call, frame.line)])
     name = None if inner is None else inner.rpartition(".")[2]
     for call in calls:
         runs = name == last_name(call.func) if name is not None else _is_alone(call, calls)
@@ -60,9 +79,19 @@ def _work(code: Code, call: ast.Call) -> CollectionWork | None:
         ("walks", name in _DRAWING and bool(call.args) and _is_deque(code, call.args[0])),
         ("grows", name in _JOINING and _joins_to_itself(code, call)),
         ("shifts", owner is not None and (name, given) in _AT_FRONT and _is_first(call.args[0])),
+        (
+            "converts",
+            name in _CONVERTING and _is_name(owner, "torch") and given > 0 and _is_sequence(code, call.args[0]),
+        ),
         ("searches", owner is not None and name in _SEARCHING and given == 1 and _is_list(owner)),
     )
     return next((work for work, found in kinds if found), None)
+
+
+def _most_often(code: Code, calls: list[ast.Call]) -> list[ast.Call]:
+    """Of the calls of a line those that a comprehension makes for each of its items, if there are any: others are made once for all."""
+    inside = [call for call in calls if any(isinstance(around, _COMPREHENSIONS) for around in code.around(call))]
+    return ([call for call in inside if last_name(call.func) not in _LIGHT] and inside) or calls
 
 
 def _is_alone(call: ast.Call, calls: list[ast.Call]) -> bool:
@@ -126,6 +155,40 @@ def _walked(code: Code, line: int) -> str | None:
             if not at_end and _is_deque(code, node.value):
                 return dotted_name(node.value)
     return None
+
+
+def _is_sequence(code: Code, node: ast.expr) -> bool:
+    """True for a list or tuple of things, written here or assigned to this name in the same function, or on an object in the same file."""
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return any(not isinstance(item, ast.Constant) for item in node.elts)
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id in (*_COPYING, "zip")
+    if isinstance(node, ast.ListComp):
+        return True
+    name = last_name(node) if _is_named(node) else None
+    scope = next(iter(code.functions_around(node)), code.tree) if isinstance(node, ast.Name) else code.tree
+    return name is not None and any(
+        name in {last_name(at) for target in made.targets for at in _parts(target)} and _makes_sequences(made)
+        for made in ast.walk(scope)
+        if isinstance(made, ast.Assign)
+    )
+
+
+def _makes_sequences(made: ast.Assign) -> bool:
+    """True if this assigns a list or a tuple, or several names the tuples that `zip(*rows)` or `map(list, zip(*rows))` yields."""
+    value, several = made.value, isinstance(made.targets[0], ast.Tuple)
+    if isinstance(value, (ast.List, ast.ListComp)):
+        return not several
+    called = value.func.id if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) else ""
+    return called in ("zip", "map") if several else called in _COPYING
+
+
+def _parts(target: ast.expr) -> list[ast.expr]:
+    return list(target.elts) if isinstance(target, (ast.Tuple, ast.List)) else [target]
+
+
+def _is_name(node: ast.expr | None, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
 
 
 def _draws_once(call: ast.Call) -> bool:

@@ -333,6 +333,14 @@ SCENARIOS = (
         fixed=replay("--queue=deque"),
     ),
     seeded(
+        "rows-made-a-tensor-one-by-one",
+        "LOP010",
+        replay("--rows", "--batch=512", "--steps=3000"),
+        line="torch.tensor(states)",
+        says="numpy.stack",
+        fixed=replay("--batch=512", "--steps=3000"),
+    ),
+    seeded(
         "records-joined-to-all-earlier-ones",
         "LOP010",
         replay("--record=join", "--steps=6000"),

@@ -8,6 +8,8 @@ import pytest
 
 import rule_cases as jobs
 from input_rule_cases import GIB, IN_PROCESS, fix_of, short_of
+from rn50_advisor.advisor.model.findings import Where
+from rn50_advisor.advisor.model.input.sample_cost import SampleCost, SampleLine
 from rn50_advisor.rules import analysis_reading
 from rule_cases import LINE, WAIT, loader, rank
 from rule_runs import found
@@ -109,6 +111,23 @@ def test_dat003_advises_cheaper_samples_where_no_core_is_idle() -> None:
     finding = found("DAT003", TABLE.job(cores=2.0, job_cores=2.0))
     assert finding.fixes[0].title.startswith("make samples cheaper")
     assert finding.saving is not None and finding.saving.speedup == pytest.approx((1.0, 1 / 0.6))
+
+
+def test_cheaper_samples_point_at_the_line_that_takes_their_time_and_count_for_half_of_it() -> None:
+    crowded = {"cores": 2.0, "job_cores": 2.0}
+    line = SampleLine("resample", "/job/audio.py", 19, 60, 100)
+    finding = found("DAT003", TABLE.job(**crowded, sample=SampleCost(9, 0.1, 0.1, lines=(line,))))
+    assert finding.fixes[0].where == Where("/job/audio.py", 19) and "resample (audio.py:19)" in finding.fixes[0].change
+    elsewhere = replace(line, seen=49)
+    fix = found("DAT003", TABLE.job(**crowded, sample=SampleCost(9, 0.1, 0.1, lines=(elsewhere,)))).fixes[0]
+    assert fix.where == LINE and "audio.py" not in fix.change
+    assert found("DAT003", TABLE.job(wait=0.09, wall=0.09, **crowded)).severity == "low"
+    assert found("DAT003", TABLE.job(wait=0.09, wall=0.09)).severity == "medium", "workers would help"
+
+
+def test_one_costly_part_of_a_sample_is_the_cause_where_workers_do_not_help() -> None:
+    assert found("DAT003", TABLE.job(cores=2.0, job_cores=2.0)).circumstances == {"better than workers"}
+    assert not found("DAT003", TABLE.job()).circumstances
 
 
 def test_dat003_without_a_place_still_says_what_to_do() -> None:

@@ -19,7 +19,13 @@ CUDA = {"cuda": {"devices": 1}}
 
 
 def cmp021(
-    spends: float = 0.2, *, kernels: float | None = None, samples: int = 80, by: Any = "own", seen: bool = True, **more: Any
+    spends: float = 0.2,
+    *,
+    kernels: float | None = None,
+    samples: int = 80,
+    by: Any = "own",
+    seen: bool = True,
+    **more: Any,
 ) -> Analysis:
     """A rank whose forward pass takes so many seconds of its second for attention in parts, or whose GPU so many in `kernels`."""
     kept = {name: more.pop(name) for name in ("keeps_weights", "drops_weights") if name in more}

@@ -1,6 +1,6 @@
 """Trains a small net on batches that the loop draws from a memory of its own, and keeps a record of the losses.
 
-Drawing permutes all of the memory's indices or copies its items; records are joined to all earlier ones.
+Drawing permutes all of the memory's indices or copies its items; batches are made of rows; records are joined to all earlier ones.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ def parse() -> argparse.Namespace:
     add("--items", type=int, default=300_000)
     add("--draw", choices=("permute", "few"), default="few")
     add("--queue", choices=("list", "deque", "none"), default="none", help="take the oldest items of a queue instead")
+    add("--rows", action="store_true", help="make each batch a list of rows, and that a tensor")
     add("--record", choices=("join", "append", "none"), default="none", help="of each sample's loss and scores")
     return parser.parse_args()
 
@@ -36,6 +37,7 @@ class Memory:
         generator = np.random.RandomState(0)
         self.states = generator.rand(options.items, FEATURES).astype(np.float32)
         self.actions = generator.randint(0, CLASSES, options.items)
+        self.rows = options.rows
         self.batch, self.draw = options.batch, options.draw
         self.waiting: list[int] | deque[int] = (list if options.queue == "list" else deque)(range(options.items))
         self.queued = options.queue != "none"
@@ -59,6 +61,9 @@ class Memory:
 
     def sample(self) -> tuple[Tensor, Tensor]:
         at = self.indices()
+        if self.rows:
+            states = [self.states[n] for n in at]
+            return torch.tensor(states), torch.from_numpy(self.actions[at])
         return torch.from_numpy(self.states[at]), torch.from_numpy(self.actions[at])
 
 

@@ -46,7 +46,10 @@ def multihead(line: int) -> Call:
 
 def seen(*rows: Any, gpu: bool = False) -> Analysis:
     """Steps of 130 ms, and a profile of 400 samples."""
-    rest = {"function": TENSOR[0], "file": TENSOR[1], "line": TENSOR[2]}, {"function": "train", "file": "/job/train.py", "line": 26}
+    rest = (
+        {"function": TENSOR[0], "file": TENSOR[1], "line": TENSOR[2]},
+        {"function": "train", "file": "/job/train.py", "line": 26},
+    )
     backward = {"count": 400 - sum(row["count"] for row in rows), "frames": [*rest], "user": {**rest[1], "text": ""}}
     event = Event(FIRST_STEP_NS, "profile", 100, 0, {"outside_share": 0.0, "looks": 400, "stacks": [*rows, backward]})
     facts = {100: {"cuda": {"devices": 1}}} if gpu else {100: {}}

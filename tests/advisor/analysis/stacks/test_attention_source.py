@@ -72,7 +72,9 @@ def test_from_one_product_to_the_other(body: str, lines: tuple[int, int]) -> Non
         pytest.param("p = F.softmax(self.head(x), -1)\nreturn p @ v\n", id="a softmax of no product"),
         pytest.param("s = q @ k\nreturn F.softmax(s, -1)\n", id="no second product"),
         pytest.param("s = q @ k\np = torch.sigmoid(s)\nreturn p @ v\n", id="no softmax"),
-        pytest.param("s = q @ k\ns = self.scores(x)\np = s.softmax(-1)\nreturn p @ v\n", id="another value by that name"),
+        pytest.param(
+            "s = q @ k\ns = self.scores(x)\np = s.softmax(-1)\nreturn p @ v\n", id="another value by that name"
+        ),
         pytest.param("h = q @ k\nloss = F.log_softmax(x, -1)\nreturn h @ v\n", id="a softmax of something else"),
     ],
 )

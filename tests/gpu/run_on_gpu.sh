@@ -112,7 +112,7 @@ collect() {
 table() {
     local name kib
     echo
-    for name in "${sections[@]}"; do
+    for name in "${chosen[@]}"; do
         [ ! -f "$out/checks-$name.txt" ] || cat "$out/checks-$name.txt"
     done
     kib=$(du -k "$results" | cut -f1)
@@ -200,6 +200,10 @@ check() {
     code=$?
     if [ "$code" = 124 ]; then
         left_out "$name" "cut, see $name.log"
+        # of a part of the job: for people, not for further checks, nor for replay
+        [ ! -f "$out/$name.json" ] || mv "$out/$name.json" "$out/$name.cut.json"
+        collect
+        return
     elif [ "$expected" != failed ] && [ "$code" != 0 ]; then
         bad "$name" "the job ended with code $code, see $name.log"
     elif [ "$expected" = failed ] && [ "$code" = 0 ]; then
@@ -269,7 +273,7 @@ enough_shm() { # name, samples in a batch, bytes of a number
 
 shm_kib=${GPU_SHM_KIB:-$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1)}
 shm_kib=$((${shm_kib:-0}))
-cores=$(nproc)
+cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc) # without them: of the machine, as jobs may use
 cd "$here" || exit 1
 echo "/dev/shm: $((shm_kib / 1024)) MiB free, $cores cores. Loader workers: $(workers_for 64 1) for batches of 64 as bytes," \
     "$(workers_for 64 4) as floats, $(workers_for 128 4) for batches of 128 as floats; 0 means: not enough shared memory, such jobs are left out" |

@@ -150,8 +150,10 @@ def _of_loop(a: Analysis, rank: int, *, calls: _Calls, small: bool) -> tuple[tup
     saving = model.saving(most, model.step_s, "at best calling takes no time any more")
     stepwise = _stepwise(a, layers)
     if stepwise is not None:
-        title = f"nn.LSTM instead of nn.{stepwise} if the model may have it, or larger batches"
-        change = f"on a CPU torch has one operation for nn.LSTM, and computes nn.{stepwise} step by step; try it"
+        title = (
+            f"give nn.{stepwise} all time steps in one call; if it has them already, nn.LSTM instead, or larger batches"
+        )
+        change = f"on a CPU torch has one operation for all steps of nn.LSTM, and computes nn.{stepwise} step by step; try it"
         return (Fix(title, change, where), *(more or (_larger_batches(a, calls),))), saving, lost
     title = "one call for all samples or time steps instead of one for each, where they do not depend on each other"
     change = "stack them to one tensor and call the model, or nn.LSTM instead of a cell of your own, once; try it"

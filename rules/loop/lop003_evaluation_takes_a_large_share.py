@@ -26,9 +26,10 @@ from collections.abc import Iterator
 from rn50_advisor.advisor.model.analysis import Analysis, LoaderFacts
 from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix, Saving, Where
 from rn50_advisor.advisor.model.job_changes import CallChange
+from rn50_advisor.advisor.model.measures.host_measures import CPU_ALLOWED_CORES, CPU_HOST_BUSY_CORES, CPU_JOB_CORES
 from rn50_advisor.advisor.model.measures.input_measures import LOADER_WORKERS
 from rn50_advisor.advisor.model.measures.step_measures import STEP_EVALUATION_S, STEP_EVALUATION_START_S, STEP_TIME_S
-from rn50_advisor.rules.analysis_reading import model_of, where_of
+from rn50_advisor.rules.analysis_reading import idle_cores, model_of, where_of
 from rn50_advisor.rules.loop.between_steps import on_ranks, ranks_that_spend
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -51,10 +52,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     site = next((Where(site["file"], site["line"]) for site in a.evaluation_sites), None)
     whose = ranks_that_spend(a, "gap.evaluation")
     restarting = _restarting(a)
-    fixes = [
-        _less_often(a, site),
-        Fix("a larger batch and more workers for evaluation", "", where_of(_loader(a)), "one line"),
-    ]
+    fixes = [_less_often(a, site), *_faster(a)]
     if whose:
         change = "DistributedSampler(..., shuffle=False), counts added up by all_reduce"
         fixes.insert(0, Fix("divide it among the ranks", change, site, "small change"))
@@ -107,6 +105,15 @@ def _keep_workers(loader: LoaderFacts) -> Fix:
 def _less_often(a: Analysis, site: Where | None) -> Fix:
     ungraded = "under torch.no_grad(), " if (a.evaluated_with_gradients or 0.0) >= _RECORDED_SHARE_MIN else ""
     return Fix(f"evaluate {ungraded}less often, or on a subset in between", "", site, "one line")
+
+
+def _faster(a: Analysis) -> tuple[Fix, ...]:
+    """What makes each evaluation shorter: only a GPU is sure to gain by a larger batch, and workers need cores of their own."""
+    loader = _loader(a)
+    known = all(a.get(measure) is not None for measure in (CPU_ALLOWED_CORES, CPU_HOST_BUSY_CORES, CPU_JOB_CORES))
+    workers = loader is not None and loader.num_workers == 0 and known and idle_cores(a) >= 1.0
+    parts = [what for what, helps in (("a larger batch", a.on_gpu), ("loader workers", workers)) if helps]
+    return (Fix(f"{' and '.join(parts)} for evaluation", "", where_of(loader), "one line"),) if loader and parts else ()
 
 
 def _details(a: Analysis, site: Where | None) -> Iterator[Evidence]:

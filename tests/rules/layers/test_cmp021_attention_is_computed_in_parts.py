@@ -46,7 +46,7 @@ TABLE = Table(
         "too few samples of the line to name it": {"samples": 9},
     },
     not_measured={"nobody measured it, though there is such a line": ({"seen": False}, ("step.attention_s",))},
-    severities=(({"spends": 0.25}, "critical"), ({"spends": 0.12}, "high"), ({"spends": 0.0382}, "medium")),
+    severities=(({"spends": 0.25}, "critical"), ({"spends": 0.15}, "high"), ({"spends": 0.0382}, "low")),
 )
 
 

@@ -82,3 +82,17 @@ def test_lop003_keeps_workers_whose_start_is_much_of_the_evaluation(
         assert finding.saving is not None
         worst, best = finding.saving.seconds_per_step
         assert worst == pytest.approx(1.75 * start) and best >= 3.0 * start
+
+
+def test_only_a_gpu_gains_by_a_larger_batch_and_only_idle_cores_by_workers() -> None:
+    own = loader(0, 0, line=60, training=False)
+
+    def second(workers: int = 0, **more: Any) -> str:
+        fixes = found("LOP003", lop003(loaders=(replace(own, num_workers=workers),), **more)).fixes
+        return fixes[1].title if len(fixes) > 1 else ""
+
+    cuda = {"facts": {"0": {"cuda": {"devices": 1}}}}
+    assert second() == "loader workers for evaluation"
+    assert second(workers=4) == second(cores=2.0, job_cores=2.0) == ""
+    assert second(workers=4, **cuda) == "a larger batch for evaluation"
+    assert second(**cuda) == "a larger batch and loader workers for evaluation"

@@ -77,6 +77,7 @@ def test_a_call_through_a_whole_collection(tmp_path: Path, text: str, inner: str
         pytest.param("for name in names: pass", None, id="a loop"),
         pytest.param("x = np.random.permutation(prepare(n))", "prepare", id="another call of the line is at work"),
         pytest.param("x = f(a) if a in b else g(a)", None, id="other calls beside a search"),
+        pytest.param("codes[n] = letters.index(text[n])", None, id="an item of a tensor that is assigned"),
         pytest.param("x = torch.tensor(frame)", None, id="something that may be an array"),
         pytest.param("x = torch.tensor(np.array(rows))", None, id="an array"),
         pytest.param("x = torch.tensor([0, 1])", None, id="a few numbers"),

@@ -107,7 +107,9 @@ class Recorder(TrainingThread):
         self.place = -1  # epoch index of the batch being fetched, if it is to be recorded
         self.stamps = DdpStamps()
         self.gpu: GpuTimes | None = None
-        self.captured_update: weakref.ref[Any] | None = None  # the latest optimizer that ran while a CUDA graph was captured
+        self.captured_update: weakref.ref[Any] | None = (
+            None  # the latest optimizer that ran while a CUDA graph was captured
+        )
         self.facts = process_facts.Facts(self.folder)
         self.work = Work(self.facts)
         self.denormals = Denormals(self.facts)

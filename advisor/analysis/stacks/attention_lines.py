@@ -44,11 +44,11 @@ By = Literal["own", "transformers", "multihead"]
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """Samples in one piece of attention. `line`: of the user's code, see `AttentionLines`."""
+    """Samples in one piece of attention. `place`: file, line and function of the user's code, as in `AttentionLines`."""
 
     rank: int
     count: int
-    place: tuple[str, int, str]  # file, line, function
+    place: tuple[str, int, str]
     by: By
     keeps: bool
     drops: bool

@@ -91,13 +91,13 @@ def _work(code: Code, call: ast.Call) -> CollectionWork | None:
 def _most_often(code: Code, calls: list[ast.Call]) -> list[ast.Call]:
     """Of the calls of a line those that a comprehension makes for each of its items, if there are any: others are made once for all."""
     inside = [call for call in calls if any(isinstance(around, _COMPREHENSIONS) for around in code.around(call))]
-    return ([call for call in inside if last_name(call.func) not in _LIGHT] and inside) or calls
+    return inside if any(last_name(call.func) not in _LIGHT for call in inside) else calls
 
 
 def _is_alone(code: Code, call: ast.Call, calls: list[ast.Call]) -> bool:
     """True if the time of a line without inner frames is this call's: its other calls take none, or have frames.
 
-    To assign an item of a tensor takes 4 µs, as long as searching some thousand numbers.
+    Assigning an item of a tensor took 4 µs, the search for a letter beside it 0.1 µs.
     """
     if any(_assigns_item(code, one) for one in calls):
         return False

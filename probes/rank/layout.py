@@ -8,7 +8,7 @@ All times are nanoseconds of CLOCK_MONOTONIC (`time.perf_counter_ns`), which all
 import struct
 
 MAGIC = b"RN50RING"
-VERSION = 1
+VERSION = 2
 HEADER_BYTES = 4096
 SLOT_BYTES = 256
 RANK_SLOTS = 1024  # a quarter of a MiB; one second of 1 ms steps, four polls of the agent
@@ -23,9 +23,11 @@ SLOTS_LEAST = 128
 FIXED = struct.Struct("<8sIIIiiiiiiiqq")
 # Header, live part: the current state of the process.
 LIVE_OFFSET = 128
-# head (records written so far), phase, step, since_ns (start of the phase), self_ns (the recorder's own cost), errors,
-# ended (0 running, 1 left by its own exit)
-LIVE = struct.Struct("<QqqqqqQ")
+# head (records written so far), since_ns << PHASE_BITS | phase, step, self_ns (the recorder's own cost), errors, ended (0 running,
+# 1 left by its own exit). A phase and its start share a word: the process may be preempted or stopped between two stores.
+LIVE = struct.Struct("<QqqqqQ")
+PHASE_BITS = 4
+PHASE_MASK = (1 << PHASE_BITS) - 1
 
 # Header, of a rank: its latest collective called from Python. Calls begun on its group (including this one), kind, group, number of ranks
 # in the group, and the time when the rank entered it (0: it has left).

@@ -9,14 +9,14 @@ import time
 from typing import TYPE_CHECKING
 
 from . import layout, rank_ring_folder
-from .layout import HEADER_BYTES, LIVE_OFFSET, RING_SHARE, SLOT, SLOT_BYTES, SLOTS_LEAST
+from .layout import HEADER_BYTES, LIVE_OFFSET, PHASE_BITS, RING_SHARE, SLOT, SLOT_BYTES, SLOTS_LEAST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 # Offsets of the header's live part in eight-byte words.
 _HEAD = LIVE_OFFSET // 8
-PHASE, STEP, SINCE, _SELF, _ERRORS, _ENDED = range(_HEAD + 1, _HEAD + 7)
+PHASE, STEP, _SELF, _ERRORS, _ENDED = range(_HEAD + 1, _HEAD + 6)
 _WRITABLE = 0x200  # PyBUF_WRITE
 
 
@@ -75,9 +75,8 @@ class Ring:
 
     def phase(self, code: int, step: int, since_ns: int) -> None:
         words = self.words
-        words[PHASE] = code
         words[STEP] = step
-        words[SINCE] = since_ns
+        words[PHASE] = since_ns << PHASE_BITS | code
 
     def cost(self, self_ns: int, errors: int) -> None:
         """Writes the recorder's total cost and its number of swallowed exceptions."""

@@ -4,7 +4,7 @@
 #   tests/gpu/run_on_gpu.sh [CALL|SECTION...]    all sections where none is named; `list` prints calls and sections with their minutes
 #
 # Needs torch with CUDA, torchvision and what this package needs (README.md: what to carry to a machine without a network). Nothing is
-# written into the checkout:
+# written into the checkout, except where git ignores it:
 #   GPU_RUNS      folder for all that the checks write, kept from call to call; default: gpu-runs in the folder for temporary files
 #   GPU_RESULTS   the one file to take home; default: results.tar.gz in $OUT where that is set, else in GPU_RUNS
 #   GPU_CALL_S    seconds for the whole call, default 500; GPU_SECTION_S and GPU_CHECK_S: for each section and check, instead of their own
@@ -56,8 +56,8 @@ done
 out=$(realpath -m "${GPU_RUNS:-${TMPDIR:-/tmp}/gpu-runs}")
 results=$(realpath -m "${GPU_RESULTS:-${OUT:-$out}/results.tar.gz}")
 for place in "$out" "$results"; do
-    if [[ $place/ == "$here"/* ]]; then
-        echo "$place is inside the checkout: name another place with GPU_RUNS or GPU_RESULTS" >&2
+    if [[ $place/ == "$here"/* ]] && ! git -C "$here" check-ignore -q "$place"; then
+        echo "$place is inside the checkout and not ignored by git: name another place with GPU_RUNS or GPU_RESULTS" >&2
         exit 2
     fi
 done

@@ -113,11 +113,11 @@ class RingReader:
         return heads[0], heads[1]
 
     def position(self) -> Position:
-        """The live part of the header, read until two readings agree."""
+        """The live part of the header, read until two readings agree; its step may be the next one's for a moment."""
         live = self._live()
         for _ in range(_POSITION_READINGS_MAX):
             again = self._live()
-            if again[1:4] == live[1:4]:
+            if again[1:3] == live[1:3]:
                 break
             live = again
         return _position(live)
@@ -135,7 +135,7 @@ class RingReader:
     def drain(self) -> Drained:
         """All records since the last call, oldest first, and how many were overwritten before anybody read them."""
         live = self._live()
-        if live[0] == self._next and live[3]:
+        if live[0] == self._next and live[1]:
             return Drained({}, 0, _position(live))
         head, _ = self._two_heads(self._next)
         if head < self._next:
@@ -189,9 +189,10 @@ class RingReader:
 
 
 def _position(live: tuple[int, ...]) -> Position:
-    _, phase, step, since_ns, self_ns, errors, ended = live
-    name = layout.PHASES[phase] if 0 <= phase < len(layout.PHASES) else "start"
-    return Position(name, step, since_ns, self_ns, errors, ended == 1)
+    _, at, step, self_ns, errors, ended = live
+    phase = at & layout.PHASE_MASK
+    name = layout.PHASES[phase] if phase < len(layout.PHASES) else "start"
+    return Position(name, step, at >> layout.PHASE_BITS, self_ns, errors, ended == 1)
 
 
 def _parse_header(header: bytes, size: int) -> tuple[RingIdentity, int]:

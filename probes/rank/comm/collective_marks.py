@@ -17,7 +17,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from ..hidden_frames import hide_frame, wraps
-from ..layout import COLLECTIVE_KINDS, COLLECTIVE_OFFSET, KIND_COLLECTIVES
+from ..layout import COLLECTIVE_KINDS, COLLECTIVE_OFFSET, KIND_COLLECTIVES, PHASE_MASK
 from ..patches.torch_patches import _quietly as quietly
 from ..ring import PHASE
 from ..step_phases import BACKWARD, CLIP, EVALUATION, FORWARD, GAP, OPTIMIZER
@@ -363,7 +363,7 @@ class Collectives:
         call.began = perf_counter_ns()
         if ring is not None:
             words = ring.words
-            call.phase = words[PHASE]
+            call.phase = words[PHASE] & PHASE_MASK
             if group is not None:
                 words[_BEGUN], words[_KIND], words[_GROUP], words[_SIZE] = group.begun, kind, group.name, group.size
             words[_SINCE] = call.began
@@ -400,7 +400,7 @@ class Collectives:
         account, gpu = recorder.account, recorder.gpu
         if account is None or account.ring is None or gpu is None:
             return None
-        began, phase = perf_counter_ns(), account.ring.words[PHASE]
+        began, phase = perf_counter_ns(), account.ring.words[PHASE] & PHASE_MASK
         place = _MET.get(FORWARD if phase == GAP and not account.fetched else phase)
         # on CUDA the backward pass runs in autograd's thread while the training thread waits
         if place is None or not (phase == BACKWARD or get_ident() == account.thread):

@@ -15,8 +15,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from .. import rank_ring_folder
-from ..layout import PHASE_CODE
-from ..ring import PHASE, SINCE, STEP
+from ..layout import PHASE_BITS, PHASE_CODE, PHASE_MASK
+from ..ring import PHASE, STEP
 from ..side_files import FLIGHT, TIMES
 
 if TYPE_CHECKING:
@@ -100,10 +100,10 @@ class FlightWatch:
         if account is None or account.ring is None:
             return False
         words = account.ring.words
-        place = words[PHASE], words[STEP], words[SINCE]
+        place = words[PHASE], words[STEP]
         self._unchanged = self._unchanged + 1 if place == self._place else 0
         self._place = place
-        return self._unchanged == STALLED_CHECKS and words[PHASE] not in _LEAVING
+        return self._unchanged == STALLED_CHECKS and place[0] & PHASE_MASK not in _LEAVING
 
     def write(self) -> None:
         """Writes the rank's position in a stall."""
@@ -113,7 +113,7 @@ class FlightWatch:
         if stack := self._stack():
             position["stack"] = stack
         if position:
-            self._put(FLIGHT, {"since_ns": self._place[2], **position})
+            self._put(FLIGHT, {"since_ns": self._place[0] >> PHASE_BITS, **position})
 
     def _write_times(self) -> bool:
         """Writes collective times. False if the dump is unreadable; that must not end the watch for stalls."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..facts import process_facts
 from ..facts.known_loaders import LOADERS_MAX
 from ..hidden_frames import hide_frame, wraps
+from ..layout import PHASE_BITS
 from ..ring import PHASE
 from ..step_account import TRAINING
 from ..step_phases import FORWARD, INPUT
@@ -177,7 +178,7 @@ class Foreign:
             now = perf_counter_ns()
             tape.marks[BATCH].append(now)
             tape.count(now, batch)
-            tape.words[PHASE] = FORWARD
+            tape.words[PHASE] = now << PHASE_BITS | FORWARD
         else:
             recorder.fetch_end(token, batch)
 

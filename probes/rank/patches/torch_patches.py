@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..gpu.graph_captures import watch
 from ..hidden_frames import hide_frame, wraps
-from ..ring import PHASE, SINCE, STEP
+from ..layout import PHASE_BITS
+from ..ring import PHASE, STEP
 from ..step_phases import BACKWARD as IN_BACKWARD
 from ..step_phases import CLIP, FORWARD, GAP, INPUT
 from ..step_phases import OPTIMIZER as IN_OPTIMIZER
@@ -126,9 +127,8 @@ def _next(torch: Any, recorder: Recorder, base: Any) -> Any:
                 now = perf_counter_ns()
                 fetches.append(now)
                 words = tape.words
-                words[PHASE] = INPUT
-                words[SINCE] = now
                 words[STEP] = tape.step = tape.step + 1
+                words[PHASE] = now << PHASE_BITS | INPUT
                 if len(fetches) >= tape.fetches:
                     recorder.read_tape(self)
             elif recorder.active:
@@ -156,9 +156,7 @@ def _next(torch: Any, recorder: Recorder, base: Any) -> Any:
                     or batch[0].numel() != tape.elements
                 ):
                     tape.count(now, batch, count_elements(batch, tensor))
-                words = tape.words
-                words[PHASE] = FORWARD
-                words[SINCE] = now
+                tape.words[PHASE] = now << PHASE_BITS | FORWARD
             else:
                 recorder.fetch_end(token, batch)
         except Exception:
@@ -308,9 +306,7 @@ def _backward(torch: Any, recorder: Recorder) -> list[Any]:
                     account = tape.account
                     now = perf_counter_ns()
                     begun(now)
-                    words = tape.words
-                    words[PHASE] = IN_BACKWARD
-                    words[SINCE] = now
+                    tape.words[PHASE] = now << PHASE_BITS | IN_BACKWARD
                     tape.inside_backward = True
             elif recorder.active:
                 account = recorder.backward_begin(args[0] if args else kwargs.get("tensors"))
@@ -328,9 +324,7 @@ def _backward(torch: Any, recorder: Recorder) -> list[Any]:
                 if tape.on:
                     now = perf_counter_ns()
                     ended(now)
-                    words = tape.words
-                    words[PHASE] = CLIP
-                    words[SINCE] = now
+                    tape.words[PHASE] = now << PHASE_BITS | CLIP
                     tape.inside_backward = False
                 else:
                     recorder.backward_end(account)
@@ -349,8 +343,7 @@ def _backward_raised(recorder: Recorder, account: Account) -> None:
     if tape.on:
         now = perf_counter_ns()
         tape.marks[BACKWARD_END].append(now)
-        tape.words[PHASE] = CLIP
-        tape.words[SINCE] = now
+        tape.words[PHASE] = now << PHASE_BITS | CLIP
         tape.inside_backward = False
     else:
         recorder.backward_end(account)
@@ -383,9 +376,7 @@ def _optimizer(torch: Any, recorder: Recorder) -> list[Any]:
                 if id(optimizer) != tape.optimizer:
                     tape.others[now] = id(optimizer)
                 begun(now)
-                words = tape.words
-                words[PHASE] = IN_OPTIMIZER
-                words[SINCE] = now
+                tape.words[PHASE] = now << PHASE_BITS | IN_OPTIMIZER
             elif recorder.active:
                 recorder.optimizer_begin(optimizer)
         except Exception:
@@ -398,9 +389,7 @@ def _optimizer(torch: Any, recorder: Recorder) -> list[Any]:
             if tape.on and len(ends) < tape.updates:
                 now = perf_counter_ns()
                 ends.append(now)
-                words = tape.words
-                words[PHASE] = IN_BACKWARD if tape.inside_backward else GAP
-                words[SINCE] = now
+                tape.words[PHASE] = now << PHASE_BITS | (IN_BACKWARD if tape.inside_backward else GAP)
             elif recorder.active:
                 recorder.optimizer_end(optimizer)
         except Exception:

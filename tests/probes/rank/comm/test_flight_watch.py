@@ -22,7 +22,8 @@ from rn50_advisor.probes.rank.comm.flight_watch import (
     read_times,
     training_stack,
 )
-from rn50_advisor.probes.rank.ring import PHASE, SINCE, STEP
+from rn50_advisor.probes.rank.layout import PHASE_BITS
+from rn50_advisor.probes.rank.ring import PHASE, STEP
 from rn50_advisor.probes.rank.step_phases import BACKWARD, ENDED, FORWARD
 
 DUMP = {
@@ -48,7 +49,7 @@ class Rank:
         self.path = folder / f"flight-{os.getpid()}.json"
 
     def at(self, phase, step, since_ns):
-        self.words[PHASE], self.words[STEP], self.words[SINCE] = phase, step, since_ns
+        self.words[PHASE], self.words[STEP] = since_ns << PHASE_BITS | phase, step
 
     def check(self, count):
         return sum(self.watch.stalled() for _ in range(count))

@@ -56,7 +56,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     line = next((line for line in a.attention_lines if line.samples >= _LINE_SAMPLES_MIN), None)
     spent = a.by_rank(measure)
     if not spent:
-        return NotMeasured(RULE.id, (measure,)) if line is not None else Clear(RULE.id)
+        return Clear(RULE.id) if a.on_gpu and line is None else NotMeasured(RULE.id, (measure,))
     if not a.on_gpu and (line is None or line.drops_weights):
         return Clear(RULE.id)
     least, most = (

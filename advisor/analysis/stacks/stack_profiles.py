@@ -127,7 +127,9 @@ def profiles_by_rank(recording: Recording) -> Iterator[tuple[int, StackProfile]]
 
 
 def user_rows(profile: StackProfile) -> list[SeenStack]:
-    return [cast(SeenStack, row) for row in profile["stacks"] if row.get("user") and row["frames"]]
+    """Stacks with a frame of the user's code, by this advisor's judgement: another installation may have recorded them."""
+    rows = (row for row in profile["stacks"] if row.get("user"))
+    return [cast(SeenStack, row) for row in rows if any(_is_users(frame["file"]) for frame in row["frames"])]
 
 
 def after_backward(profile: StackProfile) -> AfterBackward:

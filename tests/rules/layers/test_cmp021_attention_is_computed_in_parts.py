@@ -45,7 +45,11 @@ TABLE = Table(
         "weights are dropped, which no fused operation does on a CPU": {"drops_weights": True},
         "too few samples of the line to name it": {"samples": 9},
     },
-    not_measured={"nobody measured it, though there is such a line": ({"seen": False}, ("step.attention_s",))},
+    not_measured={
+        "nobody measured it": ({"seen": False}, ("step.attention_s",)),
+        "nor is there such a line": ({"seen": False, "samples": 0}, ("step.attention_s",)),
+        "on a GPU there is such a line, and no deep window": ({"seen": False, "kernels": 0.0}, ("kernel.attention_s",)),
+    },
     severities=(({"spends": 0.25}, "critical"), ({"spends": 0.15}, "high"), ({"spends": 0.0382}, "low")),
 )
 
@@ -84,5 +88,5 @@ def test_on_a_gpu_by_its_kernels_even_where_weights_are_dropped() -> None:
     assert is_clear(cmp021(kernels=0.07))
 
 
-def test_without_such_a_line_nothing_is_missing() -> None:
-    assert is_clear(cmp021(seen=False, samples=0))
+def test_on_a_gpu_nothing_is_missing_without_such_a_line() -> None:
+    assert is_clear(cmp021(seen=False, samples=0, kernels=0.0))

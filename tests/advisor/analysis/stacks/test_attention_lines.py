@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -44,7 +45,7 @@ def multihead(line: int) -> Call:
     return ("multi_head_attention_forward", FUNCTIONAL, line)
 
 
-def seen(*rows: Any, gpu: bool = False) -> Analysis:
+def seen(*rows: Any, gpu: bool = False, sources: Sequence[Source] = SOURCES) -> Analysis:
     """Steps of 130 ms, and a profile of 400 samples."""
     rest = (
         {"function": TENSOR[0], "file": TENSOR[1], "line": TENSOR[2]},
@@ -53,7 +54,7 @@ def seen(*rows: Any, gpu: bool = False) -> Analysis:
     backward = {"count": 400 - sum(row["count"] for row in rows), "frames": [*rest], "user": {**rest[1], "text": ""}}
     event = Event(FIRST_STEP_NS, "profile", 100, 0, {"outside_share": 0.0, "looks": 400, "stacks": [*rows, backward]})
     facts = {100: {"cuda": {"devices": 1}}} if gpu else {100: {}}
-    return analyse(recording({0: plan(60, forward=60)}, events=(event,), sources=SOURCES, facts=facts))
+    return analyse(recording({0: plan(60, forward=60)}, events=(event,), sources=sources, facts=facts))
 
 
 @pytest.mark.parametrize(
@@ -99,6 +100,18 @@ def test_both_products_of_multihead_attention_are_near_its_softmax() -> None:
     products = [n - softmax for n, line in enumerate(lines) if "torch.bmm(" in line or "torch.baddbmm(" in line]
     assert len(products) == 3 and min(products) >= -8 and max(products) == 4
     assert all(abs(n - softmax) > 4 for n, line in enumerate(lines) if " linear(" in line)
+
+
+def test_it_is_unknown_where_the_source_of_the_model_was_not_kept() -> None:
+    edited = (Source("/job/model.py", "", MODEL, edited=True),)
+    for sources in ((), edited):
+        found = seen(looks(80, 5), sources=sources)
+        assert not found.has("step.attention_s")
+        assert found.reasons["step.attention_s", 0] == "the source of its model was not kept: /job/model.py"
+    assert seen(looks(8, 5), sources=()).value("step.attention_s", 0) == 0.0, "too little to be worth a word"
+    assert seen(looks(80, 3, MODULE, EAGER), sources=()).value("step.attention_s", 0) > 0, (
+        "transformers' is known by its name"
+    )
 
 
 def test_on_a_gpu_the_lines_alone_are_known() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rn50_advisor.advisor.analysis.stacks.stack_profiles import after_backward, between_steps
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import after_backward, between_steps, user_rows
 
 SCRIPT = "/job/train.py"
 FETCH, FORWARD, BACKWARD, STEP = 20, 23, 24, 25
@@ -107,3 +107,9 @@ def test_a_torn_stack_moves_no_backward_pass() -> None:
     for torn in ([], [stack(1, 26, TENSOR)], [stack(1, 24, OPTIMIZER)]):
         found = after_backward({"stacks": [*rows, *torn]}).rows
         assert 60 in [count for count, _ in found]
+
+
+def test_a_stack_whose_user_line_is_in_no_file_of_the_user_s_is_left_out() -> None:
+    """Another installation recorded it, which did not know this file for a library's."""
+    foreign = {**STEPS[1], "frames": [frame for frame in STEPS[1]["frames"] if frame["file"] != SCRIPT]}
+    assert user_rows({"outside_share": 0.0, "looks": 100, "stacks": [STEPS[0], foreign]}) == [STEPS[0]]

@@ -62,6 +62,18 @@ class Batches:
     def _shutdown_workers(self) -> None: ...
 
 
+class Graph:
+    def capture_begin(self) -> None: ...
+
+    def capture_end(self) -> None: ...
+
+    def replay(self) -> None: ...
+
+
+class Optimizer:
+    param_groups: list[Any] = []
+
+
 class Job:
     """A torch of stubs, with the recorder around it, and the deeds of a loop."""
 
@@ -71,7 +83,7 @@ class Job:
         torch.is_grad_enabled = lambda: self.gradients
         torch.Tensor = type("Tensor", (), {})
         torch.compiler = SimpleNamespace(is_dynamo_compiling=lambda: False)
-        torch.cuda = SimpleNamespace(is_initialized=lambda: False)
+        torch.cuda = SimpleNamespace(is_initialized=lambda: False, CUDAGraph=Graph)
         torch.is_anomaly_enabled = lambda: False
         torch.autograd = SimpleNamespace(backward=lambda inside=None: inside() if inside else None)
         torch.autograd._profiler_enabled = lambda: False
@@ -103,6 +115,7 @@ class Job:
             torch_patches._backward,
             torch_patches._optimizer,
             torch_patches._collector,
+            torch_patches._graphs,
         ):
             patch(torch, recorder)
         account: Any = recorder.own_account()
@@ -248,6 +261,19 @@ def fetching_threads(job: Job, steps: int) -> Iterator[None]:
         yield
 
 
+def graph_replays(job: Job, steps: int) -> Iterator[None]:
+    """A CUDA graph with a whole step, replayed; each thousand steps it is captured again."""
+    sgd = Optimizer()
+    for step in range(steps):
+        if step % 1000 == 0:
+            graph = Graph()
+            graph.capture_begin()
+            job.backward()
+            job.update(sgd)
+            graph.capture_end()
+        yield graph.replay()
+
+
 def collections(job: Job, steps: int) -> Iterator[None]:
     """One phase, amid which garbage is collected for ever."""
     job.warmed_up()
@@ -257,7 +283,8 @@ def collections(job: Job, steps: int) -> Iterator[None]:
 
 SHAPES = (
     plain, left_early, backward_alone, updates_alone, updates_that_raise, fetches_alone, evaluation, gan, closures, accumulation,
-    inside_backward, backward_inside_backward, new_loaders, new_optimizers, another_thread, fetching_threads, collections,
+    inside_backward, backward_inside_backward, new_loaders, new_optimizers, another_thread, fetching_threads, graph_replays,
+    collections,
 )  # fmt: skip
 
 # Of these shapes, steps in each turn.

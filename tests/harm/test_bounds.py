@@ -10,7 +10,9 @@ an account's dicts by loader           numbers of loaders: `known_loaders.LOADER
 loaders, their first batches           `known_loaders.LOADERS_MAX`
 numbers of objects                     living objects of the job: weak references
 threads that fetch, fill, train        `recorder._THREADS_MAX`, `known_loaders.LOADERS_MAX`
-events of a GPU                        `gpu_events._MARKS_MAX` a step; 4 times as many wait, 64 steps at most
+events of a GPU                        `gpu_events._MARKS_MAX` a step; 4 times as many wait, `_OUTSTANDING_MAX` steps at most
+waits of its stream for collectives    `gpu_events._MEETINGS_MAX` a step that is timed, of those steps
+CUDA graphs that are whole steps       living graphs of the job: weak references
 places of saves, collectives, syncs    `checkpoint_saves._SITES_MAX`, `collective_marks.SITES_MAX`, `device_syncs.NAMED_MAX`
 optimizers and embedding tables made   `optimizer_holdings._MADE_MAX`, `embedding_tables.MADE_MAX`
 check sums, parameters without update  `batch_digests._BATCHES_MAX`, `unused_gradients.UPDATED_MAX`
@@ -26,6 +28,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -35,8 +38,11 @@ from rn50_advisor.probes.rank import step_phases
 from rn50_advisor.probes.rank.comm.collective_marks import _GROUPS_MAX, Collectives
 from rn50_advisor.probes.rank.facts import process_facts
 from rn50_advisor.probes.rank.garbage import EVENTS_MAX
+from rn50_advisor.probes.rank.gpu import gpu_events
+from rn50_advisor.probes.rank.gpu.gpu_events import GpuTimes
 from rn50_advisor.probes.rank.layout import RANK_SLOTS
 from rn50_advisor.probes.rank.patches import checkpoint_saves, hooked_updates
+from rn50_advisor.probes.rank.patches.step_graphs import StepGraphs
 from rn50_advisor.probes.rank.step_account import Account
 from rn50_advisor.probes.rank.tape import MARKS_MAX
 
@@ -52,7 +58,7 @@ GROWN_MAX_MB = 1.0  # half of it are the events of garbage; any other shape had 
     [
         "left_early", "backward_alone", "updates_alone", "updates_that_raise", "fetches_alone", "evaluation", "gan", "closures",
         "accumulation", "inside_backward", "backward_inside_backward", "new_loaders", "new_optimizers", "another_thread",
-        "fetching_threads", "collections",
+        "fetching_threads", "graph_replays", "collections",
     ],
 )  # fmt: skip
 def test_no_shape_of_loop_makes_the_recorder_grow(tmp_path: Path, shape: str) -> None:
@@ -107,6 +113,67 @@ def test_what_does_not_work_is_noted_once_and_not_for_ever(tmp_path: Path) -> No
         facts.miss("ddp: no stamps")
         facts.miss(f"gpu times: {number}")
     assert facts.values["unpatched"].count("ddp: no stamps") == 1 and len(facts.values["unpatched"]) <= 32
+
+
+class Event:
+    def record(self, stream: int) -> None: ...
+
+    def query(self) -> bool:
+        return False
+
+
+class Cuda:
+    """A GPU that never gets to the events that it is given. `events`: those that somebody keeps."""
+
+    def __init__(self) -> None:
+        self.events = weakref.WeakSet[Event]()
+
+    def current_stream(self, device: int) -> int:
+        return device
+
+    def is_current_stream_capturing(self) -> bool:
+        return False
+
+    def Event(self, enable_timing: bool) -> Event:  # noqa: N802 # the name in torch
+        event = Event()
+        self.events.add(event)
+        return event
+
+
+def test_events_around_waits_have_a_bound() -> None:
+    cuda = Cuda()
+    times = GpuTimes(cuda, 0)
+    for step in range(3 * gpu_events._OUTSTANDING_MAX):
+        times.meets = True
+        for _ in range(gpu_events._MEETINGS_MAX - 1):
+            before = times.meeting_begins()
+            assert before is not None
+            times.meeting_ends(before, 0)
+        times.mark("forward")
+        times.close(step, SimpleNamespace())  # type: ignore[arg-type]
+    outstanding = gpu_events._OUTSTANDING_MAX * (2 * gpu_events._MEETINGS_MAX + 1)
+    assert len(cuda.events) <= outstanding + 2
+    for _ in range(10 * gpu_events._MEETINGS_MAX):  # a step without end
+        if (event := times.meeting_begins()) is not None:
+            times.meeting_ends(event, 0)
+    assert len(cuda.events) <= outstanding + 2 * gpu_events._MEETINGS_MAX + 4
+
+
+class Graph: ...
+
+
+def test_graphs_of_whole_steps_end_with_the_job_s(tmp_path: Path) -> None:
+    account = SimpleNamespace(ring=object(), backwards=0, optimizers=0)
+    recorder = SimpleNamespace(own_account=lambda: account, captured_update=None)
+    graphs = StepGraphs(recorder)  # type: ignore[arg-type]
+    for captured in (True, False):
+        for _ in range(1000):
+            graph = Graph()
+            graphs.begins(graph)
+            account.backwards += 1
+            if captured:
+                graphs.ends(graph)
+    assert len(graphs.known) <= 1 and len(graphs._begun) <= 1
 
 
 class Group:

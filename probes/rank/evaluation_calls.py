@@ -40,7 +40,7 @@ class Evaluations:
         self._held: dict[tuple[int, int], tuple[weakref.ref[Any], frozenset[int]]] = {}
         # id of a module -> True if it is a training model
         self._known: dict[int, tuple[weakref.ref[Any], bool]] = {}
-        self._model: weakref.ref[Any] | None = None  # model of the latest evaluation
+        self.model: weakref.ref[Any] | None = None  # of the latest evaluation
         self._loop: frozenset[CodeType] = frozenset()
 
     def facts(self) -> list[EvaluationSite]:
@@ -72,19 +72,19 @@ class Evaluations:
         frame, _ = call_frames(2)
         if frame is not None and _COLLECTS.search(frame.f_code.co_name):
             return False
-        self._model = weakref.ref(module)
+        self.model = weakref.ref(module)
         self._note_site()
         return True
 
     def goes_on(self) -> bool:
         """True if the model is still in `eval()` mode."""
-        model = None if self._model is None else self._model()
+        model = None if self.model is None else self.model()
         return model is not None and own(model).get("training") is False
 
     def trains_so(self) -> None:
         """Called at a backward pass in `eval()` mode: this model's mode is no sign of evaluation. Drops all recorded places."""
-        if self._model is not None:
-            self._known[id(self._model())] = (self._model, False)
+        if self.model is not None:
+            self._known[id(self.model())] = (self.model, False)
             self.sites.clear()
 
     def _is_model(self, module: Any) -> bool:

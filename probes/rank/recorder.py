@@ -22,6 +22,7 @@ from .facts.affinity_facts import affinity_facts
 from .facts.batch_digests import BatchDigests
 from .facts.batch_facts import BatchSamples
 from .facts.denormal_numbers import Denormals
+from .facts.discarded_gradients import DiscardedGradientLooks
 from .facts.embedding_tables import EmbeddingTables
 from .facts.known_loaders import KnownLoaders
 from .facts.optimizer_holdings import (
@@ -46,7 +47,7 @@ from .patches.pinning import Pinning
 from .raised_exceptions import exception_facts, uncaught
 from .ring import Ring
 from .step_account import PLAIN_STEP_MARKS, Account
-from .step_phases import BACKWARD, CLIP, FORWARD, GAP, INPUT, OPTIMIZER
+from .step_phases import BACKWARD, CLIP, EVALUATION, FORWARD, GAP, INPUT, OPTIMIZER
 from .tape import NOTED_NS, Tape, mark_ns
 from .thread_clocks import RunDelay
 from .training_thread import TrainingThread, is_native
@@ -116,6 +117,7 @@ class Recorder(TrainingThread):
         self.tables = EmbeddingTables(self.facts, self.precision.trained)
         self.optimizers = OptimizerPlaces()
         self.unused = UnusedGradientLooks(self.facts, self.precision.trained)
+        self.discarded = DiscardedGradientLooks(self.facts, self.optimizers.of)
         self.batch_samples = BatchSamples(self.facts)
         self.loaders = KnownLoaders()
         self.digests = BatchDigests(self.facts, self.loaders.described)
@@ -336,10 +338,11 @@ class Recorder(TrainingThread):
         """Decides at a step's start whether its marks go on the tape, and for how many steps."""
         if account.replaying:
             return
+        watched = self.discarded.turn(account.step)
         timed = self.gpu is not None and self.gpu.turn(account.step, account.t_start, account.self_ns)
         if timed and self.collectives is not None and self.collectives.meets:
             self.gpu.watch_meetings(account.step)  # type: ignore[union-attr]
-        if timed or account.clocked or self.crowded or not self.active:
+        if timed or watched or account.clocked or self.crowded or not self.active:
             return
         if self.syncs.open or self.asks_for_aids:  # they concern one step, not a whole tape
             return
@@ -368,6 +371,8 @@ class Recorder(TrainingThread):
             self.precision.disarm()
         if step >= self.refresh_at:
             self._refresh_facts()
+            # a single pass for a single optimizer throws nothing away
+            self.discarded.due = self.account.fewest_marks > PLAIN_STEP_MARKS or self.account.last_loader < 0
         self.due_at = min(self.refresh_at, self.precision.until)
         if self.deep is not None:
             if step >= self.deep.next_step:
@@ -504,6 +509,8 @@ class Recorder(TrainingThread):
             process_facts.count_aids(
                 self.torch, self.facts.values, profiled_by_us=self.deep is not None and self.deep.on
             )
+        if self.discarded.open:
+            self.discarded.backward_begins(roots, inner=account._optimizer_depth > 0)
         account.self_ns += perf_counter_ns() - began
         return account
 
@@ -517,6 +524,8 @@ class Recorder(TrainingThread):
 
     def backward_end(self, account: Account) -> None:
         began = perf_counter_ns()
+        if self.discarded.open:
+            self.discarded.backward_ends()
         if self.gpu is not None:  # before the account, as with the optimizer
             self._gpu_mark("backward")
         updates = self.hooked.take(account.since)
@@ -547,6 +556,7 @@ class Recorder(TrainingThread):
                 self.denormals.look(optimizer, account.step)
                 self.tables.look(optimizer, account.step)
                 self.unused.look(optimizer, account.step)
+            self.discarded.optimizer_begins(optimizer, inner=account._optimizer_depth > 1)
             if account.optimizers < _OPTIMIZER_LOOKS:
                 self._describe_optimizer(optimizer)
             account.self_ns += perf_counter_ns() - began
@@ -629,10 +639,16 @@ class Recorder(TrainingThread):
     def evaluation_begins(self, module: Any) -> None:
         """Called before a module is put into `eval()` mode."""
         account = self.own_account() if self.account is not None else None
-        if account is None or account.ring is None or account.phase not in (FORWARD, CLIP, GAP):
+        if account is None or account.ring is None:
             return
-        if self.evaluations.starts(module):
+        another = account.evaluates and account.phase == EVALUATION  # right after the last one: only its place is new
+        if (another or account.phase in (FORWARD, CLIP, GAP)) and self.evaluations.starts(module) and not another:
             account.evaluation_begin()
+
+    def evaluation_ends(self, _: Any) -> None:
+        """Called after the evaluated model was put back into training mode."""
+        if self.account is not None and self.account.evaluates and (account := self.own_account()) is not None:
+            account.evaluation_end()
 
     def save_begin(self, file: Any = None) -> Any:
         token = self.saves.begin(self.own_account() if self.account is not None else None)

@@ -67,7 +67,8 @@ class Account(Steps):
         self._opened: tuple[int, int, int] | None = None
         self._batch_samples = 0  # samples in the last training candidate's batch
         self.untrained = UntrainedBatches()
-        self._evaluates = False  # the model was put into `eval()` mode, and no backward pass has begun since
+        self.evaluates = False  # the model was put into `eval()` mode, and nothing has ended that evaluation yet
+        self._before_evaluation = GAP
         self.in_eval_mode: Callable[[], bool] = lambda: False  # True if it still is in `eval()` mode
         self.trained_in_eval_mode: Callable[[], None] = lambda: None  # called at a backward pass in `eval()` mode
         super().__init__(thread=thread, garbage=garbage, **clocks)
@@ -76,7 +77,7 @@ class Account(Steps):
         """Called when a batch is requested from a loader. Returns True if the fetch may feed training."""
         known = self.loaders.get(loader)
         came = self.since
-        if self._evaluates and not evaluating:
+        if self.evaluates and not evaluating:
             evaluating = self.in_eval_mode()
         if known == EVALUATING or (evaluating and not (known == TRAINING and self._trains_ungraded(loader))):
             now = self.enter(EVALUATION)
@@ -88,7 +89,7 @@ class Account(Steps):
             self.evaluated.add(loader)
             self._note_evaluated()
             return False
-        if self._evaluates:
+        if self.evaluates:
             self._note_evaluation(0.0)
         self._optimizer_depth = 0  # an optimizer that raised has no end mark
         charge = GAP if self.phase == CLIP else -1  # gradient accumulation: the micro-batch ended with its backward
@@ -240,7 +241,7 @@ class Account(Steps):
         """Returns False for a nested backward."""
         if self.phase == BACKWARD:
             return False
-        if self._evaluates:
+        if self.evaluates:
             self._end_evaluation()
         # gap, clip: the forward of a second optimizer or loss; optimizer: inside a closure; start: nothing was marked before
         self.enter(BACKWARD, FORWARD if self.phase in (GAP, CLIP, OPTIMIZER, START) else -1)
@@ -371,18 +372,30 @@ class Account(Steps):
         super().leave()
 
     def evaluation_begin(self) -> None:
-        """Called when the training model is put into `eval()` mode. The next fetch or backward pass for training ends the evaluation."""
-        self._evaluates = True
+        """Called when the training model is put into `eval()` mode.
+
+        Training mode ends the evaluation, or the next fetch or backward pass for training.
+        """
+        self.evaluates = True
+        self._before_evaluation = self.phase
         if self.graph_nodes is not None:
             self._nodes_at_evaluation = self.graph_nodes(), self.evaluated_batches
         self.enter(EVALUATION)
 
-    def _end_evaluation(self) -> None:
-        """Called at the next backward pass. No mark separates its forward from the evaluation, so the last forward's length is assumed.
+    def evaluation_end(self) -> None:
+        """Called when the model is put back into training mode. Afterwards loaders show what is evaluation."""
+        self.evaluates = False
+        self._note_evaluation(0.0)
+        if self.phase == EVALUATION:
+            self.enter(self._before_evaluation)
 
-        A model that is trained in `eval()` mode has not been evaluated.
+    def _end_evaluation(self) -> None:
+        """Called at the next backward pass of a model that was not put back into training mode.
+
+        No mark separates its forward from the evaluation, so the last forward's length is assumed. A model that is trained in `eval()` mode
+        has not been evaluated.
         """
-        self._evaluates = False
+        self.evaluates = False
         trains_so = self.in_eval_mode()
         if trains_so:
             self.trained_in_eval_mode()

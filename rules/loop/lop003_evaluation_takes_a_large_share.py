@@ -41,6 +41,7 @@ _START_SHARE_MIN = 0.15
 # cores: 1.8 to 3.0 of it in six evaluations of 64 to 2,048 samples, 39 to 93 % of the evaluation.
 _PERSISTENT_SAVES = (1.75, 3.0)
 _BATCHES_SHARE_MIN = 0.07
+_SITES_SHOWN = 3
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -73,7 +74,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 f"{100 * spent / step:.0f} % of the time, spread over the steps",
             ),
             Evidence("evaluations", float(times), "", t["evaluations"], f"{times} evaluations so far"),
-            *_details(a, site),
+            *_details(a),
         ),
         fixes=tuple(fixes),
         saving=_saving(a, kept=restarting is not None),
@@ -116,7 +117,7 @@ def _faster(a: Analysis) -> tuple[Fix, ...]:
     return (Fix(f"{' and '.join(parts)} for evaluation", "", where_of(loader), "one line"),) if loader and parts else ()
 
 
-def _details(a: Analysis, site: Where | None) -> Iterator[Evidence]:
+def _details(a: Analysis) -> Iterator[Evidence]:
     loader, started = _loader(a), max(a.by_rank(STEP_EVALUATION_START_S).values(), default=0.0)
     if loader is not None:
         yield Evidence.of(
@@ -128,8 +129,8 @@ def _details(a: Analysis, site: Where | None) -> Iterator[Evidence]:
             started,
             note="to start its workers, without their first batches and their shutdown",
         )
-    if site is not None:
-        yield Evidence("called", float(a.evaluation_sites[0]["count"]), "", None, f"at {site.file}:{site.line}")
+    for called in a.evaluation_sites[:_SITES_SHOWN]:
+        yield Evidence("called", float(called["count"]), "", None, f"at {called['file']}:{called['line']}")
     if (a.evaluated_with_gradients or 0.0) >= _RECORDED_SHARE_MIN:
         note = "of the evaluation's batches: activations are kept for a backward pass that never runs"
         yield Evidence("gradients recorded", a.evaluated_with_gradients, "share", _RECORDED_SHARE_MIN, note)

@@ -2,7 +2,8 @@
 
 memory: a function evaluates on tensors every tenth step; graphs: over a loader, and records gradients; late: over a loader, with
 `no_grad` in the loop only; teacher: a model that is not trained is put into that mode each step; frozen: the model is trained in it;
-rollout: the model generates its training data in it.
+rollout: the model generates its training data in it; twice: two evaluations follow each other in every step, as in full-batch training of
+graphs.
 """
 
 import sys
@@ -47,9 +48,16 @@ def rollout():
     model.train()
 
 
+@torch.no_grad()
+def score(rows):
+    model.eval()
+    return nn.functional.cross_entropy(model(inputs[rows]), targets[rows]).item()
+
+
 def train(style):
     loss = torch.zeros(())
     for step in range(STEPS):
+        model.train()
         if style == "teacher":
             teacher.eval()
         if style == "frozen":
@@ -66,6 +74,9 @@ def train(style):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        if style == "twice":
+            score(slice(0, 256))  # the first one
+            score(slice(256, 512))  # the second one
     print(loss.item())
 
 

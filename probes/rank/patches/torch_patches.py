@@ -443,15 +443,32 @@ def _nothing(_: Any) -> None:
 
 
 def _evaluation(torch: Any, recorder: Recorder) -> list[Any]:
-    """Patches `eval` only: it calls `train`, which calls itself for each submodule."""
-    module = torch.nn.Module
+    module, evaluations = torch.nn.Module, recorder.evaluations
 
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if recorder.active:
             recorder.evaluation_begins(args[0])
 
-    module.eval = _around(recorder, module.eval, begin, _nothing)
-    return [module.eval]
+    def to_train(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | None:
+        return True if recorder.active and (args[1] if len(args) > 1 else kwargs.get("mode", True)) else None
+
+    original = module.train
+    marked = _around(recorder, original, to_train, recorder.evaluation_ends, raised_too=False)
+
+    @wraps(original)
+    def train(*args: Any, **kwargs: Any) -> Any:
+        # it calls itself for each submodule, and `eval` calls it, too: only the call for the evaluated model is marked
+        model = evaluations.model
+        try:
+            if model is not None and args and model() is args[0]:
+                return marked(*args, **kwargs)
+            return original(*args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+
+    module.eval, module.train = _around(recorder, module.eval, begin, _nothing), train
+    return [module.eval, train]
 
 
 def _saving(recorder: Recorder, original: Callable[..., Any]) -> Any:

@@ -36,6 +36,16 @@ def test_an_evaluation_without_a_loader_is_found_at_the_line_of_the_loop(tmp_pat
         assert sum(step[f"{phase}_ns"] for phase in PHASES) == step["t_end_ns"] - step["t_start_ns"]
 
 
+def test_each_of_two_evaluations_in_a_step_is_found_and_training_mode_ends_the_last(tmp_path: Path) -> None:
+    facts, found = watched("twice", tmp_path)
+    first, second = facts["evaluation_sites"]
+    assert [first["line"], second["line"]] == [line("# the first one"), line("# the second one")]
+    assert first["count"] == second["count"] >= 55
+    later = found[10:-1]
+    assert len(later) >= 45 and all(step["evaluation_ns"] and step["forward_ns"] for step in later)
+    assert len({step["forward_ns"] for step in later}) > 1, "measured, not taken over from the step before"
+
+
 PHASES = ("input_wait", "forward", "backward", "clip", "optimizer", "gap", "evaluation", "checkpoint")
 
 

@@ -349,6 +349,32 @@ def test_an_evaluation_without_a_loader_lasts_up_to_the_next_forward(loop):
     assert model["reports"] == 0
 
 
+@pytest.mark.parametrize("forward", [5, 60])
+def test_training_mode_ends_an_evaluation(loop, forward):
+    for _ in range(5):
+        in_memory(loop)
+    loop.account.evaluation_begin()
+    loop.spend(80)
+    loop.account.evaluation_end()
+    loop.forward(forward)
+    loop.backward()
+    loop.optimize()
+    assert loop.phases() == {"evaluation": 80, "forward": forward, "backward": 7, "optimizer": 2}
+    assert [span for span in loop.paper.spans if span[0] == "evaluation"] == [("evaluation", 80)]
+
+
+def test_training_mode_between_backward_and_optimizer_goes_on_there(loop):
+    for _ in range(5):
+        in_memory(loop)
+    loop.forward()
+    loop.backward()
+    loop.account.evaluation_begin()
+    loop.spend(80)
+    loop.account.evaluation_end()
+    loop.optimize(clip=3)
+    assert loop.phases() == {"evaluation": 80, "forward": 5, "backward": 7, "clip": 3, "optimizer": 2}
+
+
 def test_a_model_trained_in_eval_mode_has_not_evaluated(loop):
     model = mode(loop)
     for _ in range(5):

@@ -46,11 +46,17 @@ def test_lop003_advises_to_divide_an_evaluation_by_one_rank() -> None:
 
 
 def test_lop003_names_the_line_that_evaluates_and_needless_gradients() -> None:
-    site = {"file": "/job/train.py", "line": 264, "count": 9}
-    plain = found("LOP003", lop003(evaluation_sites=(site,), evaluated_with_gradients=0.0))
+    site, another = (
+        {"file": "/job/train.py", "line": 264, "count": 9},
+        {"file": "/job/train.py", "line": 265, "count": 9},
+    )
+    plain = found("LOP003", lop003(evaluation_sites=(site, another), evaluated_with_gradients=0.0))
     recorded = found("LOP003", lop003(evaluation_sites=(site,), evaluated_with_gradients=1.0))
     assert plain.fixes[0].where == Where("/job/train.py", 264)
-    assert [evidence.note for evidence in plain.evidence if evidence.metric == "called"] == ["at /job/train.py:264"]
+    assert [evidence.note for evidence in plain.evidence if evidence.metric == "called"] == [
+        "at /job/train.py:264",
+        "at /job/train.py:265",
+    ]
     assert "no_grad" not in plain.fixes[0].title
     assert "torch.no_grad()" in recorded.fixes[0].title
     assert found("LOP003", lop003(evaluated_with_gradients=None)).fixes[0].where is None

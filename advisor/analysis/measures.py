@@ -35,6 +35,7 @@ from rn50_advisor.advisor.analysis.providers import Provider, named
 from rn50_advisor.advisor.analysis.run_context import RunContext, SteadyContext
 from rn50_advisor.advisor.analysis.stacks.attention_lines import attention_values
 from rn50_advisor.advisor.analysis.stacks.collection_lines import collection_values
+from rn50_advisor.advisor.analysis.stacks.element_lines import element_values
 from rn50_advisor.advisor.analysis.stacks.foreign_lines import foreign_values
 from rn50_advisor.advisor.analysis.stacks.forward_operations import operation_values
 from rn50_advisor.advisor.analysis.stacks.hot_lines import outside_values
@@ -292,6 +293,11 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
     Provider(
         lambda c, known: collection_values(c.run.recording, c.run.steady, known),
         named("step.collection_s"),
+        named("gpu.host_paced_s"),
+    ),
+    Provider(
+        lambda c, known: element_values(c.run.recording, c.run.steady, known),
+        named("step.elements_s"),
         named("gpu.host_paced_s"),
     ),
     Provider(

@@ -76,6 +76,7 @@ class HotLine:
     io: bool  # file writes, prints, loggers
     collects: bool = False  # calls the garbage collector
     collection: CollectionCall | None = None  # the call that goes through a whole collection
+    each_tensor: bool = False  # in a Python loop over the model's tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,7 @@ class Analysis:
     preparing_lines: tuple[HotLine, ...] = ()  # that prepare batches between fetch and model, longest first
     measuring_lines: tuple[HotLine, ...] = ()  # that evaluate the output between model and backward pass
     collection_lines: tuple[HotLine, ...] = ()  # that go through a whole collection, longest first
+    element_lines: tuple[HotLine, ...] = ()  # loops that handle tensors element by element, longest first
     foreign_lines: tuple[HotLine, ...] = ()  # that compute outside torch in the model, a loss or a hook
     attention_lines: tuple[AttentionLines, ...] = ()  # longest first
     # the user's line in which most of the forward pass is spent, as far inside as it can be told; at most one per rank

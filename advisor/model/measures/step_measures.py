@@ -63,6 +63,11 @@ STEP_COLLECTION_S = RankMeasure(
     "s",
     "computing in lines of the user's own code that go through a whole collection, though the step needs little of it",
 )
+STEP_ELEMENTS_S = RankMeasure(
+    "step.elements_s",
+    "s",
+    "computing in Python loops of the user's own code that handle tensors element by element",
+)
 STEP_FOREIGN_S = RankMeasure(
     "step.foreign_s",
     "s",

@@ -41,6 +41,10 @@ def replay(*arguments: str) -> Job:
     return Job("faults/jobs/loop/replay.py", arguments, ranks=0)
 
 
+def boxes(*arguments: str) -> Job:
+    return Job("faults/jobs/loop/boxes.py", arguments, ranks=0)
+
+
 def signals(*arguments: str) -> Job:
     return Job("faults/jobs/loop/signals.py", arguments, ranks=0, start="one by one")
 
@@ -53,7 +57,7 @@ def untouched_by(rule: str, job: Job) -> tuple[Untouched, ...]:
     """
     if rule in ("LOP006", "CMP013"):
         return ()
-    if rule in ("LOP007", "LOP008", "LOP009", "LOP010", "LOP011") or job.script == SLICING:
+    if rule in ("LOP007", "LOP008", "LOP009", "LOP010", "LOP011", "LOP012") or job.script == SLICING:
         return () if job.ranks else ("backward",)
     return ("forward",) if job.ranks else ("forward", "backward")
 
@@ -370,6 +374,22 @@ SCENARIOS = (
         signals("--smooth=numpy", "--times=1", "--width=1024", "--steps=1500"),
         strength="just below",
     ),
+    seeded(
+        "targets-set-box-by-box",
+        "LOP012",
+        boxes("--boxes=20"),
+        line="for picture in range(len(boxes)):",
+        says="element by element",
+        fixed=boxes("--boxes=20", "--assign=tensors"),
+    ),
+    seeded(
+        "targets-set-box-by-box-a-little",
+        "LOP012",
+        boxes("--boxes=6"),
+        strength="just above",
+        fixed=boxes("--boxes=6", "--assign=tensors"),
+    ),
+    seeded("targets-set-box-by-box-hardly", "LOP012", boxes("--boxes=1"), strength="just below"),
     seeded(
         "weights-of-the-loss-outside-torch",
         "LOP011",

@@ -1,0 +1,79 @@
+"""Finds loops of the user's code that handle tensors element by element in the step, and measures them by stack samples.
+
+Every such operation computes one number and costs some microseconds all the same. What samples found in modules, losses and backward passes
+within such a loop does not count: these work on whole tensors.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
+from rn50_advisor.advisor.analysis.stacks.after_update import evaluates, evaluation_lines
+from rn50_advisor.advisor.analysis.stacks.element_source import element_loop
+from rn50_advisor.advisor.analysis.stacks.loop_lines import profiled_values, waits
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
+    FETCH,
+    CallPaths,
+    SeenStack,
+    call_paths,
+    inner,
+    place_of,
+    profiles_by_rank,
+    user_rows,
+)
+from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
+from rn50_advisor.advisor.model.analysis import HotLine
+from rn50_advisor.advisor.model.measures.measured import Measured
+from rn50_advisor.advisor.model.measures.step_measures import STEP_ELEMENTS_S
+from rn50_advisor.advisor.model.recording import Recording, Source
+from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
+
+_WHOLE = ("/torch/nn/", "/torch/autograd/", "/torch/optim/", "/torch/distributed/", "/torch/serialization.py")
+_Loop = tuple[str, int, str]  # file, line of the loop, function
+
+
+def element_values(recording: Recording, steady: Mapping[int, RankSteps], values: Measured) -> Measured:
+    """Seconds per step of each rank with a profile. On a GPU, at most the time in which the GPU had nothing queued."""
+    seen = Counter[int]()
+    for rank, _, count in _in_loops(recording):
+        seen[rank] += count
+    return profiled_values(recording, steady, values, STEP_ELEMENTS_S, seen)
+
+
+def element_lines(recording: Recording) -> tuple[HotLine, ...]:
+    """The loops over all ranks, the longest first."""
+    samples = sum(profile["looks"] for _, profile in profiles_by_rank(recording))
+    loops = Counter[_Loop]()
+    for _, loop, count in _in_loops(recording):
+        loops[loop] += count
+    return tuple(HotLine(*loop, "", n, n / samples, io=False) for loop, n in loops.most_common(5))
+
+
+def _in_loops(recording: Recording) -> Iterator[tuple[int, _Loop, int]]:
+    """Yields (rank, loop, number of samples that found it awake). Items of a data set and evaluations are reported elsewhere."""
+    on_gpu, evaluations = ranks_on_gpus(recording), evaluation_lines(recording)
+    for rank, profile in profiles_by_rank(recording):
+        rows = user_rows(profile)
+        paths = call_paths(rows)
+        for row in rows:
+            count = row.get("awake", row["count"])
+            aside = any(FETCH in frame["file"] for frame in row["frames"]) or evaluates(row, evaluations)
+            if count and not aside and not waits(row, on_gpu=rank in on_gpu):
+                loop = _loop_around(row, paths, recording.sources)
+                if loop is not None:
+                    yield rank, loop, count
+
+
+def _loop_around(row: SeenStack, paths: CallPaths, sources: tuple[Source, ...]) -> _Loop | None:
+    """The innermost function's loop of this kind. In functions on the way to the backward pass it is one beside that."""
+    for frame in inner(row["frames"]):
+        if any(part in frame["file"] for part in _WHOLE):
+            return None
+        if is_user_file(frame["file"]):
+            backwards = paths.backwards.get(place_of(frame), frozenset())
+            line = element_loop(sources, frame["file"], frame["line"], backwards)
+            if line is not None:
+                return frame["file"], line, frame["function"]
+    return None

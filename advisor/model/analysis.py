@@ -130,6 +130,7 @@ class Analysis:
     preparing_lines: tuple[HotLine, ...] = ()  # that prepare batches between fetch and model, longest first
     measuring_lines: tuple[HotLine, ...] = ()  # that evaluate the output between model and backward pass
     collection_lines: tuple[HotLine, ...] = ()  # that go through a whole collection, longest first
+    computing_functions: tuple[HotLine, ...] = ()  # of the user's, by what they compute outside modules, longest first
     element_lines: tuple[HotLine, ...] = ()  # loops that handle tensors element by element, longest first
     foreign_lines: tuple[HotLine, ...] = ()  # that compute outside torch in the model, a loss or a hook
     attention_lines: tuple[AttentionLines, ...] = ()  # longest first

@@ -26,6 +26,7 @@ from rn50_advisor.rules.rule import Rule
 
 # Below this share of the step, forward, backward and optimizer do not dominate, and the job is not called healthy.
 _COMPUTE_SHARE = 0.5
+_COMPUTED_SHARE_MIN = 0.1  # of a job's time: from there on a function of the user's is named that computes it
 # From this share of the step, input wait or time between steps may hide the bottleneck if no rule fired. Healthy jobs waited up to 0.14 for
 # batches to be handed over.
 _UNEXPLAINED_SHARE = 0.15
@@ -284,8 +285,17 @@ def _of_run(analysis: Analysis, text: str, unchecked: str) -> Verdict:
         "healthy",
         None,
         "Compute takes the time",
-        f"{text}; not measured: {unchecked}.{beside}{input_is_unknown(analysis)}{speaks_for(analysis)}",
+        f"{text}{_computed_by(analysis)}; not measured: {unchecked}.{beside}{input_is_unknown(analysis)}{speaks_for(analysis)}",
     )
+
+
+def _computed_by(analysis: Analysis) -> str:
+    """Names the user's function that computes most of the step by itself, if that is worth a look: only its author can tell whether it has to."""
+    most = next(iter(analysis.computing_functions), None)
+    if most is None or most.share < _COMPUTED_SHARE_MIN:
+        return ""
+    name = "the script" if most.function == "<module>" else most.function
+    return f"; {share(most.share)} of the time is {name}'s own operations, mostly at {most.file}:{most.line}"
 
 
 def _too_few_steps(analysis: Analysis) -> Verdict:

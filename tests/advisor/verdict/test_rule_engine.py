@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rn50_advisor.advisor.model.analysis import JOB, Analysis, Death
+from rn50_advisor.advisor.model.analysis import JOB, Analysis, Death, HotLine
 from rn50_advisor.advisor.model.findings import (
     Affected,
     Clear,
@@ -451,6 +451,22 @@ def test_a_healthy_verdict_says_which_part_of_the_step_computes() -> None:
     own = {0: {"forward": 0.1, "backward": 0.2, "optimizer": 0.65, "gap": 0.05}}
     why = judged(budget=Budget({**own[0]}, own)).verdict.summary
     assert why.startswith("95 % of a 1.00 s step is compute (forward 10 %, backward 20 %, optimizer 65 %)")
+
+
+@pytest.mark.parametrize(
+    ("function", "part", "says"),
+    [
+        ("gcn_norm", 0.19, "; 19 % of the time is gcn_norm's own operations, mostly at /job/layers.py:27;"),
+        ("<module>", 0.19, "; 19 % of the time is the script's own operations,"),
+        ("gcn_norm", 0.09, ""),
+    ],
+)
+def test_a_healthy_verdict_names_the_function_that_computes_much_by_itself(
+    function: str, part: float, says: str
+) -> None:
+    line = HotLine("/job/layers.py", 27, function, "", 80, part, io=False)
+    summary = judge(analysis(compute=0.9, computing_functions=(line,)), [], Config()).verdict.summary
+    assert (says in summary) if says else ("own operations" not in summary)
 
 
 SLEEPS = {("step.time_s", JOB): 1.0, ("step.asleep_s", 0): 0.3}

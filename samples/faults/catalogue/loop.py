@@ -52,10 +52,10 @@ def signals(*arguments: str) -> Job:
 def untouched_by(rule: str, job: Job) -> tuple[Untouched, ...]:
     """Returns the phases that the fault does not affect.
 
-    Waiting for the interpreter affects all phases; padding is computed in forward and backward. On several ranks, backward includes waiting
+    Waiting for the interpreter affects all phases; padding and anomaly detection belong to forward and backward. On several ranks, backward includes waiting
     for others. Waiting before the backward pass counts as forward; without a loader, so does everything after the update.
     """
-    if rule in ("LOP006", "CMP013"):
+    if rule in ("LOP006", "CMP010", "CMP013"):
         return ()
     if rule in ("LOP007", "LOP008", "LOP009", "LOP010", "LOP011", "LOP012") or job.script == SLICING:
         return () if job.ranks else ("backward",)
@@ -88,7 +88,12 @@ SCENARIOS = (
         also=("CPU006", "LOP004", "RUN004"),
     ),
     seeded("compiled-in-the-first-steps", "CMP012", compiled("--last=45"), strength="just below"),
-    seeded("anomaly-detection-left-on", "CMP010", between("--anomaly=150", *ALONE[:1], "--steps=150", ranks=0)),
+    seeded(
+        "anomaly-detection-left-on",
+        "CMP010",
+        between("--anomaly=150", *ALONE[:1], "--steps=150", ranks=0),
+        fixed=between(*ALONE[:1], "--steps=150", ranks=0),
+    ),
     seeded(
         "anomaly-detection-in-the-first-steps",
         "CMP010",

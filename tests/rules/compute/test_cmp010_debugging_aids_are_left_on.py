@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.findings import Finding
 from rule_cases import job, rank
+from rule_runs import found
 from rule_table import Table
 from table_checks import Check, checks
 
@@ -47,3 +49,30 @@ TABLE = Table(
 @pytest.mark.parametrize("check", checks(TABLE))
 def test_table(check: Check) -> None:
     check(TABLE)
+
+
+def priced(nodes: float | None = 1000.0, *, backward: float = 0.5, **more: Any) -> Finding:
+    """Of a rank alone on a CPU, whose steps of a second have so many operations."""
+    facts = {"0": {"debugging": {"looks": 10, "on": {"anomaly detection": 10}}}}
+    values = {} if nodes is None else {"step.operations": {0: nodes}}
+    own = {0: rank(forward=1.0 - backward, backward=backward)}
+    return found("CMP010", job(own, facts=facts, values=values, **more))
+
+
+def test_anomaly_detection_costs_a_time_for_each_operation_and_a_share_of_the_backward_pass() -> None:
+    finding = priced()
+    assert finding.saving is not None
+    # 40 and 20 us for each of 1000 operations and a tenth of the rest; at best 110 and 50 us and 45 %
+    assert finding.saving.seconds_per_step == pytest.approx((0.04 + 0.02 + 0.048, 0.11 + 0.05 + 0.45 * 0.45))
+    assert (finding.severity, finding.seconds_per_step) == ("high", pytest.approx(0.235, abs=0.001))
+    assert finding.evidence[1].value == 1000 and "cost" not in finding.evidence[0].note
+    many = priced(20_000.0).saving
+    assert many is not None and many.seconds_per_step[1] == pytest.approx(0.8), "never more than most of a phase"
+    few = priced(1.0, backward=0.1)
+    assert few.severity == "medium" and few.saving is not None
+
+
+def test_without_the_number_of_operations_and_on_gpus_its_cost_is_not_known() -> None:
+    for finding in (priced(None), found("CMP010", cmp010())):
+        assert finding.saving is None and finding.seconds_per_step == 0.0
+        assert "does not show its cost" in finding.evidence[0].note and "compare" in finding.fixes[0].change

@@ -63,6 +63,7 @@ from rn50_advisor.rules.data_loading.preprocessing import (
     crowd_s,
     crowding_by_workers,
     dominant_line,
+    read_for_nothing,
     step_with_less_work,
 )
 from rn50_advisor.rules.data_loading.transform_order import LateShrink, late_shrink
@@ -127,7 +128,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             *([late.fix(where_of(loader))] if late else []),
             Fix(
                 "make each sample cheaper",
-                _CHEAPER_PICTURES if _pictures(a) else _CHEAPER,
+                read_for_nothing(a) + (_CHEAPER_PICTURES if _pictures(a) else _CHEAPER),
                 Where(line.file, line.line) if line else where_of(loader),
                 "larger change",
             ),

@@ -49,7 +49,7 @@ from rn50_advisor.rules.analysis_reading import (
     workers_for,
 )
 from rn50_advisor.rules.data_loading.input_starvation import input_evidence
-from rn50_advisor.rules.data_loading.preprocessing import dominant_line
+from rn50_advisor.rules.data_loading.preprocessing import dominant_line, read_for_nothing
 from rn50_advisor.rules.data_loading.worker_supply import GAIN_RATIO_MIN
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
@@ -115,7 +115,7 @@ def _cheaper_samples(a: Analysis, loader: LoaderFacts | None) -> Fix:
     what = f"most of their time goes to {line.words}" if line else "transforms on whole batches"
     return Fix(
         "make samples cheaper: workers would take the cores that computing needs",
-        f"{what}; what comes out the same each time can be computed, decoded or cached once",
+        f"{read_for_nothing(a)}{what}; what comes out the same each time can be computed, decoded or cached once",
         Where(line.file, line.line) if line else where_of(loader),
         "small change",
     )

@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.input.sample_cost import SampleLine
 from rn50_advisor.advisor.model.measures.host_measures import CPU_JOB_CORES
-from rn50_advisor.advisor.model.measures.step_measures import STEP_INPUT_WAIT_S, STEP_TIME_S
+from rn50_advisor.advisor.model.measures.step_measures import STEP_BATCHES, STEP_INPUT_WAIT_S, STEP_SAMPLES, STEP_TIME_S
+from rn50_advisor.advisor.model.measures.storage_measures import STORAGE_SAMPLE_KB
 from rn50_advisor.rules.analysis_reading import beside_batches, common, cpu_of_workers_s, model_of, own_delay_s
 from rn50_advisor.rules.rule import Threshold
 
 _STACKS_MIN = 6
+_USED_SHARE_MAX = 0.25  # of what is read, in a batch: less than that is read for nothing
 CROWDED: Mapping[str, Threshold] = {
     "input_wait": Threshold(0.05, "severity 'medium' begins at 5 % of the step"),
     "crowding": Threshold(
@@ -29,6 +31,20 @@ def dominant_line(a: Analysis, least: float) -> SampleLine | None:
     """The line of user code with this share of the stacks of processes that make samples; None without one, or with too few stacks."""
     line = a.sample.lines[0] if a.sample and a.sample.lines else None
     return line if line and line.share >= least and line.looks >= _STACKS_MIN else None
+
+
+def read_for_nothing(a: Analysis) -> str:
+    """What to do if most of what is read for a sample never reaches its batch; empty if it does, or if that is not known."""
+    asked_kb, samples = a.get(STORAGE_SAMPLE_KB), a.get(STEP_SAMPLES)
+    if a.sample is None or not a.sample.batch_bytes or not asked_kb or not samples:
+        return ""
+    used_kb = a.sample.batch_bytes * max(a.by_rank(STEP_BATCHES).values(), default=1.0) / samples / 1e3
+    if used_kb > _USED_SHARE_MAX * asked_kb:
+        return ""
+    return (
+        f"of {asked_kb:,.0f} KB read for a sample {used_kb:,.0f} KB are in its batch: read that part of the file alone (seek, "
+        "numpy.memmap, a frame offset), or store samples as they are used; "
+    )
 
 
 def crowding_by_workers(a: Analysis, least_share: float) -> dict[int, float]:

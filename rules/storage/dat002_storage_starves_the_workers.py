@@ -30,7 +30,7 @@ memory limit too small for the data set, or another user of the disk.
 
 from __future__ import annotations
 
-from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.analysis import Analysis, LoaderFacts
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
 from rn50_advisor.advisor.model.measures.input_measures import (
     FETCH_BLOCKED_SHARE,
@@ -52,6 +52,7 @@ from rn50_advisor.advisor.model.measures.step_measures import (
 )
 from rn50_advisor.rules.analysis_reading import common, lost_to_input, mean, training_loader, where_of
 from rn50_advisor.rules.data_loading.input_starvation import input_evidence, input_waits
+from rn50_advisor.rules.data_loading.preprocessing import read_for_nothing
 from rn50_advisor.rules.rule import Thresholds, confidence, rule, severity
 from rn50_advisor.rules.storage.storage_starvation import (
     NEEDS,
@@ -100,11 +101,17 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             *(traffic(a) or _by_loaders(a)),
         ),
         fixes=(
+            *_read_less(a, loader),
             Fix("put the data on local NVMe or in memory", "", where_of(loader), "outside the code"),
             Fix("read larger pieces: tar shards or one file per many samples", "", where_of(loader), "larger change"),
         ),
         saving=saving_of_faster_storage(a),
     )
+
+
+def _read_less(a: Analysis, loader: LoaderFacts | None) -> tuple[Fix, ...]:
+    how = read_for_nothing(a)
+    return (Fix("read less of each file", how.removesuffix("; "), where_of(loader), "small change"),) if how else ()
 
 
 def _repeats(a: Analysis) -> bool:

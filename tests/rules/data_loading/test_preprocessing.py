@@ -5,8 +5,35 @@ from __future__ import annotations
 import pytest
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.rules.data_loading.preprocessing import crowd_s, crowding_by_workers, step_with_less_work
+from rn50_advisor.advisor.model.input.sample_cost import SampleCost
+from rn50_advisor.rules.data_loading.preprocessing import (
+    crowd_s,
+    crowding_by_workers,
+    read_for_nothing,
+    step_with_less_work,
+)
 from rule_cases import job, rank
+
+
+@pytest.mark.parametrize(
+    ("read_kb", "batch_bytes", "says"),
+    [
+        (2393.0, 2e6, "of 2,393 KB read for a sample 125 KB are in its batch: read that part"),
+        (500.0, 2e6, "of 500 KB read"),
+        (499.0, 2e6, ""),
+        (2393.0, None, ""),
+        (None, 2e6, ""),
+    ],
+)
+def test_what_is_read_of_each_file_and_never_reaches_a_batch(
+    read_kb: float | None, batch_bytes: float | None, says: str
+) -> None:
+    values = {"step.samples": 32.0, "step.batches": {0: 2.0}} | (
+        {} if read_kb is None else {"storage.sample_kb": read_kb}
+    )
+    cost = SampleCost(looks=9, cpu_s=0.1, wall_s=0.1, batch_bytes=batch_bytes)
+    said = read_for_nothing(job({0: rank(input_wait=0.3)}, values=values, sample=cost))
+    assert said.startswith(says) if says else said == ""
 
 
 def crowded(*, cpu: float = 0.9, workers: int = 2, others: float = 0.0, **more: float) -> Analysis:

@@ -161,6 +161,34 @@ class UnusedGradients(TypedDict):
     modules: list[str]
 
 
+class DiscardedGradients(_Classed, CodePlace, total=False):
+    """A line that calls `backward()`, whose gradients for some optimizers are thrown away before these step.
+
+    `class`: of the largest of these optimizers, which was made at `made`. `callers`: the lines that called the function of this one,
+    innermost first.
+    `steps`: recorded steps; in these `passes` from here of which it is known what became of their gradients, those that `dropped` some, and
+    those of which `whole` nothing was used. `ns`: time of the passes from here, `all_ns` of all passes. `elements`: of these optimizers'
+    parameters, and `all_elements` of all. The others say what autograd's graph of such a pass showed. `order`: where these parameters lie:
+    upstream, downstream, both, whole. `others`: tensors of no optimizer got gradients, too. `products`: multiplications in all, and
+    those that only these gradients need; `points`: elements of other tensors.
+    """
+
+    callers: list[CodePlace]
+    steps: Whole
+    passes: Whole
+    dropped: Whole
+    whole: Whole
+    ns: Whole
+    all_ns: Whole
+    made: CodePlace
+    elements: Whole
+    all_elements: Whole
+    order: str
+    others: bool
+    products: list[Whole]
+    points: list[Whole]
+
+
 class FirstBatches(TypedDict):
     """Check sums of consecutive batches of a training loader, from its first one on."""
 
@@ -379,6 +407,8 @@ class RankFacts(TypedDict, total=False):
     padding: PaddingFacts
     padded_ends: PaddingFacts
     unused_gradients: UnusedGradients
+    watched_gradients: Whole  # steps in which it was seen what becomes of the gradients
+    discarded_gradients: list[DiscardedGradients]
     first_batches: FirstBatches
     batch_sizes: BatchSizes
     operations: OperationCount

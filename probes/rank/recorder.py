@@ -371,8 +371,7 @@ class Recorder(TrainingThread):
             self.precision.disarm()
         if step >= self.refresh_at:
             self._refresh_facts()
-            # a single pass for a single optimizer throws nothing away
-            self.discarded.due = self.account.fewest_marks > PLAIN_STEP_MARKS or self.account.last_loader < 0
+            self.discarded.asked(step, needed=self._mixes_passes())
         self.due_at = min(self.refresh_at, self.precision.until)
         if self.deep is not None:
             if step >= self.deep.next_step:
@@ -382,6 +381,12 @@ class Recorder(TrainingThread):
         if step >= self.syncs.due and not self.account.replaying and (self.syncs.open or not profiled):
             self.syncs.turn(step, self.account, self.facts.values)
         self.due_at = min(self.due_at, self.syncs.due)
+
+    def _mixes_passes(self) -> bool:
+        """True with several optimizers or backward passes: a single pass for a single optimizer throws nothing away."""
+        account = self.account
+        plain = PLAIN_STEP_MARKS if account.last_loader >= 0 else PLAIN_STEP_MARKS - 2
+        return account.fewest_marks > plain or self.discarded.optimizers > 1
 
     def _refresh_facts(self) -> None:
         step = self.account.step

@@ -16,6 +16,7 @@ CUDA graphs that are whole steps       living graphs of the job: weak references
 places of saves, collectives, syncs    `checkpoint_saves._SITES_MAX`, `collective_marks.SITES_MAX`, `device_syncs.NAMED_MAX`
 optimizers and embedding tables made   `optimizer_holdings._MADE_MAX`, `embedding_tables.MADE_MAX`
 check sums, parameters without update  `batch_digests._BATCHES_MAX`, `unused_gradients.UPDATED_MAX`
+gradients that may be thrown away      `discarded_gradients.OPTIMIZERS_MAX`, `discarded_gradients.SITES_MAX`, passes of `RECORDED` steps
 process groups                         `collective_marks._GROUPS_MAX`
 parts of transforms, of profiles       `sample_parts.PARTS_MAX`, `sample_profiles._PARTS_MAX`
 wrappers of models, misses, in facts   `process_facts.MADE_MAX`, `process_facts._MISSES_MAX`

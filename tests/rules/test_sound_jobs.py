@@ -76,6 +76,7 @@ def test_a_healthy_job_gives_no_finding() -> None:
         "cuda": {"cudnn_benchmark": True},
         "optimizer": {"class": "SGD", "fused": True, "elements": 1000, "parameter_bytes": 4000},
         "model": {"class": "net.Net"},
+        "watched_gradients": 12,
     }
     on_gpus = replace(
         jobs.job(own, values={**fine, **pace_jobs.sound_pace(), **SOUND_RANKS}),

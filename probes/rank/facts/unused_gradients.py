@@ -61,7 +61,7 @@ class UnusedGradientLooks(OccasionalLooks):
         # with none of its own parameters in an optimizer, copies of them are: sharded or kept in another precision
         settled = 0 < len(unused) < len(learning) and sum(p.numel() for _, p in unused) >= _ELEMENTS_MIN
         watched = sorted((p for _, p in unused), key=lambda p: -p.numel())[:WATCHED] if settled else []
-        states = {id(p): (_state(torch, p), _state(torch, p.grad)) for p in watched}
+        states = {id(p): (state_of(torch, p), state_of(torch, p.grad)) for p in watched}
         before, self._seen = self._seen, states
         self._clear = 0 if states else self._clear + 1
         if states.keys() == before.keys():
@@ -109,7 +109,7 @@ def _named(model: Any) -> list[tuple[str, Any]]:
     return found
 
 
-def _state(torch: Any, tensor: Any) -> Any:
+def state_of(torch: Any, tensor: Any) -> Any:
     """What changes when the tensor is written: some of its numbers; on a GPU, or where it is not dense, its version and address."""
     if tensor.device.type == "cpu" and tensor.layout is torch.strided:
         dense = tensor.detach()
@@ -119,4 +119,4 @@ def _state(torch: Any, tensor: Any) -> Any:
             size = dense.numel()
             places = [_SPREAD * n % size for n in range(min(_NUMBERS, size))]
             return dense.view(-1).index_select(0, torch.tensor(places, dtype=torch.int64, device="cpu")).tolist()
-    return tensor._version, tensor.data_ptr()
+    return tensor._version, tensor.data_ptr() if tensor.layout is torch.strided else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from samples.faults.scenario import Job, Scenario, Untouched, fault
+from samples.faults.scenario import Job, Scenario, Truth, Untouched, fault
 
 
 def perceptron(*arguments: str) -> Job:
@@ -21,6 +21,10 @@ def shrinking(*arguments: str) -> Job:
 
 def attention(kind: str, *arguments: str) -> Job:
     return Job("faults/jobs/compute/attention.py", (f"--attention={kind}", *arguments), ranks=0, start="one by one")
+
+
+def adversarial(*arguments: str) -> Job:
+    return Job("faults/jobs/compute/adversarial.py", arguments, ranks=0, start="one by one")
 
 
 def pictures(*arguments: str) -> Job:
@@ -40,6 +44,10 @@ MODERATE = ("--batch=256", "--width=768", "--layers=4", "--steps=300")
 TUNED = ("--batch=256", "--width=768", "--steps=400")
 LAST_LAYER = ("--model=resnet18", "--steps=150", "--head-only")
 DEEP = ("--batch=256", "--layers=12", "--steps=300")
+COMPETING = ("--perceptrons", "--width=512", "--judge=512", "--steps=400")
+EXACTING = ("--judge=48", "--width=16", "--detached")
+LENIENT = ("--judge=12", "--width=32", "--detached", "--steps=250")
+LONG = ("--length=1024", "--batch=1", "--heads=8")
 SHRUNK = 790  # first step with many denormal numbers: from here on steps were longer
 SCENARIOS = (
     seeded(
@@ -109,38 +117,77 @@ SCENARIOS = (
     fault(
         "attention-in-parts",
         "CMP021",
-        attention("parts"),
+        attention("parts", "--heads=8"),
         line="scores = q @ k",
-        fixed=attention("fused"),
+        fixed=attention("fused", "--heads=8"),
         says="in parts",
     ),
     fault(
         "attention-in-parts-over-long-texts",
         "CMP021",
-        attention("parts", "--length=512", "--batch=2", "--heads=8"),
+        attention("parts", *LONG),
         line="scores = q @ k",
-        fixed=attention("fused", "--length=512", "--batch=2", "--heads=8"),
+        fixed=attention("fused", *LONG),
     ),
     fault(
         "attention-that-returns-its-weights",
         "CMP021",
-        attention("multihead-weights"),
+        attention("multihead-weights", *LONG),
         line="found: Tensor = self.attention(",
-        says="need_weights=False",
-        fixed=attention("multihead"),
+        says="return no weights",
+        fixed=attention("multihead", *LONG),
     ),
     fault(
         "attention-in-parts-a-little",
         "CMP021",
-        attention("parts", "--length=64", "--batch=32", "--width=256"),
+        attention("parts"),
         strength="just above",
-        fixed=attention("fused", "--length=64", "--batch=32", "--width=256"),
+        fixed=attention("fused"),
     ),
     fault(
         "attention-in-parts-hardly",
         "CMP021",
-        attention("parts", "--length=24", "--batch=64", "--width=256", "--heads=2"),
+        attention("parts", "--length=64", "--batch=32", "--width=256"),
         strength="just below",
+    ),
+    fault(
+        "generated-pictures-not-detached",
+        "CMP023",
+        adversarial(),
+        line="loss.backward(retain_graph=True)",
+        says="detach()",
+        fixed=adversarial("--detached", "--frozen"),
+    ),
+    fault(
+        "generated-pictures-of-perceptrons-not-detached",
+        "CMP023",
+        adversarial(*COMPETING),
+        line="loss.backward(retain_graph=True)",
+        fixed=adversarial(*COMPETING, "--detached", "--frozen"),
+    ),
+    fault(
+        "second-loss-before-zero-grad",
+        "CMP023",
+        adversarial("--second-loss=too-early", "--width=512", "--batch=64", "--steps=700"),
+        line="second.backward(retain_graph=True)",
+        says="none of its gradients is used",
+        fixed=adversarial("--second-loss=unused", "--width=512", "--batch=64", "--steps=700"),
+    ),
+    fault(
+        "discriminator-not-frozen",
+        "CMP023",
+        adversarial(*EXACTING),
+        line="deceived.backward()",
+        says="requires_grad_(False)",
+        strength="just above",
+        fixed=adversarial(*EXACTING, "--frozen"),
+    ),
+    fault("discriminator-hardly-not-frozen", "CMP023", adversarial(*LENIENT), strength="just below"),
+    Scenario(
+        name="healthy-generator-and-discriminator",
+        job=adversarial("--detached", "--frozen"),
+        truth=Truth(),
+        strength="none",
     ),
     seeded("activations-twice", "CMP016", *DEEP, "--checkpointed=12", fixed=DEEP, line="rows = checkpoint("),
     seeded(

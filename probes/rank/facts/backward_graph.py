@@ -1,0 +1,159 @@
+"""Reads from autograd's graph of a loss what its backward pass will compute: for which optimizers' parameters, and how much work.
+
+Only shapes are read, never saved tensors: unpacking these may call the job's own hooks, or compute activations anew.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NODES_MAX = 5_000  # 3 us each
+OTHERS = 1  # bit of the leaves that belong to no known optimizer
+# What a weight may pass through on its way into an operation.
+_VIEWS = frozenset(
+    (
+        "TBackward0",
+        "ToCopyBackward0",
+        "ViewBackward0",
+        "TransposeBackward0",
+        "PermuteBackward0",
+        "ReshapeAliasBackward0",
+    )
+)
+
+
+class PassWork(NamedTuple):
+    """`products`: multiplications of matrix products and convolutions; `points`: elements of the other tensors that are written."""
+
+    products: int
+    points: int
+
+
+class _Weight(NamedTuple):
+    owner: int  # bit of its optimizer
+    shape: tuple[int, ...]
+
+
+class _Node(NamedTuple):
+    reaches: int  # bits of the optimizers whose parameters lie behind it
+    weight: _Weight | None  # it only hands on the gradient of this leaf
+    points: int
+    weights: tuple[tuple[int, int, int], ...]  # owner, multiplications and elements of each weight of this operation
+    inputs: tuple[int, ...]  # what `reaches` of each other input
+
+
+class BackwardGraph:
+    """The nodes of one backward pass, inputs first. Keeps no object of the job."""
+
+    def __init__(self, nodes: list[_Node]) -> None:
+        self._nodes = nodes
+        self.reaches = nodes[-1].reaches if nodes else 0
+
+    def work(self, without: int = 0) -> PassWork:
+        """The work of the pass if the parameters with these bits required no gradients."""
+        products = points = 0
+        for node in self._nodes:
+            if node.weight is not None or not node.reaches & ~without:
+                continue
+            points += node.points
+            for owner, multiplications, elements in node.weights:
+                if owner & ~without:
+                    products += multiplications
+                    points += elements
+            if any(reached & ~without for reached in node.inputs):
+                products += sum(multiplications for _, multiplications, _ in node.weights)
+        return PassWork(products, points)
+
+    def order(self, without: int) -> str:
+        """Where these parameters lie as seen from what else gets gradients.
+
+        `upstream`: the pass goes on to them behind all the others; `downstream`: it goes through their layers to the others;
+        `whole`: nothing else gets gradients. Empty if they are not in this graph.
+        """
+        if not self.reaches & without:
+            return ""
+        if not self.reaches & ~without:
+            return "whole"
+        kept = [node for node in self._nodes if node.weight is None and node.reaches & ~without]
+        upstream = any(reached and not reached & ~without for node in kept for reached in node.inputs)
+        downstream = any(owner & without for node in kept for owner, _, _ in node.weights)
+        return "both" if upstream and downstream else "upstream" if upstream else "downstream" if downstream else ""
+
+
+def read_graph(roots: Any, owner: Callable[[int], int]) -> BackwardGraph | None:
+    """The graph of these tensors; None if it is too large. `owner`: the bit of a parameter by its id, or 0."""
+    tensors = roots if isinstance(roots, (list, tuple)) else [roots]
+    starts = [root.grad_fn for root in tensors if getattr(root, "grad_fn", None) is not None]
+    places: dict[Any, int] = {}  # node -> its index
+    nodes: list[_Node] = []
+    todo: list[tuple[Any, bool]] = [(start, False) for start in starts]
+    seen = set(starts)
+    while todo:
+        node, ready = todo.pop()
+        if node in places:
+            continue
+        after = [following for following, _ in node.next_functions if following is not None]
+        if ready:
+            places[node] = len(nodes)
+            nodes.append(_described(node, [nodes[places[each]] for each in after if each in places], owner))
+            continue
+        todo.append((node, True))
+        for each in after:
+            if each not in places:
+                seen.add(each)
+                todo.append((each, False))
+        if len(seen) > NODES_MAX:
+            return None
+    if len(starts) > 1:
+        nodes.append(_Node(_joined(nodes), None, 0, (), ()))
+    return BackwardGraph(nodes)
+
+
+def _joined(nodes: list[_Node]) -> int:
+    reaches = 0
+    for node in nodes:
+        reaches |= node.reaches
+    return reaches
+
+
+def _described(node: Any, after: list[_Node], owner: Callable[[int], int]) -> _Node:
+    variable = getattr(node, "variable", None)
+    if variable is not None and not after:
+        bit = owner(id(variable)) or OTHERS
+        return _Node(bit, _Weight(bit, tuple(variable.shape)), 0, (), ())
+    reaches = _joined(after)
+    if len(after) == 1 and after[0].weight is not None and node.name() in _VIEWS:
+        return _Node(reaches, after[0].weight, 0, (), ())
+    metadata = getattr(node, "_input_metadata", None)
+    shape = tuple(metadata[0].shape) if metadata else ()
+    weights, inputs = [], []
+    for each in after:
+        if each.weight is None or each.weight.owner == OTHERS:
+            inputs.append(each.reaches)
+        else:
+            weights.append(
+                (each.weight.owner, _multiplications(node, shape, each.weight.shape), prod(each.weight.shape))
+            )
+    return _Node(reaches, None, prod(shape), tuple(weights), tuple(inputs))
+
+
+def _multiplications(node: Any, made: tuple[int, ...], weight: tuple[int, ...]) -> int:
+    """Of this operation's forward pass, which made a tensor of this shape with this weight."""
+    name = node.name()
+    if len(weight) < 2 or len(made) < 2 or name.startswith("Embedding"):
+        return 0
+    if not name.startswith("Convolution"):
+        return prod(weight) * prod(made[:-1])
+    places = made[2:]
+    if node._saved_transposed:  # each place of its input meets each weight
+        places = tuple(map(_places_before, places, weight[2:], node._saved_stride, node._saved_padding))
+    return prod(weight) * made[0] * prod(places)
+
+
+def _places_before(size: int, kernel: int, stride: int, padding: int) -> int:
+    """Of which a transposed convolution made `size`, in one dimension."""
+    return max(1, (size + 2 * padding - kernel) // stride + 1)

@@ -46,9 +46,16 @@ def wrapped(
 
 
 def code(text: str, indent: int) -> list[Line]:
-    """Text whose line breaks matter: never wrapped, each line cut at the width."""
-    lines = inert_text.block(text).split("\n")
-    return [[(" " * indent, ""), (line[: WIDTH - indent], "code")] for line in lines]
+    """What to write instead, whole: lines that are too long go on in further ones."""
+    found: list[Line] = []
+    for line in inert_text.block(text).split("\n"):
+        rest = " " * (len(line) - len(line.lstrip()) + 2)
+        width = max(WIDTH - indent, len(rest) + _TEXT_WIDTH_MIN)
+        parts = textwrap.wrap(
+            line, width, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False, replace_whitespace=False
+        )
+        found += [[(" " * indent, ""), (part, "code")] for part in parts or [""]]
+    return found
 
 
 def diff(text: str, indent: int) -> list[Line]:

@@ -196,15 +196,20 @@ class FirstBatches(TypedDict):
     digests: list[Whole]
 
 
-class OperationCount(TypedDict):
-    """Steps whose CPU clocks were read, and the autograd nodes created in their forward and backward passes.
-
-    `low_ns`: CPU time of these passes for one node, in the tenth of the steps where it is shortest.
-    """
-
+class _OperationCount(TypedDict):
     steps: Whole
     nodes: Whole
     low_ns: Whole
+
+
+class OperationCount(_OperationCount, total=False):
+    """Steps whose CPU clocks were read, and the autograd nodes created in their forward and backward passes.
+
+    `low_ns`: CPU time of these passes for one node, in the tenth of the steps where it is shortest. `by_step`: step and nodes of some
+    of them, over the whole run.
+    """
+
+    by_step: list[list[Whole]]
 
 
 class ReplicaFacts(CodePlace, total=False):

@@ -286,7 +286,12 @@ class Recorder(TrainingThread):
         values["evaluation_batches"] = [self.account.evaluated_batches, self.account.evaluated_with_gradients]
         steps, nodes = self.account.counted_steps, self.account.counted_nodes
         if steps:
-            values["operations"] = {"steps": steps, "nodes": nodes, "low_ns": self.account.low_node_ns()}
+            values["operations"] = {
+                "steps": steps,
+                "nodes": nodes,
+                "low_ns": self.account.low_node_ns(),
+                "by_step": [[*count] for count in self.account.node_counts],
+            }
         if self.crowded:
             values["several_threads_train"] = True
         if self.gpu is not None and self.gpu.dropped:

@@ -36,6 +36,7 @@ CLOCKED_EVERY_NS = 500_000_000
 CLOCKED_FIRST_NS = 100_000_000
 FIRST_CLOCKED = 30  # steps
 CLOCKED_EVERY_MAX = 512  # for a loop of nearly empty steps
+NODE_COUNTS_MAX = 128  # steps whose number of autograd nodes is kept
 _NODE_TIMES_MAX = 500  # the latest steps whose CPU time for an autograd node is kept
 _DELAYS_MAX = 1024  # run-queue delays whose steps are not written yet: those of two tapes
 LONG_GC_NS = 5_000_000  # longer collections get their own line on the timeline
@@ -77,6 +78,8 @@ class Steps:
         # clocked steps since the first, the autograd nodes created in their forward and backward passes, and CPU time (ns) for one in each
         self.counted_steps = self.counted_nodes = 0
         self._node_ns: deque[int] = deque(maxlen=_NODE_TIMES_MAX)
+        self.node_counts: list[tuple[int, int]] = []  # (step, nodes) of clocked steps, over the whole run
+        self._count_every = 1  # of the clocked steps
         self._nodes_since = 0
         self.step = 0
         self.self_ns = 0  # the recorder's own cost since the process started
@@ -163,6 +166,13 @@ class Steps:
             self._nodes += nodes - self._nodes_since
         self._nodes_since = nodes
 
+    def _keep_count(self) -> None:
+        counts = self.node_counts
+        counts.append((self.step, self._nodes))
+        if len(counts) >= NODE_COUNTS_MAX:
+            del counts[::2]
+            self._count_every *= 2
+
     def low_node_ns(self) -> int:
         """CPU time for one autograd node in the tenth of the counted steps where it is shortest: other programs make it longer."""
         return sorted(self._node_ns)[len(self._node_ns) // 10]
@@ -241,6 +251,8 @@ class Steps:
                 self.counted_steps += 1
                 self.counted_nodes += self._nodes
                 self._node_ns.append((cpu[FORWARD] + cpu[BACKWARD]) // self._nodes)
+                if self.counted_steps % self._count_every == 0:
+                    self._keep_count()
         labelled_cpu = cpu[EVALUATION] + cpu[CHECKPOINT]
         self.ring.write(
             KIND_STEP,

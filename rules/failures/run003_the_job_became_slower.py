@@ -19,11 +19,11 @@ lasts, the gain and the severity refer to today's step; a change that is over re
 
 False alarms: evaluations, checkpoints and first batches of epochs are excluded; warm caches make jobs faster, not
 slower. On a shared machine forward and backward of all ranks sometimes grow together, by up to a third for half a
-minute and without a visible cause: such a change must be larger. If more or other parameters are trained since then, or
-images are larger (unfreezing, a second model, progressive resizing), the model has more work, and the change is only a
-note. Without a DataLoader, steps may be whole episodes that grow longer: that is reported with low severity, unless
-something else changed at that time. Short stretches are not conclusive. A slowdown with a cause of its own (a quota,
-neighbours, a slow rank) is reported under that rule, and this finding is listed with it.
+minute and without a visible cause: such a change must be larger. If more or other parameters are trained since then, images are
+larger (unfreezing, a second model, progressive resizing), or steps have more differentiable operations (longer episodes and
+sequences), the model has more work, and the change is only a note. Without a DataLoader, work may grow unseen: that is reported
+with low severity, unless something else changed at that time. Short stretches are not conclusive. A slowdown with a cause of its
+own (a quota, neighbours, a slow rank) is reported under that rule, and this finding is listed with it.
 """
 
 from __future__ import annotations

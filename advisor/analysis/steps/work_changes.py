@@ -1,4 +1,4 @@
-"""Detects that a job does more work since some step: more parameters learn, or its batches are larger."""
+"""Detects that a job does more work since some step: more parameters learn, its batches are larger, or its steps have more operations."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ _NEAR_S = 3.0  # the recorder looks once a second, and a change of speed is foun
 _NEAR_STEPS = 4.0
 _MODEL = ("forward", "backward", "optimizer", "comm_exposed")
 _RATIO_SPREAD = 1.1  # allowed factor for the error of a measured ratio
+_COUNTED_MIN = 5  # steps on each side whose operations were counted
+_EXPLAINED_MIN = 0.5  # of the growth of the steps, by that of their operations
 
 
 def more_work(facts: RankFacts, step: int, levels_s: tuple[float, float], phase: str) -> str:
@@ -27,7 +29,20 @@ def more_work(facts: RankFacts, step: int, levels_s: tuple[float, float], phase:
     changes = [
         _change_in_words(was, now, slower) for was, now in pairwise(_states(facts)) if abs(now["step"] - step) <= near
     ]
-    return next((words for words in changes if words), "")
+    return next((words for words in changes if words), _more_operations(facts, step, slower))
+
+
+def _more_operations(facts: RankFacts, step: int, slower: float) -> str:
+    """Episodes and sequences that become longer have more operations, though no batch shows it."""
+    counted = facts.get("operations")
+    counts = np.array(counted.get("by_step", ()) if counted is not None else (), dtype=np.float64).reshape(-1, 2)
+    before, after = counts[counts[:, 0] < step, 1], counts[counts[:, 0] >= step, 1]
+    if min(len(before), len(after)) < _COUNTED_MIN:
+        return ""
+    was, now = float(np.median(before)), float(np.median(after))
+    if now < (1.0 + _EXPLAINED_MIN * (slower - 1.0)) * was:
+        return ""
+    return f"{now:,.0f} differentiable operations in a step, {was:,.0f} before"
 
 
 def learning(facts: RankFacts) -> int | None:

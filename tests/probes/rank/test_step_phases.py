@@ -12,7 +12,7 @@ from rn50_advisor.probes.rank.layout import (
     FLAG_SKIPPED_UPDATE,
     FLAG_TAIL,
 )
-from rn50_advisor.probes.rank.step_phases import FIRST_CLOCKED
+from rn50_advisor.probes.rank.step_phases import FIRST_CLOCKED, NODE_COUNTS_MAX
 from step_loops import EVAL, MS, PLAIN, TRAIN, Loop, mode
 
 
@@ -457,6 +457,17 @@ def test_the_nodes_of_a_loop_without_loader_are_counted(loop):
         loop.train_on_batch()
     steps, counted = loop.account.counted_steps, loop.account.counted_nodes
     assert steps and counted == 6 * steps
+
+
+def test_counts_of_nodes_cover_a_long_run_and_stay_few(loop):
+    nodes = nodes_of(loop)
+    for step in range(5 * NODE_COUNTS_MAX):
+        nodes[0] += 6 + step // NODE_COUNTS_MAX
+        loop.train_on_batch()
+    counts = loop.account.node_counts
+    assert NODE_COUNTS_MAX // 2 <= len(counts) < NODE_COUNTS_MAX
+    assert counts[0][0] < 20 and counts[-1][0] > 5 * NODE_COUNTS_MAX - 20
+    assert {count for _, count in counts} == {6, 7, 8, 9, 10}
 
 
 def test_the_nodes_of_an_evaluation_are_not_those_of_a_step(loop):

@@ -10,6 +10,7 @@ from recordings import plan, recording
 from rn50_advisor.advisor.analysis.steps.speed_changes import speed_changes
 from rn50_advisor.advisor.analysis.steps.steady_state import all_steps, steady_steps
 from rn50_advisor.advisor.analysis.steps.work_changes import more_work
+from rn50_advisor.probes.documents.rank_documents import RankFacts
 
 BEFORE = [3, 1000, 7, 4000]  # step, parameters that learn, the first of them, bytes of a batch
 
@@ -37,6 +38,28 @@ BEFORE = [3, 1000, 7, 4000]  # step, parameters that learn, the first of them, b
 )
 def test_more_work_is_distinguished_from_a_job_that_became_slower(after: list[int], phase: str, words: str) -> None:
     text = more_work({"work": [BEFORE, after]}, 500, (0.1, 0.2), phase)
+    assert text.startswith(words) and bool(text) == bool(words)
+
+
+def counts(before: int, after: int, each: int = 5) -> RankFacts:
+    rows = [[10 * n, before] for n in range(each)] + [[500 + 10 * n, after] for n in range(each)]
+    return {"operations": {"steps": 99, "nodes": 9900, "low_ns": 1, "by_step": rows}}
+
+
+@pytest.mark.parametrize(
+    ("facts", "phase", "words"),
+    [
+        pytest.param(
+            counts(120, 900), "forward", "900 differentiable operations in a step, 120 before", id="longer episodes"
+        ),
+        pytest.param(counts(100, 150), "backward", "150", id="half of what the steps grew by"),
+        pytest.param(counts(100, 149), "backward", "", id="less than that"),
+        pytest.param(counts(120, 900, each=4), "forward", "", id="too few counts"),
+        pytest.param(counts(120, 900), "gap", "", id="between the steps"),
+    ],
+)
+def test_steps_with_more_operations_have_more_work(facts: RankFacts, phase: str, words: str) -> None:
+    text = more_work(facts, 500, (0.1, 0.2), phase)
     assert text.startswith(words) and bool(text) == bool(words)
 
 

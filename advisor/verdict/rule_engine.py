@@ -290,7 +290,7 @@ def _of_run(analysis: Analysis, text: str, unchecked: str) -> Verdict:
 
 
 def _computed_by(analysis: Analysis) -> str:
-    """Names the user's function that computes most of the step by itself, if that is worth a look: only its author can tell whether it has to."""
+    """Names the user's function that computes most by itself, if that is worth a look: only its author knows whether it has to."""
     most = next(iter(analysis.computing_functions), None)
     if most is None or most.share < _COMPUTED_SHARE_MIN:
         return ""

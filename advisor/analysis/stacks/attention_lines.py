@@ -6,7 +6,7 @@ On a GPU the host's samples show the lines alone: there a deep window measures i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Literal
 
@@ -39,6 +39,7 @@ _EAGER, _TRANSFORMERS = "eager_attention_forward", "/transformers/"
 _MULTIHEAD, _FUNCTIONAL = "multi_head_attention_forward", "/torch/nn/functional.py"
 _BEFORE_SOFTMAX, _AFTER_SOFTMAX = 8, 4
 _UNREAD_MIN = 0.08  # of the samples
+_DROPPING_MIN = 0.05  # of the samples in attention: dropout with a probability of zero only returns what it is given
 
 By = Literal["own", "transformers", "multihead"]
 
@@ -90,10 +91,14 @@ def attention_lines(recording: Recording) -> tuple[AttentionLines, ...]:
         samples[one.place, one.by] += one.count
         seen.setdefault((one.place, one.by), []).append(one)
     return tuple(
-        AttentionLines(*place, count, by, any(one.keeps for one in ones), any(one.drops for one in ones))
+        AttentionLines(*place, count, by, any(one.keeps for one in ones), _drop(ones) >= _DROPPING_MIN * count)
         for (place, by), count in samples.most_common(5)
         for ones in [seen[place, by]]
     )
+
+
+def _drop(ones: Iterable[_Seen]) -> int:
+    return sum(one.count for one in ones if one.drops)
 
 
 def _seen(recording: Recording) -> Iterator[_Seen]:

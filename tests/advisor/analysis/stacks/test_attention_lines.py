@@ -78,6 +78,7 @@ def test_where_it_is_and_what_becomes_of_the_weights() -> None:
     (line,) = seen(dropped, whole).attention_lines
     assert (line.line, line.samples, line.by) == (4, 80, "own")
     assert (line.drops_weights, line.keeps_weights) == (True, False)
+    assert not seen(looks(1, 5, MODULE, DROPOUT), whole).attention_lines[0].drops_weights, "with a probability of zero"
     (other,) = seen(looks(50, 3, MODULE, EAGER)).attention_lines
     assert (other.line, other.by) == (3, "transformers")
 

@@ -52,7 +52,12 @@ def code(text: str, indent: int) -> list[Line]:
         rest = " " * (len(line) - len(line.lstrip()) + 2)
         width = max(WIDTH - indent, len(rest) + _TEXT_WIDTH_MIN)
         parts = textwrap.wrap(
-            line, width, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False, replace_whitespace=False
+            line,
+            width,
+            subsequent_indent=rest,
+            break_long_words=False,
+            break_on_hyphens=False,
+            replace_whitespace=False,
         )
         found += [[(" " * indent, ""), (part, "code")] for part in parts or [""]]
     return found

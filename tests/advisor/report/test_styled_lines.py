@@ -55,7 +55,11 @@ def test_code_and_a_diff_are_kept_whole() -> None:
     long = "x" * 200
     assert styled_lines.plain(styled_lines.code(f"def f():\n\t{long}", 3)).split("\n")[1].strip() == long
     shown = styled_lines.plain(styled_lines.code("def f():\n    " + "one-word " * 30, 3)).split("\n")
-    assert shown[0] == "   def f():" and shown[1].startswith("       one-word") and shown[2].startswith("         one-word")
+    assert (
+        shown[0] == "   def f():"
+        and shown[1].startswith("       one-word")
+        and shown[2].startswith("         one-word")
+    )
     assert all(len(line) <= styled_lines.WIDTH for line in shown) and "".join(shown).count("one-word") == 30
     (plus, minus, same) = styled_lines.diff(f"+{long}\n-a\n b", 2)
     assert plus == [("  ", ""), (f"+{long}", "good")] and minus[1] == ("-a", "bad") and same[1] == (" b", "")

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..wall import let_pass
 from .backward_graph import OTHERS, read_graph
-from .process_facts import call_frames, is_users
-from .unused_gradients import UPDATED_MAX, state_of
+from .backward_passes import BackwardPass, BackwardSite, KeptGradient, SteppedOptimizer, calling_lines, scaled_alike
+from .unused_gradients import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,79 +25,12 @@ if TYPE_CHECKING:
     from .process_facts import Facts
 
 RECORDED = 6  # steps of a window whose passes are followed up
-SETTLING_MAX = (
-    14  # further steps in which these may be settled: a generator may step once for several steps of its critic
-)
+# Further steps in which these may be settled: a generator may step once for several steps of its critic.
+SETTLING_MAX = 14
 FIRST_STEP = 4
 OPTIMIZERS_MAX = 8
 SITES_MAX = 16
-_WATCHED = 3  # parameters of each optimizer
 _GRAPH_READS_MAX = 2  # per place: 3 us for each node
-_DEPTH_MAX = 100  # frames
-_CALLERS_MAX = 3
-_OFTEN = 0.9  # of the passes at a place
-_SAME_RATIO = 1e-3  # relative: clipping multiplies all numbers of a gradient alike
-
-
-class _Gradient:
-    """A watched parameter's gradient after the last backward pass that changed it."""
-
-    __slots__ = ("numbers", "of", "parameter", "version")
-
-    def __init__(self, gradient: Any, numbers: Any, parameter: Any) -> None:
-        self.of, self.version = weakref.ref(gradient), gradient._version
-        self.numbers, self.parameter = numbers, parameter  # states of the gradient and its parameter
-
-
-class _Pass:
-    """A backward pass. `open`: optimizers whose parameters got gradients that were neither used nor thrown away so far."""
-
-    __slots__ = ("dropped", "open", "site", "unclear", "used")
-
-    def __init__(self, site: _Site) -> None:
-        self.site = site
-        self.open: set[int] = set()
-        self.dropped: set[int] = set()
-        self.used: set[int] = set()
-        self.unclear = False  # the job may have read the gradients
-
-
-class _Updated:
-    """An optimizer that has stepped."""
-
-    __slots__ = ("by_hand", "class_name", "elements", "ids", "kept", "of", "pending", "place", "watched")
-
-    def __init__(self, optimizer: Any, place: CodePlace) -> None:
-        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
-        self.of, self.place, self.class_name = weakref.ref(optimizer), place, type(optimizer).__qualname__
-        few = len(parameters) <= UPDATED_MAX
-        self.ids = frozenset(map(id, parameters)) if few else frozenset()
-        self.elements = sum(p.numel() for p in parameters) if few else 0
-        weights = [p for p in parameters if p.dim() > 1] or parameters
-        last = len(weights) - 1
-        chosen = sorted({last * n // max(1, _WATCHED - 1) for n in range(_WATCHED)}) if weights and few else []
-        self.watched = [weakref.ref(weights[n]) for n in chosen]
-        self.kept: dict[int, _Gradient] = {}  # index in `watched` -> its gradient that is pending
-        self.pending: list[_Pass] = []
-        self.by_hand = False  # the job puts gradients of its own before the step
-
-
-class _Site:
-    """A line that calls `backward()`, and sums over its passes in the recorded steps."""
-
-    __slots__ = ("dropped", "graph", "ns", "outcomes", "passes", "places", "reads", "whole")
-
-    def __init__(self, places: list[CodePlace]) -> None:
-        self.places = places  # the line, and those that called its function
-        self.passes = self.dropped = self.whole = self.ns = self.reads = 0
-        self.outcomes: dict[
-            int, list[int]
-        ] = {}  # optimizer -> passes that gave it gradients, and those whose gradients it lost
-        self.graph: Any = None
-
-    def lost_by(self) -> list[int]:
-        """Numbers of the optimizers that (almost) never use the gradients from here."""
-        return [number for number, (all_of, lost) in self.outcomes.items() if lost and lost >= _OFTEN * all_of]
 
 
 class DiscardedGradientLooks:
@@ -110,10 +43,10 @@ class DiscardedGradientLooks:
         self._works = True
         self._step = 0  # of the window
         self._steps = 0  # recorded in all windows
-        self._updated: list[_Updated] = []
-        self._sites: dict[tuple[tuple[str, int], ...], _Site] = {}
-        self._passes: list[_Pass] = []  # of this window
-        self._running: tuple[_Site | None, dict[int, list[Any]], int] | None = None
+        self._updated: list[SteppedOptimizer] = []
+        self._sites: dict[tuple[tuple[str, int], ...], BackwardSite] = {}
+        self._passes: list[BackwardPass] = []  # of this window
+        self._running: tuple[BackwardSite | None, dict[int, list[Any]], int] | None = None
 
     @property
     def optimizers(self) -> int:
@@ -190,7 +123,7 @@ class DiscardedGradientLooks:
             if not self._undisturbed():
                 return
             site, before, began = running
-            found = _Pass(site) if site is not None else None
+            found = BackwardPass(site) if site is not None else None
             if site is not None and found is not None:
                 site.ns += ended - began
                 self._passes.append(found)
@@ -201,14 +134,14 @@ class DiscardedGradientLooks:
         except Exception as error:
             self._failed(error)
 
-    def _known(self, optimizer: Any) -> _Updated | None:
+    def _known(self, optimizer: Any) -> SteppedOptimizer | None:
         for each in self._updated:
             if each.of() is optimizer:
                 return each
         if len(self._updated) >= OPTIMIZERS_MAX or not hasattr(optimizer, "__weakref__"):
             return None  # numbers of optimizers stay: their outcomes are kept by number
         with sys.modules["torch"]._C.DisableTorchFunction():
-            self._updated.append(_Updated(optimizer, self._place_of(optimizer)))
+            self._updated.append(SteppedOptimizer(optimizer, self._place_of(optimizer)))
         return self._updated[-1]
 
     def _undisturbed(self) -> bool:
@@ -220,25 +153,14 @@ class DiscardedGradientLooks:
             self._forget()
         return self.open
 
-    def _site(self) -> _Site | None:
-        frame, _ = call_frames(2)
-        if frame is None:
-            return None
-        places: list[CodePlace] = []
-        above: Any = frame
-        for _ in range(_DEPTH_MAX):
-            if above is None or len(places) > _CALLERS_MAX:
-                break
-            if is_users(above.f_code.co_filename):
-                places.append({"file": above.f_code.co_filename, "line": above.f_lineno})
-            above = above.f_back
-        places = places or [{"file": frame.f_code.co_filename, "line": frame.f_lineno}]
+    def _site(self) -> BackwardSite | None:
+        places = calling_lines()
         key = tuple((place["file"], place["line"]) for place in places)
-        if key not in self._sites and len(self._sites) < SITES_MAX:
-            self._sites[key] = _Site(places)
+        if places and key not in self._sites and len(self._sites) < SITES_MAX:
+            self._sites[key] = BackwardSite(places)
         return self._sites.get(key)
 
-    def _gradients(self, updated: _Updated) -> list[Any]:
+    def _gradients(self, updated: SteppedOptimizer) -> list[Any]:
         """Weak references to the gradients of the watched parameters, and their versions."""
         found = []
         for of in updated.watched:
@@ -247,7 +169,7 @@ class DiscardedGradientLooks:
             found.append(None if gradient is None else (weakref.ref(gradient), gradient._version))
         return found
 
-    def _got(self, number: int, updated: _Updated, before: list[Any], found: _Pass | None) -> None:
+    def _got(self, number: int, updated: SteppedOptimizer, before: list[Any], found: BackwardPass | None) -> None:
         """Notes the gradients that a backward pass has changed."""
         torch = sys.modules["torch"]
         changed = False
@@ -259,7 +181,7 @@ class DiscardedGradientLooks:
             was = before[n]
             if was is None or was[0]() is not gradient or was[1] != gradient._version:
                 changed = True
-                updated.kept[n] = _Gradient(gradient, state_of(torch, gradient), state_of(torch, parameter))
+                updated.kept[n] = KeptGradient(gradient, state_of(torch, gradient), state_of(torch, parameter))
         if changed and found is not None:
             found.open.add(number)
             updated.pending.append(found)
@@ -276,7 +198,7 @@ class DiscardedGradientLooks:
                 elif all(state == "dropped" for state in states):
                     self._resolve(number, each, used=False)
 
-    def _state(self, updated: _Updated, n: int, kept: _Gradient) -> str:
+    def _state(self, updated: SteppedOptimizer, n: int, kept: KeptGradient) -> str:
         torch = sys.modules["torch"]
         parameter: Any = updated.watched[n]()
         held: Any = kept.of()
@@ -291,7 +213,7 @@ class DiscardedGradientLooks:
             return "there" if any(state_of(torch, gradient)) else "dropped"
         return "there"
 
-    def _is_used(self, updated: _Updated) -> None:
+    def _is_used(self, updated: SteppedOptimizer) -> None:
         """Called before the optimizer's step."""
         torch = sys.modules["torch"]
         with torch._C.DisableTorchFunction():
@@ -303,7 +225,7 @@ class DiscardedGradientLooks:
                     continue
                 if gradient is not held:
                     updated.by_hand = True
-                elif gradient._version != kept.version and not _scaled(kept.numbers, state_of(torch, gradient)):
+                elif gradient._version != kept.version and not scaled_alike(kept.numbers, state_of(torch, gradient)):
                     for each in self._passes:
                         each.unclear = True
             if updated.by_hand:
@@ -311,17 +233,17 @@ class DiscardedGradientLooks:
                     each.unclear = True
         self._resolve(self._updated.index(updated), updated, used=True)
 
-    def _resolve(self, number: int, updated: _Updated, *, used: bool) -> None:
+    def _resolve(self, number: int, updated: SteppedOptimizer, *, used: bool) -> None:
         for each in updated.pending:
             if number in each.open:
                 each.open.discard(number)
                 (each.used if used else each.dropped).add(number)
         updated.pending, updated.kept = [], {}
 
-    def _shares(self, one: _Updated, other: _Updated) -> bool:
+    def _shares(self, one: SteppedOptimizer, other: SteppedOptimizer) -> bool:
         return any((p := of()) is not None and id(p) in other.ids for of in one.watched)
 
-    def _count(self, found: _Pass) -> None:
+    def _count(self, found: BackwardPass) -> None:
         site = found.site
         unclear = found.unclear and not found.used  # the job may mix gradients by itself
         lost = set() if unclear else {number for number in found.dropped if not self._updated[number].by_hand}
@@ -333,7 +255,7 @@ class DiscardedGradientLooks:
             outcome[0] += 1
             outcome[1] += number in lost
 
-    def _read_graph(self, site: _Site, roots: Any) -> None:
+    def _read_graph(self, site: BackwardSite, roots: Any) -> None:
         lost = {number for each in self._passes if each.site is site for number in each.dropped}
         if not lost or site.graph is not None or site.reads >= _GRAPH_READS_MAX:
             return
@@ -350,7 +272,7 @@ class DiscardedGradientLooks:
             self._facts.values["discarded_gradients"] = found  # written with the other facts
         self._facts.values["watched_gradients"] = self._steps
 
-    def _described(self, site: _Site) -> DiscardedGradients:
+    def _described(self, site: BackwardSite) -> DiscardedGradients:
         lost = [self._updated[number] for number in site.lost_by()]
         largest = max(lost, key=lambda each: each.elements)
         found: DiscardedGradients = {
@@ -382,14 +304,3 @@ class DiscardedGradientLooks:
         self.open = self._works = False
         self._running = None
         self._facts.miss("discarded gradients: %s" % type(error).__name__)
-
-
-def _scaled(before: Any, after: Any) -> bool:
-    """True if all numbers were multiplied alike. Unknown on a GPU, where they are not read."""
-    if not isinstance(before, list) or not isinstance(after, list) or len(before) != len(after):
-        return False
-    largest = max(range(len(before)), key=lambda n: abs(before[n]), default=-1)
-    if largest < 0 or not before[largest]:
-        return before == after
-    ratio, most = after[largest] / before[largest], abs(after[largest])
-    return all(abs(after[n] - ratio * before[n]) <= _SAME_RATIO * most for n in range(len(before)))

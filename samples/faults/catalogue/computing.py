@@ -155,7 +155,7 @@ SCENARIOS = (
         "CMP023",
         adversarial(),
         line="loss.backward(retain_graph=True)",
-        says="detach()",
+        says="end before the network",
         fixed=adversarial("--detached", "--frozen"),
     ),
     fault(
@@ -178,7 +178,7 @@ SCENARIOS = (
         "CMP023",
         adversarial(*EXACTING),
         line="deceived.backward()",
-        says="requires_grad_(False)",
+        says="through which this pass only goes",
         strength="just above",
         fixed=adversarial(*EXACTING, "--frozen"),
     ),

@@ -56,7 +56,7 @@ TABLE = Table(
     where=Where("/job/gan.py", 40),
     lines={
         "steps": ({"steps": 12}, {"steps": 11}),
-        "cost": ({"backward": 0.2122}, {"backward": 0.2110}),
+        "cost": ({"backward": 0.2240}, {"backward": 0.2220}),
     },
     false_alarms={
         "most of the passes are used": {"dropped": 6},
@@ -93,7 +93,7 @@ def test_what_to_change(more: dict[str, Any], words: str) -> None:
 
 def test_the_estimate_is_the_share_of_the_work_in_the_graph_of_the_pass() -> None:
     low, high = found("CMP023", cmp023()).saving.seconds_per_step
-    assert low == pytest.approx(0.6 * 0.6 * 0.7 * 0.4, rel=0.02) and high >= 0.6 * 0.6 * 1.25 * 0.4
+    assert low == pytest.approx(0.6 * 0.6 * 0.7 * 0.4, rel=0.02) and high >= 0.6 * 0.6 * 1.15 * 0.4
 
 
 def test_two_passes_are_advised_on_at_once_with_the_dearest_first() -> None:

@@ -79,7 +79,7 @@ def judged(found: Tensor, *, real: bool) -> Tensor:
 
 def compete(options: argparse.Namespace) -> None:
     makes, judges = generator(options), discriminator(options)
-    making, judging = (torch.optim.Adam(net.parameters(), lr=2e-4) for net in (makes, judges))
+    making, judging = (torch.optim.Adam(net.parameters(), lr=2e-4, fused=True) for net in (makes, judges))
     for (pictures,) in batches(TensorDataset(torch.rand(2000, 1, SIDE, SIDE)), options):
         made = makes(torch.randn(options.batch, NOISE))
         judging.zero_grad()
@@ -100,7 +100,7 @@ def classify(options: argparse.Namespace) -> None:
     width = options.width
     model = nn.Sequential(*perceptron(width, width, width, width), nn.LeakyReLU(0.2))
     heads = nn.ModuleList([nn.Linear(width, 10), nn.Linear(width, width)])
-    optimizer = torch.optim.Adam([*model.parameters(), *heads.parameters()], lr=1e-3)
+    optimizer = torch.optim.Adam([*model.parameters(), *heads.parameters()], lr=1e-3, fused=True)
     for rows, labels in batches(TensorDataset(torch.randn(5000, width), torch.randint(10, (5000,))), options):
         hidden = model(rows)
         second = (heads[1](hidden) - rows).square().mean()

@@ -63,6 +63,9 @@ _LEAVES_WITHIN_S = 120.0
 _INTERRUPTED_S = 5.0  # an interrupted job ends within this time; torch waits as long for loader workers
 
 
+EachTensor = Literal["", "new", "in place"]
+
+
 @dataclass(frozen=True, slots=True)
 class HotLine:
     """A line of the user's code in which stack samples found time between steps, or sleep or work inside them."""
@@ -76,7 +79,7 @@ class HotLine:
     io: bool  # file writes, prints, loggers
     collects: bool = False  # calls the garbage collector
     collection: CollectionCall | None = None  # the call that goes through a whole collection
-    each_tensor: bool = False  # in a Python loop over the model's tensors
+    each_tensor: EachTensor = ""  # in a Python loop over the model's tensors: makes new ones, or changes them in place
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,9 +89,9 @@ def growing_gap(a: Analysis) -> tuple[float, float] | None:
     return (early or 0.0, late or 0.0) if grows else None
 
 
-def gap_fix(a: Analysis, title: str, where: Where | None, effort: Effort) -> Fix:
+def gap_fix(a: Analysis, title: str, where: Where | None, effort: Effort, *, change: str = "") -> Fix:
     """The fix, with what helps if the gap grows."""
-    return Fix(title, _ONLY_NEW if growing_gap(a) else "", where, effort)
+    return Fix(title, _ONLY_NEW if growing_gap(a) else change, where, effort)
 
 
 def gap_severity(a: Analysis, share: float) -> Severity | None:
@@ -117,11 +117,11 @@ def gap_evidence(a: Analysis, spent_s: float, threshold: float, line: HotLine | 
     return tuple(found)
 
 
-def gap_saving(a: Analysis, basis: str) -> Saving:
-    """Gain of removing the gap: all of it and warm caches at best, three quarters at worst; no certain gain if most came once."""
+def gap_saving(a: Analysis, basis: str, left: tuple[float, float] = (0.0, 0.25)) -> Saving:
+    """Gain of a gap of which so much is left (at best, at worst), with warm caches at best; no certain gain if most came once."""
     model = model_of(a)
-    best = model.step_if({**_in_step(a), **{(rank, "gap"): 0.0 for rank in model.own}})
-    worst = model.step_if({(rank, "gap"): 0.25 * model.own[rank]["gap"] for rank in model.own})
+    fast, slow = ({(rank, "gap"): share * model.own[rank]["gap"] for rank in model.own} for share in left)
+    best, worst = model.step_if({**_in_step(a), **fast}), model.step_if(slow)
     if longest_gap(a) is not None:
         worst, basis = model.step_s, f"{basis}; seen once, so it may not recur"
     return model.saving(model.at_best(best), worst, basis)

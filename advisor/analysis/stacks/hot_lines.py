@@ -15,6 +15,7 @@ from rn50_advisor.advisor.analysis.stacks.after_update import (
     evaluation_lines,
     loop_paths,
 )
+from rn50_advisor.advisor.analysis.stacks.loop_source import tensor_loop
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     Place,
     UsersStack,
@@ -102,6 +103,7 @@ def hot_lines(recording: Recording, without_loader: Iterable[int] = ()) -> tuple
             n / total,
             outputs[file, line, function] > n / 2,
             (file, line, function) in collectors,
+            each_tensor=tensor_loop(recording.sources, file, line),
         )
         for (file, line, function), n in found.most_common(20)
     )

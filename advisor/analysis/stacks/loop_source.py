@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Iterator, Sequence, Set
 
+from rn50_advisor.advisor.model.analysis import EachTensor
 from rn50_advisor.advisor.model.recording import Source
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _BRANCHES = (ast.If, ast.Match)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
+# What a loop over the tensors of a model goes through, by the field's names.
+_TENSORS = re.compile(r"param|\bstate_dict\(|\bbuffers\(|\bweights\b", re.IGNORECASE)
+_GIVES_TENSORS = re.compile(r"\b(state_dict|(named_)?(parameters|buffers))\(")
+_ARRAYS = re.compile(r"\.(tolist|numpy)\(|\bhist")
 
 
 def function_at(sources: Sequence[Source], file: str, line: int) -> ast.AST | None:
@@ -27,6 +35,52 @@ def loops_around(sources: Sequence[Source], file: str, lines: Set[int]) -> bool:
     """True if one of these lines is inside a loop of its own function."""
     function = function_at(sources, file, max(lines))
     return function is not None and any(_loop(function, line) is not None for line in lines)
+
+
+def tensor_loop(sources: Sequence[Source], file: str, line: int) -> EachTensor:
+    """Says what the line does in a loop or a comprehension over a model's parameters, buffers or state; empty if it is in none.
+
+    A line that turns tensors into arrays or lists counts as in none.
+    """
+    function = function_at(sources, file, line)
+    nodes = [] if function is None else [node for node in ast.walk(function) if isinstance(node, (ast.stmt, ast.expr))]
+    around = [node for node in nodes if _covers(node, line)]
+    loops = [node for node in around if isinstance(node, (*_LOOPS, *_COMPREHENSIONS))]
+    if function is None or not loops:
+        return ""
+    inner = max(loops, key=lambda loop: (loop.lineno, loop.col_offset))
+    over = (
+        [inner.iter]
+        if isinstance(inner, (ast.For, ast.AsyncFor))
+        else [g.iter for g in getattr(inner, "generators", ())]
+    )
+    statement = min((node for node in around if isinstance(node, ast.stmt)), key=_lines_of)
+    done = [statement] if isinstance(statement, _SIMPLE) else over
+    if not any(_of_tensors(function, iterable) for iterable in over) or any(map(_leaves_torch, (*over, *done))):
+        return ""
+    return "in place" if any(_changes_in_place(node) for node in done) else "new"
+
+
+def _of_tensors(function: ast.AST, iterable: ast.expr) -> bool:
+    """True by the expression, or by the call whose result is assigned to one of its names in the same function."""
+    made = (value for target, value in _assigned(function) if _names(target) & _names(iterable))
+    return bool(_TENSORS.search(ast.unparse(iterable))) or any(_GIVES_TENSORS.search(ast.unparse(v)) for v in made)
+
+
+def _leaves_torch(node: ast.AST) -> bool:
+    return _ARRAYS.search(ast.unparse(node)) is not None
+
+
+def _changes_in_place(node: ast.AST) -> bool:
+    """True if it calls an in-place function by torch's naming; `copy_` of a new tensor is none."""
+    calls = [
+        call.func.attr for call in ast.walk(node) if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+    ]
+    return any(name.endswith("_") and not name.endswith("__") and name != "copy_" for name in calls)
+
+
+def _lines_of(node: ast.stmt) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno
 
 
 def in_every_round(sources: Sequence[Source], file: str, line: int, backwards: Set[int]) -> bool:
@@ -61,13 +115,19 @@ def is_trained_on(sources: Sequence[Source], file: str, line: int, backwards: Se
 
 def _flows(function: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
     """(target, value) of each assignment and each loop."""
+    yield from _assigned(function)
+    for node in ast.walk(function):
+        if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
+            yield node.target, node.iter
+
+
+def _assigned(function: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """(target, value) of each assignment."""
     for node in ast.walk(function):
         if isinstance(node, ast.Assign):
             yield from ((target, node.value) for target in node.targets)
         elif isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr)) and node.value is not None:
             yield node.target, node.value
-        elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
-            yield node.target, node.iter
 
 
 def _names(node: ast.AST) -> set[str]:

@@ -147,6 +147,16 @@ SCENARIOS = (
         note="the sound twin of a cell that is called step by step",
     ),
     healthy(
+        "healthy-average-of-weights",
+        Job(
+            "faults/jobs/loop/averages.py",
+            ("--model=mobilenet_v3_small", "--size=64", "--average=at-once", "--batch=16", "--steps=150"),
+            ranks=0,
+            start="one by one",
+        ),
+        note="the sound twin of an average of the weights by tensor",
+    ),
+    healthy(
         "healthy-small-numbers",
         Job("faults/jobs/compute/shrinking.py", ("--noise=1e-3",)),
         note="the sound twin of momentum that becomes denormal: inputs fall nearly silent, and numbers stay normal",

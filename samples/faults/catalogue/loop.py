@@ -37,6 +37,10 @@ def texts(*arguments: str) -> Job:
     return Job("faults/jobs/compute/texts.py", arguments, ranks=0, start="one by one")
 
 
+def averages(*arguments: str) -> Job:
+    return Job("faults/jobs/loop/averages.py", arguments, ranks=0, start="one by one")
+
+
 def replay(*arguments: str) -> Job:
     return Job("faults/jobs/loop/replay.py", arguments, ranks=0)
 
@@ -52,8 +56,8 @@ def signals(*arguments: str) -> Job:
 def untouched_by(rule: str, job: Job) -> tuple[Untouched, ...]:
     """Returns the phases that the fault does not affect.
 
-    Waiting for the interpreter affects all phases; padding and anomaly detection belong to forward and backward. On several ranks, backward includes waiting
-    for others. Waiting before the backward pass counts as forward; without a loader, so does everything after the update.
+    Waiting for the interpreter affects all phases; padding and anomaly detection belong to forward and backward. On several ranks, backward
+    includes waiting for others. Waiting before the backward pass counts as forward; without a loader, so does everything after the update.
     """
     if rule in ("LOP006", "CMP010", "CMP013"):
         return ()
@@ -68,6 +72,7 @@ def seeded(name: str, rule: str, job: Job, **more: Any) -> Scenario:
 
 STEPS = ("--width=48", "--steps=150")
 ALONE = ("--width=48", "--steps=280")  # for one rank, whose steps are shorter
+MOBILE = ("--model=mobilenet_v3_small", "--size=64")
 SCENARIOS = (
     seeded(
         "compiled-for-each-length",
@@ -249,6 +254,28 @@ SCENARIOS = (
         fixed=between("--pause=4", "--every=10", *ALONE, ranks=0),
     ),
     seeded("pause-hardly", "LOP004", between("--pause=0.8", *STEPS), strength="just below"),
+    seeded(
+        "average-of-weights-by-tensor",
+        "LOP004",
+        averages("--batch=4", "--steps=150"),
+        line="kept.data = DECAY",
+        says="all tensors at once",
+        fixed=averages("--average=at-once", "--batch=4", "--steps=150"),
+    ),
+    seeded(
+        "average-of-weights-by-tensor-a-little",
+        "LOP004",
+        averages(*MOBILE, "--steps=250"),
+        strength="just above",
+        line="kept.data = DECAY",
+        fixed=averages(*MOBILE, "--average=at-once", "--steps=250"),
+    ),
+    seeded(
+        "average-of-weights-by-tensor-hardly",
+        "LOP004",
+        averages(*MOBILE, "--batch=64", "--steps=60"),
+        strength="just below",
+    ),
     seeded(
         "features-from-a-server",
         "LOP007",

@@ -10,7 +10,7 @@ import pytest
 from recordings import FIRST_STEP_NS, SECOND, batches, plan, rank_process, recording, stack, stall, stall_end, step
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Death, HotLine, Stall
-from rn50_advisor.advisor.model.recording import Event, Process
+from rn50_advisor.advisor.model.recording import Event, Process, Source
 
 T_DEATH = FIRST_STEP_NS + 3 * SECOND
 
@@ -141,6 +141,14 @@ def test_lines_come_by_how_often_they_were_found() -> None:
     found = hot(rarely, *often)
     assert [(line.line, line.samples, line.share) for line in found] == [(7, 3, 0.75), (9, 1, 0.25)]
     assert found[0].leaf == "smooth (a.py:7)"
+
+
+def test_a_line_in_a_loop_over_the_models_tensors_is_known_by_its_source() -> None:
+    code = "def smooth(model, kept):\n    for p, q in zip(model.parameters(), kept):\n        q.lerp_(p, 0.1)\n    log(kept)\n"
+    events = [stack("/job/a.py", 3, "smooth")] * 2 + [stack("/job/a.py", 4, "smooth")]
+    given = recording({0: plan()}, events=events, sources=(Source("/job/a.py", "", code),))
+    assert [line.each_tensor for line in analyse(given).hot_lines] == ["in place", ""]
+    assert [line.each_tensor for line in hot(*events)] == ["", ""], "without its source"
 
 
 @pytest.mark.parametrize(

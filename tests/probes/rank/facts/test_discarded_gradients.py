@@ -258,6 +258,19 @@ def skipped_by_a_scaler(job: Job, number: int) -> None:
     job.for_source.zero_grad()
 
 
+def scaled_and_clipped(job: Job, number: int) -> None:
+    scaler = job.__dict__.setdefault("scaler", torch.amp.GradScaler("cpu"))
+    fused = job.__dict__.setdefault("fused", torch.optim.AdamW(job.source.parameters(), fused=True))
+    for _ in range(2):
+        job.backward(scaler.scale(job.source(torch.randn(8, 4)).square().mean()))
+    scaler.unscale_(fused)
+    torch.nn.utils.clip_grad_norm_(job.source.parameters(), 0.01, foreach=True)
+    job.looks.optimizer_begins(fused)
+    scaler.step(fused)
+    scaler.update()
+    fused.zero_grad(set_to_none=number % 2 == 0)
+
+
 def in_hooks(job: Job, number: int) -> None:
     """Each parameter is updated as soon as it has its gradient."""
     if not number:
@@ -280,7 +293,7 @@ def sparse(job: Job, number: int) -> None:
     "step",
     [
         accumulating, both_at_once, every_other_step, two_for_one_network, by_closure, sharpness_aware, surgery, surgery_in_place,
-        kept_elsewhere, skipped_by_a_scaler, in_hooks, sparse,
+        kept_elsewhere, skipped_by_a_scaler, scaled_and_clipped, in_hooks, sparse,
     ],
 )  # fmt: skip
 def test_gradients_that_are_or_may_be_used_are_not_thrown_away(step: Callable[[Job, int], None]) -> None:

@@ -20,6 +20,7 @@ autograd's graph, by shapes; nothing was measured on GPUs. Without a graph (too 
 
 False alarms: gradients that the job copies before it removes them (gradient surgery, norms that are logged). A gradient
 that is still held somewhere is not called thrown away, nor one after which the parameter changed, or the job put other gradients in place.
+On a GPU a change through `parameter.data` is not seen (some forms of sharpness-aware training): there the confidence is low.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     rank = max(sites, key=lambda rank: sum(_likely(a, each) for each in sites[rank]))
     found = sorted(sites[rank], key=lambda each: -_likely(a, each))
     affected = tuple(rank for rank, each in sites.items() if each)
-    known = all("products" in each for each in found)
+    known = all("products" in each and not (a.on_gpu and _is_whole(each)) for each in found)
     return Finding(
         rule=RULE.id,
         title="Gradients are computed and thrown away before any optimizer uses them",

@@ -126,6 +126,11 @@ def test_a_gpu_has_a_wider_range() -> None:
     assert found("CMP023", cmp023(gpu=True)).saving.speedup[0] < found("CMP023", cmp023()).saving.speedup[0]
 
 
+def test_on_a_gpu_a_pass_of_which_nothing_is_used_may_have_been_used_unseen() -> None:
+    assert found("CMP023", cmp023(order="whole", whole=12, gpu=True)).confidence <= 0.6
+    assert found("CMP023", cmp023(order="whole", whole=12)).confidence > 0.8
+
+
 def test_a_loop_that_throws_nothing_away_is_clear() -> None:
     analysis = job({0: rank(forward=0.3, backward=0.6)}, facts={"0": {"watched_gradients": 0}})
     [outcome] = [row for row in judged(analysis).outcomes if row.rule == "CMP023"]

@@ -168,13 +168,13 @@ def _fix(site: DiscardedGradients, all_sites: list[DiscardedGradients]) -> Fix:
         return Fix("none of its gradients is used, unless the job copies them", change, where, "small change")
     if order == "upstream":
         return Fix(
-            "let this backward pass end before the network that does not learn from it", detach, where, "one line"
+            "detach() what this loss gets from the network that does not learn from it", detach, where, "one line"
         )
     if order == "downstream" and site["whole"] >= _OFTEN * site["dropped"]:
         change = "torch.autograd.grad(loss, inputs) in place of loss.backward()"
         return Fix("compute the gradients of the inputs alone", change, where, "one line")
     if order == "downstream":
-        return Fix("compute no gradients of weights through which this pass only goes", freeze, where, "small change")
+        return Fix("freeze the network through which the gradients of this pass only go", freeze, where, "small change")
     change = f"where it is the source of what this loss is computed from: {detach}; where this loss goes through it: {freeze}"
     return Fix("keep what does not learn from this backward pass out of it", change, where, "small change")
 

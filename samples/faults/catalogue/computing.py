@@ -155,7 +155,7 @@ SCENARIOS = (
         "CMP023",
         adversarial(),
         line="loss.backward(retain_graph=True)",
-        says="end before the network",
+        says="detach()",
         fixed=adversarial("--detached", "--frozen"),
     ),
     fault(
@@ -178,7 +178,7 @@ SCENARIOS = (
         "CMP023",
         adversarial(*EXACTING),
         line="deceived.backward()",
-        says="through which this pass only goes",
+        says="freeze the network",
         strength="just above",
         fixed=adversarial(*EXACTING, "--frozen"),
     ),

@@ -159,7 +159,7 @@ def _lines(site: DiscardedGradients) -> list[tuple[str, int]]:
 def _fix(site: DiscardedGradients, all_sites: list[DiscardedGradients]) -> Fix:
     where, owner = _where(site, all_sites), _owner(site)
     detach = (
-        f"detach() what comes from the network with these parameters ({owner}), or compute it under torch.no_grad()"
+        f"detach() the outputs of the network with these parameters ({owner}), or compute them under torch.no_grad()"
     )
     freeze = f"requires_grad_(False) on the network with these parameters ({owner}) before this loss is computed, and True afterwards"
     order = site.get("order", "")

@@ -80,6 +80,7 @@ class HotLine:
     collects: bool = False  # calls the garbage collector
     collection: CollectionCall | None = None  # the call that goes through a whole collection
     each_tensor: EachTensor = ""  # in a Python loop over the model's tensors: makes new ones, or changes them in place
+    called_at: str = ""  # `file:line` of the training loop that leads there, if the line itself is not in it
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,6 +113,7 @@ def gap_evidence(a: Analysis, spent_s: float, threshold: float, line: HotLine | 
         found.append(Evidence.of(STEP_LATE_GAP_S, grown[1], note=note, form="continues"))
     if line is not None:
         note = f"{line.file}:{line.line} in {line.function}" + (f", in {line.leaf}" if line.leaf else "")
+        note += f", called at {line.called_at}" if line.called_at else ""
         found.append(Evidence("stack samples", float(line.samples), "", None, note))
     return tuple(found)
 

@@ -55,6 +55,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     if a.meta.traced and longest_gap(a) is not None:  # a few steps do not show whether it recurs
         return Clear(RULE.id)
     line, where = hottest(a, output=False)
+    called_at = f"the loop calls it at {line.called_at}" if line is not None and line.called_at else ""
     at_once = line is not None and bool(line.each_tensor)
     whose = ranks_that_spend(a, "gap")
     return Finding(
@@ -65,7 +66,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         confidence=confidence(a, cap=0.95 if line else 0.7),
         seconds_per_step=spent,
         evidence=gap_evidence(a, spent, t["gap"], line),
-        fixes=(gap_fix(a, _advice(line), where, "small change", change=_AT_ONCE if at_once else ""),),
+        fixes=(gap_fix(a, _advice(line), where, "small change", change=_AT_ONCE if at_once else called_at),),
         saving=_saving(a, line),
     )
 

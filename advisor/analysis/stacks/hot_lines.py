@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import chain
 from typing import cast
 
@@ -17,11 +17,14 @@ from rn50_advisor.advisor.analysis.stacks.after_update import (
 )
 from rn50_advisor.advisor.analysis.stacks.loop_source import tensor_loop
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
+    Frames,
     Place,
     UsersStack,
     after_saving,
     between_steps,
     called,
+    inner,
+    place_of,
     savers_and_paths,
     user_rows,
 )
@@ -32,6 +35,7 @@ from rn50_advisor.advisor.model.measures.step_measures import GAP_IO_SHARE, GAP_
 from rn50_advisor.advisor.model.recording import Recording, data_of, events_of
 from rn50_advisor.probes.documents.code_places import StackFrame, UserLine
 from rn50_advisor.probes.documents.event_documents import StackProfile, StackSample
+from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
 # Files whose frames count as output: loggers, trackers and writers.
 _OUTPUT_FILES = (
@@ -71,8 +75,9 @@ def hot_lines(recording: Recording, without_loader: Iterable[int] = ()) -> tuple
     backward and update are left out.
     """
     found: Counter[tuple[str, int, str]] = Counter()
-    savers = _saving_functions(recording)
+    savers, trainers = _saving_functions(recording), _training_functions(recording)
     leaves: dict[tuple[str, int, str], str] = {}
+    callers: dict[tuple[str, int, str], Counter[str]] = {}
     outputs: Counter[tuple[str, int, str]] = Counter()
     collectors = set[tuple[str, int, str]]()
     needed = needed_lines(recording)
@@ -92,6 +97,7 @@ def hot_lines(recording: Recording, without_loader: Iterable[int] = ()) -> tuple
             collectors.add(key)
         if frames:
             leaves[key] = place(frames[0])
+        callers.setdefault(key, Counter())[_called_at(frames, trainers)] += count
     total = sum(found.values()) + saving
     lines = tuple(
         HotLine(
@@ -104,10 +110,23 @@ def hot_lines(recording: Recording, without_loader: Iterable[int] = ()) -> tuple
             outputs[file, line, function] > n / 2,
             (file, line, function) in collectors,
             each_tensor=tensor_loop(recording.sources, file, line),
+            called_at=callers[file, line, function].most_common(1)[0][0],
         )
         for (file, line, function), n in found.most_common(20)
     )
     return lines, saving / max(total, 1)
+
+
+def _training_functions(recording: Recording) -> frozenset[Place]:
+    profiles = (event.data for event in events_of(recording.events, StackProfile))
+    return frozenset(place for profile in profiles for place in savers_and_paths(profile)[1].backwards)
+
+
+def _called_at(frames: Frames, trainers: Set[Place]) -> str:
+    """`file:line` in the innermost function that trains; empty if the user's own line is there, or if no such function is known."""
+    users = [frame for frame in inner(frames) if is_user_file(frame["file"])]
+    at = next((n for n, frame in enumerate(users) if place_of(frame) in trainers), 0)
+    return f"{users[at]['file']}:{users[at]['line']}" if at else ""
 
 
 def _saving_functions(recording: Recording) -> frozenset[Place]:

@@ -49,6 +49,15 @@ def test_lop004_without_stack_samples_is_less_sure() -> None:
     assert blind.fixes[0].where is None and blind.confidence < found("LOP004", TABLE.job()).confidence
 
 
+def test_lop004_names_the_line_that_calls_the_function() -> None:
+    given = jobs.lop004()
+    lines = tuple(replace(line, called_at="/job/loop.py:53") for line in given.hot_lines)
+    finding = found("LOP004", replace(given, hot_lines=lines))
+    assert finding.fixes[0].change == "the loop calls it at /job/loop.py:53"
+    assert any(evidence.note.endswith(", called at /job/loop.py:53") for evidence in finding.evidence)
+    assert found("LOP004", given).fixes[0].change == ""
+
+
 def by_tensor(does: EachTensor, share: float = 1.0, **more: Any) -> Analysis:
     """A fifth of the step between steps, and this share of it in a loop over the model's tensors."""
     given = jobs.lop004(**more)

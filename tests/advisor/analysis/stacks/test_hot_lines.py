@@ -346,3 +346,21 @@ def test_the_last_lines_of_a_rank_are_its_own_where_that_is_known(lines: list[st
     output = Event(T_DEATH, "output", None, None, {"lines": lines})
     (found,) = died(replace(ended(1, 0.5, exit_code=1), local_rank=1), events=(output,))
     assert found.last_lines == tuple(last)
+
+
+@pytest.mark.parametrize(
+    ("callers", "called_at"),
+    [
+        pytest.param([LOOP], "/job/a.py:9", id="by the loop"),
+        pytest.param(
+            [{"function": "log", "file": "/job/log.py", "line": 3}, LOOP], "/job/a.py:9", id="through another function"
+        ),
+        pytest.param([], "", id="by no function that trains"),
+    ],
+)
+def test_the_line_of_the_loop_that_calls_a_function_is_known(callers: list[dict[str, Any]], called_at: str) -> None:
+    trains = profile([ENGINE, TORCH_BACKWARD, LOOP])
+    lines = hot(stack("/job/metrics.py", 21, "Auc.compute", callers=callers), trains)
+    assert next(line for line in lines if line.line == 21).called_at == called_at
+    own = next(line for line in hot(stack("/job/a.py", 9, "train"), trains) if line.line == 9)
+    assert own.called_at == "", "it is the loop's line"

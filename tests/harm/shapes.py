@@ -71,7 +71,8 @@ class Graph:
 
 
 class Optimizer:
-    param_groups: list[Any] = []
+    def __init__(self) -> None:
+        self.param_groups: list[Any] = []
 
 
 class Job:

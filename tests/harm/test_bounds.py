@@ -135,7 +135,7 @@ class Cuda:
     def is_current_stream_capturing(self) -> bool:
         return False
 
-    def Event(self, enable_timing: bool) -> Event:  # noqa: N802 # the name in torch
+    def Event(self, enable_timing: bool) -> Event:
         event = Event()
         self.events.add(event)
         return event

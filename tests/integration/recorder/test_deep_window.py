@@ -96,7 +96,7 @@ def test_a_compiled_model_is_seen_and_computes_what_it_computes_alone(tmp_path: 
     folder = tmp_path / "rings"
     folder.mkdir(mode=0o700)
     ask(folder, tmp_path)
-    watched = run("compiled_steps.py", folder=folder)
+    watched = run("compiling/steps.py", folder=folder)
     assert (watched.returncode, watched.stdout) == (0, "True 1\n"), watched.stderr
     assert len(steps(rings(folder)[0])) == 32
     [window] = windows(folder).values()

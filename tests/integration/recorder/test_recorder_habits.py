@@ -39,7 +39,7 @@ def test_a_job_is_looked_at_and_stays_what_it_is(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize("where", ["inside", "nowhere"])
 def test_of_a_compiled_model_autocast_and_weights_are_known(tmp_path: Path, where: str) -> None:
-    alone, watched = run("compiled_autocast.py", where), run("compiled_autocast.py", where, folder=tmp_path)
+    alone, watched = run("compiling/autocast.py", where), run("compiling/autocast.py", where, folder=tmp_path)
     assert watched.returncode == alone.returncode == 0, watched.stderr
     assert watched.stdout == alone.stdout and watched.stderr == alone.stderr
     assert alone.stdout.endswith(" 1 0\n"), "one graph, no break"

@@ -9,7 +9,7 @@ Why it is slow: each of these operations takes some microseconds in Python and t
 tensor operations the same numbers take a few calls.
 
 Evidence: a profile of the training thread's stacks: the share of the samples in loops whose source makes Python numbers of elements
-(`int(x[i])`, `x.item()`) or takes them by several indices (`x[i, j]`). Modules, losses and backward passes called there do not count.
+(`int(x[i])`, `x[i].item()`) or takes them by several indices (`x[i, j]`). Modules, losses and backward passes called there do not count.
 
 Fix: index all elements at once with tensors of indices, masks in place of `if`; `.tolist()` once, before the loop, for numbers
 that are only read.

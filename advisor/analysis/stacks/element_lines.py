@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.after_update import evaluates, evaluation_lines
 from rn50_advisor.advisor.analysis.stacks.element_source import element_loop
+from rn50_advisor.advisor.analysis.stacks.hot_lines import writes_output
 from rn50_advisor.advisor.analysis.stacks.loop_lines import profiled_values, waits
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     FETCH,
@@ -52,14 +53,14 @@ def element_lines(recording: Recording) -> tuple[HotLine, ...]:
 
 
 def _in_loops(recording: Recording) -> Iterator[tuple[int, _Loop, int]]:
-    """Yields (rank, loop, number of samples that found it awake). Items of a data set and evaluations are reported elsewhere."""
+    """Yields (rank, loop, number of samples that found it awake). Output, items of a data set and evaluations are reported elsewhere."""
     on_gpu, evaluations = ranks_on_gpus(recording), evaluation_lines(recording)
     for rank, profile in profiles_by_rank(recording):
         rows = user_rows(profile)
         paths = call_paths(rows)
         for row in rows:
             count = row.get("awake", row["count"])
-            aside = any(FETCH in frame["file"] for frame in row["frames"]) or evaluates(row, evaluations)
+            aside = writes_output(row) or evaluates(row, evaluations) or any(FETCH in f["file"] for f in row["frames"])
             if count and not aside and not waits(row, on_gpu=rank in on_gpu):
                 loop = _loop_around(row, paths, recording.sources)
                 if loop is not None:

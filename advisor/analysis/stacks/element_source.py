@@ -46,16 +46,25 @@ def _inside(node: ast.AST) -> Iterator[ast.AST]:
 @functools.lru_cache(maxsize=256)
 def _takes_elements(loop: ast.For | ast.While) -> bool:
     """True if the loop makes Python numbers of elements, or takes or sets single elements by more than one index."""
+    nodes = [loop, *_inside(loop)]
+    targets = {
+        name.id
+        for node in nodes
+        if isinstance(node, ast.For)
+        for name in ast.walk(node.target)
+        if isinstance(name, ast.Name)
+    }
     return any(
-        _is_number_of_an_element(node) if isinstance(node, ast.Call) else _is_element(node)
-        for statement in loop.body
-        for node in (statement, *_inside(statement))
+        _is_number_of_an_element(node, targets) if isinstance(node, ast.Call) else _is_element(node) for node in nodes
     )
 
 
-def _is_number_of_an_element(call: ast.Call) -> bool:
+def _is_number_of_an_element(call: ast.Call, targets: Set[str]) -> bool:
+    """`targets`: names of what the loops go through. The number of a loss or of a norm is none of an element."""
     if isinstance(call.func, ast.Attribute):
-        return call.func.attr == "item" and not call.args
+        of = call.func.value
+        element = isinstance(of, ast.Subscript) or (isinstance(of, ast.Name) and of.id in targets)
+        return element and call.func.attr == "item" and not call.args
     converts = isinstance(call.func, ast.Name) and call.func.id in _SCALARS and len(call.args) == 1
     return converts and any(isinstance(node, ast.Subscript) for node in ast.walk(call.args[0]))
 

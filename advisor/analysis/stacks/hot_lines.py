@@ -33,7 +33,7 @@ from rn50_advisor.advisor.model.measures.measure import JOB
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.measures.step_measures import GAP_IO_SHARE, GAP_SAVE_SHARE
 from rn50_advisor.advisor.model.recording import Recording, data_of, events_of
-from rn50_advisor.probes.documents.code_places import StackFrame, UserLine
+from rn50_advisor.probes.documents.code_places import StackFrame
 from rn50_advisor.probes.documents.event_documents import StackProfile, StackSample
 from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
@@ -91,7 +91,7 @@ def hot_lines(recording: Recording, without_loader: Iterable[int] = ()) -> tuple
         if key[:2] in needed:
             continue
         found[key] += count
-        if _is_output(frames, user) or _OUTPUT_LINE.search(user.get("text", "")):
+        if writes_output(row):
             outputs[key] += count
         if _COLLECTOR_LINE.search(user.get("text", "")):
             collectors.add(key)
@@ -181,9 +181,12 @@ def _between_steps(sample: StackSample) -> bool:
     return sample.get("phase") in ("gap", "clip") and sample.get("step", 0) >= 1
 
 
-def _is_output(frames: Iterable[StackFrame], user: UserLine) -> bool:
-    """True if a frame called by the user's line writes output."""
-    for frame in frames:
+def writes_output(row: UsersStack) -> bool:
+    """True if the user's line writes output, by its text or by a frame that it called."""
+    user = row["user"]
+    if _OUTPUT_LINE.search(user.get("text", "")):
+        return True
+    for frame in row["frames"]:
         file = frame["file"]
         if called(frame) in _OUTPUT_FUNCTIONS:
             return True

@@ -90,7 +90,9 @@ def test_what_works_on_whole_tensors_within_the_loop_does_not_count(part: Call) 
     assert ms(looks(80, CALL, ("assign", SCRIPT, 4), part)) == 0.0
 
 
-def test_items_and_evaluations_are_reported_elsewhere() -> None:
+def test_output_items_and_evaluations_are_reported_elsewhere() -> None:
+    write = ("write", "/usr/lib/python3.11/tempfile.py", 480)
+    assert ms(looks(80, CALL, ("assign", SCRIPT, 3), write)) == 0.0
     assert ms(looks(80, ("train", SCRIPT, 8), FETCHER, ("assign", SCRIPT, 3))) == 0.0
     evaluated = {"evaluation_sites": [{"file": SCRIPT, "line": 10, "count": 3}]}
     assert ms(looks(80, CALL, ("assign", SCRIPT, 3)), facts=evaluated) == 0.0

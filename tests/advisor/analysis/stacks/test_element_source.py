@@ -23,9 +23,11 @@ def loop_of(
     "body",
     [
         "found[t.item()] = 1",
+        "n += boxes[t].item()",
         "b = int(t[0])",
         "w = float(boxes[t]) * 2",
         "mask[b, best, y, x] = True",
+        "for k in t:\n    n += k.item()",
         "if ious[t, k] > 0.5:\n    n += 1",
         "table[t][k] += 1",
         "for k in range(9):\n    table[t, k] = 0",
@@ -48,6 +50,8 @@ def test_loops_over_elements(body: str) -> None:
         "x = image[0, 0]",
         "n += len(t)",
         "x = int(n)",
+        "file.write(f'loss {loss.item()}')",
+        "norms.append(t.norm().item())",
         "def inner(x):\n    return x.item()",
         "found = [lambda x: x[i, j]]",
     ],
@@ -63,6 +67,7 @@ def test_the_outermost_loop_that_leaves_out_the_lines_beside_it() -> None:
 
 
 def test_while_loops_and_what_is_outside() -> None:
-    assert loop_of("x.item()", head="while True:") == 2
-    assert loop_of("x.item()", line=4) is None
+    assert loop_of("x[n].item()", head="while True:") == 2
+    assert loop_of("x.item()", head="while True:") is None
+    assert loop_of("t.item()", line=4) is None
     assert element_loop((), FILE, 3) is None

@@ -102,7 +102,7 @@ SCENARIOS = (
     ),
     healthy(
         "healthy-beside-its-own-threads",
-        Job("faults/jobs/loop/threads.py", ("--steps=1500", "--decode", "--asleep=3")),
+        Job("faults/jobs/loop/threads.py", ("--steps=1500", "--decode", "--asleep=3", "--fused")),
         note="one thread decodes a picture for each step, and lets go of the interpreter meanwhile; three sleep",
     ),
     healthy(

@@ -102,7 +102,7 @@ def wasserstein(steps: int) -> None:
 
 
 def lazily_regularised(steps: int) -> None:
-    """A GAN whose discriminator is regularised in every sixteenth step, in a pass of its own."""
+    """A GAN whose discriminator is regularised in every sixteenth step, in a pass of its own, and frozen while the generator learns."""
     generator, judge = perceptron(64, 64, PIXELS, depth=1), perceptron(PIXELS, 384, 1, depth=5)
     learns_g, learns_j = (
         torch.optim.Adam(net.parameters(), lr=2e-4, betas=(0.0, 0.99), fused=True) for net in (generator, judge)
@@ -122,7 +122,9 @@ def lazily_regularised(steps: int) -> None:
             (5 * REGULARISED_EVERY * slope.square().sum(1).mean()).backward()
             learns_j.step()
         learns_g.zero_grad()
+        judge.requires_grad_(False)
         binary_cross_entropy_with_logits(judge(fake), yes).backward()
+        judge.requires_grad_(True)
         learns_g.step()
 
 

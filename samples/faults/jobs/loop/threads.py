@@ -64,6 +64,7 @@ def parse() -> argparse.Namespace:
     add("--rank", type=int, default=-1, help="only on this rank; -1: on all")
     add("--decode", action="store_true", help="a thread decodes a picture for each step")
     add("--asleep", type=int, default=0, help="threads that wait for work which never comes")
+    add("--fused", action="store_true", help="the optimizer updates all parameters at once")
     return parser.parse_args()
 
 
@@ -81,7 +82,7 @@ def main() -> None:
     model: nn.Module = nn.Sequential(*(nn.Linear(64, 64) for _ in range(options.layers)), nn.Linear(64, 10))
     if dist.is_initialized():
         model = DistributedDataParallel(model)
-    optimizer = torch.optim.Adam(model.parameters(), foreach=False)
+    optimizer = torch.optim.Adam(model.parameters(), foreach=False, fused=options.fused)
     decoded, step = start_threads(options), 0
     while step < options.steps:
         for x, y in data:

@@ -31,10 +31,9 @@ from rn50_advisor.advisor.analysis.providers import provide
 from rn50_advisor.advisor.analysis.run_context import SteadyContext, run_context, steady_context
 from rn50_advisor.advisor.analysis.stacks.attention_lines import attention_lines
 from rn50_advisor.advisor.analysis.stacks.collection_lines import collection_lines
-from rn50_advisor.advisor.analysis.stacks.computing_functions import computing_functions
 from rn50_advisor.advisor.analysis.stacks.element_lines import element_lines
 from rn50_advisor.advisor.analysis.stacks.foreign_lines import foreign_lines
-from rn50_advisor.advisor.analysis.stacks.forward_operations import forward_lines
+from rn50_advisor.advisor.analysis.stacks.forward_operations import computing_functions, forward_lines
 from rn50_advisor.advisor.analysis.stacks.loop_lines import own_lines
 from rn50_advisor.advisor.analysis.stacks.recomputing import recomputing_lines
 from rn50_advisor.advisor.analysis.stacks.sleeping_lines import waiting_lines

@@ -1,1 +1,1 @@
-"""Rules on how layers compute: attention in parts, number formats that the GPU only emulates."""
+"""Rules on how layers compute: attention in parts, emulated number formats, dense gradients of tables, gradients that are thrown away."""

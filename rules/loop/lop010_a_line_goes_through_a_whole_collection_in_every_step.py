@@ -27,8 +27,7 @@ from __future__ import annotations
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Finding, Fix, NotMeasured
 from rn50_advisor.advisor.model.measures.step_measures import STEP_COLLECTION_S, STEP_TIME_S
-from rn50_advisor.rules.analysis_reading import model_of
-from rn50_advisor.rules.loop.own_code import OwnCode, finding_of, own_code, step_without
+from rn50_advisor.rules.loop.own_code import OwnCode, finding_of, own_code, saving_without
 from rn50_advisor.rules.rule import Threshold, Thresholds, rule
 from rn50_advisor.rules.whole_collections import ADVICE
 
@@ -47,11 +46,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     call = lines[0].collection
     if call is None:
         return Clear(RULE.id)
-    model = model_of(a)
-    most = (1.0 + found.error) * (_GROWING_BEST if call["kind"] == "grows" else 1.0)
-    best, worst = (
-        step_without(a, found.seconds, part, _PHASES) for part in (most, 1.0 - max(_LEFT_WORST, found.error))
-    )
+    times = _GROWING_BEST if call["kind"] == "grows" else 1.0
+    basis = "the line without its work on all other items"
     advice = ADVICE[call["kind"]]
     return finding_of(
         RULE.id,
@@ -59,7 +55,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         found,
         f"{call['call']} {advice.does} in every step",
         fix=Fix(advice.fix, advice.change, found.where, "small change"),
-        saving=model.saving(model.at_best(best), worst, "the line without its work on all other items"),
+        saving=saving_without(a, found, basis, left=_LEFT_WORST, phases=_PHASES, times=times),
     )
 
 

@@ -26,8 +26,7 @@ from __future__ import annotations
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.findings import Clear, Finding, Fix, NotMeasured
 from rn50_advisor.advisor.model.measures.step_measures import STEP_ELEMENTS_S, STEP_TIME_S
-from rn50_advisor.rules.analysis_reading import model_of
-from rn50_advisor.rules.loop.own_code import OwnCode, finding_of, own_code, step_without
+from rn50_advisor.rules.loop.own_code import OwnCode, finding_of, own_code, saving_without
 from rn50_advisor.rules.rule import Threshold, Thresholds, rule
 
 _PHASES = ("forward", "gap")
@@ -39,11 +38,6 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     found = own_code(RULE.id, a, STEP_ELEMENTS_S, loops, least=t["computing"], doing=doing, phases=_PHASES)
     if not isinstance(found, OwnCode):
         return found
-    model = model_of(a)
-    best, worst = (
-        step_without(a, found.seconds, part, _PHASES)
-        for part in (1.0 + found.error, 1.0 - max(_LEFT_WORST, found.error))
-    )
     return finding_of(
         RULE.id,
         a,
@@ -55,7 +49,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
             found.where,
             "small change",
         ),
-        saving=model.saving(model.at_best(best), worst, "a few operations on whole tensors"),
+        saving=saving_without(a, found, "a few operations on whole tensors", left=_LEFT_WORST, phases=_PHASES),
     )
 
 

@@ -104,6 +104,18 @@ def step_without(a: Analysis, seconds: Mapping[int, float], part: float, phases:
     return model.step_if({(rank, phase): s for rank, phases in left.items() for phase, s in phases.items()})
 
 
+def saving_without(
+    a: Analysis, found: OwnCode, basis: str, *, left: float, phases: Sequence[str] = FORWARD, times: float = 1.0
+) -> Saving:
+    """The gain if nothing of this computing remained at best, and at worst this share of it. `times`: as much again may come later."""
+    model = model_of(a)
+    best, worst = (
+        step_without(a, found.seconds, part, phases)
+        for part in ((1.0 + found.error) * times, 1.0 - max(left, found.error))
+    )
+    return model.saving(model.at_best(best), worst, basis)
+
+
 def _unprofiled(a: Analysis, measure: RankMeasure, least: float) -> bool:
     """True if a rank fed by a loader has a long forward pass that was not profiled."""
     own, profiled = model_of(a).own, a.by_rank(measure)

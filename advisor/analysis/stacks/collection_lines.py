@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
-from rn50_advisor.advisor.analysis.stacks.after_update import evaluates, evaluation_lines
+from rn50_advisor.advisor.analysis.stacks.after_update import evaluation_lines
 from rn50_advisor.advisor.analysis.stacks.hot_lines import place
-from rn50_advisor.advisor.analysis.stacks.loop_lines import profiled_values, waits
+from rn50_advisor.advisor.analysis.stacks.loop_lines import profiled_values, working_rows
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
-    FETCH,
     SeenStack,
     profiles_by_rank,
     user_rows,
@@ -50,8 +49,6 @@ def _through(recording: Recording) -> Iterator[tuple[int, SeenStack, CollectionC
     """Yields (rank, stack, call, number of samples that found it awake). Items of a data set and evaluations are reported elsewhere."""
     on_gpu, evaluations = ranks_on_gpus(recording), evaluation_lines(recording)
     for rank, profile in profiles_by_rank(recording):
-        for row in user_rows(profile):
-            call, count = row["user"].get("collection"), row.get("awake", row["count"])
-            aside = any(FETCH in frame["file"] for frame in row["frames"]) or evaluates(row, evaluations)
-            if call and count and not aside and not waits(row, on_gpu=rank in on_gpu):
+        for row, count in working_rows(user_rows(profile), evaluations, on_gpu=rank in on_gpu):
+            if call := row["user"].get("collection"):
                 yield rank, row, call, count

@@ -10,12 +10,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
-from rn50_advisor.advisor.analysis.stacks.after_update import evaluates, evaluation_lines
+from rn50_advisor.advisor.analysis.stacks.after_update import evaluation_lines
 from rn50_advisor.advisor.analysis.stacks.element_source import element_loop
 from rn50_advisor.advisor.analysis.stacks.hot_lines import writes_output
-from rn50_advisor.advisor.analysis.stacks.loop_lines import profiled_values, waits
+from rn50_advisor.advisor.analysis.stacks.loop_lines import WHOLE_TENSORS, profiled_values, working_rows
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
-    FETCH,
     CallPaths,
     SeenStack,
     call_paths,
@@ -31,7 +30,6 @@ from rn50_advisor.advisor.model.measures.step_measures import STEP_ELEMENTS_S
 from rn50_advisor.advisor.model.recording import Recording, Source
 from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
-_WHOLE = ("/torch/nn/", "/torch/autograd/", "/torch/optim/", "/torch/distributed/", "/torch/serialization.py")
 _Loop = tuple[str, int, str]  # file, line of the loop, function
 
 
@@ -58,19 +56,16 @@ def _in_loops(recording: Recording) -> Iterator[tuple[int, _Loop, int]]:
     for rank, profile in profiles_by_rank(recording):
         rows = user_rows(profile)
         paths = call_paths(rows)
-        for row in rows:
-            count = row.get("awake", row["count"])
-            aside = writes_output(row) or evaluates(row, evaluations) or any(FETCH in f["file"] for f in row["frames"])
-            if count and not aside and not waits(row, on_gpu=rank in on_gpu):
-                loop = _loop_around(row, paths, recording.sources)
-                if loop is not None:
-                    yield rank, loop, count
+        for row, count in working_rows(rows, evaluations, on_gpu=rank in on_gpu):
+            loop = None if writes_output(row) else _loop_around(row, paths, recording.sources)
+            if loop is not None:
+                yield rank, loop, count
 
 
 def _loop_around(row: SeenStack, paths: CallPaths, sources: tuple[Source, ...]) -> _Loop | None:
     """The innermost function's loop of this kind. In functions on the way to the backward pass it is one beside that."""
     for frame in inner(row["frames"]):
-        if any(part in frame["file"] for part in _WHOLE):
+        if any(part in frame["file"] for part in WHOLE_TENSORS):
             return None
         if is_user_file(frame["file"]):
             backwards = paths.backwards.get(place_of(frame), frozenset())

@@ -10,11 +10,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
-from rn50_advisor.advisor.analysis.stacks.after_update import evaluates, evaluation_lines
+from rn50_advisor.advisor.analysis.stacks.after_update import evaluation_lines
 from rn50_advisor.advisor.analysis.stacks.hot_lines import place
-from rn50_advisor.advisor.analysis.stacks.loop_lines import ModelPath, calls_model, profiled_values, waits
+from rn50_advisor.advisor.analysis.stacks.loop_lines import ModelPath, calls_model, profiled_values, working_rows
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
-    FETCH,
     TORCH,
     SeenStack,
     inner,
@@ -69,11 +68,10 @@ def _foreign(recording: Recording) -> Iterator[tuple[int, SeenStack, int]]:
     for rank, profile in profiles_by_rank(recording):
         rows = user_rows(profile)
         path = ModelPath(rows, recording.sources)
-        for row in rows:
-            count, off = row.get("awake", row["count"]), path.off(row)
+        for row, count in working_rows(rows, evaluations, on_gpu=rank in on_gpu):
+            off = path.off(row)
             inside = off[0] == "loss" if off is not None else _in_step(row)
-            computes = inside and _outside_torch(row) and not waits(row, on_gpu=rank in on_gpu)
-            if count and computes and not evaluates(row, evaluations):
+            if inside and _outside_torch(row):
                 yield rank, row, count
 
 
@@ -81,8 +79,6 @@ def _in_step(row: SeenStack) -> bool:
     """True if torch has called the user's line: a module's forward, a hook, or a function of autograd."""
     frames = inner(row["frames"])
     own = next(n for n, frame in enumerate(frames) if is_user_file(frame["file"]))
-    if any(FETCH in frame["file"] for frame in frames):
-        return False
     return any(calls_model(frame) or any(part in frame["file"] for part in _BACKWARD) for frame in frames[own:])
 
 

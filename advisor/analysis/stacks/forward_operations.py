@@ -1,25 +1,38 @@
-"""Measures how many operations a step has and how long one takes, and finds the user's line in which the forward pass spends its time.
+"""Measures how many operations a step has and how long one takes, and finds where the user's code spends the time of computing.
 
-The recorder counts the nodes of autograd's graph in the steps whose CPU clocks it reads.
+The recorder counts the nodes of autograd's graph in the steps whose CPU clocks it reads. Operations are a function's own where none of
+torch's modules makes them: tensor expressions, sparse products, distributions, other libraries.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Set
 
-from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
+from rn50_advisor.advisor.analysis.host.node_window import process_by_rank, ranks_on_gpus
+from rn50_advisor.advisor.analysis.stacks.after_update import evaluation_lines
 from rn50_advisor.advisor.analysis.stacks.hot_lines import place
-from rn50_advisor.advisor.analysis.stacks.stack_profiles import in_forward, inner, profiles_by_rank, user_rows
+from rn50_advisor.advisor.analysis.stacks.loop_lines import WHOLE_TENSORS, working_rows
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
+    LINE_SAMPLES_MIN,
+    SeenStack,
+    in_forward,
+    inner,
+    profiles_by_rank,
+    starts_backward,
+    user_rows,
+)
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import HotLine
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.measures.step_measures import STEP_OPERATION_S, STEP_OPERATIONS
 from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.probes.documents.code_places import UserLine
 from rn50_advisor.probes.documents.rank_documents import RankFacts
 from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
 _COUNTED_MIN = 10  # steps
+_FUNCTIONS_MAX = 5
 _MOST_SHARE = 0.6  # of the samples in the forward pass: lines of a cell that is called in a loop have less each
 
 
@@ -57,3 +70,32 @@ def forward_lines(recording: Recording) -> tuple[HotLine, ...]:
             key = max(often, key=lambda key: depths[key])
             found.append(HotLine(*key, leaves[key], lines[key], lines[key] / whole, io=False))
     return tuple(sorted(found, key=lambda line: -line.samples))
+
+
+def computing_functions(recording: Recording) -> tuple[HotLine, ...]:
+    """The user's functions by their own operations on CPUs, longest first, each with its most frequent line; `share`: of all samples."""
+    on_gpu = ranks_on_gpus(recording)
+    samples = sum(profile["looks"] for rank, profile in profiles_by_rank(recording) if rank not in on_gpu)
+    functions, lines = Counter[tuple[str, str]](), Counter[tuple[str, int, str]]()
+    for user, count in _own_operations(recording, on_gpu) if samples >= LINE_SAMPLES_MIN else ():
+        functions[user["file"], user["function"]] += count
+        lines[user["file"], user["line"], user["function"]] += count
+    found = []
+    for (file, function), count in functions.most_common(_FUNCTIONS_MAX):
+        line = max((key for key in lines if (key[0], key[2]) == (file, function)), key=lambda key: lines[key])
+        found.append(HotLine(*line, "", count, count / samples, io=False))
+    return tuple(found)
+
+
+def _own_operations(recording: Recording, on_gpu: Set[int]) -> Iterator[tuple[UserLine, int]]:
+    """Yields (the user's line, number of samples that found it awake)."""
+    evaluations = evaluation_lines(recording)
+    for rank, profile in profiles_by_rank(recording):
+        rows = user_rows(profile) if rank not in on_gpu else []
+        yield from ((row["user"], n) for row, n in working_rows(rows, evaluations, on_gpu=False) if _is_own(row))
+
+
+def _is_own(row: SeenStack) -> bool:
+    frames = row["frames"]
+    below = frames[: next(n for n, frame in enumerate(frames) if is_user_file(frame["file"]))]
+    return not any(starts_backward(frame) or any(part in frame["file"] for part in WHOLE_TENSORS) for frame in below)

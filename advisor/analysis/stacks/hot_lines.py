@@ -75,7 +75,7 @@ def hot_lines(recording: Recording, without_loader: Iterable[int] = ()) -> tuple
     backward and update are left out.
     """
     found: Counter[tuple[str, int, str]] = Counter()
-    savers, trainers = _saving_functions(recording), _training_functions(recording)
+    savers, trainers = _saving_and_training_functions(recording)
     leaves: dict[tuple[str, int, str], str] = {}
     callers: dict[tuple[str, int, str], Counter[str]] = {}
     outputs: Counter[tuple[str, int, str]] = Counter()
@@ -117,11 +117,6 @@ def hot_lines(recording: Recording, without_loader: Iterable[int] = ()) -> tuple
     return lines, saving / max(total, 1)
 
 
-def _training_functions(recording: Recording) -> frozenset[Place]:
-    profiles = (event.data for event in events_of(recording.events, StackProfile))
-    return frozenset(place for profile in profiles for place in savers_and_paths(profile)[1].backwards)
-
-
 def _called_at(frames: Frames, trainers: Set[Place]) -> str:
     """`file:line` in the innermost function that trains; empty if the user's own line is there, or if no such function is known."""
     users = [frame for frame in inner(frames) if is_user_file(frame["file"])]
@@ -129,8 +124,8 @@ def _called_at(frames: Frames, trainers: Set[Place]) -> str:
     return f"{users[at]['file']}:{users[at]['line']}" if at else ""
 
 
-def _saving_functions(recording: Recording) -> frozenset[Place]:
-    """Functions that save and do not train; empty if there is no profile, which shows the functions that train."""
+def _saving_and_training_functions(recording: Recording) -> tuple[frozenset[Place], frozenset[Place]]:
+    """Functions that save and do not train, and those that train; both empty without a profile, which shows them."""
     savers, trainers, profiles = set[Place](), set[Place](), 0
     for event in events_of(recording.events, StackProfile):
         saving, paths = savers_and_paths(event.data)
@@ -140,7 +135,8 @@ def _saving_functions(recording: Recording) -> frozenset[Place]:
     sites = [site for facts in recording.facts.values() for site in facts.get("save_sites", ())]
     savers |= {(site["caller"][0], site["caller"][1]) for site in sites if site.get("caller")}
     trained = {_plain(place) for place in trainers}
-    return frozenset(place for each in savers if (place := _plain(each)) not in trained) if profiles else frozenset()
+    saving_alone = (place for each in savers if (place := _plain(each)) not in trained)
+    return frozenset(saving_alone if profiles else ()), frozenset(trainers)
 
 
 def _plain(place: Place) -> Place:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Literal
 
 from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
+from rn50_advisor.advisor.analysis.stacks.after_backward import Line
+from rn50_advisor.advisor.analysis.stacks.after_update import evaluates
 from rn50_advisor.advisor.analysis.stacks.hot_lines import place
 from rn50_advisor.advisor.analysis.stacks.loop_source import is_trained_on
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
@@ -48,6 +50,8 @@ _TRANSFORMS = ("/torchvision/transforms/", "/torchaudio/transforms/", "/kornia/a
 # A line that prepares the batch calls none of these and no module of a model. Progress bars wrap the loader.
 _OF_THE_STEP = (FETCH, "/torch/autograd/", "/torch/optim/", "/torch/distributed/", "/tqdm/", "/rich/")
 _MODULES = "/torch/nn/modules/"
+# Parts of torch that work on whole tensors for the line that calls them.
+WHOLE_TENSORS = ("/torch/nn/", "/torch/autograd/", "/torch/optim/", "/torch/distributed/", "/torch/serialization.py")
 # Waits for the GPU and copies to it are reported elsewhere.
 _FOR_THE_GPU = re.compile(r"\.(?:to|cuda|cpu|item|tolist|numpy|copy_|synchronize)\(")
 # Frames in which a thread computes nothing; a profile may not show which thread was asleep.
@@ -144,6 +148,15 @@ def profiled_values(
         else:
             found[measure, rank] = min(most_s, seen.get(rank, 0) / samples[rank] * steps.per_step_s)
     return found
+
+
+def working_rows(rows: Iterable[SeenStack], evaluations: Set[Line], *, on_gpu: bool) -> Iterator[tuple[SeenStack, int]]:
+    """Yields (stack, samples that found it awake) for work of the steps: no waits, items of a data set or evaluations at these lines."""
+    for row in rows:
+        count = row.get("awake", row["count"])
+        aside = evaluates(row, evaluations) or any(FETCH in frame["file"] for frame in row["frames"])
+        if count and not aside and not waits(row, on_gpu=on_gpu):
+            yield row, count
 
 
 def waits(row: SeenStack, *, on_gpu: bool) -> bool:

@@ -35,7 +35,8 @@ def more_work(facts: RankFacts, step: int, levels_s: tuple[float, float], phase:
 def _more_operations(facts: RankFacts, step: int, slower: float) -> str:
     """Episodes and sequences that become longer have more operations, though no batch shows it."""
     counted = facts.get("operations")
-    counts = np.array(counted.get("by_step", ()) if counted is not None else (), dtype=np.float64).reshape(-1, 2)
+    rows = [] if counted is None else [row for row in counted.get("by_step", ()) if len(row) == 2]
+    counts = np.array(rows, dtype=np.float64).reshape(-1, 2)
     before, after = counts[counts[:, 0] < step, 1], counts[counts[:, 0] >= step, 1]
     if min(len(before), len(after)) < _COUNTED_MIN:
         return ""

@@ -9,7 +9,16 @@ import pytest
 
 from rn50_advisor.advisor.run.rings.ring_reader import RingReader
 from rn50_advisor.probes.rank import rank_ring_folder
-from rn50_advisor.probes.rank.layout import HEADER_BYTES, KIND_STEP, PHASE_CODE, ROLE_RANK, SLOT_BYTES, STEP_FIELDS
+from rn50_advisor.probes.rank.layout import (
+    HEADER_BYTES,
+    KIND_STEP,
+    PHASE_BITS,
+    PHASE_CODE,
+    PHASES,
+    ROLE_RANK,
+    SLOT_BYTES,
+    STEP_FIELDS,
+)
 from rn50_advisor.probes.rank.ring import Ring, mapped
 
 
@@ -41,6 +50,11 @@ def test_where_the_process_is_and_what_the_recorder_cost_is_seen_at_once(tmp_pat
     ring.end()
     assert reader.position().ended
     reader.close()
+
+
+def test_each_phase_fits_beside_the_uptime_of_a_decade() -> None:
+    decade_ns = 10 * 366 * 86_400 * 10**9
+    assert len(PHASES) <= 1 << PHASE_BITS and decade_ns << PHASE_BITS < 1 << 63
 
 
 @pytest.mark.parametrize(("written", "lost"), [(0, 0), (5, 0), (40, 24)])

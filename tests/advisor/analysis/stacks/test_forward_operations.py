@@ -1,4 +1,4 @@
-"""From counted operations to what one takes, and from a profile to the line of the forward pass."""
+"""From counted operations to what one takes, and from a profile to the lines and functions of the user's that compute."""
 
 from __future__ import annotations
 
@@ -62,3 +62,53 @@ def test_a_model_of_a_library_is_named_by_the_line_that_calls_it() -> None:
 
 def test_a_profile_without_a_forward_pass_names_no_line() -> None:
     assert seen(looks(100, TRAIN, BACKWARD)).forward_lines == ()
+
+
+LINEAR = ("Linear.forward", f"{LIBRARY}/torch/nn/modules/linear.py", 130)
+EXPRESSION = ("Tensor.__rpow__", f"{LIBRARY}/torch/_tensor.py", 1010)
+FETCHER = ("_MapDatasetFetcher.fetch", f"{LIBRARY}/torch/utils/data/_utils/fetch.py", 50)
+NORMAL = ("MultivariateNormal.__init__", f"{LIBRARY}/torch/distributions/multivariate_normal.py", 180)
+ASLEEP = ("wait", "/usr/lib/python3.11/threading.py", 320)
+
+
+def own(count: int, *calls: Call) -> dict[str, Any]:
+    """Stack samples below the loop's function, outermost call first."""
+    return looks(count, ("train", SCRIPT, 90), *calls)
+
+
+def norm(line: int) -> Call:
+    return ("norm", "/job/layers.py", line)
+
+
+def functions(*rows: Any, whole: int = 400, **facts: Any) -> list[tuple[str, int, int, float]]:
+    """(function, line, samples, share)"""
+    rest = own(whole - sum(row["count"] for row in rows), BACKWARD)
+    event = Event(FIRST_STEP_NS, "profile", 100, 0, {"outside_share": 0.0, "looks": whole, "stacks": [*rows, rest]})
+    analysis = analyse(recording({0: plan(60, forward=60)}, events=(event,), facts={100: facts}))
+    return [(one.function, one.line, one.samples, one.share) for one in analysis.computing_functions]
+
+
+def test_a_function_is_named_with_the_line_that_is_seen_most() -> None:
+    rows = own(30, MODULE, norm(27)), own(20, MODULE, norm(25)), own(20, ("dist", SCRIPT, 33), NORMAL)
+    assert functions(*rows) == [("norm", 27, 50, 0.125), ("dist", 33, 20, 0.05)]
+    assert functions(own(40, ("loss", SCRIPT, 8), EXPRESSION)) == [("loss", 8, 40, 0.1)]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(own(80, MODULE, norm(27), LINEAR), id="a layer"),
+        pytest.param(own(80, ("closure", SCRIPT, 8), BACKWARD), id="a backward pass"),
+        pytest.param(own(80, FETCHER, norm(27)), id="an item of the data set"),
+        pytest.param(own(80, norm(27), ASLEEP), id="a wait"),
+    ],
+)
+def test_what_others_compute_is_not_its_own(row: Any) -> None:
+    assert functions(row) == []
+
+
+def test_evaluations_gpus_and_few_samples() -> None:
+    row = own(80, norm(27))
+    assert functions(row) and not functions(row, evaluation_sites=[{"file": "/job/layers.py", "line": 27, "count": 3}])
+    assert not functions(row, cuda={"devices": 1}), "there the host only queues work"
+    assert not functions(row, whole=99)

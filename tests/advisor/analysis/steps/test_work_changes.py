@@ -63,6 +63,12 @@ def test_steps_with_more_operations_have_more_work(facts: RankFacts, phase: str,
     assert text.startswith(words) and bool(text) == bool(words)
 
 
+def test_counts_of_another_version_are_left_out() -> None:
+    facts = counts(120, 900)
+    facts["operations"]["by_step"] += [[1, 2, 3], [4]]
+    assert more_work(facts, 500, (0.1, 0.2), "forward")
+
+
 def test_without_inspections_nothing_is_known() -> None:
     assert not more_work({}, 500, (0.1, 0.2), "forward")
     assert not more_work({"work": [BEFORE]}, 500, (0.1, 0.2), "forward")

@@ -144,14 +144,17 @@ class EditPlan:
         """False if one of the arguments is passed in a way that cannot be removed."""
         for name in names:
             argument = self._call.argument(name)
-            if argument is None:
-                continue
-            if self._follows_workers(argument.value):
+            if argument is None or _switched_off(argument.value) or self._follows_workers(argument.value):
                 continue
             if argument.keyword is None or any(isinstance(n, ast.Call) for n in ast.walk(argument.value)):
                 return False
             self._drop.append(argument.keyword)
         return True
+
+
+def _switched_off(node: ast.expr) -> bool:
+    """True for None, False and 0: such an argument may stay where it must not be set."""
+    return is_literal(node) and not literal(node)
 
 
 def _default_of(option: Option) -> Value:

@@ -373,7 +373,7 @@ SCENARIOS = (
         "LOP010",
         replay("--rows", "--batch=512", "--steps=3000"),
         line="torch.tensor(states)",
-        says="numpy.stack",
+        says="join the arrays",
         fixed=replay("--batch=512", "--steps=3000"),
     ),
     seeded(

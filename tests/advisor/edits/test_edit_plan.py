@@ -133,3 +133,12 @@ def test_a_factory_that_may_not_take_an_argument_gets_words() -> None:
 def test_arguments_that_must_go_are_taken_away(argument: str, whole: bool, after: str | None) -> None:
     made = Made(f"DataLoader(d, {argument}num_workers=2)", {"num_workers": 0}, without=("prefetch_factor",))
     assert made.whole == whole and (not whole or made.text == after)
+
+
+@pytest.mark.parametrize(
+    ("given", "after"),
+    [("False", "timeout=False"), ("None", "timeout=None"), ("0", "timeout=0"), ("9", ""), ("limit", "")],
+)
+def test_an_argument_that_must_not_be_set_is_removed_unless_it_is_switched_off(given: str, after: str) -> None:
+    made = Made(f"DataLoader(d, num_workers=2, timeout={given})", {"num_workers": 0}, without=("timeout",))
+    assert made.whole and made.text == "DataLoader(d, num_workers=0" + (f", {after})" if after else ")")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -137,6 +138,7 @@ def run(
     if config is not None or _has_table(Path("pyproject.toml")):
         check_config(config)
     check_merge(merge_listen, merge_to, merge_token_file)
+    made = [path for path in (run_dir, *run_dir.parents) if not path.exists()]
     folder = _folder(run_dir, name)
     settings = RunOptions(
         overhead_budget=overhead_budget / 100,
@@ -153,10 +155,14 @@ def run(
 
         return diagnose(recording, load_config(config))
 
-    if on_screen and folder is not None:  # without a folder the job's output cannot be kept behind the screen
-        end = _behind_screen(command, folder, settings, name, diagnosis)
-    else:
-        end = _plainly(command, folder, settings, name)
+    try:
+        if on_screen and folder is not None:  # without a folder the job's output cannot be kept behind the screen
+            end = _behind_screen(command, folder, settings, name, diagnosis)
+        else:
+            end = _plainly(command, folder, settings, name)
+    except (CommandNotFound, CommandNotExecutable):
+        _remove_empty(made)  # the run's own folder is gone already
+        raise
     if end is None:
         unwritten = f", {', '.join(report_files)} not written" if report_files else ""
         warn(f"the job goes on{unwritten}; rn50-advisor watch {folder}")
@@ -286,6 +292,13 @@ def check_config(config: Path | None) -> None:
         warn(f"{config or 'pyproject.toml'} could not be checked: {failure['unread']}")
     elif failure:
         raise ConfigError(failure["message"], failure["hint"])
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    """Removes folders, the innermost first, as far as nothing is in them."""
+    with contextlib.suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
 
 
 def _folder(run_dir: Path, name: str) -> Path | None:

@@ -14,7 +14,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from rn50_advisor.advisor.model.errors import AdvisorError
 from rn50_advisor.advisor.run.launch.job_end import describe_error, describe_status
 from rn50_advisor.advisor.run.launch.own_processes import start_module
 from rn50_advisor.advisor.run.recording_plan import RecordingPlan
@@ -236,17 +235,6 @@ class _Talk:
         self._process.returncode = (
             -signal.SIGKILL
         )  # a process hung in a disk driver does not die now, and Popen must not wait
-
-
-def note_launch_error(plan: RecordingPlan, error: AdvisorError) -> None:
-    """Notes in the run that the job could not be started. Write errors are ignored: the user gets the original error anyway."""
-    if plan.run_folder is None:
-        return
-    with contextlib.suppress(Exception):
-        end = {"message": error.message, "exit_code": error.exit_code, "t_ns": time.perf_counter_ns()}
-        talk = _Talk("note_launch_error", plan=plan.as_json(), **end)
-        if not talk.wait(time.monotonic() + plan.options.close_within_s):
-            talk.kill()
 
 
 def warn(line: str) -> None:

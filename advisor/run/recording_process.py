@@ -41,9 +41,9 @@ def main() -> None:
             if task == "record":
                 JobRecorder(plan, request["job_pid"], answers).make(lines)
             else:
-                from rn50_advisor.advisor.run import run_meta  # noqa: PLC0415 - it brings SQLite
+                from rn50_advisor.advisor.run.run_meta import close_broken  # noqa: PLC0415 - it brings SQLite
 
-                (run_meta.close_broken if task == "close" else run_meta.note_launch_error)(plan, **request)
+                close_broken(plan, **request)
         os._exit(0)  # threads that a disk or a driver holds are not waited for
 
 

@@ -13,7 +13,6 @@ from rn50_advisor.advisor.run.machine_results import known_machine, known_sweeps
 from rn50_advisor.advisor.run.recording_plan import RecordingPlan
 from rn50_advisor.advisor.run.rings.own_folder import start_ticks
 from rn50_advisor.advisor.store.database import close_broken_off
-from rn50_advisor.advisor.store.run_writer import RunWriter
 from rn50_advisor.advisor.store.secrets.masking import redact_argv, redact_environment
 from rn50_advisor.probes.documents.machine_documents import MachineFacts
 from rn50_advisor.probes.host.process.process_tree import boot_offset_ns
@@ -61,16 +60,8 @@ def startup_s(plan: RecordingPlan) -> float:
     return max(0.0, (plan.began_ns - started_ns) / 1e9)
 
 
-# Notes in a run without a recording process: a job that could not be started, or the end of one whose recording broke off.
-def note_launch_error(plan: RecordingPlan, *, message: str, exit_code: int, t_ns: int) -> None:
-    assert plan.run_folder is not None
-    writer = RunWriter.create(plan.run_folder, meta=first_meta(plan))
-    writer.put_meta(launch_error=message, ended_ns=t_ns, exit_code=exit_code)
-    writer.close()
-
-
 def close_broken(plan: RecordingPlan, *, job_pid: int, reason: str, end: Mapping[str, Any]) -> None:
-    """`reason`: why nothing was recorded from the last commit on."""
+    """Notes the end of a job whose recording process is gone. `reason`: why nothing was recorded from the last commit on."""
     assert plan.run_folder is not None
     close_broken_off(
         plan.run_folder,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from rn50_advisor.advisor.model.errors import AdvisorError
-from rn50_advisor.advisor.run.companion import Companion, note_launch_error, warn
+from rn50_advisor.advisor.run.companion import Companion, warn
 from rn50_advisor.advisor.run.launch.group_canary import Canary
 from rn50_advisor.advisor.run.launch.job_end import JobEnd, describe_error, exit_like
 from rn50_advisor.advisor.run.launch.job_environment import CannotInject, inherited_environment, with_recorder
@@ -28,7 +28,7 @@ from rn50_advisor.advisor.run.rings.agent_ring_folder import RingFolder, in_use,
 from rn50_advisor.advisor.run.run_options import RunOptions
 from rn50_advisor.advisor.run.sidefiles.recorder_requests import allow, ask
 
-__all__ = ["JobEnd", "exit_like", "run_job"]
+__all__ = ["JobEnd", "exit_like", "leave_nothing", "run_job"]
 
 _LOOK_S = 0.5  # safety net only: the end of the job arrives as a signal
 _STOP_FOLLOWS_S = 2.0  # a job that stops (SIGSTOP) within this time after it was asked to stops us too
@@ -51,7 +51,8 @@ def run_job(
 
     `own_children` is called repeatedly while the job runs and returns the children that the caller waits for; all others are reaped.
 
-    Raises CommandNotFound or CommandNotExecutable, noted in the run; whatever else goes wrong on our side costs the recording, not the job.
+    Raises CommandNotFound or CommandNotExecutable, and then leaves no run; whatever else goes wrong on our side costs the recording,
+    not the job.
     """
     guard_standard_descriptors()
     with SignalDesk() as desk:
@@ -60,7 +61,7 @@ def run_job(
         try:
             if (number := desk.pending_end()) is not None:
                 # it would have ended the job
-                _leave_nothing(run_folder)
+                leave_nothing(run_folder)
                 return JobEnd(None, number, started=False)
             folder = rings.path if rings else None
             plan = RecordingPlan(
@@ -105,8 +106,8 @@ def _run(
 ) -> JobEnd:
     try:
         job = _spawn(plan, desk)
-    except AdvisorError as error:
-        note_launch_error(plan, error)
+    except AdvisorError:
+        leave_nothing(plan.run_folder)
         raise
     companion = Companion(plan, job.pid)
     try:
@@ -140,7 +141,7 @@ def _ask_for_window(plan: RecordingPlan) -> None:
         warn(f"no deep window: {error.strerror or error}")
 
 
-def _leave_nothing(run_folder: Path | None) -> None:
+def leave_nothing(run_folder: Path | None) -> None:
     """Removes the empty folder made for the run of a job that was not started."""
     if run_folder is not None:
         with contextlib.suppress(OSError):

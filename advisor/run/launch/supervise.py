@@ -21,7 +21,7 @@ from typing import Any
 
 from rn50_advisor.advisor.model.errors import AdvisorError
 from rn50_advisor.advisor.run.launch import output_relay
-from rn50_advisor.advisor.run.launch.launcher import JobEnd, exit_like, run_job
+from rn50_advisor.advisor.run.launch.launcher import JobEnd, exit_like, leave_nothing, run_job
 from rn50_advisor.advisor.run.launch.own_processes import start_file
 from rn50_advisor.advisor.run.run_options import RunOptions
 
@@ -138,6 +138,7 @@ def main() -> None:
     os.dup2(slave, 2)
     os.close(slave)
 
+    failure = None
     try:
         end = run_job(
             argv,
@@ -148,11 +149,16 @@ def main() -> None:
             own_children=keeper.look,
         )
     except AdvisorError as error:
-        report.write(event="failed", message=error.message, hint=error.hint, exit_code=error.exit_code)
+        failure = error
         end = JobEnd(error.exit_code, None, started=False)
     os.dup2(null, 1)
     os.dup2(null, 2)
     keeper.drained(_DRAINED_WITHIN_S)
+    if failure is not None:
+        with contextlib.suppress(OSError):
+            (folder / OUTPUT_NAME).unlink()  # warnings of ours, about a job that has not run
+        leave_nothing(folder)
+        report.write(event="failed", message=failure.message, hint=failure.hint, exit_code=failure.exit_code)
     report.write(
         event="ended",
         exit_code=end.exit_code,

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rn50_advisor.advisor.model.errors import CommandNotFound
-from rn50_advisor.advisor.run.companion import Companion, note_launch_error, warn
+from rn50_advisor.advisor.run.companion import Companion, warn
 from rn50_advisor.advisor.run.recording_plan import RecordingPlan
 from rn50_advisor.advisor.run.run_options import RunOptions
 from rn50_advisor.advisor.store.run_reader import read_recording
@@ -95,14 +94,6 @@ def test_without_a_run_folder_there_is_no_process() -> None:
     companion.send_signal(signal.SIGSTOP)
     assert (companion.pids(), companion.descriptor) == (frozenset(), None)
     assert companion.finish(0, None, 5) == (False, None)
-
-
-def test_a_job_that_could_not_be_started_is_noted_in_its_run(tmp_path: Path) -> None:
-    error = CommandNotFound("train: command not found")
-    note_launch_error(plan(tmp_path / "run"), error)
-    meta = read_recording(tmp_path / "run").meta
-    assert (meta.launch_error, meta.exit_code) == ("train: command not found", 127)
-    note_launch_error(plan(None), error)
 
 
 @pytest.mark.parametrize(

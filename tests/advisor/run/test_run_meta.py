@@ -74,13 +74,6 @@ def test_startup_is_what_passed_since_the_launcher_began(plan: RecordingPlan) ->
     assert run_meta.startup_s(replace(plan, launcher_pid=1 << 30)) == 0.0
 
 
-def test_a_job_that_could_not_be_started_is_a_run_that_says_why(plan: RecordingPlan) -> None:
-    run_meta.note_launch_error(plan, message="train: command not found", exit_code=127, t_ns=plan.began_ns + 5)
-    assert plan.run_folder is not None
-    meta = read_recording(plan.run_folder).meta
-    assert (meta.launch_error, meta.exit_code, meta.ended_ns) == ("train: command not found", 127, plan.began_ns + 5)
-
-
 def test_a_recording_that_broke_off_gets_the_end_of_the_job(plan: RecordingPlan) -> None:
     assert plan.run_folder is not None
     writer = RunWriter.create(plan.run_folder, meta=run_meta.first_meta(plan))

@@ -48,6 +48,16 @@ def test_a_wrong_command_line_is_refused_with_one_line(name: str, tmp_path: Path
     assert done.stdout == b""
 
 
+def test_a_command_that_cannot_be_started_leaves_nothing_and_the_latest_run_as_it_was(tmp_path: Path) -> None:
+    assert advisor("run", "--run-dir", "a/runs", "--", "no-such-command-anywhere", cwd=tmp_path).returncode == 127
+    assert list(tmp_path.iterdir()) == []
+    earlier = tmp_path / "runs" / "earlier"
+    earlier.mkdir(parents=True)
+    for command, exit_code in (("no-such-command-anywhere", 127), ("/", 126)):
+        assert advisor("run", "--", command, cwd=tmp_path).returncode == exit_code
+    assert list((tmp_path / "runs").iterdir()) == [earlier]
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [(b"", "empty"), (b"hello world\n" * 100, "not an SQLite database"), (None, "of another program")],

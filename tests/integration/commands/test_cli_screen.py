@@ -114,6 +114,7 @@ def test_a_command_that_does_not_exist_is_refused_before_a_screen_opens(tmp_path
     with on_terminal(tmp_path, "run", "--", "no-such-command-anywhere") as terminal:
         assert terminal.ended() == 127
         assert b"command not found" in terminal.shown and b"\x1b[?1049h" not in terminal.shown
+    assert not (tmp_path / "runs").exists()
 
 
 def test_no_tui_leaves_the_terminal_to_the_job(tmp_path: Path) -> None:

@@ -217,9 +217,7 @@ def test_a_command_that_does_not_exist_is_127(run_folder: Path) -> None:
     assert done.returncode == 127
     assert done.stderr.startswith(b"no-such-command-here: command not found")
     assert done.stderr.count(b"\n") == 1
-    meta = read_recording(run_folder / "r").meta
-    assert meta.launch_error == "no-such-command-here: command not found"
-    assert meta.ended_ns is not None
+    assert not (run_folder / "r").exists()
 
 
 def test_a_missing_interpreter_is_named(run_folder: Path, tmp_path: Path) -> None:

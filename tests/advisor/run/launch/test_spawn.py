@@ -64,6 +64,33 @@ def test_what_is_not_there_is_not_found(command: str, message: str, hint: str) -
     assert caught.value.hint.startswith(hint) and bool(caught.value.hint) == bool(hint)
 
 
+def test_what_was_meant_is_suggested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = tmp_path / "bin" / "torchrun"
+    program.parent.mkdir()
+    program.write_text("")
+    program.chmod(0o755)
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "start").write_text("")
+    (tmp_path / "bin" / "torchrum").mkdir()
+    wanted = {
+        "torchrnu": "did you mean torchrun?",
+        "torchrun train.py --epochs 3": "leave out the quotes around torchrun train.py --epochs 3",
+        "train.py": "did you mean python train.py?",
+        "start": "did you mean ./start?",
+        "./trian.py": "did you mean ./train.py?",
+        "bin/torchrn": "did you mean bin/torchrun?",
+        "frobnicate": "is the right environment active?",
+    }
+    for command, hint in wanted.items():
+        with pytest.raises(CommandNotFound) as caught:
+            spawn([command], {b"PATH": os.fsencode(program.parent) + b":/nowhere"}, nothing)
+        assert hint in caught.value.hint, command
+    with pytest.raises(CommandNotExecutable) as refused:
+        spawn(["./train.py"], PATH, nothing)
+    assert refused.value.hint.endswith(": python ./train.py")
+
+
 def test_a_script_whose_interpreter_is_gone_says_which_it_was(tmp_path: Path) -> None:
     file = script(tmp_path, b"#!/nowhere/python -u\n")
     with pytest.raises(CommandNotFound) as caught:

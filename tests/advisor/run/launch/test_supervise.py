@@ -81,6 +81,7 @@ def test_a_command_that_is_not_there_is_reported_with_its_exit_code(tmp_path: Pa
     assert process.wait(60) == 127
     assert (failed["event"], failed["message"]) == ("failed", "no-such-command-anywhere: command not found")
     assert (failed["exit_code"], ended["started"]) == (127, False)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:

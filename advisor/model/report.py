@@ -30,7 +30,7 @@ PHASES = (
 )
 PHASE_TITLES = {
     "input_wait": "waiting for input",
-    EPOCH_START: "epoch starts",
+    EPOCH_START: "epoch start-up",
     INPUT_OR_FORWARD: "input or forward",  # no loader was seen: fetch and forward cannot be separated
     "forward": "forward",
     "backward": "backward",

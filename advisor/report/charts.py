@@ -167,7 +167,7 @@ def clock_ticks(end_s: float, count: int = 5) -> list[str]:
 
 
 def _band(segment: Segment, end_s: float) -> Markup:
-    label = inert_text.one_line(segment.label or segment.kind, 60)
+    label = inert_text.one_line(segment.label or phrases.segment_word(segment.kind), 60)
     kind = (
         segment.kind.replace(" ", "-")
         if segment.kind in ("warm-up", "deep window", "evaluation", "checkpoint", "change", "stall")

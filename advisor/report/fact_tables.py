@@ -7,7 +7,7 @@ from rn50_advisor.advisor.model.wording.fact_rows import rows
 from rn50_advisor.advisor.report import inert_text, styled_lines
 from rn50_advisor.advisor.report.styled_lines import Line
 
-TITLES = {"storage": "Storage of the data", "exchange": "Communication between the ranks"}
+TITLES = {"storage": "Storage", "exchange": "Communication between the ranks"}
 _LABEL_WIDTH = 19
 
 

@@ -17,6 +17,7 @@ from rn50_advisor.advisor.model.gpu.roofline import roofline_rows
 from rn50_advisor.advisor.model.input.sample_cost import sample_table
 from rn50_advisor.advisor.model.report import SCHEMA, Report, TimelinePoint
 from rn50_advisor.advisor.model.wording import quantities as fmt
+from rn50_advisor.advisor.model.wording import stage_words
 from rn50_advisor.advisor.model.wording.loader_words import loader_rows
 from rn50_advisor.advisor.report import DATA_LIMIT, charts, fact_tables, inert_text, phrases, surroundings
 
@@ -106,6 +107,7 @@ def templates() -> Environment:
     environment.globals.update(
         fmt=fmt,
         phrases=phrases,
+        stage_words=stage_words,
         surroundings=surroundings,
         command_line=inert_text.command_line,
         phase_class=charts.phase_class,
@@ -146,19 +148,24 @@ def _budget(report: Report) -> dict[str, Any] | None:
 def _capacities(report: Report) -> dict[str, Any] | None:
     if not report.capacities:
         return None
-    measured, slowest = report.throughput.samples_per_s, phrases.bottleneck_stage(report)
-    cap = phrases.cap_stage(report)
+    measured, marks = report.throughput.samples_per_s, stage_words.stage_marks(report)
     scale = charts.capacity_scale(report.capacities, measured)
     rows = []
-    for capacity in report.capacities[:ROWS_SHOWN]:
+    for capacity in stage_words.rows(report)[:ROWS_SHOWN]:
+        mark = marks.get(capacity.stage, "")
         known = _finite(capacity.samples_per_s) is not None
         bar = (
-            charts.capacity_bar(capacity, scale=scale, measured=measured, slowest=capacity is slowest)
+            charts.capacity_bar(capacity, scale=scale, measured=measured, slowest=mark == "bottleneck")
             if known
             else None
         )
-        rows.append((capacity, bar, "bottleneck" if capacity is slowest else "cap" if capacity is cap else ""))
-    return {"rows": rows, "measured": measured, "cut": any((c.samples_per_s or 0) > scale for c in report.capacities)}
+        rows.append((capacity, bar, mark))
+    return {
+        "rows": rows,
+        "marks": marks,
+        "measured": measured,
+        "cut": any((c.samples_per_s or 0) > scale for c in report.capacities),
+    }
 
 
 def _finite(value: float | None) -> float | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.findings import Finding, Fix
+from rn50_advisor.advisor.model.forecast.worker_curve import KNEE_WORDS
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.model.wording import quantities as fmt
+from rn50_advisor.advisor.model.wording import stage_words
 from rn50_advisor.advisor.report import (
     fact_tables,
     inert_text,
@@ -97,17 +99,18 @@ def _budget(report: Report) -> list[str]:
 def _capacities(report: Report) -> list[str]:
     if not report.capacities:
         return []
-    slowest, cap = phrases.bottleneck_stage(report), phrases.cap_stage(report)
+    marks = stage_words.stage_marks(report)
     rows = []
-    for capacity in report.capacities[:ROWS_SHOWN]:
+    for capacity in stage_words.rows(report)[:ROWS_SHOWN]:
         stage = _text(phrases.stage(capacity))
         rate = fmt.number(capacity.samples_per_s) if capacity.samples_per_s is not None else "not measured"
-        mark = "◀ bottleneck" if capacity is slowest else "◁ caps the gain" if capacity is cap else ""
-        name = f"**{stage}** {mark}" if capacity is slowest else f"{stage} {mark}".rstrip()
+        mark = marks.get(capacity.stage)
+        name = f"**{stage}**" if mark == "bottleneck" else stage
+        name += f" {stage_words.MARK_WORDS[mark]}" if mark else ""
         span = phrases.capacity_range(capacity) or fmt.DASH
         rows.append((name, rate, phrases.capacity_bar(report, capacity), span, _text(capacity.basis)))
     head = ["stage", "samples/s", "", "interval", "basis"]
-    return ["## Capacity of each stage alone", "", *_table(head, rows)]
+    return [f"## {stage_words.TITLE}", "", *_table(head, rows)]
 
 
 def _workers(report: Report) -> list[str]:
@@ -116,7 +119,9 @@ def _workers(report: Report) -> list[str]:
         return []
     rows = []
     for point in curve.points[:ROWS_SHOWN]:
-        marks = [word for word, n in (("◀ measured", curve.measured), ("◁ knee", curve.knee)) if n == point.workers]
+        marks = [
+            word for word, n in (("◀ measured", curve.measured), (f"◁ {KNEE_WORDS}", curve.knee)) if n == point.workers
+        ]
         rows.append((str(point.workers), point.words, " ".join(marks)))
     note = f"workers: {curve.words}, all ranks together."
     points = _folded("All numbers of workers", _table(["workers a rank", "samples/s", ""], rows))
@@ -199,7 +204,11 @@ def _segments(report: Report) -> list[str]:
     if not report.segments:
         return []
     rows = [
-        (_text(part.label or part.kind), fmt.clock(part.start_s), fmt.duration(part.end_s - part.start_s))
+        (
+            _text(part.label or phrases.segment_word(part.kind)),
+            fmt.clock(part.start_s),
+            fmt.duration(part.end_s - part.start_s),
+        )
         for part in report.segments[:ROWS_SHOWN]
     ]
     return _folded("The run", [*_table(["part", "from", "for"], rows), *_more(len(report.segments))])

@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 
 from rn50_advisor.advisor.model.findings import Affected, Evidence, Finding, Fix, Saving
 from rn50_advisor.advisor.model.report import (
+    EPOCH_START,
     PHASE_TITLES,
     PHASES,
     Budget,
@@ -19,7 +20,7 @@ from rn50_advisor.advisor.model.report import (
     State,
     Verdict,
 )
-from rn50_advisor.advisor.model.wording import gain_words
+from rn50_advisor.advisor.model.wording import gain_words, stage_words
 from rn50_advisor.advisor.model.wording import quantities as fmt
 
 # glyph and word always go together: neither colour nor a font may be needed to understand a report
@@ -31,14 +32,6 @@ STATE_WORDS: dict[State, tuple[str, str]] = {
 }
 FINDINGS_SHOWN = 40
 RANKS_SHOWN = 16
-STAGE_TITLES = {
-    "storage": "storage",
-    "preprocessing": "preprocessing",
-    "loader": "loader hand-over",
-    "copy": "host-to-device copy",
-    "compute": "compute",
-    "communication": "communication",
-}
 BAR_CELLS = 12  # of the longest bar
 _EIGHTHS = "▏▎▍▌▋▊▉"
 _LATEST_UNIX_S = 253_402_300_800  # the year 10000, where datetime ends
@@ -174,6 +167,11 @@ def phase(name: str) -> str:
     return PHASE_TITLES.get(name, name)
 
 
+def segment_word(kind: str) -> str:
+    """The kind of a part of the run, as the phase that it belongs to is called."""
+    return PHASE_TITLES[EPOCH_START] if kind == "epoch start" else kind
+
+
 def phases_present(budget: Budget) -> list[str]:
     """Phases that take time anywhere, in the order they are shown; unknown names last, `unattributed` always."""
     rows = [budget.critical, *budget.per_rank.values()]
@@ -196,19 +194,6 @@ def rank_word(report: Report, rank: int) -> str:
     return f"rank {rank} on {host}" if host else f"rank {rank}"
 
 
-def bottleneck_stage(report: Report) -> Capacity | None:
-    measured = [c for c in report.capacities if c.samples_per_s is not None]
-    return min(measured, key=lambda c: c.samples_per_s or 0.0, default=None)
-
-
-def cap_stage(report: Report) -> Capacity | None:
-    """The second slowest: where it is, mending the slowest stops helping."""
-    measured = sorted(
-        (c for c in report.capacities if c.samples_per_s is not None), key=lambda c: c.samples_per_s or 0.0
-    )
-    return measured[1] if len(measured) > 1 else None
-
-
 def capacity_range(capacity: Capacity) -> str:
     if capacity.lo is None or capacity.hi is None:
         return ""
@@ -228,7 +213,7 @@ def capacity_bar(report: Report, capacity: Capacity) -> str:
 
 
 def stage(capacity: Capacity) -> str:
-    return STAGE_TITLES.get(capacity.stage, capacity.stage)
+    return stage_words.stage_title(capacity.stage)
 
 
 def unmeasured(report: Report) -> list[OutcomeRow]:

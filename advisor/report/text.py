@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from rn50_advisor.advisor.model.findings import Finding
 from rn50_advisor.advisor.model.report import Report, State
 from rn50_advisor.advisor.model.wording import quantities as fmt
+from rn50_advisor.advisor.model.wording import stage_words
 from rn50_advisor.advisor.report import (
     fact_tables,
     inert_text,
@@ -24,6 +25,7 @@ RANKS_A_TABLE = 5
 GAPS_SHOWN = 30
 GPUS_SHOWN = 16
 PAIRS_SHOWN = 60
+_STAGE_CELLS = 25
 _STATE_STYLE: dict[State, Style] = {"bottleneck": "warn", "healthy": "good", "inconclusive": "warn", "failed": "bad"}
 _SEVERITY_STYLE: dict[str, Style] = {"critical": "bad", "high": "bad", "medium": "warn"}
 
@@ -174,19 +176,27 @@ def _part(row: Mapping[str, float], name: str) -> str:
 def _capacities(report: Report) -> list[Line]:
     if not report.capacities:
         return []
-    slowest, cap = phrases.bottleneck_stage(report), phrases.cap_stage(report)
-    out = [styled_lines.title("what each stage could deliver alone")]
-    for capacity in report.capacities:
+    marks = stage_words.stage_marks(report)
+    out = [styled_lines.title(stage_words.TITLE)]
+    for capacity in stage_words.rows(report):
         rate = (
             f"{fmt.number(capacity.samples_per_s)} samples/s" if capacity.samples_per_s is not None else "not measured"
         )
         span = f" ({phrases.capacity_range(capacity)})" if phrases.capacity_range(capacity) else ""
-        mark = "◀ bottleneck" if capacity is slowest else "◁ caps the gain" if capacity is cap else ""
-        style: Style = "warn" if capacity is slowest else "dim"
-        name = inert_text.one_line(phrases.stage(capacity), 24).ljust(22)
+        mark = marks.get(capacity.stage)
+        style: Style = "warn" if mark == "bottleneck" else "dim"
+        name = inert_text.one_line(phrases.stage(capacity), 24).ljust(_STAGE_CELLS)
         bar = phrases.capacity_bar(report, capacity).ljust(phrases.BAR_CELLS + 2)
-        head: Line = [("  ", ""), (name, ""), (bar, style), (f"{rate}{span}  ", ""), (mark, style)]
-        out += [head, *(styled_lines.wrapped("", capacity.basis, "dim", indent=24, most=2) if capacity.basis else [])]
+        head: Line = [("  ", ""), (name, ""), (bar, style), (f"{rate}{span}  ", "")]
+        head += [(stage_words.MARK_WORDS[mark], style)] if mark else []
+        out += [
+            head,
+            *(
+                styled_lines.wrapped("", capacity.basis, "dim", indent=_STAGE_CELLS + 2, most=2)
+                if capacity.basis
+                else []
+            ),
+        ]
     return out
 
 
@@ -274,7 +284,7 @@ def _segments(report: Report) -> list[Line]:
         return []
     rows = [
         [
-            inert_text.one_line(s.label or s.kind, 40),
+            inert_text.one_line(s.label or phrases.segment_word(s.kind), 40),
             fmt.clock(s.start_s),
             fmt.duration(s.end_s - s.start_s),
             f"{s.first_step:,}–{s.last_step:,}" if s.first_step is not None and s.last_step is not None else fmt.DASH,

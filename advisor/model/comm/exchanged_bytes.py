@@ -93,7 +93,7 @@ def exchange_facts(values: Measured, timed: Iterable[TimedCollective] = ()) -> d
     found = {
         "each step": ", ".join(_each_step(values)),
         "called from Python": _called(values),
-        "the wire": _wire(values),
+        "network transfer": _wire(values),
         "beside backward": _spread(values, COMM_HIDDEN_S),
         "exposed": _spread(values, COMM_EXPOSED_S),
         "each link": _link(values),

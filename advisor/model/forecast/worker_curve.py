@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     )
 
 
+KNEE_WORDS = "point of diminishing returns"
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerPoint:
     workers: int
@@ -42,10 +45,10 @@ class WorkerCurve:
 
     @property
     def words(self) -> str:
-        """`0 → 51.5 (measured), 1 → 70–82, 2 → 71–84 (knee) samples/s`."""
+        """`0 → 51.5 (measured), 1 → 70–82, 2 → 71–84 (point of diminishing returns) samples/s`."""
         parts = []
         for point in self.shown():
-            marks = [word for word, n in (("measured", self.measured), ("knee", self.knee)) if n == point.workers]
+            marks = [word for word, n in (("measured", self.measured), (KNEE_WORDS, self.knee)) if n == point.workers]
             parts.append(f"{point.workers} → {point.words}" + (f" ({', '.join(marks)})" if marks else ""))
         return ", ".join(parts) + " samples/s"
 

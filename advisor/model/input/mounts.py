@@ -71,7 +71,7 @@ def storage_facts(mounts: Sequence[DataMount], values: Measured) -> dict[str, di
         return words.format(share(value) if unit == "share" else quantity(value, unit))
 
     lines = {
-        "lies on": tuple(_place(mount) for mount in mounts[:1]),
+        "location": tuple(_place(mount) for mount in mounts[:1]),
         **{
             f"also on{'' if n == 1 else f' ({n})'}": _beside(mount, values)
             for n, mount in enumerate(mounts[1:_SHOWN], 1)

@@ -121,7 +121,9 @@ def _sweep(sweep: Sweep) -> Section:
         "batch of a device",
         sweep.batches.index(sweep.knee) if sweep.knee in sweep.batches else None,
     )
-    knee = Paragraph("The dashed line is the knee: larger batches gain less than 5 %.", only=("html",))
+    knee = Paragraph(
+        "The dashed line is the point of diminishing returns: larger batches gain less than 5 %.", only=("html",)
+    )
     table = _table(wording.SWEEP_COLUMNS, wording.sweep_rows(sweep), left=(0, 3))
     return Section("Batches", (knee, plot, table), aside=title)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rn50_advisor.advisor.model.documents.benchmark import Against, Benchmark, Cell, CellChange, Scaling, Sweep
 from rn50_advisor.advisor.model.documents.comparison import Change, Estimate
+from rn50_advisor.advisor.model.forecast.worker_curve import KNEE_WORDS
 from rn50_advisor.advisor.model.wording import quantities as fmt
 
 CELL_COLUMNS = ("setting", "images/s", "95 %", "step", "memory", "typical", "what it says")
@@ -113,7 +114,7 @@ def sweep_title(sweep: Sweep) -> str:
 def sweep_rows(sweep: Sweep) -> list[list[str]]:
     best = max(sweep.images_per_s)
     rows = [
-        [str(batch), rate(value), fmt.share(value / best), "knee" if batch == sweep.knee else ""]
+        [str(batch), rate(value), fmt.share(value / best), KNEE_WORDS if batch == sweep.knee else ""]
         for batch, value in zip(sweep.batches, sweep.images_per_s, strict=True)
     ]
     return rows + ([[str(sweep.oom_at), fmt.DASH, fmt.DASH, "does not fit"]] if sweep.oom_at else [])

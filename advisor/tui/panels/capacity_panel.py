@@ -1,24 +1,26 @@
-"""The rate each stage could sustain alone, with the bottleneck and its cap marked, and the job's rate by number of loader workers."""
+"""The rate each stage could sustain alone, marked by what the verdict says of it, and the job's rate by number of loader workers."""
 
 from __future__ import annotations
 
 from textual.content import Content
 
-from rn50_advisor.advisor.model.forecast.worker_curve import WorkerCurve
+from rn50_advisor.advisor.model.forecast.worker_curve import KNEE_WORDS, WorkerCurve
 from rn50_advisor.advisor.model.report import Capacity, Report
+from rn50_advisor.advisor.model.wording import stage_words
 from rn50_advisor.advisor.model.wording.loader_words import loader_rows
 from rn50_advisor.advisor.model.wording.quantities import DASH, number
 from rn50_advisor.advisor.tui.panels.panel import Panel
 from rn50_advisor.advisor.tui.styles.drawing import Part, fit, interval, line, muted, prose
 
-STAGE_TITLES = {"loader": "loader hand-over", "copy": "copy to device"}
-_LABEL, _VALUE, _RANGE, _MARK = 17, 9, 15, 13
+_SHORT_TITLES = {"loader": "worker-to-loop", "copy": "copy to device", stage_words.SERIAL_TITLE: "in turn"}
+_LABEL, _LONG_LABEL, _VALUE, _RANGE, _MARK = 17, 24, 9, 15, 16
+_ROOMY = 76  # cells of a panel that has room for the long labels
 _HIGH = 40  # lines of a terminal with room for the forecast as bars
 _REACH = 4.0  # the scale ends at this many times the smallest: beyond it a stage is out of the way, however far
 
 
 class CapacitiesPanel(Panel):
-    TITLE = "Capacities, samples/s"
+    TITLE = f"{stage_words.TITLE}, samples/s"
 
     def titled(self, report: Report) -> str:
         achieved = report.throughput.samples_per_s
@@ -35,8 +37,9 @@ class CapacitiesPanel(Panel):
         lines = []
         if achieved and not self.brief:
             lines.append(self._row("achieved", achieved, None, scale, width, mark="", colour="$foreground"))
-        for capacity in report.capacities:
-            lines.append(self._stage(capacity, ranked, scale, width))
+        marks = stage_words.stage_marks(report)
+        for capacity in stage_words.rows(report):
+            lines.append(self._stage(capacity, marks.get(capacity.stage), scale, width))
         return [*lines, *self._workers(report.worker_curve, width)]
 
     def _workers(self, curve: WorkerCurve | None, width: int) -> list[Content]:
@@ -47,37 +50,39 @@ class CapacitiesPanel(Panel):
             summary = f"workers: {curve.words}"
             return [line(muted(text)) for text in prose(summary, width, 1 if self.brief else 2, "  ")]
         top = max(point.samples_per_s[1] for point in curve.points)
-        lines = [line(""), line(muted(fit("by the number of loader workers a rank", width)))]
+        lines = [line(""), line(muted(fit(f"by loader workers a rank (◁ {KNEE_WORDS})", width)))]
         for point in curve.shown():
             lo, hi = point.samples_per_s
             known, knee = point.workers == curve.measured, point.workers == curve.knee
-            mark = "◀ measured" if known else "◁ knee" if knee else ""
-            label = f"{point.workers} worker{'' if point.workers == 1 else 's'}" + (" (knee)" if known and knee else "")
+            mark = "◀ measured" if known else ""
+            mark = f"{mark} ◁".strip() if knee else mark
+            label = f"{point.workers} worker{'' if point.workers == 1 else 's'}"
             bounds = None if known else Capacity("", None, lo, hi, "")
             colour = "$foreground" if known else "$success"
             lines.append(self._row(label, (lo + hi) / 2, bounds, top, width, mark=mark, colour=colour))
         return lines
 
-    def _stage(self, capacity: Capacity, ranked: list[Capacity], scale: float, width: int) -> Content:
-        label = STAGE_TITLES.get(capacity.stage, capacity.stage)
-        if capacity.samples_per_s is None or capacity not in ranked:
+    def _stage(self, capacity: Capacity, mark: stage_words.Mark | None, scale: float, width: int) -> Content:
+        label = stage_words.stage_title(capacity.stage)
+        label = _SHORT_TITLES.get(capacity.stage, label) if width < _ROOMY else label
+        if capacity.samples_per_s is None or not capacity.samples_per_s > 0:
             reason = f"not measured: {capacity.basis}" if capacity.basis else "not measured"
-            return line(muted(fit(label, _LABEL)), muted(fit(reason, width - _LABEL)))
-        place = ranked.index(capacity)
-        mark = {0: "◀ bottleneck", 1: "◁ caps gain"}.get(place, "")
-        colour = "$warning" if place == 0 else "$success"
-        return self._row(label, capacity.samples_per_s, capacity, scale, width, mark=mark, colour=colour)
+            cells = _label_cells(width)
+            return line(muted(fit(label, cells)), muted(fit(reason, width - cells)))
+        colour = "$warning" if mark == "bottleneck" else "$success"
+        words = stage_words.MARK_WORDS[mark] if mark else ""
+        return self._row(label, capacity.samples_per_s, capacity, scale, width, mark=words, colour=colour)
 
     def _row(
         self, label: str, value: float, capacity: Capacity | None, scale: float, width: int, *, mark: str, colour: str
     ) -> Content:
         span = _RANGE if width >= 68 else 0
-        bar_width = max(width - _LABEL - _VALUE - span - _MARK - 1, 4)
+        bar_width = max(width - _label_cells(width) - _VALUE - span - _MARK - 1, 4)
         lo = capacity.lo if capacity and capacity.lo is not None else value
         hi = capacity.hi if capacity and capacity.hi is not None else value
-        style = "bold" if mark == "◀ bottleneck" else ""
+        style = "bold" if mark == stage_words.MARK_WORDS["bottleneck"] else ""
         parts: list[Part] = [
-            (fit(label, _LABEL), style),
+            (fit(label, _label_cells(width)), style),
             interval((lo, value, hi), scale, bar_width, colour),
             (fit(number(value), _VALUE, True), style or "$foreground"),
         ]
@@ -86,6 +91,10 @@ class CapacitiesPanel(Panel):
             text = f" {_short(lo)}–{_short(hi)}" if known else f" {DASH}" if capacity else ""
             parts.append(muted(fit(text, span)))
         return line(*parts, " ", (fit(mark, _MARK), "bold $text-warning" if style else "$foreground 62%"))
+
+
+def _label_cells(width: int) -> int:
+    return _LABEL if width < _ROOMY else _LONG_LABEL
 
 
 def _short(value: float) -> str:

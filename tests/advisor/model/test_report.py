@@ -36,7 +36,7 @@ def test_content_is_as_agreed() -> None:
         "basis": samples.LOADER.saving.basis if samples.LOADER.saving else None,
         "likely": 2.47,
         "confidence": 0.8,
-        "bounds": [1.91, 3.1],
+        "bounds": [1.91, 3.67],
     }
     assert finding["fixes"][0]["where"] == {"file": "samples/train.py", "line": 142}
     assert finding["explains"] == ["COM002"] and document["findings"][1]["explained_by"] == "DAT003"

@@ -12,8 +12,8 @@ from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.report import fact_tables, render
 from rn50_advisor.advisor.report.styled_lines import plain
 
-STORAGE = {"lies on": "/data (ext4 on sdb)", "reads": "98 % from memory"}
-EXCHANGE = {"the wire": "30 ms exposed"}
+STORAGE = {"location": "/data (ext4 on sdb)", "reads": "98 % from memory"}
+EXCHANGE = {"network transfer": "30 ms exposed"}
 
 
 def report(**facts: Any) -> Report:
@@ -22,7 +22,7 @@ def report(**facts: Any) -> Report:
 
 def test_storage_comes_first_and_the_wire_after_it() -> None:
     assert fact_tables.tables(report(exchange=EXCHANGE, storage=STORAGE)) == [
-        ("storage", "Storage of the data", [*STORAGE.items()]),
+        ("storage", "Storage", [*STORAGE.items()]),
         ("exchange", "Communication between the ranks", [*EXCHANGE.items()]),
     ]
 
@@ -36,13 +36,13 @@ def test_what_says_nothing_has_no_table(facts: dict[str, Any]) -> None:
 def test_in_text_values_stand_beside_one_another_and_long_ones_are_cut() -> None:
     lines = plain(fact_tables.text_lines(report(storage={**STORAGE, "through": "word " * 100}, exchange=EXCHANGE)))
     first, *rows = lines.split("\n")
-    assert first == "STORAGE OF THE DATA" and rows[0] == "  lies on            /data (ext4 on sdb)"
+    assert first == "STORAGE" and rows[0] == "  location           /data (ext4 on sdb)"
     assert rows[4].endswith("…") and rows[5:7] == ["", "COMMUNICATION BETWEEN THE RANKS"]
 
 
 def test_in_markdown_rows_keep_their_columns() -> None:
     lines = fact_tables.markdown_lines(report(storage={"a|b": "<b>c</b>\nd"}, exchange=EXCHANGE))
-    assert lines[0] == "## Storage of the data" and lines.count("") == 3
+    assert lines[0] == "## Storage" and lines.count("") == 3
     (row,) = [line for line in lines if "a" in line and line.startswith("| a")]
     assert row.replace("\\|", "").count("|") == 3 and "<b>" not in row
 
@@ -50,4 +50,4 @@ def test_in_markdown_rows_keep_their_columns() -> None:
 @pytest.mark.parametrize("format", ["text", "md", "html"])
 def test_every_format_has_them(format: str) -> None:
     shown = " ".join(render(report(storage=STORAGE), format).split())
-    assert "98 % from memory" in shown and "storage of the data" in shown.lower()
+    assert "98 % from memory" in shown and "storage" in shown.lower()

@@ -82,4 +82,11 @@ def test_capacities_have_a_column_of_bars() -> None:
     table = next(t for t in rows_of_tables(parsed("bottleneck")) if t[0][0] == "stage")
     assert table[0] == ["stage", "samples/s", "", "interval", "basis"]
     bars = {row[0].partition(" ")[0].strip("*"): row[2] for row in table[1:]}
-    assert bars == {"storage": "███▉", "preprocessing": "▎", "loader": "", "compute": "▊", "communication": "█" * 12}
+    assert bars == {
+        "storage": "███▉",
+        "preprocessing": "▎",
+        "worker-to-loop": "",
+        "compute": "▊",
+        "communication": "█" * 12,
+        "one": "▏",
+    }

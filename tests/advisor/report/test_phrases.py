@@ -26,7 +26,7 @@ def test_a_bar_shows_each_stage_beside_the_fastest() -> None:
     bars = {c.stage: phrases.capacity_bar(report, c) for c in report.capacities}
     assert (bars["communication"], bars["loader"]) == ("█" * phrases.BAR_CELLS, "")
     assert bars["storage"] == "███▉"  # 2310 of 7100 samples/s on twelve cells
-    assert re.search(r"storage {15}███▉ {10}2,310 samples/s", render(report, "text"))
+    assert re.search(r"storage {18}███▉ {10}2,310 samples/s", render(report, "text"))
 
 
 @pytest.mark.parametrize(("rate", "bar"), [(None, ""), (0.0, ""), (math.nan, ""), (1e-9, "▏"), (math.inf, "█" * 12)])
@@ -157,11 +157,3 @@ def test_unknown_phases_stand_last_and_the_unattributed_always() -> None:
         *("forward", "gap", "unattributed", "own"),
     ]
     assert phrases.phase("input_wait") == "waiting for input" and phrases.phase("own") == "own"
-
-
-def test_the_slowest_stages_are_those_that_were_measured() -> None:
-    report = samples.bottleneck()
-    first, second = phrases.bottleneck_stage(report), phrases.cap_stage(report)
-    assert first is not None and second is not None and (first.stage, second.stage) == ("preprocessing", "compute")
-    none = replace(report, capacities=(Capacity("loader", None, None, None, ""),))
-    assert phrases.bottleneck_stage(none) is None and phrases.cap_stage(none) is None

@@ -120,8 +120,8 @@ def test_facts_become_dotted_names_and_short_values(facts: dict[str, Any], pairs
 
 
 def test_what_has_a_place_of_its_own_is_not_among_the_facts() -> None:
-    facts = {"storage": {"lies on": "/data"}, "torch": "2.8", "0": {"loaders": [{"line": 1}]}}
+    facts = {"storage": {"location": "/data"}, "torch": "2.8", "0": {"loaders": [{"line": 1}]}}
     report = replace(samples.healthy(), environment={"started": 1.0, "kernel": "6.1", "cores": 8}, facts=facts)
     names = dict(surroundings.pairs(report, beside=("cores",)))
     assert names["kernel"] == "6.1" and names["job.torch"] == "2.8"
-    assert not {"started", "cores", "job.storage.lies on"} & set(names) and not any("loaders" in n for n in names)
+    assert not {"started", "cores", "job.storage.location"} & set(names) and not any("loaders" in n for n in names)

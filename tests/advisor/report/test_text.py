@@ -65,22 +65,44 @@ def test_the_budget_shows_every_phase_with_seconds_and_share_and_the_whole() -> 
     assert re.search(r"whole step +587 ms +587 ms +597 ms", shown)
 
 
-def test_the_slowest_measured_stage_is_the_bottleneck_and_others_say_not_measured() -> None:
+def test_the_stage_of_the_verdict_is_the_bottleneck_and_unmeasured_ones_say_so() -> None:
     shown = render(samples.bottleneck(), "text")
     assert re.search(r"preprocessing +▎ +154 samples/s \(148–161\) +◀ bottleneck", shown)
-    assert re.search(r"loader hand-over +not measured\n +no worker ran", shown)
+    assert re.search(r"worker-to-loop transfer +not measured\n +no worker ran", shown)
     assert shown.count("◀") == 1
 
 
-def test_the_second_slowest_stage_caps_the_gain() -> None:
+def test_the_stage_that_the_prediction_reaches_caps_the_gain() -> None:
     shown = render(samples.bottleneck(), "text")
     assert re.search(r"compute +▊ +424 samples/s \(410–440\) +◁ caps the gain", shown)
     assert shown.count("◁") == 1
 
 
+@pytest.mark.parametrize("format", ["text", "md", "html"])
+def test_no_format_marks_a_stage_if_the_verdict_is_about_none(format: str) -> None:
+    report = samples.bottleneck()
+    thread = replace(report, verdict=replace(report.verdict, rule="LOP006"))
+    shown = render(thread, format)
+    assert not re.search("[◀◁] (bottleneck|caps the gain)", shown) and "slowest stage" not in shown
+    assert "◀ bottleneck" in render(report, format)
+    healthy = render(samples.healthy(), format)
+    assert "○ slowest stage" in healthy and "◀" not in healthy
+
+
+@pytest.mark.parametrize("format", ["text", "md", "html"])
+def test_every_format_shows_what_stages_of_one_process_make_together(format: str) -> None:
+    shown = " ".join(render(samples.bottleneck(), format).replace("\\", "").split())
+    assert "one after the other" in shown and "share the training process (num_workers=0): their times add up" in shown
+    workers = replace(samples.bottleneck(), facts={"0": {"loaders": [{"training": True, "num_workers": 2}]}})
+    assert "one after the other" not in render(workers, format)
+
+
 def test_the_forecast_over_workers_is_one_line_with_the_measured_point_and_the_knee() -> None:
     shown = " ".join(render(samples.bottleneck(), "text").split())
-    assert "workers: 0 → 109 (measured), 1 → 140–160, 2 → 250–300, 3 → 330–390 (knee), 4 → 335–400, 8 →" in shown
+    assert (
+        "workers: 0 → 109 (measured), 1 → 140–160, 2 → 250–300, 3 → 330–390 (point of diminishing returns), 4 → 335–400, 8 →"
+        in shown
+    )
     assert "ANOTHER NUMBER" not in render(replace(samples.bottleneck(), worker_curve=None), "text")
 
 

@@ -48,7 +48,7 @@ async def test_overview_shows_verdict_throughput_budget_and_capacities(size):
             "preprocessing",
             "148–161",
             "◀ bottleneck",
-            "◁ caps gain",
+            "◁ caps the gain",
             "not measured: no worker ran",
         ):
             assert part in text

@@ -13,7 +13,7 @@ from tui_doubles import Reports, screen_text, settle, shown
 
 @pytest.mark.parametrize(("size", "seen"), [((100, 40), True), ((80, 24), False)])
 async def test_what_the_ranks_exchange_stands_below_them_where_there_is_room(size: tuple[int, int], seen: bool):
-    report = replace(samples.running(), facts={"exchange": {"the wire": "30 ms exposed"}})
+    report = replace(samples.running(), facts={"exchange": {"network transfer": "30 ms exposed"}})
     async with shown(Reports(report), size) as (app, pilot):
         await pilot.press("3")
         await settle(app, pilot)
@@ -37,7 +37,7 @@ async def test_each_view_has_its_panels(view: str, panels: set[str]) -> None:
 
 
 def test_the_legend_says_what_the_ranks_exchange_where_there_is_room() -> None:
-    report = replace(samples.running(), facts={"exchange": {"the wire": "30 ms exposed"}})
+    report = replace(samples.running(), facts={"exchange": {"network transfer": "30 ms exposed"}})
     panel = LegendPanel()
     assert panel.titled(report) == "Critical path · exchange"
     assert any("30 ms exposed" in content.plain for content in panel.draw(report, 80))

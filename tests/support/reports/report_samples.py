@@ -83,7 +83,7 @@ LOADER = Finding(
         "six workers deliver 290–360 samples/s by what one core did here; compute caps it",
         likely=2.47,
         confidence=0.8,
-        bounds=(1.91, 3.1),
+        bounds=(1.91, 3.67),
     ),
     explains=("COM002",),
 )

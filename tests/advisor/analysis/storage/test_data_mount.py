@@ -55,7 +55,7 @@ def test_each_mount_that_data_lies_on_has_a_row() -> None:
     assert found.storage is not None and found.storage.mount_point == "/data"
     storage = rows(found.facts, "storage")
     assert storage[:3] == [
-        ("lies on", "/data (ext4 on dm-0 over sda)"),
+        ("location", "/data (ext4 on dm-0 over sda)"),
         ("also on", "/val (nfs4 from server:/x), over a network, 50 MB/s, 400 reads/s"),
         ("also on (2)", "/far (nfs4 from server:/x), over a network"),
     ]
@@ -70,7 +70,7 @@ def test_a_mount_is_listed_once() -> None:
     facts = {100: {"loaders": [loader, {**loader, "id": 1, "training": False}], "mounts": {"/data/x": DISK}}}
     samples = {("data.files", "mount:/data"): series((0, 900))}
     found = analyse(recording(LONG, samples=samples, events=mounted(DISK), facts=facts))
-    assert [label for label, _ in rows(found.facts, "storage")] == ["lies on"]
+    assert [label for label, _ in rows(found.facts, "storage")] == ["location"]
 
 
 def test_a_folder_that_the_data_set_names_stands_in_where_few_files_were_seen() -> None:

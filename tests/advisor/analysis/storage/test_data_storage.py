@@ -28,7 +28,7 @@ def test_reports_show_the_storage_of_the_data() -> None:
     for rendered in (text.render(report), markdown.render(report), html.render(report)):
         assert "/data (ext4 on dm-0 over sda)" in rendered and "400 reads/s" in rendered
     nothing = diagnose(recording(LONG))
-    assert "## Storage of the data" not in markdown.render(nothing)
+    assert "## Storage" not in markdown.render(nothing)
 
 
 @pytest.mark.parametrize(

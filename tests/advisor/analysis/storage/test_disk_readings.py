@@ -24,7 +24,7 @@ def test_a_disk_is_described_by_its_rates_sizes_and_times() -> None:
     assert found.storage == DataMount("/data", "ext4", "/dev/dm-0", False, "dm-0", ("sda",))
     assert found.storage.words == "/data (ext4 on dm-0 over sda)"
     storage = rows(found.facts, "storage")
-    assert ("lies on", "/data (ext4 on dm-0 over sda)") in storage
+    assert ("location", "/data (ext4 on dm-0 over sda)") in storage
     assert ("reads", "50 MB/s, 400 reads/s, 125 KB each, in 2.00 ms") in storage
 
 

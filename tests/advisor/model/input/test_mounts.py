@@ -40,7 +40,7 @@ def test_each_further_mount_has_a_row_with_its_rates() -> None:
         (replace(LOCAL, model="Samsung 990"), NFS, replace(NFS, mount_point="/far", network=None)), values
     )
     assert facts["storage"] == {
-        "lies on": "/data (ext4 on nvme1n1), Samsung 990",
+        "location": "/data (ext4 on nvme1n1), Samsung 990",
         "also on": "/home (nfs4 from server:/x), over a network, 50 MB/s, 400 reads/s",
         "also on (2)": "/far (nfs4), on another machine or on this host",
     }

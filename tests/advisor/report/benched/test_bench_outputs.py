@@ -42,7 +42,9 @@ def test_text_has_the_fastest_first_and_every_setting_once() -> None:
     assert table.count("bf16, channels-last, batch 256, 1 device") == 1
     assert "does not fit in memory: CUDA out of memory" in table
     assert "DAT001: Preprocessing exhausts the CPUs" in table
-    assert re.search(r"128 +1,000 +99 % +knee", text) and re.search(r"512 +– +– +does not fit", text)
+    assert re.search(r"128 +1,000 +99 % +point of diminishing returns", text) and re.search(
+        r"512 +– +– +does not fit", text
+    )
     assert re.search(r"8 +80 % +77 % to 83 %", text), "efficiency with its interval"
     assert "against node: 5 no difference" in text
 

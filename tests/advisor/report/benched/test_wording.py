@@ -79,7 +79,7 @@ def test_a_sweep_marks_its_knee_and_what_did_not_fit() -> None:
     assert wording.sweep_title(sweep) == "bf16, channels-first, 2 devices, real data"
     assert wording.sweep_rows(sweep) == [
         ["8", "50", "50 %", ""],
-        ["16", "100", "100 %", "knee"],
+        ["16", "100", "100 %", "point of diminishing returns"],
         ["32", "–", "–", "does not fit"],
     ]
     assert len(wording.sweep_rows(replace(sweep, oom_at=None))) == 2

@@ -60,7 +60,8 @@ async def test_a_large_screen_shows_them_whole() -> None:
 async def test_the_forecast_over_workers_is_drawn_on_large_screens_and_a_sentence_elsewhere():
     async with shown(Reports(samples.running()), (140, 50)) as (app, _):
         rows = screen_text(app).split("\n")
-        assert any("3 workers" in row and "━" in row and "◁ knee" in row and "330–390" in row for row in rows)
+        assert any("3 workers" in row and "━" in row and "◁" in row and "330–390" in row for row in rows)
+        assert any("(◁ point of diminishing returns)" in row for row in rows)
         assert any("0 workers" in row and "109" in row and "◀ measured" in row for row in rows)
     async with shown(Reports(samples.running()), (140, 30)) as (app, _):
         assert "workers: 0 → 109 (measured), 1 → 140–160" in " ".join(screen_text(app).split())
@@ -74,12 +75,27 @@ def rows(made: Report, width: int = 120, lines: int = 50) -> list[str]:
 
 def test_the_slowest_stage_and_its_cap_are_marked_and_the_unmeasured_say_why() -> None:
     shown_rows = rows(replace(samples.running(), worker_curve=None))
-    marked = {row.split("  ")[0]: mark for row in shown_rows for mark in ("◀ bottleneck", "◁ caps gain") if mark in row}
-    assert marked == {"preprocessing": "◀ bottleneck", "compute": "◁ caps gain"}
+    marked = {
+        row.split("  ")[0]: mark for row in shown_rows for mark in ("◀ bottleneck", "◁ caps the gain") if mark in row
+    }
+    assert marked == {"preprocessing": "◀ bottleneck", "compute": "◁ caps the gain"}
     assert shown_rows[0].startswith("achieved") and "109" in shown_rows[0]
-    assert "loader hand-over not measured: no worker ran, so nothing was handed over" in [
+    assert "worker-to-loop transfer not measured: no worker ran, so nothing was handed over" in [
         row.rstrip() for row in shown_rows
     ]
+
+
+def test_a_verdict_about_no_stage_marks_none_and_a_healthy_job_has_a_slowest_stage() -> None:
+    made = replace(samples.running(), worker_curve=None)
+    thread = replace(made, verdict=replace(made.verdict, rule="LOP006"))
+    assert not any(mark in row for row in rows(thread) for mark in "◀◁○")
+    assert [row.split()[0] for row in rows(samples.healthy()) if "○ slowest stage" in row] == ["compute"]
+
+
+def test_stages_of_one_process_have_a_row_together() -> None:
+    (together,) = [row for row in rows(samples.running()) if row.startswith("one after the other")]
+    assert "106" in together
+    assert any(row.startswith("in turn") for row in rows(samples.running(), 60)), "where it is narrow"
 
 
 @pytest.mark.parametrize(("steps", "said"), [(0, "not measured yet"), (5, "not measured")])

@@ -12,14 +12,14 @@ from tui_doubles import Reports, screen_text, settle, shown
 
 async def test_what_the_data_lies_on_stands_before_the_facts_of_many_ranks():
     ranks = {str(rank): {"rank": rank} for rank in range(12)}
-    report = replace(samples.running(), facts={**ranks, "storage": {"lies on": "/data (ext4 on sdb)"}})
+    report = replace(samples.running(), facts={**ranks, "storage": {"location": "/data (ext4 on sdb)"}})
     async with shown(Reports(report), (100, 60)) as (app, pilot):
         await pilot.press("5")
         await settle(app, pilot)
         await pilot.press("end")
         await settle(app, pilot)
         text = screen_text(app)
-        assert "data: lies on" in text and "/data (ext4 on sdb)" in text
+        assert "data: location" in text and "/data (ext4 on sdb)" in text
         assert "the facts of 4 more" in text
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
+import shutil
 import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 
 import click
 
 from rn50_advisor import advisor
 from rn50_advisor.advisor.commands.screen_available import use_plain_glyphs
 from rn50_advisor.advisor.model.errors import AdvisorError, UsageError
+from rn50_advisor.advisor.model.wording.near_names import did_you_mean
 
 PROGRAM = "rn50-advisor"
 COMPLETION_VARIABLE = "_RN50_ADVISOR_COMPLETE"  # click's name: set by a shell that wants completions
@@ -65,6 +69,14 @@ class Commands(click.Group):
         command: click.Command = getattr(module, cmd_name)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-") and not ctx.resilient_parsing:
+            raise UsageError(f"No such command {name!r}.", _likely_command(args))
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
@@ -81,6 +93,15 @@ def cli() -> None:
     rn50-advisor run -- torchrun --nproc_per_node=2 train.py
     rn50-advisor report latest --format html -o report.html
     """
+
+
+def _likely_command(words: Sequence[str]) -> str:
+    """Returns a hint at what was meant: a command like the first word, or `run --` before the job's own command line."""
+    if suggestion := did_you_mean(words[0], COMMANDS):
+        return suggestion
+    if shutil.which(words[0]) or Path(words[0]).is_file():
+        return f"to run and watch it: {PROGRAM} run -- {shlex.join(words)}"
+    return f"{PROGRAM} --help lists the commands"
 
 
 def main(argv: Sequence[str] | None = None) -> None:

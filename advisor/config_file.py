@@ -16,6 +16,7 @@ from typing import Any
 
 from rn50_advisor.advisor.model.errors import ConfigError
 from rn50_advisor.advisor.model.thresholds import Config
+from rn50_advisor.advisor.model.wording.near_names import did_you_mean
 from rn50_advisor.rules.registry import all_rules
 
 if sys.version_info >= (3, 11):
@@ -65,7 +66,8 @@ def _config(path: Path, table: Mapping[str, Any]) -> Config:
     given = _table(path, table.get("rules", {}), "rules")
     for name in [*disabled, *given]:
         if name not in known:
-            raise ConfigError(f"{path}: there is no rule {name}", "rn50-advisor rules lists them")
+            hint = did_you_mean(name, known) or "rn50-advisor rules lists them"
+            raise ConfigError(f"{path}: there is no rule {name}", hint)
     thresholds: dict[str, dict[str, float]] = {}
     for name, values in given.items():
         for key, value in _table(path, values, f"rules.{name}").items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 import sys
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rn50_advisor.advisor.model.errors import UsageError
+from rn50_advisor.advisor.model.wording.near_names import did_you_mean
 from rn50_advisor.advisor.report.styled_lines import WIDTH, Line, paint, wrapped
 
 if TYPE_CHECKING:
@@ -38,10 +38,8 @@ def explain(rule: str | None) -> None:
         return
     found = next((each for each in every if each.id == rule.strip().upper()), None)
     if found is None:
-        near = difflib.get_close_matches(rule.upper(), [each.id for each in every], 3)
-        raise UsageError(
-            f"no rule {rule!r}", f"did you mean {', '.join(near)}?" if near else "rn50-advisor rules lists them"
-        )
+        near = did_you_mean(rule, (each.id for each in every))
+        raise UsageError(f"no rule {rule!r}", near or "rn50-advisor rules lists them")
     paint(explanation(found), sys.stdout)
 
 

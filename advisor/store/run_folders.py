@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
 from rn50_advisor.advisor.model.errors import NotARun
+from rn50_advisor.advisor.model.wording.near_names import did_you_mean
 from rn50_advisor.advisor.model.wording.quantities import shorten_path
 from rn50_advisor.advisor.store.recording_failure import RecordingStopped, failure_reason
 from rn50_advisor.advisor.store.schema import FILE_NAME
@@ -65,8 +67,10 @@ def resolve_run(argument: str, base: Path) -> Path:
         if found:
             names = ", ".join(run.name for run in found[:_SHOWN_MAX]) + (" …" if len(found) > _SHOWN_MAX else "")
             raise NotARun(f"{argument} matches {len(found)} runs: {names}", "give a longer part of the name")
+    hint = did_you_mean(path.name, _typed_names(runs)) or f"the newest is {runs[0].name}"
     raise NotARun(
-        f"{argument} is not a run: neither a path nor the name of one in {base}", f"the newest is {runs[0].name}"
+        f"{argument} is not a run: neither a path nor the name of one in {base}",
+        f"{hint}; rn50-advisor runs lists them",
     )
 
 
@@ -88,6 +92,12 @@ def list_runs(base: Path) -> list[Path]:
     except OSError:
         return []
     return [folder for _, folder in sorted(found, reverse=True)]
+
+
+def _typed_names(runs: Sequence[Path]) -> list[str]:
+    """Returns what may be typed for one of the runs: `latest`, names without their time, whole names."""
+    matches = [match for run in runs if (match := _STAMP.match(run.name))]
+    return [LATEST, *(match["name"] for match in matches if match["name"]), *(run.name for run in runs)]
 
 
 def _clean(name: str) -> str:

@@ -53,6 +53,11 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
     [
         ((), 64, "no command given"),
         (("trian",), 64, "No such command 'trian'"),
+        (("reprot", "latest"), 64, "did you mean report?"),
+        (("sh", "train.sh", "a b"), 64, "rn50-advisor run -- sh train.sh 'a b'"),
+        (("frobnicate",), 64, "rn50-advisor --help lists the commands"),
+        (("--verison",), 64, "--version"),
+        (("report", "--formt", "json"), 64, "--format"),
         (("report", "--colour"), 64, "No such option"),
         (("report", "/none/there"), 2, "is not a run"),
         (("explain", "DAT03"), 64, "did you mean DAT0"),

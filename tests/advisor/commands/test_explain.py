@@ -75,7 +75,12 @@ def test_a_rule_is_found_whatever_its_case(asked: str) -> None:
 
 @pytest.mark.parametrize(
     ("asked", "hint"),
-    [("DAT0033", "did you mean DAT003"), ("nonsense", "rn50-advisor rules lists them"), ("", "rules")],
+    [
+        ("DAT0033", "did you mean DAT003"),
+        ("DAT03", "did you mean DAT003?"),
+        ("nonsense", "rn50-advisor rules lists them"),
+        ("", "rules"),
+    ],
 )
 def test_an_unknown_rule_is_refused_with_those_that_are_near(asked: str, hint: str) -> None:
     error = CliRunner().invoke(explain, [asked]).exception

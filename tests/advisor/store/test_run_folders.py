@@ -107,6 +107,25 @@ def test_a_run_that_is_not_there_or_not_unique_is_named(tmp_path: Path, argument
     assert error.value.hint
 
 
+@pytest.mark.parametrize(
+    ("argument", "suggested"),
+    [
+        ("lastest", "did you mean latest?"),
+        ("alhpa", "did you mean alpha?"),
+        ("rnus/alhpa", "did you mean alpha?"),
+        ("20250304-120009-alpha", "did you mean 20250304-120000-alpha"),
+        ("beat", "did you mean beta?"),  # two runs are called so, which the next answer says
+        ("xyz", "the newest is 20250304-120002-beta"),
+    ],
+)
+def test_a_misspelt_run_gets_a_suggestion(tmp_path: Path, argument: str, suggested: str) -> None:
+    for second, name in enumerate(("alpha", "beta", "beta")):
+        run_called(tmp_path, name, second)
+    with pytest.raises(NotARun) as error:
+        resolve_run(argument, tmp_path)
+    assert error.value.hint.startswith(suggested) and "rn50-advisor runs" in error.value.hint
+
+
 @pytest.mark.parametrize("argument", ["~nobody-has-this-name", "x" * 5000, "a/\0b", "/proc/1/root/../../x"])
 def test_what_can_be_no_path_is_no_run_either(tmp_path: Path, argument: str) -> None:
     run_called(tmp_path, "alpha", 1)

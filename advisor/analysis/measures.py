@@ -41,6 +41,7 @@ from rn50_advisor.advisor.analysis.stacks.forward_operations import operation_va
 from rn50_advisor.advisor.analysis.stacks.hot_lines import outside_values
 from rn50_advisor.advisor.analysis.stacks.loop_lines import own_values
 from rn50_advisor.advisor.analysis.stacks.recomputing import recomputing_values
+from rn50_advisor.advisor.analysis.stacks.repeated_lines import repeated_values
 from rn50_advisor.advisor.analysis.stacks.sleeping_lines import waiting_values
 from rn50_advisor.advisor.analysis.steps.batch_sizes import batch_values
 from rn50_advisor.advisor.analysis.steps.denormal_shares import denormal_values
@@ -298,6 +299,11 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
     Provider(
         lambda c, known: element_values(c.run.recording, c.run.steady, known),
         named("step.elements_s"),
+        named("gpu.host_paced_s"),
+    ),
+    Provider(
+        lambda c, known: repeated_values(c.run.recording, c.run.steady, known),
+        named("step.repeated_s"),
         named("gpu.host_paced_s"),
     ),
     Provider(

@@ -36,6 +36,7 @@ from rn50_advisor.advisor.analysis.stacks.foreign_lines import foreign_lines
 from rn50_advisor.advisor.analysis.stacks.forward_operations import computing_functions, forward_lines
 from rn50_advisor.advisor.analysis.stacks.loop_lines import own_lines
 from rn50_advisor.advisor.analysis.stacks.recomputing import recomputing_lines
+from rn50_advisor.advisor.analysis.stacks.repeated_lines import repeated_lines
 from rn50_advisor.advisor.analysis.stacks.sleeping_lines import waiting_lines
 from rn50_advisor.advisor.analysis.stacks.thinned_profiles import with_few_profiles
 from rn50_advisor.advisor.analysis.steps.attribution import StepAttribution, labelled
@@ -130,6 +131,7 @@ def analyse(recording: Recording) -> Analysis:
         measuring_lines=own_lines(recording, "measuring"),
         collection_lines=collection_lines(recording),
         element_lines=element_lines(recording),
+        repeated_lines=repeated_lines(recording),
         computing_functions=computing_functions(recording),
         foreign_lines=foreign_lines(recording),
         attention_lines=attention_lines(recording),

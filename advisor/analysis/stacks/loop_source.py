@@ -27,7 +27,7 @@ def function_at(sources: Sequence[Source], file: str, line: int) -> ast.AST | No
     tree = None if source is None else _parsed(source.text)
     if tree is None:
         return None
-    found = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS) and _covers(node, line)]
+    found = [node for node in _functions(tree) if _covers(node, line)]
     return max(found, key=lambda node: node.lineno, default=tree)
 
 
@@ -150,6 +150,11 @@ def _loop(function: ast.AST, line: int) -> ast.stmt | None:
 
 def _covers(node: ast.stmt | ast.expr, line: int) -> bool:
     return node.lineno <= line <= (node.end_lineno or node.lineno)
+
+
+@functools.lru_cache(maxsize=32)
+def _functions(tree: ast.Module) -> tuple[ast.FunctionDef | ast.AsyncFunctionDef, ...]:
+    return tuple(node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS))
 
 
 @functools.lru_cache(maxsize=32)

@@ -68,6 +68,11 @@ STEP_ELEMENTS_S = RankMeasure(
     "s",
     "computing in Python loops of the user's own code that handle tensors element by element",
 )
+STEP_REPEATED_S = RankMeasure(
+    "step.repeated_s",
+    "s",
+    "computing in lines of the user's own code that give the same in every step",
+)
 STEP_FOREIGN_S = RankMeasure(
     "step.foreign_s",
     "s",

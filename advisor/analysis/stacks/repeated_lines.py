@@ -1,0 +1,78 @@
+"""Finds lines of the user's code that compute the same anew in every step, and measures them by stack samples."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
+from rn50_advisor.advisor.analysis.stacks.after_update import evaluation_lines
+from rn50_advisor.advisor.analysis.stacks.hot_lines import place, writes_output
+from rn50_advisor.advisor.analysis.stacks.loop_lines import profiled_values, working_rows
+from rn50_advisor.advisor.analysis.stacks.repeated_source import Entered, Entry, repeated_work
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
+    CallPaths,
+    SeenStack,
+    call_paths,
+    inner,
+    profiles_by_rank,
+    user_rows,
+)
+from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
+from rn50_advisor.advisor.model.analysis import HotLine
+from rn50_advisor.advisor.model.measures.measured import Measured
+from rn50_advisor.advisor.model.measures.step_measures import STEP_REPEATED_S
+from rn50_advisor.advisor.model.recording import Recording, Source
+from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
+
+# Frames of torch between a line that calls a model and the model's forward. These pass on its arguments.
+_PASS_ON = ("/torch/nn/modules/module.py", "/torch/nn/parallel/", "/torch/utils/_contextlib.py")
+_Line = tuple[str, int, str]
+
+
+def repeated_values(recording: Recording, steady: Mapping[int, RankSteps], values: Measured) -> Measured:
+    """Seconds per step of each rank with a profile. On a GPU, at most the time in which the GPU had nothing queued."""
+    seen = Counter[int]()
+    for rank, *_, count in _repeated(recording):
+        seen[rank] += count
+    return profiled_values(recording, steady, values, STEP_REPEATED_S, seen)
+
+
+def repeated_lines(recording: Recording) -> tuple[HotLine, ...]:
+    """These lines over all ranks, the longest first."""
+    samples = sum(profile["looks"] for _, profile in profiles_by_rank(recording))
+    lines, leaves = Counter[_Line](), dict[_Line, Counter[str]]()
+    for _, line, leaf, count in _repeated(recording):
+        lines[line] += count
+        leaves.setdefault(line, Counter())[leaf] += count
+    return tuple(
+        HotLine(*line, leaves[line].most_common(1)[0][0], n, n / samples, io=False) for line, n in lines.most_common(5)
+    )
+
+
+def _repeated(recording: Recording) -> Iterator[tuple[int, _Line, str, int]]:
+    """Yields (rank, line, innermost function if another one, number of samples that found it awake)."""
+    on_gpu, evaluations = ranks_on_gpus(recording), evaluation_lines(recording)
+    for rank, profile in profiles_by_rank(recording):
+        rows = user_rows(profile)
+        paths = call_paths(rows)
+        for row, count in working_rows(rows, evaluations, on_gpu=rank in on_gpu):
+            found = None if writes_output(row) else _place(row, paths, recording.sources)
+            if found is not None:
+                leaf = row["frames"][0]
+                own = (leaf["file"], leaf["function"]) == (found.file, found.function)
+                yield rank, (found.file, found.line, found.function), "" if own else place(leaf), count
+
+
+def _place(row: SeenStack, paths: CallPaths, sources: tuple[Source, ...]) -> Entry | None:
+    entries, between = list[Entry](), list[str]()
+    for frame in reversed(inner(row["frames"])):
+        if is_user_file(frame["file"]):
+            how: Entered = "called"
+            if between:
+                how = "as a module" if all(any(p in file for p in _PASS_ON) for file in between) else "otherwise"
+            entries.append(Entry(frame["file"], frame["line"], frame["function"], how))
+            between = []
+        else:
+            between.append(frame["file"])
+    return repeated_work(sources, entries, paths.backwards)

@@ -49,6 +49,12 @@ ADVICE: Mapping[CollectionWork, CollectionAdvice] = {
         "join the arrays first, or keep the numbers in one array from the start",
         "torch.from_numpy(numpy.stack(arrays)), numpy.array(numbers); an array of all items takes a batch by index: items[indices]",
     ),
+    "weighs": CollectionAdvice(
+        "goes through the weights of a whole collection",
+        "add the weights up once, and draw by these sums, many at a time",
+        "sums = numpy.cumsum(weights) / weights.sum(), once; numpy.searchsorted(sums, rng.random(k)), or random.choices(items, "
+        "cum_weights=sums, k=k). Weights that change between draws: a sum tree",
+    ),
     "searches": CollectionAdvice(
         "searches a whole collection",
         "search a set, or a dictionary from item to position, that is kept beside it",

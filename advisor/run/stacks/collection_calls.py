@@ -23,6 +23,7 @@ _AT_FRONT = (("pop", 1), ("insert", 2))  # with so many arguments
 _SEARCHING = ("index", "remove")
 _MODULES = ("os", "shutil")
 _CHOICES = ("np.random.choice", "numpy.random.choice")  # a generator's own draws without permuting
+_WEIGHTS = {"choice": "p", "choices": "weights"}  # draws, and the argument that gives the chance of each item
 _LIGHT = frozenset(
     {
         *_DRAWING,
@@ -75,6 +76,7 @@ def _work(code: Code, call: ast.Call) -> CollectionWork | None:
     kinds: tuple[tuple[CollectionWork, bool], ...] = (
         ("permutes", name in _PERMUTING and _used_in_part(code, call, name)),
         ("permutes", dotted_name(call.func) in _CHOICES and _draws_once(call)),
+        ("weighs", name in _WEIGHTS and any(k.arg == _WEIGHTS[name] and _is_named(k.value) for k in call.keywords)),
         ("copies", name in _COPYING and owner is None and _is_collection(call.args) and _takes_few(code, call)),
         ("walks", name in _DRAWING and bool(call.args) and _is_deque(code, call.args[0])),
         ("grows", name in _JOINING and _joins_to_itself(code, call)),
@@ -202,7 +204,7 @@ def _is_name(node: ast.expr | None, name: str) -> bool:
 
 
 def _draws_once(call: ast.Call) -> bool:
-    """True without replacement. What is drawn by weights has to go through them."""
+    """True without replacement, and without weights."""
     given = {keyword.arg: keyword.value for keyword in call.keywords}
     once = given.get("replace")
     return isinstance(once, ast.Constant) and once.value is False and "p" not in given

@@ -15,6 +15,8 @@ from rn50_advisor.probes.host.stacks.process_stacks import Frame, is_user_file
 
 _SOURCE_MAX = 400_000  # characters: parsing as many takes half a second
 _CALLERS_MAX = 8  # a function that calls itself may have a thousand
+# An array of an .npz file is read and unpacked whole each time that it is asked for.
+_MEMBER = "numpy.load(...)[...]"
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.GeneratorExp)
 _CONSTRUCTORS = ("__init__", "__new__")
 
@@ -39,12 +41,23 @@ def repeated_call(frames: tuple[Frame, ...]) -> str | None:
     running = None if depth is None else _running(frames[depth])
     if depth is None or running is None:
         return None
+    if depth and _is_member_of_archive(frames[depth - 1]) and not _loads(running.function):
+        return _MEMBER
     call = _called(running, frames[depth - 1].function if depth else None)
     if call is None or not _each_time(running, call):
         return None
     callers = frames[depth + 1 : depth + 1 + _CALLERS_MAX]
     values = Values(running.code, running.function, _constant_parameters(running, callers))
     return dotted_name(call.func) if values.same_call(call) else None
+
+
+def _is_member_of_archive(frame: Frame) -> bool:
+    return "/numpy/lib/" in frame.file and "npyio" in frame.file and frame.function.endswith("__getitem__")
+
+
+def _loads(function: Function) -> bool:
+    """True if the function opens the file itself, which may be another one for each item."""
+    return any(isinstance(node, ast.Call) and last_name(node.func) == "load" for node in ast.walk(function))
 
 
 def _running(frame: Frame) -> _Running | None:

@@ -13,7 +13,7 @@ from rn50_advisor.probes.host.stacks.process_stacks import Frame
 LIBRARY = "/usr/lib/python3.11"
 
 
-def found(tmp_path: Path, text: str, inner: str | None, *names: str) -> str | None:
+def found(tmp_path: Path, text: str, inner: str | Frame | None, *names: str) -> str | None:
     """The repeated call of a stack: `inner`, of a library, called at the line marked `# 0` by the function `names[0]`, and so on."""
     file = tmp_path / f"data{len(list(tmp_path.iterdir()))}.py"  # a file is read once
     lines = dedent(text).strip().splitlines()
@@ -22,7 +22,7 @@ def found(tmp_path: Path, text: str, inner: str | None, *names: str) -> str | No
         Frame(name, str(file), next(n for n, line in enumerate(lines, 1) if line.endswith(f"# {level}")))
         for level, name in enumerate(names)
     ]
-    library = [Frame(inner, f"{LIBRARY}/zipfile.py", 7)] if inner else []
+    library = [Frame(inner, f"{LIBRARY}/zipfile.py", 7)] if isinstance(inner, str) else [inner] if inner else []
     return repeated_call((*library, *frames))
 
 
@@ -163,3 +163,25 @@ def test_a_function_that_calls_itself_a_thousand_times_is_followed_only_so_far(t
     file = str(next(tmp_path.iterdir()))
     frames = [Frame("ZipFile.__init__", f"{LIBRARY}/zipfile.py", 7), *[Frame("read", file, 3)] * 5000]
     assert repeated_call(tuple(frames)) is None
+
+
+NPZ = """
+class Stations:
+    def __init__(self, paths):
+        self.archives = [np.load(path) for path in paths]
+    def __getitem__(self, i):
+        return self.archives[i % 9]["waves"][i] # 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "function"),
+    [("/numpy/lib/_npyio_impl.py", "NpzFile.__getitem__"), ("/numpy/lib/npyio.py", "__getitem__")],
+    ids=["NumPy 2, Python 3.11", "NumPy 1, Python 3.10"],
+)
+def test_an_array_that_is_unpacked_anew_for_each_item(tmp_path: Path, file: str, function: str) -> None:
+    unpacked = Frame(function, f"{LIBRARY}/site-packages{file}", 250)
+    assert found(tmp_path, NPZ, unpacked, "Stations.__getitem__") == "numpy.load(...)[...]"
+    opened = NPZ.replace("self.archives[i % 9]", "np.load(self.paths[i])")
+    assert found(tmp_path, opened, unpacked, "Stations.__getitem__") is None, "a file for each item"
+    assert found(tmp_path, NPZ, "NpzFile.__getitem__", "Stations.__getitem__") is None, "not NumPy's"

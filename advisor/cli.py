@@ -11,16 +11,20 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from rn50_advisor import advisor
+from rn50_advisor.advisor.commands.completion import COMPLETION_VARIABLE
 from rn50_advisor.advisor.commands.screen_available import use_plain_glyphs
 from rn50_advisor.advisor.model.errors import AdvisorError, UsageError
 from rn50_advisor.advisor.model.wording.near_names import did_you_mean
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 PROGRAM = "rn50-advisor"
-COMPLETION_VARIABLE = "_RN50_ADVISOR_COMPLETE"  # click's name: set by a shell that wants completions
 DEBUG_VARIABLE = "RN50_ADVISOR_DEBUG"
 INTERRUPTED = 130  # 128 + SIGINT
 OUTPUT_CLOSED = 141  # 128 + SIGPIPE, as for any filter whose reader went away
@@ -32,14 +36,16 @@ COMMANDS = {
     "run": ("run", "Run a training job, watch it, and say what holds it back."),
     "watch": ("watch", "Watch a run from another terminal live, or replay an old one."),
     "report": ("report", "Show the report of a run, also while it is still running, or of traces of torch.profiler."),
+    "runs": ("runs", "List runs with their verdicts, remove runs, or say where one is."),
     "compare": ("compare", "Compare runs: faster, slower or the same, and why."),
     "bench": ("bench", "Benchmark ResNet50 setting by setting: how fast, and what holds it back."),
     "fleet": ("fleet", "Rank many machines by their results; name the outliers."),
     "triage": ("triage", "Check a machine before training on it: keep it, fix a setting, or hand it back."),
     "explain": ("explain", "Explain a rule: why it is slow, what to do, when it is wrong."),
-    "rules": ("explain", "List the rules and what each needs to be measured."),
+    "rules": ("explain", "List the rules, all or of one family."),
     "doctor": ("doctor", "Check what can be measured on this machine."),
     "bundle": ("bundle", "Pack a run into one file to share."),
+    "completion": ("completion", "Print a script that completes our commands in bash, zsh or fish."),
 }
 
 EXIT_CODES = """\b
@@ -76,6 +82,14 @@ class Commands(click.Group):
         if self.get_command(ctx, name) is None and not name.startswith("-") and not ctx.resilient_parsing:
             raise UsageError(f"No such command {name!r}.", _likely_command(args))
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        fitting = [
+            CompletionItem(name, help=about) for name, (_, about) in COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return [*fitting, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

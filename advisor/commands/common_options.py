@@ -8,6 +8,8 @@ from typing import TypeVar
 
 import click
 
+from rn50_advisor.advisor.commands.completion import complete_run
+
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
@@ -34,4 +36,4 @@ def config(command: Command) -> Command:
 
 
 def which_run(command: Command) -> Command:
-    return click.argument("run", metavar="RUN", default="latest")(command)
+    return click.argument("run", metavar="RUN", default="latest", shell_complete=complete_run)(command)

@@ -7,11 +7,12 @@ from pathlib import Path
 import click
 
 from rn50_advisor.advisor.commands import common_options, result_output
+from rn50_advisor.advisor.commands.completion import complete_run
 from rn50_advisor.advisor.model.errors import NotComparable, Regressed, UsageError
 
 
 @click.command
-@click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...", shell_complete=complete_run)
 @result_output.format_option()
 @click.option(
     "--max-regression",
@@ -29,6 +30,7 @@ from rn50_advisor.advisor.model.errors import NotComparable, Regressed, UsageErr
     "--repeated",
     multiple=True,
     metavar="RUN",
+    shell_complete=complete_run,
     help="Another run of the first one's job, to measure that instead; may be given several times.",
 )
 @result_output.output_option

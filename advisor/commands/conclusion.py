@@ -92,7 +92,10 @@ def _conclude_within(
             _silence_libraries()
             from rn50_advisor.advisor.merge.job_reading import read_job
 
-            _conclude(run, diagnosis(read_job(run)), report_files)
+            recording = read_job(run)
+            report = diagnosis(recording)
+            _conclude(run, report, report_files)
+            _keep_verdict(run, report, recording)
     except Cut as cut:
         warn(f"no summary: {cut}; rn50-advisor report {run} makes one")
     except AdvisorError as error:
@@ -116,6 +119,14 @@ def warn(message: str) -> None:
         return
     with contextlib.suppress(OSError, ValueError):
         print(f"rn50-advisor: {one_line(message, 500)}", file=sys.stderr, flush=True)
+
+
+def _keep_verdict(run: Path, report: Report, recording: Recording) -> None:
+    """Keeps the verdict for lists of runs. Where it cannot be written, `rn50-advisor runs --judge` finds it again."""
+    from rn50_advisor.advisor.store.run_summary import summary_of, write_summary
+
+    with contextlib.suppress(OSError):
+        write_summary(run, summary_of(report, recording))
 
 
 def _conclude(run: Path, report: Report, report_files: Sequence[str]) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rn50_advisor.advisor.commands.completion import complete_rule
 from rn50_advisor.advisor.model.errors import UsageError
 from rn50_advisor.advisor.model.wording.near_names import did_you_mean
 from rn50_advisor.advisor.report.styled_lines import WIDTH, Line, paint, wrapped
@@ -18,12 +19,25 @@ from rn50_advisor.advisor.report.styled_lines import WIDTH, Line, paint, wrapped
 if TYPE_CHECKING:
     from rn50_advisor.rules.rule import Rule
 
+# What the letters of our rules' ids stand for.
+FAMILIES = {
+    "CMP": "compute",
+    "COM": "communication",
+    "CPU": "host CPUs",
+    "DAT": "data loading",
+    "DSK": "disks",
+    "GPU": "GPU clocks, memory and errors",
+    "H2D": "copies to the GPU",
+    "LOP": "training loop",
+    "MEM": "host memory",
+    "RUN": "failures and changes of a run",
+}
 _KEPT = re.compile(r"\s*[-*] |\s{2,}\S")
 _CODE = re.compile(r"(`+)(.+?)\1")
 
 
 @click.command
-@click.argument("rule", required=False)
+@click.argument("rule", required=False, shell_complete=complete_rule)
 def explain(rule: str | None) -> None:
     """Explain a RULE such as DAT003: what it does, why it is slow, how to fix it, when it is wrong. Without RULE: list them.
 
@@ -44,16 +58,47 @@ def explain(rule: str | None) -> None:
 
 
 @click.command
+@click.argument("family", required=False)
+@click.option("--family", "named", metavar="FAMILY", help="The same as FAMILY.")
+@click.option(
+    "--needs", is_flag=True, help='Show the measurements each needs; without one of them it answers "not measured".'
+)
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
-def rules(as_json: bool) -> None:
-    """List the rules and the measurements each needs; without one of them it answers "not measured"."""
+def rules(*, family: str | None, named: str | None, needs: bool, as_json: bool) -> None:
+    """List the rules, a line each. FAMILY: the letters of their ids, or a word of what these are about.
+
+    \b
+    rn50-advisor rules DAT
+    rn50-advisor rules communication
+    """
     from rn50_advisor.rules.registry import all_rules
 
-    every = all_rules()
+    every = of_family(all_rules(), family or named or "")
     if as_json:
-        click.echo(json.dumps([{"id": r.id, "name": r.name, "needs": sorted(r.needs)} for r in every], indent=2))
+        rows = [{"id": r.id, "name": r.name, "family": _letters(r), "needs": sorted(r.needs)} for r in every]
+        click.echo(json.dumps(rows, indent=2))
     else:
-        paint(listing(every, needs=True), sys.stdout)
+        paint(listing(every, needs=needs), sys.stdout)
+
+
+def of_family(every: Sequence[Rule], asked: str) -> list[Rule]:
+    """The rules whose ids begin so, or whose family's name has a word that does; all for "". Raises UsageError if there are none."""
+    word = asked.strip().casefold()
+    found = [rule for rule in every if rule.id.casefold().startswith(word) or _is_named(_letters(rule), word)]
+    if not found:
+        letters = dict.fromkeys(_letters(rule) for rule in every)
+        words = [word for name in FAMILIES.values() for word in name.split()]
+        known = ", ".join(f"{each} ({FAMILIES[each]})" if each in FAMILIES else each for each in letters)
+        raise UsageError(f"no rules {asked!r}", did_you_mean(asked, [*letters, *words]) or f"there are {known}")
+    return found
+
+
+def _letters(rule: Rule) -> str:
+    return rule.id.rstrip("0123456789")
+
+
+def _is_named(letters: str, word: str) -> bool:
+    return any(each.casefold().startswith(word) for each in FAMILIES.get(letters, "").split())
 
 
 def listing(every: Sequence[Rule], *, needs: bool = False) -> list[Line]:

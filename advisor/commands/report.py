@@ -7,10 +7,11 @@ from pathlib import Path
 import click
 
 from rn50_advisor.advisor.commands import common_options, result_output
+from rn50_advisor.advisor.commands.completion import complete_run
 
 
 @click.command
-@click.argument("runs", metavar="[RUN | TRACE...]", nargs=-1)
+@click.argument("runs", metavar="[RUN | TRACE...]", nargs=-1, shell_complete=complete_run)
 @result_output.format_option()
 @result_output.output_option
 @common_options.run_dir

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from rn50_advisor.advisor.commands import common_options
+from rn50_advisor.advisor.commands.completion import complete_file, complete_job
 from rn50_advisor.advisor.commands.screen_available import has_terminal
 from rn50_advisor.advisor.model.errors import (
     AdvisorError,
@@ -43,7 +44,9 @@ def check_report_files(context: click.Context, parameter: click.Parameter, files
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
-@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND [ARGS]...")
+@click.argument(
+    "command", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND [ARGS]...", shell_complete=complete_job
+)
 @common_options.run_dir
 @click.option("--name", default="", help="Name of the run; its folder is <time>-<name>.")
 @click.option(
@@ -81,6 +84,7 @@ def check_report_files(context: click.Context, parameter: click.Parameter, files
     multiple=True,
     metavar="FILE",
     callback=check_report_files,
+    shell_complete=complete_file,
     help="Write a report when the job has ended; .html, .md, .json or .txt. May be given several times.",
 )
 @click.option(

@@ -26,6 +26,7 @@ class RecordingPlan:
         0,
         0,
     )  # bytes that stood in the launcher's stdout and stderr, where they are files
+    output_kept: bool = False  # in the run's folder, since the job runs behind a screen
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -47,4 +48,5 @@ class RecordingPlan:
             began_unix_s=document["began_unix_s"],
             launcher_pid=document["launcher_pid"],
             printed_before=tuple(document["printed_before"]),
+            output_kept=document["output_kept"],
         )

@@ -30,6 +30,7 @@ def first_meta(plan: RecordingPlan) -> dict[str, Any]:
         "started_unix_s": plan.began_unix_s,
         "started_ns": plan.began_ns,
         "environment": kept_environment(plan.run_folder),
+        "output_kept": plan.output_kept,
     }
 
 

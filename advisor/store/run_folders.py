@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -60,7 +61,7 @@ def resolve_run(argument: str, base: Path) -> Path:
         raise NotARun(f"{argument} is not a run, and {base} holds none", "record one: rn50-advisor run -- COMMAND")
     if argument == LATEST:
         return runs[0]
-    for fits in (_is_called, _starts_like):
+    for fits in (is_called, _starts_like):
         found = [run for run in runs if argument and fits(run.name, argument)]
         if len(found) == 1:
             return found[0]
@@ -87,10 +88,12 @@ def path_of(argument: str) -> Path:
 
 def list_runs(base: Path) -> list[Path]:
     """Returns the folders in `base` that hold a run, newest first."""
-    try:
-        found = [(_started(folder), folder) for folder in base.iterdir() if (folder / FILE_NAME).is_file()]
-    except OSError:
-        return []
+    found = []
+    with contextlib.suppress(OSError):
+        for folder in base.iterdir():
+            with contextlib.suppress(OSError):  # other users' runs are closed to us
+                if (folder / FILE_NAME).is_file():
+                    found.append((_started(folder), folder))
     return [folder for _, folder in sorted(found, reverse=True)]
 
 
@@ -105,7 +108,8 @@ def _clean(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", plain)[:_NAME_CHARACTERS_MAX].strip("-._")
 
 
-def _is_called(folder: str, argument: str) -> bool:
+def is_called(folder: str, argument: str) -> bool:
+    """True if the argument is the folder's name, or all of it but the time."""
     match = _STAMP.match(folder)
     return argument == folder or (match is not None and argument == match["name"])
 

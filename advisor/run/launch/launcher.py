@@ -46,10 +46,12 @@ def run_job(
     name: str = "",
     on_start: Callable[[int], None] | None = None,
     own_children: Callable[[], Collection[int]] = tuple,
+    output_kept: bool = False,
 ) -> JobEnd:
     """Run the job to its end and record it into `run_folder` (None: do not record). Main thread only; `on_start` gets the job's pid.
 
     `own_children` is called repeatedly while the job runs and returns the children that the caller waits for; all others are reaped.
+    `output_kept`: the caller keeps the job's output in the run's folder.
 
     Raises CommandNotFound or CommandNotExecutable, and then leaves no run; whatever else goes wrong on our side costs the recording,
     not the job.
@@ -74,6 +76,7 @@ def run_job(
                 began_unix_s=time.time(),
                 launcher_pid=os.getpid(),
                 printed_before=(_bytes_in(1), _bytes_in(2)) if run_folder is not None else (0, 0),
+                output_kept=output_kept,
             )
             _pass_budget(plan)
             _ask_for_window(plan)

@@ -147,6 +147,7 @@ def main() -> None:
             name=request["name"],
             on_start=lambda pid: report.write(event="job", pid=pid),
             own_children=keeper.look,
+            output_kept=True,
         )
     except AdvisorError as error:
         failure = error

@@ -17,6 +17,7 @@ from rn50_advisor.advisor.model.errors import NotARun
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.report import render
+from rn50_advisor.advisor.store.run_summary import SUMMARY_NAME, read_summary
 from written_runs import written_run
 
 ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
@@ -64,6 +65,17 @@ def test_reports_are_written_and_the_summary_names_them(
     assert printed.err.endswith("report  r.json, r.txt\n") and (tmp_path / "r.json").exists()
     expected = replace(samples.bottleneck(), job=replace(samples.bottleneck().job, name="run"))
     assert (tmp_path / "r.txt").read_text() == render(expected, "text")
+
+
+def test_the_verdict_is_kept_for_lists_of_runs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run = written_run(tmp_path / "run")
+    conclusion.conclude(run, diagnosis, [])
+    kept = read_summary(run)
+    assert kept is not None and (kept.state, kept.rule, kept.started_unix_s) == ("bottleneck", "DAT003", 1.7e9)
+    (run / SUMMARY_NAME).unlink()
+    (run / SUMMARY_NAME).mkdir()  # so that none can be written
+    conclusion.conclude(run, diagnosis, [])
+    assert capfd.readouterr().err.count("▲ Bottleneck") == 2
 
 
 def test_without_reports_the_summary_says_how_to_make_one(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

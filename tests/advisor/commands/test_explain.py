@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 
 import pytest
 from click.testing import CliRunner
 
-from rn50_advisor.advisor.commands.explain import explain, explanation, listing, rules
+from rn50_advisor.advisor.commands.explain import FAMILIES, explain, explanation, listing, rules
 from rn50_advisor.advisor.model.errors import UsageError
 from rn50_advisor.advisor.model.findings import Clear
 from rn50_advisor.advisor.model.measures import MEASURES
@@ -65,6 +67,51 @@ def test_programs_get_ids_names_and_needs_of_all_rules() -> None:
     rows = json.loads(CliRunner().invoke(rules, ["--json"]).stdout)
     assert [row["id"] for row in rows] == [rule.id for rule in all_rules()]
     assert all(row["name"] and row["needs"] == sorted(row["needs"]) for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "letters"),
+    [
+        (["DAT"], {"DAT"}),
+        (["dat"], {"DAT"}),
+        (["--family", "data"], {"DAT"}),
+        (["loop"], {"LOP"}),
+        (["memory"], {"GPU", "MEM"}),
+        ([], set(FAMILIES)),
+    ],
+)
+def test_rules_are_listed_by_family_a_line_each(arguments: list[str], letters: set[str]) -> None:
+    lines = CliRunner().invoke(rules, arguments).stdout.splitlines()
+    expected = [rule for rule in all_rules() if rule.id[:3] in letters]
+    assert lines == [f"{rule.id}  {rule.name}" for rule in expected]
+    programs = json.loads(CliRunner().invoke(rules, [*arguments, "--json"]).stdout)
+    assert [(row["id"], row["family"]) for row in programs] == [(rule.id, rule.id[:3]) for rule in expected]
+
+
+def test_ids_that_begin_alike_and_needs_are_listed_where_asked() -> None:
+    assert CliRunner().invoke(rules, ["dat01"]).stdout.split("\n")[0].startswith("DAT010  ")
+    shown = CliRunner().invoke(rules, ["DAT003", "--needs"]).stdout
+    assert shown.startswith("DAT003  ") and "step.input_wait_s" in shown
+
+
+@pytest.mark.parametrize(("asked", "hint"), [("DTA", "did you mean data, DAT?"), ("xyzzy", "CMP (compute), COM (")])
+def test_an_unknown_family_is_refused_with_those_there_are(asked: str, hint: str) -> None:
+    error = CliRunner().invoke(rules, [asked]).exception
+    assert isinstance(error, UsageError) and hint in error.hint
+
+
+@pytest.mark.parametrize(("variables", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)])
+def test_ids_are_coloured_on_a_terminal_that_wants_it(
+    variables: dict[str, str], coloured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in {"TERM": "xterm", **variables}.items():
+        monkeypatch.setenv(name, value)
+    written = io.StringIO()
+    monkeypatch.setattr(written, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdout", written)
+    rules.callback(family="DSK", named=None, needs=False, as_json=False)  # type: ignore[misc]
+    assert ("\x1b[" in written.getvalue()) == coloured and "DSK001" in written.getvalue()
 
 
 @pytest.mark.parametrize("asked", ["dat003", " DAT003 ", "Dat003"])

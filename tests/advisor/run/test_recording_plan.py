@@ -21,6 +21,7 @@ PLAN = RecordingPlan(
     began_unix_s=1.7e9,
     launcher_pid=42,
     printed_before=(10, 1 << 40),
+    output_kept=True,
 )
 
 

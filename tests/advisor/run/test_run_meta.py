@@ -38,6 +38,11 @@ def test_a_run_is_named_by_its_folder_unless_the_user_named_it(plan: RecordingPl
     assert run_meta.first_meta(replace(plan, name="mine"))["name"] == "mine"
 
 
+def test_a_run_says_whether_its_folder_gets_the_output(plan: RecordingPlan) -> None:
+    assert run_meta.first_meta(plan)["output_kept"] is False
+    assert run_meta.first_meta(replace(plan, output_kept=True))["output_kept"] is True
+
+
 def test_secrets_of_the_command_line_and_the_environment_are_masked(
     plan: RecordingPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:

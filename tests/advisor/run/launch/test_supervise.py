@@ -19,6 +19,7 @@ from rn50_advisor.advisor.run.launch.own_processes import start_module
 from rn50_advisor.advisor.run.launch.supervise import OUTPUT_NAME, Relay, StatusLines, open_terminal, set_size
 from rn50_advisor.advisor.run.run_options import RunOptions
 from rn50_advisor.advisor.store import schema
+from rn50_advisor.advisor.store.run_removal import removable
 from waiting import wait_for
 
 MODULE = "rn50_advisor.advisor.run.launch.supervise"
@@ -73,6 +74,7 @@ def test_it_reports_each_event_and_ends_as_the_job_did(
     assert (ended["event"], ended["exit_code"], ended["signal"], ended["started"]) == ("ended", code, number, True)
     assert ended["recorded"] and ended["complaint"] is None
     assert (tmp_path / "run" / OUTPUT_NAME).read_text().startswith("hello\n")
+    assert removable(tmp_path / "run").kept == ()
 
 
 def test_a_command_that_is_not_there_is_reported_with_its_exit_code(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -98,6 +98,14 @@ class Bars:
 
 
 @dataclass(frozen=True, slots=True)
+class PhaseBars:
+    """Steps as stacked bars of their phases, drawn to one scale. `rows`: a name and its seconds by phase."""
+
+    rows: Sequence[tuple[str, Mapping[str, float]]]
+    only: tuple[Format, ...] = ("html",)
+
+
+@dataclass(frozen=True, slots=True)
 class Plot:
     """Points at equal distances, joined by a line. `format_value`: writes a value of the axis; `marked`: a point with a dashed line."""
 
@@ -136,7 +144,7 @@ class Opening:
     only: tuple[Format, ...] = EVERYWHERE
 
 
-Block = Paragraph | Items | Pairs | Table | Bars | Plot | Section | Opening
+Block = Paragraph | Items | Pairs | Table | Bars | PhaseBars | Plot | Section | Opening
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +183,8 @@ def _is_empty(block: Block) -> bool:
             return not block.pairs
         case Table() | Bars():
             return not block.rows
+        case PhaseBars():
+            return not any(seconds > 0 for _, phases in block.rows for seconds in phases.values())
     return False
 
 

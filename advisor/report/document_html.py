@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from rn50_advisor import advisor
-from rn50_advisor.advisor.report import charts, inert_text
-from rn50_advisor.advisor.report.document import Bars, Document, Plot, shown
+from rn50_advisor.advisor.model.report import Budget
+from rn50_advisor.advisor.report import charts, inert_text, phrases
+from rn50_advisor.advisor.report.document import Bars, Document, PhaseBars, Plot, shown
 from rn50_advisor.advisor.report.html import PAGE_LIMIT, templates
 
 ROWS_MOST = 300
@@ -35,6 +36,7 @@ def _page(document: Document, rows_most: int) -> str:
         kind=lambda block: type(block).__name__,
         tones=_TONES,
         bars=_bars,
+        phase_bars=_phase_bars,
         plot=_plot,
         version=advisor.__version__,
         schema=document.schema,
@@ -57,6 +59,21 @@ def _bars(bars: Bars) -> list[Markup | None]:
         lo, hi = charts.LONGEST_BAR_PERCENT * bar.lo / best, min(100.0, charts.LONGEST_BAR_PERCENT * bar.hi / best)
         drawn.append(charts.svg(charts.BAR_HEIGHT, text, [shape, charts.line(lo, hi, 13, 13, "whisker")]))
     return drawn
+
+
+def _phase_bars(bars: PhaseBars) -> tuple[list[str], list[tuple[str, float, Markup]]]:
+    """The phases of the legend; name, seconds and drawing of each row."""
+    names = [
+        name
+        for name in phrases.phases_present(Budget(per_rank=dict(enumerate(phases for _, phases in bars.rows))))
+        if any(phases.get(name, 0.0) > 0 for _, phases in bars.rows)
+    ]
+    longest_s = max(sum(phases.values()) for _, phases in bars.rows)
+    drawn = [
+        (label, sum(phases.values()), charts.budget_bar(phases, names=names, longest_s=longest_s, title=label))
+        for label, phases in bars.rows
+    ]
+    return names, drawn
 
 
 def _plot(plot: Plot) -> tuple[Markup, list[str]]:

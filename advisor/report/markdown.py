@@ -47,9 +47,11 @@ def render(report: Report) -> str:
 def _verdict(report: Report) -> list[str]:
     verdict, finding = report.verdict, phrases.verdict_finding(report)
     rule = f" {_code(verdict.rule)}" if verdict.rule else ""
-    out = [f"# {phrases.verdict_word(verdict)}: {_text(verdict.title)}{rule}"]
+    out = [f"# {phrases.verdict_word(report)}: {_text(verdict.title)}{rule}"]
     if verdict.summary:
         out += ["", _text(verdict.summary, 1000)]
+    if made := phrases.checks(report):
+        out += ["", f"**Checks:** {made}"]
     if finding is not None and (gain := phrases.gain(finding.saving)):
         out += ["", f"**Predicted gain:** {_text(gain)}"]
     if finding is not None and finding.fixes:

@@ -18,9 +18,8 @@ from rn50_advisor.advisor.model.report import (
     OutcomeRow,
     Report,
     State,
-    Verdict,
 )
-from rn50_advisor.advisor.model.wording import gain_words, stage_words
+from rn50_advisor.advisor.model.wording import check_words, gain_words, stage_words
 from rn50_advisor.advisor.model.wording import quantities as fmt
 
 # glyph and word always go together: neither colour nor a font may be needed to understand a report
@@ -59,8 +58,25 @@ def verdict_finding(report: Report) -> Finding | None:
     return next((f for f in report.findings if f.rule == report.verdict.rule), None)
 
 
-def verdict_word(verdict: Verdict) -> str:
-    return " ".join(STATE_WORDS[verdict.state])
+def shown_state(report: Report) -> State:
+    """The verdict's state, as its colour: few steps without a finding are no healthy job yet."""
+    return "inconclusive" if check_words.is_preliminary(report) else report.verdict.state
+
+
+def state_words(report: Report) -> tuple[str, str]:
+    """Glyph and words of the state."""
+    if check_words.is_preliminary(report):
+        return "○", check_words.preliminary_words(report)
+    return STATE_WORDS[report.verdict.state]
+
+
+def verdict_word(report: Report) -> str:
+    return " ".join(state_words(report))
+
+
+def checks(report: Report) -> str:
+    """`48 of 55 checks made`, beside a verdict that says nothing was found; else empty."""
+    return check_words.coverage(report) if report.verdict.state == "healthy" else ""
 
 
 def scope(affected: Affected) -> str:

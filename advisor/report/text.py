@@ -41,11 +41,11 @@ def summary(report: Report, where: str = "") -> str:
 
 def summary_lines(report: Report, where: str = "") -> list[Line]:
     verdict, finding = report.verdict, phrases.verdict_finding(report)
-    style = _STATE_STYLE[verdict.state]
+    style = _STATE_STYLE[phrases.shown_state(report)]
     rule = f" ({verdict.rule})" if verdict.rule else ""
     out: list[Line] = [[("rn50-advisor ", "title"), ("─" * (styled_lines.WIDTH - 13), "dim")]]
     out += styled_lines.wrapped(
-        f"{phrases.verdict_word(verdict)}: ", f"{verdict.title}{rule}", "title", indent=0, most=2, label_style=style
+        f"{phrases.verdict_word(report)}: ", f"{verdict.title}{rule}", "title", indent=0, most=2, label_style=style
     )
     out += styled_lines.wrapped("why     ", _why(report, finding), indent=0, most=3)
     if finding is not None and finding.fixes:
@@ -58,6 +58,8 @@ def summary_lines(report: Report, where: str = "") -> list[Line]:
         f"{f.title} ({f.rule})" for f in phrases.root_findings(report) if f is not finding and f.severity != "info"
     ]:
         out += styled_lines.wrapped("also    ", "; ".join(others[:4]), indent=0, most=1)
+    if made := phrases.checks(report):
+        out += styled_lines.wrapped("checks  ", made, indent=0, most=1)
     out += styled_lines.wrapped("speed   ", _speed(report), indent=0, most=1)
     if where:
         out += styled_lines.wrapped("report  ", where, indent=0, most=1)
@@ -126,12 +128,15 @@ def _head(report: Report) -> list[Line]:
 def _verdict(report: Report) -> list[Line]:
     verdict = report.verdict
     rule = f" ({verdict.rule})" if verdict.rule else ""
-    word = phrases.verdict_word(verdict)
+    word = phrases.verdict_word(report)
     out = [
         styled_lines.title("verdict"),
-        *styled_lines.wrapped(f"{word}: ", verdict.title + rule, "title", label_style=_STATE_STYLE[verdict.state]),
+        *styled_lines.wrapped(
+            f"{word}: ", verdict.title + rule, "title", label_style=_STATE_STYLE[phrases.shown_state(report)]
+        ),
     ]
-    return out + (styled_lines.wrapped("", verdict.summary) if verdict.summary else [])
+    out += styled_lines.wrapped("", verdict.summary) if verdict.summary else []
+    return out + (styled_lines.wrapped("checks  ", made) if (made := phrases.checks(report)) else [])
 
 
 def _speed_part(report: Report) -> list[Line]:

@@ -13,7 +13,7 @@ from rn50_advisor.advisor.tui.panels.capacity_panel import CapacitiesPanel, Load
 from rn50_advisor.advisor.tui.panels.check_panel import GapsPanel, OutcomesPanel, OverheadPanel, RunPanel
 from rn50_advisor.advisor.tui.panels.finding_detail import FindingDetail
 from rn50_advisor.advisor.tui.panels.finding_list import FindingList
-from rn50_advisor.advisor.tui.panels.gpu_panel import DeepPanel, GpusPanel
+from rn50_advisor.advisor.tui.panels.gpu_panel import AlarmingGpusPanel, DeepPanel, GpusPanel
 from rn50_advisor.advisor.tui.panels.host_panel import HostPanel
 from rn50_advisor.advisor.tui.panels.now_panel import NowPanel
 from rn50_advisor.advisor.tui.panels.panel import Panel
@@ -41,6 +41,7 @@ class Overview(Container):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="left"):
+            yield AlarmingGpusPanel(id="gpus-alarming")
             yield ThroughputPanel(id="throughput")
             yield BudgetPanel(id="budget")
             yield CapacitiesPanel(id="capacities")

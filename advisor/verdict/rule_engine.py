@@ -11,6 +11,7 @@ from rn50_advisor.advisor.model.findings import SEVERITIES, Clear, Crashed, Evid
 from rn50_advisor.advisor.model.measures.step_measures import STEP_STEADY, STEP_TIME_S
 from rn50_advisor.advisor.model.report import EPOCH_START, INPUT_OR_FORWARD, PHASE_TITLES, OutcomeRow, Verdict
 from rn50_advisor.advisor.model.thresholds import Config
+from rn50_advisor.advisor.model.wording.check_words import COMM_PREFIXES, GPU_PREFIXES
 from rn50_advisor.advisor.model.wording.gain_words import speedup
 from rn50_advisor.advisor.model.wording.quantities import counted, duration, quantity, rule_ids, share
 from rn50_advisor.advisor.verdict.hidden_waits import SLEEPS, asleep, unknown_waits
@@ -322,17 +323,12 @@ def _of_trace(analysis: Analysis, text: str) -> Verdict:
     return Verdict("inconclusive", None, title, f"{text}; {unseen} not in a trace.")
 
 
-# Prefixes of measures that exist only on GPUs, and only with several ranks.
-_GPU_PREFIXES = ("gpu.", "sync.", "copy.", "precision.", "layout.", "batch.", "parallel.", "reference.")
-_COMM_PREFIXES = ("comm.", "collectives.", "ddp.")
-
-
 def _unchecked(a: Analysis, outcomes: list[Outcome]) -> str:
     """Lists the rules without a result; of those about GPUs or several ranks, if the job has none, only the number."""
     unresolved = [o for o in outcomes if isinstance(o, (NotMeasured, Crashed))]
     absent = {
-        "GPUs": () if a.on_gpu or a.gpu_view.devices else _GPU_PREFIXES,
-        "several ranks": _COMM_PREFIXES if a.world_size == 1 else (),
+        "GPUs": () if a.on_gpu or a.gpu_view.devices else GPU_PREFIXES,
+        "several ranks": COMM_PREFIXES if a.world_size == 1 else (),
     }
     about = {
         o.rule: what

@@ -17,7 +17,10 @@ from rn50_advisor.advisor.model.report import Segment, TimelinePoint
 from rn50_advisor.advisor.model.wording.quantities import duration
 from rn50_advisor.probes.rank.layout import SPAN_CODE
 
+Array = NDArray[np.float64]
+
 _SLICES_MAX = 240
+_STEP_S_MIN = 1e-6  # of a row whose clock did not move
 # Share of a usual step. A shorter extra wait of a first fetch is invisible on a line for the whole run.
 _EPOCH_START_SHARE = 0.5
 _LONGER_RATIO_MIN = 2.0  # the first rank with more than the longest rank's time over this represents all ranks
@@ -45,7 +48,9 @@ def timeline(
     waits = np.zeros(slices)
     for s in steps.values():
         slot = np.clip(np.searchsorted(edges, s.end_ns, side="left") - 1, 0, slices - 1)
-        np.add.at(samples, slot, s.columns["samples"])
+        samples += _spread(
+            s.columns["samples"], (s.start_ns - start) / 1e9, (s.end_ns - start) / 1e9, (edges - start) / 1e9
+        )
         np.add.at(counts, slot, s.count)
         np.add.at(lengths, slot, s.length)
         np.add.at(waits, slot, s.columns["input_wait"])
@@ -66,6 +71,25 @@ def timeline(
             )
         )
     return tuple(points)
+
+
+def _spread(amounts: Array, start_s: Array, end_s: Array, edges_s: Array) -> Array:
+    """The part of all amounts in each slice, if each arrives evenly between its start and its end.
+
+    Counted where a step ends, samples of a slice that sees two ends instead of one look like a burst. Rows may overlap: folded ones do.
+    """
+    end_s = np.maximum(end_s, start_s + _STEP_S_MIN)
+    rates = amounts / (end_s - start_s)
+    return np.diff(_ramps(rates, start_s, edges_s) - _ramps(rates, end_s, edges_s))
+
+
+def _ramps(rates: Array, begin_s: Array, at_s: Array) -> Array:
+    """The sum of `rate * max(0, t - begin)` of all rows, at each time."""
+    order = np.argsort(begin_s, kind="stable")
+    slopes = np.concatenate([[0.0], np.cumsum(rates[order])])
+    offsets = np.concatenate([[0.0], np.cumsum(rates[order] * begin_s[order])])
+    begun = np.searchsorted(begin_s[order], at_s, side="left")
+    return np.asarray(slopes[begun] * at_s - offsets[begun])
 
 
 def segments(recording: Recording, steps: Mapping[int, RankSteps], stalls: tuple[Stall, ...]) -> tuple[Segment, ...]:

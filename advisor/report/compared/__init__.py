@@ -15,6 +15,7 @@ from rn50_advisor.advisor.report.document import (
     Items,
     Opening,
     Paragraph,
+    PhaseBars,
     Section,
     Table,
     TableRow,
@@ -41,7 +42,12 @@ def document(comparison: Comparison) -> Document:
             *_gate(comparison, ("text", "md")),
             Section(
                 "The runs",
-                (*_gate(comparison, ("html",)), _runs(comparison), replace(basis, only=("html",))),
+                (
+                    *_gate(comparison, ("html",)),
+                    _runs(comparison),
+                    _commands(comparison),
+                    replace(basis, only=("html",)),
+                ),
                 titled=("html",),
             ),
             *(section for pair in comparison.pairs for section in _details(comparison, pair)),
@@ -62,12 +68,14 @@ def _embedded(comparison: Comparison) -> dict[str, Any]:
 
 
 def _verdict(comparison: Comparison, pair: Pair) -> Opening:
+    names = Paragraph(wording.names(comparison, pair), kind="lead", only=("html",))
     return Opening(
         wording.headline(comparison, pair),
-        (Paragraph(pair.why, "why", "lead"), Items(pair.notes, label="note")),
+        (names, Paragraph(pair.why, "why", "lead"), Items(pair.notes, label="note")),
         _TONES[pair.change],
         f"{wording.change_word(pair.change)}:",
         wording.CHANGE_WORDS[pair.change],
+        wording.page_heading(pair),
     )
 
 
@@ -86,6 +94,12 @@ def _runs(comparison: Comparison) -> Table:
     )
 
 
+def _commands(comparison: Comparison) -> Table:
+    """What each run is: folders are named after the time of their start."""
+    rows = [TableRow((run.name, inert_text.command_line(run.argv, 400))) for run in comparison.runs]
+    return Table(("run", "command"), rows, (0, 1), only=("html",))
+
+
 def _details(comparison: Comparison, pair: Pair) -> list[Section]:
     """Changes between two runs; with several pairs, each under its own title."""
     facts: list[Block] = [
@@ -96,14 +110,26 @@ def _details(comparison: Comparison, pair: Pair) -> list[Section]:
             lines=[(f"{fact.group}  ".ljust(13), wording.fact(fact)) for fact in pair.facts],
         )
     ]
+    before, after = comparison.runs[pair.base].name, comparison.runs[pair.other].name
+    steps = [(before, wording.phase_seconds(pair, "base_s")), (after, wording.phase_seconds(pair, "other_s"))]
     phases: list[Block] = [
+        PhaseBars(steps),
         Table(wording.PHASE_COLUMNS, [TableRow(wording.phase_row(delta)) for delta in pair.phases], names=0),
         *([Paragraph("In brackets: a change that may be zero.")] if pair.phases else []),
+    ]
+    findings: list[Block] = [
+        Items([wording.finding(change) for change in pair.findings], only=("text",)),
+        Table(
+            wording.FINDING_COLUMNS,
+            [TableRow(wording.finding_row(change)) for change in pair.findings],
+            (0, 1, 2),
+            only=("md", "html"),
+        ),
     ]
     parts = [
         Section("Where the time of a step went", phases),
         Section("Differences", facts),
-        Section("Findings", [Items([wording.finding(change) for change in pair.findings])]),
+        Section("Findings", findings),
     ]
     title = f"{comparison.runs[pair.other].name} against {comparison.runs[pair.base].name}"
     return [Section(title, parts, sentence=True)] if len(comparison.pairs) > 1 else parts

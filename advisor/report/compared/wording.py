@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from rn50_advisor.advisor.model.documents.comparison import (
     WHOLE_STEP,
     Change,
@@ -23,7 +25,9 @@ CHANGE_WORDS: dict[Change, tuple[str, str]] = {
     "same": ("=", "same"),
     "unknown": ("?", "not comparable"),
 }
-FINDING_WORDS = {"appeared": ("+", "appeared"), "gone": ("-", "gone"), "stays": ("=", "stays")}
+FINDING_WORDS = {"appeared": ("+", "appeared"), "gone": ("✓", "gone"), "stays": ("=", "stays")}
+_REST_S_MIN = 1e-6  # less is rounding
+FINDING_COLUMNS = ("", "finding", "rule", "cost before", "cost after")
 PHASE_COLUMNS = ("phase of a step", "before", "after", "change", "interval")
 RUN_COLUMNS = ("run", "ranks", "samples/s", "a rank", "efficiency", "step", "verdict")
 
@@ -36,6 +40,31 @@ def headline(comparison: Comparison, pair: Pair) -> str:
     """`after against before: 1.48 times as fast (1.37–1.60)`."""
     names = f"{comparison.runs[pair.other].name} against {comparison.runs[pair.base].name}"
     return f"{names}: {ratio(pair.speed)} in {pair.measure}" if pair.speed else names
+
+
+def names(comparison: Comparison, pair: Pair) -> str:
+    """`after against before, in samples/s`."""
+    measure = f", in {pair.measure}" if pair.speed else ""
+    return f"{comparison.runs[pair.other].name} against {comparison.runs[pair.base].name}{measure}"
+
+
+def page_heading(pair: Pair) -> str:
+    """`1.48× as fast (1.37–1.60)`: names of runs may be long and say nothing."""
+    if pair.speed is None:
+        return "Not comparable"
+    return (
+        f"No difference found: {ratio(pair.speed)}"
+        if pair.change == "same"
+        else f"{pair.speed.value:.2f}× as fast ({pair.speed.lo:.2f}–{pair.speed.hi:.2f})"
+    )
+
+
+def phase_seconds(pair: Pair, of: Literal["base_s", "other_s"]) -> dict[str, float]:
+    """Seconds of each phase of a step in one of the two runs; what the phases left out take together is unattributed."""
+    seconds = {delta.phase: float(getattr(delta, of)) for delta in pair.phases}
+    whole = seconds.pop(WHOLE_STEP, 0.0)
+    rest = whole - sum(seconds.values())
+    return {**seconds, "unattributed": seconds.get("unattributed", 0.0) + rest} if rest > _REST_S_MIN else seconds
 
 
 def ratio(estimate: Estimate | None) -> str:
@@ -96,6 +125,12 @@ def finding(change: FindingChange) -> str:
     costs = [fmt.duration(s) for s in (change.base_s, change.other_s) if s]
     cost = f", {' → '.join(costs)} a step" if costs else ""
     return f"{' '.join(FINDING_WORDS[change.state])}: {change.title} ({change.rule}){cost}"
+
+
+def finding_row(change: FindingChange) -> list[str]:
+    """Returns the cells of a finding's row, in the order of FINDING_COLUMNS; costs are seconds per step."""
+    costs = [fmt.duration(s) if s else fmt.DASH for s in (change.base_s, change.other_s)]
+    return [" ".join(FINDING_WORDS[change.state]), change.title, change.rule, *costs]
 
 
 def gate(comparison: Comparison) -> str:

@@ -11,8 +11,9 @@ from textual.widgets import Static
 
 from rn50_advisor.advisor.model.findings import Finding
 from rn50_advisor.advisor.model.report import Job, Report
+from rn50_advisor.advisor.model.wording.check_words import coverage, is_preliminary
 from rn50_advisor.advisor.model.wording.gain_words import speedup
-from rn50_advisor.advisor.model.wording.quantities import DASH, clock
+from rn50_advisor.advisor.model.wording.quantities import DASH, clock, counted
 from rn50_advisor.advisor.tui.panels.panel import Panel
 from rn50_advisor.advisor.tui.styles.drawing import Part, fit, harmless, line, muted, prose
 from rn50_advisor.advisor.tui.styles.severity_styles import state_style
@@ -69,9 +70,12 @@ class Banner(Panel):
         if title_width < 12 and gain:
             gain = f" {speedup(finding.saving, about='')} " if finding and finding.saving else ""
             title_width = width - len(chip) - len(rule) - len(gain) - 2
-        title = fit(report.verdict.title or DASH, title_width)
+        checked = f"{coverage(report)} " if report.verdict.state == "healthy" else ""
+        title_width = title_width - len(checked) - 1 if checked else title_width
+        words = f"{counted(report.step_time.steps, 'step')}: " if is_preliminary(report) else ""
+        title = fit(words + (report.verdict.title or DASH), title_width)
         parts: list[Part] = [(chip, f"bold auto on {colour}"), (rule, "bold"), " ", (title, "bold"), " "]
-        return line(*parts, (gain, "bold auto on $success") if gain else "")
+        return line(*parts, (gain, "bold auto on $success") if gain else muted(checked))
 
     def _summary(self, report: Report, width: int) -> list[Content]:
         """Always the same number of lines, so that the views below do not move with each sentence."""

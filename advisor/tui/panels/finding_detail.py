@@ -18,7 +18,7 @@ from rn50_advisor.advisor.model.wording.quantities import (
     share,
 )
 from rn50_advisor.advisor.tui.panels.check_panel import outcome_lines
-from rn50_advisor.advisor.tui.panels.finding_list import finding_key, scope_words
+from rn50_advisor.advisor.tui.panels.finding_list import finding_key, is_symptom, scope_words
 from rn50_advisor.advisor.tui.panels.panel import Panel
 from rn50_advisor.advisor.tui.styles.drawing import fit, line, muted, prose
 from rn50_advisor.advisor.tui.styles.severity_styles import severity_style
@@ -28,8 +28,9 @@ _NUMBER = 12
 
 def finding_lines(finding: Finding, report: Report, width: int) -> list[Content]:
     """Pure, so that the copied text is what the screen shows."""
-    glyph, colour, _ = severity_style(finding.severity)
-    chip = f" {glyph} {finding.severity.upper()} "
+    symptom = is_symptom(finding, report)
+    glyph, colour, _ = severity_style("info" if symptom else finding.severity)
+    chip = f" {glyph} {'SYMPTOM' if symptom else finding.severity.upper()} "
     titles = prose(finding.title or DASH, width - len(chip) - len(finding.rule) - 2) or [DASH]
     lines = [line((chip, f"bold auto on {colour}"), (f" {finding.rule} ", "bold"), (titles[0], "bold"))]
     lines += [line((text, "bold")) for text in titles[1:]]
@@ -44,7 +45,7 @@ def finding_lines(finding: Finding, report: Report, width: int) -> list[Content]
     ]
     if finding.rule == report.verdict.rule and report.verdict.summary:
         lines += [Content(""), *(Content(text) for text in prose(report.verdict.summary, width))]
-    if finding.saving:
+    if finding.saving and not symptom:  # its gain is that of its cause
         saving = finding.saving
         first, *more = prose(gain(saving), width - 6) or [DASH]
         lines += [Content(""), line(("Gain  ", "bold $text-success"), (first, "bold"))]

@@ -30,6 +30,11 @@ def in_reading_order(findings: tuple[Finding, ...]) -> list[Finding]:
     return [*ordered, *(f for f in findings if f not in ordered)]
 
 
+def is_symptom(finding: Finding, report: Report) -> bool:
+    """True if another finding of the report explains it: then severity and gain are those of its cause."""
+    return finding.explained_by != finding.rule and any(f.rule == finding.explained_by for f in report.findings)
+
+
 def scope_words(finding: Finding) -> str:
     scope = finding.scope
     words = []
@@ -85,9 +90,9 @@ class FindingList(OptionList):
             self.select_key(at if at in prompts else next(iter(prompts)))
 
     def _prompt(self, finding: Finding, width: int) -> Content:
-        glyph, _, colour = severity_style(finding.severity)
-        child = finding.explained_by is not None
-        saving = finding.saving
+        child = self.report is not None and is_symptom(finding, self.report)
+        glyph, _, colour = severity_style("info" if child else finding.severity)
+        saving = None if child else finding.saving  # its gain is that of its cause
         gain = (
             speedup(saving, about="")
             if saving
@@ -97,7 +102,7 @@ class FindingList(OptionList):
         )
         gain = gain if saving else f"−{gain}" if gain and not finding.fatal else ""
         head = "└ " if child else ""
-        word = f"{glyph} {finding.severity:<8} "
+        word = f"{glyph} {'symptom' if child else finding.severity:<8} "
         scope = fit(scope_words(finding), width - len(head) - len(word) - 8 - len(gain) - 1)
         first = line(muted(head), (word, f"bold {colour}"), (fit(finding.rule, 8), "bold"), muted(scope), f" {gain}")
         return Content("\n").join([first, Content(fit(f"{' ' * len(head)}  {finding.title}", width))])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from textual.content import Content
 
@@ -33,6 +34,12 @@ def why_not(report: Report, prefixes: tuple[str, ...], width: int, most: int = 2
     return [line(muted(text)) for text in lines[:most]]
 
 
+def alarming(report: Report) -> list[GpuStrip]:
+    """The GPUs that a finding on GPUs names, or whose trouble is known."""
+    named = {index for f in report.findings if f.rule.startswith("GPU") for index in f.scope.gpus}
+    return [gpu for gpu in report.gpus if gpu.index in named or gpu.trouble]
+
+
 class GpusPanel(Panel):
     TITLE = "GPUs"
 
@@ -46,15 +53,16 @@ class GpusPanel(Panel):
         named = len({gpu.name for gpu in report.gpus}) > 1
         troubles = [_trouble(gpu, width) for gpu in report.gpus if gpu.trouble]
         lines: list[Content] = []
-        host = ""
+        alarms, host = alarming(report), ""
         for gpu in report.gpus:
             if gpu.host != host:
                 host = gpu.host
                 lines.append(line(muted(fit(host, width).rstrip())))
-            lines.append(self._row(gpu, width, named))
+            row = self._row(gpu, width, named, "▲" if gpu in alarms else " ")
+            lines.append(row.stylize("bold $text-warning") if gpu in alarms else row)
         return [*lines, *troubles]
 
-    def _row(self, gpu: GpuStrip, width: int, named: bool) -> Content:
+    def _row(self, gpu: GpuStrip, width: int, named: bool, mark: str = " ") -> Content:
         """The bars take what the numbers leave; names only where GPUs differ and there is room."""
         name = fit(gpu.name, 18) + " " if named and width >= 110 else ""
         memory = fraction(gpu.mem_used_bytes, gpu.mem_total_bytes)
@@ -70,8 +78,23 @@ class GpusPanel(Panel):
             tail += f"  SM {percent(gpu.sm_active_pct):>5}  tensor {percent(gpu.tensor_active_pct):>5}"
         used = f" {percent(gpu.util_pct):>6}  "
         bar = max(min((width - 3 - len(name) - len(used) - len(occupied) - len(tail) - 1) // 2, 30), 0)
-        parts: list[Part] = [(f"{gpu.index:>2} ", "bold"), name, meter(fraction(gpu.util_pct, 100.0), bar), used]
+        parts: list[Part] = [(f"{gpu.index:>2}{mark}", "bold"), name, meter(fraction(gpu.util_pct, 100.0), bar), used]
         return line(*parts, meter(memory, bar, "$success"), " ", occupied, tail)
+
+
+class AlarmingGpusPanel(GpusPanel):
+    """On the overview, where the screen has no room for all GPUs: those that findings name. Hidden while there are none."""
+
+    def show(self, report: Report | None) -> None:
+        alarms = alarming(report) if report is not None else []
+        self.display = bool(alarms)
+        super().show(replace(report, gpus=tuple(alarms[:_ALARMS_SHOWN])) if report is not None else None)
+
+    def titled(self, report: Report) -> str:
+        return "GPUs of the findings"
+
+
+_ALARMS_SHOWN = 4
 
 
 def _trouble(gpu: GpuStrip, width: int) -> Content:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, TypeAlias
 
 from rich.style import Style
@@ -24,6 +24,7 @@ ORDERS: tuple[tuple[str, Callable[[RankStrip], tuple[float, int]]], ...] = (
     ("longest in its phase first", lambda r: (-r.phase_for_s, r.rank)),
 )
 Columns: TypeAlias = tuple[tuple[str, int], ...]  # names and widths
+_MANY_RANKS = 16  # from here on the table begins with those that come late
 _COLUMNS: Columns = (
     ("rank", 5),
     ("", 2),
@@ -46,6 +47,13 @@ _RIGHT = ("rank", "for", "step", "step time", "late", "pid")
 _BAR_AT_LEAST = 14
 
 
+def named_ranks(report: Report) -> frozenset[int]:
+    """The ranks that the verdict is about, if they are the fewer ones."""
+    finding = next((f for f in report.findings if f.rule == report.verdict.rule), None)
+    named = frozenset(finding.scope.ranks) if finding is not None else frozenset()
+    return named if 2 * len(named) < len(report.ranks) else frozenset()
+
+
 class RankTable(DataTable[Text]):
     """Cells are updated one by one, so the cursor and the scroll position stay where the user left them."""
 
@@ -58,7 +66,7 @@ class RankTable(DataTable[Text]):
         super().__init__(id=id, cursor_type="row", zebra_stripes=True, classes="report")
         self.border_title = "Ranks"
         self.report: Report | None = None
-        self.order = 0
+        self.order: int | None = None  # None: not chosen by the user
         self._shown: dict[tuple[int, str], str] = {}
         self._shape: tuple[int, Columns, tuple[int, ...]] = (0, (), ())
 
@@ -66,15 +74,21 @@ class RankTable(DataTable[Text]):
         self.show(self.report)
 
     def next_order(self) -> str:
-        self.order = (self.order + 1) % len(ORDERS)
+        self.order = (self._order(self.report.ranks if self.report else ()) + 1) % len(ORDERS)
         self.show(self.report)
         return ORDERS[self.order][0]
+
+    def _order(self, ranks: Sequence[RankStrip]) -> int:
+        """Index of the order in use."""
+        return self.order if self.order is not None else int(len(ranks) >= _MANY_RANKS)
 
     def show(self, report: Report | None) -> None:
         self.report = report
         if report is None or not self.size.width:
             return
-        strips = sorted(report.ranks, key=ORDERS[self.order][1])
+        name, key = ORDERS[self._order(report.ranks)]
+        pinned = named_ranks(report)
+        strips = sorted(report.ranks, key=lambda strip: (strip.rank not in pinned, *key(strip)))
         bar = self._bar_width()
         columns = self._names()
         layout = (bar, columns, tuple(strip.rank for strip in strips))
@@ -84,10 +98,15 @@ class RankTable(DataTable[Text]):
         scale = max((sum(phases.values()) for phases in report.budget.per_rank.values()), default=0.0)
         for strip in strips:
             phases = report.budget.per_rank.get(strip.rank, {})
-            for column, text in self._cells(strip, phases, columns=columns, bar=bar, scale=scale).items():
+            cells = self._cells(strip, phases, columns=columns, bar=bar, scale=scale)
+            if strip.rank in pinned and strip.alive:
+                cells[""] = Text("▲", self._style("bold $text-warning"))
+            for column, text in cells.items():
                 self._update(strip.rank, column, text)
         self.border_title = (
-            f"Ranks · {len(strips)} · ordered by {ORDERS[self.order][0]}" if strips else "Ranks · none seen yet"
+            f"Ranks · {len(strips)} · ordered by {name}{', ▲ of the verdict on top' if pinned else ''}"
+            if strips
+            else "Ranks · none seen yet"
         )
 
     def _bar_width(self) -> int:

@@ -11,7 +11,7 @@ from textual.widgets import Digits
 
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.model.report import Throughput as ThroughputValues
-from rn50_advisor.advisor.model.wording.quantities import DASH, clock, duration, number, rate
+from rn50_advisor.advisor.model.wording.quantities import DASH, clock, duration, metric_words, number, rate
 from rn50_advisor.advisor.tui.panels.panel import Panel
 from rn50_advisor.advisor.tui.styles.drawing import Part, chart, fit, line, muted
 from rn50_advisor.advisor.tui.styles.phase_styles import place
@@ -36,6 +36,30 @@ def waiting_lines(report: Report, width: int) -> list[Content]:
     return [*lines, *(Content(fit(text, width).rstrip()) for text in seen)]
 
 
+def failed_lines(report: Report, width: int, most: int = 5) -> list[Content]:
+    """Lines for a job that hangs or died: its last step, the ranks that the verdict names, and their stack; its rates are history."""
+    finding = next((f for f in report.findings if f.rule == report.verdict.rule), None)
+    named = set(finding.scope.ranks) if finding is not None else set()
+    strips = [strip for strip in report.ranks if strip.rank in named] or list(report.ranks)
+    last = max((strip.step for strip in report.ranks), default=report.step_time.steps)
+    lines = [line((fit(f"✖ last step {number(last)}", width).rstrip(), "bold $text-error"))]
+    for strip in strips[:2]:
+        where = (
+            f"{place(strip.phase)} for {duration(strip.phase_for_s)}"
+            if strip.alive
+            else f"gone, last {place(strip.phase)}"
+        )
+        lines.append(
+            Content(fit(f"rank {strip.rank}: {where}, step {number(strip.step)} (pid {strip.pid})", width).rstrip())
+        )
+    told = [e for e in finding.evidence if isinstance(e.value, str)] if finding is not None else []
+    stacks = sorted(told, key=lambda e: not e.metric.startswith("stack"))
+    for item in stacks[:2]:
+        lines.append(Content(fit(f"{metric_words(item.metric)}: {item.value}", width).rstrip()))
+    before = f"before: {rate(report.throughput.samples_per_s, 'samples/s')}, step {duration(report.step_time.median_s)}"
+    return [*lines[: most - 1], line(muted(fit(before, width).rstrip()))]
+
+
 def _if_it_fits(text: str, more: str, width: int) -> str:
     return text + more if len(text) + len(more) <= width else text
 
@@ -52,6 +76,8 @@ class ThroughputFacts(Panel):
     def draw(self, report: Report, width: int) -> list[Content]:
         if report.step_time.steps == 0 and report.throughput.samples_per_s is None:
             return waiting_lines(report, width)
+        if report.verdict.state == "failed":
+            return failed_lines(report, width, 4 if self.brief else 6)
         speed, step = report.throughput, report.step_time
         steps_per_s = fit(rate(speed.steps_per_s, "steps/s"), 14)
         batch = _batch(speed)
@@ -130,10 +156,10 @@ class ThroughputPanel(Vertical):
         value = report.throughput.samples_per_s if report else None
         self._title(report)
         self.query_one(Digits).update(f"{number(value):>7}" if value is not None else DASH)
-        self.set_class(value is None, "-unknown")
+        self.set_class(value is None or (report is not None and report.verdict.state == "failed"), "-unknown")
 
     def _title(self, report: Report | None) -> None:
-        title = "Throughput"
+        title = "Last progress" if report is not None and report.verdict.state == "failed" else "Throughput"
         if report and self.query_one(ThroughputFacts).brief and report.step_time.steps:
             speed = report.throughput
             title += f" · {_batch(speed)} · {number(report.step_time.steps)} steps"

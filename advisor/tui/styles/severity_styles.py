@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.report import Report
+from rn50_advisor.advisor.model.wording.check_words import is_preliminary
 
 SEVERITY = {
     "critical": ("✖", "$error", "$text-error"),
@@ -16,6 +17,7 @@ STATE = {
     "healthy": ("✔", "HEALTHY", "$success"),
     "inconclusive": ("?", "INCONCLUSIVE", "$primary"),
     "failed": ("✖", "FAILED", "$error"),
+    "preliminary": ("○", "NO BOTTLENECK SO FAR", "$primary"),
     "waiting": ("…", "WAITING", "$primary"),
 }
 OUTCOME = {
@@ -32,8 +34,10 @@ def severity_style(severity: str) -> tuple[str, str, str]:
 
 
 def state_style(report: Report) -> tuple[str, str, str]:
-    """Glyph, word, background; a run without a step yet waits, whatever its verdict."""
+    """Glyph, word, background; a run without a step yet waits, and few steps without a finding are no healthy job yet."""
     state: str = report.verdict.state
     if state == "inconclusive" and report.step_time.steps == 0 and report.job.running:
         state = "waiting"
+    if is_preliminary(report):
+        state = "preliminary"
     return STATE.get(state, STATE["inconclusive"])

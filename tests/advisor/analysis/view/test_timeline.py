@@ -37,6 +37,20 @@ def test_a_timeline_has_at_most_a_few_hundred_slices(steps: int) -> None:
     assert 1 <= len(drawn(recording({0: plan(steps)}))) <= 240
 
 
+@pytest.mark.parametrize("step_ms", [70, 90, 170])
+def test_steps_of_equal_length_draw_a_level_line_however_they_fall_into_slices(step_ms: int) -> None:
+    points = drawn(recording({0: plan(2000, input_wait=0, forward=step_ms, backward=0, optimizer=0)}))
+    rates = [point.samples_per_s for point in points]
+    assert rates == pytest.approx([8 / (0.001 * step_ms)] * len(rates), rel=0.01)
+
+
+def test_a_slow_step_draws_a_dip_as_long_as_it_is() -> None:
+    points = drawn(recording({0: [*plan(100), *plan(1, forward=5000), *plan(100)]}))
+    slow = [p for p in points if p.samples_per_s is not None and p.samples_per_s < 10]
+    assert sum(1 for _ in slow) * (points[1].t_s - points[0].t_s) == pytest.approx(5.0, abs=0.6)
+    assert max(p.samples_per_s or 0.0 for p in points) == pytest.approx(80.0, rel=0.05), "no burst where it ends"
+
+
 def test_throughput_is_that_of_all_ranks() -> None:
     one, two = (drawn(recording({rank: plan(100) for rank in range(n)})) for n in (1, 2))
     assert two[3].samples_per_s == pytest.approx(2 * (one[3].samples_per_s or 0.0))

@@ -53,6 +53,42 @@ def test_the_efficiency_column_is_there_only_where_it_says_something() -> None:
     assert "efficiency" in render(compared(), "text")
 
 
+def test_the_page_draws_the_phases_before_and_after_to_one_scale() -> None:
+    page = render(compare((noisy_run("before", 1), noisy_run("after", 2, scale=2.0))), "html").split('id="section-')[2]
+    bars = re.findall(r'<svg class="bar" role="img" aria-label="(\w+): [^"]*".*?</svg>', page, re.S)
+    assert bars == ["before", "after"]
+    ends = [
+        max(
+            float(x) + float(width) for x, width in re.findall(r'<rect [^>]*x="([\d.]+)%" y="0" width="([\d.]+)%"', bar)
+        )
+        for bar in re.findall(r"<svg.*?</svg>", page, re.S)
+    ]
+    assert ends[1] == pytest.approx(100.0, abs=0.2) and ends[0] == pytest.approx(50.0, abs=10)
+    assert '<ul class="legend" aria-label="phases">' in page
+
+
+def test_the_page_is_headed_by_the_result_and_lists_commands() -> None:
+    made = compared()
+    runs = tuple(replace(run, argv=("python", f"train{n}.py")) for n, run in enumerate(made.runs))
+    page = render(replace(made, runs=runs), "html")
+    headings = re.findall(r"<h1[^>]*>(.*?)</h1>", page)
+    assert all(re.fullmatch(r"(No difference found: )?\d\.\d\d×.*", heading) for heading in headings), headings
+    assert all(f"<td>python train{n}.py</td>" in page for n in range(3))
+
+
+def test_findings_are_a_table_on_a_page_and_in_markdown() -> None:
+    made = compared()
+    gone = FindingChange("DAT003", "Slow", "gone", 0.1, None)
+    made = replace(made, pairs=tuple(replace(pair, findings=(gone,)) for pair in made.pairs))
+    assert "<td>✓ gone</td>" in render(made, "html") and "| ✓ gone | Slow | DAT003 | 100 ms |" in render(made, "md")
+    assert "✓ gone: Slow (DAT003), 100 ms a step" in render(made, "text")
+
+
+def test_tables_of_a_page_have_as_many_cells_as_headers() -> None:
+    for table in re.findall(r"<table.*?</table>", render(compared(), "html"), re.S):
+        assert len({len(re.findall(r"<t[hd]\b", row)) for row in re.findall(r"<tr.*?</tr>", table, re.S)}) == 1
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_no_string_of_the_job_acts(format: str) -> None:
     shown = render(hostile(), format)

@@ -41,6 +41,37 @@ def test_the_headline_names_both_runs_and_the_ratio_where_there_is_one(compariso
     assert wording.headline(comparison, replace(pair, speed=None)) == "after against before"
 
 
+@pytest.mark.parametrize(
+    ("change", "speed", "heading"),
+    [
+        ("improved", Estimate(1.4849, 1.3, 1.6), "1.48× as fast (1.30–1.60)"),
+        ("same", Estimate(2.0, 0.9, 4.6), "No difference found: 2.00× (0.90–4.60)"),
+        ("unknown", None, "Not comparable"),
+    ],
+)
+def test_a_pages_heading_is_the_result_and_no_names(
+    comparison: Comparison, change: Change, speed: Estimate | None, heading: str
+) -> None:
+    pair = replace(comparison.pairs[0], change=change, speed=speed, measure="samples/s")
+    assert wording.page_heading(pair) == heading
+    assert wording.names(comparison, pair) == "after against before" + (", in samples/s" if speed else "")
+
+
+def test_phases_of_a_run_sum_to_its_step(comparison: Comparison) -> None:
+    change = Estimate(0.0, 0.0, 0.0)
+    phases = (PhaseDelta("forward", 0.06, 0.03, change), PhaseDelta(WHOLE_STEP, 0.1, 0.03, change))
+    pair = replace(comparison.pairs[0], phases=phases)
+    assert wording.phase_seconds(pair, "base_s") == pytest.approx({"forward": 0.06, "unattributed": 0.04})
+    assert wording.phase_seconds(pair, "other_s") == {"forward": 0.03}
+    assert wording.phase_seconds(replace(pair, phases=()), "base_s") == {}
+
+
+def test_a_finding_is_a_row_with_its_costs() -> None:
+    gone = FindingChange("DAT003", "Slow", "gone", 0.1, None)
+    assert wording.finding_row(gone) == ["✓ gone", "Slow", "DAT003", "100 ms", "–"]
+    assert len(wording.FINDING_COLUMNS) == 5
+
+
 def test_ratios_and_shares_have_their_intervals() -> None:
     assert wording.ratio(None) == wording.share(None) == "–"
     assert wording.share(Estimate(0.87, 0.84, 0.9)) == "87 % (84–90)"
@@ -88,7 +119,7 @@ def test_a_fact_is_shown_before_and_after(base: str | None, other: str | None, s
     ("change", "said"),
     [
         (FindingChange("DAT003", "Slow", "appeared", None, 0.1), "+ appeared: Slow (DAT003), 100 ms a step"),
-        (FindingChange("DAT003", "Slow", "gone", 0.1, None), "- gone: Slow (DAT003), 100 ms a step"),
+        (FindingChange("DAT003", "Slow", "gone", 0.1, None), "✓ gone: Slow (DAT003), 100 ms a step"),
         (FindingChange("DAT003", "Slow", "stays", 0.1, 0.2), "= stays: Slow (DAT003), 100 ms → 200 ms a step"),
         (FindingChange("RUN001", "Hangs", "stays", None, None), "= stays: Hangs (RUN001)"),
     ],

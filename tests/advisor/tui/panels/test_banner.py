@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 import report_samples as samples
 from rn50_advisor.advisor.model.errors import NotARun
-from rn50_advisor.advisor.model.report import Job
+from rn50_advisor.advisor.model.report import Job, StepTime
 from rn50_advisor.advisor.tui.panels.banner import Banner, job_words
 from rn50_advisor.advisor.tui.styles.drawing import line
 from tui_doubles import Reports, screen_text, shown, until
@@ -51,6 +51,16 @@ async def test_a_running_job_that_is_no_longer_recorded_is_pointed_out(monkeypat
     async with shown(Reports(samples.dead_rank(), None, None), (100, 30)) as (app, pilot):
         await pilot.pause(0.2)
         assert "nothing new" not in screen_text(app)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_beside_a_healthy_verdict_stands_how_much_was_checked_and_few_steps_are_no_such_verdict(width: int) -> None:
+    banner = Banner()
+    first = banner.draw(samples.healthy(), width)[0].plain
+    assert first.startswith(" ✔ HEALTHY ") and first.rstrip().endswith("5 of 5 checks made")
+    first = banner.draw(replace(samples.healthy(), step_time=StepTime(0.1, 0.1, 8, 5)), width)[0].plain
+    assert first.startswith(" ○ NO BOTTLENECK SO FAR  8 steps: ") and first.rstrip().endswith("5 of 5 checks made")
+    assert len(first.rstrip()) <= width and "checks" not in banner.draw(samples.running(), width)[0].plain
 
 
 JOB = Job(("train.py",), None, 93.0, 2, running=True)

@@ -8,7 +8,14 @@ import pytest
 
 import report_samples as samples
 from rn50_advisor.advisor.model.findings import Affected, Finding
-from rn50_advisor.advisor.tui.panels.finding_list import FindingList, finding_key, in_reading_order, scope_words
+from rn50_advisor.advisor.tui.panels.finding_detail import finding_lines
+from rn50_advisor.advisor.tui.panels.finding_list import (
+    FindingList,
+    finding_key,
+    in_reading_order,
+    is_symptom,
+    scope_words,
+)
 from tui_doubles import Reports, settle, shown
 
 
@@ -53,6 +60,20 @@ def test_a_key_is_of_the_rule_and_its_scope_not_of_its_numbers() -> None:
 )
 def test_whom_it_is_about(scope: Affected, words: str) -> None:
     assert scope_words(finding("A", scope=scope)) == words
+
+
+def test_a_symptom_has_neither_a_severity_nor_a_gain_of_its_own() -> None:
+    cause = replace(samples.LOADER, severity="high")
+    gain = replace(samples.LOADER.saving, speedup=(4.0, 9.0), likely=6.0)  # type: ignore[type-var]
+    symptom = replace(samples.STRAGGLER, severity="critical", saving=gain)
+    shown_list = FindingList()
+    shown_list.report = replace(samples.running(), findings=(cause, symptom))
+    first, below = (shown_list._prompt(f, 90).plain for f in (cause, symptom))
+    assert "▲ high" in first and "2.5×" in first
+    assert "└ ○ symptom" in below and "critical" not in below and "×" not in below
+    assert not is_symptom(symptom, replace(samples.running(), findings=(symptom,))), "its cause is not there"
+    detail = "\n".join(content.plain for content in finding_lines(symptom, shown_list.report, 90))
+    assert "○ SYMPTOM" in detail and "Gain" not in detail and "→ explained by DAT003" in detail
 
 
 async def test_the_cursor_stays_on_its_finding_when_others_come_before_it() -> None:

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 import report_samples as samples
+from rn50_advisor.advisor.model.findings import Affected
 from rn50_advisor.advisor.model.gpu.kernel_classes import DeepWindow, KernelRow, deep_facts
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.report import GpuStrip
-from rn50_advisor.advisor.tui.panels.gpu_panel import GpusPanel
+from rn50_advisor.advisor.tui.panels.gpu_panel import GpusPanel, alarming
 from rn50_advisor.advisor.tui.panels.now_panel import gpu_cell
 from screen_overflow import overflows
 from tui_doubles import SIZES, Reports, screen_text, settle, shown
@@ -33,6 +34,38 @@ def test_trouble_is_said_below_the_bars_with_its_rank():
     lines = drawn(80, trouble="throttled 60 %", ranks="1")
     assert len(lines) == 3 and lines[2].strip() == "▲ GPU 1 (rank 1): throttled 60 %"
     assert len(drawn(80)) == 2
+
+
+def hot():
+    """GPU 1 of eight is throttled by its heat."""
+    made = samples.healthy()
+    finding = replace(samples.LOADER, rule="GPU001", title="GPU 1 is throttled", scope=Affected(gpus=(1,)), saving=None)
+    gpus = tuple(replace(gpu, temp_c=91.0, throttled_pct=60.0) if gpu.index == 1 else gpu for gpu in made.gpus)
+    verdict = replace(samples.bottleneck().verdict, rule="GPU001", title=finding.title)
+    return replace(made, gpus=gpus, findings=(finding,), verdict=verdict)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36), (160, 45)])
+async def test_a_gpu_that_the_verdict_is_about_is_on_the_overview_at_every_size(size: tuple[int, int]) -> None:
+    async with shown(Reports(hot()), size) as (app, _):
+        rows = screen_text(app).split("\n")
+        assert any("GPUs of the findings" in row for row in rows) and any(
+            " 1▲" in row and "91 °C" in row for row in rows
+        )
+        assert overflows(app) == []
+    async with shown(Reports(samples.healthy()), size) as (app, _):
+        assert "GPUs of the findings" not in screen_text(app)
+
+
+def test_the_row_of_such_a_gpu_is_marked_and_coloured() -> None:
+    assert [gpu.index for gpu in alarming(hot())] == [1] and alarming(samples.healthy()) == []
+    rows = GpusPanel().draw(hot(), 100)
+    assert ["▲" in row.plain for row in rows] == [False, True, *[False] * 6]
+    assert [any("$text-warning" in str(span.style) for span in row.spans) for row in rows] == [
+        False,
+        True,
+        *[False] * 6,
+    ]
 
 
 def test_link_and_parts_at_work_where_there_is_room():

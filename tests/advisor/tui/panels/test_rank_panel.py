@@ -8,6 +8,7 @@ import pytest
 
 import report_samples as samples
 from rn50_advisor.advisor.model.report import NodeStrip
+from rn50_advisor.advisor.tui.panels.rank_panel import named_ranks
 from tui_doubles import SIZES, Reports, screen_text, settle, shown, until
 
 
@@ -32,7 +33,7 @@ async def test_five_hundred_ranks_on_eight_hosts_are_usable_in_eighty_columns() 
     )
     nodes = tuple(NodeStrip(f"gpu-node-{h}", tuple(range(64 * h, 64 * h + 64))) for h in range(8))
     async with shown(Reports(replace(samples.on_two_hosts(), ranks=ranks, nodes=nodes)), (80, 24)) as (app, pilot):
-        await pilot.press("3", "r")
+        await pilot.press("3")
         await settle(app, pilot)
         text = screen_text(app)
         row = next(line for line in text.split("\n") if line.split()[:1] == ["300"])
@@ -64,11 +65,32 @@ async def test_sixty_four_ranks_stay_usable(size):
         await pilot.press("end")
         await settle(app, pilot)
         assert any(line.split()[:1] == ["63"] for line in screen_text(app).split("\n"))
-        await pilot.press("r", "home")
+        await pilot.press("home")
         await settle(app, pilot)
         text = screen_text(app)
         assert "ordered by late first" in text
         assert "97 %" in text
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
+async def test_the_rank_of_the_verdict_is_pinned_and_of_many_the_late_come_first(size: tuple[int, int]) -> None:
+    made = samples.many_ranks()
+    strips = list(made.ranks)
+    strips[50] = replace(strips[50], late_share=0.99)
+    async with shown(Reports(replace(made, ranks=tuple(strips))), size) as (app, pilot):
+        await pilot.press("3")
+        await settle(app, pilot)
+        rows = [line.split() for line in screen_text(app).split("\n")]
+        order = [(row[0], row[1]) for row in rows if len(row) > 5 and row[1] in "▲▶"]
+        assert order[:3] == [("41", "▲"), ("50", "▶"), ("0", "▶")]
+        assert "ordered by late first, ▲ of the verdict on top" in screen_text(app)
+
+
+def test_ranks_are_pinned_only_if_they_are_few() -> None:
+    made = samples.many_ranks()
+    assert named_ranks(made) == {41}
+    assert named_ranks(samples.running()) == frozenset(), "both of two"
+    assert named_ranks(replace(made, findings=())) == frozenset()
 
 
 async def test_a_rank_table_keeps_its_place_while_values_change():

@@ -8,7 +8,12 @@ import pytest
 
 import report_samples as samples
 from rn50_advisor.advisor.model.report import Report
-from rn50_advisor.advisor.tui.panels.throughput_panel import ThroughputChart, ThroughputFacts, waiting_lines
+from rn50_advisor.advisor.tui.panels.throughput_panel import (
+    ThroughputChart,
+    ThroughputFacts,
+    failed_lines,
+    waiting_lines,
+)
 from tui_doubles import Reports, screen_text, shown
 
 
@@ -36,6 +41,25 @@ async def test_a_young_run_says_what_it_waits_for():
         ):
             assert part in text
         assert "no step has ended yet" in text
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36), (200, 56)])
+async def test_a_job_that_hangs_shows_where_it_stands_instead_of_its_rates(size: tuple[int, int]) -> None:
+    async with shown(Reports(samples.hang()), size) as (app, _):
+        text = screen_text(app)
+        assert (
+            "Last progress" in text
+            and "✖ last step 412" in text
+            and "rank 1: waiting for input for 4m 12s, step 412 (pid 101)" in text
+        )
+        assert "augment (data/augment.py:57)" in text and "before: 109 samples/s" in text
+        assert not app.query_one("#digits").region
+
+
+def test_a_dead_ranks_last_step_and_phase_are_shown() -> None:
+    rows = [content.plain for content in failed_lines(samples.dead_rank(), 80)]
+    assert rows[:2] == ["✖ last step 301", "rank 1: gone, last forward, step 301 (pid 101)"]
+    assert len(failed_lines(replace(samples.dead_rank(), ranks=(), findings=()), 80)) == 2
 
 
 async def test_numbers_of_a_live_report_keep_their_columns():

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import report_samples as samples
-from rn50_advisor.advisor.model.report import Report
+from rn50_advisor.advisor.model.report import Report, StepTime
 from rn50_advisor.advisor.tui.styles.severity_styles import OUTCOME, SEVERITY, STATE, severity_style, state_style
 
 
@@ -16,13 +16,23 @@ from rn50_advisor.advisor.tui.styles.severity_styles import OUTCOME, SEVERITY, S
     [
         (samples.bottleneck(), "▲", "BOTTLENECK"),
         (samples.healthy(), "✔", "HEALTHY"),
+        (replace(samples.healthy(), step_time=StepTime(0.1, 0.1, 8, 5)), "○", "NO BOTTLENECK SO FAR"),
         (samples.hang(), "✖", "FAILED"),
         (samples.inconclusive(), "?", "INCONCLUSIVE"),
         (samples.young(), "…", "WAITING"),
         (replace(samples.young(), step_time=samples.healthy().step_time), "?", "INCONCLUSIVE"),
         (replace(samples.healthy(), verdict=replace(samples.healthy().verdict, state="newer")), "?", "INCONCLUSIVE"),  # type: ignore[arg-type]
     ],
-    ids=["bottleneck", "healthy", "failed", "ended early", "waiting", "too few steps", "of a newer advisor"],
+    ids=[
+        "bottleneck",
+        "healthy",
+        "healthy so far",
+        "failed",
+        "ended early",
+        "waiting",
+        "too few steps",
+        "of a newer advisor",
+    ],
 )
 def test_a_state_has_its_glyph_and_word(report: Report, glyph: str, word: str) -> None:
     assert state_style(report)[:2] == (glyph, word)

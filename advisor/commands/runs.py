@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import shutil
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from rn50_advisor.advisor.commands import common_options
 from rn50_advisor.advisor.commands.completion import complete_run, given_run_dir
-from rn50_advisor.advisor.model.errors import AdvisorError, NotARun, UsageError
+from rn50_advisor.advisor.model.errors import AdvisorError, UsageError
 from rn50_advisor.advisor.model.wording import quantities as fmt
+from rn50_advisor.advisor.model.wording.near_names import did_you_mean
 from rn50_advisor.advisor.report.inert_text import one_line
 from rn50_advisor.advisor.report.styled_lines import Line, Style, paint
 
 if TYPE_CHECKING:
-    from rn50_advisor.advisor.store.run_summary import RunSummary
+    from rn50_advisor.advisor.store.run_rows import RunRow
 
 SCHEMA = "rn50-advisor/runs/1"
 _HEAD = ("name", "when", "verdict", "likely gain", "samples/s", "duration", "size", "")
@@ -42,34 +39,29 @@ _STATES: dict[str, tuple[str, Style]] = {
 _NAMES_SHOWN = 5
 
 
-@dataclass(frozen=True, slots=True)
-class RunRow:
-    """A run in the list. `state`: that of its verdict, or "recording", "not judged" (nothing was stored), "unreadable"."""
-
-    name: str
-    path: str
-    state: str
-    rule: str | None = None
-    title: str = ""
-    likely: float | None = None
-    speedup: tuple[float, float] | None = None
-    samples_per_s: float | None = None
-    started_unix_s: float | None = None
-    duration_s: float | None = None
-    size_bytes: int = 0
+class _Subcommands(click.Group):
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name in self.commands or name.startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        hint = f"to list that folder: rn50-advisor runs --run-dir {name}" if Path(name).is_dir() else ""
+        known = f"there are {', '.join(self.commands)}; without one, runs are listed"
+        raise UsageError(f"No such command 'runs {name}'.", did_you_mean(name, self.commands) or hint or known)
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=_Subcommands, invoke_without_command=True)
 @common_options.run_dir
 @common_options.config
 @click.option("-n", "--limit", type=click.IntRange(min=1), metavar="N", help="Only the N newest.")
 @click.option(
     "--judge", is_flag=True, help="Find and keep the verdict of ended runs without one (about a second each)."
 )
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--json", "for_programs", is_flag=True, help="For programs.")
 @click.pass_context
 def runs(
-    context: click.Context, *, run_dir: Path, config: Path | None, limit: int | None, judge: bool, as_json: bool
+    context: click.Context, *, run_dir: Path, config: Path | None, limit: int | None, judge: bool, for_programs: bool
 ) -> None:
     """List runs, newest first: verdict, likely gain, speed, duration and size. Remove runs, or print where one is.
 
@@ -83,13 +75,14 @@ def runs(
     if context.invoked_subcommand is not None:
         return
     from rn50_advisor.advisor.store.run_folders import list_runs
+    from rn50_advisor.advisor.store.run_rows import as_json, row_of
 
     folders = list_runs(run_dir)[:limit]
     if judge:
         _judge(folders, config)
     rows = [row_of(folder) for folder in folders]
-    if as_json:
-        click.echo(json.dumps({"schema": SCHEMA, "runs": [_plain(row) for row in rows]}, indent=2))
+    if for_programs:
+        click.echo(json.dumps({"schema": SCHEMA, "runs": [as_json(row) for row in rows]}, indent=2))
     elif not rows:
         click.echo(f"no runs in {run_dir}; record one: rn50-advisor run -- COMMAND")
     else:
@@ -108,6 +101,8 @@ def rm(context: click.Context, *, names: tuple[str, ...], yes: bool, run_dir: Pa
     Removes what the recording made. Your own files in a run's folder stay, reports that you saved too, and the folder with them.
     Nothing is removed if one of the runs is still being recorded, or is not certainly a run.
     """
+    if sys.platform != "linux":
+        raise AdvisorError(f"runs rm needs Linux, this is {sys.platform}", "remove the folder by hand")
     from rn50_advisor.advisor.store.run_removal import removable, remove_run
 
     base = given_run_dir(context)
@@ -139,32 +134,6 @@ def path(context: click.Context, *, run: str, run_dir: Path) -> None:
 
     found = resolve_run(run, given_run_dir(context)).absolute()
     click.echo(found.parent if found.name == FILE_NAME else found)
-
-
-def row_of(folder: Path) -> RunRow:
-    """Reads what is stored of a run, and analyses nothing."""
-    from rn50_advisor.advisor.store.run_removal import is_recorded
-    from rn50_advisor.advisor.store.run_summary import read_summary, read_times
-
-    size = _size_bytes(folder)
-    if (summary := read_summary(folder)) is not None:
-        return _judged(folder, summary, size)
-    try:
-        times = read_times(folder)
-    except NotARun as error:
-        return RunRow(folder.name, str(folder), "unreadable", title=error.message, size_bytes=size)
-    state, title = "not judged", ""
-    if not times.ended:
-        state, title = ("recording", "") if is_recorded(folder) else (state, "the recording broke off")
-    return RunRow(
-        folder.name,
-        str(folder),
-        state,
-        title=title,
-        started_unix_s=times.started_unix_s,
-        duration_s=times.duration_s,
-        size_bytes=size,
-    )
 
 
 def listing(rows: Sequence[RunRow], *, now_unix_s: float, width: int = 0) -> list[Line]:
@@ -215,32 +184,11 @@ def _ago(seconds: float) -> str:
     return "just now"
 
 
-def _plain(row: RunRow) -> dict[str, Any]:
-    started = row.started_unix_s
-    when = None if started is None else datetime.fromtimestamp(started, timezone.utc).isoformat(timespec="seconds")
-    return {**asdict(row), "started": when}
-
-
-def _judged(folder: Path, summary: RunSummary, size_bytes: int) -> RunRow:
-    return RunRow(
-        folder.name,
-        str(folder),
-        summary.state,
-        summary.rule,
-        summary.title,
-        summary.likely,
-        summary.speedup,
-        summary.samples_per_s,
-        summary.started_unix_s,
-        summary.duration_s,
-        size_bytes,
-    )
-
-
 def _judge(folders: Sequence[Path], config: Path | None) -> None:
     """Keeps the verdicts of runs that have none. A run that cannot be read or written stays as it is; a line on stderr says why."""
     from rn50_advisor.advisor.config_file import load_config
     from rn50_advisor.advisor.merge.job_reading import read_job
+    from rn50_advisor.advisor.store.run_rows import row_of
     from rn50_advisor.advisor.store.run_summary import summary_of, write_summary
     from rn50_advisor.advisor.verdict.diagnose import diagnose
 
@@ -253,16 +201,6 @@ def _judge(folders: Sequence[Path], config: Path | None) -> None:
             write_summary(folder, summary_of(diagnose(recording, settings), recording))
         except (AdvisorError, OSError) as error:
             click.echo(f"rn50-advisor: {one_line(folder.name)} is not judged: {one_line(error)}", err=True)
-
-
-def _size_bytes(folder: Path) -> int:
-    """Bytes of the files in the folder, without its subfolders."""
-    size = 0
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            with contextlib.suppress(OSError):
-                size += entry.stat(follow_symlinks=False).st_size if entry.is_file(follow_symlinks=False) else 0
-    return size
 
 
 def _named_in_full(argument: str, base: Path) -> Path:

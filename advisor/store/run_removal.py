@@ -169,7 +169,7 @@ def _recorded_names(at: int) -> set[str]:
             if _is_kept_output(at, db):
                 found.add(OUTPUT_NAME)
             return found
-    except (NotARun, ValueError, TypeError, KeyError, AttributeError):
+    except (NotARun, ArithmeticError, ValueError, TypeError, KeyError, AttributeError):
         return set()
 
 

@@ -22,8 +22,12 @@ if TYPE_CHECKING:  # it brings numpy, which takes longer to import than a list o
     from rn50_advisor.advisor.model.recording import Recording
 
 SUMMARY_NAME = "summary.json"
-SCHEMA = "rn50-advisor/summary/1"
+UNIX_S_MAX = 253_402_300_799  # the end of the year 9999, where Python's dates end
+_TIME_MAX = 1 << 61  # ns, as in `typed_rows`, which brings numpy
 _BYTES_MAX = 1 << 16
+# Runs are also read on Windows, which has none of these.
+_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ class RunSummary:
     started_unix_s: float
     duration_s: float
     advisor_version: str = __version__
-    schema: Literal["rn50-advisor/summary/1"] = SCHEMA
+    schema: Literal["rn50-advisor/summary/1"] = "rn50-advisor/summary/1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ def summary_of(report: Report, recording: Recording) -> RunSummary:
 def write_summary(folder: Path, summary: RunSummary) -> None:
     """Writes or replaces the summary of the run in `folder`, in one step. Raises OSError."""
     new = folder / f".{SUMMARY_NAME}-{secrets.token_hex(4)}"
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(new, _CREATE, 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             json.dump(plain_values(summary), file)
@@ -83,23 +87,33 @@ def write_summary(folder: Path, summary: RunSummary) -> None:
 def read_summary(folder: Path) -> RunSummary | None:
     """Returns the summary in this folder; None if there is none, or another file of this name."""
     try:
-        descriptor = os.open(folder / SUMMARY_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(folder / SUMMARY_NAME, _READ)
         with os.fdopen(descriptor, "rb") as file:
-            return msgspec.json.decode(file.read(_BYTES_MAX), type=RunSummary)
+            found = msgspec.json.decode(file.read(_BYTES_MAX), type=RunSummary)
     except (OSError, msgspec.MsgspecError, RecursionError):
         return None
+    return found if 0 <= found.started_unix_s <= UNIX_S_MAX else None
 
 
 def read_times(folder: Path) -> RunTimes:
     """Reads a few rows, not the run. Raises NotARun."""
     with open_database(folder / FILE_NAME) as db:
         meta = meta_values(db, "started_unix_s", "started_ns", "last_ns", "ended_ns")
-    started, first, last = (meta.get(key) for key in ("started_unix_s", "started_ns", "last_ns"))
-    ended = meta.get("ended_ns")
     try:
-        return RunTimes(float(started), max(0.0, (float(ended or last) - float(first)) / 1e9), ended is not None)
+        first, last, ended = (_number(meta.get(key)) for key in ("started_ns", "last_ns", "ended_ns"))
+        started = _number(meta.get("started_unix_s"))
+        if first is None or last is None or started is None or not 0 <= started <= UNIX_S_MAX:
+            raise ValueError(started)
     except (TypeError, ValueError) as error:
         raise NotARun(f"{folder} is damaged: table meta has no times") from error
+    return RunTimes(started, max(0.0, ((last if ended is None else ended) - first) / 1e9), ended is not None)
+
+
+def _number(value: object) -> float | None:
+    """Raises TypeError for anything but None and a number that can be a time."""
+    if value is None or (isinstance(value, (int, float)) and abs(value) <= _TIME_MAX):
+        return value
+    raise TypeError(type(value).__name__)
 
 
 def meta_values(db: sqlite3.Connection, *keys: str) -> dict[str, Any]:

@@ -11,11 +11,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 import report_samples as samples
-from rn50_advisor.advisor.commands.runs import RunRow, listing, row_of, runs
+from rn50_advisor.advisor.commands.runs import listing, runs
 from rn50_advisor.advisor.model.errors import AdvisorError, NotARun, UsageError
 from rn50_advisor.advisor.report.styled_lines import plain
 from rn50_advisor.advisor.store.run_folders import list_runs
 from rn50_advisor.advisor.store.run_reader import read_recording
+from rn50_advisor.advisor.store.run_rows import RunRow
 from rn50_advisor.advisor.store.run_summary import SUMMARY_NAME, read_summary, summary_of, write_summary
 from rn50_advisor.advisor.store.run_writer import RunWriter
 from store_rows import T0_NS
@@ -86,35 +87,10 @@ def test_a_run_that_cannot_be_read_has_its_line_and_stays_unjudged(base: Path) -
     assert not (base / FAST / SUMMARY_NAME).exists()
 
 
-def test_a_run_under_way_is_shown_as_such_and_one_that_broke_off_too(base: Path) -> None:
-    writer = RunWriter.create(base / "now", meta={})
-    assert row_of(base / "now").state == "recording"
-    writer.close()
-    row = row_of(base / "now")
-    assert (row.state, row.title) == ("not judged", "the recording broke off")
-
-
 def test_no_runs_are_no_error(tmp_path: Path) -> None:
     shown = done("--run-dir", "none")
     assert shown.exit_code == 0 and shown.stdout == "no runs in none; record one: rn50-advisor run -- COMMAND\n"
     assert json.loads(done("--run-dir", "none", "--json").stdout)["runs"] == []
-
-
-@pytest.mark.parametrize(
-    ("age_s", "when"), [(-50, "just now"), (59, "just now"), (60, "1 min ago"), (7300, "2 h ago"), (200_000, "2 d ago")]
-)
-def test_when_is_how_long_ago(age_s: float, when: str) -> None:
-    row = RunRow("x", "x", "healthy", started_unix_s=1e9)
-    assert when in plain(listing([row], now_unix_s=1e9 + age_s))
-
-
-def test_lines_fit_a_terminal_and_hide_no_name() -> None:
-    row = RunRow(
-        "20250101-000000-x", "x", "bottleneck", "DAT003", "A long title " * 9, 2.0, (1.5, 2.5), 1234.5, 1e9, 70.0, 5
-    )
-    wide, narrow = (plain(listing([row], now_unix_s=1e9, width=width)).splitlines() for width in (0, 110))
-    assert len(wide[1]) > 110 and max(map(len, narrow)) <= 110 and narrow[1].endswith("…")
-    assert narrow[1].startswith("20250101-000000-x")
 
 
 def test_a_hostile_title_cannot_forge_a_line(base: Path) -> None:
@@ -174,6 +150,15 @@ def test_what_is_the_users_stays_and_it_is_said(base: Path) -> None:
     assert [path.name for path in (base / SLOW).iterdir()] == ["notes.txt"]
 
 
+@pytest.mark.parametrize(
+    ("argument", "hint"),
+    [("pth", "did you mean path?"), ("runs", "rn50-advisor runs --run-dir runs"), ("list", "there are rm, path;")],
+)
+def test_an_unknown_subcommand_gets_a_suggestion(argument: str, hint: str) -> None:
+    error = done(argument).exception
+    assert isinstance(error, UsageError) and hint in error.hint
+
+
 def test_the_folder_of_runs_may_stand_before_or_after_the_subcommand(base: Path) -> None:
     base.rename(base.with_name("others"))
     assert (
@@ -182,3 +167,20 @@ def test_the_folder_of_runs_may_stand_before_or_after_the_subcommand(base: Path)
     assert done("--run-dir", "others", "rm", "--yes", "slow").exit_code == 0
     assert done("--run-dir", "none", "rm", "--yes", "--run-dir", "others", "fast").exit_code == 0
     assert list(base.with_name("others").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("age_s", "when"), [(-50, "just now"), (59, "just now"), (60, "1 min ago"), (7300, "2 h ago"), (200_000, "2 d ago")]
+)
+def test_when_is_how_long_ago(age_s: float, when: str) -> None:
+    row = RunRow("x", "x", "healthy", started_unix_s=1e9)
+    assert when in plain(listing([row], now_unix_s=1e9 + age_s))
+
+
+def test_lines_fit_a_terminal_and_hide_no_name() -> None:
+    row = RunRow(
+        "20250101-000000-x", "x", "bottleneck", "DAT003", "A long title " * 9, 2.0, (1.5, 2.5), 1234.5, 1e9, 70.0, 5
+    )
+    wide, narrow = (plain(listing([row], now_unix_s=1e9, width=width)).splitlines() for width in (0, 110))
+    assert len(wide[1]) > 110 and max(map(len, narrow)) <= 110 and narrow[1].endswith("…")
+    assert narrow[1].startswith("20250101-000000-x")

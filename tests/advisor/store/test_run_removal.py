@@ -202,6 +202,14 @@ def test_a_damaged_run_is_one_all_the_same_but_vouches_for_nothing(tmp_path: Pat
     assert set(remove_run(removable(run))) == {"deep-77.json", "deep-rank0.json.gz", "output.log"}
 
 
+@pytest.mark.parametrize("value", ["'soon'", "'null'", f"'1{'0' * 400}'"])
+def test_damaged_times_vouch_for_no_output(tmp_path: Path, value: str) -> None:
+    run = full_run(tmp_path / "run")
+    on_database(f"UPDATE meta SET value = {value} WHERE key = 'started_ns'")(run)
+    age(run)
+    assert "output.log" in removable(run).kept
+
+
 def test_another_folder_in_its_place_is_left_alone(tmp_path: Path) -> None:
     found = removable(full_run(tmp_path / "run"))
     (tmp_path / "run").rename(tmp_path / "moved")

@@ -78,6 +78,9 @@ def test_another_file_of_this_name_is_no_summary(tmp_path: Path) -> None:
     file.unlink()
     write_summary(tmp_path, summary_of(samples.healthy(), read_recording(written_run(tmp_path / "run"))))
     document = json.loads(file.read_text())
+    for started in (-1.0, 1e300):
+        file.write_text(json.dumps({**document, "started_unix_s": started}))
+        assert read_summary(tmp_path) is None
     file.rename(tmp_path / "elsewhere.json")
     file.symlink_to(tmp_path / "elsewhere.json")
     assert read_summary(tmp_path) is None
@@ -95,9 +98,10 @@ def test_the_times_of_a_run_are_read_without_the_run(tmp_path: Path) -> None:
     assert read_times(broken) == RunTimes(1.7e9, 2.0, ended=False)
 
 
-@pytest.mark.parametrize("value", ["'soon'", "'\"soon\"'", "'null'"])
+@pytest.mark.parametrize("value", ["'soon'", "'\"soon\"'", "'null'", "'1e999'", "'NaN'", f"'1{'0' * 400}'"])
 def test_a_run_whose_times_are_damaged_is_refused(tmp_path: Path, value: str) -> None:
-    run = written_run(tmp_path / "run")
-    on_database(f"UPDATE meta SET value = {value} WHERE key = 'started_ns'")(run)
-    with pytest.raises(NotARun):
-        read_times(run)
+    for key in ("started_ns", "started_unix_s"):
+        run = written_run(tmp_path / key)
+        on_database(f"UPDATE meta SET value = {value} WHERE key = '{key}'")(run)
+        with pytest.raises(NotARun):
+            read_times(run)

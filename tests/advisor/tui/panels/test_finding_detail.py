@@ -19,7 +19,7 @@ async def test_findings_view_has_evidence_with_units_fixes_and_relations():
         text = screen_text(app)
         for part in (
             "✖ critical",
-            "└ ◆ medium",
+            "└ ○ symptom",
             "● low",
             "ranks 0, 1",
             "confidence 95 %",

@@ -70,6 +70,19 @@ def test_runs_are_listed_newest_first_and_other_folders_not_at_all(tmp_path: Pat
     assert list_runs(tmp_path / "absent") == []
 
 
+def test_a_folder_that_is_closed_to_us_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, theirs = run_called(tmp_path, "mine", 1), run_called(tmp_path, "theirs", 2)
+    is_file = Path.is_file
+
+    def refused(path: Path) -> bool:
+        if theirs in path.parents:
+            raise PermissionError(13, "Permission denied", str(path))
+        return is_file(path)
+
+    monkeypatch.setattr(Path, "is_file", refused)
+    assert list_runs(tmp_path) == [mine]
+
+
 def test_a_run_is_found_by_path_name_and_unique_beginning(tmp_path: Path) -> None:
     base = tmp_path / "runs"
     alpha, beta, beta2 = run_called(base, "alpha", 1), run_called(base, "beta", 2), run_called(base, "beta-big", 3)

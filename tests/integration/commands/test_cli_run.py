@@ -59,6 +59,14 @@ def test_output_is_untouched_and_the_summary_comes_after_it_on_stderr(tmp_path: 
     assert len(done.stderr.splitlines()) <= 13
 
 
+def test_a_run_is_listed_with_its_verdict_and_goes_without_a_trace(tmp_path: Path) -> None:
+    assert advisor("run", "--name", "first", *job("pass"), cwd=tmp_path).returncode == 0
+    (listed,) = json.loads(advisor("runs", "--json", cwd=tmp_path).stdout)["runs"]
+    assert listed["name"].endswith("-first") and listed["state"] == "inconclusive" and listed["title"]
+    assert advisor("runs", "rm", "--yes", "first", cwd=tmp_path).stderr == b""
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
 def test_reports_are_written_in_the_format_of_their_names(tmp_path: Path) -> None:
     names = ["a.json", "b.md", "c.html", "d.txt"]
     options = [word for name in names for word in ("--report", name)]

@@ -1,4 +1,4 @@
-"""The wire limits the step.
+"""Network transfer limits the step.
 
 What it does: finds steps in which even the rank that arrives last still waits for the gradient exchange.
 
@@ -112,7 +112,7 @@ def _saving(a: Analysis) -> Saving:
     return model.saving(
         model.step_if({}, wire_s=others + min(0.4 * wire, half)),
         model.step_if({}, wire_s=others + 0.6 * wire),
-        "half the exchanges: gradients of two batches at once" if compresses(a) else "half the bytes on the wire",
+        "half the exchanges: gradients of two batches at once" if compresses(a) else "half the bytes on the network",
     )
 
 
@@ -246,7 +246,7 @@ def _step_at(a: Analysis, gbit: float, saving: Saving) -> str:
 
 RULE = rule(
     __name__,
-    "the wire limits the step",
+    "network transfer limits the step",
     check,
     needs=(STEP_TIME_S, COMM_WIRE_S),
     thresholds={

@@ -1,4 +1,4 @@
-"""The batch is past the knee.
+"""The batch is past the point of diminishing returns.
 
 What it does: finds batches that fill the memory although batches of half their size would be as fast per sample.
 
@@ -48,7 +48,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     change = f"{'fewer' if gain < 0 else 'more'} samples/s after doubling the batch to {samples:.0f}"
     return Finding(
         rule=RULE.id,
-        title="The batch is past the knee: half of it is as fast per sample",
+        title="The batch is past the point of diminishing returns: half of it is as fast per sample",
         severity="info",
         confidence=confidence(a, cap=0.8),
         seconds_per_step=0.0,
@@ -75,7 +75,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 RULE = rule(
     __name__,
-    "the batch is past the knee",
+    "the batch is past the point of diminishing returns",
     check,
     needs=(STEP_TIME_S, BATCH_FIXED_SHARE, GPU_PEAK_SHARE),
     thresholds={

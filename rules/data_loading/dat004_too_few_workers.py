@@ -12,7 +12,7 @@ workers.
 Evidence: the input wait as a share of the step; how busy the workers are; the cores that the job keeps busy, out of
 those it is allowed.
 
-Fix: `num_workers=N` at file and line. N is the knee of the worker forecast: the fewest workers that come close to the
+Fix: `num_workers=N` at file and line. N is the worker forecast's point of diminishing returns: the fewest workers that come close to the
 best speed, and at most as many as the idle cores can carry.
 
 Estimate: the forecast at N. It simulates a loader with N workers batch by batch, with this run's batch times, the

@@ -88,9 +88,9 @@ def test_a_sweep_is_described_by_its_knee(rates: tuple[float, ...], text: str) -
 
 def test_devices_that_scale_badly_have_their_reason() -> None:
     alone = measured(setting("fp32", True, 8), 100.0)
-    bad = measured(setting("fp32", True, 8, 4), 200.0, rule="COM001", title="The wire limits the step")
+    bad = measured(setting("fp32", True, 8, 4), 200.0, rule="COM001", title="Network transfer limits the step")
     assert (
-        "4 devices reach 50 % of 4 single ones (fp32, channels-last, batch 8, 4 devices): The wire limits the step (COM001)"
+        "4 devices reach 50 % of 4 single ones (fp32, channels-last, batch 8, 4 devices): Network transfer limits the step (COM001)"
         in said(alone, bad)
     )
     good = replace(bad, images_per_s=Estimate(380.0, 370.0, 390.0))

@@ -1,4 +1,4 @@
-"""COM001, the wire limits the step: its table and its advice."""
+"""COM001, network transfer limits the step: its table and its advice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CMP006, the batch is past the knee: its table and its advice."""
+"""CMP006, the batch is past the point of diminishing returns: its table and its advice."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def _verdict(report: Report) -> list[str]:
     if verdict.summary:
         out += ["", _text(verdict.summary, 1000)]
     if made := phrases.checks(report):
-        out += ["", f"**Checks:** {made}"]
+        out += ["", f"**Coverage:** {made}"]
     if finding is not None and (gain := phrases.gain(finding.saving)):
         out += ["", f"**Predicted gain:** {_text(gain)}"]
     if finding is not None and finding.fixes:

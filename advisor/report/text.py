@@ -59,7 +59,7 @@ def summary_lines(report: Report, where: str = "") -> list[Line]:
     ]:
         out += styled_lines.wrapped("also    ", "; ".join(others[:4]), indent=0, most=1)
     if made := phrases.checks(report):
-        out += styled_lines.wrapped("checks  ", made, indent=0, most=1)
+        out += styled_lines.wrapped("coverage  ", made, indent=0, most=1)
     out += styled_lines.wrapped("speed   ", _speed(report), indent=0, most=1)
     if where:
         out += styled_lines.wrapped("report  ", where, indent=0, most=1)
@@ -136,7 +136,7 @@ def _verdict(report: Report) -> list[Line]:
         ),
     ]
     out += styled_lines.wrapped("", verdict.summary) if verdict.summary else []
-    return out + (styled_lines.wrapped("checks  ", made) if (made := phrases.checks(report)) else [])
+    return out + (styled_lines.wrapped("coverage  ", made) if (made := phrases.checks(report)) else [])
 
 
 def _speed_part(report: Report) -> list[Line]:

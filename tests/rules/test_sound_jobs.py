@@ -50,6 +50,7 @@ def test_a_healthy_job_gives_no_finding() -> None:
         "step.collection_s": {0: 0.0, 1: 0.0},
         "step.foreign_s": {0: 0.0, 1: 0.0},
         "step.elements_s": {0: 0.0, 1: 0.0},
+        "step.repeated_s": {0: 0.0, 1: 0.0},
         "step.attention_s": {0: 0.0, 1: 0.0},
         "gc.critical_s": 0.001,
         "ddp.searched": {0: 0.0, 1: 0.0},

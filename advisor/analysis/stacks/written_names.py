@@ -83,21 +83,24 @@ def carried(loop: ast.stmt) -> set[str]:
 
 @functools.lru_cache(maxsize=256)
 def guarded(within: ast.AST) -> Mapping[ast.AST, tuple[ast.expr, ...]]:
-    """All nodes below this one, with the conditions and iterables that decide whether and how often each runs.
+    """All nodes below this one, with the conditions and iterables below it that decide whether and how often each runs.
 
     Without what is below functions and classes that are defined there.
     """
-    return dict(_guarded(within, ()))
+    return dict(_guarded(within, (), None))
 
 
-def _guarded(node: ast.AST, guards: tuple[ast.expr, ...]) -> Iterator[tuple[ast.AST, tuple[ast.expr, ...]]]:
-    guard = node.iter if isinstance(node, ast.For) else getattr(node, "test", None)
+def _guarded(
+    node: ast.AST, guards: tuple[ast.expr, ...], guard: ast.expr | None
+) -> Iterator[tuple[ast.AST, tuple[ast.expr, ...]]]:
     blocks = (*node.body, *node.orelse) if isinstance(node, (ast.If, ast.While, ast.For)) else ()
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, (*FUNCTIONS, ast.Lambda, ast.ClassDef)):
             of_child = (*guards, guard) if guard is not None and child in blocks else guards
             yield child, of_child
-            yield from _guarded(child, of_child)
+            yield from _guarded(
+                child, of_child, child.iter if isinstance(child, ast.For) else getattr(child, "test", None)
+            )
 
 
 def statement_at(function: ast.AST, line: int) -> ast.stmt | None:

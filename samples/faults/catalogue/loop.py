@@ -45,6 +45,10 @@ def replay(*arguments: str) -> Job:
     return Job("faults/jobs/loop/replay.py", arguments, ranks=0)
 
 
+def constants(*arguments: str) -> Job:
+    return Job("faults/jobs/loop/constants.py", arguments, ranks=0)
+
+
 def boxes(*arguments: str) -> Job:
     return Job("faults/jobs/loop/boxes.py", arguments, ranks=0)
 
@@ -61,7 +65,7 @@ def untouched_by(rule: str, job: Job) -> tuple[Untouched, ...]:
     """
     if rule in ("LOP006", "CMP010", "CMP013"):
         return ()
-    if rule in ("LOP007", "LOP008", "LOP009", "LOP010", "LOP011", "LOP012") or job.script == SLICING:
+    if rule in ("LOP007", "LOP008", "LOP009", "LOP010", "LOP011", "LOP012", "LOP014") or job.script == SLICING:
         return () if job.ranks else ("backward",)
     return ("forward",) if job.ranks else ("forward", "backward")
 
@@ -422,6 +426,28 @@ SCENARIOS = (
         fixed=boxes("--boxes=6", "--assign=tensors"),
     ),
     seeded("targets-set-box-by-box-hardly", "LOP012", boxes("--boxes=1"), strength="just below"),
+    seeded(
+        "positions-in-each-forward-pass",
+        "LOP014",
+        constants("--batch=1", "--length=2048", "--layers=1", "--steps=500"),
+        line="table = positions(",
+        says="computes the same in every step",
+        fixed=constants("--batch=1", "--length=2048", "--layers=1", "--steps=700", "--make=once"),
+    ),
+    seeded(
+        "graph-normalised-in-each-forward-pass",
+        "LOP014",
+        constants("--of=graph", "--width=64", "--steps=1200"),
+        strength="just above",
+        line="graph = normalised(",
+        fixed=constants("--of=graph", "--width=64", "--steps=1500", "--make=once"),
+    ),
+    seeded(
+        "positions-beside-much-computing",
+        "LOP014",
+        constants("--batch=8", "--layers=8", "--steps=150"),
+        strength="just below",
+    ),
     seeded(
         "weights-of-the-loss-outside-torch",
         "LOP011",

@@ -200,6 +200,13 @@ def test_nothing_is_known_of_what_a_function_is_given_that_something_else_calls(
     assert place(MODEL, *BLOCK, ("Block.forward", "# degree", "otherwise")) is not None
 
 
+def test_what_the_loop_goes_through_does_not_matter() -> None:
+    text = MODEL.replace("for x in loader:", "for x in model.batches():")
+    assert place(text, *BLOCK, ("Block.forward", "# bias", "as a module")) is not None
+    text = MODEL.replace("for x in loader:", "while (x := model.next()) is not None:")
+    assert place(text, *BLOCK, ("Block.forward", "# bias", "as a module")) is not None
+
+
 def test_without_a_loop_or_a_source_nothing_is_found() -> None:
     assert place(MODEL, ("Net.forward", "# blocks", "called"), ("Block.forward", "# degree", "as a module")) is None
     entries = [Entry(FILE, at(MODEL, "# model"), "train", "called"), Entry("/job/other.py", 3, "f", "called")]

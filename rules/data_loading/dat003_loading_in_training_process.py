@@ -11,8 +11,8 @@ Evidence: the input wait as a share of the step; `num_workers=0` at file and lin
 training process.
 
 Fix: `num_workers=N` with `persistent_workers=True`, and `pin_memory=True` when training on a GPU. N is the point of
-diminishing returns of the worker forecast: the fewest workers that come close to the best speed this rank's cores can sustain. If workers would
-gain less than 2 % even at best, or might as well cost time, make the samples cheaper instead.
+diminishing returns of the worker forecast: the fewest workers that come close to the best speed this rank's cores can
+sustain. If workers would gain less than 2 % even at best, or might as well cost time, make the samples cheaper instead.
 
 Estimate: the forecast at N. It simulates a loader with N workers batch by batch, with this run's batch times, the
 hand-over, and the cores shared with training; it is never better than a step without this wait. Workers cannot help

@@ -129,9 +129,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 
 def _transform(a: Analysis, cost: SampleCost, t: Thresholds, loader: LoaderFacts | None) -> _Part | None:
-    part = cost.costliest_transform
+    part, late = cost.costliest_transform, late_shrink(cost, loader)
     if part is None or part.share < t["share"]:
         return None
+    if late is not None and late.share >= t["share"] and part.name in late.transforms:
+        return None  # putting it after the crop keeps the samples as they are
     return _Part(
         title=f"{part.name} takes {100 * part.share:.0f} % of the CPU time of every sample",
         of_batch=part.share * _samples_share(a, cost),

@@ -144,6 +144,11 @@ def test_dat011_says_what_to_put_first() -> None:
     assert saved is not None and 1.0 < saved.speedup[0] < saved.speedup[1]
 
 
+def test_dat011_names_the_order_also_where_the_transform_alone_takes_more() -> None:
+    made = replace(job(JITTER, CROP), sample=cost(JITTER, CROP, each_s=0.17, rest_s=0.04))
+    assert found("DAT011", made).fixes[0].title == "put RandomResizedCrop before ColorJitter"
+
+
 def test_dat011_leaves_the_right_order_alone() -> None:
     assert run_rule(RULES["DAT011"], job(CROP, JITTER, ROTATION, FLIP), Config()) == Clear("DAT011")
 

@@ -429,10 +429,10 @@ SCENARIOS = (
     seeded(
         "positions-in-each-forward-pass",
         "LOP014",
-        constants("--batch=1", "--length=2048", "--layers=1", "--steps=500"),
+        constants("--batch=1", "--length=2048", "--layers=1", "--steps=2000"),
         line="table = positions(",
         says="computes the same in every step",
-        fixed=constants("--batch=1", "--length=2048", "--layers=1", "--steps=700", "--make=once"),
+        fixed=constants("--batch=1", "--length=2048", "--layers=1", "--steps=2500", "--make=once"),
     ),
     seeded(
         "graph-normalised-in-each-forward-pass",

@@ -142,7 +142,8 @@ def run(
     if config is not None or _has_table(Path("pyproject.toml")):
         check_config(config)
     check_merge(merge_listen, merge_to, merge_token_file)
-    made = [path for path in (run_dir, *run_dir.parents) if not path.exists()]
+    # Path.exists raises before Python 3.14 where it may not ask
+    made = [path for path in (run_dir, *run_dir.parents) if not os.path.exists(path)]  # noqa: PTH110
     folder = _folder(run_dir, name)
     settings = RunOptions(
         overhead_budget=overhead_budget / 100,

@@ -59,6 +59,14 @@ def test_output_is_untouched_and_the_summary_comes_after_it_on_stderr(tmp_path: 
     assert len(done.stderr.splitlines()) <= 13
 
 
+def test_the_job_runs_although_nobody_may_look_at_the_run_dir(tmp_path: Path) -> None:
+    done = advisor(
+        "run", "--run-dir", "x" * 300, *job("print('done')"), cwd=tmp_path
+    )  # no file system takes such a name
+    assert (done.returncode, done.stdout) == (0, b"done\n")
+    assert done.stderr.startswith(b"rn50-advisor: the job runs unrecorded: ")
+
+
 def test_a_run_is_listed_with_its_verdict_and_goes_without_a_trace(tmp_path: Path) -> None:
     assert advisor("run", "--name", "first", *job("pass"), cwd=tmp_path).returncode == 0
     (listed,) = json.loads(advisor("runs", "--json", cwd=tmp_path).stdout)["runs"]

@@ -65,6 +65,10 @@ class Values:
         owner = [call.func.value] if isinstance(call.func, ast.Attribute) else []
         return all(self.same(value, steps) for value in (*owner, *call.args, *(k.value for k in call.keywords)))
 
+    def set_once(self, node: ast.expr) -> bool:
+        """True for an attribute of the object that `__init__` alone sets."""
+        return isinstance(node, ast.Attribute) and _is_self(node.value) and self._set_by_init(node.attr)[0] is not None
+
     def _name(self, name: str, steps: int) -> bool:
         if self.function is None:
             values = assignments(self.code.tree, name)
@@ -90,7 +94,7 @@ class Values:
             return False
         whole = node.value
         if isinstance(whole, ast.Attribute) and _is_self(whole.value):
-            return self._set_by_init(whole.attr)[0] is not None
+            return self.set_once(whole)
         if isinstance(whole, (ast.Attribute, ast.Subscript)):
             return self._part(whole, steps)
         if not isinstance(whole, ast.Name):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rn50_advisor.advisor.edits.constant_values import Values, opens
-from rn50_advisor.advisor.edits.names import parameters
+from rn50_advisor.advisor.edits.names import assignments, parameters
 from rn50_advisor.advisor.edits.syntax import Code, Function, dotted_name, last_name, parse_code
 from rn50_advisor.advisor.run.stacks.source_lines import source_lines
 from rn50_advisor.probes.host.stacks.process_stacks import Frame, is_user_file
@@ -41,12 +41,12 @@ def repeated_call(frames: tuple[Frame, ...]) -> str | None:
     running = None if depth is None else _running(frames[depth])
     if depth is None or running is None:
         return None
-    if depth and _is_member_of_archive(frames[depth - 1]) and not _loads(running.function):
-        return _MEMBER
+    callers = frames[depth + 1 : depth + 1 + _CALLERS_MAX]
+    if depth and _is_member_of_archive(frames[depth - 1]):
+        return _MEMBER if _is_kept(running) else None
     call = _called(running, frames[depth - 1].function if depth else None)
     if call is None or not _each_time(running, call):
         return None
-    callers = frames[depth + 1 : depth + 1 + _CALLERS_MAX]
     values = Values(running.code, running.function, _constant_parameters(running, callers))
     return dotted_name(call.func) if values.same_call(call) else None
 
@@ -55,9 +55,26 @@ def _is_member_of_archive(frame: Frame) -> bool:
     return "/numpy/lib/" in frame.file and "npyio" in frame.file and frame.function.endswith("__getitem__")
 
 
-def _loads(function: Function) -> bool:
-    """True if the function opens the file itself, which may be another one for each item."""
-    return any(isinstance(node, ast.Call) and last_name(node.func) == "load" for node in ast.walk(function))
+def _is_kept(running: _Running) -> bool:
+    """True if what the line takes parts of is an attribute that `__init__` alone sets: other archives may be opened for each item."""
+    line = running.frame.line
+    parts = [
+        node
+        for node in ast.walk(running.function)
+        if isinstance(node, ast.Subscript) and node.lineno <= line <= (node.end_lineno or 0)
+    ]
+    values = Values(running.code, running.function)
+    whole = [_whole(running.function, part) for part in parts]
+    return bool(whole) and all(values.set_once(each) for each in whole)
+
+
+def _whole(function: Function, node: ast.expr) -> ast.expr:
+    """What a line takes parts of: `self.archives` for `archive["x"][n]` after `archive = self.archives[at]`."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    made = assignments(function, node.id) if isinstance(node, ast.Name) else []
+    [value] = made if len(made) == 1 else [None]
+    return _whole(function, value) if isinstance(value, ast.Subscript) else node
 
 
 def _running(frame: Frame) -> _Running | None:

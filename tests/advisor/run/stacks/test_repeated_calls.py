@@ -182,6 +182,24 @@ class Stations:
 def test_an_array_that_is_unpacked_anew_for_each_item(tmp_path: Path, file: str, function: str) -> None:
     unpacked = Frame(function, f"{LIBRARY}/site-packages{file}", 250)
     assert found(tmp_path, NPZ, unpacked, "Stations.__getitem__") == "numpy.load(...)[...]"
-    opened = NPZ.replace("self.archives[i % 9]", "np.load(self.paths[i])")
-    assert found(tmp_path, opened, unpacked, "Stations.__getitem__") is None, "a file for each item"
+    named = NPZ.replace(
+        "        return self.archives[i % 9]", "        archive = self.archives[i % 9]\n        return archive"
+    )
+    assert found(tmp_path, named, unpacked, "Stations.__getitem__") == "numpy.load(...)[...]"
     assert found(tmp_path, NPZ, "NpzFile.__getitem__", "Stations.__getitem__") is None, "not NumPy's"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        NPZ.replace("self.archives[i % 9]", "np.load(self.paths[i])"),
+        NPZ.replace("self.archives[i % 9]", "self.opened(i)"),
+        NPZ.replace("        return self.archives[i % 9]", "        archive = self.opened(i)\n        return archive"),
+        NPZ + "    def open(self, i):\n        self.archives = [np.load(self.paths[i])]\n",
+        NPZ.replace("(self, i)", "(self, i, archive)").replace("self.archives[i % 9]", "archive"),
+    ],
+    ids=["opened here", "by a call", "before", "by another method", "handed over"],
+)
+def test_an_archive_that_may_be_another_for_each_item_is_none(tmp_path: Path, text: str) -> None:
+    unpacked = Frame("NpzFile.__getitem__", f"{LIBRARY}/site-packages/numpy/lib/_npyio_impl.py", 250)
+    assert found(tmp_path, text, unpacked, "Stations.__getitem__") is None

@@ -16,8 +16,8 @@ Fix: compute it once: before the loop, in `__init__` (`register_buffer` moves it
 Estimate: the step without the line. The share is uncertain by one and a half standard errors of the samples; at worst a tenth of it
 remains.
 
-False alarms: below 6 % of the step the rule stays silent. A tensor that a function of another file changes in place looks the same to
-the source. A result that depends on the batch's shape is the same only for batches of one shape.
+False alarms: below 6 % of the step the rule stays silent. A tensor that is changed in place elsewhere (by a model that is called with
+it, for one) looks the same to the source. A result that depends on the batch's shape is the same only for batches of one shape.
 """
 
 from __future__ import annotations

@@ -9,19 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
-from rn50_advisor.advisor.analysis.stacks.after_update import evaluation_lines
 from rn50_advisor.advisor.analysis.stacks.element_source import element_loop
-from rn50_advisor.advisor.analysis.stacks.hot_lines import writes_output
-from rn50_advisor.advisor.analysis.stacks.loop_lines import WHOLE_TENSORS, profiled_values, working_rows
+from rn50_advisor.advisor.analysis.stacks.loop_lines import WHOLE_TENSORS, longest, profiled_values, step_rows
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     CallPaths,
     SeenStack,
-    call_paths,
     inner,
     place_of,
-    profiles_by_rank,
-    user_rows,
 )
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import HotLine
@@ -38,28 +32,20 @@ def element_values(recording: Recording, steady: Mapping[int, RankSteps], values
     seen = Counter[int]()
     for rank, _, count in _in_loops(recording):
         seen[rank] += count
-    return profiled_values(recording, steady, values, STEP_ELEMENTS_S, seen)
+    return profiled_values(recording, steady, values, STEP_ELEMENTS_S, seen, by_source=True)
 
 
 def element_lines(recording: Recording) -> tuple[HotLine, ...]:
     """The loops over all ranks, the longest first."""
-    samples = sum(profile["looks"] for _, profile in profiles_by_rank(recording))
-    loops = Counter[_Loop]()
-    for _, loop, count in _in_loops(recording):
-        loops[loop] += count
-    return tuple(HotLine(*loop, "", n, n / samples, io=False) for loop, n in loops.most_common(5))
+    return longest(recording, ((loop, "", count) for _, loop, count in _in_loops(recording)))
 
 
 def _in_loops(recording: Recording) -> Iterator[tuple[int, _Loop, int]]:
     """Yields (rank, loop, number of samples that found it awake). Output, items of a data set and evaluations are reported elsewhere."""
-    on_gpu, evaluations = ranks_on_gpus(recording), evaluation_lines(recording)
-    for rank, profile in profiles_by_rank(recording):
-        rows = user_rows(profile)
-        paths = call_paths(rows)
-        for row, count in working_rows(rows, evaluations, on_gpu=rank in on_gpu):
-            loop = None if writes_output(row) else _loop_around(row, paths, recording.sources)
-            if loop is not None:
-                yield rank, loop, count
+    for rank, paths, row, count in step_rows(recording):
+        loop = _loop_around(row, paths, recording.sources)
+        if loop is not None:
+            yield rank, loop, count
 
 
 def _loop_around(row: SeenStack, paths: CallPaths, sources: tuple[Source, ...]) -> _Loop | None:

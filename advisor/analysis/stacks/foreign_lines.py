@@ -12,7 +12,13 @@ from collections.abc import Iterator, Mapping
 from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.after_update import evaluation_lines
 from rn50_advisor.advisor.analysis.stacks.hot_lines import place
-from rn50_advisor.advisor.analysis.stacks.loop_lines import ModelPath, calls_model, profiled_values, working_rows
+from rn50_advisor.advisor.analysis.stacks.loop_lines import (
+    ModelPath,
+    calls_model,
+    longest,
+    profiled_values,
+    working_rows,
+)
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     TORCH,
     SeenStack,
@@ -49,16 +55,16 @@ def foreign_values(recording: Recording, steady: Mapping[int, RankSteps], values
 
 def foreign_lines(recording: Recording) -> tuple[HotLine, ...]:
     """These lines over all ranks, the longest first."""
-    samples = sum(profile["looks"] for _, profile in profiles_by_rank(recording))
-    lines = Counter[tuple[str, int, str]]()
-    leaves: dict[tuple[str, int, str], Counter[str]] = {}
-    for _, row, count in _foreign(recording):
-        key = (row["user"]["file"], row["user"]["line"], row["user"]["function"])
-        lines[key] += count
-        leaf = "" if is_user_file(row["frames"][0]["file"]) else place(row["frames"][0])
-        leaves.setdefault(key, Counter())[leaf] += count
-    return tuple(
-        HotLine(*key, leaves[key].most_common(1)[0][0], n, n / samples, io=False) for key, n in lines.most_common(5)
+    return longest(
+        recording,
+        (
+            (
+                (row["user"]["file"], row["user"]["line"], row["user"]["function"]),
+                "" if is_user_file(row["frames"][0]["file"]) else place(row["frames"][0]),
+                count,
+            )
+            for _, row, count in _foreign(recording)
+        ),
     )
 
 

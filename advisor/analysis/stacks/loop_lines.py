@@ -15,13 +15,14 @@ from typing import Literal
 
 from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.after_backward import Line
-from rn50_advisor.advisor.analysis.stacks.after_update import evaluates
-from rn50_advisor.advisor.analysis.stacks.hot_lines import place
+from rn50_advisor.advisor.analysis.stacks.after_update import evaluates, evaluation_lines
+from rn50_advisor.advisor.analysis.stacks.hot_lines import place, writes_output
 from rn50_advisor.advisor.analysis.stacks.loop_source import is_trained_on
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     FETCH,
     LINE_SAMPLES_MIN,
     TORCH,
+    CallPaths,
     Place,
     SeenStack,
     call_paths,
@@ -84,19 +85,19 @@ def own_values(recording: Recording, steady: Mapping[int, RankSteps], values: Me
 
 def own_lines(recording: Recording, kind: Kind) -> tuple[HotLine, ...]:
     """The lines of this kind over all ranks, the longest first."""
-    lines, samples = Counter[tuple[str, int, str]](), 0
-    leaves: dict[tuple[str, int, str], Counter[str]] = {}
     on_gpu = ranks_on_gpus(recording)
-    for rank, profile in profiles_by_rank(recording):
-        samples += profile["looks"]
-        for what, frame, row, count in _own(profile, recording.sources, on_gpu=rank in on_gpu):
-            if what == kind:
-                key = (frame["file"], frame["line"], frame["function"])
-                lines[key] += count
-                leaf = "" if row["frames"][0] == frame else place(row["frames"][0])
-                leaves.setdefault(key, Counter())[leaf] += count
-    return tuple(
-        HotLine(*key, leaves[key].most_common(1)[0][0], n, n / samples, io=False) for key, n in lines.most_common(5)
+    return longest(
+        recording,
+        (
+            (
+                (frame["file"], frame["line"], frame["function"]),
+                "" if row["frames"][0] == frame else place(row["frames"][0]),
+                count,
+            )
+            for rank, profile in profiles_by_rank(recording)
+            for what, frame, row, count in _own(profile, recording.sources, on_gpu=rank in on_gpu)
+            if what == kind
+        ),
     )
 
 
@@ -131,9 +132,11 @@ def profiled_values(
     values: Measured,
     measure: RankMeasure,
     seen: Mapping[int, int],
+    *,
+    by_source: bool = False,
 ) -> Measured:
     """Seconds per step of the work that so many samples of each rank's profile found; on a GPU, at most the time in which it had nothing
-    queued.
+    queued. `by_source`: without the source of the job's code such work cannot be found.
     """
     found, on_gpu = Measured(), ranks_on_gpus(recording)
     samples = Counter[int]()
@@ -143,11 +146,36 @@ def profiled_values(
         most_s = values.get((GPU_HOST_PACED_S, rank)) if rank in on_gpu else steps.per_step_s
         if samples[rank] < LINE_SAMPLES_MIN:
             found.missing[measure, rank] = "no profile of the training thread was taken"
+        elif by_source and not recording.sources:
+            found.missing[measure, rank] = "no source of the job's code was kept"
         elif most_s is None:
             found.missing[measure, rank] = "how long the GPU had nothing queued is not known"
         else:
             found[measure, rank] = min(most_s, seen.get(rank, 0) / samples[rank] * steps.per_step_s)
     return found
+
+
+def step_rows(recording: Recording) -> Iterator[tuple[int, CallPaths, SeenStack, int]]:
+    """Yields (rank, its call paths, stack, number of samples that found it awake) for the steps' work in all profiles, without output."""
+    on_gpu, evaluations = ranks_on_gpus(recording), evaluation_lines(recording)
+    for rank, profile in profiles_by_rank(recording):
+        rows = user_rows(profile)
+        paths = call_paths(rows)
+        for row, count in working_rows(rows, evaluations, on_gpu=rank in on_gpu):
+            if not writes_output(row):
+                yield rank, paths, row, count
+
+
+def longest(recording: Recording, found: Iterable[tuple[tuple[str, int, str], str, int]]) -> tuple[HotLine, ...]:
+    """The five longest lines of all ranks. `found`: (file, line, function), the innermost function if it is another one, samples."""
+    samples = sum(profile["looks"] for _, profile in profiles_by_rank(recording))
+    lines, leaves = Counter[tuple[str, int, str]](), dict[tuple[str, int, str], Counter[str]]()
+    for line, leaf, count in found:
+        lines[line] += count
+        leaves.setdefault(line, Counter())[leaf] += count
+    return tuple(
+        HotLine(*line, leaves[line].most_common(1)[0][0], n, n / samples, io=False) for line, n in lines.most_common(5)
+    )
 
 
 def working_rows(rows: Iterable[SeenStack], evaluations: Set[Line], *, on_gpu: bool) -> Iterator[tuple[SeenStack, int]]:

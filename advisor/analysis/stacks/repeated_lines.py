@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
-from rn50_advisor.advisor.analysis.stacks.after_update import evaluation_lines
-from rn50_advisor.advisor.analysis.stacks.hot_lines import place, writes_output
-from rn50_advisor.advisor.analysis.stacks.loop_lines import profiled_values, working_rows
+from rn50_advisor.advisor.analysis.stacks.hot_lines import place
+from rn50_advisor.advisor.analysis.stacks.loop_lines import longest, profiled_values, step_rows
 from rn50_advisor.advisor.analysis.stacks.repeated_source import Entered, Entry, repeated_work
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     CallPaths,
     SeenStack,
-    call_paths,
     inner,
-    profiles_by_rank,
-    user_rows,
 )
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import HotLine
@@ -35,33 +30,22 @@ def repeated_values(recording: Recording, steady: Mapping[int, RankSteps], value
     seen = Counter[int]()
     for rank, *_, count in _repeated(recording):
         seen[rank] += count
-    return profiled_values(recording, steady, values, STEP_REPEATED_S, seen)
+    return profiled_values(recording, steady, values, STEP_REPEATED_S, seen, by_source=True)
 
 
 def repeated_lines(recording: Recording) -> tuple[HotLine, ...]:
     """These lines over all ranks, the longest first."""
-    samples = sum(profile["looks"] for _, profile in profiles_by_rank(recording))
-    lines, leaves = Counter[_Line](), dict[_Line, Counter[str]]()
-    for _, line, leaf, count in _repeated(recording):
-        lines[line] += count
-        leaves.setdefault(line, Counter())[leaf] += count
-    return tuple(
-        HotLine(*line, leaves[line].most_common(1)[0][0], n, n / samples, io=False) for line, n in lines.most_common(5)
-    )
+    return longest(recording, ((line, leaf, count) for _, line, leaf, count in _repeated(recording)))
 
 
 def _repeated(recording: Recording) -> Iterator[tuple[int, _Line, str, int]]:
     """Yields (rank, line, innermost function if another one, number of samples that found it awake)."""
-    on_gpu, evaluations = ranks_on_gpus(recording), evaluation_lines(recording)
-    for rank, profile in profiles_by_rank(recording):
-        rows = user_rows(profile)
-        paths = call_paths(rows)
-        for row, count in working_rows(rows, evaluations, on_gpu=rank in on_gpu):
-            found = None if writes_output(row) else _place(row, paths, recording.sources)
-            if found is not None:
-                leaf = row["frames"][0]
-                own = (leaf["file"], leaf["function"]) == (found.file, found.function)
-                yield rank, (found.file, found.line, found.function), "" if own else place(leaf), count
+    for rank, paths, row, count in step_rows(recording):
+        found = _place(row, paths, recording.sources)
+        if found is not None:
+            leaf = row["frames"][0]
+            own = (leaf["file"], leaf["function"]) == (found.file, found.function)
+            yield rank, (found.file, found.line, found.function), "" if own else place(leaf), count
 
 
 def _place(row: SeenStack, paths: CallPaths, sources: tuple[Source, ...]) -> Entry | None:

@@ -195,7 +195,7 @@ class _Scope:
         if found or entry.entered != "as a module":
             return found
         known, around = _METHODS | _BUILT_IN | _CALLS_OF_SHAPE, class_around(self.module.tree, self.function)
-        found = [c for c in calls if not self._full_name(c.func) and last_name(c.func) not in known]
+        found = [c for c in calls if not self.full_name(c.func) and last_name(c.func) not in known]
         made = [c for c in found if around and of and class_of(around, c.func) == of.name]
         return made or found
 
@@ -224,7 +224,7 @@ class _Scope:
         return all(self.same(child) for child in children if isinstance(child, ast.expr))
 
     def _same_attribute(self, node: ast.Attribute) -> bool:
-        if node.attr in _OF_SHAPE or self._full_name(node):
+        if node.attr in _OF_SHAPE or self.full_name(node):
             return True
         if isinstance(node.value, ast.Name) and node.value.id == "self":
             around = class_around(self.module.tree, self.function)
@@ -232,7 +232,7 @@ class _Scope:
         return node.attr != "grad" and self.same(node.value)
 
     def _same_call(self, node: ast.Call) -> bool:
-        name, full = last_name(node.func), self._full_name(node.func)
+        name, full = last_name(node.func), self.full_name(node.func)
         arguments = [*node.args, *(k.value for k in node.keywords)]
         if name in _LIKE or (name == "len" and not full):
             return all(map(self.same, arguments[1:]))
@@ -251,7 +251,7 @@ class _Scope:
 
     def _same_own_function(self, node: ast.Call) -> bool:
         """True for a function of the user's that computes what it returns from nothing else."""
-        found = self._definition(node.func) if self.depth < _DEPTH_MAX else None
+        found = self.definition(node.func) if self.depth < _DEPTH_MAX else None
         if found is None:
             return False
         module, function = found
@@ -260,7 +260,7 @@ class _Scope:
         decided = [part for n in returns for part in (*computed(n), *guarded(function)[n])]
         return bool(returns) and all(map(scope.same, decided))
 
-    def _definition(self, function: ast.expr) -> tuple[_Module, ast.AST] | None:
+    def definition(self, function: ast.expr) -> tuple[_Module, ast.AST] | None:
         if isinstance(function, ast.Name) and function.id not in self.names:
             return self.module.function(function.id)
         of = function.value if isinstance(function, ast.Attribute) else None
@@ -277,7 +277,7 @@ class _Scope:
         parts += [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
         return all(map(scope.same, parts))
 
-    def _full_name(self, node: ast.expr) -> str:
+    def full_name(self, node: ast.expr) -> str:
         """The full name of a function or a constant of a known package (`numpy.linalg.norm`); empty for everything else."""
         parts = []
         while isinstance(node, ast.Attribute):
@@ -293,5 +293,22 @@ def _loop_scope(module: _Module, function: ast.AST, loop: ast.stmt) -> _Scope:
     inner = {b.name: b.new for b in bindings(loop)}
     outer = {b.name for b in bindings(function)} | {*parameters(function)}
     different = carried(loop) | (names(loop.target) if isinstance(loop, (ast.For, ast.AsyncFor)) else set())
+    different |= {
+        name for node in guarded(loop) if isinstance(node, ast.Call) for name in _changed_by(module, function, node)
+    }
     known = {name: not used_as_object(function, name) for name in outer - {*inner}}
     return _Scope(module, function, known | inner | dict.fromkeys(different, False)).settled(loop)
+
+
+def _changed_by(module: _Module, function: ast.AST, call: ast.Call) -> set[str]:
+    """Names of data that a call is given and may change in place: of the user's functions by their source, and of unknown methods all."""
+    handed = {value.id for value in (*call.args, *(k.value for k in call.keywords)) if isinstance(value, ast.Name)}
+    scope = _Scope(module, function)
+    definition = scope.definition(call.func) if handed else None
+    if definition is None:
+        method = isinstance(call.func, ast.Attribute) and call.func.attr.removesuffix("_") not in _METHODS
+        return handed if method and not scope.full_name(call.func) else set()
+    changed = {b.name for b in bindings(definition[1]) if not b.new}
+    places = [name for name in parameters(definition[1]) if name != "self"]
+    pairs = [*zip(places, call.args, strict=False), *((k.arg or "", k.value) for k in call.keywords)]
+    return {value.id for name, value in pairs if isinstance(value, ast.Name) and name in changed}

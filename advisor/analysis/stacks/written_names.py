@@ -144,9 +144,10 @@ def _is_trained(function: ast.AST, name: str) -> bool:
 def makes_object(value: ast.expr) -> bool:
     """True for an expression that makes an object of a class, or a tensor that is trained."""
     calls = [node for node in ast.walk(value) if isinstance(node, ast.Call)]
-    trained = any(k.arg == "requires_grad" for call in calls for k in call.keywords)
     made = {last_name(call.func) for call in calls}
-    return trained or "requires_grad_" in made or any(name[:1].isupper() for name in made)
+    trained = "requires_grad_" in made or any(k.arg == "requires_grad" for call in calls for k in call.keywords)
+    borrowed = any(isinstance(node, ast.Attribute) and node.attr in ("weight", "bias") for node in ast.walk(value))
+    return trained or borrowed or any(name[:1].isupper() for name in made)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -9,6 +9,7 @@ import pytest
 from recordings import FIRST_STEP_NS, plan, recording
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.measures.step_measures import STEP_REPEATED_S
 from rn50_advisor.advisor.model.recording import Event, Source
 
 SCRIPT, LIBRARY = "/job/train.py", "/env/site-packages"
@@ -98,4 +99,5 @@ def test_other_work_does_not_count(row: Any) -> None:
 
 def test_without_the_source_nothing_is_known_of_it() -> None:
     row = looks(80, TRAIN, MODULE, FORWARD, INNER)
-    assert ms(row, sources=()) == 0.0 and seen(row, sources=()).repeated_lines == ()
+    assert not seen(row, sources=()).has(STEP_REPEATED_S) and seen(row, sources=()).repeated_lines == ()
+    assert seen(row, sources=()).missing[STEP_REPEATED_S] == "no source of the job's code was kept"

@@ -109,6 +109,34 @@ def test_what_the_loop_changes_or_trains_is_not_the_same(before: str, after: str
     assert in_loop("out = torch.sort(total)", "total = torch.zeros(3)")
 
 
+@pytest.mark.parametrize(
+    ("fill", "same"),
+    [
+        ("collect(loader, kept)", False),
+        ("collect(into=kept, source=loader)", False),
+        ("collect(kept, loader)", True),
+        ("unknown(kept)", True),
+        ("model.store(kept)", False),
+        ("kept.sum(kept)", True),
+        ("torch.sum(kept)", True),
+    ],
+)
+def test_what_a_function_of_the_loop_may_change_in_place_is_not_the_same(fill: str, same: bool) -> None:
+    text = IMPORTS + textwrap.dedent("""\
+        def collect(source, into):
+            into[0] = source.next()
+
+        def train(model, loader):
+            kept = torch.zeros(3)
+            for x in loader:
+                FILL
+                weights = kept / kept.sum()  # here
+                loss = model(x, weights)
+                loss.backward()
+        """).replace("FILL", fill)
+    assert (place(text, ("train", "# here", "called")) is not None) == same
+
+
 MODEL = IMPORTS + textwrap.dedent("""\
     def band(length, width):
         mask = torch.zeros(length, length)

@@ -123,6 +123,7 @@ CLASS = parsed("""
             self.graph, self.size = graph, 3
             self.layer = nn.Linear(3, 4)
             self.weight = nn.Parameter(graph)
+            self.tied = self.layer.weight
             self.late = None
             self.seen = []
             self.mean = torch.zeros(3)
@@ -146,6 +147,7 @@ CLASS = parsed("""
         ("mask", True),
         ("layer", False),
         ("weight", False),
+        ("tied", False),
         ("late", False),
         ("seen", False),
         ("mean", False),

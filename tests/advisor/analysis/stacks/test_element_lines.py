@@ -6,15 +6,11 @@ from typing import Any
 
 import pytest
 
-from recordings import FIRST_STEP_NS, gpu_steps, plan, recording
+from profiled_steps import FETCHER, MODULE, SCRIPT, TENSOR, Call, looks, profiled
+from recordings import gpu_steps, plan, recording
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.recording import Event, Source
 
-SCRIPT, LIBRARY = "/job/train.py", "/env/site-packages"
-MODULE = ("Module._call_impl", f"{LIBRARY}/torch/nn/modules/module.py", 1790)
-TENSOR = ("Tensor.backward", f"{LIBRARY}/torch/_tensor.py", 640)
-FETCHER = ("_MapDatasetFetcher.fetch", f"{LIBRARY}/torch/utils/data/_utils/fetch.py", 50)
 SOURCE = """\
 def assign(targets):
     for t in targets:
@@ -35,32 +31,11 @@ def train():
 def iou(box, anchors):
     return box.min(anchors)
 """
-SOURCES = (Source(SCRIPT, "", SOURCE),)
 CALL = ("train", SCRIPT, 10)
 
-Call = tuple[str, str, int]
 
-
-def looks(count: int, *calls: Call, **more: Any) -> Any:
-    """A number of stack samples; calls from the outermost one inwards."""
-    frames = [
-        {"function": name, "file": file, "line": at} for name, file, at in reversed((("<module>", SCRIPT, 90), *calls))
-    ]
-    user = next(frame for frame in frames if frame["file"].startswith("/job/"))
-    return {"count": count, "frames": frames, "user": {**user, "text": ""}, **more}
-
-
-BACKWARD = looks(200, ("train", SCRIPT, 14), TENSOR)
-
-
-def seen(*rows: Any, facts: dict[str, Any] | None = None, **more: Any) -> Analysis:
-    """Steps of 130 ms, and a profile of 400 samples."""
-    rest = looks(200 - sum(row["count"] for row in rows), ("train", SCRIPT, 9), MODULE)
-    event = Event(
-        FIRST_STEP_NS, "profile", 100, 0, {"outside_share": 0.0, "looks": 400, "stacks": [*rows, BACKWARD, rest]}
-    )
-    given = {"sources": SOURCES, **more}
-    return analyse(recording({0: plan(60, forward=60)}, events=(event,), facts={100: facts or {}}, **given))
+def seen(*rows: Any, **more: Any) -> Analysis:
+    return profiled(*rows, source=SOURCE, model=9, backward=14, **more)
 
 
 def ms(*rows: Any, **more: Any) -> float:
@@ -95,7 +70,7 @@ def test_output_items_and_evaluations_are_reported_elsewhere() -> None:
     assert ms(looks(80, CALL, ("assign", SCRIPT, 3), write)) == 0.0
     assert ms(looks(80, ("train", SCRIPT, 8), FETCHER, ("assign", SCRIPT, 3))) == 0.0
     evaluated = {"evaluation_sites": [{"file": SCRIPT, "line": 10, "count": 3}]}
-    assert ms(looks(80, CALL, ("assign", SCRIPT, 3)), facts=evaluated) == 0.0
+    assert ms(looks(80, CALL, ("assign", SCRIPT, 3)), facts={100: evaluated}) == 0.0
 
 
 def test_it_is_unknown_without_a_profile() -> None:
@@ -106,4 +81,9 @@ def test_it_is_unknown_without_a_profile() -> None:
 def test_on_a_gpu_no_more_than_it_had_nothing_queued(forward_ms: int, expected: float) -> None:
     row = looks(80, CALL, ("assign", SCRIPT, 3))
     events = [{"input_wait": 10, "forward": forward_ms, "backward": 50, "optimizer": 10, "gap": 0}] * 60
-    assert ms(row, facts={"cuda": {"devices": 1}}, gpu_steps={0: gpu_steps(events)}) == expected
+    assert ms(row, facts={100: {"cuda": {"devices": 1}}}, gpu_steps={0: gpu_steps(events)}) == expected
+
+
+def test_it_is_unknown_without_the_source() -> None:
+    row = looks(80, CALL, ("assign", SCRIPT, 3))
+    assert not seen(row, sources=()).has("step.elements_s")

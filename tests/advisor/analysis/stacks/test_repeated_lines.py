@@ -6,18 +6,12 @@ from typing import Any
 
 import pytest
 
-from recordings import FIRST_STEP_NS, plan, recording
-from rn50_advisor.advisor.analysis.pipeline import analyse
+from profiled_steps import FETCHER, LIBRARY, MODULE, SCRIPT, Call, looks, profiled
 from rn50_advisor.advisor.model.analysis import Analysis
 from rn50_advisor.advisor.model.measures.step_measures import STEP_REPEATED_S
-from rn50_advisor.advisor.model.recording import Event, Source
 
-SCRIPT, LIBRARY = "/job/train.py", "/env/site-packages"
-MODULE = ("Module._call_impl", f"{LIBRARY}/torch/nn/modules/module.py", 1790)
 WRAPPER = ("DistributedDataParallel.forward", f"{LIBRARY}/torch/nn/parallel/distributed.py", 1600)
 CONTAINER = ("Sequential.forward", f"{LIBRARY}/torch/nn/modules/container.py", 250)
-TENSOR = ("Tensor.backward", f"{LIBRARY}/torch/_tensor.py", 640)
-FETCHER = ("_MapDatasetFetcher.fetch", f"{LIBRARY}/torch/utils/data/_utils/fetch.py", 50)
 SOURCE = """\
 import torch
 
@@ -37,31 +31,11 @@ def normalised(graph):
     degree = graph.sum(1)
     return graph / degree
 """
-SOURCES = (Source(SCRIPT, "", SOURCE),)
 TRAIN, FORWARD, INNER = ("train", SCRIPT, 5), ("Net.forward", SCRIPT, 12), ("normalised", SCRIPT, 16)
 
-Call = tuple[str, str, int]
 
-
-def looks(count: int, *calls: Call, **more: Any) -> Any:
-    """A number of stack samples; calls from the outermost one inwards."""
-    frames = [
-        {"function": name, "file": file, "line": at} for name, file, at in reversed((("<module>", SCRIPT, 90), *calls))
-    ]
-    user = next(frame for frame in frames if frame["file"].startswith("/job/"))
-    return {"count": count, "frames": frames, "user": {**user, "text": ""}, **more}
-
-
-BACKWARD = looks(200, ("train", SCRIPT, 8), TENSOR)
-
-
-def seen(*rows: Any, facts: dict[str, Any] | None = None, **more: Any) -> Analysis:
-    """Steps of 130 ms, and a profile of 400 samples."""
-    rest = looks(200 - sum(row["count"] for row in rows), TRAIN, MODULE)
-    stacks = [*rows, BACKWARD, rest]
-    event = Event(FIRST_STEP_NS, "profile", 100, 0, {"outside_share": 0.0, "looks": 400, "stacks": stacks})
-    given = {"sources": SOURCES, **more}
-    return analyse(recording({0: plan(60, forward=60)}, events=(event,), facts={100: facts or {}}, **given))
+def seen(*rows: Any, **more: Any) -> Analysis:
+    return profiled(*rows, source=SOURCE, model=5, backward=8, **more)
 
 
 def ms(*rows: Any, **more: Any) -> float:

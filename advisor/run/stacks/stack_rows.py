@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from rn50_advisor.advisor.run.stacks.collection_calls import collection_call
 from rn50_advisor.advisor.run.stacks.source_lines import source_line
@@ -16,7 +18,11 @@ _FRAMES_MAX = 30
 COMPILERS = ("/torch/_dynamo/convert_frame.py", "/torch/_inductor/compile_fx.py")
 # Before Python 3.12 these have frames of their own: what they do is done by the function that they stand in.
 _COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
-_STACKS_MAX = 60  # of a profile, most frequent first; what is left out is counted
+_TORCH = "/torch/"
+_STACKS_MAX = 100  # of a profile, most frequent first; what is left out is counted
+_ENOUGH = 5  # samples of a stack that is awake, of which a second profile with as many samples rarely has none
+
+_Key = tuple[tuple[str, str, int], ...]  # file, function and line of each frame
 
 
 def training_thread(stacks: Sequence[ThreadStack], thread: int | None) -> ThreadStack | None:
@@ -38,8 +44,9 @@ def summed(stacks: Sequence[CountedStack], awake: Sequence[CountedStack] | None 
 
     `awake`: a second profile with as many samples, without those of the sleeping thread.
     """
-    often = sorted(stacks, key=lambda stack: -stack.count)[:_STACKS_MAX]
-    awake_at = {stack.frames: stack.count for stack in awake or ()}
+    counted, woken = _alike(stacks), _alike(awake or ())
+    often = sorted(counted.values(), key=lambda stack: -stack.count)[:_STACKS_MAX]
+    found = None if awake is None else _awake(counted, woken)
     rows = []
     for stack in often:
         user = user_frame(stack.frames)
@@ -49,10 +56,50 @@ def summed(stacks: Sequence[CountedStack], awake: Sequence[CountedStack] | None 
             "frames": [_frame_row(frame) for frame in stack.frames if not is_ours(frame.file)],
             "user": _line(user, stack.frames) if user else None,
         }
-        if awake is not None:
-            row["awake"] = awake_at.get(stack.frames, 0)
+        if found is not None:
+            row["awake"] = found[stack.frames]
         rows.append(row)
     return {"looks": sum(stack.count for stack in stacks), "stacks": rows}
+
+
+def _alike(stacks: Sequence[CountedStack]) -> dict[_Key, CountedStack]:
+    """Stacks that differ in nothing but lines of torch's own functions as one, the most frequent of them. Short steps have hundreds."""
+    alike: dict[_Key, CountedStack] = {}
+    for stack in sorted(stacks, key=lambda stack: -stack.count):
+        key = tuple(
+            (f.file, f.function, 0 if _TORCH in f.file else f.line) for f in stack.frames if not is_ours(f.file)
+        )
+        known = alike.setdefault(key, replace(stack, count=0))
+        alike[key] = replace(known, count=known.count + stack.count)
+    return alike
+
+
+def _awake(counted: Mapping[_Key, CountedStack], woken: Mapping[_Key, CountedStack]) -> dict[tuple[Frame, ...], int]:
+    """Samples of each stack that found it awake. A second profile may miss rare stacks by chance: of all of those with the same innermost
+    function, each has the same share.
+    """
+    found, rare = dict[tuple[Frame, ...], int](), defaultdict[tuple[str, str], list[CountedStack]](list)
+    for key, stack in counted.items():
+        if stack.count >= _ENOUGH:
+            found[stack.frames] = woken[key].count if key in woken else 0
+        else:
+            rare[_innermost(stack)].append(stack)
+    again = Counter[tuple[str, str]]()
+    for key, stack in woken.items():
+        if key not in counted or counted[key].count < _ENOUGH:
+            again[_innermost(stack)] += stack.count
+    for function, alike in rare.items():
+        samples, before = sum(stack.count for stack in alike), 0
+        awake = min(again[function], samples)
+        for stack in alike:
+            after = before + stack.count
+            found[stack.frames] = awake * after // samples - awake * before // samples
+            before = after
+    return found
+
+
+def _innermost(stack: CountedStack) -> tuple[str, str]:
+    return stack.frames[0].file, stack.frames[0].function
 
 
 def _frame_row(frame: Frame) -> StackFrame:

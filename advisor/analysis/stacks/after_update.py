@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.analysis.stacks.after_backward import Line, works_in_place
-from rn50_advisor.advisor.analysis.stacks.loop_source import in_every_round, is_trained_on, loops_around
+from rn50_advisor.advisor.analysis.stacks.source.loop_source import in_every_round, is_trained_on, loops_around
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     LINE_SAMPLES_MIN,
     TORCH,

@@ -12,8 +12,8 @@ from typing import Literal
 
 from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.after_update import evaluates, evaluation_lines
-from rn50_advisor.advisor.analysis.stacks.attention_source import attention_in_parts
 from rn50_advisor.advisor.analysis.stacks.loop_lines import profiled_values
+from rn50_advisor.advisor.analysis.stacks.source.attention_source import attention_in_parts
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     Frames,
     SeenStack,

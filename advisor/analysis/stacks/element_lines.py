@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from rn50_advisor.advisor.analysis.stacks.element_source import element_loop
 from rn50_advisor.advisor.analysis.stacks.loop_lines import WHOLE_TENSORS, longest, profiled_values, step_rows
+from rn50_advisor.advisor.analysis.stacks.source.element_source import element_loop
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     CallPaths,
     SeenStack,

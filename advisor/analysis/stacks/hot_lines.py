@@ -15,7 +15,7 @@ from rn50_advisor.advisor.analysis.stacks.after_update import (
     evaluation_lines,
     loop_paths,
 )
-from rn50_advisor.advisor.analysis.stacks.loop_source import tensor_loop
+from rn50_advisor.advisor.analysis.stacks.source.loop_source import tensor_loop
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     Frames,
     Place,

@@ -17,7 +17,7 @@ from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.after_backward import Line
 from rn50_advisor.advisor.analysis.stacks.after_update import evaluates, evaluation_lines
 from rn50_advisor.advisor.analysis.stacks.hot_lines import place, writes_output
-from rn50_advisor.advisor.analysis.stacks.loop_source import is_trained_on
+from rn50_advisor.advisor.analysis.stacks.source.loop_source import is_trained_on
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     FETCH,
     LINE_SAMPLES_MIN,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from rn50_advisor.advisor.analysis.stacks.hot_lines import place
 from rn50_advisor.advisor.analysis.stacks.loop_lines import longest, profiled_values, step_rows
-from rn50_advisor.advisor.analysis.stacks.repeated_source import Entered, Entry, repeated_work
+from rn50_advisor.advisor.analysis.stacks.source.repeated_source import Entered, Entry, repeated_work
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     CallPaths,
     SeenStack,

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from rn50_advisor.advisor.analysis.stacks.loop_source import in_every_round, is_trained_on, loops_around, tensor_loop
+from rn50_advisor.advisor.analysis.stacks.source.loop_source import (
+    in_every_round,
+    is_trained_on,
+    loops_around,
+    tensor_loop,
+)
 from rn50_advisor.advisor.model.recording import Source
 
 LOOP = """\

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from rn50_advisor.advisor.analysis.stacks.repeated_source import Entered, Entry, repeated_work
+from rn50_advisor.advisor.analysis.stacks.source.repeated_source import Entered, Entry, repeated_work
 from rn50_advisor.advisor.model.recording import Source
 
 FILE = "/job/train.py"

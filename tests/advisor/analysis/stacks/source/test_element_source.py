@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from rn50_advisor.advisor.analysis.stacks.element_source import element_loop
+from rn50_advisor.advisor.analysis.stacks.source.element_source import element_loop
 from rn50_advisor.advisor.model.recording import Source
 
 FILE = "/job/train.py"

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from rn50_advisor.advisor.analysis.stacks.loop_source import function_at
-from rn50_advisor.advisor.analysis.stacks.written_names import (
+from rn50_advisor.advisor.analysis.stacks.source.loop_source import function_at
+from rn50_advisor.advisor.analysis.stacks.source.written_names import (
     bindings,
     carried,
     class_around,

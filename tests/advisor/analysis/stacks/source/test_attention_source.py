@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from rn50_advisor.advisor.analysis.stacks.attention_source import AttentionInParts, attention_in_parts
+from rn50_advisor.advisor.analysis.stacks.source.attention_source import AttentionInParts, attention_in_parts
 from rn50_advisor.advisor.model.recording import Source
 
 FILE = "/job/model.py"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rn50_advisor.advisor.analysis.stacks.written_names import (
+from rn50_advisor.advisor.analysis.stacks.source.written_names import (
     bindings,
     carried,
     class_of,

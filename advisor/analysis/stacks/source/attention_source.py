@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rn50_advisor.advisor.analysis.stacks.loop_source import function_at
+from rn50_advisor.advisor.analysis.stacks.source.loop_source import function_at
 from rn50_advisor.advisor.model.recording import Source
 
 _PRODUCTS = frozenset(("matmul", "bmm", "baddbmm", "einsum"))

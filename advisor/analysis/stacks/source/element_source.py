@@ -6,7 +6,7 @@ import ast
 import functools
 from collections.abc import Iterator, Sequence, Set
 
-from rn50_advisor.advisor.analysis.stacks.loop_source import function_at
+from rn50_advisor.advisor.analysis.stacks.source.loop_source import function_at
 from rn50_advisor.advisor.model.recording import Source
 
 _SCALARS = ("int", "float", "bool")

@@ -57,11 +57,14 @@ class JobCommands:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """An edit. `words`: steps that the diff does not cover, or that replace it; `options`: those words that name an option of the job."""
+    """An edit. `words`: steps that the diff does not cover, or that replace it; `options`: those words that name an option of the job;
+    `typed`: these options as one types them.
+    """
 
     diff: str | None
     words: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
+    typed: tuple[str, ...] = ()
 
 
 def advise(
@@ -90,14 +93,15 @@ def advise(
     if call is None and change.callable == "DataLoader" and through.startswith("transformers."):
         call = find_settings(code)
         if call is None and (flags := options_of_settings(code, wanted)):
-            return Advice(None, flags, flags)
+            words = tuple(f"pass {flag}" for flag in flags)
+            return Advice(None, words, words, flags)
     if call is None or (set(wanted) == {"persistent_workers"} and _in_a_loop(code, call.node)):
         return None  # a loader that is created in each epoch would still end its workers
     if call.spread is None:
         return Advice(None, (f"its arguments come from `{call.stars}` there",))
     plan = EditPlan(code, call, known=known, others=[c for c in codes if c is not code], argv=job.argv)
     diff = _diff(plan, codes, job.folder) if plan.make(wanted, without=change.without) else None
-    return Advice(diff, tuple(plan.words), tuple(plan.options)) if diff or plan.words else None
+    return Advice(diff, tuple(plan.words), tuple(plan.options), tuple(plan.typed)) if diff or plan.words else None
 
 
 def _in_a_loop(code: Code, node: ast.AST) -> bool:

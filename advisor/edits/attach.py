@@ -92,7 +92,7 @@ def _advised(fix: Fix, where: Where, request: _Request) -> Fix:
     if advice is None:
         return replace(fix, where=where)
     change = "\n".join([fix.change, *advice.words])
-    return replace(fix, change=change, diff=advice.diff, where=where, options=advice.options)
+    return replace(fix, change=change, diff=advice.diff, where=where, options=advice.options, typed=advice.typed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ def options_of_settings(code: Code, wanted: Mapping[str, object]) -> tuple[str, 
     """Returns the options to pass if the command line fills the settings: each setting is an option of its own name."""
     if not any(last_name(call.func) == "HfArgumentParser" for call in code.calls()):
         return ()
-    return tuple(f"pass --{_SETTINGS_PREFIX}{name} {value}" for name, value in wanted.items())
+    return tuple(f"--{_SETTINGS_PREFIX}{name} {value}" for name, value in wanted.items())
 
 
 def _spread(code: Code, call: ast.Call) -> dict[str, ast.expr] | None:

@@ -22,7 +22,9 @@ _NEEDS_WORKERS: Mapping[str, str] = {
 
 
 class EditPlan:
-    """Changes for a call. `words`: steps that no edit covers or that are uncertain; `options`: those words that name a job's option."""
+    """Changes for a call. `words`: steps that no edit covers or that are uncertain; `options`: those words that name a job's option;
+    `typed`: these options as one types them.
+    """
 
     def __init__(
         self,
@@ -45,6 +47,7 @@ class EditPlan:
         self._workers = _variable(call, _WORKERS)
         self.words: list[str] = []
         self.options: list[str] = []
+        self.typed: list[str] = []
 
     def make(self, wanted: Mapping[str, Value], *, without: Sequence[str] = ()) -> bool:
         """False if the first argument, which matters most, cannot certainly be changed, or if an argument in `without` would stay."""
@@ -91,6 +94,7 @@ class EditPlan:
         if isinstance(origin, FromOption) and (step := self._option(origin, value, at_run)) is not None:
             self.words.append(step)
             self.options.append(step)
+            self.typed.append(_typed(origin.option, value))
             default = origin.option.default
             if self._default_decides(origin, at_run) and default is not None:
                 self._literals.append((origin.option.code, default, _like(default, value)))
@@ -120,8 +124,8 @@ class EditPlan:
         if option.takes == "a value" and at_run is not UNKNOWN_VALUE and str(before) != str(at_run):
             return None
         if option.variable:
-            return f"set {option.flag}={value}"
-        text = f"pass {option.flag}" + ("" if option.takes == "nothing" else f" {value}")
+            return f"set {_typed(option, value)}"
+        text = f"pass {_typed(option, value)}"
         text += f" instead of {option.flag} {given}" if given else ""
         return text + (f" (line {origin.changed_at} may change it)" if origin.changed_at else "")
 
@@ -159,6 +163,13 @@ def _switched_off(node: ast.expr) -> bool:
 
 def _default_of(option: Option) -> Value:
     return literal(option.default) if option.default is not None and is_literal(option.default) else None
+
+
+def _typed(option: Option, value: Value) -> str:
+    """`--workers 6`, `--pin-memory`, `WORKERS=6`."""
+    if option.variable:
+        return f"{option.flag}={value}"
+    return option.flag if option.takes == "nothing" else f"{option.flag} {value}"
 
 
 def _like(default: ast.expr, value: Value) -> str:

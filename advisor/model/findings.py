@@ -80,6 +80,7 @@ class Fix:
     diff: str | None = None  # unified, against the file as the job ran it
     call: JobChange | None = None
     options: tuple[str, ...] = ()  # of the job's command line or environment with this effect: `pass --workers 6`
+    typed: tuple[str, ...] = ()  # the same options as one types them: `--workers 6`, `WORKERS=6`
     gpus: tuple[int, ...] = ()  # GPUs that this fix is for, if the finding's GPUs need different fixes
 
     @classmethod

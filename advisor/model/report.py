@@ -276,7 +276,7 @@ def nodes_shown(report: Report, most: int) -> list[NodeStrip]:
 _INTERNAL: Mapping[type, tuple[str, ...]] = {
     Finding: ("fatal", "urgent", "circumstances"),
     Evidence: ("form", "gpu"),
-    Fix: ("call", "options", "gpus"),
+    Fix: ("call", "options", "typed", "gpus"),
     GpuStrip: ("host",),
 }
 

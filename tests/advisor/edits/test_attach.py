@@ -141,6 +141,7 @@ def test_words_stand_under_the_change():
     of = analysis(loader(line=2))
     fix = edited(asking(FIX.title, MORE, Where("src/train.py", 2)), of, Source("/job/src/train.py", "", text))
     assert fix.change == "DataLoader(..., num_workers=6)\npass --workers 6" and fix.options == ("pass --workers 6",)
+    assert fix.typed == ("--workers 6",)
     assert fix.diff is not None and "default=6" in fix.diff
 
 

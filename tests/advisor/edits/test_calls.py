@@ -94,5 +94,5 @@ def test_the_settings_of_a_trainer_stand_for_its_loaders() -> None:
 def test_settings_that_a_parser_fills_are_options() -> None:
     wanted = {"num_workers": 6, "pin_memory": True}
     options = options_of_settings(parsed("HfArgumentParser(TrainingArguments)"), wanted)
-    assert options == ("pass --dataloader_num_workers 6", "pass --dataloader_pin_memory True")
+    assert options == ("--dataloader_num_workers 6", "--dataloader_pin_memory True")
     assert options_of_settings(parsed("ArgumentParser()"), wanted) == ()

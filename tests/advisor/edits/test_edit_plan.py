@@ -40,7 +40,7 @@ class Made:
         self.whole = plan.make(wanted, without=without)
         changes = plan.changes(code)
         self.text = rewritten(code, changes) if changes else None
-        self.words, self.options = plan.words, plan.options
+        self.words, self.options, self.typed = plan.words, plan.options, plan.typed
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_an_option_is_passed_and_its_default_changed_where_that_decides(
 ) -> None:
     text = OPTION + "DataLoader(d, num_workers=args.workers)"
     made = Made(text, {"num_workers": 6}, known={"num_workers": known}, argv=argv)
-    assert made.whole and made.words == made.options == [words]
+    assert made.whole and made.words == made.options == [words] and made.typed == ["--workers 6"]
     assert (made.text or text) == text.replace("default=2", f"default={default}")
 
 

@@ -104,9 +104,14 @@ class AdvisorApp(App[str]):
         self._fit(event.size)
 
     def _fit(self, size: Size) -> None:
-        """Three widths and three heights; the style sheet does the rest."""
+        """Three widths and four heights; the style sheet does the rest."""
         base = self.base
-        for name, reached in (("-wide", size.width >= 130), ("-huge", size.width >= 180), ("-tall", size.height >= 52)):
+        for name, reached in (
+            ("-wide", size.width >= 130),
+            ("-huge", size.width >= 180),
+            ("-low", size.height < 28),
+            ("-tall", size.height >= 52),
+        ):
             base.set_class(reached, name)
         rows = 1 if size.height < 28 else 3 if size.height < 52 else 6
         for part in base.query(ThroughputPanel):

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import SEVERITIES, Clear, Crashed, Evidence, Finding, Fix, NotMeasured, Outcome
+from rn50_advisor.advisor.model.findings import SEVERITIES, Clear, Crashed, Finding, Fix, NotMeasured, Outcome
 from rn50_advisor.advisor.model.measures.step_measures import STEP_STEADY, STEP_TIME_S
 from rn50_advisor.advisor.model.report import EPOCH_START, INPUT_OR_FORWARD, PHASE_TITLES, OutcomeRow, Verdict
 from rn50_advisor.advisor.model.thresholds import Config
+from rn50_advisor.advisor.model.wording import evidence_words
 from rn50_advisor.advisor.model.wording.check_words import COMM_PREFIXES, GPU_PREFIXES
 from rn50_advisor.advisor.model.wording.gain_words import speedup
-from rn50_advisor.advisor.model.wording.quantities import counted, duration, quantity, rule_ids, share
+from rn50_advisor.advisor.model.wording.quantities import counted, duration, rule_ids, share
 from rn50_advisor.advisor.verdict.hidden_waits import SLEEPS, asleep, unknown_waits
 from rn50_advisor.advisor.verdict.likely_gain import errors_of, expected
 from rn50_advisor.advisor.verdict.unobserved_input import (
@@ -197,7 +198,7 @@ def _verdict(analysis: Analysis, findings: tuple[Finding, ...], outcomes: list[O
 
 
 def _summary(finding: Finding) -> str:
-    notes = "; ".join(_phrase(e) for e in finding.evidence[:2] if e.note)
+    notes = "; ".join(evidence_words.phrase(e) for e in finding.evidence[:2] if e.note)
     parts = [notes[:1].upper() + notes[1:]] if notes else []
     if finding.fixes:
         parts.append(fix_sentence(finding.fixes[0]))
@@ -209,20 +210,6 @@ def _summary(finding: Finding) -> str:
 def fix_sentence(fix: Fix) -> str:
     """For example `Fix: num_workers=4 (train.py:42)`."""
     return f"Fix: {fix.title}" + (f" ({fix.where.file}:{fix.where.line})" if fix.where else "")
-
-
-def _phrase(e: Evidence) -> str:
-    """Returns a note for use in a sentence, with its value in front unless the note needs none; a table has a column for the value."""
-    if e.form == "alone" or e.value in (None, ""):
-        return e.note
-    return f"{_amount(e)} {e.note}" if e.form == "continues" else f"{_amount(e)}: {e.note}"
-
-
-def _amount(e: Evidence) -> str:
-    if e.value is None or isinstance(e.value, str):
-        return e.value or ""
-    unit = e.unit.removesuffix("s") if e.value == 1.0 and e.unit.isalpha() and len(e.unit) > len("GPU") else e.unit
-    return share(e.value) if unit in ("", "share") and 0.0 <= e.value <= 1.0 else quantity(e.value, unit)
 
 
 def _failed_job(analysis: Analysis) -> Verdict | None:

@@ -1,4 +1,4 @@
-"""The verdict at a glance: state, rule, title, predicted gain, one sentence, and what the job is doing."""
+"""The verdict at a glance: state, rule and title; why, fix and gain; and what the job is doing."""
 
 from __future__ import annotations
 
@@ -9,18 +9,13 @@ from rich.cells import cell_len
 from textual.content import Content
 from textual.widgets import Static
 
-from rn50_advisor.advisor.model.findings import Finding
 from rn50_advisor.advisor.model.report import Job, Report
 from rn50_advisor.advisor.model.wording.check_words import coverage, is_preliminary
-from rn50_advisor.advisor.model.wording.gain_words import speedup
 from rn50_advisor.advisor.model.wording.quantities import DASH, clock, counted
 from rn50_advisor.advisor.tui.panels.panel import Panel
-from rn50_advisor.advisor.tui.styles.drawing import Part, fit, harmless, line, muted, prose
+from rn50_advisor.advisor.tui.panels.verdict_lines import fix_line, gain_line, why_line
+from rn50_advisor.advisor.tui.styles.drawing import Part, fit, harmless, line, muted
 from rn50_advisor.advisor.tui.styles.severity_styles import state_style
-
-
-def verdict_finding(report: Report) -> Finding | None:
-    return next((f for f in report.findings if f.rule == report.verdict.rule), None)
 
 
 def job_words(job: Job, stopping: str = "", *, ended: bool = False, end_unknown: bool = False) -> list[Part]:
@@ -42,7 +37,7 @@ def job_words(job: Job, stopping: str = "", *, ended: bool = False, end_unknown:
     return [(code, f"bold {'$text-success' if good else '$text-error'}"), f", after {after}"]
 
 
-_SUMMARY_LINES = 2  # the rest stands with the finding
+_GAIN_CELLS = 46  # of a low screen's last line: a predicted gain with its range; the job's state has the rest
 
 
 class Banner(Panel):
@@ -56,43 +51,44 @@ class Banner(Panel):
         self.end_unknown = False  # that end is not observed, and never recorded
 
     def draw(self, report: Report, width: int) -> list[Content]:
-        return [self._headline(report, width), *self._summary(report, width), self._job(report, width)]
+        """Always the same number of lines, so that the views below do not move with each sentence."""
+        first = [self._headline(report, width), why_line(report, width), fix_line(report, width)]
+        if not self.brief:
+            return [*first, gain_line(report, width), self._job(report, width)]
+        room = max(width - _GAIN_CELLS, 0)
+        whole, short = self._state(report), self._state(report, ranks=False)
+        state = whole if whole.cell_length <= room else _cut(short, room)
+        gain = gain_line(report, width - state.cell_length - 1)
+        return [*first, line(gain, " " * (width - gain.cell_length - state.cell_length), state)]
 
     def _headline(self, report: Report, width: int) -> Content:
         glyph, word, colour = state_style(report)
         chip = f" {glyph} {word} "
         rule = f" {report.verdict.rule}" if report.verdict.rule else ""
-        finding = verdict_finding(report)
-        gain = ""
-        if finding and finding.saving and finding.saving.is_gain:
-            gain = f" {speedup(finding.saving, faster=' faster')} if fixed "
-        title_width = width - len(chip) - len(rule) - len(gain) - 2
-        if title_width < 12 and gain:
-            gain = f" {speedup(finding.saving, about='')} " if finding and finding.saving else ""
-            title_width = width - len(chip) - len(rule) - len(gain) - 2
-        checked = f"{coverage(report)} " if report.verdict.state == "healthy" else ""
-        title_width = title_width - len(checked) - 1 if checked else title_width
+        checked = f" {coverage(report)} " if report.verdict.state == "healthy" else ""
+        title_width = width - cell_len(chip) - cell_len(rule) - len(checked) - 1
         words = f"{counted(report.step_time.steps, 'step')}: " if is_preliminary(report) else ""
         title = fit(words + (report.verdict.title or DASH), title_width)
-        parts: list[Part] = [(chip, f"bold auto on {colour}"), (rule, "bold"), " ", (title, "bold"), " "]
-        return line(*parts, (gain, "bold auto on $success") if gain else muted(checked))
+        return line((chip, f"bold auto on {colour}"), (rule, "bold"), " ", (title, "bold"), muted(checked))
 
-    def _summary(self, report: Report, width: int) -> list[Content]:
-        """Always the same number of lines, so that the views below do not move with each sentence."""
-        lines = prose(report.verdict.summary, width - 1, _SUMMARY_LINES)
-        lines += [""] * (_SUMMARY_LINES - len(lines))
-        return [Content(f" {text}") for text in lines]
+    def _state(self, report: Report, *, ranks: bool = True) -> Content:
+        job = report.job
+        words = job_words(job, self.stopping, ended=self.ended, end_unknown=self.end_unknown)
+        return line(" ", *words, f" · {counted(job.ranks, 'rank')}" if ranks and job.ranks else "")
 
     def _job(self, report: Report, width: int) -> Content:
         job = report.job
-        state = line(" ", *job_words(job, self.stopping, ended=self.ended, end_unknown=self.end_unknown))
-        ranks = f" · {job.ranks} rank{'' if job.ranks == 1 else 's'}" if job.ranks else ""
+        state = self._state(report)
         name = job.name or self.fallback_name
         name = f" · {fit(name, min(cell_len(name), 32))}" if name else ""
         argv = shlex.join(job.argv)
-        left = line(state, ranks, name)
+        left = _cut(line(state, name), width)
         argv_width = width - left.cell_length - 3
         return line(left, muted(f" · {fit(argv, argv_width).rstrip()}") if argv and argv_width > 12 else "")
+
+
+def _cut(content: Content, width: int) -> Content:
+    return content if content.cell_length <= width else content.truncate(width, ellipsis=True)
 
 
 _SILENT_S = 10.0  # a running job is recorded every second

@@ -64,7 +64,9 @@ LOADER = Finding(
     seconds_per_step=0.412,
     scope=Affected(ranks=(0, 1)),
     evidence=(
-        Evidence("input_wait_share", 0.704, "share", 0.05, "of the steady step, on the critical path"),
+        Evidence(
+            "input_wait_share", 0.704, "share", 0.05, "of the steady step, on the critical path", form="continues"
+        ),
         Evidence("num_workers", 0, "", None, "DataLoader at samples/train.py:142"),
         Evidence("fetch_cpu_share", 0.97, "share", 0.7, "of loading is work of the training thread itself"),
     ),
@@ -248,7 +250,9 @@ def failed(finding: Finding, why: str) -> Report:
 
 def hang() -> Report:
     """Rank 1 stuck in user code for a while; the other waits in its all-reduce."""
-    place = Evidence("rank 1 is in", "augment (data/augment.py:57)", "", None, "in each of three samples of its stack")
+    place = Evidence(
+        "rank 1 is in", "augment (data/augment.py:57)", note="in each of three samples of its stack", form="continues"
+    )
     fix = Fix("look at the loop", "while crop.area < minimum: retry()", Where("data/augment.py", 57), "small change")
     stuck = Finding(
         rule="RUN001",

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 import report_samples as samples
 from rn50_advisor.advisor.model.errors import NotARun
-from rn50_advisor.advisor.model.report import Job, StepTime
+from rn50_advisor.advisor.model.report import Job, Report, StepTime
 from rn50_advisor.advisor.tui.panels.banner import Banner, job_words
 from rn50_advisor.advisor.tui.styles.drawing import line
 from tui_doubles import Reports, screen_text, shown, until
@@ -84,19 +84,33 @@ def test_what_the_job_is_doing(job: Job, known: dict[str, Any], said: str) -> No
     assert line(*job_words(job, **known)).plain == said
 
 
-@pytest.mark.parametrize("width", [60, 80, 100, 200])
-def test_the_banner_is_always_four_lines_that_fit(width: int) -> None:
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
+@pytest.mark.parametrize(("terminal_lines", "count"), [(24, 4), (28, 5), (60, 5)])
+def test_the_banner_always_has_the_same_number_of_lines_and_they_fit(
+    terminal_lines: int, count: int, width: int
+) -> None:
     for make in (samples.running, samples.healthy, samples.young, samples.empty, samples.dead_rank):
-        rows = [content.plain for content in Banner().draw(make(), width)]
-        assert len(rows) == 4 and max(map(cell_len, rows)) <= width
+        banner = Banner()
+        banner.terminal_lines = terminal_lines
+        banner.stopping = "interrupt sent × 2"
+        rows = [content.plain for content in banner.draw(make(), width)]
+        assert len(rows) == count and max(map(cell_len, rows)) <= width
+        assert [row[1:6].rstrip() for row in rows[1:4]] == ["WHY", "FIX", "GAIN"]
 
 
-def test_a_gain_is_shortened_before_the_title_is_lost() -> None:
-    wide, narrow = (Banner().draw(samples.running(), width)[0].plain for width in (100, 60))
-    assert "about 2.5× faster (2.1–2.9×) if fixed" in wide and "2.5× (2.1–2.9×)" in narrow and "if fixed" not in narrow
-    assert "Loading" in narrow
+@pytest.mark.parametrize(
+    ("report", "line"),
+    [
+        (samples.running(), " GAIN about 2.5× faster (2.1–2.9×)                      ▶ running 4:12 · 2 ranks"),
+        (samples.dead_rank(), " GAIN no prediction: the job has ended          ✖ ended, exit code 1, after 1:33"),
+    ],
+)
+def test_on_a_low_screen_the_jobs_state_stands_beside_the_gain(report: Report, line: str) -> None:
+    banner = Banner()
+    banner.terminal_lines = 24
+    assert banner.draw(report, 80)[3].plain == line
 
 
 def test_a_job_without_a_name_has_that_of_the_screen() -> None:
     nameless = replace(samples.running(), job=JOB)
-    assert " · mine · train.py" in Banner(fallback_name="mine").draw(nameless, 100)[3].plain
+    assert " · mine · train.py" in Banner(fallback_name="mine").draw(nameless, 100)[4].plain

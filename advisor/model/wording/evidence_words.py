@@ -1,0 +1,20 @@
+"""Wording of evidence as part of a sentence."""
+
+from __future__ import annotations
+
+from rn50_advisor.advisor.model.findings import Evidence
+from rn50_advisor.advisor.model.wording.quantities import quantity, share
+
+
+def phrase(e: Evidence) -> str:
+    """Returns a note for use in a sentence, with its value in front unless the note needs none; a table has a column for the value."""
+    if e.form == "alone" or e.value in (None, ""):
+        return e.note
+    return f"{_amount(e)} {e.note}" if e.form == "continues" else f"{_amount(e)}: {e.note}"
+
+
+def _amount(e: Evidence) -> str:
+    if e.value is None or isinstance(e.value, str):
+        return e.value or ""
+    unit = e.unit.removesuffix("s") if e.value == 1.0 and e.unit.isalpha() and len(e.unit) > len("GPU") else e.unit
+    return share(e.value) if unit in ("", "share") and 0.0 <= e.value <= 1.0 else quantity(e.value, unit)

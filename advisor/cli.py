@@ -28,7 +28,13 @@ PROGRAM = "rn50-advisor"
 DEBUG_VARIABLE = "RN50_ADVISOR_DEBUG"
 INTERRUPTED = 130  # 128 + SIGINT
 OUTPUT_CLOSED = 141  # 128 + SIGPIPE, as for any filter whose reader went away
-_UNPACK = ("report", "compare", "fleet", "bundle")  # commands that may unpack a bundle; none of them starts a process
+_UNPACK = (
+    "report",
+    "compare",
+    "fleet",
+    "bundle",
+    "demo",
+)  # commands that may unpack a bundle; none of them starts a process
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
 
 # Name, module and one line of help: listing commands must not import them.
@@ -45,6 +51,7 @@ COMMANDS = {
     "rules": ("explain", "List the rules, all or of one family."),
     "doctor": ("doctor", "Check what can be measured on this machine."),
     "bundle": ("bundle", "Pack a run into one file to share."),
+    "demo": ("demo.demo", "Show the screen with a recorded job: no PyTorch needed, nothing is trained."),
     "completion": ("completion", "Print a script that completes our commands in bash, zsh or fish."),
 }
 

@@ -1,0 +1,1 @@
+"""The command `demo` and the recorded run that it shows."""

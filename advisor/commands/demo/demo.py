@@ -1,0 +1,70 @@
+"""`demo`: shows a recorded run that the package brings along. Needs no PyTorch, and touches no run of the user's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rn50_advisor.advisor.commands.screen_available import has_terminal
+
+if TYPE_CHECKING:
+    from rn50_advisor.advisor.model.report import Report
+
+RUN = Path(__file__).with_name("resnet50.tar.gz")  # made by samples/record_demo.py
+
+
+@click.command
+@click.option(
+    "--no-tui",
+    is_flag=True,
+    envvar="RN50_ADVISOR_NO_TUI",
+    show_envvar=True,
+    help="No screen, even on a terminal: print the report of the run.",
+)
+@click.option(
+    "--speed",
+    type=click.FloatRange(min=0, min_open=True),
+    default=4.0,
+    show_default=True,
+    help="Replay speed as a factor.",
+)
+def demo(*, no_tui: bool, speed: float) -> None:
+    """Show what the advisor says of a job: ResNet50 on two CPU cores, recorded in a minute.
+
+    Replays that run on the screen; without a terminal, or with --no-tui, prints its report. Nothing is trained, nothing
+    needs PyTorch, and your own runs stay as they are.
+
+    \b
+    rn50-advisor demo
+    rn50-advisor demo --no-tui
+    """
+    if no_tui or not has_terminal():
+        _print_report()
+    else:
+        _replay(speed)
+
+
+def _print_report() -> None:
+    from rn50_advisor.advisor.commands import result_output
+    from rn50_advisor.advisor.merge.job_reading import read_job
+    from rn50_advisor.advisor.verdict.diagnose import diagnose
+
+    result_output.show(diagnose(read_job(RUN)), "text", None)
+
+
+def _replay(speed: float) -> None:
+    from rn50_advisor.advisor.tui.app import AdvisorApp
+    from rn50_advisor.advisor.tui.report_source import ReplayedRun
+
+    AdvisorApp(ReplayedRun(RUN, speed=speed), title="demo", save=save).run()
+
+
+def save(report: Report, format: str) -> Path:
+    """Writes or replaces `demo-report.<format>` in the working folder: the package's own folder may be read-only. Raises OSError."""
+    from rn50_advisor.advisor.report import render
+
+    path = Path(f"demo-report.{'txt' if format == 'text' else format}")
+    path.write_text(render(report, format), encoding="utf-8", errors="replace")
+    return path

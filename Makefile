@@ -57,8 +57,9 @@ test-all: $(DEV) ## set up, then all other tests: some 30 minutes on two cores, 
 	run -n auto --dist loadgroup -m "not alone and not main_path" $(REAL); \
 	exit $$failed
 
-docs: $(DEV) ## write docs/rules and README's table of rules from the rules themselves
+docs: $(DEV) ## write docs/rules from the rules themselves, and build the documentation as a site in build/site
 	@$(BIN)/python -m docs.rule_pages
+	@$(BIN)/python -m docs.site
 
 bench: $(DEV) ## what the advisor costs a training job
 	@$(BIN)/python tests/bench/overhead.py
@@ -87,7 +88,7 @@ $(TRAIN): pyproject.toml
 	@$(call install,train)
 
 $(DEV): pyproject.toml
-	@$(call install,train$(comma)dev)
+	@$(call install,train$(comma)dev$(comma)docs)
 
 comma := ,
 

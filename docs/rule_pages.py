@@ -1,7 +1,7 @@
 """Writes what the documentation says of the rules, from the rules themselves: `make docs`.
 
-A page for each rule and an index in docs/rules, what became of predictions, and the table in README.md between its two markers.
-Rules that other distributions offer are left out.
+A page for each rule and an index in docs/rules, what explains what, and what became of predictions. Rules that other distributions
+offer are left out.
 """
 
 from __future__ import annotations
@@ -21,10 +21,8 @@ from rn50_advisor.rules.rule import Rule, sections
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = Path("docs/rules")
-README = Path("README.md")
 CHARTS = Path("docs/causes.md")
 PREDICTIONS = Path("docs/predictions.md")
-BEGIN, END = "<!-- rules: written by `make docs` -->\n", "<!-- end of rules -->\n"
 _HOME = f"{rules.__name__}."
 _EDITED = "<!-- Written by `make docs` from the rule; edit the rule instead. -->"
 
@@ -49,14 +47,13 @@ def our_rules() -> tuple[Rule, ...]:
     return tuple(rule for rule in all_rules() if rule.check.__module__.startswith(_HOME))
 
 
-def written(root: Path, every: Sequence[Rule]) -> dict[Path, str]:
-    """What each generated file has to say, by its path within `root`."""
+def written(every: Sequence[Rule]) -> dict[Path, str]:
+    """What each generated file has to say, by its path within the clone."""
     return {
         **{PAGES / f"{rule.id}.md": _page(rule) for rule in every},
         PAGES / "README.md": _index(every),
         CHARTS: cause_charts.document(),
         PREDICTIONS: _predictions(),
-        README: _with_table((root / README).read_text(encoding="utf-8"), every),
     }
 
 
@@ -68,7 +65,7 @@ def outdated(root: Path, files: Mapping[Path, str]) -> list[Path]:
 
 
 def main() -> None:
-    files = written(ROOT, our_rules())
+    files = written(our_rules())
     (ROOT / PAGES).mkdir(parents=True, exist_ok=True)
     for path in outdated(ROOT, files):
         if path in files:
@@ -115,21 +112,11 @@ def _predictions() -> str:
 
 def _index(every: Sequence[Rule]) -> str:
     said = "`rn50-advisor explain ID` prints a rule in the terminal."
-    return "\n\n".join(["# Rules", _EDITED, said, _rule_table(every, "")]) + "\n"
+    return "\n\n".join(["# Rules", _EDITED, said, _rule_table(every)]) + "\n"
 
 
-def _with_table(readme: str, every: Sequence[Rule]) -> str:
-    """Raises ValueError unless each marker is there once."""
-    try:
-        (before, rest) = readme.split(BEGIN)
-        (_, after) = rest.split(END)
-    except ValueError:
-        raise ValueError(f"{README} needs the lines {BEGIN.strip()!r} and {END.strip()!r} once each") from None
-    return f"{before}{BEGIN}\n{_rule_table(every, f'{PAGES.as_posix()}/')}\n\n{END}{after}"
-
-
-def _rule_table(every: Sequence[Rule], folder: str) -> str:
-    rows = [(f"[{rule.id}]({folder}{rule.id}.md)", rule.name, _fires_when(rule)) for rule in every]
+def _rule_table(every: Sequence[Rule]) -> str:
+    rows = [(f"[{rule.id}]({rule.id}.md)", rule.name, _fires_when(rule)) for rule in every]
     return _table(("rule", "the problem", "fires when"), rows)
 
 

@@ -212,6 +212,26 @@ class OperationCount(_OperationCount, total=False):
     by_step: list[list[Whole]]
 
 
+class BackwardNodeClass(TypedDict):
+    """Nodes of autograd of one class in the timed backward passes. `written`, `needed`: elements, of nodes that take parts of tensors: of
+    all gradients that they write, and of the tensors whose parts they take.
+    """
+
+    name: str
+    count: Whole
+    ns: Whole
+    written: Whole
+    needed: Whole
+
+
+class BackwardNodeTimes(TypedDict):
+    """Backward passes on a CPU that were timed node by node: their number, their time, and the classes with most of it."""
+
+    passes: Whole
+    ns: Whole
+    classes: list[BackwardNodeClass]
+
+
 class ReplicaFacts(CodePlace, total=False):
     """A DataParallel module."""
 
@@ -417,6 +437,7 @@ class RankFacts(TypedDict, total=False):
     first_batches: FirstBatches
     batch_sizes: BatchSizes
     operations: OperationCount
+    backward_nodes: BackwardNodeTimes
     loaders: list[RecordedLoader]
     data_parallel: list[ReplicaFacts]
     ddp: list[DdpFacts]

@@ -19,6 +19,7 @@ from .comm.ddp_stamps import DdpStamps
 from .evaluation_calls import Evaluations
 from .facts import process_facts
 from .facts.affinity_facts import affinity_facts
+from .facts.backward_nodes import BackwardNodes
 from .facts.batch_digests import BatchDigests
 from .facts.batch_facts import BatchSamples
 from .facts.denormal_numbers import Denormals
@@ -118,6 +119,7 @@ class Recorder(TrainingThread):
         self.optimizers = OptimizerPlaces()
         self.unused = UnusedGradientLooks(self.facts, self.precision.trained)
         self.discarded = DiscardedGradientLooks(self.facts, self.optimizers.of)
+        self.nodes = BackwardNodes(self.facts)
         self.batch_samples = BatchSamples(self.facts)
         self.loaders = KnownLoaders()
         self.digests = BatchDigests(self.facts, self.loaders.described)
@@ -343,7 +345,7 @@ class Recorder(TrainingThread):
         """Decides at a step's start whether its marks go on the tape, and for how many steps."""
         if account.replaying:
             return
-        watched = self.discarded.turn(account.step)
+        watched = self.discarded.turn(account.step) | (self.gpu is None and self.nodes.turn(account.step))
         timed = self.gpu is not None and self.gpu.turn(account.step, account.t_start, account.self_ns)
         if timed and self.collectives is not None and self.collectives.meets:
             self.gpu.watch_meetings(account.step)  # type: ignore[union-attr]
@@ -521,6 +523,8 @@ class Recorder(TrainingThread):
             )
         if self.discarded.open:
             self.discarded.backward_begins(roots, inner=account._optimizer_depth > 0)
+        if self.nodes.open:
+            self.nodes.backward_begins(roots)
         account.self_ns += perf_counter_ns() - began
         return account
 
@@ -534,6 +538,8 @@ class Recorder(TrainingThread):
 
     def backward_end(self, account: Account) -> None:
         began = perf_counter_ns()
+        if self.nodes.open:
+            self.nodes.backward_ends()
         if self.discarded.open:
             self.discarded.backward_ends()
         if self.gpu is not None:  # before the account, as with the optimizer

@@ -1,0 +1,165 @@
+"""Times the nodes of a few backward passes on a CPU, by their class: a hook before each node reads the clock.
+
+A node's time lasts until the next one begins: with what adds up its gradients, and with the leaves behind it, which get no hook, since a
+hook would stay with a parameter. Only shapes are read, never saved tensors. Of nodes that take a part of a tensor it is counted how much
+their passes write: a gradient as large as the whole tensor for each part.
+"""
+
+from __future__ import annotations
+
+import sys
+from math import prod
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+from ..wall import let_pass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...documents.rank_documents import BackwardNodeClass
+    from .process_facts import Facts
+
+STEPS = (6, 20, 60)  # in which passes are timed
+NODES_MAX = 20_000  # in all of them: 5 us each
+CLASSES_MAX = 12  # of those with most time
+IN_PLACE, _LEAF = "torch::autograd::CopySlices", "torch::autograd::AccumulateGrad"
+_PARTS = ("SelectBackward", "SliceBackward", IN_PLACE)
+
+
+class BackwardNodes:
+    """The timed passes of one process. Keeps no object of the job."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._steps = list(STEPS)
+        self._nodes_left = NODES_MAX
+        self._classes: dict[str, BackwardNodeClass] = {}
+        self._passes = self._ns = 0
+        self._current: BackwardNodeClass | None = None
+        self._since = 0
+        self._handles: list[Any] = []
+        self.open = False  # in a step whose passes are timed
+
+    def turn(self, step: int) -> bool:
+        """Called at the start of each step that is not replayed. True if its marks must be seen one by one."""
+        if self.open:
+            self._note()
+        self.open = bool(self._steps) and step >= self._steps[0]
+        if self.open:
+            self._steps = [later for later in self._steps if later > step]
+        return self.open
+
+    def backward_begins(self, roots: Any) -> None:
+        """Called before a backward pass of a step that is timed."""
+        self._release()
+        try:
+            torch = sys.modules["torch"]
+            if not _undisturbed(torch):
+                return
+            with torch._C.DisableTorchFunction():
+                nodes = _nodes(roots, self._nodes_left)
+                if nodes is None:
+                    self._end()
+                    return
+                self._nodes_left -= len(nodes)
+                whole: set[tuple[Any, int]] = set()
+                for node in nodes:
+                    found = self._counted(node, whole)
+                    self._handles.append(node.register_prehook(self._mark(found)))
+            self._current, self._since = None, perf_counter_ns()
+        except Exception as error:
+            self._failed(error)
+
+    def backward_ends(self) -> None:
+        if self._handles:
+            self._begins(None)
+            self._current = None
+            self._passes += 1
+            self._release()
+
+    def _mark(self, found: BackwardNodeClass) -> Callable[[Any], None]:
+        return lambda gradients: self._begins(found)
+
+    def _begins(self, following: BackwardNodeClass | None) -> None:
+        now = perf_counter_ns()
+        self._ns += now - self._since
+        if self._current is not None:
+            self._current["ns"] += now - self._since
+        self._current, self._since = following, perf_counter_ns()
+
+    def _counted(self, node: Any, whole: set[tuple[Any, int]]) -> BackwardNodeClass:
+        """The class of a node. `whole`: the tensors of which parts were taken before."""
+        name = node.name()
+        found = self._classes.get(name)
+        if found is None:
+            found = self._classes[name] = {"name": name, "count": 0, "ns": 0, "written": 0, "needed": 0}
+        found["count"] += 1
+        if name.startswith(_PARTS):
+            before, place = node.next_functions[0]
+            elements = _elements(node, 0) if name == IN_PLACE else _elements(before, place)
+            found["written"] += elements
+            # a chain of writes into one tensor counts once, at its first
+            first = before is None or before.name() != IN_PLACE if name == IN_PLACE else (before, place) not in whole
+            found["needed"] += elements if first else 0
+            whole.add((before, place))
+        return found
+
+    def _note(self) -> None:
+        if self._passes:
+            often = sorted(self._classes.values(), key=lambda found: -found["ns"])[:CLASSES_MAX]
+            # written with the other facts
+            self._facts.values["backward_nodes"] = {
+                "passes": self._passes,
+                "ns": self._ns,
+                "classes": [found.copy() for found in often],
+            }
+
+    def _release(self) -> None:
+        handles, self._handles = self._handles, []
+        for handle in handles:
+            handle.remove()
+
+    def _end(self) -> None:
+        self._steps, self.open = [], False
+
+    def _failed(self, error: Exception) -> None:
+        let_pass()
+        self._end()
+        self._release()
+        self._facts.miss("nodes of backward passes: %s" % type(error).__name__)
+
+
+def _undisturbed(torch: Any) -> bool:
+    """False where somebody would see the hooks: a profiler, a dispatch mode, a compiler of backward passes."""
+    modes = getattr(torch._C, "_len_torch_dispatch_stack", None)
+    compiler = sys.modules.get("torch._dynamo.compiled_autograd")
+    compiles = getattr(compiler, "compiled_autograd_enabled", False) or getattr(
+        compiler, "in_compiled_autograd_region", False
+    )
+    return not (torch.autograd._profiler_enabled() or (modes is not None and modes()) or compiles)
+
+
+def _nodes(roots: Any, most: int) -> list[Any] | None:
+    """All nodes of the graph of these tensors but its leaves; None if it has more than `most`."""
+    tensors = roots if isinstance(roots, (list, tuple)) else [roots]
+    found = [root.grad_fn for root in tensors if getattr(root, "grad_fn", None) is not None]
+    seen = set(found)
+    for node in found:  # grows
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen and following.name() != _LEAF:
+                seen.add(following)
+                found.append(following)
+        if len(found) > most:
+            return None
+    return found
+
+
+def _elements(node: Any, place: int) -> int:
+    """Elements of the tensor that a node has made as its output `place`."""
+    if node is None:
+        return 0
+    if node.name() == _LEAF:
+        return int(node.variable.numel())
+    metadata = getattr(node, "_input_metadata", None) or ()
+    return prod(metadata[place].shape) if place < len(metadata) else 0

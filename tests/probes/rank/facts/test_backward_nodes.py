@@ -1,0 +1,185 @@
+"""Backward passes timed node by node: what their classes take and write, and that nothing of the job changes or is kept."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from rn50_advisor.probes.rank.facts import backward_nodes  # noqa: E402
+from rn50_advisor.probes.rank.facts.backward_nodes import NODES_MAX, STEPS, BackwardNodes  # noqa: E402
+from rn50_advisor.probes.rank.facts.process_facts import Facts  # noqa: E402
+
+TIMES, ROWS, WIDTH = 9, 4, 5
+
+
+@pytest.fixture
+def facts(tmp_path: Path) -> Facts:
+    return Facts(str(tmp_path))
+
+
+def timed(facts: Facts, *losses: Any) -> dict[str, Any]:
+    """The classes of the backward passes of one step, by name."""
+    nodes = BackwardNodes(facts)
+    assert not nodes.turn(STEPS[0] - 1)
+    assert nodes.turn(STEPS[0])
+    for loss in losses:
+        nodes.backward_begins(loss)
+        loss.backward()
+        nodes.backward_ends()
+    assert not nodes.turn(STEPS[0] + 1)
+    found = facts.values.get("backward_nodes")
+    return {} if found is None else {each["name"]: each for each in found["classes"]}
+
+
+def sequence() -> Any:
+    return torch.randn(ROWS, TIMES, WIDTH, requires_grad=True) * 2
+
+
+def test_parts_taken_one_by_one_write_the_whole_tensor_each(facts: Facts) -> None:
+    x = sequence()
+    found = timed(facts, torch.stack([x[:, t] for t in range(TIMES)]).sum())["SelectBackward0"]
+    assert (found["count"], found["needed"]) == (TIMES, ROWS * TIMES * WIDTH)
+    assert found["written"] == TIMES * found["needed"]
+
+
+def test_parts_of_different_tensors_need_them_all(facts: Facts) -> None:
+    x, y = sequence(), sequence()
+    found = timed(facts, (x[:, 1:3] + x[:, 2:4] + y[:, 1:3]).sum())["SliceBackward0"]
+    assert (found["written"], found["needed"]) == (3 * ROWS * TIMES * WIDTH, 2 * ROWS * TIMES * WIDTH)
+
+
+def test_parts_of_a_parameter_are_parts_of_a_leaf(facts: Facts) -> None:
+    weight = torch.nn.Parameter(torch.randn(ROWS, WIDTH))
+    found = timed(facts, (weight[0] * weight[1]).sum())["SelectBackward0"]
+    assert (found["written"], found["needed"]) == (2 * ROWS * WIDTH, ROWS * WIDTH)
+
+
+def test_writes_into_one_tensor_copy_its_gradient_each(facts: Facts) -> None:
+    x, outputs = sequence(), [torch.zeros(ROWS, TIMES, WIDTH) for _ in range(2)]
+    for out in outputs:
+        for t, part in enumerate(x.unbind(1)):
+            out[:, t] = part
+    found = timed(facts, (outputs[0] * outputs[1]).sum())
+    assert found["UnbindBackward0"]["written"] == 0
+    copies = found["torch::autograd::CopySlices"]
+    assert copies["count"] == 2 * TIMES
+    assert (copies["written"], copies["needed"]) == (2 * TIMES * ROWS * TIMES * WIDTH, 2 * ROWS * TIMES * WIDTH)
+
+
+def test_the_times_of_all_classes_are_those_of_the_passes(facts: Facts) -> None:
+    classes = timed(facts, *((sequence()[:, t] * 3).sum() for t in range(2)))
+    found = facts.values["backward_nodes"]
+    assert found["passes"] == 2
+    assert all(each["ns"] > 0 for each in classes.values())
+    assert sum(each["ns"] for each in classes.values()) <= found["ns"]
+
+
+def test_gradients_are_the_same_and_of_the_same_memory(facts: Facts) -> None:
+    def gradients(nodes: BackwardNodes | None) -> list[Any]:
+        torch.manual_seed(0)
+        model = torch.nn.LSTM(WIDTH, 6, batch_first=True)
+        out, _ = model(torch.randn(ROWS, TIMES, WIDTH))
+        loss = torch.stack([out[:, t].tanh() for t in range(TIMES)]).square().sum()
+        if nodes is not None:
+            nodes.backward_begins(loss)
+        loss.backward()
+        if nodes is not None:
+            nodes.backward_ends()
+        return [p.grad for p in model.parameters()]
+
+    nodes = BackwardNodes(facts)
+    assert nodes.turn(STEPS[0])
+    assert all(map(torch.equal, gradients(nodes), gradients(None)))
+    assert not nodes.turn(STEPS[0] + 1)
+    assert facts.values["backward_nodes"]["passes"] == 1
+
+
+def test_a_function_of_the_jobs_own_with_any_attribute_is_no_leaf(facts: Facts) -> None:
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.variable = 3
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            return grad * 2
+
+    found = timed(facts, Doubled.apply(sequence())[:, 0].sum())
+    assert found["DoubledBackward"]["count"] == found["MulBackward0"]["count"] == 1
+
+
+def test_checkpointed_parts_count_for_the_node_that_computes_them_anew(facts: Facts) -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    found = timed(facts, checkpoint(torch.tanh, sequence(), use_reentrant=True).sum())
+    assert "CheckpointFunctionBackward" in found
+
+
+def test_hooks_are_gone_with_the_pass_also_where_the_graph_stays(facts: Facts) -> None:
+    nodes, loss = BackwardNodes(facts), (sequence() * 2).sum()
+    nodes.turn(STEPS[0])
+    nodes.backward_begins(loss)
+    loss.backward(retain_graph=True)
+    nodes.backward_ends()
+    nodes.turn(STEPS[0] + 1)
+    before = facts.values["backward_nodes"]["ns"]
+    loss.backward()
+    nodes._note()
+    assert facts.values["backward_nodes"]["ns"] == before
+
+
+def test_no_tensor_and_no_graph_is_kept(facts: Facts) -> None:
+    x = sequence()
+    kept = weakref.ref(x)
+    timed(facts, (x[:, 0] * 3).sum())
+    del x
+    gc.collect()
+    assert kept() is None
+
+
+def test_a_pass_that_failed_leaves_no_hooks_and_spoils_no_later_one(facts: Facts) -> None:
+    nodes, x = BackwardNodes(facts), sequence().exp()
+    loss = x.square().sum()
+    x.add_(1)  # was saved for the pass
+    nodes.turn(STEPS[0])
+    nodes.backward_begins(loss)
+    with pytest.raises(RuntimeError):
+        loss.backward()
+    again = sequence()[:, 0].sum()
+    nodes.backward_begins(again)
+    again.backward()
+    nodes.backward_ends()
+    nodes.turn(STEPS[0] + 1)
+    assert facts.values["backward_nodes"]["passes"] == 1
+
+
+def test_a_large_graph_is_left_alone(facts: Facts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backward_nodes, "NODES_MAX", 20)
+    x = sequence()
+    assert timed(facts, torch.stack([x[:, t % TIMES] for t in range(30)]).sum()) == {}
+    assert NODES_MAX > 20
+
+
+def test_a_profiler_of_the_jobs_sees_no_hooks(facts: Facts) -> None:
+    nodes = BackwardNodes(facts)
+    nodes.turn(STEPS[0])
+    with torch.profiler.profile():
+        loss = sequence().sum()
+        nodes.backward_begins(loss)
+        assert not nodes._handles
+        loss.backward()
+        nodes.backward_ends()
+    nodes.turn(STEPS[0] + 1)
+    assert "backward_nodes" not in facts.values
+
+
+def test_only_a_few_steps_are_timed(facts: Facts) -> None:
+    nodes = BackwardNodes(facts)
+    assert [step for step in range(1000) if nodes.turn(step)] == list(STEPS)

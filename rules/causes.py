@@ -154,6 +154,8 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         Cause(("LOP010", "LOP012", "LOP014"), ("LOP004", "LOP008", "LOP009"), MOST_OF_IT),
         Cause(("LOP010",), ("LOP012",), MOST_OF_IT),
         Cause(("LOP012", "LOP014"), ("CMP017", "LOP011"), MOST_OF_IT),
+        # the fix of a loop that takes parts is known, while one call for all of them may not be possible
+        Cause(("CMP024",), ("CMP017",)),
         Cause(("LOP014",), ("LOP010", "LOP012"), MOST_OF_IT),
     ),
     "Computing": (

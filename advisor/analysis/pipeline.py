@@ -34,6 +34,7 @@ from rn50_advisor.advisor.analysis.stacks.collection_lines import collection_lin
 from rn50_advisor.advisor.analysis.stacks.element_lines import element_lines
 from rn50_advisor.advisor.analysis.stacks.foreign_lines import foreign_lines
 from rn50_advisor.advisor.analysis.stacks.forward_operations import computing_functions, forward_lines
+from rn50_advisor.advisor.analysis.stacks.indexed_lines import indexed_lines
 from rn50_advisor.advisor.analysis.stacks.loop_lines import own_lines
 from rn50_advisor.advisor.analysis.stacks.recomputing import recomputing_lines
 from rn50_advisor.advisor.analysis.stacks.repeated_lines import repeated_lines
@@ -132,6 +133,8 @@ def analyse(recording: Recording) -> Analysis:
         collection_lines=collection_lines(recording),
         element_lines=element_lines(recording),
         repeated_lines=repeated_lines(recording),
+        part_lines=indexed_lines(recording, "parts"),
+        row_lines=indexed_lines(recording, "rows"),
         computing_functions=computing_functions(recording),
         foreign_lines=foreign_lines(recording),
         attention_lines=attention_lines(recording),

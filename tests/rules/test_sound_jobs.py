@@ -51,6 +51,8 @@ def test_a_healthy_job_gives_no_finding() -> None:
         "step.foreign_s": {0: 0.0, 1: 0.0},
         "step.elements_s": {0: 0.0, 1: 0.0},
         "step.repeated_s": {0: 0.0, 1: 0.0},
+        "step.parts_s": {0: 0.0, 1: 0.0},
+        "step.rows_s": {0: 0.0, 1: 0.0},
         "step.attention_s": {0: 0.0, 1: 0.0},
         "gc.critical_s": 0.001,
         "ddp.searched": {0: 0.0, 1: 0.0},

@@ -73,6 +73,14 @@ STEP_REPEATED_S = RankMeasure(
     "s",
     "computing in lines of the user's own code that give the same in every step",
 )
+STEP_PARTS_S = RankMeasure(
+    "step.parts_s",
+    "s",
+    "part of the backward pass on a CPU: writing whole gradients for parts of tensors that are taken or set one by one",
+)
+STEP_ROWS_S = RankMeasure(
+    "step.rows_s", "s", "part of the backward pass on a CPU: adding up gradients of rows taken by a tensor of indices"
+)
 STEP_FOREIGN_S = RankMeasure(
     "step.foreign_s",
     "s",

@@ -1,4 +1,4 @@
-"""Computing that the job slows down itself: unfused optimizers, doubles, activations made twice, tiny operations, denormal numbers."""
+"""Computing that the job slows down itself: unfused optimizers, doubles, activations made twice, tiny operations, indexing, denormals."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ def tiny(net: str, *arguments: str) -> Job:
 
 def shrinking(*arguments: str) -> Job:
     return Job("faults/jobs/compute/shrinking.py", arguments, ranks=0, start="one by one")
+
+
+def indexing(*arguments: str) -> Job:
+    return Job("faults/jobs/compute/indexing.py", arguments, ranks=0, start="one by one")
 
 
 def attention(kind: str, *arguments: str) -> Job:
@@ -200,6 +204,38 @@ SCENARIOS = (
         line="rows = checkpoint(",
     ),
     seeded("activations-twice-in-two-layers", "CMP016", *DEEP, "--checkpointed=2", strength="just below"),
+    fault(
+        "time-steps-taken-and-set-one-by-one",
+        "CMP024",
+        indexing("--steps=120"),
+        line="state = self.cell(seen[:, t]",
+        also=("CMP017",),
+        says="unbind",
+        fixed=indexing("--steps=250", "--take=once", "--set=once"),
+    ),
+    fault(
+        "time-steps-taken-one-by-one",
+        "CMP024",
+        indexing("--steps=150", "--set=once", "--batch=48"),
+        also=("CMP017",),
+        strength="just above",
+        fixed=indexing("--steps=150", "--set=once", "--batch=48", "--take=once"),
+    ),
+    fault(
+        "few-time-steps-taken-one-by-one",
+        "CMP024",
+        indexing("--steps=400", "--set=once", "--length=20", "--width=128"),
+        also=("CMP017",),
+        strength="just below",
+    ),
+    fault(
+        "nodes-taken-by-a-tensor-of-indices",
+        "CMP024",
+        indexing("--of=graph", "--steps=500"),
+        line="sent = nodes[self.source]",
+        says="index_select",
+        fixed=indexing("--of=graph", "--steps=800", "--take=once"),
+    ),
     fault(
         "cell-called-step-by-step",
         "CMP017",

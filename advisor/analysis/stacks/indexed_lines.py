@@ -1,0 +1,84 @@
+"""Measures the backward pass of indexing on CPUs, and finds the user's lines that index.
+
+Backward passes that the recorder timed node by node give the share: of what is written for parts of a tensor taken or set one by one,
+beyond writing it once, and of adding up the gradients of rows taken by a tensor of indices. Nodes have no lines; stack samples and the
+source have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+from rn50_advisor.advisor.analysis.host.node_window import process_by_rank, ranks_on_gpus
+from rn50_advisor.advisor.analysis.stacks.loop_lines import longest, step_rows
+from rn50_advisor.advisor.analysis.stacks.source.indexed_source import part_line, takes_rows
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import SeenStack, inner, starts_backward
+from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
+from rn50_advisor.advisor.model.analysis import HotLine
+from rn50_advisor.advisor.model.measures.measured import Measured
+from rn50_advisor.advisor.model.measures.step_measures import STEP_PARTS_S, STEP_ROWS_S
+from rn50_advisor.advisor.model.recording import Recording, Source
+from rn50_advisor.probes.documents.rank_documents import BackwardNodeTimes, RankFacts
+from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
+
+Indexing = Literal["parts", "rows"]
+
+_ROWS = ("IndexBackward",)
+_Line = tuple[str, int, str]  # file, line, function
+
+
+def indexing_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
+    """Seconds of each rank's backward pass per step."""
+    found, processes, on_gpu = Measured(), process_by_rank(recording.processes), ranks_on_gpus(recording)
+    for rank, steps in steady.items():
+        facts = recording.facts.get(processes[rank].pid, RankFacts()) if rank in processes else RankFacts()
+        timed, backward_s = facts.get("backward_nodes"), steps.per_step("backward")
+        if timed is None or not timed["ns"] or backward_s is None:
+            why = "on a GPU" if rank in on_gpu else "too few steps, or a graph that is too large"
+            found.missing[STEP_PARTS_S, rank] = found.missing[STEP_ROWS_S, rank] = (
+                f"no backward pass was timed node by node: {why}"
+            )
+            continue
+        found[STEP_PARTS_S, rank] = _parts(timed) * backward_s
+        found[STEP_ROWS_S, rank] = _rows(timed) * backward_s
+    return found
+
+
+def indexed_lines(recording: Recording, kind: Indexing) -> tuple[HotLine, ...]:
+    """The lines of the steps' own code that index so, over all ranks, the longest first. Lines of parts have the samples of their loop."""
+    found = _part if kind == "parts" else _taken
+    rows = ((found(row, recording.sources), count) for _, _, row, count in step_rows(recording))
+    return longest(recording, ((line, "", count) for line, count in rows if line is not None))
+
+
+def _parts(timed: BackwardNodeTimes) -> float:
+    """Share of the passes that is spent on more than writing each gradient once."""
+    spared = (each["ns"] * (1.0 - each["needed"] / each["written"]) for each in timed["classes"] if each["written"])
+    return sum(spared) / timed["ns"]
+
+
+def _rows(timed: BackwardNodeTimes) -> float:
+    return sum(each["ns"] for each in timed["classes"] if each["name"].startswith(_ROWS)) / timed["ns"]
+
+
+def _part(row: SeenStack, sources: tuple[Source, ...]) -> _Line | None:
+    for file, line, function in _users(row):
+        found = part_line(sources, file, line)
+        if found is not None:
+            return file, found, function
+    return None
+
+
+def _taken(row: SeenStack, sources: tuple[Source, ...]) -> _Line | None:
+    """The line that a stack ends in, for indexing leaves no frame of its own."""
+    frame = row["frames"][0]
+    own = is_user_file(frame["file"]) and takes_rows(sources, frame["file"], frame["line"])
+    return (frame["file"], frame["line"], frame["function"]) if own else None
+
+
+def _users(row: SeenStack) -> Iterator[_Line]:
+    """The user's frames, innermost first; none of a backward pass."""
+    frames = inner(row["frames"])
+    if not any(starts_backward(frame) for frame in frames):
+        yield from ((f["file"], f["line"], f["function"]) for f in frames if is_user_file(f["file"]))

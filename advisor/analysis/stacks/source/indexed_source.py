@@ -1,0 +1,104 @@
+"""Finds expressions that take parts of tensors in a loop, or rows by a tensor of indices, in the source of sampled functions."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator, Sequence, Set
+
+from rn50_advisor.advisor.analysis.stacks.source.loop_source import function_at
+from rn50_advisor.advisor.model.recording import Source
+
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_LOOPS = (ast.For, ast.While, *_COMPREHENSIONS)
+_PARTS = ("select", "narrow")
+# Of what an index is computed from a loop's counter.
+_OF_INDICES = (ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.Name, ast.Constant, ast.expr_context, ast.Call)
+
+
+def part_line(sources: Sequence[Source], file: str, line: int) -> int | None:
+    """The line that takes or sets a part of a tensor by the counter of a loop which has `line` in its body; None if there is none.
+
+    `x[:, t]` comes before `x[t]`, which may take an element of a list.
+    """
+    function = function_at(sources, file, line)
+    nodes = () if function is None else ast.walk(function)
+    loops = [node for node in nodes if isinstance(node, _LOOPS) and _has_in_body(node, line)]
+    for loop in sorted(loops, key=lambda loop: (loop.lineno, loop.col_offset), reverse=True):
+        found = _part_in(loop)
+        if found is not None:
+            return found
+    return None
+
+
+def takes_rows(sources: Sequence[Source], file: str, line: int) -> bool:
+    """True if an expression on the line takes elements by an index that may be a tensor: `x[idx]`, `x[:, self.order]`, `x[mask == 0]`."""
+    function = function_at(sources, file, line)
+    if function is None:
+        return False
+    counters = set().union(*(_counters(loop) for loop in ast.walk(function) if isinstance(loop, _LOOPS)))
+    return any(
+        isinstance(node, ast.Subscript)
+        and isinstance(node.ctx, ast.Load)
+        and node.lineno <= line <= (node.end_lineno or node.lineno)
+        and any(_may_be_a_tensor(index, counters) for index in _indices(node))
+        for node in ast.walk(function)
+    )
+
+
+def _has_in_body(loop: ast.AST, line: int) -> bool:
+    first = loop.body[0].lineno if isinstance(loop, (ast.For, ast.While)) else loop.lineno  # type: ignore[attr-defined]
+    return first <= line <= (loop.end_lineno or 0)  # type: ignore[attr-defined]
+
+
+@functools.lru_cache(maxsize=256)
+def _part_in(loop: ast.AST) -> int | None:
+    counters = set().union(*(_counters(inner) for inner in ast.walk(loop) if isinstance(inner, _LOOPS)))
+    called = {node.func for node in ast.walk(loop) if isinstance(node, ast.Call)}
+    found = [
+        (0 if isinstance(node, ast.Call) or isinstance(node.slice, (ast.Tuple, ast.Slice)) else 1, node.lineno)
+        for node in ast.walk(loop)
+        if node not in called and isinstance(node, (ast.Subscript, ast.Call)) and _is_part(node, counters)
+    ]
+    return min(found)[1] if found else None
+
+
+def _is_part(node: ast.Subscript | ast.Call, counters: Set[str]) -> bool:
+    if isinstance(node, ast.Subscript):
+        return any(_names(index) & counters for index in _indices(node))
+    method = isinstance(node.func, ast.Attribute) and node.func.attr in _PARTS
+    return method and any(_names(argument) & counters for argument in node.args)
+
+
+def _counters(loop: ast.AST) -> set[str]:
+    """Names of what a loop counts or goes through, and those that its body computes of them by arithmetic."""
+    if isinstance(loop, ast.While):
+        return {
+            node.target.id
+            for node in ast.walk(loop)
+            if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)
+        }
+    targets = [loop.target] if isinstance(loop, ast.For) else [each.target for each in getattr(loop, "generators", ())]
+    found = set[str]().union(*map(_names, targets))
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Assign) and _names(node.value) & found and _counts(node.value):
+            found |= set[str]().union(*map(_names, node.targets))
+    return found
+
+
+def _counts(value: ast.expr) -> bool:
+    return all(isinstance(part, _OF_INDICES) for part in ast.walk(value))
+
+
+def _indices(node: ast.Subscript) -> Iterator[ast.expr]:
+    yield from node.slice.elts if isinstance(node.slice, ast.Tuple) else (node.slice,)
+
+
+def _may_be_a_tensor(index: ast.expr, counters: Set[str]) -> bool:
+    if isinstance(index, (ast.Constant, ast.Slice, ast.UnaryOp, ast.JoinedStr, ast.Starred)):
+        return False
+    return not _names(index) <= counters if isinstance(index, (ast.Name, ast.BinOp)) else True
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}

@@ -1,0 +1,138 @@
+"""The backward pass of indexing takes the time.
+
+What it does: finds training on CPUs whose backward passes write whole tensors for parts that the forward pass took or set one by one
+(`x[:, t]` in a loop over time steps, `out[:, t] = h`), or add up the gradients of rows taken by a tensor of indices (`x[idx]`).
+
+Fires when: such nodes of autograd's graph take ≥ 6 % of the step.
+
+Why it is slow: the forward pass of `x[:, t]` costs nothing, but its backward pass fills a tensor of the size of `x` with zeros, writes the
+part into it and adds it to the gradient: with T parts the whole is written T times. Each `out[:, t] = h` copies the gradient of all of
+`out`. For `x[idx]` torch adds row by row on one thread, in any order of the indices.
+
+Evidence: three backward passes timed node by node, with the elements that the nodes write and those that one pass over the tensors would
+write; the lines by stack samples and the source.
+
+Fix: `for part in x.unbind(1)`, `x.split(sizes, dim)` or one `x.unfold(...)` for windows that overlap, taken before the loop; outputs kept
+in a list and joined by `torch.stack(outputs, 1)`. For rows `x.index_select(0, idx)`, or `F.embedding(idx, x)` for indices of more
+dimensions.
+
+Estimate: the step without the share of its backward pass that these nodes took beyond writing each gradient once; the rest of a pass
+became faster, too, since its tensors stay in the caches.
+
+False alarms: below 6 % of the step the rule stays silent. Where a part is taken at places that only the loop knows, `unbind` does not
+help; taking all of them at once may. On a GPU the rule is silent: there the time is that of many small kernels, which CMP003 measures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rn50_advisor.advisor.model.analysis import Analysis, HotLine
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured, Where
+from rn50_advisor.advisor.model.measures.measure import RankMeasure
+from rn50_advisor.advisor.model.measures.step_measures import STEP_PARTS_S, STEP_ROWS_S, STEP_TIME_S
+from rn50_advisor.rules.analysis_reading import common, model_of
+from rn50_advisor.rules.compute.compute_cost import exposed_if, loading_floor_s
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+_LINE_SAMPLES_MIN = 10
+
+
+# Seconds that a fix saved for each second that such nodes took, both forms of a step in turns in one process (torch 2.14, two threads,
+# median of some hundred steps). Parts: recurrent cells over 60 to 400 time steps (inputs taken, outputs set, or both) 0.96, 1.19,
+# 1.23, 1.28, 1.31, 1.35, 1.46, 1.52, 1.65, 2.18 and 2.20, windows of a convolution's output 1.04. Rows: three graphs of 2,000 to 20,000
+# nodes 0.85, 0.85 and 0.94.
+_GONE_OF_PARTS, _GONE_OF_ROWS = (2.0, 0.95), (1.4, 0.8)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """`gone`: see above, at best and at worst."""
+
+    measure: RankMeasure
+    gone: tuple[float, float]
+    title: str
+    fix: str
+    change: str
+
+
+_PARTS = _Kind(
+    STEP_PARTS_S,
+    _GONE_OF_PARTS,
+    "Backward passes write whole tensors for parts that are taken one by one",
+    "take all parts at once by x.unbind(dim) before the loop, and join what it gives by torch.stack",
+    "for part in x.unbind(1): instead of x[:, t] (x.split for ranges, x.unfold for windows that overlap), and outputs.append(part) with "
+    "torch.stack(outputs, 1) instead of out[:, t] = part",
+)
+_ROWS = _Kind(
+    STEP_ROWS_S,
+    _GONE_OF_ROWS,
+    "The backward pass adds up rows that were taken by a tensor of indices",
+    "x.index_select(0, idx) instead of x[idx]: its backward pass is faster",
+    "for indices of more dimensions F.embedding(idx, x); for single elements x.gather(dim, idx)",
+)
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
+    if a.on_gpu:
+        return Clear(RULE.id)
+    unknown = tuple(measure for measure in (STEP_PARTS_S, STEP_ROWS_S) if not a.by_rank(measure))
+    if unknown:
+        return NotMeasured(RULE.id, unknown)
+    kind, lines = max(
+        ((_PARTS, a.part_lines), (_ROWS, a.row_lines)), key=lambda each: common(a.by_rank(each[0].measure))
+    )
+    step, spent, model = a.value(STEP_TIME_S), a.by_rank(kind.measure), model_of(a)
+    best, worst = (_without(a, spent, gone, hopeful=gone == kind.gone[0]) for gone in kind.gone)
+    lost = step - _without(a, spent, 1.0, hopeful=False)
+    level = severity(lost / step)
+    if min(common(spent), lost) < t["indexing"] * step or level is None:
+        return Clear(RULE.id)
+    line = next((line for line in lines if line.samples >= _LINE_SAMPLES_MIN), None)
+    return Finding(
+        rule=RULE.id,
+        title=kind.title,
+        severity=level,
+        confidence=confidence(a, cap=0.9),
+        seconds_per_step=lost,
+        evidence=_evidence(a, kind, spent, line, t["indexing"] * step),
+        fixes=(Fix(kind.fix, kind.change, None if line is None else Where(line.file, line.line), "small change"),),
+        saving=model.saving(best, worst, "the backward pass without these nodes"),
+    )
+
+
+def _without(a: Analysis, spent: Mapping[int, float], gone: float, *, hopeful: bool) -> float:
+    """The step without this part of what each rank spends on it."""
+    model = model_of(a)
+    left = {
+        rank: max(0.0, 1.0 - gone * s / max(model.own[rank]["backward"], 1e-12))
+        for rank, s in spent.items()
+        if rank in model.own
+    }
+    changes = {(rank, "backward"): part * model.own[rank]["backward"] for rank, part in left.items()}
+    return model.step_if(
+        changes, wire_s=exposed_if(a, max(left.values(), default=1.0)), floor_s=loading_floor_s(a, hopeful=hopeful)
+    )
+
+
+def _evidence(
+    a: Analysis, kind: _Kind, spent: Mapping[int, float], line: HotLine | None, least_s: float
+) -> tuple[Evidence, ...]:
+    note = f"of a {1000 * a.value(STEP_TIME_S):.3g} ms step"
+    found = [Evidence.of(kind.measure, common(spent), least_s, note, form="continues")]
+    if line is not None:
+        place = f"{line.file}:{line.line} in {line.function}"
+        found.append(Evidence("stack samples", float(line.samples), "", None, place))
+    return tuple(found)
+
+
+RULE = rule(
+    __name__,
+    "the backward pass of indexing takes the time",
+    check,
+    needs=(STEP_TIME_S,),
+    thresholds={
+        "indexing": Threshold(0.06, "of the step: severity 'medium' begins at 5 %, and few passes are timed"),
+    },
+)

@@ -1,0 +1,68 @@
+"""From timed nodes to what indexing costs, and from a profile and the source to its lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from profiled_steps import MODULE, SCRIPT, looks, profiled
+from rn50_advisor.advisor.model.analysis import Analysis
+
+SOURCE = """\
+class Net:
+    def forward(self, x):
+        e = self.inp(x)
+        for t in range(e.size(1)):
+            h = self.cell(e[:, t], h)
+            out[:, t] = h
+        return self.head(out[order])
+
+def train():
+    for x, y in loader:
+        out = net(x)
+        loss = criterion(out, y)
+        loss.backward()
+"""
+CALL, FORWARD = ("train", SCRIPT, 11), ("Net.forward", SCRIPT, 5)
+
+
+def node(name: str, ns: int, written: int = 0, needed: int = 0) -> dict[str, Any]:
+    return {"name": name, "count": 10, "ns": ns, "written": written, "needed": needed}
+
+
+def seen(*rows: Any, nodes: tuple[Any, ...] = (), timed: bool = True, **more: Any) -> Analysis:
+    facts = {"backward_nodes": {"passes": 3, "ns": 1000, "classes": list(nodes)}} if timed else {}
+    return profiled(*rows, source=SOURCE, model=11, backward=13, **{"facts": {100: facts}, **more})
+
+
+def test_what_is_written_beyond_once_counts() -> None:
+    few = seen(nodes=(node("SelectBackward0", 400, 1000, 100), node("AddmmBackward0", 500)))
+    many = seen(nodes=(node("SelectBackward0", 400, 1000, 100), node("torch::autograd::CopySlices", 200, 1000, 500)))
+    assert few.value("step.parts_s", 0) > 0
+    assert many.value("step.parts_s", 0) / few.value("step.parts_s", 0) == pytest.approx(460 / 360)
+    assert few.value("step.rows_s", 0) == 0
+
+
+def test_a_part_that_is_taken_once_costs_nothing() -> None:
+    assert seen(nodes=(node("SliceBackward0", 400, 100, 100),)).value("step.parts_s", 0) == 0
+
+
+def test_rows_are_nodes_of_indexing() -> None:
+    a = seen(nodes=(node("IndexBackward0", 300), node("IndexSelectBackward0", 300)))
+    b = seen(nodes=(node("IndexBackward0", 600),))
+    assert 2 * a.value("step.rows_s", 0) == pytest.approx(b.value("step.rows_s", 0))
+
+
+def test_without_a_timed_pass_it_is_not_known() -> None:
+    a = seen(timed=False)
+    assert a.get("step.parts_s", 0) is None
+    assert "node by node" in dict(a.reasons)["step.parts_s", 0]
+
+
+def test_the_loop_and_the_line_that_indexes() -> None:
+    cell = ("GRUCell.forward", "/env/site-packages/torch/nn/modules/rnn.py", 1400)
+    a = seen(looks(60, CALL, MODULE, FORWARD, MODULE, cell), looks(20, CALL, MODULE, ("Net.forward", SCRIPT, 7)))
+    (parts,), (rows,) = a.part_lines, a.row_lines
+    assert (parts.line, parts.function, parts.samples) == (5, "Net.forward", 60)
+    assert (rows.line, rows.samples) == (7, 20)

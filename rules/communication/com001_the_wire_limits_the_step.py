@@ -17,7 +17,8 @@ per exchange (a larger batch per rank), or a faster path (NVLink, InfiniBand; fe
 Estimate: half the bytes take half the transfer time, and accumulating over two batches halves it too. The gain never
 exceeds the exposed communication. If backward hides part of the exchange, half of the whole exchange comes off the
 exposed part. For libraries that exchange on a stream of their own (FSDP, DeepSpeed) that part is not known: at best the
-passes hide as much as they can. A loop that already accumulates but exchanges after each of its batches only needs to exchange after the
+passes hide as much as they can. FSDP between CPUs is advised to keep its parameters gathered first, a third of the bytes: not every CPU
+computes in bfloat16. A loop that already accumulates but exchanges after each of its batches only needs to exchange after the
 last: one such exchange remains, and at best the caches stay warm. Both forward and backward of the others belong under
 `no_sync`: a forward outside it has its gradients exchanged all the same.
 
@@ -74,6 +75,9 @@ from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, sev
 # Exposed time of the only exchange in a step, relative to each of several. Three jobs with 4 and 8 exchanges in a
 # step, at 1 and 3 Gb/s: 0.93 to 1.01.
 _SINGLE_EXCHANGE_RATIO = (0.8, 1.2)
+# Of three exchanges of the model's size (parameters twice, gradients once) two are left, if the wire carries each as fast as before. Two
+# ranks on one host became 1.06 to 1.10 times as fast.
+_LEFT_GATHERED_ONCE = (0.6, 0.8)
 # Ethernet speeds. Speeds that gain nothing, or no more than the speed before, are not shown.
 _RATES_GBIT_PER_S = (10.0, 25.0, 100.0)
 
@@ -108,6 +112,9 @@ def _saving(a: Analysis) -> Saving:
         # the exchange that the backward pass hides is not free if the computing cores also send the bytes
         beside_s = taken_from_computing(a) * (exchange_s(a) - wire) * (1 - 1 / times)
         return model.saving(model.at_best(best - beside_s), worst, f"one exchange in a step instead of {times}")
+    if _gathers_once_first(a):
+        best, worst = (model.step_if({}, wire_s=others + left * wire) for left in _LEFT_GATHERED_ONCE)
+        return model.saving(best, worst, "a third of the bytes less: parameters are gathered once a step")
     half = max(0.0, wire - 0.5 * (a.get(COMM_SPAN_S) or wire + hidden_at_most_s(a)))
     return model.saving(
         model.step_if({}, wire_s=others + min(0.4 * wire, half)),
@@ -208,7 +215,7 @@ def _fixes(a: Analysis) -> tuple[Fix, ...]:
         )
     rarely = Fix("exchange less often: accumulate gradients under model.no_sync()", "", None, "small change")
     if library := _FIXES_OF_LIBRARIES.get(library_of(a) if _by_python(a) else ""):
-        halve, rarely = library
+        halve, rarely = reversed(library) if _gathers_once_first(a) else library
     if exchanges_of(a) > 1:
         title = f"exchange once a step, not after each of its {exchanges_of(a)} batches"
         rarely = Fix.of(title, GradientsKept(), None, "small change")
@@ -222,6 +229,11 @@ def _fixes(a: Analysis) -> tuple[Fix, ...]:
     if compresses(a):
         return rarely, *paths
     return (rarely, halve, *paths) if exchanges_of(a) > 1 else (halve, rarely, *paths)
+
+
+def _gathers_once_first(a: Analysis) -> bool:
+    """FSDP between CPUs: those without instructions for bfloat16 would compute several times as long in it."""
+    return not a.on_gpu and _by_python(a) and library_of(a) == "FSDP"
 
 
 def _faster(a: Analysis) -> tuple[Fix, ...]:

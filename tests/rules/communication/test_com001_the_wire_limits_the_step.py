@@ -149,15 +149,16 @@ def test_of_an_exchange_that_backward_partly_hides_half_the_bytes_save_more_than
     assert finding.saving.speedup == pytest.approx((1 / 0.92, 1 / best))
 
 
-def by_library(library: str, wire: float = 0.6) -> Analysis:
-    """Two GPUs that wait for collectives of a library on their streams; half of the rest is the backward pass."""
+def by_library(library: str, wire: float = 0.6, *, gpu: bool = True) -> Analysis:
+    """Two ranks that wait for collectives of a library on their streams; half of the rest is the backward pass."""
     own = {n: rank(1.0 - wire) for n in (0, 1)}
     values = {"collectives.stream_s": {0: wire, 1: wire}, "collectives.megabytes": {0: 60.0, 1: 60.0}}
     sites = [
         {"library": library, "calls": 10, "bytes": 600, "ns": 1},
         {"library": "", "calls": 90, "bytes": 6, "ns": 5},
     ]
-    return jobs.job(own, wire_s=wire, values=values, facts={str(n): {"collectives": sites} for n in own})
+    facts = {"collectives": sites, **({"cuda": {"devices": 2}} if gpu else {})}
+    return jobs.job(own, wire_s=wire, values=values, facts={str(n): facts for n in own})
 
 
 @pytest.mark.parametrize(
@@ -167,6 +168,13 @@ def test_a_library_that_exchanges_by_itself_has_its_own_fixes(library: str, chan
     finding = found("COM001", by_library(library))
     assert "called from Python" in finding.evidence[0].note
     assert change in finding.fixes[0].change and "no_sync" not in finding.fixes[1].title
+
+
+def test_sharded_parameters_between_cpus_stay_gathered_before_they_are_halved() -> None:
+    finding = found("COM001", by_library("FSDP", gpu=False))
+    assert "reshard_after_forward=False" in finding.fixes[0].change and "bfloat16" in finding.fixes[1].change
+    assert finding.saving is not None
+    assert finding.saving.seconds_per_step == pytest.approx((0.12, 0.24))
 
 
 def test_the_part_of_a_librarys_exchange_that_its_passes_hide_is_spared_first() -> None:

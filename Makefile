@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10 p
 	"$$p" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1 && echo "$$p" && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check types units docs bench by-hand same triages faults clean distclean
+.PHONY: help demo test test-all check types units docs pictures bench by-hand same triages faults clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ test-all: $(DEV) ## set up, then all other tests: some 30 minutes on two cores, 
 docs: $(DEV) ## write docs/rules from the rules themselves, and build the documentation as a site in build/site
 	@$(BIN)/python -m docs.rule_pages
 	@$(BIN)/python -m docs.site
+
+pictures: $(DEV) ## draw the pictures in README and docs from the run that `rn50-advisor demo` replays
+	@$(BIN)/python -m docs.pictures
 
 bench: $(DEV) ## what the advisor costs a training job
 	@$(BIN)/python tests/bench/overhead.py

@@ -1,0 +1,88 @@
+"""Draws the pictures in README and docs: `make pictures`. Each shows the screen with the run that `rn50-advisor demo` replays."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from rn50_advisor.advisor.commands.demo.demo import RUN
+from rn50_advisor.advisor.merge.job_reading import read_job
+from rn50_advisor.advisor.model.report import Report
+from rn50_advisor.advisor.store.run_reader import cut
+from rn50_advisor.advisor.tui.app import AdvisorApp
+from rn50_advisor.advisor.verdict.diagnose import diagnose
+
+PICTURES = Path(__file__).parent / "pictures"
+SIZE = 120, 36  # columns, lines
+TITLE = "rn50-advisor run -- torchrun --standalone --nproc_per_node=1 train.py --workers 0"
+MOMENTS_S = 12.0, 18.0, 30.0  # since the run's start; the end comes after them
+FRAME_S = 2.5
+_WEB_FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
+_VIEW_BOX = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')
+
+
+class Shown:
+    """A source that has one report at a time."""
+
+    def __init__(self) -> None:
+        self.report: Report | None = None
+
+    def poll(self) -> Report | None:
+        return self.report
+
+
+def reports() -> list[Report]:
+    """Returns what the advisor said at each moment of the run, and at its end."""
+    recording = read_job(RUN)
+    started_ns = recording.meta.started_ns
+    parts = [cut(recording, started_ns + round(moment_s * 1e9)) for moment_s in MOMENTS_S]
+    return [diagnose(part) for part in (*parts, recording)]
+
+
+async def frames(shown: Sequence[Report], views: Sequence[str]) -> list[str]:
+    """Returns the overview with each report, then the other `views` (by id) with the last one, as SVG without fonts from the network."""
+    source = Shown()
+    app = AdvisorApp(source, title="resnet50", poll_s=0.05)
+    drawn = []
+    async with app.run_test(size=SIZE) as pilot:
+        for report in shown:
+            source.report = report
+            while app.report is not report:
+                await pilot.pause(0.05)
+            await pilot.pause()
+            drawn.append(app.export_screenshot(title=TITLE))
+        for view in views:
+            await app.run_action(f"show_view('{view}')")
+            await pilot.pause()
+            drawn.append(app.export_screenshot(title=TITLE))
+    return [_WEB_FONTS.sub("", svg) for svg in drawn]
+
+
+def animated(pictures: Sequence[str]) -> str:
+    """Returns one SVG that shows each picture for FRAME_S, again and again; only the first to a reader who wants no motion."""
+    box = _VIEW_BOX.search(pictures[0])
+    assert box is not None
+    each = 100 / len(pictures)
+    style = (
+        f".frame {{ visibility: hidden; animation: shown {FRAME_S * len(pictures):g}s step-end infinite }}"
+        f"@keyframes shown {{ 0% {{ visibility: visible }} {each:.4f}% {{ visibility: hidden }} }}"
+        "@media (prefers-reduced-motion) { .frame { animation: none } .frame:first-of-type { visibility: visible } }"
+    )
+    shown = [f'<g class="frame" style="animation-delay: {FRAME_S * i:g}s">{svg}</g>' for i, svg in enumerate(pictures)]
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {box[1]} {box[2]}">'
+    return "\n".join([head, f"<style>{style}</style>", *shown, "</svg>\n"])
+
+
+def main() -> None:
+    PICTURES.mkdir(exist_ok=True)
+    *over_time, findings = asyncio.run(frames(reports(), ("findings",)))
+    # The end comes first: it is what a reader without motion sees.
+    pictures = {"screen.svg": animated([over_time[-1], findings, *over_time[:-1]]), "overview.svg": over_time[-1]}
+    for name, svg in pictures.items():
+        (PICTURES / name).write_text(svg, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

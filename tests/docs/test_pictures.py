@@ -1,0 +1,40 @@
+"""The pictures show the real screen with the recorded run, are small, and load no font from the network."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+from docs.pictures import FRAME_S, PICTURES, SIZE, animated, frames
+
+from rn50_advisor.advisor.commands.demo.demo import RUN
+from rn50_advisor.advisor.merge.job_reading import read_job
+from rn50_advisor.advisor.verdict.diagnose import diagnose
+
+BYTES_MAX = 300_000
+
+
+async def test_a_picture_is_the_screen_of_the_run() -> None:
+    overview, findings = await frames([diagnose(read_job(RUN))], ["findings"])
+    assert "DAT003" in overview and overview != findings
+    assert "@font-face" not in overview + findings
+    assert f"line-{SIZE[1] - 2}" in overview
+
+
+def test_each_picture_has_its_turn_and_the_first_is_for_readers_without_motion() -> None:
+    one = '<svg viewBox="0 0 20 10" xmlns="http://www.w3.org/2000/svg"><text>{}</text></svg>'
+    svg = animated([one.format(each) for each in "abc"])
+    ElementTree.fromstring(svg)
+    assert re.findall(r"animation-delay: ([\d.]+)s", svg) == [f"{FRAME_S * i:g}" for i in range(3)]
+    assert 'viewBox="0 0 20 10"' in svg and f"{3 * FRAME_S:g}s" in svg
+    assert ".frame:first-of-type { visibility: visible }" in svg
+
+
+def test_the_pictures_are_there_small_and_complete_in_themselves() -> None:
+    pictures = list(PICTURES.glob("*.svg"))
+    assert {picture.name for picture in pictures} == {"screen.svg", "overview.svg"}
+    for picture in pictures:
+        text = picture.read_text(encoding="utf-8")
+        assert len(text.encode()) <= BYTES_MAX
+        assert not re.search(r"""(?:href|src|url)\s*[=(]["']?https?:""", text)
+        ElementTree.fromstring(text)

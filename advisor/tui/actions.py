@@ -52,13 +52,20 @@ ACTIONS = (
     *(Action("Views", v.key, v.key, f"show_view('{v.id}')", v.what) for v in VIEWS[1:]),
     Action("Views", "tab", "Tab", "app.focus_next", "next pane; arrow and Page keys scroll it", palette=False),
     Action("Views", "question_mark,f1", "?", "help", "this help", "Help"),
-    Action("Findings", "n", "n", "next_finding", "next finding", "Next"),
-    Action("Findings", "p", "p", "previous_finding", "previous finding", "Prev"),
-    Action("Findings", "c", "c", "copy_finding", "copy the finding as text", "Copy"),
+    Action("Findings", "n", "n", "next_finding", "next finding"),
+    Action("Findings", "p", "p", "previous_finding", "previous finding"),
+    Action("Findings", "y", "y", "copy_fix", "copy the fix: the option to type, or the diff", "Copy"),
+    Action("Findings", "e", "e", "edit_fix", "open the fix's line in $VISUAL or $EDITOR", "Edit"),
+    Action("Findings", "c", "c", "copy_finding", "copy the whole finding as text"),
+    Action("Findings", "slash", "/", "filter_rows", "filter findings and ranks; Esc shows all", "Find"),
+    Action("Findings", "escape", "Esc", "clear_filter", "show all findings and ranks again"),
     Action("Ranks", "r", "r", "order_ranks", "order ranks by number, lateness, step time, time in phase"),
-    Action("Report", "s", "s", "save_report", "save a report: HTML, Markdown or JSON", "Save", needs="save"),
+    Action(
+        "Report", "w", "w", "open_report", "write the report as HTML and open it in a browser", "HTML", needs="save"
+    ),
+    Action("Report", "s", "s", "save_report", "save a report: HTML, Markdown or JSON", needs="save"),
     Action("Output", "o", "o", "toggle_output", "output: side by side, alone, closed", "Output", needs="output"),
-    Action("Output", "slash", "/", "search_output", "search the output", needs="output"),
+    Action("Output", "ctrl+f", "Ctrl-F", "search_output", "search the output; in its pane also /", needs="output"),
     Action("Output", "f", "f", "follow_output", "follow the end of the output", needs="output"),
     Action("Replay", "space", "Space", "pause_replay", "pause or continue", needs="replay"),
     Action("Replay", "comma,left", ",", "seek(-10)", "10 seconds back", needs="replay"),
@@ -67,8 +74,8 @@ ACTIONS = (
     Action(
         "Replay", "greater_than_sign", ">", "leap(1)", "forward a minute, or a fiftieth of a long run", needs="replay"
     ),
-    Action("Replay", "b", "b", "seek_to(0)", "to the beginning", needs="replay"),
-    Action("Replay", "e", "e", "seek_to(1)", "to the end", needs="replay"),
+    Action("Replay", "g", "g", "seek_to(0)", "to the beginning", needs="replay"),
+    Action("Replay", "G", "G", "seek_to(1)", "to the end", needs="replay"),
     Action("Replay", "minus", "-", "change_speed(-1)", "half the speed", needs="replay"),
     Action("Replay", "plus,equals_sign", "+", "change_speed(1)", "twice the speed", needs="replay"),
     Action(

@@ -12,8 +12,10 @@ from textual.geometry import Size
 from textual.screen import Screen
 from textual.widgets import ContentSwitcher, Footer, OptionList
 
+from rn50_advisor.advisor.model.findings import Finding
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.tui.actions import NEEDS, AdvisorCommands, HelpScreen, Needs, bindings
+from rn50_advisor.advisor.tui.fix_actions import copy_fix, edit_fix, open_report
 from rn50_advisor.advisor.tui.job_control import JobControl
 from rn50_advisor.advisor.tui.output_source import OutputSource
 from rn50_advisor.advisor.tui.panels.banner import Banner, Trouble
@@ -24,9 +26,11 @@ from rn50_advisor.advisor.tui.panels.panel import Panel
 from rn50_advisor.advisor.tui.panels.rank_panel import RankTable
 from rn50_advisor.advisor.tui.panels.tab_bar import ReplayBar, TabBar
 from rn50_advisor.advisor.tui.panels.throughput_panel import ThroughputPanel
+from rn50_advisor.advisor.tui.panels.verdict_lines import verdict_finding
 from rn50_advisor.advisor.tui.polling import Poller, words
 from rn50_advisor.advisor.tui.quit_dialog import QuitDialog, SaveReport, ask_and_save
 from rn50_advisor.advisor.tui.report_source import JobControls, ReplaySource, ReportSource
+from rn50_advisor.advisor.tui.row_filter import FilterLine, keeps_finding
 from rn50_advisor.advisor.tui.styles.drawing import unmarked
 from rn50_advisor.advisor.tui.views import Checks, Findings, MachineView, Overview, Ranks
 
@@ -64,6 +68,7 @@ class AdvisorApp(App[str]):
         self.save = save
         self.report: Report | None = None
         self.selected: str | None = None
+        self.needle = ""  # of the filter of findings and ranks
         self.output_mode = "closed"
         self._poll_s = poll_s
         self._interrupts = 0
@@ -85,6 +90,7 @@ class AdvisorApp(App[str]):
             yield Ranks(id="ranks")
             yield MachineView(id="machine")
             yield Checks(id="checks")
+        yield FilterLine(id="filter")
         if self.output:
             yield OutputPane(self.output, id="output")
             yield LastLine(id="last-line")
@@ -153,7 +159,7 @@ class AdvisorApp(App[str]):
                     trouble = f"a part of the screen failed: {words(error)}"
             self._show_banner()
             self.base.query_one(TabBar).show(report)
-            keys = [finding_key(f) for f in in_reading_order(report.findings)]
+            keys = self._keys()
             if self.selected not in keys:
                 self._select(keys[0] if keys else None)
         for bar in self.base.query(ReplayBar):
@@ -209,11 +215,11 @@ class AdvisorApp(App[str]):
         self._step_finding(-1)
 
     def _step_finding(self, by: int) -> None:
-        keys = [finding_key(f) for f in in_reading_order(self.report.findings)] if self.report else []
+        keys = self._keys()
         if not keys:
-            self.notify("There is no finding.")
+            self.notify("No finding matches the filter." if self.needle else "There is no finding.")
             return
-        if not any(detail.region for detail in self.base.query(FindingDetail) if detail.is_on_screen):
+        if not self._detail_shown():
             self.action_show_view("findings")
             return
         at = keys.index(self.selected) if self.selected in keys else -by
@@ -230,6 +236,57 @@ class AdvisorApp(App[str]):
     def _highlighted(self, event: OptionList.OptionHighlighted) -> None:
         if isinstance(event.option_list, FindingList) and event.option_id is not None:
             self._select(event.option_id)
+
+    def _keys(self) -> list[str]:
+        """The findings that the filter keeps, in the order shown."""
+        findings = in_reading_order(self.report.findings) if self.report else []
+        return [finding_key(f) for f in findings if keeps_finding(self.needle, f)]
+
+    def _detail_shown(self) -> bool:
+        return any(detail.region for detail in self.base.query(FindingDetail) if detail.is_on_screen)
+
+    def _chosen(self) -> Finding | None:
+        """The finding whose fix is in sight: the selected one where its details are, else the verdict's."""
+        if self.report is None:
+            return None
+        shown = self.selected if self._detail_shown() else None
+        chosen = (f for f in self.report.findings if finding_key(f) == shown)
+        return next(chosen, None) or verdict_finding(self.report)
+
+    def action_copy_fix(self) -> None:
+        copy_fix(self, self._chosen())
+
+    def action_edit_fix(self) -> None:
+        edit_fix(self, self._chosen(), self.report)
+
+    def action_open_report(self) -> None:
+        if self.report is None:
+            self.notify("There is no report yet.")
+        elif self.save:
+            open_report(self, self.save, self.report)
+
+    def action_filter_rows(self) -> None:
+        """Opens the findings where neither they nor the ranks are in sight."""
+        listed = [*self.base.query(FindingList), *self.base.query(RankTable)]
+        if self.output_mode == "alone" or not any(part.region for part in listed if part.is_on_screen):
+            self.action_show_view("findings")
+        self.base.query_one(FilterLine).ask()
+
+    def action_clear_filter(self) -> None:
+        if self.needle:
+            self.base.query_one(FilterLine).action_clear_filter()
+
+    @on(FilterLine.Filtered)
+    def _filtered(self, event: FilterLine.Filtered) -> None:
+        self.needle = event.needle
+        for part in (*self.base.query(FindingList), *self.base.query(RankTable)):
+            part.filter(event.needle)
+        keys = self._keys()
+        if self.selected not in keys:
+            self._select(keys[0] if keys else None)
+        if event.left:
+            view = self.base.query_one("#views", ContentSwitcher).current or ""
+            self.base.set_focus(self.base.query_one(_FOCUS[view]) if view in _FOCUS else None)
 
     def action_copy_finding(self) -> None:
         findings = in_reading_order(self.report.findings) if self.report else []

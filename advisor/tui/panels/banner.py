@@ -41,7 +41,7 @@ _GAIN_CELLS = 46  # of a low screen's last line: a predicted gain with its range
 
 
 class Banner(Panel):
-    """Stays on top of every view."""
+    """Stays on top of every view. A click on the fix's place opens an editor, one on its option copies it."""
 
     def __init__(self, *, id: str | None = None, fallback_name: str = "") -> None:
         super().__init__(id=id)

@@ -10,7 +10,8 @@ from rn50_advisor.advisor.model.findings import Finding
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.model.wording.gain_words import speedup
 from rn50_advisor.advisor.model.wording.quantities import duration
-from rn50_advisor.advisor.tui.styles.drawing import fit, line, muted
+from rn50_advisor.advisor.tui.row_filter import keeps_finding
+from rn50_advisor.advisor.tui.styles.drawing import fit, line, muted, unmarked
 from rn50_advisor.advisor.tui.styles.severity_styles import severity_style
 
 
@@ -54,6 +55,7 @@ class FindingList(OptionList):
         super().__init__(id=id, classes="report")
         self.border_title = "Findings"
         self.report: Report | None = None
+        self.needle = ""
         self._shown: dict[str, str] | None = None
 
     def on_resize(self) -> None:
@@ -65,9 +67,9 @@ class FindingList(OptionList):
         width = self.scrollable_content_region.width - 2
         if report is None or width <= 0:
             return
-        findings = in_reading_order(report.findings)
+        findings = [f for f in in_reading_order(report.findings) if keeps_finding(self.needle, f)]
         prompts = {finding_key(f): self._prompt(f, width) for f in findings}
-        self.border_title = f"Findings · {len(findings)}" if findings else "Findings · none"
+        self.border_title = self._titled(len(findings), len(report.findings))
         if self._shown and list(prompts) == list(self._shown):
             for key, prompt in prompts.items():
                 if self._shown[key] != prompt.markup:
@@ -76,16 +78,24 @@ class FindingList(OptionList):
             self._rebuild(prompts, report)
         self._shown = {key: prompt.markup for key, prompt in prompts.items()}
 
+    def filter(self, needle: str) -> None:
+        self.needle = needle
+        self.show(self.report)
+
+    def _titled(self, shown: int, found: int) -> str:
+        if self.needle:
+            return unmarked(f"Findings · {shown} of {found} match {self.needle}")
+        return f"Findings · {found}" if found else "Findings · none"
+
     def _rebuild(self, prompts: dict[str, Content], report: Report) -> None:
         at = self.selected_key()
         with self.prevent(OptionList.OptionHighlighted):
             self.clear_options()
             self.add_options([Option(prompt, id=key) for key, prompt in prompts.items()])
             if not prompts:
-                early = report.step_time.steps == 0
-                self.add_option(
-                    Option("nothing to judge yet" if early else "✔ no rule has anything to say", disabled=True)
-                )
+                none = "nothing to judge yet" if report.step_time.steps == 0 else "✔ no rule has anything to say"
+                filtered = "no finding matches: Esc shows all" if report.findings else none
+                self.add_option(Option(filtered, disabled=True))
         if prompts:
             self.select_key(at if at in prompts else next(iter(prompts)))
 

@@ -24,6 +24,7 @@ _LOOK_S = 0.25  # a burst of thousands of lines between two looks is one update
 class OutputPane(Vertical):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("end", "follow", "follow the end", show=False),
+        Binding("slash", "search", "search the output", show=False),
         Binding("escape", "leave_search", "leave the search", show=False),
         Binding("enter", "find_next", "next match, upwards", show=False),
     ]

@@ -14,7 +14,8 @@ from textual.widgets import DataTable
 
 from rn50_advisor.advisor.model.report import RankStrip, Report
 from rn50_advisor.advisor.model.wording.quantities import DASH, duration, number, share, shorten_path
-from rn50_advisor.advisor.tui.styles.drawing import fit, stacked
+from rn50_advisor.advisor.tui.row_filter import LATE_SHARE, keeps_rank
+from rn50_advisor.advisor.tui.styles.drawing import fit, stacked, unmarked
 from rn50_advisor.advisor.tui.styles.phase_styles import ENDED, place
 
 ORDERS: tuple[tuple[str, Callable[[RankStrip], tuple[float, int]]], ...] = (
@@ -43,6 +44,8 @@ _NARROW = {
     "step": 8,
 }  # with hosts in eighty columns: how late a rank is must stay in sight
 _PADDING = 2  # of each column
+_ORDER_OF = {"rank": 0, "late": 1, "step time": 2, "for": 3}  # indices of ORDERS by column
+_PINNED = ", ▲ of the verdict on top"
 _RIGHT = ("rank", "for", "step", "step time", "late", "pid")
 _BAR_AT_LEAST = 14
 
@@ -67,6 +70,7 @@ class RankTable(DataTable[Text]):
         self.border_title = "Ranks"
         self.report: Report | None = None
         self.order: int | None = None  # None: not chosen by the user
+        self.needle = ""
         self._shown: dict[tuple[int, str], str] = {}
         self._shape: tuple[int, Columns, tuple[int, ...]] = (0, (), ())
 
@@ -88,7 +92,8 @@ class RankTable(DataTable[Text]):
             return
         name, key = ORDERS[self._order(report.ranks)]
         pinned = named_ranks(report)
-        strips = sorted(report.ranks, key=lambda strip: (strip.rank not in pinned, *key(strip)))
+        strips = [strip for strip in report.ranks if keeps_rank(self.needle, strip)]
+        strips = sorted(strips, key=lambda strip: (strip.rank not in pinned, *key(strip)))
         bar = self._bar_width()
         columns = self._names()
         layout = (bar, columns, tuple(strip.rank for strip in strips))
@@ -103,11 +108,25 @@ class RankTable(DataTable[Text]):
                 cells[""] = Text("▲", self._style("bold $text-warning"))
             for column, text in cells.items():
                 self._update(strip.rank, column, text)
-        self.border_title = (
-            f"Ranks · {len(strips)} · ordered by {name}{', ▲ of the verdict on top' if pinned else ''}"
-            if strips
-            else "Ranks · none seen yet"
+        self.border_title = self._titled(
+            len(strips), len(report.ranks), f"ordered by {name}{_PINNED if pinned else ''}"
         )
+
+    def filter(self, needle: str) -> None:
+        self.needle = needle
+        self.show(self.report)
+
+    def _titled(self, shown: int, seen: int, order: str) -> str:
+        if not seen:
+            return "Ranks · none seen yet"
+        return f"Ranks · {unmarked(f'{shown} of {seen} match {self.needle}') if self.needle else seen} · {order}"
+
+    def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
+        """A click on a column orders by it, where there is such an order."""
+        order = _ORDER_OF.get(str(event.column_key.value))
+        if order is not None:
+            self.order = order
+            self.show(self.report)
 
     def _bar_width(self) -> int:
         used = sum(width + _PADDING for name, width in self._names()) + 2
@@ -142,7 +161,7 @@ class RankTable(DataTable[Text]):
     def _cells(
         self, strip: RankStrip, phases: Mapping[str, float], *, columns: Columns, bar: int, scale: float
     ) -> dict[str, Text]:
-        late = strip.late_share is not None and strip.late_share >= 0.5 and len(self._shape[2]) > 2
+        late = strip.late_share is not None and strip.late_share >= LATE_SHARE and len(self._shape[2]) > 2
         texts = {
             "rank": str(strip.rank),
             "host": strip.host,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from textual import events
 from textual.content import Content
 from textual.reactive import reactive
 from textual.widgets import Static
@@ -64,7 +65,7 @@ class TabBar(Static):
 
 SLOWEST, FASTEST = 0.125, 1024.0
 _LEAP_S, _LEAP_SHARE = 60.0, 0.02  # of a run of days a minute is nothing
-_KEYS = "  space pause  , . ±10 s  < > leap  b e ends  - + speed"
+_KEYS = "  space pause  , . ±10 s  < > leap  g G ends  - + speed"
 
 
 # Where a replay stands, and its keys.
@@ -72,6 +73,7 @@ class ReplayBar(Static):
     def __init__(self, replay: ReplaySource, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.replay = replay
+        self._meter = (0, 0)  # its first cell, and how many
 
     def on_resize(self) -> None:
         self.put()
@@ -84,10 +86,19 @@ class ReplayBar(Static):
         end = f" {clock(replay.duration_s):<8}"
         keys = _KEYS if width >= 100 else ""
         meter_width = max(width - len(state) - 8 - len(at) - len(end) - len(keys) - 1, 4)
+        self._meter = (len(state) + 8 + len(at), meter_width)
         share = replay.position_s / replay.duration_s if replay.duration_s > 0 else 0.0
         colour = "$warning" if replay.paused else "$primary"
         parts: list[Part] = [(f" {state} ", f"bold auto on {colour}"), fit(f"{number(replay.speed)}×", 6, True)]
         self.update(line(*parts, at, meter(share, meter_width, colour), end, muted(keys)))
+
+    def on_click(self, event: events.Click) -> None:
+        """A click on the time line goes there, one on the state left of it pauses."""
+        begin, cells = self._meter
+        if event.x < begin:
+            self.pause()
+        elif event.x < begin + cells:
+            self.seek_to((event.x - begin) / max(cells - 1, 1))
 
     def pause(self) -> None:
         self.replay.paused = not self.replay.paused

@@ -75,3 +75,18 @@ async def test_a_leap_is_a_minute_or_a_fiftieth_of_a_long_run(duration_s: float,
 def test_every_view_has_a_key_of_its_own() -> None:
     assert [view.key for view in VIEWS] == ["1", "2", "3", "4", "5"]
     assert len({view.id for view in VIEWS}) == len(VIEWS) == len({view.title for view in VIEWS})
+
+
+async def test_a_click_on_the_time_line_goes_there_and_one_left_of_it_pauses() -> None:
+    replay = Replay(duration_s=200.0)
+    app = Bars(replay)
+    async with app.run_test(size=(60, 5)) as pilot:
+        bar = app.query_one(ReplayBar)
+        bar.put()
+        meter = [x for x, sign in enumerate(text(bar)) if sign in "━╸─"]
+        await pilot.click("#replay", offset=(meter[-1], 0))
+        assert replay.position_s == 200.0
+        await pilot.click("#replay", offset=(meter[0], 0))
+        assert replay.position_s == 0.0
+        await pilot.click("#replay", offset=(2, 0))
+        assert replay.paused and replay.position_s == 0.0

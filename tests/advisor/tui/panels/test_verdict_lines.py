@@ -105,7 +105,7 @@ def test_of_two_pieces_of_evidence_the_second_one_is_whole_or_not_there() -> Non
         ("/job/src/train.py", "/job/", 40, "src/train.py:7"),
         ("/jobs/train.py", "/job", 40, "/jobs/train.py:7"),
         ("/a/very/long/way/to/train.py", "/job", 17, "…/to/train.py:7"),
-        ("/a/way/to/a_train.py", "/job", 12, "…_train.py:7"),
+        ("/a/way/to/a_train.py", "/job", 9, "…ain.py:7"),
     ],
 )
 def test_a_place_is_relative_to_the_jobs_folder_or_the_end_of_its_path(

@@ -339,6 +339,16 @@ class GarbageFacts(TypedDict, total=False):
     collections: list[Whole]
 
 
+class ThreadSetting(CodePlace, total=False):
+    """The last call of the job that set the number of compute threads. `through`: the place in an installed package that made it; the place
+    itself is then the user's line that led there, such as an import.
+    """
+
+    threads: Whole
+    by_import: bool  # while a module was imported
+    through: CodePlace
+
+
 class AffinityLoss(CodePlace):
     """Cores that the main thread lost between two looks at its affinity.
 
@@ -402,6 +412,7 @@ class RankFacts(TypedDict, total=False):
     cpus_allowed: list[Whole] | None
     cpus_at_start: Whole  # their number before the user's script
     cpus_lost: AffinityLoss
+    threads_set: ThreadSetting
     binding_variables: dict[str, str]  # of OpenMP
     deterministic: bool
     rank: Whole

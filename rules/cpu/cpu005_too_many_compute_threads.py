@@ -31,13 +31,13 @@ import math
 from collections.abc import Mapping
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding, Fix
+from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Finding
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
-from rn50_advisor.advisor.model.job_changes import Invocation, Setup
 from rn50_advisor.advisor.model.measures.host_measures import CPU_ALLOWED_CORES, THREADS_INTRA_OP, THREADS_WAITING
 from rn50_advisor.advisor.model.measures.step_measures import STEP_RUN_DELAY_S, STEP_TIME_S
 from rn50_advisor.advisor.model.wording.quantities import counted
 from rn50_advisor.rules.analysis_reading import delay_evidence, mean, model_of
+from rn50_advisor.rules.cpu.thread_fixes import thread_fix, thread_setting
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 # Share of the training thread's CPU time that remains at best once no thread waits for another. Measured
@@ -88,11 +88,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             delay_evidence(delay, t["delay"] * step),
         ),
         fixes=(
-            Fix.of(
+            thread_fix(
+                fewer,
+                thread_setting(a, max(threads.values())),
                 f"OMP_NUM_THREADS={fewer}, or torch.set_num_threads({fewer}) where the script sets it",
-                Setup((Invocation("torch.set_num_threads", (fewer,)),)),
-                None,
-                "one line",
             ),
         ),
         saving=model.saving(best, worst, f"{counted(fewer, 'thread')} in each rank, a core for each"),

@@ -14,7 +14,7 @@ a step for each parameter tensor.
 
 Fix: `torch.set_num_threads(n)`, or `OMP_NUM_THREADS=n` before the launcher if the script does not set it, with n = allowed
 cores // ranks of this machine, less the cores that other work keeps busy. Lines that set it, or `MKL_NUM_THREADS`, which
-overrides it where torch computes with MKL, are named.
+overrides it where torch computes with MKL, are named, and the call of an imported module or a library that sets it.
 
 Estimate: computing is divided into a part that the threads share and a part that they do not (Amdahl). From one thread
 to two, 19 models shared 60 to 97 % where each tensor took 2 ms or more, and 29 to 81 % from 0.25 ms on; the estimate
@@ -24,7 +24,7 @@ False alarms: GPU jobs; ranks that fill the cores with one thread each; small mo
 times as fast at 0.05 ms for each tensor); batches of a few rows on large weights, which memory limits (0.75 times as fast
 with four rows of 1024); cores that loader workers or neighbours use. If a neighbour comes later, as many threads as cores
 can be slower than one: 0.3 times as fast in one run on two cores, of which others then took 0.9. So the
-finding is low where a single core is idle.
+finding is low where a single core is idle, unless an import has set the number, which nobody chose for this job.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ from __future__ import annotations
 import math
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured
-from rn50_advisor.advisor.model.job_changes import Invocation, Setup
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, NotMeasured
 from rn50_advisor.advisor.model.measures.comm_measures import COMM_JOINED
 from rn50_advisor.advisor.model.measures.host_measures import (
     CPU_ALLOWED_CORES,
@@ -46,6 +45,7 @@ from rn50_advisor.advisor.model.measures.input_measures import LOADER_WORKERS
 from rn50_advisor.advisor.model.measures.step_measures import STEP_SAMPLES, STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.compute.compute_cost import compute_phases_s, step_computing, trained_by
+from rn50_advisor.rules.cpu.thread_fixes import thread_fix, thread_setting
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 # (at worst, at best) the share of computing that threads divide among themselves, by seconds of computing for each parameter tensor.
@@ -85,10 +85,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         step_computing(a, 1.0 - shared + shared * now / more)
         for shared in (_SHARED_OF_LARGE if each >= _LARGE_TENSOR_S else _SHARED_OF_SMALL)
     )
-    level = severity((step - worst) / step)
+    level, setting = severity((step - worst) / step), thread_setting(a, now)
     if level is None:
         return Clear(RULE.id)
-    if idle < t["idle"]:  # a neighbour that takes the only idle core makes two threads slower than one
+    by_import = setting is not None and setting["by_import"]
+    if (
+        idle < t["idle"] and not by_import
+    ):  # a neighbour that takes the only idle core makes two threads slower than one
         level = "low"
     return Finding(
         rule=RULE.id,
@@ -115,11 +118,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
             ),
         ),
         fixes=(
-            Fix.of(
+            thread_fix(
+                more,
+                setting,
                 f"torch.set_num_threads({more}), or OMP_NUM_THREADS={more} for the job if the script does not set it",
-                Setup((Invocation("torch.set_num_threads", (more,)),)),
-                None,
-                "one line",
             ),
         ),
         saving=model_of(a).saving(best, worst, f"{more} threads in each rank instead of {now:.0f}"),

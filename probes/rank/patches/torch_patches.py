@@ -12,6 +12,7 @@ from _thread import get_ident
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from ..facts.affinity_facts import threads_are_set
 from ..gpu.graph_captures import watch
 from ..hidden_frames import hide_frame, wraps
 from ..layout import PHASE_BITS
@@ -52,6 +53,7 @@ def apply(torch: Any, recorder: Recorder) -> list[Any]:
         _evaluation,
         _save,
         _fsync,
+        _threads,
         _collector,
         _graphs,
     ):
@@ -492,9 +494,9 @@ def save_of_library(recorder: Recorder, module: str, name: str) -> None:
 class _BuiltIn:
     """Replaces a builtin function. A Python function would bind as a class attribute and be pickled under another name."""
 
-    def __init__(self, original: Any, call: Callable[..., Any]) -> None:
+    def __init__(self, original: Any, call: Callable[..., Any], module: str) -> None:
         self._original, self._call = original, call
-        self.__module__, self.__doc__ = "os", original.__doc__
+        self.__module__, self.__doc__ = module, original.__doc__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -518,7 +520,18 @@ def _fsync(torch: Any, recorder: Recorder) -> list[Any]:
         return recorder.fsync_begin() if recorder.active else None
 
     call = _around(recorder, os.fsync, begin, recorder.fsync_end)
-    os.fsync = _BuiltIn(os.fsync, call)
+    os.fsync = _BuiltIn(os.fsync, call, "os")
+    return [call, _BuiltIn]
+
+
+def _threads(torch: Any, recorder: Recorder) -> list[Any]:
+    def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return args if recorder.active and recorder.worker is None else None
+
+    call = _around(
+        recorder, torch.set_num_threads, begin, lambda args: threads_are_set(recorder.facts, args), raised_too=False
+    )
+    torch.set_num_threads = _BuiltIn(torch.set_num_threads, call, "torch")
     return [call, _BuiltIn]
 
 

@@ -122,3 +122,15 @@ def test_cpu009_predicts_the_measured_gain_of_two_threads(tensor_ms: float, came
 
 def test_cpu009_is_low_beside_a_single_idle_core() -> None:
     assert found("CPU009", TABLE.job(**{**TWO_CORES, "idle": 0.95})).severity == "low"
+
+
+def test_a_number_that_an_import_has_set_is_nobodys_choice() -> None:
+    def with_setting(*, by_import: bool) -> Any:
+        setting = {"threads": 1, "by_import": by_import, "file": "/job/vad.py", "line": 4}
+        made = cpu009(**TWO_CORES)
+        facts = {**made.facts, "0": {**made.facts["0"], "threads_set": setting}}
+        return found("CPU009", replace(made, facts=facts))
+
+    imported, chosen = with_setting(by_import=True), with_setting(by_import=False)
+    assert chosen.severity == "low" and imported.severity != "low"
+    assert imported.fixes[0].where is not None and imported.fixes[0].where.line == 4

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import dis
+import importlib
+import sys
+import threading
+from pathlib import Path
 from types import CodeType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from rn50_advisor.probes.rank.facts.affinity_facts import BINDING_VARIABLES, affinity_facts
+from rn50_advisor.probes.rank.facts.affinity_facts import BINDING_VARIABLES, affinity_facts, threads_are_set
+from rn50_advisor.probes.rank.facts.process_facts import Facts
 
 SCRIPT = """import os
 import binder
@@ -97,3 +102,57 @@ def test_without_a_loss_the_cores_at_the_start_are_told_and_the_variables_that_b
     assert facts["binding_variables"].keys() == {"OMP_PROC_BIND", "OMP_PLACES"}
     assert len(facts["binding_variables"]["OMP_PLACES"]) == 200
     assert affinity_facts(None) == {"binding_variables": facts["binding_variables"]}
+
+
+class Torch:
+    """Calls that reach the recorder as those of `torch.set_num_threads`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.facts = Facts(str(folder))
+
+    def set_num_threads(self, *args: Any) -> None:
+        threads_are_set(self.facts, args)
+
+    @property
+    def seen(self) -> Any:
+        return self.facts.values.get("threads_set")
+
+
+@pytest.fixture
+def torch(tmp_path: Path) -> Torch:
+    return Torch(tmp_path)
+
+
+def run_file(path: Path, torch: Torch, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    exec(compile(text, str(path), "exec"), {"torch": torch, "__name__": path.stem})
+
+
+def test_a_call_of_the_script(torch: Torch, tmp_path: Path) -> None:
+    run_file(tmp_path / "job/train.py", torch, "x = 1\ntorch.set_num_threads(3)\n")
+    assert torch.seen["threads"] == 3
+    # the innermost frame is that of this test's stand-in, which is the job's code to the recorder
+    assert torch.seen["by_import"] is False and "through" not in torch.seen
+
+
+def test_a_call_while_a_module_is_imported(torch: Torch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path / "job"))
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job/quiet_threads.py").write_text("import stand_in\nstand_in.torch.set_num_threads(1)\n")
+    monkeypatch.setitem(sys.modules, "stand_in", type("M", (), {"torch": torch}))  # type: ignore[arg-type]
+    importlib.import_module("quiet_threads")
+    assert torch.seen["by_import"] is True and torch.seen["threads"] == 1
+
+
+def test_other_threads_set_their_own_number(torch: Torch) -> None:
+    thread = threading.Thread(target=torch.set_num_threads, args=(1,))
+    thread.start()
+    thread.join()
+    assert torch.seen is None
+
+
+@pytest.mark.parametrize("args", [(), ("two",)])
+def test_a_call_that_raises_sets_nothing(torch: Torch, args: tuple[Any, ...]) -> None:
+    torch.set_num_threads(*args)
+    assert torch.seen is None

@@ -51,24 +51,22 @@ def efficiency(report: Report) -> Efficiency:
 
 def _unknown(report: Report) -> str:
     """The reason why there is no score; empty if there is one."""
-    steps, account = report.step_time.steady_steps, report.budget.critical
-    if report.verdict.state == "failed":
-        return "the job failed"
-    if steps < STEADY_STEPS_MIN:
-        return f"{steps} steady steps were seen, {STEADY_STEPS_MIN} are needed"
-    if report.verdict.state == "inconclusive":
-        return "the verdict is inconclusive"
+    state, steps, account = report.verdict.state, report.step_time.steady_steps, report.budget.critical
     step_s = sum(account.values())
-    if not (math.isfinite(step_s) and step_s > 0):
-        return "the time of a step was not divided into phases"
-    if account.get(INPUT_OR_FORWARD, 0.0) > 0:
-        return "no loader was seen: waiting for input cannot be told from forward"
-    if account.get("unattributed", 0.0) > UNATTRIBUTED_SHARE_MAX * step_s:
-        return "too much of the step is unattributed"
     cause = _of_the_verdict(report)
-    if cause is not None and not cause.seconds_per_step > 0:
-        return f"the time that {cause.rule} costs is not known"
-    return ""
+    reasons = (
+        (state == "failed", "the job failed"),
+        (steps < STEADY_STEPS_MIN, f"{steps} steady steps were seen, {STEADY_STEPS_MIN} are needed"),
+        (state == "inconclusive", "the verdict is inconclusive"),
+        (not (math.isfinite(step_s) and step_s > 0), "the time of a step was not divided into phases"),
+        (account.get(INPUT_OR_FORWARD, 0.0) > 0, "no loader was seen: waiting for input cannot be told from forward"),
+        (account.get("unattributed", 0.0) > UNATTRIBUTED_SHARE_MAX * step_s, "too much of the step is unattributed"),
+        (
+            cause is not None and not cause.seconds_per_step > 0,
+            f"the time that {report.verdict.rule} costs is not known",
+        ),
+    )
+    return next((why for holds, why in reasons if holds), "")
 
 
 def _of_the_verdict(report: Report) -> Finding | None:

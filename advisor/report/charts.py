@@ -20,6 +20,8 @@ LABEL_SHARE_PHONE = 0.14
 CAPACITY_CUT = 5.0  # times the slowest stage: a stage ten times as fast would leave no room to see the slow ones
 LONGEST_BAR_PERCENT = 94.0  # % of the width that the longest bar takes; the rest is for what sticks out of it
 MARK_HEIGHT = 8
+SPARK_HEIGHT = 28
+STRIP_HEIGHT = 16
 _FAINT = 0.25  # still to be seen
 PLOT_UNITS = 1000.0  # width of the plot's own coordinates, stretched to the page
 
@@ -115,11 +117,11 @@ def plot(
     return svg(PLOT_HEIGHT, title, [*behind, *grid, stretched(Markup("").join(shapes)), *above], "plot")
 
 
-def _mark(mark: Mark, end_s: float) -> Markup:
+def _mark(mark: Mark, end_s: float, height: int = MARK_HEIGHT) -> Markup:
     shape = '<rect class="late" x="{:.2f}%" y="0" width="{:.2f}%" height="{}" opacity="{:.2f}"><title>{}</title></rect>'
     x, width = 100 * mark.start_s / end_s, 100 * (mark.end_s - mark.start_s) / end_s
     faint = _FAINT + (1 - _FAINT) * mark.share
-    return Markup(shape).format(x, max(width, 0.15), MARK_HEIGHT, faint, inert_text.one_line(mark.text))
+    return Markup(shape).format(x, max(width, 0.15), height, faint, inert_text.one_line(mark.text))
 
 
 def worker_chart(curve: WorkerCurve, *, top: float, title: str) -> Markup:
@@ -161,6 +163,36 @@ def round_top(largest: float) -> float:
     return next(step * power for step in (1.2, 1.6, 2, 3, 4, 5, 6, 8, 10, 12) if step * power >= largest * 1.04)
 
 
+def score_ring(score: int | None, title: str) -> Markup:
+    """A ring that is filled to the score's share; empty without one."""
+    ring = (
+        '<path class="{}" pathLength="100" stroke-dasharray="{} 100" d="M48 6 a42 42 0 0 1 0 84 a42 42 0 0 1 0 -84"/>'
+    )
+    parts = [Markup(ring).format("ring", 100)]
+    parts += [Markup(ring).format("filled", score)] if score else []
+    words = "–" if score is None else str(score)
+    parts.append(Markup('<text x="48" y="48" text-anchor="middle" dominant-baseline="central">{}</text>').format(words))
+    head = '<svg class="score" role="img" aria-label="{}" width="96" height="96">{}</svg>'
+    return Markup(head).format(inert_text.one_line(title), Markup("").join(parts))
+
+
+def sparkline(points: Sequence[tuple[float, float | None]], *, end_s: float, top: float, title: str) -> Markup:
+    """A line without axes over the run's time. `points` are (seconds, value); it breaks where nothing is known."""
+    shapes = []
+    for piece in _pieces(points):
+        joined = " ".join(
+            f"{PLOT_UNITS * t / end_s:.1f},{1 + (SPARK_HEIGHT - 2) * (1 - min(value / top, 1.0)):.1f}"
+            for t, value in piece
+        )
+        shapes.append(Markup('<polyline class="line" points="{}"/>').format(joined))
+    return svg(SPARK_HEIGHT, title, [stretched(Markup("").join(shapes), SPARK_HEIGHT)], "plot spark")
+
+
+def strip(marks: Sequence[Mark], *, end_s: float, title: str) -> Markup:
+    """The marked stretches of the run's time in one row; the stronger a mark's share is, the darker."""
+    return svg(STRIP_HEIGHT, title, [_mark(mark, end_s, STRIP_HEIGHT) for mark in marks], "strip")
+
+
 def clock_ticks(end_s: float, count: int = 5) -> list[str]:
     """Labels for equal distances from the start to the end of the run."""
     return [fmt.clock(end_s * i / (count - 1)) for i in range(count)]
@@ -192,10 +224,10 @@ def _pieces(points: Iterable[tuple[float, float | None]]) -> list[list[tuple[flo
     return [piece if len(piece) > 1 else [*piece, (piece[0][0] + 0.5, piece[0][1])] for piece in pieces if piece]
 
 
-def stretched(shapes: Markup) -> Markup:
+def stretched(shapes: Markup, height: int = PLOT_HEIGHT) -> Markup:
     """Shapes in the plot's own coordinates, as wide as the page is."""
     return Markup('<svg viewBox="0 0 {:.0f} {}" width="100%" height="{}" preserveAspectRatio="none">{}</svg>').format(
-        PLOT_UNITS, PLOT_HEIGHT, PLOT_HEIGHT, shapes
+        PLOT_UNITS, height, height, shapes
     )
 
 

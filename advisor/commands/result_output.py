@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from rn50_advisor.advisor.model.errors import AdvisorError
+from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.report import FORMATS, SUFFIXES, Result, format_of, rendered
 from rn50_advisor.advisor.report.document import MakeDocument
 
@@ -54,10 +55,7 @@ def check_writable(*paths: Path | None) -> None:
 
 def write(made: Result, path: Path, format_: str, document: MakeDocument | None = None) -> None:
     """Writes a result to a file. `document`: for results other than a report. Raises AdvisorError if the file cannot be written."""
-    try:
-        path.write_text(rendered(made, format_, document), encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise AdvisorError(f"cannot write {path}: {error.strerror or error}") from error
+    _write_text(path, rendered(made, format_, document))
 
 
 def show(made: Any, format_: str, output: Path | None, document: MakeDocument | None = None) -> None:
@@ -70,6 +68,23 @@ def show(made: Any, format_: str, output: Path | None, document: MakeDocument | 
         styled_lines.paint(document_text.lines(document(made)) if document else text.document(made), sys.stdout)
     else:
         _write_utf8(rendered(made, format_, document))
+
+
+def show_page(report: Report, output: Path | None) -> None:
+    """Writes the report as one page of text. Raises AdvisorError if the file cannot be written."""
+    from rn50_advisor.advisor.report import styled_lines, text_page
+
+    if output is None:
+        styled_lines.paint(text_page.document(report), sys.stdout)
+    else:
+        _write_text(output, text_page.render(report) + "\n")
+
+
+def _write_text(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise AdvisorError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def _write_utf8(text: str) -> None:

@@ -1,7 +1,9 @@
-"""Saves a report from the screen."""
+"""Saves a report from the screen, and for the browser."""
 
 from __future__ import annotations
 
+import tempfile
+import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,3 +21,21 @@ def saver(run: Path) -> Callable[[Report, str], Path]:
         return path
 
     return save
+
+
+def page_for_browser(report: Report, run: Path) -> Path:
+    """Writes `report.html` into the run's folder, or into a temporary folder where that is none or cannot be written. Raises OSError."""
+    if run.is_dir():
+        try:
+            return saver(run)(report, "html")
+        except OSError:
+            pass  # an archive that is mounted read-only, or somebody else's run
+    return saver(Path(tempfile.mkdtemp(prefix="rn50-advisor-")))(report, "html")
+
+
+def open_in_browser(page: Path) -> bool:
+    """Returns False if there is no browser, for example over SSH."""
+    try:
+        return webbrowser.open(page.resolve().as_uri())
+    except (OSError, webbrowser.Error):
+        return False

@@ -26,8 +26,8 @@ GAPS_SHOWN = 30
 GPUS_SHOWN = 16
 PAIRS_SHOWN = 60
 _STAGE_CELLS = 25
-_STATE_STYLE: dict[State, Style] = {"bottleneck": "warn", "healthy": "good", "inconclusive": "warn", "failed": "bad"}
-_SEVERITY_STYLE: dict[str, Style] = {"critical": "bad", "high": "bad", "medium": "warn"}
+STATE_STYLE: dict[State, Style] = {"bottleneck": "warn", "healthy": "good", "inconclusive": "warn", "failed": "bad"}
+SEVERITY_STYLE: dict[str, Style] = {"critical": "bad", "high": "bad", "medium": "warn"}
 
 
 def render(report: Report) -> str:
@@ -41,7 +41,7 @@ def summary(report: Report, where: str = "") -> str:
 
 def summary_lines(report: Report, where: str = "") -> list[Line]:
     verdict, finding = report.verdict, phrases.verdict_finding(report)
-    style = _STATE_STYLE[phrases.shown_state(report)]
+    style = STATE_STYLE[phrases.shown_state(report)]
     rule = f" ({verdict.rule})" if verdict.rule else ""
     out: list[Line] = [[("rn50-advisor ", "title"), ("─" * (styled_lines.WIDTH - 13), "dim")]]
     out += styled_lines.wrapped(
@@ -60,7 +60,7 @@ def summary_lines(report: Report, where: str = "") -> list[Line]:
         out += styled_lines.wrapped("also    ", "; ".join(others[:4]), indent=0, most=1)
     if made := phrases.checks(report):
         out += styled_lines.wrapped("coverage  ", made, indent=0, most=1)
-    out += styled_lines.wrapped("speed   ", _speed(report), indent=0, most=1)
+    out += styled_lines.wrapped("speed   ", speed_line(report), indent=0, most=1)
     if where:
         out += styled_lines.wrapped("report  ", where, indent=0, most=1)
     return out[:SUMMARY_LINES]
@@ -98,7 +98,7 @@ def _why(report: Report, finding: Finding | None) -> str:
     return "; ".join(pieces) or report.verdict.summary or report.verdict.title
 
 
-def _speed(report: Report) -> str:
+def speed_line(report: Report) -> str:
     rate, parts = report.throughput, []
     if rate.samples_per_s is not None:
         parts.append(fmt.rate(rate.samples_per_s, "samples/s"))
@@ -132,7 +132,7 @@ def _verdict(report: Report) -> list[Line]:
     out = [
         styled_lines.title("verdict"),
         *styled_lines.wrapped(
-            f"{word}: ", verdict.title + rule, "title", label_style=_STATE_STYLE[phrases.shown_state(report)]
+            f"{word}: ", verdict.title + rule, "title", label_style=STATE_STYLE[phrases.shown_state(report)]
         ),
     ]
     out += styled_lines.wrapped("", verdict.summary) if verdict.summary else []
@@ -228,7 +228,7 @@ def _findings(report: Report) -> list[Line]:
 
 def _finding(finding: Finding, bullet: str) -> list[Line]:
     indent = 2 + len(bullet)
-    style = _SEVERITY_STYLE.get(finding.severity, "")
+    style = SEVERITY_STYLE.get(finding.severity, "")
     out = styled_lines.wrapped(
         f"{bullet}{finding.severity} {finding.rule}  ", finding.title, "title", label_style=style
     )

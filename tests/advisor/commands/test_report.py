@@ -77,3 +77,43 @@ def test_a_damaged_trace_is_not_a_run(runs: Path, tmp_path: Path) -> None:
     error = invoked(tmp_path / "t.json").exception
     assert isinstance(error, NotARun)
     assert error.exit_code == 2
+
+
+def test_text_is_one_page_unless_all_of_it_is_wanted(runs: Path, tmp_path: Path) -> None:
+    page, full = invoked().stdout, invoked("--full").stdout
+    assert len(page.splitlines()) <= 40 < len(full.splitlines())
+    assert "WHAT THE ADVISOR COST" in full and "WHAT THE ADVISOR COST" not in page
+    invoked("-o", tmp_path / "page.txt")
+    invoked("--full", "-o", tmp_path / "full.txt")
+    assert (tmp_path / "page.txt").read_text() == page
+    assert (tmp_path / "full.txt").read_text() == full
+
+
+def opened_by(browser: bool, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Stands in for the browser, or for a machine without one."""
+    pages: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda url: pages.append(url) or browser)
+    return pages
+
+
+@pytest.mark.parametrize("browser", [True, False])
+def test_the_page_is_opened_and_without_a_browser_its_path_is_told(
+    browser: bool, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages = opened_by(browser, monkeypatch)
+    done = invoked("first", "--open")
+    page = runs / "20250101-000000-first" / "report.html"
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    assert pages == [page.resolve().as_uri()]
+    assert str(page.relative_to(runs.parent)) in done.stdout and ("no browser" in done.stdout) is not browser
+
+
+def test_the_page_that_is_opened_may_have_a_name(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = opened_by(True, monkeypatch)
+    invoked("--open", "-o", tmp_path / "own.html")
+    assert pages == [(tmp_path / "own.html").resolve().as_uri()]
+
+
+@pytest.mark.parametrize("arguments", [("--format", "json"), ("--format", "text")])
+def test_another_format_cannot_be_opened(arguments: tuple[str, ...], runs: Path) -> None:
+    assert isinstance(invoked("--open", *arguments).exception, UsageError)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import webbrowser
 from pathlib import Path
 
 import pytest
 
 import report_samples as samples
-from rn50_advisor.advisor.commands.saved_reports import saver
+from rn50_advisor.advisor.commands.saved_reports import open_in_browser, page_for_browser, saver
 from rn50_advisor.advisor.report import render
 
 
@@ -33,3 +34,25 @@ def test_bytes_that_are_no_utf_8_are_written_all_the_same(tmp_path: Path) -> Non
 def test_where_nothing_can_be_written_the_screen_shows_it(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         saver(tmp_path / "gone" / "run")(samples.healthy(), "json")
+
+
+def test_a_page_for_the_browser_lies_in_the_runs_folder_or_in_a_temporary_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    run, bundle = tmp_path / "run", tmp_path / "run.tar.gz"
+    run.mkdir()
+    assert page_for_browser(samples.healthy(), run) == run / "report.html"
+    bundle.touch()
+    (blocked := tmp_path / "blocked" / "report.html").mkdir(parents=True)  # cannot be replaced by a file
+    for other in (bundle, blocked.parent):
+        page = page_for_browser(samples.healthy(), other)
+        assert page.parent.parent == tmp_path and page.parent.name.startswith("rn50-advisor-")
+
+
+def test_a_browser_that_cannot_be_started_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fails(url: str) -> bool:
+        raise webbrowser.Error("could not locate runnable browser")
+
+    monkeypatch.setattr("webbrowser.open", fails)
+    assert not open_in_browser(tmp_path / "report.html")

@@ -1,0 +1,85 @@
+"""The main views as text, by state and size, beside what they were: RN50_SNAPSHOTS=write writes the files anew."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import report_samples as samples
+from rn50_advisor.advisor.model.report import Budget, Report
+from rn50_advisor.advisor.tui.panels.tab_bar import VIEWS
+from tui_doubles import Lines, Reports, screen_lines, settle, shown
+
+FOLDER = Path(__file__).with_name("snapshots")
+SNAPSHOT_SIZES = ((80, 24), (120, 36), (200, 56))
+KEYS = {view.id: view.key for view in VIEWS}
+
+
+def one_rank() -> Report:
+    report = samples.running()
+    budget = Budget(report.budget.critical, {0: report.budget.per_rank[0]})
+    throughput = replace(report.throughput, world_size=1)
+    return replace(
+        report, ranks=report.ranks[:1], budget=budget, job=replace(report.job, ranks=1), throughput=throughput
+    )
+
+
+def hot_gpu() -> Report:
+    report = samples.healthy()
+    hot = replace(
+        report.gpus[3], temp_c=91.0, sm_clock_mhz=900.0, throttled_pct=60.0, trouble="throttled 60 %", ranks="3"
+    )
+    return replace(report, gpus=(*report.gpus[:3], hot, *report.gpus[4:]))
+
+
+STATES = {
+    "live": (samples.running, ("overview", "findings", "ranks", "machine", "checks")),
+    "bottleneck": (samples.bottleneck, ("overview",)),
+    "healthy-8-ranks": (samples.healthy, ("overview", "ranks", "findings")),
+    "inconclusive": (samples.inconclusive, ("overview", "checks")),
+    "early": (samples.young, ("overview",)),
+    "hang": (samples.hang, ("overview", "findings")),
+    "dead": (samples.dead_rank, ("overview", "ranks")),
+    "one-rank": (one_rank, ("overview",)),
+    "64-ranks": (samples.many_ranks, ("overview", "ranks")),
+    "gpus": (hot_gpu, ("overview", "machine")),
+}
+
+
+@pytest.fixture(autouse=True)
+def no_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Times of day in UTC, and no complaint about a report that is ten seconds old on a slow machine."""
+    monkeypatch.setattr("rn50_advisor.advisor.tui.panels.banner._SILENT_S", float("inf"))
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_the_views_look_as_they_did(state: str) -> None:
+    make, views = STATES[state]
+    parts = []
+    for width, height in SNAPSHOT_SIZES:
+        async with shown(Reports(make()), (width, height), output=Lines("epoch 1", "step 10")) as (app, pilot):
+            for view in views:
+                await pilot.press(KEYS[view])
+                await settle(app, pilot)
+                parts += [f"== {width}x{height} {view}", *screen_lines(app)]
+    text = "\n".join(parts) + "\n"
+    file = FOLDER / f"{state}.txt"
+    if os.environ.get("RN50_SNAPSHOTS") == "write":
+        file.write_text(text, encoding="utf-8")
+    assert text.splitlines() == file.read_text(encoding="utf-8").splitlines()
+
+
+def test_there_is_no_snapshot_of_a_state_that_is_gone_and_all_are_small() -> None:
+    files = sorted(FOLDER.iterdir())
+    assert [file.stem for file in files] == sorted(STATES)
+    assert sum(file.stat().st_size for file in files) < 400_000

@@ -112,7 +112,7 @@ def embedded(report: Report) -> dict[str, Any]:
 @functools.cache
 def script() -> Markup:
     """The page's own script: a constant without any of the report's data."""
-    return Markup(files(__package__).joinpath("templates", "report.js").read_text("utf-8"))
+    return Markup((files(__package__) / "templates" / "report.js").read_text("utf-8"))
 
 
 @functools.cache

@@ -30,7 +30,8 @@ RUN = Path(__file__).with_name("resnet50.tar.gz")  # made by samples/record_demo
     show_default=True,
     help="Replay speed as a factor.",
 )
-def demo(*, no_tui: bool, speed: float) -> None:
+@click.option("--full", is_flag=True, help="Print all of the report, not one page of it.")
+def demo(*, no_tui: bool, speed: float, full: bool) -> None:
     """Show what the advisor says of a job: ResNet50 on two CPU cores, recorded in a minute.
 
     Replays that run on the screen; without a terminal, or with --no-tui, prints its report. Nothing is trained, nothing
@@ -40,18 +41,22 @@ def demo(*, no_tui: bool, speed: float) -> None:
     rn50-advisor demo
     rn50-advisor demo --no-tui
     """
-    if no_tui or not has_terminal():
-        _print_report()
+    if no_tui or full or not has_terminal():
+        _print_report(full=full)
     else:
         _replay(speed)
 
 
-def _print_report() -> None:
+def _print_report(*, full: bool) -> None:
     from rn50_advisor.advisor.commands import result_output
     from rn50_advisor.advisor.merge.job_reading import read_job
     from rn50_advisor.advisor.verdict.diagnose import diagnose
 
-    result_output.show(diagnose(read_job(RUN)), "text", None)
+    report = diagnose(read_job(RUN))
+    if full:
+        result_output.show(report, "text", None)
+    else:
+        result_output.show_page(report, None)
 
 
 def _replay(speed: float) -> None:

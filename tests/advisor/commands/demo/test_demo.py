@@ -43,7 +43,7 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("arguments", "terminal"), [([], False), (["--no-tui"], True)])
+@pytest.mark.parametrize(("arguments", "terminal"), [([], False), (["--no-tui"], True), (["--full"], True)])
 def test_without_a_screen_it_prints_the_report(
     arguments: list[str], terminal: bool, empty_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,6 +51,7 @@ def test_without_a_screen_it_prints_the_report(
     done = CliRunner().invoke(command.demo, arguments, catch_exceptions=False)
     assert done.exit_code == 0
     assert "DAT003" in done.output and "--workers 1" in done.output
+    assert ("NOT MEASURED" in done.output) == ("--full" in arguments)
     assert list(empty_folder.iterdir()) == []  # no run of the user's, no `latest`
 
 

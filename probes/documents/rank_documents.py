@@ -310,8 +310,14 @@ class SyncFacts(TypedDict, total=False):
 
 
 class SaveSite(CodePlace, total=False):
+    """`stored_bytes`, `needed_bytes`: of the storages of the tensors in the first checkpoint at this line, and of the parts that they show;
+    0 if unknown.
+    """
+
     id: Whole
     count: Whole
+    stored_bytes: Whole
+    needed_bytes: Whole
     caller: Sequence[str]  # file and function that called torch.save, perhaps in a library
 
 

@@ -666,8 +666,8 @@ class Recorder(TrainingThread):
         if self.account is not None and self.account.evaluates and (account := self.own_account()) is not None:
             account.evaluation_end()
 
-    def save_begin(self, file: Any = None) -> Any:
-        token = self.saves.begin(self.own_account() if self.account is not None else None)
+    def save_begin(self, file: Any = None, saved: Any = None) -> Any:
+        token = self.saves.begin(self.own_account() if self.account is not None else None, saved)
         return None if token is None else (token, file)
 
     def save_end(self, begun: Any) -> None:

@@ -11,11 +11,11 @@ Evidence: time in checkpoints per step; how often and where they are written. So
 (Lightning, any file system by fsspec) and write the file afterwards: if stack samples find most of the time between
 steps in the function that saved, that time counts as the checkpoint's.
 
-Fix: write less often; write to a fast local disk and copy from there; `torch.distributed.checkpoint.async_save`; no
-fsync per file.
+Fix: `clone()` of tensors that are parts of larger ones, where files hold more than the tensors (`torch.save` writes whole storages); write
+less often; write to a fast local disk and copy from there; `torch.distributed.checkpoint.async_save`; no fsync per file.
 
-Estimate: at worst, writing half as often halves it. At best nothing remains and the caches stay warm: asynchronous
-saving leaves little more than the copy.
+Estimate: at worst, writing half as often halves it. At best nothing remains and the caches stay warm: asynchronous saving leaves little
+more than the copy. With needless bytes their share goes at best, half of it at worst.
 
 False alarms: the one checkpoint at the end of a short run. If most of the time is between steps and came only once, the
 severity is at most medium.
@@ -28,9 +28,14 @@ from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Findi
 from rn50_advisor.advisor.model.forecast.step_model import StepModel
 from rn50_advisor.advisor.model.measures.step_measures import GAP_SAVE_SHARE, STEP_CHECKPOINT_S, STEP_TIME_S
 from rn50_advisor.advisor.model.wording.quantities import duration
+from rn50_advisor.probes.documents.rank_documents import SaveSite
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.loop.between_steps import gap_severity, longest_gap, on_ranks, ranks_that_spend
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+# Share of the time for bytes that are not written which is spared at worst: pickling and opening the file stay.
+_GONE_WORST = 0.5
+_NEEDLESS_MIN = 0.3  # of the stored bytes; with less, writing the rest takes most of the time
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
@@ -43,8 +48,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     model = model_of(a)
     site = a.save_sites[0] if a.save_sites else None
     where = Where(site["file"], site["line"]) if site and site.get("file") else None
-    best, worst = (_step_with(model, left, writing) for left in (0.0, 0.5))
-    basis = "checkpoints half as often, or in the background"
+    needless = _needless(site)
+    views: tuple[Fix, ...] = ()
+    left, basis = (0.0, 0.5), "checkpoints half as often, or in the background"
+    if site is not None and needless:
+        left, basis = (1.0 - needless, 1.0 - _GONE_WORST * needless), "checkpoints of the tensors alone"
+        views = (_without_storages(site, where),)
+    best, worst = (_step_with(model, part, writing) for part in left)
     if written > saved and longest_gap(a) is not None:
         worst, basis = model.step_s, f"{basis}; most was seen once, so it may not recur"
     whose = ranks_that_spend(a, "gap.checkpoint")
@@ -55,13 +65,36 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         scope=Affected(ranks=whose),
         confidence=confidence(a),
         seconds_per_step=spent,
-        evidence=_evidence(a, t, writing, where),
+        evidence=(*_evidence(a, t, writing, where), *_stored(site, needless)),
         fixes=(
+            *views,
             Fix("write checkpoints less often, to a fast local disk", "", where, "one line"),
             Fix("save in the background: torch.distributed.checkpoint.async_save", "", where, "small change"),
         ),
         saving=model.saving(model.at_best(best), worst, basis),
     )
+
+
+def _needless(site: SaveSite | None) -> float:
+    """Share of a checkpoint that none of its tensors shows; 0 if it is small."""
+    stored = site.get("stored_bytes", 0) if site is not None else 0
+    share = 1.0 - site.get("needed_bytes", 0) / stored if site is not None and stored else 0.0
+    return share if share >= _NEEDLESS_MIN else 0.0
+
+
+def _without_storages(site: SaveSite, where: Where | None) -> Fix:
+    wanted, held = site["needed_bytes"] / 1e6, site["stored_bytes"] / 1e6
+    title = f"save copies of tensors that are parts of others: {wanted:.3g} MB instead of {held:.3g} MB"
+    return Fix(title, "part.clone() for each; torch.save writes the whole storage of a view", where, "one line")
+
+
+def _stored(site: SaveSite | None, needless: float) -> tuple[Evidence, ...]:
+    if site is None or not needless:
+        return ()
+    note = (
+        f"in a checkpoint, of which its tensors show {site['needed_bytes'] / 1e6:.3g} MB: some are parts of larger ones"
+    )
+    return (Evidence("storages", site["stored_bytes"] / 1e6, "MB", None, note, "continues"),)
 
 
 def _evidence(a: Analysis, t: Thresholds, writing: float, where: Where | None) -> tuple[Evidence, ...]:

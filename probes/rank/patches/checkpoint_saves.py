@@ -1,11 +1,14 @@
 """Records the places and numbers of checkpoints, and the work on them after `torch.save`: fsync, and the writing of its file.
 
+A file holds the whole storage of each tensor, also of one that is a small part of it: at the first save of a line both are counted.
+
 After `torch.save` a buffer in memory must still be written, and a file on an object store is uploaded when it is closed. Both are done
 when the function that created the file object ends, and with it the object.
 """
 
 from __future__ import annotations
 
+import sys
 import weakref
 from _thread import get_ident
 from itertools import islice
@@ -21,16 +24,48 @@ if TYPE_CHECKING:
     from ...documents.rank_documents import SaveSite
     from ..step_account import Account
 
+    # what the loop did, since when, the line, sizes of what it holds
+    _Begun = tuple[Account, int, int, tuple[str, int], tuple[int, int]]
+
 _SITES_MAX = 64  # generated code may have new lines without end
 _PICKLING_FRAMES = 16  # from `torch.save` to the collective that pickles
 # An fsync within this time after torch.save belongs to the checkpoint.
 _TAIL_NS = 2_000_000_000
+_ITEMS_MAX = 10_000  # of a checkpoint: 2 us each
 
 
 def _in_exchange() -> bool:
     """True within a collective that exchanges objects: it pickles their tensors, which calls `torch.save`."""
     callers = islice(process_facts.jobs_frames(2), _PICKLING_FRAMES)
     return any(frame.f_code.co_filename.endswith("distributed_c10d.py") for frame in callers)
+
+
+def sizes_of(saved: Any) -> tuple[int, int]:
+    """Bytes of the storages of a checkpoint's tensors, and of the parts of them that the tensors show.
+
+    Tensors are looked for in dicts, lists and tuples; (0, 0) for anything else, for too many, or without torch.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return 0, 0
+    storages: dict[int, tuple[int, dict[tuple[Any, ...], int]]] = {}
+    todo, items = [saved], 0
+    while todo:
+        each = todo.pop()
+        items += 1
+        if items > _ITEMS_MAX:
+            return 0, 0
+        if isinstance(each, dict):
+            todo += dict.values(each)
+        elif type(each) in (list, tuple):
+            todo += each
+        elif type(each) in (torch.Tensor, torch.nn.Parameter) and each.layout is torch.strided:
+            storage = each.untyped_storage()
+            _, parts = storages.setdefault(storage.data_ptr(), (storage.nbytes(), {}))
+            part = each.storage_offset(), tuple(each.shape), each.stride()
+            parts[part] = min(storage.nbytes(), each.numel() * each.element_size())
+    stored = sum(size for size, _ in storages.values())
+    return stored, sum(min(size, sum(parts.values())) for size, parts in storages.values())
 
 
 class Saves:
@@ -42,18 +77,19 @@ class Saves:
     def facts(self) -> list[SaveSite]:
         return list(self._sites.values())
 
-    def begin(self, account: Account | None) -> tuple[Account, int, int, tuple[str, int]] | None:
+    def begin(self, account: Account | None, saved: Any = None) -> _Begun | None:
         self._file = None
         if account is None or account.ring is None or account.phase == CHECKPOINT:  # nested: part of the outer save
             return None
         if _in_exchange():
             return None
         site = process_facts.call_site()
-        return account, account.checkpoint_begin(), perf_counter_ns(), site
+        sizes = (0, 0) if site in self._sites else sizes_of(saved)
+        return account, account.checkpoint_begin(), perf_counter_ns(), site, sizes
 
-    def end(self, token: tuple[Account, int, int, tuple[str, int]]) -> bool:
+    def end(self, token: _Begun) -> bool:
         """True for the first save at its line."""
-        account, phase, began, site = token
+        account, phase, began, site, sizes = token
         entry = self._sites.get(site)
         if entry is None and len(self._sites) >= _SITES_MAX:
             account.checkpoint_end(phase, began, -1)
@@ -63,6 +99,7 @@ class Saves:
             entry = self._sites[site] = {"id": len(self._sites), "file": site[0], "line": site[1], "count": 0}
             # perhaps a library, whose next actions write the checkpoint, too
             entry["caller"] = process_facts.calling_function()
+            entry["stored_bytes"], entry["needed_bytes"] = sizes
         entry["count"] += 1
         account.checkpoint_end(phase, began, entry["id"])
         self._ended_at = perf_counter_ns()

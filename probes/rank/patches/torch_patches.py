@@ -474,8 +474,11 @@ def _evaluation(torch: Any, recorder: Recorder) -> list[Any]:
 
 
 def _saving(recorder: Recorder, original: Callable[..., Any]) -> Any:
+    whole = original.__module__ == "torch.serialization"  # writes whole storages, other libraries the tensors alone
+
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return recorder.save_begin(args[1] if len(args) > 1 else kwargs.get("f")) if recorder.active else None
+        saved, file = (args[n] if len(args) > n else kwargs.get(name) for n, name in enumerate(("obj", "f")))
+        return recorder.save_begin(file, saved if whole else None) if recorder.active else None
 
     return _around(recorder, original, begin, recorder.save_end)
 

@@ -62,3 +62,15 @@ def test_what_is_written_once_between_steps_promises_no_certain_gain(saved: floa
     finding = found("LOP001", TABLE.job(spent=saved, gap=0.2, values=values))
     assert finding.severity == severity and finding.saving is not None
     assert (finding.saving.speedup[0] == 1.0) == (severity == "medium")
+
+
+def test_needless_bytes_of_views_come_first() -> None:
+    def with_sizes(needed: int) -> Any:
+        site = {"id": 0, "file": SCRIPT, "line": 88, "count": 6, "stored_bytes": 100_000_000, "needed_bytes": needed}
+        return found("LOP001", lop001(save_sites=(site,)))
+
+    views, whole = with_sizes(20_000_000), with_sizes(71_000_000)
+    assert "20 MB instead of 100 MB" in views.fixes[0].title and views.fixes[0].where == Where(SCRIPT, 88)
+    assert "less often" in views.fixes[1].title and "less often" in whole.fixes[0].title
+    assert any("parts of larger ones" in each.note for each in views.evidence)
+    assert views.saving is not None and views.saving.seconds_per_step[0] == pytest.approx(0.4 * 0.2)

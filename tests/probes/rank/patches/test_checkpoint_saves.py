@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from rn50_advisor.probes.rank.patches import torch_patches
+from rn50_advisor.probes.rank.patches import checkpoint_saves, torch_patches
+from rn50_advisor.probes.rank.patches.checkpoint_saves import sizes_of
 from rn50_advisor.probes.rank.recorder import Recorder
 from rn50_advisor.probes.rank.step_phases import CHECKPOINT, FORWARD, GAP
 from step_loops import Paper
@@ -85,3 +86,42 @@ def test_tensors_that_a_collective_pickles_are_no_checkpoint(tmp_path: Path, fil
     exec(compile("def pickled(file):\n    save({}, file)", f"/env/torch/distributed/{file}", "exec"), names)
     names["pickled"]("kept.pt")
     assert [label for label, _ in account.ring.spans] == labels and account.phase == GAP
+
+
+@pytest.mark.torch
+def test_a_part_of_a_tensor_is_written_with_its_whole_storage(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    panel, weight = torch.zeros(100, 10), torch.nn.Parameter(torch.zeros(5))
+    assert sizes_of({"step": 3, "model": {"w": weight}, "warm": [panel[:, :2]]}) == (4020, 820)
+    assert sizes_of((panel[:, :2], panel[:, 2:], panel[:, :2])) == (4000, 4000), "each part once, together the whole"
+    assert sizes_of([panel, panel.T]) == (4000, 4000)
+    assert sizes_of(torch.nn.Linear(2, 2)) == (0, 0), "how an object is pickled is its own business"
+    monkeypatch.setattr(checkpoint_saves, "_ITEMS_MAX", 10)
+    assert sizes_of(list(range(11))) == (0, 0)
+
+
+@pytest.mark.torch
+def test_a_list_that_contains_itself_is_left_alone() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    assert sizes_of(endless) == (0, 0)
+
+
+@pytest.mark.torch
+def test_the_first_save_of_a_line_is_measured_if_it_writes_storages(tmp_path: Path) -> None:
+    import torch
+
+    recorder = Recorder(SimpleNamespace(is_grad_enabled=lambda: True), str(tmp_path))
+    account: Any = recorder.own_account()
+    account.ring, account.phase = Paper(), GAP
+    part = torch.zeros(100, 10)[:1]
+    for original in (
+        torch.serialization.save.__wrapped__ if hasattr(torch.save, "__wrapped__") else torch.save,
+        lambda saved, f: None,
+    ):
+        save = torch_patches._saving(recorder, original)
+        for size in (1, 2):
+            save({"part": part[:, :size]}, io.BytesIO())
+    sizes = [(site["stored_bytes"], site["needed_bytes"]) for site in recorder.saves.facts()]
+    assert (4000, 4) in sizes

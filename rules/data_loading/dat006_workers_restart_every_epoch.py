@@ -9,7 +9,8 @@ time.
 Why it is slow: the loader stops its worker processes at the end of an epoch and starts new ones at the next. Each new
 worker opens its files again, and the loop waits until the first batch is ready. Nothing is computed meanwhile.
 
-Evidence: how much longer the first fetch of an epoch takes than a usual one, spread over the steps;
+Evidence: how much longer the first fetch of an epoch takes than a usual one, spread over the steps; how much longer the first steps
+compute, while new workers take cores and fill their caches again;
 `persistent_workers=False` at file and line.
 
 Fix: `persistent_workers=True`, with the DataLoader created once, before the loop over epochs. If every step begins an
@@ -29,6 +30,8 @@ counts.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rn50_advisor.advisor.model.analysis import Analysis, LoaderFacts
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
 from rn50_advisor.advisor.model.job_changes import CallChange
@@ -44,7 +47,7 @@ from rn50_advisor.advisor.model.measures.step_measures import (
     STEP_SYSTEM_S,
     STEP_TIME_S,
 )
-from rn50_advisor.rules.analysis_reading import common, model_of, training_loader, where_of
+from rn50_advisor.rules.analysis_reading import common, mean, model_of, training_loader, where_of
 from rn50_advisor.rules.data_loading.epoch_starts import (
     EPOCH_THRESHOLDS,
     epoch_in_every_step,
@@ -56,13 +59,15 @@ from rn50_advisor.rules.rule import Thresholds, confidence, rule, severity
 
 # Share taken off the lower end of the gain: two runs of one job differ by 3 to 5 %, as much as many epoch starts cost.
 _GAIN_UNCERTAINTY = 0.25
+_COMPUTING_SHOWN = 0.01  # of the time
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     spread, step, model = a.by_rank(STEP_EPOCH_START_S), a.value(STEP_TIME_S), model_of(a)
     loader = training_loader(a, spread)
     epochs = max(a.by_rank(EPOCH_STARTS).values())
-    cost = common(spread)
+    slower = _slower(a)
+    cost = common({rank: s + slower[rank] for rank, s in spread.items()})
     if loader is None or not starts_workers(a, loader):
         return Clear(RULE.id)
     often = "step" if epoch_in_every_step(a) else "epoch"
@@ -85,12 +90,28 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         confidence=confidence(a, cap=0.9 if epochs > t["epochs"] else 0.75),
         seconds_per_step=lost,
         evidence=(
-            epoch_start_evidence(a, cost, t),
+            epoch_start_evidence(a, common(spread), t),
+            *_computing(a, slower),
             _workers(loader),
         ),
         fixes=(*((one_iterator_fix(loader),) if often == "step" else ()), _fix(loader)),
         saving=model.saving(best, worst, basis),
     )
+
+
+def _slower(a: Analysis) -> dict[int, float]:
+    """Seconds per step by which computing takes longer at the starts of epochs, while new workers take cores and memory."""
+    starts, slow = a.by_rank(EPOCH_START_S), a.by_rank(EPOCH_START_COMPUTE_S)
+    spread = a.by_rank(STEP_EPOCH_START_S)
+    return {rank: slow.get(rank, 0.0) * s / starts[rank] if starts.get(rank) else 0.0 for rank, s in spread.items()}
+
+
+def _computing(a: Analysis, slower: Mapping[int, float]) -> tuple[Evidence, ...]:
+    share = common(slower) / a.value(STEP_TIME_S)
+    if share < _COMPUTING_SHOWN:
+        return ()
+    note = f"longer computing in the first steps of each epoch: another {100 * share:.0f} % of the time"
+    return (Evidence.of(EPOCH_START_COMPUTE_S, mean(a.by_rank(EPOCH_START_COMPUTE_S)), None, note),)
 
 
 def _workers(loader: LoaderFacts) -> Evidence:
@@ -126,7 +147,7 @@ def _after(a: Analysis, loader: LoaderFacts, *, first_like_new: bool) -> float:
     """Step time with persistent workers, whose first batch takes as long as a new worker's, or as any other."""
     model, walls = model_of(a), a.by_rank(FETCH_WALL_S)
     index, first, usual = (a.by_rank(name) for name in (EPOCH_INDEX_S, EPOCH_FIRST_BATCH_S, STEP_INPUT_WAIT_S))
-    slow = a.by_rank(EPOCH_START_COMPUTE_S)
+    slow = _slower(a)
     again = first_like_new or loader.dataset.get("length") is None
     changes = {}
     for rank, spread in a.by_rank(STEP_EPOCH_START_S).items():
@@ -138,7 +159,7 @@ def _after(a: Analysis, loader: LoaderFacts, *, first_like_new: bool) -> float:
             stays += loader.num_workers * usual.get(rank, 0.0)
         goes = max(0.0, 1.0 - stays / start) if start else 0.0
         changes[rank, "input_wait"] = model.own[rank]["input_wait"] - goes * spread
-        slower = slow.get(rank, 0.0) * (spread / start if start else 0.0) * (0.5 if first_like_new else 1.0)
+        slower = slow[rank] * (0.5 if first_like_new else 1.0)
         changes[rank, "forward"] = model.own[rank].get("forward", 0.0) - slower
     return model.step_if(changes)
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 import input_rule_cases as input_jobs
+from rn50_advisor.advisor.model.measures.step_measures import EPOCH_START_S
 from rule_cases import LINE
-from rule_runs import best_step_s, found, warm_step_s
+from rule_runs import best_step_s, found, judged, warm_step_s
 from rule_table import Table, warm
 from table_checks import Check, checks
 
@@ -101,3 +102,13 @@ def test_dat006_gives_back_what_starting_workers_take_from_the_first_steps_compu
     assert [best_step_s(f) for f in (plain, slowed)] == pytest.approx([warm_step_s(0.82), warm_step_s(0.77)]), (
         "at best all of it"
     )
+
+
+def test_dat006_counts_slower_computing_as_part_of_an_epochs_start() -> None:
+    """Workers that fill their caches anew take the cores that the first steps compute on; the loop waits for little."""
+    usual = input_jobs.dat006(start=0.04, **QUICK)
+    assert "DAT006" not in {each.rule for each in judged(usual).findings}
+    starts = usual.by_rank(EPOCH_START_S)
+    values = {**usual.values, **{("epoch.start_compute_s", n): 3 * s for n, s in starts.items()}}
+    finding = found("DAT006", replace(usual, values=values))
+    assert any("longer computing in the first steps" in each.note for each in finding.evidence)

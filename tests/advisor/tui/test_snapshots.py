@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import report_samples as samples
-from rn50_advisor.advisor.model.report import Budget, Report
+from rn50_advisor.advisor.model.findings import Affected, Evidence, Finding, Fix, Saving
+from rn50_advisor.advisor.model.report import Budget, Report, Verdict
 from rn50_advisor.advisor.tui.panels.tab_bar import VIEWS
 from tui_doubles import Lines, Reports, screen_lines, settle, shown
 
@@ -34,7 +35,14 @@ def hot_gpu() -> Report:
     hot = replace(
         report.gpus[3], temp_c=91.0, sm_clock_mhz=900.0, throttled_pct=60.0, trouble="throttled 60 %", ranks="3"
     )
-    return replace(report, gpus=(*report.gpus[:3], hot, *report.gpus[4:]))
+    title = "GPU 3 throttled: clocks halved by the board for the temperature"
+    told = Evidence("gpu.throttled_share", 0.6, "share", 0.02, "GPU 3 (rank 3) throttled for 60 % of the time")
+    fix = Fix("cool GPU 3 (airflow, fans)", effort="outside the code")
+    saving = Saving((0.02, 0.04), (1.1, 1.5), "", likely=1.3)
+    about = Affected(ranks=(3,), gpus=(3,))
+    finding = Finding("GPU001", title, "critical", 0.9, 0.03, about, (told,), (fix,), saving)
+    gpus = (*report.gpus[:3], hot, *report.gpus[4:])
+    return replace(report, verdict=Verdict("bottleneck", "GPU001", title, ""), findings=(finding,), gpus=gpus)
 
 
 STATES = {

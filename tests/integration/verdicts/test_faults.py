@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 from samples.faults.catalogue import SCENARIOS
 from samples.faults.runner import Bench, open_bench, run_scenario
 from samples.faults.scenario import Scenario
+
+from first_views import FIRST_VIEW_SIZES, first_view, missing_of
 
 # The job that hangs and the one that dies too: other tests are neighbours, and a finding about them counts as a false alarm.
 pytestmark = [pytest.mark.torch, pytest.mark.alone]
@@ -47,7 +50,17 @@ def what_is_wrong(scenario: Scenario, bench: Bench, folder: Path) -> str:
         # the right verdict is there at the end, so there was a first time
         "no first verdict": result.first_s is None,
         "a hang named late": scenario.ending == "hangs" and (result.first_s or 0.0) > HANGS_WITHIN_S,
+        "not on the first view": result.right and missing_on_screen(folder / scenario.name) != [],
         "unattributed": scenario.ending == "finishes" and (result.attributed or 0.0) < 0.95,
     }
     found = [name for name, is_so in faults.items() if is_so]
     return f"{', '.join(found)}: {result}" if found else ""
+
+
+def missing_on_screen(run: Path) -> list[str]:
+    """What of a run's verdict does not stand on the first view, at each size: nothing of a healthy job."""
+    found = []
+    for size in FIRST_VIEW_SIZES:
+        lines, report = asyncio.run(first_view(run, size))
+        found += missing_of(lines, report) if report.verdict.rule else []
+    return found

@@ -58,7 +58,10 @@ class BackwardNodes:
             if not _undisturbed(torch):
                 return
             with torch._C.DisableTorchFunction():
-                nodes = _nodes(roots, self._nodes_left)
+                tensors = roots if isinstance(roots, (list, tuple)) else [roots]
+                # elsewhere the host only launches what a node computes
+                on_cpu = all(root.device.type == "cpu" for root in tensors)
+                nodes = _nodes(tensors, self._nodes_left) if on_cpu else None
                 if nodes is None:
                     self._end()
                     return
@@ -140,10 +143,9 @@ def _undisturbed(torch: Any) -> bool:
     return not (torch.autograd._profiler_enabled() or (modes is not None and modes()) or compiles)
 
 
-def _nodes(roots: Any, most: int) -> list[Any] | None:
+def _nodes(roots: list[Any] | tuple[Any, ...], most: int) -> list[Any] | None:
     """All nodes of the graph of these tensors but its leaves; None if it has more than `most`."""
-    tensors = roots if isinstance(roots, (list, tuple)) else [roots]
-    found = [root.grad_fn for root in tensors if getattr(root, "grad_fn", None) is not None]
+    found = [root.grad_fn for root in roots if getattr(root, "grad_fn", None) is not None]
     seen = set(found)
     for node in found:  # grows
         for following, _ in node.next_functions:

@@ -61,7 +61,9 @@ def sizes_of(saved: Any) -> tuple[int, int]:
             todo += each
         elif type(each) in (torch.Tensor, torch.nn.Parameter) and each.layout is torch.strided:
             storage = each.untyped_storage()
-            _, parts = storages.setdefault(storage.data_ptr(), (storage.nbytes(), {}))
+            _, parts = storages.setdefault(
+                storage._cdata, (storage.nbytes(), {})
+            )  # its address: the data stays untouched
             part = each.storage_offset(), tuple(each.shape), each.stride()
             parts[part] = min(storage.nbytes(), each.numel() * each.element_size())
     stored = sum(size for size, _ in storages.values())

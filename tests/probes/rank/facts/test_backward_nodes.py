@@ -167,6 +167,11 @@ def test_a_large_graph_is_left_alone(facts: Facts, monkeypatch: pytest.MonkeyPat
     assert NODES_MAX > 20
 
 
+def test_on_another_device_nothing_is_timed(facts: Facts) -> None:
+    loss = (torch.ones(3, device="meta", requires_grad=True) * 2).sum()
+    assert timed(facts, loss) == {}
+
+
 def test_a_profiler_of_the_jobs_sees_no_hooks(facts: Facts) -> None:
     nodes = BackwardNodes(facts)
     nodes.turn(STEPS[0])

@@ -19,8 +19,9 @@ dimensions.
 Estimate: the step without the share of its backward pass that these nodes took beyond writing each gradient once; the rest of a pass
 became faster, too, since its tensors stay in the caches.
 
-False alarms: below 6 % of the step the rule stays silent. Where a part is taken at places that only the loop knows, `unbind` does not
-help; taking all of them at once may. On a GPU the rule is silent: there the time is that of many small kernels, which CMP003 measures.
+False alarms: below 6 % of the step the rule stays silent, and so it does on rows of which no line shows one tensor of indices: for masks
+and for several tensors of indices other operations gained little. Where a part is taken at places that only the loop knows, `unbind` does
+not help; taking all of them at once may. On a GPU the rule is silent: there the time is that of many small kernels, which CMP003 measures.
 """
 
 from __future__ import annotations
@@ -90,6 +91,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     if min(common(spent), lost) < t["indexing"] * step or level is None:
         return Clear(RULE.id)
     line = next((line for line in lines if line.samples >= _LINE_SAMPLES_MIN), None)
+    if kind is _ROWS and line is None:
+        return Clear(RULE.id)  # indexing by a mask makes nodes of the same class
     return Finding(
         rule=RULE.id,
         title=kind.title,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Iterator, Sequence, Set
 
 from rn50_advisor.advisor.analysis.stacks.source.loop_source import function_at
@@ -12,6 +13,7 @@ from rn50_advisor.advisor.model.recording import Source
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _LOOPS = (ast.For, ast.While, *_COMPREHENSIONS)
 _PARTS = ("select", "narrow")
+_MASK = re.compile(r"mask|valid|keep|[<>=!~&|]", re.IGNORECASE)
 # Of what an index is computed from a loop's counter.
 _OF_INDICES = (ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.Name, ast.Constant, ast.expr_context, ast.Call)
 
@@ -32,7 +34,10 @@ def part_line(sources: Sequence[Source], file: str, line: int) -> int | None:
 
 
 def takes_rows(sources: Sequence[Source], file: str, line: int) -> bool:
-    """True if an expression on the line takes elements by an index that may be a tensor: `x[idx]`, `x[:, self.order]`, `x[mask == 0]`."""
+    """True if an expression on the line takes elements by one index that may be a tensor of numbers: `x[idx]`, `x[:, self.order]`.
+
+    Not by a mask or by several tensors: other operations gain little there.
+    """
     function = function_at(sources, file, line)
     if function is None:
         return False
@@ -41,7 +46,8 @@ def takes_rows(sources: Sequence[Source], file: str, line: int) -> bool:
         isinstance(node, ast.Subscript)
         and isinstance(node.ctx, ast.Load)
         and node.lineno <= line <= (node.end_lineno or node.lineno)
-        and any(_may_be_a_tensor(index, counters) for index in _indices(node))
+        and sum(_may_be_a_tensor(index, counters) for index in _indices(node)) == 1
+        and not any(_is_mask(index) for index in _indices(node))
         for node in ast.walk(function)
     )
 
@@ -98,6 +104,10 @@ def _may_be_a_tensor(index: ast.expr, counters: Set[str]) -> bool:
     if isinstance(index, (ast.Constant, ast.Slice, ast.UnaryOp, ast.JoinedStr, ast.Starred)):
         return False
     return not _names(index) <= counters if isinstance(index, (ast.Name, ast.BinOp)) else True
+
+
+def _is_mask(index: ast.expr) -> bool:
+    return _MASK.search(ast.unparse(index)) is not None
 
 
 def _names(node: ast.AST) -> set[str]:

@@ -52,16 +52,18 @@ def test_the_inner_loop_comes_first_and_slices_before_elements() -> None:
     assert part_line(source(text), SCRIPT, 5) == 4, "the loop over batches has the other one in it"
 
 
-@pytest.mark.parametrize(
-    "text", ["m = h[src]\n", "m = h[self.src]\n", "m = x[:, order]\n", "m = h[mask == 0]\n", "m = h[e[0]]\n"]
-)
+@pytest.mark.parametrize("text", ["m = h[src]\n", "m = h[self.src]\n", "m = x[:, order]\n", "m = h[e[0]]\n"])
 def test_rows_by_a_tensor(text: str) -> None:
     assert takes_rows(source(text), SCRIPT, 1)
 
 
 @pytest.mark.parametrize(
-    "text", ["m = h[0]\n", "m = x[:, -1]\n", "m = batch['x']\n", "h[src] = m\n", "m = x[..., None]\n"]
-)
+    "text",
+    [
+        "m = h[0]\n", "m = x[:, -1]\n", "m = batch['x']\n", "h[src] = m\n", "m = x[..., None]\n",
+        "m = h[mask]\n", "m = h[y != -100]\n", "m = h[x > 0]\n", "m = h[~padded]\n", "m = x[rows, positions]\n",
+    ],
+)  # fmt: skip
 def test_no_rows(text: str) -> None:
     assert not takes_rows(source(text), SCRIPT, 1)
 

@@ -63,7 +63,7 @@ async def test_the_forecast_over_workers_is_drawn_on_large_screens_and_a_sentenc
         assert any("3 workers" in row and "━" in row and "◁" in row and "330–390" in row for row in rows)
         assert any("(◁ point of diminishing returns)" in row for row in rows)
         assert any("0 workers" in row and "109" in row and "◀ measured" in row for row in rows)
-    async with shown(Reports(samples.running()), (140, 30)) as (app, _):
+    async with shown(Reports(samples.running()), (140, 33)) as (app, _):
         assert "workers: 0 → 109 (measured), 1 → 140–160" in " ".join(screen_text(app).split())
 
 

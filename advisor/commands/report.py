@@ -72,6 +72,7 @@ def report(
 def _show_in_browser(made: Report, run: Path, output: Path | None) -> None:
     """Prints the page's path, too: over SSH there is no browser. Raises AdvisorError if the page cannot be written."""
     from rn50_advisor.advisor.commands import saved_reports
+    from rn50_advisor.advisor.tui.outside_programs import open_page
 
     page = output
     if page is None:
@@ -81,5 +82,4 @@ def _show_in_browser(made: Report, run: Path, output: Path | None) -> None:
             raise AdvisorError(f"cannot write the page: {error.strerror or error}", "name a file with -o") from error
     else:
         result_output.write(made, page, "html")
-    opened = saved_reports.open_in_browser(page)
-    click.echo(str(page) if opened else f"no browser was found; open {page}")
+    click.echo(str(page) if open_page(page) else f"no browser was found; open {page}")

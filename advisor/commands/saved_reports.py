@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,12 +29,9 @@ def page_for_browser(report: Report, run: Path) -> Path:
             return saver(run)(report, "html")
         except OSError:
             pass  # an archive that is mounted read-only, or somebody else's run
-    return saver(Path(tempfile.mkdtemp(prefix="rn50-advisor-")))(report, "html")
+    return in_temporary_folder(report, "html")
 
 
-def open_in_browser(page: Path) -> bool:
-    """Returns False if there is no browser, for example over SSH."""
-    try:
-        return webbrowser.open(page.resolve().as_uri())
-    except (OSError, webbrowser.Error):
-        return False
+def in_temporary_folder(report: Report, format: str) -> Path:
+    """Writes `report.<format>` into a new temporary folder, where it replaces nobody's file. Raises OSError."""
+    return saver(Path(tempfile.mkdtemp(prefix="rn50-advisor-")))(report, format)

@@ -43,8 +43,8 @@ _LINE_SAMPLES_MIN = 10
 # Seconds that a fix saved for each second that such nodes took, both forms of a step in turns in one process (torch 2.14, two threads,
 # median of some hundred steps). Parts: recurrent cells over 60 to 400 time steps (inputs taken, outputs set, or both) 0.96, 1.19,
 # 1.23, 1.28, 1.31, 1.35, 1.46, 1.52, 1.65, 2.18 and 2.20, windows of a convolution's output 1.04. Rows: three graphs of 2,000 to 20,000
-# nodes 0.85, 0.85 and 0.94.
-_GONE_OF_PARTS, _GONE_OF_ROWS = (2.0, 0.95), (1.4, 0.8)
+# nodes 0.85, 0.85 and 0.94. The middle of each range is near the median; parts at best leave out the two largest.
+_GONE_OF_PARTS, _GONE_OF_ROWS = (1.7, 0.95), (1.0, 0.75)
 
 
 @dataclass(frozen=True, slots=True)

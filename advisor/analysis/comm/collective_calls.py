@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rn50_advisor.advisor.analysis.comm.stream_meetings import stream_values
-from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
+from rn50_advisor.advisor.analysis.host.node_window import facts_by_rank, process_by_rank
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps, common_rows
 from rn50_advisor.advisor.model.comm.exchanged_bytes import broadcasts_of
 from rn50_advisor.advisor.model.comm.nccl_settings import NcclFacts
@@ -99,14 +99,14 @@ def collective_values(recording: Recording, steady: Mapping[int, RankSteps]) -> 
     }
     seconds: dict[int, dict[str, Array]] = {}
     buffers: dict[int, Array] = {}
-    processes = process_by_rank(recording.processes)
+    known = facts_by_rank(recording)
     for rank, steps in steady.items():
         table = recording.collectives.get(rank)
         if table is None or table.size == 0:
             continue
         rows = {name: per_row(steps, table, name) for name in COLLECTIVES_FIELDS if name not in ("step", "group_size")}
         count = max(float(steps.count.sum()), 1.0)
-        facts = recording.facts.get(processes[rank].pid, RankFacts()) if rank in processes else RankFacts()
+        facts = known.get(rank, RankFacts())
         if broadcasts_of(facts):
             buffers[rank] = _share_of_buffers(facts, table) * rows["forward_ns"]
             rows["forward_ns"] = rows["forward_ns"] - buffers[rank]

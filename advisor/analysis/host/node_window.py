@@ -29,6 +29,7 @@ from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.recording import NODE_PIDS, Process, Recording, Series
 from rn50_advisor.advisor.model.report import HostStrip
 from rn50_advisor.advisor.model.statistics import increase
+from rn50_advisor.probes.documents.rank_documents import RankFacts
 
 _COVERED_SHARE_MIN = 0.5
 _HELPER_CORES_MIN = 0.05  # launchers and trackers use less
@@ -225,6 +226,12 @@ def _percent(value: float | None) -> float | None:
 
 def _mega(value: float | None) -> float | None:
     return None if value is None else value / 1e6
+
+
+def facts_by_rank(recording: Recording) -> Mapping[int, RankFacts]:
+    """Facts of the process that is each rank; empty for a rank that has written none."""
+    processes = process_by_rank(recording.processes)
+    return {rank: recording.facts.get(process.pid, RankFacts()) for rank, process in processes.items()}
 
 
 def process_by_rank(processes: tuple[Process, ...]) -> Mapping[int, Process]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 
-from rn50_advisor.advisor.analysis.host.node_window import process_by_rank, ranks_on_gpus
+from rn50_advisor.advisor.analysis.host.node_window import facts_by_rank, ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.after_update import evaluation_lines
 from rn50_advisor.advisor.analysis.stacks.hot_lines import place
 from rn50_advisor.advisor.analysis.stacks.loop_lines import WHOLE_TENSORS, working_rows
@@ -38,9 +38,9 @@ _MOST_SHARE = 0.6  # of the samples in the forward pass: lines of a cell that is
 
 def operation_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
     """Operations per step, and CPU seconds for each, of ranks whose operations were counted."""
-    found, processes = Measured(), process_by_rank(recording.processes)
+    found, known = Measured(), facts_by_rank(recording)
     for rank in steady:
-        facts = recording.facts.get(processes[rank].pid, RankFacts()) if rank in processes else RankFacts()
+        facts = known.get(rank, RankFacts())
         counted = facts.get("operations")
         if counted is None or counted["steps"] < _COUNTED_MIN:
             why = "too few steps were counted, or this torch does not number the nodes of its graph"

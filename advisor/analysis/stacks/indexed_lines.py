@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from rn50_advisor.advisor.analysis.host.node_window import process_by_rank, ranks_on_gpus
+from rn50_advisor.advisor.analysis.host.node_window import facts_by_rank, ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.loop_lines import longest, step_rows
 from rn50_advisor.advisor.analysis.stacks.source.indexed_source import part_line, takes_rows
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import SeenStack, inner, starts_backward
@@ -30,9 +30,9 @@ _Line = tuple[str, int, str]  # file, line, function
 
 def indexing_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
     """Seconds of each rank's backward pass per step."""
-    found, processes, on_gpu = Measured(), process_by_rank(recording.processes), ranks_on_gpus(recording)
+    found, known, on_gpu = Measured(), facts_by_rank(recording), ranks_on_gpus(recording)
     for rank, steps in steady.items():
-        facts = recording.facts.get(processes[rank].pid, RankFacts()) if rank in processes else RankFacts()
+        facts = known.get(rank, RankFacts())
         timed, backward_s = facts.get("backward_nodes"), steps.per_step("backward")
         if timed is None or not timed["ns"] or backward_s is None:
             why = "on a GPU" if rank in on_gpu else "too few steps, or a graph that is too large"
@@ -46,7 +46,12 @@ def indexing_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Me
 
 
 def indexed_lines(recording: Recording, kind: Indexing) -> tuple[HotLine, ...]:
-    """The lines of the steps' own code that index so, over all ranks, the longest first. Lines of parts have the samples of their loop."""
+    """The lines of the steps' own code that index so, over all ranks, the longest first. Lines of parts have the samples of their loop.
+
+    Empty where no backward pass was timed, as on GPUs: nobody would ask for them.
+    """
+    if not any(facts.get("backward_nodes") for facts in recording.facts.values()):
+        return ()
     found = _part if kind == "parts" else _taken
     rows = ((found(row, recording.sources), count) for _, _, row, count in step_rows(recording))
     return longest(recording, ((line, "", count) for line, count in rows if line is not None))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
+from rn50_advisor.advisor.analysis.host.node_window import facts_by_rank
 from rn50_advisor.advisor.analysis.steps.phases import split_of
 from rn50_advisor.advisor.analysis.steps.speed_changes import usual_rows
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
@@ -42,9 +42,9 @@ _KINDS = {DENORMAL_WEIGHTS: "weights", DENORMAL_GRADIENTS: "gradients", DENORMAL
 
 def denormal_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
     """Shares of denormal numbers in the latest looks of each rank; where there were none at first, what met them before and since."""
-    found, processes = Measured(), process_by_rank(recording.processes)
+    found, known = Measured(), facts_by_rank(recording)
     for rank, steps in steady.items():
-        facts = recording.facts.get(processes[rank].pid, RankFacts()) if rank in processes else RankFacts()
+        facts = known.get(rank, RankFacts())
         looks = _looks(facts)
         if looks["looks"].sum() < _LOOKS_MIN:
             why = "too few looks at single-precision tensors of an optimizer on the CPU"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
+from rn50_advisor.advisor.analysis.host.node_window import facts_by_rank, process_by_rank
 from rn50_advisor.advisor.analysis.steps.work_changes import learning
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.measures.pace_measures import PARALLEL_DEVICES, PRECISION_HALF, PRECISION_TF32
@@ -82,9 +82,9 @@ def gpus_of_job(recording: Recording, values: Measured) -> int:
 
 def table_values(recording: Recording, ranks: Iterable[int]) -> Measured:
     """The share of rows without a gradient in each rank's embedding tables with dense gradients; no value for a rank without any."""
-    found, processes = Measured(), process_by_rank(recording.processes)
+    found, known = Measured(), facts_by_rank(recording)
     for rank in ranks:
-        facts = recording.facts.get(processes[rank].pid, RankFacts()) if rank in processes else RankFacts()
+        facts = known.get(rank, RankFacts())
         tables = facts.get("tables")
         looks = max((table["looks"] for table in tables or ()), default=0)
         if tables and looks >= _TABLE_LOOKS_MIN:

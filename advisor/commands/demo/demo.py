@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from rn50_advisor.advisor.commands.screen_available import has_terminal
-
-if TYPE_CHECKING:
-    from rn50_advisor.advisor.model.report import Report
 
 RUN = Path(__file__).with_name("resnet50.tar.gz")  # made by samples/record_demo.py
 
@@ -60,16 +56,8 @@ def _print_report(*, full: bool) -> None:
 
 
 def _replay(speed: float) -> None:
+    from rn50_advisor.advisor.commands.saved_reports import in_temporary_folder
     from rn50_advisor.advisor.tui.app import AdvisorApp
     from rn50_advisor.advisor.tui.report_source import ReplayedRun
 
-    AdvisorApp(ReplayedRun(RUN, speed=speed), title="demo", save=save).run()
-
-
-def save(report: Report, format: str) -> Path:
-    """Writes or replaces `demo-report.<format>` in the working folder: the package's own folder may be read-only. Raises OSError."""
-    from rn50_advisor.advisor.report import render
-
-    path = Path(f"demo-report.{'txt' if format == 'text' else format}")
-    path.write_text(render(report, format), encoding="utf-8", errors="replace")
-    return path
+    AdvisorApp(ReplayedRun(RUN, speed=speed), title="demo", save=in_temporary_folder).run()

@@ -44,6 +44,7 @@ class BackwardNodes:
     def turn(self, step: int) -> bool:
         """Called at the start of each step that is not replayed. True if its marks must be seen one by one."""
         if self.open:
+            self._release()  # of a pass that failed, whose graph may stay
             self._note()
         self.open = bool(self._steps) and step >= self._steps[0]
         if self.open:
@@ -158,10 +159,7 @@ def _nodes(roots: list[Any] | tuple[Any, ...], most: int) -> list[Any] | None:
 
 
 def _elements(node: Any, place: int) -> int:
-    """Elements of the tensor that a node has made as its output `place`."""
-    if node is None:
-        return 0
+    """Elements of the tensor that a node has made as its output `place`. Raises where torch does not say: that is not nothing."""
     if node.name() == _LEAF:
         return int(node.variable.numel())
-    metadata = getattr(node, "_input_metadata", None) or ()
-    return prod(metadata[place].shape) if place < len(metadata) else 0
+    return prod(node._input_metadata[place].shape)

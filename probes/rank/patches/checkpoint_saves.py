@@ -49,16 +49,14 @@ def sizes_of(saved: Any) -> tuple[int, int]:
     if torch is None:
         return 0, 0
     storages: dict[int, tuple[int, dict[tuple[Any, ...], int]]] = {}
-    todo, items = [saved], 0
+    todo, items = [saved], 1
     while todo:
         each = todo.pop()
-        items += 1
-        if items > _ITEMS_MAX:
-            return 0, 0
-        if isinstance(each, dict):
-            todo += dict.values(each)
-        elif type(each) in (list, tuple):
-            todo += each
+        if isinstance(each, dict) or type(each) in (list, tuple):
+            items += dict.__len__(each) if isinstance(each, dict) else len(each)
+            if items > _ITEMS_MAX:  # before any is copied
+                return 0, 0
+            todo += dict.values(each) if isinstance(each, dict) else each
         elif type(each) in (torch.Tensor, torch.nn.Parameter) and each.layout is torch.strided:
             storage = each.untyped_storage()
             _, parts = storages.setdefault(

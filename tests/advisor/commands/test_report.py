@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from rn50_advisor.advisor.commands.report import report
 from rn50_advisor.advisor.model.errors import NotARun, UsageError
+from rn50_advisor.advisor.tui import outside_programs
 from traced_loops import traced_loop, written_trace
 from written_runs import written_run
 
@@ -92,7 +93,7 @@ def test_text_is_one_page_unless_all_of_it_is_wanted(runs: Path, tmp_path: Path)
 def opened_by(browser: bool, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Stands in for the browser, or for a machine without one."""
     pages: list[str] = []
-    monkeypatch.setattr("webbrowser.open", lambda url: pages.append(url) or browser)
+    monkeypatch.setattr(outside_programs, "open_page", lambda page: pages.append(page.absolute().as_uri()) or browser)
     return pages
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import webbrowser
 from pathlib import Path
 
 import pytest
 
 import report_samples as samples
-from rn50_advisor.advisor.commands.saved_reports import open_in_browser, page_for_browser, saver
+from rn50_advisor.advisor.commands.saved_reports import in_temporary_folder, page_for_browser, saver
 from rn50_advisor.advisor.report import render
 
 
@@ -50,9 +49,9 @@ def test_a_page_for_the_browser_lies_in_the_runs_folder_or_in_a_temporary_one(
         assert page.parent.parent == tmp_path and page.parent.name.startswith("rn50-advisor-")
 
 
-def test_a_browser_that_cannot_be_started_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def fails(url: str) -> bool:
-        raise webbrowser.Error("could not locate runnable browser")
-
-    monkeypatch.setattr("webbrowser.open", fails)
-    assert not open_in_browser(tmp_path / "report.html")
+def test_a_report_without_a_run_of_its_own_replaces_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    first, second = (in_temporary_folder(samples.healthy(), "md") for _ in range(2))
+    assert first.name == second.name == "report.md" and first != second
+    assert sorted(tmp_path.iterdir()) == sorted([first.parent, second.parent])

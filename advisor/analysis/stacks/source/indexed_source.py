@@ -7,11 +7,10 @@ import functools
 import re
 from collections.abc import Iterator, Sequence, Set
 
-from rn50_advisor.advisor.analysis.stacks.source.loop_source import function_at
+from rn50_advisor.advisor.analysis.stacks.source.loop_source import COMPREHENSIONS, covers, function_at, names_in
 from rn50_advisor.advisor.model.recording import Source
 
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_LOOPS = (ast.For, ast.While, *_COMPREHENSIONS)
+_LOOPS = (ast.For, ast.While, *COMPREHENSIONS)
 _PARTS = ("select", "narrow")
 _MASK = re.compile(r"mask|valid|keep|[<>=!~&|]", re.IGNORECASE)
 # Of what an index is computed from a loop's counter.
@@ -24,13 +23,7 @@ def part_line(sources: Sequence[Source], file: str, line: int) -> int | None:
     `x[:, t]` comes before `x[t]`, which may take an element of a list.
     """
     function = function_at(sources, file, line)
-    nodes = () if function is None else ast.walk(function)
-    loops = [node for node in nodes if isinstance(node, _LOOPS) and _has_in_body(node, line)]
-    for loop in sorted(loops, key=lambda loop: (loop.lineno, loop.col_offset), reverse=True):
-        found = _part_in(loop)
-        if found is not None:
-            return found
-    return None
+    return None if function is None else _part_around(function, line)
 
 
 def takes_rows(sources: Sequence[Source], file: str, line: int) -> bool:
@@ -39,13 +32,27 @@ def takes_rows(sources: Sequence[Source], file: str, line: int) -> bool:
     Not by a mask or by several tensors: other operations gain little there.
     """
     function = function_at(sources, file, line)
-    if function is None:
-        return False
+    return function is not None and _takes_rows(function, line)
+
+
+# Cached, since a live job is analysed each second, and its profiles have the same lines again and again.
+@functools.lru_cache(maxsize=1024)
+def _part_around(function: ast.AST, line: int) -> int | None:
+    loops = [node for node in ast.walk(function) if isinstance(node, _LOOPS) and _has_in_body(node, line)]
+    for loop in sorted(loops, key=lambda loop: (loop.lineno, loop.col_offset), reverse=True):
+        found = _part_in(loop)
+        if found is not None:
+            return found
+    return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _takes_rows(function: ast.AST, line: int) -> bool:
     counters = set().union(*(_counters(loop) for loop in ast.walk(function) if isinstance(loop, _LOOPS)))
     return any(
         isinstance(node, ast.Subscript)
         and isinstance(node.ctx, ast.Load)
-        and node.lineno <= line <= (node.end_lineno or node.lineno)
+        and covers(node, line)
         and sum(_may_be_a_tensor(index, counters) for index in _indices(node)) == 1
         and not any(_is_mask(index) for index in _indices(node))
         for node in ast.walk(function)
@@ -57,7 +64,6 @@ def _has_in_body(loop: ast.AST, line: int) -> bool:
     return first <= line <= (loop.end_lineno or 0)  # type: ignore[attr-defined]
 
 
-@functools.lru_cache(maxsize=256)
 def _part_in(loop: ast.AST) -> int | None:
     counters = set().union(*(_counters(inner) for inner in ast.walk(loop) if isinstance(inner, _LOOPS)))
     called = {node.func for node in ast.walk(loop) if isinstance(node, ast.Call)}
@@ -71,9 +77,9 @@ def _part_in(loop: ast.AST) -> int | None:
 
 def _is_part(node: ast.Subscript | ast.Call, counters: Set[str]) -> bool:
     if isinstance(node, ast.Subscript):
-        return any(_names(index) & counters for index in _indices(node))
+        return any(names_in(index) & counters for index in _indices(node))
     method = isinstance(node.func, ast.Attribute) and node.func.attr in _PARTS
-    return method and any(_names(argument) & counters for argument in node.args)
+    return method and any(names_in(argument) & counters for argument in node.args)
 
 
 def _counters(loop: ast.AST) -> set[str]:
@@ -85,10 +91,10 @@ def _counters(loop: ast.AST) -> set[str]:
             if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)
         }
     targets = [loop.target] if isinstance(loop, ast.For) else [each.target for each in getattr(loop, "generators", ())]
-    found = set[str]().union(*map(_names, targets))
+    found = set[str]().union(*map(names_in, targets))
     for node in ast.walk(loop):
-        if isinstance(node, ast.Assign) and _names(node.value) & found and _counts(node.value):
-            found |= set[str]().union(*map(_names, node.targets))
+        if isinstance(node, ast.Assign) and names_in(node.value) & found and _counts(node.value):
+            found |= set[str]().union(*map(names_in, node.targets))
     return found
 
 
@@ -103,12 +109,8 @@ def _indices(node: ast.Subscript) -> Iterator[ast.expr]:
 def _may_be_a_tensor(index: ast.expr, counters: Set[str]) -> bool:
     if isinstance(index, (ast.Constant, ast.Slice, ast.UnaryOp, ast.JoinedStr, ast.Starred)):
         return False
-    return not _names(index) <= counters if isinstance(index, (ast.Name, ast.BinOp)) else True
+    return not names_in(index) <= counters if isinstance(index, (ast.Name, ast.BinOp)) else True
 
 
 def _is_mask(index: ast.expr) -> bool:
     return _MASK.search(ast.unparse(index)) is not None
-
-
-def _names(node: ast.AST) -> set[str]:
-    return {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}

@@ -13,7 +13,7 @@ from rn50_advisor.advisor.model.recording import Source
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _BRANCHES = (ast.If, ast.Match)
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
 # What a loop over the tensors of a model goes through, by the field's names.
 _TENSORS = re.compile(r"param|\bstate_dict\(|\bbuffers\(|\bweights\b", re.IGNORECASE)
@@ -27,7 +27,7 @@ def function_at(sources: Sequence[Source], file: str, line: int) -> ast.AST | No
     tree = None if source is None else _parsed(source.text)
     if tree is None:
         return None
-    found = [node for node in _functions(tree) if _covers(node, line)]
+    found = [node for node in _functions(tree) if covers(node, line)]
     return max(found, key=lambda node: node.lineno, default=tree)
 
 
@@ -44,8 +44,8 @@ def tensor_loop(sources: Sequence[Source], file: str, line: int) -> EachTensor:
     """
     function = function_at(sources, file, line)
     nodes = [] if function is None else [node for node in ast.walk(function) if isinstance(node, (ast.stmt, ast.expr))]
-    around = [node for node in nodes if _covers(node, line)]
-    loops = [node for node in around if isinstance(node, (*_LOOPS, *_COMPREHENSIONS))]
+    around = [node for node in nodes if covers(node, line)]
+    loops = [node for node in around if isinstance(node, (*_LOOPS, *COMPREHENSIONS))]
     if function is None or not loops:
         return ""
     inner = max(loops, key=lambda loop: (loop.lineno, loop.col_offset))
@@ -63,7 +63,7 @@ def tensor_loop(sources: Sequence[Source], file: str, line: int) -> EachTensor:
 
 def _of_tensors(function: ast.AST, iterable: ast.expr) -> bool:
     """True by the expression, or by the call whose result is assigned to one of its names in the same function."""
-    made = (value for target, value in _assigned(function) if _names(target) & _names(iterable))
+    made = (value for target, value in _assigned(function) if names_in(target) & names_in(iterable))
     return bool(_TENSORS.search(ast.unparse(iterable))) or any(_GIVES_TENSORS.search(ast.unparse(v)) for v in made)
 
 
@@ -87,7 +87,7 @@ def in_every_round(sources: Sequence[Source], file: str, line: int, backwards: S
     """True if the innermost loop around a line that leads to the backward pass runs this other line in every round."""
     function = function_at(sources, file, line)
     loops = [] if function is None else [_loop(function, backward) for backward in backwards]
-    return any(loop is not None and _covers(loop, line) and not _seldom(loop, line, backwards) for loop in loops)
+    return any(loop is not None and covers(loop, line) and not _seldom(loop, line, backwards) for loop in loops)
 
 
 def is_trained_on(sources: Sequence[Source], file: str, line: int, backwards: Set[int]) -> bool:
@@ -95,7 +95,9 @@ def is_trained_on(sources: Sequence[Source], file: str, line: int, backwards: Se
     function = function_at(sources, file, line)
     if function is None:
         return False
-    flows = [(_names(target), _names(value), value.lineno, value.end_lineno or 0) for target, value in _flows(function)]
+    flows = [
+        (names_in(target), names_in(value), value.lineno, value.end_lineno or 0) for target, value in _flows(function)
+    ]
     used: set[str] = set()
     for targets, values, first, last in flows:
         if first <= line <= last:
@@ -107,9 +109,9 @@ def is_trained_on(sources: Sequence[Source], file: str, line: int, backwards: Se
             if values & used:
                 used |= targets
     return any(
-        used & _names(node)
+        used & names_in(node)
         for node in ast.walk(function)
-        if isinstance(node, ast.Call) and not _covers(node, line) and any(_covers(node, at) for at in backwards)
+        if isinstance(node, ast.Call) and not covers(node, line) and any(covers(node, at) for at in backwards)
     )
 
 
@@ -130,25 +132,25 @@ def _assigned(function: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
             yield node.target, node.value
 
 
-def _names(node: ast.AST) -> set[str]:
+def names_in(node: ast.AST) -> set[str]:
     return {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
 
 
 def _seldom(loop: ast.stmt, line: int, backwards: Set[int]) -> bool:
     """True if a branch in the loop has the line but no backward pass."""
     return any(
-        isinstance(node, _BRANCHES) and _covers(node, line) and not any(_covers(node, other) for other in backwards)
+        isinstance(node, _BRANCHES) and covers(node, line) and not any(covers(node, other) for other in backwards)
         for node in ast.walk(loop)
     )
 
 
 def _loop(function: ast.AST, line: int) -> ast.stmt | None:
     """The innermost loop of this function whose body has the line."""
-    found = [node for node in ast.walk(function) if isinstance(node, _LOOPS) and _covers(node, line)]
+    found = [node for node in ast.walk(function) if isinstance(node, _LOOPS) and covers(node, line)]
     return max((loop for loop in found if loop.body[0].lineno <= line), key=lambda loop: loop.lineno, default=None)
 
 
-def _covers(node: ast.stmt | ast.expr, line: int) -> bool:
+def covers(node: ast.stmt | ast.expr, line: int) -> bool:
     return node.lineno <= line <= (node.end_lineno or node.lineno)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import functools
 import importlib
 import sys
 import threading
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from rn50_advisor.probes.rank.facts.affinity_facts import BINDING_VARIABLES, affinity_facts, threads_are_set
-from rn50_advisor.probes.rank.facts.process_facts import Facts
+from rn50_advisor.probes.rank.facts.process_facts import Facts, torchs_folder
 
 SCRIPT = """import os
 import binder
@@ -104,55 +105,55 @@ def test_without_a_loss_the_cores_at_the_start_are_told_and_the_variables_that_b
     assert affinity_facts(None) == {"binding_variables": facts["binding_variables"]}
 
 
-class Torch:
-    """Calls that reach the recorder as those of `torch.set_num_threads`."""
-
-    def __init__(self, folder: Path) -> None:
-        self.facts = Facts(str(folder))
-
-    def set_num_threads(self, *args: Any) -> None:
-        threads_are_set(self.facts, args)
-
-    @property
-    def seen(self) -> Any:
-        return self.facts.values.get("threads_set")
-
-
 @pytest.fixture
-def torch(tmp_path: Path) -> Torch:
-    return Torch(tmp_path)
+def facts(tmp_path: Path) -> Facts:
+    return Facts(str(tmp_path))
 
 
-def run_file(path: Path, torch: Torch, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    exec(compile(text, str(path), "exec"), {"torch": torch, "__name__": path.stem})
+def run_file(facts: Facts, file: str, text: str, **known: Any) -> Any:
+    """Runs code as that of a file, which sets the number by `call`; that leaves no frame of its own, as torch's does not."""
+    exec(compile(text, file, "exec"), {**known, "call": functools.partial(threads_are_set, facts)})
+    return facts.values.get("threads_set")
 
 
-def test_a_call_of_the_script(torch: Torch, tmp_path: Path) -> None:
-    run_file(tmp_path / "job/train.py", torch, "x = 1\ntorch.set_num_threads(3)\n")
-    assert torch.seen["threads"] == 3
-    # the innermost frame is that of this test's stand-in, which is the job's code to the recorder
-    assert torch.seen["by_import"] is False and "through" not in torch.seen
+def test_a_call_of_the_script_has_its_line(facts: Facts) -> None:
+    seen = run_file(facts, "/job/train.py", "x = 1\ncall((3,))\n")
+    assert seen == {"threads": 3, "file": "/job/train.py", "line": 2, "by_import": False}
 
 
-def test_a_call_while_a_module_is_imported(torch: Torch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(tmp_path / "job"))
-    (tmp_path / "job").mkdir()
-    (tmp_path / "job/quiet_threads.py").write_text("import stand_in\nstand_in.torch.set_num_threads(1)\n")
-    monkeypatch.setitem(sys.modules, "stand_in", type("M", (), {"torch": torch}))  # type: ignore[arg-type]
+def test_a_call_in_a_package_has_both_places(facts: Facts) -> None:
+    package = "/env/lib/site-packages/silero_vad/utils.py"
+    code = compile("\n\ncall((1,))\n", package, "exec")
+    seen = run_file(facts, "/job/train.py", "exec(code, {'call': call})\n", code=code)
+    assert (seen["file"], seen["line"]) == ("/job/train.py", 1)
+    assert seen["through"] == {"file": package, "line": 3}
+
+
+def test_torchs_own_call_is_nobodys_choice(facts: Facts) -> None:
+    code = compile("call((1,))\n", f"{torchs_folder()}utils/data/_utils/worker.py", "exec")
+    assert run_file(facts, "/job/train.py", "exec(code, {'call': call})\n", code=code) is None
+
+
+def test_a_call_while_a_module_is_imported(facts: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "quiet_threads.py").write_text("import stand_in\nstand_in.call((1,))\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setitem(
+        sys.modules,
+        "stand_in",
+        SimpleNamespace(call=functools.partial(threads_are_set, facts)),  # type: ignore[arg-type]
+    )
     importlib.import_module("quiet_threads")
-    assert torch.seen["by_import"] is True and torch.seen["threads"] == 1
+    seen = facts.values["threads_set"]
+    assert (seen["by_import"], Path(seen["file"]).name, seen["line"]) == (True, "quiet_threads.py", 2)
 
 
-def test_other_threads_set_their_own_number(torch: Torch) -> None:
-    thread = threading.Thread(target=torch.set_num_threads, args=(1,))
+def test_other_threads_set_their_own_number(facts: Facts) -> None:
+    thread = threading.Thread(target=run_file, args=(facts, "/job/train.py", "call((1,))\n"))
     thread.start()
     thread.join()
-    assert torch.seen is None
+    assert "threads_set" not in facts.values
 
 
-@pytest.mark.parametrize("args", [(), ("two",)])
-def test_a_call_that_raises_sets_nothing(torch: Torch, args: tuple[Any, ...]) -> None:
-    torch.set_num_threads(*args)
-    assert torch.seen is None
+@pytest.mark.parametrize("args", ["()", "('two',)"])
+def test_a_call_that_raises_sets_nothing(facts: Facts, args: str) -> None:
+    assert run_file(facts, "/job/train.py", f"call({args})\n") is None

@@ -160,6 +160,36 @@ def test_a_pass_that_failed_leaves_no_hooks_and_spoils_no_later_one(facts: Facts
     assert facts.values["backward_nodes"]["passes"] == 1
 
 
+def test_hooks_of_a_pass_that_failed_are_gone_with_its_step(facts: Facts) -> None:
+    nodes, x = BackwardNodes(facts), sequence().exp()
+    loss = x.square().sum()
+    x.add_(1)
+    nodes.turn(STEPS[0])
+    nodes.backward_begins(loss)
+    with pytest.raises(RuntimeError):
+        loss.backward()
+    nodes.turn(STEPS[0] + 1)
+    spent = nodes._ns
+    with pytest.raises(RuntimeError):
+        loss.backward()
+    assert nodes._ns == spent
+
+
+def test_sizes_that_torch_does_not_tell_are_not_nothing(facts: Facts, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(node: Any, place: int) -> int:
+        raise AttributeError("_input_metadata")
+
+    monkeypatch.setattr(backward_nodes, "_elements", unknown)
+    nodes, loss = BackwardNodes(facts), sequence()[:, 0].sum()
+    nodes.turn(STEPS[0])
+    nodes.backward_begins(loss)
+    loss.backward()
+    nodes.backward_ends()
+    assert not any(nodes.turn(step) for step in STEPS)
+    assert "backward_nodes" not in facts.values
+    assert facts.values["unpatched"] == ["nodes of backward passes: AttributeError"]
+
+
 def test_a_large_graph_is_left_alone(facts: Facts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backward_nodes, "NODES_MAX", 20)
     x = sequence()

@@ -109,19 +109,28 @@ def test_a_list_that_contains_itself_is_left_alone() -> None:
 
 
 @pytest.mark.torch
-def test_the_first_save_of_a_line_is_measured_if_it_writes_storages(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("writes_storages", "sizes"), [(True, (4000, 4)), (False, (0, 0))])
+def test_the_first_save_of_a_line_is_measured_if_it_writes_storages(
+    tmp_path: Path, *, writes_storages: bool, sizes: tuple[int, int]
+) -> None:
     import torch
 
     recorder = Recorder(SimpleNamespace(is_grad_enabled=lambda: True), str(tmp_path))
     account: Any = recorder.own_account()
     account.ring, account.phase = Paper(), GAP
-    part = torch.zeros(100, 10)[:1]
-    for original in (
-        torch.serialization.save.__wrapped__ if hasattr(torch.save, "__wrapped__") else torch.save,
-        lambda saved, f: None,
-    ):
-        save = torch_patches._saving(recorder, original)
-        for size in (1, 2):
-            save({"part": part[:, :size]}, io.BytesIO())
-    sizes = [(site["stored_bytes"], site["needed_bytes"]) for site in recorder.saves.facts()]
-    assert (4000, 4) in sizes
+    original: Any = torch.save if writes_storages else lambda saved, f: None
+    save, part = torch_patches._saving(recorder, original), torch.zeros(100, 10)[:1]
+    for size in (1, 2):
+        save({"part": part[:, :size]}, io.BytesIO())
+    (site,) = recorder.saves.facts()
+    assert (site["count"], site["stored_bytes"], site["needed_bytes"]) == (2, *sizes)
+
+
+@pytest.mark.torch
+def test_a_large_list_is_not_copied_to_look_into_it() -> None:
+    class Counted(dict):  # type: ignore[type-arg]
+        def values(self) -> Any:
+            raise AssertionError("the job's own method")
+
+    assert sizes_of({"replay": [0] * (checkpoint_saves._ITEMS_MAX + 1)}) == (0, 0)
+    assert sizes_of(Counted(a=1)) == (0, 0)

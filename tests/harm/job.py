@@ -171,6 +171,10 @@ def keeps_functions_as_attributes() -> None:
         kind = type("Kind", (), {"sync": os.fsync})
         with tempfile.TemporaryFile() as file:
             print(kind().sync(file.fileno()), repr(os.fsync), pickle.loads(pickle.dumps(os.fsync)) is os.fsync)
+        import torch
+
+        threads = torch.set_num_threads
+        print(threads(torch.get_num_threads()), repr(threads), pickle.loads(pickle.dumps(threads)) is threads)
 
     MIDWAY.append(use)
 

@@ -55,7 +55,8 @@ def test_rows_are_nodes_of_indexing() -> None:
 
 
 def test_without_a_timed_pass_it_is_not_known() -> None:
-    a = seen(timed=False)
+    a = seen(looks(60, CALL, MODULE, FORWARD), timed=False)
+    assert (a.part_lines, a.row_lines) == ((), ()), "nobody asks for lines then"
     assert a.get("step.parts_s", 0) is None
     assert "node by node" in dict(a.reasons)["step.parts_s", 0]
 

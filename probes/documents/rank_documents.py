@@ -145,11 +145,13 @@ class PaddingFacts(TypedDict):
     longest: Whole
 
 
-class UnusedGradients(TypedDict):
+class UnusedGradients(CodePlace, total=False):
     """Parameters that get gradients in each step and are in no optimizer, among all that get gradients.
 
-    `looks`: successive looks that found them so. `tensors` are those with two dimensions and more. `first`: all of them come before the
-    first parameter that learns, in the order of the model's modules. `modules`: parts of the model that hold them.
+    The place: of the call, if they are all of a network's. `looks`: successive looks that found them so. `tensors` are those with two
+    dimensions and more. `first`: all of them come before the first parameter that learns, in the order of the model's modules. `modules`:
+    parts of the model that hold them, or the class of a network as a whole. The others are absent if no graph was read, and say of a step's
+    backward passes what they do in `DiscardedGradients`.
     """
 
     looks: Whole
@@ -159,6 +161,9 @@ class UnusedGradients(TypedDict):
     all_elements: Whole
     first: bool
     modules: list[str]
+    order: str
+    products: list[Whole]
+    points: list[Whole]
 
 
 class DiscardedGradients(_Classed, CodePlace, total=False):
@@ -224,8 +229,16 @@ class BackwardNodeClass(TypedDict):
     needed: Whole
 
 
-class BackwardNodeTimes(TypedDict):
-    """Backward passes on a CPU that were timed node by node: their number, their time, and the classes with most of it."""
+class _BackwardUse(TypedDict, total=False):
+    partly_ns: Whole
+    unneeded_ns: Whole
+
+
+class BackwardNodeTimes(_BackwardUse):
+    """Backward passes on a CPU that were timed node by node: their number, their time, and the classes with most of it.
+
+    `unneeded_ns`: of nodes that lead to no parameter of an optimizer. `partly_ns`: of others that also have a weight which is in none.
+    """
 
     passes: Whole
     ns: Whole

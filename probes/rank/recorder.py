@@ -117,9 +117,9 @@ class Recorder(TrainingThread):
         self.denormals = Denormals(self.facts)
         self.tables = EmbeddingTables(self.facts, self.precision.trained)
         self.optimizers = OptimizerPlaces()
-        self.unused = UnusedGradientLooks(self.facts, self.precision.trained)
+        self.unused = UnusedGradientLooks(self.facts, self.precision.called, self.optimizers.known)
         self.discarded = DiscardedGradientLooks(self.facts, self.optimizers.of)
-        self.nodes = BackwardNodes(self.facts)
+        self.nodes = BackwardNodes(self.facts, self.unused.updated)
         self.batch_samples = BatchSamples(self.facts)
         self.loaders = KnownLoaders()
         self.digests = BatchDigests(self.facts, self.loaders.described)
@@ -345,7 +345,8 @@ class Recorder(TrainingThread):
         """Decides at a step's start whether its marks go on the tape, and for how many steps."""
         if account.replaying:
             return
-        watched = self.discarded.turn(account.step) | (self.gpu is None and self.nodes.turn(account.step))
+        watched = self.discarded.turn(account.step) | self.unused.turn(account.step)
+        watched |= self.gpu is None and self.nodes.turn(account.step)
         timed = self.gpu is not None and self.gpu.turn(account.step, account.t_start, account.self_ns)
         if timed and self.collectives is not None and self.collectives.meets:
             self.gpu.watch_meetings(account.step)  # type: ignore[union-attr]
@@ -523,6 +524,8 @@ class Recorder(TrainingThread):
             )
         if self.discarded.open:
             self.discarded.backward_begins(roots, inner=account._optimizer_depth > 0)
+        if self.unused.open:
+            self.unused.backward_begins(roots)
         if self.nodes.open:
             self.nodes.backward_begins(roots)
         account.self_ns += perf_counter_ns() - began

@@ -1,4 +1,4 @@
-"""Network transfer limits the step.
+"""Network-bound gradient exchange.
 
 What it does: finds steps in which even the rank that arrives last still waits for the gradient exchange.
 
@@ -258,7 +258,7 @@ def _step_at(a: Analysis, gbit: float, saving: Saving) -> str:
 
 RULE = rule(
     __name__,
-    "network transfer limits the step",
+    "Network-bound gradient exchange",
     check,
     needs=(STEP_TIME_S, COMM_WIRE_S),
     thresholds={

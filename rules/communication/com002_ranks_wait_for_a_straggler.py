@@ -1,4 +1,4 @@
-"""Ranks wait for a straggler.
+"""Straggler rank.
 
 What it does: finds ranks that reach the gradient all-reduce well before the last rank, and names the late rank and its
 slow phase.
@@ -162,7 +162,7 @@ def _in_bursts(a: Analysis, rank: int, late: float) -> bool:
 
 RULE = rule(
     __name__,
-    "ranks wait for a straggler",
+    "Straggler rank",
     check,
     needs=(STEP_TIME_S, COMM_SKEW_S, COMM_LATE_SHARE, COMM_KEPT_WAITING_S),
     thresholds={

@@ -1,4 +1,4 @@
-"""Communication does not overlap with the backward pass.
+"""Gradient exchange not overlapped with the backward pass.
 
 What it does: finds gradients that are exchanged only after the backward pass although the exchange is short enough to
 overlap with it.
@@ -163,7 +163,7 @@ def _fix_of_order(a: Analysis, wrapped: DdpFacts) -> Fix | None:
 
 RULE = rule(
     __name__,
-    "communication does not overlap",
+    "Gradient exchange not overlapped with the backward pass",
     check,
     needs=(STEP_TIME_S, COMM_WIRE_S),
     thresholds={

@@ -1,4 +1,4 @@
-"""The search for unused parameters is on for nothing.
+"""find_unused_parameters enabled without need.
 
 What it does: finds DistributedDataParallel(..., find_unused_parameters=True) around a model that uses every parameter
 in every step.
@@ -69,7 +69,7 @@ def _where(a: Analysis) -> Where | None:
 
 RULE = rule(
     __name__,
-    "unused-parameter search is on for nothing",
+    "find_unused_parameters enabled without need",
     check,
     needs=(DDP_SEARCHED, DDP_WITH_UNUSED),
     thresholds={

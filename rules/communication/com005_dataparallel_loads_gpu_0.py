@@ -1,4 +1,4 @@
-"""DataParallel loads GPU 0.
+"""DataParallel load imbalance on GPU 0.
 
 What it does: finds `nn.DataParallel` over several GPUs of which the first carries more load than the others.
 
@@ -149,7 +149,7 @@ def _where(a: Analysis, rank: int) -> Where | None:
 
 RULE = rule(
     __name__,
-    "DataParallel loads GPU 0",
+    "DataParallel load imbalance on GPU 0",
     check,
     needs=(STEP_TIME_S, PARALLEL_DEVICES),
     thresholds={

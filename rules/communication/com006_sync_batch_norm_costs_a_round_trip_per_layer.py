@@ -1,4 +1,4 @@
-"""SyncBatchNorm costs a round trip per layer.
+"""SyncBatchNorm overhead.
 
 What it does: finds batch norm that is synchronised between ranks although each rank's batch is large enough for
 statistics of its own.
@@ -92,7 +92,7 @@ def _share(spent: float, step: float) -> str:
 
 RULE = rule(
     __name__,
-    "SyncBatchNorm costs a round trip per layer",
+    "SyncBatchNorm overhead",
     check,
     needs=(STEP_TIME_S, STEP_SAMPLES, COLLECTIVES_NORM_CALLS),
     thresholds={

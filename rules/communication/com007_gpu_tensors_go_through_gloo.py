@@ -1,4 +1,4 @@
-"""GPU tensors go through gloo.
+"""GPU tensors exchanged through Gloo.
 
 What it does: finds models on GPUs whose gradients are exchanged by the gloo backend.
 
@@ -74,7 +74,7 @@ def _left(a: Analysis) -> tuple[float, float]:
 
 RULE = rule(
     __name__,
-    "GPU tensors go through gloo",
+    "GPU tensors exchanged through Gloo",
     check,
     needs=(STEP_TIME_S, COMM_WIRE_S, COMM_GLOO_ON_GPU),
     thresholds={"wire": Threshold(0.03, "of the step: below it the gain is too small to report")},

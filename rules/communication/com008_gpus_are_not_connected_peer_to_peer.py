@@ -1,4 +1,4 @@
-"""GPUs are not connected peer to peer.
+"""No peer-to-peer access between GPUs.
 
 What it does: finds jobs whose GPUs could reach each other directly but do not: peer-to-peer access is switched off, or
 the job runs on GPUs that are far apart in the machine while closer ones are idle.
@@ -230,7 +230,7 @@ def _distance(path: GpuPath) -> int:
 
 RULE = rule(
     __name__,
-    "GPUs are not connected peer to peer",
+    "No peer-to-peer access between GPUs",
     check,
     needs=(STEP_TIME_S, GPU_PAIRS),
     thresholds={"wire": Threshold(0.02, "of the step: severity 'low' begins here")},

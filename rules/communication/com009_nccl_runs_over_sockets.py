@@ -1,4 +1,4 @@
-"""NCCL runs over sockets.
+"""NCCL over TCP sockets.
 
 What it does: finds jobs whose nodes exchange gradients by TCP, or over a slow network card, although communication
 costs a good part of the step.
@@ -132,7 +132,7 @@ def _fixes(a: Analysis) -> tuple[Fix, ...]:
 
 RULE = rule(
     __name__,
-    "NCCL runs over sockets",
+    "NCCL over TCP sockets",
     check,
     needs=(STEP_TIME_S, COMM_WIRE_S),
     thresholds={

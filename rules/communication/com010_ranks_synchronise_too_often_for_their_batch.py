@@ -1,4 +1,4 @@
-"""Ranks synchronise too often for their batch.
+"""Synchronization too frequent for the batch size.
 
 What it does: finds steps whose gradient exchange takes as long as all their computing, although the path between the
 ranks is sound.
@@ -161,7 +161,7 @@ def _batch(a: Analysis) -> tuple[Evidence, ...]:
 
 RULE = rule(
     __name__,
-    "ranks synchronise too often for their batch",
+    "Synchronization too frequent for the batch size",
     check,
     needs=(STEP_TIME_S, COMM_WIRE_S),
     thresholds={

@@ -1,4 +1,4 @@
-"""Ranks exchange metrics in every step.
+"""Metrics exchanged in every step.
 
 What it does: finds jobs that exchange their gradients and, after each update, call further collectives: to average the
 loss, to gather outputs for a metric, a barrier.
@@ -107,7 +107,7 @@ def _through(site: CollectiveSite) -> str:
 
 RULE = rule(
     __name__,
-    "ranks exchange metrics in every step",
+    "Metrics exchanged in every step",
     check,
     needs=(STEP_TIME_S, COMM_WIRE_S),
     thresholds={"held": Threshold(0.05, "severity 'medium' begins at 5 % of the step")},

@@ -1,4 +1,4 @@
-"""DDP sends its buffers before every forward pass.
+"""DDP buffer broadcast in every forward pass.
 
 What it does: finds models whose buffers DistributedDataParallel broadcasts from rank 0 before each forward pass, as it
 does by default: masks, tables of rotary or position embeddings, statistics of batch norm.
@@ -107,7 +107,7 @@ def _sizes(sent: DdpFacts) -> tuple[Evidence, ...]:
 
 RULE = rule(
     __name__,
-    "DDP sends its buffers before every forward pass",
+    "DDP buffer broadcast in every forward pass",
     check,
     needs=(STEP_TIME_S, COMM_WIRE_S),
     thresholds={"held": Threshold(0.05, "severity 'medium' begins at 5 % of the step")},

@@ -1,4 +1,4 @@
-"""Tensor cores stand idle.
+"""Tensor Cores idle.
 
 What it does: finds models that compute in single precision without TF32 on a GPU that has tensor cores.
 
@@ -129,7 +129,7 @@ def _fixes(capability: float) -> tuple[Fix, ...]:
 
 RULE = rule(
     __name__,
-    "tensor cores are idle",
+    "Tensor Cores idle",
     check,
     needs=(STEP_TIME_S, PRECISION_HALF, PRECISION_TF32, PRECISION_CAPABILITY),
     thresholds={

@@ -1,4 +1,4 @@
-"""Convolutions run channels-first under AMP.
+"""Channels-first (NCHW) convolutions under AMP.
 
 What it does: finds convolutional models in half precision whose images and weights are channels-first (NCHW).
 
@@ -113,7 +113,7 @@ def _where(a: Analysis, rank: int) -> Where | None:
 
 RULE = rule(
     __name__,
-    "convolutions run channels-first under AMP",
+    "Channels-first (NCHW) convolutions under AMP",
     check,
     needs=(STEP_TIME_S, PRECISION_CAPABILITY, LAYOUT_CHANNELS_FIRST),
     thresholds={

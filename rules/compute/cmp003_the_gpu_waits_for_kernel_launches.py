@@ -1,4 +1,4 @@
-"""The GPU waits for kernel launches.
+"""Kernel launch overhead.
 
 What it does: finds steps in which the GPU finishes each kernel before the host has launched the next.
 
@@ -171,7 +171,7 @@ def _fixes(a: Analysis, rank: int) -> tuple[Fix, ...]:
 
 RULE = rule(
     __name__,
-    "the GPU waits for kernel launches",
+    "Kernel launch overhead",
     check,
     needs=(STEP_TIME_S, GPU_HOST_PACED_S),
     thresholds={

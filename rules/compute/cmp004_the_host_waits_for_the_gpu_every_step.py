@@ -1,4 +1,4 @@
-"""The host waits for the GPU every step.
+"""Host-device synchronization in every step.
 
 What it does: finds calls in each step that wait until the GPU is done: `.item()`, `.cpu()`, `print(tensor)`,
 `float(loss)`, a comparison of a tensor, `synchronize`.
@@ -151,7 +151,7 @@ def _without_scaler_wait(a: Analysis, rank: int, where: Where | None) -> Fix:
 
 RULE = rule(
     __name__,
-    "the host waits for the GPU every step",
+    "Host-device synchronization in every step",
     check,
     needs=(STEP_TIME_S, SYNC_LOOKS, SYNC_CALLS, GPU_IDLE_GAP_S),
     thresholds={

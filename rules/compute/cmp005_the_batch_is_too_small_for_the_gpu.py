@@ -1,4 +1,4 @@
-"""The batch is too small for the GPU.
+"""Batch too small for the GPU.
 
 What it does: finds jobs in which a larger batch would take hardly longer, with memory left for it.
 
@@ -162,7 +162,7 @@ def _if_larger(a: Analysis, keep: Mapping[int, float], times: float, *, hopeful:
 
 RULE = rule(
     __name__,
-    "the batch is too small for the GPU",
+    "Batch too small for the GPU",
     check,
     needs=(STEP_TIME_S, BATCH_FIXED_SHARE, GPU_PEAK_SHARE),
     thresholds={

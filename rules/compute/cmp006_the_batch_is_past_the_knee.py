@@ -1,4 +1,4 @@
-"""The batch is past the point of diminishing returns.
+"""Batch past the point of diminishing returns.
 
 What it does: finds batches that fill the memory although batches of half their size would be as fast per sample.
 
@@ -75,7 +75,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 RULE = rule(
     __name__,
-    "the batch is past the point of diminishing returns",
+    "Batch past the point of diminishing returns",
     check,
     needs=(STEP_TIME_S, BATCH_FIXED_SHARE, GPU_PEAK_SHARE),
     thresholds={

@@ -1,4 +1,4 @@
-"""One rank computes slower.
+"""Slow compute on one rank.
 
 What it does: finds a rank whose forward, backward (without communication) and optimizer take clearly longer than the
 others' while it arrives last at the gradient all-reduce.
@@ -193,7 +193,7 @@ def _larger(a: Analysis, ranks: tuple[int, ...], slower: float) -> float | None:
 
 RULE = rule(
     __name__,
-    "one rank computes slower",
+    "Slow compute on one rank",
     check,
     needs=(STEP_TIME_S, STEP_COMPUTE_S, COMM_LATE_SHARE),
     thresholds={

@@ -1,4 +1,4 @@
-"""Slower than this hardware should be.
+"""Throughput below published results for this hardware.
 
 What it does: compares the images/s of ResNet50, or the sequences/s of BERT, with published measurements of the same GPU,
 precision, memory layout and batch size.
@@ -89,7 +89,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 RULE = rule(
     __name__,
-    "slower than this hardware should be",
+    "Throughput below published results for this hardware",
     check,
     needs=(STEP_TIME_S, STEP_SAMPLES, REFERENCE_IMAGES_PER_S, REFERENCE_OBSERVED_IMAGES_PER_S),
     thresholds={

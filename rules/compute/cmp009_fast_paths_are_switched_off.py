@@ -1,4 +1,4 @@
-"""Fast paths are switched off.
+"""Fast paths switched off.
 
 What it does: finds switches whose setting costs speed: TF32 off in single precision, cudnn.benchmark off with images of
 one size, an optimizer that is not fused and takes a noticeable share of the step.
@@ -116,7 +116,7 @@ def _optimizer(a: Analysis, rank: int, t: Thresholds) -> Inspection:
 
 RULE = rule(
     __name__,
-    "fast paths are switched off",
+    "Fast paths switched off",
     check,
     needs=(STEP_TIME_S, PRECISION_CAPABILITY),
     thresholds={

@@ -1,4 +1,4 @@
-"""Debugging aids are left on.
+"""Debugging tools left on.
 
 What it does: finds debugging aids that slow down every step if they stay on: autograd's anomaly detection, torch's
 profiler, a debugger, coverage or profiler of Python, launches that wait for their kernel, collectives that are checked.
@@ -141,7 +141,7 @@ def _evidence(name: str, ranks: Sequence[int], *, priced: bool) -> Evidence:
 
 RULE = rule(
     __name__,
-    "debugging aids are left on",
+    "Debugging tools left on",
     check,
     needs=(STEP_TIME_S,),
     thresholds={"looks": Threshold(0.9, "a profiler with a schedule is on in half of the steps at most")},

@@ -1,4 +1,4 @@
-"""GPUs idle while the job trains on the CPU.
+"""Training on the CPU while GPUs are idle.
 
 What it does: finds jobs in which no rank trains on a GPU although the host has idle ones.
 
@@ -82,7 +82,7 @@ def _fix(a: Analysis) -> Fix:
 
 RULE = rule(
     __name__,
-    "GPUs idle while the job trains on the CPU",
+    "Training on the CPU while GPUs are idle",
     check,
     needs=(STEP_TIME_S,),
     thresholds={

@@ -1,4 +1,4 @@
-"""torch.compile compiles again and again.
+"""Repeated recompilation by torch.compile.
 
 What it does: finds functions that dynamo recompiles after the first 50 steps because a guard of the compiled code
 fails: the shape of a batch, a number that changes, a flag that flips.
@@ -47,7 +47,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     where, note, reason = _most_often(facts_of(a, worst))
     return Finding(
         rule=RULE.id,
-        title="torch.compile compiles again and again",
+        title="Repeated recompilation by torch.compile",
         severity=severity(lost / step) or "low",
         confidence=confidence(a, cap=0.9),
         seconds_per_step=lost,

@@ -1,4 +1,4 @@
-"""Most tokens are padding.
+"""Excessive padding.
 
 What it does: finds training batches of token sequences of which a large part is padding.
 
@@ -125,7 +125,7 @@ def _step_with(a: Analysis, share: float) -> float:
 
 RULE = rule(
     __name__,
-    "most tokens are padding",
+    "Excessive padding",
     check,
     needs=(STEP_TIME_S,),
     thresholds={"padding": Threshold(0.2, "of the tokens: batches grouped by length still have 5 to 20 %")},

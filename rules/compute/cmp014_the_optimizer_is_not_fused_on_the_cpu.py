@@ -1,4 +1,4 @@
-"""The optimizer is not fused on the CPU.
+"""Unfused optimizer on the CPU.
 
 What it does: finds training on CPUs whose optimizer takes a noticeable part of the step, although torch has a fused form
 of it that the job does not use.
@@ -91,7 +91,7 @@ def _size(optimizer: OptimizerFacts) -> str:
 
 RULE = rule(
     __name__,
-    "the optimizer is not fused on the CPU",
+    "Unfused optimizer on the CPU",
     check,
     needs=(STEP_TIME_S,),
     thresholds={

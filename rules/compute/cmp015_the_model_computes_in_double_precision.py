@@ -1,4 +1,4 @@
-"""The model computes in double precision.
+"""Double-precision (FP64) training.
 
 What it does: finds training whose parameters are 64-bit floating-point numbers.
 
@@ -91,7 +91,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 
 RULE = rule(
     __name__,
-    "the model computes in double precision",
+    "Double-precision (FP64) training",
     check,
     needs=(STEP_TIME_S,),
     thresholds={

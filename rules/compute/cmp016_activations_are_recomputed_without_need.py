@@ -1,4 +1,4 @@
-"""Activations are recomputed without need.
+"""Unnecessary activation checkpointing.
 
 What it does: finds activation checkpointing (`torch.utils.checkpoint`, `gradient_checkpointing=True`) in jobs on CPUs
 whose host has memory left.
@@ -106,7 +106,7 @@ def _step_without(a: Analysis, part: float) -> float:
 
 RULE = rule(
     __name__,
-    "activations are recomputed without need",
+    "Unnecessary activation checkpointing",
     check,
     needs=(STEP_TIME_S,),
     thresholds={

@@ -1,4 +1,4 @@
-"""Tiny operations are dispatched one by one.
+"""Operator dispatch overhead.
 
 What it does: finds training on CPUs whose steps consist of so many small tensor operations that calling them takes the
 time, not computing: a recurrent cell that Python calls for each time step, a loop over samples, micro-batches of a few
@@ -251,7 +251,7 @@ def _evidence(calls: _Calls, count: float, each_s: float, most_s: float, *, loop
 
 RULE = rule(
     __name__,
-    "tiny operations are dispatched one by one",
+    "Operator dispatch overhead",
     check,
     needs=(STEP_TIME_S,),
     thresholds={

@@ -1,4 +1,4 @@
-"""Denormal numbers slow the CPU.
+"""Denormal numbers on the CPU.
 
 What it does: finds training on CPUs that computes with denormal numbers, smaller than 1.2e-38 in single precision and not
 zero: moments of weights that get no gradients any more, weights that decay, gradients that vanish.
@@ -178,7 +178,7 @@ def _fix(a: Analysis, rank: int) -> Fix:
 
 RULE = rule(
     __name__,
-    "denormal numbers slow the CPU",
+    "Denormal numbers on the CPU",
     check,
     needs=(STEP_TIME_S,),
     thresholds={

@@ -1,4 +1,4 @@
-"""Copies come from pageable memory.
+"""Host-to-device copy from pageable memory.
 
 What it does: finds batches that are copied to the GPU from memory that is not pinned.
 
@@ -116,7 +116,7 @@ def _fixes(a: Analysis, rank: int) -> tuple[Fix, ...]:
 
 RULE = rule(
     __name__,
-    "copies come from pageable memory",
+    "Host-to-device copy from pageable memory",
     check,
     needs=(STEP_TIME_S, COPY_PAGEABLE_MB),
     thresholds={

@@ -1,4 +1,4 @@
-"""Copies block the step.
+"""Blocking host-to-device copy.
 
 What it does: finds copies to the GPU that come from pinned memory but still make the host wait for their end.
 
@@ -100,7 +100,7 @@ def _fixes(a: Analysis, rank: int) -> tuple[Fix, ...]:
 
 RULE = rule(
     __name__,
-    "copies block the step",
+    "Blocking host-to-device copy",
     check,
     needs=(STEP_TIME_S, COPY_BLOCKING_MB, GPU_IDLE_GAP_S),
     thresholds={"exposed": Threshold(0.02, "severity 'low' begins at 2 % of the step; below that nothing is reported")},

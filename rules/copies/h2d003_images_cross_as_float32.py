@@ -1,4 +1,4 @@
-"""Images cross as float32.
+"""Images copied as float32.
 
 What it does: finds images that are sent to the GPU as floating-point numbers although they still hold only the bytes of
 an image file.
@@ -89,7 +89,7 @@ def _change(dataset: DescribedDataset) -> str:
 
 RULE = rule(
     __name__,
-    "images cross as float32",
+    "Images copied as float32",
     check,
     needs=(STEP_TIME_S, COPY_FLOAT_PICTURES_MB),
     thresholds={"copy": Threshold(0.02, "of the step: below it the gain is too small")},

@@ -1,4 +1,4 @@
-"""A CPU quota throttles the job.
+"""CPU quota throttling.
 
 What it does: finds ranks whose control group used up its CPU quota while they trained.
 
@@ -139,7 +139,7 @@ def _after(
 
 RULE = rule(
     __name__,
-    "a CPU quota throttles the job",
+    "CPU quota throttling",
     check,
     needs=(STEP_TIME_S, QUOTA_THROTTLED_S_PER_S),
     thresholds={

@@ -1,4 +1,4 @@
-"""The hypervisor steals CPU.
+"""CPU steal time.
 
 What it does: finds virtual machines whose physical CPUs ran other machines while the job wanted to run.
 
@@ -54,7 +54,7 @@ def _of_wanted(a: Analysis, stolen: float) -> float:
 
 RULE = rule(
     __name__,
-    "the hypervisor steals CPU",
+    "CPU steal time",
     check,
     needs=(STEP_TIME_S, CPU_STEAL_SHARE),
     thresholds={"steal": Threshold(0.05, "severity 'medium' begins here; brief bursts stay below it over a run")},

@@ -1,4 +1,4 @@
-"""Other processes take the CPUs.
+"""CPU contention with other processes.
 
 What it does: finds training threads that were ready to run but got no core, while cores were busy with processes
 outside the job, or with processes that the job started besides its ranks and their workers.
@@ -109,7 +109,7 @@ def _fix(taken: float, helpers: float) -> Fix:
 
 RULE = rule(
     __name__,
-    "other processes take the CPUs",
+    "CPU contention with other processes",
     check,
     needs=(
         STEP_TIME_S,

@@ -1,4 +1,4 @@
-"""A rank runs far from its GPU.
+"""NUMA mismatch between rank and GPU.
 
 What it does: finds ranks that are bound to CPUs of a different NUMA node than their GPU.
 
@@ -67,7 +67,7 @@ def _note(rank: int, share: float, gpu: Gpu | None) -> str:
 
 RULE = rule(
     __name__,
-    "a rank runs far from its GPU",
+    "NUMA mismatch between rank and GPU",
     check,
     needs=(GPU_NEAR_CPU_SHARE,),
     thresholds={"far": Threshold(0.9, "of its CPUs: on eight nodes seven eighths are far even for an unbound rank")},

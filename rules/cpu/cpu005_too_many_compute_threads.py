@@ -129,7 +129,7 @@ def _scaled(model: StepModel, shares: Mapping[int, float], *, wire: bool) -> flo
 
 RULE = rule(
     __name__,
-    "too many compute threads",
+    "Too many compute threads",
     check,
     needs=(STEP_TIME_S, STEP_RUN_DELAY_S, THREADS_INTRA_OP, THREADS_WAITING, CPU_ALLOWED_CORES),
     thresholds={

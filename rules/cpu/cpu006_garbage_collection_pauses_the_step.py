@@ -1,4 +1,4 @@
-"""Garbage collection pauses the step.
+"""Garbage collection pauses.
 
 What it does: finds steps that Python's cyclic garbage collector interrupts for a noticeable share of the time, or
 repeatedly with long pauses.
@@ -152,7 +152,7 @@ def _left(a: Analysis, ranks: tuple[int, ...]) -> float:
 
 RULE = rule(
     __name__,
-    "garbage collection pauses the step",
+    "Garbage collection pauses",
     check,
     needs=(STEP_TIME_S, STEP_GC_S, GC_CRITICAL_S),
     thresholds={

@@ -1,4 +1,4 @@
-"""The ranks are bound to few cores.
+"""CPU affinity with too few cores.
 
 What it does: finds ranks, or their loader workers, that wait for the cores to which they are bound while other cores of
 the job are idle.
@@ -173,7 +173,7 @@ def _binding_variables(a: Analysis) -> str:
 
 RULE = rule(
     __name__,
-    "the ranks are bound to few cores",
+    "CPU affinity with too few cores",
     check,
     needs=(
         STEP_TIME_S,

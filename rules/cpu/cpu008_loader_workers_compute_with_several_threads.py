@@ -1,4 +1,4 @@
-"""Loader workers compute with several threads.
+"""Multi-threaded loader workers.
 
 What it does: finds loader workers in which threads other than the one that makes batches take a good part of the CPU
 time, with too few cores for all of them.
@@ -120,7 +120,7 @@ def _with_one_thread(a: Analysis, lost: float) -> float:
 
 RULE = rule(
     __name__,
-    "loader workers compute with several threads",
+    "Multi-threaded loader workers",
     check,
     needs=(
         STEP_TIME_S,

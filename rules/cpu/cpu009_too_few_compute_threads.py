@@ -145,7 +145,7 @@ def _reads_weights(computing_s: float, elements: int) -> bool:
 
 RULE = rule(
     __name__,
-    "too few compute threads",
+    "Too few compute threads",
     check,
     needs=(STEP_TIME_S, THREADS_INTRA_OP, CPU_ALLOWED_CORES, CPU_HOST_BUSY_CORES),
     thresholds={

@@ -1,4 +1,4 @@
-"""Preprocessing exhausts the CPUs.
+"""Data loading: CPU-bound preprocessing.
 
 What it does: finds training that waits for input, or for a CPU core, while the loader workers compute and no allowed
 core is idle.
@@ -176,7 +176,7 @@ def _line_evidence(line: SampleLine) -> Evidence:
 
 RULE = rule(
     __name__,
-    "preprocessing exhausts the CPUs",
+    "Data loading: CPU-bound preprocessing",
     check,
     needs=(
         STEP_TIME_S,

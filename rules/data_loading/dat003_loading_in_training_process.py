@@ -1,4 +1,4 @@
-"""Loading happens in the training process.
+"""Data loading: no workers.
 
 What it does: finds a training DataLoader with `num_workers=0` whose batches take a noticeable share of the step.
 
@@ -135,7 +135,7 @@ def _place_of(loader: LoaderFacts | None) -> str:
 
 RULE = rule(
     __name__,
-    "loading happens in the training process",
+    "Data loading: no workers",
     check,
     needs=(STEP_TIME_S, STEP_INPUT_WAIT_S, LOADER_WORKERS, FETCH_WALL_S, LOADER_FORESEEN),
     thresholds={

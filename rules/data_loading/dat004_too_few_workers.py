@@ -1,4 +1,4 @@
-"""Too few workers for the cores at hand.
+"""Data loading: too few workers.
 
 What it does: finds training that waits for input while every loader worker is busy and there are cores for more
 workers.
@@ -148,7 +148,7 @@ def _fix(a: Analysis, present: int, workers: int, loader: LoaderFacts | None, *,
 
 RULE = rule(
     __name__,
-    "too few workers for the cores at hand",
+    "Data loading: too few workers",
     check,
     needs=(
         STEP_TIME_S,

@@ -1,4 +1,4 @@
-"""More workers than cores.
+"""Data loading: more workers than cores.
 
 What it does: finds loader workers that compete for the allowed cores although fewer would be enough. They delay
 the training threads, and each other when the loop waits for their first batches.
@@ -157,7 +157,7 @@ def _without(a: Analysis, delays: Mapping[int, float], late_starts: Mapping[int,
 
 RULE = rule(
     __name__,
-    "more workers than cores",
+    "Data loading: more workers than cores",
     check,
     needs=(
         STEP_TIME_S,

@@ -1,4 +1,4 @@
-"""Workers restart every epoch.
+"""Data loading: workers restarted every epoch.
 
 What it does: finds a training DataLoader without `persistent_workers`, or one created again for each epoch, that spends
 a noticeable share of each epoch on starting it.
@@ -166,7 +166,7 @@ def _after(a: Analysis, loader: LoaderFacts, *, first_like_new: bool) -> float:
 
 RULE = rule(
     __name__,
-    "workers restart every epoch",
+    "Data loading: workers restarted every epoch",
     check,
     needs=(STEP_TIME_S, STEP_EPOCH_START_S, EPOCH_STARTS, LOADER_WORKERS),
     thresholds=EPOCH_THRESHOLDS,

@@ -1,4 +1,4 @@
-"""Workers cost more than they save.
+"""Data loading: worker overhead exceeds the benefit.
 
 What it does: finds a training DataLoader with workers whose batches take longer to wait for than to make.
 
@@ -112,7 +112,7 @@ def _merge(loader: LoaderFacts | None) -> Fix | None:
 
 RULE = rule(
     __name__,
-    "workers cost more than they save",
+    "Data loading: worker overhead exceeds the benefit",
     check,
     needs=(STEP_TIME_S, STEP_INPUT_WAIT_S, LOADER_WORKERS, FETCH_WALL_S, LOADER_FORESEEN),
     thresholds={

@@ -1,4 +1,4 @@
-"""One rank is short of data.
+"""Data loading: one rank short of data.
 
 What it does: finds a rank that waits for its input clearly longer than the others and keeps them waiting at the
 gradient all-reduce.
@@ -181,7 +181,7 @@ def _node(a: Analysis, rank: int) -> str:
 
 RULE = rule(
     __name__,
-    "one rank is short of data",
+    "Data loading: one rank short of data",
     check,
     needs=(STEP_TIME_S, STEP_INPUT_WAIT_S, COMM_LATE_SHARE),
     thresholds={

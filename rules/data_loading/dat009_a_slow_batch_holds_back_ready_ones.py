@@ -1,4 +1,4 @@
-"""A slow batch holds back ready ones.
+"""Data loading: slow batch blocks ready batches.
 
 What it does: finds training that waits for a batch that is still being made while later batches are ready.
 
@@ -154,7 +154,7 @@ def _torch_version(a: Analysis) -> tuple[int, int]:
 
 RULE = rule(
     __name__,
-    "a slow batch holds back ready ones",
+    "Data loading: slow batch blocks ready batches",
     check,
     needs=(STEP_TIME_S, STEP_INPUT_WAIT_S, FETCH_BEHIND_S, FETCH_SLOW_RATIO),
     thresholds={

@@ -1,4 +1,4 @@
-"""Shared memory is too small.
+"""Shared memory (/dev/shm) too small.
 
 What it does: finds loader workers that died because /dev/shm was full, and a /dev/shm that is nearly full while workers
 use it.
@@ -131,7 +131,7 @@ def _fixes(loader: LoaderFacts | None) -> tuple[Fix, ...]:
 
 RULE = rule(
     __name__,
-    "shared memory is too small",
+    "Shared memory (/dev/shm) too small",
     check,
     thresholds={"full": Threshold(0.9, "in most jobs the tenth left is less than the batches in flight")},
     steady_steps=0,

@@ -1,4 +1,4 @@
-"""Workers wait for one lock.
+"""Data loading: lock contention between workers.
 
 What it does: finds training that waits for input while the loader workers wait for one another: at a lock that only one
 of them can hold (`multiprocessing.Lock`, `flock`, `filelock`), or for the single process that serves them all
@@ -97,7 +97,7 @@ def _share_note(lock: SharedLock, error: float) -> str:
 
 RULE = rule(
     __name__,
-    "workers wait for one lock",
+    "Data loading: lock contention between workers",
     check,
     needs=(STEP_TIME_S, STEP_INPUT_WAIT_S, FETCH_WALL_S, LOADER_WORKERS),
     thresholds={

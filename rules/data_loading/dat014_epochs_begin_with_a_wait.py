@@ -1,4 +1,4 @@
-"""Epochs begin with a wait.
+"""Data loading: slow epoch start.
 
 What it does: finds training whose epochs begin with a wait much longer than a batch takes to make, for reasons other
 than starting workers.
@@ -130,7 +130,7 @@ def _fix(loader: LoaderFacts) -> Fix:
 
 RULE = rule(
     __name__,
-    "epochs begin with a wait",
+    "Data loading: slow epoch start",
     check,
     needs=(STEP_TIME_S, STEP_EPOCH_START_S, EPOCH_STARTS),
     thresholds=EPOCH_THRESHOLDS,

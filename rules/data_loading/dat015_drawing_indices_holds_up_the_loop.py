@@ -1,4 +1,4 @@
-"""Drawing indices holds up the loop.
+"""Data loading: slow sampler.
 
 What it does: finds training that waits for the sampler at each fetch: for the indices of the next batch, not for its
 samples.
@@ -65,7 +65,7 @@ def _fix(a: Analysis, loader: LoaderFacts | None) -> Fix:
 
 RULE = rule(
     __name__,
-    "drawing indices holds up the loop",
+    "Data loading: slow sampler",
     check,
     needs=(STEP_TIME_S, STEP_INDEX_S),
     thresholds={"index": Threshold(0.05, "severity 'medium' begins at 5 % of the step")},

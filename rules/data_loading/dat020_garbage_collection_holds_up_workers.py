@@ -1,4 +1,4 @@
-"""Garbage collection holds up the workers.
+"""Data loading: garbage collection in the workers.
 
 What it does: finds training that waits for batches while Python's cyclic garbage collector interrupts the workers that
 make them.
@@ -105,7 +105,7 @@ def _step_without(a: Analysis, given_back: float) -> float:
 
 RULE = rule(
     __name__,
-    "garbage collection holds up the workers",
+    "Data loading: garbage collection in the workers",
     check,
     needs=(STEP_TIME_S, STEP_INPUT_WAIT_S, FETCH_COLLECTING_S),
     thresholds={"share": Threshold(0.02, "severity 'low' begins at 2 % of the step")},

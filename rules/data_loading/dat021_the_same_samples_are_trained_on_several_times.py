@@ -1,4 +1,4 @@
-"""The same samples are trained on several times.
+"""Duplicate samples across ranks or workers.
 
 What it does: finds ranks of one DistributedDataParallel that train on the same batches, as without a DistributedSampler, and
 workers of an IterableDataset that each yield the whole stream.
@@ -242,7 +242,7 @@ def _sampler(loader: RecordedLoader) -> str:
 
 RULE = rule(
     __name__,
-    "the same samples are trained on several times",
+    "Duplicate samples across ranks or workers",
     check,
     needs=(STEP_TIME_S,),
     thresholds={

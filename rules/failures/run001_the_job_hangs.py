@@ -1,4 +1,4 @@
-"""The job hangs.
+"""Hang.
 
 What it does: finds jobs in which no rank has finished a step or moved to another phase for far longer than any step
 took, and names the rank that blocks the others. While the job runs, a rank that sleeps in a line of the script, or was
@@ -260,7 +260,7 @@ def _row(rank: StalledRank) -> Evidence:
 
 RULE = rule(
     __name__,
-    "the job hangs",
+    "Hang",
     check,
     thresholds={
         "seconds": Threshold(HANGS_AFTER_S, "shorter pauses have many harmless causes"),

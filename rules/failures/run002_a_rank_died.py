@@ -1,4 +1,4 @@
-"""A rank died.
+"""Rank failure.
 
 What it does: names the rank that ended first, how (exit code, signal, OOM killer), in which phase, and with which
 exception. It also names the reason if the exception or the kept output shows a known failure: mismatched collectives,
@@ -250,7 +250,7 @@ def _advice(death: Death, world_size: int) -> str:
 
 RULE = rule(
     __name__,
-    "a rank died",
+    "Rank failure",
     check,
     steady_steps=0,
 )

@@ -1,4 +1,4 @@
-"""The job became slower.
+"""Slowdown during the run.
 
 What it does: finds a step from which on the typical step takes at least a tenth longer, permanently or for a long time.
 It reports the step, the rank, the phase and what else changed then: cores kept busy by other processes, a quota, clocks
@@ -196,7 +196,7 @@ def _advice(change: SpeedChange) -> str:
 
 RULE = rule(
     __name__,
-    "the job became slower",
+    "Slowdown during the run",
     check,
     needs=(STEP_TIME_S,),
     thresholds={

@@ -1,4 +1,4 @@
-"""Steps stall periodically.
+"""Periodic stalls.
 
 What it does: finds steps that are far longer than the usual one and recur with a period, in steps or in seconds, and
 names the rank, the phase and what coincides with them.
@@ -175,7 +175,7 @@ def _where(a: Analysis, stall: PeriodicStall) -> Where | None:
 
 RULE = rule(
     __name__,
-    "steps stall periodically",
+    "Periodic stalls",
     check,
     needs=(STEP_TIME_S,),
     thresholds={

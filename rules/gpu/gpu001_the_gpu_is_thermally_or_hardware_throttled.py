@@ -1,4 +1,4 @@
-"""The GPU is thermally or hardware throttled.
+"""Thermal throttling.
 
 What it does: finds GPUs whose clocks were reduced because of their temperature or a power brake while the job trained.
 
@@ -113,7 +113,7 @@ def _fix(a: Analysis, worst: Gpu, held: list[Gpu]) -> Fix:
 
 RULE = rule(
     __name__,
-    "the GPU is thermally or hardware throttled",
+    "Thermal throttling",
     check,
     needs=(STEP_TIME_S, GPU_THROTTLED_SHARE),
     thresholds={

@@ -1,4 +1,4 @@
-"""A power cap slows it more than its peers.
+"""Power capping.
 
 What it does: finds GPUs that spend much of the time at their power limit and therefore run at lower clocks than the
 job's other GPUs of the same model, and GPUs whose limit was lowered.
@@ -118,7 +118,7 @@ def _fixes(held: list[Gpu], lowered: list[Gpu]) -> tuple[Fix, ...]:
 
 RULE = rule(
     __name__,
-    "a power cap slows it more than its peers",
+    "Power capping",
     check,
     needs=(STEP_TIME_S, GPU_POWER_CAPPED_SHARE),
     thresholds={

@@ -1,4 +1,4 @@
-"""Memory is nearly full.
+"""GPU memory nearly full.
 
 What it does: finds ranks whose allocations succeeded only after emptying torch's cache, and ranks whose tensors fill
 nearly all of their GPU.
@@ -85,7 +85,7 @@ def _fixes(a: Analysis, *, fragmented: bool) -> tuple[Fix, ...]:
 
 RULE = rule(
     __name__,
-    "memory is nearly full",
+    "GPU memory nearly full",
     check,
     needs=(GPU_MEMORY_WATCHED,),
     thresholds={

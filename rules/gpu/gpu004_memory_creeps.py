@@ -1,4 +1,4 @@
-"""Memory creeps.
+"""GPU memory growth.
 
 What it does: finds ranks whose tensors take more and more GPU memory at the end of their steps.
 
@@ -101,7 +101,7 @@ def _evidence(trend: GpuMemoryTrend, t: Thresholds) -> Evidence:
 
 RULE = rule(
     __name__,
-    "memory creeps",
+    "GPU memory growth",
     check,
     needs=(GPU_MEMORY_WATCHED,),
     thresholds={

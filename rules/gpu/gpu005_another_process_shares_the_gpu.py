@@ -1,4 +1,4 @@
-"""Another process shares the GPU.
+"""GPU shared with another process.
 
 What it does: finds processes outside this job that compute on one of its GPUs.
 
@@ -138,7 +138,7 @@ def _evidence(a: Analysis, gpu: Gpu, t: Thresholds) -> list[Evidence]:
 
 RULE = rule(
     __name__,
-    "another process shares the GPU",
+    "GPU shared with another process",
     check,
     needs=(STEP_TIME_S,),
     thresholds={

@@ -1,4 +1,4 @@
-"""The PCIe link is narrower or slower than the slot.
+"""Degraded PCIe link.
 
 What it does: finds GPUs whose PCIe link, under load, has fewer lanes or a lower generation than GPU and slot support,
 or than another GPU of the same model on this host has, or fewer lanes than the maker gave this model. It also finds
@@ -205,7 +205,7 @@ def _evidence(a: Analysis, gpu: Gpu) -> list[Evidence]:
 
 RULE = rule(
     __name__,
-    "the PCIe link is narrower or slower than the slot",
+    "Degraded PCIe link",
     check,
     needs=(STEP_TIME_S, GPU_PCIE_WIDTH),
     thresholds={"missing": Threshold(0.25, "of the bandwidth: one generation or half of the lanes less is a half")},

@@ -1,4 +1,4 @@
-"""The GPU reports errors.
+"""GPU hardware errors.
 
 What it does: finds GPUs of the job that reported a hardware Xid, an uncorrectable memory error, or a memory row that
 waits for its replacement or could not be replaced; GPUs that the driver wants to be reset; and GPUs that the driver has
@@ -150,7 +150,7 @@ def _fix(gpus: list[Gpu], lost: list[Gpu]) -> Fix:
 
 RULE = rule(
     __name__,
-    "the GPU reports errors",
+    "GPU hardware errors",
     check,
     needs=(GPU_ERRORS_WATCHED,),
     steady_steps=0,

@@ -1,4 +1,4 @@
-"""NVLink is degraded.
+"""Degraded NVLink.
 
 What it does: finds GPUs of the job with NVLinks that are down while other links of the GPU and those of its peers are
 up, with NVLinks that went down during the run, or with links that repeatedly lose packets and recover.
@@ -146,7 +146,7 @@ def _around(a: Analysis, gpu: Gpu, used: tuple[Gpu, ...]) -> tuple[Evidence, ...
 
 RULE = rule(
     __name__,
-    "NVLink is degraded",
+    "Degraded NVLink",
     check,
     needs=(STEP_TIME_S, GPU_NVLINKS_ACTIVE),
     thresholds={

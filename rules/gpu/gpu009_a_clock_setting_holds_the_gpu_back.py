@@ -1,4 +1,4 @@
-"""A clock setting holds the GPU back.
+"""GPU clocks limited by a setting.
 
 What it does: finds GPUs that run below their highest clock because somebody set or locked their clocks.
 
@@ -97,7 +97,7 @@ def _evidence(a: Analysis, gpu: Gpu, sound: list[Gpu], t: Thresholds) -> list[Ev
 
 RULE = rule(
     __name__,
-    "a clock setting holds the GPU back",
+    "GPU clocks limited by a setting",
     check,
     needs=(STEP_TIME_S, GPU_CLOCK_SET_SHARE),
     thresholds={

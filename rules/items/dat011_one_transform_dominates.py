@@ -1,4 +1,4 @@
-"""One transform dominates.
+"""Data loading: one dominant transform.
 
 What it does: finds training that waits for input, or for cores that the workers occupy, while one named transform takes
 a large part of the CPU time of every sample, or the job's own `collate_fn` of every batch, or while transforms work on
@@ -249,7 +249,7 @@ def _fix(cost: SampleCost, part: SamplePart, loader: Where | None) -> Fix:
 
 RULE = rule(
     __name__,
-    "one transform dominates",
+    "Data loading: one dominant transform",
     check,
     needs=(STEP_TIME_S, STEP_INPUT_WAIT_S, STEP_SAMPLES, FETCH_WALL_S, SAMPLE_TRANSFORM_SHARE),
     thresholds={

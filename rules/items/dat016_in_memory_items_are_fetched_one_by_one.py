@@ -1,4 +1,4 @@
-"""Items in memory are fetched one by one.
+"""Data loading: in-memory items fetched one by one.
 
 What it does: finds a training DataLoader whose data set holds its samples as tensors or arrays, and whose batches are
 nevertheless put together item by item.
@@ -91,7 +91,7 @@ def _fix(loader: LoaderFacts, size: int) -> Fix:
 
 RULE = rule(
     __name__,
-    "items in memory are fetched one by one",
+    "Data loading: in-memory items fetched one by one",
     check,
     needs=(STEP_TIME_S, STEP_INPUT_WAIT_S, LOADER_WORKERS, FETCH_WALL_S),
     thresholds={

@@ -1,4 +1,4 @@
-"""An indices mapping slows every item.
+"""Data loading: indices mapping overhead.
 
 What it does: finds a training DataLoader whose Hugging Face data set has an indices mapping, as `shuffle`, `select`,
 `filter` and `train_test_split` leave it, while the look-ups in this mapping take a large part of fetching a batch.
@@ -129,7 +129,7 @@ def _fixes(loader: LoaderFacts) -> tuple[Fix, ...]:
 
 RULE = rule(
     __name__,
-    "an indices mapping slows every item",
+    "Data loading: indices mapping overhead",
     check,
     needs=(STEP_TIME_S, STEP_INPUT_WAIT_S, STEP_SAMPLES, FETCH_WALL_S),
     thresholds={"saved": Threshold(0.05, "of the step, at least: severity 'medium' begins here")},

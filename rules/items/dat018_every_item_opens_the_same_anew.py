@@ -1,4 +1,4 @@
-"""Every item opens the same anew.
+"""Data loading: same resource reopened for every item.
 
 What it does: finds a data set that opens, reads or builds the same thing for each item: an archive, an HDF5 or database
 connection, an annotation file, a tokenizer.
@@ -59,7 +59,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 
 RULE = rule(
     __name__,
-    "every item opens the same anew",
+    "Data loading: same resource reopened for every item",
     check,
     needs=(STEP_TIME_S, STEP_INPUT_WAIT_S, FETCH_WALL_S, LOADER_WORKERS),
     thresholds=FREQUENT,

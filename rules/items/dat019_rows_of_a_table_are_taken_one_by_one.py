@@ -1,4 +1,4 @@
-"""Rows of a table are taken one by one.
+"""Data loading: table rows read one by one.
 
 What it does: finds a data set that takes each item out of a pandas or polars table.
 
@@ -60,7 +60,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 
 RULE = rule(
     __name__,
-    "rows of a table are taken one by one",
+    "Data loading: table rows read one by one",
     check,
     needs=(STEP_TIME_S, STEP_INPUT_WAIT_S, FETCH_WALL_S, LOADER_WORKERS),
     thresholds=FREQUENT,

@@ -1,4 +1,4 @@
-"""Every item goes through a whole collection.
+"""Data loading: whole collection processed for every item.
 
 What it does: finds a data set that permutes, copies, searches or joins a whole collection for each of its items: a search for a name
 in a list of all names, a permutation of all indices for one negative sample, a list made of all keys of a dictionary.
@@ -56,7 +56,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 
 RULE = rule(
     __name__,
-    "every item goes through a whole collection",
+    "Data loading: whole collection processed for every item",
     check,
     needs=(STEP_TIME_S, STEP_INPUT_WAIT_S, FETCH_WALL_S, LOADER_WORKERS),
     thresholds=FREQUENT,

@@ -1,4 +1,4 @@
-"""Every rank makes all samples of a stream.
+"""Data loading: whole stream processed on every rank.
 
 What it does: finds an iterable data set that accelerate or transformers divides among ranks behind it, so that each rank makes all
 samples and throws those of the others away.
@@ -78,7 +78,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 RULE = rule(
     __name__,
-    "every rank makes all samples of a stream",
+    "Data loading: whole stream processed on every rank",
     check,
     needs=(STEP_TIME_S, STEP_INPUT_WAIT_S, FETCH_WALL_S, LOADER_WORKERS),
     thresholds={"input_wait": Threshold(0.05, "severity 'medium' begins at 5 % of the step")},

@@ -1,4 +1,4 @@
-"""Gradients of an embedding table are dense.
+"""Dense gradients of an embedding table.
 
 What it does: finds training on CPUs that updates all rows of a large embedding table in every step, though a batch uses few of
 them.
@@ -245,7 +245,7 @@ def _fixes(a: Analysis, rank: int, tables: tuple[TableFacts, ...]) -> tuple[Fix,
 
 RULE = rule(
     __name__,
-    "gradients of an embedding table are dense",
+    "Dense gradients of an embedding table",
     check,
     needs=(STEP_TIME_S,),
     thresholds={

@@ -1,4 +1,4 @@
-"""Attention is computed in parts.
+"""Unfused attention.
 
 What it does: finds attention that is computed as a product, a softmax and another product, where torch has one operation for
 all of it.
@@ -138,7 +138,7 @@ def _fix(line: AttentionLines | None) -> Fix:
 
 RULE = rule(
     __name__,
-    "attention is computed in parts",
+    "Unfused attention",
     check,
     needs=(STEP_TIME_S,),
     thresholds={

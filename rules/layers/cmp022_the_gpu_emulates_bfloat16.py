@@ -1,4 +1,4 @@
-"""The GPU emulates bfloat16.
+"""Emulated bfloat16.
 
 What it does: finds models that compute in bfloat16 on a GPU that has no units for it.
 
@@ -98,7 +98,7 @@ def _eligible(a: Analysis, rank: int) -> float:
 
 RULE = rule(
     __name__,
-    "the GPU emulates bfloat16",
+    "Emulated bfloat16",
     check,
     needs=(STEP_TIME_S, PRECISION_BF16, PRECISION_CAPABILITY),
     thresholds={

@@ -30,16 +30,10 @@ from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Findi
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.probes.documents.rank_documents import DiscardedGradients
 from rn50_advisor.rules.analysis_reading import model_of
+from rn50_advisor.rules.compute.backward_work import spared_share
 from rn50_advisor.rules.compute.compute_cost import facts_of
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-# Time of one written element in multiplications of a matrix product, at least and at most. Of 26 backward passes (five DCGANs, four GANs of
-# perceptrons, two between pictures, two classifiers, two transformers) on one core with torch 2.14, the real share that was spared was
-# 0.7 to 1.15 times what these give in 24; it was 1.2 times in a DCGAN, and 2.6 times in one with a discriminator of three times its width.
-_PER_POINT = (10.0, 100.0)
-_PER_POINT_ON_GPU = (10.0, 300.0)  # not measured
-_BETWEEN = (0.7, 1.15)  # times that share
-_BETWEEN_ON_GPU = (0.4, 1.15)
 _OF_UNKNOWN_WORK = (0.05, 0.5)  # of the pass, if autograd's graph says nothing: 0.0 to 0.95 were seen
 _WHOLE_PASS = (0.85, 1.0)
 _OFTEN = 0.9  # of the passes at a place
@@ -105,13 +99,7 @@ def _of_the_pass(a: Analysis, site: DiscardedGradients) -> tuple[float, float]:
         return _WHOLE_PASS
     if not site.get("order") or site["order"] == "whole":
         return _OF_UNKNOWN_WORK
-    (products, spared_products), (points, spared_points) = site["products"], site["points"]
-    shares = [
-        (spared_products + each * spared_points) / max(1.0, products + each * points)
-        for each in (_PER_POINT_ON_GPU if a.on_gpu else _PER_POINT)
-    ]
-    low, high = _BETWEEN_ON_GPU if a.on_gpu else _BETWEEN
-    return low * min(shares), min(1.0, high * max(shares))
+    return spared_share(a, site["products"], site["points"])
 
 
 def _is_whole(site: DiscardedGradients) -> bool:

@@ -1,4 +1,4 @@
-"""The backward pass of indexing takes the time.
+"""Slow backward pass of indexing.
 
 What it does: finds training on CPUs whose backward passes write whole tensors for parts that the forward pass took or set one by one
 (`x[:, t]` in a loop over time steps, `out[:, t] = h`), or add up the gradients of rows taken by a tensor of indices (`x[idx]`).
@@ -132,7 +132,7 @@ def _evidence(
 
 RULE = rule(
     __name__,
-    "the backward pass of indexing takes the time",
+    "Slow backward pass of indexing",
     check,
     needs=(STEP_TIME_S,),
     thresholds={

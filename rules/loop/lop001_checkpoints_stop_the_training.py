@@ -1,4 +1,4 @@
-"""Checkpoints stop the training.
+"""Checkpoint overhead.
 
 What it does: finds loops in which `torch.save`, `torch.distributed.checkpoint.save` or safetensors' `save_file`, with
 the fsync that follows it, takes a noticeable share of the time.
@@ -128,7 +128,7 @@ def _step_with(model: StepModel, left: float, writing: float) -> float:
 
 RULE = rule(
     __name__,
-    "checkpoints stop the training",
+    "Checkpoint overhead",
     check,
     needs=(STEP_TIME_S, STEP_CHECKPOINT_S),
     thresholds={

@@ -1,4 +1,4 @@
-"""Logging stops the training.
+"""Logging overhead.
 
 What it does: finds loops that spend a noticeable share of the step between the optimizer and the next fetch, or between
 the backward pass and the optimizer, in file writes, prints or loggers.
@@ -61,7 +61,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 RULE = rule(
     __name__,
-    "logging stops the training",
+    "Logging overhead",
     check,
     needs=(STEP_TIME_S, STEP_GAP_S, GAP_IO_SHARE),
     thresholds={

@@ -1,4 +1,4 @@
-"""Evaluation takes a large share of the run.
+"""Evaluation overhead.
 
 What it does: finds runs that evaluate repeatedly and spend a tenth of their time or more on it.
 
@@ -156,7 +156,7 @@ def _step_with(a: Analysis, *, share: float = 1.0, starts: float = 0.0) -> float
 
 RULE = rule(
     __name__,
-    "evaluation takes a large share",
+    "Evaluation overhead",
     check,
     needs=(STEP_TIME_S, STEP_EVALUATION_S),
     thresholds={

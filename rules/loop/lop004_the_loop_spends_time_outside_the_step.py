@@ -1,4 +1,4 @@
-"""The loop spends time outside the step.
+"""Time between steps.
 
 What it does: finds loops that spend a noticeable share of the step between the optimizer and the next fetch, or between
 the backward pass and the optimizer, on something other than evaluation, checkpoints or output, and names the line.
@@ -96,7 +96,7 @@ def _reported_by_others(a: Analysis) -> float:
 
 RULE = rule(
     __name__,
-    "the loop spends time outside the step",
+    "Time between steps",
     check,
     needs=(STEP_TIME_S, STEP_GAP_S),
     thresholds={

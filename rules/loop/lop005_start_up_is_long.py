@@ -1,4 +1,4 @@
-"""Start-up is long.
+"""Long start-up.
 
 What it does: finds runs that take two minutes or more until training is under way, or a tenth of a run of ten minutes
 and more.
@@ -144,7 +144,7 @@ def _discarded_s(a: Analysis, t: Thresholds) -> float:
 
 RULE = rule(
     __name__,
-    "start-up is long",
+    "Long start-up",
     check,
     needs=(START_TOTAL_S, RUN_DURATION_S),
     thresholds={

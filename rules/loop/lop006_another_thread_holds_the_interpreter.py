@@ -1,4 +1,4 @@
-"""Another thread holds the interpreter.
+"""GIL contention.
 
 What it does: finds ranks whose training thread waits for Python's interpreter while another thread of the same process
 holds it: a thread that formats metrics, a custom prefetcher, a monitor in a loop.
@@ -150,7 +150,7 @@ def _fixes(found: Holder | None) -> tuple[Fix, ...]:
 
 RULE = rule(
     __name__,
-    "another thread holds the interpreter",
+    "GIL contention",
     check,
     needs=(STEP_TIME_S,),
     thresholds={

@@ -1,4 +1,4 @@
-"""The step waits in the user's own code.
+"""Blocking wait inside the step.
 
 What it does: finds loops whose training thread sleeps between the batch and its backward pass, or inside the model, in
 a line of the script: a request to a server or a feature store, a file read, a lock, `time.sleep`.
@@ -97,7 +97,7 @@ def _without(a: Analysis, waits: dict[int, float], left: float) -> dict[tuple[in
 
 RULE = rule(
     __name__,
-    "the step waits in the user's own code",
+    "Blocking wait inside the step",
     check,
     needs=(STEP_TIME_S,),
     thresholds={"waiting": Threshold(0.05, "severity 'medium' begins at 5 % of the step")},

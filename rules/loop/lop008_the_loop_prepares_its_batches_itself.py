@@ -1,4 +1,4 @@
-"""The loop prepares its batches itself.
+"""Batch preparation in the training loop.
 
 What it does: finds loops that compute something between fetching a batch and calling the model: augmentation, mixing,
 tokenising, normalising, labels made by hand.
@@ -91,7 +91,7 @@ def _cheaper(found: OwnCode) -> Fix:
 
 RULE = rule(
     __name__,
-    "the loop prepares its batches itself",
+    "Batch preparation in the training loop",
     check,
     needs=(STEP_TIME_S,),
     thresholds={"preparing": Threshold(0.05, "severity 'medium' begins at 5 % of the step")},

@@ -1,4 +1,4 @@
-"""The step measures before its backward pass.
+"""Metrics computed before the backward pass.
 
 What it does: finds loops that compute metrics or similar values from the model's output, in a library other than torch,
 before they start the backward pass.
@@ -57,7 +57,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 
 RULE = rule(
     __name__,
-    "the step measures before its backward pass",
+    "Metrics computed before the backward pass",
     check,
     needs=(STEP_TIME_S,),
     thresholds={"measuring": Threshold(0.05, "severity 'medium' begins at 5 % of the step")},

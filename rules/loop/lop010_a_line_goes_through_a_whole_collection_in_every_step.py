@@ -1,4 +1,4 @@
-"""A line goes through a whole collection in every step.
+"""Whole collection processed in every step.
 
 What it does: finds lines of the training loop whose cost grows with a whole collection (a replay buffer, the names of all files,
 everything computed so far), though the step needs a few of its items.
@@ -61,7 +61,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 
 RULE = rule(
     __name__,
-    "a line goes through a whole collection in every step",
+    "Whole collection processed in every step",
     check,
     needs=(STEP_TIME_S, STEP_COLLECTION_S),
     thresholds={"computing": Threshold(0.05, "severity 'medium' begins at 5 % of the step")},

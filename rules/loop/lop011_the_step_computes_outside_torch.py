@@ -1,4 +1,4 @@
-"""The step computes outside torch.
+"""Non-PyTorch compute inside the step.
 
 What it does: finds models, losses and hooks that compute in numpy, scipy, OpenCV or Python's own libraries in the middle of the step.
 
@@ -54,7 +54,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 
 RULE = rule(
     __name__,
-    "the step computes outside torch",
+    "Non-PyTorch compute inside the step",
     check,
     needs=(STEP_TIME_S, STEP_FOREIGN_S),
     thresholds={"computing": Threshold(0.1, "of the step: assignments and masks of a few ms are part of many losses")},

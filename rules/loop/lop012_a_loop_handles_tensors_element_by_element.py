@@ -1,4 +1,4 @@
-"""A loop handles tensors element by element.
+"""Python loop over tensor elements.
 
 What it does: finds Python loops in the step that take, compare or set single elements of tensors or arrays: targets assigned box
 by box, matrices filled in two loops, numbers read with `.item()`.
@@ -55,7 +55,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 
 RULE = rule(
     __name__,
-    "a loop handles tensors element by element",
+    "Python loop over tensor elements",
     check,
     needs=(STEP_TIME_S, STEP_ELEMENTS_S),
     thresholds={

@@ -1,4 +1,4 @@
-"""A line computes the same in every step.
+"""Loop-invariant compute.
 
 What it does: finds lines of the job's own code that the step runs although they give the same each time: a mask or a table of positions
 built in each forward pass, a matrix normalised anew, a filter bank, a grid, weights of classes.
@@ -55,7 +55,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 
 RULE = rule(
     __name__,
-    "a line computes the same in every step",
+    "Loop-invariant compute",
     check,
     needs=(STEP_TIME_S, STEP_REPEATED_S),
     thresholds={"computing": Threshold(0.06, "of the step: severity 'medium' begins at 5 %, and few samples scatter")},

@@ -1,4 +1,4 @@
-"""Host memory is short.
+"""Host memory pressure.
 
 What it does: finds jobs whose processes stall because the kernel has no free page for them: it drops pages that are
 needed again, reads them back from disk or from swap, and makes the process that asks for memory do that work first. It
@@ -148,7 +148,7 @@ def _fixes(a: Analysis, held: dict[int, float]) -> tuple[Fix, ...]:
 
 RULE = rule(
     __name__,
-    "host memory is short",
+    "Host memory pressure",
     check,
     needs=(STEP_TIME_S,),
     thresholds={

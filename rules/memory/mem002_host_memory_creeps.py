@@ -1,4 +1,4 @@
-"""Host memory creeps.
+"""Host memory growth.
 
 What it does: finds ranks or loader workers whose memory grows steadily after the warm-up, and estimates how long the
 remaining memory will last. It also finds workers that have stopped growing, but hold copies of a data set's Python
@@ -227,7 +227,7 @@ def _fix(trend: MemoryTrend) -> Fix:
 
 RULE = rule(
     __name__,
-    "host memory creeps",
+    "Host memory growth",
     check,
     needs=(MEMORY_WATCHED_S,),
     thresholds={

@@ -1,4 +1,4 @@
-"""Storage starves the loader.
+"""Data loading: storage-bound.
 
 What it does: finds training that waits for input while the workers (or the training process) are blocked on reads from
 a device or a network mount.
@@ -171,7 +171,7 @@ def _by_loaders(a: Analysis) -> tuple[Evidence, ...]:
 
 RULE = rule(
     __name__,
-    "storage starves the loader",
+    "Data loading: storage-bound",
     check,
     needs=NEEDS,
     thresholds=STARVED,

@@ -1,4 +1,4 @@
-"""The page cache does not hold the data set.
+"""Page cache smaller than the data set.
 
 What it does: finds training that waits for storage in later epochs although an earlier epoch has read all the data:
 files are evicted from the page cache before they are read again.
@@ -130,7 +130,7 @@ def _size(megabytes: float) -> str:
 
 RULE = rule(
     __name__,
-    "the page cache does not hold the data set",
+    "Page cache smaller than the data set",
     check,
     needs=NEEDS,
     thresholds={

@@ -1,4 +1,4 @@
-"""The disk is saturated.
+"""Disk saturated.
 
 What it does: finds a disk that always has requests in flight, and more of them waiting, while the job waits for its
 data.
@@ -113,7 +113,7 @@ def _fixes(a: Analysis, disk: str, *, by_others: bool) -> tuple[Fix, ...]:
 
 RULE = rule(
     __name__,
-    "the disk is saturated",
+    "Disk saturated",
     check,
     needs=NEEDS,
     thresholds={

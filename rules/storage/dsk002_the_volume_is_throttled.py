@@ -1,4 +1,4 @@
-"""The volume is throttled.
+"""Volume throttled.
 
 What it does: finds storage that is held at a limit while the job waits for its data: by its control group, according to
 the provider's own counters, or judged by a rate so even that only a limit explains it.
@@ -191,7 +191,7 @@ def _fixes(a: Analysis, limit: _Limit) -> tuple[Fix, ...]:
 
 RULE = rule(
     __name__,
-    "the volume is throttled",
+    "Volume throttled",
     check,
     needs=NEEDS,
     thresholds={

@@ -84,8 +84,8 @@ class BackwardGraph:
         return "both" if upstream and downstream else "upstream" if upstream else "downstream" if downstream else ""
 
 
-def read_graph(roots: Any, owner: Callable[[int], int]) -> BackwardGraph | None:
-    """The graph of these tensors; None if it is too large. `owner`: the bit of a parameter by its id, or 0."""
+def read_graph(roots: Any, owner: Callable[[Any], int]) -> BackwardGraph | None:
+    """The graph of these tensors; None if it is too large. `owner`: the bit of a leaf, or 0."""
     tensors = roots if isinstance(roots, (list, tuple)) else [roots]
     starts = [root.grad_fn for root in tensors if getattr(root, "grad_fn", None) is not None]
     places: dict[Any, int] = {}  # node -> its index
@@ -120,10 +120,10 @@ def _joined(nodes: list[_Node]) -> int:
     return reaches
 
 
-def _described(node: Any, after: list[_Node], owner: Callable[[int], int]) -> _Node:
+def _described(node: Any, after: list[_Node], owner: Callable[[Any], int]) -> _Node:
     variable = getattr(node, "variable", None)
     if variable is not None and not after:
-        bit = owner(id(variable)) or OTHERS
+        bit = owner(variable) or OTHERS
         return _Node(bit, _Weight(bit, tuple(variable.shape)), 0, (), ())
     reaches = _joined(after)
     if len(after) == 1 and after[0].weight is not None and node.name() in _VIEWS:

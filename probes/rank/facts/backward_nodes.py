@@ -2,7 +2,8 @@
 
 A node's time lasts until the next one begins: with what adds up its gradients, and with the leaves behind it, which get no hook, since a
 hook would stay with a parameter. Only shapes are read, never saved tensors. Of nodes that take a part of a tensor it is counted how much
-their passes write: a gradient as large as the whole tensor for each part.
+their passes write: a gradient as large as the whole tensor for each part. Time is also summed by what it is for: parameters of optimizers,
+or none.
 """
 
 from __future__ import annotations
@@ -24,19 +25,22 @@ STEPS = (6, 20, 60)  # in which passes are timed
 NODES_MAX = 20_000  # in all of them: 5 us each
 CLASSES_MAX = 12  # of those with most time
 IN_PLACE, _LEAF = "torch::autograd::CopySlices", "torch::autograd::AccumulateGrad"
+NEEDED, PARTLY, UNNEEDED = "needed", "partly", "unneeded"  # for the gradients of optimizers' parameters
 _PARTS = ("SelectBackward", "SliceBackward", IN_PLACE)
 
 
 class BackwardNodes:
-    """The timed passes of one process. Keeps no object of the job."""
+    """The timed passes of one process. Keeps no object of the job. `updated`: ids of the parameters of optimizers."""
 
-    def __init__(self, facts: Facts) -> None:
-        self._facts = facts
+    def __init__(self, facts: Facts, updated: Callable[[], set[int]]) -> None:
+        self._facts, self._updated = facts, updated
         self._steps = list(STEPS)
         self._nodes_left = NODES_MAX
         self._classes: dict[str, BackwardNodeClass] = {}
         self._passes = self._ns = 0
+        self._use_ns = {NEEDED: 0, PARTLY: 0, UNNEEDED: 0}
         self._current: BackwardNodeClass | None = None
+        self._use = NEEDED  # of the current node
         self._since = 0
         self._handles: list[Any] = []
         self.open = False  # in a step whose passes are timed
@@ -68,29 +72,31 @@ class BackwardNodes:
                     return
                 self._nodes_left -= len(nodes)
                 whole: set[tuple[Any, int]] = set()
+                uses = _uses(nodes, self._updated())
                 for node in nodes:
                     found = self._counted(node, whole)
-                    self._handles.append(node.register_prehook(self._mark(found)))
+                    self._handles.append(node.register_prehook(self._mark(found, uses.get(node, NEEDED))))
             self._current, self._since = None, perf_counter_ns()
         except Exception as error:
             self._failed(error)
 
     def backward_ends(self) -> None:
         if self._handles:
-            self._begins(None)
+            self._begins(None, NEEDED)
             self._current = None
             self._passes += 1
             self._release()
 
-    def _mark(self, found: BackwardNodeClass) -> Callable[[Any], None]:
-        return lambda gradients: self._begins(found)
+    def _mark(self, found: BackwardNodeClass, use: str) -> Callable[[Any], None]:
+        return lambda gradients: self._begins(found, use)
 
-    def _begins(self, following: BackwardNodeClass | None) -> None:
+    def _begins(self, following: BackwardNodeClass | None, use: str) -> None:
         now = perf_counter_ns()
         self._ns += now - self._since
         if self._current is not None:
             self._current["ns"] += now - self._since
-        self._current, self._since = following, perf_counter_ns()
+            self._use_ns[self._use] += now - self._since
+        self._current, self._use, self._since = following, use, perf_counter_ns()
 
     def _counted(self, node: Any, whole: set[tuple[Any, int]]) -> BackwardNodeClass:
         """The class of a node. `whole`: the tensors of which parts were taken before."""
@@ -116,6 +122,8 @@ class BackwardNodes:
             self._facts.values["backward_nodes"] = {
                 "passes": self._passes,
                 "ns": self._ns,
+                "partly_ns": self._use_ns[PARTLY],
+                "unneeded_ns": self._use_ns[UNNEEDED],
                 "classes": [found.copy() for found in often],
             }
 
@@ -156,6 +164,37 @@ def _nodes(roots: list[Any] | tuple[Any, ...], most: int) -> list[Any] | None:
         if len(found) > most:
             return None
     return found
+
+
+def _uses(nodes: list[Any], updated: set[int]) -> dict[Any, str]:
+    """Which nodes do work that no optimizer needs: all of it, or that for one of their inputs. Empty if no optimizer gets anything here.
+
+    A leaf that is no parameter may have its gradient read by the job.
+    """
+    parameter = sys.modules["torch"].nn.Parameter
+    before: dict[Any, list[Any]] = {}
+    todo: list[Any] = []
+    unused: set[Any] = set()  # leaves at first
+    for node in nodes:
+        for following, _ in node.next_functions:
+            if following is None:
+                continue
+            if following.name() != _LEAF:
+                before.setdefault(following, []).append(node)
+            elif id(following.variable) in updated or not isinstance(following.variable, parameter):
+                todo.append(node)
+            else:
+                unused.add(following)
+    if not todo:
+        return {}
+    needed = set(todo)
+    for node in todo:  # grows
+        found = [each for each in before.get(node, ()) if each not in needed]
+        needed.update(found)
+        todo += found
+    unused.update(node for node in nodes if node not in needed)
+    partly = (node for node in needed if any(following in unused for following, _ in node.next_functions))
+    return {**dict.fromkeys(unused, UNNEEDED), **dict.fromkeys(partly, PARTLY)}
 
 
 def _elements(node: Any, place: int) -> int:

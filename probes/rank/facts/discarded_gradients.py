@@ -262,9 +262,9 @@ class DiscardedGradientLooks:
         site.reads += 1
         site.graph = read_graph(roots, self._bit)
 
-    def _bit(self, parameter: int) -> int:
-        """Of the first optimizer with a parameter of this id."""
-        return next((OTHERS << 1 + number for number, each in enumerate(self._updated) if parameter in each.ids), 0)
+    def _bit(self, parameter: Any) -> int:
+        """Of the first optimizer that has it."""
+        return next((OTHERS << 1 + number for number, each in enumerate(self._updated) if id(parameter) in each.ids), 0)
 
     def _note(self) -> None:
         found = [self._described(site) for site in self._sites.values() if site.dropped and site.lost_by()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..workers.sample_parts import own
+from .process_facts import frames_from
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -88,14 +89,13 @@ def _bytes_by_device(tensors: list[Any]) -> dict[str, int]:
     return found
 
 
-def outermost(frame: FrameType | None) -> Any:
-    """The outermost module whose call this frame is in. Reads the variables of that module's frame only."""
+def outermost(frame: FrameType) -> tuple[Any, FrameType]:
+    """The outermost module whose call this frame is in, or None, and the frame of its call. Reads only that frame's variables."""
     found = None
-    while frame is not None:
-        if frame.f_code.co_name == "_call_impl" and frame.f_code.co_filename.endswith("nn/modules/module.py"):
-            found = frame
-        frame = frame.f_back
-    return found.f_locals.get("self") if found is not None else None
+    for each in frames_from(frame):
+        if each.f_code.co_name == "_call_impl" and each.f_code.co_filename.endswith("nn/modules/module.py"):
+            found = each
+    return (found.f_locals.get("self"), found) if found is not None else (None, frame)
 
 
 def autocast_dtype(torch: Any, device: str) -> str | None:

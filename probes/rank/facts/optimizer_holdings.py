@@ -15,6 +15,7 @@ from .layer_facts import layout_of, plain
 from .process_facts import call_site
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Literal
 
     from ...documents.code_places import CodePlace
@@ -40,6 +41,10 @@ class OptimizerPlaces:
         if len(self._made) < _MADE_MAX:
             file, line = call_site()
             self._made.append((weakref.ref(optimizer), {"file": file, "line": line}))
+
+    def known(self) -> Iterator[Any]:
+        """Those that still exist."""
+        return (optimizer for made, _ in self._made if (optimizer := made()) is not None)
 
     def of(self, optimizer: Any) -> CodePlace:
         """Empty for an optimizer of another library, or one unpickled."""

@@ -12,17 +12,19 @@ import functools
 import sys
 import types
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..hidden_frames import hide_frame
 from ..workers.sample_parts import own
 from ..workers.sample_standins import put
 from .layer_facts import autocast_dtype, describe_model, layout_of, outermost, plain, weight_of
-from .process_facts import MADE_MAX, call_site
+from .process_facts import MADE_MAX, call_site, frames_from, is_users
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
+    from ...documents.code_places import CodePlace
     from ...documents.rank_documents import AutocastFacts, CudaFacts, LayerFacts, LayerKind, RankFacts
 
     Inspect = Callable[[Any, Any, Callable[[], None]], None]  # (layer, its input, function that restores the original)
@@ -31,6 +33,7 @@ ARMINGS_MAX = 8
 _ARMED_STEPS = 2  # facts may be written after a step's last layer, so one more whole step is needed
 NEVER = 1 << 62
 _ENTERED_MAX = 8  # a disabled autocast may contain an enabled one
+_CALLED_MAX = 4
 _WITHOUT_GRADIENTS_MAX = 200  # entries without gradients before any step: the process only evaluates
 
 
@@ -65,6 +68,14 @@ def compiled_frames() -> int:
     return int(sum(frames.values()) + stats.get("unique_graphs", 0))
 
 
+class CalledModel(NamedTuple):
+    """An outermost module that was called with gradients enabled. `trains`: in `train()` mode. `place`: of the user's call."""
+
+    of: weakref.ref[Any]
+    trains: bool
+    place: CodePlace
+
+
 class Precision:
     """The observed precision of one rank's model. Results go into `values`, which are written with the facts.
 
@@ -85,11 +96,16 @@ class Precision:
         self._armed_at = -1
         self._compiled = 0  # code objects compiled so far
         self._entered = self._without_gradients = 0
-        self._model: weakref.ref[Any] | None = None
+        self._called: list[CalledModel] = []
 
     def trained(self) -> Any:
         """The outermost module that ran in `train()` mode with gradients enabled; None if there is none or it is gone."""
-        return None if self._model is None else self._model()
+        # if it is fine-tuned in `eval()` mode, that mode shows no evaluation
+        return next((each.of() for each in self._called if each.trains), None)
+
+    def called(self) -> list[CalledModel]:
+        """The outermost modules of the first steps that were looked at: with what is trained teachers, encoders, judges."""
+        return self._called
 
     def begin(self) -> None:
         """Called at the first fetch, before the first step is traced. Layers are not patched yet, since dynamo would keep the wrappers."""
@@ -232,13 +248,37 @@ class Precision:
     def _first(self, kind: LayerKind) -> Inspect:
         torch = self._torch
 
+        first: weakref.ref[Any] | None = None  # once this layer is met again, all networks of a step were
+        trained = False  # a layer of a network in training was recorded
+
         def inspect(layer: Any, given: Any, put_back: Callable[[], None]) -> None:
-            if self._holds_numbers(given):
+            nonlocal first, trained
+            if not self._holds_numbers(given):
+                return
+            if first is not None and first() in (None, layer):
                 put_back()
-                with torch._C.DisableTorchFunction():
+                return
+            model, call = outermost(sys._getframe(1))
+            trains = model is None or bool(own(model).get("training"))
+            with torch._C.DisableTorchFunction():
+                if first is None or (trains and not trained):  # a teacher in `eval()` mode may come first
                     self._record_layer(kind, layer, given)
+                if model is not None:
+                    self._record_model(model, call, trains=trains)
+            first = first or weakref.ref(layer)
+            trained |= trains
 
         return inspect
+
+    def _record_model(self, model: Any, call: FrameType, *, trains: bool) -> None:
+        values = self._values()
+        if len(self._called) >= _CALLED_MAX or any(each.of() is model for each in self._called):
+            return
+        if "model" not in values or (trains and self.trained() is None):
+            values["model"] = describe_model(self._torch, model)
+        frame = next((each for each in frames_from(call) if is_users(each.f_code.co_filename)), None)
+        place: CodePlace = {"file": frame.f_code.co_filename, "line": frame.f_lineno} if frame is not None else {}
+        self._called.append(CalledModel(weakref.ref(model), trains, place))
 
     def _within_autocast(self, known: LayerFacts) -> Inspect:
         """Checks later layers, because the first one of its kind, `known`, ran outside autocast, which the job enters elsewhere."""
@@ -309,12 +349,6 @@ class Precision:
             found["again"] = "conv" in values
         found["weight_shape"] = [int(n) for n in weight.shape]
         values[kind] = found
-        if "model" not in values:
-            model = outermost(sys._getframe(2))
-            if model is not None:
-                values["model"] = describe_model(torch, model)
-                if own(model).get("training"):  # if it is fine-tuned in `eval()` mode, that mode shows no evaluation
-                    self._model = weakref.ref(model)
 
     def data_parallel(self, model: Any) -> None:
         """Records a DataParallel when it is created."""

@@ -74,10 +74,13 @@ def calling_function() -> tuple[str, str]:
 
 def jobs_frames(depth: int) -> Iterator[FrameType]:
     """The frames outside this recorder, innermost first."""
-    frame: FrameType | None = sys._getframe(depth)
+    return (each for each in frames_from(sys._getframe(depth)) if not each.f_code.co_filename.startswith(_OWN))
+
+
+def frames_from(frame: FrameType | None) -> Iterator[FrameType]:
+    """This frame and those that called it."""
     while frame is not None:
-        if not frame.f_code.co_filename.startswith(_OWN):
-            yield frame
+        yield frame
         frame = frame.f_back
 
 

@@ -23,6 +23,10 @@ def indexing(*arguments: str) -> Job:
     return Job("faults/jobs/compute/indexing.py", arguments, ranks=0, start="one by one")
 
 
+def teachers(*arguments: str) -> Job:
+    return Job("faults/jobs/compute/teachers.py", arguments, ranks=0, start="one by one")
+
+
 def attention(kind: str, *arguments: str) -> Job:
     return Job("faults/jobs/compute/attention.py", (f"--attention={kind}", *arguments), ranks=0, start="one by one")
 
@@ -118,6 +122,36 @@ SCENARIOS = (
         note="no layer can be left out of the backward pass",
     ),
     seeded("first-layer-not-in-the-optimizer", "CMP020", *TUNED, "--layers=16", "--updated=15", strength="just below"),
+    fault(
+        "teacher-with-gradients",
+        "CMP020",
+        teachers("--steps=250"),
+        line="found = self.teacher(x)",
+        fixed=teachers("--steps=400", "--teacher=no_grad"),
+        note="its outputs enter the loss; nothing that learns lies behind it",
+    ),
+    fault(
+        "small-teacher-with-gradients",
+        "CMP020",
+        teachers("--width=96", "--layers=1", "--steps=400"),
+        line="found = self.teacher(x)",
+        fixed=teachers("--width=96", "--layers=1", "--steps=500", "--teacher=no_grad"),
+        strength="just above",
+    ),
+    fault(
+        "tiny-teacher-with-gradients",
+        "CMP020",
+        teachers("--width=16", "--layers=1", "--steps=400"),
+        strength="just below",
+    ),
+    fault(
+        "judge-of-pictures-with-gradients",
+        "CMP020",
+        teachers("--of=pictures", "--width=32", "--steps=150"),
+        line="return mse_loss(self.teacher(self.net(noisy))",
+        fixed=teachers("--of=pictures", "--width=32", "--steps=200", "--teacher=frozen"),
+        note="gradients pass through it to the network that learns",
+    ),
     fault(
         "attention-in-parts",
         "CMP021",

@@ -16,9 +16,9 @@ FIRST, SECOND = 2, 4
 ROWS = 8
 
 
-def owners(first: Any, second: Any) -> Callable[[int], int]:
+def owners(first: Any, second: Any) -> Callable[[Any], int]:
     bits = {**{id(p): FIRST for p in first.parameters()}, **{id(p): SECOND for p in second.parameters()}}
-    return lambda parameter: bits.get(parameter, 0)
+    return lambda parameter: bits.get(id(parameter), 0)
 
 
 def of(roots: Any, first: Any, second: Any) -> BackwardGraph:

@@ -25,7 +25,7 @@ def facts(tmp_path: Path) -> Facts:
 
 def timed(facts: Facts, *losses: Any) -> dict[str, Any]:
     """The classes of the backward passes of one step, by name."""
-    nodes = BackwardNodes(facts)
+    nodes = BackwardNodes(facts, set)
     assert not nodes.turn(STEPS[0] - 1)
     assert nodes.turn(STEPS[0])
     for loss in losses:
@@ -93,7 +93,7 @@ def test_gradients_are_the_same_and_of_the_same_memory(facts: Facts) -> None:
             nodes.backward_ends()
         return [p.grad for p in model.parameters()]
 
-    nodes = BackwardNodes(facts)
+    nodes = BackwardNodes(facts, set)
     assert nodes.turn(STEPS[0])
     assert all(map(torch.equal, gradients(nodes), gradients(None)))
     assert not nodes.turn(STEPS[0] + 1)
@@ -123,7 +123,7 @@ def test_checkpointed_parts_count_for_the_node_that_computes_them_anew(facts: Fa
 
 
 def test_hooks_are_gone_with_the_pass_also_where_the_graph_stays(facts: Facts) -> None:
-    nodes, loss = BackwardNodes(facts), (sequence() * 2).sum()
+    nodes, loss = BackwardNodes(facts, set), (sequence() * 2).sum()
     nodes.turn(STEPS[0])
     nodes.backward_begins(loss)
     loss.backward(retain_graph=True)
@@ -145,7 +145,7 @@ def test_no_tensor_and_no_graph_is_kept(facts: Facts) -> None:
 
 
 def test_a_pass_that_failed_leaves_no_hooks_and_spoils_no_later_one(facts: Facts) -> None:
-    nodes, x = BackwardNodes(facts), sequence().exp()
+    nodes, x = BackwardNodes(facts, set), sequence().exp()
     loss = x.square().sum()
     x.add_(1)  # was saved for the pass
     nodes.turn(STEPS[0])
@@ -161,7 +161,7 @@ def test_a_pass_that_failed_leaves_no_hooks_and_spoils_no_later_one(facts: Facts
 
 
 def test_hooks_of_a_pass_that_failed_are_gone_with_its_step(facts: Facts) -> None:
-    nodes, x = BackwardNodes(facts), sequence().exp()
+    nodes, x = BackwardNodes(facts, set), sequence().exp()
     loss = x.square().sum()
     x.add_(1)
     nodes.turn(STEPS[0])
@@ -180,7 +180,7 @@ def test_sizes_that_torch_does_not_tell_are_not_nothing(facts: Facts, monkeypatc
         raise AttributeError("_input_metadata")
 
     monkeypatch.setattr(backward_nodes, "_elements", unknown)
-    nodes, loss = BackwardNodes(facts), sequence()[:, 0].sum()
+    nodes, loss = BackwardNodes(facts, set), sequence()[:, 0].sum()
     nodes.turn(STEPS[0])
     nodes.backward_begins(loss)
     loss.backward()
@@ -203,7 +203,7 @@ def test_on_another_device_nothing_is_timed(facts: Facts) -> None:
 
 
 def test_a_profiler_of_the_jobs_sees_no_hooks(facts: Facts) -> None:
-    nodes = BackwardNodes(facts)
+    nodes = BackwardNodes(facts, set)
     nodes.turn(STEPS[0])
     with torch.profiler.profile():
         loss = sequence().sum()
@@ -216,5 +216,40 @@ def test_a_profiler_of_the_jobs_sees_no_hooks(facts: Facts) -> None:
 
 
 def test_only_a_few_steps_are_timed(facts: Facts) -> None:
-    nodes = BackwardNodes(facts)
+    nodes = BackwardNodes(facts, set)
     assert [step for step in range(1000) if nodes.turn(step)] == list(STEPS)
+
+
+def test_time_for_what_no_optimizer_has_is_told_apart(facts: Facts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A teacher's nodes lead to nothing that learns; a judge's lead to the model, but its weight learns nothing."""
+    nets = [torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(3)]
+    student, teacher, judge = nets
+    nodes = BackwardNodes(facts, lambda: {id(student.weight)})
+    ticks = iter(range(10_000))
+    monkeypatch.setattr(backward_nodes, "perf_counter_ns", lambda: next(ticks))
+    x = torch.randn(ROWS, WIDTH)
+    nodes.turn(STEPS[0])
+    loss = (judge(student(x)) - teacher(x)).sum()
+    nodes.backward_begins(loss)
+    loss.backward()
+    nodes.backward_ends()
+    nodes.turn(STEPS[0] + 1)
+    found = facts.values["backward_nodes"]
+    # of the teacher a product, and both its weight and the judge's transposed; partly: the judge's product, and the difference
+    assert (found["unneeded_ns"], found["partly_ns"]) == (3, 2)
+    assert sum(each["ns"] for each in found["classes"]) > 5
+
+
+def test_time_is_all_needed_where_no_optimizer_gets_anything(facts: Facts) -> None:
+    """The optimizer has copies or shards of what is behind the loss."""
+    layer = torch.nn.Linear(WIDTH, WIDTH)
+    timed(facts, layer(torch.randn(ROWS, WIDTH)).sum())
+    found = facts.values["backward_nodes"]
+    assert (found["unneeded_ns"], found["partly_ns"]) == (0, 0)
+
+
+def test_gradients_of_inputs_are_needed(facts: Facts) -> None:
+    x = torch.randn(ROWS, WIDTH, requires_grad=True)
+    timed(facts, torch.nn.Linear(WIDTH, WIDTH)(x).sum())
+    found = facts.values["backward_nodes"]
+    assert found["unneeded_ns"] < found["partly_ns"] < found["ns"]

@@ -403,3 +403,25 @@ def test_classes_are_as_they_were_two_steps_later_whatever_was_met(
     recorder.active = False
     assert [step for step, there in enumerate(stood_in) if there] == [1, 2, 3, 4, 5, 8, 9, 16, 17, 32, 33]
     assert not list(tmp_path.glob("error-*"))
+
+
+def test_a_teacher_in_eval_mode_is_not_taken_for_the_model(seen: Seen) -> None:
+    teacher, student = net().eval(), nn.Sequential(net(), nn.Linear(2, 2))
+    seen.refresh()
+    x = torch.ones(2, 3, 8, 8)
+    (teacher(x) - student(x)).sum().backward()
+    assert seen.precision.trained() is student
+    assert seen.values["model"]["layers"]["Linear"] == 2
+    assert [each.of() for each in seen.precision.called()] == [teacher, student]
+    assert all(each.place["file"] == __file__ for each in seen.precision.called())
+    del teacher
+    assert seen.precision.called()[0].of() is None, "nothing of the job is kept"
+
+
+def test_a_network_behind_the_model_is_met_too(seen: Seen) -> None:
+    model, judge = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), nn.Linear(4, 1)
+    seen.refresh()
+    judge(model(torch.ones(2, 4))).sum().backward()
+    assert [each.of() for each in seen.precision.called()] == [model, judge]
+    model(torch.ones(2, 4))
+    assert nn.Linear.forward is OWN[2], "the first layer again: all of a step was met"

@@ -220,6 +220,7 @@ def test_one_backward_is_asked_and_its_step_is_not_noted_on_a_tape(
     recorder.torch = torch
     monkeypatch.setattr(recorder.precision, "refresh", lambda step: None)
     monkeypatch.setattr(recorder.nodes, "turn", lambda step: False)
+    monkeypatch.setattr(recorder.unused, "turn", lambda step: False)
     for account.step in (process_facts.AIDS_FROM_STEP - 1, process_facts.AIDS_FROM_STEP):
         recorder._refresh_facts()
         assert training.noted() == (account.step < process_facts.AIDS_FROM_STEP)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rn50_advisor.probes.rank.facts.unused_gradients import UPDATED_MAX, UnusedGradientLooks  # noqa: E402
+from rn50_advisor.probes.rank.facts.precision_facts import CalledModel  # noqa: E402
+from rn50_advisor.probes.rank.facts.unused_gradients import (  # noqa: E402
+    GRAPH_STEPS,
+    UPDATED_MAX,
+    UnusedGradientLooks,
+)
 
 
 class Paper:
@@ -34,8 +40,13 @@ class Job:
         self.model = torch.nn.Sequential(*layers)
         self.paper = Paper()
         self.wrapped = wrap(self.model)
-        self.looks = UnusedGradientLooks(self.paper, lambda: self.wrapped)  # type: ignore[arg-type]
+        self.beside: list[CalledModel] = []  # further networks that the job calls
+        self.made: list[Any] = []  # optimizers
+        self.looks = UnusedGradientLooks(self.paper, self.called, lambda: self.made)  # type: ignore[arg-type]
         self.steps = 0
+
+    def called(self) -> list[CalledModel]:
+        return [called(self.wrapped, 1), *self.beside]
 
     def train(self, *optimizers: Any, steps: int = 5, by_hand: Callable[[Any], None] = lambda model: None) -> Any:
         for _ in range(steps):
@@ -50,6 +61,29 @@ class Job:
             by_hand(self.model)
         assert not self.paper.missed
         return self.paper.values.get("unused_gradients")
+
+    def distil(self, teacher: Any, optimizer: Any, *, steps: int = 5, after: bool = False) -> Any:
+        """Trains the model on a teacher's outputs; `after`: the teacher reads the model's outputs and not its inputs."""
+        self.made.append(optimizer)
+        for _ in range(steps):
+            self.steps = max(self.steps + 1, GRAPH_STEPS[0])
+            self.looks._due_ns = 0
+            optimizer.zero_grad()
+            self.looks.turn(self.steps)
+            x = torch.randn(8, 40)
+            made = self.model(x)
+            loss = teacher(made).square().sum() if after else (made - teacher(x)).square().sum()
+            if self.looks.open:
+                self.looks.backward_begins(loss)
+            loss.backward()
+            self.looks.look(optimizer, self.steps)
+            optimizer.step()
+        assert not self.paper.missed
+        return self.paper.values.get("unused_gradients")
+
+
+def called(model: Any, line: int) -> CalledModel:
+    return CalledModel(weakref.ref(model), model.training, {"file": "/job/train.py", "line": line})
 
 
 def updates(*parameters: Any) -> Any:
@@ -112,7 +146,7 @@ def test_a_gradient_of_long_ago_is_no_work() -> None:
 def test_where_all_learn_the_looks_end() -> None:
     job = Job()
     job.train(updates(*job.model.parameters()), steps=25)
-    job.looks._trained = lambda: pytest.fail("a further look")
+    job.looks._called = lambda: pytest.fail("a further look")
     never = job.looks._due_ns
     job.looks.look(updates(*job.model[0].parameters()), job.steps + 1)
     assert job.looks._due_ns == never
@@ -163,3 +197,75 @@ def test_a_wrapper_is_looked_through() -> None:
 
     job = Job(DistributedDataParallel)
     assert job.train(updates(*job.model[2].parameters()))["modules"] == ["0", "1"]
+
+
+def teacher(inputs: int = 40, width: int = 40) -> Any:
+    return torch.nn.Sequential(torch.nn.Linear(inputs, width), torch.nn.ReLU(), torch.nn.Linear(width, 10)).eval()
+
+
+def test_a_teacher_beside_the_model_is_found_behind_the_loss() -> None:
+    job, beside = Job(), teacher()
+    job.beside = [called(beside, 7)]
+    found = job.distil(beside, updates(*job.model.parameters()))
+    assert (found["modules"], found["file"], found["line"]) == (["Sequential"], "/job/train.py", 7)
+    assert (found["tensors"], found["all_tensors"], found["elements"]) == (2, 5, 1640 + 410)
+    assert (found["order"], found["first"]) == ("upstream", False)
+    products = 8 * (1600 + 400)  # of the teacher forward, which needs no gradient of its inputs
+    assert found["products"][1] == products + 8 * 400
+
+
+def test_a_network_that_nobody_has_seen_called_is_named_by_its_largest_weight() -> None:
+    job, beside = Job(), teacher()
+    found = job.distil(beside, updates(*job.model.parameters()))
+    assert found["modules"] == ["the network with a weight of 40 x 40"] and "file" not in found
+
+
+def test_gradients_that_pass_through_a_network_to_the_model_are_known_as_such() -> None:
+    job, beside = Job(), teacher(inputs=10, width=100)
+    job.beside = [called(beside, 7)]
+    found = job.distil(beside, updates(*job.model.parameters()), after=True)
+    assert found["order"] == "downstream"
+    assert found["products"][1] == 8 * (1000 + 1000)  # its weights' gradients alone
+
+
+def test_a_teacher_without_gradients_is_silent() -> None:
+    job, beside = Job(), teacher().requires_grad_(False)
+    job.beside = [called(beside, 7)]
+    assert job.distil(beside, updates(*job.model.parameters()), steps=25) is None
+
+
+def test_a_network_that_the_job_updates_by_hand_is_used() -> None:
+    job, beside = Job(), teacher()
+    optimizer = updates(*job.model.parameters())
+    for _ in range(6):
+        assert job.distil(beside, optimizer, steps=1) is None
+        with torch.no_grad():
+            for parameter in beside.parameters():
+                parameter.sub_(1e-4 * parameter.grad)
+
+
+def test_an_optimizer_that_steps_later_uses_its_gradients_too() -> None:
+    job, beside = Job(), teacher()
+    job.made = [updates(*beside.parameters())]
+    assert job.distil(beside, updates(*job.model.parameters())) is None
+
+
+def test_the_work_of_a_network_that_is_used_after_all_is_not_told() -> None:
+    """What autograd's graph showed is of both networks, of which one is updated by hand."""
+    job, beside, other = Job(), teacher(), teacher()
+    optimizer = updates(*job.model.parameters())
+    job.beside = [called(beside, 7), called(other, 8)]
+    for _ in range(5):
+        found = job.distil(lambda x: beside(x) + other(x), optimizer, steps=1)
+        with torch.no_grad():
+            for parameter in other.parameters():
+                parameter.sub_(1e-4 * parameter.grad)
+    assert found["line"] == 7 and "products" not in found
+
+
+def test_no_leaf_of_a_graph_is_kept_alive() -> None:
+    job, beside = Job(), teacher()
+    gone = weakref.ref(beside[0].weight)
+    job.distil(beside, updates(*job.model.parameters()))
+    del beside
+    assert gone() is None

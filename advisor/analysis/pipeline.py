@@ -50,6 +50,7 @@ from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps, steady_s
 from rn50_advisor.advisor.analysis.steps.step_parts import duration_s, throughput
 from rn50_advisor.advisor.analysis.view.gpu_strips import gpu_strips
 from rn50_advisor.advisor.analysis.view.rank_strips import node_strips, rank_strips, shown_strip, with_places
+from rn50_advisor.advisor.analysis.view.run_history import run_history
 from rn50_advisor.advisor.analysis.view.timeline import segments, timeline
 from rn50_advisor.advisor.model.analysis import Analysis, Death, Failure
 from rn50_advisor.advisor.model.comm.exchanged_bytes import exchange_facts
@@ -157,6 +158,7 @@ def analyse(recording: Recording) -> Analysis:
         capacities=_capacities(over, model, workers, values) if over and model else (),
         segments=(*segments(recording, everything, stalled), *change_segments(changed, duration_s(recording))),
         timeline=timeline(recording, everything, steady, accounts),
+        history=run_history(recording, everything, steady, accounts),
         facts=_facts(recording)
         | storage_facts(run.mounts, values)
         | exchange_facts(values, timed_collectives(recording))

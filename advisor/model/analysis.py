@@ -15,6 +15,7 @@ from rn50_advisor.advisor.model.forecast.worker_model import Forecast, WorkerMod
 from rn50_advisor.advisor.model.gpu.gpu_facts import GpuView
 from rn50_advisor.advisor.model.gpu.gpu_pace import CallSites, Holder, PublishedSpeed
 from rn50_advisor.advisor.model.gpu.out_of_memory import OutOfMemory
+from rn50_advisor.advisor.model.history import History
 from rn50_advisor.advisor.model.incidents import Death, Failure, Stall, StalledRank, StuckCollective
 from rn50_advisor.advisor.model.input.data_loaders import LoaderFacts, training_loader
 from rn50_advisor.advisor.model.input.input_source import InputSource
@@ -162,6 +163,7 @@ class Analysis:
     capacities: tuple[Capacity, ...] = ()
     segments: tuple[Segment, ...] = ()
     timeline: tuple[TimelinePoint, ...] = ()
+    history: History | None = None  # None: no step was seen
     facts: Mapping[str, Any] = field(default_factory=dict)
     overhead: Overhead = field(default_factory=Overhead)
     ranks: tuple[RankStrip, ...] = ()

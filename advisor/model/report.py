@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from rn50_advisor.advisor.model.findings import Evidence, Finding, Fix
 from rn50_advisor.advisor.model.forecast.worker_curve import WorkerCurve
+from rn50_advisor.advisor.model.history import History
 from rn50_advisor.advisor.model.metrics import ProbeGap
 
 SCHEMA = "rn50-advisor/report/1"
@@ -253,6 +254,7 @@ class Report:
     # None: no batch preparation was observed, or the number of samples is unknown
     worker_curve: WorkerCurve | None = None
     nodes: tuple[NodeStrip, ...] = ()  # of a job on several hosts; empty for a job on one host
+    history: History | None = None  # for screens and plots of this advisor; not exported
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain JSON values; NaN and infinities become null."""
@@ -278,15 +280,14 @@ _INTERNAL: Mapping[type, tuple[str, ...]] = {
     Evidence: ("form", "gpu"),
     Fix: ("call", "options", "typed", "gpus"),
     GpuStrip: ("host",),
+    Report: ("history",),
 }
 
 
 def plain_values(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        plain = {f.name: plain_values(getattr(value, f.name)) for f in fields(value)}
-        for name in _INTERNAL.get(type(value), ()):
-            plain.pop(name)
-        return plain
+        left_out = _INTERNAL.get(type(value), ())
+        return {f.name: plain_values(getattr(value, f.name)) for f in fields(value) if f.name not in left_out}
     if isinstance(value, Mapping):
         return {str(key): plain_values(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -83,6 +83,7 @@ def _diagnose(recording: Recording, config: Config | None) -> Report:
         capacities=analysis.capacities,
         segments=analysis.segments,
         timeline=analysis.timeline,
+        history=analysis.history,
         environment=_environment(recording, analysis),
         facts=analysis.facts,
         gaps=_gaps(recording, analysis),

@@ -48,7 +48,7 @@ def timeline(
     waits = np.zeros(slices)
     for s in steps.values():
         slot = np.clip(np.searchsorted(edges, s.end_ns, side="left") - 1, 0, slices - 1)
-        samples += _spread(
+        samples += spread(
             s.columns["samples"], (s.start_ns - start) / 1e9, (s.end_ns - start) / 1e9, (edges - start) / 1e9
         )
         np.add.at(counts, slot, s.count)
@@ -73,8 +73,8 @@ def timeline(
     return tuple(points)
 
 
-def _spread(amounts: Array, start_s: Array, end_s: Array, edges_s: Array) -> Array:
-    """The part of all amounts in each slice, if each arrives evenly between its start and its end.
+def spread(amounts: Array, start_s: Array, end_s: Array, edges_s: Array) -> Array:
+    """The part of all amounts in each slice, if each arrives evenly between its start and its end. `amounts`: rows, or quantities x rows.
 
     Counted where a step ends, samples of a slice that sees two ends instead of one look like a burst. Rows may overlap: folded ones do.
     """
@@ -86,10 +86,12 @@ def _spread(amounts: Array, start_s: Array, end_s: Array, edges_s: Array) -> Arr
 def _ramps(rates: Array, begin_s: Array, at_s: Array) -> Array:
     """The sum of `rate * max(0, t - begin)` of all rows, at each time."""
     order = np.argsort(begin_s, kind="stable")
-    slopes = np.concatenate([[0.0], np.cumsum(rates[order])])
-    offsets = np.concatenate([[0.0], np.cumsum(rates[order] * begin_s[order])])
-    begun = np.searchsorted(begin_s[order], at_s, side="left")
-    return np.asarray(slopes[begun] * at_s - offsets[begun])
+    rates, begin_s = rates[..., order], begin_s[order]
+    none = np.zeros((*rates.shape[:-1], 1))
+    slopes = np.concatenate([none, np.cumsum(rates, axis=-1)], axis=-1)
+    offsets = np.concatenate([none, np.cumsum(rates * begin_s, axis=-1)], axis=-1)
+    begun = np.searchsorted(begin_s, at_s, side="left")
+    return np.asarray(slopes[..., begun] * at_s - offsets[..., begun])
 
 
 def segments(recording: Recording, steps: Mapping[int, RankSteps], stalls: tuple[Stall, ...]) -> tuple[Segment, ...]:

@@ -37,6 +37,7 @@ from rn50_advisor.advisor.analysis.stacks.forward_operations import computing_fu
 from rn50_advisor.advisor.analysis.stacks.indexed_lines import indexed_lines
 from rn50_advisor.advisor.analysis.stacks.loop_lines import own_lines
 from rn50_advisor.advisor.analysis.stacks.recomputing import recomputing_lines
+from rn50_advisor.advisor.analysis.stacks.recurrent_lines import recurrent_lines
 from rn50_advisor.advisor.analysis.stacks.repeated_lines import repeated_lines
 from rn50_advisor.advisor.analysis.stacks.sleeping_lines import waiting_lines
 from rn50_advisor.advisor.analysis.stacks.thinned_profiles import with_few_profiles
@@ -136,6 +137,7 @@ def analyse(recording: Recording) -> Analysis:
         repeated_lines=repeated_lines(recording),
         part_lines=indexed_lines(recording, "parts"),
         row_lines=indexed_lines(recording, "rows"),
+        recurrent_lines=recurrent_lines(recording),
         computing_functions=computing_functions(recording),
         foreign_lines=foreign_lines(recording),
         attention_lines=attention_lines(recording),

@@ -1,7 +1,7 @@
 """Operator dispatch overhead.
 
-What it does: finds training on CPUs whose steps consist of so many small tensor operations that calling them takes the
-time, not computing: a recurrent cell that Python calls for each time step, a loop over samples, micro-batches of a few
+What it does: finds training on CPUs whose steps consist of so many small tensor operations that dispatch dominates
+compute: a recurrent cell that Python calls for each time step, a loop over samples, micro-batches of a few
 samples.
 
 Fires when: calling operations takes ≥ 18 % of forward and backward pass (≤ 50 µs for an operation in all), and the
@@ -13,7 +13,8 @@ however small its tensors are. One operation on all time steps or samples costs 
 Evidence: the differentiable operations of a step, which autograd numbers; the CPU time of forward and backward pass for
 each; how many there are for each layer of the model, and samples in a batch.
 
-Fix: for `nn.LSTMCell`, `nn.LSTM` over all time steps, at the line that the forward pass spends its time in. For other
+Fix: for `nn.LSTMCell`, `nn.LSTM` over all time steps, at the line that the forward pass spends its time in. A recurrent
+layer that the model calls step by step gets all of them in one call, or as many as lie between two resets of its state. For other
 loops, one call for all samples or time steps where they do not depend on each other. Under gradient accumulation larger
 micro-batches and fewer of them, which leaves the update as it is; without it a larger batch.
 
@@ -35,7 +36,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.analysis import Analysis, HotLine
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured, Saving, Where
 from rn50_advisor.advisor.model.measures.step_measures import (
     STEP_BATCHES,
@@ -58,6 +59,9 @@ _DISPATCH_S = (9e-6, 20e-6)
 # (160, 32); in busier minutes of 16 us 14 (32, 8), of 24 us 17 (64, 32), of 37 us 22 (128, 32); on a slower machine 17 of 18 us (32, 16).
 # Of 81 and 130 us (224 and 256, 64) none were spared, since arithmetic took the time.
 _FUSED_SPARES_S, _FUSED_GONE_MAX = (9e-6, 22e-6), (0.85, 0.95)
+# Time left of forward and backward pass with one call for 40 to 64 time steps, or four, in place of one for each: both by turns, width 32
+# to 256, 4 to 32 sequences.
+_LEFT_IN_ONE_CALL = {"LSTM": (0.09, 0.32), "GRU": (0.52, 0.79), "RNN": (0.35, 0.65)}
 _LOOP_GONE_MAX = 0.97  # by one call for 32 rows instead of 32 for a row each, through a perceptron
 # Share of forward and backward pass that does not depend on the number of samples, by a line through two batches. With one sample: 95 to
 # 99 % (perceptrons of width 64 to 256), 84 to 90 % (four transformer layers, 16 words), 100 % (LSTM cells). With four: 94 to 98 %
@@ -105,11 +109,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     level = severity(lost / step)
     if level is None:
         return Clear(RULE.id)
-    if loops and not small and _stepwise(a, layers_of(facts_of(a, rank))) is not None:
+    layers = layers_of(facts_of(a, rank))
+    if loops and not small and _called_again(a, layers) is None and _stepwise(a, layers) is not None:
         level = "low"  # another layer is another model
     return Finding(
         rule=RULE.id,
-        title="Calling tiny operations takes the time, not computing them",
+        title="Operator dispatch overhead: many tiny operations",
         severity=level,
         confidence=confidence(a, cap=0.85),
         seconds_per_step=lost,
@@ -145,19 +150,45 @@ def _of_loop(a: Analysis, rank: int, *, calls: _Calls, small: bool) -> tuple[tup
         )
         saving = model.saving(best, worst, "nn.LSTM instead of one call of nn.LSTMCell for each time step")
         return (fused, *more), saving, model.step_s - (best + worst) / 2
+    again = _called_again(a, layers)
+    if again is not None:
+        layer, line = again
+        best, worst = (_step_in_one_call(a, line.share, left) for left in _LEFT_IN_ONE_CALL[layer])
+        once = Fix(
+            f"pass many time steps to nn.{layer} in one call",
+            f"all of them, or those between two resets of its state: outputs, state = {layer.lower()}(inputs, state)",
+            Where(line.file, line.line),
+        )
+        saving = model.saving(best, worst, f"nn.{layer} called once for many time steps")
+        return (once, *more), saving, model.step_s - (best + worst) / 2
     lost = model.step_s - _step_sparing(a, _DISPATCH_S[0], 1.0)
     most = _step_sparing(a, _FUSED_SPARES_S[1], _LOOP_GONE_MAX, hopeful=True)
-    saving = model.saving(most, model.step_s, "at best calling takes no time any more")
+    saving = model.saving(most, model.step_s, "at best no dispatch overhead")
     stepwise = _stepwise(a, layers)
     if stepwise is not None:
         title = (
-            f"give nn.{stepwise} all time steps in one call; if it has them already, nn.LSTM instead, or larger batches"
+            f"pass all time steps to nn.{stepwise} in one call; if that is already so, use nn.LSTM, or larger batches"
         )
         change = f"on a CPU torch has one operation for all steps of nn.LSTM, and computes nn.{stepwise} step by step; try it"
         return (Fix(title, change, where), *(more or (_larger_batches(a, calls),))), saving, lost
-    title = "one call for all samples or time steps instead of one for each, where they do not depend on each other"
-    change = "stack them to one tensor and call the model, or nn.LSTM instead of a cell of your own, once; try it"
+    title = "one call for all independent samples or time steps instead of one for each"
+    change = "stack them into one tensor and call the model once, or use nn.LSTM instead of a custom cell; try it"
     return (Fix(title, change, where), *more), saving, lost
+
+
+def _called_again(a: Analysis, layers: Mapping[str, int]) -> tuple[str, HotLine] | None:
+    """The recurrent layer that a loop of the job calls for each time step, and the line."""
+    for line in a.recurrent_lines:
+        layer = line.leaf or next((each for each in _LEFT_IN_ONE_CALL if layers.get(each)), "")
+        if layer in _LEFT_IN_ONE_CALL and line.samples >= _LINE_SAMPLES_MIN:
+            return layer, line
+    return None
+
+
+def _step_in_one_call(a: Analysis, share: float, left: float) -> float:
+    """The step if this share of forward and backward pass is left to this part."""
+    model, kept = model_of(a), 1.0 - share * (1.0 - left)
+    return model.step_if({(rank, phase): kept * own[phase] for rank, own in model.own.items() for phase in LAYERS})
 
 
 def _stepwise(a: Analysis, layers: Mapping[str, int]) -> str | None:
@@ -175,7 +206,7 @@ def _of_small_batches(a: Analysis, calls: _Calls) -> tuple[tuple[Fix, ...], Savi
         _step_of_batches(a, fixed, times, whole=calls.batches == 1, hopeful=fixed > 0.9)
         for fixed in (_FIXED_OF_ONE if calls.samples <= 1 else _FIXED_OF_FEW)
     )
-    basis = f"{times} batches computed as one: each operation is called once for them"
+    basis = f"{times} batches computed as one: one call per operation"
     return (_larger_batches(a, calls),), model.saving(best, worst, basis), model.step_s - (best + worst) / 2
 
 

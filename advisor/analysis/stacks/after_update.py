@@ -16,7 +16,12 @@ from numpy.typing import NDArray
 
 from rn50_advisor.advisor.analysis.host.node_window import process_by_rank
 from rn50_advisor.advisor.analysis.stacks.after_backward import Line, works_in_place
-from rn50_advisor.advisor.analysis.stacks.source.loop_source import in_every_round, is_trained_on, loops_around
+from rn50_advisor.advisor.analysis.stacks.source.loop_source import (
+    in_every_round,
+    is_passed_on,
+    is_trained_on,
+    loops_around,
+)
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     LINE_SAMPLES_MIN,
     TORCH,
@@ -120,8 +125,9 @@ def periodic_call(recording: Recording, rank: int, share: float) -> PeriodicCall
     rows = [row for profile in profiles for row in user_rows(profile)]
     found, inside, playing = Counter[_Beside](), Counter[_Beside](), Counter[_Beside]()
     callees: dict[_Beside, str] = {}
+    trains = training_callees(rows)
     for row in rows:
-        beside = _beside_the_step(row["frames"], paths)
+        beside = _beside_the_step(row["frames"], paths, trains)
         if beside is not None:
             at, below = beside
             callee = called(below[-1]) if below and is_user_file(below[-1]["file"]) else ""
@@ -136,8 +142,11 @@ def periodic_call(recording: Recording, rank: int, share: float) -> PeriodicCall
         return None
     [at] = near
     place, line = at
-    collects = playing[at] >= _PLAYING_MIN * found[at] or is_trained_on(
-        recording.sources, place[0], line, paths.backwards[place]
+    learners = {function for _, function in trains.get(at, ())}
+    collects = (
+        playing[at] >= _PLAYING_MIN * found[at]
+        or is_trained_on(recording.sources, place[0], line, paths.backwards[place])
+        or is_passed_on(recording.sources, place[0], line, callees[at], learners)
     )
     return PeriodicCall(place[0], line, callees[at], found[at] / samples, inside[at] / found[at], collects)
 
@@ -167,8 +176,24 @@ def _in_every_step(recording: Recording, at: _Beside, steps: Sequence[Place], pa
     return place != steps[-1] or in_every_round(recording.sources, place[0], line, paths.backwards[place])
 
 
-def _beside_the_step(frames: Frames, paths: CallPaths) -> tuple[_Beside, Frames] | None:
-    """(the line of the innermost training function, the frames that it calls), unless it leads to the backward pass or update."""
+def training_callees(rows: Iterable[UsersStack]) -> dict[_Beside, set[Place]]:
+    """What each line calls on the way to a backward pass."""
+    found: dict[_Beside, set[Place]] = {}
+    for row in rows:
+        frames = inner(row["frames"])
+        into = max((n for n, frame in enumerate(frames) if starts_backward(frame)), default=len(frames))
+        for frame, callee in zip(frames[into + 1 :], frames[into:], strict=False):
+            found.setdefault((place_of(frame), frame["line"]), set()).add(place_of(callee))
+    return found
+
+
+def _beside_the_step(
+    frames: Frames, paths: CallPaths, trains: Mapping[_Beside, Set[Place]]
+) -> tuple[_Beside, Frames] | None:
+    """(the line of the innermost training function, the frames that it calls), unless it leads to the backward pass or update.
+
+    A line may call both, one after the other: `update(collect())`.
+    """
     called_by = inner(frames)
     for n in reversed(range(len(called_by))):
         place, line = place_of(called_by[n]), called_by[n]["line"]
@@ -178,6 +203,11 @@ def _beside_the_step(frames: Frames, paths: CallPaths) -> tuple[_Beside, Frames]
             if line in paths.updates.get(place, ()):
                 return None
             return (place, line), called_by[:n]
+        callees = trains.get((place, line), set())
+        if n and is_user_file(called_by[n - 1]["file"]) and all(is_user_file(file) for file, _ in callees):
+            callee = place_of(called_by[n - 1])
+            if callees and callee not in callees and callee not in paths.updates and callee not in paths.backwards:
+                return (place, line), called_by[:n]
     return None
 
 

@@ -292,6 +292,20 @@ SCENARIOS = (
         strength="just below",
     ),
     fault(
+        "gru-called-for-each-time-step",
+        "CMP017",
+        tiny("gru-steps", "--steps=400"),
+        line="out, state = self.layer(x_t.unsqueeze(1), state)",
+        fixed=tiny("gru", "--steps=600"),
+    ),
+    fault(
+        "lstm-called-for-each-time-step",
+        "CMP017",
+        tiny("lstm-steps", "--steps=400", "--width=64"),
+        line="out, state = self.layer(x_t.unsqueeze(1), state)",
+        fixed=tiny("lstm", "--steps=2000", "--width=64"),
+    ),
+    fault(
         "own-cell-called-step-by-step",
         "CMP017",
         tiny("own-cell", "--steps=400"),

@@ -146,3 +146,26 @@ def test_cmp017_adds_larger_batches_to_a_loop_over_few_samples() -> None:
 
 def test_cmp017_names_no_line_for_a_few_samples() -> None:
     assert found("CMP017", cmp017(line_samples=9)).fixes[0].where is None
+
+
+def stepwise(layer: str, *, share: float = 0.8, leaf: bool = True) -> Any:
+    line = HotLine("/job/model.py", 21, "unroll", layer if leaf else "", 60, share, io=False)
+    return found("CMP017", cmp017(layers={layer: 1, "Linear": 1}, recurrent_lines=(line,)))
+
+
+def test_cmp017_gives_a_layer_that_is_called_step_by_step_many_time_steps_at_once() -> None:
+    finding = stepwise("GRU")
+    assert finding.fixes[0].where == Where("/job/model.py", 21) and "gru(inputs, state)" in finding.fixes[0].change
+    assert finding.severity == "high"
+    low, high = finding.saving.speedup
+    assert 1.15 < low < 1.2 and 1.5 < high < 1.6
+
+
+def test_cmp017_knows_the_layer_by_the_model_where_profiles_do_not_name_it() -> None:
+    assert stepwise("LSTM", leaf=False).saving == stepwise("LSTM").saving
+
+
+def test_cmp017_gains_more_by_one_call_of_an_lstm_and_less_where_the_layer_is_a_part() -> None:
+    low, high = stepwise("LSTM").saving.speedup
+    assert low > stepwise("GRU").saving.speedup[0] and high > 2.0
+    assert stepwise("LSTM", share=0.3).saving.speedup[1] < 1.4

@@ -18,6 +18,10 @@ _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
 # What a loop over the tensors of a model goes through, by the field's names.
 _TENSORS = re.compile(r"param|\bstate_dict\(|\bbuffers\(|\bweights\b", re.IGNORECASE)
 _GIVES_TENSORS = re.compile(r"\b(state_dict|(named_)?(parameters|buffers))\(")
+# Methods of a tensor on its way into a call: `x_t.unsqueeze(0)`.
+_TENSOR_METHODS = frozenset(
+    ("unsqueeze", "squeeze", "view", "reshape", "flatten", "permute", "transpose", "contiguous", "to", "float")
+)
 _ARRAYS = re.compile(r"\.(tolist|numpy)\(|\bhist")
 
 
@@ -83,6 +87,18 @@ def _lines_of(node: ast.stmt) -> int:
     return (node.end_lineno or node.lineno) - node.lineno
 
 
+def is_called_again(sources: Sequence[Source], file: str, line: int) -> bool:
+    """True if a loop calls the same here in each round, rather than one layer after another: `self.rnn(x[t])`, not `layer(x)`."""
+    function = function_at(sources, file, line)
+    loop = None if function is None else _loop(function, line)
+    if loop is None:
+        return False
+    targets = names_in(loop.target) if isinstance(loop, (ast.For, ast.AsyncFor)) else set()
+    called = [node.func for node in ast.walk(loop) if isinstance(node, ast.Call) and covers(node, line)]
+    own = [func for func in called if not (isinstance(func, ast.Attribute) and func.attr in _TENSOR_METHODS)]
+    return bool(own) and not any(targets & names_in(func) for func in own)
+
+
 def in_every_round(sources: Sequence[Source], file: str, line: int, backwards: Set[int]) -> bool:
     """True if the innermost loop around a line that leads to the backward pass runs this other line in every round."""
     function = function_at(sources, file, line)
@@ -113,6 +129,20 @@ def is_trained_on(sources: Sequence[Source], file: str, line: int, backwards: Se
         for node in ast.walk(function)
         if isinstance(node, ast.Call) and not covers(node, line) and any(covers(node, at) for at in backwards)
     )
+
+
+def is_passed_on(sources: Sequence[Source], file: str, line: int, called: str, learners: Set[str]) -> bool:
+    """True if the line hands what `called` returns to one of these functions: `update(collect())`."""
+    function = function_at(sources, file, line)
+    calls = [] if function is None else [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+    names = {name.rpartition(".")[2] for name in learners}
+    outer = [call for call in calls if covers(call, line) and _name_of(call) in names]
+    inside = (node for call in outer for each in (*call.args, *call.keywords) for node in ast.walk(each))
+    return any(isinstance(node, ast.Call) and _name_of(node) == called.rpartition(".")[2] for node in inside)
+
+
+def _name_of(call: ast.Call) -> str:
+    return ast.unparse(call.func).rpartition(".")[2]
 
 
 def _flows(function: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:

@@ -1,4 +1,4 @@
-"""Trains small nets on sequences or rows in memory: an LSTM step by step or at once, samples one by one or together, micro-batches."""
+"""Trains small nets in memory: on sequences step by step or at once, on samples one by one or together, in micro-batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWS = 4096
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     add = parser.add_argument
-    add("net", choices=("cell", "own-cell", "lstm", "rows"))
+    add("net", choices=("cell", "own-cell", "lstm", "gru", "lstm-steps", "gru-steps", "rows"))
     add("--steps", type=int, default=300)
     add("--batch", type=int, default=16)
     add("--accumulate", type=int, default=1)
@@ -55,12 +55,21 @@ class StepByStep(nn.Module):
 
 
 class AtOnce(nn.Module):
-    def __init__(self, width: int) -> None:
+    def __init__(self, layer: type[nn.RNNBase], width: int) -> None:
         super().__init__()
-        self.lstm, self.head = nn.LSTM(INPUTS, width, batch_first=True), nn.Linear(width, CLASSES)
+        self.layer, self.head = layer(INPUTS, width, batch_first=True), nn.Linear(width, CLASSES)  # type: ignore[call-arg]
 
     def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.head(self.lstm(x)[0][:, -1])
+        found: Tensor = self.head(self.layer(x)[0][:, -1])
+        return found
+
+
+class LayerStepByStep(AtOnce):
+    def forward(self, x: Tensor) -> Tensor:
+        state = None
+        for x_t in x.unbind(1):
+            out, state = self.layer(x_t.unsqueeze(1), state)
+        found: Tensor = self.head(out[:, -1])
         return found
 
 
@@ -68,8 +77,10 @@ def made(net: str, width: int) -> nn.Module:
     if net == "rows":
         hidden = [layer for _ in range(4) for layer in (nn.Linear(width, width), nn.ReLU())]
         return nn.Sequential(nn.Linear(INPUTS, width), *hidden, nn.Linear(width, CLASSES))
-    if net == "lstm":
-        return AtOnce(width)
+    if net in ("lstm", "gru"):
+        return AtOnce(nn.LSTM if net == "lstm" else nn.GRU, width)
+    if net.endswith("-steps"):
+        return LayerStepByStep(nn.LSTM if net == "lstm-steps" else nn.GRU, width)
     return StepByStep((nn.LSTMCell if net == "cell" else OwnCell)(INPUTS, width), width)
 
 

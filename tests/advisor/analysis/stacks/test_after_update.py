@@ -231,3 +231,44 @@ def test_the_forward_of_every_step_is_no_rollout_however_long(kept: Source, rows
 def test_without_the_loops_source_two_lines_of_a_size_are_not_told_apart(kept: Any) -> None:
     pulse = seen(*LONG_FORWARD, row(12, ROLLOUT, PLAYS), PLAYS_MODEL, steps=stalling(), sources=kept).pulse
     assert pulse is not None and pulse.call is None
+
+
+# main() calls both on line 30; `update` is the function with the backward pass.
+BOTH = 30
+COLLECT = ("Agent.collect", SCRIPT, 60)
+
+
+def both(call: str) -> Source:
+    lines = [""] * 80
+    lines[27:30] = ["def main():", "    for n in range(9):", f"        {call}"]
+    lines[39:44] = [
+        "def update(roll):",
+        "    for part in split(roll):",
+        "        loss = net(part)",
+        "        loss.backward()",
+    ]
+    return Source(SCRIPT, "", "\n".join(lines))
+
+
+def update_at(line: int) -> Call:
+    return "Agent.update", SCRIPT, line
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        pytest.param("agent.update(agent.collect())", True, id="handed on"),
+        pytest.param("agent.update(x, roll=agent.collect())", True, id="by name"),
+        pytest.param("found = agent.update(x), agent.collect()", False, id="beside it"),
+    ],
+)
+def test_a_line_that_calls_both_is_told_apart_by_what_it_calls(call: str, expected: bool) -> None:
+    steps = (
+        row(90, BOTH, update_at(42), MODULE),
+        row(64, BOTH, update_at(43), TENSOR, ENGINE),
+        row(6, BOTH, update_at(44), OPTIMIZER),
+    )
+    rollout = row(12, BOTH, COLLECT), row(38, BOTH, COLLECT, MODULE)
+    pulse = seen(*steps, *rollout, steps=stalling(), sources=(both(call),)).pulse
+    assert pulse is not None and pulse.call is not None
+    assert (pulse.call.line, pulse.call.called, pulse.call.collects) == (BOTH, "collect", expected)

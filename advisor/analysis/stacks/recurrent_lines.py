@@ -1,0 +1,50 @@
+"""Finds calls of recurrent layers for one time step at a time, in a loop of the user's own forward pass."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rn50_advisor.advisor.analysis.stacks.after_update import training_callees
+from rn50_advisor.advisor.analysis.stacks.source.loop_source import is_called_again
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
+    in_forward,
+    inner,
+    place_of,
+    profiles_by_rank,
+    user_rows,
+)
+from rn50_advisor.advisor.model.analysis import HotLine
+from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
+
+_LAYERS = "/torch/nn/modules/rnn.py"
+
+
+def recurrent_lines(recording: Recording) -> tuple[HotLine, ...]:
+    """Lines that call `nn.LSTM`, `nn.GRU` or `nn.RNN` in every round of a loop.
+
+    `share`: of the samples in their rank's forward passes. `leaf`: the layer; empty before Python 3.11, whose profiles name no class.
+    """
+    found = []
+    for _, profile in profiles_by_rank(recording):
+        lines = Counter[tuple[str, int, str, str]]()
+        rows = user_rows(profile)
+        trains = training_callees(rows)
+        training = {place for place, _ in trains}
+        forward = [row for row in rows if in_forward(row["frames"])]
+        for row in forward:
+            frames = inner(row["frames"])
+            at = next((n for n, frame in enumerate(frames) if frame["file"].endswith(_LAYERS)), None)
+            loop = next((n for n, frame in enumerate(frames) if place_of(frame) in training), len(frames) - 1)
+            lead = trains.get((place_of(frames[loop]), frames[loop]["line"]))
+            if at is None or (lead is not None and place_of(frames[loop - 1]) not in lead):
+                continue  # no such layer, or a rollout or an evaluation: `update(collect())`
+            # the loop over time may be in a function that calls the one with the layer
+            own = (each for each in frames[at:loop] if is_user_file(each["file"]))
+            again = next((each for each in own if is_called_again(recording.sources, each["file"], each["line"])), None)
+            if again is not None:
+                layer, _, _ = frames[at]["function"].rpartition(".")
+                lines[again["file"], again["line"], again["function"], layer] += row["count"]
+        samples = sum(row["count"] for row in forward)
+        found += [HotLine(*line, count, count / samples, io=False) for line, count in lines.items()]
+    return tuple(sorted(found, key=lambda line: -line.samples))

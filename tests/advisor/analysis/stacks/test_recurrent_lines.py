@@ -1,0 +1,94 @@
+"""Recurrent layers that a model calls for one time step at a time are found in profiles and sources."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from recordings import FIRST_STEP_NS, plan, recording
+from rn50_advisor.advisor.analysis.stacks.recurrent_lines import recurrent_lines
+from rn50_advisor.advisor.model.analysis import HotLine
+from rn50_advisor.advisor.model.recording import Event, Source
+
+MODEL, SCRIPT, TORCH = "/job/model.py", "/job/train.py", "/env/site-packages/torch"
+MODULE = ("Module._call_impl", f"{TORCH}/nn/modules/module.py", 1790)
+LAYER = ("GRU.forward", f"{TORCH}/nn/modules/rnn.py", 1440)
+LINEAR = ("Linear.forward", f"{TORCH}/nn/modules/linear.py", 130)
+TENSOR = ("Tensor.backward", f"{TORCH}/_tensor.py", 640)
+LOOP = """\
+class Net(nn.Module):
+    def forward(self, xs, h):
+        for x_t in xs:
+            out, h = self.gru(x_t.unsqueeze(0), h)
+        return self.head(out)
+"""
+INSIDE = ("Net.forward", MODEL, 4)
+
+Call = tuple[str, str, int]
+
+
+def looks(count: int, *calls: Call) -> Any:
+    """Samples with these calls, outermost first."""
+    frames = [{"function": name, "file": file, "line": at} for name, file, at in reversed(calls)]
+    return {"count": count, "frames": frames, "user": {**next(f for f in frames if "/job/" in f["file"]), "text": ""}}
+
+
+def found(*rows: Any, model: str = LOOP) -> tuple[HotLine, ...]:
+    backward = looks(100, ("main", SCRIPT, 20), ("update", SCRIPT, 34), TENSOR)
+    stacks = [*rows, backward]
+    looked = sum(row["count"] for row in stacks)
+    event = Event(FIRST_STEP_NS, "profile", 100, 0, {"outside_share": 0.0, "looks": looked, "stacks": stacks})
+    return recurrent_lines(recording({0: plan(60)}, events=(event,), sources=(Source(MODEL, "", model),)))
+
+
+def trained(*calls: Call) -> tuple[Call, ...]:
+    return (("main", SCRIPT, 20), ("update", SCRIPT, 33), MODULE, *calls)
+
+
+STEPWISE = looks(75, *trained(INSIDE, MODULE, LAYER))
+HEAD = looks(25, *trained(("Net.forward", MODEL, 5), MODULE, LINEAR))
+
+
+def test_a_layer_called_in_a_loop_over_time_has_its_share_of_the_forward_pass() -> None:
+    (line,) = found(STEPWISE, HEAD)
+    assert (line.file, line.line, line.leaf, line.share) == (MODEL, 4, "GRU", 0.75)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(LOOP.replace("for x_t in xs:", "if True:"), id="no loop"),
+        pytest.param(
+            LOOP.replace("for x_t in xs:", "for gru in self.layers:").replace("self.gru(", "gru("), id="layers"
+        ),
+        pytest.param(LOOP.replace("self.gru(", "self.layers[x_t]("), id="layers by number"),
+    ],
+)
+def test_a_layer_called_once_is_none(model: str) -> None:
+    assert found(STEPWISE, HEAD, model=model) == ()
+
+
+def test_the_loop_may_be_in_a_function_that_calls_the_one_with_the_layer() -> None:
+    model = (
+        LOOP.replace("self.gru(x_t.unsqueeze(0), h)", "self.cell(x_t, h)")
+        + """\
+
+    def cell(self, x_t, h):
+        return self.gru(x_t[None], h)
+"""
+    )
+    (line,) = found(looks(75, *trained(INSIDE, ("Net.cell", MODEL, 8), MODULE, LAYER)), HEAD, model=model)
+    assert line.line == 4
+
+
+def test_a_rollout_that_the_same_line_calls_is_none() -> None:
+    """`update(collect())`: an environment needs the model's answer after each step."""
+    rollout = looks(300, ("main", SCRIPT, 20), ("collect", SCRIPT, 50), MODULE, INSIDE, MODULE, LAYER)
+    (line,) = found(STEPWISE, HEAD, rollout)
+    assert (line.samples, line.share) == (75, 75 / 400)
+
+
+def test_layers_before_python_3_11_have_no_name() -> None:
+    (line,) = found(looks(75, *trained(INSIDE, MODULE, ("forward", *LAYER[1:]))), HEAD)
+    assert line.leaf == ""

@@ -320,4 +320,4 @@ def no_collections(a: Analysis) -> Fix | None:
     if line is None or line.seen < _COLLECTOR_CALLS_MIN:
         return None
     found = f"gc.collect() is called here for each sample: {line.seen} of {line.looks} stacks"
-    return Fix("leave out gc.collect()", f"# {found}", Where(line.file, line.line), "one line")
+    return Fix("remove gc.collect()", f"# {found}", Where(line.file, line.line), "one line")

@@ -34,7 +34,7 @@ class DescribedDataset(_Classed, total=False):
     arrays: list[str]  # attributes that hold one row for each sample, in the process's memory
     objects: list[DescribedObjects]
     format: str  # in which Hugging Face datasets return their items
-    lookup_ns: Whole  # time of one look-up in their indices mapping; absent without a mapping
+    lookup_ns: Whole  # time of one lookup in their indices mapping; absent without a mapping
     name: str
     split: str
     inner: DescribedDataset

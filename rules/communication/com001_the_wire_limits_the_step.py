@@ -90,9 +90,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     by_norms = norms_s(a) > gradients_s(a)
     return Finding(
         rule=RULE.id,
-        title="Synchronised batch norm makes the ranks wait at each layer"
+        title="Synchronized batch norm: ranks wait at every layer"
         if by_norms
-        else "Exchanging gradients takes longer than the backward pass can hide",
+        else "Network transfer: gradient exchange longer than the backward pass",
         severity=level,
         confidence=confidence(a),
         seconds_per_step=wire,
@@ -111,15 +111,17 @@ def _saving(a: Analysis) -> Saving:
         )
         # the exchange that the backward pass hides is not free if the computing cores also send the bytes
         beside_s = taken_from_computing(a) * (exchange_s(a) - wire) * (1 - 1 / times)
-        return model.saving(model.at_best(best - beside_s), worst, f"one exchange in a step instead of {times}")
+        return model.saving(model.at_best(best - beside_s), worst, f"one exchange per step instead of {times}")
     if _gathers_once_first(a):
         best, worst = (model.step_if({}, wire_s=others + left * wire) for left in _LEFT_GATHERED_ONCE)
-        return model.saving(best, worst, "a third of the bytes less: parameters are gathered once a step")
+        return model.saving(best, worst, "a third fewer bytes: parameters are gathered once per step")
     half = max(0.0, wire - 0.5 * (a.get(COMM_SPAN_S) or wire + hidden_at_most_s(a)))
     return model.saving(
         model.step_if({}, wire_s=others + min(0.4 * wire, half)),
         model.step_if({}, wire_s=others + 0.6 * wire),
-        "half the exchanges: gradients of two batches at once" if compresses(a) else "half the bytes on the network",
+        "half the exchanges: gradients accumulated over two batches"
+        if compresses(a)
+        else "half the bytes on the network",
     )
 
 
@@ -127,7 +129,7 @@ def _saving_of_norms(a: Analysis) -> Saving:
     model, norms = model_of(a), norms_s(a)
     rest = a.value(COMM_WIRE_S) - norms
     best, worst = (model.step_if({}, wire_s=rest + share * norms) for share in (0.0, 0.5))
-    return model.saving(best, worst, "no collectives of batch norm, or half of them")
+    return model.saving(best, worst, "no batch norm collectives, or half of them")
 
 
 def _evidence(a: Analysis, t: Thresholds) -> tuple[Evidence, ...]:
@@ -162,13 +164,13 @@ def _by_python(a: Analysis) -> bool:
 
 _FIXES_OF_NORMS = (
     Fix(
-        "a larger batch per rank, or GroupNorm: then no statistics of other ranks are needed",
+        "a larger batch per rank, or GroupNorm, which needs no statistics from other ranks",
         "plain BatchNorm from 32 samples per rank on, GroupNorm below",
         None,
         "small change",
     ),
     Fix(
-        "a faster path between the ranks: these are many small messages, one after the other",
+        "a faster interconnect between the ranks: many small messages are sent one after the other",
         "",
         None,
         "outside the code",
@@ -186,7 +188,7 @@ _FIXES_OF_LIBRARIES = {
             "small change",
         ),
         Fix(
-            "gather each unit's parameters once a step, if the memory holds them",
+            "gather each unit's parameters once per step, if memory allows",
             "ShardingStrategy.SHARD_GRAD_OP, or fully_shard(..., reshard_after_forward=False)",
             None,
             "small change",
@@ -195,7 +197,7 @@ _FIXES_OF_LIBRARIES = {
     "DeepSpeed": (
         Fix("halve the bytes: exchange in bfloat16", '"communication_data_type": "bf16"', None, "one line"),
         Fix(
-            "exchange less often, and beside the backward pass",
+            "exchange less often, and overlapped with the backward pass",
             '"gradient_accumulation_steps": 2, "zero_optimization": {"overlap_comm": true}',
             None,
             "small change",
@@ -217,10 +219,10 @@ def _fixes(a: Analysis) -> tuple[Fix, ...]:
     if library := _FIXES_OF_LIBRARIES.get(library_of(a) if _by_python(a) else ""):
         halve, rarely = reversed(library) if _gathers_once_first(a) else library
     if exchanges_of(a) > 1:
-        title = f"exchange once a step, not after each of its {exchanges_of(a)} batches"
+        title = f"exchange once per step, not after each of its {exchanges_of(a)} batches"
         rarely = Fix.of(title, GradientsKept(), None, "small change")
     larger = Fix(
-        "a larger batch per rank: with twice the samples, the exchange costs half as much per sample",
+        "a larger batch per rank: twice the samples, half the exchange per sample",
         "",
         None,
         "small change",
@@ -247,7 +249,7 @@ def _faster(a: Analysis) -> tuple[Fix, ...]:
         if saving and severity((middle_s - spared_s) / a.value(STEP_TIME_S)):
             spared_s = middle_s
             lines.append(_step_at(a, gbit, saving))
-    title = "a faster path between the ranks"
+    title = "a faster interconnect between the ranks"
     return (Fix(f"{title}: {lines[0]}" if lines else title, "\n".join(lines[1:]), None, "outside the code"),)
 
 

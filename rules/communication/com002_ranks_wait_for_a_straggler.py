@@ -3,8 +3,8 @@
 What it does: finds ranks that reach the gradient all-reduce well before the last rank, and names the late rank and its
 slow phase.
 
-Fires when: ranks are ready ≥ 15 % of the step before the last one, and one rank causes ≥ 85 % of the waiting; ≥ 25 % of the step if ranks
-take turns.
+Fires when: ranks are ready ≥ 15 % of the step before the last one, and one rank causes ≥ 85 % of the waiting; ≥ 25 % of the step if
+stragglers alternate.
 
 Why it is slow: the all-reduce does not finish on any rank before the last one has joined.
 
@@ -77,12 +77,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         phase = max(a.excess[rank], key=lambda p: a.excess[rank][p])
         who, s = named(ranks)
         bursts = ", in bursts" if share < _STEPS_SHARE_MIN and _in_bursts(a, rank, late[rank]) else ""
-        note = f"{who} come{s} last{bursts}: {100 * costs:.0f} % of the waiting is for {'it' if s else 'them'}"
+        note = f"{who} come{s} last{bursts}: {100 * costs:.0f} % of the wait is for {'it' if s else 'them'}"
         evidence.append(Evidence.of(COMM_LATE_SHARE, share, t["late"], note))
-        evidence.append(Evidence("phase", phase, "", None, f"rank {rank} loses the time in: {PHASE_TITLES[phase]}"))
+        evidence.append(Evidence("phase", phase, "", None, f"rank {rank} loses time in: {PHASE_TITLES[phase]}"))
         evidence += _held_up(a, rank, skew)
         title, fix = (
-            f"The other ranks wait for {who}",
+            f"Straggler: {who}",
             f"find why {who} take{s} longer in: {PHASE_TITLES[phase]}",
         )
     else:
@@ -91,17 +91,17 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 COMM_LATE_SHARE,
                 late[rank],
                 t["late"],
-                "no rank is last most of the time: they take turns",
+                "no rank is last most of the time: stragglers alternate",
                 form="explains",
             )
         )
         title, fix = (
-            "Ranks delay each other in turn",
-            "even out the work per step: sample sizes, garbage collection, neighbours",
+            "Alternating stragglers",
+            "balance the work per step: sample sizes, garbage collection, other processes",
         )
         scatter = _uneven_batches(a, skew)
         if scatter:
-            title = "Ranks delay each other in turn, by batches of different size"
+            title = "Alternating stragglers: uneven batch sizes"
             note = "relative to their mean: how much the sizes of a rank's batches vary"
             evidence.append(Evidence("batch size", scatter, "ratio", None, note))
     spared = skew * (_SPARED_OF_UNEVEN if scatter else 1.0)
@@ -142,7 +142,7 @@ def _held_up(a: Analysis, rank: int, skew: float) -> list[Evidence]:
         if name.startswith("quota") and len(seconds) == 1:
             more = seconds.get(rank, 0.0)  # the other ranks have no quota
         if more >= _SKEW_SHARE_MIN * skew:
-            found.append(Evidence(name, more, "s", None, f"{what}: {1000 * more:.3g} ms a step more than the others"))
+            found.append(Evidence(name, more, "s", None, f"{what}: {1000 * more:.3g} ms per step more than the others"))
     return found
 
 

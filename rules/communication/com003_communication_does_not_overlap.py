@@ -108,15 +108,15 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     )
     return Finding(
         rule=RULE.id,
-        title="Gradients are averaged after the backward pass, not during it"
+        title="Gradient averaging after the backward pass, without overlap"
         if wrapped is None
-        else "Gradients are exchanged only after the backward pass",
+        else "Gradient exchange not overlapped with the backward pass",
         severity=level,
         confidence=confidence(a, cap=0.7 if several else 0.9),
         seconds_per_step=wire,
         evidence=(exposed, fits, _bucket_evidence(a, bucket, None if several else t["bucket"])),
         fixes=(fix,),
-        saving=model_of(a).saving(best, worst, f"{parts:.0f} buckets, of which the last stays exposed"),
+        saving=model_of(a).saving(best, worst, f"{parts:.0f} buckets, of which only the last stays exposed"),
         circumstances=frozenset({"held by settings"} if chosen else ()),
     )
 
@@ -157,7 +157,7 @@ def _fix_of_order(a: Analysis, wrapped: DdpFacts) -> Fix | None:
         return None
     unused = any(a.by_rank(DDP_WITH_UNUSED).values())
     name, value = ("static_graph", True) if unused else ("find_unused_parameters", False)
-    title = f"{name}={value}: DDP sorts its buckets by the order in which gradients become ready, and sends the first ones early"
+    title = f"{name}={value}: DDP orders its buckets by gradient readiness and sends the first ones early"
     return Fix.of(title, CallChange("DistributedDataParallel", ((name, value),)), wrapped_at(a), "one line")
 
 

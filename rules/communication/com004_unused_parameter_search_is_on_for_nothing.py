@@ -38,7 +38,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         return Clear(RULE.id)
     return Finding(
         rule=RULE.id,
-        title="DDP searches for unused parameters, and there are none",
+        title="find_unused_parameters=True without unused parameters",
         severity="low",
         confidence=confidence(a, cap=0.9),
         seconds_per_step=0.0,

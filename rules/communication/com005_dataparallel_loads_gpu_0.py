@@ -1,6 +1,6 @@
 """DataParallel load imbalance on GPU 0.
 
-What it does: finds `nn.DataParallel` over several GPUs of which the first carries more load than the others.
+What it does: finds `nn.DataParallel` over several GPUs where the first carries more load than the others.
 
 Fires when: `nn.DataParallel` uses several GPUs, and the first carries more of the job's load than the others.
 
@@ -71,7 +71,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     lost = (step - best) / 2
     return Finding(
         rule=RULE.id,
-        title=f"DataParallel loads {listed([first])} more than the others",
+        title=f"DataParallel: {listed([first])} carries more load than the others",
         severity=severity(lost / step) or "low",
         confidence=confidence(a, cap=0.85),
         seconds_per_step=lost,
@@ -81,7 +81,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 PARALLEL_DEVICES,
                 devices[rank],
                 t["devices"],
-                "among which DataParallel splits each batch",
+                "across which DataParallel splits each batch",
                 form="explains",
             ),
             Evidence.of(
@@ -100,7 +100,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 "larger change",
             ),
         ),
-        saving=model.saving(best, step, "every GPU with the mean load") if lost > 0 else None,
+        saving=model.saving(best, step, "balanced load across GPUs") if lost > 0 else None,
     )
 
 
@@ -130,7 +130,7 @@ def _balance(a: Analysis, first: Gpu, gpus: list[Gpu]) -> tuple[float, tuple[Evi
     """(mean utilisation over the first GPU's, the evidence); 1 if other GPUs are busier or it is unknown."""
     for name, what in (
         (GPU_SM_ACTIVE_SHARE, "of the SMs had work on"),
-        (GPU_UTIL_SHARE, "of the time a kernel was resident on"),
+        (GPU_UTIL_SHARE, "of the time a kernel ran on"),
     ):
         shares = [share for gpu in gpus if (share := of_gpu(a, name, gpu)) is not None]
         if len(shares) == len(gpus) and max(shares) > 0 and not _others_compute(a, gpus):

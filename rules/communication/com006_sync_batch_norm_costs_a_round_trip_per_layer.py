@@ -1,7 +1,7 @@
 """SyncBatchNorm overhead.
 
 What it does: finds batch norm that is synchronised between ranks although each rank's batch is large enough for
-statistics of its own.
+per-rank statistics.
 
 Fires when: collectives of synchronised batch norm take ≥ 5 % of the step, with ≥ 32 samples on each rank; on GPUs a note.
 
@@ -16,7 +16,7 @@ known).
 Fix: plain BatchNorm from a batch of 32 per rank on: leave out `convert_sync_batchnorm`. Watch the validation accuracy
 of the first epochs.
 
-Estimate: the time of these collectives, without waiting for a late rank. At best computing also no longer waits for
+Estimate: the time of these collectives, excluding the wait for a straggler. At best computing also no longer waits for
 cores that the threads answering for each layer occupy, and the caches stay warm.
 
 False alarms: small batches per rank (detection, segmentation) need it; below 32 the rule stays silent. Ranks wait for a
@@ -54,7 +54,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     worst = max(step - (1.0 - _RETURNING_SHARE_MAX) * (spent or 0.0), 1e-9)
     return Finding(
         rule=RULE.id,
-        title="Batch norm is synchronised between ranks, layer by layer",
+        title="SyncBatchNorm: one round trip per layer",
         severity=level or "low",
         confidence=confidence(a, cap=0.9 if spent is not None else 0.6),
         seconds_per_step=spent or 0.0,
@@ -64,7 +64,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 COLLECTIVES_NORM_CALLS, calls, t["calls"], "in each step, to synchronise batch norm", form="explains"
             ),
             Evidence.of(
-                STEP_SAMPLES, batch, t["batch"], "of one rank: enough for statistics of its own", form="continues"
+                STEP_SAMPLES, batch, t["batch"], "of one rank: enough for per-rank statistics", form="continues"
             ),
         ),
         fixes=(
@@ -87,7 +87,7 @@ def _at_best(a: Analysis, spent_s: float) -> float:
 
 
 def _share(spent: float, step: float) -> str:
-    return f"{100 * spent / step:.0f} % of the step in them, without waiting for a late rank"
+    return f"{100 * spent / step:.0f} % of the step in them, excluding the wait for a straggler"
 
 
 RULE = rule(

@@ -47,7 +47,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         return Clear(RULE.id)
     return Finding(
         rule=RULE.id,
-        title="Gradients of GPUs are exchanged by gloo, through host memory",
+        title="Gloo backend for GPU gradients: exchange through host memory",
         severity=level,
         confidence=confidence(a),
         seconds_per_step=step - best,
@@ -59,7 +59,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             Evidence.of(COMM_WIRE_S, wire, t["wire"] * step, f"{100 * wire / step:.0f} % of the step"),
         ),
         fixes=(Fix("use NCCL for tensors on GPUs", 'init_process_group("nccl")', None, "one line", call=_NCCL),),
-        saving=model.saving(best, worst, "NCCL from GPU to GPU"),
+        saving=model.saving(best, worst, "direct GPU-to-GPU transfer with NCCL"),
     )
 
 

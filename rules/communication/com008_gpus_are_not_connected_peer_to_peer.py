@@ -140,7 +140,7 @@ def _refused(pairs: list[GpuPath]) -> Answer | None:
         "outside the code",
     )
     evidence = Evidence("peer to peer", first.p2p, "", None, note)
-    return Answer("GPUs cannot read each other's memory", (evidence,), fix, _PCIE_PATH)
+    return Answer("No peer-to-peer access between GPUs", (evidence,), fix, _PCIE_PATH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ def _badly_chosen(a: Analysis) -> Answer | NotMeasured | None:
     if not better[0].host:  # else each host has its own numbers
         call = EnvironmentChange((("CUDA_VISIBLE_DEVICES", ",".join(str(gpu.own_index) for gpu in better)),))
     return Answer(
-        "The job's GPUs are far from each other",
+        "Distant GPUs in use while closer ones are idle",
         evidence,
         Fix(f"run on {placed(better)}", change, None, "one line", call=call),
         _link(by_nvlink=all(choice.worst < 0 for choice in choices)),

@@ -47,9 +47,9 @@ _ONLY_CARD_NOTE = (
     "of the fastest card; the host shows no InfiniBand, RoCE or EFA, and NCCL's log is off (NCCL_DEBUG=INFO)"
 )
 _FIXES_OF_CARD = (
-    Fix("hosts with a faster network between them, or train on one node", "", None, "outside the code"),
+    Fix("nodes with a faster network, or training on one node", "", None, "outside the code"),
     Fix.of(
-        "see what NCCL uses: run once with its log",
+        "check which transport NCCL uses: run once with its log",
         EnvironmentChange((("NCCL_DEBUG", "INFO"),)),
         None,
         "one line",
@@ -72,9 +72,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         return Clear(RULE.id)
     return Finding(
         rule=RULE.id,
-        title="The nodes exchange gradients over TCP sockets"
-        if gbit is None
-        else "The nodes exchange gradients over a slow network card",
+        title="Gradient exchange over TCP sockets" if gbit is None else "Gradient exchange over a slow network card",
         severity=level,
         confidence=confidence(a, cap=0.9 if gbit is None else 0.8),
         seconds_per_step=step - best,
@@ -85,7 +83,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
             Evidence.of(COMM_WIRE_S, wire, t["wire"] * step, f"{100 * wire / step:.0f} % of the step"),
         ),
         fixes=_fixes(a) if gbit is None else _FIXES_OF_CARD,
-        saving=model.saving(best, worst, "a network that NCCL uses without sockets"),
+        saving=model.saving(best, worst, "an RDMA transport for NCCL"),
     )
 
 
@@ -119,7 +117,7 @@ def _fixes(a: Analysis) -> tuple[Fix, ...]:
         "outside the code",
     )
     name = Fix(
-        "name the fast interface, or train on one node", "NCCL_SOCKET_IFNAME=<interface>", None, "outside the code"
+        "select the fast interface, or train on one node", "NCCL_SOCKET_IFNAME=<interface>", None, "outside the code"
     )
     if off:
         return (

@@ -23,7 +23,7 @@ the exchange took from it. For a loop that averages gradients by itself: the exc
 DistributedDataParallel has buckets, at worst with the time of its bytes over a sound path on top. (52 tensors of 6.6
 MB on two CPU ranks: predicted 2.4 to 4.8 times as fast, measured 3.5 and 3.8.)
 
-False alarms: links that carry less than the path between the ranks should are a separate problem (COM001 then comes
+False alarms: links that reach less than the path between the ranks should are a separate problem (COM001 then comes
 first). So are a loop that already exchanges several times in a step (COM001), and an exchange that could hide behind
 the backward pass (COM003). Sharded parameters (FSDP) are gathered for each batch, however many are accumulated.
 """
@@ -81,7 +81,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     bundled = _bundled(a) if by_hand else None
     return Finding(
         rule=RULE.id,
-        title="The gradient exchange takes at least as long as computing",
+        title="Gradient exchange at least as long as compute",
         severity=level,
         confidence=confidence(a, cap=0.9 if sound else 0.7),
         seconds_per_step=wire,
@@ -104,13 +104,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 None,
                 "small change",
             ),
-            Fix("fewer ranks, each with more to compute", "", None, "outside the code"),
+            Fix("fewer ranks with a larger batch each", "", None, "outside the code"),
         ),
         saving=bundled
         or model.saving(
             model.at_best(min(best, plain)),
             step - _GAIN_SHARE_MIN * (step - plain),
-            f"one exchange and one update for {times} batches, in time per batch",
+            f"one exchange and one update per {times} batches, as time per batch",
         ),
     )
 
@@ -118,7 +118,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 def _accumulating(times: int, *, by_hand: bool) -> Fix:
     """A loop that averages gradients by itself has no wrapper with `no_sync`."""
     if by_hand:
-        title, change = "", "average gradients after the last of these batches only"
+        title, change = "", "average gradients only after the last of these batches"
     else:
         title, change = " under model.no_sync()", str(GradientsKept())
     return Fix(f"accumulate gradients over {times} batches{title}", change, None, "small change")

@@ -3,16 +3,16 @@
 What it does: finds jobs that exchange their gradients and, after each update, call further collectives: to average the
 loss, to gather outputs for a metric, a barrier.
 
-Fires when: these collectives hold even the rank that waits shortest for ≥ 5 % of the step.
+Fires when: these collectives block even the rank that waits least for ≥ 5 % of the step.
 
 Why it is slow: nothing else runs meanwhile. Every rank waits for the slowest one and for a round trip, once for each
 call; objects are pickled and sent in two rounds.
 
-Evidence: the time in these calls on the rank that is held shortest, so that waiting for a late rank is not counted; the
+Evidence: the time in these calls on the rank that waits least, so that waiting for a late rank is not counted; the
 calls of a step; the line that calls them longest, unless as much time is spent in calls at other places of a step.
 
 Fix: sum on each rank, and exchange every N steps or where the value is printed; several values in one tensor. A
-barrier is not needed, since the exchange of gradients keeps the ranks together.
+barrier is not needed, since the gradient exchange already synchronizes the ranks.
 
 Estimate: the step without these calls, at best shorter beyond that, since they pickle and copy on the cores that
 compute; or with half of them: some of the waiting moves into the next exchange.
@@ -61,7 +61,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     best, worst = (model.step_if({}, wire_s=a.value(COMM_WIRE_S) - share * held) for share in (1.0 - 1.0 / _EVERY, 0.5))
     return Finding(
         rule=RULE.id,
-        title=f"The ranks exchange more than gradients in every step: {kind}",
+        title=f"Collectives besides the gradient exchange in every step: {kind}",
         severity=level,
         confidence=confidence(a, cap=0.9),
         seconds_per_step=held,
@@ -70,14 +70,14 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 COLLECTIVES_AFTER_UPDATE_S,
                 held,
                 t["held"] * step,
-                f"{100 * held / step:.0f} % of the step, on the rank that is held shortest",
+                f"{100 * held / step:.0f} % of the step, on the rank that waits least",
             ),
             Evidence.of(COLLECTIVES_CALLS, most, None, f"from Python in a step{_through(site)}", form="continues"),
         ),
         fixes=(
             Fix(
-                "leave out the barrier" if kind == "barrier" else "exchange every N steps, or where the value is used",
-                "the exchange of gradients keeps the ranks together"
+                "remove the barrier" if kind == "barrier" else "exchange every N steps, or where the value is used",
+                "the gradient exchange already synchronizes the ranks"
                 if kind == "barrier"
                 else f"if step % {_EVERY} == 0: ...; sum on each rank meanwhile, several values in one tensor",
                 Where(site["file"], site["line"]) if site.get("file") else None,
@@ -87,7 +87,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         saving=model.saving(
             best * (1.0 - _RELIEF * held / step),
             worst,
-            f"these exchanges once in {_EVERY} steps; at worst half of their time is left",
+            f"these exchanges once every {_EVERY} steps; at worst half of their time remains",
         ),
     )
 

@@ -3,12 +3,12 @@
 What it does: finds models whose buffers DistributedDataParallel broadcasts from rank 0 before each forward pass, as it
 does by default: masks, tables of rotary or position embeddings, statistics of batch norm.
 
-Fires when: these broadcasts hold even the rank that waits shortest for ≥ 5 % of the step.
+Fires when: these broadcasts block even the rank that waits least for ≥ 5 % of the step.
 
 Why it is slow: nothing else runs meanwhile. A mask for 2048 positions is 17 MB, and each layer may have its own; they
 never change, and all ranks have had them since the wrapper was made.
 
-Evidence: the time in the broadcasts on the rank that is held shortest, so that waiting for a late rank is not counted;
+Evidence: the time in the broadcasts on the rank that waits least, so that waiting for a late rank is not counted;
 the bytes of the buffers.
 
 Fix: `broadcast_buffers=False` where the model is wrapped. Buffers that training changes then remain each rank's own:
@@ -53,9 +53,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     best, worst = (model.step_if({}, wire_s=a.value(COMM_WIRE_S) - share * held) for share in (1.0, 1.0 - _LEFT_MAX))
     return Finding(
         rule=RULE.id,
-        title="DDP sends the statistics of batch norm before every forward pass"
+        title="DDP broadcast of batch norm statistics in every forward pass"
         if of_norms
-        else "DDP sends the model's buffers before every forward pass",
+        else "DDP buffer broadcast in every forward pass",
         severity=level,
         confidence=confidence(a, cap=0.9),
         seconds_per_step=held,
@@ -64,7 +64,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 COLLECTIVES_BUFFERS_S,
                 held,
                 t["held"] * step,
-                f"{100 * held / step:.0f} % of the step, on the rank that is held shortest",
+                f"{100 * held / step:.0f} % of the step, on the rank that waits least",
             ),
             *_sizes(sent),
         ),
@@ -78,13 +78,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
             ),
         ),
         saving=model.saving(
-            model.at_best(best), worst, "no broadcasts of buffers; at worst a quarter of their time is left"
+            model.at_best(best), worst, "no buffer broadcasts; at worst a quarter of their time remains"
         ),
     )
 
 
-_TABLES_ARE_ALIKE = "tables that training does not change are alike on all ranks anyway"
-_NORMS_DIFFER = "the numbers change slightly, since each rank keeps its own statistics of batch norm"
+_TABLES_ARE_ALIKE = "buffers that training does not change are identical on all ranks"
+_NORMS_DIFFER = "results change slightly, because each rank keeps its own batch norm statistics"
 
 
 def _models(a: Analysis) -> list[DdpFacts]:

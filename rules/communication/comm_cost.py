@@ -222,9 +222,9 @@ def carried_evidence(a: Analysis) -> tuple[Evidence, ...]:
     if path is None:
         return (Evidence.of(COMM_BUS_GB_PER_S, carried, note=note),)
     if carried < path.gb_per_s and path_is_sound(a):
-        note = "over each link: so few bytes that each message's latency takes the time, not the bandwidth"
+        note = "over each link: latency-bound, too few bytes for the bandwidth to matter"
         return (Evidence.of(COMM_BUS_GB_PER_S, carried, path.gb_per_s, note, form="explains"),)
-    note += f"; {path.why} should carry {path.gb_per_s:.2g} GB/s at least"
+    note += f"; {path.why} should reach {path.gb_per_s:.2g} GB/s at least"
     return (Evidence.of(COMM_BUS_GB_PER_S, carried, path.gb_per_s, note),)
 
 
@@ -261,7 +261,7 @@ def wrapping(a: Analysis, bucket_cap_mb: int | None = None) -> Fix:
     """The fix of a loop that averages gradients by calls of its own."""
     cap = "" if bucket_cap_mb is None else f", bucket_cap_mb={bucket_cap_mb}"
     return Fix(
-        "wrap the model in DistributedDataParallel and drop the loop that averages gradients",
+        "wrap the model in DistributedDataParallel and remove the loop that averages gradients",
         f"model = torch.nn.parallel.DistributedDataParallel(model{cap})",
         _called_at(a),
         "small change",
@@ -332,7 +332,7 @@ def on_faster_links(a: Analysis, gb_per_s: float) -> Saving | None:
         )
         for seconds in left
     )
-    return model.saving(model.at_best(best), worst, f"links that carry {8 * gb_per_s:g} Gbit/s each")
+    return model.saving(model.at_best(best), worst, f"links that reach {8 * gb_per_s:g} Gbit/s each")
 
 
 def _own_s(a: Analysis) -> tuple[float, float]:

@@ -67,7 +67,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     newest = min(capability.values())
     return Finding(
         rule=RULE.id,
-        title="The GPU computes in single precision and its tensor cores are idle",
+        title="Tensor Cores idle: FP32 compute without TF32",
         severity=level,
         confidence=confidence(a, cap=0.95 if tensor else 0.85),
         seconds_per_step=step - least,

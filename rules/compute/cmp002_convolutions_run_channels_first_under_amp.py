@@ -55,7 +55,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     shape = facts_of(a, ranks[0]).get("conv", LayerFacts()).get("shape")
     return Finding(
         rule=RULE.id,
-        title="Convolutions run channels-first in half precision",
+        title="Channels-first (NCHW) convolutions in half precision",
         severity=level,
         confidence=confidence(a, cap=0.75),
         seconds_per_step=(step - best) / 2,

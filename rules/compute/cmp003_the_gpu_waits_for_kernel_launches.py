@@ -71,7 +71,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     unseen = idle[rank][1] > _UNSEEN_RATIO * idle[rank][0]
     return Finding(
         rule=RULE.id,
-        title="The GPU waits for kernel launches",
+        title="Kernel launch overhead: the GPU waits for the host",
         severity=level,
         confidence=confidence(a, cap=0.95 if deep else 0.65 if unseen else 0.8),
         seconds_per_step=step - expected,
@@ -80,7 +80,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 GPU_HOST_PACED_S,
                 common(paced),
                 t["idle"] * step,
-                f"{100 * common(paced) / step:.0f} % of a {1000 * step:.1f} ms step ran at the host's pace, with nothing queued",
+                f"{100 * common(paced) / step:.0f} % of a {1000 * step:.1f} ms step is host-bound: no kernel was queued",
             ),
             Evidence(
                 "idle for launches",
@@ -127,16 +127,16 @@ def _idle_s(a: Analysis, rank: int, paced_s: float) -> tuple[float, float] | Non
 
 def _seen_by(idle: tuple[float, float], *, deep: bool, unseen: bool) -> str:
     if deep:
-        return "the next kernel came too late, in the profiler's window"
+        return "gaps before the next kernel, in the profiler window"
     if not unseen:
-        return "no kernel was resident, and neither input nor the time between steps explains it"
+        return "no kernel ran, explained neither by input nor by time between steps"
     least, most = (1000 * seconds for seconds in idle)
     return f"between {least:.1f} and {most:.1f} ms a step: utilisation may not count gaps between launches, --deep does"
 
 
 def _basis(*, unseen: bool) -> str:
     if unseen:
-        return "how long the GPU idles between kernels is not known: between not at all and most of the time that launching takes"
+        return "idle time between kernels is unknown: from none to most of the launch time"
     return "the GPU no longer idles between kernels, or half as long"
 
 
@@ -155,7 +155,7 @@ def _fixes(a: Analysis, rank: int) -> tuple[Fix, ...]:
     fixes = []
     peak = a.get(GPU_PEAK_SHARE, rank)
     if peak is not None and peak <= _MEMORY_SHARE_MAX:
-        fixes.append(Fix("a larger batch: as many kernels, each of them longer", "", None, "small change"))
+        fixes.append(Fix("a larger batch: the same number of kernels, each of them longer", "", None, "small change"))
     if not facts.get("compiled_frames"):
         compiled = ModelChange(Invocation("torch.compile", (Expression("model"),), _REDUCE_OVERHEAD.arguments))
         fixes.append(Fix.of("compile the model: fewer kernels, replayed as a CUDA graph", compiled, None, "one line"))

@@ -70,7 +70,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     model = model_of(a)
     return Finding(
         rule=RULE.id,
-        title="The host waits for the GPU in each step, and then the GPU for the host",
+        title="Host-device synchronization in every step",
         severity=level,
         confidence=confidence(a, cap=0.9),
         seconds_per_step=step - after,
@@ -84,11 +84,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
             ),
             _idle(hidden[rank], behind[rank], t["cost"], step),
         ),
-        fixes=tuple(_fix(a, wait) for wait in waits[:_PLACES_SHOWN]) or (Fix("read values back every 50 steps only"),),
+        fixes=tuple(_fix(a, wait) for wait in waits[:_PLACES_SHOWN]) or (Fix("read values back only every 50 steps"),),
         saving=model.saving(
             best,
             step - _GAIN_SHARE_MIN * (step - sure),
-            "the GPU's idle time overlaps with compute, as far as the host was blocked",
+            "no GPU idle time while the host is blocked",
         ),
     )
 
@@ -96,7 +96,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 def _idle(between_s: float, behind_s: float, cost: float, step: float) -> Evidence:
     """Evidence of the idle time: that between steps, and half of what the launches after a wait may take the GPU."""
     idle = between_s + behind_s / 2
-    note = f"the GPU had nothing to do between steps: {100 * idle / step:.0f} % of a {1000 * step:.0f} ms step"
+    note = f"GPU idle between steps: {100 * idle / step:.0f} % of a {1000 * step:.0f} ms step"
     if behind_s > between_s:
         note = f"between steps, and up to {1000 * behind_s:.1f} ms in which the host launches what the GPU runs at once"
     return Evidence("idle after waits", idle, "s", cost * step, note)
@@ -130,8 +130,8 @@ def _fix(a: Analysis, wait: Wait) -> Fix:
     if wait.through.startswith(SCALER):
         return _without_scaler_wait(a, wait.rank, where)
     if wait.call == "synchronize":
-        return Fix("no synchronize() in each step: CUDA events measure times without it", "", where, "one line")
-    change = "keep loss.detach() in a sum on the device, and read that every 50 steps"
+        return Fix("no synchronize() in each step: time with CUDA events instead", "", where, "one line")
+    change = "accumulate loss.detach() on the device, and read the sum every 50 steps"
     return Fix(f"no {wait.words} in each step", change, where, "small change")
 
 

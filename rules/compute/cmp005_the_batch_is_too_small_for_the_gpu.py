@@ -78,7 +78,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     larger = round(found.times * batch_size(a))
     return Finding(
         rule=RULE.id,
-        title="The batch is too small for the GPU",
+        title="Batch too small for the GPU",
         severity=level,
         confidence=confidence(a, cap=0.8),
         seconds_per_step=step - found.expected_s,
@@ -88,7 +88,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 GPU_PEAK_SHARE,
                 peak,
                 t["memory"],
-                "of the GPU's memory is taken by tensors at the peak",
+                "of GPU memory is taken by tensors at the peak",
                 form="continues",
             ),
             *(replace(e, threshold=t["activity"]) for e in busy),
@@ -128,7 +128,7 @@ def _by_sweep(a: Analysis, fixed: Mapping[int, float], peak: float, t: Threshold
     best, expected = (_if_larger(a, keep, times, hopeful=hopeful) for hopeful in (True, False))
     step = a.value(STEP_TIME_S)
     note = (
-        f"times as many samples/s with batches of {size:.0f} as with {curve.batch:.0f}{timing_source(a, fixed)}: "
+        f"times the samples/s with batches of {size:.0f} as with {curve.batch:.0f}{timing_source(a, fixed)}: "
         f"{curve.rate(size):.0f} instead of {curve.rate(curve.batch):.0f}"
     )
     evidence = Evidence("samples/s by the sweep", gain, "times", t["gain"], note)

@@ -48,7 +48,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     change = f"{'fewer' if gain < 0 else 'more'} samples/s after doubling the batch to {samples:.0f}"
     return Finding(
         rule=RULE.id,
-        title="The batch is past the point of diminishing returns: half of it is as fast per sample",
+        title="Batch past the point of diminishing returns: half of it is as fast per sample",
         severity="info",
         confidence=confidence(a, cap=0.8),
         seconds_per_step=0.0,
@@ -58,7 +58,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 GPU_PEAK_SHARE,
                 peak,
                 t["memory"],
-                "of the GPU's memory is taken by tensors at the peak",
+                "of GPU memory is taken by tensors at the peak",
                 form="continues",
             ),
         ),

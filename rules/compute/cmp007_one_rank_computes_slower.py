@@ -78,14 +78,14 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     who, s = named(slow.ranks)
     larger_words = f": {'its' if s else 'their'} batches are larger" if slow.larger else ""
     basis = (
-        "all ranks compute equally long, their total stays the same"
+        "balanced compute across ranks, with the same total"
         if slow.larger
         else f"{who} compute{s} as fast as the others"
     )
     model = model_of(a)
     return Finding(
         rule=RULE.id,
-        title=f"{who.capitalize()} compute{s} slower than the others" + larger_words,
+        title=f"Slow compute on {who}" + larger_words,
         severity=level,
         confidence=sure(a, slow.late),
         seconds_per_step=step - slow.after_s,
@@ -128,9 +128,7 @@ def _slow(a: Analysis, t: Thresholds) -> _Slow | None:
 def _evidence(a: Analysis, slow: _Slow, t: Thresholds) -> tuple[Evidence, ...]:
     who, s = named(slow.ranks)
     if slow.larger:
-        why = Evidence(
-            "batch size", slow.larger, "×", None, f"the data in the batches of {who}, relative to the others'"
-        )
+        why = Evidence("batch size", slow.larger, "×", None, f"batch size of {who}, relative to the others")
     else:
         phase = max(COMPUTE, key=lambda p: a.excess[slow.rank][p])
         in_copies = _in_copies(a, slow, t)
@@ -160,7 +158,9 @@ def _fixes(a: Analysis, slow: _Slow, t: Thresholds) -> tuple[Fix, ...]:
                 "small change",
             ),
         )
-    find = Fix(f"find what rank {slow.rank} does in addition, or what slows its processor", "", None, "small change")
+    find = Fix(
+        f"find what rank {slow.rank} computes in addition, or what slows its CPU or GPU", "", None, "small change"
+    )
     if not a.on_gpu and len(a.nodes) <= 1:
         return (find,)
     elsewhere = "on another GPU or host" if a.on_gpu else "on another host"

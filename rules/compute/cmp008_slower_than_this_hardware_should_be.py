@@ -1,9 +1,9 @@
 """Throughput below published results for this hardware.
 
-What it does: compares the images/s of ResNet50, or the sequences/s of BERT, with published measurements of the same GPU,
+What it does: compares the images/s of ResNet50, or the sequences/s of BERT, with published results for the same GPU,
 precision, memory layout and batch size.
 
-Fires when: the job reaches < 70 % of what others have measured for this model and GPU with the same precision, layout and batch.
+Fires when: the job reaches < 70 % of published results for this model and GPU with the same precision, layout and batch.
 
 Why it is slow: the other rules answer that. If none of them fires, the machine itself may be slow.
 
@@ -55,7 +55,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     )
     return Finding(
         rule=RULE.id,
-        title=f"The job reaches {100 * ratio:.0f} % of what others measured on this hardware",
+        title=f"Throughput at {100 * ratio:.0f} % of published results for this hardware",
         severity=level,
         confidence=confidence(a, cap=0.7),
         seconds_per_step=(step - best) / 2,
@@ -64,16 +64,16 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 REFERENCE_OBSERVED_IMAGES_PER_S,
                 observed,
                 (1.0 - t["shortfall"]) * usual,
-                "of all GPUs, without the stalls between steps",
+                "of all GPUs, excluding stalls between steps",
                 unit=unit,
                 form="continues",
             ),
             Evidence.of(
                 REFERENCE_IMAGES_PER_S,
                 usual,
-                note=f"typical PyTorch programs, the lowest like this job: {a.published.words}"
+                note=f"typical PyTorch programs, lowest comparable result: {a.published.words}"
                 if a.published
-                else "typical PyTorch programs: the lowest of the sources",
+                else "typical PyTorch programs: lowest of the sources",
                 unit=unit,
                 form="explains",
             ),
@@ -83,7 +83,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             Fix("follow the other findings first", "", None, "small change"),
             Fix("check the machine: rn50-advisor triage", "rn50-advisor triage", None, "outside the code"),
         ),
-        saving=model.saving(best, step, "up to what typical programs reach; the other findings show how"),
+        saving=model.saving(best, step, "up to typical published throughput; the other findings show how"),
     )
 
 

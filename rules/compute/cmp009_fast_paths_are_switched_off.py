@@ -56,7 +56,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         return clear_if_measured(RULE.id, *(one for one in inspections if isinstance(one, str)))
     return Finding(
         rule=RULE.id,
-        title=f"Switched off: {', '.join(name for name, _, _ in found)}",
+        title=f"Fast paths switched off: {', '.join(name for name, _, _ in found)}",
         severity="low",
         confidence=confidence(a, cap=0.7),
         seconds_per_step=0.0,
@@ -91,7 +91,7 @@ def _benchmark(a: Analysis, rank: int, t: Thresholds, computing: bool) -> Inspec
     return (
         "cudnn.benchmark",
         Evidence("cudnn.benchmark", "off", "", None, note),
-        Fix.of("let cuDNN search for its fastest algorithms once", _BENCHMARK, None, "one line"),
+        Fix.of("let cuDNN benchmark its algorithms once", _BENCHMARK, None, "one line"),
     )
 
 

@@ -52,7 +52,7 @@ _CHECKS_MIN = 2
 # MobileNet, 3.4 to 3.7 for a recurrent cell of 760 nodes.
 _ANOMALY = ((40e-6, 20e-6, 0.1), (110e-6, 50e-6, 0.45))
 _ANOMALY_SHARE_MAX = 0.8  # of a phase
-_MEASURE = "measure the gain with one run each way: rn50-advisor compare"
+_MEASURE = "measure the gain with and without: rn50-advisor compare"
 # By name: severity, and what to do.
 _AIDS: Mapping[str, tuple[Severity, str]] = {
     "anomaly detection": (
@@ -99,7 +99,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     counted = () if saving is None else (Evidence.of(STEP_OPERATIONS, operations, note="in a step", form="continues"),)
     return Finding(
         rule=RULE.id,
-        title=f"Left on: {', '.join(ranks)}",
+        title=f"Debugging tools left on: {', '.join(ranks)}",
         severity=min(worst, severity(lost / a.value(STEP_TIME_S)) or worst, key=SEVERITIES.index),
         confidence=confidence(a, cap=0.9),
         seconds_per_step=lost,
@@ -121,7 +121,7 @@ def _without_anomaly_detection(a: Analysis, ranks: Sequence[int]) -> Saving | No
         model.step_if({(rank, phase): s for rank in ranks for phase, s in _left(model.own[rank], nodes[rank], *costs)})
         for costs in _ANOMALY
     )
-    return model.saving(best, worst, "no traceback for each operation, and no search for NaN")
+    return model.saving(best, worst, "no traceback per operation and no NaN check")
 
 
 def _left(

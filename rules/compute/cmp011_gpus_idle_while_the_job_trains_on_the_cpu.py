@@ -45,17 +45,15 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     names = sorted({gpu.name for gpu in a.gpu_view.devices})
     return Finding(
         rule=RULE.id,
-        title=f"The job trains on the CPU while {counted(int(idle), 'GPU')} idle{'s' * (idle == 1)}",
+        title=f"CPU training with {counted(int(idle), 'idle GPU')}",
         severity="high",
         confidence=confidence(a, cap=0.9),
         seconds_per_step=0.0,
         urgent=True,
         evidence=(
             Evidence.of(GPU_IDLE_BESIDE, idle, 1.0, f"{', '.join(names)}: in use for less than a tenth of the time"),
-            Evidence.of(
-                STEP_COMPUTE_S, computing, t["compute"], "of each step is computing on the CPU", form="continues"
-            ),
-            *(Evidence("torch", build, "", None, "the build that the ranks run") for build in _builds(a)),
+            Evidence.of(STEP_COMPUTE_S, computing, t["compute"], "of each step is CPU compute", form="continues"),
+            *(Evidence("torch", build, "", None, "the torch build of the ranks") for build in _builds(a)),
         ),
         fixes=(_fix(a),),
     )

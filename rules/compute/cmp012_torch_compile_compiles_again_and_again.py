@@ -57,12 +57,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
             Evidence.of(COMPILE_LATE_S, lost, t["share"] * step, f"{100 * lost / step:.1f} % of the step"),
         ),
         fixes=_fixes(reason, where),
-        saving=model.saving(step - lost, step - 0.5 * lost, "none of these compilations, or half of them"),
+        saving=model.saving(step - lost, step - 0.5 * lost, "none or half of these recompilations"),
     )
 
 
 def _fixes(why: str, where: Where | None) -> tuple[Fix, ...]:
-    eager = Fix("leave this part eager: @torch.compiler.disable", "", where, "one line")
+    eager = Fix("run this part in eager mode: @torch.compiler.disable", "", where, "one line")
     if "size" not in why and "stride" not in why:
         return (
             Fix(
@@ -73,12 +73,10 @@ def _fixes(why: str, where: Where | None) -> tuple[Fix, ...]:
             ),
             eager,
         )
-    dynamic = Fix(
-        "mark the dimension that changes as dynamic", "torch._dynamo.mark_dynamic(batch, 0)", where, "one line"
-    )
+    dynamic = Fix("mark the changing dimension as dynamic", "torch._dynamo.mark_dynamic(batch, 0)", where, "one line")
     return (
         dynamic,
-        Fix("pad batches to a few sizes, so that few shapes are compiled", "", None, "small change"),
+        Fix("pad batches to a few sizes to limit the compiled shapes", "", None, "small change"),
         eager,
     )
 
@@ -90,12 +88,12 @@ def _most_often(facts: RankFacts) -> tuple[Where | None, str, str]:
         return None, "dynamo does not report which function", ""
     (file, line, function), times = Counter((m["file"], m["line"], m["function"]) for m in again).most_common(1)[0]
     reason = next(m["reason"] for m in reversed(again) if m["function"] == function)
-    return Where(file, line), f"{function} was compiled {times} times more: {reason}", str(reason)
+    return Where(file, line), f"{function} was recompiled {times} times: {reason}", str(reason)
 
 
 RULE = rule(
     __name__,
-    "torch.compile compiles again and again",
+    "Repeated recompilation by torch.compile",
     check,
     needs=(STEP_TIME_S,),
     thresholds={

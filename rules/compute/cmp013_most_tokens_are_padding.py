@@ -53,7 +53,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     by_rank, source = {rank: seen for rank in facts if (seen := facts[rank].get("padding"))}, "by their attention mask"
     if not by_rank and layers & _NORMS and not layers & _RECURRENT and "Embedding" in layers:
         by_rank = {rank: seen for rank in facts if (seen := facts[rank].get("padded_ends"))}
-        source = "by the number that fills the ends of their rows"
+        source = "by the value that fills the ends of their rows"
     if not by_rank:
         return NotMeasured(RULE.id, ("batch.attention_mask",)) if "Embedding" in layers else Clear(RULE.id)
     total = _summed(by_rank.values())
@@ -80,7 +80,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     )
     return Finding(
         rule=RULE.id,
-        title=f"{100 * share:.0f} % of the tokens are padding",
+        title=f"Excessive padding: {100 * share:.0f} % of the tokens",
         severity=level,
         confidence=confidence(a, cap=0.9),
         seconds_per_step=lost,
@@ -101,7 +101,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
             ),
         ),
         fixes=(group,) if grouped else (shorter, group),
-        saving=model.saving(best, worst, "only the tokens that the batches need"),
+        saving=model.saving(best, worst, "no padding beyond each batch's longest sequence"),
     )
 
 

@@ -58,7 +58,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     change = CallChange(name, (("fused", True),), without=("foreach",))
     return Finding(
         rule=RULE.id,
-        title=f"{name} updates one parameter after the other",
+        title=f"Unfused {name} on the CPU",
         severity=level,
         confidence=confidence(a, cap=0.9),
         seconds_per_step=lost,

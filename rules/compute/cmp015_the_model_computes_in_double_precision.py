@@ -54,7 +54,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         return Clear(RULE.id)
     return Finding(
         rule=RULE.id,
-        title="The model computes in double precision",
+        title="Double-precision (FP64) training",
         severity=level,
         confidence=confidence(a, cap=0.8),
         seconds_per_step=0.0 if a.on_gpu else gain,

@@ -56,7 +56,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     line = next((line for line in a.recomputing_lines if line.samples >= _LINE_SAMPLES_MIN), None)
     return Finding(
         rule=RULE.id,
-        title="The backward pass recomputes activations although memory is free",
+        title="Activation checkpointing although memory is free",
         severity=level,
         confidence=confidence(a, cap=0.85),
         seconds_per_step=spent,
@@ -65,14 +65,14 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 STEP_RECOMPUTING_S,
                 spent,
                 t["again"] * step,
-                "of the backward pass computes checkpointed layers forward again",
+                "of the backward pass recomputes checkpointed layers",
                 form="continues",
             ),
             Evidence.of(
                 MEMORY_HOST_LEFT_SHARE,
                 free,
                 t["free"],
-                f"{100 * free:.0f} % of the memory that the job may use is free",
+                f"{100 * free:.0f} % of the job's memory is free",
             ),
         ),
         fixes=(
@@ -83,7 +83,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 "small change",
             ),
         ),
-        saving=model.saving(best, worst, "activations kept instead of recomputed"),
+        saving=model.saving(best, worst, "activations stored instead of recomputed"),
     )
 
 

@@ -89,7 +89,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     since = a.get(DENORMAL_SINCE, worst)
     return Finding(
         rule=RULE.id,
-        title="Denormal numbers slow the CPU" + (f" since step {since:.0f}" if since is not None else ""),
+        title="Denormal numbers on the CPU" + (f" since step {since:.0f}" if since is not None else ""),
         severity=level,
         confidence=confidence(a, cap=0.85),
         seconds_per_step=lost_s,
@@ -136,7 +136,7 @@ def _since_they_came(a: Analysis, rank: int) -> tuple[float, Saving]:
     before_s, expected_s, after_s = (a.value(measure, rank) for measure in _COMPARED)
     most, least = (min(max(0.0, after_s - without(before_s, expected_s)), step_s) for without in (min, max))
     now = replace(model_of(a), step_s=step_s)
-    basis = "what computes with them takes as long as before the first denormal numbers"
+    basis = "compute time as before the first denormal numbers"
     saving = now.saving(now.at_best(step_s - most), step_s - _WORST_GAIN * least, basis)
     return max(0.0, after_s - expected_s), saving
 
@@ -150,27 +150,27 @@ def _evidence(a: Analysis, rank: int, t: Thresholds) -> tuple[Evidence, ...]:
     ]
     if rank in _growth(a):
         before_s, expected_s, after_s = (a.value(measure, rank) for measure in _COMPARED)
-        today = f", which is {duration(expected_s)} at today's speed of the machine" if expected_s != before_s else ""
-        note = f"in what computes with them in a step; {duration(before_s)} before{today}"
+        today = f", or {duration(expected_s)} at the machine's current speed" if expected_s != before_s else ""
+        note = f"per step in operations on them; {duration(before_s)} before{today}"
         found.insert(1, Evidence.of(DENORMAL_AFTER_S, after_s, t["grew"] * expected_s, note, form="continues"))
     else:
-        why = "how much they cost is not known: they were there from the first look on"
+        why = "their cost is unknown: they were present from the first sample on"
         found.insert(1, Evidence("cost", "unknown", "", None, why))
     if _flushes(a, rank):
-        note = "the training thread flushes them to zero; threads that had started before it was told to do not"
+        note = "the training thread flushes them to zero; threads started before that setting do not"
         found.append(Evidence.of(DENORMAL_FLUSHED, a.get(DENORMAL_FLUSHED, rank), None, note))
     return tuple(found)
 
 
 _KEEP_LARGER = Fix(
-    "or keep the numbers from shrinking",
-    "weights that get no gradients any more need no optimizer; a weight decay that is too strong shrinks them for ever",
+    "or keep the values from shrinking",
+    "exclude weights without gradients from the optimizer; too strong weight decay keeps shrinking them",
 )
 
 
 def _fix(a: Analysis, rank: int) -> Fix:
     if _flushes(a, rank):
-        title = "flush denormal numbers before the first tensor is made"
+        title = "flush denormal numbers before the first tensor is created"
         return Fix(title, f"{_FLUSH}, as the first statement after the imports", None, "one line")
     title = "flush denormal numbers to zero, in all threads"
     return Fix.of(title, _FLUSH, None, "one line", more=", as the first statement after the imports")

@@ -53,7 +53,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         return Clear(RULE.id)
     return Finding(
         rule=RULE.id,
-        title="Batches are copied to the GPU from pageable memory",
+        title="Host-to-device copies from pageable memory",
         severity=level,
         confidence=confidence(a, cap=0.85),
         seconds_per_step=step - expected,
@@ -71,7 +71,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             ),
         ),
         fixes=_fixes(a, rank),
-        saving=model.saving(best, worst, "pinned memory, at the bandwidth of the link"),
+        saving=model.saving(best, worst, "pinned memory, at link bandwidth"),
     )
 
 
@@ -110,7 +110,7 @@ def _fixes(a: Analysis, rank: int) -> tuple[Fix, ...]:
     blocking = next((copy for copy in _pageable_copies(a, rank) if not copy.non_blocking and copy.file), None)
     if blocking is not None:
         where = Where(blocking.file, blocking.line)
-        fixes.append(without_waiting("do not wait for the copy", blocking.call, where))
+        fixes.append(without_waiting("make the copy asynchronous", blocking.call, where))
     return tuple(fixes)
 
 

@@ -52,7 +52,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     as_long = copies[rank] <= hidden[rank] <= (a.get(SYNC_BLOCKED_S, rank) or 0.0)
     return Finding(
         rule=RULE.id,
-        title="The host waits for the end of each copy to the GPU",
+        title="Blocking host-to-device copies",
         severity=level,
         confidence=confidence(a, cap=0.85),
         seconds_per_step=(step - best) / 2,
@@ -76,7 +76,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         saving=model.saving(
             best,
             step - _GAIN_SHARE_MIN * (step - after),
-            "the host no longer waits for the copy; at best a separate stream hides the copy",
+            "the host no longer waits for the copy; at best a separate stream overlaps it",
         ),
         circumstances=frozenset({"others hold as long"} if as_long else ()),
     )
@@ -90,7 +90,7 @@ def _fixes(a: Analysis, rank: int) -> tuple[Fix, ...]:
     return (
         without_waiting("non_blocking=True", call, where),
         Fix(
-            "or copy the next batch ahead, on a stream of its own",
+            "or prefetch the next batch on a separate stream",
             "torch.cuda.Stream(), wait_stream, record_stream",
             None,
             "small change",

@@ -46,7 +46,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     rank = next(r for r in copies if copies[r] >= copy)
     return Finding(
         rule=RULE.id,
-        title="Images are copied to the GPU as float32, four times the size of uint8",
+        title="Images copied as float32, four times the size of uint8",
         severity=severity((step - best) / 2 / step) or "low",
         confidence=confidence(a, cap=0.8),
         seconds_per_step=(step - best) / 2,
@@ -67,13 +67,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         ),
         fixes=(
             Fix(
-                "send uint8 and normalise on the device",
+                "send uint8 and normalize on the device",
                 _change(loader.dataset if loader else DescribedDataset()),
                 where_of(loader),
                 "small change",
             ),
         ),
-        saving=model.saving(best, step, "a quarter of the bytes; no gain if compute already hides the copy"),
+        saving=model.saving(best, step, "a quarter of the bytes; no gain if the copy already overlaps with compute"),
     )
 
 

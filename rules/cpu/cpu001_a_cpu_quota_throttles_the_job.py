@@ -72,7 +72,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     limit = f"{quota[first]:g} core{'' if quota[first] == 1 else 's'}"
     return Finding(
         rule=RULE.id,
-        title=f"A CPU quota of {limit} throttles {who}",
+        title=f"CPU quota of {limit} throttles {who}",
         severity=level,
         confidence=confidence(a),
         seconds_per_step=lost,

@@ -9,7 +9,7 @@ one ran.
 
 Evidence: steal as a share of the host's CPU time while training.
 
-Fix: another instance type (dedicated cores), another host, or return the instance.
+Fix: another instance type (dedicated cores), another host, or a new instance.
 
 Estimate: between half of the stolen share of the step, and the stolen share of the time in which threads wanted a core.
 
@@ -34,7 +34,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     model = model_of(a)
     return Finding(
         rule=RULE.id,
-        title=f"The hypervisor takes {100 * stolen:.0f} % of the CPU time",
+        title=f"CPU steal time: {100 * stolen:.0f} % of the CPU time",
         severity=level,
         confidence=confidence(a),
         seconds_per_step=stolen * step,
@@ -42,7 +42,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             Evidence.of(CPU_STEAL_SHARE, stolen, t["steal"], "of the host's CPU time while training", form="continues"),
         ),
         fixes=(Fix("move to an instance with dedicated cores, or to another host", "", None, "outside the code"),),
-        saving=model.saving(step * (1 - _of_wanted(a, stolen)), step * (1 - 0.5 * stolen), "no time stolen"),
+        saving=model.saving(step * (1 - _of_wanted(a, stolen)), step * (1 - 0.5 * stolen), "no steal time"),
     )
 
 

@@ -10,7 +10,7 @@ Why it is slow: the kernel shares the cores; time that the neighbours compute is
 Evidence: run-queue delay of the training thread as a share of the step; cores busy with processes outside this job, and
 with those of the job that neither train nor load data, by command.
 
-Fix: stop or move the neighbours, or pin the job to cores of its own; start the job's additional processes elsewhere.
+Fix: stop or move the neighbours, or pin the job to dedicated cores; start the job's additional processes elsewhere.
 
 Estimate: the step without the neighbours' part of the training thread's delay, which is their share of the busy cores;
 at worst half of that gain.
@@ -77,14 +77,14 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             ),
         ),
         fixes=(_fix(taken, helpers),),
-        saving=model.saving(model.at_best(after), 0.5 * (step + after), "no competition from other processes"),
+        saving=model.saving(model.at_best(after), 0.5 * (step + after), "no CPU contention from other processes"),
     )
 
 
 def _title(taken: float, helpers: float) -> str:
     if helpers < _OWN_PROCESSES_SHARE * taken:
-        return f"Other processes keep {taken:.1f} cores busy that the job needs"
-    return f"Processes that the job started itself keep {taken:.1f} cores busy that training needs"
+        return f"CPU contention: other processes keep {taken:.1f} cores busy"
+    return f"CPU contention: the job's own helper processes keep {taken:.1f} cores busy"
 
 
 def _helpers(a: Analysis) -> tuple[Evidence, ...]:
@@ -102,9 +102,9 @@ def _helpers(a: Analysis) -> tuple[Evidence, ...]:
 
 def _fix(taken: float, helpers: float) -> Fix:
     if helpers < _OWN_PROCESSES_SHARE * taken:
-        words = "stop or move the other processes, or pin the job to cores of its own (taskset, cpuset)"
+        words = "stop or move the other processes, or pin the job to dedicated cores (taskset, cpuset)"
         return Fix(words, "", None, "outside the code")
-    return Fix("run these processes elsewhere, with fewer threads, or before or after training", "", None)
+    return Fix("run these processes elsewhere, with fewer threads, or outside training", "", None)
 
 
 RULE = rule(

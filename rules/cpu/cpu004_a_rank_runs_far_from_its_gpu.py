@@ -36,7 +36,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     gpus = {rank: gpu for gpu in a.gpu_view.used for rank in gpu.ranks}
     return Finding(
         rule=RULE.id,
-        title=f"{'Ranks' if len(far) > 1 else 'Rank'} {numbers(far)} bound to CPUs of another NUMA node than the GPU",
+        title=f"NUMA mismatch: {'ranks' if len(far) > 1 else 'rank'} {numbers(far)} bound to CPUs of another node than the GPU",
         severity="low",
         confidence=confidence(a, cap=0.8),
         seconds_per_step=0.0,
@@ -50,7 +50,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         ),
         fixes=(
             Fix.of(
-                "bind each rank to the node of its GPU, and compare the steps",
+                "bind each rank to the NUMA node of its GPU, and compare step times",
                 LauncherChange("torchrun", ("--numa-binding=node",)),
                 None,
                 "one line",
@@ -62,7 +62,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 
 def _note(rank: int, share: float, gpu: Gpu | None) -> str:
     where = "" if gpu is None else f" {gpu.index}" + (f" on node {gpu.numa_node}" if gpu.numa_node is not None else "")
-    return f"rank {rank}: {100 * share:.0f} % of the CPUs it may use are near its GPU{where}"
+    return f"rank {rank}: {100 * share:.0f} % of its allowed CPUs are local to its GPU{where}"
 
 
 RULE = rule(

@@ -71,7 +71,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     each = f"{max(threads.values()):.0f} threads" + (" in each rank" if len(threads) > 1 else "")
     return Finding(
         rule=RULE.id,
-        title=f"{total:.0f} compute threads share {allowed:g} cores",
+        title=f"Too many compute threads: {total:.0f} on {allowed:g} cores",
         # severity of the minimum loss; 'low' if that is too small, because the wait alone is worth a finding
         severity=severity(lost / step) or "low",
         confidence=confidence(a),
@@ -83,7 +83,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 THREADS_WAITING,
                 waiting,
                 t["waiting"] * allowed,
-                f"{waiting:.1f} of the ranks' threads wait for a core, on average",
+                f"{waiting:.1f} of the ranks' threads wait for a core on average",
             ),
             delay_evidence(delay, t["delay"] * step),
         ),
@@ -94,7 +94,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 f"OMP_NUM_THREADS={fewer}, or torch.set_num_threads({fewer}) where the script sets it",
             ),
         ),
-        saving=model.saving(best, worst, f"{counted(fewer, 'thread')} in each rank, a core for each"),
+        saving=model.saving(best, worst, f"{counted(fewer, 'thread')} per rank, one core each"),
     )
 
 

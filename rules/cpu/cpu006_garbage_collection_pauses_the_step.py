@@ -74,7 +74,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     best = rest - _COLD_CACHE_SHARE * min(lost, rest)
     return Finding(
         rule=RULE.id,
-        title="Garbage collection pauses the training",
+        title="Garbage collection pauses in training",
         severity=level,
         confidence=confidence(a),
         seconds_per_step=lost,
@@ -93,7 +93,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         saving=model.saving(
             best,
             rest + _left(a, ranks) * lost,
-            "no collections, or what remains of them, on the ranks that others wait for",
+            "no collections, or the remaining ones, on the ranks that others wait for",
         ),
     )
 
@@ -112,7 +112,7 @@ def _counted(a: Analysis) -> tuple[Evidence, ...]:
 
 def _fixes(a: Analysis, ranks: tuple[int, ...]) -> tuple[Fix, ...]:
     together = Fix(
-        "collect at chosen steps only, on all ranks together",
+        "collect only at chosen steps, on all ranks at once",
         "gc.disable()  # before the loop\nif step % 500 == 0: gc.collect()",
         None,
         "small change",
@@ -122,7 +122,7 @@ def _fixes(a: Analysis, ranks: tuple[int, ...]) -> tuple[Fix, ...]:
     if called := collecting_line(a):
         place, seen = Where(called.file, called.line), f"{100 * called.share:.0f} % of the stacks between steps"
         return (
-            Fix("leave out gc.collect(), or call it every 500 steps", f"# here: {seen}", place, "one line"),
+            Fix("remove gc.collect(), or call it every 500 steps", f"# here: {seen}", place, "one line"),
             together,
         )
     # the interpreter collects where objects are created, and few are created between steps
@@ -132,7 +132,7 @@ def _fixes(a: Analysis, ranks: tuple[int, ...]) -> tuple[Fix, ...]:
     frozen = Setup((Invocation("gc.collect"), Invocation("gc.freeze")))
     freeze = Fix.of("gc.freeze() once model, data and optimizer are set up", frozen, None, "one line")
     rarely = Setup((Invocation("gc.set_threshold", (100_000, 10, 10)),))
-    seldom = Fix.of("collect young objects less often", rarely, None, "one line", more=": cycles then live longer")
+    seldom = Fix.of("collect young generations less often", rarely, None, "one line", more=": cycles then live longer")
     return (freeze, seldom, together) if _mostly_long(a, ranks) else (seldom, together)
 
 

@@ -77,7 +77,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     loss = _loss(a)
     return Finding(
         rule=RULE.id,
-        title=f"The ranks are bound to {counted(round(bound), 'core')} while {free:.1f} others idle",
+        title=f"CPU affinity: ranks bound to {counted(round(bound), 'core')} while {free:.1f} others are idle",
         severity=level,
         confidence=confidence(a),
         seconds_per_step=lost,
@@ -91,7 +91,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                         FETCH_DELAY_SHARE,
                         in_fetch,
                         t["in_fetch"],
-                        "of making a batch is waiting for a core",
+                        "of batch preparation is waiting for a core",
                         form="continues",
                     ),
                 )
@@ -141,7 +141,7 @@ def _line(place: CodePlace) -> str:
 def _fixes(a: Analysis, loss: AffinityLoss | None, usable: float) -> tuple[Fix, ...]:
     unset = _binding_variables(a)
     anywhere = Fix(
-        "remove the binding, or give each rank cores of its own",
+        "remove the binding, or bind each rank to its own cores",
         (f"unset {unset}; " if unset else "")
         + "srun --cpu-bind=none, or more --cpus-per-task; mpirun --bind-to none; no taskset, numactl -C, OMP_PROC_BIND",
         None,
@@ -154,7 +154,7 @@ def _fixes(a: Analysis, loss: AffinityLoss | None, usable: float) -> tuple[Fix, 
     back = f"{_ALL_CORES}" if loss["before"] >= usable else "os.sched_setaffinity(0, before)"
     kept = "" if loss["before"] >= usable else ", with before = os.sched_getaffinity(0) ahead of it"
     after_it = Fix(
-        f"give the cores back after the import of {loss['module']}",
+        f"restore the affinity after the import of {loss['module']}",
         f"{back} right after it{kept}{unset and f'; or unset {unset}'}",
         Where(loss["file"], loss["line"]),
         "one line",

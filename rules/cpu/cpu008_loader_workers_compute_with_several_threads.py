@@ -4,7 +4,7 @@ What it does: finds loader workers in which threads other than the one that make
 time, with too few cores for all of them.
 
 Fires when: threads of workers other than those that make batches keep ≥ 10 % of the allowed cores busy and take ≥ 25 % of the workers'
-CPU time, while ≥ 15 % of making a batch is waiting for a core.
+CPU time, while ≥ 15 % of batch preparation is waiting for a core.
 
 Why it is slow: a worker is meant to keep one core busy, and there are as many workers as cores. torch computes with one
 thread in them, but NumPy's BLAS and OpenCV start one for each core of the machine. A matrix product ends when its last
@@ -78,7 +78,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     lost = step - 0.5 * (best + worst)
     return Finding(
         rule=RULE.id,
-        title="Loader workers compute with several threads each, and there are too few cores for them",
+        title="Multi-threaded loader workers on too few cores",
         severity=severity(lost / step) or "low",
         confidence=confidence(a, cap=0.9),
         seconds_per_step=lost,
@@ -87,24 +87,24 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 LOADER_HELPER_CORES,
                 cores,
                 t["cores"] * a.value(CPU_ALLOWED_CORES),
-                "kept busy by worker threads other than those that make batches",
+                "kept busy by helper threads of the workers",
                 form="explains",
             ),
             Evidence.of(LOADER_HELPER_SHARE, share, t["share"], "of the workers' CPU time", form="continues"),
             Evidence.of(
-                FETCH_DELAY_SHARE, delay, t["delay"], "of making a batch is waiting for a core", form="continues"
+                FETCH_DELAY_SHARE, delay, t["delay"], "of batch preparation is waiting for a core", form="continues"
             ),
             *((input_evidence(a, wait, t["input_wait"]),) if waited else ()),
             *((crowding_evidence(step, crowd, t["crowding"]),) if crowded else ()),
         ),
         fixes=(
             Fix(
-                "let OpenCV or NumPy, whichever a worker uses, compute with one thread there",
+                "limit OpenCV or NumPy to one thread in the workers",
                 _ONE_THREAD_EXAMPLE,
                 where_of(training_loader(a, waits)),
                 "small change",
             ),
-            Fix.of("or limit NumPy in the whole job", _NUMPY_ALONE, None, "one line"),
+            Fix.of("or limit NumPy to one thread in the whole job", _NUMPY_ALONE, None, "one line"),
         ),
         saving=model.saving(best, worst, "one thread per worker, estimated from their wait for a core"),
     )

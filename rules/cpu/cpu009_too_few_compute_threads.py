@@ -95,9 +95,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         level = "low"
     return Finding(
         rule=RULE.id,
-        title=f"Each rank computes with {now:.0f} of {more} threads"
+        title=f"Too few compute threads: {now:.0f} of {more} in each rank"
         if len(threads) > 1
-        else f"The job computes with {now:.0f} of {more} threads",
+        else f"Too few compute threads: {now:.0f} of {more}",
         severity=level,
         confidence=confidence(a, cap=_CONFIDENCE_MAX),
         seconds_per_step=step - worst,

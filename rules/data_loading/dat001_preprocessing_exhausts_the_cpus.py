@@ -78,7 +78,7 @@ _CHEAPER = (
 )
 _CHEAPER_PICTURES = (
     "store the images at training size, decode with a faster decoder (torchvision.io.decode_jpeg, simplejpeg), "
-    "send uint8 and normalise on the device"
+    "send uint8 and normalize on the device"
 )
 _STEP_RATIO_MAX = 1.03  # times today's step, at the middle of the forecast: two runs of one job differ by more
 
@@ -106,7 +106,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     best, worst = (step_with_less_work(a, crowding, share, share * work) for share in spared)
     return Finding(
         rule=RULE.id,
-        title="Preprocessing needs more CPU than the job is allowed",
+        title="Data loading: CPU-bound preprocessing",
         severity=level,
         confidence=confidence(a),
         seconds_per_step=step - best if crowded else lost_to_input(a),
@@ -117,7 +117,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 FETCH_CPU_SHARE,
                 computing,
                 t["computing"],
-                "making a batch is computing or waiting for a core",
+                "of batch preparation is CPU time or waiting for a core",
                 form="explains",
             ),
             busy_evidence(a),
@@ -140,7 +140,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 "outside the code",
             ),
         ),
-        saving=model.saving(best, worst, late.basis if late else "the CPU work of a sample halved or better"),
+        saving=model.saving(best, worst, late.basis if late else "half the CPU work per sample or less"),
     )
 
 

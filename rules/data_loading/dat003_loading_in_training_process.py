@@ -89,12 +89,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     if not alone:
         fix, half = _cheaper_samples(a, loader), lost_to_input(a) / 2
         level = severity(half / step)  # how much cheaper they can become is unknown
-        saving = model.saving(model.step_s - 2 * half, model.step_s, "at best, loading takes no time")
+        saving = model.saving(model.step_s - 2 * half, model.step_s, "at best no time for loading")
     if level is None:
         return Clear(RULE.id)
     return Finding(
         rule=RULE.id,
-        title="Batches are loaded in the training process",
+        title="Data loading: batches made in the training process",
         severity=level,
         confidence=confidence(a),
         seconds_per_step=lost_to_input(a),
@@ -114,8 +114,8 @@ def _cheaper_samples(a: Analysis, loader: LoaderFacts | None) -> Fix:
     line = dominant_line(a, _LINE_SHARE)
     what = f"most of their time goes to {line.words}" if line else "transforms on whole batches"
     return Fix(
-        "make samples cheaper: workers would take the cores that computing needs",
-        f"{read_for_nothing(a)}{what}; what comes out the same each time can be computed, decoded or cached once",
+        "make samples cheaper: workers would take cores from compute",
+        f"{read_for_nothing(a)}{what}; what is the same each time can be computed, decoded or cached once",
         Where(line.file, line.line) if line else where_of(loader),
         "small change",
     )

@@ -89,12 +89,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     saving = model.saving(best, worst, f"{then} workers, simulated with the batches of this run")
     served = (a.get(LOADER_ASKING_SHARE) or 0.0) >= _SERVER_WAIT_SHARE_MIN
     if served:
-        saving = model.saving(best, model.step_s, f"{then} workers, if the server answers them as fast as it does now")
+        saving = model.saving(best, model.step_s, f"{then} workers, if the server keeps its response time")
     elif saving.speedup[1] < GAIN_RATIO_MIN:
         return Clear(RULE.id)
     return Finding(
         rule=RULE.id,
-        title=f"{counted(present, 'loader worker')} cannot keep up, and {idle:.1f} cores idle",
+        title=f"Data loading: too few workers ({present}), {idle:.1f} cores idle",
         severity=level,
         confidence=confidence(a, cap=0.6 if served else 0.95),
         seconds_per_step=lost_to_input(a),
@@ -117,7 +117,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 def _asking(a: Analysis) -> tuple[Evidence, ...]:
     share, line = a.value(LOADER_ASKING_SHARE), a.asking
     where = f", {line.seen} of {line.looks} stacks at {line.words}" if line else ""
-    note = f"of the workers' stack samples waited for a server's answer{where}"
+    note = f"of the workers' stack samples wait for a server{where}"
     return (Evidence.of(LOADER_ASKING_SHARE, share, note=note, form="continues"),)
 
 
@@ -126,8 +126,8 @@ def _server_fix(a: Analysis) -> tuple[Fix, ...]:
     where = Where(a.asking.file, a.asking.line) if a.asking else None
     return (
         Fix(
-            "or request all samples of a batch at once, or keep a local copy",
-            "__getitems__(indices) of the data set instead of __getitem__; a server that is at its limit answers no faster to more workers",
+            "or request all samples of a batch at once, or use a local copy",
+            "__getitems__(indices) of the data set instead of __getitem__; a saturated server does not answer more workers faster",
             where,
             "small change",
         ),
@@ -141,7 +141,7 @@ def _fix(a: Analysis, present: int, workers: int, loader: LoaderFacts | None, *,
     limits = limit_words(a)
     change = CallChange.of("DataLoader", num_workers=workers, persistent_workers=True)
     persistent = "" if loader is not None and loader.persistent_workers else ", persistent_workers=True"
-    condition = ", if the server can answer more at once" if served else ""
+    condition = ", if the server can handle more concurrent requests" if served else ""
     title = f"num_workers={present} → {workers}{persistent}{condition}"
     return Fix.of(title, change, where_of(loader), "one line", more=f"; {limits}" if limits else "")
 

@@ -84,7 +84,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     note = f"of their runnable time, the {present} workers of a rank wait for one of {allowed:g} cores"
     return Finding(
         rule=RULE.id,
-        title=f"{present} workers a rank compete with each other and with training for {allowed:g} cores",
+        title=f"Data loading: {present} workers per rank compete for {allowed:g} cores",
         severity=level,
         confidence=confidence(a, cap=0.8),
         seconds_per_step=lost,
@@ -101,9 +101,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 "one line",
             ),
         ),
-        saving=model.saving(
-            best, worst, "less waiting for a core, in steps and at epoch starts, as far as the cores allow"
-        ),
+        saving=model.saving(best, worst, "less waiting for a core in steps and at epoch starts"),
     )
 
 
@@ -138,7 +136,7 @@ def _start_evidence(a: Analysis, late_starts: Mapping[int, float]) -> tuple[Evid
     if later <= 0.0:
         return ()
     step, start = a.value(STEP_TIME_S), mean(a.by_rank(EPOCH_START_S))
-    note = f"{100 * later / step:.0f} % of the time, because the first batches of an epoch compete for cores"
+    note = f"{100 * later / step:.0f} % of the time, because the first batches of each epoch compete for cores"
     return (Evidence.of(STEP_EPOCH_START_S, later, note=f"{note}; each epoch start takes {1000 * start:.0f} ms"),)
 
 

@@ -85,7 +85,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         return Clear(RULE.id)
     return Finding(
         rule=RULE.id,
-        title=f"{loader.num_workers} worker{'s restart' if loader.num_workers > 1 else ' restarts'} in every {often}",
+        title=f"Data loading: {loader.num_workers} worker{'s restart' if loader.num_workers > 1 else ' restarts'} in every {often}",
         severity=level,
         confidence=confidence(a, cap=0.9 if epochs > t["epochs"] else 0.75),
         seconds_per_step=lost,
@@ -110,7 +110,7 @@ def _computing(a: Analysis, slower: Mapping[int, float]) -> tuple[Evidence, ...]
     share = common(slower) / a.value(STEP_TIME_S)
     if share < _COMPUTING_SHOWN:
         return ()
-    note = f"longer computing in the first steps of each epoch: another {100 * share:.0f} % of the time"
+    note = f"slower compute in the first steps of each epoch: another {100 * share:.0f} % of the time"
     return (Evidence.of(EPOCH_START_COMPUTE_S, mean(a.by_rank(EPOCH_START_COMPUTE_S)), None, note),)
 
 

@@ -75,12 +75,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     if after:
         evidence.append(
             Evidence.of(
-                FETCH_HAND_OVER_S, mean(after), note="of the wait came after the batch was made", form="continues"
+                FETCH_HAND_OVER_S, mean(after), note="of the wait came after the batch was ready", form="continues"
             )
         )
     return Finding(
         rule=RULE.id,
-        title="Passing a batch from worker to training process takes longer than making it",
+        title="Data loading: worker-to-loop transfer slower than making the batch",
         severity=level,
         confidence=confidence(a, cap=0.9),
         seconds_per_step=lost,
@@ -102,7 +102,7 @@ def _merge(loader: LoaderFacts | None) -> Fix | None:
         return None
     where = Where(loader.collate_file, loader.collate_line) if loader.collate_file else where_of(loader)
     return Fix(
-        f"{loader.batch_tensors} tensors a batch: merge them in collate_fn",
+        f"{loader.batch_tensors} tensors a batch: concatenate them in collate_fn",
         "torch.cat or torch.stack for each field over all samples, and split them in the training process: "
         "each tensor is passed in shared memory of its own",
         where,

@@ -82,7 +82,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     ]
     return Finding(
         rule=RULE.id,
-        title=f"{who.capitalize()} {'is' if s else 'are'} short of data and delay{s} the other ranks",
+        title=f"Data loading: {who} short of data",
         severity=level,
         confidence=sure(a, late),
         seconds_per_step=lost,
@@ -117,19 +117,22 @@ def _fix(a: Analysis, rank: int, who: str) -> Fix:
     longer, place = _longer_in(a, rank), _place(a, rank)
     most, on = max(longer, key=lambda part: longer[part], default=""), f" on {place}" if place else ""
     effort: Effort = "small change"
-    title, change = f"look at the data of {who}{on}: mount, shard, sample sizes, workers", ""
+    title, change = f"check the data of {who}{on}: mount, shard, sample sizes, workers", ""
     if most == "blocked" and _reads(a, rank):
         title, change, effort = _faster_reads(a, rank, who), "or a copy on a local disk", "outside the code"
     elif most == "blocked":
         title, change = (
-            f"find what the samples of {who}{on} wait for",
+            f"find what loading of {who}{on} waits for",
             "a server, a lock, a mount that does not report reads",
         )
     elif most == "cpu":
-        title, change = f"give {who} samples no more expensive than the others'", "its shard, the size of its images"
+        title, change = (
+            f"balance the cost of samples between {who} and the other ranks",
+            "its shard, the size of its images",
+        )
     elif most == "delay":
         title, change, effort = (
-            f"give the loading of {who} cores of its own",
+            f"give the loader of {who} dedicated cores",
             "numactl, --cpus-per-task",
             "outside the code",
         )
@@ -140,7 +143,7 @@ def _fix(a: Analysis, rank: int, who: str) -> Fix:
 def _faster_reads(a: Analysis, rank: int, who: str) -> str:
     place, places = _place(a, rank), {_place(a, other) for other in a.by_rank(STEP_INPUT_WAIT_S)}
     if not place:
-        return f"put the data of {who} on storage as fast as the others'"
+        return f"put the data of {who} on storage as fast as that of the others"
     if places <= {place, ""}:
         return f"make {place} as fast for {who} as for the others"
     return f"move the data of {who} from {place} to {' or '.join(sorted(places - {place, ''}))}, where the others read"

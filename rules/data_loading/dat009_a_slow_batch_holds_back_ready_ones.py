@@ -62,7 +62,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     ranks = tuple(r for r in behind if behind[r] >= t["behind"] * step)
     return Finding(
         rule=RULE.id,
-        title="Ready batches wait behind " + ("those of one slow worker" if lag >= t["lag"] else "slow batches"),
+        title="Data loading: ready batches wait behind " + ("one slow worker" if lag >= t["lag"] else "slow batches"),
         severity=level,
         confidence=confidence(a, cap=0.9),
         seconds_per_step=lost,
@@ -72,7 +72,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 FETCH_BEHIND_S,
                 behind[rank],
                 t["behind"] * step,
-                f"{100 * behind[rank] / step:.0f} % of the step goes to waiting for one batch while a later one is ready",
+                f"{100 * behind[rank] / step:.0f} % of the step is spent waiting for one batch while a later one is ready",
             ),
             Evidence.of(
                 FETCH_WORKER_LAG,
@@ -93,7 +93,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
             ),
         ),
         fixes=(_even_shards(a, rank),) if lag >= t["lag"] else _fixes(a, rank),
-        saving=model_of(a).saving(best, worst, "ready batches are used at once, at the workers' present rate"),
+        saving=model_of(a).saving(best, worst, "ready batches are used immediately, at the workers' current rate"),
     )
 
 
@@ -126,9 +126,9 @@ def _fixes(a: Analysis, rank: int) -> tuple[Fix, ...]:
         CallChange.of("DataLoader", num_workers=count, prefetch_factor=more),
         where,
         "one line",
-        more=": more batches are ready while a slow one is made",
+        more=": more batches are ready during a slow one",
     )
-    even = Fix("make samples cost the same: resize or split the large ones beforehand", "", where, "larger change")
+    even = Fix("equalize sample cost: resize or split large samples beforehand", "", where, "larger change")
     rest = (deeper, even) if more > ahead else (even,)
     if _torch_version(a) < _IN_ORDER_SINCE:
         return rest

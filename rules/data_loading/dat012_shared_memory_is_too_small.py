@@ -14,7 +14,7 @@ level.
 Fix: more shared memory (`docker run --shm-size=8g` or `--ipc=host`; in Kubernetes an emptyDir of medium Memory on
 /dev/shm), or fewer and smaller batches in flight: `num_workers`, `prefetch_factor`.
 
-Estimate: none: this is not about speed, but the job may die of it.
+Estimate: none: this does not affect speed, but it may end the job.
 
 False alarms: data kept in /dev/shm on purpose fills it as well. The rule looks at the free space: twice the
 batches that all workers can have in flight is enough, and so is a gigabyte if the size of a batch is not known.
@@ -52,10 +52,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         return NotMeasured(RULE.id, (SHM_USED_SHARE,))
     if share < t["full"] or loader is None or (1.0 - share) * total > _enough_mb(a):
         return Clear(RULE.id)
-    note = f"of {total:.0f} MB: a batch that does not fit kills its worker"
+    note = f"of {total:.0f} MB: a worker dies if a batch does not fit"
     return Finding(
         rule=RULE.id,
-        title=f"/dev/shm is nearly full: {100 * share:.0f} % of {total:.0f} MB",
+        title=f"Shared memory nearly full: /dev/shm at {100 * share:.0f} % of {total:.0f} MB",
         severity="medium",
         confidence=0.8,
         seconds_per_step=0.0,
@@ -96,7 +96,8 @@ def _fatal(a: Analysis, died: Death, loader: LoaderFacts | None) -> Finding:
         evidence.append(Evidence.of(SHM_TOTAL_MB, total, note=f"/dev/shm; up to {100 * share:.0f} % full"))
     return Finding(
         rule=RULE.id,
-        title="A loader worker ran out of space in /dev/shm" + (f" of {total:.0f} MB" if total is not None else ""),
+        title="Shared memory exhausted: a loader worker filled /dev/shm"
+        + (f" of {total:.0f} MB" if total is not None else ""),
         severity="critical",
         confidence=0.95 if died.exception else 0.8,
         seconds_per_step=0.0,

@@ -42,7 +42,7 @@ from rn50_advisor.rules.data_loading.input_starvation import input_evidence, inp
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _STANDARD_ERRORS = 1.64  # a confidence of 90 %
-_WAITED_FOR = {"lock": "one lock that only one of them can hold", "server": "one process that serves them all"}
+_WAITED_FOR = {"lock": "a shared lock", "server": "a shared server process"}
 _CHANGES = {
     "lock": "open the file or the connection in each worker (worker_init_fn, or at the first __getitem__) and drop the lock; "
     "or hold it only for what must not run concurrently",
@@ -66,7 +66,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     loader, line = training_loader(a, waits), lock.line
     return Finding(
         rule=RULE.id,
-        title=f"{mean(workers):.0f} loader workers wait for {_WAITED_FOR[lock.kind]}",
+        title=f"Data loading: {mean(workers):.0f} workers wait for {_WAITED_FOR[lock.kind]}",
         severity=level,
         confidence=confidence(a),
         seconds_per_step=lost_to_input(a),
@@ -85,7 +85,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         saving=model_of(a).saving(
             model_of(a).at_best(freed[0]),
             partly[1],
-            "this run's batches without waiting for each other, simulated",
+            "this run's batches simulated without the wait",
         ),
     )
 

@@ -66,10 +66,11 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     best, worst = (
         step_without(a, "input_wait", {r: share * s for r, s in avoidable.items()}) for share in (1.0, _WAIT_LEFT_WORST)
     )
-    left = "no order to make" if ordering else "no more than making a batch"
+    left = "no sampling order to draw" if ordering else "only the time to make a batch"
     return Finding(
         rule=RULE.id,
-        title="Each epoch begins with a wait for " + ("the order of its samples" if ordering else "its first batch"),
+        title="Data loading: slow epoch start, waiting for "
+        + ("the sampling order" if ordering else "the first batch"),
         severity=level,
         confidence=confidence(a, cap=0.9 if epochs > t["epochs"] else 0.75),
         seconds_per_step=lost,
@@ -123,9 +124,9 @@ def _avoidable(a: Analysis, loader: LoaderFacts) -> dict[int, float]:
 def _fix(loader: LoaderFacts) -> Fix:
     if _is_stream(loader):
         change = "a smaller shuffle buffer, or one filled by several workers; a stream without end, its epochs counted in steps"
-        return Fix("start the stream less often, or with a smaller buffer", change, where_of(loader), "small change")
-    change = "draw the order once, in the background, or over larger units (chunks, shards)"
-    return Fix("make the order of the samples cheaper", change, where_of(loader), "small change")
+        return Fix("restart the stream less often, or with a smaller buffer", change, where_of(loader), "small change")
+    change = "draw the order once, in the background, or in larger units (chunks, shards)"
+    return Fix("reduce the cost of the sampling order", change, where_of(loader), "small change")
 
 
 RULE = rule(

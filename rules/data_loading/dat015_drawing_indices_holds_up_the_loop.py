@@ -44,13 +44,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     note = f"{100 * took / step:.0f} % of a {1000 * step:.0f} ms step, in the training thread"
     return Finding(
         rule=RULE.id,
-        title="The loop waits for the sampler to draw the indices of each batch",
+        title="Data loading: slow sampler in the training process",
         severity=level,
         confidence=confidence(a, cap=0.9),
         seconds_per_step=took,
         evidence=(Evidence.of(STEP_INDEX_S, took, t["index"] * step, note),),
         fixes=(_fix(a, training_loader(a, drawn)),),
-        saving=model.saving(model.at_best(best), worst, "drawing indices takes no time, or half of it"),
+        saving=model.saving(model.at_best(best), worst, "no time for drawing indices, or half of it"),
     )
 
 
@@ -60,7 +60,7 @@ def _fix(a: Analysis, loader: LoaderFacts | None) -> Fix:
     change = (
         "WeightedRandomSampler, torch.multinomial or np.random.choice(..., size=n) once an epoch, not for each index"
     )
-    return Fix("let the sampler draw the order of an epoch in one go", change, where_of(loader), "small change")
+    return Fix("draw the sampling order of an epoch at once", change, where_of(loader), "small change")
 
 
 RULE = rule(

@@ -11,7 +11,7 @@ batch, and batches are handed out in order: all later ones wait. The worker's th
 still, too. Visiting an object also writes to its page, which the worker then has to copy.
 
 Evidence: the part of the wait for batches that collections took, in the same batch or, once it was made, in its
-worker's next one; their share of the time of making a batch.
+worker's next one; their share of batch preparation time.
 
 Fix: no `gc.collect()` in the data set's own code. Otherwise `gc.freeze()` and `gc.set_threshold(100_000, 10, 10)` in
 `worker_init_fn`: what the worker has when it starts is not visited again, and most new objects are gone before they
@@ -54,7 +54,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     share = a.get(FETCH_GC_SHARE, rank) or 0.0
     return Finding(
         rule=RULE.id,
-        title="Garbage collection holds up the DataLoader's workers",
+        title="Data loading: garbage collection in the workers",
         severity=level,
         confidence=confidence(a, cap=0.9),
         seconds_per_step=lost,
@@ -64,24 +64,24 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 FETCH_COLLECTING_S,
                 collecting[rank],
                 t["share"] * step,
-                f"{100 * collecting[rank] / step:.1f} % of the step goes to waiting for a batch whose worker collects garbage",
+                f"{100 * collecting[rank] / step:.1f} % of the step is spent waiting for a batch whose worker collects garbage",
             ),
-            Evidence.of(FETCH_GC_SHARE, share, None, "of the time of making a batch", form="explains"),
+            Evidence.of(FETCH_GC_SHARE, share, None, "of batch preparation time", form="explains"),
         ),
         fixes=_fixes(a, a.training_loader(rank)),
-        saving=model_of(a).saving(model_of(a).at_best(best), worst, "no wait for collections, or a third of it"),
+        saving=model_of(a).saving(model_of(a).at_best(best), worst, "no wait for garbage collection, or a third of it"),
         circumstances=frozenset({"better than workers"} if a.workers and better_than_workers(a, best) else ()),
     )
 
 
 def _fixes(a: Analysis, loader: LoaderFacts | None) -> tuple[Fix, ...]:
     freeze = Fix(
-        "gc.freeze() and a higher threshold in every worker when it starts",
+        "gc.freeze() and a higher threshold at worker start",
         "def freeze(worker):\n    gc.freeze()\n    gc.set_threshold(100_000, 10, 10)\nDataLoader(..., worker_init_fn=freeze)",
         where_of(loader),
         "small change",
     )
-    arrays = "hold the data set in arrays (numpy, torch, pyarrow): they have no objects to visit"
+    arrays = "keep the data set in arrays (numpy, torch, pyarrow), which the collector does not traverse"
     own = no_collections(a)
     return ((own,) if own else ()) + (freeze, Fix(arrays, "", where_of(loader), "larger change"))
 

@@ -202,12 +202,12 @@ def _of_workers(workers: Mapping[int, int]) -> Evidence:
 def _fix(loader: RecordedLoader, *, ranks: bool, workers: bool) -> Fix:
     where = Where(loader["file"], loader["line"]) if loader.get("file") and "line" in loader else None
     if loader.get("sampler") != _STREAM:
-        return Fix("give each rank samples of its own: DistributedSampler", _sampler(loader), where, "small change")
+        return Fix("shard the samples across ranks: DistributedSampler", _sampler(loader), where, "small change")
     name = loader.get("dataset", {}).get("class", "the data set").rpartition(".")[2]
     place = f"in {name}.__iter__: "
     if not ranks:
         return Fix(
-            "let each worker yield a part of the stream",
+            "shard the stream across workers",
             f"{place}info = get_worker_info(); itertools.islice(samples, info.id, None, info.num_workers)",
             where,
             "small change",
@@ -215,13 +215,13 @@ def _fix(loader: RecordedLoader, *, ranks: bool, workers: bool) -> Fix:
     handed = "hand dist.get_rank() and dist.get_world_size() to the data set, since its workers belong to no group; "
     if not workers and not _workers(loader):
         return Fix(
-            "let each rank take a part of the stream",
+            "shard the stream across ranks",
             f"{handed}{place}itertools.islice(samples, rank, None, world_size)",
             where,
             "small change",
         )
     return Fix(
-        "let each worker of each rank yield a part of the stream",
+        "shard the stream across ranks and workers",
         f"{handed}{place}info = get_worker_info(); itertools.islice(samples, rank * info.num_workers + info.id, None, "
         "world_size * info.num_workers)",
         where,
@@ -233,7 +233,7 @@ def _sampler(loader: RecordedLoader) -> str:
     drawn = loader.get("sampler", "")
     own = loader.get("batch_sampler") or ("" if drawn in ("RandomSampler", "SequentialSampler") else drawn)
     if own:
-        return f"let {own} draw nothing but this rank's share, as DistributedSampler(dataset) does"
+        return f"let {own} draw only this rank's share, as DistributedSampler(dataset) does"
     if not loader.get("shuffle"):
         return "DataLoader(..., sampler=DistributedSampler(dataset, shuffle=False))"
     made = "DataLoader(..., sampler=DistributedSampler(dataset)) in place of shuffle=True"

@@ -49,6 +49,6 @@ def one_iterator_fix(loader: LoaderFacts) -> Fix:
     length, where = loader.dataset.get("length"), where_of(loader)
     if length is not None and loader.batch_size and length <= loader.batch_size:
         change = "RandomSampler(data, replacement=True, num_samples=...); or index the tensors without a DataLoader"
-        return Fix("make an epoch longer than a batch", change, where, "small change")
+        return Fix("make epochs longer than one batch", change, where, "small change")
     change = "batches = iter(loader) before the loop, next(batches) in it; a new iterator only when it is exhausted"
-    return Fix("take the batches from one iterator", change, where, "small change")
+    return Fix("use one iterator for all batches", change, where, "small change")

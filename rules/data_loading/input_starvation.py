@@ -61,5 +61,5 @@ def input_evidence(a: Analysis, wait_s: float, threshold: float) -> Evidence:
     hidden = ranks_with_hidden_wait(a)
     if hidden:
         who = f"rank {hidden[0]} is" if len(hidden) == 1 else f"ranks {numbers(hidden)} are"
-        note += f"; {who} also short of batches, but that is hidden while waiting for another rank"
+        note += f"; {who} also short of batches, hidden by the wait for another rank"
     return Evidence.of(STEP_INPUT_WAIT_S, wait_s, threshold * step, note)

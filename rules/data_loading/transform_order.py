@@ -73,16 +73,16 @@ class LateShrink:
     def words(self) -> str:
         """For a note that continues `cpu_s`: `of a sample in ColorJitter, for pixels that Resize then drops (1280×960 → 128×128)`."""
         sizes = " → ".join(f"{width:.0f}×{height:.0f}" for width, height in (self.before, self.after))
-        return f"of a sample in {self.names}, for pixels that {self.shrink} then drops ({sizes})"
+        return f"of a sample in {self.names}, for pixels that {self.shrink} drops ({sizes})"
 
     @property
     def basis(self) -> str:
-        return f"samples without the work for pixels that {self.shrink} drops"
+        return f"samples without work on pixels that {self.shrink} drops"
 
     def fix(self, loader: Where | None) -> Fix:
         """The fix; the loader's place until the transforms' own is found in the job's code."""
         corners = f", and empty corners of {self.names} stay in the picture" if self.moves_pixels else ""
-        more = f": the others then work on {self.after[0]:.0f}×{self.after[1]:.0f} pixels; random pictures differ slightly{corners}"
+        more = f": the other transforms then work on {self.after[0]:.0f}×{self.after[1]:.0f} pixels; augmentations differ slightly{corners}"
         change = ShrinkFirst(self.shrink, self.transforms)
         return Fix.of(f"put {self.shrink} before {self.names}", change, loader, "small change", more=more)
 

@@ -56,12 +56,12 @@ def _waited_for(a: Analysis, ranks: Sequence[Death]) -> RankApart | None:
     title = f"{others[:1].upper()}{others[1:]} gave up waiting for {who}: it {does}"
     note = f"{who} {does} while {others} waited in a collective until it timed out"
     if late.phase == _EVALUATION:
-        change, fix = f"or {_LONGER_TIMEOUT}, and a barrier after it", "divide the evaluation among the ranks"
+        change, fix = f"or {_LONGER_TIMEOUT}, and a barrier after it", "distribute the evaluation across the ranks"
     elif late.phase == _CHECKPOINT:
         change = f"or {_LONGER_TIMEOUT}"
-        fix = "save in the background, or let each rank save its part (torch.distributed.checkpoint)"
+        fix = "save asynchronously, or shard the checkpoint across ranks (torch.distributed.checkpoint)"
     else:
-        change, fix = f"or {_LONGER_TIMEOUT}", f"find what {who} does there that the others do not"
+        change, fix = f"or {_LONGER_TIMEOUT}", f"find what {who} does there and the others do not"
     return RankApart(late.rank, title, Evidence("waited for", who, "", None, note), Fix(fix, change, _site(a, late)))
 
 
@@ -80,7 +80,7 @@ def _alone_in_evaluation(a: Analysis, ranks: Sequence[Death]) -> RankApart | Non
         fix = "evaluate with the model inside DistributedDataParallel (`model.module(x)`), or on all ranks"
     return RankApart(
         alone.rank,
-        f"Rank {alone.rank} exchanges with the others in an evaluation of its own",
+        f"Rank {alone.rank} calls a collective in an evaluation that only it runs",
         Evidence("evaluates alone", who, "", None, f"{within}, and no other rank evaluates"),
         Fix(fix, "", _site(a, alone)),
     )

@@ -141,7 +141,7 @@ def _evidence(a: Analysis, stall: Stall, limit_s: float) -> tuple[Evidence, ...]
 
 def _fix(culprit: StalledRank, stall: Stall) -> Fix:
     if culprit.halted == "stopped":
-        return Fix(f"find out who stopped rank {culprit.rank}; kill -CONT resumes it", "", None, "outside the code")
+        return Fix(f"find what stopped rank {culprit.rank}; kill -CONT resumes it", "", None, "outside the code")
     waiting = [rank.rank for rank in stall.ranks if rank.waiting_in_collective]
     where = Where(culprit.file, culprit.line) if culprit.file else None
     return Fix(_advice(culprit, waiting, stall), culprit.leaf, where, "small change")
@@ -178,14 +178,14 @@ def _advice(culprit: StalledRank, waiting: list[int], stall: Stall) -> str:
     if stall.collective is not None and stall.collective.differing:
         return f"compare the calls: at the same place {stall.collective.differing}"
     if not culprit.culprit and _unobserved(stall):
-        return "look at the ranks missing here: they are on another node, whose run shows more, or ended before these"
+        return "check the missing ranks: they are on another node, whose run shows more, or ended earlier"
     if not culprit.culprit:
-        return "compare the calls: all ranks wait, so some rank skipped this collective, or they called different ones"
+        return "compare the calls: all ranks wait, so one rank skipped this collective, or they called different ones"
     if culprit.waiting_in_collective:
         return f"compare the calls: rank {culprit.rank} has not reached the others' collective, or called one too many"
     waits = "waits" if len(waiting) == 1 else "wait"
     others = f"; {_ranks(tuple(waiting))} only {waits} for it" if waiting else ""
-    return f"look at rank {culprit.rank}'s line{others}"
+    return f"check rank {culprit.rank}'s line{others}"
 
 
 def _limit_s(stall: Stall, t: Thresholds) -> float:

@@ -42,7 +42,7 @@ from rn50_advisor.rules.failures.uneven_data import uneven_data
 from rn50_advisor.rules.rule import Thresholds, rule
 
 _ORDER_UNKNOWN = 0.5  # confidence if ranks of several hosts died within their clocks' error
-_FOLLOWS_NOTE = " (it follows: its peer had gone)"
+_FOLLOWS_NOTE = " (consequence: its peer had gone)"
 _LINE_CHARS_MAX = 200
 
 
@@ -212,7 +212,7 @@ def _how(death: Death) -> str:
         return "left while other ranks still trained"
     if death.exit_code is not None:
         return f"ended with exit code {death.exit_code}"
-    return "vanished without shutting down"
+    return "disappeared without shutting down"
 
 
 _ABORTED = (
@@ -224,16 +224,16 @@ _CRASHED = (
 )
 _BY_SIGNAL: dict[int, str] = {
     signal.SIGKILL: "something outside the job killed it: the OOM killer, a scheduler, a memory limit or an operator; see the host's log",
-    signal.SIGTERM: "something outside this rank asked it to end: its launcher, a scheduler or a time limit",
+    signal.SIGTERM: "something outside this rank terminated it: its launcher, a scheduler or a time limit",
     **dict.fromkeys((signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT), _CRASHED),
 }
 
 
 def _advice(death: Death, world_size: int) -> str:
-    followers = "; the other ranks only followed" if world_size > 1 else ""
+    followers = "; the other ranks ended as a consequence" if world_size > 1 else ""
     if death.exit_code == 0:
         return (
-            "let every rank make the same number of steps: a sampler that divides the data evenly (DistributedSampler, drop_last=True), "
+            "run the same number of steps on every rank: a sampler that shards the data evenly (DistributedSampler, drop_last=True), "
             "or DDP's `with model.join():`; and a barrier before the end"
         )
     if death.oom_killed:

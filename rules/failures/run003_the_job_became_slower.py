@@ -67,8 +67,8 @@ _UNKNOWN_WORK = Evidence(
     "work", "unknown", "", None, "no DataLoader feeds this loop: its steps may have more work, such as longer episodes"
 )
 _ADVICE = {
-    "input_wait": "look at what the data loading started to read or compute at step {step}",
-    "comm_exposed": "look at what else uses the network since then",
+    "input_wait": "check what data loading starts to read or compute at step {step}",
+    "comm_exposed": "check for other network traffic since then",
     "gap": "check what the loop does after each step since step {step}",
 }
 
@@ -93,7 +93,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     slower = change.after_s / change.before_s
     return Finding(
         rule=RULE.id,
-        title=f"The job became {slower:.2g}× slower at step {change.step}" + _on_rank(change),
+        title=f"Slowdown: {slower:.2g}× step time from step {change.step}" + _on_rank(change),
         severity=level,
         confidence=confidence(a, cap=0.9),
         seconds_per_step=lost_s,
@@ -108,7 +108,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 f"by {quantity(change.phase_s, 's')} a step",
                 form="continues",
             ),
-            *((Evidence("work", change.work, "", None, "it does more work"),) if change.work else ()),
+            *((Evidence("work", change.work, "", None, "more work per step"),) if change.work else ()),
             *((_UNKNOWN_WORK,) if unknown_work else ()),
             *(_coincidence(reading) for reading in change.coincidences[:4]),
             *(_another(other) for other in found if other is not change),
@@ -182,14 +182,14 @@ def _advice(change: SpeedChange) -> str:
         return f"no fix is needed if this is intended: {change.work}"
     moved = {reading.metric: reading for reading in change.coincidences}
     if QUOTA_THROTTLED_S_PER_S in moved:
-        return "raise the CPU quota that holds the rank back since then"
+        return "raise the CPU quota that throttles the rank since then"
     others = moved.get(CPU_OTHER_CORES)
     if others is not None and others.after > others.before:
         return f"find the processes that keep {others.after:.2g} cores busy since then, and move them"
     gpu = moved.get("gpu.sm_clock_mhz")
     if gpu is not None and gpu.after < gpu.before:
         return f"find out why the clock of {gpu.scope.replace(':', ' ').upper()} fell then: temperature, power limit"
-    generic = "look at what {who} does since step {step} that it did not do before"
+    generic = "check what {who} does from step {step} on"
     who = "the program" if change.rank is None else f"rank {change.rank}"
     return _ADVICE.get(change.phase, generic).format(step=change.step, who=who)
 

@@ -54,13 +54,13 @@ _MORE_WORK = "more work for the model"
 _LABELLED = frozenset(("an epoch begins", "a checkpoint", "an evaluation", "a garbage collection", _MORE_WORK))
 _EVALUATION_MODEL_SHARE_MIN = 0.5  # of a call's time in the model: an evaluation, or generated text, is little else
 _GAP_SHARE_MIN = 0.2  # of the stalls: from there on lines between the steps belong to them
-_ONLY_NEW = "work on what is new alone (running sums, a metric that is reset)"
+_ONLY_NEW = "process only new values (running sums, a metric that is reset)"
 _REMEDIES = {
     "a disk flush": (
-        "write less at once: in the background, to a faster disk, or let the kernel start earlier (vm.dirty_background_bytes)"
+        "write less at once: in the background, to a faster disk, or start write-back earlier (vm.dirty_background_bytes)"
     ),
     "a garbage collection in a worker": (
-        "gc.freeze() and gc.set_threshold(100_000, 10, 10) in worker_init_fn: fewer objects are visited, more seldom"
+        "gc.freeze() and gc.set_threshold(100_000, 10, 10) in worker_init_fn: fewer objects are traversed, less often"
     ),
 }
 _PLACES = {
@@ -88,7 +88,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     what = "computes more" if more_work else "stalls"
     return Finding(
         rule=RULE.id,
-        title=f"{_every(stall)[:1].upper()}{_every(stall)[1:]} a step {what}" + _on_rank(stall) + _called(stall),
+        title=f"Periodic stalls: {_every(stall)} a step {what}" + _on_rank(stall) + _called(stall),
         severity=level,
         confidence=confidence(a, cap=0.9),
         seconds_per_step=lost_s,
@@ -99,7 +99,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 stall.stall_s,
                 "s",
                 None,
-                f"beyond the usual step of {duration(stall.usual_s)}{_growing(stall)}",
+                f"above the usual step of {duration(stall.usual_s)}{_growing(stall)}",
                 form="continues",
             ),
             Evidence(
@@ -140,14 +140,14 @@ def _coincides(stall: PeriodicStall) -> str:
     if stall.call is not None and not stall.coincides:
         call = stall.call
         return f"line {call.line} takes {share(call.share)} of the time, {share(call.in_model)} of that in the model"
-    return f"coincides with: {stall.coincides}" if stall.coincides else "coincides with nothing that was measured"
+    return f"coincides with: {stall.coincides}" if stall.coincides else "coincides with no measured event"
 
 
 def _advice(stall: PeriodicStall) -> str:
     if stall.coincides == _MORE_WORK:
-        return "no fix is needed if this is intended: a second network's turn, a penalty in the loss"
+        return "no fix is needed if this is intended: alternating networks, a penalty in the loss"
     if stall.coincides in _LABELLED:
-        return f"do it less often, or in the background: {stall.coincides}"
+        return f"run it less often, or in the background: {stall.coincides}"
     if _rollout(stall):
         return (
             "no fix is needed if this collects training data; many environments at once need fewer calls of the model"

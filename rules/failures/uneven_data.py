@@ -30,7 +30,7 @@ class UnevenData:
     def fix(self) -> Fix:
         change = "DistributedSampler over one data set, the same number of samples for each rank, or `with Join([model]):` around the loop"
         return Fix(
-            f"give all ranks the same number of batches: rank {self.rank} has run out",
+            f"provide the same number of batches to all ranks: rank {self.rank} ran out",
             change,
             self.where,
             "small change",

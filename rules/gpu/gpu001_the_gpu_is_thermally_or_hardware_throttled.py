@@ -12,8 +12,8 @@ the time; the largest of them counts, because they overlap. For GPUs without suc
 once-a-second samples in which the driver reported one of these reasons, at least three. The SM clock under load,
 compared with the job's other GPUs of the same model.
 
-Fix: airflow, fans, heat sinks, the room temperature; for the power brake the power supply. On a rented machine: return
-it.
+Fix: airflow, fans, heat sinks, the room temperature; for the power brake the power supply. On a rented machine,
+replace the instance.
 
 Estimate: compute of the ranks on this GPU at the clock of its sound peers. Without peers the board's highest clock is
 an upper bound, and no gain is certain.
@@ -50,9 +50,9 @@ from rn50_advisor.rules.gpu.gpu_names_and_cost import (
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _KINDS = {
-    GPU_HW_THERMAL_SHARE: "halved by the board for the temperature",
-    GPU_SW_THERMAL_SHARE: "lowered by the driver for the temperature",
-    GPU_POWER_BRAKE_SHARE: "halved by the power brake",
+    GPU_HW_THERMAL_SHARE: "hardware thermal slowdown",
+    GPU_SW_THERMAL_SHARE: "software thermal slowdown",
+    GPU_POWER_BRAKE_SHARE: "power brake slowdown",
 }
 _GAIN_SHARE_MIN = 0.25  # of the gain: a cooler GPU may then reach its power limit
 
@@ -81,7 +81,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 def _kind(a: Analysis, gpu: Gpu) -> str:
     shares = {name: of_gpu(a, name, gpu) or 0.0 for name in _KINDS}
     most = max(shares, key=lambda name: shares[name])
-    return f"clocks {_KINDS[most]}" if shares[most] > 0 else "clocks throttled by heat or a power brake"
+    return _KINDS[most] if shares[most] > 0 else "thermal or power brake slowdown"
 
 
 def _evidence(a: Analysis, gpu: Gpu, sound: list[Gpu], t: Thresholds) -> list[Evidence]:
@@ -107,8 +107,8 @@ def _evidence(a: Analysis, gpu: Gpu, sound: list[Gpu], t: Thresholds) -> list[Ev
 def _fix(a: Analysis, worst: Gpu, held: list[Gpu]) -> Fix:
     brake = of_gpu(a, GPU_POWER_BRAKE_SHARE, worst) or 0.0
     if brake > 0 and brake == of_gpu(a, GPU_THROTTLED_SHARE, worst):
-        return Fix(f"check the power supply of {placed(held)}, or hand the machine back", "", None, "outside the code")
-    return Fix(f"cool {placed(held)} (airflow, fans), or hand the machine back", "", None, "outside the code")
+        return Fix(f"check the power supply of {placed(held)}, or replace the node", "", None, "outside the code")
+    return Fix(f"cool {placed(held)} (airflow, fans), or replace the node", "", None, "outside the code")
 
 
 RULE = rule(

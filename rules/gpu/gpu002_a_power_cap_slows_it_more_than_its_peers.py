@@ -58,7 +58,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     lost = sum(saving.seconds_per_step) / 2
     return Finding(
         rule=RULE.id,
-        title=f"The power limit slows {listed(held)} down" + _which_were_lowered(held, lowered),
+        title=f"Power cap limits {listed(held)}" + _which_were_lowered(held, lowered),
         severity=severity(lost / a.value(STEP_TIME_S)) or "low",
         confidence=confidence(a, cap=0.9),
         seconds_per_step=lost,
@@ -111,7 +111,7 @@ def _fixes(held: list[Gpu], lowered: list[Gpu]) -> tuple[Fix, ...]:
         title = f"raise the power limit of {placed(some)} to {watts:.0f} W"
         fixes.append(Fix(title, change, None, "outside the code", gpus=tuple(gpu.index for gpu in some)))
     if rest := [gpu for gpu in held if gpu not in lowered]:
-        cool = f"look at the cooling of {placed(rest)}, or ask for another instance"
+        cool = f"check the cooling of {placed(rest)}, or request another instance"
         fixes.append(Fix(cool, "", None, "outside the code", gpus=tuple(gpu.index for gpu in rest)))
     return tuple(fixes)
 

@@ -56,16 +56,16 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         evidence.append(Evidence.of(GPU_ALLOC_RETRIES, retries[rank], t["retries"], note))
     if pieces:
         rank = max(pieces, key=lambda r: pieces[r])
-        note = f"rank {rank}: of the reserved memory, never taken by tensors at once"
+        note = f"rank {rank}: of the reserved memory never used by tensors at once (fragmentation)"
         evidence.append(Evidence.of(GPU_FRAGMENTED_SHARE, pieces[rank], _FRAGMENTATION_MIN, note))
     if full:
         rank = max(full, key=lambda r: peak[r])
-        note = f"rank {rank}: reserved; tensors took up to {100 * peak[rank]:.0f} %"
+        note = f"rank {rank}: reserved; tensors use up to {100 * peak[rank]:.0f} %"
         evidence.append(Evidence.of(GPU_RESERVED_SHARE, reserved[rank], t["reserved"], note))
     often = bool(retrying) and max(retries.values()) >= t["often"] * a.step_time.steady_steps
     return Finding(
         rule=RULE.id,
-        title="GPU memory runs short: allocations empty the cache" if retrying else "GPU memory is nearly full",
+        title="GPU memory nearly full: allocations empty the cache" if retrying else "GPU memory nearly full",
         severity="medium" if often else "low",
         confidence=confidence(a, cap=0.9),
         seconds_per_step=0.0,

@@ -57,7 +57,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         evidence=tuple(_evidence(trend, t) for trend in growing[:3]),
         fixes=(
             Fix.of(
-                f"find what rank {first.rank} keeps of every step",
+                f"find the tensors that rank {first.rank} keeps from every step",
                 NumbersKept(),
                 None,
                 "small change",
@@ -95,7 +95,7 @@ def _evidence(trend: GpuMemoryTrend, t: Thresholds) -> Evidence:
         f"rank {trend.rank}: from {first:.0f} to {third:.0f} MB between the first and the last third of "
         f"{trend.steps:.0f} steps, {trend.mb_per_step:.3g} MB a step"
     )
-    note += f"; lasts {duration(lasts_s)} at this pace" if math.isfinite(lasts_s) else ""
+    note += f"; exhausted in {duration(lasts_s)} at this rate" if math.isfinite(lasts_s) else ""
     return Evidence("GPU memory growth", trend.growth, "share", t["growth"], note)
 
 

@@ -72,7 +72,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     saving: Saving | None = model.saving(best, step, f"{listed(shared)} without other processes") if lost > 0 else None
     return Finding(
         rule=RULE.id,
-        title=f"Another process {'computes on' if listed_ones else 'holds memory of'} {listed(shared)}",
+        title=f"GPU sharing: another process {'computes on' if listed_ones else 'holds memory of'} {listed(shared)}",
         severity=severity((step - best) / step) or "low",
         confidence=confidence(a, cap=0.9 if listed_ones else 0.6),
         seconds_per_step=lost,
@@ -84,7 +84,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 on_each_host(
                     shared,
                     "nvidia-smi -i {} --query-compute-apps=pid,name,used_memory --format=csv",
-                    "shows who they are",
+                    "lists them",
                 ),
                 None,
                 "outside the code",
@@ -123,7 +123,7 @@ def _evidence(a: Analysis, gpu: Gpu, t: Thresholds) -> list[Evidence]:
     unexplained = of_gpu(a, GPU_UNEXPLAINED_MB, gpu)
     if unexplained is not None:
         least = t["memory"] * (gpu.mem_total_bytes or 0.0) / 1e6
-        note = f"{named(gpu)}: {unexplained:.0f} MB in use that are not this job's, as far as is known; the driver lists no processes here"
+        note = f"{named(gpu)}: {unexplained:.0f} MB in use outside this job; the driver lists no processes here"
         return [Evidence.of(GPU_UNEXPLAINED_MB, unexplained, least, note, gpu=gpu.index)]
     count, held = of_gpu(a, GPU_FOREIGN_PROCESSES, gpu) or 0.0, of_gpu(a, GPU_FOREIGN_MEM_MB, gpu)
     whose = "foreign process" if count == 1 else "foreign processes"

@@ -14,7 +14,7 @@ Evidence: generation and lanes under load, the best they could be, and the traff
 sheet of this model, since the driver's own maximum is that of the slot; the rate of large copies from pinned memory in a
 profiler window (`--deep`).
 
-Fix: reseat the card or the riser, check the firmware's slot settings; on a rented machine: return it. If all GPUs have
+Fix: reseat the card or the riser, check the firmware's slot settings; on a rented machine, replace the instance. If all GPUs have
 the same link, check the firmware's settings and the board's manual, which may say that its slots share their lanes. If
 the driver calls a narrow link its maximum, the slot may have no more: use one that has.
 
@@ -23,7 +23,7 @@ its traffic, until these ranks are as fast as the others. If the link was busy a
 
 False alarms: an idle link drops to the first generation, so only readings under load count; if the load is unknown,
 only links at full speed are used. Links that are equally slow for all of the job's GPUs of a model on a host follow
-from how the machine was built: this is a note, without an estimate and without the advice to return it. Models whose
+from how the machine was built: this is a note, without an estimate and without the advice to replace it. Models whose
 lanes are in no table are judged by the driver's maximum alone; virtual machines may make up their slots, so the data
 sheet alone gives less confidence. Copies of a
 rank with no CPU close to its GPU cross the sockets and belong to CPU004. If the distance is unknown, copies are not
@@ -60,10 +60,8 @@ from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, sev
 
 _SHARED_LINK_RATIO_MIN = 0.9  # of the fastest: simultaneous copies of all GPUs share an upstream link
 _SATURATED_SHARE = 0.8  # of the link's bandwidth: from there on copies cannot overlap
-_DEFECT_FIX = "reseat {} or its riser, or hand the machine back"
-_BUILT_SO_FIX = (
-    "look at the firmware's slot settings: all GPUs here have the same link, which may be how the machine was built"
-)
+_DEFECT_FIX = "reseat {} or its riser, or replace the node"
+_BUILT_SO_FIX = "check the BIOS slot settings: all GPUs here have the same link, possibly by design of the machine"
 _SLOT_CONFIDENCE = 0.6  # a virtual machine may make up its slot
 _SLOT_FIX = "move {} to a slot with {} lanes, or reseat it or its riser"
 
@@ -80,7 +78,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     measured = any(of_gpu(a, GPU_PCIE_RX_MB_PER_S, gpu) is not None for gpu in slow)
     return Finding(
         rule=RULE.id,
-        title=f"The PCIe link of {listed(slow)} is slower than it should be",
+        title=f"Degraded PCIe link: {listed(slow)}",
         # if the link's traffic is unknown, it may matter
         severity=severity(lost / a.value(STEP_TIME_S)) or ("low" if measured or built else "medium"),
         confidence=confidence(a, cap=_SLOT_CONFIDENCE if all(of_slot(a, gpu) for gpu in slow) else 0.9),
@@ -192,13 +190,13 @@ def _evidence(a: Analysis, gpu: Gpu) -> list[Evidence]:
     carried, link, reached = of_gpu(a, GPU_PCIE_RX_MB_PER_S, gpu), _link(a, gpu), _reached(a, gpu)
     note = f"{named(gpu)}: {width:.0f} lanes of generation {gen:.0f} under load, could be {could}"
     if of_slot(a, gpu):
-        note += f", by its data sheet; the driver's maximum here is {gpu.pcie_width_max}"
+        note += f", per data sheet; the driver's maximum here is {gpu.pcie_width_max}"
     found = [Evidence.of(GPU_PCIE_WIDTH, width, float(gpu.pcie_width_due or 0), note, gpu=gpu.index)]
     if reached is not None and link is not None and reached <= link[0]:
         note = f"{named(gpu)}: large copies from pinned memory; {could} carry {link[1]:.0f}"
         found = [Evidence.of(KERNEL_PINNED_MB_PER_S, reached, link[1], note, gpu=gpu.index), *found]
     if carried is not None and link is not None:
-        note = f"{100 * min(1.0, carried / link[0]):.0f} % of what the link carries now"
+        note = f"{100 * min(1.0, carried / link[0]):.0f} % of the link's current bandwidth"
         found.append(Evidence.of(GPU_PCIE_RX_MB_PER_S, carried, note=note))
     return found
 

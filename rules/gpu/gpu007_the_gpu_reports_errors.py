@@ -11,8 +11,8 @@ slows down and stops repeatedly until it is reset or replaced.
 
 Evidence: the driver's own reports while the job ran: the errors it counted, and the state of the GPU.
 
-Fix: drain the GPU and reset it (`nvidia-smi --gpu-reset -i N` with nothing running on it), reboot the machine, or
-return it; a row that could not be remapped, or errors that come back, mean another board.
+Fix: drain the GPU and reset it (`nvidia-smi --gpu-reset -i N` with no process on it), reboot the machine, or
+replace it; a row that could not be remapped, or errors that come back, mean another board.
 
 Estimate: none: this is not about speed.
 
@@ -55,18 +55,18 @@ _XIDS = {
     48: "double-bit memory error",
     61: "internal micro-controller breakpoint",
     62: "internal micro-controller halt",
-    63: "a memory row was marked for replacement",
-    64: "a memory row could not be replaced",
+    63: "a memory row remap is pending",
+    64: "a memory row remap failed",
     74: "NVLink error",
     79: "the GPU has fallen off the bus",
     92: "many corrected memory errors",
     94: "contained memory error",
     95: "uncontained memory error",
     109: "context switch timed out",
-    119: "the GPU's system processor does not answer",
-    120: "the GPU's system processor reports an error",
+    119: "the GPU System Processor (GSP) does not respond",
+    120: "the GPU System Processor (GSP) reports an error",
     140: "unrecovered memory error",
-    154: "recovery action asked for",
+    154: "recovery action requested",
 }
 _ACTIONS = {
     1: "reset the GPU",
@@ -108,8 +108,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 
 def _title(gpus: list[Gpu], lost: list[Gpu]) -> str:
     if lost:
-        return f"{listed(lost)} {'is' if len(lost) == 1 else 'are'} lost"
-    return f"{listed(gpus)} report{'s' if len(gpus) == 1 else ''} errors"
+        return f"Lost by the driver: {listed(lost)}"
+    return f"Hardware errors: {listed(gpus)}"
 
 
 def _serious(a: Analysis, gpu: Gpu) -> bool:
@@ -129,23 +129,27 @@ def _reports(a: Analysis, gpu: Gpu) -> list[Evidence]:
     if errors:
         found.append(Evidence.of(GPU_UNCORRECTED_ERRORS, errors, 0.0, f"{name}: memory errors in the run"))
     if of_gpu(a, GPU_ROW_REMAP_FAILED, gpu):
-        found.append(Evidence.of(GPU_ROW_REMAP_FAILED, 1.0, 0.0, f"{name}: a memory row could not be replaced"))
+        found.append(Evidence.of(GPU_ROW_REMAP_FAILED, 1.0, 0.0, f"{name}: a memory row remap failed"))
     elif of_gpu(a, GPU_ROW_REMAP_PENDING, gpu):
-        found.append(Evidence.of(GPU_ROW_REMAP_PENDING, 1.0, 0.0, f"{name}: a memory row waits for a reset"))
+        found.append(
+            Evidence.of(GPU_ROW_REMAP_PENDING, 1.0, 0.0, f"{name}: a memory row remap is pending until a reset")
+        )
     action = of_gpu(a, GPU_RECOVERY_ACTION, gpu)
     if action:
-        note = f"{name}: the driver asks to {_ACTIONS.get(round(action), 'recover it')}"
+        note = f"{name}: the driver requests to {_ACTIONS.get(round(action), 'recover it')}"
         found.append(Evidence.of(GPU_RECOVERY_ACTION, action, 0.0, note))
     if of_gpu(a, GPU_LOST, gpu):
-        found.append(Evidence.of(GPU_LOST, 1.0, 0.0, f"{name} does not answer the driver any more"))
+        found.append(Evidence.of(GPU_LOST, 1.0, 0.0, f"{name} no longer responds to the driver"))
     return [replace(evidence, gpu=gpu.index) for evidence in found]
 
 
 def _fix(gpus: list[Gpu], lost: list[Gpu]) -> Fix:
     if lost:
-        return Fix(f"reboot the machine or hand it back: {placed(lost)} cannot be used", "", None, "outside the code")
-    change = on_each_host(gpus, "nvidia-smi --gpu-reset -i {}", "with nothing running on it")
-    return Fix(f"drain and reset {placed(gpus)}; hand it back if it happens again", change, None, "outside the code")
+        return Fix(f"reboot or replace the node: {placed(lost)} cannot be used", "", None, "outside the code")
+    change = on_each_host(gpus, "nvidia-smi --gpu-reset -i {}", "with no process on it")
+    return Fix(
+        f"drain and reset {placed(gpus)}; replace the node if it happens again", change, None, "outside the code"
+    )
 
 
 RULE = rule(

@@ -13,7 +13,7 @@ best of its peers on the host and its own best in the run. If all are down, it i
 in SXM form. Replays, recoveries and damaged packets in the run; the GPUs that it therefore reaches over PCIe while its
 peers have NVLink between them; the traffic on the remaining links.
 
-Fix: reset the GPUs and the fabric manager; return the machine.
+Fix: reset the GPUs and the fabric manager; replace the node.
 
 Estimate: the missing share of the links, applied to the exposed transfer time: half of that at worst, all of it at
 best.
@@ -67,16 +67,14 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     often = any((of_gpu(a, GPU_NVLINK_RECOVERIES, gpu) or 0.0) >= many for gpu in noisy)
     return Finding(
         rule=RULE.id,
-        title=f"NVLinks of {listed(down)} are down" if down else f"NVLinks of {listed(noisy)} lose packets",
+        title=f"NVLinks down: {listed(down)}" if down else f"NVLink packet errors: {listed(noisy)}",
         # a job on one GPU does not use them
         severity=severity(lost / a.value(STEP_TIME_S)) or ("medium" if len(used) > 1 and (down or often) else "low"),
         confidence=confidence(a, cap=0.9),
         seconds_per_step=lost,
         scope=Affected(gpus=tuple(gpu.index for gpu in gpus)),
         evidence=tuple(e for gpu in gpus[:3] for e in _evidence(a, gpu, used, t)),
-        fixes=(
-            Fix(f"reset {placed(gpus)} and the fabric manager, or hand the machine back", "", None, "outside the code"),
-        ),
+        fixes=(Fix(f"reset {placed(gpus)} and the fabric manager, or replace the node", "", None, "outside the code"),),
         saving=saving if lost > 0 else None,
     )
 
@@ -112,14 +110,14 @@ def _evidence(a: Analysis, gpu: Gpu, used: tuple[Gpu, ...], t: Thresholds) -> li
         carried = of_gpu(a, GPU_NVLINK_MB_PER_S, gpu)
         if carried is not None and active > 0:
             found.append(
-                Evidence.of(GPU_NVLINK_MB_PER_S, carried, note="received over those that are up", form="explains")
+                Evidence.of(GPU_NVLINK_MB_PER_S, carried, note="received over the active links", form="explains")
             )
     recovered, damaged = of_gpu(a, GPU_NVLINK_RECOVERIES, gpu), of_gpu(a, GPU_NVLINK_CRC_PER_S, gpu)
     if recovered is not None and recovered >= t["recoveries"]:
         note = f"{named(gpu)}: replays and recoveries in the run"
         found.append(Evidence.of(GPU_NVLINK_RECOVERIES, recovered, t["recoveries"], note, gpu=gpu.index))
     if damaged is not None and damaged >= t["damaged"]:
-        note = f"{named(gpu)}: damaged packets a second"
+        note = f"{named(gpu)}: damaged packets per second"
         found.append(Evidence.of(GPU_NVLINK_CRC_PER_S, damaged, t["damaged"], note, gpu=gpu.index))
     return found
 

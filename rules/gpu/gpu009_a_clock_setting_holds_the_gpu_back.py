@@ -1,6 +1,6 @@
 """GPU clocks limited by a setting.
 
-What it does: finds GPUs that run below their highest clock because somebody set or locked their clocks.
+What it does: finds GPUs that run below their highest clock because their application clocks are set or locked.
 
 Fires when: the setting limits the clock in ≥ 50 % of the readings under load, ≥ 5 % below the board's highest clock.
 
@@ -10,7 +10,7 @@ cool the GPU is. They stay set until they are reset or the machine is restarted,
 Evidence: NVML's clock event reason "applications clocks setting" in the once-a-second readings under load; the SM clock
 under load, compared with the board's highest and with the job's other GPUs of the same model.
 
-Fix: reset both settings, `nvidia-smi -rgc` and `-rac` (needs root); on a rented machine ask its owner, or hand it back.
+Fix: reset both settings, `nvidia-smi -rgc` and `-rac` (needs root); on a rented machine ask the provider, or replace the instance.
 
 Estimate: compute of the ranks on this GPU at the clock of its peers without such a setting. Without such peers the
 board's highest clock is an upper bound and no gain is certain: at full load the power limit may hold it lower.
@@ -58,7 +58,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     lost = sum(saving.seconds_per_step) / 2
     return Finding(
         rule=RULE.id,
-        title=f"A clock setting holds {listed(held)} back",
+        title=f"Clock setting limits {listed(held)}",
         severity=severity(lost / a.value(STEP_TIME_S)) or "low",
         confidence=confidence(a, cap=0.9),
         seconds_per_step=lost,
@@ -66,7 +66,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         evidence=tuple(e for gpu in held[:3] for e in _evidence(a, gpu, sound, t)),
         fixes=(
             Fix(
-                f"reset the clock settings of {placed(held)}, or ask the machine's owner to",
+                f"reset the clock settings of {placed(held)}, or ask the administrator to",
                 on_each_host(held, _RESET, note="needs root"),
                 None,
                 "outside the code",
@@ -85,7 +85,7 @@ def _below_highest(a: Analysis, gpu: Gpu) -> float:
 
 def _evidence(a: Analysis, gpu: Gpu, sound: list[Gpu], t: Thresholds) -> list[Evidence]:
     share, clock = of_gpu(a, GPU_CLOCK_SET_SHARE, gpu) or 0.0, of_gpu(a, GPU_CLOCK_MHZ, gpu)
-    note = f"{named(gpu)}: its clock was limited by a setting in {100 * share:.0f} % of the readings under load"
+    note = f"{named(gpu)}: the clock setting limits its clock in {100 * share:.0f} % of the readings under load"
     found = [Evidence.of(GPU_CLOCK_SET_SHARE, share, t["set"], note, gpu=gpu.index)]
     highest = gpu.sm_clock_max_mhz or 0.0
     note = f"{clock:.0f} MHz under load, its highest clock {highest:.0f} MHz"

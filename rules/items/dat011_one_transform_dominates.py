@@ -59,11 +59,11 @@ from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, sev
 
 _CPU_LEFT_WORST = 0.5
 
-_ON_DEVICE = "on the device, for the whole batch (torchvision.transforms.v2 takes batches of tensors)"
+_ON_DEVICE = "on the device, for the whole batch (torchvision.transforms.v2 accepts batches of tensors)"
 # Alternatives by transform name. {size}: size of the input images.
 _CHEAPER = {
     "RandomResizedCrop": "store the images{size} smaller, or decode them at a fraction (PIL: image.draft('RGB', size)); antialias=False",
-    "Resize": "store the images{size} at this size once, before training; or decode at a fraction (PIL: image.draft('RGB', size))",
+    "Resize": "store the images{size} at this size once before training; or decode at a fraction (PIL: image.draft('RGB', size))",
     "GaussianBlur": "a smaller kernel_size, applied to a part of the samples (RandomApply); or " + _ON_DEVICE,
     "ColorJitter": "applied to a part of the samples (RandomApply), without hue; or " + _ON_DEVICE,
     "ToTensor": "PILToTensor: hand over uint8, and scale and normalise " + _ON_DEVICE,
@@ -135,7 +135,7 @@ def _transform(a: Analysis, cost: SampleCost, t: Thresholds, loader: LoaderFacts
     if late is not None and late.share >= t["share"] and part.name in late.transforms:
         return None  # putting it after the crop keeps the samples as they are
     return _Part(
-        title=f"{part.name} takes {100 * part.share:.0f} % of the CPU time of every sample",
+        title=f"Data loading: {part.name} takes {100 * part.share:.0f} % of each sample's CPU time",
         of_batch=part.share * _samples_share(a, cost),
         evidence=(
             Evidence.of(SAMPLE_TRANSFORM_SHARE, part.share, t["share"], _share_note(cost, part)),
@@ -158,7 +158,7 @@ def _late(a: Analysis, cost: SampleCost, t: Thresholds, loader: LoaderFacts | No
         return None
     best, worst = late.shares_saved
     return _Part(
-        title=f"{100 * late.share:.0f} % of the CPU time of every sample goes into pixels that {late.shrink} then drops",
+        title=f"Data loading: {100 * late.share:.0f} % of each sample's CPU time spent on pixels that {late.shrink} drops",
         of_batch=late.share * _samples_share(a, cost),
         evidence=(Evidence.of(SAMPLE_CPU_S, late.cpu_s, note=late.words, form="continues"),),
         fix=late.fix(where_of(loader)),
@@ -179,7 +179,7 @@ def _collate(a: Analysis, cost: SampleCost, t: Thresholds, loader: LoaderFacts |
     line = next((line for line in cost.lines if line.function.rpartition(".")[2] == name.rpartition(".")[2]), None)
     where = Where(line.file, line.line) if line else where_of(loader)
     return _Part(
-        title=f"{name} takes {100 * share:.0f} % of the CPU time of every batch",
+        title=f"Data loading: {name} takes {100 * share:.0f} % of each batch's CPU time",
         of_batch=share,
         evidence=(
             Evidence.of(
@@ -229,7 +229,7 @@ def _samples_share(a: Analysis, cost: SampleCost) -> float:
 
 
 def _basis(name: str) -> str:
-    return f"this run's batches with {name} at half its CPU time or without it"
+    return f"this run's batches with half the CPU time of {name}, or without it"
 
 
 def _share_note(cost: SampleCost, part: SamplePart) -> str:

@@ -8,7 +8,7 @@ Fires when: an in-memory data set, ≤ 25 µs a sample, and indexing whole batch
 Why it is slow: for each sample Python calls `__getitem__`, makes a small tensor of each field and copies all of them
 into the batch; indexing the tensor with all indices of a batch does this in one call.
 
-Evidence: the input wait as a share of the step; the time a sample takes; the names of the tensors or arrays.
+Evidence: the input wait as a share of the step; the time per sample takes; the names of the tensors or arrays.
 
 Fix: `DataLoader(data, batch_size=None, sampler=BatchSampler(RandomSampler(data), batch_size, drop_last=False))`: the data
 set gets a list of indices and returns the whole batch. Its `__getitem__` must accept such a list, as plain indexing of
@@ -54,13 +54,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     arrays = ", ".join(loader.dataset.get("arrays", ()))
     return Finding(
         rule=RULE.id,
-        title="Items in memory are fetched one by one",
+        title="Data loading: in-memory items fetched one by one",
         severity=level,
         confidence=confidence(a, cap=0.9),
         seconds_per_step=lost,
         evidence=(
             input_evidence(a, common(waits), t["saved"]),
-            Evidence("time a sample", sample_s, "s", t["sample"], f"{size} samples per batch"),
+            Evidence("time per sample", sample_s, "s", t["sample"], f"{size} samples per batch"),
             Evidence("in memory", arrays, "", None, f"of {loader.dataset.get('class')}"),
         ),
         fixes=(_fix(loader, size),),

@@ -8,7 +8,7 @@ Fires when: the data set has an indices mapping, and without it the step would b
 Why it is slow: these calls copy no rows; they keep a table of row numbers. For each item `datasets` looks up one number
 in this table through Python and Arrow objects, which takes 7 to 15 µs, as long as fetching a short row itself.
 
-Evidence: the input wait as a share of the step; the time of one look-up, measured in this run's mapping when the loader
+Evidence: the input wait as a share of the step; the time of one lookup, measured in this run's mapping when the loader
 was made; the time to fetch an item.
 
 Fix: let torch hold the indices, in a list: `Subset` or `random_split` instead of `select`, `filter` or
@@ -73,16 +73,16 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     made = ", as Python objects" if _format(loader.dataset) == "python" else ""
     return Finding(
         rule=RULE.id,
-        title="Every item is looked up in an indices mapping",
+        title="Data loading: indices mapping looked up for every item",
         severity=level,
         confidence=confidence(a, cap=0.9),
         seconds_per_step=lost,
         evidence=(
             input_evidence(a, common(waits), t["saved"]),
-            Evidence("one look-up", lookup_s, "s", None, f"of the {duration(item_s)} that an item takes{made}"),
+            Evidence("one lookup", lookup_s, "s", None, f"of the {duration(item_s)} per item{made}"),
         ),
         fixes=_fixes(loader),
-        saving=model_of(a).saving(best, worst, "this run's batches without the look-ups in the mapping"),
+        saving=model_of(a).saving(best, worst, "this run's batches without the index lookups"),
         circumstances=frozenset({"better than workers"} if better_than_workers(a, worst) else ()),
     )
 
@@ -117,7 +117,7 @@ def _fixes(loader: LoaderFacts) -> tuple[Fix, ...]:
     if loader.shuffle:
         instead = f"no data.shuffle(), as the loader shuffles; {instead}"
     return (
-        Fix("leave the order and the selection of items to torch", instead, where_of(loader), "small change"),
+        Fix("let torch handle order and selection of items", instead, where_of(loader), "small change"),
         Fix(
             "rewrite the data set in its new order",
             "data.flatten_indices()  # once: about 70 µs a row, which pays after about seven passes",

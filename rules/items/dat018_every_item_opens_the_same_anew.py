@@ -47,13 +47,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         RULE.id,
         a.repeated,
         measures=(LOADER_REPEATED_SHARE, LOADER_REPEATED_ERROR),
-        title=f"{name} does the same work again for every item",
+        title=f"Data loading: {name} repeats the same work for every item",
         where="with the same arguments for every item",
         fix=(
-            f"call {name} once in each worker, and keep what it returns",
+            f"call {name} once per worker, and keep the result",
             "if self.kept is None: self.kept = ...  # at a worker's first item; forked workers would share what __init__ opens",
         ),
-        basis="this run's batches without the time in this call, simulated",
+        basis="this run's batches simulated without this call",
     )
 
 

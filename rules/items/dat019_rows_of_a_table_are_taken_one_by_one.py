@@ -47,13 +47,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         RULE.id,
         a.table,
         measures=(LOADER_TABLE_SHARE, LOADER_TABLE_ERROR),
-        title=f"Rows of a {name} table are taken one by one",
+        title=f"Data loading: rows of a {name} table read one by one",
         where=f"inside {name}",
         fix=(
-            "take the columns out of the table once, as arrays, and index these",
+            "extract the columns once as arrays, and index those",
             'self.values = table[columns].to_numpy("float32")  # in __init__; then self.values[index]',
         ),
-        basis="this run's batches without the table, simulated",
+        basis="this run's batches simulated without the table",
         left=_LEFT_WORST,
     )
 

@@ -46,10 +46,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         RULE.id,
         call,
         measures=(LOADER_COLLECTION_SHARE, LOADER_COLLECTION_ERROR),
-        title=f"{call.name if call else ''} {advice.does} for every item",
+        title=f"Data loading: {call.name if call else ''} {advice.does} for every item",
         where="in this call",
         fix=(advice.fix, advice.change),
-        basis="this run's batches without the time in this call, simulated",
+        basis="this run's batches simulated without this call",
         left=_LEFT_WORST,
     )
 

@@ -49,30 +49,30 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     best, worst = (end[n] if end else step for n, end in enumerate(ends))
     return Finding(
         rule=RULE.id,
-        title=f"Each of {a.world_size} ranks makes all samples of a stream, and keeps one in {a.world_size}",
+        title=f"Data loading: each of {a.world_size} ranks processes the whole stream and keeps one sample in {a.world_size}",
         severity=level,
         confidence=confidence(a, cap=0.9),
         seconds_per_step=min(lost_to_input(a), step - best),
         evidence=(
             input_evidence(a, wait, t["input_wait"]),
-            Evidence("data set", name, "", None, "takes every sample of the stream behind it, on each rank"),
+            Evidence("data set", name, "", None, "reads every sample of the stream on each rank"),
         ),
         fixes=(
             Fix(
-                f"give each rank one in {a.world_size} samples before anything is done with them",
+                f"shard the stream before any processing: one in {a.world_size} samples for each rank",
                 "in the stream's __iter__: for line in itertools.islice(lines, rank, None, world_size), or datasets.distributed."
                 "split_dataset_by_node(data, rank, world_size); and keep this loader out of accelerator.prepare",
                 where_of(loader),
                 "small change",
             ),
             Fix(
-                "or make all batches in one process, which sends them to the others",
+                "or let one process make and dispatch all batches",
                 "Accelerator(dataloader_config=DataLoaderConfiguration(dispatch_batches=True))",
                 None,
                 "one line",
             ),
         ),
-        saving=model_of(a).saving(best, worst, "this run's batches made of a rank's own samples alone, simulated"),
+        saving=model_of(a).saving(best, worst, "this run's batches simulated with only the rank's own samples"),
     )
 
 

@@ -66,7 +66,7 @@ def finding_of(
         seconds_per_step=min(lost_to_input(a), step - best),
         evidence=(
             Evidence.of(
-                measures[0], share, t["share"], f"of the time of making items, ± {error:.2f}, {seen}", form="continues"
+                measures[0], share, t["share"], f"of item preparation time, ± {error:.2f}, {seen}", form="continues"
             ),
             input_evidence(a, wait, t["input_wait"]),
         ),

@@ -188,7 +188,7 @@ def _name(table: TableFacts) -> str:
 
 def _title(dense: _Dense) -> str:
     of = _name(dense.tables[0]) if len(dense.tables) == 1 else f"{len(dense.tables)} embedding tables"
-    return f"Every step updates all rows of {of}, and its batch uses {share(1.0 - dense.empty)} of them"
+    return f"Dense gradients: every step updates all rows of {of}, a batch uses {share(1.0 - dense.empty)}"
 
 
 def _evidence(dense: _Dense, step_s: float, t: Thresholds) -> tuple[Evidence, ...]:
@@ -201,7 +201,7 @@ def _evidence(dense: _Dense, step_s: float, t: Thresholds) -> tuple[Evidence, ..
             TABLE_EMPTY_ROWS,
             dense.empty,
             t["empty"],
-            f"of {seen:,} rows looked at in {counted(looks, 'step')} had no gradient: {shape}",
+            f"of {seen:,} rows looked at in {counted(looks, 'step')} have no gradient: {shape}",
             form="continues",
         ),
         Evidence(
@@ -223,12 +223,12 @@ def _fixes(a: Analysis, rank: int, tables: tuple[TableFacts, ...]) -> tuple[Fix,
     change = CallChange.of(largest["class"], sparse=True)
     reduced = "; DistributedDataParallel sums them over gloo, as here, and hardly over NCCL" if a.world_size > 1 else ""
     if name in _SAME_NUMBERS:
-        unfused = f", and {name} without fused=True, which takes none" if largest["fused"] else ""
+        unfused = f", and {name} without fused=True, which supports none" if largest["fused"] else ""
         more = f"  # {name} computes the same up to rounding{unfused}{reduced}"
         return (Fix.of(f"sparse gradients for {of}", change, where, "one line", more=more),)
     sparse = _WITH_SPARSE_FORM[name]
     module = f"model.{largest['name'].removesuffix('.weight')}" if largest.get("name") else "table"
-    more = f", and {sparse} for it, since {name} takes no sparse gradients{reduced}"
+    more = f", and {sparse} for it, since {name} does not support sparse gradients{reduced}"
     split = f"optimizers = [{sparse}(list({module}.parameters()), lr=...), {name}(the other parameters, lr=...)]"
     fixes = [
         Fix.of(f"sparse gradients for {of}, and {sparse}", change, where, "small change", more=more),

@@ -50,8 +50,11 @@ _FAULTS_MAX = 1.5
 _LEFT_ON_GPU = (0.3, 0.8)
 _LINE_SAMPLES_MIN = 10
 _ELSEWHERE = {
-    "transformers": ("let transformers call the fused operation", 'from_pretrained(..., attn_implementation="sdpa")'),
-    "multihead": ("let nn.MultiheadAttention return no weights", "attention(query, key, value, need_weights=False)"),
+    "transformers": ("use the fused attention of transformers", 'from_pretrained(..., attn_implementation="sdpa")'),
+    "multihead": (
+        "disable the attention weights of nn.MultiheadAttention",
+        "attention(query, key, value, need_weights=False)",
+    ),
 }
 
 
@@ -70,13 +73,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         return Clear(RULE.id)
     return Finding(
         rule=RULE.id,
-        title="Attention is computed in parts instead of by one fused operation",
+        title="Unfused attention: separate product, softmax and product",
         severity=level,
         confidence=confidence(a, cap=0.85),
         seconds_per_step=lost,
         evidence=_evidence(a, measure, spent, step, line),
         fixes=(_fix(line),),
-        saving=model_of(a).saving(fast, slow, "scaled_dot_product_attention in place of the parts"),
+        saving=model_of(a).saving(fast, slow, "scaled_dot_product_attention instead of separate operations"),
     )
 
 

@@ -57,17 +57,17 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     newest = max(capability[rank] for rank in ranks)
     return Finding(
         rule=RULE.id,
-        title="The GPU emulates bfloat16",
+        title="Emulated bfloat16 on this GPU",
         severity=(severity((step - least) / step) or "low") if tensor else "low",
         confidence=confidence(a, cap=0.9),
         seconds_per_step=step - least if tensor else 0.0,
         evidence=(
-            Evidence.of(PRECISION_BF16, 1.0, note="layers compute in bfloat16, by autocast or by their weights"),
+            Evidence.of(PRECISION_BF16, 1.0, note="layers compute in bfloat16, through autocast or their weights"),
             Evidence.of(
                 PRECISION_CAPABILITY,
                 newest,
                 t["capability"],
-                f"compute capability {newest:.1f}: units for bfloat16 came with {AMPERE:.1f}",
+                f"compute capability {newest:.1f}: native bfloat16 starts with {AMPERE:.1f}",
             ),
             Evidence(
                 "emulated compute",

@@ -1,4 +1,4 @@
-"""Gradients are computed and thrown away.
+"""Discarded gradients.
 
 What it does: finds backward passes that give gradients to parameters whose optimizer never sees them, because `zero_grad()` comes first.
 
@@ -19,7 +19,7 @@ Estimate: the time of these passes, times the share of their work that is spared
 autograd's graph, by shapes; nothing was measured on GPUs. Without a graph (too large, or activation checkpointing) the range is wide.
 
 False alarms: gradients that the job copies before it removes them (gradient surgery, norms that are logged). A gradient
-that is still held somewhere is not called thrown away, nor one after which the parameter changed, or the job put other gradients in place.
+that is still held somewhere does not count as discarded, nor one after which the parameter changed, or that the job replaced.
 On a GPU a change through `parameter.data` is not seen (some forms of sharpness-aware training): there the confidence is low.
 """
 
@@ -57,14 +57,14 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     known = all("products" in each and not (a.on_gpu and _is_whole(each)) for each in found)
     return Finding(
         rule=RULE.id,
-        title="Gradients are computed and thrown away before any optimizer uses them",
+        title="Discarded gradients: computed, but cleared before any optimizer step",
         severity=level,
         confidence=confidence(a, cap=0.85 if known else 0.6),
         seconds_per_step=lost,
         scope=Affected(ranks=() if len(affected) == len(model.own) else affected),
         evidence=tuple(_evidence(a, each, found) for each in found[:_ADVISED_MAX]),
         fixes=tuple(_fix(each, found) for each in found[:_ADVISED_MAX]),
-        saving=model.saving(model.at_best(best), worst, "backward passes compute only gradients that are used"),
+        saving=model.saving(model.at_best(best), worst, "backward passes compute only the gradients in use"),
     )
 
 
@@ -111,7 +111,7 @@ def _evidence(a: Analysis, site: DiscardedGradients, all_sites: list[DiscardedGr
     low, high = _of_the_pass(a, site)
     where = _where(site, all_sites)
     return Evidence(
-        "backward passes with gradients that are thrown away",
+        "backward passes with discarded gradients",
         float(site["dropped"]),
         "",
         None,
@@ -152,24 +152,26 @@ def _fix(site: DiscardedGradients, all_sites: list[DiscardedGradients]) -> Fix:
     freeze = f"requires_grad_(False) on the network with these parameters ({owner}) before this loss is computed, and True afterwards"
     order = site.get("order", "")
     if _is_whole(site):
-        change = "leave out this backward pass, or call zero_grad() before it if its gradients were meant to count"
+        change = "remove this backward pass, or call zero_grad() before it if its gradients were meant to count"
         return Fix("none of its gradients is used, unless the job copies them", change, where, "small change")
     if order == "upstream":
         return Fix(
-            "detach() what this loss gets from the network that does not learn from it", detach, where, "one line"
+            "detach() the inputs of this loss that come from a network it does not train", detach, where, "one line"
         )
     if order == "downstream" and site["whole"] >= _OFTEN * site["dropped"]:
         change = "torch.autograd.grad(loss, inputs) in place of loss.backward()"
         return Fix("compute the gradients of the inputs alone", change, where, "one line")
     if order == "downstream":
-        return Fix("freeze the network through which the gradients of this pass only go", freeze, where, "small change")
+        return Fix(
+            "freeze the network that the gradients of this pass only flow through", freeze, where, "small change"
+        )
     change = f"where it is the source of what this loss is computed from: {detach}; where this loss goes through it: {freeze}"
-    return Fix("keep what does not learn from this backward pass out of it", change, where, "small change")
+    return Fix("exclude the untrained part from this backward pass", change, where, "small change")
 
 
 RULE = rule(
     __name__,
-    "gradients are computed and thrown away",
+    "Discarded gradients",
     check,
     needs=(STEP_TIME_S,),
     thresholds={

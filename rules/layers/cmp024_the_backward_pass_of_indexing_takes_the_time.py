@@ -61,15 +61,15 @@ class _Kind:
 _PARTS = _Kind(
     STEP_PARTS_S,
     _GONE_OF_PARTS,
-    "Backward passes write whole tensors for parts that are taken one by one",
-    "take all parts at once by x.unbind(dim) before the loop, and join what it gives by torch.stack",
+    "Slow backward pass of slicing: whole tensors written for each part",
+    "take all parts at once with x.unbind(dim) before the loop, and join the outputs with torch.stack",
     "for part in x.unbind(1): instead of x[:, t] (x.split for ranges, x.unfold for windows that overlap), and outputs.append(part) with "
     "torch.stack(outputs, 1) instead of out[:, t] = part",
 )
 _ROWS = _Kind(
     STEP_ROWS_S,
     _GONE_OF_ROWS,
-    "The backward pass adds up rows that were taken by a tensor of indices",
+    "Slow backward pass of advanced indexing: rows added one by one",
     "x.index_select(0, idx) instead of x[idx]: its backward pass is faster",
     "for indices of more dimensions F.embedding(idx, x); for single elements x.gather(dim, idx)",
 )

@@ -24,7 +24,7 @@ from rn50_advisor.rules.rule import severity
 _PLACE_SHARE_MIN = 0.5  # of the time: from there on the title names this place, or collections explain it
 _OTHERS_SHARE_MAX = 0.3  # of the time of the rank that spends most: the others may log or evaluate a little, too
 _GROWTH_MIN = 1.5  # times from the first quarter of the steps to the last
-_ONLY_NEW = "work on what is new alone: running sums instead of all values, lines that are appended"
+_ONLY_NEW = "process only new values: running sums instead of all values, appended lines"
 # Share of the gap time that lies in one step. A recurring pause seen twice has about half in each.
 _SINGLE_STEP_SHARE = 0.6
 
@@ -105,9 +105,7 @@ def gap_evidence(a: Analysis, spent_s: float, threshold: float, line: HotLine | 
     where = "after the optimizer" if gap_place(a) == "between the steps" else gap_place(a)
     found = [Evidence.of(STEP_GAP_S, spent_s, threshold * step, f"{100 * spent_s / step:.0f} % of the step, {where}")]
     if (once := longest_gap(a)) is not None:
-        found.append(
-            Evidence.of(STEP_LONGEST_GAP_S, once, note="most of it at once, in a single step", form="explains")
-        )
+        found.append(Evidence.of(STEP_LONGEST_GAP_S, once, note="most of it in a single step", form="explains"))
     if (grown := growing_gap(a)) is not None:
         note = f"in the last quarter of the steps, {duration(grown[0])} in the first: it grows"
         found.append(Evidence.of(STEP_LATE_GAP_S, grown[1], note=note, form="continues"))
@@ -124,7 +122,7 @@ def gap_saving(a: Analysis, basis: str, left: tuple[float, float] = (0.0, 0.25))
     fast, slow = ({(rank, "gap"): share * model.own[rank]["gap"] for rank in model.own} for share in left)
     best, worst = model.step_if({**_in_step(a), **fast}), model.step_if(slow)
     if longest_gap(a) is not None:
-        worst, basis = model.step_s, f"{basis}; seen once, so it may not recur"
+        worst, basis = model.step_s, f"{basis}; observed once, so it may not recur"
     return model.saving(model.at_best(best), worst, basis)
 
 

@@ -50,17 +50,17 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     where = Where(site["file"], site["line"]) if site and site.get("file") else None
     needless = _needless(site)
     views: tuple[Fix, ...] = ()
-    left, basis = (0.0, 0.5), "checkpoints half as often, or in the background"
+    left, basis = (0.0, 0.5), "checkpoints half as often, or asynchronous"
     if site is not None and needless:
-        left, basis = (1.0 - needless, 1.0 - _GONE_WORST * needless), "checkpoints of the tensors alone"
+        left, basis = (1.0 - needless, 1.0 - _GONE_WORST * needless), "checkpoints without unused storage"
         views = (_without_storages(site, where),)
     best, worst = (_step_with(model, part, writing) for part in left)
     if written > saved and longest_gap(a) is not None:
-        worst, basis = model.step_s, f"{basis}; most was seen once, so it may not recur"
+        worst, basis = model.step_s, f"{basis}; mostly observed once, so it may not recur"
     whose = ranks_that_spend(a, "gap.checkpoint")
     return Finding(
         rule=RULE.id,
-        title="Training stops for checkpoints" + on_ranks(whose),
+        title="Blocking checkpoints" + on_ranks(whose),
         severity=level,
         scope=Affected(ranks=whose),
         confidence=confidence(a),
@@ -68,8 +68,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         evidence=(*_evidence(a, t, writing, where), *_stored(site, needless)),
         fixes=(
             *views,
-            Fix("write checkpoints less often, to a fast local disk", "", where, "one line"),
-            Fix("save in the background: torch.distributed.checkpoint.async_save", "", where, "small change"),
+            Fix("write checkpoints less often, or to a fast local disk", "", where, "one line"),
+            Fix("save asynchronously: torch.distributed.checkpoint.async_save", "", where, "small change"),
         ),
         saving=model.saving(model.at_best(best), worst, basis),
     )
@@ -84,7 +84,7 @@ def _needless(site: SaveSite | None) -> float:
 
 def _without_storages(site: SaveSite, where: Where | None) -> Fix:
     wanted, held = site["needed_bytes"] / 1e6, site["stored_bytes"] / 1e6
-    title = f"save copies of tensors that are parts of others: {wanted:.3g} MB instead of {held:.3g} MB"
+    title = f"save clones of tensors that are views of larger ones: {wanted:.3g} MB instead of {held:.3g} MB"
     return Fix(title, "part.clone() for each; torch.save writes the whole storage of a view", where, "one line")
 
 
@@ -92,7 +92,7 @@ def _stored(site: SaveSite | None, needless: float) -> tuple[Evidence, ...]:
     if site is None or not needless:
         return ()
     note = (
-        f"in a checkpoint, of which its tensors show {site['needed_bytes'] / 1e6:.3g} MB: some are parts of larger ones"
+        f"in a checkpoint, of which its tensors need {site['needed_bytes'] / 1e6:.3g} MB: some are views of larger ones"
     )
     return (Evidence("storages", site["stored_bytes"] / 1e6, "MB", None, note, "continues"),)
 
@@ -103,7 +103,7 @@ def _evidence(a: Analysis, t: Thresholds, writing: float, where: Where | None) -
     note = f"{100 * saved_s / step:.0f} % of the time, spread over the steps"
     found = [Evidence.of(STEP_CHECKPOINT_S, saved_s, t["share"] * step, note)]
     if writing:
-        note = f"of {duration(between_s)} between steps is in the function that saves: another {100 * writing * between_s / step:.0f} %"
+        note = f"of {duration(between_s)} between steps is in the saving function: another {100 * writing * between_s / step:.0f} %"
         found.append(Evidence.of(GAP_SAVE_SHARE, writing, t["writing"], note, form="continues"))
     if where:
         times, note = float(a.save_sites[0]["count"]), f"written at {where.file}:{where.line} so far"

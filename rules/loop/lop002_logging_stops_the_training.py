@@ -48,7 +48,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     whose = ranks_that_spend(a, "gap")
     return Finding(
         rule=RULE.id,
-        title=f"Logging {gap_place(a)} stops the training" + on_ranks(whose),
+        title=f"Blocking logging {gap_place(a)}" + on_ranks(whose),
         severity=level,
         scope=Affected(ranks=whose),
         confidence=confidence(a),

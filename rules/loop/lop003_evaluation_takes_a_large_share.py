@@ -55,13 +55,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     restarting = _restarting(a)
     fixes = [_less_often(a, site), *_faster(a)]
     if whose:
-        change = "DistributedSampler(..., shuffle=False), counts added up by all_reduce"
-        fixes.insert(0, Fix("divide it among the ranks", change, site, "small change"))
+        change = "DistributedSampler(..., shuffle=False), counts summed with all_reduce"
+        fixes.insert(0, Fix("distribute it across the ranks", change, site, "small change"))
     if restarting is not None:
         fixes.insert(0, _keep_workers(restarting))
     return Finding(
         rule=RULE.id,
-        title="Evaluation takes a large share of the run" + on_ranks(whose),
+        title="Evaluation overhead: large share of the run" + on_ranks(whose),
         severity=level,
         scope=Affected(ranks=whose),
         confidence=confidence(a),
@@ -133,13 +133,13 @@ def _details(a: Analysis) -> Iterator[Evidence]:
         yield Evidence("called", float(called["count"]), "", None, f"at {called['file']}:{called['line']}")
     if (a.evaluated_with_gradients or 0.0) >= _RECORDED_SHARE_MIN:
         note = "of the evaluation's batches: activations are kept for a backward pass that never runs"
-        yield Evidence("gradients recorded", a.evaluated_with_gradients, "share", _RECORDED_SHARE_MIN, note)
+        yield Evidence("autograd recording", a.evaluated_with_gradients, "share", _RECORDED_SHARE_MIN, note)
 
 
 def _saving(a: Analysis, *, kept: bool) -> Saving:
     if kept:
         best, worst = (_step_with(a, starts=times) for times in reversed(_PERSISTENT_SAVES))
-        return model_of(a).saving(model_of(a).at_best(best), worst, "workers that are kept between evaluations")
+        return model_of(a).saving(model_of(a).at_best(best), worst, "persistent workers between evaluations")
     best, worst = (_step_with(a, share=share) for share in (0.1, 0.5))
     return model_of(a).saving(model_of(a).at_best(best), worst, "half as often, down to a tenth")
 

@@ -60,7 +60,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     whose = ranks_that_spend(a, "gap")
     return Finding(
         rule=RULE.id,
-        title=f"The loop spends time {gap_place(a)}" + on_ranks(whose),
+        title=f"Time lost {gap_place(a)}" + on_ranks(whose),
         severity=level,
         scope=Affected(ranks=whose),
         confidence=confidence(a, cap=0.95 if line else 0.7),
@@ -76,14 +76,14 @@ def _advice(line: HotLine | None) -> str:
         return "profile what the loop does after optimizer.step()"
     name = "this line" if line.function == _MODULE_LEVEL else line.function
     if line.each_tensor:
-        return f"let {name} handle all tensors at once and in place, or do it every N steps"
-    return f"move {name} out of the loop, or do it every N steps"
+        return f"process all tensors at once and in place in {name}, or run it every N steps"
+    return f"move {name} out of the loop, or run it every N steps"
 
 
 def _saving(a: Analysis, line: HotLine | None) -> Saving:
     """The gain. Loops over tensors were not measured on GPUs: there they count as any other line."""
     if line is None or not line.each_tensor or a.on_gpu:
-        return gap_saving(a, "doing it every tenth step")
+        return gap_saving(a, "running it every tenth step")
     share = min(1.0, sum(other.share for other in a.hot_lines if other.each_tensor))
     best, worst = (1.0 - share * (1.0 - left) for left in _LEFT_AT_ONCE[line.each_tensor])
     return gap_saving(a, "all tensors at once and in place", (best, worst))

@@ -49,20 +49,20 @@ from rn50_advisor.rules.rule import Threshold, Thresholds, rule, severity
 _PARTS = (
     (
         START_BEFORE_S,
-        "before the first fetch: imports, the data's index, the model, ranks that wait for each other",
+        "before the first fetch: imports, data set index, model creation, process group initialization",
         Fix(
-            "make the work before the first batch cheaper",
-            "keep the list of files and labels in a file instead of walking folders at each start; load weights from a local disk",
+            "reduce the work before the first batch",
+            "store the list of files and labels in an index file instead of scanning folders at each start; load weights from a local disk",
             None,
             "small change",
         ),
     ),
     (
         START_FETCH_S,
-        "first fetch, beyond a usual one: workers start, the order of samples is made",
+        "first fetch, beyond a usual one: worker start-up, sampling order",
         Fix(
-            "make the first fetch cheaper",
-            "a data set of arrays instead of many Python objects is handed to workers faster; fewer workers start sooner",
+            "reduce the cost of the first fetch",
+            "arrays instead of many Python objects transfer to workers faster; fewer workers start sooner",
             None,
             "small change",
         ),
@@ -71,7 +71,7 @@ _PARTS = (
         START_SKIPPED_S,
         "batches fetched before the first training step and, as far as observed, discarded",
         Fix(
-            "let the sampler, not the loop, skip what was trained already",
+            "skip trained samples in the sampler, not in the loop",
             "accelerate.skip_first_batches(loader, n), a Subset of the remaining indices, or torchdata's StatefulDataLoader",
             None,
             "small change",
@@ -81,7 +81,7 @@ _PARTS = (
         START_FIRST_STEP_S,
         "first step, beyond a usual one: compilation, autotuning, first allocations",
         Fix(
-            "keep what the first step compiles",
+            "cache the compiled code",
             "TORCHINDUCTOR_CACHE_DIR=/a/disk/that/stays for torch.compile; fixed shapes, or torch.backends.cudnn.benchmark = False",
             None,
             "one line",
@@ -113,9 +113,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     ]
     return Finding(
         rule=RULE.id,
-        title=f"{duration(discarded)} go into batches that resuming discards"
+        title=f"Slow resume: {duration(discarded)} for batches that are fetched and discarded"
         if discarded
-        else f"Training is under way only after {duration(total)}",
+        else f"Long start-up: {duration(total)} until training begins",
         severity=(severity(discarded / run) if discarded else None) or "low",
         confidence=0.9,
         seconds_per_step=0.0,

@@ -75,16 +75,14 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     found = next((h for h in a.holders if h.rank == most), None) or next((h for h in a.holders if h.rank in held), None)
     return Finding(
         rule=RULE.id,
-        title="Another thread holds the interpreter" + on_ranks(whose),
+        title="GIL contention: another thread holds the interpreter" + on_ranks(whose),
         severity=level,
         confidence=confidence(a, cap=0.95 if found else 0.85),
         seconds_per_step=step - expected,
         scope=Affected(ranks=whose),
         evidence=_evidence(a, t, most, found),
         fixes=_fixes(found),
-        saving=model.saving(
-            model.at_best(best), worst, "no waiting for the interpreter, by the samples and their error"
-        ),
+        saving=model.saving(model.at_best(best), worst, "no wait for the GIL, within the sampling error"),
     )
 
 
@@ -112,7 +110,7 @@ def _without(a: Analysis, ranks: tuple[int, ...], *, errors: float = 0.0, rest: 
 def _evidence(a: Analysis, t: Thresholds, rank: int, found: Holder | None) -> tuple[Evidence, ...]:
     step, share = a.value(STEP_TIME_S), a.value(INTERPRETER_WAITING_SHARE, rank)
     error, lost_s = a.get(INTERPRETER_ERROR, rank) or 0.0, a.get(INTERPRETER_LOST_S, rank) or 0.0
-    note = f"of the samples of rank {rank}'s training thread found it waiting for the interpreter, ± {error:.2f}"
+    note = f"of the samples of rank {rank}'s training thread wait for the GIL, ± {error:.2f}"
     evidence = [Evidence.of(INTERPRETER_WAITING_SHARE, share, t["waiting"], note, form="continues")]
     if found is not None:
         where = f" at {found.where.file}:{found.where.line}" if found.where else ""
@@ -134,13 +132,13 @@ def _fixes(found: Holder | None) -> tuple[Fix, ...]:
     what = f"what {found.function} does" if found and found.function else "what the other thread does"
     return (
         Fix(
-            f"move {what} to a process of its own",
+            f"move {what} to a separate process",
             "multiprocessing.Process(target=..., daemon=True), fed by a multiprocessing.Queue; sys.setswitchinterval does not help",
             found.where if found else None,
             "small change",
         ),
         Fix(
-            "do it less often, or let the thread sleep between iterations",
+            "run it less often, or let the thread sleep between iterations",
             "",
             found.where if found else None,
             "one line",

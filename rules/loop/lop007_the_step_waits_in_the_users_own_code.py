@@ -50,7 +50,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     place = f"{line.file}:{line.line} in {line.function}, in {line.leaf}"
     return Finding(
         rule=RULE.id,
-        title=f"The step waits in {line.function}, and nothing is computed meanwhile" + on_ranks(affected),
+        title=f"Blocking wait inside the step: {line.function}" + on_ranks(affected),
         severity=level,
         confidence=confidence(a),
         seconds_per_step=step - expected,
@@ -67,13 +67,13 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         ),
         fixes=(
             Fix(
-                f"let loader workers do in advance what {line.function} waits for",
+                f"move the wait in {line.function} to the loader workers",
                 "in the data set's __getitem__ or in collate_fn, with num_workers > 0",
                 where,
                 "small change",
             ),
             Fix(
-                "or request the next batch's data in a thread while this one trains",
+                "or prefetch the next batch's data in a background thread",
                 "concurrent.futures.ThreadPoolExecutor(1).submit(...); cache repeated answers",
                 where,
                 "small change",

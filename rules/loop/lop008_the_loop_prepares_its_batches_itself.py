@@ -63,8 +63,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     )
     if saving.speedup[1] < GAIN_RATIO_MIN:
         fix, free = _cheaper(found), model.step_s - found.lost_s
-        saving = model.saving(free, model.step_s, "at best it costs nothing: no core is left for workers")
-    title = "The loop prepares its batches itself, while the model waits"
+        saving = model.saving(free, model.step_s, "at best no cost: no core is left for workers")
+    title = "Batch preparation in the training loop"
     return finding_of(RULE.id, a, found, title, fix=fix, saving=saving)
 
 
@@ -73,7 +73,7 @@ def _to_workers(a: Analysis, found: OwnCode, step_s: float) -> Fix:
     work_s = max(s + made.get(rank, 1.0) * walls.get(rank, 0.0) for rank, s in found.seconds.items())
     workers = max(1, math.ceil(_WORKER_MARGIN * work_s / max(step_s, 1e-9)))
     return Fix(
-        "let loader workers do in advance what this line does",
+        "move this line to the loader workers",
         f"in the data set's __getitem__ or in collate_fn, with {counted(workers, 'worker')} or more (num_workers={workers})",
         found.where,
         "small change",
@@ -82,8 +82,8 @@ def _to_workers(a: Analysis, found: OwnCode, step_s: float) -> Fix:
 
 def _cheaper(found: OwnCode) -> Fix:
     return Fix(
-        "make this line cheaper: workers would take the cores that computing needs",
-        "on whole batches instead of one sample after the other, or once before training",
+        "make this line cheaper: workers would take cores from compute",
+        "on whole batches instead of per sample, or once before training",
         found.where,
         "small change",
     )

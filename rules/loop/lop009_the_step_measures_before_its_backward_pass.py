@@ -12,7 +12,7 @@ backward pass is not even queued meanwhile, and the host must wait for the model
 Evidence: a profile of the training thread's stacks: the share of the samples in another library, called by the script's
 own lines after the model and before the backward pass. On a GPU at most the time in which it had nothing queued.
 
-Fix: do it every N steps, or on values accumulated on the device; or after the update, while a GPU is working.
+Fix: run it every N steps, or on values accumulated on the device; or after the update, while a GPU is working.
 
 Estimate: the step with a tenth of it, plus or minus one and a half standard errors of the samples; at worst a quarter
 of it remains.
@@ -44,14 +44,14 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         step_without(a, found.seconds, part)
         for part in (1.0 - _LEFT_EVERY_TENTH + found.error, 1.0 - max(_LEFT_WORST, _LEFT_EVERY_TENTH + found.error))
     )
-    advice = "or sum up on the device and compute it at the end of the epoch"
+    advice = "or accumulate on the device and compute it at the end of the epoch"
     return finding_of(
         RULE.id,
         a,
         found,
-        "The step computes metrics before its backward pass",
-        fix=Fix("do it every N steps", advice, found.where, "small change"),
-        saving=model.saving(model.at_best(best), worst, "doing it every tenth step"),
+        "Metrics computed before the backward pass",
+        fix=Fix("run it every N steps", advice, found.where, "small change"),
+        saving=model.saving(model.at_best(best), worst, "running it every tenth step"),
     )
 
 

@@ -38,7 +38,7 @@ _GROWING_BEST = 2.0
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
-    doing = "computes in lines that go through a whole collection"
+    doing = "computes in lines that process a whole collection"
     lines = a.collection_lines
     found = own_code(RULE.id, a, STEP_COLLECTION_S, lines, least=t["computing"], doing=doing, phases=_PHASES)
     if not isinstance(found, OwnCode):

@@ -33,7 +33,7 @@ _LEFT_WORST = 0.5  # of these lines, at worst
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
-    doing, lines = "computes in other libraries than torch", a.foreign_lines
+    doing, lines = "computes in libraries other than PyTorch", a.foreign_lines
     found = own_code(RULE.id, a, STEP_FOREIGN_S, lines, least=t["computing"], doing=doing, phases=_PHASES)
     if not isinstance(found, OwnCode):
         return found
@@ -41,10 +41,10 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         RULE.id,
         a,
         found,
-        f"{lines[0].function} computes outside torch, in the middle of the step",
+        f"Non-PyTorch compute inside the step: {lines[0].function}",
         fix=Fix(
-            "compute this with tensors, for the whole batch at once",
-            "what needs no output of the model belongs to the data set, whose workers do it ahead",
+            "compute this with tensors for the whole batch",
+            "move what needs no model output to the data set, where workers prefetch it",
             found.where,
             "small change",
         ),

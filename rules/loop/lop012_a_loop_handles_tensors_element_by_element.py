@@ -42,9 +42,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         RULE.id,
         a,
         found,
-        f"{loops[0].function} handles tensors element by element, in a Python loop",
+        f"Python loop over tensor elements: {loops[0].function}",
         fix=Fix(
-            "handle all elements at once, with tensors of indices and masks",
+            "vectorize the loop with index tensors and masks",
             "x[rows, columns] = values; torch.where(mask, a, b); numbers that are only read: x.tolist(), once before the loop",
             found.where,
             "small change",

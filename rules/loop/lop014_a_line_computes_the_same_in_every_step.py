@@ -33,7 +33,7 @@ _LEFT_WORST = 0.1  # of the line, at worst: taking the part that a batch needs
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
-    doing, lines = "computes what is the same in every step", a.repeated_lines
+    doing, lines = "computes a loop-invariant result", a.repeated_lines
     found = own_code(RULE.id, a, STEP_REPEATED_S, lines, least=t["computing"], doing=doing, phases=_PHASES)
     if not isinstance(found, OwnCode):
         return found
@@ -41,9 +41,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         RULE.id,
         a,
         found,
-        f"{lines[0].function} computes the same in every step",
+        f"Loop-invariant compute: {lines[0].function}",
         fix=Fix(
-            "compute it once, and take from it what a batch needs",
+            "compute it once, and slice what each batch needs",
             "before the loop, or self.register_buffer(name, tensor, persistent=False) in __init__; where it depends on a shape, once for "
             "the longest, or functools.lru_cache on a function of the sizes",
             found.where,

@@ -67,7 +67,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     ranks = tuple(sorted(near)) if len(near) < a.world_size else ()
     return Finding(
         rule=RULE.id,
-        title="Processes stall because memory is short" if waited else "The memory limit is nearly reached",
+        title="Host memory pressure: processes stall" if waited else "Host memory limit nearly reached",
         severity=level,
         confidence=confidence(a, cap=0.85),
         seconds_per_step=0.5 * waited * model.step_s,
@@ -134,7 +134,7 @@ def _fixes(a: Analysis, held: dict[int, float]) -> tuple[Fix, ...]:
     fixes = []
     if workers and mean(workers) >= 1:
         each = f", {worker_mb:,.0f} MB each" if worker_mb else ""
-        title = f"fewer loader workers or fewer batches ahead: {mean(workers):.0f} workers a rank{each}"
+        title = f"fewer loader workers or prefetched batches: {mean(workers):.0f} workers a rank{each}"
         where = where_of(training_loader(a, workers))
         fixes.append(Fix.of(title, CallChange.of("DataLoader", prefetch_factor=1), where, "one line"))
     if held:

@@ -104,7 +104,7 @@ def _settled(a: Analysis, t: Thresholds) -> Finding | None:
     much = share >= _COPIED_SHARE_MEDIUM
     return Finding(
         rule=RULE.id,
-        title=f"{count:.0f} loader workers hold {copied:,.0f} MB of copies of the data set's Python objects",
+        title=f"Copy-on-write memory: {count:.0f} loader workers hold {copied:,.0f} MB of copied Python objects of the data set",
         severity="medium" if much else "low",
         confidence=confidence(a, cap=0.85),
         seconds_per_step=0.0,
@@ -175,7 +175,7 @@ def _evidence(trend: MemoryTrend, t: Thresholds) -> Evidence:
     what = "pages copied after fork, " if trend.copied else ""
     note = (
         f"{_who(trend)}: {what}from {first:.0f} to {third:.0f} MB between the first and the last third of "
-        f"{duration(trend.seconds)}, {60 * trend.mb_per_s:.3g} MB a minute"
+        f"{duration(trend.seconds)}, {60 * trend.mb_per_s:.3g} MB per minute"
     )
     return Evidence("memory growth", trend.growth, "share", t["growth"], note)
 
@@ -187,7 +187,7 @@ def _left(a: Analysis, growing: list[MemoryTrend], lasts_s: float) -> tuple[Evid
     if math.isfinite(lasts_s):
         return (Evidence.of(MEMORY_HEADROOM_MB, left, note=f"lasts {duration(lasts_s)} at this pace"),)
     first = any(trend.left_mb is not None and not trend.copied for trend in growing)
-    enough = "the rest of this pass over the data; then the caches are full" if first else "what workers can copy"
+    enough = "the rest of this epoch; then the caches are full" if first else "the copyable objects of the workers"
     return (Evidence.of(MEMORY_HEADROOM_MB, left, note=f"enough for {enough}", form="explains"),)
 
 
@@ -214,11 +214,11 @@ def _fixes(a: Analysis, trend: MemoryTrend) -> tuple[Fix, ...]:
 
 def _fix(trend: MemoryTrend) -> Fix:
     if trend.role == "worker":
-        return Fix("bound what the data set keeps in each worker (caches, open files, lists of samples)", "", None)
+        return Fix("limit the memory of the data set in each worker (caches, open files, lists of samples)", "", None)
     if trend.left_mb is not None:
-        return Fix("limit what the data set keeps in memory (caches, lists of samples), unless all of it fits", "")
+        return Fix("limit the memory of the data set (caches, lists of samples), unless all of it fits", "")
     return Fix.of(
-        f"find what rank {trend.rank} keeps of every step",
+        f"find the objects that rank {trend.rank} keeps from every step",
         NumbersKept(),
         None,
         "small change",

@@ -23,5 +23,5 @@ def growth_severity(lasts_s: float) -> Severity:
 
 def growth_title(what: str, lasts_s: float) -> str:
     if growth_severity(lasts_s) == "critical":
-        return f"{what} grows and will be used up in {duration(lasts_s)}"
+        return f"{what} grows and runs out in {duration(lasts_s)}"
     return f"{what} grows steadily"

@@ -1,4 +1,4 @@
-"""Gradients are computed that no optimizer uses.
+"""Gradients that no optimizer uses.
 
 What it does: finds parameters that get a gradient in each step although no optimizer updates them: only the last layer is
 handed to the optimizer and the others are not frozen, or a teacher beside the model is called with gradients enabled.
@@ -66,7 +66,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     model = model_of(a)
     return Finding(
         rule=RULE.id,
-        title=f"Gradients of {_count(found['elements'])} parameters are computed, and no optimizer uses them",
+        title=f"Unused gradients: no optimizer updates {_count(found['elements'])} parameters that get them",
         severity=level,
         confidence=confidence(a, cap=0.9),
         seconds_per_step=lost,
@@ -91,7 +91,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
             ),
         ),
         fixes=_fixes(a, rank, found),
-        saving=model.saving(model.at_best(best), worst, "what no optimizer gets is frozen"),
+        saving=model.saving(model.at_best(best), worst, "parameters without an optimizer are frozen"),
     )
 
 
@@ -134,17 +134,20 @@ def _fixes(a: Analysis, rank: int, found: UnusedGradients) -> tuple[Fix, ...]:
     made = Where(optimizer["file"], optimizer["line"]) if optimizer.get("file") and "line" in optimizer else None
     parts = ", ".join(found["modules"])
     learns = Fix(
-        "or let it learn, if it was meant to", "hand all of model.parameters() to the optimizer", made, "one line"
+        "or add it to the optimizer, if it should train",
+        "pass all of model.parameters() to the optimizer",
+        made,
+        "one line",
     )
     if not found.get("file"):
-        freeze = f"requires_grad_(False) on {parts}, before the optimizer is made and before DDP wraps the model"
-        return Fix("freeze what the optimizer does not get", freeze, made, "one line"), learns
+        freeze = f"requires_grad_(False) on {parts}, before the optimizer is created and DDP wraps the model"
+        return Fix("freeze parameters that are not in the optimizer", freeze, made, "one line"), learns
     called = Where(found["file"], found["line"])
     if found.get("order") == "upstream":  # nothing that learns lies behind it
         without = f"call {parts} under torch.no_grad(), and freeze it: requires_grad_(False)"
-        return Fix("compute what does not learn without gradients", without, called, "one line"), learns
-    freeze = f"requires_grad_(False) on {parts}: gradients still pass through it to what learns"
-    return Fix("freeze the network that the optimizer does not get", freeze, called, "one line"), learns
+        return Fix("compute the frozen part without gradients", without, called, "one line"), learns
+    freeze = f"requires_grad_(False) on {parts}: gradients still flow through it to trained layers"
+    return Fix("freeze the network that is not in the optimizer", freeze, called, "one line"), learns
 
 
 def _count(elements: int) -> str:
@@ -153,7 +156,7 @@ def _count(elements: int) -> str:
 
 RULE = rule(
     __name__,
-    "gradients are computed that no optimizer uses",
+    "Gradients that no optimizer uses",
     check,
     needs=(STEP_TIME_S,),
     thresholds={

@@ -78,7 +78,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     so_far = ", in the first epoch so far" if not any(a.by_rank(EPOCH_STARTS).values()) and _repeats(a) else ""
     return Finding(
         rule=RULE.id,
-        title=f"Storage cannot deliver the samples: {place_of(a)}{so_far}",
+        title=f"Data loading: storage-bound on {place_of(a)}{so_far}",
         severity=level,
         confidence=confidence(a),
         seconds_per_step=lost_to_input(a),
@@ -88,7 +88,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
                 FETCH_BLOCKED_SHARE,
                 mean(blocked),
                 blocked_enough(a, t),
-                "of making a batch is blocked, not computing",
+                "of batch preparation is blocked on I/O",
                 form="continues",
             ),
             Evidence.of(
@@ -103,7 +103,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         fixes=(
             *_read_less(a, loader),
             Fix("put the data on local NVMe or in memory", "", where_of(loader), "outside the code"),
-            Fix("read larger pieces: tar shards or one file per many samples", "", where_of(loader), "larger change"),
+            Fix("use larger reads: tar shards or one file per many samples", "", where_of(loader), "larger change"),
         ),
         saving=saving_of_faster_storage(a),
     )
@@ -133,7 +133,7 @@ def _first_epoch_only(a: Analysis, t: Thresholds) -> Finding | None:
     text = f"{1000 * wait:.0f} ms a step in the first epoch, {1000 * later:.0f} ms since"
     return Finding(
         rule=RULE.id,
-        title=f"Storage starved the loader in the first epoch only: {place_of(a)}",
+        title=f"Data loading: storage-bound in the first epoch only, on {place_of(a)}",
         severity="info",
         confidence=confidence(a),
         seconds_per_step=0.0,

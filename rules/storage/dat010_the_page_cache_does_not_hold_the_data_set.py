@@ -63,7 +63,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     loader = training_loader(a, a.by_rank(STEP_INPUT_WAIT_S))
     return Finding(
         rule=RULE.id,
-        title=f"The page cache does not hold the data set: {100 * again:.0f} % of {_size(epoch)} is read again in each epoch",
+        title=f"Page cache smaller than the data set: {100 * again:.0f} % of {_size(epoch)} read again in every epoch",
         severity=level,
         confidence=confidence(a),
         seconds_per_step=lost,

@@ -62,7 +62,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     disk = a.storage.disk if a.storage else "the data's disk"
     return Finding(
         rule=RULE.id,
-        title=f"The disk is saturated{' by other processes' if by_others else ''}: {disk}",
+        title=f"Disk saturated{' by other processes' if by_others else ''}: {disk}",
         severity=level,
         confidence=confidence(a),
         seconds_per_step=lost_to_input(a),
@@ -105,10 +105,10 @@ def _fixes(a: Analysis, disk: str, *, by_others: bool) -> tuple[Fix, ...]:
     where = where_of(training_loader(a, a.by_rank(STEP_INPUT_WAIT_S)))
     if by_others:
         find = Fix(
-            f"find out what else uses {disk} and move it, or the data", "iotop -a, biotop", None, "outside the code"
+            f"find the other users of {disk} and move them, or the data", "iotop -a, biotop", None, "outside the code"
         )
-        return (find, Fix("put the data on a disk of its own, or in memory", "", where, "outside the code"))
-    return (Fix("put the data on local NVMe or in memory, or read larger pieces", "", where, "outside the code"),)
+        return (find, Fix("put the data on a dedicated disk, or in memory", "", where, "outside the code"))
+    return (Fix("put the data on local NVMe or in memory, or use larger reads", "", where, "outside the code"),)
 
 
 RULE = rule(

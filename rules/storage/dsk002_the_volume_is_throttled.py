@@ -104,7 +104,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         return Clear(RULE.id)
     return Finding(
         rule=RULE.id,
-        title=f"The volume is throttled: {limit.what}",
+        title=f"Volume throttled: {limit.what}",
         severity=level,
         confidence=confidence(a, cap=_RATE_ONLY_CONFIDENCE if limit.inferred else 0.95),
         seconds_per_step=lost_to_input(a),
@@ -134,9 +134,9 @@ def _of_provider(a: Analysis, t: Thresholds) -> _Limit | None:
     ):
         share = a.get(measure)
         if share is not None and share >= t["exceeded"]:
-            note = f"of the time the provider held back {what}"
+            note = f"of the time the provider throttled {what}"
             evidence = Evidence.of(measure, share, t["exceeded"], note, unit="share", form="continues")
-            return _Limit(f"the provider holds back {what}", (evidence,))
+            return _Limit(f"the provider throttles {what}", (evidence,))
     packets = a.get(STORAGE_LINK_EXCEEDED_S)
     if packets is not None and packets >= t["packets"] and over_network(a):
         note = "beyond what the provider allows this machine to receive: queued or dropped"
@@ -172,7 +172,7 @@ def _why_a_limit(a: Analysis, t: Thresholds, rate: float, sold: tuple[float, ...
     if device is not None and device <= t["device"]:
         return f"while the disk itself takes {100 * device:.0f} % of the time that loaders are blocked"
     if any(abs(rate - number) <= t["round"] * number for number in sold):
-        return "equal to a rate that providers sell"
+        return "equal to a provisioned rate that providers sell"
     if reads and spread * math.sqrt(reads) <= t["chance"]:
         return f"more even than {reads:.0f} reads a second are by chance"
     return ""
@@ -180,12 +180,14 @@ def _why_a_limit(a: Analysis, t: Thresholds, rate: float, sold: tuple[float, ...
 
 def _fixes(a: Analysis, limit: _Limit) -> tuple[Fix, ...]:
     where = where_of(training_loader(a, a.by_rank(STEP_INPUT_WAIT_S)))
-    larger = Fix("read larger pieces: tar shards or one file per many samples", "", where, "larger change")
+    larger = Fix("use larger reads: tar shards or one file per many samples", "", where, "larger change")
     if limit.in_group:
         change = "docker run --device-read-bps / --device-read-iops, io.max, blkio.throttle"
         first = Fix("raise the control group's limit on reading", change, None, "outside the code")
     else:
-        first = Fix("a faster class of volume, or local NVMe", "gp3: buy throughput and IOPS", None, "outside the code")
+        first = Fix(
+            "a faster class of volume, or local NVMe", "gp3: provision throughput and IOPS", None, "outside the code"
+        )
     return (first, larger) if limit.counted else (first,)
 
 

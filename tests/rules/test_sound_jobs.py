@@ -52,6 +52,7 @@ def test_a_healthy_job_gives_no_finding() -> None:
         "step.elements_s": {0: 0.0, 1: 0.0},
         "step.repeated_s": {0: 0.0, 1: 0.0},
         "step.parts_s": {0: 0.0, 1: 0.0},
+        "step.ignored_s": {0: 0.0, 1: 0.0},
         "step.rows_s": {0: 0.0, 1: 0.0},
         "step.attention_s": {0: 0.0, 1: 0.0},
         "gc.critical_s": 0.001,

@@ -32,7 +32,7 @@ def outcome(rule: str, analysis: Analysis) -> Outcome:
 def test_two_slow_ranks_of_eight_are_found_though_neither_is_always_the_last() -> None:
     found = outcome("CMP007", ranks_of({2, 3}, 8, forward=0.58))
     assert isinstance(found, Finding)
-    assert found.scope.ranks == (2, 3) and found.title == "Ranks 2–3 compute slower than the others"
+    assert found.scope.ranks == (2, 3) and found.title == "Slow compute on ranks 2–3"
     # with one of them alone sped up, the other would hold the step
     assert found.saving is not None and found.saving.speedup[1] > 1.4
 
@@ -40,7 +40,7 @@ def test_two_slow_ranks_of_eight_are_found_though_neither_is_always_the_last() -
 def test_two_ranks_short_of_data_of_four_are_found_together() -> None:
     found = outcome("DAT008", ranks_of({0, 2}, 4, input_wait=0.4))
     assert isinstance(found, Finding)
-    assert found.scope.ranks == (0, 2) and found.title.startswith("Ranks 0, 2 are short of data")
+    assert found.scope.ranks == (0, 2) and found.title.startswith("Data loading: ranks 0, 2 short of data")
     assert found.seconds_per_step == pytest.approx(0.4)
 
 

@@ -101,7 +101,7 @@ def step_with_cheaper_batches(
 def step_without_lock(model: WorkerModel, waiting: float) -> tuple[float, float] | None:
     """(best, worst) step time with the present workers if none waited for the lock that all share; None if no batch was seen.
 
-    `waiting`: share of the time of making a batch that workers wait for the lock.
+    `waiting`: share of batch preparation time that workers wait for the lock.
     """
     free = {}
     for rank, feed in _timed_feeds(model).items():

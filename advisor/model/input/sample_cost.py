@@ -136,7 +136,7 @@ def _cost(stored: Mapping[str, Any]) -> SampleCost:
 
 
 def _notes(cost: SampleCost) -> str:
-    parts = [f"{duration(cost.cpu_s)} of CPU time a sample ({cost.looks:,} looked into)"]
+    parts = [f"{duration(cost.cpu_s)} of CPU time per sample ({cost.looks:,} looked into)"]
     if cost.collate_s is not None:
         parts.append(f"collating {duration(cost.collate_s)} a batch")
     if cost.batch_bytes is not None:

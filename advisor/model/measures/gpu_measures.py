@@ -51,7 +51,7 @@ GPU_UNCORRECTED_ERRORS = GpuMeasure(
     "gpu.uncorrected_errors", "errors", "uncorrectable memory errors that came in the run"
 )
 GPU_ROW_REMAP_PENDING = GpuMeasure("gpu.row_remap_pending", "", "1: a memory row waits for its replacement")
-GPU_ROW_REMAP_FAILED = GpuMeasure("gpu.row_remap_failed", "", "1: a memory row could not be replaced")
+GPU_ROW_REMAP_FAILED = GpuMeasure("gpu.row_remap_failed", "", "1: a memory row remap failed")
 GPU_RECOVERY_ACTION = GpuMeasure("gpu.recovery_action", "", "what the driver asks for: 0 nothing")
 GPU_HARDWARE_XIDS = GpuMeasure("gpu.hardware_xids", "reports", "Xids in the run that no program brings about by itself")
 GPU_LOST = GpuMeasure("gpu.lost", "", "1: the driver lost it, or asks for its reset")

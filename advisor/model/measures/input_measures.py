@@ -46,7 +46,7 @@ FETCH_SYSTEM_SHARE = RankMeasure(
     "fetch.system_share", "", "CPU time inside the kernel over the time of making a batch, in a worker"
 )
 FETCH_GC_SHARE = RankMeasure(
-    "fetch.gc_share", "", "share of the time of making a batch taken by garbage collections, in a worker"
+    "fetch.gc_share", "", "share of batch preparation time taken by garbage collections, in a worker"
 )
 FETCH_BLOCKED_SHARE = RankMeasure(
     "fetch.blocked_share", "", "neither computing nor waiting for a core: reading, sleeping, or waiting for a lock"

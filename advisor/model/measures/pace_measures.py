@@ -36,7 +36,7 @@ LAYOUT_CHANNELS_FIRST = RankMeasure(
     "1: input and weights of the first convolution lie channels-first; 0: one of them does not",
 )
 
-PARALLEL_DEVICES = RankMeasure("parallel.devices", "GPUs", "GPUs among which DataParallel splits each batch")
+PARALLEL_DEVICES = RankMeasure("parallel.devices", "GPUs", "GPUs across which DataParallel splits each batch")
 
 REFERENCE_IMAGES_PER_S = JobMeasure(
     "reference.images_per_s",

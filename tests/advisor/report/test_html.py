@@ -176,7 +176,7 @@ def test_everything_that_matters_is_there_as_text() -> None:
         "worker-to-loop transfer not measured",
         "workers: 0 → 109 (measured), 1 → 140–160, 2 → 250–300, 3 → 330–390 (point of diminishing returns)",
         "Ranks wait for a straggler COM002 rank 1, since step 40 · costs 48.0 ms a step",
-        "CPU002 the hypervisor steals CPU needs cpu.steal_s",
+        "CPU002 CPU steal time needs cpu.steal_s",
         "24 Training efficiency 141 ms of a 587 ms step are useful compute",
         "saves 2m 13s – 2m 43s of this run",
         "cpu.steal_s host this kernel does not count stolen time run on the host to see it",

@@ -131,7 +131,7 @@ def mem002(
     dataset: DescribedDataset | None = None,
     **more: Any,
 ) -> Analysis:
-    """Rank 1 grows by 60 MB a minute, and 3000 MB are left. `copied`: instead, MB of copies that four workers hold."""
+    """Rank 1 grows by 60 MB per minute, and 3000 MB are left. `copied`: instead, MB of copies that four workers hold."""
     grown = {name: more.pop(name) for name in ("per_minute", "seconds", "bend", "steps", "first") if name in more}
     found = trends if trends is not None else (trend(**grown),) if copied is None else ()
     values = {"memory.watched_s": max((t.seconds for t in found), default=100.0)}

@@ -42,7 +42,7 @@ def test_table(check: Check) -> None:
 
 def faster_path(analysis: Analysis) -> str:
     fixes = found("COM001", analysis).fixes
-    return next((f"{fix.title}\n{fix.change}".strip() for fix in fixes if "faster path" in fix.title), "")
+    return next((f"{fix.title}\n{fix.change}".strip() for fix in fixes if "faster interconnect" in fix.title), "")
 
 
 def test_a_faster_path_has_a_number_for_each_card_that_gains_more() -> None:
@@ -50,7 +50,7 @@ def test_a_faster_path_has_a_number_for_each_card_that_gains_more() -> None:
     # 1 Gbit/s: 0.8 s for 100 MB; at 10 Gbit/s 0.08 s, at 25 0.032, at 100 0.008
     lines = faster_path(exchanging(wire=0.8, **over_network)).splitlines()
     assert [line.partition(" Gbit/s")[0].rpartition(" ")[2] for line in lines] == ["10", "25", "100"]
-    assert lines[0] == "a faster path between the ranks: at 10 Gbit/s the step would take 250–282 ms (3.5–4.0×)"
+    assert lines[0] == "a faster interconnect between the ranks: at 10 Gbit/s the step would take 250–282 ms (3.5–4.0×)"
     already = exchanging(wire=0.2, megabytes=250.0, **over_network)  # it carries the 10 Gbit/s
     assert "at 10 Gbit/s" not in faster_path(already) and "at 25 Gbit/s" in faster_path(already)
 
@@ -58,7 +58,7 @@ def test_a_faster_path_has_a_number_for_each_card_that_gains_more() -> None:
 def test_on_one_host_whose_path_is_sound_no_faster_path_is_advised() -> None:
     sound, slow = exchanging(megabytes=200.0), exchanging(megabytes=20.0)
     assert faster_path(sound) == "" and "at 10 Gbit/s" in faster_path(slow)
-    assert faster_path(jobs.without(slow, "comm.bus_gb_per_s")) == "a faster path between the ranks"
+    assert faster_path(jobs.without(slow, "comm.bus_gb_per_s")) == "a faster interconnect between the ranks"
     assert any("larger batch" in fix.title for fix in found("COM001", sound).fixes)
 
 
@@ -114,7 +114,7 @@ def test_a_loop_that_accumulates_is_advised_to_exchange_once_a_step() -> None:
     own = {n: rank(0.6) for n in (0, 1)}
     values = {"comm.wire_s": 0.4, "comm.megabytes": 400.0, "comm.buckets": 4.0}
     often, once = (found("COM001", wrapped(own, values={**values, "comm.exchanges": n})) for n in (4.0, 1.0))
-    assert "once a step, not after each of its 4 batches" in often.fixes[0].title
+    assert "once per step, not after each of its 4 batches" in often.fixes[0].title
     assert often.saving is not None and once.saving is not None
     # a quarter of 0.4 s is left, a fifth of that less or more, and caches that stay warm
     assert often.saving.speedup == pytest.approx((1 / 0.72, 1 / (0.68 * (1 - 0.15 * 0.32))))

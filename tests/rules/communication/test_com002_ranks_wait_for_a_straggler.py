@@ -110,7 +110,7 @@ def test_the_ranks_of_a_bad_host_are_one_straggler() -> None:
     own = {number: rank(0.4 if number < 4 else 0.6) for number in range(8)}
     late = {number: 0.0 if number < 4 else 0.2 for number in own}
     finding = found("COM002", jobs.job(own, late=late, values={"comm.skew_s": 0.2}))
-    assert finding.scope.ranks == (4, 5, 6, 7) and finding.title == "The other ranks wait for ranks 4–7"
+    assert finding.scope.ranks == (4, 5, 6, 7) and finding.title == "Straggler: ranks 4–7"
     assert "for them" in finding.evidence[1].note
     turns = found("COM002", jobs.job(own, late=dict.fromkeys(own, 0.12), values={"comm.skew_s": 0.3}))
     assert not turns.scope.ranks
@@ -120,7 +120,7 @@ def test_com002_names_the_late_rank_and_where_it_loses_the_time() -> None:
     finding = found("COM002", TABLE.job())
     assert "rank 1" in finding.title and "backward" in finding.fixes[0].title
     turns = found("COM002", TABLE.job(skew=0.3, late=0.5, other=0.5))
-    assert turns.scope.ranks == () and "in turn" in turns.title
+    assert turns.scope.ranks == () and "Alternating" in turns.title
     assert turns.confidence < finding.confidence
 
 
@@ -139,7 +139,7 @@ def test_ranks_in_turn_by_their_batches_get_batches_of_similar_size(
     sizes = {"looks": looks, "bytes": looks * 1000, "squares": looks * 1e6 * (1 + scatter**2)}
     facts = {str(n): {"batch_sizes": sizes} for n in range(ranks)}
     finding = found("COM002", TABLE.job(skew=0.3, late=0.5, other=0.5, facts=facts))
-    assert ("by batches of different size" in finding.title) == named
+    assert ("uneven batch sizes" in finding.title) == named
     assert ("distribute batches of similar size" in finding.fixes[0].title) == named
     assert [e.value for e in finding.evidence if e.metric == "batch size"] == (
         [pytest.approx(scatter)] if named else []

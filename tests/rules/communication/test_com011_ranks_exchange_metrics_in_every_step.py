@@ -55,7 +55,7 @@ def test_table(check: Check) -> None:
 
 @pytest.mark.parametrize(
     ("site", "advice"),
-    [({"kind": "barrier"}, "leave out the barrier"), ({"kind": "all_reduce"}, "exchange every N steps")],
+    [({"kind": "barrier"}, "remove the barrier"), ({"kind": "all_reduce"}, "exchange every N steps")],
 )
 def test_a_barrier_can_be_left_out(site: dict[str, Any], advice: str) -> None:
     finding = found("COM011", com011(**site))

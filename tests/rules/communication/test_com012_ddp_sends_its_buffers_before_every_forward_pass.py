@@ -55,14 +55,14 @@ def test_table(check: Check) -> None:
 
 def test_constant_tables_are_alike_anyway() -> None:
     finding = found("COM012", com012())
-    assert "alike on all ranks" in finding.fixes[0].title and "batch norm" not in finding.title
+    assert "identical on all ranks" in finding.fixes[0].title and "batch norm" not in finding.title
     assert (finding.evidence[1].value, finding.evidence[1].note) == (70.0, "in 12 buffers")
 
 
-@pytest.mark.parametrize(("norms", "title"), [(69_000_000, "statistics of batch norm"), (1_000_000, "model's buffers")])
+@pytest.mark.parametrize(("norms", "title"), [(69_000_000, "batch norm statistics"), (1_000_000, "buffer broadcast")])
 def test_statistics_of_batch_norm_would_differ(norms: int, title: str) -> None:
     finding = found("COM012", com012(norm_buffers=3, norm_buffer_bytes=norms))
-    assert title in finding.title and "own statistics" in finding.fixes[0].title
+    assert title in finding.title and "own batch norm statistics" in finding.fixes[0].title
     assert "batch norm's statistics" in finding.evidence[1].note and "evaluation" in finding.fixes[0].change
 
 

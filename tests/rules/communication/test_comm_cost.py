@@ -74,13 +74,13 @@ def test_gloo_needs_cpu_time_for_each_byte_on_any_link() -> None:
 @pytest.mark.parametrize(
     ("job", "threshold", "words"),
     [
-        pytest.param({"megabytes": 20.0}, 0.3, "ranks of one host should carry 0.3 GB/s", id="a slow path"),
-        pytest.param({"megabytes": 200.0}, 0.3, "ranks of one host should carry 0.3 GB/s", id="a sound one"),
+        pytest.param({"megabytes": 20.0}, 0.3, "ranks of one host should reach 0.3 GB/s", id="a slow path"),
+        pytest.param({"megabytes": 200.0}, 0.3, "ranks of one host should reach 0.3 GB/s", id="a sound one"),
         pytest.param({"megabytes": 0.1, "comm.buckets": 200.0}, 0.3, "latency", id="many messages and few bytes"),
         pytest.param(
             {"hosts": TWO_HOSTS, "net.gbit_per_s": 25.0},
             25 / 16,
-            "a card of 25 Gbit/s should carry 1.6 GB/s",
+            "a card of 25 Gbit/s should reach 1.6 GB/s",
             id="a card",
         ),
         pytest.param({"hosts": TWO_HOSTS}, None, "2(N-1)/N", id="an unknown card"),

@@ -89,7 +89,9 @@ def sizes(mean: float, *, looks: int = 20, scatter: float = 0.3) -> dict[str, An
 def test_cmp007_distinguishes_larger_batches_from_a_slower_processor(own: dict[str, Any], explained: bool) -> None:
     finding = found("CMP007", TABLE.job(facts={"0": sizes(1000.0), "1": sizes(**own)}))
     assert ("its batches are larger" in finding.title) == explained
-    assert finding.fixes[0].title.startswith("distribute batches" if explained else "find what rank 1 does in addition")
+    assert finding.fixes[0].title.startswith(
+        "distribute batches" if explained else "find what rank 1 computes in addition"
+    )
     assert finding.saving is not None
     assert finding.saving.speedup[1] == pytest.approx(warm(1 / (0.8 if explained else 0.6))), (
         "both at 0.8, or rank 1 at 0.6"

@@ -64,4 +64,4 @@ def test_table(check: Check) -> None:
 
 def test_cmp009_lists_all_that_is_off() -> None:
     finding = found("CMP009", TABLE.job(fused=False, optimizer=0.1))
-    assert finding.title == "Switched off: cudnn.benchmark, fused optimizer" and len(finding.fixes) == 2
+    assert finding.title == "Fast paths switched off: cudnn.benchmark, fused optimizer" and len(finding.fixes) == 2

@@ -67,4 +67,4 @@ def test_cmp011_names_why_the_job_does_not_use_the_gpus_and_comes_first(build: s
     judgement = judge(cmp011(computing=0.5, gap=0.5, build=build), all_rules(), Config())
     first, second = judgement.findings
     assert (judgement.verdict.rule, first.rule, second.rule) == ("CMP011", "CMP011", "LOP004")
-    assert first.title.endswith("while 2 GPUs idle") and first.fixes[0].title.startswith(fix)
+    assert first.title.endswith("2 idle GPUs") and first.fixes[0].title.startswith(fix)

@@ -101,7 +101,7 @@ def test_cmp017_advises_the_fused_module_for_the_cell_alone() -> None:
     }
     assert advice["LSTMCell"].change.startswith("nn.LSTM(")
     assert "nn.GRU" not in advice["GRUCell"].title + advice["GRUCell"].change
-    assert advice["GRU"].title.startswith("give nn.GRU all time steps in one call")
+    assert advice["GRU"].title.startswith("pass all time steps to nn.GRU in one call")
 
 
 @pytest.mark.parametrize("seen", ["layers", "stacks"])
@@ -110,7 +110,7 @@ def test_cmp017_is_low_where_torchs_own_layer_loops(seen: str) -> None:
     line = HotLine("/job/model.py", 33, "forward", "GRU.forward (rnn.py:1440)", 50, 0.9, io=False)
     where = {"layers": {"GRU": 1}} if seen == "layers" else {"layers": {"Linear": 1}, "forward_lines": (line,)}
     finding = found("CMP017", cmp017(**where))
-    assert finding.severity == "low" and "nn.LSTM instead" in finding.fixes[0].title
+    assert finding.severity == "low" and "use nn.LSTM" in finding.fixes[0].title
     assert found("CMP017", cmp017(samples=1.0, **where)).severity != "low", "larger batches are no other model"
 
 

@@ -101,14 +101,17 @@ def test_cmp018_says_since_when_and_how_long_a_step_was_before() -> None:
 def test_cmp018_compares_at_the_speed_of_the_machine() -> None:
     same, slower, faster = (found("CMP018", cmp018(mood=mood)) for mood in (1.0, 1.2, 0.8))
     assert [finding.seconds_per_step for finding in (same, slower, faster)] == pytest.approx([0.5, 0.4, 0.6])
-    assert "today's speed" not in same.evidence[1].note and "600 ms at today's speed" in slower.evidence[1].note
+    assert (
+        "current speed" not in same.evidence[1].note
+        and "600 ms at the machine's current speed" in slower.evidence[1].note
+    )
     assert slower.saving and slower.saving.speedup == pytest.approx((1 / (1 - 0.7 * 0.4), warm(2.0)))
     assert faster.saving and faster.saving.speedup == pytest.approx((1 / 0.65, warm(1 / 0.4)))
 
 
 def test_cmp018_promises_nothing_for_numbers_that_were_there_from_the_start() -> None:
     finding = found("CMP018", cmp018(grew=None))
-    assert finding.saving is None and finding.seconds_per_step == 0.0 and "not known" in finding.evidence[1].note
+    assert finding.saving is None and finding.seconds_per_step == 0.0 and "unknown" in finding.evidence[1].note
     assert "since" not in finding.title
 
 

@@ -66,10 +66,13 @@ def test_cpu003_promises_nothing_for_a_rank_that_no_other_waits_for() -> None:
 
 def test_cpu003_names_other_processes_of_the_job() -> None:
     finding = found("CPU003", TABLE.job(others=1.0, helpers=7.0))
-    assert "that the job started itself keep 8.0 cores busy" in finding.title
+    assert "the job's own helper processes keep 8.0 cores busy" in finding.title
     assert "python embed.py" in finding.evidence[1].note and "run these processes elsewhere" in finding.fixes[0].title
     neighbours = found("CPU003", TABLE.job(others=7.0, helpers=1.0))
-    assert neighbours.title.startswith("Other processes keep 8.0") and "stop or move" in neighbours.fixes[0].title
+    assert (
+        neighbours.title.startswith("CPU contention: other processes keep 8.0")
+        and "stop or move" in neighbours.fixes[0].title
+    )
     assert neighbours.seconds_per_step == pytest.approx(found("CPU003", TABLE.job(others=8.0)).seconds_per_step)
 
 

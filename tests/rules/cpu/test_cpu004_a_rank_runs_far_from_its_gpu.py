@@ -39,4 +39,4 @@ def test_table(check: Check) -> None:
 
 def test_cpu004_says_which_gpu_and_node() -> None:
     finding = found("CPU004", TABLE.job())
-    assert "near its GPU 1 on node 0" in finding.evidence[0].note and finding.scope.gpus == (1,)
+    assert "local to its GPU 1 on node 0" in finding.evidence[0].note and finding.scope.gpus == (1,)

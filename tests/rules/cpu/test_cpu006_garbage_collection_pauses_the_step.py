@@ -59,14 +59,14 @@ def test_cpu006_promises_no_more_than_the_rest_of_the_step_allows() -> None:
 def test_cpu006_advises_what_spares_the_collections_that_take_the_time(long: float, left: float) -> None:
     finding = found("CPU006", TABLE.job(lost=0.2, long=long))
     titles = [fix.title for fix in finding.fixes]
-    assert titles[0].startswith("gc.freeze()" if long >= 0.5 else "collect young objects")
+    assert titles[0].startswith("gc.freeze()" if long >= 0.5 else "collect young generations")
     assert finding.saving is not None and finding.saving.speedup[0] == pytest.approx(1 / (0.8 + left * 0.2))
 
 
 def test_cpu006_leads_with_the_line_of_the_loop_that_calls_the_collector() -> None:
     line = replace(jobs.hot(70, "fit", io=False), collects=True, share=0.9)
     finding = found("CPU006", TABLE.job(hot_lines=(line,)))
-    assert finding.fixes[0].title.startswith("leave out gc.collect()") and finding.fixes[0].where == Where(SCRIPT, 70)
+    assert finding.fixes[0].title.startswith("remove gc.collect()") and finding.fixes[0].where == Where(SCRIPT, 70)
     rare = found("CPU006", TABLE.job(hot_lines=(replace(line, share=0.4),)))
     assert rare.fixes[0].title.startswith("gc.freeze()")
 
@@ -74,7 +74,7 @@ def test_cpu006_leads_with_the_line_of_the_loop_that_calls_the_collector() -> No
 def test_cpu006_leads_with_the_data_sets_own_call_of_the_collector() -> None:
     line = SampleLine("Frames.__getitem__", "/job/data.py", 61, 5, 8)
     fix = found("CPU006", TABLE.job(collecting=line)).fixes[0]
-    assert fix.title == "leave out gc.collect()" and fix.where == Where("/job/data.py", 61)
+    assert fix.title == "remove gc.collect()" and fix.where == Where("/job/data.py", 61)
 
 
 def test_cpu006_names_the_ranks_that_collect() -> None:

@@ -90,7 +90,7 @@ def test_the_import_that_took_the_cores_is_named_and_they_are_given_back_after_i
         "until the import of binder at train.py:3, then 1",
     )
     (fix,) = finding.fixes
-    assert (fix.title, fix.where) == ("give the cores back after the import of binder", Where("/job/train.py", 3))
+    assert (fix.title, fix.where) == ("restore the affinity after the import of binder", Where("/job/train.py", 3))
     assert fix.change == "os.sched_setaffinity(0, range(os.cpu_count())) right after it"
     fix = found("CPU007", cpu007(lost=LOST, about={"binding_variables": BINDING})).fixes[0]
     assert fix.change.endswith("; or unset OMP_PROC_BIND=close")

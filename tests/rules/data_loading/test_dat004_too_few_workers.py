@@ -129,6 +129,9 @@ def test_dat004_promises_no_certain_gain_if_workers_wait_for_a_server() -> None:
     )
     assert asks.saving is not None and plain.saving is not None
     assert asks.saving.speedup[0] == 1.0 < plain.saving.speedup[0] and asks.saving.speedup[1] == plain.saving.speedup[1]
-    assert "if the server can answer more at once" in asks.fixes[0].title and "server" not in plain.fixes[0].title
+    assert (
+        "if the server can handle more concurrent requests" in asks.fixes[0].title
+        and "server" not in plain.fixes[0].title
+    )
     assert asks.fixes[1].where == Where(SCRIPT, 61) and len(plain.fixes) == 1
     assert asks.confidence < plain.confidence and any("7 of 10 stacks" in e.note for e in asks.evidence)

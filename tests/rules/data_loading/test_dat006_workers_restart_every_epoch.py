@@ -111,4 +111,4 @@ def test_dat006_counts_slower_computing_as_part_of_an_epochs_start() -> None:
     starts = usual.by_rank(EPOCH_START_S)
     values = {**usual.values, **{("epoch.start_compute_s", n): 3 * s for n, s in starts.items()}}
     finding = found("DAT006", replace(usual, values=values))
-    assert any("longer computing in the first steps" in each.note for each in finding.evidence)
+    assert any("slower compute in the first steps" in each.note for each in finding.evidence)

@@ -59,7 +59,7 @@ def test_dat009_prefetches_no_more_than_fits(values: dict[str, float], titles: l
         outcome = run_rule(RULES["DAT009"], short_of(input_jobs.dat009(torch=torch), **values), Config())
         assert isinstance(outcome, Finding)
         *others, last = [fix.title for fix in outcome.fixes]
-        assert others == [*first, *titles] and last.startswith("make samples cost the same")
+        assert others == [*first, *titles] and last.startswith("equalize sample cost")
 
 
 def test_dat009_takes_batches_out_of_order_only_where_torch_can() -> None:

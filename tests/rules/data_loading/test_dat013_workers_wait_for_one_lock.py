@@ -62,7 +62,7 @@ def test_table(check: Check) -> None:
 
 def test_workers_that_take_turns_get_the_place_of_the_lock_and_a_way_without_it() -> None:
     finding = found("DAT013", dat013())
-    assert finding.title.startswith("2 loader workers wait for one lock")
+    assert finding.title.startswith("Data loading: 2 workers wait for a shared lock")
     assert "9 of 12 stacks at Frames.__getitem__ (train.py:61)" in finding.evidence[0].note
     server = found("DAT013", dat013(lock=SharedLock("server")))
     assert server.fixes[0].where == Where(SCRIPT, 42) and "memmap" in server.fixes[0].change

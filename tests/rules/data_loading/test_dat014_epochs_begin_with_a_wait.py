@@ -30,7 +30,7 @@ TABLE = Table(
         "workers that are started anew": {"persistent": False, "length": 80, "first": 1.5},
         "workers of a loader that is made anew": {"made": 3, "length": 80, "first": 1.5},
         "a stream in new workers, which take the time": {"persistent": False, "first": 0.3},
-        "no more than making a batch": {"wall": 1.6},
+        "only the time to make a batch": {"wall": 1.6},
         "sixteen workers that begin at once on four cores": {"workers": 8, "cores": 4.0, "wall": 0.4},
     },
     severities=(({"start": 0.33}, "critical"), ({"start": 0.2}, "high"), ({"start": 0.1}, "medium")),
@@ -60,14 +60,14 @@ ORDERED = {"persistent": False, "length": 10**8, "index": 1.5}
 
 def test_dat014_reports_the_order_of_samples_if_workers_are_new() -> None:
     order, stream = found("DAT014", TABLE.job(**ORDERED)), found("DAT014", TABLE.job())
-    assert order.title == "Each epoch begins with a wait for the order of its samples"
+    assert order.title == "Data loading: slow epoch start, waiting for the sampling order"
     assert [(e.metric, round(e.value, 6)) for e in order.evidence] == [
         ("step.epoch_start_s", 0.15),
         ("epoch.index_s", 1.5),
     ]
     assert "the order of samples" in order.evidence[0].note and "2.00 s at each of 3 epochs" in order.evidence[0].note
-    assert order.saving is not None and "no order to make" in order.saving.basis
-    assert stream.saving is not None and "making a batch" in stream.saving.basis
+    assert order.saving is not None and "no sampling order to draw" in order.saving.basis
+    assert stream.saving is not None and "make a batch" in stream.saving.basis
     assert [e.metric for e in stream.evidence] == ["step.epoch_start_s", "fetch.wall_s"]
 
 

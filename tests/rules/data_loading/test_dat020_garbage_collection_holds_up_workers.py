@@ -38,4 +38,4 @@ def test_dat020_leads_with_the_line_that_calls_the_collector() -> None:
         line = SampleLine("Frames.__getitem__", "/job/data.py", 61, seen, 8)
         return [fix.title for fix in found("DAT020", TABLE.job(collecting=0.3, found=line)).fixes]
 
-    assert titles(2)[0] == "leave out gc.collect()" and titles(1)[0].startswith("gc.freeze()")
+    assert titles(2)[0] == "remove gc.collect()" and titles(1)[0].startswith("gc.freeze()")

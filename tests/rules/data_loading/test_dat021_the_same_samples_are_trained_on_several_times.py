@@ -139,8 +139,8 @@ def test_dat021_is_silent_about_one_pair_among_ranks_of_their_own() -> None:
             {"sampler": "SequentialSampler", "shuffle": False},
             "DataLoader(..., sampler=DistributedSampler(dataset, shuffle=False))",
         ),
-        ({"batch_sampler": "Buckets"}, "let Buckets draw nothing but this rank's share"),
-        ({"sampler": "WeightedRandomSampler"}, "let WeightedRandomSampler draw nothing but this rank's share"),
+        ({"batch_sampler": "Buckets"}, "let Buckets draw only this rank's share"),
+        ({"sampler": "WeightedRandomSampler"}, "let WeightedRandomSampler draw only this rank's share"),
         (
             {"sampler": STREAM, "num_workers": 0},
             "in Stream.__iter__: itertools.islice(samples, rank, None, world_size)",

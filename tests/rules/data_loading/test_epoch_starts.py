@@ -60,10 +60,10 @@ def test_the_evidence_counts_the_epochs_and_times_each_start() -> None:
 @pytest.mark.parametrize(
     ("length", "size", "title"),
     [
-        (8, 8, "make an epoch longer than a batch"),
-        (9, 8, "take the batches from one iterator"),
-        (None, 8, "take the batches from one iterator"),
-        (8, None, "take the batches from one iterator"),
+        (8, 8, "make epochs longer than one batch"),
+        (9, 8, "use one iterator for all batches"),
+        (None, 8, "use one iterator for all batches"),
+        (8, None, "use one iterator for all batches"),
     ],
 )
 def test_a_data_set_of_one_batch_needs_longer_epochs_and_others_one_iterator(

@@ -50,7 +50,7 @@ def test_the_time_for_pixels_that_are_dropped_is_saved() -> None:
     assert seen.cpu_s == pytest.approx(2 * 0.02 * (1 - kept)) and seen.share == pytest.approx(seen.cpu_s / 0.1)
     assert seen.shares_saved == (seen.share, pytest.approx(0.8 * seen.share))
     assert seen.words.endswith(
-        "ColorJitter and RandomRotation, for pixels that RandomResizedCrop then drops (1280×960 → 128×128)"
+        "ColorJitter and RandomRotation, for pixels that RandomResizedCrop drops (1280×960 → 128×128)"
     )
 
 
@@ -135,7 +135,7 @@ def job(*steps: str, **more: Any) -> Analysis:
 
 def test_dat011_says_what_to_put_first() -> None:
     finding = found("DAT011", job(JITTER, ROTATION, FLIP, CROP))
-    assert finding.title == "59 % of the CPU time of every sample goes into pixels that RandomResizedCrop then drops"
+    assert finding.title == "Data loading: 59 % of each sample's CPU time spent on pixels that RandomResizedCrop drops"
     fix = finding.fixes[0]
     assert fix.title == "put RandomResizedCrop before ColorJitter, RandomRotation and RandomHorizontalFlip"
     assert fix.call == ShrinkFirst("RandomResizedCrop", ("ColorJitter", "RandomRotation", "RandomHorizontalFlip"))

@@ -45,8 +45,8 @@ def apart(*ranks: Death, **more: Any) -> RankApart | None:
 @pytest.mark.parametrize(
     ("phase", "does", "fix"),
     [
-        ("evaluation", "it evaluates", "divide the evaluation among the ranks"),
-        ("checkpoint", "it writes a checkpoint", "save in the background"),
+        ("evaluation", "it evaluates", "distribute the evaluation across the ranks"),
+        ("checkpoint", "it writes a checkpoint", "save asynchronously"),
         ("input_wait", "it waits for its input", "find what rank 0 does there"),
         ("gap", "it is between two steps", "find what rank 0 does there"),
     ],

@@ -245,7 +245,7 @@ def test_run001_names_no_rank_if_all_wait_in_a_collective() -> None:
 def test_run001_counts_the_unobserved_ranks_that_a_rank_waits_for() -> None:
     finding = found("RUN001", TABLE.job(ranks=(stands(2, waits=True),), group_size=4))
     assert "rank 2 waits in a collective for 3 of 4 that were not observed here" in finding.title
-    assert finding.scope.ranks == () and "missing here" in finding.fixes[0].title
+    assert finding.scope.ranks == () and "missing ranks" in finding.fixes[0].title
 
 
 def test_run001_blames_no_rank_that_only_waits() -> None:
@@ -290,5 +290,5 @@ def test_run001_says_that_the_rank_it_names_has_run_out_of_batches() -> None:
     loaders = (loader(0, 0, dataset={"length": 160}), loader(1, 0, dataset={"length": 96}))
     hung = replace(TABLE.job(), loaders=loaders)
     finding = found("RUN001", hung)
-    assert finding.fixes[0].title == "give all ranks the same number of batches: rank 1 has run out"
+    assert finding.fixes[0].title == "provide the same number of batches to all ranks: rank 1 ran out"
     assert "only waits for it" in finding.fixes[1].title

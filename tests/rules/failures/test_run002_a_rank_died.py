@@ -85,7 +85,7 @@ def test_run002_names_the_phase_unless_the_rank_ended_itself(phase: str | None, 
         ({"signal": 9, "exit_code": None, "oom_killed": True}, "was killed by the OOM killer"),
         ({"signal": 250, "exit_code": None}, "was killed by signal 250"),
         ({"exit_code": 3}, "ended with exit code 3"),
-        ({"exit_code": None}, "vanished without shutting down"),
+        ({"exit_code": None}, "disappeared without shutting down"),
     ],
 )
 def test_run002_says_how_the_first_rank_died(how: dict[str, Any], words: str) -> None:
@@ -126,7 +126,7 @@ def test_run002_blames_the_rank_that_follows_no_other() -> None:
     gone = death(0, t_s=9.0, exception="RuntimeError: Connection closed by peer", follows=True)
     finding = found("RUN002", unjudged(deaths=(gone, death(1, t_s=10.0)), failure=OOM))
     assert finding.scope.ranks == (1,) and [e.metric for e in finding.evidence][:2] == ["rank 1", "rank 0"]
-    assert "it follows" in finding.evidence[1].note
+    assert "consequence" in finding.evidence[1].note
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_run002_reports_a_death_before_the_users_ctrl_c() -> None:
 @pytest.mark.parametrize(("ranks", "followed"), [(1, False), (2, True)])
 def test_only_where_there_are_other_ranks_did_they_follow(ranks: int, followed: bool) -> None:
     alone = jobs.job({n: rank() for n in range(ranks)}, deaths=(death(0, exit_code=1),))
-    assert ("followed" in found("RUN002", alone).fixes[0].title) is followed
+    assert ("consequence" in found("RUN002", alone).fixes[0].title) is followed
 
 
 @pytest.mark.parametrize(("died_s", "fires"), [(56.0, False), (54.0, True)])
@@ -197,7 +197,7 @@ ASKED_S = 10.0
         pytest.param({"t_s": 40.0, "signal": 9, "exit_code": None}, True, id="patience ended"),
         pytest.param({"t_s": 40.0, "signal": 9, "exit_code": None, "oom_killed": True}, False, id="no memory"),
         pytest.param({"t_s": 12.0, "exception": "OSError: No space left on device"}, False, id="it cannot save"),
-        pytest.param({"t_s": 12.0, "exception": "RuntimeError: peer gone", "follows": True}, True, id="it follows"),
+        pytest.param({"t_s": 12.0, "exception": "RuntimeError: peer gone", "follows": True}, True, id="consequence"),
     ],
 )
 def test_what_was_asked_to_end_did_not_fail(first: dict[str, Any], stopped: bool) -> None:
@@ -219,7 +219,7 @@ def test_run002_names_the_rank_that_others_waited_for_before_those_that_died() -
     ended = death(0, exit_code=None, signal=signal.SIGTERM, phase="evaluation", t_s=18.0)
     finding = found("RUN002", unjudged(deaths=(waited, ended)))
     assert finding.title == "Rank 1 gave up waiting for rank 0: it evaluates" and finding.scope.ranks == (0,)
-    assert [fix.title for fix in finding.fixes] == ["divide the evaluation among the ranks"]
+    assert [fix.title for fix in finding.fixes] == ["distribute the evaluation across the ranks"]
     assert finding.evidence[0].metric == "waited for"
 
 

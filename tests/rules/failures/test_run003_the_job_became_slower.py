@@ -80,10 +80,10 @@ def test_table(check: Check) -> None:
 
 def test_run003_says_when_where_and_by_how_much() -> None:
     finding = found("RUN003", TABLE.job())
-    assert finding.title == "The job became 1.4× slower at step 200, on rank 1"
+    assert finding.title == "Slowdown: 1.4× step time from step 200, on rank 1"
     assert finding.scope == Affected(ranks=(1,), since_step=200)
     assert finding.evidence[0].note == "since 3:32 (1.00 s before, over 200 steps)"
-    assert "rank 1 does since step 200" in finding.fixes[0].title
+    assert "rank 1 does from step 200" in finding.fixes[0].title
     everywhere = found("RUN003", TABLE.job(number=None, until=500.0, lost=0.2))
     assert everywhere.scope.ranks == () and "until 8:20" in everywhere.evidence[0].note
     assert not would_explain(run003(), everywhere) and would_explain(run003(), finding) == {"COM002"}

@@ -41,7 +41,7 @@ def test_table(check: Check) -> None:
 
 def test_run004_names_period_phase_and_line() -> None:
     finding = found("RUN004", TABLE.job())
-    assert finding.title == "Every 25 steps a step stalls"
+    assert finding.title == "Periodic stalls: every 25 steps a step stalls"
     assert found("RUN004", TABLE.job(number=1)).title.endswith(", on rank 1")
     assert would_explain(jobs.run004(number=1), found("RUN004", TABLE.job(number=1))) == {"COM002"}
     assert "every 25 steps after the optimizer" in finding.fixes[0].title
@@ -88,7 +88,7 @@ def test_run004_says_that_stalls_grow_and_where_a_part_of_them_lies() -> None:
 
 def test_run004_needs_no_fix_if_the_model_computes_more() -> None:
     finding = found("RUN004", TABLE.job(coincides="more work for the model", share=0.4, phase="backward"))
-    assert finding.severity == "info" and finding.title == "Every 25 steps a step computes more"
+    assert finding.severity == "info" and finding.title == "Periodic stalls: every 25 steps a step computes more"
     assert finding.fixes[0].title.startswith("no fix is needed") and finding.saving is None
     assert found("RUN004", TABLE.job(coincides="an evaluation")).saving is not None
 
@@ -111,7 +111,7 @@ def test_run004_names_the_call_that_stalls_and_leaves_a_rollout_alone(
     assert pulse is not None
     call = PeriodicCall(SCRIPT, 23, "rollout", 0.2, in_model, collects)
     finding = found("RUN004", TABLE.job(pulse=replace(pulse, call=call)))
-    assert finding.severity == severity and finding.title == "Every 25 steps a step stalls: rollout"
+    assert finding.severity == severity and finding.title == "Periodic stalls: every 25 steps a step stalls: rollout"
     assert finding.fixes[0].where == Where(SCRIPT, 23) and finding.fixes[0].title.startswith(advice)
     assert (finding.saving is None) == (severity == "info")
     assert "line 23 takes 20 % of the time" in finding.evidence[2].note

@@ -29,7 +29,7 @@ TABLE = Table(
     best=({"clock": 548.0}, 1 / 0.6),
     also_fires={
         "by the driver alone": {"kind": "sw_thermal"},
-        "by the power brake": {"kind": "power_brake"},
+        "power brake slowdown": {"kind": "power_brake"},
         "a machine of one GPU": {"gpus": (gpu(0, ranks=(0,)), gpu(1)), "peer": None},
         "by a driver that does not say by what": {"kind": "thermal"},
     },
@@ -47,9 +47,9 @@ def test_table(check: Check) -> None:
 @pytest.mark.parametrize(
     ("kind", "words", "fix"),
     [
-        ("hw_thermal", "halved by the board for the temperature", "cool GPU 1"),
-        ("sw_thermal", "lowered by the driver for the temperature", "cool GPU 1"),
-        ("power_brake", "halved by the power brake", "power supply of GPU 1"),
+        ("hw_thermal", "hardware thermal slowdown", "cool GPU 1"),
+        ("sw_thermal", "software thermal slowdown", "cool GPU 1"),
+        ("power_brake", "power brake slowdown", "power supply of GPU 1"),
     ],
 )
 def test_gpu001_names_what_throttled_the_clocks(kind: str, words: str, fix: str) -> None:

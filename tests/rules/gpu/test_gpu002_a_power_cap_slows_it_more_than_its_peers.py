@@ -74,10 +74,10 @@ def test_gpu002_raises_limits_that_were_lowered_and_cools_the_others() -> None:
         "gpu.power_limit_w": {0: 400.0, 1: 250.0, 2: 400.0},
     }
     finding = found("GPU002", gpu_jobs.on_gpus(values, gpus=tuple(map(gpu, range(3)))))
-    assert finding.title.endswith("slows GPUs 0 and 1 down: that of GPU 1 was lowered")
+    assert finding.title.endswith("limits GPUs 0 and 1: that of GPU 1 was lowered")
     assert [(fix.title, fix.change) for fix in finding.fixes] == [
         ("raise the power limit of GPU 1 to 400 W", "nvidia-smi -i 1 -pl 400"),
-        ("look at the cooling of GPU 0, or ask for another instance", ""),
+        ("check the cooling of GPU 0, or request another instance", ""),
     ]
 
 

@@ -110,14 +110,14 @@ def test_gpu006_reports_the_rate_of_copies_on_a_link_that_reports_full_speed() -
 def test_gpu006_notes_links_that_all_gpus_of_a_host_have_alike() -> None:
     note = found("GPU006", TABLE.job(width=8, other=(8, 4), carried=13_000.0))
     assert note.scope.gpus == (0, 1) and note.saving is None
-    assert "hand" not in note.fixes[0].title and "how the machine was built" in note.fixes[0].title
+    assert "replace" not in note.fixes[0].title and "by design of the machine" in note.fixes[0].title
     for defect in (
         found("GPU006", TABLE.job(width=4, other=(8, 4))),
         found("GPU006", TABLE.job(width=8, gen=3, other=(8, 4))),
     ):
-        assert defect.scope.gpus == (0, 1) and "hand the machine back" in defect.fixes[0].title
+        assert defect.scope.gpus == (0, 1) and "replace the node" in defect.fixes[0].title
     slow = found("GPU006", TABLE.job(width=8, other=(8, 4), copied=(12_800.0, 6_000.0)))
-    assert slow.scope.gpus == (1,) and "hand the machine back" in slow.fixes[0].title, "it carries less than its like"
+    assert slow.scope.gpus == (1,) and "replace the node" in slow.fixes[0].title, "it carries less than its like"
 
 
 def test_gpu006_compares_links_and_copies_within_a_host() -> None:
@@ -145,7 +145,7 @@ def alone(width: float, driver: int, made: int | None, carried: float = 6000.0) 
 def test_gpu006_tells_a_board_in_a_narrow_slot_even_if_it_is_the_only_one_and_the_driver_calls_it_its_maximum() -> None:
     finding = found("GPU006", alone(8, driver=8, made=16))
     note = finding.evidence[0].note
-    assert "8 lanes of generation 4 under load, could be 16 lanes of generation 4, by its data sheet" in note
+    assert "8 lanes of generation 4 under load, could be 16 lanes of generation 4, per data sheet" in note
     assert "the driver's maximum here is 8" in note and finding.evidence[0].threshold == 16
     assert finding.fixes[0].title == "move GPU 1 to a slot with 16 lanes, or reseat it or its riser"
     assert finding.saving is not None and finding.saving.speedup[0] == 1.0
@@ -156,4 +156,4 @@ def test_gpu006_judges_by_the_driver_alone_where_no_data_sheet_states_the_lanes(
     for made in (None, 8):
         assert run_rule(RULES["GPU006"], alone(8, driver=8, made=made), Config()) == Clear("GPU006")
     defect = found("GPU006", alone(4, driver=8, made=16))
-    assert "hand the machine back" in defect.fixes[0].title, "the slot has more than the link uses"
+    assert "replace the node" in defect.fixes[0].title, "the slot has more than the link uses"

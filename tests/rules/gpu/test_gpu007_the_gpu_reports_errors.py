@@ -70,7 +70,7 @@ def test_table(check: Check) -> None:
         ({"xids": (48,)}, "double-bit memory error"),
         ({"xids": (160,)}, "catalogue"),
         ({"xids": (), "recovery_action": 4}, "drain and reset"),
-        ({"xids": (), "row_remap_failed": 1}, "could not be replaced"),
+        ({"xids": (), "row_remap_failed": 1}, "remap failed"),
         ({"xids": (), "uncorrected_errors": 3}, "memory errors in the run"),
     ],
 )
@@ -81,7 +81,7 @@ def test_gpu007_says_what_the_driver_reported(values: dict[str, Any], words: str
 
 def test_gpu007_names_the_lost_gpu_and_does_not_advise_to_reset_it() -> None:
     finding = found("GPU007", TABLE.job(xids=(79,), lost=1))
-    assert finding.title == "GPU 1 is lost" and finding.urgent
+    assert finding.title == "Lost by the driver: GPU 1" and finding.urgent
     assert "reboot" in finding.fixes[0].title
 
 

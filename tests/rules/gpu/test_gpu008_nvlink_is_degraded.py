@@ -100,10 +100,10 @@ def test_table(check: Check) -> None:
 
 
 def test_gpu008_distinguishes_links_that_are_down_from_noisy_ones() -> None:
-    assert found("GPU008", TABLE.job()).title == "NVLinks of GPU 1 are down"
+    assert found("GPU008", TABLE.job()).title == "NVLinks down: GPU 1"
     assert "9 of 12 links up" in found("GPU008", TABLE.job()).evidence[0].note
     noisy = found("GPU008", TABLE.job(active=12, damaged=400.0, recoveries=7))
-    assert "lose packets" in noisy.title and [e.value for e in noisy.evidence] == [7.0, 400.0]
+    assert "packet errors" in noisy.title and [e.value for e in noisy.evidence] == [7.0, 400.0]
 
 
 def test_gpu008_sees_that_a_switch_is_missing_where_all_are_alike() -> None:

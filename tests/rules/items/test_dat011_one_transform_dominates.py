@@ -89,7 +89,7 @@ def collating(
 
 def test_a_collate_function_that_takes_most_of_a_batch_is_named_with_its_line() -> None:
     finding = found("DAT011", collating())
-    assert finding.title == "pad_batch takes 60 % of the CPU time of every batch"
+    assert finding.title == "Data loading: pad_batch takes 60 % of each batch's CPU time"
     assert finding.fixes[0].where == Where(SCRIPT, 51) and "np.stack" in finding.fixes[0].change
     assert finding.evidence[0].metric == "batch.collate_s" and finding.saving is not None
 
@@ -111,4 +111,4 @@ def test_of_a_transform_and_a_collate_function_the_costlier_one_is_named() -> No
     both = collating(collate_s=2.2)
     assert both.sample is not None
     heavy = replace(both, sample=replace(both.sample, parts=(replace(both.sample.parts[0], share=0.9),)))
-    assert found("DAT011", heavy).title.startswith("Blur")
+    assert found("DAT011", heavy).title.startswith("Data loading: Blur")

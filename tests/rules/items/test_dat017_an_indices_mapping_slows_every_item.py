@@ -75,7 +75,7 @@ def test_table(check: Check) -> None:
 
 def test_dat017_says_how_items_are_made_and_what_a_look_up_costs() -> None:
     python = found("DAT017", dat017()).evidence[1]
-    assert python.value == 12.5e-6 and python.note == "of the 25.0 µs that an item takes, as Python objects"
+    assert python.value == 12.5e-6 and python.note == "of the 25.0 µs per item, as Python objects"
 
 
 def test_dat017_promises_less_where_items_are_tensors() -> None:

@@ -50,7 +50,7 @@ def test_table(check: Check) -> None:
 
 def test_the_call_and_its_line_are_named() -> None:
     finding = found("DAT018", dat018())
-    assert finding.title == "zipfile.ZipFile does the same work again for every item"
+    assert finding.title == "Data loading: zipfile.ZipFile repeats the same work for every item"
     assert "9 of 12 stacks at Zipped.__getitem__ (train.py:12)" in finding.evidence[0].note
     assert finding.fixes[0].change.startswith("if self.kept is None")
 

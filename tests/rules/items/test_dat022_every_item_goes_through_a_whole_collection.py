@@ -49,7 +49,7 @@ def test_table(check: Check) -> None:
 
 def test_the_call_and_the_line_are_named() -> None:
     finding = found("DAT022", dat022())
-    assert finding.title == "self.names.index searches a whole collection for every item"
+    assert finding.title == "Data loading: self.names.index searches a whole collection for every item"
     assert "in this call: 9 of 12 stacks at Items.__getitem__ (train.py:12)" in finding.evidence[0].note
     assert "a set, or a dictionary" in finding.fixes[0].title
 

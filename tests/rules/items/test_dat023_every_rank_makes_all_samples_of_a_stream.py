@@ -53,7 +53,7 @@ def test_table(check: Check) -> None:
 
 def test_the_ranks_are_counted_and_both_ways_out_are_told() -> None:
     finding = found("DAT023", dat023())
-    assert finding.title == "Each of 2 ranks makes all samples of a stream, and keeps one in 2"
+    assert finding.title == "Data loading: each of 2 ranks processes the whole stream and keeps one sample in 2"
     assert "split_dataset_by_node" in finding.fixes[0].change and "dispatch_batches" in finding.fixes[1].change
     assert finding.evidence[1].value == SHARD
 

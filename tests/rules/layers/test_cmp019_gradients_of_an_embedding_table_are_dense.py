@@ -116,7 +116,7 @@ def test_table(check: Check) -> None:
 
 def test_cmp019_names_the_table_and_what_it_was_seen_to_use() -> None:
     finding = found("CMP019", cmp019())
-    assert finding.title == "Every step updates all rows of embed.weight, and its batch uses 1.0 % of them"
+    assert finding.title == "Dense gradients: every step updates all rows of embed.weight, a batch uses 1.0 %"
     rows, optimizer = finding.evidence
     assert rows.value == pytest.approx(0.99) and "2,000 rows looked at in 5 steps" in rows.note
     assert "embed.weight, 1,000,000 x 16" in rows.note

@@ -82,7 +82,7 @@ def test_table(check: Check) -> None:
         ({}, "detach() the outputs of the network with these parameters (those of the Adam made at /job/gan.py:12)"),
         ({"order": "downstream"}, "requires_grad_(False) on the network"),
         ({"order": "downstream", "whole": 12, "others": True}, "torch.autograd.grad(loss, inputs)"),
-        ({"order": "whole", "whole": 12}, "leave out this backward pass"),
+        ({"order": "whole", "whole": 12}, "remove this backward pass"),
         ({"order": "both"}, "where this loss goes through it: requires_grad_(False)"),
         ({"order": ""}, "is computed from: detach()"),
     ],

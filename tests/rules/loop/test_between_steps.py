@@ -44,7 +44,7 @@ def test_a_gap_that_grows_is_work_on_everything_so_far(rule: str) -> None:
     values = {"gap.io_share": 0.9 if rule == "LOP002" else 0.1, "step.gap_s": {0: 0.4}, "step.early_gap_s": {0: 0.1}}
     finding = found(rule, jobs.job({0: rank(gap=0.4)}, values={**values, "step.late_gap_s": {0: 0.9}}))
     assert [e.value for e in finding.evidence if e.metric == "step.late_gap_s"] == [0.9]
-    assert "what is new" in finding.fixes[0].change
+    assert "only new values" in finding.fixes[0].change
     steady = found(rule, jobs.job({0: rank(gap=0.4)}, values={**values, "step.late_gap_s": {0: 0.149}}))
     assert not steady.fixes[0].change
 

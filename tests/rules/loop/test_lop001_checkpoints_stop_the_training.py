@@ -72,5 +72,5 @@ def test_needless_bytes_of_views_come_first() -> None:
     views, whole = with_sizes(20_000_000), with_sizes(71_000_000)
     assert "20 MB instead of 100 MB" in views.fixes[0].title and views.fixes[0].where == Where(SCRIPT, 88)
     assert "less often" in views.fixes[1].title and "less often" in whole.fixes[0].title
-    assert any("parts of larger ones" in each.note for each in views.evidence)
+    assert any("views of larger ones" in each.note for each in views.evidence)
     assert views.saving is not None and views.saving.seconds_per_step[0] == pytest.approx(0.4 * 0.2)

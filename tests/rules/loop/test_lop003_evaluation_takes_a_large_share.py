@@ -42,7 +42,7 @@ def test_lop003_advises_to_divide_an_evaluation_by_one_rank() -> None:
     assert "divide" not in found("LOP003", TABLE.job()).fixes[0].title
     alone = replace(lop003(), model=replace(lop003().model, own={0: rank(**{"gap.evaluation": 0.3}), 1: rank(0.7)}))
     fix = found("LOP003", alone).fixes[0]
-    assert "divide" in fix.title and "DistributedSampler" in fix.change
+    assert "distribute" in fix.title and "DistributedSampler" in fix.change
 
 
 def test_lop003_names_the_line_that_evaluates_and_needless_gradients() -> None:

@@ -69,7 +69,7 @@ def by_tensor(does: EachTensor, share: float = 1.0, **more: Any) -> Analysis:
 def test_a_loop_over_tensors_is_done_all_at_once(does: EachTensor, left: tuple[float, float]) -> None:
     finding = found("LOP004", by_tensor(does))
     (fix,) = finding.fixes
-    assert "smooth_weights handle all tensors at once" in fix.title and "_foreach_lerp_" in fix.change
+    assert "all tensors at once and in place in smooth_weights" in fix.title and "_foreach_lerp_" in fix.change
     saving = finding.saving
     assert saving is not None
     best, worst = left

@@ -65,6 +65,6 @@ def test_table(check: Check) -> None:
 
 def test_lop005_has_the_sampler_skip_what_a_resumed_run_discards() -> None:
     finding = found("LOP005", lop005(total=9.0, run=50.0, discarded=8.0, loaders=(loader(0, 0, line=7),)))
-    assert finding.title == "8.00 s go into batches that resuming discards"
+    assert finding.title == "Slow resume: 8.00 s for batches that are fetched and discarded"
     assert "skip_first_batches" in finding.fixes[0].change
     assert finding.fixes[0].where == Where(SCRIPT, 7)

@@ -67,8 +67,8 @@ def test_table(check: Check) -> None:
 
 def test_lop006_names_thread_function_and_line() -> None:
     finding = found("LOP006", TABLE.job())
-    assert finding.title == "Another thread holds the interpreter on rank 1"
-    assert "what send_metrics does to a process" in finding.fixes[0].title
+    assert finding.title == "GIL contention: another thread holds the interpreter on rank 1"
+    assert "what send_metrics does to a separate process" in finding.fixes[0].title
     assert any(
         e.value == "4 of 5" and f"sender had it, in send_metrics at {SCRIPT}:77" in e.note for e in finding.evidence
     )

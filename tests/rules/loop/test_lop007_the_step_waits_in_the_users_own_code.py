@@ -39,8 +39,10 @@ def test_table(check: Check) -> None:
 
 def test_lop007_says_where_it_waits_and_promises_the_step_without() -> None:
     finding = found("LOP007", TABLE.job())
-    assert finding.title == "The step waits in fetch_features, and nothing is computed meanwhile"
-    assert finding.scope.ranks == () and "loader workers do in advance what fetch_features" in finding.fixes[0].title
+    assert finding.title == "Blocking wait inside the step: fetch_features"
+    assert (
+        finding.scope.ranks == () and "move the wait in fetch_features to the loader workers" in finding.fixes[0].title
+    )
     assert finding.saving is not None and finding.saving.seconds_per_step == pytest.approx((0.15, 0.224))
 
 

@@ -36,7 +36,7 @@ def test_table(check: Check) -> None:
 
 def test_lop008_says_which_line_and_how_many_workers_that_takes() -> None:
     finding = found("LOP008", TABLE.job())
-    assert finding.title == "The loop prepares its batches itself, while the model waits" and finding.scope.ranks == ()
+    assert finding.title == "Batch preparation in the training loop" and finding.scope.ranks == ()
     assert "train.py:57 in train" in finding.evidence[1].note
     assert "1 worker or more (num_workers=1)" in finding.fixes[0].change
     assert "2 workers or more" in found("LOP008", TABLE.job(making=0.6)).fixes[0].change

@@ -47,7 +47,7 @@ def test_table(check: Check) -> None:
 @pytest.mark.parametrize(("samples", "worst"), [(80, 0.732), (16, 0.525)])
 def test_lop009_leaves_a_tenth_within_the_error_of_the_samples(samples: int, worst: float) -> None:
     finding, error = found("LOP009", TABLE.job(samples=samples)), 1.5 / samples**0.5
-    assert finding.fixes[0].title == "do it every N steps" and finding.saving is not None
+    assert finding.fixes[0].title == "run it every N steps" and finding.saving is not None
     assert finding.saving.seconds_per_step[0] == pytest.approx(0.2 * worst, rel=1e-3)
     assert finding.saving.speedup[1] == pytest.approx(warm(1 / (1 - 0.2 * (0.9 + error))))
 

@@ -46,7 +46,7 @@ def test_table(check: Check) -> None:
 
 def test_the_function_its_line_and_what_to_do_instead() -> None:
     finding = found("LOP011", lop011())
-    assert finding.title == "smooth computes outside torch, in the middle of the step"
+    assert finding.title == "Non-PyTorch compute inside the step: smooth"
     assert "train.py:57 in smooth" in finding.evidence[1].note
     assert "with tensors" in finding.fixes[0].title and "data set" in finding.fixes[0].change
 

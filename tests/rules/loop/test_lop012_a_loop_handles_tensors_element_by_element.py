@@ -46,9 +46,9 @@ def test_table(check: Check) -> None:
 
 def test_the_function_its_loop_and_what_to_do_instead() -> None:
     finding = found("LOP012", lop012())
-    assert finding.title == "smooth handles tensors element by element, in a Python loop"
+    assert finding.title == "Python loop over tensor elements: smooth"
     assert "train.py:57 in smooth" in finding.evidence[1].note
-    assert "all elements at once" in finding.fixes[0].title and "torch.where" in finding.fixes[0].change
+    assert "vectorize the loop" in finding.fixes[0].title and "torch.where" in finding.fixes[0].change
 
 
 def test_at_worst_a_quarter_of_it_remains_wherever_it_is() -> None:

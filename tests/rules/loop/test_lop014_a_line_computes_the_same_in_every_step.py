@@ -46,7 +46,7 @@ def test_table(check: Check) -> None:
 
 def test_the_function_and_where_to_do_it_instead() -> None:
     finding = found("LOP014", lop014())
-    assert finding.title == "smooth computes the same in every step"
+    assert finding.title == "Loop-invariant compute: smooth"
     assert "train.py:57 in smooth" in finding.evidence[1].note
     assert "once" in finding.fixes[0].title and "register_buffer" in finding.fixes[0].change
 

@@ -77,7 +77,7 @@ def test_table(check: Check) -> None:
 
 
 def test_mem002_names_who_grows_and_how_long_memory_lasts() -> None:
-    finding = found("MEM002", TABLE.job(headroom=500.0))  # 60 MB a minute
+    finding = found("MEM002", TABLE.job(headroom=500.0))  # 60 MB per minute
     assert "rank 1" in finding.title and "8m 20s" in finding.title and finding.urgent
     workers = host_jobs.mem002((host_jobs.trend(role="worker", processes=4),))
     assert "loader workers of rank 1" in found("MEM002", workers).title
@@ -101,8 +101,8 @@ def test_mem002_knows_that_workers_copy_no_more_than_they_inherited(left_mb: flo
 @pytest.mark.parametrize(("left_mb", "severity"), [(3100.0, "high"), (2900.0, "low")])
 def test_mem002_knows_that_a_data_set_keeps_no_more_than_one_pass_reads(role, left_mb, severity) -> None:
     finding = found("MEM002", host_jobs.mem002((host_jobs.trend(role=role, left_mb=left_mb),)))
-    assert finding.severity == severity and "data set keeps" in finding.fixes[0].title
-    assert ("this pass over the data" in finding.evidence[-1].note) == (severity == "low")
+    assert finding.severity == severity and "data set" in finding.fixes[0].title
+    assert ("this epoch" in finding.evidence[-1].note) == (severity == "low")
 
 
 def test_mem002_takes_what_a_worker_holds_anew_for_one_creep() -> None:
@@ -116,7 +116,9 @@ def test_mem002_takes_what_a_worker_holds_anew_for_one_creep() -> None:
 @pytest.mark.parametrize("wrap", [lambda data: data, lambda data: {"inner": data}, lambda data: {"parts": [data, {}]}])
 def test_mem002_names_the_objects_of_which_workers_hold_copies(wrap) -> None:
     finding = found("MEM002", host_jobs.mem002(copied=4000.0, dataset=wrap(host_jobs.RECORDS)))
-    assert finding.title == "4 loader workers hold 4,000 MB of copies of the data set's Python objects"
+    assert (
+        finding.title == "Copy-on-write memory: 4 loader workers hold 4,000 MB of copied Python objects of the data set"
+    )
     assert "1,000 MB in each worker, of records, a list of 900,000 of dict" in finding.evidence[0].note
     arrays, fewer = finding.fixes
     assert "self.records = np.array(records)" in arrays.change and arrays.where == LINE
@@ -148,7 +150,7 @@ def test_copies_that_end_in_time_are_reported_by_their_size() -> None:
     made = host_jobs.mem002(copied=4000.0, dataset=dataset, headroom=6000.0)
     copying = (trend(**COPIED, left_mb=90_000.0),)
     finding = found("MEM002", replace(made, memory=copying))
-    assert finding.title.startswith("4 loader workers hold 4,000 MB of copies")
+    assert finding.title.startswith("Copy-on-write memory: 4 loader workers hold 4,000 MB")
 
 
 def test_mem002_counts_no_more_copies_than_the_objects_can_take() -> None:

@@ -35,5 +35,5 @@ def test_the_sooner_memory_ends_the_worse(lasts_s: float, severity: str) -> None
 
 
 def test_the_title_says_when_it_ends_where_that_is_soon() -> None:
-    assert growth_title("Host memory", 540.0) == "Host memory grows and will be used up in 9m 00s"
+    assert growth_title("Host memory", 540.0) == "Host memory grows and runs out in 9m 00s"
     assert growth_title("Host memory", 700.0) == "Host memory grows steadily"

@@ -70,7 +70,7 @@ def test_the_evidence_of_slow_storage_names_mount_rate_reads_files_and_cache() -
         read_mb_s=80.0, reads_s=640.0, request_kb=125.0, sample_kb=110.0, cache_hit_share=0.25, job_share=0.4,
     )  # fmt: skip
     finding = found("DAT002", analysis)
-    assert finding.title == "Storage cannot deliver the samples: /data (xfs on md0 over nvme1n1, nvme2n1)"
+    assert finding.title == "Data loading: storage-bound on /data (xfs on md0 over nvme1n1, nvme2n1)"
     by_metric = notes(finding)
     assert "640 reads/s of 125 KB, 40 % of it for this job" in by_metric["storage.read_mb_s"]
     assert {"storage.sample_kb", "storage.cache_hit_share"} <= by_metric.keys()

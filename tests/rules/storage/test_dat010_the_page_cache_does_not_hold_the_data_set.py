@@ -50,7 +50,7 @@ def test_a_memory_limit_below_the_data_set_is_the_root_of_reading_it_again() -> 
     analysis = both(storage_jobs.dsk002(), storage_jobs.dat010())
     assert causes(analysis) == {"DAT010": None, "DAT002": "DAT010", "DSK002": "DAT010"}
     finding = found("DAT010", analysis)
-    assert "90 % of 800 MB is read again" in finding.title
+    assert "90 % of 800 MB read again" in finding.title
     assert "memory limit by 620 MB" in finding.fixes[0].title  # 1.15 * 800 - 300
 
 

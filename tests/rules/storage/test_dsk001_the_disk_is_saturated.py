@@ -40,7 +40,7 @@ def test_a_disk_that_others_saturate_is_the_root() -> None:
     assert causes(storage_jobs.dsk001(own=0.03)) == {"DSK001": None, "DAT002": "DSK001"}
     finding = found("DSK001", storage_jobs.dsk001(own=0.03))
     assert "by other processes: sdb" in finding.title
-    assert "what else uses sdb" in finding.fixes[0].title and finding.fixes[0].where is None
+    assert "other users of sdb" in finding.fixes[0].title and finding.fixes[0].where is None
 
 
 def test_other_processes_are_not_blamed_if_the_jobs_share_is_unknown() -> None:

@@ -72,8 +72,8 @@ def test_table(check: Check) -> None:
 
 def test_a_limit_of_the_control_group_is_named_with_its_remedy() -> None:
     finding = found("DSK002", storage_jobs.dsk002(reads=198.0, reads_limit=200.0, limit=None))
-    assert finding.title == "The volume is throttled: its control group allows 200 reads/s"
-    assert "control group" in finding.fixes[0].title and "larger pieces" in finding.fixes[1].title
+    assert finding.title == "Volume throttled: its control group allows 200 reads/s"
+    assert "control group" in finding.fixes[0].title and "larger reads" in finding.fixes[1].title
     assert len(found("DSK002", storage_jobs.dsk002()).fixes) == 1  # larger reads are no fewer bytes
 
 

@@ -70,7 +70,7 @@ def test_what_is_called_after_the_update_is_known_apart() -> None:
     plans = {rank: plan(STEPS, gap=25 if rank else 35) for rank in (0, 1)}
     calls = {rank: called(gap_ns=20 if rank else 30) for rank in (0, 1)}
     analysis = analyse(recording(plans, wire_ms=20, collectives=calls))
-    assert analysis.get("collectives.after_update_s") == pytest.approx(0.020), "on the rank that is held shortest"
+    assert analysis.get("collectives.after_update_s") == pytest.approx(0.020), "on the rank that waits least"
     assert analysis.get("collectives.by_hand_s") == 0.0
 
 
@@ -88,7 +88,7 @@ def test_buffers_that_ddp_sends_are_no_forward_pass_and_no_calls() -> None:
     calls = {rank: called(calls=0, forward_ns=20 if rank else 50) for rank in (0, 1)}
     made = recording(plans, wire_ms=20, collectives=calls)
     analysis = analyse(with_buffers(made, 40))
-    assert analysis.get("collectives.buffers_s") == pytest.approx(0.020), "on the rank that is held shortest"
+    assert analysis.get("collectives.buffers_s") == pytest.approx(0.020), "on the rank that waits least"
     assert analysis.get("comm.wire_s") == pytest.approx(0.040)
     assert analysis.budget.critical["forward"] == pytest.approx(0.040)
     assert analysis.by_rank("collectives.calls") == {} and analysis.get("collectives.after_update_s") is None

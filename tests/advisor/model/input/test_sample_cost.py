@@ -48,7 +48,7 @@ def test_the_table_has_a_row_for_each_part_and_a_note() -> None:
         ("default_loader (open and decode)", "6.00 ms", "60 %", ""),
         ("Blur", "4.00 ms", "40 %", "/job/data.py:7"),
     )
-    assert table.notes == "10.0 ms of CPU time a sample (1,240 looked into)"
+    assert table.notes == "10.0 ms of CPU time per sample (1,240 looked into)"
 
 
 def test_the_note_shows_what_else_is_known() -> None:

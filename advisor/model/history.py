@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
 from typing import TypeAlias
@@ -45,6 +45,10 @@ class History:
     step_s: Mapping[int, Curve] = field(default_factory=dict)
     late_s: Mapping[int, Curve] = field(default_factory=dict)
     gpus: tuple[GpuHistory, ...] = ()
+    # those that differ from the others over the run, the most different first; and the median step of all ranks' slices
+    ranks_apart: tuple[int, ...] = ()
+    gpus_apart: tuple[int, ...] = ()
+    usual_step_s: float | None = None
 
     @property
     def slices(self) -> int:
@@ -54,16 +58,17 @@ class History:
     def end_s(self) -> float:
         return self.start_s + self.slices * self.slice_s
 
-    @property
-    def median_step_s(self) -> float | None:
-        """Median of all ranks' slices."""
-        known = [value for curve in self.step_s.values() for value in curve if value is not None]
-        return median(known) if known else None
+
+def compared(history: History) -> History:
+    """Adds what a comparison of its ranks and GPUs shows; once per report, not per drawing."""
+    known = [value for curve in history.step_s.values() for value in curve if value is not None]
+    usual = replace(history, usual_step_s=median(known) if known else None)
+    return replace(usual, ranks_apart=_ranks_apart(usual), gpus_apart=_gpus_apart(usual))
 
 
-def ranks_apart(history: History) -> tuple[int, ...]:
+def _ranks_apart(history: History) -> tuple[int, ...]:
     """Ranks whose steps are longer, or that come later, than those of the middle rank in a tenth of the slices; the most often so first."""
-    usual_s = history.median_step_s
+    usual_s = history.usual_step_s
     if usual_s is None or len(history.step_s) < 2:
         return ()
     often: dict[int, float] = {}
@@ -75,7 +80,7 @@ def ranks_apart(history: History) -> tuple[int, ...]:
     return tuple(sorted((r for r, share in often.items() if share >= _APART_SHARE), key=lambda r: (-often[r], r)))
 
 
-def gpus_apart(history: History) -> tuple[int, ...]:
+def _gpus_apart(history: History) -> tuple[int, ...]:
     """GPUs with a reading that differs from the middle GPU's in a tenth of the slices; the most often so first."""
     often = dict.fromkeys((gpu.index for gpu in history.gpus), 0.0)
     for name, margin in _GPU_MARGINS.items():
@@ -109,9 +114,11 @@ def resampled(curve: Curve, width: int, weights: Sequence[float] = ()) -> Curve:
     """At most `width` values, each the mean of as many known neighbours, weighted where there are weights."""
     if width <= 0 or len(curve) <= width:
         return curve[: max(width, 0)]
-    heavy = weights or [1.0] * len(curve)
     edges = [i * len(curve) // width for i in range(width + 1)]
-    return tuple(_mean(curve[a:b], heavy[a:b]) for a, b in pairwise(edges))
+    if not weights:
+        parts = ([value for value in curve[a:b] if value is not None] for a, b in pairwise(edges))
+        return tuple(sum(part) / len(part) if part else None for part in parts)
+    return tuple(_mean(curve[a:b], weights[a:b]) for a, b in pairwise(edges))
 
 
 def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:

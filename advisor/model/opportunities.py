@@ -25,6 +25,32 @@ def split(report: Report, roots: list[Finding]) -> tuple[list[Opportunity], list
     return found, [finding for finding in roots if not _saves(finding)]
 
 
+@dataclass(frozen=True, slots=True)
+class TimeLost:
+    """Time that the verdict's finding has cost: the likely saving of its fix per step, times the steps made. See docs/screen.md."""
+
+    lost_s: float | None  # None: not known, for the reason in `unknown`
+    run_s: float = 0.0
+    gpu_hours: float | None = None  # None: no rank's GPU is known
+    rule: str = ""
+    unknown: str = ""
+
+
+def time_lost(report: Report) -> TimeLost:
+    rule, run_s = report.verdict.rule, report.job.duration_s
+    finding = next((f for f in report.findings if f.rule == rule), None)
+    if finding is None:
+        healthy = report.verdict.state == "healthy"
+        return TimeLost(
+            None, run_s, unknown="none that a fix would save" if healthy else "not known: there is no verdict yet"
+        )
+    if not _saves(finding):
+        return TimeLost(None, run_s, rule=finding.rule, unknown=f"not known: no gain is predicted for {finding.rule}")
+    lost_s = min(_opportunity(finding, report).saved_s * report.step_time.steps, run_s)
+    gpus = gpus_used(report)
+    return TimeLost(lost_s, run_s, lost_s * gpus / _SECONDS_PER_HOUR if gpus else None, finding.rule)
+
+
 def gpus_used(report: Report) -> int:
     """The number of GPUs that ranks run on."""
     return sum(1 for gpu in report.gpus if gpu.ranks)

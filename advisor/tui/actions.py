@@ -48,7 +48,7 @@ class Action:
 
 
 ACTIONS = (
-    Action("Views", "1", "1", "show_view('overview')", VIEWS[0].what, "View", footer_key="1–5"),
+    Action("Views", "1", "1", "show_view('overview')", VIEWS[0].what, "View", footer_key="1–6"),
     *(Action("Views", v.key, v.key, f"show_view('{v.id}')", v.what) for v in VIEWS[1:]),
     Action("Views", "tab", "Tab", "app.focus_next", "next pane; arrow and Page keys scroll it", palette=False),
     Action("Views", "question_mark,f1", "?", "help", "this help", "Help"),
@@ -60,6 +60,8 @@ ACTIONS = (
     Action("Findings", "slash", "/", "filter_rows", "filter findings and ranks; Esc shows all", "Find"),
     Action("Findings", "escape", "Esc", "clear_filter", "show all findings and ranks again"),
     Action("Ranks", "r", "r", "order_ranks", "order ranks by number, lateness, step time, time in phase"),
+    Action("Ranks", "a", "a", "group_alike", "ranks and GPUs that are alike: in one row, or in a row each"),
+    Action("Ranks", "t", "t", "next_heat", "over time, on a low terminal: step time or lateness of the ranks"),
     Action(
         "Report", "w", "w", "open_report", "write the report as HTML and open it in a browser", "HTML", needs="save"
     ),

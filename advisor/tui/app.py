@@ -21,6 +21,7 @@ from rn50_advisor.advisor.tui.output_source import OutputSource
 from rn50_advisor.advisor.tui.panels.banner import Banner, Trouble
 from rn50_advisor.advisor.tui.panels.finding_detail import FindingDetail, finding_text
 from rn50_advisor.advisor.tui.panels.finding_list import FindingList, finding_key, in_reading_order
+from rn50_advisor.advisor.tui.panels.history_panel import GpuHistoryPanel, RankHistoryPanel
 from rn50_advisor.advisor.tui.panels.output_pane import LastLine, OutputPane
 from rn50_advisor.advisor.tui.panels.panel import Panel
 from rn50_advisor.advisor.tui.panels.rank_panel import RankTable
@@ -32,14 +33,20 @@ from rn50_advisor.advisor.tui.quit_dialog import QuitDialog, SaveReport, ask_and
 from rn50_advisor.advisor.tui.report_source import JobControls, ReplaySource, ReportSource
 from rn50_advisor.advisor.tui.row_filter import FilterLine, keeps_finding
 from rn50_advisor.advisor.tui.styles.drawing import unmarked
-from rn50_advisor.advisor.tui.views import Checks, Findings, MachineView, Overview, Ranks
+from rn50_advisor.advisor.tui.views import Checks, Findings, MachineView, OverTime, Overview, Ranks
 
 if sys.platform == "win32":
     TerminalDriver = None
 else:
     from rn50_advisor.advisor.tui.terminal_driver import TerminalDriver
 
-_FOCUS = {"findings": "#finding-list", "ranks": "#rank-table", "machine": "#machine", "checks": "#checks"}
+_FOCUS = {
+    "findings": "#finding-list",
+    "ranks": "#rank-table",
+    "machine": "#machine",
+    "checks": "#checks",
+    "over-time": "#over-time",
+}
 
 
 class AdvisorApp(App[str]):
@@ -69,6 +76,7 @@ class AdvisorApp(App[str]):
         self.report: Report | None = None
         self.selected: str | None = None
         self.needle = ""  # of the filter of findings and ranks
+        self.grouped = True  # ranks and GPUs that are alike share a row
         self.output_mode = "closed"
         self._poll_s = poll_s
         self._interrupts = 0
@@ -90,6 +98,7 @@ class AdvisorApp(App[str]):
             yield Ranks(id="ranks")
             yield MachineView(id="machine")
             yield Checks(id="checks")
+            yield OverTime(id="over-time")
         yield FilterLine(id="filter")
         if self.output:
             yield OutputPane(self.output, id="output")
@@ -299,6 +308,15 @@ class AdvisorApp(App[str]):
 
     def action_order_ranks(self) -> None:
         self.notify(f"Ranks: {self.base.query_one(RankTable).next_order()}")
+
+    def action_group_alike(self) -> None:
+        self.grouped = not self.grouped
+        for part in (*self.base.query(RankHistoryPanel), *self.base.query(GpuHistoryPanel)):
+            part.group(self.grouped)
+        self.notify("Alike ranks and GPUs share a row." if self.grouped else "Each rank and GPU has a row.")
+
+    def action_next_heat(self) -> None:
+        self.notify(f"Ranks over time: {self.base.query_one(RankHistoryPanel).next_heat()}")
 
     def action_toggle_output(self) -> None:
         modes = ["closed", "alone"] if self.size.height < 28 else ["closed", "beside", "alone"]

@@ -6,9 +6,11 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from rn50_advisor.advisor.model.history import History
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.report import Report
 
@@ -70,6 +72,8 @@ class LiveSource:
         self._rest_until_s = -math.inf
         self._diagnose = diagnosis or _diagnose
         self._seen: tuple[tuple[int, int], ...] = ()
+        self._history: History | None = None
+        self._since_start = False  # True: the history reaches back to the first step
 
     def poll(self) -> Report | None:
         from rn50_advisor.advisor.merge.job_reading import read_job  # noqa: PLC0415 - the first frame should not wait for numpy
@@ -78,13 +82,25 @@ class LiveSource:
         began_s = self._clock()
         if (now and now == self._seen) or began_s < self._rest_until_s:
             return None
-        report = self._diagnose(read_job(self.run_path, recent_steps=RECENT_STEPS))
+        report = self._with_past(self._diagnose(read_job(self.run_path, recent_steps=RECENT_STEPS)))
         if not report.job.running:  # the final verdict is the one of all steps, as every later report will have it
             report = self._diagnose(read_job(self.run_path))
         self._seen = now
         ended_s = self._clock()
         self._rest_until_s = ended_s + min((ended_s - began_s) * RESTS, LONGEST_REST_S)
         return report
+
+    def _with_past(self, report: Report) -> Report:
+        """Adds what earlier readings saw over time. A screen that opens late reads the whole run once, with its second report."""
+        from rn50_advisor.advisor.analysis.view.run_history import joined  # noqa: PLC0415
+        from rn50_advisor.advisor.merge.job_reading import read_job  # noqa: PLC0415
+
+        if self._history is not None and not self._since_start:
+            self._since_start = True
+            self._history = self._diagnose(read_job(self.run_path)).history
+        self._since_start = self._since_start or report.step_time.steps <= RECENT_STEPS
+        self._history = joined(self._history, report.history)
+        return replace(report, history=self._history)
 
     def _fingerprint(self) -> tuple[tuple[int, int], ...]:
         from rn50_advisor.advisor.merge.job_reading import written_files  # noqa: PLC0415

@@ -14,6 +14,7 @@ from rn50_advisor.advisor.tui.panels.check_panel import GapsPanel, OutcomesPanel
 from rn50_advisor.advisor.tui.panels.finding_detail import FindingDetail
 from rn50_advisor.advisor.tui.panels.finding_list import FindingList
 from rn50_advisor.advisor.tui.panels.gpu_panel import AlarmingGpusPanel, DeepPanel, GpusPanel
+from rn50_advisor.advisor.tui.panels.history_panel import GpuHistoryPanel, PhasesPanel, RankHistoryPanel, TimeLostPanel
 from rn50_advisor.advisor.tui.panels.host_panel import HostPanel
 from rn50_advisor.advisor.tui.panels.now_panel import NowPanel
 from rn50_advisor.advisor.tui.panels.panel import Panel
@@ -71,6 +72,14 @@ class MachineView(VerticalScroll):
         yield GpusPanel(id="gpus")
         yield DeepPanel(id="deep")
         yield HostPanel(id="host")
+
+
+class OverTime(VerticalScroll):
+    def compose(self) -> ComposeResult:
+        yield TimeLostPanel(id="time-lost")
+        yield PhasesPanel(id="phases")
+        yield RankHistoryPanel(id="rank-history")
+        yield GpuHistoryPanel(id="gpu-history")
 
 
 class Checks(VerticalScroll):

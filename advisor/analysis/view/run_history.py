@@ -15,7 +15,7 @@ from rn50_advisor.advisor.analysis.steps.phases import split_of
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.analysis.view.gpu_strips import gpu_strips
 from rn50_advisor.advisor.analysis.view.timeline import spread
-from rn50_advisor.advisor.model.history import GPU_READINGS, Curve, GpuHistory, History
+from rn50_advisor.advisor.model.history import GPU_READINGS, Curve, GpuHistory, History, compared
 from rn50_advisor.advisor.model.recording import Recording, Series
 from rn50_advisor.advisor.model.report import INPUT_OR_FORWARD
 
@@ -97,7 +97,7 @@ def run_history(
     busy = np.sum([totals["busy"] for _, totals in sums.values()], axis=0)
     names = {name: None for phases, _ in sums.values() for name in phases}
     whole = {name: np.sum([phases[name] for phases, _ in sums.values() if name in phases], axis=0) for name in names}
-    return History(
+    made = History(
         start_s=float((edges[0] - recording.meta.started_ns) / 1e9),
         slice_s=float((edges[1] - edges[0]) / 1e9),
         phases={name: _curve(_ratio(seconds, count, busy, edges)) for name, seconds in whole.items() if seconds.any()},
@@ -109,6 +109,7 @@ def run_history(
         late_s={rank: _curve(values) for rank, values in _lateness(sums, steady, accounts, edges).items()},
         gpus=_gpus(recording, edges),
     )
+    return compared(made)
 
 
 def _curve(values: Array) -> Curve:
@@ -201,7 +202,7 @@ def joined(earlier: History | None, later: History | None) -> History | None:
             for rank in sorted({*old, *new})
         }
 
-    return replace(
+    both = replace(
         later,
         start_s=earlier.start_s,
         slice_s=slice_s,
@@ -219,6 +220,7 @@ def joined(earlier: History | None, later: History | None) -> History | None:
             GpuHistory(i, **_blended([part.get(i) for part in gpus], shares)) for i in sorted({*gpus[0], *gpus[1]})
         ),
     )
+    return compared(both)
 
 
 def _both(shares: tuple[Array, Array], earlier: History, later: History, rank: int) -> list[tuple[Array, Any]]:

@@ -28,6 +28,7 @@ VIEWS = (
     View("ranks", "3", "Ranks", "every rank: where it is, how fast, how often late"),
     View("machine", "4", "Machine", "GPUs and host"),
     View("checks", "5", "Checks", "rules, missing measurements, the advisor's own cost"),
+    View("over-time", "6", "Over time", "phases, ranks and GPUs over the run, time lost so far"),
 )
 
 

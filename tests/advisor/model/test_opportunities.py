@@ -8,7 +8,7 @@ import pytest
 
 import report_samples as samples
 from rn50_advisor.advisor.model.findings import Saving
-from rn50_advisor.advisor.model.opportunities import gpus_used, split
+from rn50_advisor.advisor.model.opportunities import gpus_used, split, time_lost
 
 
 def test_the_largest_saving_comes_first_and_what_saves_nothing_is_apart() -> None:
@@ -40,3 +40,20 @@ def test_a_failure_and_a_fix_that_may_only_slow_down_save_nothing() -> None:
     fatal = replace(samples.LOADER, fatal=True)
     slower = replace(samples.LOADER, saving=Saving((-0.1, 0.0), (0.9, 1.0), ""))
     assert split(samples.bottleneck(), [fatal, slower])[0] == []
+
+
+def test_time_lost_is_at_most_the_run_and_counts_gpus_that_train() -> None:
+    report = samples.bottleneck()
+    lost = time_lost(report)
+    assert lost.rule == "DAT003" and lost.run_s == report.job.duration_s and lost.gpu_hours is None
+    assert lost.lost_s == pytest.approx((1 - 1 / 2.47) / 1.703 * 430)
+    trained = replace(report, gpus=(replace(report.gpus[0], ranks="0, 1"),))
+    assert time_lost(trained).gpu_hours == pytest.approx((lost.lost_s or 0.0) / 3600)
+    short = replace(report, job=replace(report.job, duration_s=10.0))
+    assert time_lost(short).lost_s == 10.0
+
+
+def test_time_lost_is_not_known_without_a_gain() -> None:
+    assert time_lost(samples.healthy()).unknown == "none that a fix would save"
+    assert time_lost(samples.hang()).lost_s is None
+    assert "RUN001" in time_lost(samples.hang()).unknown

@@ -156,7 +156,7 @@ async def test_the_footer_shows_only_what_works_here():
         assert "Output" not in foot
     async with shown(Reports(samples.hang()), (80, 24), output=Lines("x"), save=lambda r, f: "x") as (app, _):
         foot = screen_text(app).split("\n")[-1]
-        for word in ("q Quit", "1–5 View", "? Help", "y Copy", "e Edit", "/ Find", "w HTML", "o Output"):
+        for word in ("q Quit", "1–6 View", "? Help", "y Copy", "e Edit", "/ Find", "w HTML", "o Output"):
             assert word in foot
 
 

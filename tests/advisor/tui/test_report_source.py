@@ -55,6 +55,47 @@ def replay(tmp_path):
     return ReplayedRun(tmp_path / "run", clock=clock), clock
 
 
+def put(writer: RunWriter, first: int, last: int) -> None:
+    writer.put_records(KIND_STEP, 0, [step_row(step) for step in range(first, last)])
+    writer.commit()
+
+
+def test_a_live_source_keeps_what_it_saw_over_time(tmp_path):
+    writer = write_run(tmp_path / "run", 1000)
+    clock = Clock()
+    source = LiveSource(tmp_path / "run", clock=clock)
+    for first in range(1000, RECENT_STEPS + 4000, 1000):
+        clock.now_s += 100.0
+        assert source.poll() is not None
+        put(writer, first, first + 1000)
+    clock.now_s += 100.0
+    report = source.poll()
+    assert report is not None and report.history is not None
+    assert report.history.start_s == 0.0
+    assert sum(report.history.steps[0]) == pytest.approx(report.step_time.steps, rel=0.02)
+    writer.close()
+
+
+def test_a_screen_that_opens_late_reads_the_whole_past_once(tmp_path):
+    writer = write_run(tmp_path / "run", RECENT_STEPS + 1000)
+    clock, read = Clock(), []
+
+    def noted(recording):
+        read.append(sum(int(rows["count"].sum()) for rows in recording.steps.values()))
+        return diagnose(recording)
+
+    source = LiveSource(tmp_path / "run", clock=clock, diagnosis=noted)
+    first = source.poll()
+    assert first is not None and first.history is not None and first.history.start_s == pytest.approx(100.0)
+    for more in range(2):
+        put(writer, RECENT_STEPS + 1000 + more, RECENT_STEPS + 1001 + more)
+        clock.now_s += 100.0
+        later = source.poll()
+        assert later is not None and later.history is not None and later.history.start_s == 0.0
+    assert read == [RECENT_STEPS, RECENT_STEPS, RECENT_STEPS + 1001, RECENT_STEPS]
+    writer.close()
+
+
 def test_a_live_source_reads_again_only_when_the_file_has_changed(tmp_path):
     writer = write_run(tmp_path / "run", 50)
     source = LiveSource(tmp_path / "run", clock=Clock())

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import report_samples as samples
+from history_samples import SLICES, eight_gpus, level, with_history
 from rn50_advisor.advisor.model.findings import Affected, Evidence, Finding, Fix, Saving
 from rn50_advisor.advisor.model.report import Budget, Report, Verdict
 from rn50_advisor.advisor.tui.panels.tab_bar import VIEWS
@@ -42,20 +43,29 @@ def hot_gpu() -> Report:
     about = Affected(ranks=(3,), gpus=(3,))
     finding = Finding("GPU001", title, "critical", 0.9, 0.03, about, (told,), (fix,), saving)
     gpus = (*report.gpus[:3], hot, *report.gpus[4:])
-    return replace(report, verdict=Verdict("bottleneck", "GPU001", title, ""), findings=(finding,), gpus=gpus)
+    found = replace(report, verdict=Verdict("bottleneck", "GPU001", title, ""), findings=(finding,), gpus=gpus)
+    return with_history(found, slow={3: level(0.0, (SLICES // 2, 0.03))}, gpus=eight_gpus(3))
+
+
+def live() -> Report:
+    return with_history(samples.running(), slow={1: level(0.0, (SLICES // 3, 0.1), (SLICES // 2, 0.3))})
+
+
+def many_ranks() -> Report:
+    return with_history(samples.many_ranks(), slow={41: level(0.02, (SLICES // 4, 0.05))})
 
 
 STATES = {
-    "live": (samples.running, ("overview", "findings", "ranks", "machine", "checks")),
+    "live": (live, ("overview", "findings", "ranks", "machine", "checks", "over-time")),
     "bottleneck": (samples.bottleneck, ("overview",)),
     "healthy-8-ranks": (samples.healthy, ("overview", "ranks", "findings")),
     "inconclusive": (samples.inconclusive, ("overview", "checks")),
-    "early": (samples.young, ("overview",)),
+    "early": (samples.young, ("overview", "over-time")),
     "hang": (samples.hang, ("overview", "findings")),
     "dead": (samples.dead_rank, ("overview", "ranks")),
     "one-rank": (one_rank, ("overview",)),
-    "64-ranks": (samples.many_ranks, ("overview", "ranks")),
-    "gpus": (hot_gpu, ("overview", "machine")),
+    "64-ranks": (many_ranks, ("overview", "ranks", "over-time")),
+    "gpus": (hot_gpu, ("overview", "machine", "over-time")),
 }
 
 
@@ -90,4 +100,4 @@ async def test_the_views_look_as_they_did(state: str) -> None:
 def test_there_is_no_snapshot_of_a_state_that_is_gone_and_all_are_small() -> None:
     files = sorted(FOLDER.iterdir())
     assert [file.stem for file in files] == sorted(STATES)
-    assert sum(file.stat().st_size for file in files) < 400_000
+    assert sum(file.stat().st_size for file in files) < 600_000

@@ -29,6 +29,7 @@ async def test_what_the_ranks_exchange_stands_below_them_where_there_is_room(siz
         ("ranks", {"rank-table", "rank-legend"}),
         ("machine", {"gpus", "deep", "host"}),
         ("checks", {"outcomes", "gaps", "overhead", "loaders", "run"}),
+        ("over-time", {"time-lost", "phases", "rank-history", "gpu-history"}),
     ],
 )
 async def test_each_view_has_its_panels(view: str, panels: set[str]) -> None:

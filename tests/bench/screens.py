@@ -1,0 +1,166 @@
+"""Speed of the screen: a refresh with many ranks, and opening a long run.
+
+    python tests/bench/screens.py write RUN [--steps 1000000] [--ranks 1]     makes a long run, as retention leaves it
+    python tests/bench/screens.py open RUN       to the first report, in new processes that take turns
+    python tests/bench/screens.py refresh        all views with 64 ranks, at three sizes
+
+A refresh is the CPU time of the screen's own thread from a new report to the drawn screen, while every rank and GPU has new values.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "src"), *map(str, (ROOT / "tests" / "support").iterdir())]
+
+import report_samples  # noqa: E402
+from rn50_advisor.advisor.model.history import GpuHistory, History  # noqa: E402
+from rn50_advisor.advisor.model.metrics import Sample  # noqa: E402
+from rn50_advisor.advisor.model.recording import Process  # noqa: E402
+from rn50_advisor.advisor.model.report import Report  # noqa: E402
+from rn50_advisor.advisor.store.run_writer import RunWriter  # noqa: E402
+from rn50_advisor.advisor.tui.app import AdvisorApp  # noqa: E402
+from rn50_advisor.advisor.tui.panels.tab_bar import VIEWS  # noqa: E402
+from rn50_advisor.probes.rank.layout import KIND_STEP  # noqa: E402
+from store_rows import MS, T0_NS, step_row  # noqa: E402
+
+SIZES = ((80, 24), (120, 36), (200, 56))
+REFRESHES = 20
+OPENINGS = 7
+STEP_MS = 100
+SERIES = 100  # of a host with eight GPUs
+OPEN = """
+import sys, time
+began = time.perf_counter()
+from pathlib import Path
+from rn50_advisor.advisor.tui.report_source import ReplayedRun
+import rn50_advisor.advisor.tui.app
+import rn50_advisor.advisor.verdict.diagnose
+imported = time.perf_counter()
+source = ReplayedRun(Path(sys.argv[1]))
+source.poll()
+first = time.perf_counter()
+source.seek(source.duration_s)
+source.poll()
+print(imported - began, first - imported, time.perf_counter() - first)
+"""
+
+
+def write(run: Path, steps: int, ranks: int) -> None:
+    writer = RunWriter.create(run, meta={"name": run.name, "argv": ["train.py"], "started_ns": T0_NS, "exit_code": 0})
+    for rank in range(ranks):
+        writer.put_process(Process(100 + rank, "rank", rank, rank, None, 1, "python train.py", T0_NS))
+    chance = random.Random(0)
+    clock_ns = T0_NS
+    for first in range(0, steps, 1000):
+        for rank in range(ranks):
+            rows, at_ns = [], clock_ns
+            for step in range(first, min(first + 1000, steps)):
+                rows.append(step_row(step, start_ns=at_ns, took_ns=STEP_MS * MS))
+                at_ns += STEP_MS * MS
+            writer.put_records(KIND_STEP, rank, rows)
+        for second in range(0, STEP_MS, 10 if first < steps - 40_000 else 1):
+            read = [Sample(f"gpu.reading_{n}", f"gpu:{n % 8}", chance.random()) for n in range(SERIES)]
+            writer.put_samples(clock_ns + second * 1_000_000_000, read)
+        clock_ns = at_ns
+        for _ in range(4):
+            writer.commit()
+            writer.put_position(0, "forward", first, clock_ns)
+    writer.put_meta(ended_ns=clock_ns)
+    writer.close()
+    print(f"{sum(file.stat().st_size for file in run.iterdir()) / 1e6:.0f} MB")
+
+
+def opened(run: Path) -> None:
+    """Prints medians: imports, the first report of a replay (which reads the whole run), and the report of the whole run."""
+    took = []
+    for _ in range(OPENINGS):
+        done = subprocess.run([sys.executable, "-c", OPEN, str(run)], check=True, capture_output=True, text=True)
+        took.append([float(word) for word in done.stdout.split()])
+    for name, times in zip(
+        ("imports", "first report", "report of the whole run"), zip(*took, strict=True), strict=True
+    ):
+        print(f"{name}: median {statistics.median(times):.2f} s ({min(times):.2f} to {max(times):.2f})")
+
+
+class Given:
+    """A source of reports that the benchmark hands over itself."""
+
+    def poll(self) -> Report | None:
+        return None
+
+
+def report(seed: int) -> Report:
+    """A job of 64 ranks and 64 GPUs; all values differ from those of another seed."""
+    chance = random.Random(seed)
+
+    def curve(level: float) -> tuple[float, ...]:
+        return tuple(level * (0.8 + 0.4 * chance.random()) for _ in range(240))
+
+    made = report_samples.many_ranks()
+    ranks = tuple(replace(strip, step=strip.step + seed, step_s=0.1 + chance.random() / 100) for strip in made.ranks)
+    gpus = tuple(report_samples.gpu(i, 90 + 10 * chance.random()) for i in range(64))
+    numbers = range(len(ranks))
+    history = History(
+        1.0,
+        30.0,
+        phases={
+            "input_wait": curve(0.01),
+            "forward": curve(0.03),
+            "backward": curve(0.07),
+            "comm_exposed": curve(0.01),
+        },
+        steps=dict.fromkeys(numbers, (300.0,) * 240),
+        step_s={rank: curve(0.11) for rank in numbers},
+        late_s={rank: curve(0.005) for rank in numbers},
+        gpus=tuple(GpuHistory(i, curve(80), curve(1700), curve(60), curve(6e10)) for i in range(64)),
+    )
+    return replace(made, ranks=ranks, gpus=gpus, history=history)
+
+
+async def refresh() -> None:
+    reports = [report(seed) for seed in range(REFRESHES)]
+    for size in SIZES:
+        app = AdvisorApp(Given(), poll_s=3600)
+        async with app.run_test(size=size) as pilot:
+            app._receive_report(reports[0], "")
+            for view in VIEWS:
+                app.action_show_view(view.id)
+                await pilot.pause()
+                took = []
+                for new in reports:
+                    began = time.thread_time()
+                    app._receive_report(new, "")
+                    await pilot.pause()
+                    took.append((time.thread_time() - began) * 1e3)
+                print(
+                    f"{size[0]}x{size[1]} {view.id}: median {statistics.median(took):.1f} ms, longest {max(took):.1f}"
+                )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("what", choices=("write", "open", "refresh"))
+    parser.add_argument("run", nargs="?", type=Path)
+    parser.add_argument("--steps", type=int, default=1_000_000)
+    parser.add_argument("--ranks", type=int, default=1)
+    given = parser.parse_args()
+    if given.what == "refresh":
+        asyncio.run(refresh())
+    elif given.what == "write":
+        write(given.run, given.steps, given.ranks)
+    else:
+        opened(given.run)
+
+
+if __name__ == "__main__":
+    main()

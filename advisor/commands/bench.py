@@ -220,10 +220,10 @@ def _plan(
     possible = machines.possible_precisions(found)
     chosen = tuple(dict.fromkeys(precisions.split(","))) if precisions else None
     if chosen and (unknown := [name for name in chosen if name not in possible]):
-        raise UsageError(f"{unknown[0]} is not for this device", f"it can be asked for {', '.join(possible)}")
+        raise UsageError(f"{unknown[0]} is not for this device", f"supported: {', '.join(possible)}")
     count = len(found.names) or 1
     if devices and found.device == "cuda" and devices[-1] > count:
-        raise UsageError(f"{devices[-1]} devices were asked for, and there are {count}")
+        raise UsageError(f"{devices[-1]} devices were requested, but there are {count}")
     layouts = {"both": (True, False), "last": (True,), "first": (False,), None: (True,) if quick else (True, False)}
     usual = batch or machines.usual_batch(found.device, image_size)
     kept = tuple(p for p in possible if p in (chosen or machines.precisions_of(found)))

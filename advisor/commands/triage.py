@@ -118,7 +118,7 @@ def _check_folders(data: Path | None, scratch: Path | None) -> None:
         # before Python 3.14 Path.is_dir raises without permission
         there = within(_ANSWERS_S, functools.partial(os.path.isdir, folder))
         if there is False:
-            raise click.BadParameter(f"{folder} is no folder, or none that you may look into", param_hint=option)
+            raise click.BadParameter(f"{folder} is not a folder, or not readable", param_hint=option)
         if folder is scratch and (there is None or not os.access(folder, os.W_OK)):
             why = "does not answer" if there is None else "is not writable"
             raise AdvisorError(f"{folder} {why}", "name another folder with --scratch")

@@ -39,7 +39,7 @@ def _text(table: DeepTable) -> list[Line]:
         [inert_text.one_line(name, _NAME), kind, took, calls]
         for name, kind, took, calls, _ in table.rows[:_ROWS_IN_TEXT]
     ]
-    return out + (styled_lines.table(["longest", "class", "a step", "calls"], rows) if rows else [])
+    return out + (styled_lines.table(["longest", "class", "per step", "calls"], rows) if rows else [])
 
 
 def markdown_lines(report: Report) -> list[str]:
@@ -60,6 +60,6 @@ def _markdown(table: DeepTable) -> list[str]:
         for name, kind, took, calls, operator in table.rows
     ]
     out = ["", f"**{text(table.title)}**", "", f"{text('; '.join(table.notes), 1000)}.", ""]
-    out += inert_text.markdown_table(("class", "time a step", "share"), classes, right=(1, 2))
-    columns = ("longest", "class", "time a step", "calls", "operator")
+    out += inert_text.markdown_table(("class", "time per step", "share"), classes, right=(1, 2))
+    columns = ("longest", "class", "time per step", "calls", "operator")
     return out + (["", *inert_text.markdown_table(columns, longest, right=(2, 3))] if longest else [])

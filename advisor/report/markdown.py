@@ -89,7 +89,7 @@ def _budget(report: Report) -> list[str]:
         rows.append((_text(phrases.phase(name)), *cells))
     rows.append(("**whole step**", *(f"**{fmt.duration(sum(row.values()))}**" for _, row in columns)))
     head = ["phase", *(title for title, _ in columns)]
-    out = ["## Where a step's time goes", "", *_table(head, rows, right=range(1, len(head)))]
+    out = ["## Step time breakdown", "", *_table(head, rows, right=range(1, len(head)))]
     out += [
         "",
         "Communication of a rank includes waiting for other ranks; on the critical path it is transfer time only.",
@@ -126,7 +126,7 @@ def _workers(report: Report) -> list[str]:
         ]
         rows.append((str(point.workers), point.words, " ".join(marks)))
     note = f"workers: {curve.words}, all ranks together."
-    points = _folded("All numbers of workers", _table(["workers a rank", "samples/s", ""], rows))
+    points = _folded("All numbers of workers", _table(["workers per rank", "samples/s", ""], rows))
     return ["## With a different number of loader workers", "", note, "", *points]
 
 

@@ -121,7 +121,7 @@ def speedup(saving: Saving) -> tuple[str, str]:
 
 
 def cost(finding: Finding) -> str:
-    return f"costs {fmt.duration(finding.seconds_per_step)} a step" if finding.seconds_per_step > 0 else ""
+    return f"costs {fmt.duration(finding.seconds_per_step)} per step" if finding.seconds_per_step > 0 else ""
 
 
 def efficiency(found: Efficiency) -> str:
@@ -174,7 +174,7 @@ def ending(job: Job) -> str:
     if job.exit_signal:
         return f"killed by {job.exit_signal} after {fmt.duration(job.duration_s)}"
     if job.exit_code is None:
-        return f"end not seen; recorded for {fmt.duration(job.duration_s)}"
+        return f"end not observed; recorded for {fmt.duration(job.duration_s)}"
     if job.exit_code < 0:
         return f"killed by {_signal_name(-job.exit_code)} after {fmt.duration(job.duration_s)}"
     return f"exit code {job.exit_code} after {fmt.duration(job.duration_s)}"
@@ -197,8 +197,8 @@ def speed(report: Report) -> list[tuple[str, str]]:
         ("steps", fmt.rate(rate.steps_per_s, "steps/s") if rate.steps_per_s is not None else ""),
         ("step, median", fmt.duration(step.median_s) if step.median_s is not None else ""),
         ("step, 95th percentile", fmt.duration(step.p95_s) if step.p95_s is not None else ""),
-        ("steps seen", f"{step.steps:,}, {step.steady_steps:,} of them steady"),
-        ("batch a rank", f"{fmt.number(rate.batch_size)} samples" if rate.batch_size is not None else ""),
+        ("steps observed", f"{step.steps:,}, {step.steady_steps:,} of them steady"),
+        ("batch per rank", f"{fmt.number(rate.batch_size)} samples" if rate.batch_size is not None else ""),
         ("ranks", f"{report.job.ranks:,}" if report.job.ranks else "none seen"),
     ]
     return [(label, value) for label, value in pairs if value]
@@ -288,9 +288,9 @@ def overhead(report: Report) -> list[tuple[str, str]]:
     if own.worker_share is not None:
         pairs.append(("in loader workers", f"{fmt.share(own.worker_share)} of their time"))
     if own.driver_share is not None:
-        pairs.append(("asking the GPU driver", f"{fmt.share(own.driver_share)} of the time, in the agent"))
+        pairs.append(("GPU driver queries", f"{fmt.share(own.driver_share)} of the time, in the agent"))
     if own.shed:
-        pairs.append(("switched off to stay in budget", ", ".join(own.shed)))
+        pairs.append(("disabled to stay within budget", ", ".join(own.shed)))
     return pairs
 
 

@@ -22,7 +22,7 @@ def text_lines(report: Report) -> list[Line]:
         for name, cost, part, place in found.rows[:_SHOWN_IN_TEXT]
     ]
     out: list[Line] = [styled_lines.title("cost of a sample")]
-    out += styled_lines.table(["part", "CPU a sample", "share", "at"], rows)
+    out += styled_lines.table(["part", "CPU per sample", "share", "at"], rows)
     hidden = found.hidden + max(0, len(found.rows) - _SHOWN_IN_TEXT)
     return [
         *out,
@@ -38,5 +38,5 @@ def markdown_lines(report: Report) -> list[str]:
         (inert_text.markdown(name), cost, part, inert_text.markdown_cell_code(place))
         for name, cost, part, place in found.rows
     ]
-    table = inert_text.markdown_table(("part", "CPU a sample", "share", "at"), rows, right=(1, 2))
+    table = inert_text.markdown_table(("part", "CPU per sample", "share", "at"), rows, right=(1, 2))
     return ["## Cost of a sample", "", *table, "", inert_text.markdown(found.notes) + "."]

@@ -39,15 +39,15 @@ def nodes(report: Report) -> list[tuple[str, list[tuple[str, str]]]]:
 def _node(node: NodeStrip, report: Report) -> list[tuple[str, str]]:
     strips = [strip for strip in report.ranks if strip.rank in node.ranks]
     late = max((strip.late_share or 0.0 for strip in strips), default=0.0)
-    known = {"own": "the job's", "collectives": "by exchanges of gradients", "wall clock": "by wall clocks only"}
+    known = {"own": "the job's", "collectives": "by gradient exchanges", "wall clock": "by wall clock only"}
     clock = known.get(node.clock, node.clock)
     if node.clock != "own":
         clock += f", ±{fmt.duration(node.clock_uncertainty_s)}"
     pairs = [
         ("ranks", fmt.numbers(node.ranks)),
-        ("comes last in", fmt.share(late) + " of the steps" if late else ""),
+        ("last to arrive in", fmt.share(late) + " of the steps" if late else ""),
         ("clock", clock),
-        ("not heard of since", "" if node.lost_after_s is None else fmt.duration(node.lost_after_s)),
+        ("no data since", "" if node.lost_after_s is None else fmt.duration(node.lost_after_s)),
     ]
     return [(label, value) for label, value in pairs if value]
 
@@ -73,8 +73,8 @@ def host(strip: HostStrip) -> list[tuple[str, str]]:
     pairs = [
         ("busy", cores),
         ("this job", job),
-        ("stolen by the hypervisor", _if(strip.steal_pct, fmt.percent)),
-        ("held back by the CPU quota", _if(strip.throttled_pct, fmt.percent)),
+        ("CPU steal", _if(strip.steal_pct, fmt.percent)),
+        ("throttled by the CPU quota", _if(strip.throttled_pct, fmt.percent)),
         ("memory", memory),
         ("/dev/shm", shm),
         ("disk reads", _if(strip.disk_read_mb_s, lambda x: f"{fmt.number(round(x, 2))} MB/s")),
@@ -113,8 +113,8 @@ def gpu(strip: GpuStrip) -> list[tuple[str, str]]:
         ("SM clock", clock),
         ("temperature", temperature),
         ("PCIe", _link(strip)),
-        ("a kernel resident", fmt.percent(strip.util_pct)),
-        ("SMs, tensor cores at work", _at_work(strip)),
+        ("kernel active", fmt.percent(strip.util_pct)),
+        ("SM, Tensor Core active", _at_work(strip)),
         ("noticed", strip.trouble or fmt.DASH),
     ]
 

@@ -103,11 +103,11 @@ def speed_line(report: Report) -> str:
     if rate.samples_per_s is not None:
         parts.append(fmt.rate(rate.samples_per_s, "samples/s"))
     if rate.steps_per_s:
-        parts.append(f"{fmt.duration(1.0 / rate.steps_per_s)} a step")  # the mean, as everywhere for the step
+        parts.append(f"{fmt.duration(1.0 / rate.steps_per_s)} per step")  # the mean, as everywhere for the step
     if energy := phrases.energy(report):
         parts.append(energy)
     steps = report.step_time.steps
-    parts.append(f"{steps:,} steps seen" if steps else "no training step seen")
+    parts.append(f"{steps:,} steps" if steps else "no training step observed")
     if report.job.ranks:
         parts.append(fmt.counted(report.job.ranks, "rank"))
     parts.append(phrases.ending(report.job))
@@ -157,7 +157,7 @@ def _budget(report: Report) -> list[Line]:
         (fmt.shorten(inert_text.one_line(phrases.rank_word(report, rank), 60), 20), budget.per_rank[rank])
         for rank in shown
     ]
-    out = [styled_lines.title("where a step's time goes")]
+    out = [styled_lines.title("step time breakdown")]
     for start in range(0, len(columns), RANKS_A_TABLE):
         group = columns[start : start + RANKS_A_TABLE]
         rows = [
@@ -265,7 +265,7 @@ def _not_measured(report: Report) -> list[Line]:
     for row in missing:
         out += styled_lines.wrapped(
             f"{inert_text.one_line(row.rule, 24)}  ",
-            "needs " + (", ".join(row.missing) or "what was not there"),
+            "needs " + (", ".join(row.missing) or "what was missing"),
             most=2,
         )
     for row in broken:
@@ -304,7 +304,7 @@ def _machine(report: Report) -> list[Line]:
     pairs = surroundings.pairs(report)
     out: list[Line] = []
     if report.host is not None or report.gpus:
-        out.append(styled_lines.title("the machine, as last seen"))
+        out.append(styled_lines.title("machine, last reading"))
     for name, seen_there in surroundings.nodes(report):
         seen = ", ".join(f"{label} {value}" for label, value in seen_there)
         out += styled_lines.wrapped(f"{inert_text.one_line(name, 40)}  ", seen)
@@ -328,6 +328,6 @@ def _machine(report: Report) -> list[Line]:
 def _overhead(report: Report) -> list[Line]:
     pairs = phrases.overhead(report)
     return [
-        styled_lines.title("what the advisor cost"),
+        styled_lines.title("advisor overhead"),
         *(line for label, value in pairs for line in styled_lines.wrapped(f"{label}: ", value)),
     ]

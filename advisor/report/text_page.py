@@ -73,7 +73,7 @@ def _account(report: Report) -> list[Line]:
     parts = [(phrases.phase(name), row[name]) for name in names if name in largest]
     rest = [row[name] for name in names if name not in largest]
     parts += [(f"{len(rest)} smaller phases", sum(rest))] if rest else []
-    head, length = styled_lines.title("where a step's time goes"), f"  {fmt.duration(whole)} on the critical path"
+    head, length = styled_lines.title("step time breakdown"), f"  {fmt.duration(whole)} on the critical path"
     out: list[Line] = [[*head, (length, "dim")]]
     for name, seconds in parts:
         bar = "█" * round(_BAR_CELLS * seconds / whole) or "▏"
@@ -92,7 +92,7 @@ def _fixes(report: Report, room: int) -> list[Line]:
     )  # what ended the job precedes what slows it
     out = [styled_lines.title("fixes")]
     if not fixed:
-        return [*out, *_wrapped("", "no finding has a fix" if report.findings else "nothing to fix was found")]
+        return [*out, *_wrapped("", "no finding has a fix" if report.findings else "no problem found")]
     hidden = 0
     for number, finding in enumerate(fixed, 1):
         lines = _fix(finding, f"{number}. ")

@@ -69,7 +69,7 @@ def why_not(ended: Ended, what: str) -> str:
     if ended.timed_out:
         return f"{what} took too long and was stopped"
     if ended.code < 0:
-        return f"{what} died of {signal.Signals(-ended.code).name}"
+        return f"{what} was killed by {signal.Signals(-ended.code).name}"
     return f"{what}: {ended.last_line or f'exit code {ended.code}'}"
 
 

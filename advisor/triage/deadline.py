@@ -23,7 +23,7 @@ from rn50_advisor.advisor.triage.found_checks import Item
 _ENDS_S = 3.0
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _DAY_S = 86_400.0  # no clock of the system takes infinity
-_HINT = "something does not answer, or is slower than on any machine seen before: see dmesg"
+_HINT = "a device does not respond, or is far slower than usual: see dmesg"
 
 T = TypeVar("T")
 
@@ -115,7 +115,7 @@ def _make(make: Callable[[], Iterable[Item]], title: str, send: Connection) -> N
         code = 0
     except Exception as error:  # noqa: BLE001 - a bug of ours, which nobody shall look for in the kernel's log
         with contextlib.suppress(OSError):  # our parent has gone
-            send.send(TriageGap(title, f"broke off: {type(error).__name__}: {error}", "please report this"))
+            send.send(TriageGap(title, f"aborted: {type(error).__name__}: {error}", "please report this"))
             send.send(None)
     finally:
         os._exit(code)

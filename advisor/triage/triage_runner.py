@@ -143,7 +143,7 @@ def _disturbed(item: Item, stretch: LoadInterval, watch: Watch) -> Item:
         return unproved(item, f"{unknown}: measure on the host") if item.remedy == "hand-back" else item
     others = taken_from_us(stretch.others_cores, len(watch.cores), allowed)
     if others > (processor.others_band(allowed).hi or 0.0):
-        busy = f"others kept {fmt.number(others)} of our {allowed:g} cores busy while it was measured"
+        busy = f"others kept {fmt.number(others)} of the {allowed:g} cores busy while it was measured"
         return unproved(item, f"{busy}: measure again when the machine is idle")
     if item.ran_share is not None and item.ran_share < RAN_SHARE:
         held = f"our processes had a core for {fmt.share(item.ran_share)} of the time, and nobody else used them"

@@ -45,7 +45,7 @@ def must_be_same(alone: Ended, watched: Ended, *, status: int | None = 0, seen: 
     if status is not None:
         assert alone.status == status, alone.err
     if seen:
-        assert watched.run is not None and "steps seen" in watched.said, watched.said
+        assert watched.run is not None and " steps · " in watched.said, watched.said
     if watched.run is not None:
         assert [gap for gap in read_recording(watched.run).gaps if "not written by any advisor" in gap.reason] == []
 

@@ -31,7 +31,7 @@ def gain(saving: Saving) -> str:
     low_s, high_s = saving.seconds_per_step
     if high_s > 0:
         saved = seconds_range((low_s, high_s)) if low_s >= 0 else f"up to {seconds_range((high_s, high_s))}"
-        parts.append(f"saves {saved} a step")
+        parts.append(f"saves {saved} per step")
     if saving.is_gain and saving.is_vague:
         parts.append(TRY_IT)
     return ", ".join(parts)

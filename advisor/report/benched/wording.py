@@ -7,7 +7,7 @@ from rn50_advisor.advisor.model.documents.comparison import Change, Estimate
 from rn50_advisor.advisor.model.forecast.worker_curve import KNEE_WORDS
 from rn50_advisor.advisor.model.wording import quantities as fmt
 
-CELL_COLUMNS = ("setting", "images/s", "95 %", "step", "memory", "typical", "what it says")
+CELL_COLUMNS = ("setting", "images/s", "95 %", "step", "memory", "typical", "meaning")
 SWEEP_COLUMNS = ("batch", "images/s", "of the best", "")
 SCALING_COLUMNS = ("devices", "efficiency", "interval")
 AGAINST_COLUMNS = ("setting", "before", "now", "speed", "interval", "")

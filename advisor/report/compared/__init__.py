@@ -127,7 +127,7 @@ def _details(comparison: Comparison, pair: Pair) -> list[Section]:
         ),
     ]
     parts = [
-        Section("Where the time of a step went", phases),
+        Section("Step time by phase", phases),
         Section("Differences", facts),
         Section("Findings", findings),
     ]

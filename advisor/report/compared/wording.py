@@ -28,7 +28,7 @@ CHANGE_WORDS: dict[Change, tuple[str, str]] = {
 FINDING_WORDS = {"appeared": ("+", "appeared"), "gone": ("✓", "gone"), "stays": ("=", "stays")}
 _REST_S_MIN = 1e-6  # less is rounding
 FINDING_COLUMNS = ("", "finding", "rule", "cost before", "cost after")
-PHASE_COLUMNS = ("phase of a step", "before", "after", "change", "interval")
+PHASE_COLUMNS = ("step phase", "before", "after", "change", "interval")
 RUN_COLUMNS = ("run", "ranks", "samples/s", "a rank", "efficiency", "step", "verdict")
 
 
@@ -123,7 +123,7 @@ def fact_values(change: FactChange) -> tuple[str, str]:
 
 def finding(change: FindingChange) -> str:
     costs = [fmt.duration(s) for s in (change.base_s, change.other_s) if s]
-    cost = f", {' → '.join(costs)} a step" if costs else ""
+    cost = f", {' → '.join(costs)} per step" if costs else ""
     return f"{' '.join(FINDING_WORDS[change.state])}: {change.title} ({change.rule}){cost}"
 
 

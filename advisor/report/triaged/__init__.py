@@ -53,7 +53,7 @@ def document(triage: Triage) -> Document:
 
 def _checks(triage: Triage) -> Table:
     return Table(
-        ("state", "check", "value", "expected", "who says so", "what it means"),
+        ("state", "check", "value", "expected", "source", "meaning"),
         [_judged(check) for check in wording.judged(triage)],
         (0, 1, 2, 3, 4, 5),
         names=1,
@@ -89,7 +89,7 @@ def _facts(triage: Triage) -> Table:
 
 def _gaps(triage: Triage) -> Table:
     return Table(
-        ("check", "why", "what would help"),
+        ("check", "why", "remedy"),
         [TableRow((gap.name, gap.reason, gap.hint)) for gap in triage.gaps],
         (0, 1, 2),
         names=0,

@@ -18,7 +18,7 @@ from rn50_advisor.advisor.model.wording import quantities as fmt
 VERDICT_WORDS: dict[TriageState, tuple[str, str]] = {
     "keep": ("✓", "keep this machine"),
     "fix": ("▲", "fix a setting"),
-    "hand-back": ("✗", "hand this machine back"),
+    "hand-back": ("✗", "replace this machine"),
 }
 STATE_WORDS: dict[CheckState, tuple[str, str]] = {
     "ok": ("✓", "ok"),

@@ -107,7 +107,7 @@ def beside_strangers(measured: Iterable[Item], states: Iterable[Item]) -> Iterat
     }
     for item in measured:
         if isinstance(item, Found) and item.check.state in ("low", "bad") and not shared.isdisjoint(item.gpus):
-            yield unproved(item, "another process used it meanwhile: measure again when that has ended")
+            yield unproved(item, "another process used it: measure again after that process ends")
         else:
             yield item
 
@@ -153,5 +153,5 @@ def _instance(devices: tuple[GpuDevice, ...], link: Link | None, setting: Triage
         yield fact(
             "machine.instance_like",
             " or ".join(one.words for one in found),
-            hint="by what the machine shows; no service was asked",
+            hint="from local information; no metadata service was queried",
         )

@@ -20,7 +20,7 @@ _HARMLESS_ERRORS = re.compile(r"out of memory|alloc.failed|not.supported|arch.mi
 _HARDWARE_ERRORS = re.compile(r"uncorrectable|fallen off the bus|gpu is lost", re.IGNORECASE)
 _NO_DEVICE_ERRORS = re.compile(r"no CUDA(-capable)? (GPU|device)", re.IGNORECASE)
 _FABRIC_ERRORS = re.compile(r"system not yet initialized|\b802\b")
-_RESET_HINT = "reset the GPUs or reboot (see dmesg for NVRM: Xid), and hand the machine back where it stays so"
+_RESET_HINT = "reset the GPUs or reboot (see dmesg for NVRM: Xid), and replace the node if it persists"
 
 
 def usable(
@@ -71,7 +71,7 @@ def _in_work(done: MeasuredGpus, failed: Sequence[Result], longest_s: float) -> 
         return f"device {failed[0]['gpu']} of CUDA fails: {failed[0]['reason']}"
     together = next((result for result in done.results if result.get("name") == REDUCED and _broken(result)), None)
     if together is not None:
-        return f"the GPUs cannot work together: {together['reason']}"
+        return f"the GPUs fail in collective operations: {together['reason']}"
     if _hangs(done, longest_s):
         what = "an all-reduce over all GPUs" if done.first("joined") else "what was measured"
         return f"{what} has hung for {done.silent_s:.0f} s"

@@ -72,7 +72,7 @@ def silent(gaps: Sequence[ProbeGap], root: Path = Path("/")) -> Iterator[Item]:
     functions = on_bus(root)
     absent = _part_of(functions, root) or any(word in gap.reason for word in _NO_DRIVER)
     if functions and gap.scope == "host" and not absent:
-        why = f"{len(functions)} NVIDIA GPUs lie on the PCI bus, and none can be used: {gap.reason}: {gap.hint}"
+        why = f"{len(functions)} NVIDIA GPUs are on the PCI bus, but none can be used: {gap.reason}: {gap.hint}"
         yield Found(Check(NAME, float(len(functions)), "GPUs", _BAND, "bad", why), "fix", why=why)
 
 

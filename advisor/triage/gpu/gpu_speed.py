@@ -143,7 +143,7 @@ def _peer_copy(result: Result, index: int, to: int) -> Item:
     name = f"gpu.{index}.to_{to}.p2p_gb_per_s"
     if result["value"] is None:
         return _unmeasured(name, result)
-    through = "" if result.get("direct") else "through host memory: these GPUs cannot read each other's memory"
+    through = "" if result.get("direct") else "through host memory: no peer-to-peer access between these GPUs"
     return fact(name, float(result["value"]), str(result["unit"]), hint=through)
 
 

@@ -77,9 +77,7 @@ def _quota(watch: Watch) -> Item:
         return TriageGap("cpu.cores_allowed", "our CPU control group cannot be seen", hint)
     affinity = float(len(watch.cores))
     allowed = cores_allowed(watch)
-    band = Band(
-        affinity, None, "the cores that the system shows: thread pools and workers are sized for them (rule CPU001)"
-    )
+    band = Band(affinity, None, "the visible cores: thread pools and workers are sized for them (rule CPU001)")
     what = f"a CPU quota of {allowed:g} cores where {affinity:.0f} are seen"
     hint = (
         f"{what}: raise it (docker --cpus, Kubernetes limits.cpu, cpu.max), or fit OMP_NUM_THREADS and workers to it; "
@@ -97,14 +95,14 @@ def load(stretches: Sequence[LoadInterval], watch: Watch, idle: LoadInterval) ->
         yield TriageGap("cpu.steal_share", "/proc/stat does not show it", _NOT_SHOWN)
     else:
         limit = STEAL.thresholds["steal"]
-        taken = f"the hypervisor gave {fmt.share(steal)} of the CPU time wanted here to another virtual machine"
+        taken = f"the hypervisor gave {fmt.share(steal)} of the CPU time requested here to another virtual machine"
         hint = f"{taken}: another instance type (dedicated cores) or another host"
         band = Band(None, limit.value, f"rule CPU002: {limit.why}")
         yield judged("cpu.steal_share", steal, "share", band, remedy="hand-back", strict=True, hint=hint, why=hint)
     held = whole.throttled_share
     if held is not None:
         limit = QUOTA.thresholds["periods"]
-        hint = f"a CPU quota stopped us in {fmt.share(held)} of its periods: raise or remove it"
+        hint = f"a CPU quota throttled triage in {fmt.share(held)} of its periods: raise or remove it"
         band = Band(None, limit.value, f"rule CPU001: {limit.why}")
         yield judged("cpu.throttled_share", held, "share", band, remedy="fix", strict=True, hint=hint, why=hint)
     yield from _pressure(idle)
@@ -118,7 +116,7 @@ def _others(stretches: Sequence[LoadInterval], watch: Watch) -> Item:
     allowed = cores_allowed(watch)
     taken = taken_from_us(others, len(watch.cores), allowed)
     hint = (
-        f"other processes keep {fmt.number(taken)} of our {allowed:g} cores busy: end them (see top), "
+        f"other processes keep {fmt.number(taken)} of the {allowed:g} cores busy: end them (see top), "
         "or measure again when the machine is idle"
     )
     return judged(

@@ -61,11 +61,11 @@ def decoding(setting: TriageOptions, watch: Watch) -> Iterator[Item]:
     usual = _USUAL_CHAIN if whole else _USUAL_ALONE
     yield _per_core(float(results["one"]), Band(base, None, f"{_ONE_CORE_SHARE_MIN} × {_source(whole=whole)}"), usual)
     if "data" in results:
-        hint = f"pictures of --data, {fmt.bytes_(results['data_bytes'])} each"
+        hint = f"images of --data, {fmt.bytes_(results['data_bytes'])} each"
         yield fact("decode.data_images_per_core_s", float(results["data"]), "images/s", hint=hint)
     elif setting.data is not None:
         reason = "there are no JPEGs of an image's size" if setting.listing else "it does not answer"
-        reason = "none of its pictures could be decoded" if asked["files"] else reason
+        reason = "none of its images could be decoded" if asked["files"] else reason
         yield TriageGap(
             "decode.data_images_per_core_s", f"{setting.data}: {reason}", "generated images are used instead"
         )

@@ -155,7 +155,7 @@ def _limit(place: Place) -> Iterator[Item]:
 def _reads(listing: Listing, trial: Trial) -> Iterator[Item]:
     place, largest = trial.place, listing.largest
     if place.in_memory:
-        why = f"{place.words} lies in memory: no disk is read for it"
+        why = f"{place.words} is in memory: no disk is read"
         yield from _gaps(_READS, why, "the place that it was copied from matters only in the first epoch")
         return
     if largest is None or (largest[1] < _ROW_LEAST_BYTES and not listing.small):
@@ -266,7 +266,10 @@ def _timed(trial: Trial, read: Callable[[], Pass]) -> tuple[Pass, str]:
     stretch = trial.watch.since(before)
     held = stretch.throttled_share
     if held is not None and held > QUOTA.thresholds["periods"].value:
-        return one, f"a CPU quota stopped us in {fmt.share(held)} of its periods meanwhile: measure again without it"
+        return (
+            one,
+            f"a CPU quota throttled triage in {fmt.share(held)} of its periods meanwhile: measure again without it",
+        )
     disk = trial.place.mount.disk if trial.place.mount else None
     if disk is None:
         return one, ""

@@ -122,4 +122,4 @@ class Trouble(Static):
         silent_s = time.monotonic() - self._heard_s
         if self._replayed or self._report is None or not self._report.job.running or silent_s < _SILENT_S:
             return ""
-        return f"nothing new has been recorded for {clock(silent_s)}: the screen is that old"
+        return f"no new data for {clock(silent_s)}: the screen is stale"

@@ -28,7 +28,7 @@ _WORDS = {"not_measured": "not measured"}
 
 def outcome_lines(report: Report, width: int) -> list[Content]:
     if not report.outcomes or report.step_time.steps == 0:
-        return [line(muted("rules are checked once steps have been seen"))]
+        return [line(muted("rules are evaluated after the first steps"))]
     counts = {state: sum(o.state == state for o in report.outcomes) for state in _ORDER}
     summary = " · ".join(f"{n} {_WORDS.get(state, state)}" for state, n in counts.items() if n)
     lines = [line((fit(summary, width), "bold"))]
@@ -74,7 +74,7 @@ class GapsPanel(Panel):
 
     def draw(self, report: Report, width: int) -> list[Content]:
         if not report.gaps:
-            return [line(("✔ every probe saw what it looks for", "$text-success"))]
+            return [line(("✔ all probes delivered data", "$text-success"))]
         lines = []
         for gap in report.gaps:
             where = f" ({gap.scope})" if gap.scope else ""
@@ -88,12 +88,12 @@ class GapsPanel(Panel):
 
 
 class OverheadPanel(Panel):
-    TITLE = "What the advisor itself costs"
+    TITLE = "Advisor overhead"
 
     def draw(self, report: Report, width: int) -> list[Content]:
         cost = report.overhead
         rows = [
-            ("in a rank, a step", duration(None if cost.us_per_step is None else cost.us_per_step * 1e-6)),
+            ("in a rank, per step", duration(None if cost.us_per_step is None else cost.us_per_step * 1e-6)),
             ("share of the step", share(cost.step_share)),
             ("at start-up", duration(cost.startup_s)),
             ("agent, share of a core", share(cost.agent_cpu_share)),
@@ -101,9 +101,9 @@ class OverheadPanel(Panel):
         if cost.worker_share is not None:
             rows.append(("share of workers' time", share(cost.worker_share)))
         if cost.driver_share is not None:
-            rows.append(("asking the GPU driver", share(cost.driver_share)))
+            rows.append(("GPU driver queries", share(cost.driver_share)))
         lines = [line(muted(fit(name, 24)), (fit(value, 12, True), "bold")) for name, value in rows]
-        shed = f"shed to stay cheap: {', '.join(cost.shed)}" if cost.shed else ""
+        shed = f"disabled to stay within budget: {', '.join(cost.shed)}" if cost.shed else ""
         return [*lines, *(line((text, "$text-warning")) for text in prose(shed, width))]
 
 

@@ -35,7 +35,7 @@ def finding_lines(finding: Finding, report: Report, width: int) -> list[Content]
     lines = [line((chip, f"bold auto on {colour}"), (f" {finding.rule} ", "bold"), (titles[0], "bold"))]
     lines += [line((text, "bold")) for text in titles[1:]]
     cost = (
-        f" · costs {duration(finding.seconds_per_step)} a step"
+        f" · costs {duration(finding.seconds_per_step)} per step"
         if finding.seconds_per_step and not finding.fatal
         else ""
     )

@@ -93,7 +93,7 @@ class FindingList(OptionList):
             self.clear_options()
             self.add_options([Option(prompt, id=key) for key, prompt in prompts.items()])
             if not prompts:
-                none = "nothing to judge yet" if report.step_time.steps == 0 else "✔ no rule has anything to say"
+                none = "no findings yet" if report.step_time.steps == 0 else "✔ no findings"
                 filtered = "no finding matches: Esc shows all" if report.findings else none
                 self.add_option(Option(filtered, disabled=True))
         if prompts:

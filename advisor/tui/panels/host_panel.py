@@ -106,7 +106,7 @@ class HostPanel(Panel):
                 name,
                 " ",
                 muted(ranks),
-                f" not heard of since {duration(node.lost_after_s)}",
+                f" no data since {duration(node.lost_after_s)}",
             )
         strip = node.strip or HostStrip(node.host)
         parts = [

@@ -175,7 +175,7 @@ def test_everything_that_matters_is_there_as_text() -> None:
         "compute ◁ caps the gain 424 410–440",
         "worker-to-loop transfer not measured",
         "workers: 0 → 109 (measured), 1 → 140–160, 2 → 250–300, 3 → 330–390 (point of diminishing returns)",
-        "Ranks wait for a straggler COM002 rank 1, since step 40 · costs 48.0 ms a step",
+        "Ranks wait for a straggler COM002 rank 1, since step 40 · costs 48.0 ms per step",
         "CPU002 CPU steal time needs cpu.steal_s",
         "24 Training efficiency 141 ms of a 587 ms step are useful compute",
         "saves 2m 13s – 2m 43s of this run",
@@ -293,7 +293,7 @@ def test_who_was_late_is_marked_over_the_run() -> None:
     plain, marked = (Page(render(r, "html")) for r in (report, replace(report, timeline=late)))
     marks = [rect for rect in marked.all("rect") if rect.get("class") == "late" and rect["height"] == "8"]
     assert len(marks) == 10 and {rect["opacity"] for rect in marks} == {"0.62"}  # half of the step
-    assert "the others wait 290 ms a step for rank 1" in marked.words()
+    assert "the others wait 290 ms per step for rank 1" in marked.words()
     assert "a rank that is waited for" in marked.words() and "waited for" not in plain.words()
 
 

@@ -66,7 +66,7 @@ def test_it_shows_the_verdict_the_fix_and_the_gain() -> None:
     fence = next(token for token in tokens if token.type == "fence")
     assert fence.info == "python" and "num_workers=6" in fence.content
     text = render(samples.bottleneck(), "md")
-    assert "**Predicted gain:** about 2.5× faster (2.1–2.9×), saves 310–380 ms a step" in text
+    assert "**Predicted gain:** about 2.5× faster (2.1–2.9×), saves 310–380 ms per step" in text
     assert "at `samples/train.py:142` (one line)" in text
     assert "- Ranks wait for a straggler `COM002`" in text
 

@@ -42,7 +42,7 @@ def test_a_bar_is_drawn_of_any_rate(rate: float | None, bar: str) -> None:
         ({"exit_code": 3}, "exit code 3"),
         ({"exit_code": None, "exit_signal": "SIGKILL"}, "killed by SIGKILL"),
         ({"exit_code": -11}, "killed by SIGSEGV"),
-        ({"exit_code": None}, "end not seen"),
+        ({"exit_code": None}, "end not observed"),
         ({"exit_code": None, "traced": True}, "4m 12s of a profiler's trace"),
     ],
 )
@@ -105,7 +105,7 @@ def test_what_asking_the_driver_cost_is_shown_where_there_is_one() -> None:
     report = samples.healthy()
     asked = replace(report, overhead=replace(report.overhead, driver_share=0.004))
     for module in (text, markdown, html):
-        assert "asking the GPU driver" in module.render(asked) and "asking the GPU driver" not in module.render(report)
+        assert "GPU driver queries" in module.render(asked) and "GPU driver queries" not in module.render(report)
 
 
 def related(rule: str, by: str | None = None) -> Finding:

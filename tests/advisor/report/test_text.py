@@ -17,9 +17,9 @@ SUMMARY = """\
 why     input wait share: 70 % (threshold 5.0 %), of the steady step, on the critical path; num
         workers: 0, DataLoader at samples/train.py:142
 fix     samples/train.py:142: load in worker processes: num_workers=6
-gain    about 2.5× faster (2.1–2.9×), saves 310–380 ms a step
+gain    about 2.5× faster (2.1–2.9×), saves 310–380 ms per step
 also    Checkpoints stop the training (LOP001)
-speed   109 samples/s · 587 ms a step · 430 steps seen · 2 ranks · exit code 0 after 4m 12s
+speed   109 samples/s · 587 ms per step · 430 steps · 2 ranks · exit code 0 after 4m 12s
 report  runs/x"""
 
 

@@ -21,10 +21,10 @@ VERDICT
   efficiency  24 of 100: 141 ms of a 587 ms step are useful compute
 
 SPEED
-  109 samples/s · 587 ms a step · 430 steps seen · 2 ranks · exit code 0 after
-  4m 12s
+  109 samples/s · 587 ms per step · 430 steps · 2 ranks · exit code 0 after 4m
+  12s
 
-WHERE A STEP'S TIME GOES  587 ms on the critical path
+STEP TIME BREAKDOWN  587 ms on the critical path
   waiting for input           412 ms    70 %  █████████████████
   forward                    58.0 ms   9.9 %  ██
   backward                   71.0 ms    12 %  ███
@@ -39,11 +39,11 @@ FIXES
      fix   load in worker processes: num_workers=6
      at    samples/train.py:142
      type  --workers 6
-     gain  about 2.5× faster (2.1–2.9×), saves 310–380 ms a step
+     gain  about 2.5× faster (2.1–2.9×), saves 310–380 ms per step
   2. LOP001  Checkpoints stop the training
      fix   save every 500 steps, or in the background
      at    samples/train.py:231
-     gain  1.02–1.03× faster, saves 10–19 ms a step
+     gain  1.02–1.03× faster, saves 10–19 ms per step
 
   more     report --full for evidence, limits and machine; report --open for
            charts"""
@@ -86,5 +86,5 @@ def test_many_phases_are_added_up() -> None:
 
 def test_without_findings_and_steps_the_page_says_so() -> None:
     shown = text_page.render(samples.inconclusive())
-    assert "nothing to fix was found" in shown and "WHERE" not in shown
+    assert "no problem found" in shown and "WHERE" not in shown
     assert "efficiency  not known: 0 steady steps were seen" in shown

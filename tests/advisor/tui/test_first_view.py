@@ -19,7 +19,7 @@ RUNS = Path(__file__).resolve().parents[3] / "samples" / "runs"
         ("item-each-step", "CMP004", (".item() at train.py:88", "train.py:88  no .item() in each step", "about 1.")),
         ("degraded-link", "GPU006", ("GPU 1 (rank 1): 4 lanes", "reseat GPU 1", "about 1.")),
         ("shared", "GPU005", ("GPU 2 (rank 2): 1 foreign process", "move the other processes off GPU 2", "about 1.")),
-        ("lost", "GPU007", ("GPU 2 (rank 2): Xid 79", "reboot the machine", "no prediction: the job")),
+        ("lost", "GPU007", ("GPU 2 (rank 2): Xid 79", "reboot or replace the node", "no prediction: the job")),
     ],
 )
 async def test_what_why_and_what_to_type_stand_on_the_first_view(run, rule, words, size) -> None:

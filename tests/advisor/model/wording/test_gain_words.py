@@ -18,11 +18,11 @@ VAGUE = Saving((0.1, 0.6), (1.2, 3.1), "", likely=1.9)
     ("saving", "text"),
     [
         (NO_GAIN, ""),
-        (OLD, "1.9–2.3× faster, saves 280–330 ms a step"),
-        (USUAL, "about 2.0× faster (1.9–2.3×), saves 280–330 ms a step"),
-        (SMALL, "about 1.04× faster (0.96–1.09×), saves up to 20.0 ms a step"),
-        (VAGUE, f"1.2–3.1× faster, saves 100–600 ms a step, {gain_words.TRY_IT}"),
-        (Saving((0.001, 0.002), (1.0, 1.001), ""), "saves 1.0–2.0 ms a step"),
+        (OLD, "1.9–2.3× faster, saves 280–330 ms per step"),
+        (USUAL, "about 2.0× faster (1.9–2.3×), saves 280–330 ms per step"),
+        (SMALL, "about 1.04× faster (0.96–1.09×), saves up to 20.0 ms per step"),
+        (VAGUE, f"1.2–3.1× faster, saves 100–600 ms per step, {gain_words.TRY_IT}"),
+        (Saving((0.001, 0.002), (1.0, 1.001), ""), "saves 1.0–2.0 ms per step"),
     ],
     ids=["none", "an older version's", "usual", "perhaps slower", "vague", "no faster"],
 )

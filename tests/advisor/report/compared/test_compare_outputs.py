@@ -36,7 +36,7 @@ def test_the_text_fits_eighty_columns_and_begins_with_the_verdict() -> None:
     text = render(compared(), "text")
     assert max(map(len, text.splitlines())) <= 80
     assert text.startswith("▼ regressed: after-the-change against before: 0.7")
-    for part in ("limit  ", "WHERE THE TIME OF A STEP WENT", "efficiency", "ranks"):
+    for part in ("limit  ", "STEP TIME BY PHASE", "efficiency", "ranks"):
         assert part in text
     assert "two-ranks against before" in text
 
@@ -81,7 +81,7 @@ def test_findings_are_a_table_on_a_page_and_in_markdown() -> None:
     gone = FindingChange("DAT003", "Slow", "gone", 0.1, None)
     made = replace(made, pairs=tuple(replace(pair, findings=(gone,)) for pair in made.pairs))
     assert "<td>✓ gone</td>" in render(made, "html") and "| ✓ gone | Slow | DAT003 | 100 ms |" in render(made, "md")
-    assert "✓ gone: Slow (DAT003), 100 ms a step" in render(made, "text")
+    assert "✓ gone: Slow (DAT003), 100 ms per step" in render(made, "text")
 
 
 def test_tables_of_a_page_have_as_many_cells_as_headers() -> None:

@@ -118,9 +118,9 @@ def test_a_fact_is_shown_before_and_after(base: str | None, other: str | None, s
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (FindingChange("DAT003", "Slow", "appeared", None, 0.1), "+ appeared: Slow (DAT003), 100 ms a step"),
-        (FindingChange("DAT003", "Slow", "gone", 0.1, None), "✓ gone: Slow (DAT003), 100 ms a step"),
-        (FindingChange("DAT003", "Slow", "stays", 0.1, 0.2), "= stays: Slow (DAT003), 100 ms → 200 ms a step"),
+        (FindingChange("DAT003", "Slow", "appeared", None, 0.1), "+ appeared: Slow (DAT003), 100 ms per step"),
+        (FindingChange("DAT003", "Slow", "gone", 0.1, None), "✓ gone: Slow (DAT003), 100 ms per step"),
+        (FindingChange("DAT003", "Slow", "stays", 0.1, 0.2), "= stays: Slow (DAT003), 100 ms → 200 ms per step"),
         (FindingChange("RUN001", "Hangs", "stays", None, None), "= stays: Hangs (RUN001)"),
     ],
 )

@@ -30,7 +30,7 @@ def test_the_text_says_verdict_reason_numbers_and_gaps() -> None:
 
 @pytest.mark.parametrize(
     ("remedy", "words"),
-    [("fix", "fix a setting"), ("hand-back", "hand this machine back"), ("note", "keep this machine")],
+    [("fix", "fix a setting"), ("hand-back", "replace this machine"), ("note", "keep this machine")],
 )
 def test_each_verdict_has_its_words(remedy: Remedy, words: str) -> None:
     for format_ in ("text", "md", "html"):

@@ -29,7 +29,7 @@ def check(
 
 @pytest.mark.parametrize(
     ("state", "words"),
-    [("keep", "✓ keep this machine"), ("fix", "▲ fix a setting"), ("hand-back", "✗ hand this machine back")],
+    [("keep", "✓ keep this machine"), ("fix", "▲ fix a setting"), ("hand-back", "✗ replace this machine")],
 )
 def test_a_verdict_is_a_glyph_and_words(state: TriageState, words: str) -> None:
     assert wording.verdict(Triage(TriageVerdict(state, ()))) == words

@@ -32,7 +32,7 @@ def test_whoever_says_what_to_expect_is_named_with_an_address() -> None:
         # published of the model
         (("h2d_pinned_gb_per_s", "NVIDIA H100 80GB HBM3", None, None), 36.0, 1.0),
         (("h2d_pinned_gb_per_s", "NVIDIA H100 80GB HBM3", None, 5), 36.0, 1.0),
-        # the processor has an older PCIe than the GPU: how the machine was built
+        # the processor has an older PCIe than the GPU: by design of the machine
         (("h2d_pinned_gb_per_s", "NVIDIA H100 80GB HBM3", None, 4), 19.5, 0.5),
         (("h2d_pinned_gb_per_s", "NVIDIA A100-SXM4-40GB", None, 3), 9.0, 0.5),
         (("h2d_pinned_gb_per_s", "Tesla V100-SXM2-16GB", None, 3), 6.75, 1.0),

@@ -47,7 +47,7 @@ async def test_an_unexpected_error_of_the_source_is_a_line_too():
 async def test_a_running_job_that_is_no_longer_recorded_is_pointed_out(monkeypatch):
     monkeypatch.setattr("rn50_advisor.advisor.tui.panels.banner._SILENT_S", 0.0)
     async with shown(Reports(samples.running()), (100, 30)) as (app, pilot):
-        await until(pilot, lambda: "nothing new has been recorded" in screen_text(app))
+        await until(pilot, lambda: "no new data" in screen_text(app))
     async with shown(Reports(samples.dead_rank(), None, None), (100, 30)) as (app, pilot):
         await pilot.pause(0.2)
         assert "nothing new" not in screen_text(app)

@@ -40,7 +40,7 @@ async def test_what_was_not_measured_names_its_reason():
             "→ run on the host to see it",
             "14.2 µs",
             "share of workers' time",
-            "shed to stay cheap: stacks",
+            "disabled to stay within budget: stacks",
             "2.8.0",
         ):
             assert part in text

@@ -23,8 +23,8 @@ async def test_findings_view_has_evidence_with_units_fixes_and_relations():
             "● low",
             "ranks 0, 1",
             "confidence 95 %",
-            "costs 412 ms a step",
-            "saves 310–380 ms a step",
+            "costs 412 ms per step",
+            "saves 310–380 ms per step",
             "input wait share",
             "70 %",
             "5.0 %",
@@ -44,7 +44,7 @@ def text_of(finding: Finding, width: int = 80) -> str:
 
 
 def test_what_ends_a_job_costs_no_step() -> None:
-    assert "costs 412 ms a step" in text_of(samples.LOADER)
+    assert "costs 412 ms per step" in text_of(samples.LOADER)
     assert "costs" not in text_of(replace(samples.LOADER, fatal=True))
 
 

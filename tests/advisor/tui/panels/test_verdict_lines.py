@@ -27,7 +27,7 @@ def test_a_bottleneck_has_its_evidence_the_change_and_the_likely_gain_first() ->
     assert told(samples.running()) == [
         " WHY  70 % of the steady step, on the critical path; DataLoader at samples/train.py:142",
         " FIX  samples/train.py:142  load in worker processes: num_workers=6",
-        " GAIN about 2.5× faster (2.1–2.9×), saves 310–380 ms a step",
+        " GAIN about 2.5× faster (2.1–2.9×), saves 310–380 ms per step",
     ]
 
 

@@ -57,9 +57,11 @@ class FilterLine(Input):
         super().__init__(
             placeholder="filter findings and ranks: dat, train.py, late, 8-15; Enter keeps, Esc shows all", id=id
         )
-
-    def on_mount(self) -> None:
         self.display = False
+
+    def allow_focus(self) -> bool:
+        """Not while hidden: Textual focuses the first widget that it may, and a hidden line would swallow the screen's keys."""
+        return self.display and super().allow_focus()
 
     def ask(self) -> None:
         self.display = True

@@ -10,7 +10,7 @@ import report_samples as samples
 from rn50_advisor.advisor.model.report import RankStrip
 from rn50_advisor.advisor.tui.panels.rank_panel import RankTable
 from rn50_advisor.advisor.tui.row_filter import FilterLine, keeps_finding, keeps_rank
-from tui_doubles import Lines, Reports, screen_text, settle, shown
+from tui_doubles import SIZES, Lines, Replay, Reports, screen_text, settle, shown
 
 
 @pytest.mark.parametrize(
@@ -124,3 +124,12 @@ async def test_a_click_on_a_column_orders_ranks():
         await pilot.click(offset=(rows[at].index("late"), at))
         await settle(app, pilot)
         assert "ordered by late first" in screen_text(app)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_hidden_filter_never_has_the_focus_so_keys_reach_the_screen(size):
+    async with shown(Replay(samples.running()), size) as (app, pilot):
+        assert not isinstance(app.focused, FilterLine)
+        await pilot.press("2", "q")
+        await pilot.pause()
+    assert app.return_value == "quit"

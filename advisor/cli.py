@@ -17,7 +17,7 @@ import click
 
 from rn50_advisor import advisor
 from rn50_advisor.advisor.commands.completion import COMPLETION_VARIABLE
-from rn50_advisor.advisor.commands.screen_available import use_plain_glyphs
+from rn50_advisor.advisor.commands.screen_available import has_terminal, use_plain_glyphs
 from rn50_advisor.advisor.model.errors import AdvisorError, UsageError
 from rn50_advisor.advisor.model.wording.near_names import did_you_mean
 
@@ -42,7 +42,7 @@ COMMANDS = {
     "run": ("run", "Run a training job, watch it, and say what holds it back."),
     "watch": ("watch", "Watch a run from another terminal live, or replay an old one."),
     "report": ("report", "Show the report of a run, also while it is still running, or of traces of torch.profiler."),
-    "runs": ("runs", "List runs with their verdicts, remove runs, or say where one is."),
+    "runs": ("runs", "List runs with their verdicts: open, compare or remove them, or say where one is."),
     "compare": ("compare", "Compare runs: faster, slower or the same, and why."),
     "bench": ("bench", "Benchmark ResNet50 setting by setting: how fast, and what holds it back."),
     "fleet": ("fleet", "Rank many machines by their results; name the outliers."),
@@ -113,6 +113,8 @@ def cli() -> None:
     \b
     rn50-advisor run -- torchrun --nproc_per_node=2 train.py
     rn50-advisor report latest --format html -o report.html
+
+    Without a command, on a terminal: the list of runs.
     """
 
 
@@ -145,7 +147,9 @@ def _invoke(argv: list[str]) -> int:
     if COMPLETION_VARIABLE in os.environ:
         cli.main(prog_name=PROGRAM)
     if not argv:
-        raise UsageError("no command given", f"{PROGRAM} --help lists the commands")
+        if not has_terminal():
+            raise UsageError("no command given", f"{PROGRAM} --help lists the commands")
+        argv = ["runs"]
     if argv[0] in _UNPACK:
         for number in {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}:  # reports are read on Windows, too
             if signal.getsignal(number) == signal.SIG_DFL:

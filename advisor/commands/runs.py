@@ -1,4 +1,4 @@
-"""`runs`: lists the runs of a folder with their verdicts, removes runs, and says where one is."""
+"""`runs`: lists the runs of a folder with their verdicts, on a terminal as a screen, removes runs, and says where one is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ import click
 
 from rn50_advisor.advisor.commands import common_options
 from rn50_advisor.advisor.commands.completion import complete_run, given_run_dir
+from rn50_advisor.advisor.commands.screen_available import has_terminal
 from rn50_advisor.advisor.model.errors import AdvisorError, UsageError
 from rn50_advisor.advisor.model.wording import quantities as fmt
 from rn50_advisor.advisor.model.wording.near_names import did_you_mean
@@ -51,29 +52,65 @@ class _Subcommands(click.Group):
         raise UsageError(f"No such command 'runs {name}'.", did_you_mean(name, self.commands) or hint or known)
 
 
+def _listing_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options of `runs` and of `runs list`."""
+    judge = "Find and keep the verdict of ended runs without one (about a second each)."
+    for option in (
+        click.option("--json", "for_programs", is_flag=True, help="For programs."),
+        click.option("--judge", is_flag=True, help=judge),
+        click.option("-n", "--limit", type=click.IntRange(min=1), metavar="N", help="Only the N newest."),
+        common_options.config,
+        common_options.run_dir,
+    ):
+        command = option(command)
+    return command
+
+
 @click.group(cls=_Subcommands, invoke_without_command=True)
-@common_options.run_dir
-@common_options.config
-@click.option("-n", "--limit", type=click.IntRange(min=1), metavar="N", help="Only the N newest.")
-@click.option(
-    "--judge", is_flag=True, help="Find and keep the verdict of ended runs without one (about a second each)."
-)
-@click.option("--json", "for_programs", is_flag=True, help="For programs.")
+@_listing_options
 @click.pass_context
 def runs(
     context: click.Context, *, run_dir: Path, config: Path | None, limit: int | None, judge: bool, for_programs: bool
 ) -> None:
     """List runs, newest first: verdict, likely gain, speed, duration and size. Remove runs, or print where one is.
 
-    Verdicts are those that were found when each run ended; `report` judges anew.
+    On a terminal this is a screen, as `rn50-advisor` alone: open, compare, filter and remove runs there. In a pipe, with --json, with
+    --judge, and as `runs list`, the list is printed. Verdicts are those that were found when each run ended; `report` judges anew.
 
     \b
     rn50-advisor runs
+    rn50-advisor runs list -n 10
     rn50-advisor runs rm 20250131-120000-resnet50 baseline
     cd "$(rn50-advisor runs path latest)"
     """
     if context.invoked_subcommand is not None:
         return
+    if not judge and not for_programs and has_terminal():
+        from rn50_advisor.advisor.commands.listed.runs_screen import show_runs
+
+        show_runs(run_dir, config=config, limit=limit)
+    else:
+        _print(run_dir, config, limit=limit, judge=judge, for_programs=for_programs)
+
+
+@runs.command("list")
+@_listing_options
+@click.pass_context
+def list_(
+    context: click.Context, *, run_dir: Path, config: Path | None, limit: int | None, judge: bool, for_programs: bool
+) -> None:
+    """Print the list, on a terminal, too."""
+    above = context.parent.params if context.parent is not None else {}
+    _print(
+        given_run_dir(context),
+        config or above.get("config"),
+        limit=limit or above.get("limit"),
+        judge=judge or above.get("judge", False),
+        for_programs=for_programs or above.get("for_programs", False),
+    )
+
+
+def _print(run_dir: Path, config: Path | None, *, limit: int | None, judge: bool, for_programs: bool) -> None:
     from rn50_advisor.advisor.store.run_folders import list_runs
     from rn50_advisor.advisor.store.run_rows import as_json, row_of
 

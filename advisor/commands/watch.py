@@ -14,6 +14,7 @@ from rn50_advisor.advisor.model.errors import UsageError
 
 if TYPE_CHECKING:
     from rn50_advisor.advisor.model.recording import Meta
+    from rn50_advisor.advisor.tui.app import AdvisorApp
 
 STALE_S = 30.0  # a run is written every second; after this long without a write its advisor is gone
 
@@ -35,17 +36,22 @@ def watch(run: str, speed: float | None, run_dir: Path) -> None:
     """
     if not has_terminal():
         raise UsageError("watch needs a terminal that can draw", f"without one: rn50-advisor report {run}")
-    from rn50_advisor.advisor.merge.job_reading import read_job, resolve_job
-
-    path = resolve_job(run, run_dir)
-    meta = read_job(path, recent_steps=1).meta
-    from rn50_advisor.advisor.commands.saved_reports import saver
+    from rn50_advisor.advisor.merge.job_reading import resolve_job
     from rn50_advisor.advisor.tui.app import AdvisorApp
+
+    screen_of(resolve_job(run, run_dir), AdvisorApp, speed=speed).run()
+
+
+def screen_of(path: Path, screen: type[AdvisorApp], *, speed: float | None = None) -> AdvisorApp:
+    """The screen of a run: live while it is recorded and no speed is given, else a replay. Raises NotARun."""
+    from rn50_advisor.advisor.commands.saved_reports import saver
+    from rn50_advisor.advisor.merge.job_reading import read_job
     from rn50_advisor.advisor.tui.report_source import LiveSource, ReplayedRun, ReportSource
 
+    meta = read_job(path, recent_steps=1).meta
     live = speed is None and is_live(meta, now_unix_s=time.time())
     source: ReportSource = LiveSource(path) if live else ReplayedRun(path, speed=speed or 1.0)
-    AdvisorApp(source, title=meta.name or path.name, save=saver(path)).run()
+    return screen(source, title=meta.name or path.name, save=saver(path))
 
 
 def is_live(meta: Meta, *, now_unix_s: float) -> bool:

@@ -1,0 +1,1 @@
+"""The list of runs on the screen: which files and programs stand behind it."""

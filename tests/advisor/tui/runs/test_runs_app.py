@@ -1,0 +1,370 @@
+"""The screen of the runs list, key by key and click by click, with functions that stand in for files."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import report_samples as samples
+from rn50_advisor.advisor.model.errors import NotARun
+from rn50_advisor.advisor.store.run_reader import read_recording
+from rn50_advisor.advisor.store.run_summary import summary_of, write_summary
+from rn50_advisor.advisor.tui.runs import runs_app
+from rn50_advisor.advisor.tui.runs.listed_runs import ListState
+from rn50_advisor.advisor.tui.runs.runs_app import LEFT, OpenedRun, Removal, RunActions, RunsApp, RunTable, TextScreen
+from screen_overflow import overflows
+from store_rows import T0_NS
+from tui_doubles import Replay, screen_lines, screen_text, settle, until
+from written_runs import written_run
+
+SIZES = ((80, 24), (120, 36), (200, 56))
+STATES = (samples.bottleneck, samples.healthy, samples.inconclusive, samples.dead_rank)
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """A run of each verdict, one without, and one that is damaged; the newest is the last but one."""
+    start = 1.7e9
+    for n, make in enumerate(STATES):
+        name = f"2025010{n + 1}-000000-{make.__name__}"
+        folder = written_run(tmp_path / name, started_unix_s=start + n, ended_ns=T0_NS + 10**9, steps=3)
+        write_summary(folder, replace(summary_of(make(), read_recording(folder)), samples_per_s=100.0 + n))
+    written_run(tmp_path / "20250105-000000-new", started_unix_s=start + 9, ended_ns=T0_NS + 10**9, steps=3)
+    (tmp_path / "20250106-000000-damaged").mkdir()
+    (tmp_path / "20250106-000000-damaged" / "run.sqlite").write_bytes(b"nothing")
+    return tmp_path
+
+
+class Files:
+    """What the list asks for, in order."""
+
+    def __init__(self, base: Path) -> None:
+        self.base = base
+        self.asked: list[tuple[str, Any]] = []
+        self.release = threading.Event()
+        self.release.set()
+        self.failing = ""
+
+    def actions(self) -> RunActions:
+        return RunActions(self.folders, self.judge, self.compare, self.page, self.removal)
+
+    def folders(self) -> list[Path]:
+        self.release.wait(20)
+        if self.failing == "folders":
+            raise NotARun("the folder is gone")
+        return sorted((folder for folder in self.base.iterdir() if folder.is_dir()), reverse=True)
+
+    def judge(self, folder: Path) -> None:
+        self.asked.append(("judge", folder.name))
+        if self.failing == "judge":
+            raise NotARun("damaged")
+        write_summary(folder, summary_of(samples.healthy(), read_recording(folder)))
+
+    def compare(self, folders: Sequence[Path]) -> str:
+        self.asked.append(("compare", [folder.name for folder in folders]))
+        return "improved: 1.5 times as fast\n[not markup]"
+
+    def page(self, folder: Path) -> Path:
+        self.asked.append(("page", folder.name))
+        return folder / "report.html"
+
+    def removal(self, folders: Sequence[Path]) -> Removal:
+        if self.failing == "removal":
+            raise NotARun("it is being recorded")
+
+        def remove() -> str:
+            self.asked.append(("remove", [folder.name for folder in folders]))
+            for folder in folders:
+                for file in folder.iterdir():
+                    file.unlink()
+                folder.rmdir()
+            return "Removed."
+
+        return Removal(f"Remove {len(folders)}?", "these files go", remove)
+
+
+@asynccontextmanager
+async def listing(
+    base: Path, size: tuple[int, int] = (80, 24), **options: Any
+) -> AsyncIterator[tuple[RunsApp, Any, Files]]:
+    files = options.pop("files", None) or Files(base)
+    app = RunsApp(files.actions(), options.pop("state", None) or ListState(), place="runs", **options)
+    async with app.run_test(size=size, notifications=True) as pilot:
+        await until(pilot, lambda: app.loaded and not app._busy)
+        await pilot.pause()
+        yield app, pilot, files
+
+
+def names(app: RunsApp) -> list[str]:
+    return [Path(option.id or "").name[16:] for option in app.screen_stack[0].query_one(RunTable).options]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("theme", ["textual-dark", "textual-light", "ansi-dark", "ansi-light"])
+async def test_every_state_is_told_by_glyph_and_word_in_every_theme_at_every_size(base: Path, size, theme: str) -> None:
+    async with listing(base, size) as (app, pilot, _):
+        app.theme = theme
+        await pilot.pause()
+        text = screen_text(app)
+        rule = samples.bottleneck().verdict.rule
+        for part in (
+            "6 runs in runs",
+            f"▲ {rule}",
+            "✔ healthy",
+            "? inconclusive",
+            "✖ ",
+            "– not judged",
+            "✖ unreadable",
+        ):
+            assert part in text, part
+        for part in (
+            "gain",
+            "samples/s",
+            "ranks",
+            "duration",
+            "command",
+            "train.py",
+            "Open",
+            "Mark",
+            "Compare",
+            "Remove",
+        ):
+            assert part in text, part
+        assert overflows(app) == []
+        assert all(len(line) <= size[0] for line in screen_lines(app))
+
+
+async def test_without_colour_the_cursor_and_the_marks_are_still_seen(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with listing(base) as (app, pilot, _):
+        await pilot.press("space")
+        await pilot.pause()
+        svg = app.export_screenshot()
+        text = screen_text(app)
+        assert "● " in text and "1 marked" in text and "▲ " in text and "✔ healthy" in text
+        colours = {
+            tuple(found)
+            for found in re.findall(r"#([0-9a-f]{2})([0-9a-f]{2})([0-9a-f]{2})", svg.partition("terminal-clip")[2])
+        }
+        assert all(len(set(parts)) == 1 for parts in colours), colours
+        assert app.query_one(RunTable).highlighted == 1
+
+
+async def test_the_newest_run_comes_first_and_arrow_keys_show_each_below_the_list(base: Path) -> None:
+    async with listing(base) as (app, pilot, _):
+        assert names(app) == ["new", "dead_rank", "inconclusive", "healthy", "bottleneck", "damaged"]
+        await pilot.press("end")
+        await pilot.pause()
+        assert "✖ UNREADABLE" in screen_text(app)
+        await pilot.press("up")
+        await pilot.pause()
+        assert "BOTTLENECK" in screen_text(app)
+
+
+async def test_enter_opens_the_run_and_a_damaged_one_says_why_not(base: Path) -> None:
+    async with listing(base) as (app, pilot, _):
+        await pilot.press("end", "enter")
+        assert app.is_running and app.return_value is None
+        await pilot.press("home", "down", "enter")
+        await pilot.pause()
+    assert app.return_value == base / "20250104-000000-dead_rank"
+    assert app.state.selected == str(base / "20250104-000000-dead_rank")
+
+
+async def test_the_list_comes_back_as_it_was_left(base: Path) -> None:
+    state = ListState()
+    async with listing(base, state=state) as (app, pilot, _):
+        await pilot.press("space", "o", "slash", *"train", "enter", "enter")
+        await pilot.pause()
+    assert app.return_value is not None
+    async with listing(base, state=state, notice="it could not be opened") as (app, _, _):
+        text = screen_text(app)
+        assert "match train" in text and "1 marked" in text and "it could not be opened" in text
+        assert app.state.order == "gain" and app.state.selected == state.selected
+
+
+async def test_a_click_chooses_another_opens_and_the_first_cells_mark(base: Path) -> None:
+    async with listing(base) as (app, pilot, _):
+        await pilot.click(RunTable, offset=(20, 3))
+        assert app.query_one(RunTable).highlighted == 3 and app.is_running
+        await pilot.click(RunTable, offset=(1, 4))
+        await pilot.pause()
+        assert app.state.marked == {str(base / "20250101-000000-bottleneck")} and app.is_running
+        await pilot.click(RunTable, offset=(20, 4))
+        await pilot.pause()
+        await pilot.click(RunTable, offset=(20, 4))
+        await pilot.pause()
+    assert app.return_value is not None
+
+
+async def test_a_click_on_a_column_orders_by_it(base: Path) -> None:
+    async with listing(base) as (app, pilot, _):
+        head = screen_lines(app)[1]
+        await pilot.click("#list-head", offset=(head.index("samples/s") + 2, 0))
+        await pilot.pause()
+        assert app.state.order == "samples/s" and names(app)[0] == "dead_rank"
+
+
+async def test_the_filter_keeps_what_matches_and_escape_shows_all_then_takes_marks_away(base: Path) -> None:
+    async with listing(base) as (app, pilot, _):
+        await pilot.press("space", "slash", *"healthy", "enter")
+        await pilot.pause()
+        assert names(app) == ["healthy"] and app.query_one(RunTable).has_focus
+        await pilot.press("slash", *"xyz", "enter")
+        await pilot.pause()
+        assert "no run matches" in screen_text(app)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert len(names(app)) == 6 and app.state.marked
+        await pilot.press("escape")
+        assert not app.state.marked
+
+
+async def test_two_marked_runs_are_compared_oldest_first_on_the_screen(base: Path) -> None:
+    async with listing(base) as (app, pilot, files):
+        await pilot.press("c")
+        assert files.asked == []
+        await pilot.press("space", "space", "c")
+        await until(pilot, lambda: isinstance(app.screen, TextScreen))
+        await pilot.pause()
+        assert files.asked == [("compare", ["20250104-000000-dead_rank", "20250105-000000-new"])]
+        assert "improved: 1.5 times" in screen_text(app) and "[not markup]" in screen_text(app)
+        await pilot.press("escape")
+        assert app.query_one(RunTable)
+
+
+async def test_runs_are_removed_only_after_a_yes_and_enter_by_habit_removes_nothing(base: Path) -> None:
+    async with listing(base) as (app, pilot, files):
+        for answer in ("enter", "escape", "n"):
+            await pilot.press("d")
+            await until(pilot, lambda: "Remove 1?" in screen_text(app))
+            assert "these files go" in screen_text(app)
+            await pilot.press(answer)
+            if answer == "n":
+                await pilot.press("escape")
+            await pilot.pause()
+            assert files.asked == []
+        await pilot.press("space", "space", "d")
+        await until(pilot, lambda: "Remove 2?" in screen_text(app))
+        await pilot.press("y")
+        await until(pilot, lambda: len(names(app)) == 4)
+        assert files.asked == [("remove", ["20250104-000000-dead_rank", "20250105-000000-new"])]
+        assert not app.state.marked and "4 runs" in screen_text(app)
+
+
+async def test_what_cannot_be_removed_is_said(base: Path) -> None:
+    async with listing(base) as (app, pilot, files):
+        files.failing = "removal"
+        await pilot.press("d")
+        await until(pilot, lambda: "it is being recorded" in screen_text(app))
+        assert len(names(app)) == 6
+
+
+@pytest.mark.parametrize("failing", ["", "judge"])
+async def test_missing_verdicts_are_found_on_request_and_kept(base: Path, failing: str) -> None:
+    async with listing(base) as (app, pilot, files):
+        files.failing = failing
+        await pilot.press("v")
+        await until(pilot, lambda: files.asked and app._judged is None)
+        assert files.asked == [("judge", "20250105-000000-new")]
+        await pilot.pause()
+        assert ("damaged" in screen_text(app) and "– not judged" in screen_text(app)) == bool(failing)
+        assert (screen_text(app).count("✔ healthy") == 2) == (not failing)
+
+
+async def test_the_page_of_a_run_is_written_and_opened(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Path] = []
+    monkeypatch.setattr(runs_app, "open_page", lambda path: opened.append(path) or True)
+    async with listing(base) as (_, pilot, _files):
+        await pilot.press("w")
+        await until(pilot, lambda: opened)
+    assert opened == [base / "20250105-000000-new" / "report.html"]
+
+
+async def test_the_screen_is_there_and_takes_keys_while_runs_are_read(base: Path) -> None:
+    files = Files(base)
+    files.release.clear()
+    app = RunsApp(files.actions(), ListState(), place="runs")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        assert "… reading" in screen_text(app)
+        await pilot.press("question_mark")
+        assert isinstance(app.screen, TextScreen)
+        await pilot.press("escape")
+        files.release.set()
+        await until(pilot, lambda: len(names(app)) == 6)
+
+
+async def test_a_folder_without_runs_says_how_to_record_one_and_one_that_fails_why(tmp_path: Path) -> None:
+    async with listing(tmp_path) as (app, pilot, files):
+        assert "no runs in runs; record one: rn50-advisor run -- COMMAND" in screen_text(app)
+        await pilot.press("enter", "space", "d", "w", "c")
+        files.failing = "folders"
+        app.reload()
+        await until(pilot, lambda: "✖ the folder is gone" in screen_text(app))
+
+
+@pytest.mark.parametrize("key", ["q", "ctrl+c", "ctrl+q"])
+async def test_quitting_opens_nothing(base: Path, key: str) -> None:
+    async with listing(base) as (app, pilot, _):
+        await pilot.press(key)
+        await pilot.pause()
+    assert app.return_value is None and not app.is_running
+
+
+async def test_help_and_palette_have_every_action(base: Path) -> None:
+    async with listing(base, (120, 36)) as (app, pilot, _):
+        await pilot.press("question_mark")
+        await pilot.pause()
+        text = screen_text(app)
+        assert all(key.what[:60] in text for key in runs_app._KEYS)
+        await pilot.press("escape", "ctrl+p", *"compare the marked")
+        await until(pilot, lambda: "Runs: compare" in screen_text(app))
+
+
+@pytest.mark.parametrize(("key", "answer"), [("q", "quit"), ("escape", "quit"), ("ctrl+c", LEFT)])
+async def test_an_opened_run_leads_back_to_the_list_except_by_ctrl_c(key: str, answer: str) -> None:
+    app = OpenedRun(Replay(samples.running()), poll_s=0.05)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(app, pilot)
+        assert "Back" in screen_text(app) and "Quit" not in screen_text(app)
+        await pilot.press(key)
+        await pilot.pause()
+    assert app.return_value == answer
+
+
+async def test_escape_in_an_opened_run_first_takes_its_filter_away() -> None:
+    app = OpenedRun(Replay(samples.running()), poll_s=0.05)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(app, pilot)
+        await pilot.press("slash", *"dat", "enter", "escape")
+        await pilot.pause()
+        assert app.is_running and not app.needle
+
+
+FOLDER = Path(__file__).with_name("snapshots")
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_the_list_looks_as_it_did(base: Path, size, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RN50_SNAPSHOTS=write writes the file anew."""
+    monkeypatch.setattr(runs_app.time, "time", lambda: 1.7e9 + 7200)
+    async with listing(base, size) as (app, pilot, _):
+        await pilot.press("down", "space")
+        await pilot.pause()
+        lines = [line.replace(str(base), "BASE") for line in screen_lines(app) if not line.startswith(" folder")]
+    file = FOLDER / f"{size[0]}x{size[1]}.txt"
+    if os.environ.get("RN50_SNAPSHOTS") == "write":
+        FOLDER.mkdir(exist_ok=True)
+        file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert lines == file.read_text(encoding="utf-8").splitlines()

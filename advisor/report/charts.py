@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,9 @@ MARK_HEIGHT = 8
 SPARK_HEIGHT = 28
 STRIP_HEIGHT = 16
 _FAINT = 0.25  # still to be seen
+HEAT_RATIOS = (1.1, 1.25, 1.5, 2.0)  # steps this many times as long as usual get the next darker shade
 PLOT_UNITS = 1000.0  # width of the plot's own coordinates, stretched to the page
+_NO_DATA = Markup("")
 
 
 def phase_class(name: str) -> str:
@@ -47,7 +50,7 @@ def budget_bar(row: Mapping[str, float], *, names: Sequence[str], longest_s: flo
             label = Markup('<text class="{}" x="{:.2f}%" y="17.5" text-anchor="middle">{}</text>')
             parts.append(label.format(css, x + width / 2, fmt.share(seconds / whole)))
         x += width
-    return svg(BAR_HEIGHT, f"{title}: {fmt.duration(whole)} a step", parts)
+    return svg(BAR_HEIGHT, f"{title}: {fmt.duration(whole)} per step", parts)
 
 
 def capacity_scale(capacities: Iterable[Capacity], measured: float | None) -> float:
@@ -97,6 +100,7 @@ def plot(
     top: float,
     title: str,
     marks: Sequence[Mark] = (),
+    data: Markup = _NO_DATA,
 ) -> Markup:
     """A line over the run's time, broken where nothing is known, with the run's segments behind it. `points` are (seconds, value)."""
     behind = [_band(segment, end_s) for segment in segments if segment.end_s > segment.start_s]
@@ -114,7 +118,7 @@ def plot(
         )
         shapes.append(Markup('<polyline class="line" points="{}"/>').format(joined))
     above = [_mark(mark, end_s) for mark in marks]
-    return svg(PLOT_HEIGHT, title, [*behind, *grid, stretched(Markup("").join(shapes)), *above], "plot")
+    return svg(PLOT_HEIGHT, title, [*behind, *grid, stretched(Markup("").join(shapes)), *above], "plot", data)
 
 
 def _mark(mark: Mark, end_s: float, height: int = MARK_HEIGHT) -> Markup:
@@ -140,7 +144,10 @@ def worker_chart(curve: WorkerCurve, *, top: float, title: str) -> Markup:
     )
     grid = [line(0, 100, PLOT_HEIGHT * share, PLOT_HEIGHT * share, "grid") for share in (0.0, 0.5, 1.0)]
     parts = [*grid, stretched(shapes)]
+    column = LONGEST_BAR_PERCENT / last
     for x, point in places:
+        text = f"{fmt.counted(point.workers, 'worker')}: {point.words} samples/s"
+        parts.append(rect(x / 10 - column / 2, column, "over", text, PLOT_HEIGHT))
         if point.workers == curve.knee:
             parts.append(line(x / 10, x / 10, 0, PLOT_HEIGHT, "knee"))
         if point.workers == curve.measured:
@@ -176,16 +183,65 @@ def score_ring(score: int | None, title: str) -> Markup:
     return Markup(head).format(inert_text.one_line(title), Markup("").join(parts))
 
 
-def sparkline(points: Sequence[tuple[float, float | None]], *, end_s: float, top: float, title: str) -> Markup:
-    """A line without axes over the run's time. `points` are (seconds, value); it breaks where nothing is known."""
+def sparkline(
+    points: Sequence[tuple[float, float | None]],
+    *,
+    end_s: float,
+    top: float,
+    title: str,
+    css: str = "",
+    data: Markup = _NO_DATA,
+) -> Markup:
+    """An area without axes over the run's time. `points` are (seconds, value); it breaks where nothing is known."""
     shapes = []
     for piece in _pieces(points):
         joined = " ".join(
             f"{PLOT_UNITS * t / end_s:.1f},{1 + (SPARK_HEIGHT - 2) * (1 - min(value / top, 1.0)):.1f}"
             for t, value in piece
         )
+        first, last = PLOT_UNITS * piece[0][0] / end_s, PLOT_UNITS * piece[-1][0] / end_s
+        shapes.append(
+            Markup('<polygon class="{}" points="{:.1f},{} {} {:.1f},{}"/>').format(
+                f"area {css}".rstrip(), first, SPARK_HEIGHT, joined, last, SPARK_HEIGHT
+            )
+        )
         shapes.append(Markup('<polyline class="line" points="{}"/>').format(joined))
-    return svg(SPARK_HEIGHT, title, [stretched(Markup("").join(shapes), SPARK_HEIGHT)], "plot spark")
+    return svg(SPARK_HEIGHT, title, [stretched(Markup("").join(shapes), SPARK_HEIGHT)], "plot spark", data)
+
+
+def hover_data(start_s: float, slice_s: float, unit: str, **curves: Sequence[float | None]) -> Markup:
+    """Attributes from which the page's script shows values at the pointer: equal slices from `start_s`; unknown ones are empty."""
+    head = Markup(' data-from="{:.6g}" data-slice="{:.6g}" data-unit="{}"').format(start_s, slice_s, unit)
+    texts = {name: ",".join("" if v is None else f"{v:.4g}" for v in values) for name, values in curves.items()}
+    return head + Markup("").join(Markup(' data-{}="{}"').format(name, text) for name, text in texts.items())
+
+
+def heat(
+    ratios: Sequence[float | None],
+    late: Sequence[bool],
+    *,
+    start_s: float,
+    slice_s: float,
+    end_s: float,
+    title: str,
+    data: Markup = _NO_DATA,
+) -> Markup:
+    """A row of the rank x time chart: the darker, the longer the steps of a slice are than usual (ratio 1); late slices underlined."""
+    x0, width = PLOT_UNITS * start_s / end_s, PLOT_UNITS * slice_s / end_s
+    shade = [None if ratio is None else sum(ratio > edge for edge in HEAT_RATIOS) for ratio in ratios]
+    lines = [(f"h{level}", STRIP_HEIGHT / 2, [s == level for s in shade]) for level in range(len(HEAT_RATIOS) + 1)]
+    lines.append(("behind", STRIP_HEIGHT - 2, list(late)))
+    shapes = []
+    for css, y, flags in lines:
+        path = "".join(f"M{x0 + a * width:.1f} {y:g}h{(b - a) * width:.1f}" for a, b in _stretches(flags))
+        shapes += [Markup('<path class="{}" d="{}"/>').format(css, path)] if path else []
+    return svg(STRIP_HEIGHT, title, [stretched(Markup("").join(shapes), STRIP_HEIGHT)], "strip heat", data)
+
+
+def _stretches(flags: Sequence[bool]) -> list[tuple[int, int]]:
+    """[first, end) of each stretch of set flags."""
+    edges = [0, *(i for i in range(1, len(flags)) if flags[i] != flags[i - 1]), len(flags)]
+    return [(a, b) for a, b in itertools.pairwise(edges) if a < b and flags[a]]
 
 
 def strip(marks: Sequence[Mark], *, end_s: float, title: str) -> Markup:
@@ -244,6 +300,6 @@ def line(x1: float, x2: float, y1: float, y2: float, css: str) -> Markup:
     return Markup('<line class="{}" x1="{:.2f}%" x2="{:.2f}%" y1="{:.1f}" y2="{:.1f}"/>').format(css, x1, x2, y1, y2)
 
 
-def svg(height: int, title: str, parts: Iterable[Markup], css: str = "bar") -> Markup:
-    head = '<svg class="{}" role="img" aria-label="{}" width="100%" height="{}">{}</svg>'
-    return Markup(head).format(css, inert_text.one_line(title), height, Markup("").join(parts))
+def svg(height: int, title: str, parts: Iterable[Markup], css: str = "bar", data: Markup = _NO_DATA) -> Markup:
+    head = '<svg class="{}" role="img" aria-label="{}" width="100%" height="{}"{}>{}</svg>'
+    return Markup(head).format(css, inert_text.one_line(title), height, data, Markup("").join(parts))

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rn50_advisor.advisor.model.wording.quantities import bytes_, counted, share
+from rn50_advisor.advisor.model.wording.quantities import bytes_, counted, numbers, share
 
 FACT = "gpu_memory"
-_RANKS_SHOWN = 8
+_ROWS_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +65,21 @@ def memory_facts(found: Sequence[DeviceMemory]) -> dict[str, Any]:
 
 
 def memory_rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Label and text for each rank's GPU memory in a report's facts. Entries of another shape are skipped."""
+    """Label and text for ranks' GPU memory in a report's facts, alike ranks together. Entries of another shape are skipped."""
     entries = facts.get(FACT)
-    rows = []
-    for entry in list(entries)[:_RANKS_SHOWN] if isinstance(entries, (list, tuple)) else ():
+    ranks_of: dict[str, list[int]] = {}
+    for entry in entries if isinstance(entries, (list, tuple)) else ():
         try:
             found = DeviceMemory(**entry)
-            rows.append((f"memory of rank {found.rank}", found.words))
+            ranks_of.setdefault(found.words, []).append(int(found.rank))
         except (TypeError, ValueError):
             continue
-    return rows
+    rows = [
+        (f"memory of rank{'s' if len(ranks) > 1 else ''} {numbers(sorted(ranks))}", words)
+        for words, ranks in ranks_of.items()
+    ]
+    hidden = sum(len(ranks) for ranks in list(ranks_of.values())[_ROWS_SHOWN:])
+    return [
+        *rows[:_ROWS_SHOWN],
+        *([("memory of other ranks", f"{hidden} more ranks are in the JSON report")] if hidden else []),
+    ]

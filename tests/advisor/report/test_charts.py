@@ -29,7 +29,7 @@ def test_phases_are_as_wide_as_their_share_of_the_longest_step() -> None:
         {"input_wait": 0.2, "forward": 0.05, "own": 0.0}, names=PHASES, longest_s=0.5, title="rank 1"
     )
     assert widths(bar) == [40.0, 10.0]
-    assert parsed(bar).attrib["aria-label"] == "rank 1: 250 ms a step"
+    assert parsed(bar).attrib["aria-label"] == "rank 1: 250 ms per step"
     assert [text.text for text in parsed(bar).iter("text")] == ["80 %", "20 %"]
     assert [rect.attrib["class"] for rect in parsed(bar).iter("rect")] == ["p-input-wait", "p-forward"]
 
@@ -158,3 +158,29 @@ def test_names_are_text() -> None:
     drawn = charts.svg(10, "</svg><script>\x1b", [charts.rect(0.0, 1.0, "c", '<b> & "')])
     assert not re.search(r"<(script|b)>", drawn) and "\x1b" not in drawn
     assert [title.text for title in parsed(drawn).iter("title")] == ['<b> & "']
+
+
+def test_a_row_of_the_rank_chart_is_the_darker_the_longer_its_steps() -> None:
+    ratios = [0.9, 1.1, 1.2, None, 1.4, 1.9, 5.0, 5.0]
+    drawn = charts.heat(ratios, [False] * 6 + [True] * 2, start_s=10.0, slice_s=10.0, end_s=100.0, title="rank <1>")
+    paths = {path.attrib["class"]: path.attrib["d"] for path in parsed(drawn).iter("path")}
+    assert paths == {
+        "h0": "M100.0 8h200.0",
+        "h1": "M300.0 8h100.0",
+        "h2": "M500.0 8h100.0",
+        "h3": "M600.0 8h100.0",
+        "h4": "M700.0 8h200.0",
+        "behind": "M700.0 14h200.0",
+    }
+    assert parsed(drawn).attrib["aria-label"] == "rank <1>"
+
+
+def test_values_for_the_pointer_are_attributes() -> None:
+    data = charts.hover_data(1.5, 0.25, 's"', values=[1 / 3, None, 20.0])
+    assert data == ' data-from="1.5" data-slice="0.25" data-unit="s&#34;" data-values="0.3333,,20"'
+
+
+def test_each_point_of_the_forecast_says_its_rate() -> None:
+    drawn = charts.worker_chart(CURVE, top=500.0, title="workers")
+    texts = [rect[0].text for rect in parsed(drawn).iter("rect")]
+    assert texts[:2] == ["0 workers: 109 samples/s", "1 worker: 140–160 samples/s"] and len(texts) == len(CURVE.points)

@@ -56,6 +56,16 @@ def test_unknown_parts_are_left_out() -> None:
     assert "gpu_memory" not in analyse(recording({0: plan()}, facts=FACTS)).facts
 
 
+def test_ranks_with_the_same_memory_share_a_row() -> None:
+    [alike] = looked_at((4, 40, 50, 0)).facts["gpu_memory"]
+    ranks = [{**alike, "rank": rank} for rank in (0, 1, 3)]
+    others = [{**alike, "rank": 10 + n, "peak": alike["peak"] - n * GIB} for n in range(1, 11)]
+    labels = [label for label, _ in memory_rows({"gpu_memory": [*ranks, {**others[0], "rank": 2}]})]
+    assert labels == ["memory of ranks 0–1, 3", "memory of rank 2"]
+    *shown, rest = memory_rows({"gpu_memory": [*ranks, *others]})
+    assert len(shown) == 8 and rest == ("memory of other ranks", "3 more ranks are in the JSON report")
+
+
 @pytest.mark.parametrize("entries", [7, [7], [{"rank": 0}], {"rank": 0}])
 def test_what_is_of_another_shape_is_passed_over(entries) -> None:
     assert memory_rows({"gpu_memory": entries}) == []

@@ -73,14 +73,14 @@ def test_the_page_is_headed_by_the_result_and_lists_commands() -> None:
     page = render(replace(made, runs=runs), "html")
     headings = re.findall(r"<h1[^>]*>(.*?)</h1>", page)
     assert all(re.fullmatch(r"(No difference found: )?\d\.\d\d×.*", heading) for heading in headings), headings
-    assert all(f"<td>python train{n}.py</td>" in page for n in range(3))
+    assert all(f">python train{n}.py</td>" in page for n in range(3))
 
 
 def test_findings_are_a_table_on_a_page_and_in_markdown() -> None:
     made = compared()
     gone = FindingChange("DAT003", "Slow", "gone", 0.1, None)
     made = replace(made, pairs=tuple(replace(pair, findings=(gone,)) for pair in made.pairs))
-    assert "<td>✓ gone</td>" in render(made, "html") and "| ✓ gone | Slow | DAT003 | 100 ms |" in render(made, "md")
+    assert ">✓ gone</td>" in render(made, "html") and "| ✓ gone | Slow | DAT003 | 100 ms |" in render(made, "md")
     assert "✓ gone: Slow (DAT003), 100 ms per step" in render(made, "text")
 
 

@@ -32,7 +32,7 @@ best case (`saving.bounds`), and from where the gain lay whenever the fix was tr
 [RESULTS.md](../samples/faults/RESULTS.md), run with and without it. A rule's own scenarios count one each, those of all other rules as
 much as three together.
 
-Each line says how a rule's predictions fare on a scenario that the correction has not seen: each was left out in turn. All runs were on
+Each line says how a rule's predictions do on a scenario that the correction has not seen: each was left out in turn. All runs were on
 CPUs.
 
 {table}

@@ -191,7 +191,7 @@ def run_logged(command: list[str], log: Path, environment: dict[str, str], limit
             code = child.wait(limit_s)
         except subprocess.TimeoutExpired:
             _end(child)
-            return f"it took longer than {limit_s:.0f} s"
+            return f"timeout after {limit_s:.0f} s"
         except BaseException:
             _end(child)
             raise

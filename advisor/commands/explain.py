@@ -89,7 +89,9 @@ def of_family(every: Sequence[Rule], asked: str) -> list[Rule]:
         letters = dict.fromkeys(_letters(rule) for rule in every)
         words = [word for name in FAMILIES.values() for word in name.split()]
         known = ", ".join(f"{each} ({FAMILIES[each]})" if each in FAMILIES else each for each in letters)
-        raise UsageError(f"no rules {asked!r}", did_you_mean(asked, [*letters, *words]) or f"there are {known}")
+        family = next((each for each in letters if word.startswith(each.casefold())), None)
+        hint = f"rn50-advisor rules {family} lists this family" if family else did_you_mean(asked, [*letters, *words])
+        raise UsageError(f"no rule or family {asked!r}", hint or f"families: {known}")
     return found
 
 

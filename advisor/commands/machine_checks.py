@@ -249,7 +249,7 @@ def shared_memory() -> DoctorCheck:
     try:
         space = os.statvfs("/dev/shm")
     except OSError as error:
-        return DoctorCheck(name, "warn", f"{error.strerror}", "DataLoader workers hand batches over in it")
+        return DoctorCheck(name, "warn", f"{error.strerror}", "DataLoader workers pass batches through it")
     size, free = space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize
     found = f"{fmt.bytes_(size)}, {fmt.bytes_(free)} free"
     if size < SHM_WARN_BYTES:

@@ -32,7 +32,7 @@ def flaws(
         return ()
     # only the last triage counts: faults in earlier ones were fixed
     handed = (
-        ("its triage says to hand it back" + f": {last.why}" * bool(last.why),) if last.state == "hand-back" else ()
+        ("its triage advises to replace it" + f": {last.why}" * bool(last.why),) if last.state == "hand-back" else ()
     )
     fewer = _fewer_gpus(models, facts, kinds)
     return (*handed, fewer) if fewer else handed

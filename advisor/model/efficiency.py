@@ -56,7 +56,7 @@ def _unknown(report: Report) -> str:
     cause = _of_the_verdict(report)
     reasons = (
         (state == "failed", "the job failed"),
-        (steps < STEADY_STEPS_MIN, f"{steps} steady steps were seen, {STEADY_STEPS_MIN} are needed"),
+        (steps < STEADY_STEPS_MIN, f"{steps} steady steps observed, {STEADY_STEPS_MIN} are needed"),
         (state == "inconclusive", "the verdict is inconclusive"),
         (not (math.isfinite(step_s) and step_s > 0), "the time of a step was not divided into phases"),
         (account.get(INPUT_OR_FORWARD, 0.0) > 0, "no loader was seen: waiting for input cannot be told from forward"),

@@ -58,7 +58,8 @@ def resolve_run(argument: str, base: Path) -> Path:
         raise not_read(argument, error) from error
     runs = list_runs(base)
     if not runs:
-        raise NotARun(f"{argument} is not a run, and {base} holds none", "record one: rn50-advisor run -- COMMAND")
+        why = f"no runs in {base}" if argument == LATEST else f"{argument} is not a run, and {base} holds no runs"
+        raise NotARun(why, "record one: rn50-advisor run -- COMMAND, or name the folder of the runs with --run-dir")
     if argument == LATEST:
         return runs[0]
     for fits in (is_called, _starts_like):
@@ -70,7 +71,7 @@ def resolve_run(argument: str, base: Path) -> Path:
             raise NotARun(f"{argument} matches {len(found)} runs: {names}", "give a longer part of the name")
     hint = did_you_mean(path.name, _typed_names(runs)) or f"the newest is {runs[0].name}"
     raise NotARun(
-        f"{argument} is not a run: neither a path nor the name of one in {base}",
+        f"{argument} is not a run: no such path, and no run of that name in {base}",
         f"{hint}; rn50-advisor runs lists them",
     )
 

@@ -19,13 +19,13 @@ _CALLS_A_STEP_MIN = 1.0
 _COLLECTIVES_SHARE = 0.15  # the limit of COM001
 # Share of the step that a training thread may sleep inside the model: most healthy jobs sleep up to 5 %.
 _ASLEEP_SHARE = 0.15
-SLEEPS = "The training thread sleeps, and the reason was not observed"
+SLEEPS = "Training thread sleeps for an unobserved reason"
 
 
 def unknown_waits(a: Analysis, text: str) -> tuple[str, str] | None:
     """Returns title and summary if ranks wait for each other for an unmeasured time; else None."""
     untimed = _in_graphs(a) or _waited_for_others(a) or _untimed_collectives(a)
-    return ("How long the ranks wait for each other is not known", f"{text}; {untimed}.") if untimed else None
+    return ("Wait between ranks not measured", f"{text}; {untimed}.") if untimed else None
 
 
 def asleep(a: Analysis) -> tuple[float, str]:

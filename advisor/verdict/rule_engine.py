@@ -264,7 +264,7 @@ def _of_run(analysis: Analysis, text: str, unchecked: str) -> Verdict:
     if view.unmonitored:
         who = f"rank{'s' if len(view.unmonitored) > 1 else ''} {', '.join(map(str, view.unmonitored[:8]))}"
         why = f"it is not known whether the GPU of {who} is healthy: {view.why_unmonitored}"
-        return Verdict("inconclusive", None, "The GPUs could not be watched", f"{text}; {why}.")
+        return Verdict("inconclusive", None, "GPUs not observed", f"{text}; {why}.")
     slept, beside = asleep(analysis)
     unknown = (SLEEPS, f"{text}.{beside}") if slept else unknown_waits(analysis, text)
     if unknown:
@@ -272,7 +272,7 @@ def _of_run(analysis: Analysis, text: str, unchecked: str) -> Verdict:
     return Verdict(
         "healthy",
         None,
-        "Compute takes the time",
+        "Compute-bound",
         f"{text}{_computed_by(analysis)}; not measured: {unchecked}.{beside}{input_is_unknown(analysis)}{speaks_for(analysis)}",
     )
 
@@ -290,15 +290,13 @@ def _too_few_steps(analysis: Analysis) -> Verdict:
     if analysis.meta.traced:
         why = _NO_COMMON_STEP if analysis.step_time.steps else _NO_TRACED_STEP
     elif analysis.step_time.steps:
-        why = f"{analysis.step_time.steps} steps were seen, {analysis.step_time.steady_steps} of them steady: too few to judge"
+        why = f"{analysis.step_time.steps} steps observed, {analysis.step_time.steady_steps} of them steady: too few to judge"
     elif analysis.running:
-        why = "the job has not made a step yet"
+        why = "the job has not completed a step yet"
     else:
         why = analysis.recorder_error or "the job ran no backward pass that could be observed"
-        why = f"no training step was seen: {why}"
-    return Verdict(
-        "inconclusive", None, "Nothing can be said yet" if analysis.running else "Nothing can be said", why + "."
-    )
+        why = f"no training step was observed: {why}"
+    return Verdict("inconclusive", None, "Too few steps yet" if analysis.running else "Too few steps", why + ".")
 
 
 def _of_trace(analysis: Analysis, text: str) -> Verdict:
@@ -306,7 +304,7 @@ def _of_trace(analysis: Analysis, text: str) -> Verdict:
     if unknown := unknown_waits(analysis, text):
         return Verdict("inconclusive", None, *unknown)
     unseen = "clocks, power and errors of the GPU are" if analysis.on_gpu else "the machine's own state is"
-    title = "Compute takes the time, as far as a trace shows"
+    title = "Compute-bound, as far as a trace shows"
     return Verdict("inconclusive", None, title, f"{text}; {unseen} not in a trace.")
 
 

@@ -96,5 +96,5 @@ def test_a_job_on_unmonitored_gpus_is_not_called_healthy() -> None:
     own = {0: rank(0.98, input_wait=0.01, gap=0.01)}
     blind = GpuView(unmonitored=(0,), why_unmonitored="driver library and kernel module have different versions")
     verdict = judged(jobs.job(own, gpu_view=blind)).verdict
-    assert (verdict.state, verdict.title) == ("inconclusive", "The GPUs could not be watched")
+    assert (verdict.state, verdict.title) == ("inconclusive", "GPUs not observed")
     assert "rank 0" in verdict.summary and "different versions" in verdict.summary

@@ -43,7 +43,7 @@ def circumstances(benchmark: Benchmark) -> tuple[tuple[str, str], ...]:
 
 
 def outcome(cell: Cell) -> str:
-    """`2,310 images/s (2,290–2,325), Compute takes the time`, or why there is none."""
+    """`2,310 images/s (2,290–2,325), Compute-bound`, or why there is none."""
     if cell.images_per_s is None:
         return f"{state(cell)}: {cell.why}"
     return f"{rate(cell.rate)} images/s ({interval(cell.images_per_s)})" + (
@@ -66,7 +66,7 @@ def interval(estimate: Estimate) -> str:
 
 
 def verdict(cell: Cell) -> str:
-    """The rule and its title where there is one; of a sound cell, that compute takes the time."""
+    """The rule and its title where there is one; of a sound cell, that compute-bound."""
     found = cell.verdict
     if found is None:
         return ""

@@ -159,7 +159,7 @@ def _peers(results: Sequence[Result], names: Mapping[int, str]) -> Iterator[Item
     if pairs:
         direct = sum(bool(pair.get("direct")) for pair in pairs)
         hint = (
-            f"{len(pairs) - direct} of {len(pairs)} ways between GPUs lead through host memory: NVLink connects them all, but the "
+            f"{len(pairs) - direct} of {len(pairs)} GPU pairs communicate through host memory: NVLink connects them all, but the "
             "fabric manager, an IOMMU or the virtual machine prevents its use (nvidia-smi topo -p2p r)"
         )
         band = Band(float(len(pairs)), None, "boards with NVLink from each GPU to each: A100 and later in SXM form")

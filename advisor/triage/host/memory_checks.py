@@ -77,7 +77,7 @@ def shared_memory(root: Path = Path("/")) -> Iterator[Item]:
     try:
         space = os.statvfs(root / "dev/shm")
     except OSError as error:
-        yield TriageGap("memory.shm_bytes", f"/dev/shm: {error.strerror}", "loader workers hand batches over in it")
+        yield TriageGap("memory.shm_bytes", f"/dev/shm: {error.strerror}", "loader workers pass batches through it")
         return
     size = space.f_blocks * space.f_frsize
     hint = (

@@ -60,7 +60,9 @@ def limits(root: Path = Path("/")) -> Iterator[Item]:
     if soft == resource.RLIM_INFINITY:
         yield fact("limits.open_files", "unlimited")
     else:
-        hint = f"ulimit -n (hard limit {hard}): loader workers pass batches as open files, and hundreds of them add up"
+        hint = (
+            f"ulimit -n (hard limit {hard}): loader workers pass batches as file descriptors, which add up to hundreds"
+        )
         band = Band(
             FILES_LEAST, None, "the usual soft limit of Linux; PyTorch's sharing strategy file_descriptor asks for more"
         )

@@ -51,7 +51,7 @@ def test_an_interpreter_that_cannot_train_is_reported_with_its_reason(tmp_path: 
 
 def test_a_child_that_lasts_too_long_is_ended(tmp_path: Path) -> None:
     sleeping = [sys.executable, "-c", "import time; time.sleep(600)"]
-    assert "longer than 0 s" in run_logged(sleeping, tmp_path / "log", {}, 0.2)
+    assert "timeout after 0 s" in run_logged(sleeping, tmp_path / "log", {}, 0.2)
 
 
 def test_a_child_that_heeds_nothing_is_killed_with_all_that_it_started(
@@ -74,7 +74,7 @@ def test_a_child_that_heeds_nothing_is_killed_with_all_that_it_started(
         return real_wait(process, 0.01 if timeout == 900.0 else timeout)
 
     monkeypatch.setattr(subprocess.Popen, "wait", wait)
-    assert "longer than" in run_logged([sys.executable, "-c", program], tmp_path / "log", dict(os.environ), 900.0)
+    assert "timeout after" in run_logged([sys.executable, "-c", program], tmp_path / "log", dict(os.environ), 900.0)
     _, alive = psutil.wait_procs(_processes((tmp_path / "pid").read_text()), timeout=10)
     assert all(process.status() == psutil.STATUS_ZOMBIE for process in alive)
 

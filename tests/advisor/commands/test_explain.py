@@ -94,7 +94,14 @@ def test_ids_that_begin_alike_and_needs_are_listed_where_asked() -> None:
     assert shown.startswith("DAT003  ") and "step.input_wait_s" in shown
 
 
-@pytest.mark.parametrize(("asked", "hint"), [("DTA", "did you mean data, DAT?"), ("xyzzy", "CMP (compute), COM (")])
+@pytest.mark.parametrize(
+    ("asked", "hint"),
+    [
+        ("DTA", "did you mean data, DAT?"),
+        ("DAT99", "rn50-advisor rules DAT lists this family"),
+        ("xyzzy", "CMP (compute), COM ("),
+    ],
+)
 def test_an_unknown_family_is_refused_with_those_there_are(asked: str, hint: str) -> None:
     error = CliRunner().invoke(rules, [asked]).exception
     assert isinstance(error, UsageError) and hint in error.hint

@@ -55,5 +55,5 @@ def test_a_machine_that_its_triage_hands_back_is_an_outlier_until_it_is_mended()
     bad = triage("m0", **{"machine.made_at": 5.0})
     bad["verdict"] = {"state": "hand-back", "reasons": ["GPU 3 is lost"]}
     [odd] = rank(results_of(bad, triage("m1"))).outliers
-    assert odd.name == "m0" and odd.flaws == ("its triage says to hand it back: GPU 3 is lost",)
+    assert odd.name == "m0" and odd.flaws == ("its triage advises to replace it: GPU 3 is lost",)
     assert rank(results_of(bad, triage("m0", **{"machine.made_at": 6.0}))).outliers == ()

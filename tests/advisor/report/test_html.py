@@ -226,7 +226,7 @@ def test_gpu_hours_are_told_where_ranks_have_gpus() -> None:
 
 def test_a_score_that_is_not_known_says_why() -> None:
     words = Page(render(samples.inconclusive(), "html")).words()
-    assert "– Training efficiency not known: 0 steady steps were seen, 30 are needed" in words
+    assert "– Training efficiency not known: 0 steady steps observed, 30 are needed" in words
 
 
 def test_passed_and_unmeasured_checks_are_folded_and_named() -> None:

@@ -120,6 +120,14 @@ def test_a_run_that_is_not_there_or_not_unique_is_named(tmp_path: Path, argument
     assert error.value.hint
 
 
+def test_without_runs_the_message_says_so_and_how_to_record_one(tmp_path: Path) -> None:
+    with pytest.raises(NotARun, match=f"^no runs in {tmp_path}$") as error:
+        resolve_run("latest", tmp_path)
+    assert "rn50-advisor run -- COMMAND" in error.value.hint and "--run-dir" in error.value.hint
+    with pytest.raises(NotARun, match=r"^gamma is not a run, and .* holds no runs$"):
+        resolve_run("gamma", tmp_path)
+
+
 @pytest.mark.parametrize(
     ("argument", "suggested"),
     [

@@ -83,7 +83,7 @@ def test_a_sound_loop_is_not_called_healthy_because_clocks_are_not_in_a_trace(tm
         event["name"] = event["name"].replace("implicit_convolve_sgemm<float", "sm80_xmma_fprop_implicit_gemm_bf16bf16")
     report = report_of(written_trace(tmp_path / "t.json", book))
     assert (report.verdict.state, report.findings) == ("inconclusive", ())
-    assert report.verdict.title == "Compute takes the time, as far as a trace shows"
+    assert report.verdict.title == "Compute-bound, as far as a trace shows"
 
 
 def test_a_trace_without_steps_says_what_it_lacks(tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ def ranks(count: int = 2, **values: Any) -> Analysis:
 
 
 def summary(a: Analysis) -> str:
-    found = unknown_waits(a, "compute takes the time")
-    assert found is not None and found[0] == "How long the ranks wait for each other is not known"
-    assert found[1].startswith("compute takes the time; ") and found[1].endswith(".")
+    found = unknown_waits(a, "compute-bound")
+    assert found is not None and found[0] == "Wait between ranks not measured"
+    assert found[1].startswith("compute-bound; ") and found[1].endswith(".")
     return found[1]
 
 

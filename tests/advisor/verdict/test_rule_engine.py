@@ -338,13 +338,13 @@ NOTHING: dict[str, Any] = {"model": None, "steady": 0, "values": {}}
 @pytest.mark.parametrize(
     ("about", "words"),
     [
-        ({**NOTHING, "steps": 3}, "3 steps were seen, 0 of them steady: too few"),
-        ({"steady": 4, "steps": 7}, "7 steps were seen, 4 of them steady: too few"),
-        ({**NOTHING, "steps": 0, "running": True}, "has not made a step yet"),
-        ({**NOTHING, "steps": 0}, "no training step was seen: the job ran no backward pass"),
+        ({**NOTHING, "steps": 3}, "3 steps observed, 0 of them steady: too few"),
+        ({"steady": 4, "steps": 7}, "7 steps observed, 4 of them steady: too few"),
+        ({**NOTHING, "steps": 0, "running": True}, "has not completed a step yet"),
+        ({**NOTHING, "steps": 0}, "no training step was observed: the job ran no backward pass"),
         (
             {**NOTHING, "steps": 0, "recorder_error": "the recorder met an error in pid 7: KeyError"},
-            "no training step was seen: the recorder met an error in pid 7: KeyError.",
+            "no training step was observed: the recorder met an error in pid 7: KeyError.",
         ),
     ],
 )
@@ -513,7 +513,7 @@ def test_a_trace_is_judged_by_few_steps_and_by_rules_that_it_shows_enough_for(
 def test_the_verdict_on_a_trace_says_by_how_many_steps_it_was_judged() -> None:
     verdict = judged(meta=TRACE, steady=2).verdict
     assert verdict.state == "inconclusive"
-    assert verdict.title == "Compute takes the time, as far as a trace shows"
+    assert verdict.title == "Compute-bound, as far as a trace shows"
     assert "Judged by 2 steps of a profiler's trace" in verdict.summary
 
 

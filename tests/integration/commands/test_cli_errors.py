@@ -21,7 +21,7 @@ CASES = {
     "a budget that is no number": (["run", "--overhead-budget", "much", "true"], 64, "much"),
     "a report of unknown format": (["run", "--report", "report.pdf", "true"], 64, "report.pdf"),
     "a run that is nowhere": (["report", "nowhere"], 2, "nowhere is not a run"),
-    "no run yet": (["report"], 2, "latest is not a run"),
+    "no run yet": (["report"], 2, "no runs in"),
     "a bundle of nothing": (["bundle", "nowhere"], 2, "nowhere is not a run"),
     "an unknown report format": (["report", "--format", "pdf", "nowhere"], 64, "pdf"),
     "an unknown rule": (["explain", "DAT999"], 64, "no rule 'DAT999'"),

@@ -55,7 +55,7 @@ def test_each_strip_names_the_rank_on_its_gpu(hot: dict[str, Any]) -> None:
 
 def test_a_driver_that_does_not_fit_its_library_is_a_gap_and_no_healthy_run(fake_driver: Path, tmp_path: Path) -> None:
     report = report_of(fake_driver, MACHINES["mismatch"](), tmp_path, steps="60")
-    assert report["verdict"]["state"] == "inconclusive" and "could not be watched" in report["verdict"]["title"]
+    assert report["verdict"]["state"] == "inconclusive" and "not observed" in report["verdict"]["title"]
     (gap,) = [gap for gap in report["gaps"] if gap["metric"] == "gpu.*"]
     assert "different versions" in gap["reason"] and "reboot" in gap["hint"]
     assert report["gpus"] == [] and report["step_time"]["steps"] > 50

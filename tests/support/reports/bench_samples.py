@@ -42,7 +42,7 @@ def measured(wanted: Setting, rate: float, *, rule: str | None = None, title: st
         step_s=wanted.batch * wanted.devices / rate,
         steps=100,
         memory_bytes=wanted.batch * 100_000_000,
-        verdict=Verdict(state, rule, title or ("Something is slow" if rule else "Compute takes the time"), "So it is."),
+        verdict=Verdict(state, rule, title or ("Something is slow" if rule else "Compute-bound"), "So it is."),
         shares={"forward": 0.3, "backward": 0.6, "optimizer": 0.1},
         run="run",
     )

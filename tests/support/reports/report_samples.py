@@ -213,7 +213,7 @@ def healthy() -> Report:
     rates = (19_421.0 * (1 - 0.6 * math.exp(-i / 9)) for i in range(240))
     return Report(
         verdict=Verdict(
-            "healthy", None, "Compute takes the time", "95 % of the step is computing; nothing worth fixing was found."
+            "healthy", None, "Compute-bound", "95 % of the step is computing; nothing worth fixing was found."
         ),
         job=Job(("torchrun", "--nproc_per_node=8", "train.py"), None, 8040.0, 8, running=True, name="rn50-h100x8"),
         throughput=Throughput(19_421.0, 9.48, 256, 8),

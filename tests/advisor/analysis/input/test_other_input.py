@@ -56,7 +56,7 @@ from rn50_advisor.rules.registry import all_rules
 )
 def test_stack_samples_show_where_the_time_before_the_backward_goes(events: list[Any], title: str) -> None:
     found = verdict_of(without_loader(events))
-    assert (found.state, found.title) == (("inconclusive", title) if title else ("healthy", "Compute takes the time"))
+    assert (found.state, found.title) == (("inconclusive", title) if title else ("healthy", "Compute-bound"))
 
 
 @pytest.mark.parametrize(

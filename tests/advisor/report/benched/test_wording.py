@@ -42,7 +42,7 @@ def test_circumstances_that_nobody_knows_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("made", "line"),
     [
-        (measured(BF16, 2312.4), "2,312 images/s (2,266–2,359), Compute takes the time"),
+        (measured(BF16, 2312.4), "2,312 images/s (2,266–2,359), Compute-bound"),
         (measured(BF16, 2000.0, rule="DAT001", title="Slow"), "2,000 images/s (1,960–2,040), DAT001: Slow"),
         (replace(measured(BF16, 2000.0), verdict=None), "2,000 images/s (1,960–2,040)"),
         (cell(BF16, state="oom", why="CUDA"), "does not fit in memory: CUDA"),

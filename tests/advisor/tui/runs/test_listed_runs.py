@@ -39,7 +39,7 @@ FAST = ListedRun(
         "/runs/fast",
         "healthy",
         None,
-        "Compute takes the time",
+        "Compute-bound",
         None,
         None,
         300.0,

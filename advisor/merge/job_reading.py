@@ -44,10 +44,17 @@ def resolve_job(argument: str, base: Path) -> Path:
     return resolve_run(argument, base)
 
 
-def read_job(path: Path, *, recent_steps: int | None = None, progress: Progress | None = None) -> Recording:
+def read_job(
+    path: Path,
+    *,
+    recent_steps: int | None = None,
+    progress: Progress | None = None,
+    first_samples: int | None = None,
+) -> Recording:
     """Reads the run in `path`, merged with data from other nodes; in a folder with runs, the newest job with all its nodes merged.
 
     A trace of torch's profiler, or a folder with the traces of several ranks, is read as a run; `progress` is told how far.
+    `first_samples`: of a job of one run, only so many samples, the earliest.
     """
     if looks_like_a_trace(path) or (_is_folder_of_runs(path) and not runs_in(path)):
         return read_traces([path], progress)
@@ -57,8 +64,8 @@ def read_job(path: Path, *, recent_steps: int | None = None, progress: Progress 
             return read_nodes(found, recent_steps=recent_steps)
     if path.is_file() and is_bundle(path):
         with tempfile.TemporaryDirectory(prefix="rn50-unpacked-") as folder:
-            return _with_sent(unpack_bundle(path, Path(folder)), path, recent_steps)
-    return _with_sent(path, path, recent_steps)
+            return _with_sent(unpack_bundle(path, Path(folder)), path, recent_steps, first_samples)
+    return _with_sent(path, path, recent_steps, first_samples)
 
 
 def read_several(paths: Sequence[Path], progress: Progress | None = None) -> Recording:
@@ -70,8 +77,8 @@ def read_several(paths: Sequence[Path], progress: Progress | None = None) -> Rec
     return read_traces(paths, progress)
 
 
-def _with_sent(run: Path, shown_as: Path, recent_steps: int | None) -> Recording:
-    own = read_recording(run, recent_steps=recent_steps, shown_as=shown_as)
+def _with_sent(run: Path, shown_as: Path, recent_steps: int | None, first_samples: int | None) -> Recording:
+    own = read_recording(run, recent_steps=recent_steps, shown_as=shown_as, first_samples=first_samples)
     inbox = run / INBOX_NAME if run.is_dir() else run.with_name(INBOX_NAME)
     try:
         return merge([own, *sent_recordings(inbox, recent=None if recent_steps is None else _RECENT_FRAMES)])

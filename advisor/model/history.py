@@ -94,8 +94,11 @@ def _gpus_apart(history: History) -> tuple[int, ...]:
 
 def mean_curve(curves: Sequence[Curve]) -> Curve:
     """The mean of the known values of each slice."""
+    measured = [curve for curve in curves if curve]
+    if len(measured) == 1:
+        return measured[0]
     found: list[float | None] = []
-    for values in zip(*(curve for curve in curves if curve), strict=True):
+    for values in zip(*measured, strict=True):
         known = [value for value in values if value is not None]
         found.append(sum(known) / len(known) if known else None)
     return tuple(found)

@@ -63,28 +63,31 @@ _META_TYPES: Mapping[str, type | tuple[type, ...]] = {
 }
 
 
-def read_recording(path: Path, *, recent_steps: int | None = None, shown_as: Path | None = None) -> Recording:
+def read_recording(
+    path: Path, *, recent_steps: int | None = None, shown_as: Path | None = None, first_samples: int | None = None
+) -> Recording:
     """Reads the run in `path`: its folder, its run file, or a bundle. Raises NotARun, whose message names `shown_as`.
 
     `recent_steps`, for the live screen: reads only this many latest rows of each rank's tables, and only samples of the
     same time (at most LIVE_SAMPLES).
+    `first_samples`, for the beginning of a replay: reads only so many samples, the earliest.
     """
     if path.is_file() and is_bundle(path):
         with tempfile.TemporaryDirectory(prefix="rn50-unpacked-") as folder:
-            return _read(unpack_bundle(path, Path(folder)), path, recent_steps)
-    return _read(path, shown_as or path, recent_steps)
+            return _read(unpack_bundle(path, Path(folder)), path, recent_steps, first_samples)
+    return _read(path, shown_as or path, recent_steps, first_samples)
 
 
-def _read(path: Path, shown_path: Path, recent: int | None) -> Recording:
+def _read(path: Path, shown_path: Path, recent: int | None, first_samples: int | None) -> Recording:
     with open_database(path) as db:
         try:
-            return _recording(db, recent)
+            return _recording(db, recent, first_samples)
         except (Corrupt, RecursionError, MemoryError) as error:
             why = str(error) or "reading it would need more memory than there is"
             raise NotARun(f"{shown_path} is damaged: {why:.200}") from error
 
 
-def _recording(db: sqlite3.Connection, recent: int | None) -> Recording:
+def _recording(db: sqlite3.Connection, recent: int | None, first_samples: int | None) -> Recording:
     left_out = LeftOut()
     present = table_names(db)
     tables = {
@@ -95,7 +98,7 @@ def _recording(db: sqlite3.Connection, recent: int | None) -> Recording:
     since_ns = None
     if recent is not None:
         since_ns = min((int(rows["t_start_ns"][0]) for rows in steps.values()), default=0)
-    samples = _samples(db, since_ns)
+    samples = _samples(db, since_ns, first_samples)
     events = _events(db, left_out)
     latest = [int(series.t_ns[-1]) for series in samples.values()]
     latest += [int(rows["t_end_ns"][-1]) for rows in steps.values()]
@@ -208,9 +211,10 @@ def _ranks(db: sqlite3.Connection, table: str) -> list[int]:
     return ranks
 
 
-def _samples(db: sqlite3.Connection, since_ns: int | None) -> dict[tuple[str, str], Series]:
+def _samples(db: sqlite3.Connection, since_ns: int | None, first: int | None) -> dict[tuple[str, str], Series]:
     if since_ns is None:
-        found = db.execute("SELECT t_ns, metric, value FROM samples ORDER BY rowid")
+        limit = -1 if first is None else first  # -1: none
+        found = db.execute("SELECT t_ns, metric, value FROM samples ORDER BY rowid LIMIT ?", (limit,))
     else:
         (last,) = db.execute("SELECT coalesce(max(rowid), 0) FROM samples").fetchone()
         found = db.execute(

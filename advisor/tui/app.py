@@ -21,6 +21,7 @@ from rn50_advisor.advisor.tui.output_source import OutputSource
 from rn50_advisor.advisor.tui.panels.banner import Banner, Trouble
 from rn50_advisor.advisor.tui.panels.finding_detail import FindingDetail, finding_text
 from rn50_advisor.advisor.tui.panels.finding_list import FindingList, finding_key, in_reading_order
+from rn50_advisor.advisor.tui.panels.gpu_panel import GpusPanel
 from rn50_advisor.advisor.tui.panels.history_panel import GpuHistoryPanel, RankHistoryPanel
 from rn50_advisor.advisor.tui.panels.output_pane import LastLine, OutputPane
 from rn50_advisor.advisor.tui.panels.panel import Panel
@@ -311,8 +312,9 @@ class AdvisorApp(App[str]):
 
     def action_group_alike(self) -> None:
         self.grouped = not self.grouped
-        for part in (*self.base.query(RankHistoryPanel), *self.base.query(GpuHistoryPanel)):
-            part.group(self.grouped)
+        for part in self.base.query(".report"):
+            if isinstance(part, (RankHistoryPanel, GpuHistoryPanel, RankTable, GpusPanel)):
+                part.group(self.grouped)
         self.notify("Alike ranks and GPUs share a row." if self.grouped else "Each rank and GPU has a row.")
 
     def action_next_heat(self) -> None:

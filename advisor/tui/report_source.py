@@ -17,6 +17,7 @@ from rn50_advisor.advisor.model.report import Report
 RECENT_STEPS = 2000  # raw steps a rank that one live reading carries: minutes of a fast job, hours of a slow one
 RESTS = 10.0  # times as long as a reading took: the job needs the cores more than the screen does
 LONGEST_REST_S = 8.0
+FIRST_SAMPLES = 50_000  # minutes of a node's samples
 REPLAY_GRAIN_S = 0.25  # a replay that moved less has nothing new to show
 
 
@@ -123,6 +124,7 @@ class ReplayedRun:
         self._clock = clock
         self._lock = threading.Lock()
         self._recording: Recording | None = None
+        self._whole = False  # False: later samples have not been read yet
         self._duration_s = 0.0
         self._base_s = 0.0
         self._anchor = clock()
@@ -181,16 +183,21 @@ class ReplayedRun:
         return report
 
     def _load(self) -> Recording:
-        if self._recording is None:
-            from rn50_advisor.advisor.merge.job_reading import read_job  # noqa: PLC0415
+        """The recording; at first without later samples, most of a long run, which the beginning of a replay does not need."""
+        from rn50_advisor.advisor.merge.job_reading import read_job  # noqa: PLC0415
 
-            recording = read_job(self.run_path)
+        if self._recording is None:
+            recording = read_job(self.run_path, first_samples=FIRST_SAMPLES)
+            read = sum(series.t_ns.size for series in recording.samples.values())
+            self._whole = read < FIRST_SAMPLES // 2  # readings that are no numbers were left out
             with self._lock:
                 meta = recording.meta
                 self._duration_s = max(meta.ended_ns or meta.last_ns, meta.last_ns, meta.started_ns) - meta.started_ns
                 self._duration_s /= 1e9
                 self._move_to(min(self._base_s, self._duration_s))
             self._recording = recording
+        elif not self._whole:
+            self._recording, self._whole = read_job(self.run_path), True
         return self._recording
 
     def _position(self) -> float:

@@ -18,12 +18,15 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), *map(str, (ROOT / "tests" / "support").iterdir())]
 
+from textual.pilot import Pilot  # noqa: E402
+
 import report_samples  # noqa: E402
-from rn50_advisor.advisor.model.history import GpuHistory, History  # noqa: E402
+from rn50_advisor.advisor.model.history import GpuHistory, History, compared  # noqa: E402
 from rn50_advisor.advisor.model.metrics import Sample  # noqa: E402
 from rn50_advisor.advisor.model.recording import Process  # noqa: E402
 from rn50_advisor.advisor.model.report import Report  # noqa: E402
@@ -35,6 +38,9 @@ from store_rows import MS, T0_NS, step_row  # noqa: E402
 
 SIZES = ((80, 24), (120, 36), (200, 56))
 REFRESHES = 20
+REPORTS = 3
+NOISE = 0.04  # of each slice
+GROUPING = ("ranks", "machine", "over-time")
 OPENINGS = 7
 STEP_MS = 100
 SERIES = 100  # of a host with eight GPUs
@@ -42,6 +48,7 @@ OPEN = """
 import sys, time
 began = time.perf_counter()
 from pathlib import Path
+from typing import Any
 from rn50_advisor.advisor.tui.report_source import ReplayedRun
 import rn50_advisor.advisor.tui.app
 import rn50_advisor.advisor.verdict.diagnose
@@ -104,47 +111,54 @@ def report(seed: int) -> Report:
     chance = random.Random(seed)
 
     def curve(level: float) -> tuple[float, ...]:
-        return tuple(level * (0.8 + 0.4 * chance.random()) for _ in range(240))
+        return tuple(level * (1 + NOISE * (2 * chance.random() - 1)) for _ in range(240))
 
     made = report_samples.many_ranks()
     ranks = tuple(replace(strip, step=strip.step + seed, step_s=0.1 + chance.random() / 100) for strip in made.ranks)
     gpus = tuple(report_samples.gpu(i, 90 + 10 * chance.random()) for i in range(64))
     numbers = range(len(ranks))
-    history = History(
-        1.0,
-        30.0,
-        phases={
-            "input_wait": curve(0.01),
-            "forward": curve(0.03),
-            "backward": curve(0.07),
-            "comm_exposed": curve(0.01),
-        },
-        steps=dict.fromkeys(numbers, (300.0,) * 240),
-        step_s={rank: curve(0.11) for rank in numbers},
-        late_s={rank: curve(0.005) for rank in numbers},
-        gpus=tuple(GpuHistory(i, curve(80), curve(1700), curve(60), curve(6e10)) for i in range(64)),
+    history = compared(
+        History(
+            1.0,
+            30.0,
+            phases={
+                "input_wait": curve(0.01),
+                "forward": curve(0.03),
+                "backward": curve(0.07),
+                "comm_exposed": curve(0.01),
+            },
+            steps=dict.fromkeys(numbers, (300.0,) * 240),
+            step_s={rank: curve(0.11) for rank in numbers},
+            late_s={rank: curve(0.005) for rank in numbers},
+            gpus=tuple(GpuHistory(i, curve(80), curve(1700), curve(60), curve(6e10)) for i in range(64)),
+        )
     )
     return replace(made, ranks=ranks, gpus=gpus, history=history)
 
 
 async def refresh() -> None:
-    reports = [report(seed) for seed in range(REFRESHES)]
+    reports = [report(seed) for seed in range(REPORTS)]
     for size in SIZES:
         app = AdvisorApp(Given(), poll_s=3600)
         async with app.run_test(size=size) as pilot:
             app._receive_report(reports[0], "")
-            for view in VIEWS:
-                app.action_show_view(view.id)
-                await pilot.pause()
-                took = []
-                for new in reports:
-                    began = time.thread_time()
-                    app._receive_report(new, "")
+            for grouped in (True, False):
+                for view in VIEWS if grouped else [view for view in VIEWS if view.id in GROUPING]:
+                    app.action_show_view(view.id)
                     await pilot.pause()
-                    took.append((time.thread_time() - began) * 1e3)
-                print(
-                    f"{size[0]}x{size[1]} {view.id}: median {statistics.median(took):.1f} ms, longest {max(took):.1f}"
-                )
+                    took = [await refreshed(app, pilot, reports[n % REPORTS]) for n in range(1, REFRESHES + 1)]
+                    rows = "" if grouped else ", a row for each"
+                    name = f"{size[0]}x{size[1]} {view.id}{rows}"
+                    print(f"{name}: median {statistics.median(took):.1f} ms, longest {max(took):.1f}")
+                app.action_group_alike()
+
+
+async def refreshed(app: AdvisorApp, pilot: Pilot[Any], new: Report) -> float:
+    """Milliseconds."""
+    began = time.thread_time()
+    app._receive_report(new, "")
+    await pilot.pause()
+    return (time.thread_time() - began) * 1e3
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from textual.content import Content
 
+from rn50_advisor.advisor.model.alike import ALIKE, alike_gpus, one_gpu
 from rn50_advisor.advisor.model.gpu.gpu_memory_rows import memory_rows
 from rn50_advisor.advisor.model.gpu.kernel_classes import DeepTable, deep_tables
 from rn50_advisor.advisor.model.gpu.roofline import roofline_rows
@@ -40,12 +41,18 @@ def alarming(report: Report) -> list[GpuStrip]:
     return [gpu for gpu in report.gpus if gpu.index in named or gpu.trouble]
 
 
+_MANY_GPUS = 4  # from here on those that are alike share a row
+
+
 class GpusPanel(Panel):
     TITLE = "GPUs"
+    grouped = True
 
     def titled(self, report: Report) -> str:
         names = {gpu.name for gpu in report.gpus}
-        return f"GPUs · {len(report.gpus)} × {names.pop()}" if len(names) == 1 and "" not in names else self.TITLE
+        title = f"GPUs · {len(report.gpus)} × {names.pop()}" if len(names) == 1 and "" not in names else self.TITLE
+        shared = self._sharing(report, alarming(report))
+        return f"{title} · {len(shared)} alike in one row (a: all)" if shared else title
 
     def draw(self, report: Report, width: int) -> list[Content]:
         if not report.gpus:
@@ -54,15 +61,30 @@ class GpusPanel(Panel):
         troubles = [_trouble(gpu, width) for gpu in report.gpus if gpu.trouble]
         lines: list[Content] = []
         alarms, host = alarming(report), ""
-        for gpu in report.gpus:
+        shared = self._sharing(report, alarms)
+        alike = {gpu.index for gpu in shared}
+        apart = [gpu for gpu in report.gpus if gpu.index not in alike]
+        for gpu in [*apart, one_gpu(shared)] if shared else report.gpus:
             if gpu.host != host:
                 host = gpu.host
                 lines.append(line(muted(fit(host, width).rstrip())))
-            row = self._row(gpu, width, named, "▲" if gpu in alarms else " ")
+            label = f"{len(shared)}×" if gpu.index == ALIKE else f"{gpu.index:>2}{'▲' if gpu in alarms else ' '}"
+            row = self._row(gpu, width, named, label)
             lines.append(row.stylize("bold $text-warning") if gpu in alarms else row)
         return [*lines, *troubles]
 
-    def _row(self, gpu: GpuStrip, width: int, named: bool, mark: str = " ") -> Content:
+    def group(self, grouped: bool) -> None:
+        self.grouped = grouped
+        self.show(self.report)
+
+    def _sharing(self, report: Report, alarms: list[GpuStrip]) -> list[GpuStrip]:
+        """Of many GPUs, those that share a row."""
+        if not self.grouped or len(report.gpus) < _MANY_GPUS:
+            return []
+        over_time = report.history.gpus_apart if report.history else ()
+        return alike_gpus(report.gpus, {*(gpu.index for gpu in alarms), *over_time})
+
+    def _row(self, gpu: GpuStrip, width: int, named: bool, label: str) -> Content:
         """The bars take what the numbers leave; names only where GPUs differ and there is room."""
         name = fit(gpu.name, 18) + " " if named and width >= 110 else ""
         memory = fraction(gpu.mem_used_bytes, gpu.mem_total_bytes)
@@ -78,7 +100,7 @@ class GpusPanel(Panel):
             tail += f"  SM {percent(gpu.sm_active_pct):>5}  tensor {percent(gpu.tensor_active_pct):>5}"
         used = f" {percent(gpu.util_pct):>6}  "
         bar = max(min((width - 3 - len(name) - len(used) - len(occupied) - len(tail) - 1) // 2, 30), 0)
-        parts: list[Part] = [(f"{gpu.index:>2}{mark}", "bold"), name, meter(fraction(gpu.util_pct, 100.0), bar), used]
+        parts: list[Part] = [(fit(label, 3), "bold"), name, meter(fraction(gpu.util_pct, 100.0), bar), used]
         return line(*parts, meter(memory, bar, "$success"), " ", occupied, tail)
 
 

@@ -20,6 +20,7 @@ from rn50_advisor.advisor.tui.styles.history_drawing import SHADE_STYLES, SHADES
 _LABEL, _VALUE = 16, 10
 _NO_STEP = "no step has ended yet"
 _FEW = 4  # as many ranks have a row each
+_GPUS_MAX = 16  # with curves of their own; each has four, and a refresh draws them all
 
 
 class TimeLostPanel(Panel):
@@ -207,7 +208,8 @@ class GpuHistoryPanel(Panel):
         apart = [i for i in history.gpus_apart if i in indices]
         others = [i for i in indices if i not in apart]
         if not self.grouped:
-            return [([i], i in apart) for i in [*apart, *others]]
+            own, rest = [*apart, *others][:_GPUS_MAX], [*apart, *others][_GPUS_MAX:]
+            return [*(([i], i in apart) for i in own), *([(sorted(rest), False)] if rest else [])]
         groups = [([i], True) for i in apart[:most]]
         groups += [(some, is_apart) for some, is_apart in ((sorted(apart[most:]), True), (others, False)) if some]
         return groups
@@ -236,7 +238,7 @@ def _gpu_lines(gpus: Sequence[GpuHistory], strip: GpuStrip | None, apart: bool, 
     """A label, then the curves; of several GPUs the mean."""
     indices = [gpu.index for gpu in gpus]
     label = f"{'GPUs' if len(gpus) > 1 else 'GPU'} {numbers(indices)}"
-    told = f"{len(gpus)} alike: mean" if len(gpus) > 1 else (strip.trouble if strip else "")
+    told = f"mean of {len(gpus)}" if len(gpus) > 1 else (strip.trouble if strip else "")
     mark = "▲" if apart else " "
     style = "bold $text-warning" if apart else "bold"
     lines = [line((fit(f"{mark}{label}", min(len(label) + 1, width)), style), muted(f"  {told}" if told else ""))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 from typing import ClassVar, TypeAlias
 
 from rich.style import Style
@@ -12,6 +13,7 @@ from textual.binding import Binding, BindingType
 from textual.color import Color, ColorParseError
 from textual.widgets import DataTable
 
+from rn50_advisor.advisor.model.alike import ALIKE, alike_ranks, one_rank
 from rn50_advisor.advisor.model.report import RankStrip, Report
 from rn50_advisor.advisor.model.wording.quantities import DASH, duration, number, share, shorten_path
 from rn50_advisor.advisor.tui.row_filter import LATE_SHARE, keeps_rank
@@ -71,7 +73,8 @@ class RankTable(DataTable[Text]):
         self.report: Report | None = None
         self.order: int | None = None  # None: not chosen by the user
         self.needle = ""
-        self._shown: dict[tuple[int, str], str] = {}
+        self.grouped = True
+        self._shown: dict[tuple[int, str], object] = {}
         self._shape: tuple[int, Columns, tuple[int, ...]] = (0, (), ())
 
     def on_resize(self, event: events.Resize) -> None:
@@ -94,6 +97,12 @@ class RankTable(DataTable[Text]):
         pinned = named_ranks(report)
         strips = [strip for strip in report.ranks if keeps_rank(self.needle, strip)]
         strips = sorted(strips, key=lambda strip: (strip.rank not in pinned, *key(strip)))
+        found, shared = len(strips), self._sharing(report, strips, pinned)
+        budgets = dict(report.budget.per_rank)
+        if shared:
+            alike = {strip.rank for strip in shared}
+            budgets[ALIKE] = _mean_budget([budgets[rank] for rank in alike if rank in budgets])
+            strips = [*(strip for strip in strips if strip.rank not in alike), one_rank(shared)]
         bar = self._bar_width()
         columns = self._names()
         layout = (bar, columns, tuple(strip.rank for strip in strips))
@@ -102,15 +111,30 @@ class RankTable(DataTable[Text]):
             self._shape = layout
         scale = max((sum(phases.values()) for phases in report.budget.per_rank.values()), default=0.0)
         for strip in strips:
-            phases = report.budget.per_rank.get(strip.rank, {})
+            phases = budgets.get(strip.rank, {})
             cells = self._cells(strip, phases, columns=columns, bar=bar, scale=scale)
+            if strip.rank == ALIKE:
+                cells["rank"] = Text(fit(f"{len(shared)}×", 5, True), "bold")
+                cells |= {"pid": Text("")} if "pid" in cells else {}
             if strip.rank in pinned and strip.alive:
                 cells[""] = Text("▲", self._style("bold $text-warning"))
             for column, text in cells.items():
                 self._update(strip.rank, column, text)
         self.border_title = self._titled(
-            len(strips), len(report.ranks), f"ordered by {name}{_PINNED if pinned else ''}"
+            found,
+            len(report.ranks),
+            f"{f'{len(shared)} alike in one row (a: all) · ' if shared else ''}ordered by {name}{_PINNED if pinned else ''}",
         )
+
+    def group(self, grouped: bool) -> None:
+        self.grouped = grouped
+        self.show(self.report)
+
+    def _sharing(self, report: Report, strips: list[RankStrip], pinned: frozenset[int]) -> list[RankStrip]:
+        """Of many ranks, those that share a row, unless the user looks for some of them."""
+        if not self.grouped or self.needle or len(strips) < _MANY_RANKS:
+            return []
+        return alike_ranks(strips, {*pinned, *(report.history.ranks_apart if report.history else ())})
 
     def filter(self, needle: str) -> None:
         self.needle = needle
@@ -206,7 +230,7 @@ class RankTable(DataTable[Text]):
             return None
 
     def _update(self, rank: int, column: str, text: Text) -> None:
-        seen = text.markup
+        seen = (text.plain, text.style, tuple(text.spans))
         if self._shown.get((rank, column)) != seen:
             self._shown[rank, column] = seen
             self.update_cell(str(rank), column, text)
@@ -215,6 +239,11 @@ class RankTable(DataTable[Text]):
         """After a change of theme."""
         self._shown.clear()
         self.show(self.report)
+
+
+def _mean_budget(budgets: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    names = dict.fromkeys(name for budget in budgets for name in budget)
+    return {name: fmean(budget.get(name, 0.0) for budget in budgets) for name in names}
 
 
 def _rich(colour: Color | None) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
@@ -99,14 +100,12 @@ def sparkline(curve: Curve, width: int, top: float, style: str = "$primary") -> 
 
 def heat(curve: Curve, width: int, usual: float, levels: Sequence[float]) -> Content:
     """A shade a value: how many of the `levels`, in units of `usual`, it reaches; blank where nothing is known."""
-    cells: list[Cell] = []
-    for value in fitted(curve, width):
-        if value is None:
-            cells.append((" ", ""))
-        else:
-            level = sum(value >= bound * usual for bound in levels)
-            cells.append((SHADES[level], SHADE_STYLES[level]))
-    return _joined(cells)
+    bounds = [level * usual for level in levels]
+    reached = [-1 if value is None else bisect_right(bounds, value) for value in fitted(curve, width)]
+    runs = [(level, len(list(run))) for level, run in groupby(reached)]
+    return Content.assemble(
+        *(" " * cells if level < 0 else (SHADES[level] * cells, SHADE_STYLES[level]) for level, cells in runs)
+    )
 
 
 def _joined(cells: Sequence[Cell]) -> Content:

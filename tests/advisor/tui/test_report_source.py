@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rn50_advisor.advisor.model.errors import NotARun
+from rn50_advisor.advisor.model.metrics import Sample
 from rn50_advisor.advisor.store.run_writer import RunWriter
 from rn50_advisor.advisor.tui.report_source import RECENT_STEPS, LiveSource, ReplayedRun, ReplaySource, ReportSource
 from rn50_advisor.advisor.verdict.diagnose import diagnose
@@ -74,6 +75,22 @@ def test_a_live_source_keeps_what_it_saw_over_time(tmp_path):
     assert report.history.start_s == 0.0
     assert sum(report.history.steps[0]) == pytest.approx(report.step_time.steps, rel=0.02)
     writer.close()
+
+
+def test_a_replay_opens_with_the_first_samples_and_has_all_with_its_next_report(tmp_path, monkeypatch):
+    monkeypatch.setattr("rn50_advisor.advisor.tui.report_source.FIRST_SAMPLES", 10)
+    writer = write_run(tmp_path / "run", 200)
+    for second in range(20):
+        at_ns = T0_NS + second * 1_000_000_000
+        writer.put_samples(at_ns, [Sample("gpu.util_pct", "gpu:0", 90.0 if second < 15 else 10.0)])
+    writer.put_meta(ended_ns=T0_NS + 20_000_000_000)
+    writer.close()
+    source = ReplayedRun(tmp_path / "run", clock=Clock())
+    first = source.poll()
+    assert first is not None and first.step_time.steps == 0
+    source.seek(source.duration_s)
+    last = source.poll()
+    assert last is not None and last.gpus[0].util_pct == 10.0
 
 
 def test_a_screen_that_opens_late_reads_the_whole_past_once(tmp_path):

@@ -59,7 +59,9 @@ async def test_a_gpu_that_the_verdict_is_about_is_on_the_overview_at_every_size(
 
 def test_the_row_of_such_a_gpu_is_marked_and_coloured() -> None:
     assert [gpu.index for gpu in alarming(hot())] == [1] and alarming(samples.healthy()) == []
-    rows = GpusPanel().draw(hot(), 100)
+    panel = GpusPanel()
+    panel.grouped = False
+    rows = panel.draw(hot(), 100)
     assert ["▲" in row.plain for row in rows] == [False, True, *[False] * 6]
     assert [any("$text-warning" in str(span.style) for span in row.spans) for row in rows] == [
         False,
@@ -142,3 +144,13 @@ async def test_gpus_of_several_hosts_stand_under_their_host() -> None:
         lines = [line.strip() for line in screen_text(app).split("\n")]
     first, second = lines.index("node0"), lines.index("node1")
     assert second - first == 5 and lines[first + 1].startswith("0 ") and lines[second + 1].startswith("4 ")
+
+
+def test_alike_gpus_share_a_row_below_the_one_that_differs() -> None:
+    panel = GpusPanel()
+    rows = [line.plain for line in panel.draw(hot(), 100)]
+    assert [row[:3] for row in rows] == [" 1▲", "7× "]
+    assert "7 alike in one row (a: all)" in panel.titled(hot())
+    panel.grouped = False
+    assert len(panel.draw(hot(), 100)) == 8
+    assert "alike" not in panel.titled(hot())

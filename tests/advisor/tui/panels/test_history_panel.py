@@ -84,7 +84,7 @@ def gpu_lines(report: Report, grouped: bool = True) -> list[str]:
 def test_gpus_that_are_alike_share_their_curves_and_the_hot_one_comes_first() -> None:
     texts = gpu_lines(with_history(samples.healthy(), gpus=eight_gpus(3)))
     assert texts[0] == "▲GPU 3"
-    assert texts[5] == " GPUs 0–2, 4–7  7 alike: mean"
+    assert texts[5] == " GPUs 0–2, 4–7  mean of 7"
     assert texts[2].endswith("900 MHz") and texts[7].endswith("1755 MHz")
     assert len(gpu_lines(with_history(samples.healthy(), gpus=eight_gpus(3)), grouped=False)) == 8 * 5
 

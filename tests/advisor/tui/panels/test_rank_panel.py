@@ -33,7 +33,7 @@ async def test_five_hundred_ranks_on_eight_hosts_are_usable_in_eighty_columns() 
     )
     nodes = tuple(NodeStrip(f"gpu-node-{h}", tuple(range(64 * h, 64 * h + 64))) for h in range(8))
     async with shown(Reports(replace(samples.on_two_hosts(), ranks=ranks, nodes=nodes)), (80, 24)) as (app, pilot):
-        await pilot.press("3")
+        await pilot.press("3", "a")
         await settle(app, pilot)
         text = screen_text(app)
         row = next(line for line in text.split("\n") if line.split()[:1] == ["300"])
@@ -60,7 +60,7 @@ async def test_sixty_four_ranks_stay_usable(size):
     async with shown(Reports(samples.many_ranks()), size) as (app, pilot):
         assert "rank 41" in screen_text(app)
         assert "ranks more" in screen_text(app)
-        await pilot.press("3")
+        await pilot.press("3", "a")
         await settle(app, pilot)
         await pilot.press("end")
         await settle(app, pilot)
@@ -78,7 +78,7 @@ async def test_the_rank_of_the_verdict_is_pinned_and_of_many_the_late_come_first
     strips = list(made.ranks)
     strips[50] = replace(strips[50], late_share=0.99)
     async with shown(Reports(replace(made, ranks=tuple(strips))), size) as (app, pilot):
-        await pilot.press("3")
+        await pilot.press("3", "a")
         await settle(app, pilot)
         rows = [line.split() for line in screen_text(app).split("\n")]
         order = [(row[0], row[1]) for row in rows if len(row) > 5 and row[1] in "▲▶"]
@@ -98,7 +98,7 @@ async def test_a_rank_table_keeps_its_place_while_values_change():
     second = replace(first, ranks=tuple(replace(r, step=777) for r in first.ranks))
     source = Reports(first)
     async with shown(source, (100, 30)) as (app, pilot):
-        await pilot.press("3", *["down"] * 30)
+        await pilot.press("3", "a", *["down"] * 30)
         await settle(app, pilot)
         table = app.query_one("#rank-table")
         before = (table.cursor_row, table.scroll_y)
@@ -106,3 +106,15 @@ async def test_a_rank_table_keeps_its_place_while_values_change():
         await until(pilot, lambda: "777" in screen_text(app))
         assert (table.cursor_row, table.scroll_y) == before
         assert before[0] == 30
+
+
+async def test_alike_ranks_share_a_row_below_the_one_that_differs():
+    async with shown(Reports(samples.many_ranks()), (120, 36)) as (app, pilot):
+        await pilot.press("3")
+        await settle(app, pilot)
+        table = app.query_one("#rank-table")
+        assert [table.get_row_at(row)[0].plain.strip() for row in range(table.row_count)] == ["41", "63×"]
+        assert "63 alike in one row (a: all)" in screen_text(app)
+        await pilot.press("a")
+        await settle(app, pilot)
+        assert table.row_count == 64 and "alike" not in table.border_title

@@ -92,7 +92,7 @@ def scope(affected: Affected) -> str:
 
 
 def metric(name: str) -> str:
-    """`step.input_wait_s` as one would say it: `step input wait`; the value beside it carries the unit."""
+    """`step.input_wait_s` as one would say it: `input wait`; the value beside it carries the unit."""
     return fmt.metric_words(name)
 
 
@@ -102,7 +102,7 @@ def amount(item: Evidence, value: float | str | None) -> str:
 
 
 def evidence(item: Evidence) -> str:
-    """`step input wait: 412 ms (threshold 30 ms), note`."""
+    """`input wait: 412 ms (threshold 30 ms), note`."""
     text = f"{metric(item.metric)}: {amount(item, item.value)}"
     if item.threshold is not None:
         text += f" (threshold {amount(item, item.threshold)})"

@@ -92,7 +92,7 @@ def _fixes(report: Report, room: int) -> list[Line]:
     )  # what ended the job precedes what slows it
     out = [styled_lines.title("fixes")]
     if not fixed:
-        return [*out, *_wrapped("", "no finding has a fix" if report.findings else "no problem found")]
+        return [*out, *_wrapped("", "no finding has a fix" if report.findings else "no findings")]
     hidden = 0
     for number, finding in enumerate(fixed, 1):
         lines = _fix(finding, f"{number}. ")

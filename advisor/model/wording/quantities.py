@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Iterable
 from typing import TypeGuard
 
+from rn50_advisor.advisor.model.wording.metric_titles import METRIC_TITLES
+
 DASH = "–"
 _SI = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -124,7 +126,9 @@ def quantity(value: float | str | None, unit: str = "") -> str:
 
 
 def metric_words(name: str) -> str:
-    """A metric's name in words: `step.input_wait_s` is `step input wait`. The value beside it has the unit."""
+    """A metric's title: `step.input_wait_s` is `input wait`; without one, the words of its name. The value beside it has the unit."""
+    if title := METRIC_TITLES.get(name):
+        return title
     suffix = next((suffix for suffix in _UNIT_SUFFIXES if name.endswith(suffix)), "")
     return name.removesuffix(suffix).replace(".", " ").replace("_", " ")
 

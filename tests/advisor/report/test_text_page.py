@@ -86,5 +86,5 @@ def test_many_phases_are_added_up() -> None:
 
 def test_without_findings_and_steps_the_page_says_so() -> None:
     shown = text_page.render(samples.inconclusive())
-    assert "no problem found" in shown and "WHERE" not in shown
-    assert "efficiency  not known: 0 steady steps were seen" in shown
+    assert "no findings" in shown and "WHERE" not in shown
+    assert "efficiency  not known: 0 steady steps observed" in shown

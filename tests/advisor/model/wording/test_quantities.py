@@ -154,14 +154,14 @@ def test_cuts_are_marked():
 @pytest.mark.parametrize(
     ("metric", "value", "unit", "words", "text"),
     [
-        ("step.input_wait_s", 0.25, "s", "step input wait", "250 ms"),
+        ("step.input_wait_s", 0.25, "s", "input wait", "250 ms"),
         ("loader.workers", 4.0, "workers", "loader workers", "4"),
-        ("cpu.other_cores", 1.3, "cores", "cpu other cores", "1.30"),
+        ("cpu.other_cores", 1.3, "cores", "cores used by other processes", "1.30 cores"),
         ("host.mem_bytes", 1024.0, "bytes", "host mem", "1.00 KiB"),
-        ("fetch.read_mb_per_s", 50.0, "MB/s", "fetch read", "50 MB/s"),
-        ("storage.read_mb_s", 50.0, "MB/s", "storage read", "50 MB/s"),
-        ("storage.epoch_mb", 50.0, "MB", "storage epoch", "50 MB"),
-        ("cpu.steal_share", 0.1, "share", "cpu steal share", "10 %"),
+        ("fetch.read_mb_per_s", 50.0, "MB/s", "loader read rate", "50 MB/s"),
+        ("storage.read_mb_s", 50.0, "MB/s", "read throughput", "50 MB/s"),
+        ("storage.epoch_mb", 50.0, "MB", "bytes requested per epoch", "50 MB"),
+        ("cpu.steal_share", 0.1, "share", "CPU steal", "10 %"),
         ("stack", "augment (a.py:7)", "", "stack", "augment (a.py:7)"),
     ],
 )

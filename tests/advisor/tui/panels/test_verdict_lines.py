@@ -85,7 +85,7 @@ def test_evidence_names_the_host_where_there_are_others() -> None:
 
 def test_evidence_without_a_note_is_its_metric_and_value() -> None:
     evidence = (Evidence("step.gap_s", 0.2, "s"), Evidence("x", None))
-    assert told(about(evidence=evidence))[0] == " WHY  Step gap 200 ms"
+    assert told(about(evidence=evidence))[0] == " WHY  Time between steps 200 ms"
 
 
 @pytest.mark.parametrize("width", [20, 34, 60, 80, 120, 200])

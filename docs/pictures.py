@@ -1,15 +1,20 @@
-"""Draws the pictures in README and docs: `make pictures`. Each shows the screen with the run that `rn50-advisor demo` replays."""
+"""Draws the pictures in README and docs: `make pictures`. Each shows the run of `rn50-advisor demo`: on the screen, and as HTML."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+import shutil
+import subprocess
+import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from rn50_advisor.advisor.commands.demo.demo import RUN
 from rn50_advisor.advisor.merge.job_reading import read_job
 from rn50_advisor.advisor.model.report import Report
+from rn50_advisor.advisor.report import render
 from rn50_advisor.advisor.store.run_reader import cut
 from rn50_advisor.advisor.tui.app import AdvisorApp
 from rn50_advisor.advisor.verdict.diagnose import diagnose
@@ -19,6 +24,8 @@ SIZE = 120, 36  # columns, lines
 TITLE = "rn50-advisor run -- torchrun --standalone --nproc_per_node=1 train.py --workers 0"
 MOMENTS_S = 12.0, 18.0, 30.0  # since the run's start; the end comes after them
 FRAME_S = 2.5
+PAGE_SIZE = 1100, 760  # pixels of the report that are shown
+CHROMIUMS = "chromium", "chromium-browser", "google-chrome"
 _WEB_FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 _VIEW_BOX = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')
 
@@ -75,9 +82,27 @@ def animated(pictures: Sequence[str]) -> str:
     return "\n".join([head, f"<style>{style}</style>", *shown, "</svg>\n"])
 
 
+def photograph(report: Report, picture: Path) -> bool:
+    """Writes the top of the HTML report as PNG. Returns False if this machine has no Chromium."""
+    browser = next(filter(None, map(shutil.which, CHROMIUMS)), None)
+    if browser is None:
+        return False
+    width, height = PAGE_SIZE
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "report.html"
+        page.write_text(render(report, "html"), encoding="utf-8")
+        options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=5000"]
+        options += [f"--user-data-dir={folder}/profile", f"--window-size={width},{height}", f"--screenshot={picture}"]
+        subprocess.run([browser, *options, page.as_uri()], check=True, capture_output=True, timeout=120)
+    return True
+
+
 def main() -> None:
     PICTURES.mkdir(exist_ok=True)
-    *over_time, findings = asyncio.run(frames(reports(), ("findings",)))
+    shown = reports()
+    if not photograph(shown[-1], PICTURES / "report.png"):
+        sys.stderr.write(f"report.png is as it was: none of {', '.join(CHROMIUMS)} is installed\n")
+    *over_time, findings = asyncio.run(frames(shown, ("findings",)))
     # The end comes first: it is what a reader without motion sees.
     pictures = {"screen.svg": animated([over_time[-1], findings, *over_time[:-1]]), "overview.svg": over_time[-1]}
     for name, svg in pictures.items():

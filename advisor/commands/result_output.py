@@ -70,12 +70,15 @@ def show(made: Any, format_: str, output: Path | None, document: MakeDocument | 
         _write_utf8(rendered(made, format_, document))
 
 
-def show_page(report: Report, output: Path | None) -> None:
-    """Writes the report as one page of text. Raises AdvisorError if the file cannot be written."""
+def show_page(report: Report, output: Path | None, *, more: str | None = None) -> None:
+    """Writes the report as one page of text. Raises AdvisorError if the file cannot be written.
+
+    `more` says where the rest is, for another command than `report`.
+    """
     from rn50_advisor.advisor.report import styled_lines, text_page
 
     if output is None:
-        styled_lines.paint(text_page.document(report), sys.stdout)
+        styled_lines.paint(text_page.document(report, more or text_page.MORE), sys.stdout)
     else:
         _write_text(output, text_page.render(report) + "\n")
 

@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
+from rn50_advisor.advisor.model.efficiency import efficiency
 from rn50_advisor.advisor.model.errors import UsageError
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.report.document import MakeDocument
@@ -29,14 +30,28 @@ def render(report: Report, format: str) -> str:
     return rendered(report, format)
 
 
+def as_json(report: Report) -> dict[str, Any]:
+    """The report with its training efficiency score: null, and the reason, where it is not known."""
+    found = efficiency(report)
+    score: dict[str, Any] = {"score": found.score, "unknown": found.unknown or None}
+    if found.score is not None:
+        score |= {"useful_s": found.useful_s, "step_s": found.step_s, "lost_to": found.lost_to or None}
+    return {**report.as_json(), "efficiency": score}
+
+
+def _json(document: dict[str, Any]) -> str:
+    """In plain ASCII, so that any locale and any bytes in file names survive."""
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+
 def rendered(made: Result, format: str, document: MakeDocument | None = None) -> str:
     """`document` makes what people read of another result than a report. Raises UsageError on an unknown format."""
     if format not in FORMATS:
         raise UsageError(f"unknown format {format!r}", f"formats: {', '.join(FORMATS)}")
     text: str
-    if format == "json":  # in plain ASCII, so that any locale and any bytes in file names survive
-        text = json.dumps(made.as_json(), indent=2, allow_nan=False)
-    elif document is None:
+    if format == "json":
+        return _json(as_json(made) if isinstance(made, Report) else made.as_json())
+    if document is None:
         text = import_module(f"{__name__}.{_MODULES[format]}").render(made)
     else:
         text = import_module(f"{__name__}.document_{_MODULES[format]}").render(document(made))

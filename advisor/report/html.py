@@ -23,7 +23,16 @@ from rn50_advisor.advisor.model.report import SCHEMA, Report
 from rn50_advisor.advisor.model.wording import quantities as fmt
 from rn50_advisor.advisor.model.wording import stage_words
 from rn50_advisor.advisor.model.wording.loader_words import loader_rows
-from rn50_advisor.advisor.report import DATA_LIMIT, charts, fact_tables, inert_text, over_time, phrases, surroundings
+from rn50_advisor.advisor.report import (
+    DATA_LIMIT,
+    as_json,
+    charts,
+    fact_tables,
+    inert_text,
+    over_time,
+    phrases,
+    surroundings,
+)
 from rn50_advisor.rules.registry import all_rules
 
 PAGE_LIMIT = 400_000  # bytes: what a mail or a ticket takes, and a phone opens at once
@@ -99,7 +108,7 @@ def _page(report: Report, findings_shown: int, ranks_shown: int) -> str:
 
 def embedded(report: Report) -> dict[str, Any]:
     """The report's JSON, without the parts that would make the page too large; `omitted` names them."""
-    document = report.as_json()
+    document = as_json(report)
     omitted: list[str] = []
     for part in EXPENDABLE:
         if len(inert_text.script_json(document)) <= DATA_LIMIT:

@@ -155,6 +155,14 @@ def saved_in_run(one: Opportunity, gpus: int) -> str:
     return f"{text}, {hours} GPU-hours on {fmt.counted(gpus, 'GPU')}"
 
 
+def fix_code(fix: Fix) -> tuple[str, str]:
+    """The change without its line `pass --workers 6`, and that line as a sentence, where the option is shown by itself."""
+    lines = fix.change.split("\n")
+    told = [line for line in lines if line.startswith(("pass ", "set "))] if fix.typed else []
+    words = told[0][:1].upper() + told[0][1:] if len(told) == 1 else ""
+    return "\n".join(line for line in lines if line not in told), words
+
+
 def place(fix: Fix) -> str:
     """`train.py:142`, or nothing."""
     return f"{fix.where.file}:{fix.where.line}" if fix.where else ""

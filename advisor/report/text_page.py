@@ -23,12 +23,12 @@ def render(report: Report) -> str:
     return styled_lines.plain(document(report))
 
 
-def document(report: Report) -> list[Line]:
+def document(report: Report, more: str = MORE) -> list[Line]:
     """At most `LINES` lines of `WIDTH` columns; a fix that does not fit whole is left out and counted, the first one is cut."""
     out: list[Line] = [*_head(report), [], *_verdict(report), [], *_speed(report), []]
     if account := _account(report):
         out += [*account, []]
-    end = _wrapped("more     ", MORE, "dim", most=2)
+    end = _wrapped("more     ", more, "dim", most=2)
     return [*out, *_fixes(report, LINES - len(out) - len(end) - 1), [], *end]
 
 

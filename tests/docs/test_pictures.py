@@ -1,17 +1,21 @@
-"""The pictures show the real screen with the recorded run, are small, and load no font from the network."""
+"""The pictures show the real screen and report with the recorded run, are small, and load no font from the network."""
 
 from __future__ import annotations
 
 import re
+import shutil
+from pathlib import Path
 from xml.etree import ElementTree
 
-from docs.pictures import FRAME_S, PICTURES, SIZE, animated, frames
+import pytest
+from docs.pictures import CHROMIUMS, FRAME_S, PAGE_SIZE, PICTURES, SIZE, animated, frames, photograph
 
 from rn50_advisor.advisor.commands.demo.demo import RUN
 from rn50_advisor.advisor.merge.job_reading import read_job
 from rn50_advisor.advisor.verdict.diagnose import diagnose
 
 BYTES_MAX = 300_000
+PNG_BYTES_MAX = 120_000
 
 
 async def test_a_picture_is_the_screen_of_the_run() -> None:
@@ -38,3 +42,27 @@ def test_the_pictures_are_there_small_and_complete_in_themselves() -> None:
         assert len(text.encode()) <= BYTES_MAX
         assert not re.search(r"""(?:href|src|url)\s*[=(]["']?https?:""", text)
         ElementTree.fromstring(text)
+
+
+def png_size(picture: Path) -> tuple[int, int]:
+    """Width and height of a PNG file, from its first chunk."""
+    head = picture.read_bytes()[:24]
+    assert head[:8] == b"\x89PNG\r\n\x1a\n"
+    return int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
+
+
+def test_the_picture_of_the_report_is_there_and_small() -> None:
+    picture = PICTURES / "report.png"
+    assert png_size(picture) == PAGE_SIZE and picture.stat().st_size <= PNG_BYTES_MAX
+
+
+@pytest.mark.chromium
+@pytest.mark.skipif(not any(map(shutil.which, CHROMIUMS)), reason="no Chromium on this machine")
+def test_the_report_is_drawn_by_chromium(tmp_path: Path) -> None:
+    assert photograph(diagnose(read_job(RUN)), tmp_path / "report.png")
+    assert png_size(tmp_path / "report.png") == PAGE_SIZE
+
+
+def test_without_chromium_the_picture_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert not photograph(diagnose(read_job(RUN)), tmp_path / "report.png") and not (tmp_path / "report.png").exists()

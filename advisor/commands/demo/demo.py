@@ -9,6 +9,7 @@ import click
 from rn50_advisor.advisor.commands.screen_available import has_terminal
 
 RUN = Path(__file__).with_name("resnet50.tar.gz")  # made by samples/record_demo.py
+_MORE = "demo --full for evidence, limits and machine; demo on a terminal for the live screen"
 
 
 @click.command
@@ -52,7 +53,7 @@ def _print_report(*, full: bool) -> None:
     if full:
         result_output.show(report, "text", None)
     else:
-        result_output.show_page(report, None)
+        result_output.show_page(report, None, more=_MORE)
 
 
 def _replay(speed: float) -> None:

@@ -73,4 +73,4 @@ def test_without_a_stdout_it_is_an_error_that_names_it(format_: str, monkeypatch
 
 def test_json_on_stdout_is_the_whole_contract(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     show(samples.bottleneck(), "json", None)
-    assert json.loads(capsysbinary.readouterr().out) == json.loads(json.dumps(samples.bottleneck().as_json()))
+    assert json.loads(capsysbinary.readouterr().out) == json.loads(render(samples.bottleneck(), "json"))

@@ -158,7 +158,7 @@ def test_a_report_too_large_to_embed_says_what_it_left_out() -> None:
 
 def test_the_embedded_data_is_the_report() -> None:
     report = samples.bottleneck()
-    assert Page(render(report, "html")).data() == json.loads(json.dumps(report.as_json()))
+    assert Page(render(report, "html")).data() == json.loads(render(report, "json"))
 
 
 def test_everything_that_matters_is_there_as_text() -> None:
@@ -303,3 +303,12 @@ def test_hostile_strings_are_shown_not_obeyed() -> None:
     assert "<script>alert(1)</script>" in page.words()
     assert "{{ 7*7 }}" in page.words() and "49" not in str(page.all("title"))
     assert "<img" not in source and source.count("<script>") == 1  # our own
+
+
+def test_the_json_report_has_the_score_or_the_reason_why_there_is_none() -> None:
+    known, unknown = (
+        json.loads(render(r, "json"))["efficiency"] for r in (samples.bottleneck(), samples.inconclusive())
+    )
+    assert (known["score"], known["unknown"], known["lost_to"]) == (24, None, "DAT003")
+    assert known["useful_s"] == pytest.approx(0.141) and known["step_s"] == pytest.approx(0.587)
+    assert unknown["score"] is None and "steady steps" in unknown["unknown"] and set(unknown) == {"score", "unknown"}

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 import report_samples as samples
-from rn50_advisor.advisor.model.findings import Affected, Evidence, Finding
+from rn50_advisor.advisor.model.findings import Affected, Evidence, Finding, Fix
 from rn50_advisor.advisor.model.recorded_report import from_json
 from rn50_advisor.advisor.model.report import Budget, Capacity
 from rn50_advisor.advisor.report import html, markdown, phrases, render, text
@@ -33,6 +33,25 @@ def test_a_bar_shows_each_stage_beside_the_fastest() -> None:
 def test_a_bar_is_drawn_of_any_rate(rate: float | None, bar: str) -> None:
     stages = (Capacity("compute", rate, None, None, ""), Capacity("storage", 100.0, None, None, ""))
     assert phrases.capacity_bar(replace(samples.healthy(), capacities=stages), stages[0]) == bar
+
+
+@pytest.mark.parametrize(
+    ("change", "typed", "code", "words"),
+    [
+        (
+            "f(n=6)\npass --workers 6 instead of --workers 0",
+            ("--workers 6",),
+            "f(n=6)",
+            "Pass --workers 6 instead of --workers 0",
+        ),
+        ("set WORKERS=6", ("WORKERS=6",), "", "Set WORKERS=6"),
+        ("f(n=6)\npass --workers 6", (), "f(n=6)\npass --workers 6", ""),
+        ("f(n=6)", ("--workers 6",), "f(n=6)", ""),
+        ("", ("A=1", "B=2"), "", ""),
+    ],
+)
+def test_an_option_is_shown_once_beside_the_code(change: str, typed: tuple[str, ...], code: str, words: str) -> None:
+    assert phrases.fix_code(Fix("More workers", change=change, typed=typed)) == (code, words)
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,8 @@ def test_without_a_screen_it_prints_the_report(
     assert done.exit_code == 0
     assert "DAT003" in done.output and "--workers 1" in done.output
     assert ("NOT MEASURED" in done.output) == ("--full" in arguments)
+    assert "report --" not in done.output  # of which run? the page names options of demo
+    assert ("demo --full" in done.output) == ("--full" not in arguments)
     assert list(empty_folder.iterdir()) == []  # no run of the user's, no `latest`
 
 

@@ -158,7 +158,7 @@ SCENARIOS = (
         attention("parts", "--heads=8"),
         line="scores = q @ k",
         fixed=attention("fused", "--heads=8"),
-        says="in parts",
+        says="Unfused attention",
     ),
     fault(
         "attention-in-parts-over-long-texts",
@@ -172,7 +172,7 @@ SCENARIOS = (
         "CMP021",
         attention("multihead-weights", *LONG),
         line="found: Tensor = self.attention(",
-        says="return no weights",
+        says="disable the attention weights",
         fixed=attention("multihead", *LONG),
     ),
     fault(
@@ -357,7 +357,7 @@ SCENARIOS = (
         "momentum-is-denormal-from-the-start",
         "CMP018",
         shrinking("--begin-with=1e-39", "--silent-from=0"),
-        says="not known",
+        says="cost is unknown",
         fixed=shrinking("--begin-with=1e-39", "--silent-from=0", "--flush"),
         untouched=("forward", "backward"),
     ),

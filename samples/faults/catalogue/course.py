@@ -26,7 +26,7 @@ SCENARIOS = (
         "slower-from-some-step-on",
         "RUN003",
         rhythm("--slow=20", f"--slow-from={LATE}", *LONG),
-        says="at step 20",
+        says="from step 20",
         fixed=rhythm(*LONG),
         onset_step=LATE,
     ),

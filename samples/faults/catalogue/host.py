@@ -44,7 +44,7 @@ SCENARIOS = (
         "a-helper-of-its-own",
         "CPU003",
         beside("--share=1"),
-        says="started itself",
+        says="own helper processes",
         fixed=beside(),
         note="two ranks on two cores, and a process of the job's own that computes",
     ),

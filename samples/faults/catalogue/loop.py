@@ -394,7 +394,7 @@ SCENARIOS = (
         "LOP011",
         signals("--smooth=numpy", "--steps=2500"),
         line="np.convolve(row, KERNEL",
-        says="computes outside torch",
+        says="Non-PyTorch compute inside the step",
         fixed=signals("--steps=4000"),
     ),
     seeded(
@@ -415,7 +415,7 @@ SCENARIOS = (
         "LOP012",
         boxes("--boxes=20"),
         line="for picture in range(len(boxes)):",
-        says="element by element",
+        says="Python loop over tensor elements",
         fixed=boxes("--boxes=20", "--assign=tensors"),
     ),
     seeded(
@@ -431,7 +431,7 @@ SCENARIOS = (
         "LOP014",
         constants("--batch=1", "--length=2048", "--layers=1", "--steps=2000"),
         line="table = positions(",
-        says="computes the same in every step",
+        says="Loop-invariant compute",
         fixed=constants("--batch=1", "--length=2048", "--layers=1", "--steps=2500", "--make=once"),
     ),
     seeded(
@@ -453,7 +453,7 @@ SCENARIOS = (
         "LOP011",
         signals("--weigh=numpy", "--steps=2000"),
         line="np.",
-        says="weights computes outside torch",
+        says="Non-PyTorch compute inside the step: weights",
         fixed=signals("--weigh=tensors", "--steps=4000"),
         note="no metrics: the backward pass uses what they assign",
     ),

@@ -201,7 +201,7 @@ SCENARIOS = (
         "COM002",
         texts("--shortest=20", "--longest=400", "--shares=shuffled"),
         line="loader = DataLoader(",
-        says="by batches of different size",
+        says="uneven batch sizes",
         fixed=texts("--shortest=20", "--longest=400", "--shares=dealt"),
     ),
     fault(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from rn50_advisor.advisor.tui.runs.runs_app import Removal, RunActions
 
 _NAMES_SHOWN = 5
+_COMPARED_CHARS = 74  # in the frame of a page on a terminal of 80
 _UNREADABLE = "{name} could not be opened: {why}"
 
 
@@ -69,12 +71,14 @@ def actions_on(run_dir: Path, *, config: Path | None = None, limit: int | None =
 
     def compare(folders: Sequence[Path]) -> str:
         from rn50_advisor.advisor.merge.job_reading import read_job
-        from rn50_advisor.advisor.report.compared import render
+        from rn50_advisor.advisor.report import document_text, styled_lines
+        from rn50_advisor.advisor.report.compared import document
         from rn50_advisor.advisor.run_comparison import compare as put_side_by_side
         from rn50_advisor.advisor.run_comparison import load
 
         loaded = [load(folder.name, read_job(folder), settings, place=place) for place, folder in enumerate(folders)]
-        return render(put_side_by_side(loaded), "text")
+        made = replace(document(put_side_by_side(loaded)), text_width=_COMPARED_CHARS)
+        return styled_lines.plain(document_text.lines(made))
 
     return RunActions(lambda: list_runs(run_dir)[:limit], judge, compare, page, removal_of)
 

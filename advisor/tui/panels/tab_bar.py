@@ -101,6 +101,20 @@ class ReplayBar(Static):
         elif event.x < begin + cells:
             self.seek_to((event.x - begin) / max(cells - 1, 1))
 
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        begin, cells = self._meter
+        if begin <= event.x < begin + cells:
+            self.capture_mouse()
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """Dragged along the time line, the replay follows the mouse; beyond an end it stays there."""
+        if self.app.mouse_captured is self:
+            begin, cells = self._meter
+            self.seek_to(min(max((event.x - begin) / max(cells - 1, 1), 0.0), 1.0))
+
+    def on_mouse_up(self) -> None:
+        self.release_mouse()
+
     def pause(self) -> None:
         self.replay.paused = not self.replay.paused
         self.put()

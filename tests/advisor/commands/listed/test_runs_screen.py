@@ -46,6 +46,7 @@ def test_a_verdict_is_kept_and_the_page_written(base: Path) -> None:
 def test_compared_runs_are_named_and_the_second_is_set_against_the_first(base: Path) -> None:
     text = actions_on(base).compare(sorted(base.iterdir()))
     assert "20250101-000000-slow" in text and "20250102-000000-fast" in text
+    assert max(map(len, text.splitlines())) <= 74
 
 
 def test_the_question_names_runs_and_what_stays_and_removes_nothing_before_the_answer(base: Path) -> None:

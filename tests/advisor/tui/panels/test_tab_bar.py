@@ -7,7 +7,7 @@ from textual.app import App, ComposeResult
 
 import report_samples as samples
 from rn50_advisor.advisor.tui.panels.tab_bar import FASTEST, SLOWEST, VIEWS, ReplayBar, TabBar
-from tui_doubles import Replay
+from tui_doubles import Replay, shown
 
 
 class Bars(App[None]):
@@ -90,3 +90,17 @@ async def test_a_click_on_the_time_line_goes_there_and_one_left_of_it_pauses() -
         assert replay.position_s == 0.0
         await pilot.click("#replay", offset=(2, 0))
         assert replay.paused and replay.position_s == 0.0
+
+
+async def test_the_mouse_drags_the_replay_along_the_time_line():
+    async with shown(Replay(samples.running()), (100, 30)) as (app, pilot):
+        bar = app.query_one(ReplayBar)
+        begin, cells = bar._meter
+        await pilot.mouse_down(ReplayBar, offset=(begin + 1, 0))
+        await pilot.hover(ReplayBar, offset=(begin + cells - 1, 0))
+        await pilot.pause()
+        assert app.replay.position_s == app.replay.duration_s
+        await pilot.mouse_up(ReplayBar, offset=(begin + cells - 1, 0))
+        await pilot.hover(ReplayBar, offset=(begin, 0))
+        await pilot.pause()
+        assert app.replay.position_s == app.replay.duration_s and app.mouse_captured is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import textwrap
 from collections.abc import Iterable
 from typing import Literal, TextIO
@@ -13,6 +14,8 @@ from rn50_advisor.advisor.report import inert_text
 
 WIDTH = 100
 _TEXT_WIDTH_MIN = 20  # beside a label that leaves less the text sticks out
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|[mµ]?s|samples/s|[KMGT]iB|MHz|°C|W|J)(?![\w/]))")
 Style = Literal["", "title", "dim", "bad", "warn", "good", "code"]
 Line = list[tuple[str, Style]]
 _RICH = {"title": "bold", "dim": "dim", "bad": "bold red", "warn": "yellow", "good": "green", "code": "cyan"}
@@ -36,9 +39,10 @@ def wrapped(
     label_style: Style = "dim",
     width: int = WIDTH,
 ) -> list[Line]:
-    """`label` and then `text` hanging beside it; `most` > 0 cuts after that many lines."""
+    """`label` and then `text` hanging beside it, a number and its unit on one line; `most` > 0 cuts after that many lines."""
     text_width = max(width - indent - len(label), _TEXT_WIDTH_MIN)
-    parts = textwrap.wrap(inert_text.one_line(text, 2000), text_width, break_on_hyphens=False) or [""]
+    joined = _BEFORE_UNIT.sub(_NO_BREAK, inert_text.one_line(text, 2000))
+    parts = [p.replace(_NO_BREAK, " ") for p in textwrap.wrap(joined, text_width, break_on_hyphens=False)] or [""]
     if most and len(parts) > most:
         parts = [*parts[: most - 1], parts[most - 1][: text_width - 1].rstrip() + "…"]
     first: Line = [(" " * indent, ""), (label, label_style), (parts[0], style)]

@@ -16,7 +16,7 @@ LINES = 40
 PHASES_SHOWN = 8
 _BAR_CELLS = 24
 _NAME_CELLS = 25
-MORE = "report --full for evidence, limits and machine; report --open for charts"
+MORE = "report --full: evidence, limits, machine; report --open: charts"
 
 
 def render(report: Report) -> str:

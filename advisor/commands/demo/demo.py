@@ -9,7 +9,7 @@ import click
 from rn50_advisor.advisor.commands.screen_available import has_terminal
 
 RUN = Path(__file__).with_name("resnet50.tar.gz")  # made by samples/record_demo.py
-_MORE = "demo --full for evidence, limits and machine; demo on a terminal for the live screen"
+_MORE = "demo --full: evidence, limits, machine; demo on a terminal: the screen"
 
 
 @click.command

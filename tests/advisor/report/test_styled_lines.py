@@ -104,3 +104,12 @@ def test_colour_is_for_terminals_that_want_it(
 def test_without_a_stream_the_error_names_stdout() -> None:
     with pytest.raises(OSError, match="standard output"):
         styled_lines.paint([[("x", "")]], None)
+
+
+@pytest.mark.parametrize("amount", ["12 %", "11.3 s", "250 ms", "40 µs", "1,378 W", "40.1 samples/s", "2.5 GiB"])
+def test_a_number_and_its_unit_stay_on_one_line(amount: str) -> None:
+    for width in range(24, 60):
+        shown = styled_lines.plain(
+            styled_lines.wrapped("", f"the words fill the line, {amount}, then more", width=width)
+        )
+        assert any(amount in line for line in shown.split("\n")) and "\N{NO-BREAK SPACE}" not in shown

@@ -45,8 +45,7 @@ FIXES
      at    samples/train.py:231
      gain  1.02–1.03× faster, saves 10–19 ms per step
 
-  more     report --full for evidence, limits and machine; report --open for
-           charts"""
+  more     report --full: evidence, limits, machine; report --open: charts"""
 
 
 def test_verdict_speed_account_and_fixes_are_on_one_page() -> None:

@@ -152,7 +152,11 @@ def test_what_is_the_users_stays_and_it_is_said(base: Path) -> None:
 
 @pytest.mark.parametrize(
     ("argument", "hint"),
-    [("pth", "did you mean path?"), ("runs", "rn50-advisor runs --run-dir runs"), ("show", "there are list, rm, path;")],
+    [
+        ("pth", "did you mean path?"),
+        ("runs", "rn50-advisor runs --run-dir runs"),
+        ("show", "there are list, rm, path;"),
+    ],
 )
 def test_an_unknown_subcommand_gets_a_suggestion(argument: str, hint: str) -> None:
     error = done(argument).exception

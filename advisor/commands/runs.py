@@ -259,6 +259,6 @@ def _ask(question: str) -> None:
     except click.Abort:
         if sys.stdin is not None and sys.stdin.isatty():
             raise  # Ctrl-C
-        raise UsageError("nothing was removed: nobody is there to answer", "--yes removes without asking") from None
+        raise UsageError("nothing was removed: no terminal to confirm on", "--yes removes without asking") from None
     if not agreed:
         raise AdvisorError("nothing was removed")

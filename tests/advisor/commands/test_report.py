@@ -83,7 +83,7 @@ def test_a_damaged_trace_is_not_a_run(runs: Path, tmp_path: Path) -> None:
 def test_text_is_one_page_unless_all_of_it_is_wanted(runs: Path, tmp_path: Path) -> None:
     page, full = invoked().stdout, invoked("--full").stdout
     assert len(page.splitlines()) <= 40 < len(full.splitlines())
-    assert "WHAT THE ADVISOR COST" in full and "WHAT THE ADVISOR COST" not in page
+    assert "ADVISOR OVERHEAD" in full and "ADVISOR OVERHEAD" not in page
     invoked("-o", tmp_path / "page.txt")
     invoked("--full", "-o", tmp_path / "full.txt")
     assert (tmp_path / "page.txt").read_text() == page

@@ -19,7 +19,7 @@ async def test_every_host_has_a_line_and_a_lost_one_says_since_when() -> None:
             seen += screen_text(app)
     assert "Hosts · 2" in seen
     assert "CPU 3.5/8" in seen
-    assert "not heard of since 1m 15s" in seen
+    assert "no data since 1m 15s" in seen
 
 
 async def test_machine_view_shows_numbers_alarms_and_dashes():

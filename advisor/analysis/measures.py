@@ -39,7 +39,7 @@ from rn50_advisor.advisor.analysis.stacks.element_lines import element_values
 from rn50_advisor.advisor.analysis.stacks.foreign_lines import foreign_values
 from rn50_advisor.advisor.analysis.stacks.forward_operations import operation_values
 from rn50_advisor.advisor.analysis.stacks.hot_lines import outside_values
-from rn50_advisor.advisor.analysis.stacks.indexed_lines import indexing_values
+from rn50_advisor.advisor.analysis.stacks.indexed_lines import timed_backward_values
 from rn50_advisor.advisor.analysis.stacks.loop_lines import own_values
 from rn50_advisor.advisor.analysis.stacks.recomputing import recomputing_values
 from rn50_advisor.advisor.analysis.stacks.repeated_lines import repeated_values
@@ -308,8 +308,8 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
         named("gpu.host_paced_s"),
     ),
     Provider(
-        lambda c, known: indexing_values(c.run.recording, c.run.steady),
-        named("step.parts_s", "step.rows_s"),
+        lambda c, known: timed_backward_values(c.run.recording, c.run.steady),
+        named("step.parts_s", "step.rows_s", "step.ignored_s"),
     ),
     Provider(
         lambda c, known: foreign_values(c.run.recording, c.run.steady, known),

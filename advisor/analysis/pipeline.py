@@ -35,9 +35,9 @@ from rn50_advisor.advisor.analysis.stacks.element_lines import element_lines
 from rn50_advisor.advisor.analysis.stacks.foreign_lines import foreign_lines
 from rn50_advisor.advisor.analysis.stacks.forward_operations import computing_functions, forward_lines
 from rn50_advisor.advisor.analysis.stacks.indexed_lines import indexed_lines
+from rn50_advisor.advisor.analysis.stacks.layer_calls import loss_lines, recurrent_lines
 from rn50_advisor.advisor.analysis.stacks.loop_lines import own_lines
 from rn50_advisor.advisor.analysis.stacks.recomputing import recomputing_lines
-from rn50_advisor.advisor.analysis.stacks.recurrent_lines import recurrent_lines
 from rn50_advisor.advisor.analysis.stacks.repeated_lines import repeated_lines
 from rn50_advisor.advisor.analysis.stacks.sleeping_lines import waiting_lines
 from rn50_advisor.advisor.analysis.stacks.thinned_profiles import with_few_profiles
@@ -142,6 +142,7 @@ def analyse(recording: Recording) -> Analysis:
         foreign_lines=foreign_lines(recording),
         attention_lines=attention_lines(recording),
         forward_lines=forward_lines(recording),
+        loss_lines=loss_lines(recording),
         recomputing_lines=recomputing_lines(recording),
         save_sites=_most_frequent(site for facts in rank_facts for site in facts.get("save_sites", ())),
         evaluation_sites=_most_frequent(site for facts in rank_facts for site in facts.get("evaluation_sites", ())),

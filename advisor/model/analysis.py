@@ -141,6 +141,7 @@ class Analysis:
     part_lines: tuple[HotLine, ...] = ()  # that take or set parts of tensors in a loop, by the samples of the loop
     row_lines: tuple[HotLine, ...] = ()  # that take rows of tensors by a tensor of indices, longest first
     recurrent_lines: tuple[HotLine, ...] = ()  # that call recurrent layers for one time step at a time, longest first
+    loss_lines: tuple[HotLine, ...] = ()  # that call a cross entropy, longest first
     foreign_lines: tuple[HotLine, ...] = ()  # that compute outside torch in the model, a loss or a hook
     attention_lines: tuple[AttentionLines, ...] = ()  # longest first
     # the user's line in which most of the forward pass is spent, as far inside as it can be told; at most one per rank

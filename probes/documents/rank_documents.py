@@ -232,12 +232,15 @@ class BackwardNodeClass(TypedDict):
 class _BackwardUse(TypedDict, total=False):
     partly_ns: Whole
     unneeded_ns: Whole
+    ignored_ns: Whole
+    loss_rows: list[Whole]
 
 
 class BackwardNodeTimes(_BackwardUse):
     """Backward passes on a CPU that were timed node by node: their number, their time, and the classes with most of it.
 
     `unneeded_ns`: of nodes that lead to no parameter of an optimizer. `partly_ns`: of others that also have a weight which is in none.
+    `loss_rows`: rows of cross entropies over classes, and those that they ignore; `ignored_ns`: computing these in the layers before.
     """
 
     passes: Whole
@@ -476,7 +479,7 @@ class RankFacts(TypedDict, total=False):
     copies: list[CopySite]
     save_sites: list[SaveSite]
     evaluation_sites: list[EvaluationSite]
-    evaluation_batches: list[Whole]  # loaders' batches for evaluation: all, and those with gradients recorded
+    evaluation_batches: list[Whole]  # loaders' batches for evaluation: all, and those with autograd recording
     compilations: list[CompilationFacts]
     debugging: DebuggingAids
     work: list[Annotated[list[Whole], Meta(min_length=4)]]  # rows of WORK_FIELDS

@@ -1,8 +1,7 @@
-"""Measures the backward pass of indexing on CPUs, and finds the user's lines that index.
+"""Measures parts of the backward pass on CPUs that recorders timed node by node, and finds the user's lines that index.
 
-Backward passes that the recorder timed node by node give the share: of what is written for parts of a tensor taken or set one by one,
-beyond writing it once, and of adding up the gradients of rows taken by a tensor of indices. Nodes have no lines; stack samples and the
-source have.
+The parts are: what is written for parts of a tensor taken or set one by one, beyond writing it once; adding up the gradients of rows taken
+by a tensor of indices; positions whose targets the loss ignores. Nodes have no lines; stack samples and the source have.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from rn50_advisor.advisor.analysis.stacks.stack_profiles import SeenStack, inner
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import HotLine
 from rn50_advisor.advisor.model.measures.measured import Measured
-from rn50_advisor.advisor.model.measures.step_measures import STEP_PARTS_S, STEP_ROWS_S
+from rn50_advisor.advisor.model.measures.step_measures import STEP_IGNORED_S, STEP_PARTS_S, STEP_ROWS_S
 from rn50_advisor.advisor.model.recording import Recording, Source
 from rn50_advisor.probes.documents.rank_documents import BackwardNodeTimes, RankFacts
 from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
@@ -28,7 +27,7 @@ _ROWS = ("IndexBackward",)
 _Line = tuple[str, int, str]  # file, line, function
 
 
-def indexing_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
+def timed_backward_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Measured:
     """Seconds of each rank's backward pass per step."""
     found, known, on_gpu = Measured(), facts_by_rank(recording), ranks_on_gpus(recording)
     for rank, steps in steady.items():
@@ -36,12 +35,15 @@ def indexing_values(recording: Recording, steady: Mapping[int, RankSteps]) -> Me
         timed, backward_s = facts.get("backward_nodes"), steps.per_step("backward")
         if timed is None or not timed["ns"] or backward_s is None:
             why = "on a GPU" if rank in on_gpu else "too few steps, or a graph that is too large"
-            found.missing[STEP_PARTS_S, rank] = found.missing[STEP_ROWS_S, rank] = (
-                f"no backward pass was timed node by node: {why}"
-            )
+            for measure in (STEP_PARTS_S, STEP_ROWS_S, STEP_IGNORED_S):
+                found.missing[measure, rank] = f"no backward pass was timed node by node: {why}"
             continue
         found[STEP_PARTS_S, rank] = _parts(timed) * backward_s
         found[STEP_ROWS_S, rank] = _rows(timed) * backward_s
+        if "ignored_ns" in timed:
+            found[STEP_IGNORED_S, rank] = timed["ignored_ns"] / timed["ns"] * backward_s
+        else:
+            found.missing[STEP_IGNORED_S, rank] = "an older recorder did not see it"
     return found
 
 

@@ -81,6 +81,11 @@ STEP_PARTS_S = RankMeasure(
 STEP_ROWS_S = RankMeasure(
     "step.rows_s", "s", "part of the backward pass on a CPU: adding up gradients of rows taken by a tensor of indices"
 )
+STEP_IGNORED_S = RankMeasure(
+    "step.ignored_s",
+    "s",
+    "part of the backward pass on a CPU: the layers before a cross entropy, for positions whose targets it ignores",
+)
 STEP_FOREIGN_S = RankMeasure(
     "step.foreign_s",
     "s",

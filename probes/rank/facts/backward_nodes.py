@@ -1,9 +1,9 @@
 """Times the nodes of a few backward passes on a CPU, by their class: a hook before each node reads the clock.
 
 A node's time lasts until the next one begins: with what adds up its gradients, and with the leaves behind it, which get no hook, since a
-hook would stay with a parameter. Only shapes are read, never saved tensors. Of nodes that take a part of a tensor it is counted how much
+hook would stay with a parameter. Saved tensors are never read. Of nodes that take a part of a tensor it is counted how much
 their passes write: a gradient as large as the whole tensor for each part. Time is also summed by what it is for: parameters of optimizers,
-or none.
+or none. Of layers before a loss that ignores some targets a part of the gradients is read, which shows the rows computed for nothing.
 """
 
 from __future__ import annotations
@@ -26,6 +26,11 @@ NODES_MAX = 20_000  # in all of them: 5 us each
 CLASSES_MAX = 12  # of those with most time
 IN_PLACE, _LEAF = "torch::autograd::CopySlices", "torch::autograd::AccumulateGrad"
 NEEDED, PARTLY, UNNEEDED = "needed", "partly", "unneeded"  # for the gradients of optimizers' parameters
+_LOSS, _SOFTMAX = "NllLossBackward0", "LogSoftmaxBackward0"
+_ONE_NUMBER = (1, 2)  # mean and sum: with a loss for each row the job may choose rows by its result
+_BEFORE_LOSS_MAX = 24  # nodes: the layers that turn hidden states into classes
+_COLUMNS = 64  # read of a gradient: it is not zero there by chance
+_ALIKE = 0.02  # of the rows; labels are shifted by one position in a language model
 _PARTS = ("SelectBackward", "SliceBackward", IN_PLACE)
 
 
@@ -41,6 +46,10 @@ class BackwardNodes:
         self._use_ns = {NEEDED: 0, PARTLY: 0, UNNEEDED: 0}
         self._current: BackwardNodeClass | None = None
         self._use = NEEDED  # of the current node
+        self._ignored = 0.0  # of its rows
+        self._ignored_ns = 0
+        self._loss_rows = [0, 0]  # of all losses so far, and those without a gradient
+        self._of_loss = 0.0  # share of them in the latest loss
         self._since = 0
         self._handles: list[Any] = []
         self.open = False  # in a step whose passes are timed
@@ -72,10 +81,12 @@ class BackwardNodes:
                     return
                 self._nodes_left -= len(nodes)
                 whole: set[tuple[Any, int]] = set()
-                uses = _uses(nodes, self._updated())
+                uses, before_loss = _uses(nodes, self._updated()), _before_loss(nodes)
                 for node in nodes:
                     found = self._counted(node, whole)
-                    self._handles.append(node.register_prehook(self._mark(found, uses.get(node, NEEDED))))
+                    self._handles.append(
+                        node.register_prehook(self._mark(found, uses.get(node, NEEDED), before_loss.get(node, "")))
+                    )
             self._current, self._since = None, perf_counter_ns()
         except Exception as error:
             self._failed(error)
@@ -87,8 +98,36 @@ class BackwardNodes:
             self._passes += 1
             self._release()
 
-    def _mark(self, found: BackwardNodeClass, use: str) -> Callable[[Any], None]:
-        return lambda gradients: self._begins(found, use)
+    def _mark(self, found: BackwardNodeClass, use: str, before_loss: str) -> Callable[[Any], None]:
+        if not before_loss:
+            return lambda gradients: self._begins(found, use)
+
+        def begins(gradients: Any) -> None:
+            self._begins(found, use)
+            try:
+                self._read_rows(gradients[0], before_loss)
+            except Exception as error:
+                self._failed(error)
+            self._since = perf_counter_ns()
+
+        return begins
+
+    def _read_rows(self, gradient: Any, before_loss: str) -> None:
+        """Reads for how many rows this node computes nothing, if it computes the rows of a loss."""
+        torch = sys.modules["torch"]
+        if gradient is None or gradient.dim() < 2 or gradient.layout is not torch.strided:
+            return
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            # the gradient of a loss has a number at each row's target alone
+            each = 1 if before_loss == _SOFTMAX else -(-gradient.shape[-1] // _COLUMNS)
+            found = (gradient.detach()[..., ::each] != 0).any(-1)
+            rows, zeros = found.numel(), found.numel() - int(found.sum())
+        share = zeros / max(1, rows)
+        if before_loss == _SOFTMAX:
+            self._of_loss = share
+            self._loss_rows = [self._loss_rows[0] + rows, self._loss_rows[1] + zeros]
+        if abs(share - self._of_loss) <= _ALIKE:  # else these are not the rows of the loss
+            self._ignored = share
 
     def _begins(self, following: BackwardNodeClass | None, use: str) -> None:
         now = perf_counter_ns()
@@ -96,6 +135,8 @@ class BackwardNodes:
         if self._current is not None:
             self._current["ns"] += now - self._since
             self._use_ns[self._use] += now - self._since
+            self._ignored_ns += round(self._ignored * (now - self._since))
+        self._ignored = 0.0
         self._current, self._use, self._since = following, use, perf_counter_ns()
 
     def _counted(self, node: Any, whole: set[tuple[Any, int]]) -> BackwardNodeClass:
@@ -124,6 +165,8 @@ class BackwardNodes:
                 "ns": self._ns,
                 "partly_ns": self._use_ns[PARTLY],
                 "unneeded_ns": self._use_ns[UNNEEDED],
+                "ignored_ns": self._ignored_ns,
+                "loss_rows": self._loss_rows.copy(),
                 "classes": [found.copy() for found in often],
             }
 
@@ -195,6 +238,20 @@ def _uses(nodes: list[Any], updated: set[int]) -> dict[Any, str]:
     unused.update(node for node in nodes if node not in needed)
     partly = (node for node in needed if any(following in unused for following, _ in node.next_functions))
     return {**dict.fromkeys(unused, UNNEEDED), **dict.fromkeys(partly, PARTLY)}
+
+
+def _before_loss(nodes: list[Any]) -> dict[Any, str]:
+    """The nodes of the layers before a loss over rows of classes, by name. Only of a loss that is one number."""
+    found: dict[Any, str] = {}
+    for loss in nodes:
+        if loss.name() != _LOSS or loss._saved_reduction not in _ONE_NUMBER:
+            continue
+        layers = [node for node, _ in loss.next_functions if node is not None and node.name() == _SOFTMAX]
+        for node in layers:  # grows
+            found[node] = node.name()
+            after = [each for each, _ in node.next_functions if each is not None and each.name() != _LEAF]
+            layers += [each for each in after if each not in found and len(layers) < _BEFORE_LOSS_MAX]
+    return found
 
 
 def _elements(node: Any, place: int) -> int:

@@ -23,6 +23,10 @@ def indexing(*arguments: str) -> Job:
     return Job("faults/jobs/compute/indexing.py", arguments, ranks=0, start="one by one")
 
 
+def blanks(*arguments: str) -> Job:
+    return Job("faults/jobs/compute/blanks.py", arguments, ranks=0, start="one by one")
+
+
 def teachers(*arguments: str) -> Job:
     return Job("faults/jobs/compute/teachers.py", arguments, ranks=0, start="one by one")
 
@@ -151,6 +155,34 @@ SCENARIOS = (
         line="return mse_loss(self.teacher(self.net(noisy))",
         fixed=teachers("--of=pictures", "--width=32", "--steps=200", "--teacher=frozen"),
         note="gradients pass through it to the network that learns",
+    ),
+    fault(
+        "logits-of-all-positions",
+        "CMP025",
+        blanks(),
+        line="return cross_entropy(logits, labels.flatten(), ignore_index=IGNORED)",
+        fixed=blanks("--logits=blanks", "--steps=400"),
+    ),
+    fault(
+        "logits-of-all-positions-of-a-wide-model",
+        "CMP025",
+        blanks("--words=1500", "--width=160", "--layers=3", "--batch=24", "--steps=150"),
+        line="return cross_entropy(logits, labels.flatten(), ignore_index=IGNORED)",
+        fixed=blanks("--words=1500", "--width=160", "--layers=3", "--batch=24", "--steps=200", "--logits=blanks"),
+        strength="just above",
+    ),
+    fault(
+        "logits-of-few-words",
+        "CMP025",
+        blanks("--words=200", "--width=160", "--layers=3", "--steps=200"),
+        strength="just below",
+    ),
+    fault(
+        "hardest-positions-chosen-by-their-loss",
+        "CMP025",
+        blanks("--hardest=150", "--blanks=1.0"),
+        strength="just below",
+        note="which they are is known once all logits are computed",
     ),
     fault(
         "attention-in-parts",

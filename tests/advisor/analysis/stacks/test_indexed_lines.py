@@ -67,3 +67,13 @@ def test_the_loop_and_the_line_that_indexes() -> None:
     (parts,), (rows,) = a.part_lines, a.row_lines
     assert (parts.line, parts.function, parts.samples) == (5, "Net.forward", 60)
     assert (rows.line, rows.samples) == (7, 20)
+
+
+def test_positions_that_a_loss_ignores_have_their_share_of_the_pass() -> None:
+    timed = {"passes": 3, "ns": 1000, "classes": [], "ignored_ns": 250, "loss_rows": [40, 30]}
+    a = seen(facts={100: {"backward_nodes": timed}})
+    assert a.value("step.ignored_s", 0) == pytest.approx(0.25 * a.model.own[0]["backward"])
+
+
+def test_an_older_recorder_did_not_look_for_them() -> None:
+    assert "older" in dict(seen().reasons)["step.ignored_s", 0]

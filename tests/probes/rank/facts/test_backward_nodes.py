@@ -253,3 +253,64 @@ def test_gradients_of_inputs_are_needed(facts: Facts) -> None:
     timed(facts, torch.nn.Linear(WIDTH, WIDTH)(x).sum())
     found = facts.values["backward_nodes"]
     assert found["unneeded_ns"] < found["partly_ns"] < found["ns"]
+
+
+CLASSES, ROWS_OF_LOSS = 70, 40
+IGNORED = 30  # of the rows
+
+
+class Tagger(torch.nn.Module):
+    """Mixes its rows, so that all of them get gradients, before layers that take each row by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = torch.nn.Parameter(torch.randn(ROWS_OF_LOSS, ROWS_OF_LOSS))
+        self.head = torch.nn.Sequential(torch.nn.Linear(8, 70), torch.nn.GELU(), torch.nn.Linear(70, CLASSES))
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.mix @ x)
+
+
+def targets() -> Any:
+    found = torch.randint(CLASSES, (ROWS_OF_LOSS,))
+    found[:IGNORED] = -100
+    return found
+
+
+def ignored(facts: Facts, loss: Any) -> tuple[float, list[int]]:
+    """Share of the time, and rows of the loss."""
+    timed(facts, loss)
+    found = facts.values["backward_nodes"]
+    return found["ignored_ns"] / found["ns"], found["loss_rows"]
+
+
+def test_rows_that_a_loss_ignores_take_their_share_of_the_layers_before_it(facts: Facts) -> None:
+    loss = torch.nn.functional.cross_entropy(Tagger()(torch.randn(ROWS_OF_LOSS, 8)), targets())
+    share, rows = ignored(facts, loss)
+    assert rows == [ROWS_OF_LOSS, IGNORED]
+    assert 0.0 < share < IGNORED / ROWS_OF_LOSS, "not of the layer that mixes rows"
+
+
+def test_a_loss_that_counts_all_rows_ignores_none(facts: Facts) -> None:
+    loss = torch.nn.functional.cross_entropy(Tagger()(torch.randn(ROWS_OF_LOSS, 8)), targets().clamp_min(0))
+    assert ignored(facts, loss) == (0.0, [ROWS_OF_LOSS, 0])
+
+
+def test_rows_that_the_job_chooses_by_their_loss_are_computed_for_it(facts: Facts) -> None:
+    """Hard examples alone: which they are is known once all are computed."""
+    logits = Tagger()(torch.randn(ROWS_OF_LOSS, 8))
+    losses = torch.nn.functional.cross_entropy(logits, targets().clamp_min(0), reduction="none")
+    assert ignored(facts, losses.topk(4).values.mean()) == (0.0, [0, 0])
+
+
+def test_a_gradient_that_cannot_be_read_ends_the_looks_and_not_the_job(
+    facts: Facts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(self: BackwardNodes, gradient: Any, before_loss: str) -> None:
+        raise RuntimeError("unreadable")
+
+    monkeypatch.setattr(BackwardNodes, "_read_rows", fails)
+    net = Tagger()
+    timed(facts, torch.nn.functional.cross_entropy(net(torch.randn(ROWS_OF_LOSS, 8)), targets()))
+    assert net.mix.grad is not None
+    assert any("nodes of backward passes: RuntimeError" in each for each in facts.values["unpatched"])

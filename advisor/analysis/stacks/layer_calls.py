@@ -1,12 +1,14 @@
-"""Finds calls of recurrent layers for one time step at a time, in a loop of the user's own forward pass."""
+"""Finds the user's lines that call parts of torch: recurrent layers for one time step at a time, and the cross entropy."""
 
 from __future__ import annotations
 
 from collections import Counter
 
 from rn50_advisor.advisor.analysis.stacks.after_update import training_callees
+from rn50_advisor.advisor.analysis.stacks.loop_lines import longest, step_rows
 from rn50_advisor.advisor.analysis.stacks.source.loop_source import is_called_again
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
+    called,
     in_forward,
     inner,
     place_of,
@@ -15,9 +17,11 @@ from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
 )
 from rn50_advisor.advisor.model.analysis import HotLine
 from rn50_advisor.advisor.model.recording import Recording
+from rn50_advisor.probes.documents.code_places import StackFrame
 from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
 _LAYERS = "/torch/nn/modules/rnn.py"
+_FUNCTIONAL, _LOSS = "/torch/nn/functional.py", "cross_entropy"
 
 
 def recurrent_lines(recording: Recording) -> tuple[HotLine, ...]:
@@ -48,3 +52,19 @@ def recurrent_lines(recording: Recording) -> tuple[HotLine, ...]:
         samples = sum(row["count"] for row in forward)
         found += [HotLine(*line, count, count / samples, io=False) for line, count in lines.items()]
     return tuple(sorted(found, key=lambda line: -line.samples))
+
+
+def loss_lines(recording: Recording) -> tuple[HotLine, ...]:
+    """The user's lines that call torch's cross entropy, over all ranks, the longest first; a module of it counts for its caller."""
+    calls = []
+    for _, _, row, count in step_rows(recording):
+        frames = inner(row["frames"])
+        at = next((n for n, frame in enumerate(frames) if _is_loss(frame)), len(frames))
+        user = next((frame for frame in frames[at:] if is_user_file(frame["file"])), None)
+        if user is not None:
+            calls.append(((user["file"], user["line"], user["function"]), _LOSS, count))
+    return longest(recording, calls)
+
+
+def _is_loss(frame: StackFrame) -> bool:
+    return called(frame) == _LOSS and frame["file"].endswith(_FUNCTIONAL)

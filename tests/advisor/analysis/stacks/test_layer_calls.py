@@ -1,4 +1,4 @@
-"""Recurrent layers that a model calls for one time step at a time are found in profiles and sources."""
+"""Lines that call recurrent layers for one time step at a time, or a cross entropy, are found in profiles and sources."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from recordings import FIRST_STEP_NS, plan, recording
-from rn50_advisor.advisor.analysis.stacks.recurrent_lines import recurrent_lines
+from rn50_advisor.advisor.analysis.stacks.layer_calls import loss_lines, recurrent_lines
 from rn50_advisor.advisor.model.analysis import HotLine
-from rn50_advisor.advisor.model.recording import Event, Source
+from rn50_advisor.advisor.model.recording import Event, Recording, Source
 
 MODEL, SCRIPT, TORCH = "/job/model.py", "/job/train.py", "/env/site-packages/torch"
 MODULE = ("Module._call_impl", f"{TORCH}/nn/modules/module.py", 1790)
@@ -35,11 +35,15 @@ def looks(count: int, *calls: Call) -> Any:
 
 
 def found(*rows: Any, model: str = LOOP) -> tuple[HotLine, ...]:
+    return recurrent_lines(recorded(*rows, model=model))
+
+
+def recorded(*rows: Any, model: str = LOOP) -> Recording:
     backward = looks(100, ("main", SCRIPT, 20), ("update", SCRIPT, 34), TENSOR)
     stacks = [*rows, backward]
     looked = sum(row["count"] for row in stacks)
     event = Event(FIRST_STEP_NS, "profile", 100, 0, {"outside_share": 0.0, "looks": looked, "stacks": stacks})
-    return recurrent_lines(recording({0: plan(60)}, events=(event,), sources=(Source(MODEL, "", model),)))
+    return recording({0: plan(60)}, events=(event,), sources=(Source(MODEL, "", model),))
 
 
 def trained(*calls: Call) -> tuple[Call, ...]:
@@ -92,3 +96,18 @@ def test_a_rollout_that_the_same_line_calls_is_none() -> None:
 def test_layers_before_python_3_11_have_no_name() -> None:
     (line,) = found(looks(75, *trained(INSIDE, MODULE, ("forward", *LAYER[1:]))), HEAD)
     assert line.leaf == ""
+
+
+def test_a_cross_entropy_is_the_users_line_that_calls_it() -> None:
+    loss = ("cross_entropy", f"{TORCH}/nn/functional.py", 3500)
+    module = ("CrossEntropyLoss.forward", f"{TORCH}/nn/modules/loss.py", 1390)
+    rows = (
+        HEAD,
+        looks(12, ("main", SCRIPT, 20), ("update", SCRIPT, 33), ("Net.loss", MODEL, 40), loss),
+        looks(8, ("main", SCRIPT, 20), ("update", SCRIPT, 32), MODULE, module, loss),
+        looks(5, ("main", SCRIPT, 20), ("update", SCRIPT, 33), ("cross_entropy", MODEL, 60)),
+    )
+    assert [(each.file, each.line, each.samples) for each in loss_lines(recorded(*rows))] == [
+        (MODEL, 40, 12),
+        (SCRIPT, 32, 8),
+    ]

@@ -101,8 +101,8 @@ class UnusedGradientLooks(OccasionalLooks):
 
     def turn(self, step: int) -> bool:
         """Called at the start of each step that is not replayed. True if its marks must be seen one by one."""
-        if self.open and not self._graphs:
-            self._leaves = {}
+        if self.open and not any(graph.reaches & _UNUSED for graph in self._graphs):
+            self._graphs, self._leaves = [], {}
         self.open = bool(self._graph_steps) and step >= self._graph_steps[0]
         if self.open:
             self._graph_steps = [later for later in self._graph_steps if later > step]
@@ -121,7 +121,7 @@ class UnusedGradientLooks(OccasionalLooks):
                 graph = read_graph(roots, lambda leaf: self._bit(torch, leaf))
             if graph is None or len(self._leaves) > UPDATED_MAX:
                 self._passes_left, self._graphs, self._leaves = 0, [], {}
-            elif graph.reaches & _UNUSED:
+            else:
                 self._graphs.append(graph)
         except Exception as error:
             let_pass()
@@ -188,7 +188,7 @@ class UnusedGradientLooks(OccasionalLooks):
         if largest.called is not None and largest.called.place and _whole(largest, parts):
             found["file"], found["line"] = largest.called.place["file"], largest.called.place["line"]
         if self._graphs and self._unused_behind <= set(map(id, unused)):
-            orders = {graph.order(_UNUSED) for graph in self._graphs}
+            orders = {graph.order(_UNUSED) for graph in self._graphs} - {""}
             found["order"] = orders.pop() if len(orders) == 1 else "both"
             work = [(graph.work(), graph.work(_UNUSED)) for graph in self._graphs]
             found["products"] = [

@@ -263,6 +263,21 @@ def test_the_work_of_a_network_that_is_used_after_all_is_not_told() -> None:
     assert found["line"] == 7 and "products" not in found
 
 
+def test_the_share_is_of_all_passes_of_a_step() -> None:
+    """A pass for the model alone comes before that with the teacher."""
+    job, beside = Job(), teacher()
+    optimizer = updates(*job.model.parameters())
+    alone = job.distil(beside, optimizer)
+    job.looks._graph_steps, job.made = [job.steps + 1], [optimizer]
+    job.steps += 1
+    job.looks.turn(job.steps)
+    job.looks.backward_begins(job.model(torch.randn(8, 40)).sum())
+    job.looks.backward_begins((job.model(torch.randn(8, 40)) - beside(torch.randn(8, 40))).sum())
+    both = job.distil(beside, optimizer)
+    assert both["products"][1] == alone["products"][1] and both["products"][0] > 1.3 * alone["products"][0]
+    assert both["order"] == "upstream"
+
+
 def test_no_leaf_of_a_graph_is_kept_alive() -> None:
     job, beside = Job(), teacher()
     gone = weakref.ref(beside[0].weight)

@@ -42,16 +42,17 @@ _START_SHARE_MIN = 0.15
 _PERSISTENT_SAVES = (1.75, 3.0)
 _BATCHES_SHARE_MIN = 0.07
 _SITES_SHOWN = 3
+_EVALUATION = "gap.evaluation"
 
 
 def check(a: Analysis, t: Thresholds) -> Finding | Clear:
-    spent, step = a.budget.critical["gap.evaluation"], a.value(STEP_TIME_S)
+    spent, step = a.budget.critical[_EVALUATION], a.value(STEP_TIME_S)
     times = sum(1 for segment in a.segments if segment.kind == "evaluation")
     level = severity(spent / step)
     if spent < t["share"] * step or times < t["evaluations"] or level is None:
         return Clear(RULE.id)
     site = next((Where(site["file"], site["line"]) for site in a.evaluation_sites), None)
-    whose = ranks_that_spend(a, "gap.evaluation")
+    whose = ranks_that_spend(a, _EVALUATION)
     restarting = _restarting(a)
     fixes = [_less_often(a, site), *_faster(a)]
     if whose:
@@ -146,11 +147,19 @@ def _saving(a: Analysis, *, kept: bool) -> Saving:
 
 def _step_with(a: Analysis, *, share: float = 1.0, starts: float = 0.0) -> float:
     """Step time with this share of the evaluation, without `starts` times the start of its workers."""
-    model, phase, started = model_of(a), "gap.evaluation", a.by_rank(STEP_EVALUATION_START_S)
+    model, started = model_of(a), a.by_rank(STEP_EVALUATION_START_S)
     changes = {}
     for rank, own in model.own.items():
-        left = share * own[phase] - starts * started.get(rank, 0.0)
-        changes[rank, phase] = max(left, _BATCHES_SHARE_MIN * own[phase])
+        left = share * own[_EVALUATION] - starts * started.get(rank, 0.0)
+        changes[rank, _EVALUATION] = max(left, _BATCHES_SHARE_MIN * own[_EVALUATION])
+    longest = max(model.own, key=lambda rank: model.own[rank][_EVALUATION])
+    for rank, own in model.own.items():
+        # a rank that does not evaluate may wait in a barrier for the one that does, which no mark tells from its own work
+        spared = 0.0 if own[_EVALUATION] else model.own[longest][_EVALUATION] - changes[longest, _EVALUATION]
+        for phase in ("gap", "forward"):
+            waits = min(spared, max(0.0, own[phase] - model.own[longest][phase]))
+            changes[rank, phase] = own[phase] - waits
+            spared -= waits
     return model.step_if(changes)
 
 

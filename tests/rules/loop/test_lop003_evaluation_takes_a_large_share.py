@@ -102,3 +102,15 @@ def test_only_a_gpu_gains_by_a_larger_batch_and_only_idle_cores_by_workers() -> 
     assert second(workers=4) == second(cores=2.0, job_cores=2.0) == ""
     assert second(workers=4, **cuda) == "a larger batch for evaluation"
     assert second(**cuda) == "a larger batch and loader workers for evaluation"
+
+
+def test_lop003_spares_the_ranks_that_wait_for_the_one_that_evaluates() -> None:
+    """In a loop without a loader the time in a barrier looks like forward pass."""
+
+    def saving(waits: float) -> Any:
+        own = {0: rank(**{"gap.evaluation": 0.3}), 1: rank(forward=0.24 + waits, backward=0.46)}
+        return found("LOP003", replace(lop003(), model=replace(lop003().model, own=own))).saving
+
+    waiting = saving(0.3)
+    assert waiting.speedup[0] > 1.15 and waiting.speedup[1] > 1.3
+    assert saving(0.0).speedup[1] >= waiting.speedup[1] > saving(0.5).speedup[1], "the rest is its own work"

@@ -1,6 +1,6 @@
-"""Data loading: table rows read one by one.
+"""Data loading: a table library called for each item.
 
-What it does: finds a data set that takes each item out of a pandas or polars table.
+What it does: finds a data set that takes each item out of a pandas or polars table, or computes it with the library.
 
 Fires when: input wait is ≥ 5 %, and in ≥ 30 % of the stack samples of processes that make items one is inside the
 library of the table.
@@ -17,9 +17,8 @@ whole batches can be indexed at once (DAT016).
 Estimate: this run's loader simulated with batches that lack the share of time spent inside the library, plus or minus
 its error; at worst a fifth of that time is left, at best warm caches also shorten the rest of the step.
 
-False alarms: tables that are read from a file for each item are not counted. What an item computes with the table
-beside taking a row (a rolling mean, a join) is counted and can be done once before training, too, but not by the same
-change.
+False alarms: tables that are read from a file for each item are not counted. What an item computes with the library
+beside taking a row (calendar features, a rolling mean, a join) is counted; it can be done once before training, too.
 """
 
 from __future__ import annotations
@@ -47,11 +46,12 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         RULE.id,
         a.table,
         measures=(LOADER_TABLE_SHARE, LOADER_TABLE_ERROR),
-        title=f"Data loading: rows of a {name} table read one by one",
+        title=f"Data loading: {name} called for each item",
         where=f"inside {name}",
         fix=(
-            "extract the columns once as arrays, and index those",
-            'self.values = table[columns].to_numpy("float32")  # in __init__; then self.values[index]',
+            f"do the {name} work once for all items, and index arrays",
+            'self.values = table[columns].to_numpy("float32")  # in __init__; then self.values[index]. Dates, rolling means and joins: '
+            "once for each table or series, too",
         ),
         basis="this run's batches simulated without the table",
         left=_LEFT_WORST,
@@ -60,7 +60,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 
 RULE = rule(
     __name__,
-    "Data loading: table rows read one by one",
+    "Data loading: a table library called for each item",
     check,
     needs=(STEP_TIME_S, STEP_INPUT_WAIT_S, FETCH_WALL_S, LOADER_WORKERS),
     thresholds=FREQUENT,

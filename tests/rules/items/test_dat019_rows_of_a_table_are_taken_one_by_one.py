@@ -49,7 +49,7 @@ def test_table(check: Check) -> None:
 
 def test_the_table_and_the_line_are_named() -> None:
     finding = found("DAT019", dat019())
-    assert finding.title == "Data loading: rows of a pandas table read one by one"
+    assert finding.title == "Data loading: pandas called for each item"
     assert "inside pandas: 9 of 12 stacks at Table.__getitem__ (train.py:12)" in finding.evidence[0].note
     assert "to_numpy" in finding.fixes[0].change
 

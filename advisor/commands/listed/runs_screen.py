@@ -14,7 +14,8 @@ from rn50_advisor.advisor.model.wording import quantities as fmt
 
 if TYPE_CHECKING:
     from rn50_advisor.advisor.model.report import Report
-    from rn50_advisor.advisor.tui.runs.runs_app import Removal, RunActions
+    from rn50_advisor.advisor.tui.runs.list_widgets import Removal
+    from rn50_advisor.advisor.tui.runs.runs_app import RunActions
 
 _NAMES_SHOWN = 5
 _COMPARED_CHARS = 74  # in the frame of a page on a terminal of 80
@@ -90,7 +91,7 @@ def removal_of(folders: Sequence[Path]) -> Removal:
     if not folders:
         raise UsageError("no run is chosen")
     from rn50_advisor.advisor.store.run_removal import removable, remove_run
-    from rn50_advisor.advisor.tui.runs.runs_app import Removal
+    from rn50_advisor.advisor.tui.runs.list_widgets import Removal
 
     found = [removable(folder) for folder in folders]
     size = fmt.bytes_(sum(run.size_bytes for run in found))

@@ -6,28 +6,25 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from textual import events, on
+from textual import on
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
-from textual.command import DiscoveryHit, Hit, Provider
-from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
-from textual.widgets import Button, Footer, OptionList, Static
+from textual.widgets import Footer, OptionList, Static
 from textual.widgets.option_list import Option
 
 from rn50_advisor.advisor.model.wording import quantities as fmt
 from rn50_advisor.advisor.tui import app as run_screen
-from rn50_advisor.advisor.tui.dialog import Choice
 from rn50_advisor.advisor.tui.outside_programs import open_page
 from rn50_advisor.advisor.tui.polling import words
 from rn50_advisor.advisor.tui.row_filter import FilterLine
+from rn50_advisor.advisor.tui.runs.list_widgets import KEYS, Removal, RemoveDialog, RunCommands, RunTable, TextScreen
 from rn50_advisor.advisor.tui.runs.listed_runs import (
     ORDERS,
     ListedRun,
@@ -51,15 +48,6 @@ LEFT = "left"  # the answer of an opened run that ends the list, too
 
 
 @dataclass(frozen=True, slots=True)
-class Removal:
-    """What would be removed, in words, and the function that removes it and returns what was done."""
-
-    question: str
-    note: str
-    remove: Callable[[], str]
-
-
-@dataclass(frozen=True, slots=True)
 class RunActions:
     """What stands behind the list. All are called in threads and raise AdvisorError or OSError."""
 
@@ -68,102 +56,6 @@ class RunActions:
     compare: Callable[[Sequence[Path]], str]
     page: Callable[[Path], Path]  # writes the report as HTML
     removal: Callable[[Sequence[Path]], Removal]
-
-
-@dataclass(frozen=True, slots=True)
-class _Key:
-    keys: str
-    shown: str
-    action: str
-    what: str
-    footer: str = ""
-
-
-_KEYS = (
-    _Key("enter", "Enter", "open_run", "open the run: live while it is recorded, else as a replay", "Open"),
-    _Key("space", "Space", "mark", "mark the run, or take the mark away", "Mark"),
-    _Key("c", "c", "compare", "compare the marked runs, the oldest first", "Compare"),
-    _Key("d,delete", "d", "remove", "remove the marked runs or this one; asks first", "Remove"),
-    _Key("w", "w", "open_page", "write the run's report as HTML and open it in a browser", "HTML"),
-    _Key("v", "v", "judge", "find and keep the verdicts of ended runs without one"),
-    _Key("slash", "/", "filter_rows", "filter by name, command, verdict or rule; Esc shows all", "Find"),
-    _Key("o", "o", "next_order", f"order by {', '.join(ORDERS)}"),
-    _Key("escape", "Esc", "clear", "show all runs again; then take all marks away"),
-    _Key("question_mark,f1", "?", "help", "this help", "Help"),
-    _Key("q,ctrl+q", "q", "quit", "quit", "Quit"),
-    _Key("ctrl+c", "Ctrl-C", "interrupt_job", "quit"),
-)
-
-
-class RunCommands(Provider):
-    """The same actions in the command palette."""
-
-    async def discover(self) -> AsyncIterator[DiscoveryHit]:
-        for key in _KEYS:
-            yield DiscoveryHit(f"Runs: {key.what}", partial(self.app.run_action, key.action), help=f"key {key.shown}")
-
-    async def search(self, query: str) -> AsyncIterator[Hit]:
-        matcher = self.matcher(query)
-        for key in _KEYS:
-            text = f"Runs: {key.what}"
-            if (score := matcher.match(text)) > 0:
-                call = partial(self.app.run_action, key.action)
-                yield Hit(score, matcher.highlight(text), call, help=f"key {key.shown}")
-
-
-class TextScreen(ModalScreen[None]):
-    """A page of text that scrolls."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,enter", "dismiss", "close"),
-        Binding("ctrl+c", "app.interrupt_job", "quit", show=False),
-    ]
-
-    def __init__(self, title: str, text: Content) -> None:
-        super().__init__()
-        self._title = title
-        self._text = text
-
-    def compose(self) -> ComposeResult:
-        with VerticalScroll(id="text-page") as page:
-            page.border_title = unmarked(self._title)
-            page.border_subtitle = "Esc closes"
-            yield Static(self._text)
-
-    def on_click(self, event: events.Click) -> None:
-        if event.widget is self:  # beside the page
-            self.dismiss()
-
-
-class RemoveDialog(Choice):
-    """Asks before runs are removed; Enter by habit removes nothing."""
-
-    def __init__(self, removal: Removal) -> None:
-        answers = (("y", "remove", "Remove"), ("escape", "keep", "Back"))
-        super().__init__(harmless(removal.question), answers, removal.note)
-
-    def on_mount(self) -> None:
-        self.query(Button).last().focus()
-
-
-class RunTable(OptionList):
-    """A line for each run. A click chooses a run, another one opens it; a click on its first cells marks it."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [  # the list's own keys, which hide the app's
-        Binding("enter", "select", "Open", key_display="Enter"),
-        Binding("space", "app.mark", "Mark", key_display="Space"),
-    ]
-
-    async def _on_click(self, event: events.Click) -> None:
-        event.prevent_default()
-        index = event.style.meta.get("option")
-        if not isinstance(index, int) or self.options[index].disabled:
-            return
-        again, self.highlighted = self.highlighted == index, index
-        if event.get_content_offset_capture(self).x <= 1:
-            self.app.call_later(self.app.run_action, "mark")
-        elif again:
-            self.action_select()
 
 
 class RunsApp(App[Path]):
@@ -187,7 +79,7 @@ class RunsApp(App[Path]):
         Binding(
             k.keys, k.action, k.footer or k.what, show=bool(k.footer), key_display=k.shown, priority=k.keys == "ctrl+c"
         )
-        for k in _KEYS
+        for k in KEYS
     ]
 
     def __init__(self, actions: RunActions, state: ListState, *, place: str, notice: str = "") -> None:
@@ -481,7 +373,7 @@ class RunsApp(App[Path]):
         self._draw_about()
 
     def action_help(self) -> None:
-        lines = [line((f"{key.shown:<8}", "bold"), key.what) for key in _KEYS]
+        lines = [line((f"{key.shown:<8}", "bold"), key.what) for key in KEYS]
         click = "click a run to choose it, again to open it, its first cells to mark it; a column's name to order by it"
         lines += [line((f"{'mouse':<8}", "bold"), click), Content(""), line(muted("–  not measured or not stored"))]
         self.push_screen(TextScreen("Help", Content("\n").join(lines)))

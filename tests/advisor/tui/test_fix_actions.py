@@ -116,15 +116,19 @@ async def test_a_missing_editor_or_line_is_told_with_the_place(editor, file, sai
         assert app.is_running
 
 
+def told(app, words):
+    """In a message, which a long path may wrap anywhere on the screen."""
+    return any(words in str(each.message) for each in app._notifications)
+
+
 async def test_a_file_of_another_machine_and_an_editor_that_fails_are_told(tmp_path, monkeypatch):
     an_editor(tmp_path, monkeypatch, "exit 9")
     async with shown(Reports(with_fix(OPTION, tmp_path)), (140, 45)) as (app, pilot):
         await pilot.press("e")
-        # on the screen a long path may wrap the message anywhere
-        await until(pilot, lambda: any("is not on this machine" in str(each.message) for each in app._notifications))
+        await until(pilot, lambda: told(app, "is not on this machine"))
         (tmp_path / "train.py").write_text("x")
         await pilot.press("e")
-        await until(pilot, lambda: "exit code 9" in screen_text(app))
+        await until(pilot, lambda: told(app, "exit code 9"))
 
 
 async def test_a_terminal_that_cannot_be_left_is_no_reason_to_fail(tmp_path, monkeypatch):

@@ -167,6 +167,6 @@ def test_the_verdict_names_the_line_before_the_update() -> None:
     assert "between backward and optimizer" in words and f"{SCRIPT}:40" in words
     state, rule, words = verdict(*[look(text="file.write(text)")] * 9, *[look(CLIPS, line=39)] * 3)
     assert (state, rule) == ("bottleneck", "LOP002")
-    assert "Logging between backward and optimizer" in words and f"{SCRIPT}:40" in words
+    assert "logging between backward and optimizer" in words and f"{SCRIPT}:40" in words
     assert seen(look(CLIPS), look(phase="gap", line=50)).hot_lines[0].line == 50, "clipping is no line to look at"
     assert seen(look(), look(CLIPS)).get("step.before_update_s", 0) is None

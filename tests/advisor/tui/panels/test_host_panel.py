@@ -30,7 +30,7 @@ async def test_machine_view_shows_numbers_alarms_and_dashes():
         await pilot.press("4")
         await settle(app, pilot)
         text = screen_text(app)
-        for part in ("8 × NVIDIA H100", "97 %", "61.2 GiB/79.6 GiB", "612/700 W", "60 °C", "1755/1980 MHz", "! 7.5 %"):
+        for part in ("8 × NVIDIA H100", "98 %", "61.2 GiB/79.6 GiB", "616/700 W", "64 °C", "1755/1980 MHz", "! 7.5 %"):
             assert part in text
         assert "99.8 of 192 allowed" in text
         assert "– of –" in text

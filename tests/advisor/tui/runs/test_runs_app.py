@@ -4,107 +4,25 @@ from __future__ import annotations
 
 import os
 import re
-import threading
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import report_samples as samples
-from rn50_advisor.advisor.model.errors import NotARun
-from rn50_advisor.advisor.store.run_reader import read_recording
-from rn50_advisor.advisor.store.run_summary import summary_of, write_summary
+from listed_screens import Files, listing, names, runs_of_each_state
 from rn50_advisor.advisor.tui.runs import runs_app
+from rn50_advisor.advisor.tui.runs.list_widgets import RunTable, TextScreen
 from rn50_advisor.advisor.tui.runs.listed_runs import ListState
-from rn50_advisor.advisor.tui.runs.runs_app import LEFT, OpenedRun, Removal, RunActions, RunsApp, RunTable, TextScreen
+from rn50_advisor.advisor.tui.runs.runs_app import LEFT, OpenedRun, RunsApp
 from screen_overflow import overflows
-from store_rows import T0_NS
 from tui_doubles import Replay, screen_lines, screen_text, settle, until
-from written_runs import written_run
 
 SIZES = ((80, 24), (120, 36), (200, 56))
-STATES = (samples.bottleneck, samples.healthy, samples.inconclusive, samples.dead_rank)
 
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
-    """A run of each verdict, one without, and one that is damaged; the newest is the last but one."""
-    start = 1.7e9
-    for n, make in enumerate(STATES):
-        name = f"2025010{n + 1}-000000-{make.__name__}"
-        folder = written_run(tmp_path / name, started_unix_s=start + n, ended_ns=T0_NS + 10**9, steps=3)
-        write_summary(folder, replace(summary_of(make(), read_recording(folder)), samples_per_s=100.0 + n))
-    written_run(tmp_path / "20250105-000000-new", started_unix_s=start + 9, ended_ns=T0_NS + 10**9, steps=3)
-    (tmp_path / "20250106-000000-damaged").mkdir()
-    (tmp_path / "20250106-000000-damaged" / "run.sqlite").write_bytes(b"nothing")
-    return tmp_path
-
-
-class Files:
-    """What the list asks for, in order."""
-
-    def __init__(self, base: Path) -> None:
-        self.base = base
-        self.asked: list[tuple[str, Any]] = []
-        self.release = threading.Event()
-        self.release.set()
-        self.failing = ""
-
-    def actions(self) -> RunActions:
-        return RunActions(self.folders, self.judge, self.compare, self.page, self.removal)
-
-    def folders(self) -> list[Path]:
-        self.release.wait(20)
-        if self.failing == "folders":
-            raise NotARun("the folder is gone")
-        return sorted((folder for folder in self.base.iterdir() if folder.is_dir()), reverse=True)
-
-    def judge(self, folder: Path) -> None:
-        self.asked.append(("judge", folder.name))
-        if self.failing == "judge":
-            raise NotARun("damaged")
-        write_summary(folder, summary_of(samples.healthy(), read_recording(folder)))
-
-    def compare(self, folders: Sequence[Path]) -> str:
-        self.asked.append(("compare", [folder.name for folder in folders]))
-        return "improved: 1.5 times as fast\n[not markup]"
-
-    def page(self, folder: Path) -> Path:
-        self.asked.append(("page", folder.name))
-        return folder / "report.html"
-
-    def removal(self, folders: Sequence[Path]) -> Removal:
-        if self.failing == "removal":
-            raise NotARun("it is being recorded")
-
-        def remove() -> str:
-            self.asked.append(("remove", [folder.name for folder in folders]))
-            for folder in folders:
-                for file in folder.iterdir():
-                    file.unlink()
-                folder.rmdir()
-            return "Removed."
-
-        return Removal(f"Remove {len(folders)}?", "these files go", remove)
-
-
-@asynccontextmanager
-async def listing(
-    base: Path, size: tuple[int, int] = (80, 24), **options: Any
-) -> AsyncIterator[tuple[RunsApp, Any, Files]]:
-    files = options.pop("files", None) or Files(base)
-    app = RunsApp(files.actions(), options.pop("state", None) or ListState(), place="runs", **options)
-    async with app.run_test(size=size, notifications=True) as pilot:
-        await until(pilot, lambda: app.loaded and not app._busy)
-        await pilot.pause()
-        yield app, pilot, files
-
-
-def names(app: RunsApp) -> list[str]:
-    return [Path(option.id or "").name[16:] for option in app.screen_stack[0].query_one(RunTable).options]
+    return runs_of_each_state(tmp_path)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -193,20 +111,6 @@ async def test_the_list_comes_back_as_it_was_left(base: Path) -> None:
         assert app.state.order == "gain" and app.state.selected == state.selected
 
 
-async def test_a_click_chooses_another_opens_and_the_first_cells_mark(base: Path) -> None:
-    async with listing(base) as (app, pilot, _):
-        await pilot.click(RunTable, offset=(20, 3))
-        assert app.query_one(RunTable).highlighted == 3 and app.is_running
-        await pilot.click(RunTable, offset=(1, 4))
-        await pilot.pause()
-        assert app.state.marked == {str(base / "20250101-000000-bottleneck")} and app.is_running
-        await pilot.click(RunTable, offset=(20, 4))
-        await pilot.pause()
-        await pilot.click(RunTable, offset=(20, 4))
-        await pilot.pause()
-    assert app.return_value is not None
-
-
 async def test_a_click_on_a_column_orders_by_it(base: Path) -> None:
     async with listing(base) as (app, pilot, _):
         head = screen_lines(app)[1]
@@ -241,25 +145,6 @@ async def test_two_marked_runs_are_compared_oldest_first_on_the_screen(base: Pat
         assert "improved: 1.5 times" in screen_text(app) and "[not markup]" in screen_text(app)
         await pilot.press("escape")
         assert app.query_one(RunTable)
-
-
-async def test_runs_are_removed_only_after_a_yes_and_enter_by_habit_removes_nothing(base: Path) -> None:
-    async with listing(base) as (app, pilot, files):
-        for answer in ("enter", "escape", "n"):
-            await pilot.press("d")
-            await until(pilot, lambda: "Remove 1?" in screen_text(app))
-            assert "these files go" in screen_text(app)
-            await pilot.press(answer)
-            if answer == "n":
-                await pilot.press("escape")
-            await pilot.pause()
-            assert files.asked == []
-        await pilot.press("space", "space", "d")
-        await until(pilot, lambda: "Remove 2?" in screen_text(app))
-        await pilot.press("y")
-        await until(pilot, lambda: len(names(app)) == 4)
-        assert files.asked == [("remove", ["20250104-000000-dead_rank", "20250105-000000-new"])]
-        assert not app.state.marked and "4 runs" in screen_text(app)
 
 
 async def test_what_cannot_be_removed_is_said(base: Path) -> None:
@@ -320,16 +205,6 @@ async def test_quitting_opens_nothing(base: Path, key: str) -> None:
         await pilot.press(key)
         await pilot.pause()
     assert app.return_value is None and not app.is_running
-
-
-async def test_help_and_palette_have_every_action(base: Path) -> None:
-    async with listing(base, (120, 36)) as (app, pilot, _):
-        await pilot.press("question_mark")
-        await pilot.pause()
-        text = screen_text(app)
-        assert all(key.what[:60] in text for key in runs_app._KEYS)
-        await pilot.press("escape", "ctrl+p", *"compare the marked")
-        await until(pilot, lambda: "Runs: compare" in screen_text(app))
 
 
 @pytest.mark.parametrize(("key", "answer"), [("q", "quit"), ("escape", "quit"), ("ctrl+c", LEFT)])

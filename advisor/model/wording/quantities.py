@@ -134,7 +134,8 @@ def metric_words(name: str) -> str:
 
 
 def amount(value: float | str | None, unit: str, metric: str) -> str:
-    """Formats a quantity beside its metric's words, without a unit that the words end with (`loader workers  4`)."""
+    """Formats a quantity beside its metric's words, without a unit that the words end with (`loader workers  4`); a share in per cent."""
+    unit = "share" if not unit and metric.endswith("_share") else unit
     repeated = unit not in ("", "share", "bytes") and f" {metric_words(metric)}".endswith(f" {unit}")
     return quantity(value, "" if repeated else unit)
 

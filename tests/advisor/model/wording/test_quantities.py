@@ -162,6 +162,7 @@ def test_cuts_are_marked():
         ("storage.read_mb_s", 50.0, "MB/s", "read throughput", "50 MB/s"),
         ("storage.epoch_mb", 50.0, "MB", "bytes requested per epoch", "50 MB"),
         ("cpu.steal_share", 0.1, "share", "CPU steal", "10 %"),
+        ("gpu.throttled_share", 0.6, "", "throttled time", "60 %"),
         ("stack", "augment (a.py:7)", "", "stack", "augment (a.py:7)"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Data loading: a table library called for each item.
+"""Data loading: table library called for each item.
 
 What it does: finds a data set that takes each item out of a pandas or polars table, or computes it with the library.
 
@@ -60,7 +60,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 
 RULE = rule(
     __name__,
-    "Data loading: a table library called for each item",
+    "Data loading: table library called for each item",
     check,
     needs=(STEP_TIME_S, STEP_INPUT_WAIT_S, FETCH_WALL_S, LOADER_WORKERS),
     thresholds=FREQUENT,

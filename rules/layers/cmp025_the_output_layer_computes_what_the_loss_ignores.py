@@ -1,4 +1,4 @@
-"""Output layer computes positions that the loss ignores.
+"""Logits computed for ignored targets.
 
 What it does: finds training on CPUs whose last layers compute logits for positions whose targets the cross entropy ignores
 (`ignore_index`): words that were not masked in a masked language model, prompts in fine-tuning, padding.
@@ -53,7 +53,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     where = None if line is None else Where(line.file, line.line)
     return Finding(
         rule=RULE.id,
-        title="Output layer computes positions that the loss ignores",
+        title="Logits computed for targets that the loss ignores",
         severity=level,
         confidence=confidence(a, cap=0.9),
         seconds_per_step=lost,
@@ -98,7 +98,7 @@ def _evidence(a: Analysis, ignored: Mapping[int, float]) -> tuple[Evidence, ...]
 
 RULE = rule(
     __name__,
-    "Output layer computes positions that the loss ignores",
+    "Logits computed for ignored targets",
     check,
     needs=(STEP_TIME_S,),
     thresholds={

@@ -223,19 +223,16 @@ def _ago(seconds: float) -> str:
 
 def _judge(folders: Sequence[Path], config: Path | None) -> None:
     """Keeps the verdicts of runs that have none. A run that cannot be read or written stays as it is; a line on stderr says why."""
+    from rn50_advisor.advisor.commands.saved_reports import keep_verdict
     from rn50_advisor.advisor.config_file import load_config
-    from rn50_advisor.advisor.merge.job_reading import read_job
     from rn50_advisor.advisor.store.run_rows import row_of
-    from rn50_advisor.advisor.store.run_summary import summary_of, write_summary
-    from rn50_advisor.advisor.verdict.diagnose import diagnose
 
     settings = load_config(config)
     for folder in folders:
         if row_of(folder).state != "not judged":
             continue
         try:
-            recording = read_job(folder)
-            write_summary(folder, summary_of(diagnose(recording, settings), recording))
+            keep_verdict(folder, settings)
         except (AdvisorError, OSError) as error:
             click.echo(f"rn50-advisor: {one_line(folder.name)} is not judged: {one_line(error)}", err=True)
 

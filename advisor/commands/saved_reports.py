@@ -1,4 +1,4 @@
-"""Saves a report from the screen, and for the browser."""
+"""Saves a report from the screen and for the browser, and keeps the verdict of a run beside it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rn50_advisor.advisor.model.report import Report
+from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.report import render
 
 
@@ -30,6 +31,16 @@ def page_for_browser(report: Report, run: Path) -> Path:
         except OSError:
             pass  # an archive that is mounted read-only, or somebody else's run
     return in_temporary_folder(report, "html")
+
+
+def keep_verdict(folder: Path, settings: Config) -> None:
+    """Finds a run's verdict and keeps it in its folder. Raises AdvisorError and OSError."""
+    from rn50_advisor.advisor.merge.job_reading import read_job
+    from rn50_advisor.advisor.store.run_summary import summary_of, write_summary
+    from rn50_advisor.advisor.verdict.diagnose import diagnose
+
+    recording = read_job(folder)
+    write_summary(folder, summary_of(diagnose(recording, settings), recording))
 
 
 def in_temporary_folder(report: Report, format: str) -> Path:

@@ -8,14 +8,14 @@ from dataclasses import replace
 from statistics import fmean, median
 from typing import Any
 
+from rn50_advisor.advisor.model.history import GPU_MARGINS, STEP_RATIO
 from rn50_advisor.advisor.model.report import GpuStrip, RankStrip
 
 ALIKE = -1  # the number of a row that stands for several ranks or GPUs
-_STEP_RATIO = 1.1  # as over time
 _PHASE_FOR_S = 2.0  # a rank that stays in one phase this much longer than most may be stuck
 _STEPS_BEHIND = 2
 _LATE_SHARE = 0.5
-_UTIL_POINTS, _CELSIUS, _MHZ = 15.0, 10.0, 100.0
+_READINGS = ("util_pct", "temp_c", "sm_clock_mhz")
 
 
 def alike_ranks(strips: Sequence[RankStrip], apart: Collection[int]) -> list[RankStrip]:
@@ -32,7 +32,7 @@ def alike_ranks(strips: Sequence[RankStrip], apart: Collection[int]) -> list[Ran
         if strip.rank not in apart
         and (strip.late_share or 0.0) < _LATE_SHARE
         and (strip.step_s is None) == (usual_s is None)
-        and (strip.step_s is None or usual_s is None or strip.step_s <= _STEP_RATIO * usual_s)
+        and (strip.step_s is None or usual_s is None or strip.step_s <= STEP_RATIO * usual_s)
         and strip.phase_for_s <= waiting_s + _PHASE_FOR_S
         and abs(strip.step - step) <= _STEPS_BEHIND
     ]
@@ -61,12 +61,11 @@ def alike_gpus(strips: Sequence[GpuStrip], apart: Collection[int]) -> list[GpuSt
     """GPUs like most of one host and model: without trouble, and not in `apart`. Empty if they are fewer than two."""
     if len(strips) < 2 or len({(strip.host, strip.name, strip.instances) for strip in strips}) > 1:
         return []
-    usual = {name: _median(strips, name) for name in ("util_pct", "temp_c", "sm_clock_mhz")}
-    margins = {"util_pct": _UTIL_POINTS, "temp_c": _CELSIUS, "sm_clock_mhz": _MHZ}
+    usual = {name: _median(strips, name) for name in _READINGS}
 
     def is_usual(strip: GpuStrip, name: str) -> bool:
         value, middle = getattr(strip, name), usual[name]
-        return bool((value is None) == (middle is None) and (value is None or abs(value - middle) <= margins[name]))
+        return bool((value is None) == (middle is None) and (value is None or abs(value - middle) <= GPU_MARGINS[name]))
 
     found = [s for s in strips if s.index not in apart and not s.trouble and all(is_usual(s, name) for name in usual)]
     return found if len(found) > 1 else []

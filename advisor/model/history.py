@@ -14,9 +14,9 @@ Curve: TypeAlias = tuple[float | None, ...]  # a value for each slice; None: not
 GPU_READINGS = ("util_pct", "sm_clock_mhz", "temp_c", "mem_used_bytes")
 # A rank or GPU is apart from the others if it differs from their median in at least this share of the slices.
 _APART_SHARE = 0.1
-_STEP_RATIO = 1.1
-_LATE_SHARE = 0.05  # of the median step; as much as CLEAR_MARGIN would be noise in the mean of a slice with few steps
-_GPU_MARGINS = {"util_pct": 15.0, "sm_clock_mhz": 100.0, "temp_c": 10.0, "mem_used_bytes": 2.0**31}
+STEP_RATIO = 1.1
+LATE_SHARE = 0.05  # of the median step; as much as CLEAR_MARGIN would be noise in the mean of a slice with few steps
+GPU_MARGINS = {"util_pct": 15.0, "sm_clock_mhz": 100.0, "temp_c": 10.0, "mem_used_bytes": 2.0**31}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ def _ranks_apart(history: History) -> tuple[int, ...]:
     often: dict[int, float] = {}
     middle = _middle(list(history.step_s.values()))
     for rank, curve in history.step_s.items():
-        slow = [v > _STEP_RATIO * m for v, m in zip(curve, middle, strict=True) if v is not None and m is not None]
-        late = [value > _LATE_SHARE * usual_s for value in history.late_s.get(rank, ()) if value is not None]
+        slow = [v > STEP_RATIO * m for v, m in zip(curve, middle, strict=True) if v is not None and m is not None]
+        late = [value > LATE_SHARE * usual_s for value in history.late_s.get(rank, ()) if value is not None]
         often[rank] = max(_share(slow), _share(late))
     return tuple(sorted((r for r, share in often.items() if share >= _APART_SHARE), key=lambda r: (-often[r], r)))
 
@@ -83,7 +83,7 @@ def _ranks_apart(history: History) -> tuple[int, ...]:
 def _gpus_apart(history: History) -> tuple[int, ...]:
     """GPUs with a reading that differs from the middle GPU's in a tenth of the slices; the most often so first."""
     often = dict.fromkeys((gpu.index for gpu in history.gpus), 0.0)
-    for name, margin in _GPU_MARGINS.items():
+    for name, margin in GPU_MARGINS.items():
         curves = {gpu.index: getattr(gpu, name) for gpu in history.gpus if getattr(gpu, name)}
         middle = _middle(list(curves.values()))
         for index, curve in curves.items() if len(curves) > 2 else ():

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from rn50_advisor.advisor.model.history import Curve, History, resampled
+from rn50_advisor.advisor.model.history import LATE_SHARE, Curve, History, resampled
 from rn50_advisor.advisor.model.report import PHASES, Report, TimelinePoint
 from rn50_advisor.advisor.model.wording import quantities as fmt
 from rn50_advisor.advisor.report import charts, phrases
@@ -20,7 +20,6 @@ RANKS_OPEN = 16  # rows of more ranks are folded
 _CELLS, _CELLS_OF_MANY = 120, 60  # time slices of a rank's row; more than RANKS_OPEN rows have fewer
 _PHASE_SHARE_MIN = 0.005  # of the step over the whole run; a smaller phase has no sparkline ...
 _PHASE_PEAK_MIN = 0.05  # ... unless it takes this share of a mean step in one of the slices
-_LATE_SHARE = 0.05  # of the usual step: lateness that is marked
 AXIS_LEAST, AXIS_MOST = 1e-12, 1e18
 
 
@@ -186,7 +185,7 @@ def _rank_rows(report: Report, history: History, end_s: float) -> list[PictureRo
         if longest_s is None or not drawable([longest_s]):
             continue
         word = phrases.rank_word(report, rank)
-        late = [value is not None and value > _LATE_SHARE * usual_s for value in late_s]
+        late = [value is not None and value > LATE_SHARE * usual_s for value in late_s]
         said = f"{fmt.duration(latest_s)} late" if latest_s is not None and any(late) else fmt.duration(longest_s)
         drawn = charts.heat(
             [None if value is None else value / usual_s for value in step_s],

@@ -150,6 +150,20 @@ def exposed_if(a: Analysis, backward_share: float) -> float:
     return max(wire_s, carried_s - backward_share * (span_s - wire_s))
 
 
+def step_sparing(a: Analysis, spared: Mapping[tuple[int, str], float], *, hopeful: bool) -> float:
+    """The step without these seconds of ranks' phases, as fast as loading lets it be.
+
+    A shorter backward pass hides less of the exchange.
+    """
+    model = model_of(a)
+    own = {key: model.own[key[0]][key[1]] for key in spared if key[0] in model.own}
+    left = {key: max(0.0, seconds - spared[key]) for key, seconds in own.items()}
+    backward = [left[key] / max(seconds, 1e-12) for key, seconds in own.items() if key[1] == "backward"]
+    return model.step_if(
+        left, wire_s=exposed_if(a, max(backward, default=1.0)), floor_s=loading_floor_s(a, hopeful=hopeful)
+    )
+
+
 def loading_floor_s(a: Analysis, *, hopeful: bool) -> float:
     """The shortest step that loading can keep up with, at most today's; 0 if loading was not measured."""
     samples, step = a.get(STEP_SAMPLES), a.value(STEP_TIME_S)

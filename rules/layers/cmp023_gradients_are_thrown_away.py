@@ -30,8 +30,8 @@ from rn50_advisor.advisor.model.findings import Affected, Clear, Evidence, Findi
 from rn50_advisor.advisor.model.measures.step_measures import STEP_TIME_S
 from rn50_advisor.probes.documents.rank_documents import DiscardedGradients
 from rn50_advisor.rules.analysis_reading import model_of
-from rn50_advisor.rules.compute.backward_work import spared_share
 from rn50_advisor.rules.compute.compute_cost import facts_of
+from rn50_advisor.rules.layers.backward_work import spared_share
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _OF_UNKNOWN_WORK = (0.05, 0.5)  # of the pass, if autograd's graph says nothing: 0.0 to 0.95 were seen

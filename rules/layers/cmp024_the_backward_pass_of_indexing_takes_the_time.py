@@ -34,7 +34,7 @@ from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, N
 from rn50_advisor.advisor.model.measures.measure import RankMeasure
 from rn50_advisor.advisor.model.measures.step_measures import STEP_PARTS_S, STEP_ROWS_S, STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import common, model_of
-from rn50_advisor.rules.compute.compute_cost import exposed_if, loading_floor_s
+from rn50_advisor.rules.compute.compute_cost import step_sparing
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _LINE_SAMPLES_MIN = 10
@@ -107,16 +107,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
 
 def _without(a: Analysis, spent: Mapping[int, float], gone: float, *, hopeful: bool) -> float:
     """The step without this part of what each rank spends on it."""
-    model = model_of(a)
-    left = {
-        rank: max(0.0, 1.0 - gone * s / max(model.own[rank]["backward"], 1e-12))
-        for rank, s in spent.items()
-        if rank in model.own
-    }
-    changes = {(rank, "backward"): part * model.own[rank]["backward"] for rank, part in left.items()}
-    return model.step_if(
-        changes, wire_s=exposed_if(a, max(left.values(), default=1.0)), floor_s=loading_floor_s(a, hopeful=hopeful)
-    )
+    return step_sparing(a, {(rank, "backward"): gone * seconds for rank, seconds in spent.items()}, hopeful=hopeful)
 
 
 def _evidence(

@@ -554,9 +554,7 @@ def _descriptors() -> Iterator[str]:
     for name in sorted(os.listdir("/proc/self/fd"), key=int):
         with contextlib.suppress(OSError):  # the one that lists them
             target = os.readlink("/proc/self/fd/" + name)
-            what = target.partition(":")[0].replace("/%d/" % os.getpid(), "/self/")
-            # multiprocessing's pipe gets a number that depends on when those of ended workers are collected
-            yield what if what == "pipe" else name + " " + what
+            yield name + " " + target.partition(":")[0].replace("/%d/" % os.getpid(), "/self/")
 
 
 def print_state() -> None:
@@ -597,6 +595,7 @@ def main(arguments: list[str]) -> None:
         ACTIONS[name]()
     for name in arguments[0].split(","):
         LOOPS[name]()
+        gc.collect()  # else the next loop's pipes get numbers that depend on when those of ended workers are collected
     print_state()
     while ENDING:
         ENDING.pop()()

@@ -187,6 +187,17 @@ def training_callees(rows: Iterable[UsersStack]) -> dict[_Beside, set[Place]]:
     return found
 
 
+def calls_another(frames: Frames, n: int, trains: Mapping[_Beside, Set[Place]]) -> bool:
+    """True if the line of `frames[n]` leads to a backward pass by one function of the user's, and these frames are in another.
+
+    An example is `update(collect())`.
+    """
+    callees = trains.get((place_of(frames[n]), frames[n]["line"]), set())
+    if n == 0 or not callees or not all(is_user_file(file) for file, _ in callees):
+        return False
+    return is_user_file(frames[n - 1]["file"]) and place_of(frames[n - 1]) not in callees
+
+
 def _beside_the_step(
     frames: Frames, paths: CallPaths, trains: Mapping[_Beside, Set[Place]]
 ) -> tuple[_Beside, Frames] | None:
@@ -203,11 +214,8 @@ def _beside_the_step(
             if line in paths.updates.get(place, ()):
                 return None
             return (place, line), called_by[:n]
-        callees = trains.get((place, line), set())
-        if n and is_user_file(called_by[n - 1]["file"]) and all(is_user_file(file) for file, _ in callees):
-            callee = place_of(called_by[n - 1])
-            if callees and callee not in callees and callee not in paths.updates and callee not in paths.backwards:
-                return (place, line), called_by[:n]
+        if calls_another(called_by, n, trains) and place_of(called_by[n - 1]) not in {*paths.updates, *paths.backwards}:
+            return (place, line), called_by[:n]
     return None
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from rn50_advisor.advisor.analysis.stacks.after_update import training_callees
+from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
+from rn50_advisor.advisor.analysis.stacks.after_update import calls_another, training_callees
 from rn50_advisor.advisor.analysis.stacks.loop_lines import longest, step_rows
 from rn50_advisor.advisor.analysis.stacks.source.loop_source import is_called_again
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
@@ -29,10 +30,10 @@ def recurrent_lines(recording: Recording) -> tuple[HotLine, ...]:
 
     `share`: of the samples in their rank's forward passes. `leaf`: the layer; empty before Python 3.11, whose profiles name no class.
     """
-    found = []
-    for _, profile in profiles_by_rank(recording):
+    found, on_gpu = [], ranks_on_gpus(recording)
+    for rank, profile in profiles_by_rank(recording):
         lines = Counter[tuple[str, int, str, str]]()
-        rows = user_rows(profile)
+        rows = user_rows(profile) if rank not in on_gpu else []
         trains = training_callees(rows)
         training = {place for place, _ in trains}
         forward = [row for row in rows if in_forward(row["frames"])]
@@ -40,9 +41,8 @@ def recurrent_lines(recording: Recording) -> tuple[HotLine, ...]:
             frames = inner(row["frames"])
             at = next((n for n, frame in enumerate(frames) if frame["file"].endswith(_LAYERS)), None)
             loop = next((n for n, frame in enumerate(frames) if place_of(frame) in training), len(frames) - 1)
-            lead = trains.get((place_of(frames[loop]), frames[loop]["line"]))
-            if at is None or (lead is not None and place_of(frames[loop - 1]) not in lead):
-                continue  # no such layer, or a rollout or an evaluation: `update(collect())`
+            if at is None or calls_another(frames, loop, trains):
+                continue  # no such layer, or a rollout or an evaluation
             # the loop over time may be in a function that calls the one with the layer
             own = (each for each in frames[at:loop] if is_user_file(each["file"]))
             again = next((each for each in own if is_called_again(recording.sources, each["file"], each["line"])), None)
@@ -55,7 +55,13 @@ def recurrent_lines(recording: Recording) -> tuple[HotLine, ...]:
 
 
 def loss_lines(recording: Recording) -> tuple[HotLine, ...]:
-    """The user's lines that call torch's cross entropy, over all ranks, the longest first; a module of it counts for its caller."""
+    """The user's lines that call torch's cross entropy, over all ranks, the longest first; a module of it counts for its caller.
+
+    Empty where no recorder saw a loss ignore targets: nobody would ask for them.
+    """
+    timed = (facts.get("backward_nodes") for facts in recording.facts.values())
+    if not any(nodes and nodes.get("ignored_ns") for nodes in timed):
+        return ()
     calls = []
     for _, _, row, count in step_rows(recording):
         frames = inner(row["frames"])

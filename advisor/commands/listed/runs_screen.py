@@ -58,12 +58,9 @@ def actions_on(run_dir: Path, *, config: Path | None = None, limit: int | None =
         return diagnose(read_job(folder), settings)
 
     def judge(folder: Path) -> None:
-        from rn50_advisor.advisor.merge.job_reading import read_job
-        from rn50_advisor.advisor.store.run_summary import summary_of, write_summary
-        from rn50_advisor.advisor.verdict.diagnose import diagnose
+        from rn50_advisor.advisor.commands.saved_reports import keep_verdict
 
-        recording = read_job(folder)
-        write_summary(folder, summary_of(diagnose(recording, settings), recording))
+        keep_verdict(folder, settings)
 
     def page(folder: Path) -> Path:
         from rn50_advisor.advisor.commands.saved_reports import page_for_browser

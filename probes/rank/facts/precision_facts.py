@@ -1,9 +1,10 @@
 """Precision and memory layout of a rank's computation, observed while its model runs.
 
-In a few early steps the first convolution, the first linear layer and the first `autocast` of a step are patched with a one-shot wrapper
-that records what it sees and restores the original. If these layers run outside autocast, later ones are checked once, too. Layers are
-patched only if dynamo has compiled nothing; other steps run none of this. Compiled code enters autocast only while it is traced, so
-autocast is watched from the first fetch on. For compiled layers, the optimizer's weights show the precision.
+In a few early steps convolutions, linear layers and the first `autocast` of a step are patched with a wrapper that records the first of
+them and the models that they belong to, and restores the original once the first layer is met again. If these layers run outside autocast,
+later ones are checked once, too. Layers are patched only if dynamo has compiled nothing; other steps run none of this. Compiled code enters
+autocast only while it is traced, so autocast is watched from the first fetch on. For compiled layers, the optimizer's weights show the
+precision.
 """
 
 from __future__ import annotations

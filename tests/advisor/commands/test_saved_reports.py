@@ -7,8 +7,13 @@ from pathlib import Path
 import pytest
 
 import report_samples as samples
-from rn50_advisor.advisor.commands.saved_reports import in_temporary_folder, page_for_browser, saver
+from rn50_advisor.advisor.commands.saved_reports import in_temporary_folder, keep_verdict, page_for_browser, saver
+from rn50_advisor.advisor.model.errors import NotARun
+from rn50_advisor.advisor.model.thresholds import Config
 from rn50_advisor.advisor.report import render
+from rn50_advisor.advisor.store.run_rows import row_of
+from store_rows import T0_NS
+from written_runs import written_run
 
 
 @pytest.mark.parametrize(("format", "name"), [("text", "report.txt"), ("json", "report.json"), ("html", "report.html")])
@@ -55,3 +60,12 @@ def test_a_report_without_a_run_of_its_own_replaces_nothing(tmp_path: Path, monk
     first, second = (in_temporary_folder(samples.healthy(), "md") for _ in range(2))
     assert first.name == second.name == "report.md" and first != second
     assert sorted(tmp_path.iterdir()) == sorted([first.parent, second.parent])
+
+
+def test_a_verdict_is_kept_beside_its_run(tmp_path: Path) -> None:
+    run = written_run(tmp_path / "20250101-000000-run", started_unix_s=1.7e9, ended_ns=T0_NS + 10**9, steps=3)
+    assert row_of(run).state == "not judged"
+    keep_verdict(run, Config())
+    assert row_of(run).state != "not judged"
+    with pytest.raises(NotARun):
+        keep_verdict(tmp_path / "none", Config())

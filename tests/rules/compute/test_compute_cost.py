@@ -26,6 +26,7 @@ from rn50_advisor.rules.compute.compute_cost import (
     loading_floor_s,
     on_gpu_of,
     restarting_s,
+    step_sparing,
     timing_source,
     torch_version,
     without_waiting,
@@ -234,3 +235,10 @@ def test_a_copy_is_shown_as_it_would_be_written(call: str, change: str) -> None:
 def test_a_value_of_a_gpu_is_that_of_the_rank_on_it() -> None:
     a = pace_jobs.paced({}, on_gpu={"gpu.util_share": 0.5})
     assert on_gpu_of(a, 1, GPU_UTIL_SHARE) == 0.5 and on_gpu_of(a, 7, GPU_UTIL_SHARE) is None
+
+
+def test_seconds_of_phases_are_spared_on_the_slowest_rank_and_no_more_than_there_are() -> None:
+    two = job({0: rank(forward=0.3, backward=0.6, optimizer=0.1), 1: rank(forward=0.2, backward=0.4, optimizer=0.1)})
+    assert step_sparing(two, {(0, "backward"): 0.2, (0, "forward"): 0.1}, hopeful=True) == pytest.approx(0.7)
+    assert step_sparing(two, {(0, "backward"): 9.0}, hopeful=True) == pytest.approx(0.7), "the other rank"
+    assert step_sparing(two, {(7, "backward"): 1.0}, hopeful=True) == pytest.approx(1.0), "a rank without an account"

@@ -90,7 +90,12 @@ def _lines_of(node: ast.stmt) -> int:
 def is_called_again(sources: Sequence[Source], file: str, line: int) -> bool:
     """True if a loop calls the same here in each round, rather than one layer after another: `self.rnn(x[t])`, not `layer(x)`."""
     function = function_at(sources, file, line)
-    loop = None if function is None else _loop(function, line)
+    return function is not None and _calls_again(function, line)
+
+
+@functools.lru_cache(maxsize=1024)  # a live job is analysed each second, with the same lines
+def _calls_again(function: ast.AST, line: int) -> bool:
+    loop = _loop(function, line)
     if loop is None:
         return False
     targets = names_in(loop.target) if isinstance(loop, (ast.For, ast.AsyncFor)) else set()

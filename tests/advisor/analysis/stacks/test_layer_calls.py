@@ -38,12 +38,12 @@ def found(*rows: Any, model: str = LOOP) -> tuple[HotLine, ...]:
     return recurrent_lines(recorded(*rows, model=model))
 
 
-def recorded(*rows: Any, model: str = LOOP) -> Recording:
+def recorded(*rows: Any, model: str = LOOP, **more: Any) -> Recording:
     backward = looks(100, ("main", SCRIPT, 20), ("update", SCRIPT, 34), TENSOR)
     stacks = [*rows, backward]
     looked = sum(row["count"] for row in stacks)
     event = Event(FIRST_STEP_NS, "profile", 100, 0, {"outside_share": 0.0, "looks": looked, "stacks": stacks})
-    return recording({0: plan(60)}, events=(event,), sources=(Source(MODEL, "", model),))
+    return recording({0: plan(60)}, events=(event,), sources=(Source(MODEL, "", model),), **more)
 
 
 def trained(*calls: Call) -> tuple[Call, ...]:
@@ -93,6 +93,13 @@ def test_a_rollout_that_the_same_line_calls_is_none() -> None:
     assert (line.samples, line.share) == (75, 75 / 400)
 
 
+def test_a_line_that_calls_the_model_and_the_backward_pass_itself_is_part_of_the_step() -> None:
+    """`criterion(model(x)).backward()`"""
+    step = ("main", SCRIPT, 20)
+    (line,) = found(looks(75, step, MODULE, INSIDE, MODULE, LAYER), looks(60, step, TENSOR), HEAD)
+    assert line.line == 4
+
+
 def test_layers_before_python_3_11_have_no_name() -> None:
     (line,) = found(looks(75, *trained(INSIDE, MODULE, ("forward", *LAYER[1:]))), HEAD)
     assert line.leaf == ""
@@ -107,7 +114,9 @@ def test_a_cross_entropy_is_the_users_line_that_calls_it() -> None:
         looks(8, ("main", SCRIPT, 20), ("update", SCRIPT, 32), MODULE, module, loss),
         looks(5, ("main", SCRIPT, 20), ("update", SCRIPT, 33), ("cross_entropy", MODEL, 60)),
     )
-    assert [(each.file, each.line, each.samples) for each in loss_lines(recorded(*rows))] == [
+    ignoring = {100: {"backward_nodes": {"passes": 3, "ns": 9, "classes": [], "ignored_ns": 4}}}
+    assert loss_lines(recorded(*rows)) == (), "nobody asks where no loss ignores targets"
+    assert [(each.file, each.line, each.samples) for each in loss_lines(recorded(*rows, facts=ignoring))] == [
         (MODEL, 40, 12),
         (SCRIPT, 32, 8),
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.rules.compute.backward_work import spared_share
+from rn50_advisor.rules.layers.backward_work import spared_share
 from rule_cases import job, rank
 
 

@@ -7,6 +7,7 @@ Prints what the recorder has cost it: how far its memory grew after a tenth of t
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -85,6 +86,7 @@ class Job:
         torch.Tensor = type("Tensor", (), {})
         torch.compiler = SimpleNamespace(is_dynamo_compiling=lambda: False)
         torch.cuda = SimpleNamespace(is_initialized=lambda: False, CUDAGraph=Graph)
+        torch._C = SimpleNamespace(DisableTorchFunction=contextlib.nullcontext, _len_torch_dispatch_stack=lambda: 0)
         torch.is_anomaly_enabled = lambda: False
         torch.autograd = SimpleNamespace(backward=lambda inside=None: inside() if inside else None)
         torch.autograd._profiler_enabled = lambda: False

@@ -35,6 +35,7 @@ from rn50_advisor.advisor.analysis.providers import Provider, named
 from rn50_advisor.advisor.analysis.run_context import RunContext, SteadyContext
 from rn50_advisor.advisor.analysis.stacks.attention_lines import attention_values
 from rn50_advisor.advisor.analysis.stacks.collection_lines import collection_values
+from rn50_advisor.advisor.analysis.stacks.composed_lines import composed_values
 from rn50_advisor.advisor.analysis.stacks.element_lines import element_values
 from rn50_advisor.advisor.analysis.stacks.foreign_lines import foreign_values
 from rn50_advisor.advisor.analysis.stacks.forward_operations import operation_values
@@ -309,7 +310,7 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
     ),
     Provider(
         lambda c, known: timed_backward_values(c.run.recording, c.run.steady),
-        named("step.parts_s", "step.rows_s", "step.ignored_s"),
+        named("step.parts_s", "step.rows_s", "step.elementary_s", "step.ignored_s"),
     ),
     Provider(
         lambda c, known: foreign_values(c.run.recording, c.run.steady, known),
@@ -317,6 +318,7 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
         named("gpu.host_paced_s"),
     ),
     Provider(lambda c, known: attention_values(c.run.recording, c.run.steady, known), named("step.attention_s")),
+    Provider(lambda c, known: composed_values(c.run.recording, c.run.steady, known), named("step.composed_s")),
     Provider(
         lambda c, _: recomputing_values(c.run.recording, c.run.steady),
         named("step.recomputing_s"),

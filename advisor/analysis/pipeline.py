@@ -31,6 +31,7 @@ from rn50_advisor.advisor.analysis.providers import provide
 from rn50_advisor.advisor.analysis.run_context import SteadyContext, run_context, steady_context
 from rn50_advisor.advisor.analysis.stacks.attention_lines import attention_lines
 from rn50_advisor.advisor.analysis.stacks.collection_lines import collection_lines
+from rn50_advisor.advisor.analysis.stacks.composed_lines import composed_lines
 from rn50_advisor.advisor.analysis.stacks.element_lines import element_lines
 from rn50_advisor.advisor.analysis.stacks.foreign_lines import foreign_lines
 from rn50_advisor.advisor.analysis.stacks.forward_operations import computing_functions, forward_lines
@@ -141,6 +142,7 @@ def analyse(recording: Recording) -> Analysis:
         computing_functions=computing_functions(recording),
         foreign_lines=foreign_lines(recording),
         attention_lines=attention_lines(recording),
+        composed_lines=composed_lines(recording),
         forward_lines=forward_lines(recording),
         loss_lines=loss_lines(recording),
         recomputing_lines=recomputing_lines(recording),

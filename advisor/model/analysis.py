@@ -65,6 +65,23 @@ _INTERRUPTED_S = 5.0  # an interrupted job ends within this time; torch waits as
 
 
 EachTensor = Literal["", "new", "in place"]
+ComposedForm = Literal[
+    "gelu",
+    "gelu by tanh",
+    "silu",
+    "layer norm",
+    "layer norm of channels",
+    "batch norm",
+    "instance norm",
+    "softmax",
+    "distances",
+    "cross entropy of one-hot targets",
+    "product with one-hot rows",
+    "sorted prefix",
+    "norm limited in each lookup",
+    "multivariate normal",
+    "gelu_new",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +115,17 @@ class AttentionLines:
     by: Literal["own", "transformers", "multihead"]
     keeps_weights: bool = False  # returns or stores them
     drops_weights: bool = False  # a dropout layer is applied to them
+
+
+@dataclass(frozen=True, slots=True)
+class ComposedLines:
+    """Where an operation is composed of elementary ones, or computed in a slow form. `line`: the first of them."""
+
+    file: str
+    line: int
+    function: str
+    form: ComposedForm
+    samples: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +172,7 @@ class Analysis:
     loss_lines: tuple[HotLine, ...] = ()  # that call a cross entropy, longest first
     foreign_lines: tuple[HotLine, ...] = ()  # that compute outside torch in the model, a loss or a hook
     attention_lines: tuple[AttentionLines, ...] = ()  # longest first
+    composed_lines: tuple[ComposedLines, ...] = ()  # longest first
     # the user's line in which most of the forward pass is spent, as far inside as it can be told; at most one per rank
     forward_lines: tuple[HotLine, ...] = ()
     recomputing_lines: tuple[HotLine, ...] = ()  # whose forward pass is checkpointed, most frequent first

@@ -6,7 +6,7 @@ by a tensor of indices; positions whose targets the loss ignores. Nodes have no 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Literal
 
 from rn50_advisor.advisor.analysis.host.node_window import facts_by_rank, ranks_on_gpus
@@ -16,14 +16,66 @@ from rn50_advisor.advisor.analysis.stacks.stack_profiles import SeenStack, inner
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import HotLine
 from rn50_advisor.advisor.model.measures.measured import Measured
-from rn50_advisor.advisor.model.measures.step_measures import STEP_IGNORED_S, STEP_PARTS_S, STEP_ROWS_S
+from rn50_advisor.advisor.model.measures.step_measures import (
+    STEP_ELEMENTARY_S,
+    STEP_IGNORED_S,
+    STEP_PARTS_S,
+    STEP_ROWS_S,
+)
 from rn50_advisor.advisor.model.recording import Recording, Source
 from rn50_advisor.probes.documents.rank_documents import BackwardNodeTimes, RankFacts
 from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
 Indexing = Literal["parts", "rows"]
 
-_ROWS = ("IndexBackward",)
+_ROWS = frozenset(("Index",))
+_ELEMENTARY = frozenset(
+    [
+        "Add",
+        "Sub",
+        "Mul",
+        "Div",
+        "Neg",
+        "Pow",
+        "Sqrt",
+        "Rsqrt",
+        "Reciprocal",
+        "Exp",
+        "Log",
+        "Log1P",
+        "Tanh",
+        "Erf",
+        "Sigmoid",
+        "Softplus",
+        "Square",
+        "Abs",
+        "Clamp",
+        "Where",
+        "Mean",
+        "Sum",
+        "Std",
+        "Var",
+        "VarMean",
+        "StdMean",
+        "Max",
+        "Amax",
+        "Norm",
+        "LinalgVectorNorm",
+        "Cdist",
+        "EuclideanDist",
+        "Expand",
+        "LogSoftmax",
+        "Gather",
+        "Sort",
+        "DiagEmbed",
+        "Diagonal",
+        "Tril",
+        "Cholesky",
+        "LinalgCholeskyEx",
+        "LinalgSolveTriangular",
+        "TriangularSolve",
+    ]
+)
 _Line = tuple[str, int, str]  # file, line, function
 
 
@@ -35,11 +87,12 @@ def timed_backward_values(recording: Recording, steady: Mapping[int, RankSteps])
         timed, backward_s = facts.get("backward_nodes"), steps.per_step("backward")
         if timed is None or not timed["ns"] or backward_s is None:
             why = "on a GPU" if rank in on_gpu else "too few steps, or a graph that is too large"
-            for measure in (STEP_PARTS_S, STEP_ROWS_S, STEP_IGNORED_S):
+            for measure in (STEP_PARTS_S, STEP_ROWS_S, STEP_ELEMENTARY_S, STEP_IGNORED_S):
                 found.missing[measure, rank] = f"no backward pass was timed node by node: {why}"
             continue
         found[STEP_PARTS_S, rank] = _parts(timed) * backward_s
-        found[STEP_ROWS_S, rank] = _rows(timed) * backward_s
+        found[STEP_ROWS_S, rank] = _of(timed, _ROWS) * backward_s
+        found[STEP_ELEMENTARY_S, rank] = _of(timed, _ELEMENTARY) * backward_s
         if "ignored_ns" in timed:
             found[STEP_IGNORED_S, rank] = timed["ignored_ns"] / timed["ns"] * backward_s
         else:
@@ -65,8 +118,10 @@ def _parts(timed: BackwardNodeTimes) -> float:
     return sum(spared) / timed["ns"]
 
 
-def _rows(timed: BackwardNodeTimes) -> float:
-    return sum(each["ns"] for each in timed["classes"] if each["name"].startswith(_ROWS)) / timed["ns"]
+def _of(timed: BackwardNodeTimes, kinds: Set[str]) -> float:
+    """Share of the passes in nodes of these operations."""
+    of = (each["ns"] for each in timed["classes"] if each["name"].partition("Backward")[0] in kinds)
+    return sum(of) / timed["ns"]
 
 
 def _part(row: SeenStack, sources: tuple[Source, ...]) -> _Line | None:

@@ -86,6 +86,16 @@ STEP_IGNORED_S = RankMeasure(
     "s",
     "part of the backward pass on a CPU: the layers before a cross entropy, for positions whose targets it ignores",
 )
+STEP_ELEMENTARY_S = RankMeasure(
+    "step.elementary_s",
+    "s",
+    "part of the backward pass on a CPU: operations that compute one element from another, or sums and means of them",
+)
+STEP_COMPOSED_S = RankMeasure(
+    "step.composed_s",
+    "s",
+    "part of the step on a CPU, without its backward pass: operations composed of elementary ones, or slow forms of them",
+)
 STEP_FOREIGN_S = RankMeasure(
     "step.foreign_s",
     "s",

@@ -27,6 +27,10 @@ def blanks(*arguments: str) -> Job:
     return Job("faults/jobs/compute/blanks.py", arguments, ranks=0, start="one by one")
 
 
+def composed(of: str, *arguments: str) -> Job:
+    return Job("faults/jobs/compute/composed.py", (f"--of={of}", *arguments), ranks=0, start="one by one")
+
+
 def teachers(*arguments: str) -> Job:
     return Job("faults/jobs/compute/teachers.py", arguments, ranks=0, start="one by one")
 
@@ -145,7 +149,7 @@ SCENARIOS = (
     fault(
         "tiny-teacher-with-gradients",
         "CMP020",
-        teachers("--width=16", "--layers=1", "--steps=400"),
+        teachers("--width=8", "--layers=1", "--steps=400"),
         strength="just below",
     ),
     fault(
@@ -174,7 +178,7 @@ SCENARIOS = (
     fault(
         "logits-of-few-words",
         "CMP025",
-        blanks("--words=200", "--width=160", "--layers=3", "--steps=200"),
+        blanks("--words=80", "--width=160", "--layers=3", "--steps=200"),
         strength="just below",
     ),
     fault(
@@ -301,6 +305,58 @@ SCENARIOS = (
         line="sent = nodes[self.source]",
         says="index_select",
         fixed=indexing("--of=graph", "--steps=800", "--take=once"),
+    ),
+    fault(
+        "gelu-written-out",
+        "CMP026",
+        composed("words", "--steps=500"),
+        line="0.5 * x * (1.0 + torch.tanh(",
+        says="F.gelu",
+        fixed=composed("words", "--steps=600", "--whole"),
+    ),
+    fault(
+        "layer-norm-written-out",
+        "CMP026",
+        composed("words", "--norms", "--steps=500", "--batch=512"),
+        strength="just above",
+        line="mean = x.mean(-1",
+        says="F.layer_norm",
+        fixed=composed("words", "--norms", "--steps=600", "--batch=512", "--whole"),
+    ),
+    fault(
+        "layer-norm-of-channels-written-out",
+        "CMP026",
+        composed("pictures", "--steps=150", "--batch=64"),
+        line="u = x.mean(1",
+        says="permute",
+        fixed=composed("pictures", "--steps=200", "--batch=64", "--whole"),
+    ),
+    fault(
+        "distances-by-broadcasting",
+        "CMP026",
+        composed("codes", "--steps=300"),
+        line="difference = z.unsqueeze(1)",
+        says="torch.cdist",
+        fixed=composed("codes", "--steps=600", "--whole"),
+    ),
+    fault(
+        "covariance-of-a-diagonal",
+        "CMP026",
+        composed("actions", "--steps=1500", "--batch=2048"),
+        line="MultivariateNormal(",
+        says="Independent(Normal",
+        fixed=composed("actions", "--steps=2000", "--batch=2048", "--whole"),
+    ),
+    fault(
+        "norm-limited-in-each-lookup",
+        "CMP026",
+        composed("entities", "--steps=800", "--codes=4000"),
+        line="self.table(ids)",
+        says="renorm_",
+        fixed=composed("entities", "--steps=1200", "--codes=4000", "--whole"),
+    ),
+    fault(
+        "few-distances-by-broadcasting", "CMP026", composed("codes", "--steps=500", "--codes=8"), strength="just below"
     ),
     fault(
         "cell-called-step-by-step",

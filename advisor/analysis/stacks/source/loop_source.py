@@ -28,7 +28,7 @@ _ARRAYS = re.compile(r"\.(tolist|numpy)\(|\bhist")
 def function_at(sources: Sequence[Source], file: str, line: int) -> ast.AST | None:
     """The innermost function around a line, or the module; None if its source was not kept, has changed or cannot be parsed."""
     source = next((source for source in sources if source.path == file and not source.edited), None)
-    tree = None if source is None else _parsed(source.text)
+    tree = None if source is None else parsed(source.text)
     if tree is None:
         return None
     found = [node for node in _functions(tree) if covers(node, line)]
@@ -195,7 +195,7 @@ def _functions(tree: ast.Module) -> tuple[ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @functools.lru_cache(maxsize=32)
-def _parsed(text: str) -> ast.Module | None:
+def parsed(text: str) -> ast.Module | None:
     try:
         return ast.parse(text.removeprefix("\ufeff"))
     except (SyntaxError, ValueError, RecursionError, MemoryError):

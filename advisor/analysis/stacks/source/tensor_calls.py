@@ -1,0 +1,43 @@
+"""Reads calls of torch in an expression: what is called, with which operands, over which dimensions."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+LIBRARIES = frozenset(("torch", "F", "nn", "functional", "math", "np", "numpy", "linalg", "special"))
+
+
+def name_of(node: ast.AST) -> str:
+    """The last name of what is called; empty for no call."""
+    function = node.func if isinstance(node, ast.Call) else None
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def operands_of(call: ast.Call) -> list[ast.expr]:
+    """What it computes with first: `torch.pow(x, 2)` and `x.pow(2)` have the same ones."""
+    function = call.func
+    if not isinstance(function, ast.Attribute) or isinstance(function.value, ast.Call):
+        return [function.value, *call.args] if isinstance(function, ast.Attribute) else call.args
+    last = function.value.attr if isinstance(function.value, ast.Attribute) else getattr(function.value, "id", "")
+    return call.args if last in LIBRARIES else [function.value, *call.args]
+
+
+def calls_in(node: ast.AST, *names: str) -> Iterator[tuple[ast.Call, list[ast.expr]]]:
+    """(call, operands) of all calls of these names inside an expression."""
+    for call in ast.walk(node):
+        if isinstance(call, ast.Call) and name_of(call) in names and (operands := operands_of(call)):
+            yield call, operands
+
+
+def axes_of(call: ast.Call, operands: list[ast.expr]) -> tuple[int, ...]:
+    """The dimensions that a reduction names; empty if it names none, or not by numbers."""
+    given = next((each.value for each in call.keywords if each.arg in ("dim", "axis")), None) or next(
+        iter(operands[1:]), None
+    )
+    try:
+        found = () if given is None else ast.literal_eval(given)
+    except ValueError:
+        return ()
+    axes = found if isinstance(found, (tuple, list)) else (found,)
+    return tuple(axis for axis in axes if isinstance(axis, int) and not isinstance(axis, bool))

@@ -3,7 +3,8 @@
 What it does: finds ranks that train on the CPU and split each operation among far fewer threads than the job has cores.
 
 Fires when: ≥ 2 cores are idle (one suffices if a single rank trains without loader workers), the ranks' compute threads could be doubled,
-and the model profits from more threads: ≥ 0.25 ms of computing for each parameter tensor, and batches that reuse the weights they read.
+and the model profits from more threads: ≥ 0.25 ms of computing for each parameter tensor and for each operation, and batches that reuse
+the weights they read.
 
 Why it is slow: operations run one after the other, so only the threads within an operation use further cores. torchrun
 sets `OMP_NUM_THREADS=1` whenever it starts several ranks and the variable is unset. Cluster profiles, container images
@@ -42,7 +43,7 @@ from rn50_advisor.advisor.model.measures.host_measures import (
     THREADS_INTRA_OP,
 )
 from rn50_advisor.advisor.model.measures.input_measures import LOADER_WORKERS
-from rn50_advisor.advisor.model.measures.step_measures import STEP_SAMPLES, STEP_TIME_S
+from rn50_advisor.advisor.model.measures.step_measures import STEP_OPERATIONS, STEP_SAMPLES, STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import model_of
 from rn50_advisor.rules.compute.compute_cost import compute_phases_s, step_computing, trained_by
 from rn50_advisor.rules.cpu.thread_fixes import thread_fix, thread_setting
@@ -76,7 +77,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     optimizer, computing = trained_by(a), compute_phases_s(a)
     if optimizer is None or not optimizer.get("parameters"):
         return NotMeasured(RULE.id, ("optimizer",))
-    each, rows = computing / optimizer["parameters"], a.get(STEP_SAMPLES)
+    # a layer that is called in a loop computes little at a time, and threads divide one operation
+    parts = max([float(optimizer["parameters"]), *a.by_rank(STEP_OPERATIONS).values()])
+    each, rows = computing / parts, a.get(STEP_SAMPLES)
     if each < t["tensor"]:
         return Clear(RULE.id)
     if (rows is None or rows < _ROWS_MIN) and _reads_weights(computing, optimizer["elements"]):
@@ -112,8 +115,8 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
                 "computing",
                 computing,
                 "s",
-                t["tensor"] * optimizer["parameters"],
-                f"of a {1000 * step:.3g} ms step, {1000 * each:.2g} ms for each parameter tensor",
+                t["tensor"] * parts,
+                f"of a {1000 * step:.3g} ms step, {1000 * each:.2g} ms for each parameter tensor or operation",
                 "continues",
             ),
         ),

@@ -1,4 +1,4 @@
-"""Looks at what an optimizer updates, before its step: about once a second, and for at most a thousandth of the time.
+"""Looks at what an optimizer updates, before its step: about once a second, after the first four for at most a thousandth of the time.
 
 What looks are for is in the classes that derive from `OccasionalLooks`. Tensors of the job are only read, and only those on the CPU: a look
 never waits for a GPU.
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 EVERY_NS = 1_000_000_000
 COST_TIMES = 1_000  # interval in multiples of a look's cost (0.6 to 1 ms, in cold caches): at most 1/1000 of the time
+# So many come after a second each all the same, unless one took longer than this: a short run would settle nothing.
+FIRST, FIRST_COST_MAX_NS = 4, 10_000_000
 _WITHOUT_MAX = 5  # looks that found no tensor to read, after which none follows: the job trains on a GPU
 _NEVER = 1 << 62
 
@@ -31,16 +33,20 @@ class OccasionalLooks:
         self._due_ns = 0
         self._step = -1  # of the last look
         self._without = 0
+        self._looks = 0
 
     def look(self, optimizer: Any, step: int) -> None:
         """Called before an optimizer's step: reads a few of its tensors if a look is due. Never raises for what it meets in them."""
         began = perf_counter_ns()
         if step != self._step and began < self._due_ns:
             return
+        self._looks += step != self._step
         try:
             self._look(sys.modules["torch"], optimizer, step)
             now = perf_counter_ns()
-            self._due_ns = now + max(EVERY_NS, COST_TIMES * (now - began)) if self._goes_on() else _NEVER
+            soon = self._looks < FIRST and now - began <= FIRST_COST_MAX_NS
+            wait_ns = EVERY_NS if soon else max(EVERY_NS, COST_TIMES * (now - began))
+            self._due_ns = now + wait_ns if self._goes_on() else _NEVER
         except Exception as error:  # an optimizer that keeps its state otherwise
             let_pass()
             self._due_ns, self._step = _NEVER, -1

@@ -148,9 +148,9 @@ def test_cmp017_names_no_line_for_a_few_samples() -> None:
     assert found("CMP017", cmp017(line_samples=9)).fixes[0].where is None
 
 
-def stepwise(layer: str, *, share: float = 0.8, leaf: bool = True) -> Any:
+def stepwise(layer: str, *, share: float = 0.8, leaf: bool = True, **more: Any) -> Any:
     line = HotLine("/job/model.py", 21, "unroll", layer if leaf else "", 60, share, io=False)
-    return found("CMP017", cmp017(layers={layer: 1, "Linear": 1}, recurrent_lines=(line,)))
+    return found("CMP017", cmp017(layers={layer: 1, "Linear": 1}, recurrent_lines=(line,), **more))
 
 
 def test_cmp017_gives_a_layer_that_is_called_step_by_step_many_time_steps_at_once() -> None:
@@ -158,7 +158,13 @@ def test_cmp017_gives_a_layer_that_is_called_step_by_step_many_time_steps_at_onc
     assert finding.fixes[0].where == Where("/job/model.py", 21) and "gru(inputs, state)" in finding.fixes[0].change
     assert finding.severity == "high"
     low, high = finding.saving.speedup
-    assert 1.15 < low < 1.2 and 1.5 < high < 1.6
+    assert 1.15 < low < 1.2 and 1.6 < high < 1.7
+
+
+def test_cmp017_finds_such_calls_however_long_each_takes() -> None:
+    finding = stepwise("LSTM", each_us=75.0, operations=80.0)
+    assert finding.saving == stepwise("LSTM").saving
+    assert "model.py:21 in unroll, 80 % of" in finding.evidence[-1].note
 
 
 def test_cmp017_knows_the_layer_by_the_model_where_profiles_do_not_name_it() -> None:

@@ -60,6 +60,7 @@ TABLE = Table(
         "more ranks than cores": {"ranks": 20},
         "loader workers use the other cores": {"idle": 1.0},
         "a small model": {"tensor_ms": 0.05},
+        "a layer that is called in a loop": {"beside": {"step.operations": {0: 4001.0, 1: 4001.0}}},
         "a few rows on large weights": {"samples": 4.0, "elements": 500_000_000},
         "two ranks on two cores": {"cores": 2.0, "ranks": 2, "idle": 1.0},
         "two cores, and another rank on another host": {**TWO_CORES, "beside": {"comm.joined": 2.0}},

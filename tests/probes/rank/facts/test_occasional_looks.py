@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 from rn50_advisor.probes.rank.facts.occasional_looks import (  # noqa: E402
     COST_TIMES,
     EVERY_NS,
+    FIRST,
     OccasionalLooks,
 )
 
@@ -64,10 +65,20 @@ def test_the_next_look_is_a_second_later_and_covers_all_optimizers_of_its_step(m
 
 
 def test_expensive_looks_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
-    times, looks = iter([0, 5_000_000]), Counted()
+    times, looks = iter([0, 20_000_000]), Counted()
     monkeypatch.setattr(CLOCK, lambda: next(times))
     looks.look(OPTIMIZER, 1)
-    assert looks._due_ns == 5_000_000 + COST_TIMES * 5_000_000
+    assert looks._due_ns == 20_000_000 + COST_TIMES * 20_000_000
+
+
+def test_the_first_ones_come_a_second_apart_although_they_cost_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, looks = [0], Counted()
+    monkeypatch.setattr(CLOCK, lambda: now.append(now[-1] + 1_000_000) or now[-1])
+    for step in range(FIRST):
+        looks._due_ns = 0
+        looks.look(OPTIMIZER, step), looks.look(OPTIMIZER, step)
+        waits = looks._due_ns - now[-1]
+        assert waits == (EVERY_NS if step < FIRST - 1 else COST_TIMES * 1_000_000), step
 
 
 def test_looks_that_find_nothing_to_read_end() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import shlex
 import shutil
@@ -36,6 +37,10 @@ _UNPACK = (
     "demo",
 )  # commands that may unpack a bundle; none of them starts a process
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
+
+# New objects between two garbage collections: the screen's 800 modules are imported in 0.70 s of CPU time without any and in 0.81 s
+# with Python's 700 (medians of three).
+_COLLECT_AFTER = 20_000
 
 # Name, module and one line of help: listing commands must not import them.
 COMMANDS = {
@@ -103,10 +108,24 @@ class Commands(click.Group):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
 
+def _show_version(ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:
+    """Unlike click's own, this one looks the version up only where it is shown."""
+    if wanted and not ctx.resilient_parsing:
+        click.echo(f"{PROGRAM} {advisor.__version__}")
+        ctx.exit()
+
+
 @click.group(
     cls=Commands, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=False
 )
-@click.version_option(advisor.__version__, "--version", prog_name=PROGRAM, message="%(prog)s %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
 def cli() -> None:
     """Runs an unmodified PyTorch training job and says what holds it back, on which rank, why, and what to change.
 
@@ -130,6 +149,7 @@ def _likely_command(words: Sequence[str]) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     """The console script. Always ends in SystemExit, or by the signal that killed the job."""
     use_plain_glyphs()
+    gc.set_threshold(_COLLECT_AFTER)
     sys.exit(_outcome(sys.argv[1:] if argv is None else list(argv)))
 
 

@@ -117,11 +117,16 @@ def resampled(curve: Curve, width: int, weights: Sequence[float] = ()) -> Curve:
     """At most `width` values, each the mean of as many known neighbours, weighted where there are weights."""
     if width <= 0 or len(curve) <= width:
         return curve[: max(width, 0)]
-    edges = [i * len(curve) // width for i in range(width + 1)]
+    edges = pairwise([i * len(curve) // width for i in range(width + 1)])
     if not weights:
-        parts = ([value for value in curve[a:b] if value is not None] for a, b in pairwise(edges))
-        return tuple(sum(part) / len(part) if part else None for part in parts)
-    return tuple(_mean(curve[a:b], weights[a:b]) for a, b in pairwise(edges))
+        # Most parts are one or two values, and a refresh of the screen makes thousands of them.
+        return tuple(curve[a] if b - a == 1 else _plain_mean(curve[a:b]) for a, b in edges)
+    return tuple(_mean(curve[a:b], weights[a:b]) for a, b in edges)
+
+
+def _plain_mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:

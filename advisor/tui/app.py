@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import ClassVar
 
@@ -10,7 +11,7 @@ from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.geometry import Size
 from textual.screen import Screen
-from textual.widgets import ContentSwitcher, Footer, OptionList
+from textual.widgets import ContentSwitcher, OptionList
 
 from rn50_advisor.advisor.model.findings import Finding
 from rn50_advisor.advisor.model.report import Report
@@ -23,6 +24,7 @@ from rn50_advisor.advisor.tui.panels.finding_detail import FindingDetail, findin
 from rn50_advisor.advisor.tui.panels.finding_list import FindingList, finding_key, in_reading_order
 from rn50_advisor.advisor.tui.panels.gpu_panel import GpusPanel
 from rn50_advisor.advisor.tui.panels.history_panel import GpuHistoryPanel, RankHistoryPanel
+from rn50_advisor.advisor.tui.panels.key_bar import KeyBar
 from rn50_advisor.advisor.tui.panels.output_pane import LastLine, OutputPane
 from rn50_advisor.advisor.tui.panels.panel import Panel
 from rn50_advisor.advisor.tui.panels.rank_panel import RankTable
@@ -48,6 +50,12 @@ _FOCUS = {
     "checks": "#checks",
     "over-time": "#over-time",
 }
+
+
+def keep_from_collections() -> None:
+    """Hides what is alive, mostly modules, from the garbage collector, whose full collections stopped the screen for 60 to 100 ms."""
+    gc.collect()
+    gc.freeze()
 
 
 class AdvisorApp(App[str]):
@@ -106,10 +114,9 @@ class AdvisorApp(App[str]):
             yield LastLine(id="last-line")
         if self.replay:
             yield ReplayBar(self.replay, id="replay")
-        yield Footer()
+        yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
-        self.theme_changed_signal.subscribe(self, lambda _: self.base.query_one(RankTable).repaint())
         self._fit(self.size)
         if self.output and self.size.height >= 40:
             self._set_output("beside")
@@ -160,6 +167,8 @@ class AdvisorApp(App[str]):
 
     def _receive_report(self, report: Report | None, trouble: str) -> None:
         if report is not None:
+            if self.report is None and not self.is_headless:
+                self.call_after_refresh(keep_from_collections)
             self.report = report
             for part in self.base.query(".report"):
                 try:

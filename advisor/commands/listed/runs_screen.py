@@ -15,7 +15,7 @@ from rn50_advisor.advisor.model.wording import quantities as fmt
 if TYPE_CHECKING:
     from rn50_advisor.advisor.model.report import Report
     from rn50_advisor.advisor.tui.runs.list_widgets import Removal
-    from rn50_advisor.advisor.tui.runs.runs_app import RunActions
+    from rn50_advisor.advisor.tui.runs.run_actions import RunActions
 
 _NAMES_SHOWN = 5
 _COMPARED_CHARS = 74  # in the frame of a page on a terminal of 80
@@ -25,7 +25,8 @@ _UNREADABLE = "{name} could not be opened: {why}"
 def show_runs(run_dir: Path, *, config: Path | None = None, limit: int | None = None) -> None:
     """Shows the list until the user leaves it. Raises an AdvisorError for a bad configuration."""
     from rn50_advisor.advisor.tui.runs.listed_runs import ListState
-    from rn50_advisor.advisor.tui.runs.runs_app import LEFT, OpenedRun, RunsApp
+    from rn50_advisor.advisor.tui.runs.opened_run import LEFT, OpenedRun
+    from rn50_advisor.advisor.tui.runs.runs_app import RunsApp
     from rn50_advisor.advisor.tui.terminal_driver import HUNG_UP
 
     actions, state, trouble = actions_on(run_dir, config=config, limit=limit), ListState(), ""
@@ -47,7 +48,7 @@ def actions_on(run_dir: Path, *, config: Path | None = None, limit: int | None =
     """What the list does with the runs of a folder. Raises an AdvisorError for a bad configuration."""
     from rn50_advisor.advisor.config_file import load_config
     from rn50_advisor.advisor.store.run_folders import list_runs
-    from rn50_advisor.advisor.tui.runs.runs_app import RunActions
+    from rn50_advisor.advisor.tui.runs.run_actions import RunActions
 
     settings = load_config(config)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from textual.content import Content
 
@@ -13,7 +14,7 @@ from rn50_advisor.advisor.model.report import GpuStrip, Report
 from rn50_advisor.advisor.model.wording.quantities import bytes_, clock, counted, duration, number, numbers, percent
 from rn50_advisor.advisor.tui.panels.budget_panel import legend
 from rn50_advisor.advisor.tui.panels.gpu_panel import why_not
-from rn50_advisor.advisor.tui.panels.panel import Panel
+from rn50_advisor.advisor.tui.panels.panel import Line, Panel
 from rn50_advisor.advisor.tui.styles.drawing import fit, line, muted, prose
 from rn50_advisor.advisor.tui.styles.history_drawing import SHADE_STYLES, SHADES, heat, phase_strip, sparkline
 
@@ -123,40 +124,51 @@ class RankHistoryPanel(Panel):
     def titled(self, report: Report) -> str:
         return f"{self.TITLE} · {' and '.join(heat.title for heat in self._shown)}"
 
-    def draw(self, report: Report, width: int) -> list[Content]:
+    def draw(self, report: Report, width: int) -> list[Line]:
         history = report.history
         usual_s = history.usual_step_s if history else None
         if history is None or not usual_s:
             return [line(muted(_NO_STEP))]
-        lines = []
+        lines: list[Line] = []
         for shown in self._shown:
             curves = getattr(history, shown.name)
             if not curves:
                 lines.append(line((fit(shown.title, _LABEL), "bold"), muted(_no_lateness(history))))
                 continue
             lines.append(_key(shown, usual_s, width))
-            for label, curve, apart in self._rows(history, curves):
-                known = [value for value in curve if value is not None]
-                value = duration(known[-1]) if known else "–"
-                drawn = heat(curve, _inner(width), usual_s, shown.levels)
-                style = "bold $text-warning" if apart else ""
-                lines.append(
-                    line((fit(f"{'▲' if apart else ' '}{label}", _LABEL), style), drawn, (f"{value:>{_VALUE}}", style))
-                )
+            for row in self._rows(history, curves):
+                lines.append(partial(_heat_line, row, shown, usual_s, width))
         return lines
 
-    def _rows(self, history: History, curves: dict[int, Curve]) -> list[tuple[str, Curve, bool]]:
-        """(label, curve, True if apart): ranks that differ first, then the others, in one row if they are many."""
+    def _rows(self, history: History, curves: dict[int, Curve]) -> list[_HeatRow]:
+        """Ranks that differ first, then the others, in one row if they are many."""
         most = 6 if self.brief else 12
         apart = [rank for rank in history.ranks_apart if rank in curves]
         others = [rank for rank in sorted(curves) if rank not in apart]
         if not self.grouped or len(curves) <= _FEW:
-            return [(f"rank {rank}", curves[rank], rank in apart) for rank in [*apart, *others]]
-        rows = [(f"rank {rank}", curves[rank], True) for rank in apart[:most]]
+            return [_HeatRow(f"rank {rank}", (curves[rank],), rank in apart) for rank in [*apart, *others]]
+        rows = [_HeatRow(f"rank {rank}", (curves[rank],), True) for rank in apart[:most]]
         for some, is_apart in ((sorted(apart[most:]), True), (others, False)):
             if some:
-                rows.append((_named("rank", some), mean_curve([curves[rank] for rank in some]), is_apart))
+                rows.append(_HeatRow(_named("rank", some), tuple(curves[rank] for rank in some), is_apart))
         return rows
+
+
+@dataclass(frozen=True, slots=True)
+class _HeatRow:
+    label: str
+    curves: tuple[Curve, ...]  # of several ranks the mean is shown
+    apart: bool
+
+
+def _heat_line(row: _HeatRow, shown: _Heat, usual_s: float, width: int) -> Content:
+    curve = mean_curve(row.curves)
+    known = [value for value in curve if value is not None]
+    value = duration(known[-1]) if known else "–"
+    drawn = heat(curve, _inner(width), usual_s, shown.levels)
+    style = "bold $text-warning" if row.apart else ""
+    label = fit(f"{'▲' if row.apart else ' '}{row.label}", _LABEL)
+    return line((label, style), drawn, (f"{value:>{_VALUE}}", style))
 
 
 def _named(what: str, some: Sequence[int]) -> str:
@@ -186,7 +198,7 @@ class GpuHistoryPanel(Panel):
         self.grouped = grouped
         self.show(self.report)
 
-    def draw(self, report: Report, width: int) -> list[Content]:
+    def draw(self, report: Report, width: int) -> list[Line]:
         history = report.history
         measured = [gpu for gpu in history.gpus if any(getattr(gpu, r.name) for r in _READINGS)] if history else []
         if history is None or not measured:
@@ -194,7 +206,7 @@ class GpuHistoryPanel(Panel):
             return [line(muted(none)), *why_not(report, ("gpu",), width, 1)]
         by_index = {gpu.index: gpu for gpu in measured}
         strips = {strip.index: strip for strip in report.gpus}
-        lines: list[Content] = []
+        lines: list[Line] = []
         for some, apart in self._groups(history, sorted(by_index)):
             lines += _gpu_lines([by_index[i] for i in some], strips.get(some[0]), apart, width)
         missing = [r.title for r in _READINGS if not any(getattr(gpu, r.name) for gpu in measured)]
@@ -234,18 +246,25 @@ _READINGS = (
 )
 
 
-def _gpu_lines(gpus: Sequence[GpuHistory], strip: GpuStrip | None, apart: bool, width: int) -> list[Content]:
+def _gpu_lines(gpus: Sequence[GpuHistory], strip: GpuStrip | None, apart: bool, width: int) -> list[Line]:
     """A label, then the curves; of several GPUs the mean."""
     indices = [gpu.index for gpu in gpus]
     label = f"{'GPUs' if len(gpus) > 1 else 'GPU'} {numbers(indices)}"
     told = f"mean of {len(gpus)}" if len(gpus) > 1 else (strip.trouble if strip else "")
     mark = "▲" if apart else " "
     style = "bold $text-warning" if apart else "bold"
-    lines = [line((fit(f"{mark}{label}", min(len(label) + 1, width)), style), muted(f"  {told}" if told else ""))]
+    lines: list[Line] = [
+        line((fit(f"{mark}{label}", min(len(label) + 1, width)), style), muted(f"  {told}" if told else ""))
+    ]
     for reading in _READINGS:
-        curve = mean_curve([getattr(gpu, reading.name) for gpu in gpus])
-        known = [value for value in curve if value is not None]
-        if known:
-            drawn = sparkline(curve, _inner(width), reading.top(strip) or max(known), reading.style)
-            lines.append(line(fit(f"   {reading.title}", _LABEL), drawn, f"{reading.words(known[-1]):>{_VALUE}}"))
+        curves = [getattr(gpu, reading.name) for gpu in gpus]
+        if any(value is not None for curve in curves for value in curve):
+            lines.append(partial(_reading_line, reading, curves, reading.top(strip), width))
     return lines
+
+
+def _reading_line(reading: _Reading, curves: Sequence[Curve], top: float | None, width: int) -> Content:
+    curve = mean_curve(curves)
+    known = [value for value in curve if value is not None]
+    drawn = sparkline(curve, _inner(width), top or max(known), reading.style)
+    return line(fit(f"   {reading.title}", _LABEL), drawn, f"{reading.words(known[-1]):>{_VALUE}}")

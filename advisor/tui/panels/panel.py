@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import ClassVar, TypeAlias
 
 from textual.content import Content
-from textual.geometry import Size
+from textual.dom import NoScreen
+from textual.errors import NoWidget
+from textual.geometry import Region, Size
+from textual.strip import Strip
+from textual.visual import Visual
 from textual.widget import Widget
 
 from rn50_advisor.advisor.model.report import Report
-from rn50_advisor.advisor.tui.styles.drawing import fit, unmarked
+from rn50_advisor.advisor.tui.styles.drawing import fit, same, unmarked
 from rn50_advisor.advisor.tui.styles.phase_styles import MUTED
+
+Line: TypeAlias = "Content | Callable[[], Content]"  # of one line; a function is called only when the line is in sight
 
 
 class Panel(Widget):
@@ -22,11 +29,11 @@ class Panel(Widget):
         super().__init__(id=id, classes=f"report {classes or ''}")
         self.report: Report | None = None
         self.terminal_lines = 50
-        self._drawn: dict[int, Content] = {}
+        self._drawn: dict[int, list[Line]] = {}
         if self.TITLE:
             self.border_title = self.TITLE
 
-    def draw(self, report: Report, width: int) -> list[Content]:
+    def draw(self, report: Report, width: int) -> Sequence[Line]:
         raise NotImplementedError
 
     @property
@@ -45,35 +52,91 @@ class Panel(Widget):
         self.redraw()
 
     def redraw(self) -> None:
-        """Draws anew; the layout is asked for only when the height changes, so that nothing jumps or flickers."""
+        """Draws anew what changed; the layout is asked for only when the height changes, so that nothing jumps or flickers."""
         width = self.content_size.width
         before = self._drawn.get(width)
         self._drawn.clear()
+        in_sight = self._rows_in_sight()
+        if in_sight is None:
+            return  # in a hidden view, whose layout draws it
         after = self._content(width)
-        if before is None or before.plain.count("\n") != after.plain.count("\n"):
+        if before is None or len(before) != len(after):
             self.refresh(layout=True)
-        elif before.plain != after.plain or before.markup != after.markup:
-            self.refresh()
+            return
+        changed = [row for row in in_sight if not self._is_same(before, row, width)]
+        if changed or len(in_sight) < len(after):
+            out = (range(in_sight.start), range(in_sight.stop, len(after)))
+            self.refresh(*(Region(0, rows[0], width, len(rows)) for rows in (*out, *_runs(changed)) if rows))
+
+    def _is_same(self, before: list[Line], row: int, width: int) -> bool:
+        line = before[row]
+        return isinstance(line, Content) and same(line, self._line(row, width))
+
+    def _rows_in_sight(self) -> range | None:
+        """None if no view shows the panel; else its lines that are not scrolled away."""
+        try:
+            place = self.screen.find_widget(self)
+        except (NoWidget, NoScreen):
+            return None
+        top = self.content_region.y
+        seen = place.visible_region
+        most = self.content_size.height
+        return range(min(max(seen.y - top, 0), most), min(max(seen.bottom - top, 0), most))
 
     def render(self) -> Content:
-        return self._content(self.content_size.width)
+        """All lines, as copying a selection needs them; the screen draws line by line."""
+        width = self.content_size.width
+        return Content("\n").join([self._line(row, width) for row in range(len(self._content(width)))])
+
+    def render_line(self, y: int) -> Strip:
+        if self.text_selection is not None:
+            return super().render_line(y)
+        width = self.content_size.width
+        if y >= len(self._content(width)):
+            return Strip.blank(width, self.visual_style.rich_style)
+        strips = Visual.to_strips(self, self._line(y, width), width, 1, self.visual_style)
+        return strips[0].apply_offsets(0, y)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        content = self._content(width)
-        return content.plain.count("\n") + 1 if content.plain else 0
+        return len(self._content(width))
 
-    def _content(self, width: int) -> Content:
+    def _content(self, width: int) -> list[Line]:
         if width not in self._drawn:
-            self._drawn[width] = Content("\n").join(self._lines(width))
+            self._drawn[width] = self._lines(width)
         return self._drawn[width]
 
-    def _lines(self, width: int) -> list[Content]:
+    def _line(self, row: int, width: int) -> Content:
+        lines = self._content(width)
+        line = lines[row]
+        if not isinstance(line, Content):
+            try:
+                line = line()
+            except Exception as error:  # noqa: BLE001 - as in _lines
+                line = self._cannot_draw(error, width)
+            lines[row] = line
+        return line
+
+    def _lines(self, width: int) -> list[Line]:
         if width <= 0:
             return []
         if self.report is None:
             return [Content.styled("… reading", MUTED)]
         try:
-            return self.draw(self.report, width)
+            return list(self.draw(self.report, width))
         except Exception as error:  # noqa: BLE001 - the screen shows a run worth hours: one part must not take it down
-            self.log.error(f"{type(self).__name__} cannot draw", error)
-            return [Content.styled(fit(f"✖ cannot be shown: {type(error).__name__}: {error}", width), "$text-error")]
+            return [self._cannot_draw(error, width)]
+
+    def _cannot_draw(self, error: Exception, width: int) -> Content:
+        self.log.error(f"{type(self).__name__} cannot draw", error)
+        return Content.styled(fit(f"✖ cannot be shown: {type(error).__name__}: {error}", width), "$text-error")
+
+
+def _runs(rows: Sequence[int]) -> list[range]:
+    """Ascending numbers as ranges of neighbours."""
+    runs: list[range] = []
+    for row in rows:
+        if runs and runs[-1].stop == row:
+            runs[-1] = range(runs[-1].start, row + 1)
+        else:
+            runs.append(range(row, row + 1))
+    return runs

@@ -28,6 +28,11 @@ def line(*parts: Part) -> Content:
     return Content.assemble(*safe)
 
 
+def same(one: Content, other: Content) -> bool:
+    """True if both look alike on the screen."""
+    return one.plain == other.plain and one.spans == other.spans
+
+
 def muted(text: str) -> tuple[str, str]:
     return text, MUTED
 

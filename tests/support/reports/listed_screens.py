@@ -15,7 +15,8 @@ from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.store.run_summary import summary_of, write_summary
 from rn50_advisor.advisor.tui.runs.list_widgets import Removal, RunTable
 from rn50_advisor.advisor.tui.runs.listed_runs import ListState
-from rn50_advisor.advisor.tui.runs.runs_app import RunActions, RunsApp
+from rn50_advisor.advisor.tui.runs.run_actions import RunActions
+from rn50_advisor.advisor.tui.runs.runs_app import RunsApp
 from store_rows import T0_NS
 from tui_doubles import until
 from written_runs import written_run
@@ -91,7 +92,7 @@ async def listing(
     files = options.pop("files", None) or Files(base)
     app = RunsApp(files.actions(), options.pop("state", None) or ListState(), place="runs", **options)
     async with app.run_test(size=size, notifications=True) as pilot:
-        await until(pilot, lambda: app.loaded and not app._busy)
+        await until(pilot, lambda: app.reader.loaded and not app.reader._busy)
         await pilot.pause()
         yield app, pilot, files
 

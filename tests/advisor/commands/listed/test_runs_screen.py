@@ -15,7 +15,8 @@ from rn50_advisor.advisor.commands.listed.runs_screen import actions_on, removal
 from rn50_advisor.advisor.model.errors import NotARun, UsageError
 from rn50_advisor.advisor.store.run_summary import read_summary
 from rn50_advisor.advisor.tui.report_source import ReplayedRun
-from rn50_advisor.advisor.tui.runs.runs_app import LEFT, OpenedRun, RunsApp
+from rn50_advisor.advisor.tui.runs.opened_run import LEFT, OpenedRun
+from rn50_advisor.advisor.tui.runs.runs_app import RunsApp
 from store_rows import T0_NS
 from written_runs import written_run
 

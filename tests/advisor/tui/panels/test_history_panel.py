@@ -5,28 +5,34 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from textual.content import Content
 
 import report_samples as samples
 from history_samples import SLICES, eight_gpus, level, with_history
 from rn50_advisor.advisor.model.history import GpuHistory
 from rn50_advisor.advisor.model.report import Report
 from rn50_advisor.advisor.tui.panels.history_panel import GpuHistoryPanel, PhasesPanel, RankHistoryPanel, TimeLostPanel
+from rn50_advisor.advisor.tui.panels.panel import Panel
 from tui_doubles import Reports, screen_text, settle, shown
 
 LATE = {41: level(0.0, (SLICES // 2, 0.05))}
 
 
+def drawn(panel: Panel, report: Report, width: int) -> list[str]:
+    return [(made if isinstance(made, Content) else made()).plain for made in panel.draw(report, width)]
+
+
 def rank_lines(report: Report, *, lines: int = 40, grouped: bool = True) -> list[str]:
     panel = RankHistoryPanel()
     panel.terminal_lines, panel.grouped = lines, grouped
-    return [content.plain for content in panel.draw(report, 100)]
+    return drawn(panel, report, 100)
 
 
 def test_the_time_lost_is_the_likely_saving_of_all_steps_so_far() -> None:
-    (text,) = (content.plain for content in TimeLostPanel().draw(samples.running(), 100))
+    (text,) = drawn(TimeLostPanel(), samples.running(), 100)
     assert text == "time lost so far: 2m 30s of 4m 12s to DAT003, by its predicted gain"
     done = replace(samples.running(), job=replace(samples.running().job, running=False))
-    assert TimeLostPanel().draw(done, 100)[0].plain.startswith("time lost: 2m 30s")
+    assert drawn(TimeLostPanel(), done, 100)[0].startswith("time lost: 2m 30s")
 
 
 def test_without_a_predicted_gain_nothing_is_claimed_as_lost() -> None:
@@ -35,7 +41,7 @@ def test_without_a_predicted_gain_nothing_is_claimed_as_lost() -> None:
         (samples.young(), "not known"),
         (samples.hang(), "RUN001"),
     ):
-        text = TimeLostPanel().draw(report, 100)[0].plain
+        text = drawn(TimeLostPanel(), report, 100)[0]
         assert words in text and " of " not in text
 
 
@@ -61,9 +67,9 @@ def test_a_low_terminal_shows_one_quantity_and_the_other_on_request() -> None:
     panel = RankHistoryPanel()
     panel.terminal_lines = 24
     report = with_history(samples.many_ranks(), slow=LATE)
-    assert panel.draw(report, 80)[0].plain[:9] == "step time"
+    assert drawn(panel, report, 80)[0][:9] == "step time"
     assert panel.next_heat() == "lateness"
-    assert panel.draw(report, 80)[0].plain.startswith("lateness")
+    assert drawn(panel, report, 80)[0].startswith("lateness")
 
 
 def test_one_rank_has_no_lateness_and_untimed_waits_say_so() -> None:
@@ -78,7 +84,7 @@ def test_one_rank_has_no_lateness_and_untimed_waits_say_so() -> None:
 def gpu_lines(report: Report, grouped: bool = True) -> list[str]:
     panel = GpuHistoryPanel()
     panel.terminal_lines, panel.grouped = 40, grouped
-    return [content.plain.rstrip() for content in panel.draw(report, 100)]
+    return [text.rstrip() for text in drawn(panel, report, 100)]
 
 
 def test_gpus_that_are_alike_share_their_curves_and_the_hot_one_comes_first() -> None:
@@ -98,7 +104,7 @@ def test_readings_that_no_gpu_has_are_named_once() -> None:
 
 def test_before_the_first_step_there_is_no_strip() -> None:
     for panel in (PhasesPanel(), RankHistoryPanel()):
-        assert [content.plain for content in panel.draw(samples.young(), 80)] == ["no step has ended yet"]
+        assert drawn(panel, samples.young(), 80) == ["no step has ended yet"]
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36)])

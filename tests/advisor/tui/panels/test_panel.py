@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from textual.app import App, ComposeResult
+from textual.containers import VerticalScroll
 from textual.content import Content
 
 import report_samples as samples
 from rn50_advisor.advisor.model.report import Report
-from rn50_advisor.advisor.tui.panels.panel import Panel
+from rn50_advisor.advisor.tui.panels.panel import Line, Panel
 from rn50_advisor.advisor.tui.panels.throughput_panel import ThroughputChart
-from tui_doubles import Reports, screen_text, shown
+from tui_doubles import Reports, screen_lines, screen_text, shown
 
 
 async def test_a_part_that_cannot_draw_leaves_the_others_alone(monkeypatch):
@@ -66,3 +68,56 @@ def test_on_few_lines_it_is_brief(lines: int, brief: bool) -> None:
     panel = Said()
     panel.terminal_lines = lines
     assert panel.brief == brief
+
+
+class Long(Panel):
+    """A hundred lines, drawn one by one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[int] = []
+
+    def draw(self, report: Report, width: int) -> list[Line]:
+        return [partial(self._row, row, report.job.name) for row in range(100)]
+
+    def _row(self, row: int, name: str) -> Content:
+        self.asked.append(row)
+        if name == "broken" and row == 1:
+            raise ValueError("no such row")
+        return Content(f"{row} {name if row == 2 else ''}")
+
+
+class Scrolled(App[None]):
+    CSS = "Panel { height: auto; }"
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll():
+            yield Long()
+
+
+async def test_only_lines_in_sight_are_drawn_and_scrolling_draws_the_newest() -> None:
+    app = Scrolled()
+    async with app.run_test(size=(40, 10)) as pilot:
+        panel = app.query_one(Long)
+        panel.show(named("one"))
+        await pilot.pause()
+        assert set(panel.asked) == set(range(10))
+        assert screen_lines(app)[2].startswith("2 one")
+        app.query_one(VerticalScroll).scroll_to(y=50, animate=False)
+        await pilot.pause()
+        panel.asked.clear()
+        panel.show(named("two"))
+        await pilot.pause()
+        assert set(panel.asked) == set(range(50, 60))
+        app.query_one(VerticalScroll).scroll_to(y=0, animate=False)
+        await pilot.pause()
+        assert screen_lines(app)[2].startswith("2 two")
+
+
+async def test_a_line_that_cannot_be_drawn_says_so_and_the_others_stand() -> None:
+    app = Scrolled()
+    async with app.run_test(size=(40, 10)) as pilot:
+        app.query_one(Long).show(named("broken"))
+        await pilot.pause()
+        lines = screen_lines(app)
+        assert lines[1].startswith("✖ cannot be shown: ValueError") and lines[2].startswith("2 broken")

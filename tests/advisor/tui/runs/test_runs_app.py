@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 import report_samples as samples
-from listed_screens import Files, listing, names, runs_of_each_state
+from listed_screens import listing, names, runs_of_each_state
 from rn50_advisor.advisor.tui.runs import runs_app
-from rn50_advisor.advisor.tui.runs.list_widgets import RunTable, TextScreen
+from rn50_advisor.advisor.tui.runs.list_widgets import RunTable
 from rn50_advisor.advisor.tui.runs.listed_runs import ListState
-from rn50_advisor.advisor.tui.runs.runs_app import LEFT, OpenedRun, RunsApp
 from screen_overflow import overflows
-from tui_doubles import Replay, screen_lines, screen_text, settle, until
+from tui_doubles import screen_lines, screen_text, until
 
 SIZES = ((80, 24), (120, 36), (200, 56))
 
@@ -134,97 +133,12 @@ async def test_the_filter_keeps_what_matches_and_escape_shows_all_then_takes_mar
         assert not app.state.marked
 
 
-async def test_two_marked_runs_are_compared_oldest_first_on_the_screen(base: Path) -> None:
-    async with listing(base) as (app, pilot, files):
-        await pilot.press("c")
-        assert files.asked == []
-        await pilot.press("space", "space", "c")
-        await until(pilot, lambda: isinstance(app.screen, TextScreen))
-        await pilot.pause()
-        assert files.asked == [("compare", ["20250104-000000-dead_rank", "20250105-000000-new"])]
-        assert "improved: 1.5 times" in screen_text(app) and "[not markup]" in screen_text(app)
-        await pilot.press("escape")
-        assert app.query_one(RunTable)
-
-
-async def test_what_cannot_be_removed_is_said(base: Path) -> None:
-    async with listing(base) as (app, pilot, files):
-        files.failing = "removal"
-        await pilot.press("d")
-        await until(pilot, lambda: "it is being recorded" in screen_text(app))
-        assert len(names(app)) == 6
-
-
-@pytest.mark.parametrize("failing", ["", "judge"])
-async def test_missing_verdicts_are_found_on_request_and_kept(base: Path, failing: str) -> None:
-    async with listing(base) as (app, pilot, files):
-        files.failing = failing
-        await pilot.press("v")
-        await until(pilot, lambda: files.asked and app._judged is None)
-        assert files.asked == [("judge", "20250105-000000-new")]
-        await pilot.pause()
-        assert ("damaged" in screen_text(app) and "– not judged" in screen_text(app)) == bool(failing)
-        assert (screen_text(app).count("✔ healthy") == 2) == (not failing)
-
-
-async def test_the_page_of_a_run_is_written_and_opened(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[Path] = []
-    monkeypatch.setattr(runs_app, "open_page", lambda path: opened.append(path) or True)
-    async with listing(base) as (_, pilot, _files):
-        await pilot.press("w")
-        await until(pilot, lambda: opened)
-    assert opened == [base / "20250105-000000-new" / "report.html"]
-
-
-async def test_the_screen_is_there_and_takes_keys_while_runs_are_read(base: Path) -> None:
-    files = Files(base)
-    files.release.clear()
-    app = RunsApp(files.actions(), ListState(), place="runs")
-    async with app.run_test(size=(80, 24)) as pilot:
-        await pilot.pause()
-        assert "… reading" in screen_text(app)
-        await pilot.press("question_mark")
-        assert isinstance(app.screen, TextScreen)
-        await pilot.press("escape")
-        files.release.set()
-        await until(pilot, lambda: len(names(app)) == 6)
-
-
-async def test_a_folder_without_runs_says_how_to_record_one_and_one_that_fails_why(tmp_path: Path) -> None:
-    async with listing(tmp_path) as (app, pilot, files):
-        assert "no runs in runs; record one: rn50-advisor run -- COMMAND" in screen_text(app)
-        await pilot.press("enter", "space", "d", "w", "c")
-        files.failing = "folders"
-        app.reload()
-        await until(pilot, lambda: "✖ the folder is gone" in screen_text(app))
-
-
 @pytest.mark.parametrize("key", ["q", "ctrl+c", "ctrl+q"])
 async def test_quitting_opens_nothing(base: Path, key: str) -> None:
     async with listing(base) as (app, pilot, _):
         await pilot.press(key)
         await pilot.pause()
     assert app.return_value is None and not app.is_running
-
-
-@pytest.mark.parametrize(("key", "answer"), [("q", "quit"), ("escape", "quit"), ("ctrl+c", LEFT)])
-async def test_an_opened_run_leads_back_to_the_list_except_by_ctrl_c(key: str, answer: str) -> None:
-    app = OpenedRun(Replay(samples.running()), poll_s=0.05)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settle(app, pilot)
-        assert "Back" in screen_text(app) and "Quit" not in screen_text(app)
-        await pilot.press(key)
-        await pilot.pause()
-    assert app.return_value == answer
-
-
-async def test_escape_in_an_opened_run_first_takes_its_filter_away() -> None:
-    app = OpenedRun(Replay(samples.running()), poll_s=0.05)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settle(app, pilot)
-        await pilot.press("slash", *"dat", "enter", "escape")
-        await pilot.pause()
-        assert app.is_running and not app.needle
 
 
 FOLDER = Path(__file__).with_name("snapshots")

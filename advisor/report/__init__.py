@@ -9,7 +9,9 @@ from typing import Any, Protocol
 
 from rn50_advisor.advisor.model.efficiency import efficiency
 from rn50_advisor.advisor.model.errors import UsageError
+from rn50_advisor.advisor.model.opportunities import split, time_lost
 from rn50_advisor.advisor.model.report import Report
+from rn50_advisor.advisor.report import phrases
 from rn50_advisor.advisor.report.document import MakeDocument
 
 # Each is a module of this package, and one for documents; jinja2 is loaded only for HTML, rich only for colour.
@@ -31,12 +33,34 @@ def render(report: Report, format: str) -> str:
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """The report with its training efficiency score: null, and the reason, where it is not known."""
+    """The report with its training efficiency score, the time lost and what each fix saves; null, and the reason, where not known."""
     found = efficiency(report)
     score: dict[str, Any] = {"score": found.score, "unknown": found.unknown or None}
     if found.score is not None:
         score |= {"useful_s": found.useful_s, "step_s": found.step_s, "lost_to": found.lost_to or None}
-    return {**report.as_json(), "efficiency": score}
+    lost = time_lost(report)
+    time = {
+        "seconds": lost.lost_s,
+        "of_s": lost.run_s,
+        "gpu_hours": lost.gpu_hours,
+        "rule": lost.rule or None,
+        "unknown": lost.unknown or None,
+    }
+    return {**report.as_json(), "efficiency": score, "time_lost": time, "opportunities": _opportunities(report)}
+
+
+def _opportunities(report: Report) -> list[dict[str, Any]]:
+    """As the HTML report orders them. `finding`: its index among the findings."""
+    return [
+        {
+            "rule": one.finding.rule,
+            "finding": report.findings.index(one.finding),
+            "saved_s_per_step": one.saved_s,
+            "saved_s": list(one.run_s),
+            "gpu_hours": list(one.gpu_hours) if one.gpu_hours else None,
+        }
+        for one in split(report, phrases.root_findings(report))[0]
+    ]
 
 
 def _json(document: dict[str, Any]) -> str:

@@ -152,7 +152,8 @@ def _finding(report: Report, finding: Finding) -> list[str]:
         out += ["", *_fix(fix, "**Fix:** ")]
     if gain := phrases.gain(finding.saving):
         basis = f" ({_text(finding.saving.basis)})" if finding.saving and finding.saving.basis else ""
-        out += ["", f"**Predicted gain:** {_text(gain)}{basis}"]
+        saved = f"; {_text(saved)}" if (saved := phrases.saved(report, finding)) else ""
+        out += ["", f"**Predicted gain:** {_text(gain)}{basis}{saved}"]
     if finding.evidence:
         out += ["", "<details><summary>Evidence</summary>", "", *_evidence(finding), "", "</details>"]
     if explained := phrases.explained_findings(report, finding):

@@ -222,11 +222,11 @@ def _findings(report: Report) -> list[Line]:
     out = [styled_lines.title("findings")]
     roots = phrases.root_findings(report)
     for number, root in enumerate(roots[: phrases.FINDINGS_SHOWN], 1):
-        out += [*_finding(root, f"{number}. "), *_explained(report, root), []]
+        out += [*_finding(report, root, f"{number}. "), *_explained(report, root), []]
     return out[:-1] + _more(len(roots) - phrases.FINDINGS_SHOWN)
 
 
-def _finding(finding: Finding, bullet: str) -> list[Line]:
+def _finding(report: Report, finding: Finding, bullet: str) -> list[Line]:
     indent = 2 + len(bullet)
     style = SEVERITY_STYLE.get(finding.severity, "")
     out = styled_lines.wrapped(
@@ -244,6 +244,8 @@ def _finding(finding: Finding, bullet: str) -> list[Line]:
     if gain := phrases.gain(finding.saving):
         basis = f" ({finding.saving.basis})" if finding.saving and finding.saving.basis else ""
         out += styled_lines.wrapped("gain      ", gain + basis, indent=indent, most=4)
+    if saved := phrases.saved(report, finding):
+        out += styled_lines.wrapped("          ", saved, indent=indent, most=2)
     return out
 
 

@@ -59,7 +59,8 @@ def _verdict(report: Report) -> list[Line]:
 
 
 def _speed(report: Report) -> list[Line]:
-    return [styled_lines.title("speed"), *_wrapped("", speed_line(report), most=2)]
+    out = [styled_lines.title("speed"), *_wrapped("", speed_line(report), most=2)]
+    return [*out, *_wrapped("time lost   ", lost, most=1)] if (lost := phrases.lost(report)) else out
 
 
 def _account(report: Report) -> list[Line]:
@@ -95,7 +96,7 @@ def _fixes(report: Report, room: int) -> list[Line]:
         return [*out, *_wrapped("", "no finding has a fix" if report.findings else "no findings")]
     hidden = 0
     for number, finding in enumerate(fixed, 1):
-        lines = _fix(finding, f"{number}. ")
+        lines = _fix(report, finding, f"{number}. ")
         if hidden or (len(out) + len(lines) > room - 1 and number > 1):
             hidden += 1
         else:
@@ -103,7 +104,7 @@ def _fixes(report: Report, room: int) -> list[Line]:
     return out + (_wrapped("", f"more findings with a fix: {hidden}", "dim") if hidden else [])
 
 
-def _fix(finding: Finding, bullet: str) -> list[Line]:
+def _fix(report: Report, finding: Finding, bullet: str) -> list[Line]:
     fix, indent = finding.fixes[0], 2 + len(bullet)
     style: Style = SEVERITY_STYLE.get(finding.severity, "")
     out = styled_lines.wrapped(
@@ -116,4 +117,6 @@ def _fix(finding: Finding, bullet: str) -> list[Line]:
         out += _wrapped("type  ", " ".join(fix.typed), "code", indent=indent, most=2)
     if gain := phrases.gain(finding.saving):
         out += _wrapped("gain  ", gain, indent=indent, most=2)
+    if saved := phrases.saved(report, finding):
+        out += _wrapped("      ", saved, indent=indent, most=2)
     return out

@@ -312,3 +312,19 @@ def test_the_json_report_has_the_score_or_the_reason_why_there_is_none() -> None
     assert (known["score"], known["unknown"], known["lost_to"]) == (24, None, "DAT003")
     assert known["useful_s"] == pytest.approx(0.141) and known["step_s"] == pytest.approx(0.587)
     assert unknown["score"] is None and "steady steps" in unknown["unknown"] and set(unknown) == {"score", "unknown"}
+
+
+def test_json_has_the_time_lost_and_what_each_fix_saves_in_the_order_of_the_page() -> None:
+    report = samples.bottleneck()
+    made = json.loads(render(replace(report, gpus=(replace(samples.gpu(0), ranks="0"),)), "json"))
+    lost, first, second = made["time_lost"], *made["opportunities"]
+    assert (
+        lost["rule"] == "DAT003" and lost["gpu_hours"] == pytest.approx(lost["seconds"] / 3600) and not lost["unknown"]
+    )
+    assert (first["rule"], second["rule"]) == ("DAT003", "LOP001")
+    assert made["findings"][second["finding"]]["rule"] == "LOP001"
+    assert first["gpu_hours"] == pytest.approx([seconds / 3600 for seconds in first["saved_s"]])
+    unknown = json.loads(render(samples.hang(), "json"))
+    assert (
+        unknown["time_lost"]["seconds"] is None and unknown["time_lost"]["unknown"] and unknown["opportunities"] == []
+    )

@@ -1,4 +1,4 @@
-"""Builds the documentation as a site in build/site: `make docs`. Reading it loads nothing from the network.
+"""Builds the documentation as a site in build/site: `make docs`. Pages and search need neither network nor server.
 
 The pages are copied into build/pages at their paths in the clone, with all files that they link to, so that one link serves both a reader
 of the clone and a reader of the site.
@@ -14,9 +14,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from docs import cause_charts
+
 ROOT = Path(__file__).resolve().parents[1]
 STAGED = Path("build/pages")  # mkdocs.yml names both
 BUILT = Path("build/site")
+_CHARTS = Path("docs/causes.md")
+_SEARCH_WORKER = Path("docs/iframe-worker.js")  # of mkdocs.yml
 _CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _ELSEWHERE = ("http:", "https:", "mailto:", "#")
@@ -57,6 +61,8 @@ def stage(root: Path) -> None:
         copy = root / STAGED / page
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(root / page, copy)
+    (root / STAGED / _CHARTS).write_text(cause_charts.document(drawn=True), encoding="utf-8")
+    shutil.copyfile(root / _SEARCH_WORKER, root / STAGED / _SEARCH_WORKER)
 
 
 def build(root: Path) -> None:

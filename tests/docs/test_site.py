@@ -1,9 +1,10 @@
-"""The site of the documentation: every link leads somewhere, no page is left out, and reading it needs no network."""
+"""The site of the documentation: every link leads somewhere, no page is left out, and it needs neither network nor server."""
 
 from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,13 @@ from docs.site import BUILT, ROOT, BrokenLink, build, links, pages
 
 from rn50_advisor.rules.registry import all_rules
 
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FETCHED = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=["']?(?:https?:)?//[^>]*>""")
 
 
 def clone(home: Path) -> Path:
     """A copy of all pages, of what they link to, and of the site's configuration."""
-    for page in [*pages(ROOT), Path("mkdocs.yml")]:
+    for page in [*pages(ROOT), Path("mkdocs.yml"), Path("docs/iframe-worker.js")]:
         (home / page).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / page, home / page)
     return home
@@ -48,9 +50,32 @@ def test_the_site_has_all_pages_in_its_menu() -> None:
     assert menu == mine - rules | {"README.md", "SECURITY.md", "CONTRIBUTING.md"}
 
 
-def test_the_site_is_built_without_a_warning_and_loads_nothing_from_the_network(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("material", reason="the extra `docs` is not installed")
-    build(clone(tmp_path))
-    built = list((tmp_path / BUILT).rglob("*.html"))
+    home = clone(tmp_path_factory.mktemp("site"))
+    build(home)
+    return home / BUILT
+
+
+def test_the_site_is_built_without_a_warning_and_loads_nothing_from_the_network(site: Path) -> None:
+    built = list(site.rglob("*.html"))
     assert len(built) > len(list(all_rules()))
     assert [found for page in built for found in FETCHED.findall(page.read_text(encoding="utf-8"))] == []
+
+
+def test_charts_are_pictures_whose_boxes_lead_to_pages_of_the_site(site: Path) -> None:
+    page = site / "docs" / "causes.html"
+    text = page.read_text(encoding="utf-8")
+    boxes = re.findall(r'<a href="(rules/[A-Z]+\d+\.html)"><rect', text)
+    assert boxes and all((page.parent / box).is_file() for box in boxes)
+    assert "flowchart" not in text and "<svg viewBox" in text
+
+
+@pytest.mark.chromium
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+def test_the_search_finds_pages_when_the_site_is_opened_from_the_disk(site: Path) -> None:
+    asked = f"{(site / 'index.html').as_uri()}?q=straggler"
+    options = ("--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000", "--dump-dom")
+    seen = subprocess.run([str(CHROMIUM), *options, asked], capture_output=True, text=True, timeout=120, check=True)
+    assert "COM002.html" in "".join(re.findall(r'<a href="[^"]*" class="md-search-result__link"', seen.stdout))

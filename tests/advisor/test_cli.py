@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import subprocess
+import sys
 
 import click
 import pytest
@@ -46,6 +48,13 @@ def test_help_lists_the_commands_with_one_line_each_and_the_exit_codes(capsys: p
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended("--version") == 0
     assert capsys.readouterr().out == f"rn50-advisor {advisor.__version__}\n"
+
+
+def test_no_job_waits_for_the_version_to_be_looked_up() -> None:
+    modules = "rn50_advisor.advisor.cli, rn50_advisor.advisor.commands.run, rn50_advisor.advisor.run.launch.launcher"
+    program = f"import {modules}; print('__version__' in vars(rn50_advisor.advisor), rn50_advisor.advisor.__version__)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == f"False {advisor.__version__}\n"
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,7 @@ $(DEV): pyproject.toml
 comma := ,
 
 # pip leaves alone what already satisfies the requirements, so a suitable torch is never downloaded twice.
+# It would compile on one core, for a minute; some packages hold files for other versions of Python, which do not compile.
 define install
 	set -e; \
 	if ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
@@ -108,6 +109,7 @@ define install
 		"$(PYTHON)" -m venv "$(VENV)"; \
 	fi; \
 	echo "Installing rn50-advisor[$(1)] into $(VENV); where PyTorch is missing, it is downloaded (a few GB) ..."; \
-	$(BIN)/python -m pip install --disable-pip-version-check -e '.[$(1)]'; \
+	$(BIN)/python -m pip install --disable-pip-version-check --no-compile -e '.[$(1)]'; \
+	$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true; \
 	touch $@
 endef

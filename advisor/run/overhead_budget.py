@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from rn50_advisor.advisor.model.metrics import ProbeGap, Sample
 from rn50_advisor.advisor.model.recording import happened
-from rn50_advisor.advisor.run.own_usage import CostBook
+from rn50_advisor.advisor.run.own_usage import MARKS, CostBook
 from rn50_advisor.advisor.run.processes.host_watch import HostWatch
 from rn50_advisor.advisor.run.rings.ring_follower import Follower
 from rn50_advisor.advisor.run.stacks.stack_thread import StackWatch
@@ -33,7 +33,7 @@ class OverheadBudget:
         # the same of living workers, by pid and when they were first seen; and of all that were seen, the time and what it had cost in it
         self._workers_ns: dict[tuple[int, int], tuple[int, int]] = {}
         self._workers_total_ns = (0, 0)
-        self._recorder_reported = False
+        self._recorder_reported = self._thinning_reported = False
         self._each_core = self.workers = True
 
     @property
@@ -77,9 +77,11 @@ class OverheadBudget:
         return [name for name, on in switches.items() if on] + list(self._host.active)
 
     def _check_recorders(self, ranks: Iterable[Follower]) -> None:
-        """The recorders' own count of their cost. They cannot be dropped, so an excess is only reported."""
+        """The recorders' own count of their cost. They thin their marks by themselves, so an excess is only reported."""
         now_ns = time.perf_counter_ns()
         for rank in ranks:
+            if rank.recent.counted and not self._thinning_reported:
+                self._report_thinning(rank, now_ns)
             before_ns, self_ns = self._self_ns.setdefault(rank.pid, (now_ns, rank.position.self_ns))
             if now_ns - before_ns < _RECORDER_OVER_NS:
                 continue
@@ -89,6 +91,16 @@ class OverheadBudget:
                 self._recorder_reported = True
                 data: RecorderCost = {"share": share, "budget": self._budget}
                 self._writer.put_event(happened(RecorderCost, data, t_ns=now_ns, pid=rank.pid, rank=rank.rank))
+
+    def _report_thinning(self, rank: Follower, now_ns: int) -> None:
+        self._thinning_reported = True
+        share = rank.position.self_ns / max(1, now_ns - rank.first_seen_ns)
+        data: ShedProbe = {"probe": MARKS, "share": share, "budget": self._budget}
+        self._writer.put_event(happened(ShedProbe, data, t_ns=now_ns, pid=rank.pid, rank=rank.rank))
+        reason = (
+            "steps are so short that marks in each would exceed the budget: in most, only their boundaries are noted"
+        )
+        self._writer.put_gap(ProbeGap("steps.phases", "job", reason, "raise --overhead-budget"))
 
     def _add_workers(self, workers: Iterable[Follower]) -> None:
         now_ns = time.perf_counter_ns()

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 WINDOW_S = 30.0
+MARKS = "marks of most steps"  # what a rank gives up by itself
 # Worst cost/benefit first. Some are names of host probes, the others are switches of the agent.
 SHED_ORDER = ("stacks", "cpu_cores", "gpu", "workers", "data_files", "allowances", "network", "disk", "memory")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rn50_advisor.probes.rank.layout import (
     FIELDS,
+    FLAG_BITS,
     KIND_BATCH,
     KIND_COLLECTIVES,
     KIND_COMM,
@@ -43,7 +44,7 @@ RECORD_COLUMNS = {table: ("rank", *BESIDE[table], *FIELDS[kind]) for kind, table
 def cells_beside(table: str, flags: int, pid: int | None) -> tuple[int | None, ...]:
     """Values of `BESIDE` for a record of a ring. `pid`: the worker that made a batch."""
     if table == "steps":
-        return flags, 1
+        return flags & (1 << FLAG_BITS) - 1, 1 + (flags >> FLAG_BITS)
     return (pid, flags) if table == "batches" else (flags,)
 
 

@@ -49,7 +49,8 @@ ROLES = {ROLE_RANK: "rank", ROLE_WORKER: "worker"}
 PHASES = ("start", "input_wait", "forward", "backward", "clip", "optimizer", "gap", "evaluation", "checkpoint", "ended")
 PHASE_CODE = {name: code for code, name in enumerate(PHASES)}
 
-# Slot: sequence, kind, flags, 0, payload, and the sequence again.
+# Slot: sequence, kind, flags, steps beyond the first in this record, payload, and the sequence again.
+FLAG_BITS = 16  # readers add these steps above the flags
 PAYLOAD_FIELDS_MAX = (SLOT_BYTES - struct.calcsize("<QHHIQ")) // 8
 
 KIND_STEP = 1

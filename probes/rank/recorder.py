@@ -42,6 +42,7 @@ from .gpu.gpu_events import GpuTimes
 from .gpu.graph_captures import Captures
 from .gpu.profiler_window import asked
 from .layout import ERRORS_MAX, PHASES, RANK_SLOTS, ROLE_RANK
+from .mark_costs import mark_ns
 from .patches.checkpoint_saves import Saves
 from .patches.hooked_updates import Hooked
 from .patches.pinning import Pinning
@@ -49,13 +50,14 @@ from .raised_exceptions import exception_facts, uncaught
 from .ring import Ring
 from .step_account import PLAIN_STEP_MARKS, Account
 from .step_phases import BACKWARD, CLIP, EVALUATION, FORWARD, GAP, INPUT, OPTIMIZER
-from .tape import NOTED_NS, Tape, mark_ns
+from .tape import NOTED_NS, Tape
 from .thread_clocks import RunDelay
 from .training_thread import TrainingThread, is_native
 from .untrained_batches import shows_evaluation
 from .wall import let_pass
 from .workers.batch_size import count_samples
 from .workers.picture_numbers import CHECKED_STEPS, describe_pictures
+from .workers.sample_profiles import budget_share
 from .workers.worker_batches import Drawing, InProcess, WorkerLog, own_loader
 
 if TYPE_CHECKING:
@@ -168,6 +170,7 @@ class Recorder(TrainingThread):
         account = Account(thread=get_ident(), garbage=self.garbage)
         account.on_step = self._stepped
         account.untrained.evaluates = lambda: shows_evaluation(self.precision.trained())
+        account.to_marked = self.tape.thinned.to_marked
         account.graph_nodes = getattr(getattr(self.torch, "autograd", None), "_get_sequence_nr", None)
         account.in_eval_mode, account.trained_in_eval_mode = self.evaluations.goes_on, self.evaluations.trains_so
         self.in_process = InProcess(account, self.folder, self.failed)
@@ -200,6 +203,7 @@ class Recorder(TrainingThread):
         self.facts.values["main_thread"] = self.native_id
         self.facts.values["run_delay"] = bool(delay)
         self.facts.values["indices_timed"] = True
+        self.tape.thinned.budget = budget_share(self.folder)
         self.deep = asked(self.torch, self.folder, self.facts, rank, local_rank, self.captures)
         self.facts.active = True
         if self.collectives is not None:
@@ -370,7 +374,13 @@ class Recorder(TrainingThread):
             steps = min(steps, self.gpu.next_step - account.step)  # steps with events, too
         if steps > 0 and account.fewest_marks > 0:
             loader = account.last_loader
-            self.tape.start(account, steps, self.loaders.batch_size(loader), self.iterators.get(loader, 0))
+            iterator, thinned = self.iterators.get(loader, 0), self.tape.thinned
+            steps = min(steps, thinned.steps_alike(account.step))
+            counted = thinned.to_marked(account.step) > 0 and self._may_be_counted(account, iterator)
+            self.tape.start(account, steps, self.loaders.batch_size(loader), iterator, counted=counted)
+
+    def _may_be_counted(self, account: Account, iterator: int) -> bool:
+        return bool(self.tape.usual.offsets and (iterator or account.last_loader < 0) and account.may_be_counted())
 
     def _due(self) -> None:
         """Called at the start of a step with scheduled work."""

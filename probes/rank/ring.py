@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # Offsets of the header's live part in eight-byte words.
 _HEAD = LIVE_OFFSET // 8
 PHASE, STEP, _SELF, _ERRORS, _ENDED = range(_HEAD + 1, _HEAD + 6)
+WORDS = _ENDED + 1  # up to there
 _WRITABLE = 0x200  # PyBUF_WRITE
 
 
@@ -64,12 +65,12 @@ class Ring:
         self._slots = slots
         self._next = 0
 
-    def write(self, kind: int, flags: int, values: Iterable[int]) -> None:
-        """Appends one record; `values` are the integers of the kind's fields."""
+    def write(self, kind: int, flags: int, values: Iterable[int], more: int = 0) -> None:
+        """Appends one record; `values` are the integers of the kind's fields. `more`: steps beyond the first in it."""
         sequence = self._next
         base = HEADER_BYTES + (sequence % self._slots) * SLOT_BYTES
         # `pack_into` clears the slot, then writes from first to last byte: readers see it as torn until both sequence numbers agree
-        SLOT[kind].pack_into(self._map, base, sequence, kind, flags, 0, *values, sequence)
+        SLOT[kind].pack_into(self._map, base, sequence, kind, flags, more, *values, sequence)
         self._next = sequence + 1
         self.words[_HEAD] = self._next
 

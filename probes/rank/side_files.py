@@ -8,7 +8,7 @@ ERROR = "error-%d.txt"
 DEEP_TRACE = "deep-%d.json"  # in the run's folder
 # Written by the agent and the launcher.
 DEEP_REQUEST = "deep.json"
-BUDGET = "budget"  # maximum share of time for sample profiling
+BUDGET = "budget"  # maximum share of time for marks, and for sample profiling
 
 LEFT_BY_PROCESS = (FACTS, TIMES, FLIGHT, ERROR)
 _NAMES = ("rank-%d.ring", "worker-%d.ring", *LEFT_BY_PROCESS, PART, DEEP_REQUEST, BUDGET)

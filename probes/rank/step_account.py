@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .layout import FLAG_EPOCH_START, FLAG_NO_OPTIMIZER, FLAG_SKIPPED_UPDATE, KIND_STEP, STEP_FIELDS
+from .layout import FLAG_EPOCH_START, FLAG_NO_LOADER, FLAG_NO_OPTIMIZER, FLAG_SKIPPED_UPDATE, KIND_STEP, STEP_FIELDS
 from .step_phases import BACKWARD, CHECKPOINT, CLIP, EVALUATION, FORWARD, GAP, INPUT, OPTIMIZER, START, Steps
 from .untrained_batches import SKIPPED, UNSEEN, UntrainedBatches
 
@@ -487,6 +487,71 @@ class Account(Steps):
         self.last_step_ns, self.last_forward_ns = began - last, backward - batch
         self.t_start = self.since = began
         return steps
+
+    def take_counted_steps(
+        self, ends: list[int], parts: list[int], samples: int, collections: list[tuple[int, int]]
+    ) -> int:
+        """Processes whole steps of a plain loop of which only the boundaries are known, as one row: see `counted_steps`.
+
+        `ends`: the steps' ends; `parts`: the phases' time in all of them until the end of the update. Returns the number of steps
+        processed: all, or none if they may not be plain steps.
+        """
+        loader, began, steps = self.last_loader, self.since, len(ends)
+        fed = loader >= 0
+        known = self.fetched == {loader: 1} and self.loaders.get(loader) == TRAINING if fed else not self.fetched
+        if not known or not self._is_plain() or began != self.t_start or self.phase != (INPUT if fed else GAP):
+            return 0
+        end = ends[-1]
+        while collections and collections[0][1] <= end:
+            self.collected(*collections.pop(0))
+        wait, *computed = parts
+        if not fed:
+            computed[0] += wait
+        self.ring.write(
+            KIND_STEP,
+            self.flags if fed else self.flags | FLAG_NO_LOADER,
+            (
+                self.step,
+                began,
+                end,
+                wait if fed else 0,
+                *computed,
+                end - began - sum(parts),
+                *BEFORE_DELAY_NS,
+                self._take_delay(end) if self._delays else 0,
+                self.gc_ns,
+                *BEFORE_SAMPLES,
+                samples if fed else 0,
+                steps if fed else 0,
+                loader,
+                self.self_ns - self._self_at_step,
+                0,
+            ),
+            steps - 1,
+        )
+        self._self_at_step = self.self_ns
+        self.gc_ns = self.flags = 0
+        self.step += steps
+        self.backwards += steps
+        self.optimizers += steps
+        self.last_step_ns = (end - began) // steps
+        self.last_forward_ns = computed[0] // steps
+        self.t_start = self.since = end
+        return steps
+
+    def _is_plain(self) -> bool:
+        """True at the start of a step of a loop with one optimizer."""
+        return (
+            self._first_optimizer not in (None, INSIDE_BACKWARD)
+            and self.last_optimizer == self._first_optimizer
+            and not self._optimizer_depth
+            and not self.fetching.batches
+        )
+
+    def may_be_counted(self) -> bool:
+        """True at the start of a step of a plain loop, if steps have been so until now."""
+        marks = PLAIN_STEP_MARKS if self.last_loader >= 0 else PLAIN_STEP_MARKS - 2
+        return self.fewest_marks == marks and self.fewest_rounds == 1 and self._is_plain()
 
     def _optimizer_invisible(self) -> bool:
         if self.optimizers == 0 and self.backward_seen and self.backwards > INVISIBLE_OPTIMIZER_AFTER:

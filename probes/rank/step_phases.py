@@ -90,6 +90,7 @@ class Steps:
         self._self_at_step = 0
         self._delay_read = 0
         self._delays: list[tuple[int, int]] = []  # end of a step (0: the next one) -> its run-queue delay, ns
+        self.to_marked: Callable[[int], int] = lambda step: 0  # steps until the next one that is marked in full
         self.clocked = True
         self.clocked_at = 0  # the last clocked step
         self._clocked_steps = 1
@@ -219,7 +220,7 @@ class Steps:
         """Number of steps until the next clocked one; 0 or less: this step."""
         often = CLOCKED_FIRST_NS if self._clocked_steps < FIRST_CLOCKED else CLOCKED_EVERY_NS
         every = min(CLOCKED_EVERY_MAX, often // max(self.last_step_ns, 1))
-        return self.clocked_at + every - self.step if every > 1 else 0
+        return max(self.clocked_at + every - self.step, self.to_marked(self.step)) if every > 1 else 0
 
     def _close(self, now: int) -> None:
         """Writes the step that ends at `now` and begins the next."""

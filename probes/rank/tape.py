@@ -7,6 +7,7 @@ while it waits. Unprocessed notes are lost if the process is killed: at most `NO
 
 Fewer marks in most short steps were tried: no clock and no list in the wrappers of backward pass and optimizer, only the phase in the
 header. That saved a third of the cost in steps of 1.9 ms and nothing measurable at 5 ms, where entering a wrapper and one store cost most.
+In loops of so short steps that marks exceed the budget (`mark_costs`), most steps are only counted; meanwhile the header shows no phase.
 
 Every list is bounded: fetches, backward passes and optimizer steps each check their own number, so the tape is also read soon when
 the loop changes (stops using its loader, say) and keeps only one of these kinds.
@@ -18,8 +19,14 @@ from itertools import repeat
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from .layout import RANK_SLOTS
+from .counted_steps import UsualStep, are_plain, placed
+from .layout import PHASE_BITS, RANK_SLOTS
+from .mark_costs import MarkCost, ThinnedMarks, TimedWords
+from .ring import WORDS
 from .step_account import PLAIN_STEP_MARKS
+from .step_phases import BACKWARD as IN_BACKWARD
+from .step_phases import CLIP, FORWARD, GAP, START
+from .step_phases import OPTIMIZER as IN_OPTIMIZER
 from .workers.batch_size import count_samples
 
 if TYPE_CHECKING:
@@ -30,10 +37,9 @@ BATCH, BACKWARD, BACKWARD_END, OPTIMIZER, OPTIMIZER_END, FETCH, COLLECTED = rang
 NOTED_NS = 200_000_000
 # From this step length on, the run-queue delay is read with the notes: in steps this long it can be separated from other delays.
 DELAY_FROM_NS = 20_000_000
-# Cost of one mark in steps of 1 ms; it grows with the square root of the step's length up to 50 ms: `tests/bench/marks.py` measured
-# some 1.8, 4.5 and 10 us at 1, 5 and 50 ms. Timing each mark would double the cost.
-MARK_NS = 1_800
-_MARK_GROWS_UNTIL_NS = 50_000_000
+_TIMED_EVERY = 16  # tapes: in one of so many, each mark is timed from its clock to its end
+_COUNTED_SHARE = 0.5  # of the cost of a step's marks, in a counted step
+_SEEN = {FORWARD: 1, IN_BACKWARD: 2, CLIP: 3, IN_OPTIMIZER: 4}  # marks of a step until then
 _NEVER = 1 << 62
 # Maximum marks of one kind. Each may end a step, and all steps of a tape are written at once: at most half a ring, so that the agent
 # loses none (unless a single step has that many marks). All marks take about 2 MB.
@@ -50,24 +56,32 @@ class Tape:
     __slots__ = (
         "_at",
         "_first_samples",
+        "_tapes",
+        "_timed",
         "account",
+        "at",
         "batch_size",
+        "counts",
         "elements",
         "fetch",
         "fetches",
         "inside_backward",
         "iterator",
         "loader",
+        "mark_cost",
         "marks",
         "most",
         "on",
         "optimizer",
         "others",
+        "place",
         "samples",
         "sizes",
         "step",
+        "thinned",
         "thread",
         "updates",
+        "usual",
         "words",
     )
 
@@ -97,6 +111,15 @@ class Tape:
         self.inside_backward = False
         self.step = 0  # approximate; the account corrects it when it reads
         self.words: Any = None  # the live part of the ring's header
+        # steps are only counted: the start of the running one, or the end of its update, ns << PHASE_BITS; else 0
+        self.at = 0
+        self.counts = False  # they are, and the tape is not full
+        self.place = GAP  # the phase they are in
+        self.usual = UsualStep()
+        self.thinned = ThinnedMarks()
+        self.mark_cost = MarkCost()
+        self._timed: TimedWords | None = None
+        self._tapes = 0
         self._at = 0
 
     def _clear(self) -> None:
@@ -105,8 +128,13 @@ class Tape:
         self.sizes.clear()
         self.others.clear()
 
-    def start(self, account: Account, steps: int, batch_size: int | None, iterator: int = 0) -> None:
-        """Starts noting the marks of at most `steps` steps, at the start of one. `iterator`: id of the one that feeds them."""
+    def start(
+        self, account: Account, steps: int, batch_size: int | None, iterator: int = 0, *, counted: bool = False
+    ) -> None:
+        """Starts noting the marks of at most `steps` steps, at the start of one. `iterator`: id of the one that feeds them.
+
+        `counted`: only their boundaries.
+        """
         self._clear()  # a mark that a signal handler interrupted may have been added after the last reading
         self.account = account
         self.thread = account.thread
@@ -119,8 +147,16 @@ class Tape:
         self.optimizer = account.last_optimizer
         self.fetch = (account, True, self.loader)
         self.step = account.step
-        self.words = account.ring.words
-        account.ring.phase(account.phase, account.step, account.since)  # the next fetch continues from here
+        # storing into a list takes a fraction of the time
+        self.words = [0] * WORDS if counted else account.ring.words
+        self.at = account.since << PHASE_BITS if counted else 0
+        self.counts, self.place = counted, GAP  # no mark of this step was seen
+        self._tapes += not counted
+        self._timed = None
+        if not counted and self._tapes % _TIMED_EVERY == 1:
+            self.words = self._timed = TimedWords(self.words)
+        # the next fetch continues from here
+        account.ring.phase(START if counted else account.phase, account.step, account.since)
         rounds = account.fewest_rounds * steps
         usual = max(account.fewest_marks, PLAIN_STEP_MARKS)  # at least the marks of any kind
         self.most = min(usual * (steps + 1), max(_RECORDS_MAX, 2 * usual), MARKS_MAX)
@@ -134,6 +170,7 @@ class Tape:
 
     def fill(self) -> None:
         """Stops noting. Also called in other threads; the training thread reads the tape at its next mark."""
+        self.counts = False
         self.fetches = self.updates = self.most = 0
 
     def end_elsewhere(self) -> None:
@@ -150,9 +187,14 @@ class Tape:
     def read_into(self, account: Account) -> None:
         """Replays the marks to the account, each at its time. The tape is off afterwards."""
         began = perf_counter_ns()
-        self.on = False
+        self.on = self.counts = False
         noted, sizes, others = [times[:] for times in self.marks], self.sizes.copy(), self.others.copy()
         self._clear()
+        since, marked = account.since, sum(map(len, noted))
+        if self._timed is not None:
+            self.mark_cost.measured(self._timed.times, account.last_step_ns)
+        bounds = noted[FETCH] if self.loader >= 0 else noted[OPTIMIZER_END]
+        starts = [since, *bounds]
         collections = account.garbage.take(account.thread)
         if account.last_step_ns >= DELAY_FROM_NS:
             account.read_delay(noted[FETCH])
@@ -160,7 +202,15 @@ class Tape:
         clock, account.clock = account.clock, self._time
         account.replaying = True
         try:
-            taken = account.take_plain_steps([] if others else _plain_times(noted), samples, collections)
+            if self.at:
+                samples = self._samples(starts, sizes)
+                taken, noted = self._take_counted(account, starts, noted, samples, collections)
+                marked = int(taken * (PLAIN_STEP_MARKS if self.loader >= 0 else PLAIN_STEP_MARKS - 2) * _COUNTED_SHARE)
+                samples, taken = samples[taken:], 0
+            else:
+                if not others:
+                    self.usual.learn(starts, noted)
+                taken = account.take_plain_steps([] if others else _plain_times(noted), samples, collections)
             optimizers = [others.get(at, self.optimizer) for at in noted[OPTIMIZER][taken:]]
             arguments: dict[int, list[Any]] = {BATCH: samples[taken:], OPTIMIZER: optimizers}
             self._give_each(account, [times[taken:] for times in noted], arguments, collections)
@@ -169,7 +219,36 @@ class Tape:
             account.replaying = False
         account.ring.phase(account.phase, account.step, account.since)
         account.ring.cost(account.self_ns, account.errors)
-        account.self_ns += perf_counter_ns() - began + sum(map(len, noted)) * mark_ns(account.last_step_ns)
+        cost = perf_counter_ns() - began + marked * self.mark_cost.ns(account.last_step_ns)
+        account.self_ns += cost
+        self.thinned.add(cost, account.since - since, account.step)
+
+    def _take_counted(
+        self,
+        account: Account,
+        starts: list[int],
+        noted: list[list[int]],
+        samples: list[int],
+        collections: list[tuple[int, int]],
+    ) -> tuple[int, list[list[int]]]:
+        """Gives whole steps to the account at once. Returns their number, and the likely marks of all others."""
+        bounds, updates, taken = starts[1:], noted[OPTIMIZER_END], 0
+        if are_plain(starts, updates, bounds):
+            total = sum(updates[: len(bounds)]) - sum(starts[: len(bounds)])
+            parts = self.usual.split(total)
+            taken = account.take_counted_steps(bounds, parts, sum(samples[: len(bounds)]), collections)
+        fed = self.loader >= 0
+        others = placed(
+            self.usual,
+            starts[taken:],
+            updates[taken:],
+            bounds[taken:],
+            seen=_SEEN.get(self.place, 0),
+            now=perf_counter_ns(),
+        )
+        if not fed:
+            others[BATCH] = []
+        return taken, [*others, bounds[taken:] if fed else []]
 
     def _samples(self, came: list[int], sizes: dict[int, int]) -> list[int]:
         samples, found = self._first_samples, []
@@ -210,11 +289,6 @@ class Tape:
 
     def _time(self) -> int:
         return self._at
-
-
-def mark_ns(step_ns: int) -> int:
-    """Nanoseconds to note one mark in steps of this length."""
-    return int(MARK_NS * (min(step_ns, _MARK_GROWS_UNTIL_NS) / 1e6) ** 0.5)
 
 
 def _plain_times(noted: list[list[int]]) -> list[int]:

@@ -10,6 +10,8 @@ import weakref
 from _thread import allocate_lock, get_ident, get_native_id
 from typing import TYPE_CHECKING, Any
 
+from .step_phases import BACKWARD as IN_BACKWARD
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -143,6 +145,8 @@ class TrainingThread:
         account, tape = self.account, self.tape
         if account is None or get_ident() in self._others:
             return False
+        if tape.counts:
+            return bool(tape.place == IN_BACKWARD)
         return bool(tape.inside_backward if tape.on else account.inside_backward)
 
     def trains_too(self) -> None:

@@ -1,6 +1,6 @@
 """Cost of the recorder in the training thread, mark by mark, measured in place within a step.
 
-    rn50-advisor run -- python tests/bench/marks.py --size 5ms [--events thinned|each] --took FILE
+    rn50-advisor run -- python tests/bench/marks.py --size 5ms [--events thinned|each] [--every N] --took FILE
 
 Whole steps vary by far more than this cost (`switched.py`). Only microseconds pass between the job's call into torch and the start of
 torch's own code, and on the way back. Clocks at both ends time these parts, in blocks of steps with and without the recorder. They cover
@@ -21,14 +21,14 @@ from typing import Any
 
 import torch
 from sampling import standard_error
-from sizes import SIZES
+from sizes import SHORTEST, SIZES
 from steps import prepare, write_took
-from switched import RECORDER, check_events, stepper, warm_up
+from switched import RECORDER, check_events, find_recorder, stepper, warm_up
 from torch.optim import optimizer as optimizers
 from torch.utils.data import dataloader
 
 MARKS = ("fetch", "batch", "backward", "backward's end", "optimizer", "optimizer's end")
-BLOCK_STEPS = {"1ms": 2048, "5ms": 512, "50ms": 64, "250ms": 16}
+BLOCK_STEPS = {SHORTEST: 2048, "1ms": 2048, "5ms": 512, "50ms": 64, "250ms": 16}
 SETTLING_S = 0.3  # the recorder's tape still holds notes from around the switch, which are not those of a plain loop
 ENDLESS = 1_000_000  # steps
 _FETCH, _BATCH, _BACKWARD, _BACKWARD_END, _OPTIMIZER, _OPTIMIZER_END = range(len(MARKS))
@@ -129,18 +129,28 @@ def compare(step: Callable[[], None], places: Places, pairs: int, steps: int) ->
     }
 
 
+def fix_thinning(every: int) -> None:
+    thinned = find_recorder().tape.thinned
+    thinned.every, thinned.budget = every, 1.0 if every == 1 else 0.0
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", choices=SIZES, default="5ms")
+    parser.add_argument("--size", choices=(SHORTEST, *SIZES), default="5ms")
     parser.add_argument("--pairs", type=int, default=8, help="blocks with and blocks without the recorder")
     parser.add_argument("--block", type=int, metavar="STEPS")
     parser.add_argument("--events", choices=("thinned", "each"))
+    parser.add_argument(
+        "--every", type=int, metavar="N", help="mark one block of steps in N in full, whatever marks cost"
+    )
     parser.add_argument("--took", type=Path, required=True, metavar="FILE")
     asked = parser.parse_args()
     if RECORDER not in sys.modules:
         raise SystemExit("no recorder in this process: rn50-advisor run -- python tests/bench/marks.py ...")
     step = stepper(prepare(asked.size, ENDLESS))
     recorder = warm_up(step, asked.events)
+    if asked.every:
+        fix_thinning(asked.every)
     found = compare(step, Places(), asked.pairs, asked.block or BLOCK_STEPS[asked.size])
     check_events(recorder)
     write_took(asked.took, found)

@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader, Dataset
 # (width, layers, batch size) for one rank (False) and several (True): an all-reduce of two ranks on one machine takes at least a
 # millisecond. The nets are deep and narrow, for much compute with few parameters.
 LAYERS = {
-    False: {"1ms": (256, 2, 32), "5ms": (256, 8, 64), "50ms": (512, 8, 256)},
+    False: {"0.3ms": (32, 0, 16), "1ms": (256, 2, 32), "5ms": (256, 8, 64), "50ms": (512, 8, 256)},
     True: {"1ms": (64, 1, 16), "5ms": (256, 4, 48), "50ms": (512, 7, 256)},
 }
 RESNET50_BATCH = {False: 3, True: 1}

@@ -158,6 +158,21 @@ def short():
             torch.save(model.state_dict(), os.devnull)
 
 
+def shortest():
+    """Steps that are thinned once their marks have passed a tiny budget, with epochs, collections and checkpoints."""
+    model, optimizer, _ = pieces()
+    data = DataLoader(TensorDataset(torch.randn(4004, 8), torch.randn(4004, 1)), batch_size=8)
+    for _ in range(24):
+        for number, (x, y) in enumerate(data):
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(x), y).backward()
+            optimizer.step()
+            if number % 150 == 149:
+                torch.save(model.state_dict(), os.devnull)
+            if number % 200 == 199:
+                gc.collect()
+
+
 def first_only(**workers):
     """`next(iter(loader))` for each step: the previous iterator is freed, and the next one often has its address."""
     model, optimizer, _ = pieces()
@@ -211,6 +226,7 @@ if __name__ == "__main__":
         "scaler": scaler,
         "memory": memory,
         "short": short,
+        "shortest": shortest,
         "first-only": first_only,
         "first-only-persistent": lambda: first_only(num_workers=1, persistent_workers=True),
         "remade": remade,

@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from rn50_advisor.advisor.model.gpu.gpu_pace import long_backward, long_forward
-from rn50_advisor.probes.rank.layout import FLAG_CLOCKED, FLAG_NO_LOADER, FLAG_TAIL, GPU_STEP_FIELDS, STEP_FIELDS
+from rn50_advisor.probes.rank.layout import (
+    FLAG_BITS,
+    FLAG_CLOCKED,
+    FLAG_NO_LOADER,
+    FLAG_TAIL,
+    GPU_STEP_FIELDS,
+    STEP_FIELDS,
+)
 
 Row = tuple[int, tuple[int, ...]]  # flags and fields of a ring record
 
@@ -35,6 +42,9 @@ class RecentSteps:
     """Sliding window over the steps of one rank. The oldest steps drop out."""
 
     steps: int = 0
+    counted: int = (
+        0  # of them, steps of which the rank noted no more than their boundaries; the rest of this window omits them
+    )
     step_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))
     # gap and clip of the same steps
     outside_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))
@@ -103,7 +113,11 @@ class RecentSteps:
         for flags, payload in rows:
             if flags & FLAG_TAIL:
                 continue
-            self.steps += 1
+            more = flags >> FLAG_BITS
+            self.steps += 1 + more
+            if more:
+                self.counted += 1 + more
+                continue
             length_ns = payload[_T_END] - payload[_T_START]
             self.step_ns.append(length_ns)
             if self.steps > _FIRST_STEPS:

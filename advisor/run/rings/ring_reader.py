@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rn50_advisor.probes.rank import layout
 
-# A whole slot at once: sequence, kind, flags, reserved, every possible payload field, sequence again.
+# A whole slot at once: sequence, kind, flags, further steps, every possible payload field, sequence again.
 _SLOT = struct.Struct(f"<QHHI{layout.PAYLOAD_FIELDS_MAX}qQ")
 _TAIL = 4 + layout.PAYLOAD_FIELDS_MAX  # index of the second sequence in an unpacked slot
 _COUNTS = {kind: len(fields) for kind, fields in layout.FIELDS.items()}
@@ -64,7 +64,7 @@ class CollectiveCall:
     inside_since_ns: int
 
 
-Row = tuple[int, tuple[int, ...]]  # flags, payload
+Row = tuple[int, tuple[int, ...]]  # flags, above them the steps beyond the first; payload
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,9 @@ class RingReader:
             if slot[0] == sequence == slot[_TAIL] and sequence > overwritten:
                 count = _COUNTS.get(slot[1])
                 if count is not None:  # a kind of a newer recorder is skipped, not lost
-                    rows.setdefault(slot[1], []).append((slot[2], slot[_PAYLOAD_AT : _PAYLOAD_AT + count]))
+                    rows.setdefault(slot[1], []).append(
+                        (slot[2] | slot[3] << layout.FLAG_BITS, slot[_PAYLOAD_AT : _PAYLOAD_AT + count])
+                    )
             elif sequence > overwritten and self._retried != sequence:
                 # On weakly ordered CPUs the head can be seen before the slot: look once more at the next poll.
                 self._retried = sequence

@@ -130,7 +130,9 @@ def _next(torch: Any, recorder: Recorder, base: Any) -> Any:
                 fetches.append(now)
                 words = tape.words
                 words[STEP] = tape.step = tape.step + 1
-                words[PHASE] = now << PHASE_BITS | INPUT
+                at = now << PHASE_BITS
+                words[PHASE] = at | INPUT
+                tape.at = tape.at and at
                 if len(fetches) >= tape.fetches:
                     recorder.read_tape(self)
             elif recorder.active:
@@ -148,7 +150,7 @@ def _next(torch: Any, recorder: Recorder, base: Any) -> Any:
             return batch
         try:
             if tape.on:
-                now = perf_counter_ns()
+                now = tape.at >> PHASE_BITS or perf_counter_ns()
                 came(now)
                 # reading a tensor's size takes 5 us after compute, its number of elements 1 us
                 if (
@@ -159,6 +161,7 @@ def _next(torch: Any, recorder: Recorder, base: Any) -> Any:
                 ):
                     tape.count(now, batch, count_elements(batch, tensor))
                 tape.words[PHASE] = now << PHASE_BITS | FORWARD
+                tape.place = FORWARD
             else:
                 recorder.fetch_end(token, batch)
         except Exception:
@@ -303,7 +306,10 @@ def _backward(torch: Any, recorder: Recorder) -> list[Any]:
     def backward(*args: Any, **kwargs: Any) -> Any:
         account = None
         try:
-            if tape.on and len(starts) < tape.most and get_ident() == tape.thread:
+            if tape.counts and get_ident() == tape.thread:
+                if tape.place != IN_BACKWARD:
+                    account, tape.place = tape.account, IN_BACKWARD
+            elif tape.on and len(starts) < tape.most and get_ident() == tape.thread:
                 if not tape.inside_backward:
                     account = tape.account
                     now = perf_counter_ns()
@@ -324,10 +330,11 @@ def _backward(torch: Any, recorder: Recorder) -> list[Any]:
         if account is not None:
             try:
                 if tape.on:
-                    now = perf_counter_ns()
+                    now = tape.at >> PHASE_BITS or perf_counter_ns()
                     ended(now)
                     tape.words[PHASE] = now << PHASE_BITS | CLIP
                     tape.inside_backward = False
+                    tape.place = CLIP
                 else:
                     recorder.backward_end(account)
             except Exception:
@@ -347,6 +354,7 @@ def _backward_raised(recorder: Recorder, account: Account) -> None:
         tape.marks[BACKWARD_END].append(now)
         tape.words[PHASE] = now << PHASE_BITS | CLIP
         tape.inside_backward = False
+        tape.place = CLIP
     else:
         recorder.backward_end(account)
 
@@ -373,7 +381,9 @@ def _optimizer(torch: Any, recorder: Recorder) -> list[Any]:
         if is_compiling():
             return
         try:
-            if tape.on and len(starts) < tape.most:
+            if tape.counts and id(optimizer) == tape.optimizer:
+                tape.place = IN_OPTIMIZER
+            elif tape.on and len(starts) < tape.most and not tape.at:
                 now = perf_counter_ns()
                 if id(optimizer) != tape.optimizer:
                     tape.others[now] = id(optimizer)
@@ -391,7 +401,10 @@ def _optimizer(torch: Any, recorder: Recorder) -> list[Any]:
             if tape.on and len(ends) < tape.updates:
                 now = perf_counter_ns()
                 ends.append(now)
-                tape.words[PHASE] = now << PHASE_BITS | (IN_BACKWARD if tape.inside_backward else GAP)
+                at = now << PHASE_BITS
+                tape.words[PHASE] = at | (IN_BACKWARD if tape.inside_backward else GAP)
+                tape.at = tape.at and at
+                tape.place = GAP
             elif recorder.active:
                 recorder.optimizer_end(optimizer)
         except Exception:

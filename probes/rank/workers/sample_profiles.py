@@ -52,7 +52,7 @@ class ProfileSchedule:
         self._first_every_ns = first_every_ns
         self.started = 0
         self.self_ns = 0
-        self._budget = _budget_share(folder)
+        self._budget = budget_share(folder)
         self._began = 0
         self._due = 0
 
@@ -73,7 +73,8 @@ class ProfileSchedule:
         self._due = max(self._due, self._began + int((self.self_ns + own_ns) / self._budget))
 
 
-def _budget_share(folder: str) -> float:
+def budget_share(folder: str) -> float:
+    """The share of a process's time that the user allows."""
     try:
         return max(float(rank_ring_folder.read(folder, BUDGET)), 1e-6)
     except (OSError, ValueError):

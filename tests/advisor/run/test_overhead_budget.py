@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from rn50_advisor.advisor.analysis.steps.recent_steps import RecentSteps
 from rn50_advisor.advisor.model.metrics import Sample
 from rn50_advisor.advisor.run import overhead_budget
 from rn50_advisor.advisor.run.overhead_budget import OverheadBudget
+from rn50_advisor.advisor.run.own_usage import MARKS
 
 SECOND = 1_000_000_000
 SAMPLES = (Sample("cpu.util", "cpu:0", 1.0), Sample("cpu.load1", "host", 1.0))
@@ -68,9 +70,27 @@ def test_a_recorder_over_the_budget_is_reported_once(
     spares, _, _ = made(Book(), news)
     for turn in range(4):
         monkeypatch.setattr(overhead_budget.time, "perf_counter_ns", lambda turn=turn: turn * 30_000_000_000)
-        rank: Any = SimpleNamespace(pid=7, rank=0, position=SimpleNamespace(self_ns=round(turn * cost_s * 1e9)))
+        rank: Any = SimpleNamespace(
+            pid=7, rank=0, recent=RecentSteps(), position=SimpleNamespace(self_ns=round(turn * cost_s * 1e9))
+        )
         spares.look([rank], asked_cpu_s=0.0)
     assert [event.kind for event in news] == ["recorder_cost"] * reports
+
+
+def test_marks_that_a_rank_gives_up_by_itself_are_reported_once() -> None:
+    news: list[Any] = []
+    spares, _, _ = made(Book(), news)
+    rank: Any = SimpleNamespace(
+        pid=7, rank=0, first_seen_ns=0, recent=RecentSteps(), position=SimpleNamespace(self_ns=5)
+    )
+    spares.look([rank], asked_cpu_s=0.0)
+    assert news == []
+    rank.recent.counted = 9
+    for _ in range(2):
+        spares.look([rank], asked_cpu_s=0.0)
+    event, gap = news
+    assert (event.kind, event.data["probe"], event.rank) == ("shed", MARKS, 0)
+    assert "boundaries" in gap.reason
 
 
 def test_what_recorders_take_in_workers_is_added_up_while_they_live(monkeypatch: pytest.MonkeyPatch) -> None:

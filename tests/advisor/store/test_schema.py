@@ -16,7 +16,7 @@ from rn50_advisor.advisor.store.schema import (
     TABLES,
     cells_beside,
 )
-from rn50_advisor.probes.rank.layout import FIELDS
+from rn50_advisor.probes.rank.layout import FIELDS, FLAG_BITS
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,10 @@ def test_a_record_is_stored_with_what_stands_beside_its_fields(
 ) -> None:
     assert cells_beside(table, 9, pid) == cells
     assert len(cells) == len(BESIDE[table])
+
+
+def test_a_row_of_several_steps_is_stored_with_their_number() -> None:
+    assert cells_beside("steps", 9 | 41 << FLAG_BITS, None) == (9, 42)
 
 
 def test_each_kind_of_record_has_a_table_with_a_column_for_each_field() -> None:

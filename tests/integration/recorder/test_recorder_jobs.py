@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -13,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from rn50_advisor.advisor.run.rings.own_folder import hold
-from rn50_advisor.advisor.run.rings.ring_reader import RingReader
+from rn50_advisor.advisor.run.rings.ring_reader import RingReader, Row
 from rn50_advisor.probes.rank.layout import (
     BATCH_FIELDS,
+    FLAG_BITS,
     FLAG_CLOCKED,
     FLAG_EPOCH_START,
     FLAG_NO_LOADER,
@@ -24,9 +26,14 @@ from rn50_advisor.probes.rank.layout import (
     KIND_BATCH,
     KIND_COMM,
     KIND_GPU_STEP,
+    KIND_SPAN,
     KIND_STEP,
+    SPAN_FIELDS,
+    SPAN_LABELS,
     STEP_FIELDS,
 )
+from rn50_advisor.probes.rank.rank_ring_folder import put
+from rn50_advisor.probes.rank.side_files import BUDGET
 from rn50_advisor.probes.rank.tape import NOTED_NS
 
 pytestmark = pytest.mark.torch
@@ -157,6 +164,46 @@ def test_short_steps_are_noted_and_read_together_without_losing_one(tmp_path: Pa
     assert sum(bool(step["gc_ns"]) for _, step in found) >= 10
     assert sum(bool(flags & FLAG_EPOCH_START) for flags, _ in found) == 5
     assert 4 <= sum(bool(flags & FLAG_CLOCKED) for flags, _ in found) < 200, "most steps went over the tape"
+
+
+def test_thinned_steps_are_counted_without_losing_one(tmp_path: Path) -> None:
+    hold(tmp_path)
+    put(str(tmp_path), BUDGET, "0.0001")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "RN50_ADVISOR_DIR": str(tmp_path), "PYTHONPATH": str(INJECT)}
+    job = subprocess.Popen([sys.executable, str(JOBS / "variants.py"), "shortest"], env=environment)
+    rows: dict[int, list[Row]] = {KIND_STEP: [], KIND_SPAN: []}
+    reader, running = None, True
+    while running:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            job.wait(0.02)
+        running = job.returncode is None
+        if reader is None and (found := rings(tmp_path)):
+            reader = found[0]
+        drained = None if reader is None else reader.drain()
+        for kind in rows if drained is not None else ():
+            rows[kind] += drained.rows.get(kind, [])
+    assert job.returncode == 0 and reader is not None and reader.position().errors == 0
+    found = [
+        (flags >> FLAG_BITS, flags, dict(zip(STEP_FIELDS, payload, strict=True)))
+        for flags, payload in rows[KIND_STEP]
+        if not flags & FLAG_TAIL
+    ]
+    assert all(b["step"] == a["step"] + 1 + more for (more, _, a), (_, _, b) in pairwise(found)), (
+        "no step twice, none missing"
+    )
+    assert all(a["t_end_ns"] == b["t_start_ns"] for (_, _, a), (_, _, b) in pairwise(found))
+    assert sum(1 + more for more, _, _ in found) == 24 * 501
+    assert sum(step["samples"] for _, _, step in found) == 24 * 4004
+    assert sum(step["micro_batches"] for _, _, step in found) == 24 * 501
+    assert sum(more for more, _, _ in found) > 1000, "many were only counted"
+    assert sum(bool(flags & FLAG_EPOCH_START) for _, flags, _ in found) == 24
+    assert all(step["backward_ns"] and step["optimizer_ns"] and step["input_wait_ns"] for _, _, step in found)
+    phases = STEP_FIELDS[3 : STEP_FIELDS.index("checkpoint_ns") + 1]
+    assert all(sum(step[name] for name in phases) == step["t_end_ns"] - step["t_start_ns"] for _, _, step in found)
+    labels = [SPAN_LABELS[payload[SPAN_FIELDS.index("label")]] for _, payload in rows[KIND_SPAN]]
+    assert labels.count("checkpoint") == 24 * 3
+    thinned = next(n for n, (more, _, _) in enumerate(found) if more)
+    assert any(flags & FLAG_CLOCKED for _, flags, _ in found[thinned:]), "CPU clocks are read in marked blocks"
 
 
 @pytest.mark.parametrize("job", ["first-only", "first-only-persistent"])

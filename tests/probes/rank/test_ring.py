@@ -10,6 +10,7 @@ import pytest
 from rn50_advisor.advisor.run.rings.ring_reader import RingReader
 from rn50_advisor.probes.rank import rank_ring_folder
 from rn50_advisor.probes.rank.layout import (
+    FLAG_BITS,
     HEADER_BYTES,
     KIND_STEP,
     PHASE_BITS,
@@ -69,6 +70,15 @@ def test_records_come_back_in_order_and_the_oldest_are_overwritten(tmp_path: Pat
     assert rows == kept[len(kept) - len(rows) :]
     assert len(rows) + drained.lost == written
     assert drained.lost >= lost and (drained.lost == 0) == (lost == 0)
+    reader.close()
+
+
+def test_a_row_of_several_steps_says_how_many_more_there_are(tmp_path: Path) -> None:
+    ring = ring_of(tmp_path, slots=16)
+    reader = RingReader(Path(ring.path))
+    ring.write(KIND_STEP, 3, step(0), 500)
+    ((flags, payload),) = reader.drain().rows[KIND_STEP]
+    assert (flags, payload) == (3 | 500 << FLAG_BITS, tuple(step(0)))
     reader.close()
 
 

@@ -12,10 +12,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from rn50_advisor.probes.rank.layout import FLAG_CLOCKED, STEP_FIELDS
+from rn50_advisor.probes.rank.layout import FLAG_CLOCKED, PHASE_BITS, STEP_FIELDS
+from rn50_advisor.probes.rank.mark_costs import mark_ns
 from rn50_advisor.probes.rank.patches import torch_patches
 from rn50_advisor.probes.rank.step_account import TRAINING, Account
-from rn50_advisor.probes.rank.step_phases import GAP
+from rn50_advisor.probes.rank.step_phases import BACKWARD as IN_BACKWARD
+from rn50_advisor.probes.rank.step_phases import CLIP, GAP, INPUT
 from rn50_advisor.probes.rank.tape import (
     BACKWARD,
     BACKWARD_END,
@@ -25,7 +27,6 @@ from rn50_advisor.probes.rank.tape import (
     OPTIMIZER,
     OPTIMIZER_END,
     Tape,
-    mark_ns,
 )
 from step_loops import MS, Paper
 from stub_training import Training, torch
@@ -188,10 +189,6 @@ def test_reading_the_tape_ends_noting_and_charges_its_cost() -> None:
     assert account.clock() == rank.now and not account.replaying
 
 
-def test_a_mark_is_charged_what_it_was_measured_to_take() -> None:
-    assert [round(mark_ns(ms * MS) / 1e3, 1) for ms in (1, 5, 50, 5000)] == [1.8, 4.0, 12.7, 12.7]
-
-
 @pytest.mark.parametrize(("length_ns", "delays"), [(DELAY_FROM_NS, [7, 0]), (DELAY_FROM_NS - 1, [0, 0])])
 def test_waiting_for_a_core_is_read_with_the_notes_of_long_steps(length_ns, delays) -> None:
     rank = Rank(taped=False)
@@ -276,6 +273,97 @@ def test_a_clocked_step_has_its_fetch_timed_where_a_tape_ended_with_it(tmp_path,
     assert ("fetch" in vars(iterator._dataset_fetcher)) == clocked
 
 
+def counted(*, fed: bool) -> Rank:
+    """A rank at the start of a step, after some that were marked, whose tape counts the next ten: each takes 10 ms."""
+    rank = Rank(taped=False)
+    rank.play(loop(random.Random(0), 8, odd=0.0, loader=fed)[: None if fed else -1])
+    if not fed:
+        rank.now += MS
+        rank.account.optimizer_end(ADAM)
+    rank.account.clocked = False
+    rank.account.flags &= ~FLAG_CLOCKED
+    rank.tape.usual.offsets = [0 if not fed else 2 * MS, 4 * MS, 6 * MS, 7 * MS, 8 * MS]
+    rank.tape.start(rank.account, 10, None, counted=True)
+    rank.paper.steps.clear()
+    return rank
+
+
+def count(rank: Rank, steps: int, *, samples: int = 4) -> None:
+    """Notes what the wrappers note in counted steps."""
+    tape = rank.tape
+    for _ in range(steps):
+        if tape.loader >= 0:
+            tape.count(tape.at >> PHASE_BITS, [SimpleNamespace(size=lambda _: samples)])
+        rank.now += 8 * MS
+        tape.marks[OPTIMIZER_END].append(rank.now)
+        tape.at, tape.place = rank.now << PHASE_BITS, GAP
+        if tape.loader >= 0:
+            rank.now += 2 * MS
+            tape.marks[FETCH].append(rank.now)
+            tape.at = rank.now << PHASE_BITS
+
+
+@pytest.mark.parametrize("fed", [True, False])
+def test_counted_steps_are_one_row_whose_phases_are_split_as_usual(fed: bool) -> None:
+    rank = counted(fed=fed)
+    account, began = rank.account, rank.now
+    before = account.step, account.optimizers
+    count(rank, 5)
+    rank.read()
+    (row,) = rank.paper.steps
+    assert rank.paper.more[-1] == 4 and row["step"] == before[0]
+    assert (account.step - before[0], account.optimizers - before[1]) == (5, 5)
+    assert (row["t_start_ns"], row["t_end_ns"]) == (began, rank.now) and account.t_start == rank.now
+    parts = {
+        name: row[f"{name}_ns"] // MS for name in ("input_wait", "forward", "backward", "clip", "optimizer", "gap")
+    }
+    usual = {"backward": 10, "clip": 5, "optimizer": 5}
+    assert parts == usual | (
+        {"input_wait": 10, "forward": 10, "gap": 10} if fed else {"input_wait": 0, "forward": 20, "gap": 0}
+    )
+    assert (row["samples"], row["micro_batches"]) == ((20, 5) if fed else (0, 0))
+
+
+def test_a_counted_step_that_something_interrupts_goes_on_in_its_phase(monkeypatch: pytest.MonkeyPatch) -> None:
+    rank = counted(fed=True)
+    account = rank.account
+    count(rank, 3)
+    began, step = rank.now, account.step
+    rank.tape.place = IN_BACKWARD
+    rank.now += 5 * MS
+    monkeypatch.setattr("rn50_advisor.probes.rank.tape.perf_counter_ns", lambda: rank.now)
+    rank.read()
+    assert account.step == step + 3 and account.phase == IN_BACKWARD and account.t_start == began
+    assert (account.wall[INPUT], account.since) == (2 * MS, began + 4 * MS)
+    account.backward_end()
+    account.optimizer_begin(ADAM)
+    account.optimizer_end(ADAM)
+    account.fetch_begin(LOADER, False, False)
+    assert rank.paper.steps[-1]["step"] == step + 3 and rank.paper.more[-1] == 0
+
+
+def test_batches_without_an_update_are_no_steps_though_they_were_to_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    rank = counted(fed=True)
+    step, tape = rank.account.step, rank.tape
+    monkeypatch.setattr("rn50_advisor.probes.rank.tape.perf_counter_ns", lambda: rank.now)
+    for _ in range(4):
+        rank.now += 2 * MS
+        tape.marks[FETCH].append(rank.now)
+    rank.read()
+    assert rank.account.step == step and rank.account.phase == INPUT
+
+
+def test_steps_of_another_optimizer_are_not_counted() -> None:
+    rank = counted(fed=True)
+    rank.tape.forget()
+    account = rank.account
+    assert account.may_be_counted()
+    account.last_optimizer = ADAM + 1
+    assert not account.may_be_counted()
+    account.last_optimizer, account.fewest_marks = ADAM, 9
+    assert not account.may_be_counted()
+
+
 def in_another_thread(call: object, *args: object) -> None:
     thread = threading.Thread(target=call, args=args)  # type: ignore[arg-type]
     thread.start()
@@ -343,6 +431,33 @@ def dataloader(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
         monkeypatch.setitem(sys.modules, name, standing_in)  # type: ignore[arg-type]
     module.dataloader = module
     return module
+
+
+def test_a_counted_backward_pass_notes_where_it_is_even_if_it_raises(tmp_path: Path) -> None:
+    training, seen = Training(tmp_path), []
+    tape = training.recorder.tape
+
+    def original(root: str) -> None:
+        seen.append(tape.place)
+        if root == "nested":
+            stub.autograd.backward("inner")
+            seen.append(tape.place)
+        if root == "bad":
+            raise ValueError
+
+    stub = types.SimpleNamespace(autograd=types.SimpleNamespace(backward=original))
+    torch_patches._backward(stub, training.recorder)
+    training.account.fewest_rounds = 1
+    tape.start(training.account, 3, None, counted=True)
+    for root in ("plain", "nested"):
+        stub.autograd.backward(root)
+        assert tape.place == CLIP
+    with pytest.raises(ValueError):
+        stub.autograd.backward("bad")
+    assert tape.place == CLIP and tape.on and seen == [IN_BACKWARD] * 5
+    in_another_thread(stub.autograd.backward, "plain")
+    assert not tape.counts, "another thread trains, too"
+    assert training.recorder.errors == 0
 
 
 def test_only_the_training_thread_notes_fetches_and_those_of_its_own_iterator(

@@ -19,10 +19,11 @@ class Paper:
     """Stands in for the ring: keeps what was written."""
 
     def __init__(self):
-        self.steps, self.flags, self.clocked, self.spans = [], [], [], []
+        self.steps, self.flags, self.clocked, self.spans, self.more = [], [], [], [], []
 
-    def write(self, kind, flags, values):
+    def write(self, kind, flags, values, more=0):
         if kind == KIND_STEP:
+            self.more.append(more)
             assert len(values) == len(STEP_FIELDS)
             self.steps.append(dict(zip(STEP_FIELDS, values, strict=True)))
             self.flags.append(flags & ~FLAG_CLOCKED)

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from rn50_advisor.advisor.analysis.steps.recent_steps import RecentSteps
-from rn50_advisor.probes.rank.layout import FLAG_CLOCKED, FLAG_NO_LOADER, FLAG_TAIL, GPU_STEP_FIELDS, STEP_FIELDS
+from rn50_advisor.probes.rank.layout import (
+    FLAG_BITS,
+    FLAG_CLOCKED,
+    FLAG_NO_LOADER,
+    FLAG_TAIL,
+    GPU_STEP_FIELDS,
+    STEP_FIELDS,
+)
 
 
 def row(flags: int, **ms: float) -> tuple[int, tuple[int, ...]]:
@@ -136,3 +143,11 @@ def test_a_pass_that_is_long_beside_the_other_makes_a_step_uneven(
 
 def test_a_gpus_backward_pass_is_not_what_its_host_shows() -> None:
     assert equal_steps(5, 0, forward=24, backward=60).uneven_share(on_gpu=True) == 0.0
+
+
+def test_steps_that_were_only_counted_are_no_part_of_the_window() -> None:
+    recent = equal_steps(20, forward=30, backward=50)
+    before = list(recent.step_ns)
+    row = (tuple(range(len(STEP_FIELDS))),)
+    recent.add([(FLAG_CLOCKED | 99 << FLAG_BITS, *row)])
+    assert (recent.steps, recent.counted, list(recent.step_ns)) == (120, 100, before)

@@ -47,6 +47,13 @@ def test_a_run_that_reads_its_marks_after_its_last_step_does_not_cost_nothing() 
     assert cost(recording({0: steps})).us_per_step == pytest.approx(1000 * 8 / 100)
 
 
+def test_thinned_steps_weigh_as_many_as_they_are() -> None:
+    """A thousand steps were marked before marks were thinned; of the next nine thousand, hundreds share a row."""
+    marked = [{**row, "self": 0.02} for row in plan(1000)]
+    counted = [{**row, "self": 0.9, "count": 450, "step": 1000 + 450 * n} for n, row in enumerate(plan(20))]
+    assert cost(recording({0: [*marked, *counted]})).us_per_step == pytest.approx(2.0)
+
+
 def test_the_agents_share_is_reported_if_it_was_measured() -> None:
     agent = {"cpu_s": 2.0, "wall_s": 100.0, "startup_s": 0.3, "workers_wall_s": 50.0, "workers_self_s": 0.5}
     found = cost(ran(agent))

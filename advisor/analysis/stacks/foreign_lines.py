@@ -41,7 +41,7 @@ _FOREIGN = re.compile(
 )
 _FOREIGN_CALL = re.compile(r"\b(?:np|numpy|scipy|cv2|pd)\.\w+(?:\.\w+)*\(")
 # What a line computes with tensors leaves no frame either.
-_OF_TORCH = re.compile(r"\btorch\.|\bF\.|\bnn\.|@|\.(?:backward|expand|matmul|permute|softmax|to|transpose|view)\(")
+OF_TORCH = re.compile(r"\btorch\.|\bF\.|\bnn\.|@|\.(?:backward|expand|matmul|permute|softmax|to|transpose|view)\(")
 _BACKWARD = ("/torch/_tensor.py", "/torch/autograd/")
 
 
@@ -94,4 +94,4 @@ def _outside_torch(row: SeenStack) -> bool:
     if below:
         return bool(_FOREIGN.search(below[-1]["file"])) and not any(TORCH in frame["file"] for frame in below)
     text = row["user"].get("text", "")
-    return bool(_FOREIGN_CALL.search(text)) and not _OF_TORCH.search(text)
+    return bool(_FOREIGN_CALL.search(text)) and not OF_TORCH.search(text)

@@ -1,15 +1,18 @@
 """Finds the user's lines inside the step where the training thread sleeps, waiting for a server, a disk or a clock.
 
 CPU clocks show how long it sleeps in forward, backward and optimizer, but not where. Two profiles show that: one of all samples, and one
-without those that found the thread asleep. Sleep in torch itself (its threads, an exchange) does not count.
+without those that found the thread asleep. Sleep in torch itself (its threads, an exchange) does not count. A line that calls torch and
+leaves no frame does not count either: other threads compute for it.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from rn50_advisor.advisor.analysis.stacks.foreign_lines import OF_TORCH
 from rn50_advisor.advisor.analysis.stacks.hot_lines import place
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     FETCH,
@@ -33,6 +36,8 @@ from rn50_advisor.probes.documents.event_documents import StackProfile
 
 # Frames below these belong to the model: its forward, a hook of its backward pass, a closure of its optimizer.
 _MODEL = ("/torch/nn/", "/torch/autograd/", "/torch/_tensor.py", "/torch/optim/")
+# Calls that wait, by the names that the field gives them: they may be given a tensor.
+_WAITS = re.compile(r"sleep|recv|request|urlopen|acquire|\b(?:get|read|wait|join|result|poll|query|execute)\w*\(")
 _UPPER_BOUNDS = (STEP_ASLEEP_S, GPU_HOST_PACED_S)
 _ASLEEP_SHARE_MIN = 0.5  # of a line's samples; a line that computes is found asleep only by chance
 
@@ -124,6 +129,9 @@ def _in_step(row: SeenStack, paths: CallPaths) -> bool:
     )
     files = [frame["file"] for frame in frames]
     if user is None or any(TORCH in file for file in files[:user]) or any(FETCH in file for file in files):
+        return False
+    text = row["user"].get("text", "")
+    if user == 0 and OF_TORCH.search(text) and not _WAITS.search(text):
         return False
     if any(part in file for file in files[user:] for part in _MODEL):
         return True

@@ -80,6 +80,21 @@ def test_a_line_that_sleeps_inside_the_step(row: Any, expected: tuple[float, lis
     assert waiting(row) == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "waits"),
+    [
+        ("hist = torch.histc(grad, bins=64)", 0.0),
+        ("answer = store.get(torch.tensor(ids))", 26.0),
+        ("rows = connection.recv()", 26.0),
+    ],
+)
+def test_a_line_that_computes_with_torch_waits_for_its_threads(text: str, waits: float) -> None:
+    row = looks(80, 0, BACKWARD, TENSOR, ENGINE, ("hook", "/job/net.py", 5))
+    assert waiting({**row, "user": {**row["user"], "text": text}})[0] == waits
+    library = looks(80, 0, ASK, SOCKET)
+    assert waiting({**library, "user": {**library["user"], "text": text}})[0] == 26.0
+
+
 def test_functions_that_lead_to_the_backward_pass_are_split_at_the_line_that_calls_it() -> None:
     main = (("main", SCRIPT, 50),)
     step = (

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution, Independent, MultivariateNormal, Normal
 from torch.nn import functional
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
 INPUTS = 32
 
@@ -166,7 +166,8 @@ def main() -> None:
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
     step = 0
     while step < options.steps:
-        for (x,) in DataLoader(data, batch_size=options.batch, shuffle=True):
+        batches = BatchSampler(RandomSampler(data), options.batch, drop_last=True)
+        for (x,) in DataLoader(data, sampler=batches, batch_size=None):
             loss = net(x)
             optimizer.zero_grad()
             loss.backward()

@@ -118,3 +118,14 @@ async def test_alike_ranks_share_a_row_below_the_one_that_differs():
         await pilot.press("a")
         await settle(app, pilot)
         assert table.row_count == 64 and "alike" not in table.border_title
+
+
+async def test_the_cursor_is_seen_where_there_are_too_few_colours_for_its_background():
+    async with shown(Reports(samples.many_ranks()), (80, 24)) as (app, pilot):
+        await pilot.press("3", "a", "down")
+        await settle(app, pilot)
+        table = app.query_one("#rank-table")
+        bold = [
+            all(part.style.bold for part in table.render_line(y) if part.text.strip() and part.style) for y in (1, 2, 3)
+        ]
+        assert table.cursor_row == 1 and bold == [False, True, False]

@@ -17,7 +17,7 @@ BUDGET_SHARE = 0.02  # until the user's is known; equal to `RunOptions.overhead_
 MARK_NS = 1_800
 _MARK_GROWS_UNTIL_NS = 50_000_000
 # A mark takes this many times as long, with the call of its wrapper and all before its clock.
-_WHOLE_MARK = 2.0
+_WHOLE_MARK = 2.5
 # Consecutive marked steps, in which outliers have their true frequency.
 BLOCK_STEPS = 64
 # At most one block in so many is left. A counted step costs some 2 us for entering the patched functions, whatever is noted.

@@ -50,7 +50,7 @@ from .raised_exceptions import exception_facts, uncaught
 from .ring import Ring
 from .step_account import PLAIN_STEP_MARKS, Account
 from .step_phases import BACKWARD, CLIP, EVALUATION, FORWARD, GAP, INPUT, OPTIMIZER
-from .tape import NOTED_NS, Tape
+from .tape import NOTED_NS, WASTED_MAX, Tape
 from .thread_clocks import RunDelay
 from .training_thread import TrainingThread, is_native
 from .untrained_batches import shows_evaluation
@@ -380,7 +380,10 @@ class Recorder(TrainingThread):
             self.tape.start(account, steps, self.loaders.batch_size(loader), iterator, counted=counted)
 
     def _may_be_counted(self, account: Account, iterator: int) -> bool:
-        return bool(self.tape.usual.offsets and (iterator or account.last_loader < 0) and account.may_be_counted())
+        tape = self.tape
+        if not tape.usual.offsets or tape.wasted >= WASTED_MAX:
+            return False
+        return bool(iterator or account.last_loader < 0) and account.may_be_counted()
 
     def _due(self) -> None:
         """Called at the start of a step with scheduled work."""

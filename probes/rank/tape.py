@@ -39,6 +39,8 @@ NOTED_NS = 200_000_000
 DELAY_FROM_NS = 20_000_000
 _TIMED_EVERY = 16  # tapes: in one of so many, each mark is timed from its clock to its end
 _COUNTED_SHARE = 0.5  # of the cost of a step's marks, in a counted step
+_WORTH_STEPS = 8  # whole steps in a stretch of counted ones: marks of the step that interrupts it are only placed
+WASTED_MAX = 4  # stretches with fewer; after so many the loop calls something in each step that must be marked
 _SEEN = {FORWARD: 1, IN_BACKWARD: 2, CLIP: 3, IN_OPTIMIZER: 4}  # marks of a step until then
 _NEVER = 1 << 62
 # Maximum marks of one kind. Each may end a step, and all steps of a tape are written at once: at most half a ring, so that the agent
@@ -54,6 +56,7 @@ class Tape:
     """
 
     __slots__ = (
+        "_asked",
         "_at",
         "_first_samples",
         "_tapes",
@@ -82,6 +85,7 @@ class Tape:
         "thread",
         "updates",
         "usual",
+        "wasted",
         "words",
     )
 
@@ -114,6 +118,8 @@ class Tape:
         # steps are only counted: the start of the running one, or the end of its update, ns << PHASE_BITS; else 0
         self.at = 0
         self.counts = False  # they are, and the tape is not full
+        self.wasted = 0  # the latest stretches of counted steps that something interrupted early
+        self._asked = 0  # steps of the running tape
         self.place = GAP  # the phase they are in
         self.usual = UsualStep()
         self.thinned = ThinnedMarks()
@@ -151,6 +157,7 @@ class Tape:
         self.words = [0] * WORDS if counted else account.ring.words
         self.at = account.since << PHASE_BITS if counted else 0
         self.counts, self.place = counted, GAP  # no mark of this step was seen
+        self._asked = steps
         self._tapes += not counted
         self._timed = None
         if not counted and self._tapes % _TIMED_EVERY == 1:
@@ -206,6 +213,8 @@ class Tape:
                 samples = self._samples(starts, sizes)
                 taken, noted = self._take_counted(account, starts, noted, samples, collections)
                 marked = int(taken * (PLAIN_STEP_MARKS if self.loader >= 0 else PLAIN_STEP_MARKS - 2) * _COUNTED_SHARE)
+                enough = min(_WORTH_STEPS, self._asked - 1)  # the last one may end with a mark of its own
+                self.wasted = 0 if taken >= enough else self.wasted + 1
                 samples, taken = samples[taken:], 0
             else:
                 if not others:

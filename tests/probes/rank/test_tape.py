@@ -26,6 +26,7 @@ from rn50_advisor.probes.rank.tape import (
     FETCH,
     OPTIMIZER,
     OPTIMIZER_END,
+    WASTED_MAX,
     Tape,
 )
 from step_loops import MS, Paper
@@ -351,6 +352,31 @@ def test_batches_without_an_update_are_no_steps_though_they_were_to_be_counted(m
         tape.marks[FETCH].append(rank.now)
     rank.read()
     assert rank.account.step == step and rank.account.phase == INPUT
+
+
+@pytest.mark.parametrize(("steps", "asked", "wasted"), [(2, 10, 3), (8, 10, 0), (2, 3, 0), (0, 10, 3)])
+def test_a_stretch_that_is_interrupted_early_was_not_worth_it(
+    monkeypatch: pytest.MonkeyPatch, steps: int, asked: int, wasted: int
+) -> None:
+    rank = counted(fed=True)
+    monkeypatch.setattr("rn50_advisor.probes.rank.tape.perf_counter_ns", lambda: rank.now)
+    rank.tape.start(rank.account, asked, None, counted=True)
+    rank.tape.wasted = 2
+    count(rank, steps)
+    rank.tape.place = IN_BACKWARD
+    rank.now += 5 * MS
+    rank.read()
+    assert rank.tape.wasted == wasted
+
+
+@pytest.mark.parametrize(("wasted", "counts"), [(WASTED_MAX - 1, True), (WASTED_MAX, False)])
+def test_a_loop_that_calls_what_must_be_marked_in_each_step_is_not_counted(
+    tmp_path: Path, wasted: int, counts: bool
+) -> None:
+    recorder = Training(tmp_path).recorder
+    recorder.tape.usual.offsets, recorder.tape.wasted = [0, 1, 2, 3, 4], wasted
+    account = types.SimpleNamespace(last_loader=-1, may_be_counted=lambda: True)
+    assert recorder._may_be_counted(account, 0) is counts
 
 
 def test_steps_of_another_optimizer_are_not_counted() -> None:

@@ -76,7 +76,7 @@ SLOW_LOADING = ("DAT001", "DAT002", "DAT003", "DAT004", "DAT005", "DAT008", "DAT
 DISK = ("DSK001", "DSK002")
 SLOW_INPUT = (*SLOW_LOADING, *DISK)
 GAP = ("LOP002", "LOP004")
-OWN_CODE = ("LOP007", "LOP008", "LOP009", "LOP010", "LOP011", "LOP012", "LOP014")
+OWN_CODE = ("LOP007", "LOP008", "LOP009", "LOP010", "LOP011", "LOP012", "LOP013", "LOP014")
 EXCHANGE = ("COM001", "COM003", "COM010")
 SLOW_GPU = ("GPU001", "GPU002", "GPU005", "GPU009")
 SLOW_COMPUTING = (
@@ -149,11 +149,13 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         Cause(("LOP006",), ("CMP003", *LATE_RANK, "DAT003", *GAP, "LOP007", "RUN004")),
         Cause(OWN_CODE, ("CMP003", *LATE_RANK)),
         Cause(("LOP006", *OWN_CODE), ("COM001",), SLOWS_THE_WIRE),
-        Cause(("LOP009", "LOP011", "LOP012", "LOP014"), ("CMP004",)),
+        Cause(("LOP009", "LOP011", "LOP012", "LOP013", "LOP014"), ("CMP004",)),
         # the same lines: what they go through says more than where they are
         Cause(("LOP010", "LOP012", "LOP014"), ("LOP004", "LOP008", "LOP009"), MOST_OF_IT),
         Cause(("LOP010",), ("LOP012",), MOST_OF_IT),
-        Cause(("LOP012", "LOP014"), ("CMP017", "LOP011"), MOST_OF_IT),
+        Cause(("LOP012", "LOP013", "LOP014"), ("CMP017", "LOP011"), MOST_OF_IT),
+        # in a hook, when it runs matters more than what it does
+        Cause(("LOP013",), ("LOP007", "LOP012", "CMP026"), MOST_OF_IT),
         # the fix of a loop that takes parts is known, while one call for all of them may not be possible
         Cause(("CMP024",), ("CMP017",)),
         Cause(("LOP014",), ("LOP010", "LOP012"), MOST_OF_IT),

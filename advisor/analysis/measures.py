@@ -39,6 +39,7 @@ from rn50_advisor.advisor.analysis.stacks.composed_lines import composed_values
 from rn50_advisor.advisor.analysis.stacks.element_lines import element_values
 from rn50_advisor.advisor.analysis.stacks.foreign_lines import foreign_values
 from rn50_advisor.advisor.analysis.stacks.forward_operations import operation_values
+from rn50_advisor.advisor.analysis.stacks.hook_lines import hook_values
 from rn50_advisor.advisor.analysis.stacks.hot_lines import outside_values
 from rn50_advisor.advisor.analysis.stacks.indexed_lines import timed_backward_values
 from rn50_advisor.advisor.analysis.stacks.loop_lines import own_values
@@ -315,6 +316,11 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
     Provider(
         lambda c, known: foreign_values(c.run.recording, c.run.steady, known),
         named("step.foreign_s"),
+        named("gpu.host_paced_s"),
+    ),
+    Provider(
+        lambda c, known: hook_values(c.run.recording, c.run.steady, known),
+        named("step.hooks_s"),
         named("gpu.host_paced_s"),
     ),
     Provider(lambda c, known: attention_values(c.run.recording, c.run.steady, known), named("step.attention_s")),

@@ -25,6 +25,7 @@ from rn50_advisor.advisor.analysis.host.interpreter_waits import holders
 from rn50_advisor.advisor.analysis.host.node_window import helpers_beside, process_by_rank
 from rn50_advisor.advisor.analysis.input.capacities import CapacityInputs, capacities
 from rn50_advisor.advisor.analysis.input.making_samples import asking_line, collecting_line, frequent_call, shared_lock
+from rn50_advisor.advisor.analysis.input.stream_source import stream_splits
 from rn50_advisor.advisor.analysis.input.worker_forecast import worker_model
 from rn50_advisor.advisor.analysis.measures import OF_MODELS, OF_RUNS, OF_STEADY_STEPS, Models
 from rn50_advisor.advisor.analysis.providers import provide
@@ -35,6 +36,7 @@ from rn50_advisor.advisor.analysis.stacks.composed_lines import composed_lines
 from rn50_advisor.advisor.analysis.stacks.element_lines import element_lines
 from rn50_advisor.advisor.analysis.stacks.foreign_lines import foreign_lines
 from rn50_advisor.advisor.analysis.stacks.forward_operations import computing_functions, forward_lines
+from rn50_advisor.advisor.analysis.stacks.hook_lines import hook_lines
 from rn50_advisor.advisor.analysis.stacks.indexed_lines import indexed_lines
 from rn50_advisor.advisor.analysis.stacks.layer_calls import loss_lines, recurrent_lines
 from rn50_advisor.advisor.analysis.stacks.loop_lines import own_lines
@@ -115,6 +117,7 @@ def analyse(recording: Recording) -> Analysis:
         budget=labelled(accounts.budget, steady, values.by_rank(STEP_EPOCH_START_S)) if accounts else Budget(),
         excess=_excess(accounts) if accounts else {},
         loaders=run.loaders,
+        stream_splits=stream_splits(recording, run.loaders),
         feed=over.source if over else None,
         coverage=coverage_of(recording, everything),
         recorder_error=next((gap.reason for gap in recording.gaps if gap.metric == "recorder"), ""),
@@ -141,6 +144,7 @@ def analyse(recording: Recording) -> Analysis:
         recurrent_lines=recurrent_lines(recording),
         computing_functions=computing_functions(recording),
         foreign_lines=foreign_lines(recording),
+        hook_lines=hook_lines(recording),
         attention_lines=attention_lines(recording),
         composed_lines=composed_lines(recording),
         forward_lines=forward_lines(recording),

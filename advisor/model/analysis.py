@@ -78,6 +78,8 @@ ComposedForm = Literal[
     "cross entropy of one-hot targets",
     "product with one-hot rows",
     "sorted prefix",
+    "repeated index",
+    "smoothed targets",
     "norm limited in each lookup",
     "multivariate normal",
     "gelu_new",
@@ -129,6 +131,16 @@ class ComposedLines:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamSplit:
+    """Where the source of a data set throws away processed samples of other ranks, or workers."""
+
+    file: str
+    line: int
+    of_ranks: bool
+    of_workers: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Analysis:
     meta: Meta
     world_size: int
@@ -143,6 +155,7 @@ class Analysis:
     # seconds per step by rank and phase: own work beyond the median of the other ranks
     excess: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     loaders: tuple[LoaderFacts, ...] = ()
+    stream_splits: Mapping[str, StreamSplit] = field(default_factory=dict)  # by the class of the loaders' data sets
     feed: InputSource | None = None  # None: torch's loaders feed every rank
     coverage: Coverage | None = None  # None: no step was seen
     recorder_error: str = ""  # why the recorder of a process gave up
@@ -171,6 +184,7 @@ class Analysis:
     recurrent_lines: tuple[HotLine, ...] = ()  # that call recurrent layers for one time step at a time, longest first
     loss_lines: tuple[HotLine, ...] = ()  # that call a cross entropy, longest first
     foreign_lines: tuple[HotLine, ...] = ()  # that compute outside torch in the model, a loss or a hook
+    hook_lines: tuple[HotLine, ...] = ()  # of hooks of modules and gradients that only watch, longest first
     attention_lines: tuple[AttentionLines, ...] = ()  # longest first
     composed_lines: tuple[ComposedLines, ...] = ()  # longest first
     # the user's line in which most of the forward pass is spent, as far inside as it can be told; at most one per rank

@@ -1,9 +1,10 @@
-"""Data loading: whole stream processed on every rank.
+"""Data loading: whole stream processed by each rank or worker.
 
-What it does: finds an iterable data set that accelerate or transformers divides among ranks behind it, so that each rank makes all
-samples and throws those of the others away.
+What it does: finds an iterable data set whose samples are divided among ranks or workers after they are made, so that each makes all
+samples and throws those of the others away: by accelerate or transformers, or by the data set's own `if i % world_size == rank`.
 
-Fires when: input wait is ≥ 5 % of the step, and the loader's data set is an `IterableDatasetShard` over several ranks.
+Fires when: input wait is ≥ 5 % of the step, and the loader's data set is an `IterableDatasetShard` over several ranks, or its source
+divides samples that it has already processed.
 
 Why it is slow: an `IterableDataset` has no indices to divide. Each rank's shard takes every sample from it and keeps its own
 batches; with N ranks the reading, tokenising and cropping of N - 1 of N samples is done for nothing, and more ranks make it no faster.
@@ -22,9 +23,10 @@ False alarms: none where the samples cost little to make, since the loop then ha
 
 from __future__ import annotations
 
-from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix
+from rn50_advisor.advisor.model.analysis import Analysis, StreamSplit
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, Where
 from rn50_advisor.advisor.model.forecast.worker_model import step_with_cheaper_batches
+from rn50_advisor.advisor.model.input.data_loaders import LoaderFacts
 from rn50_advisor.advisor.model.measures.input_measures import FETCH_WALL_S, LOADER_WORKERS
 from rn50_advisor.advisor.model.measures.step_measures import STEP_INPUT_WAIT_S, STEP_TIME_S
 from rn50_advisor.rules.analysis_reading import common, lost_to_input, model_of, training_loader, where_of
@@ -40,45 +42,82 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
     wait, loader = common(waits), training_loader(a, waits)
     level = severity(wait / step)
     name = loader.dataset.get("class", "") if loader is not None else ""
-    if wait < t["input_wait"] * step or level is None or a.workers is None or a.world_size < 2:
+    if wait < t["input_wait"] * step or level is None or a.workers is None:
         return Clear(RULE.id)
-    if not name.endswith(_SHARD):
+    split = a.stream_splits.get(name)
+    parts = _parts(a, loader, split, sharded=name.endswith(_SHARD))
+    if parts < 2:
         return Clear(RULE.id)
-    own = 1.0 / a.world_size
-    ends = [step_with_cheaper_batches(a.workers, part, waiting=part) for part in (own, own + _LEFT_WORST * (1.0 - own))]
+    ends = [
+        step_with_cheaper_batches(a.workers, part, waiting=part)
+        for part in (1 / parts, 1 / parts + _LEFT_WORST * (1 - 1 / parts))
+    ]
     best, worst = (end[n] if end else step for n, end in enumerate(ends))
+    of = "ranks" if split is None or (split.of_ranks and a.world_size > 1) else "workers"
     return Finding(
         rule=RULE.id,
-        title=f"Data loading: each of {a.world_size} ranks processes the whole stream and keeps one sample in {a.world_size}",
+        title=f"Data loading: each of {parts} {of} processes the whole stream and keeps one sample in {parts}",
         severity=level,
         confidence=confidence(a, cap=0.9),
         seconds_per_step=min(lost_to_input(a), step - best),
         evidence=(
             input_evidence(a, wait, t["input_wait"]),
-            Evidence("data set", name, "", None, "reads every sample of the stream on each rank"),
+            Evidence("data set", name, "", None, f"processes every sample of the stream on each of the {of}"),
         ),
-        fixes=(
-            Fix(
-                f"shard the stream before any processing: one in {a.world_size} samples for each rank",
-                "in the stream's __iter__: for line in itertools.islice(lines, rank, None, world_size), or datasets.distributed."
-                "split_dataset_by_node(data, rank, world_size); and keep this loader out of accelerator.prepare",
-                where_of(loader),
-                "small change",
-            ),
-            Fix(
-                "or let one process make and dispatch all batches",
-                "Accelerator(dataloader_config=DataLoaderConfiguration(dispatch_batches=True))",
-                None,
-                "one line",
-            ),
+        fixes=_fixes(parts, where_of(loader)) if split is None else _fixes_of(split, parts),
+        saving=model_of(a).saving(best, worst, "this run's batches simulated with only their own samples"),
+    )
+
+
+def _parts(a: Analysis, loader: LoaderFacts | None, split: StreamSplit | None, *, sharded: bool) -> int:
+    """Among how many the processed samples are divided; 1 if they are not."""
+    if split is None:
+        return a.world_size if sharded else 1
+    workers = max(1, loader.num_workers) if loader is not None and split.of_workers else 1
+    return (a.world_size if split.of_ranks else 1) * workers
+
+
+def _fixes(parts: int, where: Where | None) -> tuple[Fix, ...]:
+    """For a library's shards."""
+    return (
+        Fix(
+            f"shard the stream before any processing: one in {parts} samples for each rank",
+            "in the stream's __iter__: for line in itertools.islice(lines, rank, None, world_size), or datasets.distributed."
+            "split_dataset_by_node(data, rank, world_size); and keep this loader out of accelerator.prepare",
+            where,
+            "small change",
         ),
-        saving=model_of(a).saving(best, worst, "this run's batches simulated with only the rank's own samples"),
+        Fix(
+            "or let one process make and dispatch all batches",
+            "Accelerator(dataloader_config=DataLoaderConfiguration(dispatch_batches=True))",
+            None,
+            "one line",
+        ),
+    )
+
+
+def _fixes_of(split: StreamSplit, parts: int) -> tuple[Fix, ...]:
+    """For a data set's own division."""
+    where = Where(split.file, split.line)
+    return (
+        Fix(
+            f"divide lines or files before they are processed: one in {parts}",
+            "for line in itertools.islice(lines, part, None, parts): yield parse(line)",
+            where,
+            "small change",
+        ),
+        Fix(
+            "or give each its own files",
+            "files[part::parts], which spares reading the others, too",
+            where,
+            "small change",
+        ),
     )
 
 
 RULE = rule(
     __name__,
-    "Data loading: whole stream processed on every rank",
+    "Data loading: whole stream processed by each rank or worker",
     check,
     needs=(STEP_TIME_S, STEP_INPUT_WAIT_S, FETCH_WALL_S, LOADER_WORKERS),
     thresholds={"input_wait": Threshold(0.05, "severity 'medium' begins at 5 % of the step")},

@@ -86,6 +86,11 @@ STEP_IGNORED_S = RankMeasure(
     "s",
     "part of the backward pass on a CPU: the layers before a cross entropy, for positions whose targets it ignores",
 )
+STEP_HOOKS_S = RankMeasure(
+    "step.hooks_s",
+    "s",
+    "part of forward and backward: computing in the user's own hooks of modules and gradients that only watch",
+)
 STEP_ELEMENTARY_S = RankMeasure(
     "step.elementary_s",
     "s",

@@ -57,6 +57,10 @@ def signals(*arguments: str) -> Job:
     return Job("faults/jobs/loop/signals.py", arguments, ranks=0, start="one by one")
 
 
+def hooks(*arguments: str) -> Job:
+    return Job("faults/jobs/loop/hooks.py", arguments, ranks=0, start="one by one")
+
+
 def untouched_by(rule: str, job: Job) -> tuple[Untouched, ...]:
     """Returns the phases that the fault does not affect.
 
@@ -65,7 +69,10 @@ def untouched_by(rule: str, job: Job) -> tuple[Untouched, ...]:
     """
     if rule in ("LOP006", "CMP010", "CMP013"):
         return ()
-    if rule in ("LOP007", "LOP008", "LOP009", "LOP010", "LOP011", "LOP012", "LOP014") or job.script == SLICING:
+    if (
+        rule in ("LOP007", "LOP008", "LOP009", "LOP010", "LOP011", "LOP012", "LOP013", "LOP014")
+        or job.script == SLICING
+    ):
         return () if job.ranks else ("backward",)
     return ("forward",) if job.ranks else ("forward", "backward")
 
@@ -408,6 +415,30 @@ SCENARIOS = (
         "smoothing-in-the-forward-pass-hardly",
         "LOP011",
         signals("--smooth=numpy", "--times=1", "--width=1024", "--steps=1500"),
+        strength="just below",
+    ),
+    fault(
+        "histograms-of-gradients-in-every-step",
+        "LOP013",
+        hooks("--steps=400"),
+        line='self.keep(f"{name}.grad", grad)',
+        says="% 100",
+        fixed=hooks("--steps=600", "--every=100"),
+        also=("LOP012",),
+    ),
+    fault(
+        "histograms-of-activations-in-every-step",
+        "LOP013",
+        hooks("--of=activations", "--steps=400", "--width=64"),
+        line="self.keep(name, output)",
+        fixed=hooks("--of=activations", "--steps=600", "--width=64", "--every=100"),
+        strength="just above",
+        also=("LOP012",),
+    ),
+    fault(
+        "norms-of-gradients-in-every-step",
+        "LOP013",
+        hooks("--norms", "--width=192", "--steps=300"),
         strength="just below",
     ),
     seeded(

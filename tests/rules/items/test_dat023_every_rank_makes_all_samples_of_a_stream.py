@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rn50_advisor.advisor.model.analysis import Analysis
+from rn50_advisor.advisor.model.analysis import Analysis, StreamSplit
 from rn50_advisor.advisor.model.findings import Where
 from rule_cases import SCRIPT, job, loader, on_both_ranks, rank
 from rule_runs import found
@@ -17,8 +17,15 @@ from table_checks import Check, checks
 SHARD = "accelerate.data_loader.IterableDatasetShard"
 
 
-def dat023(wait: float = 0.4, *, data: str = SHARD, ranks: int = 2, **more: Any) -> Analysis:
-    """Ranks with a worker each that makes batches of a stream."""
+def own(*, of_ranks: bool = True, of_workers: bool = False) -> dict[str, StreamSplit]:
+    return {"train.Stream": StreamSplit("/job/stream.py", 9, of_ranks, of_workers)}
+
+
+OWN = own()
+
+
+def dat023(wait: float = 0.4, *, data: str = SHARD, ranks: int = 2, workers: int = 1, **more: Any) -> Analysis:
+    """Ranks with workers that make batches of a stream."""
     values: dict[str, Any] = {
         "fetch.cpu_share": on_both_ranks(0.9),
         "fetch.wall_s": on_both_ranks(1.0),
@@ -27,7 +34,7 @@ def dat023(wait: float = 0.4, *, data: str = SHARD, ranks: int = 2, **more: Any)
     }
     own = {n: rank(input_wait=wait) for n in range(ranks)}
     values = {name: {n: each[n] for n in own} for name, each in values.items()}
-    loaders = tuple(replace(loader(n, 1), dataset={"class": data, "length": None}) for n in own)
+    loaders = tuple(replace(loader(n, workers), dataset={"class": data, "length": None}) for n in own)
     return job(own, values=values, loaders=loaders, **more)
 
 
@@ -40,6 +47,7 @@ TABLE = Table(
         "a data set of the user's own": {"data": "train.Stream"},
         "one that is divided by its samples": {"data": "datasets.iterable_dataset.IterableDataset"},
         "a single rank": {"ranks": 1},
+        "a division of a single rank by ranks": {"ranks": 1, "data": "train.Stream", "stream_splits": OWN},
     },
     severities=waits("wait"),
     where=Where(SCRIPT, 42),
@@ -61,3 +69,17 @@ def test_the_ranks_are_counted_and_both_ways_out_are_told() -> None:
 def test_half_of_the_batches_work_is_spared_at_best_and_a_quarter_at_worst() -> None:
     saving = found("DAT023", dat023()).saving
     assert saving is not None and 1.0 < saving.speedup[0] < saving.speedup[1] <= 1 / 0.6 + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("split", "ranks", "title"),
+    [
+        (own(), 2, "each of 2 ranks processes"),
+        (own(of_workers=True), 2, "each of 6 ranks processes"),
+        (own(of_ranks=False, of_workers=True), 1, "each of 3 workers processes"),
+    ],
+)
+def test_a_data_set_that_divides_what_it_has_processed(split: dict[str, StreamSplit], ranks: int, title: str) -> None:
+    finding = found("DAT023", dat023(data="train.Stream", stream_splits=split, ranks=ranks, workers=3))
+    assert title in finding.title and finding.fixes[0].where == Where("/job/stream.py", 9)
+    assert "islice" in finding.fixes[0].change and "files[" in finding.fixes[1].change

@@ -1,0 +1,141 @@
+"""Finds, in the source of an iterable data set, that it processes samples before it throws away those of other ranks or workers."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from rn50_advisor.advisor.analysis.stacks.source.loop_source import names_in, parsed
+from rn50_advisor.advisor.model.analysis import StreamSplit
+from rn50_advisor.advisor.model.input.data_loaders import LoaderFacts
+from rn50_advisor.advisor.model.recording import Recording, Source
+
+# What the number of parts is called.
+_OF_RANKS, _OF_WORKERS = (
+    re.compile(r"world|replica|rank|node|proc|shard", re.IGNORECASE),
+    re.compile(r"worker", re.IGNORECASE),
+)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_DEPTH_MAX = 4  # generators that call each other
+
+
+def stream_splits(recording: Recording, loaders: Iterable[LoaderFacts]) -> dict[str, StreamSplit]:
+    """By the class of the loaders' data sets."""
+    names = dict.fromkeys(str(loader.dataset.get("class", "")) for loader in loaders)
+    found = ((name, _split(recording.sources, name.rpartition(".")[2])) for name in names if name)
+    return {name: split for name, split in found if split is not None}
+
+
+def _split(sources: Sequence[Source], name: str) -> StreamSplit | None:
+    for source in sources:
+        tree = None if source.edited else parsed(source.text)
+        found = None if tree is None else _split_in(tree, name)
+        if found is not None:
+            line, of_ranks, of_workers = found
+            return StreamSplit(source.path, line, of_ranks, of_workers)
+    return None
+
+
+@functools.lru_cache(maxsize=64)  # a live job is analysed each second, with the same files
+def _split_in(tree: ast.Module, name: str) -> tuple[int, bool, bool] | None:
+    """(line, by ranks, by workers) of the division in this class."""
+    for cls in ast.walk(tree):
+        if not (isinstance(cls, ast.ClassDef) and cls.name == name):
+            continue
+        reader = _Generators(tree, cls)
+        for function in (node for node in cls.body if isinstance(node, _FUNCTIONS)):
+            for line, parts in _late_divisions(function, reader):
+                text = ast.unparse(parts)
+                of_ranks, of_workers = bool(_OF_RANKS.search(text)), bool(_OF_WORKERS.search(text))
+                if of_ranks or of_workers:
+                    return line, of_ranks, of_workers
+    return None
+
+
+class _Generators:
+    """Which calls of a class make processed samples, rather than give lines or places."""
+
+    def __init__(self, tree: ast.Module, cls: ast.ClassDef) -> None:
+        self._known = {
+            node.name: node for body in (tree.body, cls.body) for node in body if isinstance(node, _FUNCTIONS)
+        }
+
+    def processes(self, iterable: ast.AST, depth: int = _DEPTH_MAX) -> bool:
+        """True if it calls a generator that yields what a call returns, by itself or through another one."""
+        if isinstance(iterable, ast.GeneratorExp):
+            return isinstance(iterable.elt, ast.Call)
+        if not isinstance(iterable, ast.Call) or not depth:
+            return False
+        name = ast.unparse(iterable.func).rpartition(".")[2]
+        if name == "map":
+            return True
+        if name == "enumerate" and iterable.args:
+            return self.processes(iterable.args[0], depth)
+        function = self._known.get(name)
+        return function is not None and any(
+            self._yields_processed(function, node, depth) for node in ast.walk(function)
+        )
+
+    def _yields_processed(self, function: ast.AST, node: ast.AST, depth: int) -> bool:
+        if isinstance(node, ast.YieldFrom):
+            return self.processes(node.value, depth - 1)
+        if not isinstance(node, ast.Yield) or node.value is None:
+            return False
+        if any(isinstance(each, ast.Call) for each in ast.walk(node.value)):
+            return True
+        return any(
+            isinstance(each, ast.Assign)
+            and isinstance(each.value, ast.Call)
+            and set().union(*map(names_in, each.targets)) & names_in(node.value or each)
+            for each in ast.walk(function)
+        )
+
+
+def _late_divisions(function: ast.AST, generators: _Generators) -> Iterator[tuple[int, ast.expr]]:
+    """(line, number of parts) where samples that are already processed are divided: one in N is yielded, as it is."""
+    for node in ast.walk(function):
+        if isinstance(node, (ast.YieldFrom, ast.Return)) and node.value is not None:
+            parts = _sliced(node.value, generators)
+            if parts is not None:
+                yield node.lineno, parts
+        elif isinstance(node, ast.For) and _yields_as_it_is(node):
+            parts = _sliced(node.iter, generators)
+            if parts is not None:
+                yield node.lineno, parts
+            processed = generators.processes(node.iter)
+            for place, statement in enumerate(node.body):
+                parts = _parts_of(statement)
+                before, after = node.body[:place], node.body[place + 1 :]
+                if parts is not None and (processed or any(map(_computes, before))) and not any(map(_computes, after)):
+                    yield statement.lineno, parts
+
+
+def _sliced(value: ast.expr, generators: _Generators) -> ast.expr | None:
+    """N of `islice(processed, k, None, N)`."""
+    sliced = (
+        isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2] == "islice" and len(value.args) == 4
+    )
+    return value.args[3] if sliced and generators.processes(value.args[0]) else None  # type: ignore[attr-defined]
+
+
+def _yields_as_it_is(loop: ast.For) -> bool:
+    yields = [node for node in ast.walk(loop) if isinstance(node, ast.Yield)]
+    return bool(yields) and not any(isinstance(each, ast.Call) for node in yields for each in ast.walk(node))
+
+
+def _parts_of(statement: ast.stmt) -> ast.expr | None:
+    """N, if the statement goes on with one sample in N: `if i % N == k: yield x`, or `if i % N != k: continue`."""
+    if not (isinstance(statement, ast.If) and isinstance(statement.test, ast.Compare)):
+        return None
+    takes = any(isinstance(node, (ast.Yield, ast.YieldFrom, ast.Continue)) for node in ast.walk(statement))
+    sides = (statement.test.left, *statement.test.comparators)
+    divided = (side.right for side in sides if isinstance(side, ast.BinOp) and isinstance(side.op, ast.Mod))
+    return next(divided, None) if takes else None
+
+
+def _computes(statement: ast.stmt) -> bool:
+    """True if it assigns what a call made of something: not `line = line.strip()`."""
+    value = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
+    return isinstance(value, ast.Call) and bool(value.args)

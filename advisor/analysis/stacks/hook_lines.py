@@ -1,0 +1,103 @@
+"""Finds hooks of modules and gradients that watch the training: functions of the user's that torch calls in the step, and whose result it
+does not use.
+
+A hook that returns a value, or writes in place, changes what is trained, and is none of these. The source of the function says so.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
+from rn50_advisor.advisor.analysis.stacks.after_update import evaluation_lines
+from rn50_advisor.advisor.analysis.stacks.hot_lines import place
+from rn50_advisor.advisor.analysis.stacks.loop_lines import calls_model, longest, profiled_values, working_rows
+from rn50_advisor.advisor.analysis.stacks.source.loop_source import function_at
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
+    Frames,
+    SeenStack,
+    called,
+    inner,
+    profiles_by_rank,
+    user_rows,
+)
+from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
+from rn50_advisor.advisor.model.analysis import HotLine
+from rn50_advisor.advisor.model.measures.measured import Measured
+from rn50_advisor.advisor.model.measures.step_measures import STEP_HOOKS_S
+from rn50_advisor.advisor.model.recording import Recording, Source
+from rn50_advisor.probes.documents.code_places import StackFrame
+from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
+
+# Who calls hooks: autograd's engine those of gradients, this file those of modules in backward passes, modules those of forward passes.
+_ENGINE, _ENGINE_FILE, _HOOKS = "_engine_run_backward", "/torch/autograd/graph.py", "/torch/utils/hooks.py"
+_OTHERS = ("forward", "__call__", "<lambda>")  # a lambda returns something, unless what it calls does not
+_UPDATES = ("/torch/optim/", "/torch/distributed/")
+# In-place functions by torch's naming, and assignments to gradients and data.
+_IN_PLACE = re.compile(r"[A-Za-z0-9]_\(|\.(?:grad|data)\s*[-+*/]?=(?!=)|\.step\(")
+
+
+def hook_values(recording: Recording, steady: Mapping[int, RankSteps], values: Measured) -> Measured:
+    """Seconds per step of each rank with a profile and a source. On a GPU, at most the time in which the GPU had nothing queued."""
+    seen = Counter[int]()
+    for rank, _, _, count in _watching(recording):
+        seen[rank] += count
+    return profiled_values(recording, steady, values, STEP_HOOKS_S, seen, by_source=True)
+
+
+def hook_lines(recording: Recording) -> tuple[HotLine, ...]:
+    """The lines of these hooks where most time is spent, over all ranks, the longest first."""
+    return longest(
+        recording,
+        (
+            (
+                (hook["file"], hook["line"], hook["function"]),
+                "" if is_user_file(row["frames"][0]["file"]) else place(row["frames"][0]),
+                count,
+            )
+            for _, hook, row, count in _watching(recording)
+        ),
+    )
+
+
+def _watching(recording: Recording) -> Iterator[tuple[int, StackFrame, SeenStack, int]]:
+    """Yields (rank, the hook's frame, stack, samples)."""
+    on_gpu, evaluations = ranks_on_gpus(recording), evaluation_lines(recording)
+    for rank, profile in profiles_by_rank(recording):
+        for row, count in working_rows(user_rows(profile), evaluations, on_gpu=rank in on_gpu):
+            hook = _hook(inner(row["frames"]))
+            if hook is not None and _only_watches(recording.sources, hook):
+                yield rank, hook, row, count
+
+
+def _hook(frames: Frames) -> StackFrame | None:
+    """The user's function that torch calls as a hook, if the stack is in one and not in a layer that it calls."""
+    for n, frame in enumerate(frames[:-1]):
+        if calls_model(frame) or any(part in frame["file"] for part in _UPDATES):
+            return None
+        if is_user_file(frame["file"]) and called(frame) not in _OTHERS and _calls_hooks(frames[n + 1]):
+            return frame
+    return None
+
+
+def _calls_hooks(frame: StackFrame) -> bool:
+    engine = called(frame) == _ENGINE and frame["file"].endswith(_ENGINE_FILE)
+    return engine or frame["file"].endswith(_HOOKS) or calls_model(frame)
+
+
+def _only_watches(sources: Sequence[Source], hook: StackFrame) -> bool:
+    function = function_at(sources, hook["file"], hook["line"])
+    return isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) and _changes_nothing(function)
+
+
+@functools.lru_cache(maxsize=256)  # a live job is analysed each second, with the same functions
+def _changes_nothing(function: ast.AST) -> bool:
+    returns = (node.value for node in ast.walk(function) if isinstance(node, ast.Return))
+    gives = any(
+        value is not None and not (isinstance(value, ast.Constant) and value.value is None) for value in returns
+    )
+    return not gives and not _IN_PLACE.search(ast.unparse(function))

@@ -44,6 +44,8 @@ _SCALED_PHASES = ("forward", "backward")
 _LEFT, _LEFT_GROUPED, _LEFT_ON_GPU = 0.15, 0.5, 0.5
 # The time of attention shrinks with the square of the length.
 _POWER, _SHARE_AT_BEST = 1.6, 0.45
+# Sorted by length most batches keep much of theirs, and short ones have little attention.
+_POWER_GROUPED = 1.25
 _PADDED_TO_LONGEST_MIN = 0.9  # of the tokens: from here on batches are padded to their own longest sequence
 
 
@@ -64,7 +66,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
     grouped = longest >= _PADDED_TO_LONGEST_MIN
     left = 1.0 - share if grouped else longest
     model, step = model_of(a), a.value(STEP_TIME_S)
-    best = _step_with(a, max(_SHARE_AT_BEST * left, left**_POWER))
+    best = _step_with(a, max(_SHARE_AT_BEST * left, left ** (_POWER_GROUPED if grouped else _POWER)))
     stays = _LEFT_GROUPED if grouped else _LEFT_ON_GPU if a.on_gpu else _LEFT
     worst = _step_with(a, left + stays * (1.0 - left))
     lost = step - 0.5 * (best + worst)

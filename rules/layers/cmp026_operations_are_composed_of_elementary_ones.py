@@ -1,8 +1,9 @@
 """Composed operations.
 
 What it does: finds operations that the user's own code composes of elementary ones although torch has one for the whole (GELU, layer,
-batch and instance normalisation, softmax, distances of all pairs, cross entropy of one-hot targets, products with one-hot rows), and
-slow forms of torch's own: `nn.Embedding(max_norm=...)`, a multivariate normal distribution with a diagonal covariance.
+batch and instance normalisation, softmax, distances of all pairs, cross entropy of one-hot or smoothed targets, products with one-hot
+rows), and slow forms of torch's own: gathers and scatters by an index repeated for each element, sorts for a few elements,
+`nn.Embedding(max_norm=...)`, a multivariate normal distribution with a diagonal covariance.
 
 Fires when: they take ≥ 6 % of the step, their share of the backward pass included.
 
@@ -82,6 +83,18 @@ _FORMS: Mapping[ComposedForm, _Form] = {
     ),
     "product with one-hot rows": _Form("F.embedding", "F.embedding(indices, weight)", (1.0, 0.7), 0.6),
     "sorted prefix": _Form("topk", "x.topk(k) for k much smaller than the dimension", (1.0, 0.4), 0.1),
+    "repeated index": _Form(
+        "expand",
+        "index.unsqueeze(-1).expand(-1, width), or index_add_ and index_select, which take one index a row",
+        (1.4, 0.8),
+        1.0,
+    ),
+    "smoothed targets": _Form(
+        "F.cross_entropy",
+        "F.cross_entropy(logits, classes, label_smoothing=..., ignore_index=...) on logits; the loss differs by a constant",
+        (0.95, 0.6),
+        0.2,
+    ),
     "norm limited in each lookup": _Form(
         "one renorm_ per step",
         "nn.Embedding without max_norm, and after optimizer.step(): with torch.no_grad(): weight.renorm_(2, 0, max_norm)",

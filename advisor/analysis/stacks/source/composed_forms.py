@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 
 from rn50_advisor.advisor.analysis.stacks.source.tensor_calls import LIBRARIES, axes_of, calls_in, name_of, operands_of
@@ -11,6 +12,7 @@ from rn50_advisor.advisor.model.analysis import ComposedForm
 
 SORTS = ("sort", "argsort")
 _GELU_CUBED = 0.044715  # Hendrycks and Gimpel 2016, the approximation by tanh
+_ALONG = re.compile(r"gather|scatter(?:_add|_reduce)?_?")
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 
 
@@ -195,6 +197,15 @@ def _is_sorted_prefix(node: ast.AST) -> bool:
     return name_of(of) in SORTS
 
 
+def _is_repeated_index(node: ast.AST) -> bool:
+    """A gather or scatter along a dimension, by an index that is copied for each element of a row."""
+    if not (isinstance(node, ast.Call) and _ALONG.fullmatch(name_of(node))):
+        return False
+    named = [each.value for each in node.keywords if each.arg == "index"]
+    index = [*named, *operands_of(node)[2:3]]
+    return bool(index) and next(calls_in(index[0], "repeat"), None) is not None
+
+
 FORMS: Mapping[ComposedForm, Callable[[ast.AST], bool]] = {
     "gelu by tanh": _is_gelu_by_tanh,
     "gelu": _is_gelu,
@@ -208,4 +219,5 @@ FORMS: Mapping[ComposedForm, Callable[[ast.AST], bool]] = {
     "cross entropy of one-hot targets": _is_one_hot_loss,
     "product with one-hot rows": _is_one_hot_product,
     "sorted prefix": _is_sorted_prefix,
+    "repeated index": _is_repeated_index,
 }

@@ -27,6 +27,8 @@ _ELEMENTARY = re.compile(
     r"|tanh|to|transpose|type(_as)?|unsqueeze|var|vector_norm|view"
 )
 _MULTIVARIATE, _DIAGONALS = "MultivariateNormal", frozenset(("diag", "diag_embed", "eye"))
+_DIVERGENCE, _LOSS = re.compile(r"\bKLDivLoss\b|\bkl_div\b"), re.compile(r"kl|criterion|loss", re.IGNORECASE)
+_SCATTERED = 3  # arguments of `scatter_`: dimension, classes and what they get
 _NODES_MAX = 300  # of an expression with its names written out
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
@@ -46,7 +48,7 @@ class Composed:
 def composed_at(sources: Sequence[Source], file: str, line: int) -> Composed | None:
     """The operation composed at this line; None if there is none, or if the function's source is not known."""
     function = function_at(sources, file, line)
-    found = () if function is None else _composed_in(function)
+    found = () if function is None else (*_composed_in(function), *_smoothed_in(sources, file, function))
     return next((each for each in found if line in each.lines), None)
 
 
@@ -56,6 +58,37 @@ def _composed_in(function: ast.AST) -> tuple[Composed, ...]:
     for statement in getattr(function, "body", ()):
         reader.visit(statement)
     return tuple(reader.found)
+
+
+def _smoothed_in(sources: Sequence[Source], file: str, function: ast.AST) -> tuple[Composed, ...]:
+    text = next(source.text for source in sources if source.path == file and not source.edited)
+    return _smoothed(function) if _DIVERGENCE.search(text) else ()
+
+
+@functools.lru_cache(maxsize=256)
+def _smoothed(function: ast.AST) -> tuple[Composed, ...]:
+    """Divergences from targets that a function fills for all classes by `scatter_`: smoothed labels."""
+    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+    filled = {
+        call.func.value.id
+        for call in calls
+        if isinstance(call.func, ast.Attribute)
+        and call.func.attr == "scatter_"
+        and len(call.args) == _SCATTERED
+        and isinstance(call.func.value, ast.Name)
+    }
+    losses = [call for call in calls if _LOSS.search(ast.unparse(call.func))]
+    compared = {arg.id for call in losses for arg in call.args if isinstance(arg, ast.Name)} & filled
+    statements = (
+        node for node in ast.walk(function) if isinstance(node, (ast.Assign, ast.AugAssign, ast.Expr, ast.Return))
+    )
+    lines = frozenset(
+        line
+        for node in statements
+        if names_in(node) & compared
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    )
+    return (Composed("smoothed targets", lines),) if lines else ()
 
 
 class _Reader(ast.NodeVisitor):

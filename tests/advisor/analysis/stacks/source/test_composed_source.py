@@ -81,6 +81,12 @@ FORMS = {
         {2, 3},
     ),
     "one-hot rows": ("return F.one_hot(y, 10).float() @ self.weight", "product with one-hot rows", {2}),
+    "scatter by a repeated index": (
+        "index = y.view(-1, 1).repeat(1, x.shape[1])\nreturn out.scatter_add_(0, index, x)",
+        "repeated index",
+        {2, 3},
+    ),
+    "gather by a repeated index": ("return torch.gather(x, 0, y[:, None].repeat(1, 8))", "repeated index", {2}),
     "argsort": ("return x.argsort(dim=-1)[:, :k]", "sorted prefix", {2}),
     "values of a sort": ("v, i = x.sort(-1, descending=True)\nreturn v[:, :10], i[:, :10]", "sorted prefix", {2, 3}),
 }
@@ -104,6 +110,7 @@ def test_forms_with_their_lines(body: str, form: str, lines: set[int]) -> None:
         "return (x - x.mean(-1, keepdim=True)) / (y.std(-1, keepdim=True) + 1e-8)",
         "return torch.norm(x - y.unsqueeze(1), dim=-1).min(1)",  # each row has its own others
         "return (x - y).pow(2).sum(-1)",
+        "return out.scatter_add_(0, y.view(-1, 1).expand_as(x), x.repeat(1, 2))",
         "v, i = x.sort(-1)\nc = v.cumsum(-1)\nreturn i[:, :10]",  # all of it is needed
         "i = torch.argsort(x, dim=1)\nr = torch.argsort(i, dim=1)\nreturn i[:, :k], r",
         "return x.exp() / y.exp().sum(-1, keepdim=True)",
@@ -112,6 +119,27 @@ def test_forms_with_their_lines(body: str, form: str, lines: set[int]) -> None:
 )
 def test_what_is_none(body: str) -> None:
     assert not any(composed_at(function(body), SCRIPT, line) for line in range(1, 6))
+
+
+SMOOTHING = """\
+def forward(self, x, target):
+    dist = x.detach().clone()
+    dist.fill_(self.smoothing / (self.size - 2))
+    dist.scatter_(1, target.unsqueeze(1), self.confidence)
+    dist[:, self.padding] = 0
+    mask = target == self.padding
+    dist = dist.masked_fill(mask.unsqueeze(1), 0.0)
+    return self.criterion(x, dist)
+"""
+
+
+def test_smoothed_labels_of_a_divergence() -> None:
+    made = "class Smoothing:\n    def __init__(self):\n        self.criterion = nn.KLDivLoss()\n"
+    text = source(SMOOTHING + made)
+    found = composed_at(text, SCRIPT, 4)
+    assert found is not None and (found.form, sorted(found.lines)) == ("smoothed targets", [2, 3, 4, 5, 7, 8])
+    assert composed_at(text, SCRIPT, 6) is None, "a comparison of indices"
+    assert composed_at(source(SMOOTHING), SCRIPT, 4) is None, "of another loss"
 
 
 def test_a_layer_that_makes_an_input_does_not_belong_to_it() -> None:

@@ -91,6 +91,7 @@ class OptimizerFacts(HeldMemory, CodePlace, total=False):
     foreach: bool | None
     fused: bool | None
     groups: Whole
+    settings: Whole  # different ones among the groups
     parameters: Whole  # tensors
     sparse: bool  # a gradient is sparse
     convolutions: ConvolutionWeights

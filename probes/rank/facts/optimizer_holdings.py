@@ -61,9 +61,25 @@ def describe_optimizer(optimizer: Any) -> OptimizerFacts:
         "foreach": group.get("foreach"),
         "fused": group.get("fused"),
         "groups": len(optimizer.param_groups),
+        "settings": _settings(optimizer.param_groups),
         "parameters": sum(len(g["params"]) for g in optimizer.param_groups),
         "sparse": any(g is not None and g.is_sparse for g in islice(gradients, _TENSORS_MAX)),
     }
+
+
+def _settings(groups: list[dict[str, Any]]) -> int:
+    """How many different settings these groups have: groups of the same ones could be one."""
+    return len(
+        {
+            tuple(sorted((name, value) for name, value in group.items() if name != "params" and _is_plain(value)))
+            for group in islice(groups, _TENSORS_MAX)
+        }
+    )
+
+
+def _is_plain(value: Any) -> bool:
+    values = value if isinstance(value, tuple) else (value,)
+    return all(isinstance(each, (int, float, str, type(None))) for each in values)
 
 
 def describe_convolutions(torch: Any, optimizer: Any) -> OptimizerFacts:

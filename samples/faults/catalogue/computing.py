@@ -59,6 +59,7 @@ SMALL = ("--batch=16", "--width=128", "--layers=24", "--steps=1200")
 MODERATE = ("--batch=256", "--width=768", "--layers=4", "--steps=300")
 TUNED = ("--batch=256", "--width=768", "--steps=400")
 LAST_LAYER = ("--model=resnet18", "--steps=150", "--head-only")
+MANY = ("--batch=16", "--width=64", "--layers=150", "--steps=1500", "--optimizer=AdamW", "--fused")
 DEEP = ("--batch=256", "--layers=12", "--steps=300")
 COMPETING = ("--perceptrons", "--width=512", "--judge=512", "--steps=400")
 EXACTING = ("--judge=48", "--width=16", "--detached")
@@ -150,7 +151,8 @@ SCENARIOS = (
         "tiny-teacher-with-gradients",
         "CMP020",
         teachers("--width=8", "--layers=1", "--steps=400"),
-        strength="just below",
+        strength="just above",
+        fixed=teachers("--width=8", "--layers=1", "--steps=500", "--teacher=frozen"),
     ),
     fault(
         "judge-of-pictures-with-gradients",
@@ -263,6 +265,23 @@ SCENARIOS = (
         truth=Truth(),
         strength="none",
     ),
+    seeded(
+        "parameter-group-for-each-tensor",
+        "CMP027",
+        *MANY,
+        "--groups=each",
+        fixed=MANY,
+        says="groups, one for each setting",
+    ),
+    seeded(
+        "parameter-group-for-each-of-few-tensors",
+        "CMP027",
+        *DEEP,
+        "--optimizer=AdamW",
+        "--fused",
+        "--groups=each",
+        strength="just below",
+    ),
     seeded("activations-twice", "CMP016", *DEEP, "--checkpointed=12", fixed=DEEP, line="rows = checkpoint("),
     seeded(
         "activations-twice-in-half-of-the-layers",
@@ -328,7 +347,7 @@ SCENARIOS = (
         "CMP026",
         composed("pictures", "--steps=300", "--batch=64"),
         line="u = x.mean(1",
-        says="permute",
+        says="F.layer_norm",
         fixed=composed("pictures", "--steps=400", "--batch=64", "--whole"),
     ),
     fault(

@@ -21,6 +21,7 @@ def parse() -> argparse.Namespace:
     add("--layers", type=int, default=6)
     add("--optimizer", choices=("Adam", "AdamW", "SGD", "Adagrad"), default="SGD")
     add("--fused", action="store_true")
+    add("--groups", choices=("one", "each"), default="one", help="parameter groups: one, or one for each tensor")
     add("--double", action="store_true")
     add("--checkpointed", type=int, default=0, help="hidden layers that keep no activations")
     add("--updated", default="all", help="what the optimizer gets: all, biases, or the head and so many last layers")
@@ -66,7 +67,8 @@ def main() -> None:
         model.requires_grad_(False)
         for parameter in updated:
             parameter.requires_grad_(True)
-    optimizer = make(updated, lr=1e-3, **({"fused": True} if options.fused else {}))
+    groups = [{"params": [parameter]} for parameter in updated] if options.groups == "each" else updated
+    optimizer = make(groups, lr=1e-3, **({"fused": True} if options.fused else {}))
     done = 0
     while done < options.steps:
         for inputs, targets in loader:

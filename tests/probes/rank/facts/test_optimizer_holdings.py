@@ -179,6 +179,16 @@ def test_sparse_gradients_are_described_since_they_have_no_fused_update(sparse: 
     )
 
 
+@pytest.mark.torch
+def test_groups_of_the_same_settings_are_counted() -> None:
+    import torch
+
+    weights = [torch.nn.Parameter(torch.ones(2)) for _ in range(6)]
+    groups = [{"params": [each], "lr": 0.1 * (n % 2 + 1), "name": torch.ones(1)} for n, each in enumerate(weights)]
+    facts = describe_optimizer(torch.optim.AdamW(groups, betas=(0.9, 0.99)))
+    assert (facts["groups"], facts["settings"], facts["parameters"]) == (6, 2, 6)
+
+
 def test_the_line_that_made_an_optimizer_is_known() -> None:
     places, mine, other = OptimizerPlaces(), Tensor(1, 4), Tensor(1, 4)
     places.made(mine)

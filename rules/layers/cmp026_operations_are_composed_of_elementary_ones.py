@@ -75,7 +75,7 @@ _FORMS: Mapping[ComposedForm, _Form] = {
         "torch.cdist",
         "torch.cdist(a, b); squares by torch.addmm(a.pow(2).sum(1, keepdim=True) + b.pow(2).sum(1), a, b.T, alpha=-2), which is less "
         "exact for close points",
-        (1.05, 0.85),
+        (1.15, 0.85),
         5.0,
     ),
     "cross entropy of one-hot targets": _Form(
@@ -98,11 +98,11 @@ _FORMS: Mapping[ComposedForm, _Form] = {
     "norm limited in each lookup": _Form(
         "one renorm_ per step",
         "nn.Embedding without max_norm, and after optimizer.step(): with torch.no_grad(): weight.renorm_(2, 0, max_norm)",
-        (1.0, 0.7),
+        (1.2, 0.85),
         0.0,
     ),
     "multivariate normal": _Form(
-        "Independent(Normal(mean, std), 1)", "the same distribution for a diagonal covariance", (0.85, 0.5), 1.1
+        "Independent(Normal(mean, std), 1)", "the same distribution for a diagonal covariance", (1.2, 0.65), 1.1
     ),
 }
 

@@ -41,7 +41,9 @@ def test_short_steps_have_events_only_in_blocks_and_the_others_are_on_the_tape(t
     assert 60 < timed.size < 0.5 * steps.size
     assert set(range(1, 59)) <= set(timed.tolist())
     assert np.unique(steps["step"]).size == steps.size
-    assert int(steps["step"].max()) + 1 == int(steps["count"].sum()), "no step is lost, also among those that are only counted"
+    assert int(steps["step"].max()) + 1 == int(steps["count"].sum()), (
+        "no step is lost, also among those that are only counted"
+    )
 
 
 def test_the_recorders_cost_is_that_of_its_events_and_clocks(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
 # Who calls hooks: autograd's engine those of gradients, this file those of modules in backward passes, modules those of forward passes.
 _ENGINE, _ENGINE_FILE, _HOOKS = "_engine_run_backward", "/torch/autograd/graph.py", "/torch/utils/hooks.py"
+_INNER, _MODULE = "inner", "/torch/nn/modules/module.py"  # of a module's call, where it has hooks
 _OTHERS = ("forward", "__call__", "<lambda>")  # a lambda returns something, unless what it calls does not
 _UPDATES = ("/torch/optim/", "/torch/distributed/")
 # In-place functions by torch's naming, and assignments to gradients and data.
@@ -86,7 +87,8 @@ def _hook(frames: Frames) -> StackFrame | None:
 
 def _calls_hooks(frame: StackFrame) -> bool:
     engine = called(frame) == _ENGINE and frame["file"].endswith(_ENGINE_FILE)
-    return engine or frame["file"].endswith(_HOOKS) or calls_model(frame)
+    forward = called(frame) == _INNER and frame["file"].endswith(_MODULE)
+    return engine or frame["file"].endswith(_HOOKS) or forward or calls_model(frame)
 
 
 def _only_watches(sources: Sequence[Source], hook: StackFrame) -> bool:

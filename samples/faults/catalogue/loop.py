@@ -421,7 +421,7 @@ SCENARIOS = (
         "histograms-of-gradients-in-every-step",
         "LOP013",
         hooks("--steps=400"),
-        line='self.keep(f"{name}.grad", grad)',
+        line="self.keep(name, parameter)",
         says="% 100",
         fixed=hooks("--steps=600", "--every=100"),
         also=("LOP012",),

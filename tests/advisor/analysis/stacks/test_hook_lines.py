@@ -15,6 +15,7 @@ from rn50_advisor.advisor.model.recording import Event, Source
 LIBRARY = "/env/site-packages"
 TORCH = f"{LIBRARY}/torch"
 MODULE = ("Module._call_impl", f"{TORCH}/nn/modules/module.py", 1790)
+INNER = ("Module._call_impl.<locals>.inner", f"{TORCH}/nn/modules/module.py", 1830)
 LINEAR = ("Linear.forward", f"{TORCH}/nn/modules/linear.py", 130)
 TENSOR = ("Tensor.backward", f"{TORCH}/_tensor.py", 640)
 ENGINE = ("_engine_run_backward", f"{TORCH}/autograd/graph.py", 1100)
@@ -69,6 +70,9 @@ def seen(row: Any, *, sources: Sequence[Source] = SOURCES) -> Analysis:
         pytest.param(looks(80, 26, TENSOR, ENGINE, hook(WATCH)), 26.0, id="of a gradient"),
         pytest.param(looks(80, 26, TENSOR, ENGINE, HOOKS, hook(WATCH)), 26.0, id="of a module's backward pass"),
         pytest.param(looks(80, 24, MODULE, hook(WATCH)), 26.0, id="of a module's forward pass"),
+        pytest.param(
+            looks(80, 24, MODULE, INNER, hook(WATCH)), 26.0, id="of a module's forward pass, in its inner call"
+        ),
         pytest.param(looks(80, 26, TENSOR, ENGINE, hook(WATCH), NUMPY), 26.0, id="in a library that it calls"),
         pytest.param(looks(80, 26, TENSOR, ENGINE, hook(CLIP, "clip")), 0.0, id="it returns a gradient"),
         pytest.param(looks(80, 26, TENSOR, ENGINE, hook(PRUNE, "prune")), 0.0, id="it writes in place"),

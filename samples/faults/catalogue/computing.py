@@ -181,8 +181,10 @@ SCENARIOS = (
         "logits-of-few-words",
         "CMP025",
         blanks("--words=80", "--width=160", "--layers=3", "--steps=200"),
-        strength="just below",
+        strength="just above",
+        fixed=blanks("--words=80", "--width=160", "--layers=3", "--steps=200", "--logits=blanks"),
     ),
+    fault("few-ignored-targets", "CMP025", blanks("--blanks=0.92"), strength="just below"),
     fault(
         "hardest-positions-chosen-by-their-loss",
         "CMP025",
@@ -323,6 +325,7 @@ SCENARIOS = (
         indexing("--of=graph", "--steps=500"),
         line="sent = nodes[self.source]",
         says="index_select",
+        late="the line of the forward pass is short: only later profiles have enough samples of it",
         fixed=indexing("--of=graph", "--steps=800", "--take=once"),
     ),
     fault(

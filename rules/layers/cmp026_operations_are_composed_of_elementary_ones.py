@@ -57,7 +57,12 @@ _FORMS: Mapping[ComposedForm, _Form] = {
     ),
     "gelu": _Form("F.gelu", "F.gelu(x), of the same values", (1.0, 0.65), 1.5),
     "silu": _Form("F.silu", "F.silu(x), of the same values", (0.95, 0.35), 0.9),
-    "layer norm": _Form("F.layer_norm", f"F.layer_norm(x, x.shape[-1:], weight, bias, eps); {_NORM}", (1.0, 0.8), 3.5),
+    "layer norm": _Form(
+        "F.layer_norm",
+        f"F.layer_norm(x, x.shape[-1:], weight, bias, eps), over as many of the last dimensions; {_NORM}",
+        (1.0, 0.8),
+        3.5,
+    ),
     "layer norm of channels": _Form(
         "F.layer_norm",
         "F.layer_norm(x.permute(0, 2, 3, 1), (channels,), weight, bias, eps).permute(0, 3, 1, 2)",
@@ -82,7 +87,7 @@ _FORMS: Mapping[ComposedForm, _Form] = {
         "F.cross_entropy", "F.cross_entropy(logits, classes, label_smoothing=...)", (0.9, 0.4), 0.4
     ),
     "product with one-hot rows": _Form("F.embedding", "F.embedding(indices, weight)", (1.0, 0.7), 0.6),
-    "sorted prefix": _Form("topk", "x.topk(k) for k much smaller than the dimension", (1.0, 0.4), 0.1),
+    "sorted prefix": _Form("topk", "x.topk(k, largest=...) for k much smaller than the dimension", (1.0, 0.4), 0.1),
     "repeated index": _Form(
         "expand",
         "index.unsqueeze(-1).expand(-1, width), or index_add_ and index_select, which take one index a row",
@@ -91,13 +96,14 @@ _FORMS: Mapping[ComposedForm, _Form] = {
     ),
     "smoothed targets": _Form(
         "F.cross_entropy",
-        "F.cross_entropy(logits, classes, label_smoothing=..., ignore_index=...) on logits; the loss differs by a constant",
+        "F.cross_entropy(logits, classes, label_smoothing=..., ignore_index=...) on logits; the loss differs by about a constant",
         (0.95, 0.6),
         0.2,
     ),
     "norm limited in each lookup": _Form(
         "one renorm_ per step",
-        "nn.Embedding without max_norm, and after optimizer.step(): with torch.no_grad(): weight.renorm_(2, 0, max_norm)",
+        "nn.Embedding without max_norm, and after optimizer.step(): with torch.no_grad(): weight.renorm_(2, 0, max_norm); "
+        "for a table of many more rows than a step looks up, in every tenth step",
         (1.2, 0.85),
         0.0,
     ),

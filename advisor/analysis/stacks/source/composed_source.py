@@ -98,6 +98,7 @@ class _Reader(ast.NodeVisitor):
         self.found: list[Composed] = []
         self._whole = whole
         self._names: dict[str, ast.expr] = {}
+        self._searched: dict[int, ast.expr] = {}  # by id: values of names, in which nothing more is to be found
 
     def visit(self, node: ast.AST) -> None:
         if not isinstance(node, _SCOPES):  # each has its own reader
@@ -131,7 +132,9 @@ class _Reader(ast.NodeVisitor):
         return whole
 
     def _search(self, node: ast.AST) -> None:
-        for form, matches in FORMS.items():
+        if id(node) in self._searched:
+            return
+        for form, matches in FORMS.items() if isinstance(node, ast.expr) else ():
             if matches(node):
                 self._add(form, {each.lineno for each in ast.walk(node) if isinstance(each, ast.expr)})
                 return
@@ -156,7 +159,7 @@ class _Reader(ast.NodeVisitor):
         elif isinstance(target, ast.Name):
             self._names.pop(target.id, None)
             if _is_elementary(value):
-                self._names[target.id] = value
+                self._names[target.id] = self._searched[id(value)] = value
 
     def _written_out(self, value: ast.expr) -> ast.expr:
         written: ast.expr = _Names(self._names).visit(deepcopy(value))

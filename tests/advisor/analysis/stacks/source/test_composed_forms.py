@@ -26,7 +26,7 @@ NORM = f"(x - {MEAN}) / torch.sqrt((x - {MEAN}).pow(2).mean({{0}}, keepdim=True)
         ("0", "batch norm"),
         ("(0, 2, 3)", "batch norm"),
         ("(2, 3)", "instance norm"),
-        ("[-2, -1]", "instance norm"),
+        ("[-2, -1]", "layer norm"),
     ],
 )
 def test_normalisations_by_their_dimensions(axes: str, form: str) -> None:

@@ -87,6 +87,7 @@ FORMS = {
         {2, 3},
     ),
     "gather by a repeated index": ("return torch.gather(x, 0, y[:, None].repeat(1, 8))", "repeated index", {2}),
+    "an argument by its name": ("return self.out(hidden=x * torch.sigmoid(x))", "silu", {2}),
     "argsort": ("return x.argsort(dim=-1)[:, :k]", "sorted prefix", {2}),
     "values of a sort": ("v, i = x.sort(-1, descending=True)\nreturn v[:, :10], i[:, :10]", "sorted prefix", {2, 3}),
 }

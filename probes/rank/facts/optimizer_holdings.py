@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _MADE_MAX = 64  # a job may keep making optimizers
 _TENSORS_MAX = 20_000  # 5 us per tensor
+_NO_SETTINGS = ("params", "param_names")  # of a group
 _FRAMES_MAX = 50
 _NAMES_MAX = 1000  # per frame
 _SUMS: tuple[Sum, ...] = ("elements", "parameter_bytes", "learning_bytes", "gradient_bytes", "state_bytes", "momentum")
@@ -71,15 +72,16 @@ def _settings(groups: list[dict[str, Any]]) -> int:
     """How many different settings these groups have: groups of the same ones could be one."""
     return len(
         {
-            tuple(sorted((name, value) for name, value in group.items() if name != "params" and _is_plain(value)))
+            tuple(sorted((name, _comparable(value)) for name, value in group.items() if name not in _NO_SETTINGS))
             for group in islice(groups, _TENSORS_MAX)
         }
     )
 
 
-def _is_plain(value: Any) -> bool:
+def _comparable(value: Any) -> Any:
+    """Numbers and texts by their value; others, such as a learning rate in a tensor, are the same only as the same object."""
     values = value if isinstance(value, tuple) else (value,)
-    return all(isinstance(each, (int, float, str, type(None))) for each in values)
+    return value if all(isinstance(each, (int, float, str, type(None))) for each in values) else id(value)
 
 
 def describe_convolutions(torch: Any, optimizer: Any) -> OptimizerFacts:

@@ -184,9 +184,13 @@ def test_groups_of_the_same_settings_are_counted() -> None:
     import torch
 
     weights = [torch.nn.Parameter(torch.ones(2)) for _ in range(6)]
-    groups = [{"params": [each], "lr": 0.1 * (n % 2 + 1), "name": torch.ones(1)} for n, each in enumerate(weights)]
-    facts = describe_optimizer(torch.optim.AdamW(groups, betas=(0.9, 0.99)))
+    groups = [{"params": [each], "lr": 0.1 * (n % 2 + 1), "param_names": [f"w{n}"]} for n, each in enumerate(weights)]
+    made = torch.optim.AdamW(groups, betas=(0.9, 0.99))
+    facts = describe_optimizer(made)
     assert (facts["groups"], facts["settings"], facts["parameters"]) == (6, 2, 6)
+    for group in made.param_groups:
+        group["lr"] = torch.tensor(0.1)
+    assert describe_optimizer(made)["settings"] == 6, "what a tensor holds is not read"
 
 
 def test_the_line_that_made_an_optimizer_is_known() -> None:

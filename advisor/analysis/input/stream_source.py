@@ -13,10 +13,8 @@ from rn50_advisor.advisor.model.input.data_loaders import LoaderFacts
 from rn50_advisor.advisor.model.recording import Recording, Source
 
 # What the number of parts is called.
-_OF_RANKS, _OF_WORKERS = (
-    re.compile(r"world|replica|rank|node|proc|shard", re.IGNORECASE),
-    re.compile(r"worker", re.IGNORECASE),
-)
+_OF_RANKS = re.compile(r"world|replicas|ranks|nodes|n_?proc|processes|shards", re.IGNORECASE)
+_OF_WORKERS = re.compile(r"workers", re.IGNORECASE)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEPTH_MAX = 4  # generators that call each other
 
@@ -132,7 +130,8 @@ def _parts_of(statement: ast.stmt) -> ast.expr | None:
     takes = any(isinstance(node, (ast.Yield, ast.YieldFrom, ast.Continue)) for node in ast.walk(statement))
     sides = (statement.test.left, *statement.test.comparators)
     divided = (side.right for side in sides if isinstance(side, ast.BinOp) and isinstance(side.op, ast.Mod))
-    return next(divided, None) if takes else None
+    # `% n == 0` is what comes every n times
+    return next(divided, None) if takes and not any(isinstance(side, ast.Constant) for side in sides) else None
 
 
 def _computes(statement: ast.stmt) -> bool:

@@ -83,6 +83,8 @@ def test_divided_after_processing(text: str, of: tuple[bool, bool], reads: str) 
         "for i, row in enumerate(self.read()):\n    if i % world == rank:\n        yield self.encode(row)",
         "for i, row in enumerate(self.read()):\n    if i % self.every == 0:\n        yield row",  # thinned out
         "for i, row in enumerate(self.read()):\n    if i > world:\n        yield row",
+        "for i, row in enumerate(self.read()):\n    if i % self.shard_size == self.offset:\n        yield row",
+        "for i, row in enumerate(self.read()):\n    if i % world_size == 0:\n        yield row",
         "yield from self.read()",
     ],
 )

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from rn50_advisor.advisor.model.efficiency import efficiency
 from rn50_advisor.advisor.model.errors import UsageError
 from rn50_advisor.advisor.model.opportunities import split, time_lost
-from rn50_advisor.advisor.model.report import Report
+from rn50_advisor.advisor.model.report import Report, plain_values
 from rn50_advisor.advisor.report import phrases
 from rn50_advisor.advisor.report.document import MakeDocument
 
@@ -46,7 +46,8 @@ def as_json(report: Report) -> dict[str, Any]:
         "rule": lost.rule or None,
         "unknown": lost.unknown or None,
     }
-    return {**report.as_json(), "efficiency": score, "time_lost": time, "opportunities": _opportunities(report)}
+    beside = {"efficiency": score, "time_lost": time, "opportunities": _opportunities(report)}
+    return {**report.as_json(), **plain_values(beside)}
 
 
 def _opportunities(report: Report) -> list[dict[str, Any]]:

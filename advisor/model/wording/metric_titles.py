@@ -124,6 +124,7 @@ METRIC_TITLES: dict[str, str] = {
     "shm.used_share": "/dev/shm in use",
     "start.total_s": "start-up time",
     "step.checkpoint_s": "checkpoint time",
+    "step.composed_s": "composed operations",
     "step.compute_s": "compute time",
     "step.epoch_start_s": "epoch start-up",
     "step.evaluation_s": "evaluation time",

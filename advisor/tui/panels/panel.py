@@ -63,6 +63,7 @@ class Panel(Widget):
         if before is None or len(before) != len(after):
             self.refresh(layout=True)
             return
+        in_sight = range(in_sight.start, min(in_sight.stop, len(after)))  # the panel may be higher than what it shows
         changed = [row for row in in_sight if not self._is_same(before, row, width)]
         if changed or len(in_sight) < len(after):
             out = (range(in_sight.start), range(in_sight.stop, len(after)))

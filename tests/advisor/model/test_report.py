@@ -15,7 +15,7 @@ from rn50_advisor.advisor.model.report import Throughput
 from rn50_advisor.advisor.report import render
 
 WORDS = """schema verdict job throughput step_time findings outcomes budget capacities segments timeline environment facts gaps
-overhead ranks host gpus worker_curve nodes efficiency"""
+overhead ranks host gpus worker_curve nodes efficiency time_lost opportunities"""
 KEYS = WORDS.split()
 
 

@@ -47,6 +47,21 @@ def named(name: str) -> Report:
     return replace(samples.running(), job=replace(samples.running().job, name=name))
 
 
+class TallPanel(OnePanel):
+    CSS = "#said { height: 8; }"
+
+
+async def test_a_panel_higher_than_its_lines_is_drawn_anew() -> None:
+    app = TallPanel()
+    async with app.run_test(size=(40, 10)) as pilot:
+        panel = app.query_one(Said)
+        panel.show(named("one"))
+        await pilot.pause()
+        panel.show(named("two"))
+        await pilot.pause()
+        assert panel.content_size.height > 2 and screen_lines(app)[0].startswith("two")
+
+
 async def test_a_panel_shows_the_newest_report_and_nothing_of_a_broken_one_ends_it() -> None:
     app = OnePanel()
     async with app.run_test(size=(40, 10)) as pilot:

@@ -53,7 +53,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
         for part in (1 / parts, 1 / parts + _LEFT_WORST * (1 - 1 / parts))
     ]
     best, worst = (end[n] if end else step for n, end in enumerate(ends))
-    of = "ranks" if split is None or (split.of_ranks and a.world_size > 1) else "workers"
+    of = "ranks" if parts == a.world_size else "workers"
     return Finding(
         rule=RULE.id,
         title=f"Data loading: each of {parts} {of} processes the whole stream and keeps one sample in {parts}",

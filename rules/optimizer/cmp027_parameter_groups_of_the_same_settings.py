@@ -57,7 +57,7 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
         confidence=confidence(a, cap=0.85),
         seconds_per_step=lost,
         evidence=(
-            Evidence("parameter groups", float(groups), "", float(settings), note),
+            Evidence("parameter groups", float(groups), "", t["groups"], note),
             Evidence("optimizer", common(updating_s(a)), "s", None, f"of a {1000 * step:.3g} ms step", "continues"),
         ),
         fixes=(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -48,6 +49,28 @@ def test_help_lists_the_commands_with_one_line_each_and_the_exit_codes(capsys: p
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended("--version") == 0
     assert capsys.readouterr().out == f"rn50-advisor {advisor.__version__}\n"
+
+
+def test_the_command_collects_garbage_rarely_and_its_job_as_ever(tmp_path: Path) -> None:
+    """Importing the screen makes hundreds of thousands of objects, none of which is garbage."""
+    ask = "import gc; print('collects after', gc.get_threshold()[0])"
+    own = f"import sys; from rn50_advisor.advisor import cli\ntry: cli.main(['--version'])\nexcept SystemExit: {ask}"
+    usual, command = (subprocess.check_output([sys.executable, "-c", text], text=True) for text in (ask, own))
+    assert "collects after 20000" in command and "20000" not in usual
+    run = [
+        sys.executable,
+        "-m",
+        "rn50_advisor",
+        "run",
+        "--no-tui",
+        "--run-dir",
+        str(tmp_path),
+        "--",
+        sys.executable,
+        "-c",
+        ask,
+    ]
+    assert usual in subprocess.check_output(run, text=True, stderr=subprocess.DEVNULL)
 
 
 def test_no_job_waits_for_the_version_to_be_looked_up() -> None:

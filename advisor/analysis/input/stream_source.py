@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from rn50_advisor.advisor.analysis.stacks.source.loop_source import names_in, parsed
+from rn50_advisor.advisor.analysis.stacks.source.written_names import FUNCTIONS, last_name
 from rn50_advisor.advisor.model.analysis import StreamSplit
 from rn50_advisor.advisor.model.input.data_loaders import LoaderFacts
 from rn50_advisor.advisor.model.recording import Recording, Source
@@ -15,7 +16,7 @@ from rn50_advisor.advisor.model.recording import Recording, Source
 # What the number of parts is called.
 _OF_RANKS = re.compile(r"world|replicas|ranks|nodes|n_?proc|processes|shards", re.IGNORECASE)
 _OF_WORKERS = re.compile(r"workers", re.IGNORECASE)
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_SLICE = 4  # arguments of `islice`: the samples, where it starts and stops, and N
 _DEPTH_MAX = 4  # generators that call each other
 
 
@@ -43,7 +44,7 @@ def _split_in(tree: ast.Module, name: str) -> tuple[int, bool, bool] | None:
         if not (isinstance(cls, ast.ClassDef) and cls.name == name):
             continue
         reader = _Generators(tree, cls)
-        for function in (node for node in cls.body if isinstance(node, _FUNCTIONS)):
+        for function in (node for node in cls.body if isinstance(node, FUNCTIONS)):
             for line, parts in _late_divisions(function, reader):
                 text = ast.unparse(parts)
                 of_ranks, of_workers = bool(_OF_RANKS.search(text)), bool(_OF_WORKERS.search(text))
@@ -57,7 +58,7 @@ class _Generators:
 
     def __init__(self, tree: ast.Module, cls: ast.ClassDef) -> None:
         self._known = {
-            node.name: node for body in (tree.body, cls.body) for node in body if isinstance(node, _FUNCTIONS)
+            node.name: node for body in (tree.body, cls.body) for node in body if isinstance(node, FUNCTIONS)
         }
 
     def processes(self, iterable: ast.AST, depth: int = _DEPTH_MAX) -> bool:
@@ -66,7 +67,7 @@ class _Generators:
             return isinstance(iterable.elt, ast.Call)
         if not isinstance(iterable, ast.Call) or not depth:
             return False
-        name = ast.unparse(iterable.func).rpartition(".")[2]
+        name = last_name(iterable.func)
         if name == "map":
             return True
         if name == "enumerate" and iterable.args:
@@ -112,10 +113,9 @@ def _late_divisions(function: ast.AST, generators: _Generators) -> Iterator[tupl
 
 def _sliced(value: ast.expr, generators: _Generators) -> ast.expr | None:
     """N of `islice(processed, k, None, N)`."""
-    sliced = (
-        isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2] == "islice" and len(value.args) == 4
-    )
-    return value.args[3] if sliced and generators.processes(value.args[0]) else None  # type: ignore[attr-defined]
+    if not (isinstance(value, ast.Call) and last_name(value.func) == "islice" and len(value.args) == _SLICE):
+        return None
+    return value.args[3] if generators.processes(value.args[0]) else None
 
 
 def _yields_as_it_is(loop: ast.For) -> bool:

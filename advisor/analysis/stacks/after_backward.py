@@ -39,8 +39,9 @@ _EXCHANGE, _NEAR = (
     "/torch/distributed/distributed_c10d.py",
     4,
 )  # frames above the call of a collective, wrappers included
-# In-place functions by torch's naming, assignments to gradients, and in-place scaling.
-_IN_PLACE = re.compile(r"[A-Za-z0-9]_\(|\.(grad|data)\s*[-+*/]?=(?!=)|[*/]=")
+# In-place functions by torch's naming and assignments to gradients; and in-place scaling.
+CHANGES_TENSORS = r"[A-Za-z0-9]_\(|\.(?:grad|data)\s*[-+*/]?=(?!=)"
+_IN_PLACE = re.compile(rf"{CHANGES_TENSORS}|[*/]=")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Literal
 
-from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.after_update import evaluates, evaluation_lines
-from rn50_advisor.advisor.analysis.stacks.loop_lines import profiled_values
+from rn50_advisor.advisor.analysis.stacks.forward_operations import forward_values
 from rn50_advisor.advisor.analysis.stacks.source.attention_source import attention_in_parts
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     Frames,
@@ -38,7 +37,6 @@ _EAGER, _TRANSFORMERS = "eager_attention_forward", "/transformers/"
 # in lines around it, as far away as in torch 2.5 to 2.14:
 _MULTIHEAD, _FUNCTIONAL = "multi_head_attention_forward", "/torch/nn/functional.py"
 _BEFORE_SOFTMAX, _AFTER_SOFTMAX = 8, 4
-_UNREAD_MIN = 0.08  # of the samples
 _DROPPING_MIN = 0.05  # of the samples in attention: dropout with a probability of zero only returns what it is given
 
 By = Literal["own", "transformers", "multihead"]
@@ -58,29 +56,10 @@ class _Seen:
 
 def attention_values(recording: Recording, steady: Mapping[int, RankSteps], values: Measured) -> Measured:
     """Seconds of the forward pass per step, for each rank on a CPU with a profile and with the source of its model."""
-    seen, on_gpu = Counter[int](), ranks_on_gpus(recording)
+    seen = Counter[int]()
     for one in _seen(recording):
         seen[one.rank] += one.count
-    on_cpu = {rank: steps for rank, steps in steady.items() if rank not in on_gpu}
-    unread = {rank: file for rank, file in _unread(recording).items() if rank in on_cpu and not seen[rank]}
-    read = {rank: steps for rank, steps in on_cpu.items() if rank not in unread}
-    found = profiled_values(recording, read, values, STEP_ATTENTION_S, seen)
-    for rank, file in unread.items():
-        found.missing[STEP_ATTENTION_S, rank] = f"the source of its model was not kept: {file}"
-    return found
-
-
-def _unread(recording: Recording) -> dict[int, str]:
-    """By rank, the file without a source where its forward pass takes most time, if that could hold attention worth a word."""
-    kept = {source.path for source in recording.sources if not source.edited}
-    found, looks = dict[int, Counter[str]](), Counter[int]()
-    for rank, profile in profiles_by_rank(recording):
-        looks[rank] += profile["looks"]
-        for row in user_rows(profile):
-            if row["user"]["file"] not in kept and in_forward(row["frames"]):
-                found.setdefault(rank, Counter())[row["user"]["file"]] += row["count"]
-    most = {rank: files.most_common(1)[0] for rank, files in found.items()}
-    return {rank: file for rank, (file, count) in most.items() if count >= _UNREAD_MIN * looks[rank]}
+    return forward_values(recording, steady, values, STEP_ATTENTION_S, seen)
 
 
 def attention_lines(recording: Recording) -> tuple[AttentionLines, ...]:

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
-from rn50_advisor.advisor.analysis.stacks.loop_lines import calls_model, profiled_values, step_rows
+from rn50_advisor.advisor.analysis.stacks.forward_operations import forward_values
+from rn50_advisor.advisor.analysis.stacks.loop_lines import calls_model, step_rows
 from rn50_advisor.advisor.analysis.stacks.source.composed_source import composed_at, is_diagonal
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import SeenStack, called, inner, starts_backward
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
@@ -31,12 +32,11 @@ _Line = tuple[str, int, str]  # file, line, function
 
 
 def composed_values(recording: Recording, steady: Mapping[int, RankSteps], values: Measured) -> Measured:
-    """Seconds per step, for each rank on a CPU with a profile."""
-    seen, on_gpu = Counter[int](), ranks_on_gpus(recording)
+    """Seconds per step, for each rank on a CPU with a profile and with the source of its model."""
+    seen = Counter[int]()
     for rank, _, _, count in _seen(recording):
         seen[rank] += count
-    on_cpu = {rank: steps for rank, steps in steady.items() if rank not in on_gpu}
-    return profiled_values(recording, on_cpu, values, STEP_COMPOSED_S, seen, by_source=True)
+    return forward_values(recording, steady, values, STEP_COMPOSED_S, seen)
 
 
 def composed_lines(recording: Recording) -> tuple[ComposedLines, ...]:

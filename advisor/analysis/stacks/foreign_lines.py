@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.after_update import evaluation_lines
-from rn50_advisor.advisor.analysis.stacks.hot_lines import place
+from rn50_advisor.advisor.analysis.stacks.hot_lines import leaf_of
 from rn50_advisor.advisor.analysis.stacks.loop_lines import (
     ModelPath,
     calls_model,
@@ -60,7 +60,7 @@ def foreign_lines(recording: Recording) -> tuple[HotLine, ...]:
         (
             (
                 (row["user"]["file"], row["user"]["line"], row["user"]["function"]),
-                "" if is_user_file(row["frames"][0]["file"]) else place(row["frames"][0]),
+                leaf_of(row),
                 count,
             )
             for _, row, count in _foreign(recording)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Set
 from rn50_advisor.advisor.analysis.host.node_window import facts_by_rank, ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.after_update import evaluation_lines
 from rn50_advisor.advisor.analysis.stacks.hot_lines import place
-from rn50_advisor.advisor.analysis.stacks.loop_lines import WHOLE_TENSORS, working_rows
+from rn50_advisor.advisor.analysis.stacks.loop_lines import WHOLE_TENSORS, profiled_values, working_rows
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     LINE_SAMPLES_MIN,
     SeenStack,
@@ -24,6 +24,7 @@ from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
 )
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import HotLine
+from rn50_advisor.advisor.model.measures.measure import RankMeasure
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.measures.step_measures import STEP_OPERATION_S, STEP_OPERATIONS
 from rn50_advisor.advisor.model.recording import Recording
@@ -33,6 +34,7 @@ from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
 _COUNTED_MIN = 10  # steps
 _FUNCTIONS_MAX = 5
+_UNREAD_MIN = 0.08  # of the samples
 _MOST_SHARE = 0.6  # of the samples in the forward pass: lines of a cell that is called in a loop have less each
 
 
@@ -49,6 +51,39 @@ def operation_values(recording: Recording, steady: Mapping[int, RankSteps]) -> M
         found[STEP_OPERATIONS, rank] = counted["nodes"] / counted["steps"]
         found[STEP_OPERATION_S, rank] = counted["low_ns"] / 1e9
     return found
+
+
+def forward_values(
+    recording: Recording,
+    steady: Mapping[int, RankSteps],
+    values: Measured,
+    measure: RankMeasure,
+    seen: Mapping[int, int],
+) -> Measured:
+    """Seconds per step of what so many samples of each rank found by the source of its model. Ranks on GPUs are left out: the host's
+    samples say nothing about kernels.
+    """
+    on_gpu = ranks_on_gpus(recording)
+    on_cpu = {rank: steps for rank, steps in steady.items() if rank not in on_gpu}
+    unread = {rank: file for rank, file in _unread(recording).items() if rank in on_cpu and not seen.get(rank)}
+    read = {rank: steps for rank, steps in on_cpu.items() if rank not in unread}
+    found = profiled_values(recording, read, values, measure, seen)
+    for rank, file in unread.items():
+        found.missing[measure, rank] = f"the source of its model was not kept: {file}"
+    return found
+
+
+def _unread(recording: Recording) -> dict[int, str]:
+    """By rank, the file without a source where its forward pass takes most time, if that could hold what is worth a word."""
+    kept = {source.path for source in recording.sources if not source.edited}
+    found, looks = dict[int, Counter[str]](), Counter[int]()
+    for rank, profile in profiles_by_rank(recording):
+        looks[rank] += profile["looks"]
+        for row in user_rows(profile):
+            if row["user"]["file"] not in kept and in_forward(row["frames"]):
+                found.setdefault(rank, Counter())[row["user"]["file"]] += row["count"]
+    most = {rank: files.most_common(1)[0] for rank, files in found.items()}
+    return {rank: file for rank, (file, count) in most.items() if count >= _UNREAD_MIN * looks[rank]}
 
 
 def forward_lines(recording: Recording) -> tuple[HotLine, ...]:

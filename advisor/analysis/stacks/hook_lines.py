@@ -12,19 +12,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
-from rn50_advisor.advisor.analysis.stacks.after_update import evaluation_lines
-from rn50_advisor.advisor.analysis.stacks.hot_lines import place
-from rn50_advisor.advisor.analysis.stacks.loop_lines import calls_model, longest, profiled_values, working_rows
+from rn50_advisor.advisor.analysis.stacks.after_backward import CHANGES_TENSORS
+from rn50_advisor.advisor.analysis.stacks.hot_lines import leaf_of
+from rn50_advisor.advisor.analysis.stacks.loop_lines import calls_model, longest, profiled_values, step_rows
 from rn50_advisor.advisor.analysis.stacks.source.loop_source import function_at
-from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
-    Frames,
-    SeenStack,
-    called,
-    inner,
-    profiles_by_rank,
-    user_rows,
-)
+from rn50_advisor.advisor.analysis.stacks.source.written_names import FUNCTIONS
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import Frames, SeenStack, called, inner
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import HotLine
 from rn50_advisor.advisor.model.measures.measured import Measured
@@ -37,17 +30,24 @@ from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 _ENGINE, _ENGINE_FILE, _HOOKS = "_engine_run_backward", "/torch/autograd/graph.py", "/torch/utils/hooks.py"
 _INNER, _MODULE = "inner", "/torch/nn/modules/module.py"  # of a module's call, where it has hooks
 _OTHERS = ("forward", "__call__", "<lambda>")  # a lambda returns something, unless what it calls does not
+_UNREAD_MIN = 10  # samples in hooks without a source: with fewer these are not worth a word
 _UPDATES = ("/torch/optim/", "/torch/distributed/")
-# In-place functions by torch's naming, and assignments to gradients and data.
-_IN_PLACE = re.compile(r"[A-Za-z0-9]_\(|\.(?:grad|data)\s*[-+*/]?=(?!=)|\.step\(")
+_TRAINS = re.compile(rf"{CHANGES_TENSORS}|\.step\(")
 
 
 def hook_values(recording: Recording, steady: Mapping[int, RankSteps], values: Measured) -> Measured:
     """Seconds per step of each rank with a profile and a source. On a GPU, at most the time in which the GPU had nothing queued."""
-    seen = Counter[int]()
-    for rank, _, _, count in _watching(recording):
-        seen[rank] += count
-    return profiled_values(recording, steady, values, STEP_HOOKS_S, seen, by_source=True)
+    seen, unread = Counter[int](), Counter[int]()
+    for rank, hook, _, count in _hooks(recording):
+        watches = _only_watches(recording.sources, hook)
+        if watches is not False:
+            (unread if watches is None else seen)[rank] += count
+    hidden = {rank for rank in steady if unread[rank] >= _UNREAD_MIN and not seen[rank]}
+    read = {rank: steps for rank, steps in steady.items() if rank not in hidden}
+    found = profiled_values(recording, read, values, STEP_HOOKS_S, seen, by_source=True)
+    for rank in hidden:
+        found.missing[STEP_HOOKS_S, rank] = "the source of its hooks was not kept"
+    return found
 
 
 def hook_lines(recording: Recording) -> tuple[HotLine, ...]:
@@ -55,24 +55,19 @@ def hook_lines(recording: Recording) -> tuple[HotLine, ...]:
     return longest(
         recording,
         (
-            (
-                (hook["file"], hook["line"], hook["function"]),
-                "" if is_user_file(row["frames"][0]["file"]) else place(row["frames"][0]),
-                count,
-            )
-            for _, hook, row, count in _watching(recording)
+            ((hook["file"], hook["line"], hook["function"]), leaf_of(row), count)
+            for _, hook, row, count in _hooks(recording)
+            if _only_watches(recording.sources, hook)
         ),
     )
 
 
-def _watching(recording: Recording) -> Iterator[tuple[int, StackFrame, SeenStack, int]]:
+def _hooks(recording: Recording) -> Iterator[tuple[int, StackFrame, SeenStack, int]]:
     """Yields (rank, the hook's frame, stack, samples)."""
-    on_gpu, evaluations = ranks_on_gpus(recording), evaluation_lines(recording)
-    for rank, profile in profiles_by_rank(recording):
-        for row, count in working_rows(user_rows(profile), evaluations, on_gpu=rank in on_gpu):
-            hook = _hook(inner(row["frames"]))
-            if hook is not None and _only_watches(recording.sources, hook):
-                yield rank, hook, row, count
+    for rank, _, row, count in step_rows(recording):
+        hook = _hook(inner(row["frames"]))
+        if hook is not None:
+            yield rank, hook, row, count
 
 
 def _hook(frames: Frames) -> StackFrame | None:
@@ -91,9 +86,10 @@ def _calls_hooks(frame: StackFrame) -> bool:
     return engine or frame["file"].endswith(_HOOKS) or forward or calls_model(frame)
 
 
-def _only_watches(sources: Sequence[Source], hook: StackFrame) -> bool:
+def _only_watches(sources: Sequence[Source], hook: StackFrame) -> bool | None:
+    """None if its source was not kept."""
     function = function_at(sources, hook["file"], hook["line"])
-    return isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) and _changes_nothing(function)
+    return None if function is None else isinstance(function, FUNCTIONS) and _changes_nothing(function)
 
 
 @functools.lru_cache(maxsize=256)  # a live job is analysed each second, with the same functions
@@ -102,4 +98,4 @@ def _changes_nothing(function: ast.AST) -> bool:
     gives = any(
         value is not None and not (isinstance(value, ast.Constant) and value.value is None) for value in returns
     )
-    return not gives and not _IN_PLACE.search(ast.unparse(function))
+    return not gives and not _TRAINS.search(ast.unparse(function))

@@ -193,5 +193,10 @@ def writes_output(row: UsersStack) -> bool:
     return False
 
 
+def leaf_of(row: UsersStack) -> str:
+    """The innermost frame of a stack; empty if it is the user's own."""
+    return "" if is_user_file(row["frames"][0]["file"]) else place(row["frames"][0])
+
+
 def place(frame: StackFrame) -> str:
     return f"{frame['function']} ({frame['file'].rpartition('/')[2]}:{frame['line']})"

@@ -6,7 +6,8 @@ by a tensor of indices; positions whose targets the loss ignores. Nodes have no 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+import re
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from rn50_advisor.advisor.analysis.host.node_window import facts_by_rank, ranks_on_gpus
@@ -28,53 +29,12 @@ from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
 Indexing = Literal["parts", "rows"]
 
-_ROWS = frozenset(("Index",))
-_ELEMENTARY = frozenset(
-    [
-        "Add",
-        "Sub",
-        "Mul",
-        "Div",
-        "Neg",
-        "Pow",
-        "Sqrt",
-        "Rsqrt",
-        "Reciprocal",
-        "Exp",
-        "Log",
-        "Log1P",
-        "Tanh",
-        "Erf",
-        "Sigmoid",
-        "Softplus",
-        "Square",
-        "Abs",
-        "Clamp",
-        "Where",
-        "Mean",
-        "Sum",
-        "Std",
-        "Var",
-        "VarMean",
-        "StdMean",
-        "Max",
-        "Amax",
-        "Norm",
-        "LinalgVectorNorm",
-        "Cdist",
-        "EuclideanDist",
-        "Expand",
-        "LogSoftmax",
-        "Gather",
-        "Sort",
-        "DiagEmbed",
-        "Diagonal",
-        "Tril",
-        "Cholesky",
-        "LinalgCholeskyEx",
-        "LinalgSolveTriangular",
-        "TriangularSolve",
-    ]
+# Names of nodes, before `Backward0`.
+_ROWS = re.compile("Index")
+_ELEMENTARY = re.compile(
+    r"Abs|Add|Amax|Cdist|Cholesky|Clamp|DiagEmbed|Diagonal|Div|Erf|EuclideanDist|Exp|Expand|Gather|LinalgCholeskyEx|LinalgSolveTriangular"
+    r"|LinalgVectorNorm|Log|Log1P|LogSoftmax|Max|Mean|Mul|Neg|Norm|Pow|Reciprocal|Rsqrt|Sigmoid|Softplus|Sort|Sqrt|Square|Std|StdMean|Sub"
+    r"|Sum|Tanh|TriangularSolve|Tril|Var|VarMean|Where"
 )
 _Line = tuple[str, int, str]  # file, line, function
 
@@ -118,9 +78,9 @@ def _parts(timed: BackwardNodeTimes) -> float:
     return sum(spared) / timed["ns"]
 
 
-def _of(timed: BackwardNodeTimes, kinds: Set[str]) -> float:
+def _of(timed: BackwardNodeTimes, kinds: re.Pattern[str]) -> float:
     """Share of the passes in nodes of these operations."""
-    of = (each["ns"] for each in timed["classes"] if each["name"].partition("Backward")[0] in kinds)
+    of = (each["ns"] for each in timed["classes"] if kinds.fullmatch(each["name"].partition("Backward")[0]))
     return sum(of) / timed["ns"]
 
 

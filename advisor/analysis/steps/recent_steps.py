@@ -42,9 +42,7 @@ class RecentSteps:
     """Sliding window over the steps of one rank. The oldest steps drop out."""
 
     steps: int = 0
-    counted: int = (
-        0  # of them, steps of which the rank noted no more than their boundaries; the rest of this window omits them
-    )
+    counted: int = 0  # of them, steps of which the rank noted only the boundaries; the rest of this window omits them
     step_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))
     # gap and clip of the same steps
     outside_ns: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT_STEPS))

@@ -181,9 +181,8 @@ def _row(strip: RankStrip, shape: _Shape, shared: int) -> Content:
         if name == "":
             parts += [" ", _mark(strip, shape.pinned), " " * width]
             continue
-        text = (
-            shorten_path(texts[name], width) if name == "host" else texts[name]
-        )  # hosts of a cluster differ at their end
+        # hosts of a cluster differ at their end
+        text = shorten_path(texts[name], width) if name == "host" else texts[name]
         parts += [" ", (fit(text, width, name in _RIGHT), styles.get(name, "")), " "]
     if shape.bar:
         phases = shape.budgets.get(strip.rank)

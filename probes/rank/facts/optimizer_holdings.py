@@ -72,7 +72,7 @@ def _settings(groups: list[dict[str, Any]]) -> int:
     """How many different settings these groups have: groups of the same ones could be one."""
     return len(
         {
-            tuple(sorted((name, _comparable(value)) for name, value in group.items() if name not in _NO_SETTINGS))
+            frozenset((name, _comparable(value)) for name, value in group.items() if name not in _NO_SETTINGS)
             for group in islice(groups, _TENSORS_MAX)
         }
     )

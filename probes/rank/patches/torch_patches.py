@@ -300,14 +300,15 @@ def _pin_loop(torch: Any, recorder: Recorder) -> list[Any]:
 def _backward(torch: Any, recorder: Recorder) -> list[Any]:
     original = torch.autograd.backward
     tape = recorder.tape
-    starts, begun, ended = tape.marks[BACKWARD], tape.marks[BACKWARD].append, tape.marks[BACKWARD_END].append
+    starts, begun = tape.marks[BACKWARD], tape.marks[BACKWARD].append
 
     @wraps(original)
     def backward(*args: Any, **kwargs: Any) -> Any:
         account = None
         try:
-            if tape.counts and get_ident() == tape.thread:
+            if tape.counts and len(starts) < tape.most and get_ident() == tape.thread:
                 if tape.place != IN_BACKWARD:
+                    begun(0)  # that the tape is read if the loop does nothing else
                     account, tape.place = tape.account, IN_BACKWARD
             elif tape.on and len(starts) < tape.most and get_ident() == tape.thread:
                 if not tape.inside_backward:
@@ -324,19 +325,12 @@ def _backward(torch: Any, recorder: Recorder) -> list[Any]:
             result = original(*args, **kwargs)
         except BaseException as error:
             if account is not None:
-                _quietly(recorder, _backward_raised, recorder, account)
+                _quietly(recorder, _backward_ended, recorder, account)
             hide_frame(error)
             raise
         if account is not None:
             try:
-                if tape.on:
-                    now = tape.at >> PHASE_BITS or perf_counter_ns()
-                    ended(now)
-                    tape.words[PHASE] = now << PHASE_BITS | CLIP
-                    tape.inside_backward = False
-                    tape.place = CLIP
-                else:
-                    recorder.backward_end(account)
+                _backward_ended(recorder, account)
             except Exception:
                 _failed(recorder)
         return result
@@ -346,17 +340,18 @@ def _backward(torch: Any, recorder: Recorder) -> list[Any]:
     return [backward]
 
 
-def _backward_raised(recorder: Recorder, account: Account) -> None:
-    """Ends a backward pass that raised, on the tape or in the account."""
+def _backward_ended(recorder: Recorder, account: Account) -> None:
+    """Ends a backward pass on the tape or in the account."""
     tape = recorder.tape
-    if tape.on:
+    if not tape.on:
+        recorder.backward_end(account)
+        return
+    if not tape.at:  # else the step is only counted
         now = perf_counter_ns()
         tape.marks[BACKWARD_END].append(now)
         tape.words[PHASE] = now << PHASE_BITS | CLIP
-        tape.inside_backward = False
-        tape.place = CLIP
-    else:
-        recorder.backward_end(account)
+    tape.inside_backward = False
+    tape.place = CLIP
 
 
 def _known_to_jit(original: Any, wrapper: Any) -> None:

@@ -54,6 +54,13 @@ def seeded(name: str, rule: str, *arguments: str, fixed: tuple[str, ...] = (), *
     return fault(name, rule, perceptron(*arguments), fixed=with_fix, untouched=alike, **more)
 
 
+def written_out(name: str, of: str, *arguments: str, steps: tuple[int, int], **more: Any) -> Scenario:
+    """`steps`: of the job, and of the one with torch's own operation."""
+    slow, fast = (f"--steps={n}" for n in steps)
+    whole = composed(of, fast, *arguments, "--whole")
+    return fault(name, "CMP026", composed(of, slow, *arguments), fixed=whole, **more)
+
+
 LARGE = ("--batch=16", "--width=1024", "--layers=4", "--steps=300")
 SMALL = ("--batch=16", "--width=128", "--layers=24", "--steps=1200")
 MODERATE = ("--batch=256", "--width=768", "--layers=4", "--steps=300")
@@ -328,54 +335,49 @@ SCENARIOS = (
         late="the line of the forward pass is short: only later profiles have enough samples of it",
         fixed=indexing("--of=graph", "--steps=800", "--take=once"),
     ),
-    fault(
-        "gelu-written-out",
-        "CMP026",
-        composed("words", "--steps=500"),
-        line="0.5 * x * (1.0 + torch.tanh(",
-        says="F.gelu",
-        fixed=composed("words", "--steps=600", "--whole"),
-    ),
-    fault(
+    written_out("gelu-written-out", "words", steps=(500, 600), line="0.5 * x * (1.0 + torch.tanh(", says="F.gelu"),
+    written_out(
         "layer-norm-written-out",
-        "CMP026",
-        composed("words", "--norms", "--steps=500", "--batch=512"),
+        "words",
+        "--norms",
+        "--batch=512",
+        steps=(500, 600),
         strength="just above",
         line="mean = x.mean(-1",
         says="F.layer_norm",
-        fixed=composed("words", "--norms", "--steps=600", "--batch=512", "--whole"),
     ),
-    fault(
+    written_out(
         "layer-norm-of-channels-written-out",
-        "CMP026",
-        composed("pictures", "--steps=300", "--batch=64"),
+        "pictures",
+        "--batch=64",
+        steps=(300, 400),
         line="u = x.mean(1",
         says="F.layer_norm",
-        fixed=composed("pictures", "--steps=400", "--batch=64", "--whole"),
     ),
-    fault(
+    written_out(
         "distances-by-broadcasting",
-        "CMP026",
-        composed("codes", "--steps=400", "--codes=1024", "--width=256"),
+        "codes",
+        "--codes=1024",
+        "--width=256",
+        steps=(400, 1500),
         line="difference = z.unsqueeze(1)",
         says="torch.cdist",
-        fixed=composed("codes", "--steps=1500", "--codes=1024", "--width=256", "--whole"),
     ),
-    fault(
+    written_out(
         "covariance-of-a-diagonal",
-        "CMP026",
-        composed("actions", "--steps=2000", "--batch=2048"),
+        "actions",
+        "--batch=2048",
+        steps=(2000, 3000),
         line="MultivariateNormal(",
         says="Independent(Normal",
-        fixed=composed("actions", "--steps=3000", "--batch=2048", "--whole"),
     ),
-    fault(
+    written_out(
         "norm-limited-in-each-lookup",
-        "CMP026",
-        composed("entities", "--steps=1500", "--codes=4000"),
+        "entities",
+        "--codes=4000",
+        steps=(1500, 3000),
         line="self.table(ids)",
         says="renorm_",
-        fixed=composed("entities", "--steps=3000", "--codes=4000", "--whole"),
     ),
     fault(
         "few-distances-by-broadcasting",

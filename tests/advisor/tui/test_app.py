@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 
 import pytest
 
 import report_samples as samples
+from rn50_advisor.advisor.tui.app import keep_from_collections
 from rn50_advisor.advisor.tui.panels.banner import Banner
 from rn50_advisor.advisor.tui.panels.tab_bar import VIEWS
 from screen_overflow import overflows
@@ -134,3 +136,12 @@ async def test_names_that_look_like_markup_or_escapes_are_only_text(size):
             assert "[red]x[/]" in text
             assert "cannot be shown" not in text
             assert "\x1b" not in text
+
+
+def test_what_was_alive_at_the_first_report_is_hidden_from_the_garbage_collector() -> None:
+    before = gc.get_freeze_count()
+    try:
+        keep_from_collections()
+        assert gc.get_freeze_count() > before + 1000
+    finally:
+        gc.unfreeze()

@@ -486,6 +486,25 @@ def test_a_counted_backward_pass_notes_where_it_is_even_if_it_raises(tmp_path: P
     assert training.recorder.errors == 0
 
 
+def test_backward_passes_alone_end_a_stretch_of_counted_steps(tmp_path: Path) -> None:
+    training = Training(tmp_path)
+    tape, stub = (
+        training.recorder.tape,
+        types.SimpleNamespace(autograd=types.SimpleNamespace(backward=lambda root: None)),
+    )
+    torch_patches._backward(stub, training.recorder)
+    training.account.fewest_rounds, training.account.since = 1, 1_000
+    tape.usual.offsets = [0, 1, 2, 3, 4]
+    tape.start(training.account, 3, None, counted=True)
+    most = tape.most
+    for _ in range(most):
+        stub.autograd.backward("one")
+    assert tape.counts and not tape.marks[BACKWARD_END], "only counted"
+    stub.autograd.backward("one more")
+    assert not tape.counts and training.recorder.errors == 0
+    assert all(len(marks) <= most for marks in tape.marks)
+
+
 def test_only_the_training_thread_notes_fetches_and_those_of_its_own_iterator(
     tmp_path: Path, dataloader: types.SimpleNamespace
 ) -> None:

@@ -75,7 +75,7 @@ def test_half_of_the_batches_work_is_spared_at_best_and_a_quarter_at_worst() -> 
     ("split", "ranks", "title"),
     [
         (own(), 2, "each of 2 ranks processes"),
-        (own(of_workers=True), 2, "each of 6 ranks processes"),
+        (own(of_workers=True), 2, "each of 6 workers processes"),
         (own(of_ranks=False, of_workers=True), 1, "each of 3 workers processes"),
     ],
 )

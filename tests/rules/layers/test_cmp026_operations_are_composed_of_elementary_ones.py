@@ -59,7 +59,7 @@ def test_each_form_has_its_advice() -> None:
     assert set(_FORMS) == set(get_args(ComposedForm))
     for form in _FORMS:
         (fix,) = found("CMP026", cmp026(0.3, elementary=0.3, form=form)).fixes
-        assert fix.where == Where(SCRIPT, 57) and fix.change
+        assert fix.where == Where(SCRIPT, 57) and fix.change and " instead of " in fix.title
 
 
 def test_the_backward_pass_counts_as_far_as_its_elementwise_nodes_are_known() -> None:

@@ -34,8 +34,8 @@ def _has_number(node: ast.AST, value: float) -> bool:
 
 
 def _factors(node: ast.AST) -> Iterator[ast.AST]:
-    """What a product multiplies, also within sums in brackets that it divides by numbers."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Mult, ast.Div)):
+    """What a product multiplies, and divides by."""
+    if isinstance(node, ast.BinOp) and _is_product(node):
         yield from _factors(node.left)
         yield from _factors(node.right)
     else:
@@ -98,10 +98,10 @@ def _is_softmax(node: ast.AST) -> bool:
     )
 
 
-def _normalises(*forms: Callable[[tuple[int, ...]], bool]) -> Callable[[ast.AST], bool]:
+def _normalises(over: Callable[[tuple[int, ...]], bool]) -> Callable[[ast.AST], bool]:
     def matches(node: ast.AST) -> bool:
         axes = next((axes for each in _arithmetic(node) if (axes := _normalised_axes(each))), ())
-        return bool(axes) and all(form(axes) for form in forms)
+        return bool(axes) and over(axes)
 
     return matches
 
@@ -144,8 +144,9 @@ def _is_distance(node: ast.AST) -> bool:
         and (operands := operands_of(node))
     ):
         return False
-    differs = _square(operands[0]) if name_of(node) == "sum" else operands[0]
-    axes = next((axes_of(node, [operands[0], *operands[at:]]) for at in (1, 2) if operands[at:] or at == 1), ())
+    summed = name_of(node) == "sum"
+    differs = _square(operands[0]) if summed else operands[0]
+    axes = axes_of(node, operands if summed else [operands[0], *operands[2:]])  # a norm takes its order first
     if not (isinstance(differs, ast.BinOp) and isinstance(differs.op, ast.Sub)):
         return False
     one, other = _inserted(differs.left), _inserted(differs.right)

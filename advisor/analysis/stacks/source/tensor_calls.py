@@ -5,22 +5,22 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from rn50_advisor.advisor.analysis.stacks.source.written_names import last_name
+
 LIBRARIES = frozenset(("torch", "F", "nn", "functional", "math", "np", "numpy", "linalg", "special"))
 
 
 def name_of(node: ast.AST) -> str:
     """The last name of what is called; empty for no call."""
-    function = node.func if isinstance(node, ast.Call) else None
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    return last_name(node.func) if isinstance(node, ast.Call) else ""
 
 
 def operands_of(call: ast.Call) -> list[ast.expr]:
     """What it computes with first: `torch.pow(x, 2)` and `x.pow(2)` have the same ones."""
     function = call.func
-    if not isinstance(function, ast.Attribute) or isinstance(function.value, ast.Call):
-        return [function.value, *call.args] if isinstance(function, ast.Attribute) else call.args
-    last = function.value.attr if isinstance(function.value, ast.Attribute) else getattr(function.value, "id", "")
-    return call.args if last in LIBRARIES else [function.value, *call.args]
+    if not isinstance(function, ast.Attribute):
+        return call.args
+    return call.args if last_name(function.value) in LIBRARIES else [function.value, *call.args]
 
 
 def calls_in(node: ast.AST, *names: str) -> Iterator[tuple[ast.Call, list[ast.expr]]]:

@@ -51,17 +51,17 @@ def observe(job: Job, conditions: Conditions, folder: Path, *, ending: Ending = 
     folder.mkdir()
     (folder / "out").mkdir()
     start, before = time.monotonic(), read_ticks()
-    with _running(command(job, conditions, folder), job.environment, folder) as process:
+    with running(command(job, conditions, folder), job.environment, folder) as process:
         if ending == "hangs":
             found = _watch_hang(process, folder)
             return Observation(*found, run_folder(folder), None, time.monotonic() - start)
         try:
             code = process.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
-            raise JobWentWrong(f"still running after {LIMIT_S:.0f} s{_last_words(folder)}") from None
+            raise JobWentWrong(f"still running after {LIMIT_S:.0f} s{last_words(folder)}") from None
     wall_s, others = time.monotonic() - start, between(before, read_ticks())
     if code != (1 if ending == "fails" else 0):  # exit code of torchrun and Python when a rank has failed
-        raise JobWentWrong(f"exit code {code}{_last_words(folder)}")
+        raise JobWentWrong(f"exit code {code}{last_words(folder)}")
     run = run_folder(folder)
     return Observation(*judged(run), run, code, wall_s, others)
 
@@ -117,12 +117,12 @@ def launcher(job: Job) -> list[str]:
 def run_folder(folder: Path) -> Path:
     run = next(iter((folder / "runs").glob("*")), None)
     if run is None:
-        raise JobWentWrong(f"nothing was recorded{_last_words(folder)}")
+        raise JobWentWrong(f"nothing was recorded{last_words(folder)}")
     return run
 
 
 @contextlib.contextmanager
-def _running(argv: Sequence[str], environment: Mapping[str, str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def running(argv: Sequence[str], environment: Mapping[str, str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Runs the command in its own session: Ctrl-C reaches only this process, which then ends the job in order."""
     marked = {**os.environ, **environment, OWNER: str(os.getpid())}
     with (folder / "output.txt").open("wb") as output:
@@ -132,11 +132,11 @@ def _running(argv: Sequence[str], environment: Mapping[str, str], folder: Path) 
         try:
             yield process
         finally:
-            _stop(process)
+            stop(process)
             end_processes(os.getpid())
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def stop(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is not None:
         return
     process.terminate()
@@ -154,7 +154,7 @@ def _watch_hang(process: subprocess.Popen[bytes], folder: Path) -> tuple[dict[st
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = process.wait(POLL_S)
-            raise JobWentWrong(f"ended with {code} and should have hung{_last_words(folder)}")
+            raise JobWentWrong(f"ended with {code} and should have hung{last_words(folder)}")
         if not any((folder / "runs").glob("*/run.sqlite")):
             continue
         report, recording = judged(run_folder(folder))
@@ -164,6 +164,6 @@ def _watch_hang(process: subprocess.Popen[bytes], folder: Path) -> tuple[dict[st
             return report, recording
 
 
-def _last_words(folder: Path) -> str:
+def last_words(folder: Path) -> str:
     lines = (folder / "output.txt").read_text(errors="replace").splitlines()
     return "".join(f"\n    {line}" for line in lines[-12:])

@@ -22,6 +22,7 @@ from rich.table import Table
 
 from rn50_advisor.advisor.model.findings import RUNS_DIFFER
 from samples.faults.score import PROMPT_S, PROMPT_STEPS, Result, Summary, summarise
+from samples.faults.turns import TURN_S
 
 SCHEMA = "rn50-advisor/faults/1"
 RECORDED = "recorded through the fake driver"
@@ -125,7 +126,12 @@ def cells(r: Result, *, flips: bool = False) -> tuple[str, ...]:
     predicted = "–".join(f"{end:.2f}" for end in r.predicted) + "×" if r.predicted else ""
     predicted = f"{r.likely:.2f}× ({predicted})" if r.likely else predicted
     by_the_clock = f"({r.timed:.2f}× by the clock)" if r.timed is not None and r.timed != r.measured else ""
-    notes = ("missed" if r.held is False else "", by_the_clock, "(shared)" if r.shared else "")
+    notes = (
+        "missed" if r.held is False else "",
+        by_the_clock,
+        "(shared)" if r.shared else "",
+        "(in turns)" if r.turns else "",
+    )
     measured = " ".join([f"{r.measured:.2f}×", *filter(None, notes)]) if r.measured else ""
     measured = measured or RECORDED * r.recorded
     alarms = ", ".join(r.false_alarms)
@@ -192,11 +198,12 @@ def markdown(results: Sequence[Result], why_late: Mapping[str, str] = MappingPro
         *headline(s),
         "## Scenarios",
         "First verdict: from the job's start, or the fault's where that came later, until the right verdict was there. "
-        "Measured: samples/s with the advised fix over samples/s without; both jobs run with a heap that malloc leaves alone "
+        "Measured: samples/s with the advised fix over samples/s without. In turns: both jobs were started again and computed in turns of "
+        f"{TURN_S:g} s, each stopped while the other computed. Both jobs run with a heap that malloc leaves alone "
         "(`MALLOC_TRIM_THRESHOLD_`, `MALLOC_MMAP_THRESHOLD_`), for its chance moves a step by more than many a fault. "
         "Of a fault that comes late both count from its step on, otherwise after the first fifth. "
-        "Where a fix leaves forward or backward as they are, the two runs are compared at the same pace of the machine: times what these "
-        "phases took with the fix over what they took without; what the clock alone says stands beside it. "
+        "Where runs come one after the other and a fix leaves forward or backward as they are, they are compared at the same pace of the "
+        "machine: times what these phases took with the fix over what they took without; what the clock alone says stands beside it. "
         "Shared: the run with the fix is that of another scenario, as listed below. Flips: another repetition says something else.",
         grid(HEADINGS, [cells(r, flips=r.scenario in s.flipped) for r in results]),
         *_shared_runs(results),

@@ -23,9 +23,11 @@ from rn50_advisor.advisor.verdict.likely_gain import errors_of, expected
 from samples.faults.first_verdict import first_right_verdict, pace_s, samples_per_s
 from samples.faults.fixtures import NAME, Burners
 from samples.faults.leftovers import sweep
+from samples.faults.neighbours import between, read_ticks
 from samples.faults.observe import JobWentWrong, Observation, observe, play
 from samples.faults.scenario import CannotBeMade, Conditions, Fixture, Job, Recorded, Remedy, Scenario, Untouched
 from samples.faults.score import Result, attributed_share, blank, judge, unfinished
+from samples.faults.turns import in_turns
 
 RETRIES = 2
 NEIGHBOURS, HYPERVISOR = "CPU003", "CPU002"  # other users of the machine; no scenario can create the latter
@@ -146,23 +148,48 @@ def describe(scenario: Scenario, seen: Observation, result: Result) -> Result:
 
 
 def measure_remedy(scenario: Scenario, remedy: Remedy, before: Observation, result: Result, bench: Bench) -> Result:
-    """Runs the job with the advised change, right after the first run on the same machine, and adds the measured gain."""
-    fixtures = scenario.fixtures if remedy.fixtures is None else remedy.fixtures
-    after, owner = run_with_fix(scenario, remedy.job or scenario.job, fixtures, bench, repetition=result.repetition)
-    both, onset = (before.recording, after.recording), scenario.onset_step
-    rates = [samples_per_s(recording, onset) for recording in both]
-    timed = rates[1] / rates[0] if rates[0] and rates[1] else None
+    """Adds what was predicted, and what the advised change brought: in turns where the machine's circumstances are the same for both
+    jobs, else in a run right after the first one."""
     predicted = promised(remedy, before) if result.right else None  # a prediction for another cause does not apply
-    return replace(
+    result = replace(
         result,
         predicted=predicted.speedup if predicted else None,
         likely=predicted.likely if predicted else None,
         bounds=predicted.bounds if predicted else None,
+    )
+    jobs = (scenario.job, remedy.job)
+    if isinstance(jobs[0], Job) and isinstance(jobs[1], Job) and not scenario.fixtures and not remedy.fixtures:
+        return measure_in_turns(scenario, jobs, result, bench)
+    fixtures = scenario.fixtures if remedy.fixtures is None else remedy.fixtures
+    after, owner = run_with_fix(scenario, remedy.job or scenario.job, fixtures, bench, repetition=result.repetition)
+    both, onset = (before.recording, after.recording), scenario.onset_step
+    timed = faster_by(both, onset)
+    return replace(
+        result,
         measured=round(timed * slower_by(both, remedy.untouched, onset), 3) if timed else None,
         timed=round(timed, 3) if timed else None,
         disturbed=result.disturbed or disturbed(fixtures, after),
         shared="" if owner == scenario.name else owner,
     )
+
+
+def measure_in_turns(scenario: Scenario, jobs: Sequence[Job], result: Result, bench: Bench) -> Result:
+    """Adds the gain measured in turns. Raises JobWentWrong."""
+    steady = [replace(job, environment={**STEADY_HEAP, **job.environment}) for job in jobs]
+    before = read_ticks()
+    with tempfile.TemporaryDirectory(dir=bench.folder, ignore_cleanup_errors=True) as name:
+        both = in_turns(steady, Conditions(), Path(name))
+    others = between(before, read_ticks())
+    timed = faster_by(both, scenario.onset_step)
+    measured = round(timed, 3) if timed else None
+    alone = others.cores <= OTHERS_CORES and others.stolen_share <= STOLEN_SHARE
+    return replace(result, measured=measured, timed=measured, turns=True, disturbed=result.disturbed or not alone)
+
+
+def faster_by(both: Sequence[Recording], onset_step: int) -> float | None:
+    """Samples per second of the second run divided by those of the first; None if one has too few steps."""
+    rates = [samples_per_s(recording, onset_step) for recording in both]
+    return rates[1] / rates[0] if rates[0] and rates[1] else None
 
 
 def promised(remedy: Remedy, before: Observation) -> Saving | None:

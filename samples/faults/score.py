@@ -121,6 +121,7 @@ class Result:
     wall_s: float = 0.0
     took_s: float = 0.0  # set-up, attempts and the run with the fix
     shared: str = ""  # the scenario whose run with the fix is reused: same job and circumstances, minutes apart
+    turns: bool = False  # both jobs were measured in turns, not one after the other
     recorded: bool = False  # made-up steps and the fake driver's answers, no job
     advisor: str = ""  # version of the advisor that judged
     machine: str = ""  # where it ran

@@ -101,6 +101,7 @@ def test_another_file_is_refused(tmp_path: Path, content: str) -> None:
         (replace(GOOD, measured=2.5), ["2.50× missed"]),
         (replace(GOOD, timed=1.9), ["1.50× (1.90× by the clock)"]),
         (replace(GOOD, timed=1.5), ["1.50×"]),
+        (replace(GOOD, turns=True), ["1.50× (in turns)"]),
         (replace(GOOD, disturbed=True), ["yes (disturbed)"]),
         (replace(GOOD, right_place=False), ["yes (wrong place)"]),
         (replace(GOOD, broken="it fell over"), ["yes (broken)"]),

@@ -26,6 +26,7 @@ _RENORM, _FUNCTIONAL = "_no_grad_embedding_renorm_", "/torch/nn/functional.py"
 _MULTIVARIATE = "/torch/distributions/multivariate_normal.py"
 # transformers' `gelu_new`, the default of GPT-2, is composed; its `gelu_pytorch_tanh` is torch's operation of the same values.
 _ACTIVATIONS, _NEW_GELU = "/transformers/activations.py", "NewGELUActivation."
+_WITH_MODULE: ComposedForm = "smoothed targets"  # their divergence may be an nn.KLDivLoss
 _LINES_MAX = 5
 
 _Line = tuple[str, int, str]  # file, line, function
@@ -68,10 +69,10 @@ def _composed(row: SeenStack, sources: tuple[Source, ...]) -> tuple[_Line, Compo
         return None
     if form is not None:
         return place, form
-    if any(calls_model(frame) for frame in below):
-        return None  # a layer that is called on such a line
     found = composed_at(sources, user["file"], user["line"])
-    return None if found is None else ((user["file"], found.first, user["function"]), found.form)
+    if found is None or (any(calls_model(frame) for frame in below) and found.form != _WITH_MODULE):
+        return None  # a layer that is called on such a line
+    return (user["file"], found.first, user["function"]), found.form
 
 
 def _form_of(frame: StackFrame) -> ComposedForm | None:

@@ -82,3 +82,15 @@ def test_on_a_gpu_and_without_sources_it_is_not_measured() -> None:
 def test_a_model_whose_source_was_not_kept_is_unknown() -> None:
     a = seen(block(80, 6), sources=(LOOP,))
     assert not a.by_rank("step.composed_s") and "model.py" in a.reasons["step.composed_s", 0]
+
+
+def test_the_divergence_from_smoothed_targets_may_be_a_module() -> None:
+    smoothing = (
+        "def forward(self, x, target):\n"
+        "    dense = torch.full_like(x, 0.1)\n"
+        "    dense.scatter_(1, target.unsqueeze(1), 0.9)\n"
+        "    return self.criterion(x, dense)  # nn.KLDivLoss\n"
+    )
+    row = looks(80, ("train", SCRIPT, 24), MODULE, ("forward", "/job/model.py", 4), MODULE, LINEAR)
+    found = seen(row, sources=(Source("/job/model.py", "", smoothing), LOOP)).composed_lines
+    assert [(line.line, line.form, line.samples) for line in found] == [(2, "smoothed targets", 80)]

@@ -1,0 +1,88 @@
+"""Two jobs in turns: all processes of one rest while the other computes, and the rests are taken out of its clock."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from samples.faults.observe import JobWentWrong
+from samples.faults.runner import faster_by
+from samples.faults.turns import Player, rested_ns, without_rests
+
+from recordings import plan, recording
+
+PARENT = (
+    "import subprocess, sys, time\n"
+    "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], start_new_session=True)\n"
+    "print('ready', flush=True)\n"
+    "time.sleep(60)\n"
+)
+
+
+@pytest.fixture
+def player(tmp_path: Path) -> Iterator[Player]:
+    process = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    family = psutil.Process(process.pid).children()
+    yield Player(process, tmp_path)
+    for each in [*family, process]:
+        each.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def states(player: Player) -> set[str]:
+    root = psutil.Process(player.process.pid)
+    family = [root, *root.children(recursive=True)]
+    assert len(family) == 2, "the child is in a session of its own"
+    return {each.status() for each in family}
+
+
+def test_all_processes_of_a_job_rest_and_go_on(player: Player) -> None:
+    player.rest()
+    assert states(player) == {psutil.STATUS_STOPPED}
+    player.compute()
+    assert psutil.STATUS_STOPPED not in states(player)
+    [(begin, end)] = player.rests
+    assert begin < end
+    player.compute()
+    assert len(player.rests) == 1, "it was computing"
+
+
+def test_a_turn_ends_in_a_rest_and_a_failed_job_ends_the_measurement(player: Player, tmp_path: Path) -> None:
+    assert player.turn()
+    assert states(player) == {psutil.STATUS_STOPPED}
+    (tmp_path / "output.txt").write_text("ValueError: no such data set\n")
+    psutil.Process(player.process.pid).children()[0].kill()
+    player.process.kill()
+    with pytest.raises(JobWentWrong, match="no such data set"):
+        player.turn()
+
+
+def test_time_stands_still_in_rests() -> None:
+    times = np.array([5, 10, 15, 20, 45, 50], np.int64)
+    assert rested_ns(times, [(10, 20), (40, 45)]).tolist() == [0, 0, 5, 10, 15, 15]
+    assert rested_ns(times, []).tolist() == [0] * 6
+
+
+def test_a_job_that_rested_is_as_fast_as_one_that_did_not() -> None:
+    made = recording({0: plan(60, forward=30, backward=60)})
+    rows = made.steps[0]
+    halfway = int(rows["t_end_ns"][40])
+    rested = {0: rows.copy()}
+    for column in ("t_start_ns", "t_end_ns"):
+        rested[0][column][41:] += 5_000_000_000
+    both = (made, without_rests(type(made)(made.meta, steps=rested), [(halfway, halfway + 5_000_000_000)]))
+    assert faster_by(both, 0) == pytest.approx(1.0)
+    assert faster_by((made, type(made)(made.meta, steps=rested)), 0) < 0.7  # type: ignore[operator]
+    assert rows["t_end_ns"][-1] == made.steps[0]["t_end_ns"][-1], "its own times are left alone"
+
+
+def test_too_few_steps_are_no_speed() -> None:
+    assert faster_by((recording({}), recording({0: plan(60, forward=30)})), 0) is None

@@ -273,8 +273,8 @@ def _workers_on_cores(a: Analysis, cores: float) -> int:
 
 
 def better_than_workers(a: Analysis, step_s: float) -> bool:
-    """True if this step is clearly shorter than the one with as many workers as are advised."""
-    return step_s < _BETTER_RATIO_MAX * forecast_of(a).step_s(workers_for(a)[0])[0]
+    """True if this step is clearly shorter than the one that is likely with as many workers as are advised."""
+    return step_s < _BETTER_RATIO_MAX * math.sqrt(math.prod(forecast_of(a).step_s(workers_for(a)[0])))
 
 
 def limit_words(a: Analysis) -> str:

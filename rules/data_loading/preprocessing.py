@@ -28,9 +28,13 @@ CROWDED: Mapping[str, Threshold] = {
 
 
 def dominant_line(a: Analysis, least: float) -> SampleLine | None:
-    """The line of user code with this share of the stacks of processes that make samples; None without one, or with too few stacks."""
-    line = a.sample.lines[0] if a.sample and a.sample.lines else None
-    return line if line and line.share >= least and line.looks >= _STACKS_MIN else None
+    """The line of user code with this share of the stacks of processes that make samples, by itself or with what it calls; None without
+    one, or with too few stacks.
+    """
+    if a.sample is None:
+        return None
+    lines = (*a.sample.lines[:1], *reversed(a.sample.path))
+    return next((line for line in lines if line.share >= least and line.looks >= _STACKS_MIN), None)
 
 
 def read_for_nothing(a: Analysis) -> str:

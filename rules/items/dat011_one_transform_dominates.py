@@ -28,13 +28,14 @@ root cause and this finding is listed under it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rn50_advisor.advisor.model.analysis import Analysis, LoaderFacts
 from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, Where
 from rn50_advisor.advisor.model.forecast.worker_feed import WorkerFeed
 from rn50_advisor.advisor.model.forecast.worker_model import step_with_cheaper_batches
-from rn50_advisor.advisor.model.input.sample_cost import SampleCost, SamplePart
+from rn50_advisor.advisor.model.input.sample_cost import SampleCost, SampleLine, SamplePart
 from rn50_advisor.advisor.model.measures.input_measures import (
     BATCH_COLLATE_S,
     FETCH_WALL_S,
@@ -58,6 +59,7 @@ from rn50_advisor.rules.data_loading.transform_order import late_shrink
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
 _CPU_LEFT_WORST = 0.5
+_PATH_SHARE = 2 / 3  # of the stack samples that go through the line of a fix
 
 _ON_DEVICE = "on the device, for the whole batch (torchvision.transforms.v2 accepts batches of tensors)"
 # Alternatives by transform name. {size}: size of the input images.
@@ -176,8 +178,8 @@ def _collate(a: Analysis, cost: SampleCost, t: Thresholds, loader: LoaderFacts |
     share = cost.collate_s / max(cost.collate_s + samples_s, 1e-9)
     if share < t["share"]:
         return None
-    line = next((line for line in cost.lines if line.function.rpartition(".")[2] == name.rpartition(".")[2]), None)
-    where = Where(line.file, line.line) if line else where_of(loader)
+    path = cost.path_until(_PATH_SHARE) if _is_call_of(name, cost.path[:1]) else ()
+    where = Where(path[-1].file, path[-1].line) if path else where_of(loader)
     return _Part(
         title=f"Data loading: {name} takes {100 * share:.0f} % of each batch's CPU time",
         of_batch=share,
@@ -189,11 +191,24 @@ def _collate(a: Analysis, cost: SampleCost, t: Thresholds, loader: LoaderFacts |
                 f"per batch in {name}; its samples take {duration(samples_s)}",
                 form="continues",
             ),
+            *_through(path),
         ),
         fix=Fix(f"make {name} cheaper", _CHEAPER_COLLATE, where, "small change"),
         basis=_basis(name),
         collates=True,
     )
+
+
+def _is_call_of(name: str, lines: Sequence[SampleLine]) -> bool:
+    """True if the line that the loader calls is of this function, or of an object's `__call__`."""
+    return bool(lines) and lines[0].function.rpartition(".")[2] in (name.rpartition(".")[2], "__call__")
+
+
+def _through(path: Sequence[SampleLine]) -> tuple[Evidence, ...]:
+    if not path:
+        return ()
+    calls = " → ".join(line.words for line in path)
+    return (Evidence("stack samples", float(path[-1].seen), "", None, f"of {path[-1].looks} go through {calls}"),)
 
 
 def _batch_cpu_s(a: Analysis) -> float:

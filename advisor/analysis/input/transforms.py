@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from rn50_advisor.advisor.analysis.input.making_samples import making_samples
+from rn50_advisor.advisor.analysis.input.making_samples import MakingSample, making_samples
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import LoaderFacts, training_loader
 from rn50_advisor.advisor.model.input.sample_cost import PartKind, SampleCost, SampleLine, SamplePart
@@ -34,6 +34,7 @@ _SAMPLES_ALIKE_MIN = 8
 _ALIKE_ERROR_MAX = 0.02
 _PARTS_MAX = 30
 _LINES_MAX = 5
+_PATH_SHARE = 0.5  # of the stack samples: what most of them share
 _NOTHING: Table = np.empty(0, [(name, np.int64) for name in ("t_end_ns", "loader", "cpu_ns")])
 _KINDS = ("transform", "load", "rest")
 
@@ -59,6 +60,7 @@ def sample_cost(
     shares = _parts(recording, made, cpu_s, wall_s)
     if samples < _SAMPLES_MIN and max(part.error for part in shares) > _ALIKE_ERROR_MAX:
         return few
+    making = [*making_samples(recording, steady)]
     return SampleCost(
         looks=samples,
         cpu_s=cpu_s,
@@ -69,13 +71,36 @@ def sample_cost(
         width=_mean(seen["width"]),
         height=_mean(seen["height"]),
         file_bytes=_mean(seen["file_bytes"]),
-        lines=_lines(recording, steady),
+        lines=_lines(making),
+        path=_path(making),
     )
 
 
-def _lines(recording: Recording, steady: Mapping[int, RankSteps]) -> tuple[SampleLine, ...]:
+def _path(samples: Sequence[MakingSample]) -> tuple[SampleLine, ...]:
+    """From the line that the loader calls, line by line the one that most of the samples go through, as long as it is half of all."""
+    path, total = list[SampleLine](), sum(sample.count for sample in samples)
+    inside = [(sample.count, _lines_in(sample)) for sample in samples]
+    while True:
+        depth, counts = len(path), Counter[tuple[str, str, int]]()
+        for count, lines in inside:
+            if len(lines) > depth:
+                counts[lines[depth]] += count
+        line, seen = next(iter(counts.most_common(1)), (None, 0))
+        if line is None or seen < _PATH_SHARE * total:
+            return tuple(path)
+        path.append(SampleLine(*line, seen, total))
+        inside = [(count, lines) for count, lines in inside if len(lines) > depth and lines[depth] == line]
+
+
+def _lines_in(sample: MakingSample) -> list[tuple[str, str, int]]:
+    """The user's lines in a stack, outermost first."""
+    user = sample.data.get("user")
+    frames = [user, *sample.data.get("callers", ())] if user else []
+    return [(frame["function"], frame["file"], frame["line"]) for frame in reversed(frames)]
+
+
+def _lines(samples: Sequence[MakingSample]) -> tuple[SampleLine, ...]:
     """The user's innermost lines that stacks show most often while samples are made. Stacks of library code alone count in the total."""
-    samples = [*making_samples(recording, steady)]
     found: Counter[tuple[str, str]] = Counter()
     lines: dict[tuple[str, str], Counter[int]] = {}
     for sample in samples:

@@ -88,10 +88,17 @@ class SampleCost:
     height: float | None = None
     file_bytes: float | None = None
     lines: tuple[SampleLine, ...] = ()  # from stack samples, most frequent first
+    path: tuple[
+        SampleLine, ...
+    ] = ()  # calls that most stack samples share, the outermost line first; `seen` includes what a line calls
 
     @property
     def costliest_transform(self) -> SamplePart | None:
         return next((part for part in self.parts if part.kind == "transform"), None)
+
+    def path_until(self, least: float) -> tuple[SampleLine, ...]:
+        """The part of `path` whose lines, with what they call, have at least this share of the stack samples."""
+        return tuple(line for line in self.path if line.share >= least)
 
     @property
     def picture(self) -> str:
@@ -132,7 +139,8 @@ def sample_table(facts: Mapping[str, Any]) -> SampleTable | None:
 def _cost(stored: Mapping[str, Any]) -> SampleCost:
     parts = tuple(SamplePart(**part) for part in stored["parts"])
     lines = tuple(SampleLine(**line) for line in stored["lines"])
-    return SampleCost(**{**stored, "parts": parts, "lines": lines})
+    path = tuple(SampleLine(**line) for line in stored.get("path", ()))
+    return SampleCost(**{**stored, "parts": parts, "lines": lines, "path": path})
 
 
 def _notes(cost: SampleCost) -> str:

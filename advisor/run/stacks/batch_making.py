@@ -18,11 +18,12 @@ from rn50_advisor.advisor.run.stacks.stack_budget import StackBudget
 from rn50_advisor.probes.documents.code_places import UserLine
 from rn50_advisor.probes.documents.event_documents import CountedMaking, SampleMaking
 from rn50_advisor.probes.documents.rank_documents import RankFacts
-from rn50_advisor.probes.host.stacks.process_stacks import Frame, ThreadStack, user_frame
+from rn50_advisor.probes.host.stacks.process_stacks import Frame, ThreadStack, is_user_file, user_frame
 from rn50_advisor.probes.host.stacks.stack_profile import CountedStack
 
 _FETCHER = "/torch/utils/data/_utils/fetch.py"
-_COLLATES = ("collate_fn", "default_collate")
+_DEFAULT_COLLATE = "default_collate"
+_CALLERS_MAX = 8
 _REFUSALS_MAX = 3
 # Frames that wait for another process: for a lock that it holds, or for the one process that serves all. A lock of threads is
 # none of these: each worker has its own.
@@ -106,13 +107,15 @@ def counted_making(stacks: Iterable[CountedStack]) -> list[CountedMaking]:
 
 def _shown(stack: Sequence[Frame]) -> SampleMaking | None:
     depth = next((n for n, frame in enumerate(stack) if _FETCHER in frame.file), None)
-    if depth is None or any(frame.function in _COLLATES for frame in stack[:depth]):
+    if depth is None or any(frame.function == _DEFAULT_COLLATE for frame in stack[:depth]):
         return None
     frames = stack[:depth]
     user = user_frame(frames)
     # without a line of the user's the data set is a library's, and so are its transforms
     line: UserLine | None = {"function": user.function, "file": user.file, "line": user.line} if user else None
     found: SampleMaking = {"user": line, "awaits": _awaited(frames, user)}
+    if callers := [frame for frame in frames[len(_inside(frames, user)) + 1 :] if is_user_file(frame.file)]:
+        found["callers"] = [{"function": f.function, "file": f.file, "line": f.line} for f in callers[:_CALLERS_MAX]]
     if _asks(frames, user):
         found["asks"] = True
     # what a library calls in turn does not matter, and differs between the hundred stacks of a profile

@@ -1,4 +1,4 @@
-"""Samples stacks of ranks that are outside the model, where no mark explains their time, or that sleep inside it."""
+"""Samples stacks of ranks that are outside the model, where no mark explains their time, that sleep inside it, or that make batches."""
 
 from __future__ import annotations
 
@@ -52,13 +52,14 @@ class OutsideSampler:
     def look(self, here: Sequence[Place], makers: Collection[int] = ()) -> None:
         """Profiles one rank, or samples those that are outside the model now; waits a little for ranks with short gaps.
 
-        `makers`: pids of processes that make batches.
+        `makers`: pids of processes that make batches which are waited for.
         """
         due = {w.rank: w for w, at in here if w.trains(at) and self._allows(w)}
         for rank, at in here:
             since_profile_s = _ago_s(self._profiled_s, rank)
             outside = rank.outside_share >= _WORTH_SHARE and since_profile_s >= _PROFILE_AGAIN_S
-            outside |= rank.uneven_share >= _WORTH_SHARE and since_profile_s >= _SELDOM_AGAIN_S
+            seldom = rank.uneven_share >= _WORTH_SHARE or rank.pid in makers
+            outside |= seldom and since_profile_s >= _SELDOM_AGAIN_S
             asleep = rank.asleep_share >= _WORTH_SHARE and _ago_s(self._woken_s, rank) >= _SELDOM_AGAIN_S
             if rank.rank in due and (outside or asleep) and at.phase not in LABELLED:
                 self._take_profile(rank, asleep=asleep, makes=rank.pid in makers)

@@ -77,25 +77,45 @@ def test_which_of_equally_fed_ranks_comes_last_is_chance(slower: float, chance: 
 
 
 def collating(
-    collate_s: float = 4.56, *, collate: str | None = "pad_batch", at: str = "pad_batch", **more: Any
+    collate_s: float = 4.56, *, collate: str | None = "pad_batch", path: tuple[SampleLine, ...] = (), **more: Any
 ) -> Analysis:
     """Workers whose samples take 0.38 CPU seconds each, eight to a batch, beside what the collate function takes."""
     made = input_jobs.dat011(0.1, **more)
     assert made.sample is not None
-    lines = (SampleLine(at, SCRIPT, 51, 8, 10),)
     loaders = tuple(replace(known, collate=collate) for known in made.loaders)
-    return replace(made, loaders=loaders, sample=replace(made.sample, collate_s=collate_s, lines=lines))
+    return replace(made, loaders=loaders, sample=replace(made.sample, collate_s=collate_s, path=path))
 
 
-def test_a_collate_function_that_takes_most_of_a_batch_is_named_with_its_line() -> None:
-    finding = found("DAT011", collating())
-    assert finding.title == "Data loading: pad_batch takes 60 % of each batch's CPU time"
-    assert finding.fixes[0].where == Where(SCRIPT, 51) and "np.stack" in finding.fixes[0].change
+def lines(outermost: str) -> tuple[SampleLine, ...]:
+    """Of a function, of one that it calls, and of a line of that one that takes three fifths."""
+    inside = (SampleLine("mask", "/job/tokens.py", 59, 7, 10), SampleLine("ids", "/job/tokens.py", 49, 6, 10))
+    return (SampleLine(outermost, SCRIPT, 51, 9, 10), *inside)
+
+
+@pytest.mark.parametrize(
+    ("collate", "outermost"),
+    [
+        pytest.param("pad_batch", "pad_batch", id="a function"),
+        pytest.param("Padding", "Padding.__call__", id="an object"),
+        pytest.param("Padding", "__call__", id="an object in Python 3.10"),
+        pytest.param("Padding.collate", "Padding.collate", id="a method"),
+    ],
+)
+def test_a_collate_function_that_takes_most_of_a_batch_is_named_with_the_line_that_most_of_it_goes_through(
+    collate: str, outermost: str
+) -> None:
+    finding = found("DAT011", collating(collate=collate, path=lines(outermost)))
+    assert finding.title == f"Data loading: {collate} takes 60 % of each batch's CPU time"
+    assert finding.fixes[0].where == Where("/job/tokens.py", 59) and "np.stack" in finding.fixes[0].change
     assert finding.evidence[0].metric == "batch.collate_s" and finding.saving is not None
+    assert finding.evidence[-1].note == f"of 10 go through {outermost} (train.py:51) → mask (tokens.py:59)"
 
 
-def test_without_samples_of_its_line_the_loaders_place_is_named() -> None:
-    assert found("DAT011", collating(at="read")).fixes[0].where == Where(SCRIPT, 42)
+@pytest.mark.parametrize("path", [(), lines("Rows.__getitem__")])
+def test_without_samples_of_its_line_the_loaders_place_is_named(path: tuple[SampleLine, ...]) -> None:
+    finding = found("DAT011", collating(path=path))
+    assert finding.fixes[0].where == Where(SCRIPT, 42)
+    assert not any(each.metric == "stack samples" for each in finding.evidence)
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,30 @@ def test_lines_come_from_single_stacks_and_from_profiles() -> None:
     assert found.lines == (SampleLine("blur", "/job/data.py", 22, 18, 21),)
 
 
+def making(count: int, *lines: int) -> dict[str, Any]:
+    """Stack samples in lines of one file, outermost first."""
+    frames = [{"function": f"f{line // 10}", "file": "/job/data.py", "line": line} for line in reversed(lines)]
+    return {"user": frames[0] if frames else None, "callers": frames[1:], "awaits": None, "count": count}
+
+
+@pytest.mark.parametrize(
+    ("rows", "path"),
+    [
+        pytest.param(
+            [making(40, 12, 21, 31), making(20, 12, 21, 32), making(40, 12, 25)], [(12, 100), (21, 60)], id="the fork"
+        ),
+        pytest.param([making(60, 12, 21), making(40, 13, 21)], [(12, 60), (21, 60)], id="the heavier of two callers"),
+        pytest.param([making(60, 12), making(40, 12, 12)], [(12, 100)], id="one that calls itself"),
+        pytest.param([making(40, 12), making(60)], [], id="library code"),
+        pytest.param([], [], id="nothing"),
+    ],
+)
+def test_the_calls_that_most_samples_go_through(rows: list[dict[str, Any]], path: list[tuple[int, int]]) -> None:
+    event = Event(FIRST_STEP_NS + 2000 * MS, "profile", 100, 0, {"looks": 400, "stacks": [], "making": rows})
+    found = cost(replace(looked([{1: 3, 2: 7}] * 30), events=(event,)))
+    assert [(line.line, line.seen) for line in found.path] == path
+
+
 def test_the_report_reads_its_table_from_the_facts() -> None:
     found = cost(looked([{1: 3, 2: 7}] * 30))
     shown = sample_table(sample_facts(found))

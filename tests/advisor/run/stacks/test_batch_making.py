@@ -25,6 +25,7 @@ BLUR, GETITEM, MAIN = (
     Frame("__getitem__", "/job/data.py", 47),
     Frame("main", "/job/train.py", 9),
 )
+COLLATE = Frame("collate_fn", "/job/data.py", 60)
 ROLL = Frame("roll", f"{PACKAGES}/numpy/_core/numeric.py", 1200)
 PILLOW = Frame("load", f"{PACKAGES}/PIL/ImageFile.py", 300)
 IDLE = Frame("get", "/usr/lib/python3.11/multiprocessing/queues.py", 113)
@@ -37,15 +38,38 @@ def thread(*frames: Frame, number: int = 7, main: bool = True) -> ThreadStack:
 @pytest.mark.parametrize(
     ("frames", "found"),
     [
-        ((ROLL, BLUR, GETITEM, FETCH, LOOP, MAIN), BLUR),
-        ((PILLOW, GETITEM, FETCH, LOOP, MAIN), GETITEM),
-        ((PILLOW, FETCH, LOOP, MAIN), None),  # a library's data set: the caller's line is none of it
+        ((ROLL, BLUR, GETITEM, FETCH, LOOP, MAIN), (BLUR, GETITEM)),
+        ((ROLL, BLUR, PILLOW, GETITEM, FETCH, LOOP, MAIN), (BLUR, GETITEM)),
+        ((PILLOW, GETITEM, FETCH, LOOP, MAIN), (GETITEM,)),
+        ((ROLL, COLLATE, FETCH, LOOP, MAIN), (COLLATE,)),
+        ((PILLOW, FETCH, LOOP, MAIN), ()),  # a library's data set: the caller's line is none of it
     ],
 )
-def test_the_innermost_user_line_below_the_fetcher_is_found(frames: tuple[Frame, ...], found: Frame | None) -> None:
+def test_the_users_lines_below_the_fetcher_are_found(frames: tuple[Frame, ...], found: tuple[Frame, ...]) -> None:
     row = line_in_making([thread(*frames)], None)
-    user = {"function": found.function, "file": found.file, "line": found.line} if found else None
-    assert row == {"user": user, "awaits": None}
+    user, *callers = [{"function": f.function, "file": f.file, "line": f.line} for f in found] or [None]
+    assert row == {"user": user, "awaits": None} | ({"callers": callers} if callers else {})
+
+
+def test_a_batch_that_torch_puts_together_is_no_sample() -> None:
+    assert (
+        line_in_making(
+            [
+                thread(
+                    ROLL, Frame("default_collate", f"{PACKAGES}/torch/utils/data/_utils/collate.py", 240), FETCH, LOOP
+                )
+            ],
+            None,
+        )
+        is None
+    )
+    assert line_in_making([thread(MAIN)], None) is None
+
+
+def test_of_many_callers_the_innermost_are_kept() -> None:
+    nested = [Frame("walk", "/job/data.py", line) for line in range(40)]
+    row = line_in_making([thread(*nested, FETCH, LOOP)], None)
+    assert row is not None and [frame["line"] for frame in row["callers"]] == list(range(1, 9))
 
 
 SEMAPHORE = Frame("__enter__", "/usr/lib/python3.11/multiprocessing/synchronize.py", 95)

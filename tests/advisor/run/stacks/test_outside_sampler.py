@@ -109,6 +109,17 @@ def test_a_pass_that_is_long_beside_the_other_is_looked_into_as_seldom(
     monkeypatch.undo()
 
 
+def test_who_makes_batches_that_are_waited_for_is_looked_into_as_seldom(
+    rank: MadeRank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loading = rank(Looker(profile=lambda pid: PROFILE))
+    for now_s in range(1000, 1651, 130):
+        monkeypatch.setattr(outside_sampler.time, "monotonic", lambda now_s=now_s: float(now_s))
+        loading.look(makers=[os.getpid()])
+    monkeypatch.undo()
+    assert len(loading.news) == 2
+
+
 def test_that_its_sleep_could_not_be_looked_at_is_a_gap_beside_its_profile(rank: MadeRank) -> None:
     gap = ProbeGap("stacks", "pid:1", "py-spy did not answer in 12 s")
     sleeper = rank(Looker(profile=lambda pid: PROFILE, profile_awake=lambda pid: gap), asleep_share=0.3)

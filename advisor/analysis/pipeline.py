@@ -43,6 +43,7 @@ from rn50_advisor.advisor.analysis.stacks.loop_lines import own_lines
 from rn50_advisor.advisor.analysis.stacks.recomputing import recomputing_lines
 from rn50_advisor.advisor.analysis.stacks.repeated_lines import repeated_lines
 from rn50_advisor.advisor.analysis.stacks.sleeping_lines import waiting_lines
+from rn50_advisor.advisor.analysis.stacks.step_lines import line_facts
 from rn50_advisor.advisor.analysis.stacks.thinned_profiles import with_few_profiles
 from rn50_advisor.advisor.analysis.steps.attribution import StepAttribution, labelled
 from rn50_advisor.advisor.analysis.steps.periodic_stalls import periodic_stalls
@@ -171,6 +172,7 @@ def analyse(recording: Recording) -> Analysis:
         facts=_facts(recording)
         | storage_facts(run.mounts, values)
         | exchange_facts(values, timed_collectives(recording))
+        | line_facts(recording, steady)
         | sample_facts(cost)
         | idle_facts(values)
         | nccl_words(run.nccl)

@@ -1,4 +1,4 @@
-"""Facts that the reports show as tables of their own, in words: the storage of the data, the communication between ranks."""
+"""Facts that the reports show as tables of their own, in words: lines of the job's code, storage, the communication between ranks."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from rn50_advisor.advisor.model.wording.fact_rows import rows
 from rn50_advisor.advisor.report import inert_text, styled_lines
 from rn50_advisor.advisor.report.styled_lines import Line
 
-TITLES = {"storage": "Storage", "exchange": "Communication between the ranks"}
-_LABEL_WIDTH = 19
+TITLES = {
+    "lines": "Step time by line of the job's code",
+    "storage": "Storage",
+    "exchange": "Communication between the ranks",
+}
+_LABEL_WIDTH, _LABEL_WIDTH_MAX = 19, 34
 
 
 def tables(report: Report) -> list[tuple[str, str, list[tuple[str, str]]]]:
@@ -22,8 +26,10 @@ def text_lines(report: Report) -> list[Line]:
     for _, title, pairs in tables(report):
         out += [[]] if out else []
         out.append(styled_lines.title(title))
+        width = min(_LABEL_WIDTH_MAX, max(_LABEL_WIDTH, *(len(label) + 2 for label, _ in pairs)))
         for label, text in pairs:
-            out += styled_lines.wrapped(label.ljust(_LABEL_WIDTH), inert_text.one_line(text, 300), most=3)
+            name = inert_text.one_line(label, width - 2).ljust(width)
+            out += styled_lines.wrapped(name, inert_text.one_line(text, 300), most=3)
     return out
 
 

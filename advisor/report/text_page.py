@@ -6,6 +6,7 @@ from rn50_advisor.advisor.model.efficiency import efficiency
 from rn50_advisor.advisor.model.findings import Finding
 from rn50_advisor.advisor.model.opportunities import split
 from rn50_advisor.advisor.model.report import Report
+from rn50_advisor.advisor.model.wording import fact_rows
 from rn50_advisor.advisor.model.wording import quantities as fmt
 from rn50_advisor.advisor.report import inert_text, phrases, styled_lines
 from rn50_advisor.advisor.report.styled_lines import Line, Style
@@ -14,6 +15,7 @@ from rn50_advisor.advisor.report.text import SEVERITY_STYLE, STATE_STYLE, speed_
 WIDTH = 80
 LINES = 40
 PHASES_SHOWN = 8
+_CODE_LINES_SHOWN = 3
 _BAR_CELLS = 24
 _NAME_CELLS = 25
 MORE = "report --full: evidence, limits, machine; report --open: charts"
@@ -93,7 +95,8 @@ def _fixes(report: Report, room: int) -> list[Line]:
     )  # what ended the job precedes what slows it
     out = [styled_lines.title("fixes")]
     if not fixed:
-        return [*out, *_wrapped("", "no finding has a fix" if report.findings else "no findings")]
+        out += _wrapped("", "no finding has a fix" if report.findings else "no findings")
+        return [*out, *_longest_lines(report)]
     hidden = 0
     for number, finding in enumerate(fixed, 1):
         lines = _fix(report, finding, f"{number}. ")
@@ -102,6 +105,17 @@ def _fixes(report: Report, room: int) -> list[Line]:
         else:
             out += lines[: room - 1]
     return out + (_wrapped("", f"more findings with a fix: {hidden}", "dim") if hidden else [])
+
+
+def _longest_lines(report: Report) -> list[Line]:
+    """The lines of the job's code that take most of the step: where to look where no rule says what to change."""
+    rows = fact_rows.rows(report.facts, "lines")[:_CODE_LINES_SHOWN]
+    if not rows:
+        return []
+    out: list[Line] = [[], styled_lines.title("lines of the job's code that take most of the step")]
+    for label, text in rows:
+        out += _wrapped(f"{inert_text.one_line(label, _NAME_CELLS)}  ", inert_text.one_line(text, 200), most=2)
+    return out
 
 
 def _fix(report: Report, finding: Finding, bullet: str) -> list[Line]:

@@ -102,6 +102,11 @@ class RecentSteps:
         off_cpu: float = compute + backward if alone else compute / max(part, _MODEL_PART_MIN)
         return max(0.0, off_cpu - sum(self.delay_ns) / len(self.delay_ns)) * len(self.step_ns) / total
 
+    @property
+    def median_ns(self) -> int:
+        """The median of recent steps; 0 without any."""
+        return int(median(self.step_ns)) if self.step_ns else 0
+
     def p99_ns(self, *, whole: bool = False) -> int:
         """The 99th percentile of recent steps. `whole`: including their evaluations and checkpoints."""
         ordered = sorted(self.step_ns if whole or len(self.usual_ns) < _ENOUGH_STEPS else self.usual_ns)

@@ -8,7 +8,7 @@ from typing import Any
 from rn50_advisor.advisor.model.comm import exchanged_bytes
 from rn50_advisor.advisor.model.gpu import gpu_memory_rows, kernel_classes, roofline
 
-_TABULATED = (kernel_classes.FACT, roofline.FACT, gpu_memory_rows.FACT, exchanged_bytes.FACT, "storage")
+_TABULATED = (kernel_classes.FACT, roofline.FACT, gpu_memory_rows.FACT, exchanged_bytes.FACT, "storage", "lines")
 
 
 def without_tabulated(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,6 +31,8 @@ class Watched:
     asleep_share: float = 0.0  # of its steps: the model neither computed nor waited for a core
     uneven_share: float = 0.0  # of its steps: the forward or the backward pass beyond what the other lets expect
     group: int = 1  # ranks it exchanges with, itself included
+    median_ns: int = 0  # of its steps
+    on_gpu: bool = False
 
     def p99_at(self, at: Position) -> int:
         """The duration of its longest steps there, ns."""
@@ -90,6 +92,8 @@ def watched_ranks(ranks: Sequence[Follower], facts: Mapping[int, RankFacts]) -> 
             uneven_share=f.recent.uneven_share(on_gpu=bool(facts.get(f.pid, RankFacts()).get("cuda"))),
             asleep_share=f.recent.asleep_share(alone=len(ranks) == 1),
             group=facts.get(f.pid, RankFacts()).get("group_size") or 1,
+            median_ns=f.recent.median_ns,
+            on_gpu=bool(facts.get(f.pid, RankFacts()).get("cuda")),
         )
         for f in ranks
     )

@@ -1,4 +1,6 @@
-"""Samples stacks of ranks that are outside the model, where no mark explains their time, that sleep inside it, or that make batches."""
+"""Samples stacks of ranks that are outside the model, where no mark explains their time, that sleep inside it, or that make batches. All
+that train on CPUs are profiled, but seldom.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +22,8 @@ from rn50_advisor.probes.host.stacks.stack_profile import CountedStack
 _OUTSIDE = frozenset({"gap", "clip"})
 _WORTH_SHARE = 0.05  # share of the step; a shorter gap needs no fix
 _LONG_NS = 100_000_000  # a gap this long is sampled regardless of its share
+_SHORT_STEP_NS = 700_000_000  # of which a profile of two seconds has several
+_WARM_STEPS = 20
 _HUNT_S = 0.4
 _HUNT_STEP_S = 0.02
 # A dump takes 50 ms and counts only if the rank did not move during it: shorter gaps show only in a profile.
@@ -58,7 +62,7 @@ class OutsideSampler:
         for rank, at in here:
             since_profile_s = _ago_s(self._profiled_s, rank)
             outside = rank.outside_share >= _WORTH_SHARE and since_profile_s >= _PROFILE_AGAIN_S
-            seldom = rank.uneven_share >= _WORTH_SHARE or rank.pid in makers
+            seldom = rank.uneven_share >= _WORTH_SHARE or rank.pid in makers or _shows_whole_steps(rank)
             outside |= seldom and since_profile_s >= _SELDOM_AGAIN_S
             asleep = rank.asleep_share >= _WORTH_SHARE and _ago_s(self._woken_s, rank) >= _SELDOM_AGAIN_S
             if rank.rank in due and (outside or asleep) and at.phase not in LABELLED:
@@ -132,6 +136,11 @@ class OutsideSampler:
 
     def _allows(self, rank: Watched) -> bool:
         return self._budget.allows(rank.rank, time.monotonic())
+
+
+def _shows_whole_steps(rank: Watched) -> bool:
+    """True if a profile shows lines of several steps, which on a CPU is where their time goes, and if the first steps are over."""
+    return not rank.on_gpu and rank.steps >= _WARM_STEPS and 0 < rank.median_ns <= _SHORT_STEP_NS
 
 
 def _ago_s(when_s: dict[int, float], rank: Watched) -> float:

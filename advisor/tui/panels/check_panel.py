@@ -113,7 +113,14 @@ class RunPanel(Panel):
     def draw(self, report: Report, width: int) -> list[Content]:
         ranks = with_pace_in_words(without_tabulated(without_samples(without_loaders(report.facts))))
         storage = [(f"data: {label}", text) for label, text in tabulated_rows(report.facts, "storage")]
-        rows = [("command", shlex.join(report.job.argv)), *storage, *_sample(report), *_flat(report.environment)]
+        lines = [(f"line: {label}", text) for label, text in tabulated_rows(report.facts, "lines")]
+        rows = [
+            ("command", shlex.join(report.job.argv)),
+            *lines,
+            *storage,
+            *_sample(report),
+            *_flat(report.environment),
+        ]
         rows += _flat(dict(list(ranks.items())[:_FACTS_OF]))
         if len(ranks) > _FACTS_OF:
             rows.append(("…", f"and the facts of {len(ranks) - _FACTS_OF} more, in the saved report"))

@@ -51,3 +51,11 @@ def test_in_markdown_rows_keep_their_columns() -> None:
 def test_every_format_has_them(format: str) -> None:
     shown = " ".join(render(report(storage=STORAGE), format).split())
     assert "98 % from memory" in shown and "storage" in shown.lower()
+
+
+def test_long_labels_have_room_and_the_longest_are_cut() -> None:
+    lines = {"train.py:34": "14 % of the step", "AddmmBackward0ForSparseMatrices": "9 %", "x" * 60: "8 %"}
+    _, *rows = plain(fact_tables.text_lines(report(lines=lines))).split("\n")
+    assert [row.index("%") for row in rows] == [row.rindex("%") for row in rows]
+    assert len({row.index(value) for row, value in zip(rows, ("14", "9", "8"), strict=True)}) == 1
+    assert rows[2].startswith(f"  {'x' * 31}…  8 %")

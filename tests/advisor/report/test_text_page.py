@@ -88,5 +88,14 @@ def test_many_phases_are_added_up() -> None:
 
 def test_without_findings_and_steps_the_page_says_so() -> None:
     shown = text_page.render(samples.inconclusive())
-    assert "no findings" in shown and "WHERE" not in shown
+    assert "no findings" in shown and "WHERE" not in shown and "LINES OF" not in shown
     assert "efficiency  not known: 0 steady steps observed" in shown
+
+
+def test_without_a_fix_the_page_says_which_lines_take_most_of_the_step() -> None:
+    lines = {f"model.py:{n}": f"{n} % of the step" for n in (9, 8, 7, 6)}
+    healthy = replace(samples.healthy(), findings=(), facts={"lines": lines})
+    shown = text_page.render(healthy)
+    assert re.search(r"no findings\n\nLINES OF THE JOB'S CODE.*\n +model\.py:9  9 %.*\n.*\n.*model\.py:7", shown)
+    assert "model.py:6" not in shown
+    assert "LINES OF" not in text_page.render(replace(samples.bottleneck(), facts={"lines": lines}))

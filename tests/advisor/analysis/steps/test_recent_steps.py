@@ -64,6 +64,11 @@ def test_the_slowest_usual_step_is_the_measure_of_a_hang(steps: list[Any], p99_m
     assert recent(steps).p99_ns() == p99_ms * 1_000_000
 
 
+def test_the_median_of_its_steps() -> None:
+    assert recent([]).median_ns == 0
+    assert recent([row(0, t_end=ms) for ms in (100, 300, 200)]).median_ns == 200 * 1_000_000
+
+
 def stream(**ms: float) -> tuple[int, tuple[int, ...]]:
     """A step on the GPU's stream, from its phases in milliseconds."""
     given = {f"{name}_ns": round(value * 1_000_000) for name, value in ms.items()}

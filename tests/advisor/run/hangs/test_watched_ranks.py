@@ -96,10 +96,11 @@ def test_followers_become_watched_ranks_with_what_their_facts_say(tmp_path: Path
     for number in (0, 1):
         reader = RingReader(Path(ring_of(tmp_path, number).path))
         followers.append(Follower(100 + number, "rank", 1, number, reader, reader.position(), 0))
-    facts: dict[int, RankFacts] = {100: {"main_thread": 77, "group_size": 8}}
+    facts: dict[int, RankFacts] = {100: {"main_thread": 77, "group_size": 8, "cuda": {"devices": 1}}}
     first, second = watched_ranks(followers, facts)
     assert (first.rank, first.pid, first.thread, first.group, first.steps) == (0, 100, 77, 8, 0)
     assert (second.rank, second.pid, second.thread, second.group) == (1, 101, None, 1)
+    assert (first.on_gpu, second.on_gpu, first.median_ns) == (True, False, 0)
     assert first.ring == Path(followers[0].reader.path)
     assert watched_ranks((), facts) == ()
     for follower in followers:

@@ -120,6 +120,27 @@ def test_who_makes_batches_that_are_waited_for_is_looked_into_as_seldom(
     assert len(loading.news) == 2
 
 
+@pytest.mark.parametrize(
+    ("given", "profiles"),
+    [
+        ({}, 2),
+        ({"steps": 19}, 0),  # the first steps are not like the later ones
+        ({"median_ns": 700_000_001}, 0),  # a profile would show a part of a step
+        ({"median_ns": 0}, 0),
+        ({"on_gpu": True}, 0),
+    ],
+)
+def test_all_that_train_on_cpus_in_short_steps_are_looked_into_as_seldom(
+    rank: MadeRank, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], profiles: int
+) -> None:
+    training = rank(Looker(profile=lambda pid: PROFILE), **{"steps": 20, "median_ns": 100_000_000, **given})
+    for now_s in range(1000, 1651, 130):
+        monkeypatch.setattr(outside_sampler.time, "monotonic", lambda now_s=now_s: float(now_s))
+        training.look()
+    monkeypatch.undo()
+    assert len(training.news) == profiles
+
+
 def test_that_its_sleep_could_not_be_looked_at_is_a_gap_beside_its_profile(rank: MadeRank) -> None:
     gap = ProbeGap("stacks", "pid:1", "py-spy did not answer in 12 s")
     sleeper = rank(Looker(profile=lambda pid: PROFILE, profile_awake=lambda pid: gap), asleep_share=0.3)

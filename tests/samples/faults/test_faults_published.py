@@ -10,7 +10,7 @@ from samples.faults.catalogue import SCENARIOS
 from samples.faults.results import markdown, read_json
 from samples.faults.score import FAULTY, PROMPT_S, Result, summarise
 
-FOLDER = Path(__file__).resolve().parents[2] / "samples" / "faults"
+FOLDER = Path(__file__).resolve().parents[3] / "samples" / "faults"
 ROWS = [row for row in read_json(FOLDER / "results.json.gz") if not row.skipped]
 JOBS = [row for row in ROWS if not row.recorded]
 # Causes of slow input, each with a rule of its own.

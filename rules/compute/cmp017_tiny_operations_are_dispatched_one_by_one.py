@@ -59,9 +59,12 @@ _DISPATCH_S = (9e-6, 20e-6)
 # (160, 32); in busier minutes of 16 us 14 (32, 8), of 24 us 17 (64, 32), of 37 us 22 (128, 32); on a slower machine 17 of 18 us (32, 16).
 # Of 81 and 130 us (224 and 256, 64) none were spared, since arithmetic took the time.
 _FUSED_SPARES_S, _FUSED_GONE_MAX = (9e-6, 22e-6), (0.85, 0.95)
-# Time left of forward and backward pass with one call for 40 to 64 time steps, or four, in place of one for each: both by turns, width 32
-# to 256, 4 to 32 sequences.
-_LEFT_IN_ONE_CALL = {"LSTM": (0.09, 0.32), "GRU": (0.45, 0.79), "RNN": (0.35, 0.65)}
+# Time left of forward and backward pass with one call for 32 to 128 time steps, or four, in place of one for each, at best and at worst:
+# both by turns, width 32 to 256, four sequences and 32.
+_LEFT_IN_ONE_CALL = {"LSTM": (0.06, 0.32), "GRU": (0.45, 0.79), "RNN": (0.30, 0.65)}
+_LEFT_OF_FEW = {"LSTM": (0.06, 0.16), "GRU": (0.45, 0.60), "RNN": (0.30, 0.45)}
+_LEFT_OF_MANY = {"LSTM": (0.11, 0.32), "GRU": (0.45, 0.79), "RNN": (0.35, 0.65)}
+_FEW_SEQUENCES, _MANY_SEQUENCES = 4, 32
 _LOOP_GONE_MAX = 0.97  # by one call for 32 rows instead of 32 for a row each, through a perceptron
 # Share of forward and backward pass that does not depend on the number of samples, by a line through two batches. With one sample: 95 to
 # 99 % (perceptrons of width 64 to 256), 84 to 90 % (four transformer layers, 16 words), 100 % (LSTM cells). With four: 94 to 98 %
@@ -156,7 +159,7 @@ def _of_loop(a: Analysis, rank: int, *, calls: _Calls, small: bool) -> tuple[tup
     again = _called_again(a, layers)
     if again is not None:
         layer, line = again
-        best, worst = (_step_in_one_call(a, line.share, left) for left in _LEFT_IN_ONE_CALL[layer])
+        best, worst = (_step_in_one_call(a, line.share, left) for left in _left_in_one_call(layer, calls.samples))
         once = Fix(
             f"pass many time steps to nn.{layer} in one call",
             f"all of them, or those between two resets of its state: outputs, state = {layer.lower()}(inputs, state)",
@@ -186,6 +189,14 @@ def _called_again(a: Analysis, layers: Mapping[str, int]) -> tuple[str, HotLine]
         if layer in _LEFT_IN_ONE_CALL and line.samples >= _LINE_SAMPLES_MIN:
             return layer, line
     return None
+
+
+def _left_in_one_call(layer: str, sequences: float) -> tuple[float, float]:
+    """What one call leaves at best and at worst; more sequences compute for longer beside the same number of calls."""
+    if sequences <= 0:
+        return _LEFT_IN_ONE_CALL[layer]
+    known = _LEFT_OF_FEW if sequences <= _FEW_SEQUENCES else _LEFT_OF_MANY if sequences >= _MANY_SEQUENCES else {}
+    return known.get(layer, _LEFT_IN_ONE_CALL[layer])
 
 
 def _step_in_one_call(a: Analysis, share: float, left: float) -> float:

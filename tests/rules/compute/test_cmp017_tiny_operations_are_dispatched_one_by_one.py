@@ -167,6 +167,13 @@ def test_cmp017_finds_such_calls_however_long_each_takes() -> None:
     assert "model.py:21 in unroll, 80 % of" in finding.evidence[-1].note
 
 
+@pytest.mark.parametrize("layer", ["LSTM", "GRU", "RNN"])
+def test_cmp017_expects_more_of_one_call_the_fewer_sequences_it_computes(layer: str) -> None:
+    few, some, many = (stepwise(layer, samples=samples).saving.speedup for samples in (4.0, 16.0, 32.0))
+    assert some == (many[0], few[1]) and few[0] > many[0] and few[1] >= many[1]
+    assert stepwise(layer, samples=0.0).saving.speedup == some, "unknown"
+
+
 def test_cmp017_knows_the_layer_by_the_model_where_profiles_do_not_name_it() -> None:
     assert stepwise("LSTM", leaf=False).saving == stepwise("LSTM").saving
 

@@ -41,7 +41,7 @@ from rn50_advisor.advisor.analysis.stacks.indexed_lines import indexed_lines
 from rn50_advisor.advisor.analysis.stacks.layer_calls import loss_lines, recurrent_lines
 from rn50_advisor.advisor.analysis.stacks.loop_lines import own_lines
 from rn50_advisor.advisor.analysis.stacks.recomputing import recomputing_lines
-from rn50_advisor.advisor.analysis.stacks.repeated_lines import repeated_lines
+from rn50_advisor.advisor.analysis.stacks.repeated_lines import invariant_lines, repeated_lines
 from rn50_advisor.advisor.analysis.stacks.sleeping_lines import waiting_lines
 from rn50_advisor.advisor.analysis.stacks.step_lines import line_facts
 from rn50_advisor.advisor.analysis.stacks.thinned_profiles import with_few_profiles
@@ -148,6 +148,7 @@ def analyse(recording: Recording) -> Analysis:
         hook_lines=hook_lines(recording),
         attention_lines=attention_lines(recording),
         composed_lines=composed_lines(recording),
+        invariant_lines=invariant_lines(recording),
         forward_lines=forward_lines(recording),
         loss_lines=loss_lines(recording),
         recomputing_lines=recomputing_lines(recording),

@@ -86,6 +86,9 @@ ComposedForm = Literal[
 ]
 
 
+PARAMETRIZED = "weights of a parametrized layer"  # a leaf of `HotLine`: what the line computes anew
+
+
 @dataclass(frozen=True, slots=True)
 class HotLine:
     """A line of the user's code in which stack samples found time between steps, or sleep or work inside them."""
@@ -187,6 +190,9 @@ class Analysis:
     hook_lines: tuple[HotLine, ...] = ()  # of hooks of modules and gradients that only watch, longest first
     attention_lines: tuple[AttentionLines, ...] = ()  # longest first
     composed_lines: tuple[ComposedLines, ...] = ()  # longest first
+    invariant_lines: tuple[
+        HotLine, ...
+    ] = ()  # lines that compute the same in every round of a loop in the forward pass, longest first
     # the user's line in which most of the forward pass is spent, as far inside as it can be told; at most one per rank
     forward_lines: tuple[HotLine, ...] = ()
     recomputing_lines: tuple[HotLine, ...] = ()  # whose forward pass is checkpointed, most frequent first

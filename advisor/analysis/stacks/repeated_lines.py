@@ -1,27 +1,35 @@
-"""Finds lines of the user's code that compute the same anew in every step, and measures them by stack samples."""
+"""Finds lines of the user's code that compute the same anew in every step, or in every round of a loop within a forward pass, and measures
+them by stack samples.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
+from rn50_advisor.advisor.analysis.stacks.forward_operations import forward_values
 from rn50_advisor.advisor.analysis.stacks.hot_lines import place
 from rn50_advisor.advisor.analysis.stacks.loop_lines import longest, profiled_values, step_rows
-from rn50_advisor.advisor.analysis.stacks.source.repeated_source import Entered, Entry, repeated_work
-from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
-    CallPaths,
-    SeenStack,
-    inner,
+from rn50_advisor.advisor.analysis.stacks.source.repeated_source import (
+    Entered,
+    Entry,
+    called_in_loop,
+    repeated_in_loop,
+    repeated_work,
 )
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import FETCH, CallPaths, SeenStack, inner, starts_backward
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
-from rn50_advisor.advisor.model.analysis import HotLine
+from rn50_advisor.advisor.model.analysis import PARAMETRIZED, HotLine
 from rn50_advisor.advisor.model.measures.measured import Measured
-from rn50_advisor.advisor.model.measures.step_measures import STEP_REPEATED_S
+from rn50_advisor.advisor.model.measures.step_measures import STEP_INVARIANT_S, STEP_REPEATED_S
 from rn50_advisor.advisor.model.recording import Recording, Source
 from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
 # Frames of torch between a line that calls a model and the model's forward. These pass on its arguments.
 _PASS_ON = ("/torch/nn/modules/module.py", "/torch/nn/parallel/", "/torch/utils/_contextlib.py")
+# What computes the weight of a layer from others: each time that it is called.
+_WEIGHTS = ("/torch/nn/utils/parametrize.py", "/torch/nn/utils/weight_norm.py", "/torch/nn/utils/spectral_norm.py")
 _Line = tuple[str, int, str]
 
 
@@ -38,6 +46,34 @@ def repeated_lines(recording: Recording) -> tuple[HotLine, ...]:
     return longest(recording, ((line, leaf, count) for _, line, leaf, count in _repeated(recording)))
 
 
+def invariant_values(recording: Recording, steady: Mapping[int, RankSteps], values: Measured) -> Measured:
+    """Seconds per step of what each round of a loop computes anew, for each rank on a CPU with a profile and the source of its model."""
+    seen = Counter[int]()
+    for rank, *_, count in _invariant(recording):
+        seen[rank] += count
+    return forward_values(recording, steady, values, STEP_INVARIANT_S, seen)
+
+
+def invariant_lines(recording: Recording) -> tuple[HotLine, ...]:
+    """These lines over all ranks, the longest first; `leaf` says where the weights of a parametrized layer are what is computed anew."""
+    return longest(recording, ((line, leaf, count) for _, line, leaf, count in _invariant(recording)))
+
+
+def _invariant(recording: Recording) -> Iterator[tuple[int, _Line, str, int]]:
+    on_gpu = ranks_on_gpus(recording)
+    for rank, paths, row, count in step_rows(recording):
+        frames = row["frames"]
+        if rank in on_gpu or any(FETCH in frame["file"] or starts_backward(frame) for frame in frames):
+            continue
+        entries = _entries(row)
+        if any(frame["file"].endswith(_WEIGHTS) for frame in frames):
+            user = row["user"]
+            if called_in_loop(recording.sources, entries, paths.backwards):
+                yield rank, (user["file"], user["line"], user["function"]), PARAMETRIZED, count
+        elif (found := repeated_in_loop(recording.sources, entries, paths.backwards)) is not None:
+            yield rank, (found.file, found.line, found.function), "", count
+
+
 def _repeated(recording: Recording) -> Iterator[tuple[int, _Line, str, int]]:
     """Yields (rank, line, innermost function if another one, number of samples that found it awake)."""
     for rank, paths, row, count in step_rows(recording):
@@ -49,6 +85,11 @@ def _repeated(recording: Recording) -> Iterator[tuple[int, _Line, str, int]]:
 
 
 def _place(row: SeenStack, paths: CallPaths, sources: tuple[Source, ...]) -> Entry | None:
+    return repeated_work(sources, _entries(row), paths.backwards)
+
+
+def _entries(row: SeenStack) -> list[Entry]:
+    """The user's functions in a stack, outermost first."""
     entries, between = list[Entry](), list[str]()
     for frame in reversed(inner(row["frames"])):
         if is_user_file(frame["file"]):
@@ -59,4 +100,4 @@ def _place(row: SeenStack, paths: CallPaths, sources: tuple[Source, ...]) -> Ent
             between = []
         else:
             between.append(frame["file"])
-    return repeated_work(sources, entries, paths.backwards)
+    return entries

@@ -73,6 +73,11 @@ STEP_REPEATED_S = RankMeasure(
     "s",
     "computing in lines of the user's own code that give the same in every step",
 )
+STEP_INVARIANT_S = RankMeasure(
+    "step.invariant_s",
+    "s",
+    "part of the forward pass on a CPU: computing what is the same in each iteration of a loop",
+)
 STEP_PARTS_S = RankMeasure(
     "step.parts_s",
     "s",

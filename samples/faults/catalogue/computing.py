@@ -27,6 +27,10 @@ def blanks(*arguments: str) -> Job:
     return Job("faults/jobs/compute/blanks.py", arguments, ranks=0, start="one by one")
 
 
+def decoding(*arguments: str) -> Job:
+    return Job("faults/jobs/compute/decoding.py", arguments, ranks=0, start="one by one")
+
+
 def composed(of: str, *arguments: str) -> Job:
     return Job("faults/jobs/compute/composed.py", (f"--of={of}", *arguments), ranks=0, start="one by one")
 
@@ -190,6 +194,38 @@ SCENARIOS = (
         blanks("--words=80", "--width=160", "--layers=3", "--steps=200"),
         strength="just above",
         fixed=blanks("--words=80", "--width=160", "--layers=3", "--steps=200", "--logits=blanks"),
+    ),
+    fault(
+        "keys-computed-for-each-word",
+        "CMP028",
+        decoding("--width=160", "--source=60", "--steps=250"),
+        line="keys = self.key(memory)",
+        fixed=decoding("--width=160", "--source=60", "--steps=350", "--keys=once"),
+        also=("CMP017",),
+    ),
+    fault(
+        "keys-of-a-short-text-computed-for-each-word",
+        "CMP028",
+        decoding("--source=16", "--steps=400"),
+        line="keys = self.key(memory)",
+        fixed=decoding("--source=16", "--steps=500", "--keys=once"),
+        strength="just above",
+        also=("CMP017",),
+    ),
+    fault(
+        "weight-norm-computed-for-each-word",
+        "CMP028",
+        decoding("--keys=once", "--norm", "--width=256", "--batch=8", "--source=12", "--steps=400"),
+        line="self.carry(state)",
+        says="parametrize.cached",
+        fixed=decoding("--keys=once", "--norm", "--width=256", "--batch=8", "--source=12", "--steps=500", "--cached"),
+        also=("CMP017",),
+    ),
+    fault(
+        "keys-of-three-words-computed-for-each-word",
+        "CMP028",
+        decoding("--source=3", "--width=64", "--steps=400"),
+        strength="just below",
     ),
     fault("few-ignored-targets", "CMP025", blanks("--blanks=0.92"), strength="just below"),
     fault(

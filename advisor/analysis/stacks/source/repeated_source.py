@@ -1,5 +1,5 @@
 """Decides by the source whether a line computes the same in every step: from nothing of the batch, the parameters, random numbers or
-earlier steps.
+earlier steps. Or in every round of a loop within a forward pass, in which the parameters are the same.
 
 What cannot be decided counts as different in every step. The shape, type and device of a tensor count as the same.
 """
@@ -18,6 +18,7 @@ from rn50_advisor.advisor.analysis.stacks.source.written_names import (
     bindings,
     carried,
     class_around,
+    class_named,
     class_of,
     computed,
     covers,
@@ -25,6 +26,7 @@ from rn50_advisor.advisor.analysis.stacks.source.written_names import (
     guarded,
     imports,
     is_kept,
+    is_set_once,
     last_name,
     methods,
     names,
@@ -62,6 +64,12 @@ _COMPUTE = """
     to_dense to_sparse to_sparse_csr tolist topk transpose tril triu type type_as unbind unfold unique unsqueeze values var view where zero
 """
 _METHODS = frozenset(_COMPUTE.split())
+# Layers whose output depends on nothing but their input and parameters.
+_PLAIN = """
+    Linear Bilinear Embedding Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d LayerNorm RMSNorm GroupNorm Identity Flatten Unflatten
+    ReLU LeakyReLU PReLU ELU GELU SELU SiLU Mish Sigmoid Tanh Softplus Softmax LogSoftmax AvgPool1d AvgPool2d MaxPool1d MaxPool2d Upsample
+"""
+_PLAIN_LAYERS = frozenset(_PLAIN.split())
 _DEPTH_MAX = 4  # functions called within each other
 
 
@@ -91,6 +99,41 @@ def repeated_work(
     return None
 
 
+def repeated_in_loop(
+    sources: Sequence[Source], entries: Sequence[Entry], backwards: Mapping[tuple[str, str], Set[int]]
+) -> Entry | None:
+    """Where the work of a stack's innermost line could be done once before a loop that is no training loop; None if it could not.
+
+    The arguments are those of `repeated_work`.
+    """
+    for n in range(len(entries)):
+        entry = entries[n]
+        function, lines = function_at(sources, entry.file, entry.line), backwards.get((entry.file, entry.function), ())
+        for loop in () if function is None else _loops_at(function, entry.line):
+            if function is not None and not any(covers(loop, backward) for backward in lines):
+                scope = _loop_scope(_Module.of(sources, entry.file), function, loop, in_pass=True)
+                found = _repeated(sources, entries[n:], scope) if scope.always_at(entry.line, loop) else None
+                if found is not None:
+                    return found
+    return None
+
+
+def called_in_loop(
+    sources: Sequence[Source], entries: Sequence[Entry], backwards: Mapping[tuple[str, str], Set[int]]
+) -> bool:
+    """True if a stack is in a loop that is no training loop, and that calls the same in each round: not each of several layers."""
+    for entry in entries:
+        function, lines = function_at(sources, entry.file, entry.line), backwards.get((entry.file, entry.function), ())
+        for loop in () if function is None else _loops_at(function, entry.line):
+            turns = names(loop.target) if isinstance(loop, (ast.For, ast.AsyncFor)) else set[str]()
+            statement = None if function is None else statement_at(function, entry.line)
+            parts = [] if statement is None else computed(statement)
+            called = [node.func for part in parts for node in ast.walk(part) if isinstance(node, ast.Call)]
+            if not any(covers(loop, backward) for backward in lines) and not any(names(f) & turns for f in called):
+                return True
+    return False
+
+
 def _repeated(sources: Sequence[Source], entries: Sequence[Entry], scope: _Scope) -> Entry | None:
     place: Entry | None = None
     for before, entry in itertools.pairwise(entries):
@@ -102,12 +145,18 @@ def _repeated(sources: Sequence[Source], entries: Sequence[Entry], scope: _Scope
             calls = scope.calls_of(before.line, entry, class_around(module.tree, function))
             place = place or (before if calls and all(map(scope.same, calls)) else None)
             scope = scope.entered(module, function, calls, entry.entered)
+            if scope.in_pass and not scope.always_at(entry.line):
+                return None
     return (place or entries[-1]) if scope.same_at(entries[-1].line) else None
 
 
+def _loops_at(function: ast.AST, line: int) -> list[ast.stmt]:
+    """Loops with this line in their body, the outermost first."""
+    return [n for n in guarded(function) if isinstance(n, _LOOPS) and covers(n, line) and n.body[0].lineno <= line]
+
+
 def _training_loop(function: ast.AST, line: int, backwards: Set[int]) -> ast.stmt | None:
-    loops = [n for n in guarded(function) if isinstance(n, _LOOPS) and covers(n, line) and n.body[0].lineno <= line]
-    around = [loop for loop in loops if any(covers(loop, backward) for backward in backwards)]
+    around = [loop for loop in _loops_at(function, line) if any(covers(loop, backward) for backward in backwards)]
     return max(around, key=lambda loop: loop.lineno, default=None)
 
 
@@ -142,6 +191,16 @@ class _Module:
                 return replace(self, tree=tree), found
         return None
 
+    def forward_of(self, name: str) -> tuple[_Module, ast.AST] | None:
+        """The forward pass of the user's class of this name, in whichever file it is."""
+        for source in self.sources:
+            tree = function_at(self.sources, source.path, 0)
+            around = None if tree is None else class_named(tree, name)
+            forward = None if around is None else methods(around).get("forward")
+            if tree is not None and forward is not None:
+                return replace(self, tree=tree), forward
+        return None
+
     def is_data(self, name: str) -> bool:
         """True for a name of the file that is assigned once, and to data."""
         if name in imports(self.tree):
@@ -151,12 +210,13 @@ class _Module:
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """A call of a function. `names`: True for names that have the same value in every step."""
+    """A call of a function. `names`: True for names that have the same value in every step, or `in_pass`, in every round of a loop."""
 
     module: _Module
     function: ast.AST
     names: Mapping[str, bool] = field(default_factory=dict)
     depth: int = 0
+    in_pass: bool = False
 
     def entered(self, module: _Module, function: ast.AST, calls: Sequence[ast.Call], how: Entered) -> _Scope:
         """The scope of a function that one of these calls enters; nothing is known of its parameters if it was entered otherwise."""
@@ -164,7 +224,7 @@ class _Scope:
         given = {name: all(one.get(name, False) for one in each) for name in (each[0] if each else ())}
         own = dict.fromkeys((b.name for b in bindings(function)), True)
         of_call = {name: given.get(name, False) for name in parameters(function)}
-        return _Scope(module, function, own | of_call, self.depth + 1).settled(function)
+        return _Scope(module, function, own | of_call, self.depth + 1, self.in_pass).settled(function)
 
     def settled(self, within: ast.AST) -> _Scope:
         """What is made of something that differs from step to step differs, too."""
@@ -199,6 +259,12 @@ class _Scope:
         made = [c for c in found if around and of and class_of(around, c.func) == of.name]
         return made or found
 
+    def always_at(self, line: int, within: ast.AST | None = None) -> bool:
+        """True if whether the statement at a line runs is the same in every round; `within`: only what decides it there counts."""
+        statement = statement_at(self.function, line)
+        around = guarded(self.function if within is None else within)
+        return statement is not None and all(map(self.same, around.get(statement, ())))
+
     def same_at(self, line: int) -> bool:
         """True if all that the statement at a line computes is the same in every step in which it runs."""
         statement = statement_at(self.function, line)
@@ -228,7 +294,9 @@ class _Scope:
             return True
         if isinstance(node.value, ast.Name) and node.value.id == "self":
             around = class_around(self.module.tree, self.function)
-            return around is not None and is_kept(around, node.attr)
+            return around is not None and (
+                is_kept(around, node.attr) or (self.in_pass and is_set_once(around, node.attr))
+            )
         return node.attr != "grad" and self.same(node.value)
 
     def _same_call(self, node: ast.Call) -> bool:
@@ -243,7 +311,14 @@ class _Scope:
             return not odd and _IMPURE_PARTS.isdisjoint(full.split("."))
         if isinstance(node.func, ast.Name) and name in _BUILT_IN and name not in self.names:
             return True
+        if self.in_pass and self.is_plain_layer(node.func):
+            return True
         return name in _CALLS_OF_SHAPE or self._same_method(node.func) or self._same_own_function(node)
+
+    def is_plain_layer(self, function: ast.expr) -> bool:
+        """True for a layer of torch that computes its output from its input and its parameters alone."""
+        around = class_around(self.module.tree, self.function)
+        return around is not None and class_of(around, function) in _PLAIN_LAYERS
 
     def _same_method(self, function: ast.expr) -> bool:
         known = isinstance(function, ast.Attribute) and function.attr.removesuffix("_") in _METHODS
@@ -266,6 +341,8 @@ class _Scope:
         of = function.value if isinstance(function, ast.Attribute) else None
         around = class_around(self.module.tree, self.function) if isinstance(of, ast.Name) and of.id == "self" else None
         method = None if around is None else methods(around).get(last_name(function))
+        if method is None and around is not None and self.in_pass:
+            return self.module.forward_of(class_of(around, function))
         return None if method is None else (self.module, method)
 
     def _same_comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> bool:
@@ -288,23 +365,28 @@ class _Scope:
 
 
 @functools.lru_cache(maxsize=64)
-def _loop_scope(module: _Module, function: ast.AST, loop: ast.stmt) -> _Scope:
-    """The function with the training loop. Data that the loop does not change is the same in every step."""
+def _loop_scope(module: _Module, function: ast.AST, loop: ast.stmt, *, in_pass: bool = False) -> _Scope:
+    """The function with the loop. Data that the loop does not change is the same in every step, or in every round of it."""
     inner = {b.name: b.new for b in bindings(loop)}
     outer = {b.name for b in bindings(function)} | {*parameters(function)}
     different = carried(loop) | (names(loop.target) if isinstance(loop, (ast.For, ast.AsyncFor)) else set())
     different |= {
-        name for node in guarded(loop) if isinstance(node, ast.Call) for name in _changed_by(module, function, node)
+        name
+        for node in guarded(loop)
+        if isinstance(node, ast.Call)
+        for name in _changed_by(module, function, node, in_pass=in_pass)
     }
     known = {name: not used_as_object(function, name) for name in outer - {*inner}}
-    return _Scope(module, function, known | inner | dict.fromkeys(different, False)).settled(loop)
+    return _Scope(module, function, known | inner | dict.fromkeys(different, False), in_pass=in_pass).settled(loop)
 
 
-def _changed_by(module: _Module, function: ast.AST, call: ast.Call) -> set[str]:
+def _changed_by(module: _Module, function: ast.AST, call: ast.Call, *, in_pass: bool = False) -> set[str]:
     """Names of data that a call is given and may change in place: of the user's functions by their source, and of unknown methods all."""
     handed = {value.id for value in (*call.args, *(k.value for k in call.keywords)) if isinstance(value, ast.Name)}
-    scope = _Scope(module, function)
+    scope = _Scope(module, function, in_pass=in_pass)
     definition = scope.definition(call.func) if handed else None
+    if definition is None and in_pass and scope.is_plain_layer(call.func):
+        return set()
     if definition is None:
         method = isinstance(call.func, ast.Attribute) and call.func.attr.removesuffix("_") not in _METHODS
         return handed if method and not scope.full_name(call.func) else set()

@@ -173,6 +173,24 @@ def is_kept(around: ast.ClassDef, name: str) -> bool:
     return bool(values) and not any(map(makes_object, values))
 
 
+@functools.lru_cache(maxsize=1024)
+def is_set_once(around: ast.ClassDef, name: str) -> bool:
+    """True for an attribute that only what makes the object sets: a layer, a parameter or data."""
+    made = False
+    for method in methods(around).values():
+        making = method.name in _OF_MAKING or method.name.lstrip("_").startswith(("init", "build"))
+        for node in guarded(method):
+            changed = isinstance(node, ast.Call) and _changes(node.func, name)
+            set_here = any(
+                is_of_self(target.value if isinstance(target, ast.Subscript) else target, name)
+                for target, _ in _set_by(node)
+            )
+            if (changed or set_here) and not making:
+                return False
+            made = made or set_here
+    return made
+
+
 def _changes(function: ast.expr, name: str) -> bool:
     """True for `self.name.pop()`, `self.name.mul_(0.9)`, `self.name.train()` and the like."""
     of = function.value if isinstance(function, ast.Attribute) else function
@@ -231,6 +249,10 @@ def covers(node: ast.stmt | ast.expr, line: int) -> bool:
 
 def class_around(tree: ast.AST, function: ast.AST) -> ast.ClassDef | None:
     return next((node for node in _classes(tree) if function in node.body), None)
+
+
+def class_named(tree: ast.AST, name: str) -> ast.ClassDef | None:
+    return next((node for node in _classes(tree) if node.name == name), None)
 
 
 def class_of(around: ast.ClassDef, node: ast.expr) -> str:

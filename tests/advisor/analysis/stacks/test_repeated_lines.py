@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from profiled_steps import FETCHER, LIBRARY, MODULE, SCRIPT, Call, looks, profiled
-from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.measures.step_measures import STEP_REPEATED_S
+from profiled_steps import FETCHER, LIBRARY, MODULE, SCRIPT, TENSOR, Call, looks, profiled
+from rn50_advisor.advisor.model.analysis import PARAMETRIZED, Analysis
+from rn50_advisor.advisor.model.measures.step_measures import STEP_INVARIANT_S, STEP_REPEATED_S
+from rn50_advisor.advisor.model.recording import Source
 
 WRAPPER = ("DistributedDataParallel.forward", f"{LIBRARY}/torch/nn/parallel/distributed.py", 1600)
 CONTAINER = ("Sequential.forward", f"{LIBRARY}/torch/nn/modules/container.py", 250)
@@ -75,3 +76,53 @@ def test_without_the_source_nothing_is_known_of_it() -> None:
     row = looks(80, TRAIN, MODULE, FORWARD, INNER)
     assert not seen(row, sources=()).has(STEP_REPEATED_S) and seen(row, sources=()).repeated_lines == ()
     assert seen(row, sources=()).missing[STEP_REPEATED_S] == "no source of the job's code was kept"
+
+
+MODEL = Source(
+    "/job/model.py",
+    "",
+    """\
+class Decoder:
+    def __init__(self):
+        self.keys = nn.Linear(4, 4)
+        self.step = parametrizations.weight_norm(nn.Linear(4, 4))
+    def forward(self, words, memory):
+        for word in words:
+            keys = self.keys(memory)
+            state = self.step(word)
+        return self.keys(memory)
+""",
+)
+LINEAR = ("Linear.forward", f"{LIBRARY}/torch/nn/modules/linear.py", 130)
+WEIGHT = ("_WeightNorm.forward", f"{LIBRARY}/torch/nn/utils/parametrize.py", 300)
+ON_GPU = {100: {"cuda": {"devices": 1}}}
+
+
+def inside(line: int, *calls: Call) -> Any:
+    return looks(80, TRAIN, MODULE, ("Decoder.forward", "/job/model.py", line), MODULE, *calls)
+
+
+def looped(*rows: Any, **more: Any) -> Analysis:
+    return profiled(*rows, source="", model=5, backward=8, **{"sources": (MODEL, Source(SCRIPT, "", SOURCE)), **more})
+
+
+@pytest.mark.parametrize(
+    ("row", "places"),
+    [
+        pytest.param(inside(7, LINEAR), [(7, "")], id="the same in each round"),
+        pytest.param(inside(8, WEIGHT), [(8, PARAMETRIZED)], id="weights of a layer that each round calls"),
+        pytest.param(inside(8, LINEAR), [], id="of the round"),
+        pytest.param(inside(9, LINEAR), [], id="behind the loop"),
+        pytest.param(inside(7, TENSOR), [], id="a backward pass"),
+        pytest.param(looks(80, FETCHER, ("Decoder.forward", "/job/model.py", 7)), [], id="an item"),
+    ],
+)
+def test_what_each_round_of_a_loop_computes_anew(row: Any, places: list[tuple[int, str]]) -> None:
+    a = looped(row)
+    assert [(line.line, line.leaf) for line in a.invariant_lines] == places
+    assert round(1000 * a.value(STEP_INVARIANT_S, 0), 1) == (26.0 if places else 0.0)
+
+
+def test_on_a_gpu_it_is_not_measured() -> None:
+    a = looped(inside(7, LINEAR), facts=ON_GPU)
+    assert not a.has(STEP_INVARIANT_S) and not a.invariant_lines

@@ -1,0 +1,102 @@
+"""Loop-invariant operations in the forward pass.
+
+What it does: finds what a loop in the model computes in each of its iterations although it gives the same each time: the projection of an
+encoder's output in the attention of a decoder that goes word by word, a mask for each layer, the weights of a layer with weight or spectral
+normalisation that is called for each time step.
+
+Fires when: it takes ≥ 6 % of the step, its share of the backward pass included.
+
+Why it is slow: the forward pass pays for it as often as the loop goes round, and so does the backward pass, which adds up as many equal
+gradients.
+
+Evidence: stack samples in the loop, and the source of the functions in it: what the line uses is neither what the loop changes nor random.
+
+Fix: compute it once before the loop and pass it in. For weights, `with torch.nn.utils.parametrize.cached():` around the loop.
+
+Estimate: the forward pass without these lines, and what layers take again in the backward pass: once to twice as long as in the forward
+pass, as far as the backward pass is that long. At worst two iterations are one.
+
+False alarms: below 6 % of the step. The number of iterations is not known: of two, half of the time is saved. What the source does not
+decide (a layer of another library, dropout, batch normalisation) counts as different each time. On a GPU the host's samples do not show
+kernels, and the rule is silent.
+"""
+
+from __future__ import annotations
+
+from rn50_advisor.advisor.model.analysis import PARAMETRIZED, Analysis, HotLine
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, NotMeasured, Where
+from rn50_advisor.advisor.model.measures.step_measures import STEP_INVARIANT_S, STEP_TIME_S
+from rn50_advisor.rules.analysis_reading import common, model_of
+from rn50_advisor.rules.compute.compute_cost import step_sparing
+from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
+
+_LINE_SAMPLES_MIN = 10
+_LINES_MAX = 3
+_SAVED = (1.0, 0.5)  # at best nearly all of many iterations, at worst one of two
+# Backward pass of a layer beside its forward pass: gradients of its input and of its weights, or of one of them.
+_BACKWARD = (2.0, 1.0)
+
+
+def check(a: Analysis, t: Thresholds) -> Finding | Clear | NotMeasured:
+    if a.on_gpu:
+        return Clear(RULE.id)
+    spent = a.by_rank(STEP_INVARIANT_S)
+    if not spent:
+        return NotMeasured(RULE.id, (STEP_INVARIANT_S,))
+    lines = [line for line in a.invariant_lines if line.samples >= _LINE_SAMPLES_MIN]
+    if not lines:
+        return Clear(RULE.id)
+    step = a.value(STEP_TIME_S)
+    best, worst = (
+        _without(a, saved, backward, hopeful=saved == 1.0) for saved, backward in zip(_SAVED, _BACKWARD, strict=True)
+    )
+    lost = step - (best + worst) / 2
+    level = severity(lost / step)
+    if lost < t["invariant"] * step or level is None:
+        return Clear(RULE.id)
+    return Finding(
+        rule=RULE.id,
+        title=f"Loop-invariant operations: {lines[0].function} computes the same in each iteration",
+        severity=level,
+        confidence=confidence(a, cap=0.85),
+        seconds_per_step=lost,
+        evidence=(
+            Evidence.of(STEP_INVARIANT_S, common(spent), None, f"of a {1000 * step:.3g} ms step", form="continues"),
+            *(Evidence("stack samples", float(line.samples), "", None, _place(line)) for line in lines[:_LINES_MAX]),
+        ),
+        fixes=tuple(_fix(line) for line in lines[:_LINES_MAX]),
+        saving=model_of(a).saving(best, worst, "once instead of in each iteration"),
+    )
+
+
+def _without(a: Analysis, saved: float, backward: float, *, hopeful: bool) -> float:
+    spared: dict[tuple[int, str], float] = {}
+    for rank, seconds in a.by_rank(STEP_INVARIANT_S).items():
+        spared[rank, "forward"] = saved * seconds
+        spared[rank, "backward"] = saved * backward * seconds
+    return step_sparing(a, spared, hopeful=hopeful)
+
+
+def _place(line: HotLine) -> str:
+    return f"{line.file}:{line.line} in {line.function}" + (f", {line.leaf}" if line.leaf else "")
+
+
+def _fix(line: HotLine) -> Fix:
+    where = Where(line.file, line.line)
+    if line.leaf == PARAMETRIZED:
+        change = (
+            "with torch.nn.utils.parametrize.cached(): around the loop; instead of the older torch.nn.utils.weight_norm and spectral_norm, "
+            "those of torch.nn.utils.parametrizations"
+        )
+        return Fix("compute the parametrized weights once for all iterations", change, where, "small change")
+    change = "move the line before the loop and pass its result in; what changes only with the loop's variable stays"
+    return Fix("compute it once before the loop", change, where, "small change")
+
+
+RULE = rule(
+    __name__,
+    "Loop-invariant operations in the forward pass",
+    check,
+    needs=(STEP_TIME_S,),
+    thresholds={"invariant": Threshold(0.06, "of the step: few samples scatter")},
+)

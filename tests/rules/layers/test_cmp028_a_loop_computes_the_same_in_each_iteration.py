@@ -1,0 +1,62 @@
+"""CMP028, a loop computes the same in each iteration: its table and its advice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from host_rule_cases import hot
+from rn50_advisor.advisor.model.analysis import PARAMETRIZED, Analysis
+from rn50_advisor.advisor.model.findings import Where
+from rule_cases import SCRIPT, job, rank
+from rule_runs import found
+from rule_table import Table
+from table_checks import Check, checks
+
+
+def cmp028(
+    invariant: float | None = 0.1,
+    *,
+    samples: int = 40,
+    leaf: str = "",
+    backward: float = 0.6,
+    cuda: bool = False,
+    **more: Any,
+) -> Analysis:
+    """A rank that spends so many seconds of its second on what is the same in each iteration."""
+    facts = {"0": {"cuda": {"devices": 1}} if cuda else {}}
+    values = {} if invariant is None else {"step.invariant_s": {0: invariant}}
+    lines = (replace(hot(30, "Attention.forward", io=False), samples=samples, leaf=leaf),)
+    own = {0: rank(forward=0.9 - backward, backward=backward)}
+    return job(own, values=values, invariant_lines=lines, facts=facts, **more)
+
+
+TABLE = Table(
+    "CMP028",
+    cmp028,
+    lines={"invariant": ({"invariant": 0.0274}, {"invariant": 0.0272})},
+    false_alarms={"no line": {"samples": 9}, "on a GPU": {"cuda": True}},
+    severities=(({"invariant": 0.15}, "critical"), ({}, "high"), ({"invariant": 0.0274}, "medium")),
+    where=Where(SCRIPT, 30),
+    not_measured={"no profile": ({"invariant": None}, ("step.invariant_s",))},
+)
+
+
+@pytest.mark.parametrize("check", checks(TABLE))
+def test_table(check: Check) -> None:
+    check(TABLE)
+
+
+def test_the_gain_includes_the_backward_pass_of_layers_as_far_as_there_is_one() -> None:
+    saving = found("CMP028", cmp028()).saving
+    assert saving is not None and saving.seconds_per_step == pytest.approx((0.1 / 0.91, 0.3 / 0.91))
+    alone = found("CMP028", cmp028(backward=0.05)).saving
+    assert alone is not None and alone.seconds_per_step == pytest.approx((0.1 / 0.91, 0.15 / 0.91))
+
+
+def test_weights_of_a_parametrized_layer_are_cached_around_the_loop() -> None:
+    finding = found("CMP028", cmp028(leaf=PARAMETRIZED))
+    assert "parametrize.cached()" in finding.fixes[0].change and PARAMETRIZED in finding.evidence[-1].note
+    assert "before the loop" in found("CMP028", cmp028()).fixes[0].title

@@ -6,7 +6,7 @@ import argparse
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn.functional import cross_entropy, softmax
 from torch.utils.data import DataLoader, TensorDataset
 
 WORDS = 500
@@ -34,7 +34,7 @@ class Attention(nn.Module):
     def forward(self, state: Tensor, memory: Tensor, keys: Tensor | None) -> Tensor:
         if keys is None:
             keys = self.key(memory)
-        shares = F.softmax(self.score(torch.tanh(keys + self.query(state).unsqueeze(1))), dim=1)
+        shares = softmax(self.score(torch.tanh(keys + self.query(state).unsqueeze(1))), dim=1)
         return (shares * memory).sum(1)
 
 
@@ -80,7 +80,7 @@ def main() -> None:
         for source, target in loader:
             optimizer.zero_grad()
             logits = net(source, target[:, :-1])
-            F.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten()).backward()
+            cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten()).backward()
             optimizer.step()
             step += 1
             if step == options.steps:

@@ -4,8 +4,9 @@ them by stack samples.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 
 from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.forward_operations import forward_values
@@ -18,7 +19,14 @@ from rn50_advisor.advisor.analysis.stacks.source.repeated_source import (
     repeated_in_loop,
     repeated_work,
 )
-from rn50_advisor.advisor.analysis.stacks.stack_profiles import FETCH, CallPaths, SeenStack, inner, starts_backward
+from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
+    FETCH,
+    CallPaths,
+    Place,
+    SeenStack,
+    inner,
+    starts_backward,
+)
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import PARAMETRIZED, HotLine
 from rn50_advisor.advisor.model.measures.measured import Measured
@@ -31,6 +39,7 @@ _PASS_ON = ("/torch/nn/modules/module.py", "/torch/nn/parallel/", "/torch/utils/
 # What computes the weight of a layer from others: each time that it is called.
 _WEIGHTS = ("/torch/nn/utils/parametrize.py", "/torch/nn/utils/weight_norm.py", "/torch/nn/utils/spectral_norm.py")
 _Line = tuple[str, int, str]
+_Backwards = frozenset[tuple[Place, Set[int]]]
 
 
 def repeated_values(recording: Recording, steady: Mapping[int, RankSteps], values: Measured) -> Measured:
@@ -65,13 +74,24 @@ def _invariant(recording: Recording) -> Iterator[tuple[int, _Line, str, int]]:
         frames = row["frames"]
         if rank in on_gpu or any(FETCH in frame["file"] or starts_backward(frame) for frame in frames):
             continue
-        entries = _entries(row)
+        entries, backwards = _entries(row), frozenset(paths.backwards.items())
         if any(frame["file"].endswith(_WEIGHTS) for frame in frames):
             user = row["user"]
             if called_in_loop(recording.sources, entries, paths.backwards):
                 yield rank, (user["file"], user["line"], user["function"]), PARAMETRIZED, count
-        elif (found := repeated_in_loop(recording.sources, entries, paths.backwards)) is not None:
+        elif (found := _in_loop(recording.sources, entries, backwards)) is not None:
             yield rank, (found.file, found.line, found.function), "", count
+
+
+# A live job is analysed each second, with the same stacks.
+@functools.lru_cache(maxsize=4096)
+def _in_loop(sources: tuple[Source, ...], entries: tuple[Entry, ...], backwards: _Backwards) -> Entry | None:
+    return repeated_in_loop(sources, entries, dict(backwards))
+
+
+@functools.lru_cache(maxsize=4096)
+def _in_step(sources: tuple[Source, ...], entries: tuple[Entry, ...], backwards: _Backwards) -> Entry | None:
+    return repeated_work(sources, entries, dict(backwards))
 
 
 def _repeated(recording: Recording) -> Iterator[tuple[int, _Line, str, int]]:
@@ -85,10 +105,10 @@ def _repeated(recording: Recording) -> Iterator[tuple[int, _Line, str, int]]:
 
 
 def _place(row: SeenStack, paths: CallPaths, sources: tuple[Source, ...]) -> Entry | None:
-    return repeated_work(sources, _entries(row), paths.backwards)
+    return _in_step(sources, _entries(row), frozenset(paths.backwards.items()))
 
 
-def _entries(row: SeenStack) -> list[Entry]:
+def _entries(row: SeenStack) -> tuple[Entry, ...]:
     """The user's functions in a stack, outermost first."""
     entries, between = list[Entry](), list[str]()
     for frame in reversed(inner(row["frames"])):
@@ -100,4 +120,4 @@ def _entries(row: SeenStack) -> list[Entry]:
             between = []
         else:
             between.append(frame["file"])
-    return entries
+    return tuple(entries)

@@ -255,13 +255,18 @@ def _at_what_is_kept(fix: Fix, sources: tuple[Source, ...]) -> Fix:
 
 
 def _at_the_backward(fix: Fix, sources: Sequence[Source]) -> Fix:
-    """Adds the place of the only backward pass, or of the only one in a loop over a step's batches; the fix unchanged if there is none."""
+    """Adds the place of the only backward pass, or of the only one in a loop over a step's batches; the fix unchanged if there is none.
+
+    Where the code calls `no_sync` already, says what it may have left outside: a forward pass decides whether its backward pass exchanges.
+    """
     found = [(code, call) for code in _codes(sources) for call in code.calls() if last_name(call.func) == "backward"]
     if len(found) > 1:
         found = [(code, call) for code, call in found if sum(isinstance(n, LOOPS) for n in code.around(call)) > 1]
     if len(found) != 1:
         return fix
     ((code, call),) = found
+    if any(last_name(other.func) == "no_sync" for each in _codes(sources) for other in each.calls()):
+        fix = replace(fix, title=f"{fix.title}: the forward pass, too, inside no_sync()")
     return replace(fix, where=Where(code.path, call.lineno))
 
 

@@ -279,6 +279,13 @@ def test_an_exchange_after_each_batch_is_avoided_at_its_backward(text: str, line
     assert edited(fix, analysis(), Source("/job/train.py", "", text)) == replace(fix, where=where)
 
 
+def test_code_that_suspends_the_exchange_already_is_told_what_it_left_outside() -> None:
+    fix = Fix.of("exchange once a step", GradientsKept(), None, "small change")
+    text = "loss = model(x)\nwith model.no_sync():\n    loss.backward()\n"
+    made = edited(fix, analysis(), Source("/job/train.py", "", text))
+    assert made.title == "exchange once a step: the forward pass, too, inside no_sync()"
+
+
 def test_a_file_that_was_edited_since_is_not_read() -> None:
     assert placed(THREADS, "torch.set_num_threads(8)\n", touched=True).where is None
 

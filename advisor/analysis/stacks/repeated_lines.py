@@ -5,6 +5,7 @@ them by stack samples.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 
@@ -38,6 +39,7 @@ from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 _PASS_ON = ("/torch/nn/modules/module.py", "/torch/nn/parallel/", "/torch/utils/_contextlib.py")
 # What computes the weight of a layer from others: each time that it is called.
 _WEIGHTS = ("/torch/nn/utils/parametrize.py", "/torch/nn/utils/weight_norm.py", "/torch/nn/utils/spectral_norm.py")
+_LAYERS = "/torch/nn/modules/"
 _Line = tuple[str, int, str]
 _Backwards = frozenset[tuple[Place, Set[int]]]
 
@@ -64,7 +66,9 @@ def invariant_values(recording: Recording, steady: Mapping[int, RankSteps], valu
 
 
 def invariant_lines(recording: Recording) -> tuple[HotLine, ...]:
-    """These lines over all ranks, the longest first; `leaf` says where the weights of a parametrized layer are what is computed anew."""
+    """These lines over all ranks, the longest first. `leaf`: the layer of torch in which samples found them, or PARAMETRIZED where its
+    weights are what is computed anew; empty for tensor expressions.
+    """
     return longest(recording, ((line, leaf, count) for _, line, leaf, count in _invariant(recording)))
 
 
@@ -80,7 +84,9 @@ def _invariant(recording: Recording) -> Iterator[tuple[int, _Line, str, int]]:
             if called_in_loop(recording.sources, entries, paths.backwards):
                 yield rank, (user["file"], user["line"], user["function"]), PARAMETRIZED, count
         elif (found := _in_loop(recording.sources, entries, backwards)) is not None:
-            yield rank, (found.file, found.line, found.function), "", count
+            below = itertools.takewhile(lambda frame: not is_user_file(frame["file"]), frames)
+            layer = next((place(frame) for frame in below if _LAYERS in frame["file"]), "")
+            yield rank, (found.file, found.line, found.function), layer, count
 
 
 # A live job is analysed each second, with the same stacks.

@@ -109,7 +109,8 @@ def looped(*rows: Any, **more: Any) -> Analysis:
 @pytest.mark.parametrize(
     ("row", "places"),
     [
-        pytest.param(inside(7, LINEAR), [(7, "")], id="the same in each round"),
+        pytest.param(inside(7, LINEAR), [(7, "Linear.forward (linear.py:130)")], id="the same in each round"),
+        pytest.param(inside(7), [(7, "Module._call_impl (module.py:1790)")], id="in the call of the layer"),
         pytest.param(inside(8, WEIGHT), [(8, PARAMETRIZED)], id="weights of a layer that each round calls"),
         pytest.param(inside(8, LINEAR), [], id="of the round"),
         pytest.param(inside(9, LINEAR), [], id="behind the loop"),

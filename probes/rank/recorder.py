@@ -42,18 +42,18 @@ from .gpu.gpu_events import GpuTimes
 from .gpu.graph_captures import Captures
 from .gpu.profiler_window import asked
 from .layout import ERRORS_MAX, PHASES, RANK_SLOTS, ROLE_RANK
-from .mark_costs import mark_ns
 from .patches.checkpoint_saves import Saves
 from .patches.hooked_updates import Hooked
 from .patches.pinning import Pinning
 from .raised_exceptions import exception_facts, uncaught
 from .ring import Ring
-from .step_account import PLAIN_STEP_MARKS, Account
-from .step_phases import BACKWARD, CLIP, EVALUATION, FORWARD, GAP, INPUT, OPTIMIZER
-from .tape import NOTED_NS, WASTED_MAX, Tape
+from .steps.mark_costs import mark_ns
+from .steps.step_account import PLAIN_STEP_MARKS, Account
+from .steps.step_phases import BACKWARD, CLIP, EVALUATION, FORWARD, GAP, INPUT, OPTIMIZER
+from .steps.tape import NOTED_NS, WASTED_MAX, Tape
+from .steps.untrained_batches import shows_evaluation
 from .thread_clocks import RunDelay
 from .training_thread import TrainingThread, is_native
-from .untrained_batches import shows_evaluation
 from .wall import let_pass
 from .workers.batch_size import count_samples
 from .workers.picture_numbers import CHECKED_STEPS, describe_pictures

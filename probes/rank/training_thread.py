@@ -10,14 +10,14 @@ import weakref
 from _thread import allocate_lock, get_ident, get_native_id
 from typing import TYPE_CHECKING, Any
 
-from .step_phases import BACKWARD as IN_BACKWARD
+from .steps.step_phases import BACKWARD as IN_BACKWARD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .facts.process_facts import Facts
-    from .step_account import Account
-    from .tape import Tape
+    from .steps.step_account import Account
+    from .steps.tape import Tape
     from .workers.worker_batches import WorkerLog
 
 _THREADS_MAX = 64  # classified threads besides the training thread

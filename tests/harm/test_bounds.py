@@ -36,7 +36,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from rn50_advisor.probes.rank import step_phases
 from rn50_advisor.probes.rank.comm.collective_marks import _GROUPS_MAX, Collectives
 from rn50_advisor.probes.rank.facts import process_facts
 from rn50_advisor.probes.rank.garbage import EVENTS_MAX
@@ -45,8 +44,9 @@ from rn50_advisor.probes.rank.gpu.gpu_events import GpuTimes
 from rn50_advisor.probes.rank.layout import RANK_SLOTS
 from rn50_advisor.probes.rank.patches import checkpoint_saves, hooked_updates
 from rn50_advisor.probes.rank.patches.step_graphs import StepGraphs
-from rn50_advisor.probes.rank.step_account import Account
-from rn50_advisor.probes.rank.tape import MARKS_MAX
+from rn50_advisor.probes.rank.steps import step_phases
+from rn50_advisor.probes.rank.steps.step_account import Account
+from rn50_advisor.probes.rank.steps.tape import MARKS_MAX
 
 SHAPES = Path(__file__).with_name("shapes.py")
 STEPS = 100_000  # of two to ten marks: more than any bound, and twelve times as many as objects that may be held

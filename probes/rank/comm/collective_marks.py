@@ -20,7 +20,7 @@ from ..hidden_frames import hide_frame, wraps
 from ..layout import COLLECTIVE_KINDS, COLLECTIVE_OFFSET, KIND_COLLECTIVES, PHASE_MASK
 from ..patches.torch_patches import _quietly as quietly
 from ..ring import PHASE
-from ..step_phases import BACKWARD, CLIP, EVALUATION, FORWARD, GAP, OPTIMIZER
+from ..steps.step_phases import BACKWARD, CLIP, EVALUATION, FORWARD, GAP, OPTIMIZER
 from .collective_callers import BUFFERS, NORM, described
 from .flight_watch import FlightWatch, read_dumps, read_times, training_stack
 

@@ -9,7 +9,7 @@ import sys
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from ..step_account import TRAINING
+from ..steps.step_account import TRAINING
 from ..wall import let_pass
 from .loader_facts import leaves_of
 

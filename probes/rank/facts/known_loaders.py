@@ -6,12 +6,12 @@ import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..step_account import TRAINING
+from ..steps.step_account import TRAINING
 from .loader_facts import batch_bytes, batch_tensors, describe_loader, is_remade
 
 if TYPE_CHECKING:
     from ...documents.loader_documents import DescribedLoader, RecordedLoader
-    from ..step_account import Account
+    from ..steps.step_account import Account
 
 
 # Numbers that identify objects of the job while they live.

@@ -19,7 +19,7 @@ from ..facts.precision_facts import compiled_frames
 from ..facts.process_facts import call_frames
 from ..hidden_frames import hide_frame
 from ..layout import PHASES
-from ..step_phases import CHECKPOINT, EVALUATION
+from ..steps.step_phases import CHECKPOINT, EVALUATION
 from ..workers.sample_standins import put
 from .graph_captures import Captures
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from ...documents.rank_documents import CopySite, RankFacts
-    from ..step_account import Account
+    from ..steps.step_account import Account
 
 NEVER = 1 << 62
 # The first steps compile, tune and fill caches. Each later observation is at 5/4 of the last one's step: some sixty in a million steps,

@@ -21,7 +21,7 @@ from .. import rank_ring_folder
 from ..hidden_frames import hide_frame, wraps
 from ..layout import FLAG_DEEP
 from ..side_files import DEEP_REQUEST, DEEP_TRACE
-from ..step_phases import CHECKPOINT, EVALUATION, INPUT
+from ..steps.step_phases import CHECKPOINT, EVALUATION, INPUT
 from ..wall import let_pass
 from ..workers.sample_standins import put
 from .graph_captures import Captures
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from ...documents.rank_documents import WindowFacts
     from ..facts.process_facts import Facts
-    from ..step_account import Account
+    from ..steps.step_account import Account
 
 STEP_MARK = "rn50-advisor step"
 NEVER = 1 << 62

@@ -16,13 +16,13 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from ..facts import process_facts
-from ..step_phases import CHECKPOINT
+from ..steps.step_phases import CHECKPOINT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...documents.rank_documents import SaveSite
-    from ..step_account import Account
+    from ..steps.step_account import Account
 
     # what the loop did, since when, the line, sizes of what it holds
     _Begun = tuple[Account, int, int, tuple[str, int], tuple[int, int]]

@@ -18,9 +18,9 @@ from ..facts.known_loaders import LOADERS_MAX
 from ..hidden_frames import hide_frame, wraps
 from ..layout import PHASE_BITS
 from ..ring import PHASE
-from ..step_account import TRAINING
-from ..step_phases import FORWARD, INPUT
-from ..tape import BATCH
+from ..steps.step_account import TRAINING
+from ..steps.step_phases import FORWARD, INPUT
+from ..steps.tape import BATCH
 from .torch_patches import _quietly as quietly
 from .torch_patches import iterator_init, loader_init, worker_loop
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..recorder import Recorder
-    from ..step_account import Account
+    from ..steps.step_account import Account
 
 _MODULE = "torch.utils.data._utils.pin_memory"
 

@@ -17,10 +17,10 @@ from ..gpu.graph_captures import watch
 from ..hidden_frames import hide_frame, wraps
 from ..layout import PHASE_BITS
 from ..ring import PHASE, STEP
-from ..step_phases import BACKWARD as IN_BACKWARD
-from ..step_phases import CLIP, FORWARD, GAP, INPUT
-from ..step_phases import OPTIMIZER as IN_OPTIMIZER
-from ..tape import BACKWARD, BACKWARD_END, BATCH, FETCH, OPTIMIZER, OPTIMIZER_END
+from ..steps.step_phases import BACKWARD as IN_BACKWARD
+from ..steps.step_phases import CLIP, FORWARD, GAP, INPUT
+from ..steps.step_phases import OPTIMIZER as IN_OPTIMIZER
+from ..steps.tape import BACKWARD, BACKWARD_END, BATCH, FETCH, OPTIMIZER, OPTIMIZER_END
 from ..wall import let_pass
 from ..workers.worker_batches import WorkerLog, set_loader_of_workers, timed_fetch
 from .pinning import timed_loop
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..recorder import Recorder
-    from ..step_account import Account
+    from ..steps.step_account import Account
 
 
 # Other functions that write checkpoints: (module, function).

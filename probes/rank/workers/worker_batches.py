@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..garbage import Garbage
-    from ..step_account import Account
+    from ..steps.step_account import Account
 
 _NOTING_NS = 2_500  # of one start or end of a collection: calling the callback, and reading what it noted
 _NOTING_SHARE_MAX = (

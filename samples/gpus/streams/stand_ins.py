@@ -16,12 +16,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from rn50_advisor.probes.rank import layout, recorder, tape
+from rn50_advisor.probes.rank import layout, recorder
 from rn50_advisor.probes.rank.comm import collective_marks
 from rn50_advisor.probes.rank.gpu import device_syncs
 from rn50_advisor.probes.rank.gpu.gpu_events import GpuTimes
 from rn50_advisor.probes.rank.patches import hooked_updates, torch_patches
 from rn50_advisor.probes.rank.ring import Ring
+from rn50_advisor.probes.rank.steps import tape
 from samples.gpus.streams.description import Loader
 from samples.gpus.streams.simulated_rank import EAGER_STEPS, MS, US, SimulatedRank
 from samples.gpus.streams.timelines import Work, World

@@ -34,7 +34,7 @@ from rn50_advisor.probes.rank.layout import (
 )
 from rn50_advisor.probes.rank.rank_ring_folder import put
 from rn50_advisor.probes.rank.side_files import BUDGET
-from rn50_advisor.probes.rank.tape import NOTED_NS
+from rn50_advisor.probes.rank.steps.tape import NOTED_NS
 
 pytestmark = pytest.mark.torch
 

@@ -10,7 +10,7 @@ import pytest
 
 from rn50_advisor.probes.rank.patches import torch_patches
 from rn50_advisor.probes.rank.recorder import Recorder
-from rn50_advisor.probes.rank.step_phases import BACKWARD, FORWARD, GAP, INPUT
+from rn50_advisor.probes.rank.steps.step_phases import BACKWARD, FORWARD, GAP, INPUT
 from step_loops import MS, TRAIN, Loop
 
 torch = types.SimpleNamespace(is_grad_enabled=lambda: True)

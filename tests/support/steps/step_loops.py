@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rn50_advisor.probes.rank.layout import FLAG_CLOCKED, KIND_SPAN, KIND_STEP, SPAN_FIELDS, SPAN_LABELS, STEP_FIELDS
-from rn50_advisor.probes.rank.step_account import Account
+from rn50_advisor.probes.rank.steps.step_account import Account
 
 PLAIN = {"input_wait": 10, "forward": 5, "backward": 7, "optimizer": 2, "gap": 1}
 

@@ -23,7 +23,7 @@ from rn50_advisor.probes.rank.layout import (
     KIND_COLLECTIVES,
 )
 from rn50_advisor.probes.rank.ring import PHASE
-from rn50_advisor.probes.rank.step_phases import BACKWARD, CLIP, EVALUATION, FORWARD, GAP, START
+from rn50_advisor.probes.rank.steps.step_phases import BACKWARD, CLIP, EVALUATION, FORWARD, GAP, START
 
 TORCH = "torch.distributed.distributed_c10d"
 OUTSIDE = object()  # as torch's own for a rank that is no member

@@ -24,7 +24,7 @@ from rn50_advisor.probes.rank.comm.flight_watch import (
 )
 from rn50_advisor.probes.rank.layout import PHASE_BITS
 from rn50_advisor.probes.rank.ring import PHASE, STEP
-from rn50_advisor.probes.rank.step_phases import BACKWARD, ENDED, FORWARD
+from rn50_advisor.probes.rank.steps.step_phases import BACKWARD, ENDED, FORWARD
 
 DUMP = {
     "version": "2.10",

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from rn50_advisor.probes.rank.facts.batch_digests import BATCHES, STREAM, BatchDigests  # noqa: E402
-from rn50_advisor.probes.rank.step_account import EVALUATING, TRAINING  # noqa: E402
+from rn50_advisor.probes.rank.steps.step_account import EVALUATING, TRAINING  # noqa: E402
 from stub_training import Training  # noqa: E402
 
 

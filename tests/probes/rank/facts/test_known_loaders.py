@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rn50_advisor.probes.rank.facts.known_loaders import LOADERS_MAX, KnownLoaders, Numbers
-from rn50_advisor.probes.rank.step_account import EVALUATING, TRAINING
+from rn50_advisor.probes.rank.steps.step_account import EVALUATING, TRAINING
 
 
 class Data:

@@ -28,7 +28,7 @@ from rn50_advisor.probes.rank.gpu.device_syncs import (  # noqa: E402
     Syncs,
 )
 from rn50_advisor.probes.rank.install import own_code  # noqa: E402
-from rn50_advisor.probes.rank.step_phases import (  # noqa: E402
+from rn50_advisor.probes.rank.steps.step_phases import (  # noqa: E402
     EVALUATION,
     FORWARD,
     GAP,

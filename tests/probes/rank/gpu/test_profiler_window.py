@@ -17,7 +17,7 @@ from rn50_advisor.advisor.run.sidefiles.recorder_requests import ask
 from rn50_advisor.probes.rank.gpu import profiler_window
 from rn50_advisor.probes.rank.layout import FLAG_DEEP, FLAG_EPOCH_START
 from rn50_advisor.probes.rank.side_files import DEEP_REQUEST
-from rn50_advisor.probes.rank.step_phases import BACKWARD, CHECKPOINT, CLIP, EVALUATION, FORWARD, INPUT
+from rn50_advisor.probes.rank.steps.step_phases import BACKWARD, CHECKPOINT, CLIP, EVALUATION, FORWARD, INPUT
 
 
 class Profile:

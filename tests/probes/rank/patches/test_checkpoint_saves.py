@@ -16,7 +16,7 @@ import pytest
 from rn50_advisor.probes.rank.patches import checkpoint_saves, torch_patches
 from rn50_advisor.probes.rank.patches.checkpoint_saves import sizes_of
 from rn50_advisor.probes.rank.recorder import Recorder
-from rn50_advisor.probes.rank.step_phases import CHECKPOINT, FORWARD, GAP
+from rn50_advisor.probes.rank.steps.step_phases import CHECKPOINT, FORWARD, GAP
 from step_loops import Paper
 
 

@@ -14,7 +14,7 @@ import pytest
 from rn50_advisor.probes.rank.layout import FLAG_EPOCH_START, FLAG_NO_LOADER
 from rn50_advisor.probes.rank.patches import foreign_loaders
 from rn50_advisor.probes.rank.recorder import Recorder
-from rn50_advisor.probes.rank.step_phases import GAP
+from rn50_advisor.probes.rank.steps.step_phases import GAP
 from step_loops import Loop
 
 pytest.importorskip("torch")  # imported in each process that the recorder is in

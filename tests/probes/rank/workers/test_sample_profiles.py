@@ -29,7 +29,7 @@ from time import perf_counter_ns, thread_time_ns  # noqa: E402
 from torch.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher  # noqa: E402
 
 from rn50_advisor.probes.rank.ring import Ring  # noqa: E402
-from rn50_advisor.probes.rank.step_account import Account  # noqa: E402
+from rn50_advisor.probes.rank.steps.step_account import Account  # noqa: E402
 from rn50_advisor.probes.rank.workers.sample_profiles import (  # noqa: E402
     BUDGET,
     FIRST_EVERY_NS,

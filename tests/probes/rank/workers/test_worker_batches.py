@@ -17,7 +17,7 @@ import pytest
 from rn50_advisor.advisor.run.rings.ring_reader import RingReader
 from rn50_advisor.probes.rank.garbage import Garbage
 from rn50_advisor.probes.rank.layout import BATCH_FIELDS, FLAG_FIRST_BATCH, KIND_BATCH
-from rn50_advisor.probes.rank.step_account import Account
+from rn50_advisor.probes.rank.steps.step_account import Account
 from rn50_advisor.probes.rank.workers import worker_batches
 from rn50_advisor.probes.rank.workers.worker_batches import (
     DRAWING_MIN_NS,

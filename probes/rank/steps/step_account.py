@@ -9,14 +9,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .layout import FLAG_EPOCH_START, FLAG_NO_LOADER, FLAG_NO_OPTIMIZER, FLAG_SKIPPED_UPDATE, KIND_STEP, STEP_FIELDS
+from ..layout import FLAG_EPOCH_START, FLAG_NO_LOADER, FLAG_NO_OPTIMIZER, FLAG_SKIPPED_UPDATE, KIND_STEP, STEP_FIELDS
 from .step_phases import BACKWARD, CHECKPOINT, CLIP, EVALUATION, FORWARD, GAP, INPUT, OPTIMIZER, START, Steps
 from .untrained_batches import SKIPPED, UNSEEN, UntrainedBatches
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .garbage import Garbage
+    from ..garbage import Garbage
 
 TRAINING = 1
 EVALUATING = 2

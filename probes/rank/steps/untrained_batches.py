@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from .facts.process_facts import call_frames
-from .workers.sample_parts import own
+from ..facts.process_facts import call_frames
+from ..workers.sample_parts import own
 
 if TYPE_CHECKING:
     from collections.abc import Callable

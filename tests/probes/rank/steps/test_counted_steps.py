@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rn50_advisor.probes.rank.counted_steps import BATCH, MARKS, UPDATE_END, UsualStep, are_plain, placed
+from rn50_advisor.probes.rank.steps.counted_steps import BATCH, MARKS, UPDATE_END, UsualStep, are_plain, placed
 
 OFFSETS = [10, 30, 60, 70, 100]
 

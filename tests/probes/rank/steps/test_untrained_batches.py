@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rn50_advisor.probes.rank.layout import KIND_SPAN, SPAN_FIELDS, SPAN_LABELS
-from rn50_advisor.probes.rank.untrained_batches import REPORTED_FROM, shows_evaluation
+from rn50_advisor.probes.rank.steps.untrained_batches import REPORTED_FROM, shows_evaluation
 from step_loops import EVAL, MS, OTHER, TRAIN, Loop
 
 

@@ -10,14 +10,14 @@ from collections import deque
 from time import perf_counter_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any
 
-from .garbage import Garbage
-from .layout import FLAG_CLOCKED, FLAG_NO_LOADER, FLAG_TAIL, KIND_SPAN, KIND_STEP, PHASE_CODE, PHASES, SPAN_CODE
-from .thread_clocks import system_time_ns
+from ..garbage import Garbage
+from ..layout import FLAG_CLOCKED, FLAG_NO_LOADER, FLAG_TAIL, KIND_SPAN, KIND_STEP, PHASE_CODE, PHASES, SPAN_CODE
+from ..thread_clocks import system_time_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .ring import Ring
+    from ..ring import Ring
 
 START = PHASE_CODE["start"]
 INPUT = PHASE_CODE["input_wait"]

@@ -8,7 +8,12 @@ from rn50_advisor.probes.rank.layout import (
     FLAG_NO_LOADER,
     FLAG_NO_OPTIMIZER,
 )
-from rn50_advisor.probes.rank.step_account import EVALUATING, FIRST_IS_GONE_AFTER, INVISIBLE_OPTIMIZER_AFTER, TRAINING
+from rn50_advisor.probes.rank.steps.step_account import (
+    EVALUATING,
+    FIRST_IS_GONE_AFTER,
+    INVISIBLE_OPTIMIZER_AFTER,
+    TRAINING,
+)
 from step_loops import EVAL, OTHER, PLAIN, TRAIN, Loop, mode
 
 

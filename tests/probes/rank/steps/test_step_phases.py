@@ -12,7 +12,7 @@ from rn50_advisor.probes.rank.layout import (
     FLAG_SKIPPED_UPDATE,
     FLAG_TAIL,
 )
-from rn50_advisor.probes.rank.step_phases import FIRST_CLOCKED, NODE_COUNTS_MAX
+from rn50_advisor.probes.rank.steps.step_phases import FIRST_CLOCKED, NODE_COUNTS_MAX
 from step_loops import EVAL, MS, PLAIN, TRAIN, Loop, mode
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rn50_advisor.probes.rank.layout import PHASE_BITS
-from rn50_advisor.probes.rank.mark_costs import (
+from rn50_advisor.probes.rank.ring import PHASE
+from rn50_advisor.probes.rank.steps.mark_costs import (
     BLOCK_STEPS,
     EVERY_MAX,
     FIRST_STEPS,
@@ -15,8 +16,7 @@ from rn50_advisor.probes.rank.mark_costs import (
     TimedWords,
     mark_ns,
 )
-from rn50_advisor.probes.rank.ring import PHASE
-from rn50_advisor.probes.rank.step_phases import GAP
+from rn50_advisor.probes.rank.steps.step_phases import GAP
 from step_loops import MS
 
 STEP_NS = 250_000

@@ -13,12 +13,12 @@ from types import SimpleNamespace
 import pytest
 
 from rn50_advisor.probes.rank.layout import FLAG_CLOCKED, PHASE_BITS, STEP_FIELDS
-from rn50_advisor.probes.rank.mark_costs import mark_ns
 from rn50_advisor.probes.rank.patches import torch_patches
-from rn50_advisor.probes.rank.step_account import TRAINING, Account
-from rn50_advisor.probes.rank.step_phases import BACKWARD as IN_BACKWARD
-from rn50_advisor.probes.rank.step_phases import CLIP, GAP, INPUT
-from rn50_advisor.probes.rank.tape import (
+from rn50_advisor.probes.rank.steps.mark_costs import mark_ns
+from rn50_advisor.probes.rank.steps.step_account import TRAINING, Account
+from rn50_advisor.probes.rank.steps.step_phases import BACKWARD as IN_BACKWARD
+from rn50_advisor.probes.rank.steps.step_phases import CLIP, GAP, INPUT
+from rn50_advisor.probes.rank.steps.tape import (
     BACKWARD,
     BACKWARD_END,
     BATCH,
@@ -332,7 +332,7 @@ def test_a_counted_step_that_something_interrupts_goes_on_in_its_phase(monkeypat
     began, step = rank.now, account.step
     rank.tape.place = IN_BACKWARD
     rank.now += 5 * MS
-    monkeypatch.setattr("rn50_advisor.probes.rank.tape.perf_counter_ns", lambda: rank.now)
+    monkeypatch.setattr("rn50_advisor.probes.rank.steps.tape.perf_counter_ns", lambda: rank.now)
     rank.read()
     assert account.step == step + 3 and account.phase == IN_BACKWARD and account.t_start == began
     assert (account.wall[INPUT], account.since) == (2 * MS, began + 4 * MS)
@@ -346,7 +346,7 @@ def test_a_counted_step_that_something_interrupts_goes_on_in_its_phase(monkeypat
 def test_batches_without_an_update_are_no_steps_though_they_were_to_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     rank = counted(fed=True)
     step, tape = rank.account.step, rank.tape
-    monkeypatch.setattr("rn50_advisor.probes.rank.tape.perf_counter_ns", lambda: rank.now)
+    monkeypatch.setattr("rn50_advisor.probes.rank.steps.tape.perf_counter_ns", lambda: rank.now)
     for _ in range(4):
         rank.now += 2 * MS
         tape.marks[FETCH].append(rank.now)
@@ -359,7 +359,7 @@ def test_a_stretch_that_is_interrupted_early_was_not_worth_it(
     monkeypatch: pytest.MonkeyPatch, steps: int, asked: int, wasted: int
 ) -> None:
     rank = counted(fed=True)
-    monkeypatch.setattr("rn50_advisor.probes.rank.tape.perf_counter_ns", lambda: rank.now)
+    monkeypatch.setattr("rn50_advisor.probes.rank.steps.tape.perf_counter_ns", lambda: rank.now)
     rank.tape.start(rank.account, asked, None, counted=True)
     rank.tape.wasted = 2
     count(rank, steps)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from time import perf_counter_ns
 from typing import Any
 
-from .layout import PHASE_BITS
-from .ring import PHASE
+from ..layout import PHASE_BITS
+from ..ring import PHASE
 
 BUDGET_SHARE = 0.02  # until the user's is known; equal to `RunOptions.overhead_budget`
 # Cost of one mark in steps of 1 ms; it grows with the square root of the step's length up to 50 ms: `tests/bench/marks.py` measured

@@ -19,15 +19,15 @@ from itertools import repeat
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from ..layout import PHASE_BITS, RANK_SLOTS
+from ..ring import WORDS
+from ..workers.batch_size import count_samples
 from .counted_steps import UsualStep, are_plain, placed
-from .layout import PHASE_BITS, RANK_SLOTS
 from .mark_costs import MarkCost, ThinnedMarks, TimedWords
-from .ring import WORDS
 from .step_account import PLAIN_STEP_MARKS
 from .step_phases import BACKWARD as IN_BACKWARD
 from .step_phases import CLIP, FORWARD, GAP, START
 from .step_phases import OPTIMIZER as IN_OPTIMIZER
-from .workers.batch_size import count_samples
 
 if TYPE_CHECKING:
     from .step_account import Account

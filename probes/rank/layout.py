@@ -97,7 +97,7 @@ STEP_FIELDS = (
     "backward_cpu_ns",
     "optimizer_cpu_ns",
     "gap_cpu_ns",
-    "run_delay_ns",  # time the training thread waited for a core, since the last reading (in a clocked step or with the tape)
+    "run_delay_ns",  # time the training thread waited for a core, since the last reading (in a clocked step or at a flush)
     "gc_ns",  # garbage collections; their phases include this time, too
     "loader_start_ns",  # creating training iterators and their workers; part of input_wait
     # loading inside the training process (num_workers=0), part of input_wait, timed in clocked steps

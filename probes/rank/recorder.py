@@ -47,10 +47,10 @@ from .patches.hooked_updates import Hooked
 from .patches.pinning import Pinning
 from .raised_exceptions import exception_facts, uncaught
 from .ring import Ring
+from .steps.mark_buffer import BUFFERED_NS, SHORT_STRETCHES_MAX, MarkBuffer
 from .steps.mark_costs import mark_ns
 from .steps.step_account import PLAIN_STEP_MARKS, Account
 from .steps.step_phases import BACKWARD, CLIP, EVALUATION, FORWARD, GAP, INPUT, OPTIMIZER
-from .steps.tape import NOTED_NS, WASTED_MAX, Tape
 from .steps.untrained_batches import shows_evaluation
 from .thread_clocks import RunDelay
 from .training_thread import TrainingThread, is_native
@@ -79,7 +79,7 @@ class Recorder(TrainingThread):
         self.torch = torch
         self.folder = folder
         self.began_ns = perf_counter_ns()
-        self.tape = Tape()
+        self.buffer = MarkBuffer()
         self.garbage = Garbage()
         self.affinity: Any = None  # what sitecustomize has seen of it
         self.foreign: Any = None  # a Foreign, once installed
@@ -94,7 +94,7 @@ class Recorder(TrainingThread):
     def forget(self) -> None:
         """Resets in a new or forked process: nothing is known about it, and it must not write to the parent's ring."""
         self.active = True
-        self.tape.forget()
+        self.buffer.forget()
         self.errors = 0
         self.worker: WorkerLog | None = None
         self.forget_threads()
@@ -151,7 +151,7 @@ class Recorder(TrainingThread):
         let_pass()
         self.errors += 1
         if self.errors >= ERRORS_MAX:
-            self.active = self.tape.on = False
+            self.active = self.buffer.on = False
         account = self.account
         if account is not None:
             account.errors = self.errors
@@ -170,7 +170,7 @@ class Recorder(TrainingThread):
         account = Account(thread=get_ident(), garbage=self.garbage)
         account.on_step = self._stepped
         account.untrained.evaluates = lambda: shows_evaluation(self.precision.trained())
-        account.to_marked = self.tape.thinned.to_marked
+        account.to_marked = self.buffer.thinned.to_marked
         account.graph_nodes = getattr(getattr(self.torch, "autograd", None), "_get_sequence_nr", None)
         account.in_eval_mode, account.trained_in_eval_mode = self.evaluations.goes_on, self.evaluations.trains_so
         self.in_process = InProcess(account, self.folder, self.failed)
@@ -203,7 +203,7 @@ class Recorder(TrainingThread):
         self.facts.values["main_thread"] = self.native_id
         self.facts.values["run_delay"] = bool(delay)
         self.facts.values["indices_timed"] = True
-        self.tape.thinned.budget = budget_share(self.folder)
+        self.buffer.thinned.budget = budget_share(self.folder)
         self.deep = asked(self.torch, self.folder, self.facts, rank, local_rank, self.captures)
         self.facts.active = True
         if self.collectives is not None:
@@ -241,8 +241,8 @@ class Recorder(TrainingThread):
                     self.deep.give_way("the job ended within it")
                 if self.collectives is not None:
                     self.collectives.leaves()
-                if self.tape.on:
-                    self.tape.read_into(self.account)
+                if self.buffer.on:
+                    self.buffer.flush_into(self.account)
                 self._say_goodbye(self.account)
             elif self.active and self.worker is None and getattr(sys, "last_value", None) is not None:
                 self._note_failure()
@@ -331,10 +331,10 @@ class Recorder(TrainingThread):
         self.gpu = None
         self.facts.miss("gpu times: %s" % error)
 
-    def read_tape(self, iterator: Any) -> None:
-        """Called when the tape is full and its last mark is this iterator's fetch."""
+    def flush_buffer(self, iterator: Any) -> None:
+        """Called when the buffer is full and its last mark is this iterator's fetch."""
         account = self.account
-        self.tape.read_into(account)
+        self.buffer.flush_into(account)
         if account.begin_step():
             began = perf_counter_ns()
             if self.stamps.any:
@@ -346,7 +346,7 @@ class Recorder(TrainingThread):
             self._note_or_mark(account)
 
     def _note_or_mark(self, account: Account) -> None:
-        """Decides at a step's start whether its marks go on the tape, and for how many steps."""
+        """Decides at a step's start whether its marks are buffered, and for how many steps."""
         if account.replaying:
             return
         watched = self.discarded.turn(account.step) | self.unused.turn(account.step)
@@ -356,32 +356,34 @@ class Recorder(TrainingThread):
             self.gpu.watch_meetings(account.step)  # type: ignore[union-attr]
         if timed or watched or account.clocked or self.crowded or not self.active:
             return
-        if self.syncs.open or self.asks_for_aids:  # they concern one step, not a whole tape
+        if self.syncs.open or self.asks_for_aids:  # they concern one step, not several
             return
-        if self.digests.open and self.digests.counts(account.step):  # no batch is seen while marks go on the tape
+        if self.digests.open and self.digests.counts(account.step):  # no batch is seen while marks are buffered
             return
-        # the loop has neither of the marks that check for a full tape
+        # the loop has neither of the marks that check for a full buffer
         if account.optimizers == 0 and account.last_loader < 0:
             return
         if self.deep is not None and self.deep.on:  # its steps must start and end on time
             return
         # in a step of several backward passes each may be stamped, so its marks are processed one by one
         stamped = self.stamps.steps_to_read(account.step) - (account.fewest_marks != PLAIN_STEP_MARKS)
-        steps = min(account.steps_to_clock(), max(1, NOTED_NS // max(account.last_step_ns, 1)), stamped)
+        steps = min(account.steps_to_clock(), max(1, BUFFERED_NS // max(account.last_step_ns, 1)), stamped)
         if self.deep is not None:
-            steps = min(steps, self.deep.next_step - account.step)  # it starts at the start of a step, not of a tape
+            steps = min(
+                steps, self.deep.next_step - account.step
+            )  # it starts at the start of a step, not of several buffered ones
         if self.gpu is not None:
             steps = min(steps, self.gpu.next_step - account.step)  # steps with events, too
         if steps > 0 and account.fewest_marks > 0:
             loader = account.last_loader
-            iterator, thinned = self.iterators.get(loader, 0), self.tape.thinned
+            iterator, thinned = self.iterators.get(loader, 0), self.buffer.thinned
             steps = min(steps, thinned.steps_alike(account.step))
             counted = thinned.to_marked(account.step) > 0 and self._may_be_counted(account, iterator)
-            self.tape.start(account, steps, self.loaders.batch_size(loader), iterator, counted=counted)
+            self.buffer.start(account, steps, self.loaders.batch_size(loader), iterator, counted=counted)
 
     def _may_be_counted(self, account: Account, iterator: int) -> bool:
-        tape = self.tape
-        if not tape.usual.offsets or tape.wasted >= WASTED_MAX:
+        buffer = self.buffer
+        if not buffer.usual.offsets or buffer.short_stretches >= SHORT_STRETCHES_MAX:
             return False
         return bool(iterator or account.last_loader < 0) and account.may_be_counted()
 
@@ -509,8 +511,8 @@ class Recorder(TrainingThread):
         self.pinning.release()
         self.place = -1
         self.drawing.release(account, loader)
-        if self.tape.on:
-            self.tape.read_into(account)
+        if self.buffer.on:
+            self.buffer.flush_into(account)
         account.fetch_stop(training, loader)
 
     def backward_begin(self, roots: Any = None) -> Account | None:
@@ -573,8 +575,8 @@ class Recorder(TrainingThread):
         if account is None:
             if not self.runs_in_a_hook():
                 self.trains_too()
-            elif self.tape.on:  # the tape is full
-                self.tape.fill()
+            elif self.buffer.on:  # the buffer is full
+                self.buffer.mark_full()
             else:
                 self.hooked.begin()
         else:
@@ -618,8 +620,8 @@ class Recorder(TrainingThread):
                 self._gpu_mark("optimizer")
             account.optimizer_end(id(optimizer), stepped)
             account.self_ns += perf_counter_ns() - began
-        elif self.tape.on:
-            self.tape.end_elsewhere()
+        elif self.buffer.on:
+            self.buffer.update_ended_elsewhere()
         else:
             self.hooked.end(id(optimizer))
 
@@ -631,11 +633,11 @@ class Recorder(TrainingThread):
         self.epoch_begun(iterator, began)
 
     def epoch_begun(self, iterator: Any, began: int) -> None:
-        # the next fetch is the first of an epoch and must be processed, not only noted on the tape, even with the same iterator, another
+        # the next fetch is the first of an epoch and must be processed, not only buffered, even with the same iterator, another
         # one at the same address, or another thread
         self.iterators.pop(iterator._rn50_loader, None)
-        if id(iterator) == self.tape.iterator:
-            self.tape.iterator = 0
+        if id(iterator) == self.buffer.iterator:
+            self.buffer.iterator = 0
         account = self.own_account()
         if account is not None:
             account.loader_started(iterator._rn50_loader, self._evaluating(), began)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .facts.process_facts import Facts
+    from .steps.mark_buffer import MarkBuffer
     from .steps.step_account import Account
-    from .steps.tape import Tape
     from .workers.worker_batches import WorkerLog
 
 _THREADS_MAX = 64  # classified threads besides the training thread
@@ -32,7 +32,7 @@ class _Token:
 class TrainingThread:
     """The part of the recorder that knows the threads. What an account and a rank need besides, the recorder adds."""
 
-    tape: Tape
+    buffer: MarkBuffer
     worker: WorkerLog | None
     facts: Facts
 
@@ -57,7 +57,7 @@ class TrainingThread:
         self._trains: Callable[[], Any] = object  # returns None once the training thread has ended
         self.native_id = 0  # of the training thread
         self._others: set[int] = set()  # other threads that train
-        self.crowded = False  # several threads train: the tape does not record the thread
+        self.crowded = False  # several threads train: buffered marks do not record the thread
         self.fetching_threads: dict[int, int] = {}  # threads that fetch but do not train -> their loader
 
     def own_account(self) -> Account | None:
@@ -69,8 +69,8 @@ class TrainingThread:
             return None
         if self._trains() is None:  # the id of an ended thread, reused by this one
             self._follow(account)
-        if self.tape.on:
-            self.tape.read_into(account)
+        if self.buffer.on:
+            self.buffer.flush_into(account)
         return account
 
     def training_account(self, roots: Any) -> Account | None:
@@ -124,8 +124,8 @@ class TrainingThread:
 
     def _follow(self, account: Account) -> None:
         """The calling thread takes over training after the previous training thread has ended."""
-        if self.tape.on:
-            self.tape.read_into(account)
+        if self.buffer.on:
+            self.buffer.flush_into(account)
         before = self.native_id
         self._is_this_thread()
         if before == self.native_id:
@@ -142,19 +142,19 @@ class TrainingThread:
 
     def runs_in_a_hook(self) -> bool:
         """True if this other thread runs part of the backward pass that the training thread waits for."""
-        account, tape = self.account, self.tape
+        account, buffer = self.account, self.buffer
         if account is None or get_ident() in self._others:
             return False
-        if tape.counts:
-            return bool(tape.place == IN_BACKWARD)
-        return bool(tape.inside_backward if tape.on else account.inside_backward)
+        if buffer.counting:
+            return bool(buffer.phase == IN_BACKWARD)
+        return bool(buffer.inside_backward if buffer.on else account.inside_backward)
 
     def trains_too(self) -> None:
-        """Records that the calling thread trains, too. From now on marks are processed at once, since the tape does not record threads."""
+        """Records that the calling thread trains, too. From now on marks are not buffered, since the buffer records no threads."""
         if len(self._others) < _THREADS_MAX:
             self._others.add(get_ident())
         self.crowded = True
-        self.tape.fill()
+        self.buffer.mark_full()
 
 
 def is_native() -> bool:

@@ -29,7 +29,7 @@ from torch.utils.data import dataloader
 
 MARKS = ("fetch", "batch", "backward", "backward's end", "optimizer", "optimizer's end")
 BLOCK_STEPS = {SHORTEST: 2048, "1ms": 2048, "5ms": 512, "50ms": 64, "250ms": 16}
-SETTLING_S = 0.3  # the recorder's tape still holds notes from around the switch, which are not those of a plain loop
+SETTLING_S = 0.3  # the recorder's buffer still holds marks from around the switch, which are not those of a plain loop
 ENDLESS = 1_000_000  # steps
 _FETCH, _BATCH, _BACKWARD, _BACKWARD_END, _OPTIMIZER, _OPTIMIZER_END = range(len(MARKS))
 
@@ -130,7 +130,7 @@ def compare(step: Callable[[], None], places: Places, pairs: int, steps: int) ->
 
 
 def fix_thinning(every: int) -> None:
-    thinned = find_recorder().tape.thinned
+    thinned = find_recorder().buffer.thinned
     thinned.every, thinned.budget = every, 1.0 if every == 1 else 0.0
 
 

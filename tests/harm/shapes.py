@@ -312,13 +312,13 @@ def held(recorder: Recorder) -> int:
 
 def run(shape: Callable[[Job, int], Iterator[None]], steps: int, folder: str) -> dict[str, Any]:
     job = Job(folder)
-    recorder, tape = job.recorder, job.recorder.tape
+    recorder, buffer = job.recorder, job.recorder.buffer
     longest, early = 0, 0.0
     for number, _ in enumerate(shape(job, steps)):
         if number == steps // TIMES.get(shape.__name__, 1) // 10:
             early = resident_mb()
         if number % 997 == 0 or number < 100:
-            longest = max(longest, *map(len, tape.marks), len(tape.sizes), len(tape.others))
+            longest = max(longest, *map(len, buffer.marks), len(buffer.sizes), len(buffer.others))
     assert early, "too few turns"
     grown = resident_mb() - early
     kept, before = held(recorder), job.ring._next

@@ -1,11 +1,11 @@
 """The recorder's memory in a rank is bounded whatever the job does, and its end costs no more after a long run.
 
 what                                   bound
-marks of the tape, by kind             `tape.MARKS_MAX`; a fetch, a backward and an update each find it full
-its sizes and other optimizers         one for each batch or update that is noted
+buffered marks, by kind                `mark_buffer.MARKS_MAX`; a fetch, a backward and an update each find it full
+its sizes and other optimizers         one for each batch or update that is buffered
 updates by hooks in other threads      `hooked_updates.UPDATES_MAX` of one backward, `hooked_updates.THREADS_MAX` under way
 collections of garbage                 `garbage.EVENTS_MAX`
-run-queue delays ahead of their steps  `step_phases._DELAYS_MAX` and those of a tape
+run-queue delays ahead of their steps  `step_phases._DELAYS_MAX` and those of a flush
 an account's dicts by loader           numbers of loaders: `known_loaders.LOADERS_MAX`, and -1
 loaders, their first batches           `known_loaders.LOADERS_MAX`
 numbers of objects                     living objects of the job: weak references
@@ -45,12 +45,12 @@ from rn50_advisor.probes.rank.layout import RANK_SLOTS
 from rn50_advisor.probes.rank.patches import checkpoint_saves, hooked_updates
 from rn50_advisor.probes.rank.patches.step_graphs import StepGraphs
 from rn50_advisor.probes.rank.steps import step_phases
+from rn50_advisor.probes.rank.steps.mark_buffer import MARKS_MAX
 from rn50_advisor.probes.rank.steps.step_account import Account
-from rn50_advisor.probes.rank.steps.tape import MARKS_MAX
 
 SHAPES = Path(__file__).with_name("shapes.py")
 STEPS = 100_000  # of two to ten marks: more than any bound, and twelve times as many as objects that may be held
-# In a plain loop the recorder held 3,000 objects with a tape full of numbers. Events of garbage are four each.
+# In a plain loop the recorder held 3,000 objects with a buffer full of numbers. Events of garbage are four each.
 HELD_MAX = {"collections": 8_000 + 4 * EVENTS_MAX}
 GROWN_MAX_MB = 1.0  # half of it are the events of garbage; any other shape had grown by nothing
 

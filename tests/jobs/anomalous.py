@@ -1,4 +1,6 @@
-"""300 steps of a few ms, noted on tapes; with `on`, each is under anomaly detection, entered in the loop as torch's documentation does."""
+"""300 steps of a few ms, whose marks are buffered; with `on`, each is under anomaly detection, entered in the loop as torch's
+documentation does.
+"""
 
 import contextlib
 import sys

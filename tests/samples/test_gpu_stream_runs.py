@@ -35,7 +35,7 @@ def test_the_events_of_a_step_are_the_time_of_its_kernels(tmp_path: Path) -> Non
     assert play(ONE) == step_s, "what is recorded costs nothing, and what is not recorded is the same job"
 
 
-def test_short_steps_have_events_only_in_blocks_and_the_others_are_on_the_tape(tmp_path: Path) -> None:
+def test_short_steps_have_events_only_in_blocks_and_the_others_are_buffered(tmp_path: Path) -> None:
     made, _ = recorded(SHORT, tmp_path)
     steps, timed = made.steps[0], made.gpu_steps[0]["step"]
     assert 60 < timed.size < 0.5 * steps.size

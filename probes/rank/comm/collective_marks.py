@@ -307,7 +307,7 @@ class Collectives:
         """Begins a call. None if this rank is not in the group: then torch only warns."""
         if any(item is self._no_member for item in given):
             return None
-        self._read_tape()
+        self._flush_buffer()
         group = None if kind == _WAIT else self._group(given)
         call = Call(kind, get_ident(), group, _UNKNOWN_SITE if frame is None else self._site(frame, kind, group))
         with self._no_function():  # calls no methods of the job's subclasses
@@ -320,7 +320,7 @@ class Collectives:
         known = self.buffers.get(model)
         if known is None:
             return None
-        self._read_tape()
+        self._flush_buffer()
         group, site, size = known
         call = Call(_BROADCAST, get_ident(), group, site)
         call.sent = size
@@ -348,10 +348,10 @@ class Collectives:
         self.buffers[model] = group, site, options["buffer_bytes"]
         self._described.append(site)
 
-    def _read_tape(self) -> None:
-        """Reads the tape of this thread: its marks are older than the call that begins."""
+    def _flush_buffer(self) -> None:
+        """Processes this thread's buffered marks: they are older than the call that begins."""
         recorder = self._recorder
-        if recorder.tape.on and recorder.account.thread == get_ident():
+        if recorder.buffer.on and recorder.account.thread == get_ident():
             recorder.own_account()
 
     def _begun(self, call: Call) -> Call:
@@ -481,8 +481,8 @@ class Collectives:
         account.on_step = recorder._stepped
         account.ring.write(KIND_COLLECTIVES, 0, values)
         recorder._stepped(step)
-        if recorder.tape.on:  # the next step probably has such calls, too
-            recorder.tape.read_into(account)
+        if recorder.buffer.on:  # the next step probably has such calls, too
+            recorder.buffer.flush_into(account)
 
     def _weigh(self, call: Call, item: Any) -> None:
         """Updates the bytes that a call moves: the size of its largest argument."""

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     Mark = tuple[Event, str]
     Meeting = tuple[Event, Event, int]
 
-# A step with events cannot use the tape and costs some 150 us more. If the recorder's share of the time exceeds this, only blocks of steps
-# have events, with pauses between them. The first step of a block lacks the time before its first event, the last one the time after its
-# last event.
+# The marks of a step with events cannot be buffered, which costs some 150 us more. If the recorder's share of the time exceeds this, only
+# blocks of steps have events, with pauses between them. The first step of a block lacks the time before its first event, the last one the
+# time after its last event.
 _SHARE = 0.001
 _BLOCK_STEPS = 12  # steps
 _FIRST_STEPS = 5 * _BLOCK_STEPS  # all these steps have events, to cover short runs

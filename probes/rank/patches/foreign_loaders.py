@@ -18,9 +18,9 @@ from ..facts.known_loaders import LOADERS_MAX
 from ..hidden_frames import hide_frame, wraps
 from ..layout import PHASE_BITS
 from ..ring import PHASE
+from ..steps.mark_buffer import BATCH
 from ..steps.step_account import TRAINING
 from ..steps.step_phases import FORWARD, INPUT
-from ..steps.tape import BATCH
 from .torch_patches import _quietly as quietly
 from .torch_patches import iterator_init, loader_init, worker_loop
 
@@ -169,16 +169,16 @@ class Foreign:
         return token
 
     def end(self, source: Any, token: Token, batch: Any) -> None:
-        recorder, tape = self._recorder, self._recorder.tape
+        recorder, buffer = self._recorder, self._recorder.buffer
         self.inside = False
         getattr(source, "__dict__", {})[_BEGUN] = True
         if batch is None:  # the thread's end marker
             self.failed(source, token, over=True)
-        elif tape.on:
+        elif buffer.on:
             now = perf_counter_ns()
-            tape.marks[BATCH].append(now)
-            tape.count(now, batch)
-            tape.words[PHASE] = now << PHASE_BITS | FORWARD
+            buffer.marks[BATCH].append(now)
+            buffer.note_batch_size(now, batch)
+            buffer.words[PHASE] = now << PHASE_BITS | FORWARD
         else:
             recorder.fetch_end(token, batch)
 

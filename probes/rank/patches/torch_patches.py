@@ -17,10 +17,10 @@ from ..gpu.graph_captures import watch
 from ..hidden_frames import hide_frame, wraps
 from ..layout import PHASE_BITS
 from ..ring import PHASE, STEP
+from ..steps.mark_buffer import BACKWARD, BACKWARD_END, BATCH, FETCH, OPTIMIZER, OPTIMIZER_END
 from ..steps.step_phases import BACKWARD as IN_BACKWARD
 from ..steps.step_phases import CLIP, FORWARD, GAP, INPUT
 from ..steps.step_phases import OPTIMIZER as IN_OPTIMIZER
-from ..steps.tape import BACKWARD, BACKWARD_END, BATCH, FETCH, OPTIMIZER, OPTIMIZER_END
 from ..wall import let_pass
 from ..workers.worker_batches import WorkerLog, set_loader_of_workers, timed_fetch
 from .pinning import timed_loop
@@ -117,24 +117,24 @@ def _loader(torch: Any, recorder: Recorder) -> list[Any]:
 
 def _next(torch: Any, recorder: Recorder, base: Any) -> Any:
     original_next = base.__next__
-    tape, grad_enabled, tensor = recorder.tape, torch.is_grad_enabled, torch.Tensor
-    fetches, came = tape.marks[FETCH], tape.marks[BATCH].append
+    buffer, grad_enabled, tensor = recorder.buffer, torch.is_grad_enabled, torch.Tensor
+    fetches, came = buffer.marks[FETCH], buffer.marks[BATCH].append
 
     @wraps(original_next)
     def __next__(self: Any) -> Any:
         token = None
         try:
-            if tape.on and id(self) == tape.iterator and grad_enabled() and get_ident() == tape.thread:
-                token = tape.fetch
+            if buffer.on and id(self) == buffer.iterator and grad_enabled() and get_ident() == buffer.thread:
+                token = buffer.fetch
                 now = perf_counter_ns()
                 fetches.append(now)
-                words = tape.words
-                words[STEP] = tape.step = tape.step + 1
+                words = buffer.words
+                words[STEP] = buffer.step = buffer.step + 1
                 at = now << PHASE_BITS
                 words[PHASE] = at | INPUT
-                tape.at = tape.at and at
-                if len(fetches) >= tape.fetches:
-                    recorder.read_tape(self)
+                buffer.counted_at = buffer.counted_at and at
+                if len(fetches) >= buffer.fetches_max:
+                    recorder.flush_buffer(self)
             elif recorder.active:
                 token = recorder.fetch_begin(self)
         except Exception:
@@ -149,19 +149,19 @@ def _next(torch: Any, recorder: Recorder, base: Any) -> Any:
         if token is None:
             return batch
         try:
-            if tape.on:
-                now = tape.at >> PHASE_BITS or perf_counter_ns()
+            if buffer.on:
+                now = buffer.counted_at >> PHASE_BITS or perf_counter_ns()
                 came(now)
                 # reading a tensor's size takes 5 us after compute, its number of elements 1 us
                 if (
                     type(batch) is not list
                     or not batch
                     or type(batch[0]) is not tensor
-                    or batch[0].numel() != tape.elements
+                    or batch[0].numel() != buffer.elements
                 ):
-                    tape.count(now, batch, count_elements(batch, tensor))
-                tape.words[PHASE] = now << PHASE_BITS | FORWARD
-                tape.place = FORWARD
+                    buffer.note_batch_size(now, batch, count_elements(batch, tensor))
+                buffer.words[PHASE] = now << PHASE_BITS | FORWARD
+                buffer.phase = FORWARD
             else:
                 recorder.fetch_end(token, batch)
         except Exception:
@@ -299,24 +299,24 @@ def _pin_loop(torch: Any, recorder: Recorder) -> list[Any]:
 
 def _backward(torch: Any, recorder: Recorder) -> list[Any]:
     original = torch.autograd.backward
-    tape = recorder.tape
-    starts, begun = tape.marks[BACKWARD], tape.marks[BACKWARD].append
+    buffer = recorder.buffer
+    starts, begun = buffer.marks[BACKWARD], buffer.marks[BACKWARD].append
 
     @wraps(original)
     def backward(*args: Any, **kwargs: Any) -> Any:
         account = None
         try:
-            if tape.counts and len(starts) < tape.most and get_ident() == tape.thread:
-                if tape.place != IN_BACKWARD:
-                    begun(0)  # that the tape is read if the loop does nothing else
-                    account, tape.place = tape.account, IN_BACKWARD
-            elif tape.on and len(starts) < tape.most and get_ident() == tape.thread:
-                if not tape.inside_backward:
-                    account = tape.account
+            if buffer.counting and len(starts) < buffer.marks_max and get_ident() == buffer.thread:
+                if buffer.phase != IN_BACKWARD:
+                    begun(0)  # so that the buffer is flushed if the loop does nothing else
+                    account, buffer.phase = buffer.account, IN_BACKWARD
+            elif buffer.on and len(starts) < buffer.marks_max and get_ident() == buffer.thread:
+                if not buffer.inside_backward:
+                    account = buffer.account
                     now = perf_counter_ns()
                     begun(now)
-                    tape.words[PHASE] = now << PHASE_BITS | IN_BACKWARD
-                    tape.inside_backward = True
+                    buffer.words[PHASE] = now << PHASE_BITS | IN_BACKWARD
+                    buffer.inside_backward = True
             elif recorder.active:
                 account = recorder.backward_begin(args[0] if args else kwargs.get("tensors"))
         except Exception:
@@ -341,17 +341,17 @@ def _backward(torch: Any, recorder: Recorder) -> list[Any]:
 
 
 def _backward_ended(recorder: Recorder, account: Account) -> None:
-    """Ends a backward pass on the tape or in the account."""
-    tape = recorder.tape
-    if not tape.on:
+    """Ends a backward pass in the buffer or in the account."""
+    buffer = recorder.buffer
+    if not buffer.on:
         recorder.backward_end(account)
         return
-    if not tape.at:  # else the step is only counted
+    if not buffer.counted_at:  # else the step is only counted
         now = perf_counter_ns()
-        tape.marks[BACKWARD_END].append(now)
-        tape.words[PHASE] = now << PHASE_BITS | CLIP
-    tape.inside_backward = False
-    tape.place = CLIP
+        buffer.marks[BACKWARD_END].append(now)
+        buffer.words[PHASE] = now << PHASE_BITS | CLIP
+    buffer.inside_backward = False
+    buffer.phase = CLIP
 
 
 def _known_to_jit(original: Any, wrapper: Any) -> None:
@@ -369,21 +369,21 @@ def _optimizer(torch: Any, recorder: Recorder) -> list[Any]:
 
     # True for dynamo; for all other callers the cheapest predicate
     is_compiling = torch.compiler.is_dynamo_compiling
-    tape = recorder.tape
-    starts, begun, ends = tape.marks[OPTIMIZER], tape.marks[OPTIMIZER].append, tape.marks[OPTIMIZER_END]
+    buffer = recorder.buffer
+    starts, begun, ends = buffer.marks[OPTIMIZER], buffer.marks[OPTIMIZER].append, buffer.marks[OPTIMIZER_END]
 
     def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         if is_compiling():
             return
         try:
-            if tape.counts and id(optimizer) == tape.optimizer:
-                tape.place = IN_OPTIMIZER
-            elif tape.on and len(starts) < tape.most and not tape.at:
+            if buffer.counting and id(optimizer) == buffer.optimizer:
+                buffer.phase = IN_OPTIMIZER
+            elif buffer.on and len(starts) < buffer.marks_max and not buffer.counted_at:
                 now = perf_counter_ns()
-                if id(optimizer) != tape.optimizer:
-                    tape.others[now] = id(optimizer)
+                if id(optimizer) != buffer.optimizer:
+                    buffer.others[now] = id(optimizer)
                 begun(now)
-                tape.words[PHASE] = now << PHASE_BITS | IN_OPTIMIZER
+                buffer.words[PHASE] = now << PHASE_BITS | IN_OPTIMIZER
             elif recorder.active:
                 recorder.optimizer_begin(optimizer)
         except Exception:
@@ -393,13 +393,13 @@ def _optimizer(torch: Any, recorder: Recorder) -> list[Any]:
         if is_compiling():
             return
         try:
-            if tape.on and len(ends) < tape.updates:
+            if buffer.on and len(ends) < buffer.updates_max:
                 now = perf_counter_ns()
                 ends.append(now)
                 at = now << PHASE_BITS
-                tape.words[PHASE] = at | (IN_BACKWARD if tape.inside_backward else GAP)
-                tape.at = tape.at and at
-                tape.place = GAP
+                buffer.words[PHASE] = at | (IN_BACKWARD if buffer.inside_backward else GAP)
+                buffer.counted_at = buffer.counted_at and at
+                buffer.phase = GAP
             elif recorder.active:
                 recorder.optimizer_end(optimizer)
         except Exception:

@@ -69,7 +69,7 @@ class ThinnedMarks:
 
 
 class TimedWords:
-    """Stands in for the words of the ring's header during one tape: times each mark, whose last act is to store its phase and time."""
+    """Stands in for the words of the ring's header until a flush: times each mark, whose last act is to store its phase and time."""
 
     __slots__ = ("_words", "times")
 

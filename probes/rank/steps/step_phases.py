@@ -38,7 +38,7 @@ FIRST_CLOCKED = 30  # steps
 CLOCKED_EVERY_MAX = 512  # for a loop of nearly empty steps
 NODE_COUNTS_MAX = 128  # steps whose number of autograd nodes is kept
 _NODE_TIMES_MAX = 500  # the latest steps whose CPU time for an autograd node is kept
-_DELAYS_MAX = 1024  # run-queue delays whose steps are not written yet: those of two tapes
+_DELAYS_MAX = 1024  # run-queue delays whose steps are not written yet: those of two flushes
 LONG_GC_NS = 5_000_000  # longer collections get their own line on the timeline
 
 
@@ -94,7 +94,7 @@ class Steps:
         self.clocked = True
         self.clocked_at = 0  # the last clocked step
         self._clocked_steps = 1
-        # replaying a tape: CPU clocks and the live header do not match the marks
+        # buffered marks are processed: CPU clocks and the live header do not match the marks
         self.replaying = False
         self.last_step_ns = self.last_forward_ns = 0
         self.fewest_marks = 0  # the smallest number of marks in a step since the first; 0 unknown
@@ -208,7 +208,7 @@ class Steps:
                 self._count_nodes()
 
     def begin_step(self) -> bool:
-        """Called after replaying a tape. True if its last mark began a step; then decides whether to read that step's CPU clocks."""
+        """Called after replaying a buffer. True if its last mark began a step; then decides whether to read that step's CPU clocks."""
         if self.phase != INPUT or self.since != self.t_start:
             return False
         self._choose_clock()

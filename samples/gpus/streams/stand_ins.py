@@ -1,6 +1,6 @@
 """What the recorder sees of torch in one simulated rank: its classes and functions, whose calls take time on the rank's host and streams.
 
-The recorder is the real one, with its own wrappers around these calls: marks, tape, pacing of events and observed steps are what they
+The recorder is the real one, with its own wrappers around these calls: marks, pacing of events and observed steps are what they
 are in a job. Its own cost is that of the calls it makes: reading a CPU clock, recording and querying an event.
 """
 
@@ -22,12 +22,12 @@ from rn50_advisor.probes.rank.gpu import device_syncs
 from rn50_advisor.probes.rank.gpu.gpu_events import GpuTimes
 from rn50_advisor.probes.rank.patches import hooked_updates, torch_patches
 from rn50_advisor.probes.rank.ring import Ring
-from rn50_advisor.probes.rank.steps import tape
+from rn50_advisor.probes.rank.steps import mark_buffer
 from samples.gpus.streams.description import Loader
 from samples.gpus.streams.simulated_rank import EAGER_STEPS, MS, US, SimulatedRank
 from samples.gpus.streams.timelines import Work, World
 
-CLOCKED = (recorder, tape, torch_patches, device_syncs, collective_marks, hooked_updates)
+CLOCKED = (recorder, mark_buffer, torch_patches, device_syncs, collective_marks, hooked_updates)
 RECORD_US, QUERY_US, CLOCK_US = 6.0, 1.5, 4.0  # of the host: an event, a query, a CPU clock with caches cold
 TENSOR_MODULE = "torch._dynamo.variables.tensor"  # observed steps wait until dynamo is loaded
 LOADER = 0  # number of the training loader

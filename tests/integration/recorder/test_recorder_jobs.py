@@ -34,7 +34,7 @@ from rn50_advisor.probes.rank.layout import (
 )
 from rn50_advisor.probes.rank.rank_ring_folder import put
 from rn50_advisor.probes.rank.side_files import BUDGET
-from rn50_advisor.probes.rank.steps.tape import NOTED_NS
+from rn50_advisor.probes.rank.steps.mark_buffer import BUFFERED_NS
 
 pytestmark = pytest.mark.torch
 
@@ -163,7 +163,7 @@ def test_short_steps_are_noted_and_read_together_without_losing_one(tmp_path: Pa
     assert [n for n, (_, step) in enumerate(found) if step["evaluation_ns"]] == [101, 202, 303, 404]
     assert sum(bool(step["gc_ns"]) for _, step in found) >= 10
     assert sum(bool(flags & FLAG_EPOCH_START) for flags, _ in found) == 5
-    assert 4 <= sum(bool(flags & FLAG_CLOCKED) for flags, _ in found) < 200, "most steps went over the tape"
+    assert 4 <= sum(bool(flags & FLAG_CLOCKED) for flags, _ in found) < 200, "the marks of most steps were buffered"
 
 
 def test_thinned_steps_are_counted_without_losing_one(tmp_path: Path) -> None:
@@ -236,7 +236,9 @@ def test_what_a_killed_rank_wrote_is_there(tmp_path: Path) -> None:
     assert position.since_ns > int(killed.stdout), "the header holds the last mark, also of one that is only noted"
     assert [step["step"] for step in found] == list(range(len(found)))
     longest_ns = max(step["t_end_ns"] - step["t_start_ns"] for step in found)
-    assert position.since_ns - found[-1]["t_end_ns"] <= NOTED_NS + 2 * longest_ns, "only what was noted last is missing"
+    assert position.since_ns - found[-1]["t_end_ns"] <= BUFFERED_NS + 2 * longest_ns, (
+        "only what was noted last is missing"
+    )
 
 
 def test_a_rank_killed_in_short_steps_is_known_to_its_last_mark(tmp_path: Path) -> None:
@@ -248,7 +250,7 @@ def test_a_rank_killed_in_short_steps_is_known_to_its_last_mark(tmp_path: Path) 
 
 
 def test_short_steps_have_events_now_and_then_and_are_all_recorded(tmp_path: Path) -> None:
-    """Between blocks of steps with events marks are noted on the tape, which starts and ends at step starts."""
+    """Between blocks of steps with events marks are buffered, from one step's start to another's."""
     assert run("cuda_double.py", 600, folder=tmp_path).returncode == 0
     [reader] = rings(tmp_path)
     rows = reader.drain().rows

@@ -83,12 +83,12 @@ def test_workers_whose_end_fails_leave_a_sound_account(recorder: Recorder, loop:
     assert loop.account.phase == GAP and recorder.errors == 0
 
 
-@pytest.mark.parametrize("amid", ["a fetch", "a backward", "a collection", "the reading of a tape", "another thread"])
+@pytest.mark.parametrize("amid", ["a fetch", "a backward", "a collection", "a flush of the buffer", "another thread"])
 def test_what_else_is_under_way_stays_what_it_is(recorder: Recorder, loop: Loop, amid: str) -> None:
     loop.account.phase = {"a fetch": INPUT, "a backward": BACKWARD}.get(amid, FORWARD)
     if amid == "a collection":
         recorder.garbage.events.append((1, 1, True))
-    loop.account.replaying = amid == "the reading of a tape"
+    loop.account.replaying = amid == "a flush of the buffer"
     if amid == "another thread":
         loop.account.thread += 1
     assert recorder.workers_end(made(recorder, loop)()) is None

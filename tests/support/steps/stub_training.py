@@ -23,7 +23,7 @@ class Training(Loop):
         self.recorder = Recorder(torch, str(folder))
         self.recorder.account = self.account
 
-    def noted(self) -> bool:
+    def buffered(self) -> bool:
         account = self.account
         account.clocked, account.clocked_at, account.last_step_ns, account.fewest_marks = (
             False,
@@ -32,6 +32,6 @@ class Training(Loop):
             6,
         )
         self.recorder._note_or_mark(account)
-        on = self.recorder.tape.on
-        self.recorder.tape.forget()
+        on = self.recorder.buffer.on
+        self.recorder.buffer.forget()
         return on

@@ -42,7 +42,7 @@ def test_marks_read_in_one_of_many_steps_count_and_rare_moments_do_not() -> None
 
 
 def test_a_run_that_reads_its_marks_after_its_last_step_does_not_cost_nothing() -> None:
-    """A hundred short steps: the first are marked one by one, all others go on a tape."""
+    """A hundred short steps: the first are marked one by one, all others are buffered."""
     steps = [{**row, "self": 0.5 if n < 16 else 0.0} for n, row in enumerate(plan(100))]
     assert cost(recording({0: steps})).us_per_step == pytest.approx(1000 * 8 / 100)
 

@@ -153,12 +153,12 @@ class Job:
             ),
             active=True,
             gpu=self.gpu,
-            tape=SimpleNamespace(on=False, read_into=lambda account: self.tape_read()),
+            buffer=SimpleNamespace(on=False, flush_into=lambda account: self.flush_buffer()),
             account=self.account,
             facts=SimpleNamespace(values={}),
             errors=[],
             _stepped=self.stepped.append,
-            own_account=self.tape_read,
+            own_account=self.flush_buffer,
             failed=lambda: self.recorder.errors.append(sys.exc_info()[1]),
         )
         self.read = 0
@@ -178,9 +178,9 @@ class Job:
         yield
         self.quiet -= 1
 
-    def tape_read(self):
+    def flush_buffer(self):
         self.read += 1
-        self.recorder.tape.on = False
+        self.recorder.buffer.on = False
         return self.account
 
     def end_step(self, step):
@@ -387,12 +387,12 @@ def test_dynamo_meets_the_original_and_finds_the_wrapper_in_its_table(monkeypatc
 
 
 def test_marks_that_were_noted_are_read_before_a_call_is_counted(job):
-    job.recorder.tape.on = True
+    job.recorder.buffer.on = True
     job.dist.barrier()
-    assert job.read == 1 and not job.recorder.tape.on
-    job.recorder._stepped = lambda step: setattr(job.recorder.tape, "on", True)
+    assert job.read == 1 and not job.recorder.buffer.on
+    job.recorder._stepped = lambda step: setattr(job.recorder.buffer, "on", True)
     job.end_step(1)
-    assert not job.recorder.tape.on, "the next step will have calls too, most likely"
+    assert not job.recorder.buffer.on, "the next step will have calls too, most likely"
 
 
 def test_an_error_in_the_recorder_does_not_reach_the_job(job):

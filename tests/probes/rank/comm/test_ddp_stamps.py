@@ -158,7 +158,7 @@ def test_on_a_gpu_stamps_are_read_right_after_they_are_made_however_many_iterati
     assert late == [49, 149, 249, 349, 449]  # of iterations 100, 300, 500 ...
 
 
-def test_between_the_stamps_of_a_gpu_a_whole_tape_of_steps_may_be_noted():
+def test_between_the_stamps_of_a_gpu_many_steps_may_be_buffered():
     model, stamps, paper = Model(devices=("cuda",)), DdpStamps(), Paper()
     stamps.register(model)
     for step in range(100):

@@ -186,10 +186,10 @@ def test_a_batch_that_may_be_missed_ends_the_list() -> None:
 def test_no_mark_is_only_noted_while_batches_count(tmp_path: Path) -> None:
     training = Training(tmp_path)
     recorder = training.recorder
-    assert training.noted()
+    assert training.buffered()
     recorder.fetch_end((training.account, True, -1), batch(1))
-    assert training.noted(), "of a loader without a number none counts"
+    assert training.buffered(), "of a loader without a number none counts"
     recorder.fetch_end((training.account, True, 0), batch(1))
-    assert not training.noted() and recorder.facts.values["first_batches"]["loader"] == 0
+    assert not training.buffered() and recorder.facts.values["first_batches"]["loader"] == 0
     recorder.thread_changed(training.account)
-    assert training.noted() and len(recorder.facts.values["first_batches"]["digests"]) == 1
+    assert training.buffered() and len(recorder.facts.values["first_batches"]["digests"]) == 1

@@ -212,9 +212,7 @@ def test_variables_that_slow_every_step(monkeypatch: pytest.MonkeyPatch, name: s
 
 
 @pytest.mark.torch
-def test_one_backward_is_asked_and_its_step_is_not_noted_on_a_tape(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_backward_is_asked_and_its_step_is_not_buffered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     training = Training(tmp_path)
     recorder, account = training.recorder, training.account
     recorder.torch = torch
@@ -223,13 +221,13 @@ def test_one_backward_is_asked_and_its_step_is_not_noted_on_a_tape(
     monkeypatch.setattr(recorder.unused, "turn", lambda step: False)
     for account.step in (process_facts.AIDS_FROM_STEP - 1, process_facts.AIDS_FROM_STEP):
         recorder._refresh_facts()
-        assert training.noted() == (account.step < process_facts.AIDS_FROM_STEP)
+        assert training.buffered() == (account.step < process_facts.AIDS_FROM_STEP)
     for _ in range(2):
         with torch.autograd.set_detect_anomaly(True):
             recorder.backward_begin()
         account.backward_end()
     assert recorder.facts.values["debugging"] == {"looks": 1, "on": {"anomaly detection": 1}}
-    assert training.noted()
+    assert training.buffered()
 
 
 @pytest.mark.torch

@@ -1,4 +1,4 @@
-"""Marks noted on a tape and read later come to the same steps as marks given at once."""
+"""Buffered marks make the same steps as marks processed at once."""
 
 from __future__ import annotations
 
@@ -14,11 +14,7 @@ import pytest
 
 from rn50_advisor.probes.rank.layout import FLAG_CLOCKED, PHASE_BITS, STEP_FIELDS
 from rn50_advisor.probes.rank.patches import torch_patches
-from rn50_advisor.probes.rank.steps.mark_costs import mark_ns
-from rn50_advisor.probes.rank.steps.step_account import TRAINING, Account
-from rn50_advisor.probes.rank.steps.step_phases import BACKWARD as IN_BACKWARD
-from rn50_advisor.probes.rank.steps.step_phases import CLIP, GAP, INPUT
-from rn50_advisor.probes.rank.steps.tape import (
+from rn50_advisor.probes.rank.steps.mark_buffer import (
     BACKWARD,
     BACKWARD_END,
     BATCH,
@@ -26,9 +22,13 @@ from rn50_advisor.probes.rank.steps.tape import (
     FETCH,
     OPTIMIZER,
     OPTIMIZER_END,
-    WASTED_MAX,
-    Tape,
+    SHORT_STRETCHES_MAX,
+    MarkBuffer,
 )
+from rn50_advisor.probes.rank.steps.mark_costs import mark_ns
+from rn50_advisor.probes.rank.steps.step_account import TRAINING, Account
+from rn50_advisor.probes.rank.steps.step_phases import BACKWARD as IN_BACKWARD
+from rn50_advisor.probes.rank.steps.step_phases import CLIP, GAP, INPUT
 from step_loops import MS, Paper
 from stub_training import Training, torch
 
@@ -37,38 +37,38 @@ LOADER, ADAM = 3, 77
 
 
 class Rank:
-    """A training thread on a clock of its own; with a tape it notes what the wrappers of `patches` would note."""
+    """A training thread on a clock of its own; with `buffered`, it buffers the marks that the wrappers of `patches` would buffer."""
 
-    def __init__(self, *, taped: bool) -> None:
-        self.now, self.taped, self.noted = 0, taped, 0
+    def __init__(self, *, buffered: bool) -> None:
+        self.now, self.buffered, self.noted = 0, buffered, 0
         self.account = Account(thread=1, clock=lambda: self.now, cpu_clock=lambda: self.now, system_clock=lambda: 0)
         self.paper = Paper()
         self.paper.words = [0] * 32
         self.account.become_rank(self.paper, lambda: 0)
-        self.tape, self.until, self.beyond = Tape(), 0, 0
+        self.buffer, self.until, self.beyond = MarkBuffer(), 0, 0
         self.account.on_step = self.begin_step
 
     def begin_step(self, step: int) -> None:
         account = self.account
-        if self.taped and not account.replaying and not account.clocked and account.fewest_rounds:
+        if self.buffered and not account.replaying and not account.clocked and account.fewest_rounds:
             self.until = step + 1 + step % 5
-            self.tape.start(account, self.until - step, None)
+            self.buffer.start(account, self.until - step, None)
 
     def read(self) -> None:
-        if self.tape.on:
-            self.tape.read_into(self.account)
+        if self.buffer.on:
+            self.buffer.flush_into(self.account)
             self.beyond = max(self.beyond, self.account.step - self.until)
 
     def mark(self, what: int, argument: int, otherwise) -> None:
-        tape = self.tape
-        if tape.on and not (what == OPTIMIZER_END and len(tape.marks[what]) >= tape.updates):
+        buffer = self.buffer
+        if buffer.on and not (what == OPTIMIZER_END and len(buffer.marks[what]) >= buffer.updates_max):
             if what == BATCH:
-                tape.count(self.now, [SimpleNamespace(size=lambda _: argument)])
-            elif what == OPTIMIZER and argument != tape.optimizer:
-                tape.others[self.now] = argument
-            tape.marks[what].append(self.now)
+                buffer.note_batch_size(self.now, [SimpleNamespace(size=lambda _: argument)])
+            elif what == OPTIMIZER and argument != buffer.optimizer:
+                buffer.others[self.now] = argument
+            buffer.marks[what].append(self.now)
             self.noted += 1
-            if len(tape.marks[FETCH]) >= tape.fetches and what == FETCH:
+            if len(buffer.marks[FETCH]) >= buffer.fetches_max and what == FETCH:
                 self.read()
                 if self.account.begin_step():
                     self.begin_step(self.account.step)
@@ -156,75 +156,75 @@ def loop(
     ],
     ids=str,
 )
-def test_a_tape_tells_the_same_story(shape) -> None:
+def test_buffered_marks_make_the_same_steps(shape) -> None:
     for seed in range(20):
         script = loop(random.Random(seed), 120, **shape)
-        direct, taped = Rank(taped=False), Rank(taped=True)
+        direct, buffered = Rank(buffered=False), Rank(buffered=True)
         expected = direct.play(script)
-        assert taped.play(script) == expected
-        assert taped.paper.spans == direct.paper.spans
-        assert taped.noted > len(script) / 4, "something was noted at all"
-        assert taped.beyond == 0 or "raises" in shape, (
+        assert buffered.play(script) == expected
+        assert buffered.paper.spans == direct.paper.spans
+        assert buffered.noted > len(script) / 4, "something was noted at all"
+        assert buffered.beyond == 0 or "raises" in shape, (
             "no more steps than were to be noted, where all have as many batches"
         )
-        assert taped.account.phase == direct.account.phase and taped.account.loaders == direct.account.loaders
+        assert buffered.account.phase == direct.account.phase and buffered.account.loaders == direct.account.loaders
 
 
 def test_most_steps_of_a_plain_loop_are_noted_and_none_of_them_is_clocked() -> None:
-    rank = Rank(taped=True)
+    rank = Rank(buffered=True)
     rank.play(loop(random.Random(0), 200, odd=0.0))
     assert rank.noted > 5 * 100
     assert any(rank.paper.clocked) and not all(rank.paper.clocked)
 
 
-def test_reading_the_tape_ends_noting_and_charges_its_cost() -> None:
-    rank = Rank(taped=True)
+def test_a_flush_ends_buffering_and_charges_its_cost() -> None:
+    rank = Rank(buffered=True)
     rank.play(loop(random.Random(0), 40, odd=0.0))
-    account, tape = rank.account, rank.tape
+    account, buffer = rank.account, rank.buffer
     before = account.self_ns
-    tape.start(account, 3, None)
-    tape.marks[BATCH].append(rank.now)
-    tape.read_into(account)
-    assert not tape.on and not any(tape.marks)
+    buffer.start(account, 3, None)
+    buffer.marks[BATCH].append(rank.now)
+    buffer.flush_into(account)
+    assert not buffer.on and not any(buffer.marks)
     assert account.self_ns - before >= mark_ns(account.last_step_ns) > 0
     assert account.clock() == rank.now and not account.replaying
 
 
 @pytest.mark.parametrize(("length_ns", "delays"), [(DELAY_FROM_NS, [7, 0]), (DELAY_FROM_NS - 1, [0, 0])])
-def test_waiting_for_a_core_is_read_with_the_notes_of_long_steps(length_ns, delays) -> None:
-    rank = Rank(taped=False)
+def test_the_run_queue_delay_is_read_at_a_flush_of_long_steps(length_ns, delays) -> None:
+    rank = Rank(buffered=False)
     rank.play(loop(random.Random(0), 5, odd=0.0))
-    account, tape = rank.account, rank.tape
+    account, buffer = rank.account, rank.buffer
     account.last_step_ns = length_ns
     waited = iter((7, 7))
     account.run_delay = lambda: next(waited)
     for _ in range(2):
-        tape.start(account, 1, None)
+        buffer.start(account, 1, None)
         rank.now += MS
-        for times in tape.marks:
+        for times in buffer.marks:
             times.append(rank.now)
-        tape.read_into(account)
+        buffer.flush_into(account)
         account.last_step_ns = length_ns
     assert [step["run_delay_ns"] for step in rank.paper.steps[-2:]] == delays
 
 
-def test_what_was_waited_for_a_core_goes_to_the_steps_of_a_tape_that_took_longer() -> None:
-    rank = Rank(taped=False)
+def test_the_run_queue_delay_goes_to_the_buffered_steps_that_took_longer() -> None:
+    rank = Rank(buffered=False)
     rank.play(loop(random.Random(0), 5, odd=0.0))
-    account, tape = rank.account, rank.tape
+    account, buffer = rank.account, rank.buffer
     account.last_step_ns = DELAY_FROM_NS
     account.run_delay = lambda: 80 * MS
-    tape.start(account, 5, None)
+    buffer.start(account, 5, None)
     for length_ms in (20, 50, 20, 20, 80):
         rank.now += length_ms * MS
-        for times in tape.marks:
+        for times in buffer.marks:
             times.append(rank.now)
-    tape.read_into(account)
+    buffer.flush_into(account)
     assert [step["run_delay_ns"] // MS for step in rank.paper.steps[-5:]] == [0, 26, 0, 0, 53]
 
 
 def test_a_usual_step_is_none_where_its_optimizer_is_another() -> None:
-    rank = Rank(taped=False)
+    rank = Rank(buffered=False)
     rank.play(loop(random.Random(0), 5, odd=0.0))
     account = rank.account
     times = [account.since + i for i in range(1, 13)]
@@ -241,25 +241,25 @@ def test_a_usual_step_is_none_where_its_optimizer_is_another() -> None:
 
 
 def test_a_batch_of_another_loader_is_counted_anew_though_it_holds_as_many_elements() -> None:
-    rank = Rank(taped=True)
-    tape = rank.tape
+    rank = Rank(buffered=True)
+    buffer = rank.buffer
     for loader, counted in ((LOADER, -1), (LOADER, 768), (LOADER + 1, -1)):
         rank.account.last_loader = loader
-        tape.start(rank.account, 2, None)
-        assert tape.elements == counted
-        tape.elements = 768
+        buffer.start(rank.account, 2, None)
+        assert buffer.elements == counted
+        buffer.elements = 768
 
 
 def test_a_mark_that_came_after_the_last_reading_is_no_part_of_the_next() -> None:
-    rank = Rank(taped=True)
-    rank.tape.marks[BACKWARD].append(1)  # noted by a mark that a signal handler cut in two
-    rank.tape.sizes[1], rank.tape.others[1] = 4, ADAM
-    rank.tape.start(rank.account, 2, None)
-    assert not any((*rank.tape.marks, rank.tape.sizes, rank.tape.others))
+    rank = Rank(buffered=True)
+    rank.buffer.marks[BACKWARD].append(1)  # noted by a mark that a signal handler cut in two
+    rank.buffer.sizes[1], rank.buffer.others[1] = 4, ADAM
+    rank.buffer.start(rank.account, 2, None)
+    assert not any((*rank.buffer.marks, rank.buffer.sizes, rank.buffer.others))
 
 
 @pytest.mark.parametrize("clocked", [True, False])
-def test_a_clocked_step_has_its_fetch_timed_where_a_tape_ended_with_it(tmp_path, monkeypatch, clocked) -> None:
+def test_a_clocked_step_has_its_fetch_timed_where_a_flush_began_it(tmp_path, monkeypatch, clocked) -> None:
     torch = pytest.importorskip("torch")
     from rn50_advisor.probes.rank.recorder import Recorder
 
@@ -270,38 +270,38 @@ def test_a_clocked_step_has_its_fetch_timed_where_a_tape_ended_with_it(tmp_path,
     account.clocked, account.begin_step = clocked, lambda: True
     loader = torch.utils.data.DataLoader([1, 2])
     iterator = iter(loader)
-    recorder.read_tape(iterator)
+    recorder.flush_buffer(iterator)
     assert ("fetch" in vars(iterator._dataset_fetcher)) == clocked
 
 
 def counted(*, fed: bool) -> Rank:
-    """A rank at the start of a step, after some that were marked, whose tape counts the next ten: each takes 10 ms."""
-    rank = Rank(taped=False)
+    """A rank at the start of a step, after some that were marked, whose buffer counts the next ten: each takes 10 ms."""
+    rank = Rank(buffered=False)
     rank.play(loop(random.Random(0), 8, odd=0.0, loader=fed)[: None if fed else -1])
     if not fed:
         rank.now += MS
         rank.account.optimizer_end(ADAM)
     rank.account.clocked = False
     rank.account.flags &= ~FLAG_CLOCKED
-    rank.tape.usual.offsets = [0 if not fed else 2 * MS, 4 * MS, 6 * MS, 7 * MS, 8 * MS]
-    rank.tape.start(rank.account, 10, None, counted=True)
+    rank.buffer.usual.offsets = [0 if not fed else 2 * MS, 4 * MS, 6 * MS, 7 * MS, 8 * MS]
+    rank.buffer.start(rank.account, 10, None, counted=True)
     rank.paper.steps.clear()
     return rank
 
 
 def count(rank: Rank, steps: int, *, samples: int = 4) -> None:
     """Notes what the wrappers note in counted steps."""
-    tape = rank.tape
+    buffer = rank.buffer
     for _ in range(steps):
-        if tape.loader >= 0:
-            tape.count(tape.at >> PHASE_BITS, [SimpleNamespace(size=lambda _: samples)])
+        if buffer.loader >= 0:
+            buffer.note_batch_size(buffer.counted_at >> PHASE_BITS, [SimpleNamespace(size=lambda _: samples)])
         rank.now += 8 * MS
-        tape.marks[OPTIMIZER_END].append(rank.now)
-        tape.at, tape.place = rank.now << PHASE_BITS, GAP
-        if tape.loader >= 0:
+        buffer.marks[OPTIMIZER_END].append(rank.now)
+        buffer.counted_at, buffer.phase = rank.now << PHASE_BITS, GAP
+        if buffer.loader >= 0:
             rank.now += 2 * MS
-            tape.marks[FETCH].append(rank.now)
-            tape.at = rank.now << PHASE_BITS
+            buffer.marks[FETCH].append(rank.now)
+            buffer.counted_at = rank.now << PHASE_BITS
 
 
 @pytest.mark.parametrize("fed", [True, False])
@@ -330,9 +330,9 @@ def test_a_counted_step_that_something_interrupts_goes_on_in_its_phase(monkeypat
     account = rank.account
     count(rank, 3)
     began, step = rank.now, account.step
-    rank.tape.place = IN_BACKWARD
+    rank.buffer.phase = IN_BACKWARD
     rank.now += 5 * MS
-    monkeypatch.setattr("rn50_advisor.probes.rank.steps.tape.perf_counter_ns", lambda: rank.now)
+    monkeypatch.setattr("rn50_advisor.probes.rank.steps.mark_buffer.perf_counter_ns", lambda: rank.now)
     rank.read()
     assert account.step == step + 3 and account.phase == IN_BACKWARD and account.t_start == began
     assert (account.wall[INPUT], account.since) == (2 * MS, began + 4 * MS)
@@ -345,11 +345,11 @@ def test_a_counted_step_that_something_interrupts_goes_on_in_its_phase(monkeypat
 
 def test_batches_without_an_update_are_no_steps_though_they_were_to_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     rank = counted(fed=True)
-    step, tape = rank.account.step, rank.tape
-    monkeypatch.setattr("rn50_advisor.probes.rank.steps.tape.perf_counter_ns", lambda: rank.now)
+    step, buffer = rank.account.step, rank.buffer
+    monkeypatch.setattr("rn50_advisor.probes.rank.steps.mark_buffer.perf_counter_ns", lambda: rank.now)
     for _ in range(4):
         rank.now += 2 * MS
-        tape.marks[FETCH].append(rank.now)
+        buffer.marks[FETCH].append(rank.now)
     rank.read()
     assert rank.account.step == step and rank.account.phase == INPUT
 
@@ -359,29 +359,29 @@ def test_a_stretch_that_is_interrupted_early_was_not_worth_it(
     monkeypatch: pytest.MonkeyPatch, steps: int, asked: int, wasted: int
 ) -> None:
     rank = counted(fed=True)
-    monkeypatch.setattr("rn50_advisor.probes.rank.steps.tape.perf_counter_ns", lambda: rank.now)
-    rank.tape.start(rank.account, asked, None, counted=True)
-    rank.tape.wasted = 2
+    monkeypatch.setattr("rn50_advisor.probes.rank.steps.mark_buffer.perf_counter_ns", lambda: rank.now)
+    rank.buffer.start(rank.account, asked, None, counted=True)
+    rank.buffer.short_stretches = 2
     count(rank, steps)
-    rank.tape.place = IN_BACKWARD
+    rank.buffer.phase = IN_BACKWARD
     rank.now += 5 * MS
     rank.read()
-    assert rank.tape.wasted == wasted
+    assert rank.buffer.short_stretches == wasted
 
 
-@pytest.mark.parametrize(("wasted", "counts"), [(WASTED_MAX - 1, True), (WASTED_MAX, False)])
+@pytest.mark.parametrize(("wasted", "counts"), [(SHORT_STRETCHES_MAX - 1, True), (SHORT_STRETCHES_MAX, False)])
 def test_a_loop_that_calls_what_must_be_marked_in_each_step_is_not_counted(
     tmp_path: Path, wasted: int, counts: bool
 ) -> None:
     recorder = Training(tmp_path).recorder
-    recorder.tape.usual.offsets, recorder.tape.wasted = [0, 1, 2, 3, 4], wasted
+    recorder.buffer.usual.offsets, recorder.buffer.short_stretches = [0, 1, 2, 3, 4], wasted
     account = types.SimpleNamespace(last_loader=-1, may_be_counted=lambda: True)
     assert recorder._may_be_counted(account, 0) is counts
 
 
 def test_steps_of_another_optimizer_are_not_counted() -> None:
     rank = counted(fed=True)
-    rank.tape.forget()
+    rank.buffer.forget()
     account = rank.account
     assert account.may_be_counted()
     account.last_optimizer = ADAM + 1
@@ -399,35 +399,35 @@ def in_another_thread(call: object, *args: object) -> None:
 @pytest.mark.parametrize("mark", ["backward", "optimizer"])
 def test_where_another_thread_trains_too_nothing_is_noted(tmp_path: Path, mark: str) -> None:
     training = Training(tmp_path)
-    assert training.noted()
+    assert training.buffered()
     if mark == "backward":
         in_another_thread(training.recorder.backward_begin)
     else:
         in_another_thread(training.recorder.optimizer_begin, object())
-    assert not training.noted()
+    assert not training.buffered()
 
 
 def test_another_thread_that_fetches_is_nothing_to_it(tmp_path: Path) -> None:
     training = Training(tmp_path)
     in_another_thread(training.recorder.fetch_begin, types.SimpleNamespace(_num_yielded=3))
-    assert training.noted()
+    assert training.buffered()
 
 
-def test_where_no_mark_would_find_a_tape_full_nothing_is_noted(tmp_path: Path) -> None:
+def test_where_no_mark_would_find_the_buffer_full_nothing_is_buffered(tmp_path: Path) -> None:
     training = Training(tmp_path)
     training.account.optimizers, training.account.last_loader = 0, -1
-    assert not training.noted()
+    assert not training.buffered()
     training.account.last_loader = 0
-    assert training.noted()
+    assert training.buffered()
 
 
 def test_an_iterator_that_another_thread_makes_where_a_noted_one_was_is_not_taken_for_it(tmp_path: Path) -> None:
     training = Training(tmp_path)
-    tape, there = training.recorder.tape, types.SimpleNamespace()
+    buffer, there = training.recorder.buffer, types.SimpleNamespace()
     for made, noted in ((types.SimpleNamespace(), True), (there, False)):
-        tape.start(training.account, 3, None, iterator=id(there))
+        buffer.start(training.account, 3, None, iterator=id(there))
         in_another_thread(training.recorder.iterator_made, made, object(), 0)
-        assert (tape.iterator == id(there)) is noted
+        assert (buffer.iterator == id(there)) is noted
 
 
 class Batches:
@@ -461,48 +461,48 @@ def dataloader(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
 
 def test_a_counted_backward_pass_notes_where_it_is_even_if_it_raises(tmp_path: Path) -> None:
     training, seen = Training(tmp_path), []
-    tape = training.recorder.tape
+    buffer = training.recorder.buffer
 
     def original(root: str) -> None:
-        seen.append(tape.place)
+        seen.append(buffer.phase)
         if root == "nested":
             stub.autograd.backward("inner")
-            seen.append(tape.place)
+            seen.append(buffer.phase)
         if root == "bad":
             raise ValueError
 
     stub = types.SimpleNamespace(autograd=types.SimpleNamespace(backward=original))
     torch_patches._backward(stub, training.recorder)
     training.account.fewest_rounds = 1
-    tape.start(training.account, 3, None, counted=True)
+    buffer.start(training.account, 3, None, counted=True)
     for root in ("plain", "nested"):
         stub.autograd.backward(root)
-        assert tape.place == CLIP
+        assert buffer.phase == CLIP
     with pytest.raises(ValueError):
         stub.autograd.backward("bad")
-    assert tape.place == CLIP and tape.on and seen == [IN_BACKWARD] * 5
+    assert buffer.phase == CLIP and buffer.on and seen == [IN_BACKWARD] * 5
     in_another_thread(stub.autograd.backward, "plain")
-    assert not tape.counts, "another thread trains, too"
+    assert not buffer.counting, "another thread trains, too"
     assert training.recorder.errors == 0
 
 
 def test_backward_passes_alone_end_a_stretch_of_counted_steps(tmp_path: Path) -> None:
     training = Training(tmp_path)
-    tape, stub = (
-        training.recorder.tape,
+    buffer, stub = (
+        training.recorder.buffer,
         types.SimpleNamespace(autograd=types.SimpleNamespace(backward=lambda root: None)),
     )
     torch_patches._backward(stub, training.recorder)
     training.account.fewest_rounds, training.account.since = 1, 1_000
-    tape.usual.offsets = [0, 1, 2, 3, 4]
-    tape.start(training.account, 3, None, counted=True)
-    most = tape.most
+    buffer.usual.offsets = [0, 1, 2, 3, 4]
+    buffer.start(training.account, 3, None, counted=True)
+    most = buffer.marks_max
     for _ in range(most):
         stub.autograd.backward("one")
-    assert tape.counts and not tape.marks[BACKWARD_END], "only counted"
+    assert buffer.counting and not buffer.marks[BACKWARD_END], "only counted"
     stub.autograd.backward("one more")
-    assert not tape.counts and training.recorder.errors == 0
-    assert all(len(marks) <= most for marks in tape.marks)
+    assert not buffer.counting and training.recorder.errors == 0
+    assert all(len(marks) <= most for marks in buffer.marks)
 
 
 def test_only_the_training_thread_notes_fetches_and_those_of_its_own_iterator(
@@ -510,15 +510,15 @@ def test_only_the_training_thread_notes_fetches_and_those_of_its_own_iterator(
 ) -> None:
     training = Training(tmp_path)
     torch_patches._loader(types.SimpleNamespace(is_grad_enabled=lambda: True, Tensor=object), training.recorder)
-    tape = training.recorder.tape
+    buffer = training.recorder.buffer
     own, other = (dataloader._BaseDataLoaderIter(None) for _ in range(2))
     training.account.fewest_rounds = 1
-    tape.start(training.account, 3, None, iterator=id(own))
+    buffer.start(training.account, 3, None, iterator=id(own))
     in_another_thread(next, own)
     in_another_thread(next, other)
-    assert not any(tape.marks) and tape.on
+    assert not any(buffer.marks) and buffer.on
     next(own)
-    assert [kind for kind, times in enumerate(tape.marks) if times] == [BATCH, FETCH]
+    assert [kind for kind, times in enumerate(buffer.marks) if times] == [BATCH, FETCH]
     next(other)
-    assert not tape.on, "its fetch is processed at once, with what was noted before"
+    assert not buffer.on, "its fetch is processed at once, with what was noted before"
     assert training.recorder.errors == 0

@@ -1,15 +1,15 @@
-"""Buffers the marks of whole steps, to be processed in one batch.
+"""The buffer for marks of whole steps, which are processed together.
 
 After a step's compute the CPU caches hold the job's data, not our code: each of its six marks then costs several times what it does in a
-tight loop. So a mark only appends its time to a list of its kind, the cheapest operation in Python. The account processes the notes of
+tight loop. So a mark only appends its time to a list of its kind, the cheapest operation in Python. The account processes the marks of
 one step, or of several short ones, together. Only the training thread writes here, and autograd's threads run hooks of its backward
-while it waits. Unprocessed notes are lost if the process is killed: at most `NOTED_NS` of training, or the running step.
+while it waits. Unprocessed marks are lost if the process is killed: at most `BUFFERED_NS` of training, or the running step.
 
 Fewer marks in most short steps were tried: no clock and no list in the wrappers of backward pass and optimizer, only the phase in the
 header. That saved a third of the cost in steps of 1.9 ms and nothing measurable at 5 ms, where entering a wrapper and one store cost most.
 In loops of so short steps that marks exceed the budget (`mark_costs`), most steps are only counted; meanwhile the header shows no phase.
 
-Every list is bounded: fetches, backward passes and optimizer steps each check their own number, so the tape is also read soon when
+Every list is bounded: fetches, backward passes and optimizer steps each check their own number, so the buffer is also flushed soon when
 the loop changes (stops using its loader, say) and keeps only one of these kinds.
 """
 
@@ -34,22 +34,22 @@ if TYPE_CHECKING:
 
 # Marks of a plain loop's step in order; the step ends with the next step's fetch. Garbage collections are no marks but are read with them.
 BATCH, BACKWARD, BACKWARD_END, OPTIMIZER, OPTIMIZER_END, FETCH, COLLECTED = range(7)
-NOTED_NS = 200_000_000
-# From this step length on, the run-queue delay is read with the notes: in steps this long it can be separated from other delays.
+BUFFERED_NS = 200_000_000
+# From this step length on, the run-queue delay is read at each flush: in steps this long it can be separated from other delays.
 DELAY_FROM_NS = 20_000_000
-_TIMED_EVERY = 16  # tapes: in one of so many, each mark is timed from its clock to its end
+_TIMED_EVERY = 16  # starts: after one of so many, each mark is timed from its clock to its end
 _COUNTED_SHARE = 0.5  # of the cost of a step's marks, in a counted step
 _WORTH_STEPS = 8  # whole steps in a stretch of counted ones: marks of the step that interrupts it are only placed
-WASTED_MAX = 4  # stretches with fewer; after so many the loop calls something in each step that must be marked
+SHORT_STRETCHES_MAX = 4  # stretches with fewer; after so many the loop calls something in each step that must be marked
 _SEEN = {FORWARD: 1, IN_BACKWARD: 2, CLIP: 3, IN_OPTIMIZER: 4}  # marks of a step until then
 _NEVER = 1 << 62
-# Maximum marks of one kind. Each may end a step, and all steps of a tape are written at once: at most half a ring, so that the agent
+# Maximum marks of one kind. Each may end a step, and all buffered steps are written at once: at most half a ring, so that the agent
 # loses none (unless a single step has that many marks). All marks take about 2 MB.
 _RECORDS_MAX = RANK_SLOTS // 2
 MARKS_MAX = 8192
 
 
-class Tape:
+class MarkBuffer:
     """Marks of whole steps. `marks`: times in ns by kind.
 
     Each mark is one `append`, so a signal handler that raises between bytecodes leaves no partial mark.
@@ -59,33 +59,33 @@ class Tape:
         "_asked",
         "_at",
         "_first_samples",
-        "_tapes",
+        "_starts",
         "_timed",
         "account",
-        "at",
         "batch_size",
-        "counts",
+        "counted_at",
+        "counting",
         "elements",
         "fetch",
-        "fetches",
+        "fetches_max",
         "inside_backward",
         "iterator",
         "loader",
         "mark_cost",
         "marks",
-        "most",
+        "marks_max",
         "on",
         "optimizer",
         "others",
-        "place",
+        "phase",
         "samples",
+        "short_stretches",
         "sizes",
         "step",
         "thinned",
         "thread",
-        "updates",
+        "updates_max",
         "usual",
-        "wasted",
         "words",
     )
 
@@ -97,35 +97,35 @@ class Tape:
         self.forget()
 
     def forget(self) -> None:
-        """Resets to not noting, in another process or for another role."""
+        """Resets to not buffering, in another process or for another role."""
         self.on = False
         self._clear()
         self.account: Any = None
         self.thread = 0
-        self.loader = -1  # the DataLoader whose fetches are noted
-        self.iterator = 0  # id of its iterator; the tape is read before a new iterator can have the same id
+        self.loader = -1  # the DataLoader whose fetches are buffered
+        self.iterator = 0  # id of its iterator; the buffer is flushed before a new iterator can have the same id
         self.batch_size: int | None = None
         self.elements = -1  # elements in the first tensor of the batch counted last; -1 unknown
-        self.samples = self._first_samples = 0  # samples in that batch, and in the last one before the tape began
+        self.samples = self._first_samples = 0  # samples in that batch, and in the last one before buffering began
         self.optimizer: int | None = None  # id of the usual optimizer
-        self.fetch: Any = None  # placeholder of a noted fetch until its batch arrives
+        self.fetch: Any = None  # placeholder of a buffered fetch until its batch arrives
         # full at this many fetches or, without a loader, optimizer ends
-        self.fetches = self.updates = 0
-        self.most = 0  # if the loop has changed, also full at this many backward passes or optimizer starts
+        self.fetches_max = self.updates_max = 0
+        self.marks_max = 0  # if the loop has changed, also full at this many backward passes or optimizer starts
         self.inside_backward = False
         self.step = 0  # approximate; the account corrects it when it reads
         self.words: Any = None  # the live part of the ring's header
         # steps are only counted: the start of the running one, or the end of its update, ns << PHASE_BITS; else 0
-        self.at = 0
-        self.counts = False  # they are, and the tape is not full
-        self.wasted = 0  # the latest stretches of counted steps that something interrupted early
-        self._asked = 0  # steps of the running tape
-        self.place = GAP  # the phase they are in
+        self.counted_at = 0
+        self.counting = False  # they are, and the buffer is not full
+        self.short_stretches = 0  # the latest stretches of counted steps that something interrupted early
+        self._asked = 0  # steps to buffer until the flush
+        self.phase = GAP  # the phase they are in
         self.usual = UsualStep()
         self.thinned = ThinnedMarks()
         self.mark_cost = MarkCost()
         self._timed: TimedWords | None = None
-        self._tapes = 0
+        self._starts = 0
         self._at = 0
 
     def _clear(self) -> None:
@@ -137,7 +137,7 @@ class Tape:
     def start(
         self, account: Account, steps: int, batch_size: int | None, iterator: int = 0, *, counted: bool = False
     ) -> None:
-        """Starts noting the marks of at most `steps` steps, at the start of one. `iterator`: id of the one that feeds them.
+        """Starts buffering the marks of at most `steps` steps, at the start of one. `iterator`: id of the one that feeds them.
 
         `counted`: only their boundaries.
         """
@@ -155,74 +155,74 @@ class Tape:
         self.step = account.step
         # storing into a list takes a fraction of the time
         self.words = [0] * WORDS if counted else account.ring.words
-        self.at = account.since << PHASE_BITS if counted else 0
-        self.counts, self.place = counted, GAP  # no mark of this step was seen
+        self.counted_at = account.since << PHASE_BITS if counted else 0
+        self.counting, self.phase = counted, GAP  # no mark of this step was seen
         self._asked = steps
-        self._tapes += not counted
+        self._starts += not counted
         self._timed = None
-        if not counted and self._tapes % _TIMED_EVERY == 1:
+        if not counted and self._starts % _TIMED_EVERY == 1:
             self.words = self._timed = TimedWords(self.words)
         # the next fetch continues from here
         account.ring.phase(START if counted else account.phase, account.step, account.since)
         rounds = account.fewest_rounds * steps
         usual = max(account.fewest_marks, PLAIN_STEP_MARKS)  # at least the marks of any kind
-        self.most = min(usual * (steps + 1), max(_RECORDS_MAX, 2 * usual), MARKS_MAX)
-        # the end of the last step's final update goes to the account and is not noted
-        self.fetches, self.updates = (
-            min(rounds, self.most),
-            self.most if self.loader >= 0 else min(rounds - 1, self.most),
+        self.marks_max = min(usual * (steps + 1), max(_RECORDS_MAX, 2 * usual), MARKS_MAX)
+        # the end of the last step's final update goes to the account and is not buffered
+        self.fetches_max, self.updates_max = (
+            min(rounds, self.marks_max),
+            self.marks_max if self.loader >= 0 else min(rounds - 1, self.marks_max),
         )
         self.inside_backward = False
         self.on = True
 
-    def fill(self) -> None:
-        """Stops noting. Also called in other threads; the training thread reads the tape at its next mark."""
-        self.counts = False
-        self.fetches = self.updates = self.most = 0
+    def mark_full(self) -> None:
+        """Stops buffering. Also called in other threads; the training thread flushes the buffer at its next mark."""
+        self.counting = False
+        self.fetches_max = self.updates_max = self.marks_max = 0
 
-    def end_elsewhere(self) -> None:
-        """Called when an update ends in autograd's thread. That thread must not read a full tape; the training thread reads it next."""
+    def update_ended_elsewhere(self) -> None:
+        """Called when an update ends in autograd's thread. That thread must not flush a full buffer; the training thread does next."""
         if self.inside_backward and len(self.marks[OPTIMIZER_END]) < len(self.marks[OPTIMIZER]):
             self.marks[OPTIMIZER_END].append(perf_counter_ns())
-        self.fill()
+        self.mark_full()
 
-    def count(self, now: int, batch: Any, elements: int = -1) -> None:
-        """Notes the size of the batch fetched `now`, which differs from the previous one's."""
+    def note_batch_size(self, now: int, batch: Any, elements: int = -1) -> None:
+        """Records the size of the batch fetched `now`, which differs from the previous one's."""
         self.sizes[now] = self.samples = count_samples(batch, self.batch_size)
         self.elements = elements
 
-    def read_into(self, account: Account) -> None:
-        """Replays the marks to the account, each at its time. The tape is off afterwards."""
+    def flush_into(self, account: Account) -> None:
+        """Replays the marks to the account, each at its time. Buffering is off afterwards."""
         began = perf_counter_ns()
-        self.on = self.counts = False
-        noted, sizes, others = [times[:] for times in self.marks], self.sizes.copy(), self.others.copy()
+        self.on = self.counting = False
+        buffered, sizes, others = [times[:] for times in self.marks], self.sizes.copy(), self.others.copy()
         self._clear()
-        since, marked = account.since, sum(map(len, noted))
+        since, marked = account.since, sum(map(len, buffered))
         if self._timed is not None:
             self.mark_cost.measured(self._timed.times, account.last_step_ns)
-        bounds = noted[FETCH] if self.loader >= 0 else noted[OPTIMIZER_END]
+        bounds = buffered[FETCH] if self.loader >= 0 else buffered[OPTIMIZER_END]
         starts = [since, *bounds]
         collections = account.garbage.take(account.thread)
         if account.last_step_ns >= DELAY_FROM_NS:
-            account.read_delay(noted[FETCH])
-        samples = self._samples(noted[BATCH], sizes)
+            account.read_delay(buffered[FETCH])
+        samples = self._samples(buffered[BATCH], sizes)
         clock, account.clock = account.clock, self._time
         account.replaying = True
         try:
-            if self.at:
+            if self.counted_at:
                 samples = self._samples(starts, sizes)
-                taken, noted = self._take_counted(account, starts, noted, samples, collections)
+                taken, buffered = self._take_counted(account, starts, buffered, samples, collections)
                 marked = int(taken * (PLAIN_STEP_MARKS if self.loader >= 0 else PLAIN_STEP_MARKS - 2) * _COUNTED_SHARE)
                 enough = min(_WORTH_STEPS, self._asked - 1)  # the last one may end with a mark of its own
-                self.wasted = 0 if taken >= enough else self.wasted + 1
+                self.short_stretches = 0 if taken >= enough else self.short_stretches + 1
                 samples, taken = samples[taken:], 0
             else:
                 if not others:
-                    self.usual.learn(starts, noted)
-                taken = account.take_plain_steps([] if others else _plain_times(noted), samples, collections)
-            optimizers = [others.get(at, self.optimizer) for at in noted[OPTIMIZER][taken:]]
+                    self.usual.learn(starts, buffered)
+                taken = account.take_plain_steps([] if others else _plain_times(buffered), samples, collections)
+            optimizers = [others.get(at, self.optimizer) for at in buffered[OPTIMIZER][taken:]]
             arguments: dict[int, list[Any]] = {BATCH: samples[taken:], OPTIMIZER: optimizers}
-            self._give_each(account, [times[taken:] for times in noted], arguments, collections)
+            self._give_each(account, [times[taken:] for times in buffered], arguments, collections)
         finally:
             account.clock = clock
             account.replaying = False
@@ -236,12 +236,12 @@ class Tape:
         self,
         account: Account,
         starts: list[int],
-        noted: list[list[int]],
+        buffered: list[list[int]],
         samples: list[int],
         collections: list[tuple[int, int]],
     ) -> tuple[int, list[list[int]]]:
         """Gives whole steps to the account at once. Returns their number, and the likely marks of all others."""
-        bounds, updates, taken = starts[1:], noted[OPTIMIZER_END], 0
+        bounds, updates, taken = starts[1:], buffered[OPTIMIZER_END], 0
         if are_plain(starts, updates, bounds):
             total = sum(updates[: len(bounds)]) - sum(starts[: len(bounds)])
             parts = self.usual.split(total)
@@ -252,7 +252,7 @@ class Tape:
             starts[taken:],
             updates[taken:],
             bounds[taken:],
-            seen=_SEEN.get(self.place, 0),
+            seen=_SEEN.get(self.phase, 0),
             now=perf_counter_ns(),
         )
         if not fed:
@@ -269,13 +269,13 @@ class Tape:
     def _give_each(
         self,
         account: Account,
-        noted: list[list[int]],
+        buffered: list[list[int]],
         arguments: dict[int, list[Any]],
         collections: list[tuple[int, int]],
     ) -> None:
         """Replays unusual steps mark by mark, in order of time. `arguments`: lists parallel to the times, for kinds with an argument."""
         marks = [
-            mark for kind, times in enumerate(noted) for mark in zip(times, repeat(kind), arguments.get(kind, times))
+            mark for kind, times in enumerate(buffered) for mark in zip(times, repeat(kind), arguments.get(kind, times))
         ]
         marks += [(ended, COLLECTED, began) for began, ended in collections]
         begun: list[int] = []  # running optimizers, the innermost last; one that raised has no end mark
@@ -300,9 +300,9 @@ class Tape:
         return self._at
 
 
-def _plain_times(noted: list[list[int]]) -> list[int]:
+def _plain_times(buffered: list[list[int]]) -> list[int]:
     """Times of the marks of all whole plain steps, in order; empty if these or later marks came in another order."""
-    steps = min(map(len, noted))
-    times = [of_kind[n] for n in range(steps) for of_kind in noted]
-    later = [of_kind[steps] for of_kind in noted if len(of_kind) > steps]
+    steps = min(map(len, buffered))
+    times = [of_kind[n] for n in range(steps) for of_kind in buffered]
+    later = [of_kind[steps] for of_kind in buffered if len(of_kind) > steps]
     return times if times == sorted(times) and (not times or min(later, default=_NEVER) > times[-1]) else []

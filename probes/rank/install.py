@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .comm import collective_marks
 from .hidden_frames import passed_over
 from .patches import foreign_loaders, torch_patches
+from .patches.wrappers import quietly
 from .recorder import Recorder
 from .wall import let_pass
 
@@ -78,8 +79,8 @@ def install(folder: str, after: Callable[[str, Callable[[], None]], Any], affini
     recorder = Recorder(torch, folder)
     recorder.affinity = affinity
     wrappers = torch_patches.apply(torch, recorder)
-    wrappers += torch_patches._quietly(recorder, collective_marks.install, recorder) or []
-    torch_patches._quietly(recorder, foreign_loaders.install, recorder, after)
+    wrappers += quietly(recorder, collective_marks.install, recorder) or []
+    quietly(recorder, foreign_loaders.install, recorder, after)
     for module, name in torch_patches.SAVERS:
         sys.meta_path.insert(0, after(module, partial(torch_patches.save_of_library, recorder, module, name)))
     atexit.register(recorder.leave)  # also records the failure of processes that never train

@@ -21,7 +21,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
 from rn50_advisor.probes.rank.layout import RANK_SLOTS, ROLE_RANK
-from rn50_advisor.probes.rank.patches import torch_patches
+from rn50_advisor.probes.rank.patches import loader_patches, mark_wrappers, torch_patches
 from rn50_advisor.probes.rank.recorder import Recorder
 from rn50_advisor.probes.rank.ring import Ring
 from rn50_advisor.probes.rank.thread_clocks import RunDelay
@@ -114,9 +114,9 @@ class Job:
         )
         recorder._describe_optimizer = lambda _: None  # type: ignore[method-assign,assignment]
         for patch in (
-            torch_patches._loader,
-            torch_patches._backward,
-            torch_patches._optimizer,
+            loader_patches.patch_loaders,
+            mark_wrappers.mark_backward,
+            mark_wrappers.mark_updates,
             torch_patches._collector,
             torch_patches._graphs,
         ):

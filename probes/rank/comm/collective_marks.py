@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..hidden_frames import hide_frame, wraps
 from ..layout import COLLECTIVE_KINDS, COLLECTIVE_OFFSET, KIND_COLLECTIVES, PHASE_MASK
-from ..patches.torch_patches import _quietly as quietly
+from ..patches.wrappers import quietly
 from ..ring import PHASE
 from ..steps.step_phases import BACKWARD, CLIP, EVALUATION, FORWARD, GAP, OPTIMIZER
 from .collective_callers import BUFFERS, NORM, described

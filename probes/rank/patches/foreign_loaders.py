@@ -21,8 +21,8 @@ from ..ring import PHASE
 from ..steps.mark_buffer import BATCH
 from ..steps.step_account import TRAINING
 from ..steps.step_phases import FORWARD, INPUT
-from .torch_patches import _quietly as quietly
-from .torch_patches import iterator_init, loader_init, worker_loop
+from .loader_patches import iterator_init, loader_init, wrap_worker_loop
+from .wrappers import quietly
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +66,7 @@ def _follow_stateful(recorder: Recorder) -> None:
     for name in ("_StatefulSingleProcessDataLoaderIter", "_StatefulMultiProcessingDataLoaderIter"):
         iterator_init(recorder, getattr(module, name))
     worker: Any = sys.modules[module._worker_loop.__module__]
-    module._worker_loop = worker_loop(recorder, worker)
+    module._worker_loop = wrap_worker_loop(recorder, worker)
 
 
 class Foreign:

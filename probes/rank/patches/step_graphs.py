@@ -10,7 +10,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from ..hidden_frames import hide_frame, wraps
-from .torch_patches import _quietly as quietly
+from .wrappers import quietly
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping

@@ -20,14 +20,14 @@ from rn50_advisor.probes.rank import layout, recorder
 from rn50_advisor.probes.rank.comm import collective_marks
 from rn50_advisor.probes.rank.gpu import device_syncs
 from rn50_advisor.probes.rank.gpu.gpu_events import GpuTimes
-from rn50_advisor.probes.rank.patches import hooked_updates, torch_patches
+from rn50_advisor.probes.rank.patches import hooked_updates, mark_wrappers, torch_patches
 from rn50_advisor.probes.rank.ring import Ring
 from rn50_advisor.probes.rank.steps import mark_buffer
 from samples.gpus.streams.description import Loader
 from samples.gpus.streams.simulated_rank import EAGER_STEPS, MS, US, SimulatedRank
 from samples.gpus.streams.timelines import Work, World
 
-CLOCKED = (recorder, mark_buffer, torch_patches, device_syncs, collective_marks, hooked_updates)
+CLOCKED = (recorder, mark_buffer, mark_wrappers, device_syncs, collective_marks, hooked_updates)
 RECORD_US, QUERY_US, CLOCK_US = 6.0, 1.5, 4.0  # of the host: an event, a query, a CPU clock with caches cold
 TENSOR_MODULE = "torch._dynamo.variables.tensor"  # observed steps wait until dynamo is loaded
 LOADER = 0  # number of the training loader
@@ -326,12 +326,12 @@ class Torch:
         self.module = torch_of(own)
         self.recorder = Recording(self.module, folder, own, world.now_ns)
         batches = batches_class(own, made)
-        torch_patches._next(self.module, self.recorder, batches)
-        torch_patches._backward(self.module, self.recorder)
+        mark_wrappers.mark_fetches(self.module, self.recorder, batches)
+        mark_wrappers.mark_backward(self.module, self.recorder)
         torch_patches._graphs(self.module, self.recorder)
         optimizers = _optimizer_module(own)
         with _imported("torch.optim", optimizer=optimizers):
-            torch_patches._optimizer(self.module, self.recorder)
+            mark_wrappers.mark_updates(self.module, self.recorder)
         self.batches = batches(self.module.Tensor)
         self.optimizer = optimizers.Optimizer()
         self.parameter_optimizers = [optimizers.Optimizer() for _ in range(10)]

@@ -1,111 +1,114 @@
-"""Where workers that live on begin an epoch, and where workers end: outside of any fetch, in whatever the loop does then."""
+"""The recorder gives up or leaves in order, and marks go on where a part of it fails."""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import types
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rn50_advisor.probes.rank.patches import torch_patches
+from rn50_advisor.advisor.run.hangs.watched_ranks import Places, Watched
+from rn50_advisor.advisor.run.rings.ring_reader import RingReader
+from rn50_advisor.probes.rank.layout import ERRORS_MAX, PHASE_CODE, ROLE_RANK
+from rn50_advisor.probes.rank.patches.wrappers import quietly
 from rn50_advisor.probes.rank.recorder import Recorder
-from rn50_advisor.probes.rank.steps.step_phases import BACKWARD, FORWARD, GAP, INPUT
-from step_loops import MS, TRAIN, Loop
+from rn50_advisor.probes.rank.ring import Ring
+from step_loops import Paper
 
+pytest.importorskip("torch")  # imported in each process that the recorder is in
 torch = types.SimpleNamespace(is_grad_enabled=lambda: True)
 
 
-def made(recorder: Recorder, loop: Loop, *, fails: bool = False) -> Any:
-    """A class such as torch's iterator over workers, patched; its epochs begin in 20 ms, its workers end in 30."""
-
-    class Iterator:
-        _rn50_loader = TRAIN
-        _shutdown = False
-
-        def __init__(self) -> None:
-            self._reset("loader", first_iter=True)
-
-        def _reset(self, loader: str, first_iter: bool = False) -> None:
-            loop.spend(20)
-
-        def _shutdown_workers(self) -> None:
-            loop.spend(30)
-            self._shutdown = True
-            if fails:
-                raise OSError
-
-    torch_patches._workers(recorder, types.SimpleNamespace(_MultiProcessingDataLoaderIter=Iterator))
-    return Iterator
-
-
 @pytest.fixture
-def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
-    made = Loop()
-    monkeypatch.setattr(torch_patches, "perf_counter_ns", lambda: made.now)
-    return made
+def recorder(tmp_path: Path) -> Recorder:
+    return Recorder(torch, str(tmp_path))
 
 
-@pytest.fixture
-def recorder(tmp_path: Path, loop: Loop) -> Recorder:
-    recorder = Recorder(torch, str(tmp_path))
-    own: Any = recorder.own_account()
-    loop.account.thread = own.thread
-    recorder.account = loop.account
-    loop.step()
-    return recorder
+def as_rank(recorder: Recorder) -> Ring:
+    """The recorder of a process that trains, with a ring that can be read."""
+    account: Any = recorder.own_account()
+    ring = Ring(f"{recorder.folder}/rank-{os.getpid()}.ring", slots=16, role=ROLE_RANK, rank=0)
+    account.become_rank(ring, lambda: 0)
+    account.phase = PHASE_CODE["gap"]
+    ring.phase(account.phase, 7, 5000)
+    return ring
 
 
-def waited(loop: Loop) -> float:
-    return loop.account.wall[INPUT] / MS
+def test_a_recorder_that_has_given_up_says_so_and_the_rank_does_not_look_stuck(recorder: Recorder) -> None:
+    ring = as_rank(recorder)
+    reader = RingReader(Path(ring.path))
+    made_ns = reader.identity.created_ns
+    watched = Watched(0, os.getpid(), Path(ring.path), made_ns, steps=5, outside_share=0.0, p99_ns=0)
+    places = Places()
+    places.keep([watched])
+    for _ in range(ERRORS_MAX - 1):
+        quietly(recorder, lambda: 1 // 0)
+    assert recorder.active and places.position(watched) is not None
+    quietly(recorder, lambda: 1 // 0)
+    assert not recorder.active and reader.position().errors == ERRORS_MAX
+    assert places.position(watched) is None
+    assert not reader.position().ended
+    recorder.leave()
+    assert reader.position().ended, "it left by itself: nobody killed it"
+    reader.close()
+    places.close()
 
 
-def test_an_epoch_of_workers_that_live_on_begins_in_its_first_steps_wait(recorder: Recorder, loop: Loop) -> None:
-    iterator = made(recorder, loop)()
-    assert loop.account.step == 0, "making an iterator tells of itself"
-    iterator._reset("loader")
-    assert loop.account.step == 1 and waited(loop) == 20
-
-
-def test_workers_that_end_are_waited_for_as_for_input_and_the_loop_goes_on_where_it_was(
-    recorder: Recorder, loop: Loop
+def test_facts_that_cannot_be_written_do_not_make_an_orderly_end_a_death(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    iterator = made(recorder, loop)()
-    iterator._shutdown_workers()
-    assert loop.account.phase == GAP and waited(loop) == 30
-    iterator._shutdown_workers()
-    assert waited(loop) == 30, "they are gone already"
+    reader = RingReader(Path(as_rank(recorder).path))
+    monkeypatch.setattr(recorder.facts, "write", lambda: 1 / 0)
+    recorder.leave()
+    assert reader.position().ended and reader.position().phase == "ended"
+    reader.close()
 
 
-def test_workers_whose_end_fails_leave_a_sound_account(recorder: Recorder, loop: Loop) -> None:
-    with pytest.raises(OSError):
-        made(recorder, loop, fails=True)()._shutdown_workers()
-    assert loop.account.phase == GAP and recorder.errors == 0
+@pytest.mark.parametrize("alive", [True, False])
+def test_a_worker_makes_no_ring_that_nobody_would_remove(recorder: Recorder, alive: bool) -> None:
+    with Path(recorder.folder, "owner.lock").open("w") as lock:
+        if alive:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        recorder.become_worker(0)
+    assert len(list(Path(recorder.folder).glob("worker-*"))) == alive
+    assert recorder.active == alive
 
 
-@pytest.mark.parametrize("amid", ["a fetch", "a backward", "a collection", "a flush of the buffer", "another thread"])
-def test_what_else_is_under_way_stays_what_it_is(recorder: Recorder, loop: Loop, amid: str) -> None:
-    loop.account.phase = {"a fetch": INPUT, "a backward": BACKWARD}.get(amid, FORWARD)
-    if amid == "a collection":
-        recorder.garbage.events.append((1, 1, True))
-    loop.account.replaying = amid == "a flush of the buffer"
-    if amid == "another thread":
-        loop.account.thread += 1
-    assert recorder.workers_end(made(recorder, loop)()) is None
+class Nested:
+    """A nested tensor: it has samples and no shape."""
+
+    @property
+    def shape(self) -> Any:
+        raise RuntimeError("NestedTensorImpl doesn't support sizes")
 
 
-def test_a_process_that_has_not_trained_gets_no_account_by_letting_go_of_its_workers(
-    recorder: Recorder, loop: Loop
-) -> None:
-    recorder.forget()
-    made(recorder, loop)()._shutdown_workers()
-    assert recorder.account is None
+@pytest.mark.parametrize("batch", [{"text": Nested()}, [Nested()], types.SimpleNamespace(shape=lambda: (4, 3))])
+def test_a_batch_that_cannot_be_counted_still_ends_its_fetch(recorder: Recorder, batch: Any) -> None:
+    account: Any = recorder.own_account()
+    account.ring = Paper()
+    recorder.loaders.described[0] = {"batch_size": None, "sampler_batch_size": 6}
+    token = recorder.begin_fetch(account, 0, False, 0)
+    recorder.fetch_end(token, batch)
+    assert account.phase == PHASE_CODE["forward"] and account.samples == 6
 
 
-def test_workers_end_when_the_interpreter_has_cleared_what_watches_them(
-    recorder: Recorder, loop: Loop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    iterator = made(recorder, loop)()
-    monkeypatch.setattr(torch_patches, "_quietly", None)
-    iterator._shutdown_workers()
-    assert iterator._shutdown
+def test_a_loader_inside_a_data_set_is_part_of_the_fetch_that_runs(recorder: Recorder) -> None:
+    outer: Any = types.SimpleNamespace(_rn50_loader=0, _num_yielded=3)
+    inner: Any = types.SimpleNamespace(_rn50_loader=1, _num_yielded=3)
+    token = recorder.fetch_begin(outer)
+    assert token is not None and recorder.fetch_begin(inner) is None
+    recorder.fetch_end(token, [])
+    assert recorder.account.phase == PHASE_CODE["forward"] and set(recorder.account.fetched) == {0}
+
+
+def test_events_that_do_not_fit_cost_the_gpu_times_and_no_more(recorder: Recorder) -> None:
+    account: Any = recorder.own_account()
+    account.ring = Paper()
+    recorder.gpu = types.SimpleNamespace(mark=lambda ended: 1 / 0)  # type: ignore[assignment]
+    token = recorder.begin_fetch(account, 0, False, 0)
+    recorder.fetch_end(token, [])
+    assert recorder.gpu is None and account.phase == PHASE_CODE["forward"]
+    assert recorder.facts.values["unpatched"] == ["gpu times: division by zero"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import os
 import signal
@@ -13,16 +12,13 @@ from typing import Any
 
 import pytest
 
-from rn50_advisor.advisor.run.hangs.watched_ranks import Places, Watched
-from rn50_advisor.advisor.run.rings.ring_reader import RingReader
-from rn50_advisor.probes.rank.layout import ERRORS_MAX, PHASE_CODE, ROLE_RANK
-from rn50_advisor.probes.rank.patches import torch_patches
+from rn50_advisor.probes.rank.patches import wrappers
 from rn50_advisor.probes.rank.recorder import Recorder
-from rn50_advisor.probes.rank.ring import Ring
 from rn50_advisor.probes.rank.workers.worker_batches import InProcess
-from step_loops import Paper
 
 pytest.importorskip("torch")  # imported in each process that the recorder is in
+
+
 torch = types.SimpleNamespace(is_grad_enabled=lambda: True)
 
 
@@ -79,7 +75,7 @@ def test_what_a_signal_handler_raises_amid_our_code_reaches_the_job(
 ) -> None:
     signal.signal(signal.SIGUSR1, handles)
     with pytest.raises(TimeIsUpError):
-        torch_patches._quietly(recorder, interrupted)
+        wrappers.quietly(recorder, interrupted)
     assert recorder.errors == 0
 
 
@@ -100,114 +96,5 @@ def test_a_fault_of_ours_passes_nobody_though_the_job_handles_signals(
     recorder: Recorder, interrupted: Callable[[], None]
 ) -> None:
     signal.signal(signal.SIGUSR1, handler)
-    assert torch_patches._quietly(recorder, lambda: 1 // 0) is None
+    assert wrappers.quietly(recorder, lambda: 1 // 0) is None
     assert recorder.errors == 1
-
-
-def as_rank(recorder: Recorder) -> Ring:
-    """The recorder of a process that trains, with a ring that can be read."""
-    account: Any = recorder.own_account()
-    ring = Ring(f"{recorder.folder}/rank-{os.getpid()}.ring", slots=16, role=ROLE_RANK, rank=0)
-    account.become_rank(ring, lambda: 0)
-    account.phase = PHASE_CODE["gap"]
-    ring.phase(account.phase, 7, 5000)
-    return ring
-
-
-def test_a_recorder_that_has_given_up_says_so_and_the_rank_does_not_look_stuck(recorder: Recorder) -> None:
-    ring = as_rank(recorder)
-    reader = RingReader(Path(ring.path))
-    made_ns = reader.identity.created_ns
-    watched = Watched(0, os.getpid(), Path(ring.path), made_ns, steps=5, outside_share=0.0, p99_ns=0)
-    places = Places()
-    places.keep([watched])
-    for _ in range(ERRORS_MAX - 1):
-        torch_patches._quietly(recorder, lambda: 1 // 0)
-    assert recorder.active and places.position(watched) is not None
-    torch_patches._quietly(recorder, lambda: 1 // 0)
-    assert not recorder.active and reader.position().errors == ERRORS_MAX
-    assert places.position(watched) is None
-    assert not reader.position().ended
-    recorder.leave()
-    assert reader.position().ended, "it left by itself: nobody killed it"
-    reader.close()
-    places.close()
-
-
-def test_facts_that_cannot_be_written_do_not_make_an_orderly_end_a_death(
-    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reader = RingReader(Path(as_rank(recorder).path))
-    monkeypatch.setattr(recorder.facts, "write", lambda: 1 / 0)
-    recorder.leave()
-    assert reader.position().ended and reader.position().phase == "ended"
-    reader.close()
-
-
-@pytest.mark.parametrize("alive", [True, False])
-def test_a_worker_makes_no_ring_that_nobody_would_remove(recorder: Recorder, alive: bool) -> None:
-    with Path(recorder.folder, "owner.lock").open("w") as lock:
-        if alive:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        recorder.become_worker(0)
-    assert len(list(Path(recorder.folder).glob("worker-*"))) == alive
-    assert recorder.active == alive
-
-
-class Awkward:
-    """A loader of the job's that compares by its contents, and so has no hash."""
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __eq__(self, other: object) -> bool:
-        return True
-
-
-def test_a_loader_that_cannot_be_hashed_is_known_by_what_it_is(recorder: Recorder) -> None:
-    class Iteration:
-        def __init__(self, loader: Any) -> None:
-            self.loader = loader
-
-    torch_patches.iterator_init(recorder, Iteration)
-    first, second = Awkward(), Awkward()
-    recorder.loaders.numbers.put(first, 3)
-    assert [Iteration(loader)._rn50_loader for loader in (first, second)] == [3, -1]  # type: ignore[attr-defined]
-    del first
-    assert not recorder.loaders.numbers._known and recorder.errors == 0
-
-
-class Nested:
-    """A nested tensor: it has samples and no shape."""
-
-    @property
-    def shape(self) -> Any:
-        raise RuntimeError("NestedTensorImpl doesn't support sizes")
-
-
-@pytest.mark.parametrize("batch", [{"text": Nested()}, [Nested()], types.SimpleNamespace(shape=lambda: (4, 3))])
-def test_a_batch_that_cannot_be_counted_still_ends_its_fetch(recorder: Recorder, batch: Any) -> None:
-    account: Any = recorder.own_account()
-    account.ring = Paper()
-    recorder.loaders.described[0] = {"batch_size": None, "sampler_batch_size": 6}
-    token = recorder.begin_fetch(account, 0, False, 0)
-    recorder.fetch_end(token, batch)
-    assert account.phase == PHASE_CODE["forward"] and account.samples == 6
-
-
-def test_a_loader_inside_a_data_set_is_part_of_the_fetch_that_runs(recorder: Recorder) -> None:
-    outer: Any = types.SimpleNamespace(_rn50_loader=0, _num_yielded=3)
-    inner: Any = types.SimpleNamespace(_rn50_loader=1, _num_yielded=3)
-    token = recorder.fetch_begin(outer)
-    assert token is not None and recorder.fetch_begin(inner) is None
-    recorder.fetch_end(token, [])
-    assert recorder.account.phase == PHASE_CODE["forward"] and set(recorder.account.fetched) == {0}
-
-
-def test_events_that_do_not_fit_cost_the_gpu_times_and_no_more(recorder: Recorder) -> None:
-    account: Any = recorder.own_account()
-    account.ring = Paper()
-    recorder.gpu = types.SimpleNamespace(mark=lambda ended: 1 / 0)  # type: ignore[assignment]
-    token = recorder.begin_fetch(account, 0, False, 0)
-    recorder.fetch_end(token, [])
-    assert recorder.gpu is None and account.phase == PHASE_CODE["forward"]
-    assert recorder.facts.values["unpatched"] == ["gpu times: division by zero"]

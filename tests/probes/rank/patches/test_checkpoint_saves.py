@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rn50_advisor.probes.rank.patches import checkpoint_saves, torch_patches
+from rn50_advisor.probes.rank.patches import checkpoint_saves, torch_patches, wrappers
 from rn50_advisor.probes.rank.patches.checkpoint_saves import sizes_of
 from rn50_advisor.probes.rank.recorder import Recorder
 from rn50_advisor.probes.rank.steps.step_phases import CHECKPOINT, FORWARD, GAP
@@ -26,7 +26,7 @@ def test_a_librarys_checkpoint_is_one_and_what_it_saves_inside_is_part_of_it(
     recorder = Recorder(SimpleNamespace(is_grad_enabled=lambda: True), str(tmp_path))
     account: Any = recorder.own_account()
     account.ring, account.phase = Paper(), GAP
-    save = torch_patches._around(recorder, str.upper, recorder.save_begin, recorder.save_end)
+    save = wrappers.around(recorder, str.upper, recorder.save_begin, recorder.save_end)
     library = SimpleNamespace(save_file=save)
     monkeypatch.setitem(sys.modules, "their.library", library)  # type: ignore[arg-type]
     torch_patches.save_of_library(recorder, "their.library", "save_file")

@@ -1,10 +1,7 @@
-"""Wrappers around functions of torch return and raise what these do, and mark what they stand for."""
+"""All patches of torch are tried, and the facts name those that fail."""
 
 from __future__ import annotations
 
-import inspect
-import sys
-import traceback
 import types
 from types import SimpleNamespace
 from typing import Any
@@ -12,117 +9,20 @@ from typing import Any
 import pytest
 
 from rn50_advisor.probes.rank.patches import torch_patches
-from rn50_advisor.probes.rank.patches.torch_patches import _around, _failed, _known_to_jit, _quietly
 
 
-class Recorder:
-    def __init__(self) -> None:
-        self.active, self.errors, self.facts = True, 0, SimpleNamespace(values={})
-
-    def failed(self) -> None:
-        self.errors += 1
-
-
-def saves(model: Any, file: str = "model.pt", *, fast: bool = False) -> str:
-    """The wrapped function."""
-    if file == "nowhere":
-        raise OSError(file)
-    return f"{model} in {file}"
-
-
-def wrapped(recorder: Any, begin: Any, end: Any, **given: Any) -> Any:
-    return _around(recorder, saves, begin, end, **given)
-
-
-def test_what_begin_returns_reaches_end_once() -> None:
-    seen: list[Any] = []
-    save = wrapped(Recorder(), lambda args, kwargs: (args, kwargs), seen.append)
-    assert save("net", file="a") == "net in a" and seen == [(("net",), {"file": "a"})]
-    with pytest.raises(OSError, match="nowhere") as caught:
-        save("net", "nowhere")
-    assert seen[1:] == [(("net", "nowhere"), {})]
-    assert [entry.name for entry in caught.traceback][1:] == ["saves"], "without a frame of ours"
-    save = wrapped(Recorder(), lambda args, kwargs: 1, seen.append, raised_too=False)
-    with pytest.raises(OSError, match="nowhere"):
-        save("net", "nowhere")
-    assert len(seen) == 2
-
-
-def test_wrong_arguments_are_answered_by_the_original() -> None:
-    save = wrapped(Recorder(), lambda args, kwargs: args[0], lambda token: None)
-    for arguments in ((), (1, 2, 3)):
-        with pytest.raises(TypeError) as alone:
-            saves(*arguments)
-        with pytest.raises(TypeError) as watched:
-            save(*arguments)
-        assert str(watched.value) == str(alone.value)
-    assert inspect.getfullargspec(save) == inspect.getfullargspec(saves)
-    assert inspect.getsource(save) == inspect.getsource(saves)
-
-
-def test_what_a_signal_raises_amid_our_code_shows_the_handler_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    def begin(args: Any, kwargs: Any) -> None:
-        raise KeyboardInterrupt
-
-    code = begin.__code__.replace(co_filename=_quietly.__code__.co_filename)
-    begin.__code__ = code
-    save = wrapped(Recorder(), begin, lambda token: None)
-    with pytest.raises(KeyboardInterrupt) as caught:
-        save("net")
-    assert [entry.name for entry in traceback.extract_tb(caught.value.__traceback__)][1:] == []
-
-
-def test_near_the_end_of_the_stack_nothing_of_ours_reaches_the_job() -> None:
-    """At each depth that is left, the job's own call succeeds or is the one that is too deep."""
-    recorder = Recorder()
-
-    def needs(depth: int) -> int:
-        return depth and needs(depth - 1)
-
-    def watched(left: int) -> Any:
-        if left:
-            return watched(left - 1)
-        return _quietly(recorder, needs, 50)
-
-    room = sys.getrecursionlimit() - len(inspect.stack(0))
-    for spare in range(10, 60):
-        assert watched(room - spare) in (0, None)
-    assert recorder.errors == 0
-    try:
-        raise RecursionError
-    except RecursionError:
-        _failed(recorder)  # type: ignore[arg-type]
-    assert recorder.errors == 0 and recorder.active
-
-
-def test_a_scaler_that_is_switched_off_is_the_optimizer_alone() -> None:
-    class Scaler:
-        _enabled = False
-
-        def step(self, optimizer: Any) -> str:
-            return "stepped"
-
-    recorder: Any = types.SimpleNamespace(active=True)  # any other attribute raises
-    torch_patches._scaler(
-        types.SimpleNamespace(amp=types.SimpleNamespace(grad_scaler=types.SimpleNamespace(GradScaler=Scaler))), recorder
-    )
-    assert Scaler().step(object()) == "stepped"
-
-
-@pytest.mark.torch
-def test_scripted_code_may_call_what_a_wrapper_stands_for() -> None:
-    import torch
-
-    def wrapper() -> None:
-        raise AssertionError("an operator stands for it")
-
-    builtins = torch.jit._builtins
-    before = list(builtins._builtin_ops)
-    try:
-        _known_to_jit(next(f for f, op in before if op == "aten::backward"), wrapper)
-        builtins._get_builtin_table()
-        _known_to_jit(next(f for f, op in before if op == "aten::backward"), wrapper)
-        assert builtins._find_builtin(wrapper) == "aten::backward"
-    finally:
-        builtins._builtin_ops[:] = before
-        builtins._builtin_table.pop(id(wrapper), None)
+def test_a_patch_without_its_target_is_recorded_and_prevents_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a torch whose modules have other names."""
+    for name in [name for name in vars(torch_patches) if name.startswith(("patch_", "mark_"))]:
+        monkeypatch.setattr(torch_patches, name, lambda torch, recorder: torch.missing)
+    saved = []
+    torch: Any = SimpleNamespace(save=lambda obj, f: saved.append(f), serialization=SimpleNamespace())
+    torch.save.__module__ = "torch.serialization"
+    recorder: Any = SimpleNamespace(active=False, facts=SimpleNamespace(values={}), save_end=None, fsync_end=None)
+    monkeypatch.setattr(torch_patches, "os", types.SimpleNamespace(fsync=len))
+    wrapped = torch_patches.apply(torch, recorder)
+    missing = [entry.partition(":")[0] for entry in recorder.facts.values["unpatched"]]
+    assert {"loader", "backward", "optimizer", "ddp"} <= set(missing) and not {"save", "fsync"} & set(missing)
+    assert torch.save in wrapped
+    torch.save(1, "model.pt")
+    assert saved == ["model.pt"]

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from rn50_advisor.probes.rank.layout import FLAG_CLOCKED, PHASE_BITS, STEP_FIELDS
-from rn50_advisor.probes.rank.patches import torch_patches
+from rn50_advisor.probes.rank.patches import loader_patches, mark_wrappers
 from rn50_advisor.probes.rank.steps.mark_buffer import (
     BACKWARD,
     BACKWARD_END,
@@ -472,7 +472,7 @@ def test_a_counted_backward_pass_notes_where_it_is_even_if_it_raises(tmp_path: P
             raise ValueError
 
     stub = types.SimpleNamespace(autograd=types.SimpleNamespace(backward=original))
-    torch_patches._backward(stub, training.recorder)
+    mark_wrappers.mark_backward(stub, training.recorder)
     training.account.fewest_rounds = 1
     buffer.start(training.account, 3, None, counted=True)
     for root in ("plain", "nested"):
@@ -492,7 +492,7 @@ def test_backward_passes_alone_end_a_stretch_of_counted_steps(tmp_path: Path) ->
         training.recorder.buffer,
         types.SimpleNamespace(autograd=types.SimpleNamespace(backward=lambda root: None)),
     )
-    torch_patches._backward(stub, training.recorder)
+    mark_wrappers.mark_backward(stub, training.recorder)
     training.account.fewest_rounds, training.account.since = 1, 1_000
     buffer.usual.offsets = [0, 1, 2, 3, 4]
     buffer.start(training.account, 3, None, counted=True)
@@ -509,7 +509,7 @@ def test_only_the_training_thread_notes_fetches_and_those_of_its_own_iterator(
     tmp_path: Path, dataloader: types.SimpleNamespace
 ) -> None:
     training = Training(tmp_path)
-    torch_patches._loader(types.SimpleNamespace(is_grad_enabled=lambda: True, Tensor=object), training.recorder)
+    loader_patches.patch_loaders(types.SimpleNamespace(is_grad_enabled=lambda: True, Tensor=object), training.recorder)
     buffer = training.recorder.buffer
     own, other = (dataloader._BaseDataLoaderIter(None) for _ in range(2))
     training.account.fewest_rounds = 1

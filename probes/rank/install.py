@@ -9,7 +9,7 @@ import types
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from .comm import collective_marks
+from .comm import collective_patches
 from .hidden_frames import passed_over
 from .patches import foreign_loaders, torch_patches
 from .patches.wrappers import quietly
@@ -79,7 +79,7 @@ def install(folder: str, after: Callable[[str, Callable[[], None]], Any], affini
     recorder = Recorder(torch, folder)
     recorder.affinity = affinity
     wrappers = torch_patches.apply(torch, recorder)
-    wrappers += quietly(recorder, collective_marks.install, recorder) or []
+    wrappers += quietly(recorder, collective_patches.install, recorder) or []
     quietly(recorder, foreign_loaders.install, recorder, after)
     for module, name in torch_patches.SAVERS:
         sys.meta_path.insert(0, after(module, partial(torch_patches.save_of_library, recorder, module, name)))

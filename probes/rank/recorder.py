@@ -352,8 +352,8 @@ class Recorder(TrainingThread):
         watched = self.discarded.turn(account.step) | self.unused.turn(account.step)
         watched |= self.gpu is None and self.nodes.turn(account.step)
         timed = self.gpu is not None and self.gpu.turn(account.step, account.t_start, account.self_ns)
-        if timed and self.collectives is not None and self.collectives.meets:
-            self.gpu.watch_meetings(account.step)  # type: ignore[union-attr]
+        if timed and self.collectives is not None and self.collectives.on_gpu:
+            self.gpu.choose_waits(account.step)  # type: ignore[union-attr]
         if timed or watched or account.clocked or self.crowded or not self.active:
             return
         if self.syncs.open or self.asks_for_aids:  # they concern one step, not several

@@ -11,14 +11,14 @@ loaders, their first batches           `known_loaders.LOADERS_MAX`
 numbers of objects                     living objects of the job: weak references
 threads that fetch, fill, train        `recorder._THREADS_MAX`, `known_loaders.LOADERS_MAX`
 events of a GPU                        `gpu_events._MARKS_MAX` a step; 4 times as many wait, `_OUTSTANDING_MAX` steps at most
-waits of its stream for collectives    `gpu_events._MEETINGS_MAX` a step that is timed, of those steps
+waits of its stream for collectives    `gpu_events._WAITS_MAX` a step that is timed, of those steps
 CUDA graphs that are whole steps       living graphs of the job: weak references
 places of saves, collectives, syncs    `checkpoint_saves._SITES_MAX`, `collective_marks.SITES_MAX`, `device_syncs.NAMED_MAX`
 optimizers and embedding tables made   `optimizer_holdings._MADE_MAX`, `embedding_tables.MADE_MAX`
 check sums, parameters without update  `batch_digests._BATCHES_MAX`, `unused_gradients.UPDATED_MAX`
 gradients that may be thrown away      `discarded_gradients.OPTIMIZERS_MAX`, `discarded_gradients.SITES_MAX`, passes of `RECORDED` steps
 classes of autograd's nodes            those of a graph of `backward_nodes.NODES_MAX` nodes at most
-process groups                         `collective_marks._GROUPS_MAX`
+process groups                         `process_groups.GROUPS_MAX`
 parts of transforms, of profiles       `sample_parts.PARTS_MAX`, `sample_profiles._PARTS_MAX`
 wrappers of models, misses, in facts   `process_facts.MADE_MAX`, `process_facts._MISSES_MAX`
 changes of work                        `work_facts.CHANGES_MAX`
@@ -36,7 +36,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rn50_advisor.probes.rank.comm.collective_marks import _GROUPS_MAX, Collectives
+from rn50_advisor.probes.rank.comm.process_groups import GROUPS_MAX, Groups
 from rn50_advisor.probes.rank.facts import process_facts
 from rn50_advisor.probes.rank.garbage import EVENTS_MAX
 from rn50_advisor.probes.rank.gpu import gpu_events
@@ -146,19 +146,19 @@ def test_events_around_waits_have_a_bound() -> None:
     cuda = Cuda()
     times = GpuTimes(cuda, 0)
     for step in range(3 * gpu_events._OUTSTANDING_MAX):
-        times.meets = True
-        for _ in range(gpu_events._MEETINGS_MAX - 1):
-            before = times.meeting_begins()
+        times.times_waits = True
+        for _ in range(gpu_events._WAITS_MAX - 1):
+            before = times.wait_begins()
             assert before is not None
-            times.meeting_ends(before, 0)
+            times.wait_ends(before, 0)
         times.mark("forward")
         times.close(step, SimpleNamespace())  # type: ignore[arg-type]
-    outstanding = gpu_events._OUTSTANDING_MAX * (2 * gpu_events._MEETINGS_MAX + 1)
+    outstanding = gpu_events._OUTSTANDING_MAX * (2 * gpu_events._WAITS_MAX + 1)
     assert len(cuda.events) <= outstanding + 2
-    for _ in range(10 * gpu_events._MEETINGS_MAX):  # a step without end
-        if (event := times.meeting_begins()) is not None:
-            times.meeting_ends(event, 0)
-    assert len(cuda.events) <= outstanding + 2 * gpu_events._MEETINGS_MAX + 4
+    for _ in range(10 * gpu_events._WAITS_MAX):  # a step without end
+        if (event := times.wait_begins()) is not None:
+            times.wait_ends(event, 0)
+    assert len(cuda.events) <= outstanding + 2 * gpu_events._WAITS_MAX + 4
 
 
 class Graph: ...
@@ -186,10 +186,8 @@ class Group:
 
 
 def test_groups_that_are_made_anew_are_forgotten() -> None:
-    known: Collectives = object.__new__(Collectives)
-    known._groups, known._process_group = {}, Group
-    known._module = SimpleNamespace(get_backend=lambda _: "gloo")
-    kept = [Group() for _ in range(3 * _GROUPS_MAX)]
+    known = Groups(SimpleNamespace(ProcessGroup=Group, get_backend=lambda _: "gloo"))
+    kept = [Group() for _ in range(3 * GROUPS_MAX)]
     for group in kept:
-        known._group((group,))
-        assert len(known._groups) <= _GROUPS_MAX
+        known.of((group,))
+        assert len(known._known) <= GROUPS_MAX

@@ -1,6 +1,6 @@
 """Time on the GPU: a pooled CUDA event at each mark, read after `query()`. Never synchronises; pauses while any thread captures a graph.
 
-If ranks meet in collectives that Python calls, some steps also have events around each wait of the compute stream for such a collective.
+If Python calls collectives, some steps also have events around each wait of the compute stream for one.
 Events are only on the rank's training device, which may not be the current device: an event on another one would create a context there.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         def elapsed_time(self, end_event: Event) -> float: ...
 
     Mark = tuple[Event, str]
-    Meeting = tuple[Event, Event, int]
+    Wait = tuple[Event, Event, int]  # event before it, event after it, phase
 
 # The marks of a step with events cannot be buffered, which costs some 150 us more. If the recorder's share of the time exceeds this, only
 # blocks of steps have events, with pauses between them. The first step of a block lacks the time before its first event, the last one the
@@ -44,11 +44,11 @@ _MEMORY_EVERY_NS = 1_000_000_000  # reading allocator statistics costs some 50 u
 _PHASES = ("input_wait", "forward", "backward", "optimizer", "gap")
 # Waits for collectives take two events each, and a model may have hundreds: about one step in four has them, the same ones on all
 # ranks. They are scattered, since loader workers, log lines and accumulation make every n-th step longer.
-_MET_OUT_OF_256 = 64
+_WAITS_OUT_OF_256 = 64
 _SCATTER = 0x9E3779B1  # Knuth's multiplicative hash
-_MEETINGS_MAX = 512  # per step; with more the step's waits are unknown
-_MET_PHASES = 3  # forward, backward, optimizer with clipping
-_UNMET = (-1,) * (2 + _MET_PHASES)
+_WAITS_MAX = 512  # per step; with more the step's waits are unknown
+_WAIT_PHASES = 3  # forward, backward, optimizer with clipping
+_UNTIMED_WAITS = (-1,) * (2 + _WAIT_PHASES)
 
 
 class GpuTimes:
@@ -64,11 +64,11 @@ class GpuTimes:
         self._stream = cuda.current_stream(device)
         self._free: list[Event] = []
         self._marks: list[Mark] = []  # (event, phase that ends here) of the running step
-        self._met: list[Meeting] = []  # (event before, event after, phase) of the running step's waits for collectives
+        self._waits: list[Wait] = []  # (event before, event after, phase) of the running step's waits for collectives
         self._marked = 0  # how many of them came before the latest mark
-        self.meets = False  # this step's waits for collectives are timed
+        self.times_waits = False  # this step's waits for collectives are timed
         self._last: Event | None = None  # the event that ended the previous step and starts this one
-        self._waiting: deque[tuple[int, Event, list[Mark], list[Meeting] | None]] = deque()
+        self._pending: deque[tuple[int, Event, list[Mark], list[Wait] | None]] = deque()
         self._memory_at = 0
         self._block = (0, 0, 0)  # the block's first step, that step's start, and the recorder's cost until then
         self.on = True
@@ -92,24 +92,24 @@ class GpuTimes:
             self._block = step, now, self_ns
         return self.on
 
-    def watch_meetings(self, step: int) -> None:
+    def choose_waits(self, step: int) -> None:
         """Decides at the start of a step whether its waits for collectives are timed."""
-        self.meets = self.on and (step * _SCATTER & 0xFFFFFFFF) >> 24 < _MET_OUT_OF_256
+        self.times_waits = self.on and (step * _SCATTER & 0xFFFFFFFF) >> 24 < _WAITS_OUT_OF_256
 
-    def meeting_begins(self, stream: Any = None) -> Event | None:
+    def wait_begins(self, stream: Any = None) -> Event | None:
         """Records an event before the compute stream waits for a collective. None if `stream`, by default the current one, is another."""
         if stream is None:
             stream = self._cuda.current_stream(self._device)
-        if stream != self._stream or len(self._met) > _MEETINGS_MAX or self._capturing():
+        if stream != self._stream or len(self._waits) > _WAITS_MAX or self._capturing():
             return None
         return self._recorded()
 
-    def meeting_ends(self, before: Event, phase: int) -> None:
+    def wait_ends(self, before: Event, phase: int) -> None:
         """Records the event after the wait. `phase`: 0 forward, 1 backward, 2 optimizer."""
         if self._capturing():
             self._free.append(before)
         else:
-            self._met.append((before, self._recorded(), phase))
+            self._waits.append((before, self._recorded(), phase))
 
     def _recorded(self) -> Event:
         event = self._free.pop() if self._free else self._cuda.Event(enable_timing=True)
@@ -126,29 +126,29 @@ class GpuTimes:
             self.dropped += self._last is not None
             self._free += [event for event, _ in self._marks]
             self._marks.clear()
-            self._last, self.meets = None, False
+            self._last, self.times_waits = None, False
         self._marks.append((self._recorded(), ended))
-        self._marked = len(self._met)
+        self._marked = len(self._waits)
 
     def close(self, step: int, ring: Ring) -> None:
         """Ends the step: queues its events and reads completed ones. Queries none during a capture, since that would break it."""
         marks, self._marks = self._marks, []
-        meetings = self._close_meetings()
+        recorded = self._close_waits()
         if self._capturing():
             self._last = None  # part of this and the next step's work is not on the stream
             return
         if marks:
             before, self._last = self._last, marks[-1][0]
-            waiting = len(self._waiting)
-            if before is not None and waiting < _OUTSTANDING_MAX and waiting * len(marks) < 4 * _MARKS_MAX:
-                self._waiting.append((step, before, marks, meetings))
+            pending = len(self._pending)
+            if before is not None and pending < _OUTSTANDING_MAX and pending * len(marks) < 4 * _MARKS_MAX:
+                self._pending.append((step, before, marks, recorded))
             else:
                 self.dropped += before is not None
-        while self._waiting and self._waiting[0][2][-1][0].query():
-            step, before, marks, meetings = self._waiting.popleft()
+        while self._pending and self._pending[0][2][-1][0].query():
+            step, before, marks, recorded = self._pending.popleft()
             try:
                 spent = self._read(before, marks)
-                waits = _UNMET if meetings is None else self._read_meetings(meetings)
+                waits = _UNTIMED_WAITS if recorded is None else self._read_waits(recorded)
             except Exception:  # the stream changed within the step: events before its last one may be pending
                 let_pass()
                 self.dropped += 1
@@ -159,12 +159,12 @@ class GpuTimes:
                 self._unread = 0
                 ring.write(KIND_GPU_STEP, 0, (step, *(spent[name] for name in _PHASES), *self._memory(), *waits))
 
-    def _close_meetings(self) -> list[Meeting] | None:
+    def _close_waits(self) -> list[Wait] | None:
         """The step's waits before its last mark, whose event passes after theirs. None if not all were timed."""
-        met, marked, timed = self._met, self._marked, self.meets
-        self._met, self._marked, self.meets = [], 0, False
-        known = met[:marked] if timed and len(met) <= _MEETINGS_MAX else None
-        for before, after, _ in met[len(known or ()) :]:
+        recorded, marked, timed = self._waits, self._marked, self.times_waits
+        self._waits, self._marked, self.times_waits = [], 0, False
+        known = recorded[:marked] if timed and len(recorded) <= _WAITS_MAX else None
+        for before, after, _ in recorded[len(known or ()) :]:
             self._free += (before, after)
         return known
 
@@ -181,13 +181,13 @@ class GpuTimes:
             before = event
         return spent
 
-    def _read_meetings(self, meetings: list[Meeting]) -> tuple[int, ...]:
+    def _read_waits(self, recorded: list[Wait]) -> tuple[int, ...]:
         """The number of waits, their ns by phase, and the shortest one of the forward pass."""
-        waits = [(phase, int(before.elapsed_time(after) * 1e6)) for before, after, phase in meetings]
-        for before, after, _ in meetings:
+        waits = [(phase, int(before.elapsed_time(after) * 1e6)) for before, after, phase in recorded]
+        for before, after, _ in recorded:
             self._free += (before, after)
-        spent = (sum(ns for of, ns in waits if of == phase) for phase in range(_MET_PHASES))
-        return (len(meetings), *spent, min((ns for of, ns in waits if of == 0), default=-1))
+        spent = (sum(ns for of, ns in waits if of == phase) for phase in range(_WAIT_PHASES))
+        return (len(waits), *spent, min((ns for of, ns in waits if of == 0), default=-1))
 
     def _memory(self) -> tuple[int, int, int, int]:
         """Allocated, reserved and peak bytes and allocator retries, read once a second, else -1. Never resets the user's peak."""

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from rn50_advisor.probes.rank import layout, recorder
-from rn50_advisor.probes.rank.comm import collective_marks
+from rn50_advisor.probes.rank.comm import collective_marks, collective_patches, stream_waits
 from rn50_advisor.probes.rank.gpu import device_syncs
 from rn50_advisor.probes.rank.gpu.gpu_events import GpuTimes
 from rn50_advisor.probes.rank.patches import hooked_updates, mark_wrappers, torch_patches
@@ -27,7 +27,7 @@ from samples.gpus.streams.description import Loader
 from samples.gpus.streams.simulated_rank import EAGER_STEPS, MS, US, SimulatedRank
 from samples.gpus.streams.timelines import Work, World
 
-CLOCKED = (recorder, mark_buffer, mark_wrappers, device_syncs, collective_marks, hooked_updates)
+CLOCKED = (recorder, mark_buffer, mark_wrappers, device_syncs, collective_marks, stream_waits, hooked_updates)
 RECORD_US, QUERY_US, CLOCK_US = 6.0, 1.5, 4.0  # of the host: an event, a query, a CPU clock with caches cold
 TENSOR_MODULE = "torch._dynamo.variables.tensor"  # observed steps wait until dynamo is loaded
 LOADER = 0  # number of the training loader
@@ -367,12 +367,12 @@ class Torch:
         callers = {}
         for kind, name in kinds.items():
             code = layout.COLLECTIVE_KINDS.index(name)
-            wrapped = collective_marks._wrap(self.recorder, collectives, _issue, code)
+            wrapped = collective_patches.wrap(self.recorder, collectives, _issue, code)
             callers[kind] = _from_file(_called, LIBRARIES[kind])(wrapped)
         sizes = {"norm": 512, "gather": 2_500_000, "scatter": 2_500_000, "reduce": 5_000_000}
         sent = {kind: self.module.Tensor("cuda", 1, size) for kind, size in sizes.items()}
         event = self.module.cuda.Event
-        event.wait = collective_marks._wrap_event(self.recorder, collectives, event.wait)
+        event.wait = collective_patches.wrap_event(self.recorder, collectives, event.wait)
         self.own.stream_waits = self._wait_for
 
         def call(kind: str, issue: Callable[[], Work]) -> Work:

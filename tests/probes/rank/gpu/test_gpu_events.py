@@ -227,7 +227,7 @@ def test_a_job_that_fetches_on_another_stream_is_timed_on_the_one_that_computes(
 
 def met_step(stream, times, paper, number, *, waits_ms=(3, 5, 2), current="training"):
     """A step like the others that waits for collectives in its forward pass, in its backward pass, and after its last mark."""
-    times.watch_meetings(number)
+    times.choose_waits(number)
     times.mark("gap")
     times.mark("input_wait")
     for phase, (name, wait_ms) in enumerate(zip(("forward", "backward", "optimizer"), waits_ms, strict=True)):
@@ -235,10 +235,10 @@ def met_step(stream, times, paper, number, *, waits_ms=(3, 5, 2), current="train
         if name == "optimizer":
             times.mark(name)
         stream.current = current
-        before = times.meeting_begins()
+        before = times.wait_begins()
         stream.work(wait_ms)
         if before is not None:
-            times.meeting_ends(before, phase)
+            times.wait_ends(before, phase)
         stream.current = "training"
         if name != "optimizer":
             times.mark(name)
@@ -274,8 +274,8 @@ def test_the_same_steps_are_timed_on_every_rank():
     ranks = [GpuTimes(Stream(), DEVICE) for _ in range(2)]
     for number in range(100):
         for times in ranks:
-            times.watch_meetings(number)
-        assert ranks[0].meets == ranks[1].meets
+            times.choose_waits(number)
+        assert ranks[0].times_waits == ranks[1].times_waits
 
 
 def test_waits_on_another_stream_or_amid_a_capture_have_no_events(stream):
@@ -285,24 +285,24 @@ def test_waits_on_another_stream_or_amid_a_capture_have_no_events(stream):
     times.close(11, paper)
     assert {row[0] for row in met(paper).values()} == {-1, 0}
     stream.capturing, before = True, stream.made
-    assert times.meeting_begins() is None and stream.made == before
+    assert times.wait_begins() is None and stream.made == before
 
 
 def test_a_step_with_very_many_waits_does_not_tell_them(stream):
     times, paper = GpuTimes(stream, DEVICE), Paper()
     for number in range(3):
-        times.watch_meetings(number)
+        times.choose_waits(number)
         times.mark("gap")
         for _ in range(5_000):
-            event = times.meeting_begins()
+            event = times.wait_begins()
             if event is not None:
-                times.meeting_ends(event, 0)
+                times.wait_ends(event, 0)
         times.mark("backward")
         times.close(number, paper)
         stream.done_ms = stream.queued_ms
     times.close(3, paper)
     assert {row[0] for row in met(paper).values()} == {-1}
-    assert stream.made < 2 * gpu_events._MEETINGS_MAX + 20, "events are used again"
+    assert stream.made < 2 * gpu_events._WAITS_MAX + 20, "events are used again"
 
 
 def test_an_allocator_without_statistics_does_not_end_the_events(stream):

@@ -49,6 +49,7 @@ from .raised_exceptions import exception_facts, uncaught
 from .ring import Ring
 from .steps.mark_buffer import BUFFERED_NS, SHORT_STRETCHES_MAX, MarkBuffer
 from .steps.mark_costs import mark_ns
+from .steps.plain_steps import may_be_counted
 from .steps.step_account import PLAIN_STEP_MARKS, Account
 from .steps.step_phases import BACKWARD, CLIP, EVALUATION, FORWARD, GAP, INPUT, OPTIMIZER
 from .steps.untrained_batches import shows_evaluation
@@ -289,14 +290,15 @@ class Recorder(TrainingThread):
         values["loaders"] = self.loaders.facts(self.account)
         values["save_sites"] = self.saves.facts()
         values["evaluation_sites"] = self.evaluations.facts()
-        values["evaluation_batches"] = [self.account.evaluated_batches, self.account.evaluated_with_gradients]
-        steps, nodes = self.account.counted_steps, self.account.counted_nodes
-        if steps:
+        evaluated = self.account.evaluated_batches
+        values["evaluation_batches"] = [evaluated.batches, evaluated.with_gradients]
+        counted = self.account.nodes
+        if counted.steps:
             values["operations"] = {
-                "steps": steps,
-                "nodes": nodes,
-                "low_ns": self.account.low_node_ns(),
-                "by_step": [[*count] for count in self.account.node_counts],
+                "steps": counted.steps,
+                "nodes": counted.nodes,
+                "low_ns": counted.low_ns(),
+                "by_step": [[*count] for count in counted.by_step],
             }
         if self.crowded:
             values["several_threads_train"] = True
@@ -385,7 +387,7 @@ class Recorder(TrainingThread):
         buffer = self.buffer
         if not buffer.usual.offsets or buffer.short_stretches >= SHORT_STRETCHES_MAX:
             return False
-        return bool(iterator or account.last_loader < 0) and account.may_be_counted()
+        return bool(iterator or account.last_loader < 0) and may_be_counted(account)
 
     def _due(self) -> None:
         """Called at the start of a step with scheduled work."""
@@ -538,7 +540,7 @@ class Recorder(TrainingThread):
                 self.torch, self.facts.values, profiled_by_us=self.deep is not None and self.deep.on
             )
         if self.discarded.open:
-            self.discarded.backward_begins(roots, inner=account._optimizer_depth > 0)
+            self.discarded.backward_begins(roots, inner=account.optimizer_depth > 0)
         if self.unused.open:
             self.unused.backward_begins(roots)
         if self.nodes.open:
@@ -583,14 +585,14 @@ class Recorder(TrainingThread):
             account.optimizer_begin(id(optimizer))
             if self.captures.under_way:
                 self.captured_update = weakref.ref(optimizer)
-            first = account.clocked and account._optimizer_depth == 1
+            first = account.clocked and account.optimizer_depth == 1
             if first and self.work.sampled(account.step, began, fetched_unobserved=account.micro_batches > 0):
                 self.work.optimizer(optimizer)
                 self.evaluations.trains(optimizer)
                 self.denormals.look(optimizer, account.step)
                 self.tables.look(optimizer, account.step)
                 self.unused.look(optimizer, account.step)
-            self.discarded.optimizer_begins(optimizer, inner=account._optimizer_depth > 1)
+            self.discarded.optimizer_begins(optimizer, inner=account.optimizer_depth > 1)
             if account.optimizers < _OPTIMIZER_LOOKS:
                 self._describe_optimizer(optimizer)
             account.self_ns += perf_counter_ns() - began
@@ -616,7 +618,7 @@ class Recorder(TrainingThread):
         if account is not None:
             # before the account: it may close the step, and this is the step's last event
             # optimizer steps per parameter inside the backward count as backward: they would need too many events
-            if self.gpu is not None and account._optimizer_depth <= 1 and not account._updated_inside:
+            if self.gpu is not None and account.optimizer_depth <= 1 and not account.updated_inside:
                 self._gpu_mark("optimizer")
             account.optimizer_end(id(optimizer), stepped)
             account.self_ns += perf_counter_ns() - began

@@ -85,8 +85,8 @@ def test_delays_of_a_loop_whose_steps_never_end_are_summed() -> None:
     account.run_delay = lambda: next(delay)
     for number in range(5_000):
         account.read_delay(range(number * 10, number * 10 + 5))
-    assert len(account._delays) <= step_phases._DELAYS_MAX + 5
-    assert sum(grown for _, grown in account._delays) > 0
+    assert len(account.delays) <= step_phases._DELAYS_MAX + 5
+    assert sum(grown for _, grown in account.delays) > 0
 
 
 def test_updates_by_hooks_have_a_bound() -> None:

@@ -23,7 +23,7 @@ from rn50_advisor.probes.rank import install
 from rn50_advisor.probes.rank.layout import FLAG_NO_OPTIMIZER, KIND_STEP
 from rn50_advisor.probes.rank.recorder import Recorder
 from rn50_advisor.probes.rank.ring import Ring
-from rn50_advisor.probes.rank.steps.step_account import FIRST_IS_GONE_AFTER
+from rn50_advisor.probes.rank.steps.optimizer_turns import FIRST_IS_GONE_AFTER
 
 FORKS = 4
 STEPS = 60

@@ -24,6 +24,7 @@ from ..ring import WORDS
 from ..workers.batch_size import count_samples
 from .counted_steps import UsualStep, are_plain, placed
 from .mark_costs import MarkCost, ThinnedMarks, TimedWords
+from .plain_steps import take_counted_steps, take_plain_steps
 from .step_account import PLAIN_STEP_MARKS
 from .step_phases import BACKWARD as IN_BACKWARD
 from .step_phases import CLIP, FORWARD, GAP, START
@@ -219,7 +220,7 @@ class MarkBuffer:
             else:
                 if not others:
                     self.usual.learn(starts, buffered)
-                taken = account.take_plain_steps([] if others else _plain_times(buffered), samples, collections)
+                taken = take_plain_steps(account, [] if others else _plain_times(buffered), samples, collections)
             optimizers = [others.get(at, self.optimizer) for at in buffered[OPTIMIZER][taken:]]
             arguments: dict[int, list[Any]] = {BATCH: samples[taken:], OPTIMIZER: optimizers}
             self._give_each(account, [times[taken:] for times in buffered], arguments, collections)
@@ -245,7 +246,7 @@ class MarkBuffer:
         if are_plain(starts, updates, bounds):
             total = sum(updates[: len(bounds)]) - sum(starts[: len(bounds)])
             parts = self.usual.split(total)
-            taken = account.take_counted_steps(bounds, parts, sum(samples[: len(bounds)]), collections)
+            taken = take_counted_steps(account, bounds, parts, sum(samples[: len(bounds)]), collections)
         fed = self.loader >= 0
         others = placed(
             self.usual,

@@ -9,7 +9,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..layout import FLAG_EPOCH_START, FLAG_NO_LOADER, FLAG_NO_OPTIMIZER, FLAG_SKIPPED_UPDATE, KIND_STEP, STEP_FIELDS
+from ..layout import FLAG_EPOCH_START, FLAG_NO_OPTIMIZER, FLAG_SKIPPED_UPDATE
+from .autograd_nodes import EvaluatedBatches
+from .optimizer_turns import INSIDE_BACKWARD, OptimizerTurns
 from .step_phases import BACKWARD, CHECKPOINT, CLIP, EVALUATION, FORWARD, GAP, INPUT, OPTIMIZER, START, Steps
 from .untrained_batches import SKIPPED, UNSEEN, UntrainedBatches
 
@@ -20,21 +22,12 @@ if TYPE_CHECKING:
 
 TRAINING = 1
 EVALUATING = 2
-INSIDE_BACKWARD = 0  # id for all per-parameter optimizers that gradient hooks run (PyTorch's memory tutorial, LOMO)
 
 # A compiled optimizer step calls no hook. After this many backward passes without an optimizer, each backward counts as a step.
 INVISIBLE_OPTIMIZER_AFTER = 20
-# Updates without a fetch after which the loop counts as having no loader (in-memory tensors, one fixed batch).
-TURNS_WITHOUT_LOADER = 2
-# Steps of other optimizers after which the first one is considered gone (successive loops with their own optimizers).
-FIRST_IS_GONE_AFTER = 20
 # Prefetchers and loops with a teacher model fetch training batches under no_grad; a one-batch evaluation may also precede a backward.
 UNGRADED_TRAINS_AFTER = 3
-_NODES_MORE = 1.7  # times the nodes of the forward pass that follows an evaluation: it made some itself
 PLAIN_STEP_MARKS = 6  # per step of a plain loop
-# Runs of fields that are zero in the steps of `take_plain_steps`.
-BEFORE_DELAY_NS = (0,) * (STEP_FIELDS.index("run_delay_ns") - STEP_FIELDS.index("gap_ns") - 1)
-BEFORE_SAMPLES = (0,) * (STEP_FIELDS.index("samples") - STEP_FIELDS.index("gc_ns") - 1)
 
 
 class Account(Steps):
@@ -44,22 +37,14 @@ class Account(Steps):
         """`garbage` and `clocks` replace the process's own in `Steps`."""
         self.loaders: dict[int, int] = {}  # DataLoader id -> TRAINING or EVALUATING, once known from its use
         self.evaluated: set[int] = set()  # loaders that supplied an evaluation batch
-        # evaluation batches; and those with which autograd's graph grew
-        self.evaluated_batches = self.evaluated_with_gradients = 0
-        self._nodes_at_batch = -1  # nodes of that graph when the last evaluation batch came
-        self._nodes_at_evaluation = (-1, 0)  # the same at `eval()`, and the evaluation batches until then
+        self.evaluated_batches = EvaluatedBatches()
         self.backwards = 0
         self.optimizers = 0  # optimizer steps so far
-        self._first_optimizer: int | None = None
+        self.optimizer_turns = OptimizerTurns()
         self.last_optimizer: int | None = None  # id of the optimizer that stepped last
-        self._cycle_end: int | None = None  # the last optimizer in one iteration of a loop without loader
-        self._turns = 0  # iterations of the first optimizer since the last training fetch
-        self._without_first = 0  # steps of other optimizers since its last one
-        self._in_turn: set[int] = set()  # the other optimizers of a loop without loader
-        self._newcomers: set[int] = set()  # optimizers outside such a loop that have stepped since its first one
-        self._optimizer_depth = 0
+        self.optimizer_depth = 0
         self._gradients = False  # a backward has run and no optimizer has stepped since
-        self._updated_inside = False  # an optimizer has stepped inside the running backward
+        self.updated_inside = False  # an optimizer has stepped inside the running backward
         self._doubtful = -1  # loader classified as evaluating by its last fetch, whose batch may still get a backward
         self._in_no_grad = False  # that fetch was under no_grad
         self._ungraded: dict[int, int] = {}  # loader -> number of backwards on a single batch fetched under no_grad
@@ -87,11 +72,11 @@ class Account(Steps):
             self._doubtful = loader if self._evaluated == 1 or not evaluating else -1
             self._in_no_grad = evaluating
             self.evaluated.add(loader)
-            self._note_evaluated()
+            self._evaluated_batch()
             return False
         if self.evaluates:
-            self._note_evaluation(0.0)
-        self._optimizer_depth = 0  # an optimizer that raised has no end mark
+            self._evaluated_without_loader(0.0)
+        self.optimizer_depth = 0  # an optimizer that raised has no end mark
         charge = GAP if self.phase == CLIP else -1  # gradient accumulation: the micro-batch ended with its backward
         if self.unconsumed is not None:
             self._got_no_backward(came)
@@ -105,7 +90,7 @@ class Account(Steps):
             self.untrained.new_iterator(loader)
             if self.unconsumed is not None and self.unconsumed[0] == loader:
                 self._not_trained()
-        self._turns = 0
+        self.optimizer_turns.fetched()
         self.fetched[loader] = self.fetched.get(loader, 0) + 1
         before = self.wall[INPUT], self.cpu[INPUT]
         if self._opened is not None:
@@ -178,25 +163,21 @@ class Account(Steps):
             self.micro_batches += 1
             self._batch_samples = samples
         elif self.graph_nodes is not None:
-            self._nodes_at_batch = self.graph_nodes()
+            self.evaluated_batches.came(self.graph_nodes())
 
-    def _note_evaluated(self) -> None:
-        """Counts the last evaluation batch, if there is one, and whether gradients were recorded with it."""
-        before, self._nodes_at_batch = self._nodes_at_batch, -1
-        if before >= 0 and self.graph_nodes is not None:
-            self.evaluated_batches += 1
-            self.evaluated_with_gradients += self.graph_nodes() > before
+    def _evaluated_batch(self) -> None:
+        """Called when the last evaluation batch, if there is one, was used."""
+        if self.graph_nodes is not None:
+            self.evaluated_batches.ended(self.graph_nodes())
 
-    def _note_evaluation(self, other_nodes: float) -> None:
-        """Counts an evaluation without a loader as one batch. `other_nodes`: what autograd's graph has grown by since it ended."""
-        (before, batches), self._nodes_at_evaluation = self._nodes_at_evaluation, (-1, 0)
-        if before >= 0 and batches == self.evaluated_batches and self.graph_nodes is not None:
-            self.evaluated_batches += 1
-            self.evaluated_with_gradients += self.graph_nodes() - before > _NODES_MORE * other_nodes
+    def _evaluated_without_loader(self, other_nodes: float) -> None:
+        """Called after the end of an evaluation. `other_nodes`: what autograd's graph has grown by since then."""
+        if self.graph_nodes is not None:
+            self.evaluated_batches.evaluation_ended(self.graph_nodes(), other_nodes)
 
     def fetch_stop(self, training: bool, loader: int) -> None:
         """Called when the loader is exhausted or its fetch raised."""
-        self._note_evaluated()
+        self._evaluated_batch()
         self.enter(GAP)
         if training:
             self.unconsumed = None
@@ -280,74 +261,48 @@ class Account(Steps):
                 self.loaders.setdefault(loader, EVALUATING)
 
     def backward_end(self) -> None:
-        inside, self._updated_inside = self._updated_inside, False
+        inside, self.updated_inside = self.updated_inside, False
         if inside:
-            self._optimizer_depth = 0  # an optimizer that raised has no end mark
-        now = self.enter(OPTIMIZER if self._optimizer_depth else GAP if inside else CLIP)
+            self.optimizer_depth = 0  # an optimizer that raised has no end mark
+        now = self.enter(OPTIMIZER if self.optimizer_depth else GAP if inside else CLIP)
         self.backwards += 1
         self.backward_seen = True
         self._gradients = not inside
         if inside:
-            self._end_turn(INSIDE_BACKWARD, now)
+            if self.optimizer_turns.ends_with(INSIDE_BACKWARD):
+                self._close(now)
         elif not self.fetched and self._optimizer_invisible():
             self._close(now)  # the loop updates its parameters manually
 
     def optimizer_begin(self, optimizer: int) -> None:
-        if self._optimizer_depth == 0:
+        if self.optimizer_depth == 0:
             inside = self.phase == BACKWARD
-            if not (inside and self._updated_inside):  # all optimizers run by hooks of one backward count as one
-                self._begin_turn(INSIDE_BACKWARD if inside else optimizer)
-            self._updated_inside = inside
+            if not (inside and self.updated_inside):  # all optimizers run by hooks of one backward count as one
+                self.optimizer_turns.begin(
+                    INSIDE_BACKWARD if inside else optimizer, self.last_optimizer, stepped=self.stepped
+                )
+            self.updated_inside = inside
             # the next batch was fetched between backward and optimizer, so this is not a forward
             late = self.phase == FORWARD and self._gradients and self.unconsumed is not None
             self.enter(OPTIMIZER, CLIP if late else -1)
-        self._optimizer_depth += 1
-
-    def _begin_turn(self, optimizer: int) -> None:
-        if self._first_optimizer is None:
-            self._first_optimizer = optimizer
-        elif optimizer != self._first_optimizer:
-            self._count_others(optimizer)
-        else:
-            self._without_first = 0
-            self._newcomers.clear()
-            if self.stepped:
-                self._turns += 1
-                self._cycle_end = self.last_optimizer
-
-    def _end_turn(self, optimizer: int, now: int) -> None:
-        if self._turns >= TURNS_WITHOUT_LOADER and optimizer == self._cycle_end:
-            self._close(now)
-
-    def _count_others(self, optimizer: int) -> None:
-        self._without_first += 1
-        if optimizer in self._newcomers:  # the previous loop and the first iteration of this one have ended
-            self._first_optimizer, self._cycle_end = optimizer, self.last_optimizer
-            self._in_turn, self._newcomers = self._newcomers, set()
-            self._without_first = 0
-        elif self._without_first > FIRST_IS_GONE_AFTER:
-            self._first_optimizer, self._cycle_end = optimizer, None
-            self._in_turn, self._newcomers = set(), set()
-            self._without_first = self._turns = 0
-        elif self._turns < TURNS_WITHOUT_LOADER:
-            self._in_turn.add(optimizer)
-        elif optimizer not in self._in_turn:
-            self._newcomers.add(optimizer)
+        self.optimizer_depth += 1
 
     def optimizer_end(self, optimizer: int, stepped: bool = True) -> None:
-        self._optimizer_depth = max(0, self._optimizer_depth - 1)
+        self.optimizer_depth = max(0, self.optimizer_depth - 1)
         if stepped:
             self.stepped = True
             self.optimizers += 1
             self.updates += 1
-            self.last_optimizer = INSIDE_BACKWARD if self._updated_inside else optimizer
-        if self._optimizer_depth:
+            self.last_optimizer = INSIDE_BACKWARD if self.updated_inside else optimizer
+        if self.optimizer_depth:
             return
-        if self._updated_inside:
+        if self.updated_inside:
             self.enter(BACKWARD)
             return
         self._gradients = False
-        self._end_turn(optimizer, self.enter(GAP))
+        now = self.enter(GAP)
+        if self.optimizer_turns.ends_with(optimizer):
+            self._close(now)
 
     def updated_in_hooks(self, updates: list[tuple[int, int, int]]) -> None:
         """Adds optimizer steps (begin, end, id) that hooks ran in other threads during this thread's backward, as if in this one."""
@@ -365,7 +320,7 @@ class Account(Steps):
 
     @property
     def inside_backward(self) -> bool:
-        return self.phase == BACKWARD or self._updated_inside
+        return self.phase == BACKWARD or self.updated_inside
 
     def leave(self) -> None:
         self._end_untrained(-1, self.clock())
@@ -379,13 +334,13 @@ class Account(Steps):
         self.evaluates = True
         self._before_evaluation = self.phase
         if self.graph_nodes is not None:
-            self._nodes_at_evaluation = self.graph_nodes(), self.evaluated_batches
+            self.evaluated_batches.evaluation_begun(self.graph_nodes())
         self.enter(EVALUATION)
 
     def evaluation_end(self) -> None:
         """Called when the model is put back into training mode. Afterwards loaders show what is evaluation."""
         self.evaluates = False
-        self._note_evaluation(0.0)
+        self._evaluated_without_loader(0.0)
         if self.phase == EVALUATION:
             self.enter(self._before_evaluation)
 
@@ -399,8 +354,8 @@ class Account(Steps):
         trains_so = self.in_eval_mode()
         if trains_so:
             self.trained_in_eval_mode()
-        elif self.counted_steps:
-            self._note_evaluation(self.counted_nodes / self.counted_steps)  # of the forward pass that has followed
+        elif self.nodes.steps:
+            self._evaluated_without_loader(self.nodes.nodes / self.nodes.steps)  # of the forward pass that has followed
         if self.phase != EVALUATION:
             return
         if not trains_so:
@@ -426,132 +381,6 @@ class Account(Steps):
     def checkpoint_end(self, phase: int, began: int, site: int) -> None:
         now = self.enter(phase)
         self.span("checkpoint", began, now, 0, 1, site)
-
-    def take_plain_steps(self, times: list[int], samples: list[int], collections: list[tuple[int, int]]) -> int:
-        """Processes whole steps of a plain loop, each from its fetch to the next step's fetch, with the same result as mark by mark.
-
-        `times` has each step's marks: batch, backward start and end, optimizer start and end, next fetch; `samples` each batch's size.
-        Garbage `collections` (begin, end) within these steps are removed. Returns the number of steps processed: all, or none if they
-        may not be plain steps.
-        """
-        loader, began, steps = self.last_loader, self.since, len(times) // PLAIN_STEP_MARKS
-        if (
-            not steps
-            or self.phase != INPUT
-            or began != self.t_start
-            or self.fetched != {loader: 1}
-            or self.loaders.get(loader) != TRAINING
-            or self._first_optimizer is None
-            or self.last_optimizer != self._first_optimizer
-            or self._optimizer_depth
-            or self.fetching.batches
-        ):
-            return 0
-        write, delays = self.ring.write, self._delays
-        last = began
-        for i in range(0, len(times), PLAIN_STEP_MARKS):
-            batch, backward, backward_end, update, update_end, fetch = times[i : i + PLAIN_STEP_MARKS]
-            while collections and collections[0][1] <= fetch:
-                self.collected(*collections.pop(0))
-            # same as `_write`: without clocks and other marks all other fields are zero
-            write(
-                KIND_STEP,
-                self.flags,
-                (
-                    self.step,
-                    began,
-                    fetch,
-                    batch - began,
-                    backward - batch,
-                    backward_end - backward,
-                    update - backward_end,
-                    update_end - update,
-                    fetch - update_end,
-                    *BEFORE_DELAY_NS,
-                    self._take_delay(fetch) if delays else 0,
-                    self.gc_ns,
-                    *BEFORE_SAMPLES,
-                    samples[i // PLAIN_STEP_MARKS],
-                    1,
-                    loader,
-                    self.self_ns - self._self_at_step,
-                    0,
-                ),
-            )
-            self._self_at_step = self.self_ns
-            self.gc_ns = self.flags = 0
-            self.step += 1
-            last, began = began, fetch
-        self.backwards += steps
-        self.optimizers += steps
-        self.last_step_ns, self.last_forward_ns = began - last, backward - batch
-        self.t_start = self.since = began
-        return steps
-
-    def take_counted_steps(
-        self, ends: list[int], parts: list[int], samples: int, collections: list[tuple[int, int]]
-    ) -> int:
-        """Processes whole steps of a plain loop of which only the boundaries are known, as one row: see `counted_steps`.
-
-        `ends`: the steps' ends; `parts`: the phases' time in all of them until the end of the update. Returns the number of steps
-        processed: all, or none if they may not be plain steps.
-        """
-        loader, began, steps = self.last_loader, self.since, len(ends)
-        fed = loader >= 0
-        known = self.fetched == {loader: 1} and self.loaders.get(loader) == TRAINING if fed else not self.fetched
-        if not known or not self._is_plain() or began != self.t_start or self.phase != (INPUT if fed else GAP):
-            return 0
-        end = ends[-1]
-        while collections and collections[0][1] <= end:
-            self.collected(*collections.pop(0))
-        wait, *computed = parts
-        if not fed:
-            computed[0] += wait
-        self.ring.write(
-            KIND_STEP,
-            self.flags if fed else self.flags | FLAG_NO_LOADER,
-            (
-                self.step,
-                began,
-                end,
-                wait if fed else 0,
-                *computed,
-                end - began - sum(parts),
-                *BEFORE_DELAY_NS,
-                self._take_delay(end) if self._delays else 0,
-                self.gc_ns,
-                *BEFORE_SAMPLES,
-                samples if fed else 0,
-                steps if fed else 0,
-                loader,
-                self.self_ns - self._self_at_step,
-                0,
-            ),
-            steps - 1,
-        )
-        self._self_at_step = self.self_ns
-        self.gc_ns = self.flags = 0
-        self.step += steps
-        self.backwards += steps
-        self.optimizers += steps
-        self.last_step_ns = (end - began) // steps
-        self.last_forward_ns = computed[0] // steps
-        self.t_start = self.since = end
-        return steps
-
-    def _is_plain(self) -> bool:
-        """True at the start of a step of a loop with one optimizer."""
-        return (
-            self._first_optimizer not in (None, INSIDE_BACKWARD)
-            and self.last_optimizer == self._first_optimizer
-            and not self._optimizer_depth
-            and not self.fetching.batches
-        )
-
-    def may_be_counted(self) -> bool:
-        """True at the start of a step of a plain loop, if steps have been so until now."""
-        marks = PLAIN_STEP_MARKS if self.last_loader >= 0 else PLAIN_STEP_MARKS - 2
-        return self.fewest_marks == marks and self.fewest_rounds == 1 and self._is_plain()
 
     def _optimizer_invisible(self) -> bool:
         if self.optimizers == 0 and self.backward_seen and self.backwards > INVISIBLE_OPTIMIZER_AFTER:

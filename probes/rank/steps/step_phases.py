@@ -6,13 +6,13 @@ assigns it to exactly one phase, so the phases of a step sum to its length.
 
 from __future__ import annotations
 
-from collections import deque
 from time import perf_counter_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any
 
 from ..garbage import Garbage
 from ..layout import FLAG_CLOCKED, FLAG_NO_LOADER, FLAG_TAIL, KIND_SPAN, KIND_STEP, PHASE_CODE, PHASES, SPAN_CODE
 from ..thread_clocks import system_time_ns
+from .autograd_nodes import StepNodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,8 +36,6 @@ CLOCKED_EVERY_NS = 500_000_000
 CLOCKED_FIRST_NS = 100_000_000
 FIRST_CLOCKED = 30  # steps
 CLOCKED_EVERY_MAX = 512  # for a loop of nearly empty steps
-NODE_COUNTS_MAX = 128  # steps whose number of autograd nodes is kept
-_NODE_TIMES_MAX = 500  # the latest steps whose CPU time for an autograd node is kept
 _DELAYS_MAX = 1024  # run-queue delays whose steps are not written yet: those of two flushes
 LONG_GC_NS = 5_000_000  # longer collections get their own line on the timeline
 
@@ -75,21 +73,16 @@ class Steps:
         self.run_delay: Any = None  # callable: run-queue delay of the training thread so far, ns
         self.on_step: Callable[[int], None] | None = None  # callable(step index) after a step was closed
         self.graph_nodes: Callable[[], int] | None = None  # number of autograd nodes created so far in this thread
-        # clocked steps since the first, the autograd nodes created in their forward and backward passes, and CPU time (ns) for one in each
-        self.counted_steps = self.counted_nodes = 0
-        self._node_ns: deque[int] = deque(maxlen=_NODE_TIMES_MAX)
-        self.node_counts: list[tuple[int, int]] = []  # (step, nodes) of clocked steps, over the whole run
-        self._count_every = 1  # of the clocked steps
-        self._nodes_since = 0
+        self.nodes = StepNodes()
         self.step = 0
         self.self_ns = 0  # the recorder's own cost since the process started
         self.errors = 0
         self.fetching = Fetching()
         self._evaluation_began = 0
         self._evaluated = 0
-        self._self_at_step = 0
+        self.self_at_step = 0
         self._delay_read = 0
-        self._delays: list[tuple[int, int]] = []  # end of a step (0: the next one) -> its run-queue delay, ns
+        self.delays: list[tuple[int, int]] = []  # end of a step (0: the next one) -> its run-queue delay, ns
         self.to_marked: Callable[[int], int] = lambda step: 0  # steps until the next one that is marked in full
         self.clocked = True
         self.clocked_at = 0  # the last clocked step
@@ -112,7 +105,7 @@ class Steps:
         self.wall = [0] * len(PHASES)
         self.cpu = [0] * len(PHASES)
         self.system_ns = 0
-        self._nodes = 0
+        self.nodes.begin_step()
         self.marks = 0
         self.gc_ns = 0
         self.loader_start_ns = 0
@@ -162,21 +155,7 @@ class Steps:
         """Adds the autograd nodes since the last call if `owner` is the forward or backward pass."""
         if self.graph_nodes is None:
             return
-        nodes = self.graph_nodes()
-        if owner in (FORWARD, BACKWARD):
-            self._nodes += nodes - self._nodes_since
-        self._nodes_since = nodes
-
-    def _keep_count(self) -> None:
-        counts = self.node_counts
-        counts.append((self.step, self._nodes))
-        if len(counts) >= NODE_COUNTS_MAX:
-            del counts[::2]
-            self._count_every *= 2
-
-    def low_node_ns(self) -> int:
-        """CPU time for one autograd node in the tenth of the counted steps where it is shortest: other programs make it longer."""
-        return sorted(self._node_ns)[len(self._node_ns) // 10]
+        self.nodes.count(self.graph_nodes(), computed=owner in (FORWARD, BACKWARD))
 
     def _follow_evaluation(self, phase: int, now: int) -> None:
         if phase == EVALUATION:
@@ -248,12 +227,7 @@ class Steps:
                 self.collected(began, ended)
         if self.clocked:
             self.read_delay()
-            if self.step and self._nodes:
-                self.counted_steps += 1
-                self.counted_nodes += self._nodes
-                self._node_ns.append((cpu[FORWARD] + cpu[BACKWARD]) // self._nodes)
-                if self.counted_steps % self._count_every == 0:
-                    self._keep_count()
+            self.nodes.end_step(self.step, cpu[FORWARD] + cpu[BACKWARD])
         labelled_cpu = cpu[EVALUATION] + cpu[CHECKPOINT]
         self.ring.write(
             KIND_STEP,
@@ -275,7 +249,7 @@ class Steps:
                 cpu[BACKWARD],
                 cpu[OPTIMIZER] + cpu[CLIP],
                 cpu[GAP] + cpu[START] + labelled_cpu,
-                self._take_delay(now),
+                self.take_delay(now),
                 self.gc_ns,
                 self.loader_start_ns,
                 fetching.batches,
@@ -286,11 +260,11 @@ class Steps:
                 self.samples,
                 self.micro_batches,
                 self.loader,
-                self.self_ns - self._self_at_step,
+                self.self_ns - self.self_at_step,
                 self.system_ns,
             ),
         )
-        self._self_at_step = self.self_ns
+        self.self_at_step = self.self_ns
         if fetching.batches:
             fetching.clear()
         self.ring.cost(self.self_ns, self.errors)
@@ -300,8 +274,8 @@ class Steps:
 
         With several steps, which end at these times (ns), it is split over the steps longer than usual, in proportion to their excess.
         """
-        if len(self._delays) > _DELAYS_MAX:  # no step ends: the loop fetches and computes without a backward
-            self._delays = [(0, sum(delay for _, delay in self._delays))]
+        if len(self.delays) > _DELAYS_MAX:  # no step ends: the loop fetches and computes without a backward
+            self.delays = [(0, sum(delay for _, delay in self.delays))]
         delay = self.run_delay()
         grown, self._delay_read = delay - self._delay_read, delay
         lengths, begin = [], self.t_start
@@ -311,15 +285,15 @@ class Steps:
         usual = sorted(lengths)[len(lengths) // 2] if lengths else 0
         beyond = sum(max(0, length - usual) for length in lengths)
         if not beyond:
-            self._delays.append((0, grown))
+            self.delays.append((0, grown))
             return
         for n, end in enumerate(ends):
-            self._delays.append((end, grown * max(0, lengths[n] - usual) // beyond))
+            self.delays.append((end, grown * max(0, lengths[n] - usual) // beyond))
 
-    def _take_delay(self, until: int) -> int:
+    def take_delay(self, until: int) -> int:
         taken = 0
-        while self._delays and self._delays[0][0] <= until:
-            taken += self._delays.pop(0)[1]
+        while self.delays and self.delays[0][0] <= until:
+            taken += self.delays.pop(0)[1]
         return taken
 
     def become_rank(self, ring: Ring, run_delay: Callable[[], int]) -> None:

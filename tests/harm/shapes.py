@@ -112,7 +112,7 @@ class Job:
         recorder.precision = SimpleNamespace(  # type: ignore[assignment]
             begin=lambda: None, refresh=lambda _: None, disarm=lambda: None, until=NEVER, trained=lambda: None
         )
-        recorder._describe_optimizer = lambda _: None  # type: ignore[method-assign,assignment]
+        recorder.passes._describe_optimizer = lambda _: None  # type: ignore[method-assign,assignment]
         for patch in (
             loader_patches.patch_loaders,
             mark_wrappers.mark_backward,

@@ -3,7 +3,7 @@
 what                                   bound
 buffered marks, by kind                `mark_buffer.MARKS_MAX`; a fetch, a backward and an update each find it full
 its sizes and other optimizers         one for each batch or update that is buffered
-updates by hooks in other threads      `hooked_updates.UPDATES_MAX` of one backward, `hooked_updates.THREADS_MAX` under way
+updates by hooks in other threads      `pass_marks.UPDATES_MAX` of one backward, `pass_marks.THREADS_MAX` under way
 collections of garbage                 `garbage.EVENTS_MAX`
 run-queue delays ahead of their steps  `step_phases._DELAYS_MAX` and those of a flush
 an account's dicts by loader           numbers of loaders: `known_loaders.LOADERS_MAX`, and -1
@@ -36,13 +36,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from rn50_advisor.probes.rank import pass_marks
 from rn50_advisor.probes.rank.comm.process_groups import GROUPS_MAX, Groups
 from rn50_advisor.probes.rank.facts import process_facts
 from rn50_advisor.probes.rank.garbage import EVENTS_MAX
 from rn50_advisor.probes.rank.gpu import gpu_events
 from rn50_advisor.probes.rank.gpu.gpu_events import GpuTimes
 from rn50_advisor.probes.rank.layout import RANK_SLOTS
-from rn50_advisor.probes.rank.patches import checkpoint_saves, hooked_updates
+from rn50_advisor.probes.rank.patches import checkpoint_saves
 from rn50_advisor.probes.rank.patches.step_graphs import StepGraphs
 from rn50_advisor.probes.rank.steps import step_phases
 from rn50_advisor.probes.rank.steps.mark_buffer import MARKS_MAX
@@ -90,11 +91,11 @@ def test_delays_of_a_loop_whose_steps_never_end_are_summed() -> None:
 
 
 def test_updates_by_hooks_have_a_bound() -> None:
-    noted = hooked_updates.Hooked()
-    for number in range(hooked_updates.UPDATES_MAX + 10):
+    noted = pass_marks.Hooked()
+    for number in range(pass_marks.UPDATES_MAX + 10):
         noted.begin()
         noted.end(number)
-    assert len(noted.take(0)) == hooked_updates.UPDATES_MAX and noted.take(0) == []
+    assert len(noted.take(0)) == pass_marks.UPDATES_MAX and noted.take(0) == []
 
 
 def test_places_of_saves_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +167,7 @@ class Graph: ...
 
 def test_graphs_of_whole_steps_end_with_the_job_s(tmp_path: Path) -> None:
     account = SimpleNamespace(ring=object(), backwards=0, optimizers=0)
-    recorder = SimpleNamespace(own_account=lambda: account, captured_update=None)
+    recorder = SimpleNamespace(own_account=lambda: account, passes=SimpleNamespace(captured_update=None))
     graphs = StepGraphs(recorder)  # type: ignore[arg-type]
     for captured in (True, False):
         for _ in range(1000):

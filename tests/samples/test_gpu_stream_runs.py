@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from samples.gpus.streams.description import Exchange, Gpu, Job, Loader, Pass
 from samples.gpus.streams.simulated_runs import play, record
-from samples.gpus.streams.stand_ins import Recording
 
 from rn50_advisor.advisor.model.recording import Recording as Recorded
 from rn50_advisor.advisor.store.run_reader import read_recording
+from rn50_advisor.probes.rank.loader_marks import LoaderMarks
 
 MS = 1e6
 ONE = Job(seconds=6.0)
@@ -96,6 +96,6 @@ def test_utilisation_is_as_coarse_as_the_drivers(tmp_path: Path, slot_ms: float,
 def test_an_error_that_the_recorder_swallows_fails_the_simulation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Recording, "_watch_fetch", lambda *_: 1 / 0)
+    monkeypatch.setattr(LoaderMarks, "watch_fetch", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         record(ONE, tmp_path, name="job")

@@ -247,9 +247,9 @@ class Collectives:
         )  # fmt: skip
         self.on_gpu = self._device_calls > 0
         self._clear()
-        account.on_step = recorder._stepped
+        account.on_step = recorder.schedule.stepped
         account.ring.write(KIND_COLLECTIVES, 0, values)
-        recorder._stepped(step)
+        recorder.schedule.stepped(step)
         if recorder.buffer.on:  # the next step probably has such calls, too
             recorder.buffer.flush_into(account)
 

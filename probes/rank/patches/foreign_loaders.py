@@ -164,7 +164,7 @@ class Foreign:
 
     def _begun(self, source: Any, account: Any, number: int) -> Token:
         own = getattr(source, "__dict__", {})
-        token: Token = self._recorder.begin_fetch(account, number, _BEGUN not in own, perf_counter_ns())
+        token: Token = self._recorder.loading.begin_fetch(account, number, _BEGUN not in own, perf_counter_ns())
         self.inside = True
         return token
 
@@ -180,14 +180,14 @@ class Foreign:
             buffer.note_batch_size(now, batch)
             buffer.words[PHASE] = now << PHASE_BITS | FORWARD
         else:
-            recorder.fetch_end(token, batch)
+            recorder.loading.fetch_end(token, batch)
 
     def failed(self, source: Any, token: Token, over: bool) -> None:
         """Called when a source raised or is exhausted (`over`). A library may reuse the iterator in the next epoch."""
         self.inside = False
         if over:
             getattr(source, "__dict__", {}).pop(_BEGUN, None)
-        self._recorder.fetch_failed(token)
+        self._recorder.loading.fetch_failed(token)
 
     def _number(self, owner: Any, iterator: Any, library: str) -> int:
         own = getattr(owner, "__dict__", None)
@@ -212,7 +212,7 @@ class Foreign:
             "library": library,
             "batch_size": size if isinstance(size, int) else None,
         }
-        known = self._recorder.loaders.described
+        known = self._recorder.loading.loaders.described
         if len(known) >= LOADERS_MAX:
             return -1
         gone = (n for n, loader in known.items() if loader == described and self._owners.get(n, _nobody)() is None)

@@ -31,19 +31,22 @@ def patch_loaders(torch: Any, recorder: Recorder) -> list[Any]:
 
 
 def loader_init(recorder: Recorder, loader_class: Any) -> Any:
-    return once_made(recorder, loader_class, recorder.loader_made)
+    def made(loader: Any) -> None:
+        recorder.loading.loaders.add(loader)
+
+    return once_made(recorder, loader_class, made)
 
 
 def iterator_init(recorder: Recorder, iterator: Any) -> Any:
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         began = perf_counter_ns()
         loader = args[1] if len(args) > 1 else kwargs["loader"]
-        set_loader_of_workers(recorder.loaders.numbers.get(loader))
+        set_loader_of_workers(recorder.loading.loaders.numbers.get(loader))
         return args[0], loader, began
 
     def end(made: Any) -> None:
         if recorder.active:
-            recorder.iterator_made(*made)
+            recorder.loading.iterator_made(*made)
 
     iterator.__init__ = around(recorder, iterator.__init__, begin, end, raised_too=False)
     return iterator.__init__
@@ -59,13 +62,16 @@ def mark_workers(recorder: Recorder, dataloader: Any) -> list[Any]:
         return None if first or not recorder.active else (args[0], perf_counter_ns())
 
     def end(begun: Any) -> None:
-        recorder.epoch_begun(*begun)
+        recorder.loading.epoch_begun(*begun)
 
     def begin_end(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return recorder.workers_end(args[0]) if recorder.active else None
+        return recorder.loading.workers_end(args[0]) if recorder.active else None
+
+    def end_end(phase: Any) -> None:
+        recorder.loading.workers_ended(phase)
 
     iterator._reset = around(recorder, iterator._reset, begin, end, raised_too=False)
-    iterator._shutdown_workers = around(recorder, iterator._shutdown_workers, begin_end, recorder.workers_ended)
+    iterator._shutdown_workers = around(recorder, iterator._shutdown_workers, begin_end, end_end)
     return [iterator._reset, iterator._shutdown_workers]
 
 

@@ -48,16 +48,16 @@ def mark_fetches(torch: Any, recorder: Recorder, base: Any) -> Any:
                 words[PHASE] = at | INPUT
                 buffer.counted_at = buffer.counted_at and at
                 if len(fetches) >= buffer.fetches_max:
-                    recorder.flush_buffer(self)
+                    recorder.schedule.flush_buffer(self)
             elif recorder.active:
-                token = recorder.fetch_begin(self)
+                token = recorder.loading.fetch_begin(self)
         except Exception:
             count_error(recorder)
         try:
             batch = original_next(self)
         except BaseException as error:
             if token is not None:
-                quietly(recorder, recorder.fetch_failed, token)
+                quietly(recorder, recorder.loading.fetch_failed, token)
             hide_frame(error)
             raise
         if token is None:
@@ -77,7 +77,7 @@ def mark_fetches(torch: Any, recorder: Recorder, base: Any) -> Any:
                 buffer.words[PHASE] = now << PHASE_BITS | FORWARD
                 buffer.phase = FORWARD
             else:
-                recorder.fetch_end(token, batch)
+                recorder.loading.fetch_end(token, batch)
         except Exception:
             count_error(recorder)
         return batch
@@ -107,7 +107,7 @@ def mark_backward(torch: Any, recorder: Recorder) -> list[Any]:
                     buffer.words[PHASE] = now << PHASE_BITS | IN_BACKWARD
                     buffer.inside_backward = True
             elif recorder.active:
-                account = recorder.backward_begin(args[0] if args else kwargs.get("tensors"))
+                account = recorder.passes.backward_begin(args[0] if args else kwargs.get("tensors"))
         except Exception:
             count_error(recorder)
         try:
@@ -133,7 +133,7 @@ def _backward_ended(recorder: Recorder, account: Account) -> None:
     """Ends a backward pass in the buffer or in the account."""
     buffer = recorder.buffer
     if not buffer.on:
-        recorder.backward_end(account)
+        recorder.passes.backward_end(account)
         return
     if not buffer.counted_at:  # else the step is only counted
         now = perf_counter_ns()
@@ -174,7 +174,7 @@ def mark_updates(torch: Any, recorder: Recorder) -> list[Any]:
                 begun(now)
                 buffer.words[PHASE] = now << PHASE_BITS | IN_OPTIMIZER
             elif recorder.active:
-                recorder.optimizer_begin(optimizer)
+                recorder.passes.optimizer_begin(optimizer)
         except Exception:
             count_error(recorder)
 
@@ -190,13 +190,16 @@ def mark_updates(torch: Any, recorder: Recorder) -> list[Any]:
                 buffer.counted_at = buffer.counted_at and at
                 buffer.phase = GAP
             elif recorder.active:
-                recorder.optimizer_end(optimizer)
+                recorder.passes.optimizer_end(optimizer)
         except Exception:
             count_error(recorder)
 
+    def made(optimizer: Any) -> None:
+        recorder.passes.optimizers.made(optimizer)
+
     module.register_optimizer_step_pre_hook(before_step)
     module.register_optimizer_step_post_hook(after_step)
-    return [before_step, after_step, once_made(recorder, module.Optimizer, recorder.optimizers.made)]
+    return [before_step, after_step, once_made(recorder, module.Optimizer, made)]
 
 
 def mark_scaled_updates(torch: Any, recorder: Recorder) -> list[Any]:
@@ -209,7 +212,7 @@ def mark_scaled_updates(torch: Any, recorder: Recorder) -> list[Any]:
         optimizer = args[1] if len(args) > 1 else kwargs["optimizer"]
         account = recorder.own_account()
         before = account.optimizers if account is not None else 0
-        quietly(recorder, recorder.optimizer_begin, optimizer)
+        quietly(recorder, recorder.passes.optimizer_begin, optimizer)
         return None if account is None else (account, before, optimizer)
 
     def end(begun: Any) -> None:
@@ -217,7 +220,7 @@ def mark_scaled_updates(torch: Any, recorder: Recorder) -> list[Any]:
         # the optimizer's hooks have run inside, unless inf or nan made the scaler skip the update
         if account.optimizers == before:
             quietly(recorder, account.update_skipped)
-        recorder.optimizer_end(optimizer, False)
+        recorder.passes.optimizer_end(optimizer, False)
 
     scaler.step = around(recorder, scaler.step, begin, end)
     return [scaler.step]

@@ -88,7 +88,7 @@ def timed_loop(original: Any, recorder: Recorder) -> Any:
         try:
             if recorder.active and len(args) > 1:
                 taking = _Taking(args[0])
-                args = taking, _Giving(args[1], taking, recorder.pinning, recorder.failed), *args[2:]
+                args = taking, _Giving(args[1], taking, recorder.loading.pinning, recorder.failed), *args[2:]
         except Exception:
             recorder.failed()
         try:

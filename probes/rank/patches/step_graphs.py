@@ -75,13 +75,13 @@ class StepGraphs:
         self.known.pop(graph, None)
         if account is not None and account.ring is not None:
             self._begun[graph] = account.backwards, account.optimizers
-            self._recorder.captured_update = None
+            self._recorder.passes.captured_update = None
 
     def ends(self, graph: Any) -> None:
         before, account = self._begun.pop(graph, None), self._recorder.own_account()
         if before is None or account is None:
             return
-        updates = self._recorder.captured_update if account.optimizers > before[1] else None
+        updates = self._recorder.passes.captured_update if account.optimizers > before[1] else None
         if account.backwards > before[0] or updates is not None:
             self.known[graph] = account.backwards > before[0], updates
 
@@ -93,12 +93,12 @@ class StepGraphs:
         passes, updates = found
         if passes:
             recorder.facts.values["replayed_steps"] = True
-        return recorder.backward_begin() if passes else None, None if updates is None else updates()
+        return recorder.passes.backward_begin() if passes else None, None if updates is None else updates()
 
     def replay_ends(self, begun: tuple[Any, Any]) -> None:
         account, optimizer = begun
         if account is not None:
-            self._recorder.backward_end(account)
+            self._recorder.passes.backward_end(account)
         if optimizer is not None:
-            self._recorder.optimizer_begin(optimizer)
-            self._recorder.optimizer_end(optimizer)
+            self._recorder.passes.optimizer_begin(optimizer)
+            self._recorder.passes.optimizer_end(optimizer)

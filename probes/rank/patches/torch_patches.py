@@ -68,7 +68,10 @@ def _data_parallel(torch: Any, recorder: Recorder) -> list[Any]:
 
 
 def _tables(torch: Any, recorder: Recorder) -> list[Any]:
-    return [once_made(recorder, kind, recorder.table_made) for kind in (torch.nn.Embedding, torch.nn.EmbeddingBag)]
+    def made(table: Any) -> None:
+        recorder.passes.tables.made(table)
+
+    return [once_made(recorder, kind, made) for kind in (torch.nn.Embedding, torch.nn.EmbeddingBag)]
 
 
 def _nothing(_: Any) -> None:
@@ -76,7 +79,7 @@ def _nothing(_: Any) -> None:
 
 
 def _evaluation(torch: Any, recorder: Recorder) -> list[Any]:
-    module, evaluations = torch.nn.Module, recorder.evaluations
+    module = torch.nn.Module
 
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if recorder.active:
@@ -91,7 +94,7 @@ def _evaluation(torch: Any, recorder: Recorder) -> list[Any]:
     @wraps(original)
     def train(*args: Any, **kwargs: Any) -> Any:
         # it calls itself for each submodule, and `eval` calls it, too: only the call for the evaluated model is marked
-        model = evaluations.model
+        model = recorder.evaluations.model
         try:
             if model is not None and args and model() is args[0]:
                 return marked(*args, **kwargs)

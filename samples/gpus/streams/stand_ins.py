@@ -16,18 +16,21 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from rn50_advisor.probes.rank import layout, recorder
+from rn50_advisor.probes.rank import layout, loader_marks, pass_marks, recorder, step_schedule, summed_facts
 from rn50_advisor.probes.rank.comm import collective_marks, collective_patches, stream_waits
 from rn50_advisor.probes.rank.gpu import device_syncs
 from rn50_advisor.probes.rank.gpu.gpu_events import GpuTimes
-from rn50_advisor.probes.rank.patches import hooked_updates, mark_wrappers, torch_patches
+from rn50_advisor.probes.rank.patches import mark_wrappers, torch_patches
 from rn50_advisor.probes.rank.ring import Ring
 from rn50_advisor.probes.rank.steps import mark_buffer
 from samples.gpus.streams.description import Loader
 from samples.gpus.streams.simulated_rank import EAGER_STEPS, MS, US, SimulatedRank
 from samples.gpus.streams.timelines import Work, World
 
-CLOCKED = (recorder, mark_buffer, mark_wrappers, device_syncs, collective_marks, stream_waits, hooked_updates)
+CLOCKED = (
+    recorder, step_schedule, loader_marks, pass_marks, summed_facts, mark_buffer, mark_wrappers, device_syncs, collective_marks,
+    stream_waits,
+)  # fmt: skip
 RECORD_US, QUERY_US, CLOCK_US = 6.0, 1.5, 4.0  # of the host: an event, a query, a CPU clock with caches cold
 TENSOR_MODULE = "torch._dynamo.variables.tensor"  # observed steps wait until dynamo is loaded
 LOADER = 0  # number of the training loader
@@ -59,12 +62,14 @@ class Recording(recorder.Recorder):
         self._rank, self._clock, self._path = own, clock, folder / f"rank-{own.rank}.ring"
         self.swallowed: BaseException | None = None
         super().__init__(torch, str(folder))
-        self.looks.clear()
-        self.digests.open = False
+        self.facts.write = _ignore  # type: ignore[method-assign]
+        self.loading.picture_steps.clear()
+        self.loading.digests.open = False
+        self.passes._describe_optimizer = _ignore  # type: ignore[method-assign]
         nothing = SimpleNamespace(watch=_ignore, release=_ignore)
-        self.drawing = nothing
+        self.loading.drawing = nothing
         self.work = SimpleNamespace(sampled=lambda *_, **__: False)
-        self.batch_samples = SimpleNamespace(batch=_ignore)
+        self.loading.batch_samples = SimpleNamespace(batch=_ignore)
         self.precision = SimpleNamespace(begin=_ignore, disarm=_ignore, refresh=_ignore, until=device_syncs.NEVER)
 
     def make_account(self) -> Any:
@@ -79,7 +84,7 @@ class Recording(recorder.Recorder):
         account._reset(host.now_ns)
         account.graph_nodes = None
         account.untrained.evaluates = lambda: False
-        self.in_process = None
+        self.loading.in_process = None
         return account
 
     def become_rank(self, account: Any, roots: Any) -> None:
@@ -101,15 +106,8 @@ class Recording(recorder.Recorder):
             raise self.swallowed
         account = self.own_account()
         assert account is not None
-        self._sum_up()
+        summed_facts.sum_up(self)
         account.leave()
-
-    def _refresh_facts(self) -> None:
-        self.facts.write = _ignore  # type: ignore[method-assign]
-        super()._refresh_facts()
-
-    def _describe_optimizer(self, optimizer: Any) -> None:
-        pass
 
 
 def _ignore(*_: Any, **__: Any) -> None:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from time import perf_counter_ns
 
-from rn50_advisor.probes.rank.patches.hooked_updates import THREADS_MAX, UPDATES_MAX, Hooked
+from rn50_advisor.probes.rank.pass_marks import THREADS_MAX, UPDATES_MAX, Hooked
 
 
 def in_thread(call: Callable[[], object]) -> None:

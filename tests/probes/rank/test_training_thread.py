@@ -45,11 +45,11 @@ def test_of_threads_that_begin_their_first_backward_together_one_makes_the_ring(
         def __init__(self, path: str, **kwargs: Any) -> None:
             made.append(path)
             if len(made) == 1:
-                others.append(in_a_thread(recorder.backward_begin))
+                others.append(in_a_thread(recorder.passes.backward_begin))
             super().__init__(path, **kwargs)
 
     monkeypatch.setattr(module, "Ring", Ring)
-    account = recorder.backward_begin()
+    account = recorder.passes.backward_begin()
     assert account is recorder.account and account.ring is not None
     assert len(made) == 1 and others == [None]
     assert recorder.crowded and recorder.errors == 0
@@ -62,11 +62,11 @@ def test_a_handler_that_trains_amid_the_making_of_the_ring_waits_for_nothing(
 
     class Ring(module.Ring):
         def __init__(self, path: str, **kwargs: Any) -> None:
-            inner.append(recorder.backward_begin())
+            inner.append(recorder.passes.backward_begin())
             super().__init__(path, **kwargs)
 
     monkeypatch.setattr(module, "Ring", Ring)
-    assert recorder.backward_begin() is recorder.account
+    assert recorder.passes.backward_begin() is recorder.account
     assert inner == [None] and recorder.errors == 0
 
 
@@ -79,35 +79,35 @@ def test_a_ring_that_cannot_be_made_leaves_the_place_to_the_next(
     with monkeypatch.context() as patch:
         patch.setattr(module, "Ring", full)
         with pytest.raises(OSError, match="no space"):
-            recorder.backward_begin()
-    account = in_a_thread(recorder.backward_begin)
+            recorder.passes.backward_begin()
+    account = in_a_thread(recorder.passes.backward_begin)
     assert account is not None and account.ring is not None
 
 
 def test_a_thread_that_saves_or_fetches_first_is_not_taken_for_the_one_that_trains(recorder: Recorder) -> None:
     assert in_a_thread(recorder.save_begin) is None and recorder.account is None
     in_a_thread(recorder.own_account)
-    account = recorder.backward_begin()
+    account = recorder.passes.backward_begin()
     assert account is not None and account.thread == threading.get_ident()
     assert threading.get_ident() not in recorder.fetching_threads
 
 
 def test_the_thread_that_trains_is_followed_when_it_has_ended(recorder: Recorder) -> None:
     def one_pass() -> Any:
-        account = recorder.backward_begin()
+        account = recorder.passes.backward_begin()
         assert account is not None
-        recorder.backward_end(account)
+        recorder.passes.backward_end(account)
         return account
 
     first = in_a_thread(one_pass)
     delay = first.run_delay
-    assert recorder.backward_begin() is first, "one rank, one ring"
+    assert recorder.passes.backward_begin() is first, "one rank, one ring"
     assert first.thread == threading.get_ident() and first.run_delay is not delay
     assert not recorder.crowded and recorder.facts.values["main_thread"] == threading.get_native_id()
 
 
 def test_a_new_thread_by_the_number_of_the_one_that_ended_has_clocks_of_its_own(recorder: Recorder) -> None:
-    account = in_a_thread(recorder.backward_begin)
+    account = in_a_thread(recorder.passes.backward_begin)
     delay = account.run_delay
     account.thread = threading.get_ident()  # as pthreads hand a number on
     assert recorder.own_account() is account
@@ -115,15 +115,15 @@ def test_a_new_thread_by_the_number_of_the_one_that_ended_has_clocks_of_its_own(
 
 
 def test_a_living_thread_keeps_its_place(recorder: Recorder) -> None:
-    account = recorder.backward_begin()
+    account = recorder.passes.backward_begin()
     assert account is not None
-    assert in_a_thread(recorder.backward_begin) is None
+    assert in_a_thread(recorder.passes.backward_begin) is None
     assert account.thread == threading.get_ident() and recorder.crowded
 
 
 def test_an_update_in_another_thread_amid_the_backward_is_the_training_threads(recorder: Recorder) -> None:
     written: list[dict[str, int]] = []
-    account: Any = recorder.backward_begin()
+    account: Any = recorder.passes.backward_begin()
     write = account.ring.write
 
     def keep(kind: int, flags: int, values: Any) -> None:
@@ -134,13 +134,13 @@ def test_an_update_in_another_thread_amid_the_backward_is_the_training_threads(r
     account.ring.write = keep
 
     def hook() -> None:
-        recorder.optimizer_begin(recorder)
-        recorder.optimizer_end(recorder)
+        recorder.passes.optimizer_begin(recorder)
+        recorder.passes.optimizer_end(recorder)
 
     for _ in range(40):
         in_a_thread(hook)
-        recorder.backward_end(account)
-        assert recorder.backward_begin() is account
+        recorder.passes.backward_end(account)
+        assert recorder.passes.backward_begin() is account
     assert not recorder.crowded and recorder.errors == 0
     assert len(written) >= 35
     assert not any(step["flags"] & FLAG_NO_OPTIMIZER for step in written)
@@ -148,7 +148,7 @@ def test_an_update_in_another_thread_amid_the_backward_is_the_training_threads(r
 
 
 def test_an_update_beside_the_backward_is_that_of_a_thread_which_trains_too(recorder: Recorder) -> None:
-    account: Any = recorder.backward_begin()
-    recorder.backward_end(account)
-    in_a_thread(lambda: recorder.optimizer_begin(recorder))
+    account: Any = recorder.passes.backward_begin()
+    recorder.passes.backward_end(account)
+    in_a_thread(lambda: recorder.passes.optimizer_begin(recorder))
     assert recorder.crowded and account.optimizers == 0

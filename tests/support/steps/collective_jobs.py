@@ -153,7 +153,7 @@ class Job:
             account=self.account,
             facts=SimpleNamespace(values={}),
             errors=[],
-            _stepped=self.stepped.append,
+            schedule=SimpleNamespace(stepped=self.stepped.append),
             own_account=self.flush_buffer,
             failed=lambda: self.recorder.errors.append(sys.exc_info()[1]),
         )

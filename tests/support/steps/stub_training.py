@@ -31,7 +31,7 @@ class Training(Loop):
             1_000_000,
             6,
         )
-        self.recorder._note_or_mark(account)
+        self.recorder.schedule.buffer_or_mark(account)
         on = self.recorder.buffer.on
         self.recorder.buffer.forget()
         return on

@@ -163,7 +163,7 @@ def test_marks_that_were_noted_are_read_before_a_call_is_counted(job):
     job.recorder.buffer.on = True
     job.dist.barrier()
     assert job.read == 1 and not job.recorder.buffer.on
-    job.recorder._stepped = lambda step: setattr(job.recorder.buffer, "on", True)
+    job.recorder.schedule.stepped = lambda step: setattr(job.recorder.buffer, "on", True)
     job.end_step(1)
     assert not job.recorder.buffer.on, "the next step will have calls too, most likely"
 

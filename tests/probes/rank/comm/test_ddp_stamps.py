@@ -206,7 +206,7 @@ def test_a_wrapper_without_stamps_costs_its_phases_nothing(tmp_path, monkeypatch
     account = recorder.own_account()
     account.backwards = 1
     account.ring = SimpleNamespace(phase=lambda *_: None, write=lambda *_: None, cost=lambda *_: None)
-    assert recorder.backward_begin() is account
+    assert recorder.passes.backward_begin() is account
     assert not recorder.stamps.any and recorder.errors == 0 and recorder.active
 
 

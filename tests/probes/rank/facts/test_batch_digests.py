@@ -187,9 +187,9 @@ def test_no_mark_is_only_noted_while_batches_count(tmp_path: Path) -> None:
     training = Training(tmp_path)
     recorder = training.recorder
     assert training.buffered()
-    recorder.fetch_end((training.account, True, -1), batch(1))
+    recorder.loading.fetch_end((training.account, True, -1), batch(1))
     assert training.buffered(), "of a loader without a number none counts"
-    recorder.fetch_end((training.account, True, 0), batch(1))
+    recorder.loading.fetch_end((training.account, True, 0), batch(1))
     assert not training.buffered() and recorder.facts.values["first_batches"]["loader"] == 0
     recorder.thread_changed(training.account)
     assert training.buffered() and len(recorder.facts.values["first_batches"]["digests"]) == 1

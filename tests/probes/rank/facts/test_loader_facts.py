@@ -384,12 +384,12 @@ def test_how_often_a_loader_was_made_is_counted_and_its_first_batch_weighed(tmp_
     account = recorder.own_account()
     tensors = TensorDataset(torch.zeros(8, 3))
     training = DataLoader(tensors, batch_size=4)
-    recorder.loader_made(training)
+    recorder.loading.loaders.add(training)
     for _ in range(3):
-        recorder.loader_made(DataLoader(Pictures()))
-    recorder.fetch_end((account, False, recorder.loaders.numbers.get(training)), [torch.zeros(4, 3)])
-    recorder.fetch_end((account, False, recorder.loaders.numbers.get(training)), [torch.zeros(1, 3)])
-    facts = recorder.loaders.facts(account)
+        recorder.loading.loaders.add(DataLoader(Pictures()))
+    recorder.loading.fetch_end((account, False, recorder.loading.loaders.numbers.get(training)), [torch.zeros(4, 3)])
+    recorder.loading.fetch_end((account, False, recorder.loading.loaders.numbers.get(training)), [torch.zeros(1, 3)])
+    facts = recorder.loading.loaders.facts(account)
     assert [(loader["made"], loader["batch_bytes"]) for loader in facts] == [(1, 48), (3, None)]
     assert [loader["batch_tensors"] for loader in facts] == [1, None]
 
@@ -400,9 +400,9 @@ def test_samples_are_counted_by_the_samplers_batch_where_the_loader_was_given_no
     facts = describe_loader(loader)
     assert (facts["batch_size"], facts["sampler_batch_size"]) == (None, 2)
     recorder = Recorder(torch, str(tmp_path))
-    recorder.loader_made(loader)
+    recorder.loading.loaders.add(loader)
     pictures, targets = (torch.zeros(3, 5, 7), torch.zeros(3, 6, 8)), ({}, {})  # as detection collates them
-    assert count_samples((pictures, targets), recorder.loaders.batch_size(0)) == 2
+    assert count_samples((pictures, targets), recorder.loading.loaders.batch_size(0)) == 2
 
 
 def test_a_tensor_without_byte_count_counts_none():
@@ -443,12 +443,13 @@ def test_a_loader_that_a_library_makes_anew_keeps_the_line_of_the_one_it_was_giv
     code = compile(text, "/env/site-packages/accelerate/data_loader.py", "exec")
     for data, kept in ((Pictures(), True), ([1, 2], False)):  # a list has no weak reference
         given = DataLoader(data)
-        recorder.loader_made(given)
-        names = {"__name__": "accelerate.data_loader", "DataLoader": DataLoader, "record": recorder.loader_made}
+        recorder.loading.loaders.add(given)
+        names = {"__name__": "accelerate.data_loader", "DataLoader": DataLoader, "record": recorder.loading.loaders.add}
         names["given"] = given
         exec(code, names)
         first, anew = (
-            recorder.loaders.described[recorder.loaders.numbers.get(loader)] for loader in (given, names["made"])
+            recorder.loading.loaders.described[recorder.loading.loaders.numbers.get(loader)]
+            for loader in (given, names["made"])
         )
         assert (anew["batch_size"], first["batch_size"]) == (7, 1)
         assert (anew["line"] == first["line"]) is kept and ("through" in anew) is not kept

@@ -396,8 +396,8 @@ def test_classes_are_as_they_were_two_steps_later_whatever_was_met(
     account.ring = SimpleNamespace()
     stood_in = []
     for account.step in range(40):
-        if account.step >= recorder.due_at:
-            recorder._due()
+        if account.step >= recorder.schedule.due_at:
+            recorder.schedule._due()
         stood_in.append(nn.Linear.forward is not OWN[2])
     recorder.precision.forget()
     recorder.active = False

@@ -217,14 +217,14 @@ def test_one_backward_is_asked_and_its_step_is_not_buffered(tmp_path: Path, monk
     recorder, account = training.recorder, training.account
     recorder.torch = torch
     monkeypatch.setattr(recorder.precision, "refresh", lambda step: None)
-    monkeypatch.setattr(recorder.nodes, "turn", lambda step: False)
-    monkeypatch.setattr(recorder.unused, "turn", lambda step: False)
+    monkeypatch.setattr(recorder.passes.nodes, "turn", lambda step: False)
+    monkeypatch.setattr(recorder.passes.unused, "turn", lambda step: False)
     for account.step in (process_facts.AIDS_FROM_STEP - 1, process_facts.AIDS_FROM_STEP):
-        recorder._refresh_facts()
+        recorder.schedule.refresh_facts()
         assert training.buffered() == (account.step < process_facts.AIDS_FROM_STEP)
     for _ in range(2):
         with torch.autograd.set_detect_anomaly(True):
-            recorder.backward_begin()
+            recorder.passes.backward_begin()
         account.backward_end()
     assert recorder.facts.values["debugging"] == {"looks": 1, "on": {"anomaly detection": 1}}
     assert training.buffered()

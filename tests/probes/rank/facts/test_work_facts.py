@@ -94,7 +94,7 @@ def test_a_step_with_an_unobserved_fetch_is_not_sampled(tmp_path: Path, batches:
     recorder = Recorder(SimpleNamespace(is_grad_enabled=lambda: True), str(tmp_path))
     account: Any = recorder.own_account()
     account.step, account.micro_batches, account.optimizers = 7, batches, 100
-    recorder.optimizer_begin(SimpleNamespace(param_groups=[{"params": HEAD}]))
+    recorder.passes.optimizer_begin(SimpleNamespace(param_groups=[{"params": HEAD}]))
     assert recorder.work._sample[0] == sampled_step and recorder.errors == 0
 
 

@@ -14,6 +14,8 @@ from rn50_advisor.probes.rank.layout import GPU_STEP_FIELDS, KIND_GPU_STEP
 from rn50_advisor.probes.rank.recorder import Recorder
 
 MS = 1_000_000
+
+
 DEVICE = 3  # not the current one
 
 
@@ -378,15 +380,15 @@ def test_no_event_is_made_before_the_gpu_is_known(stream, tmp_path, monkeypatch)
     stream.get_device_properties = lambda device: SimpleNamespace(name="H200", major=9, minor=0, total_memory=device)
     monkeypatch.setattr("rn50_advisor.probes.rank.recorder.fast_paths", lambda torch: {})
     recorder = rank_of(stream, tmp_path)
-    recorder._trains_on(SimpleNamespace(device=SimpleNamespace(type="cpu", index=None)))
+    recorder.trains_on(SimpleNamespace(device=SimpleNamespace(type="cpu", index=None)))
     assert recorder.gpu is None and recorder.facts.values["cuda"] is None
-    recorder._trains_on([SimpleNamespace(device=SimpleNamespace(type="cuda", index=DEVICE))])
+    recorder.trains_on([SimpleNamespace(device=SimpleNamespace(type="cuda", index=DEVICE))])
     assert recorder.gpu is not None and recorder.facts.values["cuda"]["device"] == DEVICE
 
 
 def test_a_gpu_that_cannot_be_described_is_gone_without(stream, tmp_path):
     recorder = rank_of(stream, tmp_path)
-    recorder._trains_on([SimpleNamespace(device=SimpleNamespace(type="cuda", index=DEVICE))])
+    recorder.trains_on([SimpleNamespace(device=SimpleNamespace(type="cuda", index=DEVICE))])
     assert recorder.gpu is None and "gpu times" in recorder.facts.values["unpatched"][0]
 
 
@@ -409,24 +411,25 @@ class Ring(Paper):
 @pytest.fixture
 def training(stream, tmp_path):
     """A rank under way, seen by its recorder, on a stream that keeps up."""
+    pytest.importorskip("torch")  # imported in each process that the recorder is in
     recorder = rank_of(stream, tmp_path)
     account = recorder.own_account()
     account.ring, account.run_delay, recorder.gpu = Ring(), lambda: 0, GpuTimes(stream, DEVICE)
-    recorder.due_at = 1 << 62
-    recorder._describe_optimizer = lambda optimizer: None
+    recorder.schedule.due_at = 1 << 62
+    recorder.passes._describe_optimizer = lambda optimizer: None
     recorder.work = SimpleNamespace(sampled=lambda *where, **fetched: False, batch=None, optimizer=None)
     return recorder
 
 
 def backward_that_updates(recorder, stream, optimizers, ms):
     """A backward pass with this time per gradient, whose hooks run an optimizer step of 10 us."""
-    account = recorder.backward_begin()
+    account = recorder.passes.backward_begin()
     for optimizer in optimizers:
         stream.work(ms)
-        recorder.optimizer_begin(optimizer)
+        recorder.passes.optimizer_begin(optimizer)
         stream.work(0.01)
-        recorder.optimizer_end(optimizer)
-    recorder.backward_end(account)
+        recorder.passes.optimizer_end(optimizer)
+    recorder.passes.backward_end(account)
 
 
 @pytest.mark.parametrize("loader", [True, False])
@@ -434,7 +437,7 @@ def test_updates_inside_the_backward_leave_it_to_the_backward(training, stream, 
     optimizers = [SimpleNamespace() for _ in range(20)]
     for number in range(12):
         if loader:
-            training.fetch_end(training.begin_fetch(training.account, 0, False, 0), [])
+            training.loading.fetch_end(training.loading.begin_fetch(training.account, 0, False, 0), [])
         stream.work(10 + number)
         backward_that_updates(training, stream, optimizers, 1 + number)
         stream.done_ms = stream.queued_ms
@@ -449,25 +452,17 @@ def test_updates_inside_the_backward_leave_it_to_the_backward(training, stream, 
 def test_an_optimizer_after_the_backward_has_its_own_time(training, stream):
     optimizer = SimpleNamespace()
     for _ in range(12):
-        training.fetch_end(training.begin_fetch(training.account, 0, False, 0), [])
+        training.loading.fetch_end(training.loading.begin_fetch(training.account, 0, False, 0), [])
         stream.work(10)
-        account = training.backward_begin()
+        account = training.passes.backward_begin()
         stream.work(20)
-        training.backward_end(account)
-        training.optimizer_begin(optimizer)
+        training.passes.backward_end(account)
+        training.passes.optimizer_begin(optimizer)
         stream.work(2)
-        training.optimizer_end(optimizer)
+        training.passes.optimizer_end(optimizer)
         stream.done_ms = stream.queued_ms
     last = training.account.ring.steps[-1]
     assert (last["backward_ns"], last["optimizer_ns"]) == (20 * MS, 2 * MS)
-
-
-def test_the_number_of_dropped_steps_is_in_the_facts(training):
-    training._sum_up()
-    assert "gpu_steps_dropped" not in training.facts.values
-    training.gpu.dropped = 3
-    training._sum_up()
-    assert training.facts.values["gpu_steps_dropped"] == 3
 
 
 class Graph:

@@ -105,7 +105,7 @@ def test_waiting_for_a_librarys_iterator_is_waiting_for_input(training, library,
     assert [training.phases(n) for n in range(1, 5)] == [FED] * 4
     assert {step["samples"] for step in seen[:4]} == {16}
     assert not any(flags & FLAG_NO_LOADER for flags in training.paper.flags[1:6])
-    [loader] = training.recorder.loaders.described.values()
+    [loader] = training.recorder.loading.loaders.described.values()
     assert (loader["library"], loader["class"]) == (known_as, name)
     assert loader["file"] == __file__ and loader["line"] == training.train.__code__.co_firstlineno + 2
 
@@ -128,11 +128,11 @@ def test_iterators_made_anew_are_one_loader_and_those_side_by_side_are_two(train
     for _ in range(3):
         training.train(made())
         gc.collect()
-    assert len(training.recorder.loaders.described) == 1
+    assert len(training.recorder.loading.loaders.described) == 1
     kept = [made(), made()]
     for iterator in kept:
         training.train(iterator)
-    assert len(training.recorder.loaders.described) == 2
+    assert len(training.recorder.loading.loaders.described) == 2
 
 
 def test_an_epochs_iterator_belongs_to_its_loader(training, library):
@@ -149,7 +149,7 @@ def test_an_epochs_iterator_belongs_to_its_loader(training, library):
     loaders = [type("Loader", (), {})(), type("Loader", (), {})()]
     for loader in (*loaders, *loaders):
         training.train(iterator(loader))
-    assert len(training.recorder.loaders.described) == 2
+    assert len(training.recorder.loading.loaders.described) == 2
 
 
 def test_evaluation_with_a_librarys_iterator_is_no_wait_for_input(training, library):
@@ -157,10 +157,10 @@ def test_evaluation_with_a_librarys_iterator_is_no_wait_for_input(training, libr
         "nvidia.dali.plugin.pytorch", "DALIGenericIterator", __next__=counted(training, 4), __iter__=iterable
     )
     training.train(made())
-    training.recorder._evaluating = lambda: True
+    training.recorder.loading.evaluating = lambda: True
     for _ in made():
         training.spend(3)
-    training.recorder._evaluating = lambda: False
+    training.recorder.loading.evaluating = lambda: False
     training.train(made())
     training.account.leave()
     [evaluation] = [n for n, step in enumerate(training.paper.steps) if step["evaluation_ns"]]
@@ -231,7 +231,7 @@ class Ahead:
 
     def run(self):
         for item in iter(self.orders.get, "stop"):
-            self.recorder.fetch_begin(types.SimpleNamespace(_rn50_loader=3, _num_yielded=1))
+            self.recorder.loading.fetch_begin(types.SimpleNamespace(_rn50_loader=3, _num_yielded=1))
             self.channel.put(item)
             self.done.put(True)
 
@@ -303,7 +303,7 @@ def test_a_loader_inside_a_librarys_iterator_is_part_of_it(training, library):
     inner = types.SimpleNamespace(_rn50_loader=7, _num_yielded=1)
 
     def following(self):
-        assert training.recorder.fetch_begin(inner) is None or training.account.step == 0
+        assert training.recorder.loading.fetch_begin(inner) is None or training.account.step == 0
         training.spend(4)
         return Batch()
 

@@ -91,7 +91,7 @@ def test_what_else_is_under_way_stays_what_it_is(recorder: Recorder, loop: Loop,
     loop.account.replaying = amid == "a flush of the buffer"
     if amid == "another thread":
         loop.account.thread += 1
-    assert recorder.workers_end(made(recorder, loop)()) is None
+    assert recorder.loading.workers_end(made(recorder, loop)()) is None
 
 
 def test_a_process_that_has_not_trained_gets_no_account_by_letting_go_of_its_workers(
@@ -127,7 +127,7 @@ def test_a_loader_that_cannot_be_hashed_is_known_by_what_it_is(recorder: Recorde
 
     loader_patches.iterator_init(recorder, Iteration)
     first, second = Awkward(), Awkward()
-    recorder.loaders.numbers.put(first, 3)
+    recorder.loading.loaders.numbers.put(first, 3)
     assert [Iteration(loader)._rn50_loader for loader in (first, second)] == [3, -1]  # type: ignore[attr-defined]
     del first
-    assert not recorder.loaders.numbers._known and recorder.errors == 0
+    assert not recorder.loading.loaders.numbers._known and recorder.errors == 0

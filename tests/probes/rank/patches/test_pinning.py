@@ -31,7 +31,7 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
 
 
 def recorder(active: bool = True) -> Any:
-    return types.SimpleNamespace(active=active, pinning=Pinning(), failed=pytest.fail)
+    return types.SimpleNamespace(active=active, loading=types.SimpleNamespace(pinning=Pinning()), failed=pytest.fail)
 
 
 def pin_all(loop: Loop) -> Any:
@@ -71,32 +71,32 @@ def test_a_batch_is_timed_from_when_it_is_taken_until_it_is_given_on(loop: Loop)
     made = recorder()
     out = run(loop, made, [(0, 3), (Answer(), 0), (1, 4)])
     assert [out.get()[1] for _ in range(3)] == [3, 0, 4], "all came through"
-    assert made.pinning._spent == {LOADER: (2, 7_000_000)}, "the answer is no batch"
+    assert made.loading.pinning._spent == {LOADER: (2, 7_000_000)}, "the answer is no batch"
 
 
 def test_waiting_for_room_is_no_pinning(loop: Loop) -> None:
     made = recorder()
     run(loop, made, [(0, 3), (1, 4)], room=1)
-    assert made.pinning._spent == {LOADER: (2, 7_000_000)}
+    assert made.loading.pinning._spent == {LOADER: (2, 7_000_000)}
 
 
 def test_each_clocked_step_tells_what_has_come_since_the_last_one(loop: Loop) -> None:
     made = recorder()
-    assert pin_spans(made.pinning, loop) == []
+    assert pin_spans(made.loading.pinning, loop) == []
     run(loop, made, [(0, 3), (1, 4)])
-    assert pin_spans(made.pinning, loop) == [("pin", 7)]
-    assert pin_spans(made.pinning, loop) == [("pin", 7)], "once"
+    assert pin_spans(made.loading.pinning, loop) == [("pin", 7)]
+    assert pin_spans(made.loading.pinning, loop) == [("pin", 7)], "once"
     run(loop, made, [(2, 5)])
-    assert pin_spans(made.pinning, loop) == [("pin", 7), ("pin", 5)]
+    assert pin_spans(made.loading.pinning, loop) == [("pin", 7), ("pin", 5)]
 
 
 def test_what_was_pinned_before_the_process_was_a_rank_is_told_later(loop: Loop) -> None:
     made = recorder()
     run(loop, made, [(0, 3)])
     ring, loop.account.ring = loop.account.ring, None
-    made.pinning.write_growth(loop.account)
+    made.loading.pinning.write_growth(loop.account)
     loop.account.ring = ring
-    assert pin_spans(made.pinning, loop) == [("pin", 3)]
+    assert pin_spans(made.loading.pinning, loop) == [("pin", 3)]
 
 
 def test_a_recorder_that_stands_still_leaves_the_queues_alone(loop: Loop) -> None:

@@ -46,13 +46,15 @@ class Job:
         self.own: Any = self.account
         self.recorder = SimpleNamespace(
             active=True,
-            captured_update=None,
             facts=SimpleNamespace(values={}),
             own_account=lambda: self.own,
-            backward_begin=lambda: self.marks.append("backward") or self.account,  # type: ignore[func-returns-value]
-            backward_end=lambda account: self.marks.append("end"),
-            optimizer_begin=lambda optimizer: self.marks.append("update"),
-            optimizer_end=lambda optimizer: self.marks.append("end"),
+            passes=SimpleNamespace(
+                captured_update=None,
+                backward_begin=lambda: self.marks.append("backward") or self.account,  # type: ignore[func-returns-value]
+                backward_end=lambda account: self.marks.append("end"),
+                optimizer_begin=lambda optimizer: self.marks.append("update"),
+                optimizer_end=lambda optimizer: self.marks.append("end"),
+            ),
             failed=lambda: self.errors.append(Exception()),
         )
         kind = type("CUDAGraph", (CUDAGraph,), dict(vars(CUDAGraph)))
@@ -65,7 +67,7 @@ class Job:
         self.account.backwards += backward
         if update:
             self.account.optimizers += 1
-            self.recorder.captured_update = weakref.ref(self.optimizer)
+            self.recorder.passes.captured_update = weakref.ref(self.optimizer)
         self.graph.capture_end()
         return self.graph
 

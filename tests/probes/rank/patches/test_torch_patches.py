@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import types
+import weakref
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rn50_advisor.probes.rank.patches import torch_patches
+from rn50_advisor.probes.rank.recorder import Recorder
 
 
 def test_a_patch_without_its_target_is_recorded_and_prevents_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,3 +29,24 @@ def test_a_patch_without_its_target_is_recorded_and_prevents_no_other(monkeypatc
     assert torch.save in wrapped
     torch.save(1, "model.pt")
     assert saved == ["model.pt"]
+
+
+def test_an_evaluation_ends_in_a_forked_process_too(tmp_path: Path) -> None:
+    class Module:
+        def train(self, mode: bool = True) -> Any:
+            return self
+
+        def eval(self) -> Any:
+            return self.train(False)
+
+    torch: Any = SimpleNamespace(is_grad_enabled=lambda: True, nn=SimpleNamespace(Module=Module))
+    recorder = Recorder(torch, str(tmp_path))
+    ended: list[Any] = []
+    recorder.evaluation_ends = ended.append  # type: ignore[method-assign]
+    torch_patches._evaluation(torch, recorder)
+    recorder.forget()
+    model = Module()
+    recorder.evaluations.model = weakref.ref(model)
+    model.eval()
+    model.train()
+    assert ended == [True]

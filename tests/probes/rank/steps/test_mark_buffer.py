@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 import threading
 import types
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -20,7 +18,6 @@ from rn50_advisor.probes.rank.steps.mark_buffer import (
     BATCH,
     DELAY_FROM_NS,
     FETCH,
-    SHORT_STRETCHES_MAX,
 )
 from rn50_advisor.probes.rank.steps.mark_costs import mark_ns
 from rn50_advisor.probes.rank.steps.step_phases import BACKWARD as IN_BACKWARD
@@ -132,22 +129,6 @@ def test_a_mark_that_came_after_the_last_reading_is_no_part_of_the_next() -> Non
     assert not any((*rank.buffer.marks, rank.buffer.sizes, rank.buffer.others))
 
 
-@pytest.mark.parametrize("clocked", [True, False])
-def test_a_clocked_step_has_its_fetch_timed_where_a_flush_began_it(tmp_path, monkeypatch, clocked) -> None:
-    torch = pytest.importorskip("torch")
-    from rn50_advisor.probes.rank.recorder import Recorder
-
-    monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
-    recorder = Recorder(torch, str(tmp_path))
-    account = recorder.own_account()
-    account.ring = SimpleNamespace(phase=lambda *_: None, write=lambda *_: None, cost=lambda *_: None)
-    account.clocked, account.begin_step = clocked, lambda: True
-    loader = torch.utils.data.DataLoader([1, 2])
-    iterator = iter(loader)
-    recorder.flush_buffer(iterator)
-    assert ("fetch" in vars(iterator._dataset_fetcher)) == clocked
-
-
 def test_a_counted_step_that_something_interrupts_goes_on_in_its_phase(monkeypatch: pytest.MonkeyPatch) -> None:
     rank = counted(fed=True)
     account = rank.account
@@ -192,46 +173,10 @@ def test_a_stretch_that_is_interrupted_early_was_not_worth_it(
     assert rank.buffer.short_stretches == wasted
 
 
-@pytest.mark.parametrize(("wasted", "counts"), [(SHORT_STRETCHES_MAX - 1, True), (SHORT_STRETCHES_MAX, False)])
-def test_a_loop_that_calls_what_must_be_marked_in_each_step_is_not_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wasted: int, counts: bool
-) -> None:
-    recorder = Training(tmp_path).recorder
-    recorder.buffer.usual.offsets, recorder.buffer.short_stretches = [0, 1, 2, 3, 4], wasted
-    account = types.SimpleNamespace(last_loader=-1)
-    monkeypatch.setattr("rn50_advisor.probes.rank.recorder.may_be_counted", lambda account: True)
-    assert recorder._may_be_counted(account, 0) is counts
-
-
 def in_another_thread(call: object, *args: object) -> None:
     thread = threading.Thread(target=call, args=args)  # type: ignore[arg-type]
     thread.start()
     thread.join()
-
-
-@pytest.mark.parametrize("mark", ["backward", "optimizer"])
-def test_where_another_thread_trains_too_nothing_is_noted(tmp_path: Path, mark: str) -> None:
-    training = Training(tmp_path)
-    assert training.buffered()
-    if mark == "backward":
-        in_another_thread(training.recorder.backward_begin)
-    else:
-        in_another_thread(training.recorder.optimizer_begin, object())
-    assert not training.buffered()
-
-
-def test_another_thread_that_fetches_is_nothing_to_it(tmp_path: Path) -> None:
-    training = Training(tmp_path)
-    in_another_thread(training.recorder.fetch_begin, types.SimpleNamespace(_num_yielded=3))
-    assert training.buffered()
-
-
-def test_where_no_mark_would_find_the_buffer_full_nothing_is_buffered(tmp_path: Path) -> None:
-    training = Training(tmp_path)
-    training.account.optimizers, training.account.last_loader = 0, -1
-    assert not training.buffered()
-    training.account.last_loader = 0
-    assert training.buffered()
 
 
 def test_an_iterator_that_another_thread_makes_where_a_noted_one_was_is_not_taken_for_it(tmp_path: Path) -> None:
@@ -239,7 +184,7 @@ def test_an_iterator_that_another_thread_makes_where_a_noted_one_was_is_not_take
     buffer, there = training.recorder.buffer, types.SimpleNamespace()
     for made, noted in ((types.SimpleNamespace(), True), (there, False)):
         buffer.start(training.account, 3, None, iterator=id(there))
-        in_another_thread(training.recorder.iterator_made, made, object(), 0)
+        in_another_thread(training.recorder.loading.iterator_made, made, object(), 0)
         assert (buffer.iterator == id(there)) is noted
 
 

@@ -127,7 +127,7 @@ class Recording:
     collectives: Mapping[int, Table] = field(default_factory=dict)  # by rank; only steps that called some from Python
     spans: Mapping[int, Table] = field(default_factory=dict)
     batches: Mapping[int, Table] = field(default_factory=dict)  # by rank; columns: BATCH_FIELDS, flags, pid
-    # by rank, if samples were profiled; columns: LOOK_FIELDS or PART_FIELDS, flags. A part is identified by its number.
+    # by rank, if samples were profiled; columns: PROFILED_FIELDS or PART_FIELDS, flags. A part is identified by its number.
     looks: Mapping[int, Table] = field(default_factory=dict)
     parts: Mapping[int, Table] = field(default_factory=dict)
     part_names: Mapping[int, PartName] = field(default_factory=dict)

@@ -9,8 +9,8 @@ from rn50_advisor.probes.rank.layout import (
     KIND_COLLECTIVES,
     KIND_COMM,
     KIND_GPU_STEP,
-    KIND_LOOK,
     KIND_PART,
+    KIND_PROFILED,
     KIND_SPAN,
     KIND_STEP,
 )
@@ -31,7 +31,7 @@ RING_TABLES = {
     KIND_COLLECTIVES: "collectives",
     KIND_SPAN: "spans",
     KIND_BATCH: "batches",
-    KIND_LOOK: "looks",
+    KIND_PROFILED: "looks",
     KIND_PART: "parts",
 }
 # Columns of a table in addition to the rank and the record's own fields.

@@ -101,7 +101,7 @@ class TableFacts(_Classed, CodePlace, total=False):
     """An Embedding or EmbeddingBag with dense gradients, and the call that made it.
 
     `elements`: of its optimizer's parameters that have gradients. `settings`: those set in the table or its optimizer that sparse gradients
-    change or do not allow. `looks`: 0 on a GPU, where no row was looked at.
+    change or do not allow. `looks`: number of observations, 0 on a GPU, where no row is read.
     """
 
     through: str  # a library's function between the user's line and the table
@@ -149,7 +149,7 @@ class PaddingFacts(TypedDict):
 class UnusedGradients(CodePlace, total=False):
     """Parameters that get gradients in each step and are in no optimizer, among all that get gradients.
 
-    The place: of the call, if they are all of a network's. `looks`: successive looks that found them so. `tensors` are those with two
+    The place: of the call, if they are all of a network's. `looks`: how many in succession found them so. `tensors` are those with two
     dimensions and more. `first`: all of them come before the first parameter that learns, in the order of the model's modules. `modules`:
     parts of the model that hold them, or the class of a network as a whole. The others are absent if no graph was read, and say of a step's
     backward passes what they do in `DiscardedGradients`.
@@ -373,10 +373,10 @@ class ThreadSetting(CodePlace, total=False):
 
 
 class AffinityLoss(CodePlace):
-    """Cores that the main thread lost between two looks at its affinity.
+    """Cores that the main thread lost between two checks of its affinity.
 
     The place is the user's statement that imported `module`, which was under way then or had ended. `by_import`: no other statement of
-    the user's can have taken the cores. `seen`: the place of the look that found them gone.
+    the user's can have taken the cores. `seen`: the place of the check that found them gone.
     """
 
     before: Whole
@@ -485,7 +485,7 @@ class RankFacts(TypedDict, total=False):
     debugging: DebuggingAids
     work: list[Annotated[list[Whole], Meta(min_length=4)]]  # rows of WORK_FIELDS
     denormals: list[Annotated[list[Whole], Meta(min_length=9)]]  # rows of DENORMAL_FIELDS
-    tables: list[TableFacts]  # those with dense gradients; absent if no look was made
+    tables: list[TableFacts]  # those with dense gradients; absent if none was observed
     exception: ExceptionFacts | None
     deep: WindowFacts
     mounts: dict[str, MountFacts]

@@ -32,7 +32,7 @@ _SWITCH = "RN50_ADVISOR_NO_PTRACE"
 #
 # A process has one such permission. It is granted when torch is imported, and immediately in every forked child, so that a later grant
 # by the job (to its own debugger or a crash reporter) replaces it.
-def let_owner_look(folder: str, root: str = "/") -> None:
+def permit_inspection(folder: str, root: str = "/") -> None:
     """Permits the advisor to inspect this process. Raises no exception of its own.
 
     `folder`: the advisor's ring folder, whose name identifies the advisor's process.
@@ -74,7 +74,7 @@ def install(folder: str, after: Callable[[str, Callable[[], None]], Any], affini
     """
     for function in _functions([]):
         function.__code__ = passed_over(function.__code__)
-    let_owner_look(folder)
+    permit_inspection(folder)
     torch = sys.modules["torch"]
     recorder = Recorder(torch, folder)
     recorder.affinity = affinity

@@ -58,7 +58,7 @@ KIND_GPU_STEP = 2
 KIND_COMM = 3
 KIND_SPAN = 4
 KIND_BATCH = 5
-KIND_LOOK = 6
+KIND_PROFILED = 6
 KIND_PART = 7
 KIND_COLLECTIVES = 8
 
@@ -187,7 +187,7 @@ BATCH_FIELDS = (  # one batch made by one worker
     "sending_ns",  # CPU time of the sending threads since the previous batch; -1 unknown
     "gc_ns",  # garbage collections in the thread that makes the batch; -1 if they were not noted
 )
-LOOK_FIELDS = (  # one batch with a profiled sample; -1 unknown
+PROFILED_FIELDS = (  # one batch with a profiled sample; -1 unknown
     "worker",  # -1 in the training process
     "loader",
     "t_start_ns",
@@ -219,7 +219,7 @@ FIELDS = {
     KIND_COLLECTIVES: COLLECTIVES_FIELDS,
     KIND_SPAN: SPAN_FIELDS,
     KIND_BATCH: BATCH_FIELDS,
-    KIND_LOOK: LOOK_FIELDS,
+    KIND_PROFILED: PROFILED_FIELDS,
     KIND_PART: PART_FIELDS,
 }
 SLOT = {
@@ -230,7 +230,7 @@ SLOT = {
 # The work of a step in the facts, one row per change. `first` identifies the first learning parameter.
 WORK_FIELDS = ("step", "trained", "first", "batch_bytes")
 SIZES_APART = 1.1  # batch sizes within this ratio count as equal
-# Looks for denormal numbers in the facts: sums over the looks from `step` on. `flushed`: looks at a training thread that flushes them.
+# Denormal numbers in the facts: sums over the observations (`looks`) from `step` on. `flushed`: observations of a thread that flushes them.
 DENORMAL_FIELDS = (
     "step",
     "looks",

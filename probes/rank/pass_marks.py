@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from .facts import process_facts
 from .facts.backward_nodes import BackwardNodes
 from .facts.denormal_numbers import Denormals
-from .facts.discarded_gradients import DiscardedGradientLooks
+from .facts.discarded_gradients import DiscardedGradientWatch
 from .facts.embedding_tables import EmbeddingTables
 from .facts.optimizer_holdings import OptimizerPlaces, describe_convolutions, describe_holdings, describe_optimizer
-from .facts.unused_gradients import UnusedGradientLooks
+from .facts.unused_gradients import UnusedGradientWatch
 from .steps.mark_costs import mark_ns
 from .steps.step_phases import BACKWARD, FORWARD, OPTIMIZER
 from .summed_facts import device_of
@@ -45,8 +45,8 @@ class PassMarks:
         self.denormals = Denormals(facts)
         self.tables = EmbeddingTables(facts, precision.trained)
         self.optimizers = OptimizerPlaces()
-        self.unused = UnusedGradientLooks(facts, precision.called, self.optimizers.known)
-        self.discarded = DiscardedGradientLooks(facts, self.optimizers.of)
+        self.unused = UnusedGradientWatch(facts, precision.called, self.optimizers.known)
+        self.discarded = DiscardedGradientWatch(facts, self.optimizers.of)
         self.nodes = BackwardNodes(facts, self.unused.updated)
 
     def backward_begin(self, roots: Any = None) -> Account | None:
@@ -125,9 +125,9 @@ class PassMarks:
             if first and recorder.work.sampled(account.step, began, fetched_unobserved=account.micro_batches > 0):
                 recorder.work.optimizer(optimizer)
                 recorder.evaluations.trains(optimizer)
-                self.denormals.look(optimizer, account.step)
-                self.tables.look(optimizer, account.step)
-                self.unused.look(optimizer, account.step)
+                self.denormals.observe(optimizer, account.step)
+                self.tables.observe(optimizer, account.step)
+                self.unused.observe(optimizer, account.step)
             self.discarded.optimizer_begins(optimizer, inner=account.optimizer_depth > 1)
             if account.optimizers < _DESCRIBED_STEPS:
                 self._describe_optimizer(optimizer)

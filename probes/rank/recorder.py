@@ -163,7 +163,7 @@ class Recorder(TrainingThread):
         if self.collectives is not None:
             self.collectives.joins(world_size)
         if self.foreign is not None:
-            self.foreign.look()
+            self.foreign.refresh()
         self.facts.write()
 
     def _describe_affinity(self) -> None:

@@ -126,7 +126,7 @@ class StepSchedule:
         recorder = self._recorder
         step = recorder.account.step
         if recorder.foreign is not None:
-            recorder.foreign.look()
+            recorder.foreign.refresh()
         self.refresh_at = step + 1 if step < 4 else 50 if 25 <= step < 50 else 2 * step
         values = recorder.facts.values
         sum_up(recorder)

@@ -1,4 +1,4 @@
-"""What took cores from this process: an import of its script, or something else between two looks at its affinity. What set its number of
+"""What took cores from this process: an import of its script, or something else between two checks of its affinity. What set its number of
 compute threads: a helper module or a library may do so when it is imported.
 """
 
@@ -40,7 +40,7 @@ def affinity_facts(affinity: Any) -> RankFacts:
     }
     if affinity is None:
         return facts
-    affinity.look()
+    affinity.check()
     facts["cpus_at_start"] = affinity.at_start
     if affinity.loss is not None:
         before, after, module, place, under_way, seen = affinity.loss

@@ -1,7 +1,8 @@
 """Counts denormal numbers among the weights, gradients and optimizer state on the CPU, and checks whether the training thread flushes them.
 
-A CPU needs a hundred cycles and more for each instruction that meets a denormal number, 0 < |x| < 1.2e-38 in single precision. A look reads
-the bits of some hundred numbers of a few tensors: arithmetic would take them for zeros where they are flushed. Tensors are never written.
+A CPU needs a hundred cycles and more for each instruction that meets a denormal number, 0 < |x| < 1.2e-38 in single precision. This
+reads the bits of some hundred numbers of a few tensors: arithmetic would take them for zeros where they are flushed. Tensors are never
+written.
 """
 
 from __future__ import annotations
@@ -13,29 +14,29 @@ from typing import TYPE_CHECKING, Any
 
 from ..layout import DENORMAL_FIELDS
 from ..wall import let_pass
-from .occasional_looks import OccasionalLooks
+from .occasional_observations import OccasionalObservations
 
 if TYPE_CHECKING:
     from .process_facts import Facts
 
-PLACES = 4  # parameters per look
+PLACES = 4  # parameters per observation
 NUMBERS = 64  # read per tensor
 ROWS_MAX = 64
 _STATES_MAX = 5  # entries of optimizer state per parameter: Adam has a count and two tensors, three with amsgrad
 _MAGNITUDE, _NORMAL = 0x7FFFFFFF, 0x00800000  # bits of |x| in single precision; the smallest normal number
 _LEAST = 5e-324  # a global name, since the compiler would multiply constants
-_STEP, _LOOKS, _COUNTS = (DENORMAL_FIELDS.index(name) for name in ("step", "looks", "weights"))
+_STEP, _OBSERVATIONS, _COUNTS = (DENORMAL_FIELDS.index(name) for name in ("step", "looks", "weights"))
 
 
-class Denormals(OccasionalLooks):
-    """The looks of one process, as rows of DENORMAL_FIELDS, each for equally many successive looks."""
+class Denormals(OccasionalObservations):
+    """The observations of one process, as rows of DENORMAL_FIELDS, each for equally many successive ones."""
 
     NAME = "denormals"
 
     def __init__(self, facts: Facts) -> None:
         super().__init__(facts)
         self._rows: list[list[int]] = []
-        self._looks_per_row = 1
+        self._observations_per_row = 1
         self._random = Random(0)  # the job's own generators stay as they are
         self._with_denormals = 0
 
@@ -65,13 +66,13 @@ class Denormals(OccasionalLooks):
 
     def _add(self, row: list[int]) -> None:
         rows = self._rows
-        if rows and (rows[-1][_STEP] == row[_STEP] or rows[-1][_LOOKS] < self._looks_per_row):
+        if rows and (rows[-1][_STEP] == row[_STEP] or rows[-1][_OBSERVATIONS] < self._observations_per_row):
             rows[-1] = _merged([rows[-1], row])
         else:
             rows.append(row)
         if len(rows) > ROWS_MAX:
             rows[:] = [_merged(rows[n : n + 2]) for n in range(0, len(rows), 2)]
-            self._looks_per_row *= 2
+            self._observations_per_row *= 2
         self._facts.values["denormals"] = rows  # written with the other facts
         if any(row[_COUNTS + 1 :: 2]):
             self._with_denormals += 1
@@ -99,4 +100,4 @@ def _bits(torch: Any, tensor: Any, size: int, places: Any) -> list[int]:
 
 def _merged(rows: list[list[int]]) -> list[int]:
     """One row for several, from the first one's step on."""
-    return [rows[0][_STEP], *(sum(row[field] for row in rows) for field in range(_LOOKS, len(DENORMAL_FIELDS)))]
+    return [rows[0][_STEP], *(sum(row[field] for row in rows) for field in range(_OBSERVATIONS, len(DENORMAL_FIELDS)))]

@@ -33,8 +33,8 @@ SITES_MAX = 16
 _GRAPH_READS_MAX = 2  # per place: 3 us for each node
 
 
-class DiscardedGradientLooks:
-    """The looks of one process. `place_of`: the line that made an optimizer. `open`: a window is open."""
+class DiscardedGradientWatch:
+    """The observations of one process. `place_of`: the line that made an optimizer. `open`: a window is open."""
 
     def __init__(self, facts: Facts, place_of: Callable[[Any], CodePlace]) -> None:
         self._facts = facts
@@ -145,7 +145,7 @@ class DiscardedGradientLooks:
         return self._updated[-1]
 
     def _undisturbed(self) -> bool:
-        """False, and no window any more, where somebody would see what a look does."""
+        """False, and no window any more, where somebody would see what an observation does."""
         torch = sys.modules["torch"]
         modes = getattr(torch._C, "_len_torch_dispatch_stack", None)
         if torch.autograd._profiler_enabled() or (modes is not None and modes()):

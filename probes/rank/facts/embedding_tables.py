@@ -1,6 +1,6 @@
 """Counts rows of embedding tables whose dense gradient is zero: a batch touches few rows of a large table.
 
-The calls that make the tables are recorded, too, since a fix changes their arguments. Sparse gradients need no look.
+The calls that make the tables are recorded, too, since a fix changes their arguments. Sparse gradients need no observation.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..wall import let_pass
 from ..workers.sample_parts import own
-from .occasional_looks import OccasionalLooks
+from .occasional_observations import OccasionalObservations
 from .process_facts import call_frames
 
 if TYPE_CHECKING:
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 ELEMENTS_MIN = 200_000  # of a table; calling a sparse update takes as long as a dense one of 50,000
 MADE_MAX = 256  # a job may keep making models
 TABLES_MAX = 32  # the largest of one step's optimizers
-TABLES_PER_LOOK = 8
-ROWS_PER_LOOK = 512  # of all its tables together, in 0.1 to 0.4 ms
-LOOKS_MAX = 5  # at each table
+TABLES_AT_ONCE = 8
+ROWS_AT_ONCE = 512  # of all its tables together, in 0.1 to 0.4 ms
+OBSERVATIONS_MAX = 5  # at each table
 _MODULES_MAX = 5_000
 _WRAPPERS = ("module.", "_orig_mod.")  # DistributedDataParallel, torch.compile
 _OF_GROUP = ("weight_decay", "momentum", "amsgrad")
 _OF_TABLE = ("max_norm", "scale_grad_by_freq")
 
 
-class EmbeddingTables(OccasionalLooks):
+class EmbeddingTables(OccasionalObservations):
     """The tables of one process. `trained`: returns the model that trains, or None."""
 
     NAME = "tables"
@@ -63,16 +63,16 @@ class EmbeddingTables(OccasionalLooks):
 
     def _complete(self) -> bool:
         known = self._facts.values.get("tables")
-        return bool(known) and all(table.get("looks", 0) >= LOOKS_MAX for table in known or ())
+        return bool(known) and all(table.get("looks", 0) >= OBSERVATIONS_MAX for table in known or ())
 
     def _read(self, torch: Any, optimizer: Any, step: int) -> bool:
         values = self._facts.values
         values.setdefault("tables", [])  # looked for
         updated = self._updated_by(optimizer)
-        chosen = sorted(updated, key=lambda each: each[1].get("looks", 0))[:TABLES_PER_LOOK]
+        chosen = sorted(updated, key=lambda each: each[1].get("looks", 0))[:TABLES_AT_ONCE]
         read = False
         for weight, found in chosen:
-            count = max(1, ROWS_PER_LOOK // len(chosen))
+            count = max(1, ROWS_AT_ONCE // len(chosen))
             places = torch.tensor(self._random.choices(range(found["rows"]), k=count), dtype=torch.int64, device="cpu")
             empty = _empty_rows(torch, weight.grad, places)
             if empty is not None:

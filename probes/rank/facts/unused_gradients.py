@@ -2,7 +2,7 @@
 
 They may belong to the trained model, or to a network beside it, such as a teacher: then autograd's graph of a backward pass shows them.
 What looks like one may be updated by hand, or keep a gradient of long ago. So a few numbers of the largest must stay the same from
-look to look, while those of their gradients change. On a GPU the version counters of the tensors must say so.
+one observation to the next, while those of their gradients change. On a GPU the version counters of the tensors must say so.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..wall import let_pass
 from ..workers.sample_parts import own
 from .backward_graph import OTHERS, read_graph
 from .layer_facts import inner_model
-from .occasional_looks import OccasionalLooks
+from .occasional_observations import OccasionalObservations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -33,7 +33,7 @@ _SPREAD = 2_654_435_761  # multiples of it, modulo the size, lie all over a tens
 _ELEMENTS_MIN = 1_000  # fewer cost nothing
 UPDATED_MAX = 20_000  # parameters of optimizers; a job may make new models without end
 _NAMES_MAX = 4
-_CLEAR_MAX = 20  # looks in succession without such a parameter, after which none follows
+_CLEAR_MAX = 20  # observations in succession without such a parameter, after which none follows
 _USED, _UNUSED = OTHERS << 1, OTHERS << 2  # bits of leaves
 
 
@@ -44,10 +44,10 @@ class _Network(NamedTuple):
     parameters: list[tuple[str, Any]]
 
 
-class UnusedGradientLooks(OccasionalLooks):
-    """The looks of one process. `called`: the models that it calls. `optimizers`: those that it has made.
+class UnusedGradientWatch(OccasionalObservations):
+    """The observations of one process. `called`: the models that it calls. `optimizers`: those that it has made.
 
-    A look lists the parameters with gradients that are in no optimizer seen so far. The next one settles it, when all of the step's
+    An observation lists the parameters with gradients that are in no optimizer seen so far. The next one settles it, when all of the step's
     optimizers are known.
     """
 
@@ -59,10 +59,10 @@ class UnusedGradientLooks(OccasionalLooks):
         super().__init__(facts)
         self._called, self._optimizers = called, optimizers
         self._updated: set[int] = set()  # ids of the parameters of all optimizers
-        # a network -> id of a watched parameter -> its state and its gradient's at the last look
+        # a network -> id of a watched parameter -> its state and its gradient's at the last observation
         self._seen: dict[int, dict[int, Any]] = {}
         self._found: UnusedGradients | None = None
-        self._clear = 0  # looks since the last one with a parameter that may be unused
+        self._clear = 0  # observations since the last one with a parameter that may be unused
         self._graph_steps = list(GRAPH_STEPS)
         self._passes_left = 0
         self._graphs: list[BackwardGraph] = []  # of the last step whose passes were read

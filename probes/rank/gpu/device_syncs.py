@@ -111,7 +111,7 @@ class Syncs:
         self._put_back()
         self.due = FIRST_OBSERVED_STEP
         self.open = self.inside = False
-        self.thread = self.looks = self._calls = self._began = 0
+        self.thread = self.observed_steps = self._calls = self._began = 0
         self._compiled = -1
         self._account: Any = None
         self._facts: RankFacts = {}
@@ -154,7 +154,7 @@ class Syncs:
 
     def _record_unobserved(self, reason: str) -> None:
         """Records why no step was observed so far."""
-        if not self.looks:
+        if not self.observed_steps:
             self._facts["syncs"] = {"looks": 0, "device": self._device, "sites": [], "unseen": reason}
 
     def _open(self, step: int, account: Account) -> None:
@@ -180,8 +180,8 @@ class Syncs:
         self._put_back()
         self.open = False
         self.due = step + max(1, self._began // 4)
-        self.looks += max(1, step - self._began)
-        values["syncs"] = {"looks": self.looks, "device": self._device, "sites": _costliest(self._sites)}
+        self.observed_steps += max(1, step - self._began)
+        values["syncs"] = {"looks": self.observed_steps, "device": self._device, "sites": _costliest(self._sites)}
         values["copies"] = _costliest(self._copies)
 
     # -- calls -----------------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def _note(error):
 class _Affinity(object):
     """The number of cores that the main thread may use, and the import that took some of them.
 
-    Each import of a module that is not loaded yet is a look. A loss belongs to the code between two looks: to the import under way, or to
+    Each import of a module that is not loaded yet is a check. A loss belongs to the code between two checks: to the import under way, or to
     one that ended and what came after it. Places are (code, index of the instruction, line), innermost in the user's code.
     """
 
@@ -43,11 +43,11 @@ class _Affinity(object):
         self._others_folders = "<", os.path.dirname(os.__file__), os.path.dirname(_HERE)
         self._is_users = {}  # by file name
         self._under_way = []  # imports, outermost first: (module, place)
-        self._name = ""  # of the last look: several of our finders are asked for the same module
+        self._name = ""  # of the last check: several of our finders are asked for the same module
         self.at_start = self._cores = len(os.sched_getaffinity(0))
-        self.loss = None  # (cores before, cores after, module, place of its import, under way?, place of the look)
+        self.loss = None  # (cores before, cores after, module, place of its import, under way?, place of the check)
 
-    def look(self, name=""):
+    def check(self, name=""):
         """`name`: the module that is about to be imported, if any. Raises nothing but what a signal handler of the job has raised."""
         try:
             if (name and name == self._name) or self._thread_id() != self._main:
@@ -69,7 +69,7 @@ class _Affinity(object):
                 raise
 
     def _leave_ended(self):
-        """Removes imports that have ended since the last look. Returns the outermost that succeeded, which contains the others."""
+        """Removes imports that have ended since the last check. Returns the outermost that succeeded, which contains the others."""
         ended = None
         while self._under_way:
             entry = self._under_way.pop()  # first, in case that the rest fails
@@ -136,7 +136,7 @@ class _After(object):
 
     def find_spec(self, name, path=None, target=None):
         if self.affinity is not None:
-            self.affinity.look(name)
+            self.affinity.check(name)
         if name != self._name:
             return None
         spec = None
@@ -197,7 +197,7 @@ def _hide_frame(error):
 
 def _start_recorder():
     if _After.affinity is not None:
-        _After.affinity.look()
+        _After.affinity.check()
     import importlib
     import importlib.util
 

@@ -85,11 +85,11 @@ class Foreign:
         self._fillers: dict[int, int] = {}  # threads that fill queues -> kernel thread id
         self._waiting: tuple[int, Token] | None = None  # id of the queue that the training thread waits for
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Patches the classes loaded so far and records libraries that may feed the job. Never raises, so that its callers continue."""
-        quietly(self._recorder, self._look)
+        quietly(self._recorder, self._refresh)
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         recorder = self._recorder
         for module, name, library in SOURCES:
             iterator = _loaded(module, name)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import rank_ring_folder
 from ..facts.loader_facts import batch_bytes
-from ..layout import KIND_LOOK, KIND_PART
+from ..layout import KIND_PART, KIND_PROFILED
 from ..side_files import BUDGET
 from ..wall import let_pass
 from . import sample_parts
@@ -281,7 +281,7 @@ class BatchProfile:
         self.abandon()
         collating = self._collating
         ring.write(
-            KIND_LOOK,
+            KIND_PROFILED,
             0,
             (
                 worker,

@@ -14,7 +14,7 @@ from rn50_advisor.advisor.model.errors import NotARun
 from rn50_advisor.advisor.model.metrics import Sample
 from rn50_advisor.advisor.store.run_reader import read_recording
 from rn50_advisor.advisor.store.run_writer import RunWriter
-from rn50_advisor.probes.rank.layout import KIND_BATCH, KIND_LOOK, KIND_PART, KIND_STEP
+from rn50_advisor.probes.rank.layout import KIND_BATCH, KIND_PART, KIND_PROFILED, KIND_STEP
 from store_rows import MS, T0_NS, batch_row, look_row, part_row, step_row
 
 
@@ -44,7 +44,7 @@ def test_of_a_run_from_before_it_was_recorded_a_column_is_unknown(tmp_path: Path
 
 def test_looks_into_samples_come_back_with_the_names_of_their_parts(tmp_path: Path) -> None:
     writer = RunWriter.create(tmp_path / "run", meta={})
-    writer.put_records(KIND_LOOK, 1, [look_row(0), look_row(1)])
+    writer.put_records(KIND_PROFILED, 1, [look_row(0), look_row(1)])
     writer.put_records(KIND_PART, 1, [part_row(0, 77), part_row(1, 77)])
     writer.put_part_name(77, {"kind": "transform", "name": "Blur", "file": "/job/data.py", "line": 7})
     writer.close()

@@ -80,7 +80,7 @@ def test_the_advisor_is_let_look_where_only_relatives_may(
 ) -> None:
     tree = {"proc/sys/kernel/yama/ptrace_scope": scope, "proc/700/stat": stat}
     write_tree(tmp_path, {path: text for path, text in tree.items() if text is not None})
-    install.let_owner_look(folder, str(tmp_path))
+    install.permit_inspection(folder, str(tmp_path))
     assert asked == ([(SET_PTRACER, 700, 0, 0, 0)] if let else [])
 
 
@@ -91,7 +91,7 @@ def test_the_user_can_have_it_left_as_it_is(
     for value, times in (("", 1), ("1", 0)):
         monkeypatch.setenv("RN50_ADVISOR_NO_PTRACE", value)
         asked.clear()
-        install.let_owner_look(FOLDER, str(tmp_path))
+        install.permit_inspection(FOLDER, str(tmp_path))
         assert len(asked) == times
 
 
@@ -99,7 +99,7 @@ def test_a_ring_folder_says_who_its_owner_is(tmp_path: Path, asked: list[tuple[A
     rings = RingFolder()
     own = f"proc/{os.getpid()}/stat"
     write_tree(tmp_path, {"proc/sys/kernel/yama/ptrace_scope": "1\n", own: Path(f"/{own}").read_text()})
-    install.let_owner_look(str(rings.path), str(tmp_path))
+    install.permit_inspection(str(rings.path), str(tmp_path))
     rings.close(remove=True)
     assert asked == [(SET_PTRACER, os.getpid(), 0, 0, 0)]
 
@@ -111,7 +111,7 @@ def test_a_libc_that_cannot_be_had_is_nothing_to_the_job(tmp_path: Path, monkeyp
         raise OSError("no dlopen in a static program")
 
     monkeypatch.setattr(ctypes, "CDLL", refuse)
-    install.let_owner_look(FOLDER, str(tmp_path))
+    install.permit_inspection(FOLDER, str(tmp_path))
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from rn50_advisor.probes.rank.layout import (
     BATCH_FIELDS,
     COMM_FIELDS,
     GPU_STEP_FIELDS,
-    LOOK_FIELDS,
+    PROFILED_FIELDS,
     PART_FIELDS,
     SPAN_CODE,
     SPAN_FIELDS,
@@ -73,7 +73,7 @@ def batch_row(number: int, worker: int = 0) -> Row:
 def look_row(number: int) -> Row:
     end_ns = T0_NS + number * 100 * MS
     values = {"t_start_ns": end_ns - 5 * MS, "t_end_ns": end_ns, "samples": 32, "covered": 1, "cpu_ns": MS}
-    return 0, _payload(LOOK_FIELDS, values)
+    return 0, _payload(PROFILED_FIELDS, values)
 
 
 def part_row(number: int, part: int) -> Row:

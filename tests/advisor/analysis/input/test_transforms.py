@@ -14,7 +14,7 @@ from rn50_advisor.advisor.model.forecast.step_model import StepModel
 from rn50_advisor.advisor.model.forecast.worker_model import WorkerFeed, WorkerModel, step_with_cheaper_batches
 from rn50_advisor.advisor.model.input.sample_cost import SampleCost, SampleLine, sample_facts, sample_table
 from rn50_advisor.advisor.model.recording import Event, Recording
-from rn50_advisor.probes.rank.layout import LOOK_FIELDS, PART_FIELDS
+from rn50_advisor.probes.rank.layout import PART_FIELDS, PROFILED_FIELDS
 
 NAMES = {
     1: {"kind": "transform", "name": "Blur", "file": "/job/data.py", "line": 7},
@@ -46,7 +46,7 @@ def looked(
             for part, ms in each.items()
         ]
     made = recording({0: plan(60)}, facts={100: LOADERS})
-    tables = {"looks": {0: table((*LOOK_FIELDS, "flags"), looks)}, "parts": {0: table((*PART_FIELDS, "flags"), rows)}}
+    tables = {"looks": {0: table((*PROFILED_FIELDS, "flags"), looks)}, "parts": {0: table((*PART_FIELDS, "flags"), rows)}}
     return replace(made, part_names=NAMES, **tables)
 
 

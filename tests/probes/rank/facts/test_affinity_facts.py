@@ -1,4 +1,4 @@
-"""Whose statement took the cores: an import's, if no other statement ran between two looks."""
+"""Whose statement took the cores: an import's, if no other statement ran between two checks."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def place(code: CodeType, line: int, file: str = "/job/train.py") -> tuple[CodeT
 
 
 def watched(loss: Any) -> Any:
-    looks: list[str] = []
-    return SimpleNamespace(at_start=4, loss=loss, look=lambda: looks.append(""), looks=looks)
+    checks: list[str] = []
+    return SimpleNamespace(at_start=4, loss=loss, check=lambda: checks.append(""), checks=checks)
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +69,7 @@ def test_an_import_took_them_if_only_imports_ran_until_the_look(ended: int, seen
             "seen": {"file": "/job/train.py", "line": seen},
         },
     }
-    assert watch.looks == [""], "it looks once more, at the first step"
+    assert watch.checks == [""], "it checks once more, at the first step"
 
 
 def test_an_import_that_was_under_way_took_them_wherever_the_look_was() -> None:

@@ -18,7 +18,7 @@ from rn50_advisor.probes.rank.facts.discarded_gradients import (  # noqa: E402
     FIRST_STEP,
     RECORDED,
     SETTLING_MAX,
-    DiscardedGradientLooks,
+    DiscardedGradientWatch,
 )
 
 WINDOW = RECORDED + SETTLING_MAX
@@ -45,30 +45,30 @@ class Job:
             torch.optim.SGD(net.parameters(), lr=0.01) for net in (self.source, self.judge)
         )
         self.paper = Paper()
-        self.looks = DiscardedGradientLooks(self.paper, lambda _: {"file": "/job/train.py", "line": 3})  # type: ignore[arg-type]
+        self.observations = DiscardedGradientWatch(self.paper, lambda _: {"file": "/job/train.py", "line": 3})  # type: ignore[arg-type]
 
     def made(self) -> Any:
         return self.source(torch.randn(8, 4))
 
     def backward(self, loss: Any, **settings: Any) -> None:
-        self.looks.backward_begins(loss, inner=False)
+        self.observations.backward_begins(loss, inner=False)
         loss.backward(**settings)
-        self.looks.backward_ends()
+        self.observations.backward_ends()
 
     def update(self, optimizer: Any) -> None:
-        self.looks.optimizer_begins(optimizer)
+        self.observations.optimizer_begins(optimizer)
         optimizer.step()
 
     def train(self, step: Callable[[Job, int], Any], *, steps: int = WINDOW + 2) -> list[dict[str, Any]]:
         """Sites that throw gradients away, by a window in these steps."""
         for optimizer in (self.for_source, self.for_judge):
-            self.looks.optimizer_begins(optimizer)
-        self.looks.asked(FIRST_STEP, needed=True)
+            self.observations.optimizer_begins(optimizer)
+        self.observations.asked(FIRST_STEP, needed=True)
         for number in range(steps):
-            self.looks.turn(FIRST_STEP + number)
+            self.observations.turn(FIRST_STEP + number)
             step(self, number)
-        while self.looks.open:
-            self.looks.turn(FIRST_STEP + steps)
+        while self.observations.open:
+            self.observations.turn(FIRST_STEP + steps)
         assert not self.paper.missed
         assert self.paper.values["watched_gradients"] == RECORDED
         found: list[dict[str, Any]] = self.paper.values.get("discarded_gradients", [])
@@ -103,7 +103,7 @@ def not_frozen(job: Job, number: int = 0) -> None:
 @pytest.mark.parametrize("none", [True, False])
 def test_gradients_that_the_next_zero_grad_removes_are_found(none: bool) -> None:
     [site] = Job().train(lambda job, number: not_detached(job, none=none))
-    assert (site["file"], site["line"]) == (__file__, line_of("self.looks.backward_begins(loss, inner=False)"))
+    assert (site["file"], site["line"]) == (__file__, line_of("self.observations.backward_begins(loss, inner=False)"))
     assert site["callers"][0] == {"file": __file__, "line": line_of("# the source learns nothing here")}
     assert (site["passes"], site["dropped"], site["whole"], site["steps"]) == (RECORDED, RECORDED, 0, RECORDED)
     assert (site["elements"], site["all_elements"]) == (30, 37)
@@ -195,12 +195,12 @@ def by_closure(job: Job, number: int) -> None:
     def closure() -> Any:
         job.for_source.zero_grad()
         loss = job.source(torch.randn(8, 4)).square().mean()
-        job.looks.backward_begins(loss, inner=True)
+        job.observations.backward_begins(loss, inner=True)
         loss.backward()
-        job.looks.backward_ends()
+        job.observations.backward_ends()
         return loss
 
-    job.looks.optimizer_begins(job.for_source)
+    job.observations.optimizer_begins(job.for_source)
     closure()
     job.for_source.step(closure)
 
@@ -254,7 +254,7 @@ def kept_elsewhere(job: Job, number: int) -> None:
 def skipped_by_a_scaler(job: Job, number: int) -> None:
     """The recorder says that an update begins, and the scaler leaves it out."""
     job.backward(job.source(torch.randn(8, 4)).square().mean())
-    job.looks.optimizer_begins(job.for_source)
+    job.observations.optimizer_begins(job.for_source)
     job.for_source.zero_grad()
 
 
@@ -265,7 +265,7 @@ def scaled_and_clipped(job: Job, number: int) -> None:
         job.backward(scaler.scale(job.source(torch.randn(8, 4)).square().mean()))
     scaler.unscale_(fused)
     torch.nn.utils.clip_grad_norm_(job.source.parameters(), 0.01, foreach=True)
-    job.looks.optimizer_begins(fused)
+    job.observations.optimizer_begins(fused)
     scaler.step(fused)
     scaler.update()
     fused.zero_grad(set_to_none=number % 2 == 0)
@@ -338,17 +338,17 @@ def test_passes_through_one_function_are_told_apart_by_its_caller() -> None:
 def test_no_object_of_the_job_is_kept_alive() -> None:
     job = Job()
     job.train(not_detached, steps=3 + FIRST_STEP)
-    paper, looks = job.paper, job.looks
+    paper, observations = job.paper, job.observations
     objects = [weakref.ref(each) for each in (job.source, job.source.weight, job.for_source)]
     del job
     gc.collect()
-    assert [each() for each in objects] == [None] * 3 and looks.optimizers == 2 and paper.values
+    assert [each() for each in objects] == [None] * 3 and observations.optimizers == 2 and paper.values
 
 
 def test_a_loop_with_one_pass_is_known_to_throw_nothing_away() -> None:
     job = Job()
-    job.looks.asked(FIRST_STEP, needed=False)
-    assert not job.looks.turn(FIRST_STEP) and job.paper.values == {"watched_gradients": 0}
+    job.observations.asked(FIRST_STEP, needed=False)
+    assert not job.observations.turn(FIRST_STEP) and job.paper.values == {"watched_gradients": 0}
 
 
 def test_nothing_is_seen_where_the_job_would_see_it() -> None:
@@ -357,34 +357,34 @@ def test_nothing_is_seen_where_the_job_would_see_it() -> None:
             return function(*args, **(kwargs or {}))
 
     job = Job()
-    job.looks.asked(FIRST_STEP, needed=True)
-    assert job.looks.turn(FIRST_STEP)
+    job.observations.asked(FIRST_STEP, needed=True)
+    assert job.observations.turn(FIRST_STEP)
     with Mode():
         not_detached(job)
-    assert not job.looks.open and not job.paper.values and not job.paper.missed
+    assert not job.observations.open and not job.paper.values and not job.paper.missed
 
 
 def test_an_error_ends_the_looks_and_not_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     job = Job()
     monkeypatch.setattr(discarded_gradients, "state_of", lambda *_: 1 / 0)
-    job.looks.optimizer_begins(job.for_source)
+    job.observations.optimizer_begins(job.for_source)
     for number in range(2):
-        job.looks.asked(FIRST_STEP, needed=True)
-        job.looks.turn(FIRST_STEP + number)
+        job.observations.asked(FIRST_STEP, needed=True)
+        job.observations.turn(FIRST_STEP + number)
         not_detached(job)
-    assert job.paper.missed == ["discarded gradients: ZeroDivisionError"] and not job.looks.open
+    assert job.paper.missed == ["discarded gradients: ZeroDivisionError"] and not job.observations.open
 
 
 def test_optimizers_and_places_have_a_bound() -> None:
     job = Job()
     for _ in range(100):
-        job.looks.optimizer_begins(torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=0.1))
-    assert job.looks.optimizers == discarded_gradients.OPTIMIZERS_MAX
-    job.looks.asked(FIRST_STEP, needed=True)
-    job.looks.turn(FIRST_STEP)
+        job.observations.optimizer_begins(torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=0.1))
+    assert job.observations.optimizers == discarded_gradients.OPTIMIZERS_MAX
+    job.observations.asked(FIRST_STEP, needed=True)
+    job.observations.turn(FIRST_STEP)
     for number in range(100):
         names: dict[str, Any] = {}
         exec(compile("\n" * number + "def run(job, loss): job.backward(loss)", "/job/made_anew.py", "exec"), names)
         names["run"](job, job.made().mean())
-    assert len(job.looks._sites) == discarded_gradients.SITES_MAX
+    assert len(job.observations._sites) == discarded_gradients.SITES_MAX
     assert "torch" in sys.modules

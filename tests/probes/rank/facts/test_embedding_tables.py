@@ -1,4 +1,4 @@
-"""Rows of embedding tables without a gradient are counted in a few looks, which change nothing of the job."""
+"""Rows of embedding tables without a gradient are counted in a few observations, which change nothing of the job."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ torch = pytest.importorskip("torch")
 
 from rn50_advisor.probes.rank.facts.embedding_tables import (  # noqa: E402
     ELEMENTS_MIN,
-    LOOKS_MAX,
     MADE_MAX,
-    ROWS_PER_LOOK,
-    TABLES_PER_LOOK,
+    OBSERVATIONS_MAX,
+    ROWS_AT_ONCE,
+    TABLES_AT_ONCE,
     EmbeddingTables,
 )
 
@@ -37,8 +37,8 @@ class Paper:
         self.missed.append(what)
 
 
-class Looks:
-    """Looks as often as it is told, whatever the time, at tables of a model."""
+class Observations:
+    """Observations as often as it is told, whatever the time, at tables of a model."""
 
     def __init__(self, model: Any = None) -> None:
         self.paper, self.step, self.model = Paper(), 0, model
@@ -49,11 +49,11 @@ class Looks:
             self.tables.made(table)
         return tables[0]
 
-    def look(self, optimizer: Any, times: int = 1) -> None:
+    def observe(self, optimizer: Any, times: int = 1) -> None:
         for _ in range(times):
             self.step += 10
             self.tables._due_ns = 0
-            self.tables.look(optimizer, self.step)
+            self.tables.observe(optimizer, self.step)
 
     @property
     def found(self) -> list[dict[str, Any]]:
@@ -68,18 +68,18 @@ def backward(table: Any, *rows: int, head: Any = None) -> None:
 
 
 def seen(table: Any, rows: range, **more: Any) -> dict[str, Any]:
-    """The one table after five looks with gradients in these rows."""
-    looks, optimizer = Looks(), more.pop("optimizer", None) or optim.Adam(table.parameters())
-    looks.know(table)
+    """The one table after five observations with gradients in these rows."""
+    observations, optimizer = Observations(), more.pop("optimizer", None) or optim.Adam(table.parameters())
+    observations.know(table)
     backward(table, *rows, **more)
-    looks.look(optimizer, times=LOOKS_MAX)
-    (found,) = looks.found
+    observations.observe(optimizer, times=OBSERVATIONS_MAX)
+    (found,) = observations.found
     return found
 
 
 def test_rows_without_a_gradient_are_counted() -> None:
     found = seen(nn.Embedding(ROWS, WIDTH), range(0, ROWS, 4))
-    assert found["rows_seen"] == LOOKS_MAX * ROWS_PER_LOOK and found["looks"] == LOOKS_MAX
+    assert found["rows_seen"] == OBSERVATIONS_MAX * ROWS_AT_ONCE and found["looks"] == OBSERVATIONS_MAX
     assert found["rows_empty"] / found["rows_seen"] == pytest.approx(0.75, abs=0.05)
     assert (found["rows"], found["width"], found["elements"]) == (ROWS, WIDTH, ROWS * WIDTH)
     assert (found["class"], found["optimizer"], found["settings"]) == ("Embedding", "Adam", [])
@@ -128,76 +128,76 @@ def test_settings_that_sparse_gradients_do_not_allow_are_listed(
 
 def test_the_table_gets_its_name_when_the_model_is_known() -> None:
     table = nn.Embedding(ROWS, WIDTH)
-    model, looks = nn.Sequential(nn.ModuleDict({"users": table}), nn.Linear(WIDTH, 1)), Looks()
-    looks.know(table)
+    model, observations = nn.Sequential(nn.ModuleDict({"users": table}), nn.Linear(WIDTH, 1)), Observations()
+    observations.know(table)
     backward(table, 1)
     optimizer = optim.SGD(model.parameters(), lr=0.1)
-    looks.look(optimizer)
-    assert "name" not in looks.found[0]
-    looks.model = nn.ModuleDict({"module": model})  # as a wrapper holds it
-    looks.look(optimizer)
-    assert looks.found[0]["name"] == "0.users.weight"
+    observations.observe(optimizer)
+    assert "name" not in observations.found[0]
+    observations.model = nn.ModuleDict({"module": model})  # as a wrapper holds it
+    observations.observe(optimizer)
+    assert observations.found[0]["name"] == "0.users.weight"
 
 
 def test_sparse_frozen_small_and_forgotten_tables_are_passed_over() -> None:
-    looks = Looks()
+    observations = Observations()
     sparse, frozen, small = nn.Embedding(ROWS, WIDTH, sparse=True), nn.Embedding(ROWS, WIDTH), nn.Embedding(9, WIDTH)
     frozen.requires_grad_(False)
-    looks.know(sparse, frozen, small, nn.Embedding(ROWS, WIDTH))
+    observations.know(sparse, frozen, small, nn.Embedding(ROWS, WIDTH))
     assert 9 * WIDTH < ELEMENTS_MIN
     gc.collect()
     backward(sparse, 1), backward(small, 1)
-    looks.look(optim.SGD([*sparse.parameters(), *frozen.parameters(), *small.parameters()], lr=0.1), times=9)
-    assert looks.found == [] and looks.tables._due_ns > 1 << 60
+    observations.observe(optim.SGD([*sparse.parameters(), *frozen.parameters(), *small.parameters()], lr=0.1), times=9)
+    assert observations.found == [] and observations.tables._due_ns > 1 << 60
 
 
 def test_a_table_on_another_device_is_named_and_not_read() -> None:
-    looks, table = Looks(), nn.Embedding(ROWS, WIDTH, device="meta")
-    looks.know(table)
+    observations, table = Observations(), nn.Embedding(ROWS, WIDTH, device="meta")
+    observations.know(table)
     table.weight.grad = torch.zeros_like(table.weight)
-    looks.look(optim.SGD(table.parameters(), lr=0.1), times=9)
-    (found,) = looks.found
+    observations.observe(optim.SGD(table.parameters(), lr=0.1), times=9)
+    (found,) = observations.found
     assert (found["device"], found["looks"], found["rows_seen"]) == ("meta", 0, 0)
-    assert looks.tables._due_ns > 1 << 60
+    assert observations.tables._due_ns > 1 << 60
 
 
 def test_many_tables_take_turns() -> None:
-    looks, tables = Looks(), [nn.Embedding(ROWS, WIDTH) for _ in range(2 * TABLES_PER_LOOK)]
-    looks.know(*tables)
+    observations, tables = Observations(), [nn.Embedding(ROWS, WIDTH) for _ in range(2 * TABLES_AT_ONCE)]
+    observations.know(*tables)
     for table in tables:
         backward(table, 1)
     optimizer = optim.SGD([table.weight for table in tables], lr=0.1)
-    looks.look(optimizer)
-    assert sorted(found["looks"] for found in looks.found) == [0] * TABLES_PER_LOOK + [1] * TABLES_PER_LOOK
-    looks.look(optimizer, times=9)
-    assert {found["looks"] for found in looks.found} == {LOOKS_MAX}
-    assert looks.tables._due_ns > 1 << 60 and looks.paper.written == 1
+    observations.observe(optimizer)
+    assert sorted(found["looks"] for found in observations.found) == [0] * TABLES_AT_ONCE + [1] * TABLES_AT_ONCE
+    observations.observe(optimizer, times=9)
+    assert {found["looks"] for found in observations.found} == {OBSERVATIONS_MAX}
+    assert observations.tables._due_ns > 1 << 60 and observations.paper.written == 1
 
 
 def test_a_job_may_keep_making_tables() -> None:
-    looks, table = Looks(), nn.Embedding(ROWS, WIDTH)
-    looks.know(*[table] * (MADE_MAX + 9))
-    assert len(looks.tables._made) == MADE_MAX
+    observations, table = Observations(), nn.Embedding(ROWS, WIDTH)
+    observations.know(*[table] * (MADE_MAX + 9))
+    assert len(observations.tables._made) == MADE_MAX
 
 
 def test_released_memory_is_passed_over() -> None:
-    looks, table = Looks(), nn.Embedding(ROWS, WIDTH)
-    looks.know(table)
+    observations, table = Observations(), nn.Embedding(ROWS, WIDTH)
+    observations.know(table)
     backward(table, 1)
     table.weight.grad.untyped_storage().resize_(0)
-    looks.look(optim.SGD(table.parameters(), lr=0.1))
-    assert looks.found[0]["looks"] == 0
+    observations.observe(optim.SGD(table.parameters(), lr=0.1))
+    assert observations.found[0]["looks"] == 0
 
 
 def test_nothing_of_the_job_is_changed() -> None:
-    looks, table = Looks(), nn.Embedding(ROWS, WIDTH)
+    observations, table = Observations(), nn.Embedding(ROWS, WIDTH)
     optimizer = optim.SGD(table.parameters(), lr=0.1)
-    looks.know(table)
+    observations.know(table)
     backward(table, 1, 2)
     gradient, version = table.weight.grad.clone(), table.weight.grad._version
     state, nodes = torch.get_rng_state(), torch.autograd._get_sequence_nr()
     with torch.enable_grad():
-        looks.look(optimizer, times=3)
+        observations.observe(optimizer, times=3)
     assert torch.equal(table.weight.grad, gradient) and table.weight.grad._version == version
     assert torch.equal(torch.get_rng_state(), state) and torch.autograd._get_sequence_nr() == nodes
     assert not optimizer.state and len(gc.get_referrers(table)) <= 2, "the recorder keeps no table alive"

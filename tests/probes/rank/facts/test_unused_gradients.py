@@ -14,7 +14,7 @@ from rn50_advisor.probes.rank.facts.precision_facts import CalledModel  # noqa: 
 from rn50_advisor.probes.rank.facts.unused_gradients import (  # noqa: E402
     GRAPH_STEPS,
     UPDATED_MAX,
-    UnusedGradientLooks,
+    UnusedGradientWatch,
 )
 
 
@@ -32,7 +32,7 @@ class Paper:
 
 
 class Job:
-    """Trains a small model; a look is due in each step."""
+    """Trains a small model; an observation is due in each step."""
 
     def __init__(self, wrap: Callable[[Any], Any] = lambda model: model) -> None:
         torch.manual_seed(0)
@@ -42,7 +42,7 @@ class Job:
         self.wrapped = wrap(self.model)
         self.beside: list[CalledModel] = []  # further networks that the job calls
         self.made: list[Any] = []  # optimizers
-        self.looks = UnusedGradientLooks(self.paper, self.called, lambda: self.made)  # type: ignore[arg-type]
+        self.observations = UnusedGradientWatch(self.paper, self.called, lambda: self.made)  # type: ignore[arg-type]
         self.steps = 0
 
     def called(self) -> list[CalledModel]:
@@ -51,12 +51,12 @@ class Job:
     def train(self, *optimizers: Any, steps: int = 5, by_hand: Callable[[Any], None] = lambda model: None) -> Any:
         for _ in range(steps):
             self.steps += 1
-            self.looks._due_ns = 0
+            self.observations._due_ns = 0
             for optimizer in optimizers:
                 optimizer.zero_grad()
             self.model(torch.randn(8, 40)).square().sum().backward()
             for optimizer in optimizers:
-                self.looks.look(optimizer, self.steps)
+                self.observations.observe(optimizer, self.steps)
                 optimizer.step()
             by_hand(self.model)
         assert not self.paper.missed
@@ -67,16 +67,16 @@ class Job:
         self.made.append(optimizer)
         for _ in range(steps):
             self.steps = max(self.steps + 1, GRAPH_STEPS[0])
-            self.looks._due_ns = 0
+            self.observations._due_ns = 0
             optimizer.zero_grad()
-            self.looks.turn(self.steps)
+            self.observations.turn(self.steps)
             x = torch.randn(8, 40)
             made = self.model(x)
             loss = teacher(made).square().sum() if after else (made - teacher(x)).square().sum()
-            if self.looks.open:
-                self.looks.backward_begins(loss)
+            if self.observations.open:
+                self.observations.backward_begins(loss)
             loss.backward()
-            self.looks.look(optimizer, self.steps)
+            self.observations.observe(optimizer, self.steps)
             optimizer.step()
         assert not self.paper.missed
         return self.paper.values.get("unused_gradients")
@@ -146,10 +146,10 @@ def test_a_gradient_of_long_ago_is_no_work() -> None:
 def test_where_all_learn_the_looks_end() -> None:
     job = Job()
     job.train(updates(*job.model.parameters()), steps=25)
-    job.looks._called = lambda: pytest.fail("a further look")
-    never = job.looks._due_ns
-    job.looks.look(updates(*job.model[0].parameters()), job.steps + 1)
-    assert job.looks._due_ns == never
+    job.observations._called = lambda: pytest.fail("a further observation")
+    never = job.observations._due_ns
+    job.observations.observe(updates(*job.model[0].parameters()), job.steps + 1)
+    assert job.observations._due_ns == never
 
 
 def test_a_job_that_makes_models_without_end_is_looked_at_no_more() -> None:
@@ -157,9 +157,9 @@ def test_a_job_that_makes_models_without_end_is_looked_at_no_more() -> None:
     assert job.train(updates(*job.model[2].parameters()))["looks"] == 4
     many = torch.optim.SGD([torch.nn.Parameter(torch.ones(())) for _ in range(UPDATED_MAX)], lr=0.1)
     assert job.train(many, steps=1)["looks"] == 0
-    job.looks._due_ns = 0
-    job.looks.look(updates(*job.model[2].parameters()), job.steps + 1)
-    assert job.looks._due_ns > 1 << 60 and not job.looks._seen
+    job.observations._due_ns = 0
+    job.observations.observe(updates(*job.model[2].parameters()), job.steps + 1)
+    assert job.observations._due_ns > 1 << 60 and not job.observations._seen
 
 
 def test_an_optimizer_of_copies_says_nothing_about_the_model() -> None:
@@ -268,11 +268,11 @@ def test_the_share_is_of_all_passes_of_a_step() -> None:
     job, beside = Job(), teacher()
     optimizer = updates(*job.model.parameters())
     alone = job.distil(beside, optimizer)
-    job.looks._graph_steps, job.made = [job.steps + 1], [optimizer]
+    job.observations._graph_steps, job.made = [job.steps + 1], [optimizer]
     job.steps += 1
-    job.looks.turn(job.steps)
-    job.looks.backward_begins(job.model(torch.randn(8, 40)).sum())
-    job.looks.backward_begins((job.model(torch.randn(8, 40)) - beside(torch.randn(8, 40))).sum())
+    job.observations.turn(job.steps)
+    job.observations.backward_begins(job.model(torch.randn(8, 40)).sum())
+    job.observations.backward_begins((job.model(torch.randn(8, 40)) - beside(torch.randn(8, 40))).sum())
     both = job.distil(beside, optimizer)
     assert both["products"][1] == alone["products"][1] and both["products"][0] > 1.3 * alone["products"][0]
     assert both["order"] == "upstream"

@@ -172,7 +172,7 @@ def test_observed_steps_become_ever_rarer(job: Job) -> None:
         if job.syncs.open and (not observed or observed[-1] != job.step):
             observed.append(job.step)
     assert FIRST_OBSERVED_STEP <= observed[0] <= FIRST_OBSERVED_STEP + 1
-    assert len(observed) == job.syncs.looks + job.syncs.open < 40
+    assert len(observed) == job.syncs.observed_steps + job.syncs.open < 40
     assert observed[-1] - observed[-2] > 1000
 
 

@@ -299,7 +299,7 @@ def test_every_python_3_runs_it_silently(ring: Path, tmp_path: Path, version: st
 # Stands in for the kernel, so that the machine may have a single core.
 KERNEL = "import os, sys\nos.cores = 4\nos.sched_getaffinity = lambda pid: set(range(os.cores))\n"
 WATCH = "watch = next(f for f in sys.meta_path if type(f).__name__ == '_After').affinity\nwatch._cores = 4\n"
-# the place of the import, and that of the look
+# the place of the import, and that of the check
 SAYS_LOSS = (
     "import plain\nloss = watch.loss and (*watch.loss[:3], *((place and place[2]) for place in watch.loss[3::2]), watch.loss[4])\n"
     "print(loss)\n"

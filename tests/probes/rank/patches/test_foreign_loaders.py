@@ -44,7 +44,7 @@ class Training(Loop):
         """An epoch. The first backward pass is the moment when the recorder looks around."""
         for _ in batches:
             self.use()
-            self.recorder.foreign.look()
+            self.recorder.foreign.refresh()
             self.spend(1)
 
 
@@ -174,7 +174,7 @@ def test_what_an_iterator_is_and_raises_stays_the_same(training, library):
 
     made = library("nvidia.dali.plugin.pytorch", "DALIGenericIterator", __next__=following, __iter__=iterable)
     training.use()
-    training.recorder.foreign.look()
+    training.recorder.foreign.refresh()
     assert made.__next__ is not following, "it is timed"
     assert inspect.signature(made.__next__) == inspect.signature(following)
     assert made.__next__.__doc__ == following.__doc__ and made.__next__.__qualname__ == following.__qualname__
@@ -191,7 +191,7 @@ def test_a_module_that_loads_itself_when_touched_stays_untouched(training, monke
             raise AssertionError(f"touched: {name}")
 
     monkeypatch.setitem(sys.modules, "nvidia.dali.plugin.pytorch", Lazy("nvidia.dali.plugin.pytorch"))
-    training.recorder.foreign.look()
+    training.recorder.foreign.refresh()
 
 
 def test_a_class_that_cannot_be_timed_keeps_nobody_from_being_named(tmp_path, monkeypatch):
@@ -201,14 +201,14 @@ def test_a_class_that_cannot_be_timed_keeps_nobody_from_being_named(tmp_path, mo
     closed.DALIGenericIterator = zip  # a class of C: nothing can be put in its place
     monkeypatch.setitem(sys.modules, closed.__name__, closed)
     made.use()
-    made.recorder.foreign.look()
+    made.recorder.foreign.refresh()
     assert "nvidia.dali" in made.recorder.facts.values["input_libraries"]
     assert made.recorder.errors == 1 and made.recorder.active
 
 
 def test_libraries_that_may_feed_the_loop_are_named(training, monkeypatch):
     monkeypatch.setitem(sys.modules, "webdataset", types.ModuleType("webdataset"))
-    training.recorder.foreign.look()
+    training.recorder.foreign.refresh()
     assert "webdataset" in training.recorder.facts.values["input_libraries"]
 
 
@@ -251,7 +251,7 @@ def test_waiting_for_a_thread_that_runs_ahead_is_waiting_for_its_loader(training
     ahead.give(Batch())
     take()
     training.use()
-    training.recorder.foreign.look()
+    training.recorder.foreign.refresh()
     assert queue.Queue.put is not queues[0], "watched from the first sight of such a thread on"
     for item in (*[Batch()] * 4, None):
         ahead.give(item)
@@ -272,7 +272,7 @@ def test_an_empty_queue_is_as_empty_as_ever(training, queues):
     ahead = Ahead(training.recorder, channel)
     ahead.give(Batch())
     channel.get()
-    training.recorder.foreign.look()
+    training.recorder.foreign.refresh()
     training.use()
     ahead.give(Batch())
     channel.get()
@@ -288,14 +288,14 @@ def test_an_empty_queue_is_as_empty_as_ever(training, queues):
 
 def test_queues_stay_as_they_are_where_no_thread_fetches(training, queues):
     training.step()
-    training.recorder.foreign.look()
+    training.recorder.foreign.refresh()
     assert (queue.Queue.put, queue.Queue.get) == queues
 
 
 def test_a_loop_that_fetches_by_itself_needs_no_queue(training, queues):
     training.step()
     training.recorder.fetching_threads[1] = 5
-    training.recorder.foreign.look()
+    training.recorder.foreign.refresh()
     assert (queue.Queue.put, queue.Queue.get) == queues
 
 
@@ -309,7 +309,7 @@ def test_a_loader_inside_a_librarys_iterator_is_part_of_it(training, library):
 
     iterator = library("torchdata.nodes.loader", "LoaderIterator", __next__=following, __iter__=iterable)()
     training.use()
-    training.recorder.foreign.look()
+    training.recorder.foreign.refresh()
     for _ in range(4):
         next(iterator)
         training.use()

@@ -18,7 +18,14 @@ import numpy
 import pytest
 
 from rn50_advisor.advisor.run.rings.ring_reader import RingReader
-from rn50_advisor.probes.rank.layout import BATCH_FIELDS, KIND_BATCH, KIND_LOOK, KIND_PART, LOOK_FIELDS, PART_FIELDS
+from rn50_advisor.probes.rank.layout import (
+    BATCH_FIELDS,
+    KIND_BATCH,
+    KIND_PART,
+    KIND_PROFILED,
+    PART_FIELDS,
+    PROFILED_FIELDS,
+)
 from rn50_advisor.probes.rank.workers.sample_parts import Names
 
 torch = pytest.importorskip("torch", reason="torch not installed: pip install '.[train]'")
@@ -128,10 +135,10 @@ def profile_batch(
     batch = fetcher(dataset, True, collate, False).fetch(profile.index)
     profile.finish(ring, began, len(BATCH), batch, worker=0, loader=5)
     rows = RingReader(folder / "worker-1.ring").drain().rows
-    [(_, values)] = rows[KIND_LOOK]
+    [(_, values)] = rows[KIND_PROFILED]
     parts = [dict(zip(PART_FIELDS, part, strict=True)) for _, part in rows[KIND_PART]]
     named = {part["part"]: json.loads((folder / f"part-{part['part']}.json").read_text())["name"] for part in parts}
-    return batch, dict(zip(LOOK_FIELDS, values, strict=True)), {named[p["part"]]: p["cpu_ns"] / 1e6 for p in parts}
+    return batch, dict(zip(PROFILED_FIELDS, values, strict=True)), {named[p["part"]]: p["cpu_ns"] / 1e6 for p in parts}
 
 
 CHAINS = {
@@ -196,8 +203,8 @@ def test_a_stream_that_makes_batches_itself_makes_as_many_samples_as_they_hold(t
         fetch(fetcher, None)
     rows = RingReader(tmp_path / "worker-1.ring").drain().rows
     assert [payload[BATCH_FIELDS.index("samples")] for _, payload in rows[KIND_BATCH]] == [16, 16]
-    [(_, values)] = rows[KIND_LOOK]
-    profile = dict(zip(LOOK_FIELDS, values, strict=True))
+    [(_, values)] = rows[KIND_PROFILED]
+    profile = dict(zip(PROFILED_FIELDS, values, strict=True))
     assert (profile["samples"], profile["covered"]) == (16, 16), "they cannot be separated"
 
 
@@ -333,8 +340,8 @@ def test_loading_in_the_training_process_is_recorded_without_the_profiles_own_ti
         account.fetching.wall_ns == before[0] - profile.self_ns
         and account.fetching.cpu_ns == before[1] - profile.self_ns
     )
-    [(_, values)] = RingReader(tmp_path / "rank-1.ring").drain().rows[KIND_LOOK]
-    row = dict(zip(LOOK_FIELDS, values, strict=True))
+    [(_, values)] = RingReader(tmp_path / "rank-1.ring").drain().rows[KIND_PROFILED]
+    row = dict(zip(PROFILED_FIELDS, values, strict=True))
     assert (row["worker"], row["loader"], row["self_ns"]) == (-1, 3, profile.self_ns)
 
 
@@ -462,7 +469,7 @@ def test_indices_that_are_the_data_sets_own_business_are_the_jobs(tmp_path: Path
     fetch = timed_fetch(_MapDatasetFetcher.fetch, log, lambda: failures.append("failed"))
     batches = [fetch(fetcher, BATCH).tolist() for _ in range(2)]
     assert batches[0] == batches[1] and not failures
-    assert KIND_LOOK in RingReader(tmp_path / "worker-1.ring").drain().rows, "the second one was profiled"
+    assert KIND_PROFILED in RingReader(tmp_path / "worker-1.ring").drain().rows, "the second one was profiled"
 
 
 def test_a_list_of_indices_that_is_kept_is_a_list_like_any_other(tmp_path: Path) -> None:

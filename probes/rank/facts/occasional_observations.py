@@ -1,7 +1,7 @@
-"""Looks at what an optimizer updates, before its step: about once a second, after the first four for at most a thousandth of the time.
+"""Observes what an optimizer updates, before its step: about once a second, after the first four for at most a thousandth of the time.
 
-What looks are for is in the classes that derive from `OccasionalLooks`. Tensors of the job are only read, and only those on the CPU: a look
-never waits for a GPU.
+The classes that derive from `OccasionalObservations` say what is read. Tensors of the job are only read, and only those on the CPU: an
+observation never waits for a GPU.
 """
 
 from __future__ import annotations
@@ -16,35 +16,37 @@ if TYPE_CHECKING:
     from .process_facts import Facts
 
 EVERY_NS = 1_000_000_000
-COST_TIMES = 1_000  # interval in multiples of a look's cost (0.6 to 1 ms, in cold caches): at most 1/1000 of the time
+COST_TIMES = (
+    1_000  # interval in multiples of an observation's cost (0.6 to 1 ms, in cold caches): at most 1/1000 of the time
+)
 # So many come after a second each all the same, unless one took longer than this: a short run would settle nothing.
 FIRST, FIRST_COST_MAX_NS = 4, 10_000_000
-_WITHOUT_MAX = 5  # looks that found no tensor to read, after which none follows: the job trains on a GPU
+_WITHOUT_MAX = 5  # observations that found no tensor to read, after which none follows: the job trains on a GPU
 _NEVER = 1 << 62
 
 
-class OccasionalLooks:
-    """The looks of one process. Each covers all optimizers of its step; an error ends them."""
+class OccasionalObservations:
+    """The observations of one process. Each covers all optimizers of its step; an error ends them."""
 
-    NAME = ""  # of the looks, where the facts say that they failed
+    NAME = ""  # of the observations, where the facts say that they failed
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
         self._due_ns = 0
-        self._step = -1  # of the last look
+        self._step = -1  # of the last observation
         self._without = 0
-        self._looks = 0
+        self._count = 0
 
-    def look(self, optimizer: Any, step: int) -> None:
-        """Called before an optimizer's step: reads a few of its tensors if a look is due. Never raises for what it meets in them."""
+    def observe(self, optimizer: Any, step: int) -> None:
+        """Called before an optimizer's step: reads a few of its tensors if that is due. Never raises for what they are."""
         began = perf_counter_ns()
         if step != self._step and began < self._due_ns:
             return
-        self._looks += step != self._step
+        self._count += step != self._step
         try:
-            self._look(sys.modules["torch"], optimizer, step)
+            self._observe(sys.modules["torch"], optimizer, step)
             now = perf_counter_ns()
-            soon = self._looks < FIRST and now - began <= FIRST_COST_MAX_NS
+            soon = self._count < FIRST and now - began <= FIRST_COST_MAX_NS
             wait_ns = EVERY_NS if soon else max(EVERY_NS, COST_TIMES * (now - began))
             self._due_ns = now + wait_ns if self._goes_on() else _NEVER
         except Exception as error:  # an optimizer that keeps its state otherwise
@@ -52,7 +54,7 @@ class OccasionalLooks:
             self._due_ns, self._step = _NEVER, -1
             self._facts.miss("%s: %s" % (self.NAME, type(error).__name__))
 
-    def _look(self, torch: Any, optimizer: Any, step: int) -> None:
+    def _observe(self, torch: Any, optimizer: Any, step: int) -> None:
         modes = getattr(torch._C, "_len_torch_dispatch_stack", None)
         if torch.autograd._profiler_enabled() or (modes is not None and modes()):
             return  # they would see what is done here
@@ -62,7 +64,7 @@ class OccasionalLooks:
         self._without = 0 if found else self._without + 1
 
     def _goes_on(self) -> bool:
-        """True if further looks may find something."""
+        """True if further observations may find something."""
         return self._without < _WITHOUT_MAX
 
     def _read(self, torch: Any, optimizer: Any, step: int) -> bool:

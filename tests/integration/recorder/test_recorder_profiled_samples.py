@@ -13,7 +13,7 @@ import pytest
 
 from rn50_advisor.advisor.run.rings.own_folder import hold
 from rn50_advisor.advisor.run.rings.ring_reader import RingReader
-from rn50_advisor.probes.rank.layout import KIND_LOOK, KIND_PART, LOOK_FIELDS, PART_FIELDS
+from rn50_advisor.probes.rank.layout import KIND_PART, KIND_PROFILED, PART_FIELDS, PROFILED_FIELDS
 
 pytestmark = pytest.mark.torch
 
@@ -49,13 +49,13 @@ def test_order_pixels_and_random_numbers_are_the_same(
     assert not list(tmp_path.glob("error-*"))
     [ring] = tmp_path.glob("worker-*.ring" if workers else "rank-*.ring")
     rows = RingReader(ring).drain().rows
-    looks = [dict(zip(LOOK_FIELDS, values, strict=True)) for _, values in rows[KIND_LOOK]]
+    profiled = [dict(zip(PROFILED_FIELDS, values, strict=True)) for _, values in rows[KIND_PROFILED]]
     named = {int(path.stem[5:]): json.loads(path.read_text())["name"] for path in tmp_path.glob("part-*.json")}
     seen = {named[dict(zip(PART_FIELDS, values, strict=True))["part"]] for _, values in rows[KIND_PART]}
     assert seen >= parts
-    assert all(look["batch_bytes"] == 4 * (3 * 32 * 32 * 4 + 8) and look["loader"] == 0 for look in looks)
-    assert all(look["width"] > 100 and look["height"] > 100 for look in looks)
-    assert all(look["file_bytes"] > 1000 for look in looks) or style == "own"
+    assert all(row["batch_bytes"] == 4 * (3 * 32 * 32 * 4 + 8) and row["loader"] == 0 for row in profiled)
+    assert all(row["width"] > 100 and row["height"] > 100 for row in profiled)
+    assert all(row["file_bytes"] > 1000 for row in profiled) or style == "own"
 
 
 @pytest.mark.parametrize("workers", [0, 1])

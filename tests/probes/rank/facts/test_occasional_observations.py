@@ -1,4 +1,4 @@
-"""Looks at what an optimizer updates come once a second, rarer if they cost much, and end where they are of no use."""
+"""Observations at what an optimizer updates come once a second, rarer if they cost much, and end where they are of no use."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rn50_advisor.probes.rank.facts.occasional_looks import (  # noqa: E402
+from rn50_advisor.probes.rank.facts.occasional_observations import (  # noqa: E402
     COST_TIMES,
     EVERY_NS,
     FIRST,
-    OccasionalLooks,
+    OccasionalObservations,
 )
 
-CLOCK = "rn50_advisor.probes.rank.facts.occasional_looks.perf_counter_ns"
+CLOCK = "rn50_advisor.probes.rank.facts.occasional_observations.perf_counter_ns"
 
 
 class Missed:
@@ -29,7 +29,7 @@ class Missed:
         self.missed.append(what)
 
 
-class Counted(OccasionalLooks):
+class Counted(OccasionalObservations):
     """Reads each optimizer's groups, and finds something in them unless they are empty."""
 
     NAME = "counted"
@@ -53,47 +53,47 @@ OPTIMIZER, EMPTY = SimpleNamespace(param_groups=[{}]), SimpleNamespace(param_gro
 
 
 def test_the_next_look_is_a_second_later_and_covers_all_optimizers_of_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, looks = [0], Counted()
+    now, observations = [0], Counted()
     monkeypatch.setattr(CLOCK, lambda: now[0])
-    looks.look(OPTIMIZER, 1), looks.look(OPTIMIZER, 1)
+    observations.observe(OPTIMIZER, 1), observations.observe(OPTIMIZER, 1)
     now[0] = EVERY_NS - 1
-    looks.look(OPTIMIZER, 2)
-    assert looks.steps == [1, 1]
+    observations.observe(OPTIMIZER, 2)
+    assert observations.steps == [1, 1]
     now[0] = EVERY_NS
-    looks.look(OPTIMIZER, 3)
-    assert looks.steps == [1, 1, 3]
+    observations.observe(OPTIMIZER, 3)
+    assert observations.steps == [1, 1, 3]
 
 
 def test_expensive_looks_are_rare(monkeypatch: pytest.MonkeyPatch) -> None:
-    times, looks = iter([0, 20_000_000]), Counted()
+    times, observations = iter([0, 20_000_000]), Counted()
     monkeypatch.setattr(CLOCK, lambda: next(times))
-    looks.look(OPTIMIZER, 1)
-    assert looks._due_ns == 20_000_000 + COST_TIMES * 20_000_000
+    observations.observe(OPTIMIZER, 1)
+    assert observations._due_ns == 20_000_000 + COST_TIMES * 20_000_000
 
 
 def test_the_first_ones_come_a_second_apart_although_they_cost_something(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, looks = [0], Counted()
+    now, observations = [0], Counted()
     monkeypatch.setattr(CLOCK, lambda: now.append(now[-1] + 1_000_000) or now[-1])
     for step in range(FIRST):
-        looks._due_ns = 0
-        looks.look(OPTIMIZER, step), looks.look(OPTIMIZER, step)
-        waits = looks._due_ns - now[-1]
+        observations._due_ns = 0
+        observations.observe(OPTIMIZER, step), observations.observe(OPTIMIZER, step)
+        waits = observations._due_ns - now[-1]
         assert waits == (EVERY_NS if step < FIRST - 1 else COST_TIMES * 1_000_000), step
 
 
 def test_looks_that_find_nothing_to_read_end() -> None:
-    looks = Counted()
+    observations = Counted()
     for step in range(10):
-        looks._due_ns = min(looks._due_ns, 0) if not looks.ended else looks._due_ns
-        looks.look(EMPTY, step)
-    assert looks.steps == [0, 1, 2, 3, 4] and looks.ended
+        observations._due_ns = min(observations._due_ns, 0) if not observations.ended else observations._due_ns
+        observations.observe(EMPTY, step)
+    assert observations.steps == [0, 1, 2, 3, 4] and observations.ended
 
 
 def test_an_optimizer_of_another_kind_ends_the_looks() -> None:
-    looks = Counted()
-    looks.look(SimpleNamespace(), 1)
-    looks.look(OPTIMIZER, 2)
-    assert looks.steps == [] and looks.paper.missed == ["counted: AttributeError"]
+    observations = Counted()
+    observations.observe(SimpleNamespace(), 1)
+    observations.observe(OPTIMIZER, 2)
+    assert observations.steps == [] and observations.paper.missed == ["counted: AttributeError"]
 
 
 def test_a_mode_or_a_profiler_of_the_job_sees_no_look() -> None:
@@ -103,14 +103,14 @@ def test_a_mode_or_a_profiler_of_the_job_sees_no_look() -> None:
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             raise AssertionError(func)
 
-    looks = Counted()
+    observations = Counted()
     with Mode():
-        looks.look(OPTIMIZER, 1)
-    looks._due_ns = 0
+        observations.observe(OPTIMIZER, 1)
+    observations._due_ns = 0
     with torch.profiler.profile() as profile:
-        looks.look(OPTIMIZER, 2)
-    looks._due_ns = 0
-    assert looks.steps == [] and not [event for event in profile.events() if event.name.startswith("aten")]
+        observations.observe(OPTIMIZER, 2)
+    observations._due_ns = 0
+    assert observations.steps == [] and not [event for event in profile.events() if event.name.startswith("aten")]
     with torch.device("meta"):  # a mode for functions
-        looks.look(OPTIMIZER, 3)
-    assert looks.steps == [3]
+        observations.observe(OPTIMIZER, 3)
+    assert observations.steps == [3]

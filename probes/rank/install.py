@@ -14,7 +14,7 @@ from .hidden_frames import passed_over
 from .patches import foreign_loaders, torch_patches
 from .patches.wrappers import quietly
 from .recorder import Recorder
-from .wall import let_pass
+from .signal_exceptions import reraise_signal_exception
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,7 +43,7 @@ def permit_inspection(folder: str, root: str = "/") -> None:
             allow()
             os.register_at_fork(after_in_child=allow)
     except Exception:
-        let_pass()  # the refusal of py-spy is then reported as a gap
+        reraise_signal_exception()  # the refusal of py-spy is then reported as a gap
 
 
 def permission(folder: str, root: str = "/") -> Callable[[], Any] | None:

@@ -29,6 +29,7 @@ from .loader_marks import LoaderMarks
 from .pass_marks import PassMarks
 from .patches.checkpoint_saves import Saves
 from .ring import Ring
+from .signal_exceptions import reraise_signal_exception
 from .step_schedule import StepSchedule
 from .steps.mark_buffer import MarkBuffer
 from .steps.step_account import Account
@@ -37,7 +38,6 @@ from .steps.untrained_batches import shows_evaluation
 from .summed_facts import note_exception, sum_up
 from .thread_clocks import RunDelay
 from .training_thread import TrainingThread
-from .wall import let_pass
 from .workers.sample_profiles import budget_share
 from .workers.worker_batches import InProcess, WorkerLog, own_loader
 
@@ -102,7 +102,7 @@ class Recorder(TrainingThread):
 
     def failed(self) -> None:
         """Records an exception that a wrapper swallowed."""
-        let_pass()
+        reraise_signal_exception()
         self.errors += 1
         if self.errors >= ERRORS_MAX:
             self.active = self.buffer.on = False
@@ -170,7 +170,7 @@ class Recorder(TrainingThread):
         try:
             self.facts.values.update(affinity_facts(self.affinity))
         except Exception as error:
-            let_pass()
+            reraise_signal_exception()
             self.facts.miss("affinity: %s" % error)
 
     def trains_on(self, tensors: Any) -> None:
@@ -235,7 +235,7 @@ class Recorder(TrainingThread):
 
     def gpu_failed(self, error: Exception) -> None:
         """Stops GPU events after an error (the job changes its device between marks, say). Steps are recorded without them."""
-        let_pass()
+        reraise_signal_exception()
         self.gpu = None
         self.facts.miss("gpu times: %s" % error)
 

@@ -62,7 +62,7 @@ class StepSchedule:
         timed = recorder.gpu is not None and recorder.gpu.turn(account.step, account.t_start, account.self_ns)
         if timed and recorder.collectives is not None and recorder.collectives.on_gpu:
             recorder.gpu.choose_waits(account.step)  # type: ignore[union-attr]
-        if timed or watched or account.clocked or recorder.crowded or not recorder.active:
+        if timed or watched or account.clocked or recorder.several_threads_train or not recorder.active:
             return
         if recorder.syncs.open or self.asks_for_aids:  # they concern one step, not several
             return

@@ -10,7 +10,7 @@ from .facts import process_facts
 from .facts.optimizer_holdings import held_at_end
 from .layout import PHASES
 from .raised_exceptions import exception_facts, uncaught
-from .wall import let_pass
+from .signal_exceptions import reraise_signal_exception
 
 if TYPE_CHECKING:
     from ..documents.rank_documents import RankFacts
@@ -51,11 +51,11 @@ def sum_up(recorder: Recorder) -> None:
             "low_ns": counted.low_ns(),
             "by_step": [[*count] for count in counted.by_step],
         }
-    if recorder.crowded:
+    if recorder.several_threads_train:
         values["several_threads_train"] = True
     if recorder.gpu is not None and recorder.gpu.dropped:
         values["gpu_steps_dropped"] = recorder.gpu.dropped
     try:
         process_facts.note_compilations(values, now_ns=perf_counter_ns(), wall_us=1e6 * time.time())
     except Exception:  # dynamo's records may differ in other torch versions; the other facts are still written
-        let_pass()
+        reraise_signal_exception()

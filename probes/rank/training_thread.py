@@ -57,7 +57,7 @@ class TrainingThread:
         self._trains: Callable[[], Any] = object  # returns None once the training thread has ended
         self.native_id = 0  # of the training thread
         self._others: set[int] = set()  # other threads that train
-        self.crowded = False  # several threads train: buffered marks do not record the thread
+        self.several_threads_train = False  # several threads train: buffered marks do not record the thread
         self.fetching_threads: dict[int, int] = {}  # threads that fetch but do not train -> their loader
 
     def own_account(self) -> Account | None:
@@ -153,7 +153,7 @@ class TrainingThread:
         """Records that the calling thread trains, too. From now on marks are not buffered, since the buffer records no threads."""
         if len(self._others) < _THREADS_MAX:
             self._others.add(get_ident())
-        self.crowded = True
+        self.several_threads_train = True
         self.buffer.mark_full()
 
 

@@ -34,7 +34,7 @@ def test_jobs_that_train_in_threads_end_as_they_do_alone(tmp_path: Path) -> None
 def test_real_loops_in_threads_are_recorded(tmp_path: Path, job: str) -> None:
     report = played(job, tmp_path)
     assert report["errors"] == 0
-    assert report["crowded"] == (job == "hogwild")
+    assert report["several_threads_train"] == (job == "hogwild")
     assert report["steps"] >= report["expected"]
     assert report["no_optimizer"] == 0
     assert report["rings"] == 1

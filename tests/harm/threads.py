@@ -167,7 +167,7 @@ def main() -> None:
                 "expected": expected,
                 "steps": recorder.account.step,
                 "errors": recorder.errors,
-                "crowded": recorder.crowded,
+                "several_threads_train": recorder.several_threads_train,
                 "no_optimizer": sum(bool(flags & FLAG_NO_OPTIMIZER) for flags in flags_written),
                 "rings": rings,
             }

@@ -13,7 +13,7 @@ from math import prod
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from ..wall import let_pass
+from ..signal_exceptions import reraise_signal_exception
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -180,7 +180,7 @@ class BackwardNodes:
         self._steps, self.open = [], False
 
     def _failed(self, error: Exception) -> None:
-        let_pass()
+        reraise_signal_exception()
         self._end()
         self._release()
         self._facts.miss("nodes of backward passes: %s" % type(error).__name__)

@@ -13,7 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from ..layout import DENORMAL_FIELDS
-from ..wall import let_pass
+from ..signal_exceptions import reraise_signal_exception
 from .occasional_observations import OccasionalObservations
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _bits(torch: Any, tensor: Any, size: int, places: Any) -> list[int]:
         flat = tensor.detach().as_strided((size,), (1,), tensor.storage_offset())
         return flat.view(torch.int32).index_select(0, places).tolist()  # type: ignore[no-any-return]
     except RuntimeError:  # its memory was released, or a transform of functorch wraps it
-        let_pass()
+        reraise_signal_exception()
         return []
 
 

@@ -12,7 +12,7 @@ import weakref
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from ..wall import let_pass
+from ..signal_exceptions import reraise_signal_exception
 from .backward_graph import OTHERS, read_graph
 from .backward_passes import BackwardPass, BackwardSite, KeptGradient, SteppedOptimizer, calling_lines, scaled_alike
 from .unused_gradients import state_of
@@ -300,7 +300,7 @@ class DiscardedGradientWatch:
         return found
 
     def _failed(self, error: Exception) -> None:
-        let_pass()
+        reraise_signal_exception()
         self.open = self._works = False
         self._running = None
         self._facts.miss("discarded gradients: %s" % type(error).__name__)

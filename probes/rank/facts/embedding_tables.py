@@ -9,7 +9,7 @@ import weakref
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from ..wall import let_pass
+from ..signal_exceptions import reraise_signal_exception
 from ..workers.sample_parts import own
 from .occasional_observations import OccasionalObservations
 from .process_facts import call_frames
@@ -153,7 +153,7 @@ def _empty_rows(torch: Any, gradient: Any, places: Any) -> int | None:
         filled = gradient.detach().index_select(0, places).ne(0).any(1)
         return len(places) - int(filled.sum())
     except RuntimeError:  # its memory was released, or a transform of functorch wraps it
-        let_pass()
+        reraise_signal_exception()
         return None
 
 

@@ -14,7 +14,7 @@ from collections import UserDict
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from ..wall import let_pass
+from ..signal_exceptions import reraise_signal_exception
 from ..workers.sample_parts import TRANSFORM, containers, datasets, described, steps_of
 from ..workers.sample_parts import own as attributes
 from .process_facts import call_frames
@@ -257,7 +257,7 @@ def _length(dataset: Any) -> int | None:
     try:
         length = len(dataset)
     except Exception:
-        let_pass()
+        reraise_signal_exception()
         length = None
     if perf_counter_ns() - began > _SLOW_NS and len(_slow_lengths) < _ATTRIBUTES:
         _slow_lengths.add(name)
@@ -436,5 +436,5 @@ def _lookup_ns(indices: Any) -> int | None:
             indices.fast_slice(at, 1).column(0)[0].as_py()
             took.append(perf_counter_ns() - began)
     except Exception:  # another version of the library
-        let_pass()
+        reraise_signal_exception()
     return min(took, default=None)

@@ -10,7 +10,7 @@ import sys
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from ..wall import let_pass
+from ..signal_exceptions import reraise_signal_exception
 
 if TYPE_CHECKING:
     from .process_facts import Facts
@@ -50,7 +50,7 @@ class OccasionalObservations:
             wait_ns = EVERY_NS if soon else max(EVERY_NS, COST_TIMES * (now - began))
             self._due_ns = now + wait_ns if self._goes_on() else _NEVER
         except Exception as error:  # an optimizer that keeps its state otherwise
-            let_pass()
+            reraise_signal_exception()
             self._due_ns, self._step = _NEVER, -1
             self._facts.miss("%s: %s" % (self.NAME, type(error).__name__))
 

@@ -11,7 +11,7 @@ import sys
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..wall import let_pass
+from ..signal_exceptions import reraise_signal_exception
 from ..workers.sample_parts import own
 from .backward_graph import OTHERS, read_graph
 from .layer_facts import inner_model
@@ -124,7 +124,7 @@ class UnusedGradientWatch(OccasionalObservations):
             else:
                 self._graphs.append(graph)
         except Exception as error:
-            let_pass()
+            reraise_signal_exception()
             self._graph_steps, self._passes_left, self._graphs = [], 0, []
             self._facts.miss("%s: %s" % (self.NAME, type(error).__name__))
 

@@ -11,7 +11,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from ..layout import KIND_GPU_STEP
-from ..wall import let_pass
+from ..signal_exceptions import reraise_signal_exception
 from .graph_captures import Captures
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class GpuTimes:
                 spent = self._read(before, marks)
                 waits = _UNTIMED_WAITS if recorded is None else self._read_waits(recorded)
             except Exception:  # the stream changed within the step: events before its last one may be pending
-                let_pass()
+                reraise_signal_exception()
                 self.dropped += 1
                 self._unread += 1
                 if self._unread >= _UNREAD_MAX:
@@ -200,7 +200,7 @@ class GpuTimes:
         except (
             Exception
         ):  # an allocator without statistics (cudaMallocAsync of old versions, a custom one): events go on
-            let_pass()
+            reraise_signal_exception()
             return -1, -1, -1, -1
         return (
             stats.get("allocated_bytes.all.current", -1),

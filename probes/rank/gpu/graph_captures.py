@@ -11,7 +11,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..hidden_frames import hide_frame, wraps
-from ..wall import let_pass
+from ..signal_exceptions import reraise_signal_exception
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +58,7 @@ def watch(torch: Any, captures: Captures, failed: Callable[[], None]) -> list[An
         try:
             call(graph)
         except Exception:
-            let_pass()
+            reraise_signal_exception()
             failed()
 
     @wraps(begin)

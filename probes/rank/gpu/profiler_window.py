@@ -21,8 +21,8 @@ from .. import rank_ring_folder
 from ..hidden_frames import hide_frame, wraps
 from ..layout import FLAG_DEEP
 from ..side_files import DEEP_REQUEST, DEEP_TRACE
+from ..signal_exceptions import reraise_signal_exception
 from ..steps.step_phases import CHECKPOINT, EVALUATION, INPUT
-from ..wall import let_pass
 from ..workers.sample_standins import put
 from .graph_captures import Captures
 
@@ -117,7 +117,7 @@ class ProfilerWindow:
             self._failed(step, str(refusal), again=False)
         except Exception as error:
             self._failed(step, "%s: %s" % (type(error).__name__, str(error)[:300]), again=False)
-            let_pass()
+            reraise_signal_exception()
 
     def _wanted(self) -> bool:
         request = _read(self._folder)
@@ -246,7 +246,7 @@ class ProfilerWindow:
         except Exception as error:
             self._took("stop_s", began)
             self._failed(self._account.step, "%s (%s)" % (reason, type(error).__name__), again=again)
-            let_pass()
+            reraise_signal_exception()
         else:
             self._took("stop_s", began)
             self._failed(self._account.step, reason, again=again)

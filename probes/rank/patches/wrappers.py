@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ..hidden_frames import hide_frame, wraps
-from ..wall import let_pass
+from ..signal_exceptions import reraise_signal_exception
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,7 @@ def count_error(recorder: Recorder) -> None:
     """Counts the error that is being handled; call it in an `except` clause. Hot wrappers inline `quietly` to save a call per mark."""
     if sys.exc_info()[0] is RecursionError:
         return  # near the recursion limit, as in `quietly`
-    let_pass()
+    reraise_signal_exception()
     try:
         recorder.failed()
     except Exception:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..wall import let_pass
+from ..signal_exceptions import reraise_signal_exception
 
 
 def count_samples(batch: Any, batch_size: int | None) -> int:
@@ -15,12 +15,12 @@ def count_samples(batch: Any, batch_size: int | None) -> int:
             if callable(size):  # for a list of lists, the exception would cost 170 us
                 return int(size(0))
         except Exception:
-            let_pass()
+            reraise_signal_exception()
     counted = None
     try:
         counted = _count(batch, batch_size)
     except Exception:  # batches may be anything: nested tensors have no shape, in other classes it is a method
-        let_pass()
+        reraise_signal_exception()
     return counted if counted is not None else batch_size or 0
 
 

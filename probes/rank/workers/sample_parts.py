@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import rank_ring_folder
 from ..side_files import PART
-from ..wall import let_pass
+from ..signal_exceptions import reraise_signal_exception
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +53,7 @@ class Names:
             key = (_key(item), kind)
             found = self._known.get(key)
         except Exception:
-            let_pass()
+            reraise_signal_exception()
             return 0  # runs inside the job's code: no exception of ours may escape
         if found is None:
             if len(self._known) >= PARTS_MAX:
@@ -61,7 +61,7 @@ class Names:
             try:
                 found = self._write_name(kind, *described(item, kind))
             except Exception:
-                let_pass()
+                reraise_signal_exception()
                 found = 0
             self._known[key] = found
         return found

@@ -19,7 +19,7 @@ from .. import rank_ring_folder
 from ..facts.loader_facts import batch_bytes
 from ..layout import KIND_PART, KIND_PROFILED
 from ..side_files import BUDGET
-from ..wall import let_pass
+from ..signal_exceptions import reraise_signal_exception
 from . import sample_parts
 from .sample_standins import Indices, StepList, StepTuple, install, walks_one_by_one
 
@@ -138,7 +138,7 @@ class BatchProfile:
             self.open = True
         except Exception:
             self._restore()
-            let_pass()
+            reraise_signal_exception()
         self.self_ns += perf_counter_ns() - began
         self._read_clocks()
 
@@ -157,7 +157,7 @@ class BatchProfile:
                 self._undo.pop()()
             except Exception:
                 self._restore()  # the others must still be restored
-                let_pass()
+                reraise_signal_exception()
         for entry in self.handed:
             _agree(*entry)
         self.handed.clear()
@@ -234,7 +234,7 @@ class BatchProfile:
         try:
             self._find_size(values)
         except Exception:
-            let_pass()  # the size stays -1, unknown
+            reraise_signal_exception()  # the size stays -1, unknown
 
     def _find_size(self, values: Any) -> None:
         for value in list(values)[:10]:

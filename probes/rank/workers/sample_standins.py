@@ -9,7 +9,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from ..hidden_frames import hide_frame
-from ..wall import let_pass
+from ..signal_exceptions import reraise_signal_exception
 from . import sample_parts
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class _Attribute:
         try:
             result = self._reading(value) if self._replaces else self._reading(item, value)
         except Exception:
-            let_pass()
+            reraise_signal_exception()
             return value
         return result if self._replaces else value
 

@@ -52,7 +52,7 @@ def test_of_threads_that_begin_their_first_backward_together_one_makes_the_ring(
     account = recorder.passes.backward_begin()
     assert account is recorder.account and account.ring is not None
     assert len(made) == 1 and others == [None]
-    assert recorder.crowded and recorder.errors == 0
+    assert recorder.several_threads_train and recorder.errors == 0
 
 
 def test_a_handler_that_trains_amid_the_making_of_the_ring_waits_for_nothing(
@@ -103,7 +103,7 @@ def test_the_thread_that_trains_is_followed_when_it_has_ended(recorder: Recorder
     delay = first.run_delay
     assert recorder.passes.backward_begin() is first, "one rank, one ring"
     assert first.thread == threading.get_ident() and first.run_delay is not delay
-    assert not recorder.crowded and recorder.facts.values["main_thread"] == threading.get_native_id()
+    assert not recorder.several_threads_train and recorder.facts.values["main_thread"] == threading.get_native_id()
 
 
 def test_a_new_thread_by_the_number_of_the_one_that_ended_has_clocks_of_its_own(recorder: Recorder) -> None:
@@ -118,7 +118,7 @@ def test_a_living_thread_keeps_its_place(recorder: Recorder) -> None:
     account = recorder.passes.backward_begin()
     assert account is not None
     assert in_a_thread(recorder.passes.backward_begin) is None
-    assert account.thread == threading.get_ident() and recorder.crowded
+    assert account.thread == threading.get_ident() and recorder.several_threads_train
 
 
 def test_an_update_in_another_thread_amid_the_backward_is_the_training_threads(recorder: Recorder) -> None:
@@ -141,7 +141,7 @@ def test_an_update_in_another_thread_amid_the_backward_is_the_training_threads(r
         in_a_thread(hook)
         recorder.passes.backward_end(account)
         assert recorder.passes.backward_begin() is account
-    assert not recorder.crowded and recorder.errors == 0
+    assert not recorder.several_threads_train and recorder.errors == 0
     assert len(written) >= 35
     assert not any(step["flags"] & FLAG_NO_OPTIMIZER for step in written)
     assert all(0 < step["optimizer_ns"] < step["t_end_ns"] - step["t_start_ns"] for step in written[3:])
@@ -151,4 +151,4 @@ def test_an_update_beside_the_backward_is_that_of_a_thread_which_trains_too(reco
     account: Any = recorder.passes.backward_begin()
     recorder.passes.backward_end(account)
     in_a_thread(lambda: recorder.passes.optimizer_begin(recorder))
-    assert recorder.crowded and account.optimizers == 0
+    assert recorder.several_threads_train and account.optimizers == 0

@@ -1,4 +1,4 @@
-"""Lets exceptions of the job's signal handlers pass through the recorder's except clauses."""
+"""Lets exceptions of the job's signal handlers through the except clauses of the recorder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import types
 from typing import Any
 
 
-def let_pass() -> None:
+def reraise_signal_exception() -> None:
     """Re-raises the current exception if a signal handler of the job raised it. Call it in an `except` clause.
 
     Handlers run between any two bytecodes, also ours: a time limit, a preemption, or torch's DataLoader, which reports a killed worker so.

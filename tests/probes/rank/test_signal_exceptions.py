@@ -1,4 +1,4 @@
-"""The walls around the recorder: faults of its own are counted and nothing else, what the job's signal handlers raise passes."""
+"""Exceptions of the recorder are counted and go no further; those of the job's signal handlers reach the job."""
 
 from __future__ import annotations
 

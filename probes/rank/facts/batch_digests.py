@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..signal_exceptions import reraise_signal_exception
 from ..steps.step_account import TRAINING
-from .loader_facts import leaves_of
+from .batch_contents import leaves_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,7 +7,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from ..workers.sample_parts import own
-from .loader_facts import batch_bytes
+from .batch_contents import batch_bytes
 
 if TYPE_CHECKING:
     from ...documents.rank_documents import BatchSizes, PaddingFacts

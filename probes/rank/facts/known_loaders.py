@@ -7,7 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..steps.step_account import TRAINING
-from .loader_facts import batch_bytes, batch_tensors, describe_loader, is_remade
+from .batch_contents import batch_bytes, batch_tensors
+from .loader_facts import describe_loader, is_remade
 
 if TYPE_CHECKING:
     from ...documents.loader_documents import DescribedLoader, RecordedLoader

@@ -9,7 +9,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from ..layout import SIZES_APART
-from .loader_facts import batch_bytes
+from .batch_contents import batch_bytes
 
 if TYPE_CHECKING:
     from .process_facts import Facts

@@ -16,7 +16,7 @@ from time import perf_counter_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any
 
 from .. import rank_ring_folder
-from ..facts.loader_facts import batch_bytes
+from ..facts.batch_contents import batch_bytes
 from ..layout import KIND_PART, KIND_PROFILED
 from ..side_files import BUDGET
 from ..signal_exceptions import reraise_signal_exception

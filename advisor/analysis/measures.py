@@ -46,6 +46,7 @@ from rn50_advisor.advisor.analysis.stacks.loop_lines import own_values
 from rn50_advisor.advisor.analysis.stacks.recomputing import recomputing_values
 from rn50_advisor.advisor.analysis.stacks.repeated_lines import invariant_values, repeated_values
 from rn50_advisor.advisor.analysis.stacks.sleeping_lines import waiting_values
+from rn50_advisor.advisor.analysis.stacks.text_lines import text_values
 from rn50_advisor.advisor.analysis.steps.batch_sizes import batch_values
 from rn50_advisor.advisor.analysis.steps.denormal_shares import denormal_values
 from rn50_advisor.advisor.analysis.steps.epochs import cold_values, epoch_values, evaluation_start_values
@@ -324,6 +325,11 @@ OF_STEADY_STEPS: tuple[Provider[SteadyContext], ...] = (
         named("gpu.host_paced_s"),
     ),
     Provider(lambda c, known: attention_values(c.run.recording, c.run.steady, known), named("step.attention_s")),
+    Provider(
+        lambda c, known: text_values(c.run.recording, c.run.steady, known),
+        named("step.text_s"),
+        named("gpu.host_paced_s"),
+    ),
     Provider(lambda c, known: invariant_values(c.run.recording, c.run.steady, known), named("step.invariant_s")),
     Provider(lambda c, known: composed_values(c.run.recording, c.run.steady, known), named("step.composed_s")),
     Provider(

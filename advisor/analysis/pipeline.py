@@ -44,6 +44,7 @@ from rn50_advisor.advisor.analysis.stacks.recomputing import recomputing_lines
 from rn50_advisor.advisor.analysis.stacks.repeated_lines import invariant_lines, repeated_lines
 from rn50_advisor.advisor.analysis.stacks.sleeping_lines import waiting_lines
 from rn50_advisor.advisor.analysis.stacks.step_lines import line_facts
+from rn50_advisor.advisor.analysis.stacks.text_lines import text_lines
 from rn50_advisor.advisor.analysis.stacks.thinned_profiles import with_few_profiles
 from rn50_advisor.advisor.analysis.steps.attribution import StepAttribution, labelled
 from rn50_advisor.advisor.analysis.steps.periodic_stalls import periodic_stalls
@@ -149,6 +150,7 @@ def analyse(recording: Recording) -> Analysis:
         attention_lines=attention_lines(recording),
         composed_lines=composed_lines(recording),
         invariant_lines=invariant_lines(recording),
+        text_lines=text_lines(recording),
         forward_lines=forward_lines(recording),
         loss_lines=loss_lines(recording),
         recomputing_lines=recomputing_lines(recording),

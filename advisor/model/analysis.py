@@ -190,6 +190,7 @@ class Analysis:
     hook_lines: tuple[HotLine, ...] = ()  # of hooks of modules and gradients that only watch, longest first
     attention_lines: tuple[AttentionLines, ...] = ()  # longest first
     composed_lines: tuple[ComposedLines, ...] = ()  # longest first
+    text_lines: tuple[HotLine, ...] = ()  # lines that format tensors as text, longest first
     invariant_lines: tuple[
         HotLine, ...
     ] = ()  # lines that compute the same in every round of a loop in the forward pass, longest first

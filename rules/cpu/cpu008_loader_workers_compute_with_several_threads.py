@@ -136,7 +136,7 @@ RULE = rule(
     thresholds={
         "cores": Threshold(
             0.10,
-            "of the allowed cores: without such threads the hand-over took up to 5 % of two, but 13 % with batches of 3 ms",
+            "of the allowed cores: without such threads the transfer took up to 5 % of two, but 13 % with batches of 3 ms",
         ),
         "share": Threshold(
             0.25,

@@ -9,7 +9,7 @@ Why it is slow: the cores available to this job cannot decode and transform samp
 consumes them. More workers only share the same cores. If the step itself computes on these cores, it waits for them in
 the middle of its own work instead.
 
-Evidence: the share of the step spent waiting for input (without the hand-over of finished batches), or the share in
+Evidence: the share of the step spent waiting for input (without the transfer of finished batches), or the share in
 which the training thread waits for a core that the workers occupy; CPU time (and waiting for a core) as a share of
 making a batch; the cores that the job keeps busy, out of those it is allowed.
 

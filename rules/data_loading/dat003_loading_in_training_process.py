@@ -15,7 +15,7 @@ diminishing returns of the worker forecast: the fewest workers that come close t
 sustain. If workers would gain less than 2 % even at best, or might as well cost time, make the samples cheaper instead.
 
 Estimate: the forecast at N. It simulates a loader with N workers batch by batch, with this run's batch times, the
-hand-over, and the cores shared with training; it is never better than a step without this wait. Workers cannot help
+transfer to the loop, and the cores shared with training; it is never better than a step without this wait. Workers cannot help
 on a machine without idle cores: there the estimate is up to the whole wait for samples, as if they cost nothing. At
 best the step also computes faster, because no batch passes through its core's caches any more.
 

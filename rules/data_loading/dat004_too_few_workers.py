@@ -16,7 +16,7 @@ Fix: `num_workers=N` at file and line. N is the worker forecast's point of dimin
 best speed, and at most as many as the idle cores can carry.
 
 Estimate: the forecast at N. It simulates a loader with N workers batch by batch, with this run's batch times, the
-hand-over, and the cores shared with training.
+transfer to the loop, and the cores shared with training.
 
 Cores count as available if some are idle. They also count if the forecast shortens the step even in the worst case, in
 which neighbours keep their cores and the whole job queues for the rest. Otherwise the CPUs are exhausted (DAT001).

@@ -21,7 +21,7 @@ shrinks by half or disappears. Measured: 1.9 to 0.75 and 2.5 to 0.9 ms with one 
 two ranks on two cores; forward and backward also went from 1.94 to 1.46 ms.
 
 False alarms: workers that are too slow never make the loop wait longer than it takes to make one batch; only the
-hand-over does.
+transfer to the loop does.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ KNOWN = (
         "GPU lost",
         r"GPU has fallen off the bus|CUDA error: (uncorrectable ECC|unspecified launch failure|device.* unavailable|no CUDA-capable)",
         "the GPU failed ({0})",
-        "check dmesg for Xid errors; if there are any, drain the machine and hand it back",
+        "check dmesg for Xid errors; if there are any, drain the node and replace it",
     ),
     _known(
         HOST_MEMORY,

@@ -212,7 +212,7 @@ def _hand_over(seen: CapacityInputs, samples: float) -> Capacity:
     if not made:
         return _unknown("loader", "no batch was seen being loaded")
     if not any(known.workers for known in made.values()):
-        return _unknown("loader", "batches are made in the training process: nothing is handed over")
+        return _unknown("loader", "batches are made in the training process: nothing is transferred from workers")
     handed = {rank: seconds for rank in made if (seconds := seen.values.get((FETCH_HAND_OVER_S, rank))) is not None}
     if not handed:
         return _unknown("loader", seen.values.why(FETCH_HAND_OVER_S) or "no batch could be followed to the loop")

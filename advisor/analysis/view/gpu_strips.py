@@ -5,9 +5,10 @@ from __future__ import annotations
 from rn50_advisor.advisor.analysis.gpu.gpu_ranks import gpus_of
 from rn50_advisor.advisor.analysis.host.node_window import Window
 from rn50_advisor.advisor.model.gpu.gpu_facts import PROGRAMS_XIDS, Gpu
-from rn50_advisor.advisor.model.recording import Recording
-from rn50_advisor.advisor.model.report import GpuStrip
+from rn50_advisor.advisor.model.recording import Recording, events_of
+from rn50_advisor.advisor.model.report import GpuProcessRow, GpuStrip
 from rn50_advisor.advisor.model.wording.quantities import bytes_
+from rn50_advisor.probes.documents.event_documents import GpuProcesses
 
 _RECENT_NS = 5_000_000_000
 _HELD_SHARE = 0.02  # as GPU001
@@ -35,10 +36,28 @@ def gpu_strips(recording: Recording) -> tuple[GpuStrip, ...]:
     read = {scope[4:] for metric, scope in recording.samples if metric.startswith("gpu.") and scope.startswith("gpu:")}
     for index in {int(number) for number in read if number.isdigit()} - set(known):
         known[index] = Gpu(index, "")
-    return tuple(_strip(now, known[index]) for index in sorted(known))
+    listed = _listed(recording)
+    return tuple(_strip(now, known[index], listed.get(index, ())) for index in sorted(known))
 
 
-def _strip(now: Window, gpu: Gpu) -> GpuStrip:
+def _listed(recording: Recording) -> dict[int, tuple[GpuProcessRow, ...]]:
+    """The processes on each GPU as last listed. Of several hosts none: their lists name GPUs by the numbers of their own host."""
+    listed: dict[int, tuple[GpuProcessRow, ...]] = {}
+    for event in events_of(recording.events, GpuProcesses) if not recording.nodes else ():
+        listed[event.data.get("gpu", -1)] = tuple(
+            GpuProcessRow(
+                process.get("pid", 0),
+                process.get("user", ""),
+                process.get("name", ""),
+                process.get("mem_bytes"),
+                process.get("own", False),
+            )
+            for process in event.data.get("processes", ())
+        )
+    return listed
+
+
+def _strip(now: Window, gpu: Gpu, processes: tuple[GpuProcessRow, ...]) -> GpuStrip:
     scope = f"gpu:{gpu.index}"
     held = [now.rate(f"gpu.{name}_s", scope) for name in ("sw_thermal", "hw_thermal", "power_brake", "thermal")]
     throttled = max((share for share in held if share is not None), default=None)
@@ -51,6 +70,7 @@ def _strip(now: Window, gpu: Gpu) -> GpuStrip:
         place="",
         host="",
         instances=_instances(now, gpu),
+        processes=processes,
         **{name: now.level(f"gpu.{name}", scope) for name in _FIELDS},
     )
 

@@ -73,6 +73,7 @@ STEP_REPEATED_S = RankMeasure(
     "s",
     "computing in lines of the user's own code that give the same in every step",
 )
+STEP_TEXT_S = RankMeasure("step.text_s", "s", "formatting tensors as text, wherever in the step")
 STEP_INVARIANT_S = RankMeasure(
     "step.invariant_s",
     "s",

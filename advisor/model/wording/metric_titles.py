@@ -125,6 +125,7 @@ METRIC_TITLES: dict[str, str] = {
     "start.total_s": "start-up time",
     "step.checkpoint_s": "checkpoint time",
     "step.composed_s": "composed operations",
+    "step.text_s": "formatting of tensors",
     "step.invariant_s": "loop-invariant operations",
     "step.compute_s": "compute time",
     "step.epoch_start_s": "epoch start-up",

@@ -68,7 +68,7 @@ def test_in_the_training_process_there_is_one_lane_and_nothing_is_handed_over() 
     made = recording({0: own}, facts={100: {"loaders": [{**TRAIN, "num_workers": 0}]}})
     assert value(made, "preprocessing") == pytest.approx(8 / 0.030)
     assert "training process" in capacity(made, "preprocessing").basis
-    assert "nothing is handed over" in capacity(made, "loader").basis
+    assert "nothing is transferred from workers" in capacity(made, "loader").basis
 
 
 def test_handing_over_is_what_comes_after_a_batch_is_made() -> None:

@@ -8,10 +8,11 @@ import pytest
 
 from recordings import plan, recording, series, steady_counter
 from rn50_advisor.advisor.analysis.pipeline import analyse
-from rn50_advisor.advisor.model.recording import Series
-from rn50_advisor.advisor.model.report import GpuStrip
+from rn50_advisor.advisor.model.recording import Series, happened
+from rn50_advisor.advisor.model.report import GpuProcessRow, GpuStrip
 from rn50_advisor.advisor.model.wording.quantities import bytes_
 from rn50_advisor.advisor.report import surroundings
+from rn50_advisor.probes.documents.event_documents import GpuProcess, GpuProcesses
 
 DEVICE = {"index": 0, "name": "A100", "uuid": "GPU-aa", "pci_bus_id": "x", "mem_total_bytes": 1, "pcie_width_max": 16}
 CUDA = {"cuda": {"device": 0, "uuid": "aa", "visible": None}}
@@ -79,3 +80,15 @@ def test_what_belongs_to_no_gpu_makes_no_strip() -> None:
 def test_what_is_wrong_in_a_few_words(samples: dict[str, Series], words: str) -> None:
     (strip,) = strips({(metric, "gpu:0"): readings for metric, readings in samples.items()})
     assert strip.trouble == words
+
+
+def test_the_processes_of_a_gpu_are_those_of_its_last_list() -> None:
+    def listing(at_ns: int, *listed: GpuProcess) -> Any:
+        return happened(GpuProcesses, {"gpu": 0, "processes": listed}, t_ns=at_ns)
+
+    own = GpuProcess(pid=100, user="ann", name="python", mem_bytes=1e9, own=True)
+    other = GpuProcess(pid=7, user="bob", name="ollama", mem_bytes=None, own=False)
+    (strip,) = strips({("gpu.util_pct", "gpu:0"): levels(9)}, events=(listing(1, own), listing(2, own, other)))
+    assert strip.processes[0] == GpuProcessRow(100, "ann", "python", 1e9, own=True)
+    assert strip.processes[1].pid == 7 and not strip.processes[1].own
+    assert strips({("gpu.util_pct", "gpu:0"): levels(9)})[0].processes == ()

@@ -156,8 +156,8 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         Cause(("LOP012", "LOP013", "LOP014"), ("CMP017", "LOP011"), MOST_OF_IT),
         # in a hook, when it runs matters more than what it does
         Cause(("LOP013",), ("LOP007", "LOP012", "CMP026"), MOST_OF_IT),
-        # the fix of a loop that takes parts is known, while one call for all of them may not be possible
-        Cause(("CMP024",), ("CMP017",)),
+        # what a loop need not do is known, while one call for all its iterations may not be possible
+        Cause(("CMP024", "CMP028"), ("CMP017",)),
         Cause(("LOP014",), ("LOP010", "LOP012"), MOST_OF_IT),
         # what is formatted says more than where
         Cause(("LOP015",), ("LOP002", "LOP004", "LOP007", "LOP009", "LOP012", "LOP013"), MOST_OF_IT),

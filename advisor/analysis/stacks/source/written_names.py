@@ -208,7 +208,9 @@ def _set_by(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
     if isinstance(node, ast.Assign):
         for target in node.targets:
             parts = target.elts if isinstance(target, ast.Tuple) else [target]
-            yield from ((part, node.value) for part in parts)
+            each = isinstance(node.value, ast.Tuple) and len(node.value.elts) == len(parts) > 1
+            values = node.value.elts if isinstance(node.value, ast.Tuple) and each else [node.value] * len(parts)
+            yield from zip(parts, values, strict=True)
     elif isinstance(node, (ast.AugAssign, ast.AnnAssign)) and node.value is not None:
         yield node.target, node.value
 

@@ -46,7 +46,10 @@ def looked(
             for part, ms in each.items()
         ]
     made = recording({0: plan(60)}, facts={100: LOADERS})
-    tables = {"looks": {0: table((*PROFILED_FIELDS, "flags"), looks)}, "parts": {0: table((*PART_FIELDS, "flags"), rows)}}
+    tables = {
+        "looks": {0: table((*PROFILED_FIELDS, "flags"), looks)},
+        "parts": {0: table((*PART_FIELDS, "flags"), rows)},
+    }
     return replace(made, part_names=NAMES, **tables)
 
 

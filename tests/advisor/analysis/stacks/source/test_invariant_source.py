@@ -20,8 +20,7 @@ class Decoder(nn.Module):
     def __init__(self, width, kind):
         self.attention = Attention(width)
         self.cell = nn.GRUCell(width, width)
-        self.project = nn.Linear(width, width)
-        self.drop = nn.Dropout(0.1)
+        self.project, self.drop = nn.Linear(width, width), nn.Dropout(0.1)
         self.blocks = nn.ModuleList(nn.Linear(width, width) for _ in range(4))
         self.cache = None
         self.scale = 3.0

@@ -11,6 +11,7 @@ from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.report import (
     Budget,
     Capacity,
+    GpuProcessRow,
     GpuStrip,
     HostStrip,
     Job,
@@ -66,10 +67,15 @@ def from_json(document: Mapping[str, Any]) -> Report:
         overhead=Overhead(**{**d["overhead"], "shed": tuple(d["overhead"]["shed"])}),
         ranks=tuple(RankStrip(**r) for r in d["ranks"]),
         host=HostStrip(**d["host"]) if d["host"] else None,
-        gpus=tuple(GpuStrip(**g) for g in d["gpus"]),
+        gpus=tuple(_gpu(g) for g in d["gpus"]),
         worker_curve=_curve(d["worker_curve"]) if d.get("worker_curve") else None,
         nodes=tuple(_node(n) for n in d.get("nodes") or ()),
     )
+
+
+def _gpu(strip: Mapping[str, Any]) -> GpuStrip:
+    processes = tuple(GpuProcessRow(**process) for process in strip.get("processes") or ())
+    return GpuStrip(**{**strip, "processes": processes})
 
 
 def recorded_saving(saving: Mapping[str, Any]) -> Saving:

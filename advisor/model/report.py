@@ -137,6 +137,17 @@ class TimelinePoint:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuProcessRow:
+    """A process on a GPU as last listed. `own`: of this job. Empty words and None: not known."""
+
+    pid: int
+    user: str = ""
+    name: str = ""
+    mem_bytes: float | None = None
+    own: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class GpuStrip:
     index: int
     name: str
@@ -158,6 +169,7 @@ class GpuStrip:
     place: str = ""  # host and index there, for a job on several hosts
     instances: str = ""  # its MIG instances and their memory in use
     host: str = ""  # for a job on several hosts
+    processes: tuple[GpuProcessRow, ...] = ()  # if the driver listed them; the job's own first
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from rn50_advisor.advisor.tui.panels.capacity_panel import CapacitiesPanel, Load
 from rn50_advisor.advisor.tui.panels.check_panel import GapsPanel, OutcomesPanel, OverheadPanel, RunPanel
 from rn50_advisor.advisor.tui.panels.finding_detail import FindingDetail
 from rn50_advisor.advisor.tui.panels.finding_list import FindingList
-from rn50_advisor.advisor.tui.panels.gpu_panel import AlarmingGpusPanel, DeepPanel, GpusPanel
+from rn50_advisor.advisor.tui.panels.gpu_panel import AlarmingGpusPanel, DeepPanel, GpuProcessesPanel, GpusPanel
 from rn50_advisor.advisor.tui.panels.history_panel import GpuHistoryPanel, PhasesPanel, RankHistoryPanel, TimeLostPanel
 from rn50_advisor.advisor.tui.panels.host_panel import HostPanel
 from rn50_advisor.advisor.tui.panels.now_panel import NowPanel
@@ -70,6 +70,7 @@ class Ranks(Vertical):
 class MachineView(VerticalScroll):
     def compose(self) -> ComposeResult:
         yield GpusPanel(id="gpus")
+        yield GpuProcessesPanel(id="gpu-processes")
         yield DeepPanel(id="deep")
         yield HostPanel(id="host")
 

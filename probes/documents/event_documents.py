@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 from .bounded_numbers import Number, Whole
@@ -46,6 +46,23 @@ class TracedWindow(TypedDict, total=False):
     """The agent's summary of a deep window's trace. `DeepWindow` of advisor/model/gpu/kernel_classes.py reads it."""
 
     rank: Whole
+
+
+class GpuProcess(TypedDict, total=False):
+    """A process that computes on a GPU. `name` is the kernel's short name: command lines may hold secrets. `own`: the job's."""
+
+    pid: Whole
+    user: str
+    name: str
+    mem_bytes: Number | None
+    own: bool
+
+
+class GpuProcesses(TypedDict, total=False):
+    """The processes on a GPU, whenever they have changed."""
+
+    gpu: Whole
+    processes: Sequence[GpuProcess]
 
 
 class _Frames(TypedDict):
@@ -210,9 +227,9 @@ class StallEnd(TypedDict, total=False):
 
 
 EventDocument = (
-    AgentCrash | EndRequest | DataMounted | NotedDeath | TracedWindow | FlightDumps | InterpreterHolder | InterpreterWaitSamples
-    | LeftRunning | SampleMaking | NcclPrinted | OomKill | PrintedLines | StackProfile | RecorderCost | ShedProbe | StackSample
-    | StallSeen | StallEnd
+    AgentCrash | EndRequest | DataMounted | NotedDeath | TracedWindow | FlightDumps | GpuProcesses | InterpreterHolder
+    | InterpreterWaitSamples | LeftRunning | SampleMaking | NcclPrinted | OomKill | PrintedLines | StackProfile | RecorderCost
+    | ShedProbe | StackSample | StallSeen | StallEnd
 )  # fmt: skip
 
 KINDS: Mapping[type, str] = {
@@ -222,6 +239,7 @@ KINDS: Mapping[type, str] = {
     NotedDeath: "death",
     TracedWindow: "deep",
     FlightDumps: "flight",
+    GpuProcesses: "gpu_processes",
     InterpreterHolder: "holder",
     InterpreterWaitSamples: "interpreter",
     LeftRunning: "left_running",

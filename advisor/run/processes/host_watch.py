@@ -14,7 +14,7 @@ from typing import cast
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.advisor.model.recording import AnyEvent, happened
 from rn50_advisor.advisor.run.sidefiles.job_sources import SourceNews, read_source
-from rn50_advisor.probes.documents.event_documents import DataMounted
+from rn50_advisor.probes.documents.event_documents import DataMounted, GpuProcesses
 from rn50_advisor.probes.documents.machine_documents import GpuDeviceFacts, GpuPathFacts, MachineFacts
 from rn50_advisor.probes.documents.rank_documents import MountFacts
 from rn50_advisor.probes.host.gpu.gpu_probe import GpuProbe
@@ -134,6 +134,8 @@ class HostWatch:
             self._post(HostNews(tick, change, self._tree.members()))
             for mount in self._data_files.take_mounts() if self._data_files is not None else ():
                 self._post(happened(DataMounted, cast(DataMounted, dataclasses.asdict(mount)), t_ns=tick.t_ns))
+            for listing in self._gpu.take_listings() if self._gpu is not None else ():
+                self._post(happened(GpuProcesses, listing, t_ns=tick.t_ns))
 
     def _describe_machine(self) -> None:
         facts = host_facts()

@@ -11,7 +11,7 @@ from rn50_advisor.advisor.model.alike import ALIKE, alike_gpus, one_gpu
 from rn50_advisor.advisor.model.gpu.gpu_memory_rows import memory_rows
 from rn50_advisor.advisor.model.gpu.kernel_classes import DeepTable, deep_tables
 from rn50_advisor.advisor.model.gpu.roofline import roofline_rows
-from rn50_advisor.advisor.model.report import GpuStrip, Report
+from rn50_advisor.advisor.model.report import GpuProcessRow, GpuStrip, Report
 from rn50_advisor.advisor.model.wording.quantities import DASH, bytes_, number, percent
 from rn50_advisor.advisor.tui.panels.panel import Panel
 from rn50_advisor.advisor.tui.styles.drawing import Part, fit, line, meter, muted, prose
@@ -147,6 +147,29 @@ def _mhz(value: float | None) -> str:
 
 _NUMBER = 10
 _SHARE = 7
+
+
+class GpuProcessesPanel(Panel):
+    """Hidden where the driver listed none: in containers it often sees no process of the job."""
+
+    TITLE = "Processes on the GPUs"
+
+    def show(self, report: Report | None) -> None:
+        self.display = report is not None and any(gpu.processes for gpu in report.gpus)
+        super().show(report)
+
+    def draw(self, report: Report, width: int) -> list[Content]:
+        rows = [(gpu.index, process) for gpu in report.gpus for process in gpu.processes]
+        rows.sort(key=lambda row: row[1].own)  # others first: they are why one looks here
+        heading = f"{'':<9} {'GPU':>4} {'PID':>8}  {'user':<12} {'memory':>9}  process"
+        return [line(muted(fit(heading, width).rstrip())), *(_process(gpu, process, width) for gpu, process in rows)]
+
+
+def _process(gpu: int, process: GpuProcessRow, width: int) -> Content:
+    whose = "this job" if process.own else "▲ other"
+    text = f"{whose:<9} {gpu:>4} {process.pid:>8}  {fit(process.user or DASH, 12)} {bytes_(process.mem_bytes):>9}  "
+    row = line(fit(text + (process.name or DASH), width).rstrip())
+    return row if process.own else row.stylize("bold $text-warning")
 
 
 # A rank's achieved FLOP/s and its kernels in profiler windows; without a window, how to request one.

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rn50_advisor.advisor.model.metrics import ProbeGap, Reading, Sample
+from rn50_advisor.probes.documents.event_documents import GpuProcess, GpuProcesses
 from rn50_advisor.probes.host.counters import GapsOnce
 from rn50_advisor.probes.host.gpu.gpu_devices import DriverQueries, GpuConnection, GpuDevice, describe, paths
 from rn50_advisor.probes.host.gpu.gpu_gpm import ALL as GPM
 from rn50_advisor.probes.host.gpu.gpu_gpm import Gpm
-from rn50_advisor.probes.host.gpu.gpu_neighbours import foreign_sm, neighbours
+from rn50_advisor.probes.host.gpu.gpu_neighbours import Neighbours, foreign_sm, neighbours
 from rn50_advisor.probes.host.gpu.gpu_readers import (
     FOREIGN_SM,
     PROBE_COST,
@@ -30,6 +31,7 @@ from rn50_advisor.probes.host.process.process_tree import Member
 from rn50_advisor.probes.host.target import Target
 
 NEVER = object()
+_MOVED_BYTES = 1 << 28  # of a process's memory, until its GPU's list is noted again
 _NEIGHBOURS = ("gpu.foreign_processes", "gpu.foreign_mem_bytes")
 
 
@@ -56,6 +58,7 @@ class WatchedGpu:
         self.xids = 0
         self.listed = self.sm_listed = True
         self.sm_since_us = 0
+        self.noted: tuple[GpuProcess, ...] = ()  # the processes as last noted
 
     def replace(self, field: FieldMetric) -> bool:
         """Replaces a field that this GPU does not support by another query. False if there is no replacement."""
@@ -85,6 +88,7 @@ class GpuProbe:
         self._slow_ns: int | None = None
         self._turn = 0  # the GPU whose PCIe traffic is read in this slow round
         self._spent_s = 0.0
+        self._listings: list[GpuProcesses] = []
         self._own: set[int] = set()  # includes ended processes: the driver still reports their use
         self.driver_version: str | None = None
         self.cuda_version: str | None = None  # the newest CUDA that the driver supports, not the one in use
@@ -109,6 +113,11 @@ class GpuProbe:
     def read_all(self) -> None:
         """Makes the next sample include the slow queries: when a job ends, its GPUs' last errors matter."""
         self._slow_ns = None
+
+    def take_listings(self) -> tuple[GpuProcesses, ...]:
+        """Lists of GPUs whose processes have changed, each once."""
+        new, self._listings = tuple(self._listings), []
+        return new
 
     def sample(self, now_ns: int, targets: Sequence[Target]) -> Reading:
         began_ns = time.monotonic_ns()
@@ -249,9 +258,17 @@ class GpuProbe:
             return samples
         found = self._asked(watched, _NEIGHBOURS, lambda nvml, h: neighbours(nvml, index, h, own, self._root))
         watched.listed = found is not NEVER
-        if not _list(found):
+        if not isinstance(found, Neighbours):
             return samples
-        return [*samples, *_list(found), *self._foreign_sm(watched, own)]
+        self._note(watched, found.processes)
+        if not found.samples:
+            return samples
+        return [*samples, *found.samples, *self._foreign_sm(watched, own)]
+
+    def _note(self, watched: WatchedGpu, processes: tuple[GpuProcess, ...]) -> None:
+        if _differ(watched.noted, processes):
+            watched.noted = processes
+            self._listings.append(GpuProcesses(gpu=watched.device.index, processes=processes))
 
     def _foreign_sm(self, watched: WatchedGpu, own: frozenset[int]) -> list[Sample]:
         if not watched.sm_listed or watched.device.mig:  # with MIG it would cover all instances
@@ -298,3 +315,9 @@ class GpuProbe:
 
 def _list(answer: Any) -> list[Sample]:
     return [] if answer is None or answer is NEVER else answer
+
+
+def _differ(noted: Sequence[GpuProcess], now: Sequence[GpuProcess]) -> bool:
+    before = {process["pid"]: process["mem_bytes"] or 0 for process in noted}
+    after = {process["pid"]: process["mem_bytes"] or 0 for process in now}
+    return before.keys() != after.keys() or any(abs(after[pid] - before[pid]) > _MOVED_BYTES for pid in after)

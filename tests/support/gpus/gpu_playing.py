@@ -23,17 +23,19 @@ ticks, root, apart_s, own = int(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[
 probe = GpuProbe(root)
 devices, paths = ([dataclasses.asdict(d) for d in found()] for found in (probe.devices, probe.paths))
 targets = [Target(pid, "rank", 0) for pid in own]
-readings = []
+readings, listings = [], []
 for n in range(ticks):
     if sys.argv[5] == "ends" and n == ticks - 1:
         probe.read_all()
     readings.append(probe.sample(round(n * apart_s * 1e9), targets))
+    listings.append(probe.take_listings())
     if (root / "each_tick.py").exists():
         exec((root / "each_tick.py").read_text(), {"n": n, "root": root})
 def of(reading):
     return {s.metric + " " + s.scope: s.value for s in reading.samples if s.metric != "gpu.probe_s"}
 print(json.dumps({
     "devices": devices,
+    "listings": listings,
     "paths": paths,
     "driver": probe.driver_version,
     "cuda": probe.cuda_version,

@@ -10,8 +10,8 @@ import report_samples as samples
 from rn50_advisor.advisor.model.findings import Affected
 from rn50_advisor.advisor.model.gpu.kernel_classes import DeepWindow, KernelRow, deep_facts
 from rn50_advisor.advisor.model.metrics import ProbeGap
-from rn50_advisor.advisor.model.report import GpuStrip
-from rn50_advisor.advisor.tui.panels.gpu_panel import GpusPanel, alarming
+from rn50_advisor.advisor.model.report import GpuProcessRow, GpuStrip
+from rn50_advisor.advisor.tui.panels.gpu_panel import GpuProcessesPanel, GpusPanel, alarming
 from rn50_advisor.advisor.tui.panels.now_panel import gpu_cell
 from screen_overflow import overflows
 from tui_doubles import SIZES, Reports, screen_text, settle, shown
@@ -154,3 +154,28 @@ def test_alike_gpus_share_a_row_below_the_one_that_differs() -> None:
     panel.grouped = False
     assert len(panel.draw(hot(), 100)) == 8
     assert "alike" not in panel.titled(hot())
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_processes_of_others_on_a_gpu_stand_first_and_are_marked_by_a_word(size) -> None:
+    own = GpuProcessRow(4711, "ann", "python", 20 * 2**30, own=True)
+    other = GpuProcessRow(77, "uid 4321", "ollama", 2**31)
+    healthy = samples.healthy()
+    listed = replace(healthy, gpus=(replace(healthy.gpus[0], processes=(own, other)), *healthy.gpus[1:]))
+    async with shown(Reports(listed), size) as (app, pilot):
+        await pilot.press("4")
+        await settle(app, pilot)
+        panel = app.query_one("#gpu-processes", GpuProcessesPanel)
+        assert panel.display and not overflows(app)
+        lines = [line.plain.split() for line in panel.draw(listed, panel.content_size.width)]
+        assert lines[1:] == [
+            ["▲", "other", "0", "77", "uid", "4321", "2.00", "GiB", "ollama"],
+            ["this", "job", "0", "4711", "ann", "20.0", "GiB", "python"],
+        ]
+
+
+async def test_without_a_list_of_processes_there_is_no_table_of_them() -> None:
+    async with shown(Reports(samples.healthy()), (120, 36)) as (app, pilot):
+        await pilot.press("4")
+        await settle(app, pilot)
+        assert not app.query_one("#gpu-processes").display

@@ -1,4 +1,4 @@
-"""Processes of others on a job's GPUs."""
+"""Processes on a job's GPUs, its own and others."""
 
 from __future__ import annotations
 
@@ -69,3 +69,39 @@ def test_the_server_of_mps_is_no_stranger(fake_driver: Path, tmp_path: Path) -> 
     script = processes(tmp_path, (0, 501, 10**10, 60), (0, 88, 3 * 10**7, 0))
     samples = play(fake_driver, script, 1, tmp_path, own=[501])["samples"][0]
     assert samples["gpu.foreign_processes gpu:0"] == 0
+
+
+def process(root: Path, pid: int, uid: int, name: str) -> None:
+    folder = root / "proc" / str(pid)
+    folder.mkdir(parents=True)
+    (folder / "comm").write_text(f"{name}\n")
+    (folder / "status").write_text(f"Name:\t{name}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
+    (folder / "cmdline").write_text(f"{name}\0--token\0hunter2\0")
+
+
+def test_processes_are_listed_with_user_and_name_and_without_their_arguments(fake_driver: Path, tmp_path: Path) -> None:
+    script = processes(tmp_path, (0, 77, 2 * 10**9, 25), (0, 501, 10**10, 60), (0, 78, 10**9, 5), (1, 77, 10**9, 9))
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\nann:x:1000:1000::/home/ann:/bin/sh\n")
+    process(tmp_path, 501, 1000, "python")
+    process(tmp_path, 77, 4321, "ollama")
+    (listing,) = play(fake_driver, script, 1, tmp_path, own=[501])["listings"][0]
+    assert listing == {
+        "gpu": 0,
+        "processes": [
+            {"pid": 501, "user": "ann", "name": "python", "mem_bytes": 10**10, "own": True},
+            {"pid": 77, "user": "uid 4321", "name": "ollama", "mem_bytes": 2 * 10**9, "own": False},
+            {"pid": 78, "user": "", "name": "", "mem_bytes": 10**9, "own": False},  # ended meanwhile
+        ],
+    }
+
+
+def test_a_list_is_noted_again_only_when_it_has_changed(fake_driver: Path, tmp_path: Path) -> None:
+    script = processes(tmp_path, (0, 501, 10**10, 60), (0, 77, 10**9, 5))
+    (tmp_path / "each_tick.py").write_text(
+        'file = root / "processes"\n'
+        'rows = {1: "0 501 11000000000 60\\n0 77 1000000000 5\\n", 2: "0 501 11000000000 60\\n"}\n'
+        "if n in rows:\n    file.write_text(rows[n])"
+    )
+    listings = play(fake_driver, script, 5, tmp_path, own=[501])["listings"]
+    assert [[len(listing["processes"]) for listing in tick] for tick in listings] == [[2], [], [2], [1], []]

@@ -40,7 +40,7 @@ INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
 
 # New objects between two garbage collections: the screen's 800 modules are imported in 0.70 s of CPU time without any and in 0.81 s
 # with Python's 700 (medians of three).
-_COLLECT_AFTER = 20_000
+COLLECT_AFTER = 20_000
 
 # Name, module and one line of help: listing commands must not import them.
 COMMANDS = {
@@ -51,7 +51,7 @@ COMMANDS = {
     "compare": ("compare", "Compare runs: faster, slower or the same, and why."),
     "bench": ("bench", "Benchmark ResNet50 setting by setting: how fast, and what holds it back."),
     "fleet": ("fleet", "Rank many machines by their results; name the outliers."),
-    "triage": ("triage", "Check a machine before training on it: keep it, fix a setting, or hand it back."),
+    "triage": ("triage", "Check a machine before training on it: keep it, fix a setting, or replace it."),
     "explain": ("explain", "Explain a rule: why it is slow, what to do, when it is wrong."),
     "rules": ("explain", "List the rules, all or of one family."),
     "doctor": ("doctor", "Check what can be measured on this machine."),
@@ -69,7 +69,7 @@ Exit codes: `run` ends exactly as the job does. Otherwise 0, or
       allows; fleet: an outlier;
       triage: fix a setting
    4  compare: not comparable;
-      triage: hand it back
+      triage: replace it
   64  wrong usage
 """
 
@@ -149,7 +149,7 @@ def _likely_command(words: Sequence[str]) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     """The console script. Always ends in SystemExit, or by the signal that killed the job."""
     use_plain_glyphs()
-    gc.set_threshold(_COLLECT_AFTER)
+    gc.set_threshold(COLLECT_AFTER)
     sys.exit(_outcome(sys.argv[1:] if argv is None else list(argv)))
 
 

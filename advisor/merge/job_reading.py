@@ -49,12 +49,12 @@ def read_job(
     *,
     recent_steps: int | None = None,
     progress: Progress | None = None,
-    first_samples: int | None = None,
+    beginning: bool = False,
 ) -> Recording:
     """Reads the run in `path`, merged with data from other nodes; in a folder with runs, the newest job with all its nodes merged.
 
     A trace of torch's profiler, or a folder with the traces of several ranks, is read as a run; `progress` is told how far.
-    `first_samples`: of a job of one run, only so many samples, the earliest.
+    `beginning`: of a job of one run, only the earliest rows and samples, enough for the first report of a replay.
     """
     if looks_like_a_trace(path) or (_is_folder_of_runs(path) and not runs_in(path)):
         return read_traces([path], progress)
@@ -64,8 +64,8 @@ def read_job(
             return read_nodes(found, recent_steps=recent_steps)
     if path.is_file() and is_bundle(path):
         with tempfile.TemporaryDirectory(prefix="rn50-unpacked-") as folder:
-            return _with_sent(unpack_bundle(path, Path(folder)), path, recent_steps, first_samples)
-    return _with_sent(path, path, recent_steps, first_samples)
+            return _with_sent(unpack_bundle(path, Path(folder)), path, recent_steps, beginning)
+    return _with_sent(path, path, recent_steps, beginning)
 
 
 def read_several(paths: Sequence[Path], progress: Progress | None = None) -> Recording:
@@ -77,8 +77,8 @@ def read_several(paths: Sequence[Path], progress: Progress | None = None) -> Rec
     return read_traces(paths, progress)
 
 
-def _with_sent(run: Path, shown_as: Path, recent_steps: int | None, first_samples: int | None) -> Recording:
-    own = read_recording(run, recent_steps=recent_steps, shown_as=shown_as, first_samples=first_samples)
+def _with_sent(run: Path, shown_as: Path, recent_steps: int | None, beginning: bool) -> Recording:
+    own = read_recording(run, recent_steps=recent_steps, shown_as=shown_as, beginning=beginning)
     inbox = run / INBOX_NAME if run.is_dir() else run.with_name(INBOX_NAME)
     try:
         return merge([own, *sent_recordings(inbox, recent=None if recent_steps is None else _RECENT_FRAMES)])

@@ -41,6 +41,8 @@ from rn50_advisor.probes.rank.layout import FIELDS, SPAN_LABELS
 __all__ = ["cut", "read_recording"]
 
 LIVE_SAMPLES = 200_000  # limit for a live screen, which reads every second: about 0.2 s
+FIRST_SAMPLES = 50_000  # minutes of a node's samples
+FIRST_ROWS = 500  # of each of a rank's tables: the first seconds of most jobs
 # Ring tables are in order of arrival. Batches arrive worker by worker and become a timeline only when sorted.
 _ORDER_COLUMN = {
     "steps": "t_start_ns",
@@ -64,41 +66,50 @@ _META_TYPES: Mapping[str, type | tuple[type, ...]] = {
 
 
 def read_recording(
-    path: Path, *, recent_steps: int | None = None, shown_as: Path | None = None, first_samples: int | None = None
+    path: Path, *, recent_steps: int | None = None, shown_as: Path | None = None, beginning: bool = False
 ) -> Recording:
     """Reads the run in `path`: its folder, its run file, or a bundle. Raises NotARun, whose message names `shown_as`.
 
     `recent_steps`, for the live screen: reads only this many latest rows of each rank's tables, and only samples of the
     same time (at most LIVE_SAMPLES).
-    `first_samples`, for the beginning of a replay: reads only so many samples, the earliest.
+    `beginning`, for the first report of a replay: reads only the earliest FIRST_ROWS and FIRST_SAMPLES.
     """
     if path.is_file() and is_bundle(path):
         with tempfile.TemporaryDirectory(prefix="rn50-unpacked-") as folder:
-            return _read(unpack_bundle(path, Path(folder)), path, recent_steps, first_samples)
-    return _read(path, shown_as or path, recent_steps, first_samples)
+            return _read(unpack_bundle(path, Path(folder)), path, recent_steps, beginning)
+    return _read(path, shown_as or path, recent_steps, beginning)
 
 
-def _read(path: Path, shown_path: Path, recent: int | None, first_samples: int | None) -> Recording:
+def is_whole(recording: Recording) -> bool:
+    """False if a reading of the beginning may have left rows or samples out; traces are always read whole."""
+    read = sum(series.t_ns.size for series in recording.samples.values())
+    tables = (getattr(recording, table) for table in RING_TABLES.values())
+    longest = max((len(rows) for table in tables for rows in table.values()), default=0)
+    # Half: rows with invalid values were dropped.
+    return recording.meta.traced or (read < FIRST_SAMPLES // 2 and longest < FIRST_ROWS // 2)
+
+
+def _read(path: Path, shown_path: Path, recent: int | None, beginning: bool) -> Recording:
     with open_database(path) as db:
         try:
-            return _recording(db, recent, first_samples)
+            return _recording(db, recent, beginning)
         except (Corrupt, RecursionError, MemoryError) as error:
             why = str(error) or "reading it would need more memory than there is"
             raise NotARun(f"{shown_path} is damaged: {why:.200}") from error
 
 
-def _recording(db: sqlite3.Connection, recent: int | None, first_samples: int | None) -> Recording:
+def _recording(db: sqlite3.Connection, recent: int | None, beginning: bool) -> Recording:
     left_out = LeftOut()
     present = table_names(db)
     tables = {
-        table: _ring_table(db, table, FIELDS[kind], recent) if table in present else {}
+        table: _ring_table(db, table, FIELDS[kind], recent, beginning) if table in present else {}
         for kind, table in RING_TABLES.items()
     }
     steps = tables["steps"]
     since_ns = None
     if recent is not None:
         since_ns = min((int(rows["t_start_ns"][0]) for rows in steps.values()), default=0)
-    samples = _samples(db, since_ns, first_samples)
+    samples = _samples(db, since_ns, FIRST_SAMPLES if beginning else None)
     events = _events(db, left_out)
     latest = [int(series.t_ns[-1]) for series in samples.values()]
     latest += [int(rows["t_end_ns"][-1]) for rows in steps.values()]
@@ -170,12 +181,16 @@ def _object(table: str, row: object, text: str) -> dict[str, Any]:
     return value
 
 
-def _ring_table(db: sqlite3.Connection, table: str, names: tuple[str, ...], recent: int | None) -> dict[int, Table]:
+def _ring_table(
+    db: sqlite3.Connection, table: str, names: tuple[str, ...], recent: int | None, beginning: bool
+) -> dict[int, Table]:
     columns = (*names, *BESIDE[table])
     dtype = np.dtype([(name, np.int64) for name in columns])
     query = f"SELECT {', '.join(_asked(db, table, columns))} FROM {table} WHERE rank = ? ORDER BY rowid"
     if recent is not None:
         query += f" DESC LIMIT {int(recent)}"
+    elif beginning:
+        query += f" LIMIT {FIRST_ROWS}"
     result = {}
     for rank in _ranks(db, table):
         with only_numbers(table):

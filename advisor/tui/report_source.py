@@ -17,7 +17,6 @@ from rn50_advisor.advisor.model.report import Report
 RECENT_STEPS = 2000  # raw steps a rank that one live reading carries: minutes of a fast job, hours of a slow one
 RESTS = 10.0  # times as long as a reading took: the job needs the cores more than the screen does
 LONGEST_REST_S = 8.0
-FIRST_SAMPLES = 50_000  # minutes of a node's samples
 REPLAY_GRAIN_S = 0.25  # a replay that moved less has nothing new to show
 
 
@@ -124,7 +123,7 @@ class ReplayedRun:
         self._clock = clock
         self._lock = threading.Lock()
         self._recording: Recording | None = None
-        self._whole = False  # False: later samples have not been read yet
+        self._whole = False  # False: later rows and samples have not been read yet
         self._duration_s = 0.0
         self._base_s = 0.0
         self._anchor = clock()
@@ -183,21 +182,19 @@ class ReplayedRun:
         return report
 
     def _load(self) -> Recording:
-        """The recording; at first without later samples, most of a long run, which the beginning of a replay does not need."""
+        """The recording; at first only its beginning, without most of a long run."""
         from rn50_advisor.advisor.merge.job_reading import read_job  # noqa: PLC0415
+        from rn50_advisor.advisor.store.run_reader import is_whole  # noqa: PLC0415
 
         if self._recording is None:
-            recording = read_job(self.run_path, first_samples=FIRST_SAMPLES)
-            read = sum(series.t_ns.size for series in recording.samples.values())
-            self._whole = read < FIRST_SAMPLES // 2  # readings that are no numbers were left out
+            self._recording = read_job(self.run_path, beginning=True)
+            self._whole = is_whole(self._recording)
             with self._lock:
-                meta = recording.meta
-                self._duration_s = max(meta.ended_ns or meta.last_ns, meta.last_ns, meta.started_ns) - meta.started_ns
-                self._duration_s /= 1e9
+                self._duration_s = _duration_s(self._recording)
                 self._move_to(min(self._base_s, self._duration_s))
-            self._recording = recording
         elif not self._whole:
             self._recording, self._whole = read_job(self.run_path), True
+            self._duration_s = _duration_s(self._recording)
         return self._recording
 
     def _position(self) -> float:
@@ -209,3 +206,8 @@ class ReplayedRun:
     def _move_to(self, s: float) -> None:
         self._base_s = s
         self._anchor = self._clock()
+
+
+def _duration_s(recording: Recording) -> float:
+    meta = recording.meta
+    return (max(meta.ended_ns or meta.last_ns, meta.last_ns, meta.started_ns) - meta.started_ns) / 1e9

@@ -1,7 +1,7 @@
 """Speed of the screen: a refresh with many ranks, and opening a long run.
 
     python tests/bench/screens.py write RUN [--steps 1000000] [--ranks 1]     makes a long run, as retention leaves it
-    python tests/bench/screens.py open RUN       to the first report, in new processes that take turns
+    python tests/bench/screens.py open RUN       to the first report, in new processes with compiled modules as an installation has them
     python tests/bench/screens.py refresh        all views with 64 ranks, at three sizes
 
 A refresh is the CPU time of the screen's own thread from a new report to the drawn screen, while every rank and GPU has new values.
@@ -11,14 +11,21 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import fcntl
+import os
+import pty
 import random
+import signal
 import statistics
+import struct
 import subprocess
 import sys
+import tempfile
+import termios
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), *map(str, (ROOT / "tests" / "support").iterdir())]
@@ -44,9 +51,14 @@ GROUPING = ("ranks", "machine", "over-time")
 OPENINGS = 7
 STEP_MS = 100
 SERIES = 100  # of a host with eight GPUs
+ROWS, COLUMNS = 36, 120
+FIRST_WORDS = b"waiting for the first step"  # of the report of a run's first moment
+PATIENCE_S = 30.0
 OPEN = """
-import sys, time
+import gc, sys, time
 began = time.perf_counter()
+from rn50_advisor.advisor import cli
+gc.set_threshold(cli.COLLECT_AFTER)
 from pathlib import Path
 from typing import Any
 from rn50_advisor.advisor.tui.report_source import ReplayedRun
@@ -88,15 +100,44 @@ def write(run: Path, steps: int, ranks: int) -> None:
 
 
 def opened(run: Path) -> None:
-    """Prints medians: imports, the first report of a replay (which reads the whole run), and the report of the whole run."""
+    """Prints medians: imports, first report of a replay, report of the whole run, and `watch` on a terminal until it shows the first."""
     took = []
-    for _ in range(OPENINGS):
-        done = subprocess.run([sys.executable, "-c", OPEN, str(run)], check=True, capture_output=True, text=True)
-        took.append([float(word) for word in done.stdout.split()])
+    with tempfile.TemporaryDirectory() as compiled:
+        changed = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": compiled, "TERM": "xterm-256color"}
+        environment = {**os.environ, **changed, "PYTHONPATH": str(ROOT / "src")}
+        for _ in range(1 + OPENINGS):
+            done = subprocess.run(
+                [sys.executable, "-c", OPEN, str(run)], check=True, capture_output=True, text=True, env=environment
+            )
+            took.append([*map(float, done.stdout.split()), drawn(run, environment)])
     for name, times in zip(
-        ("imports", "first report", "report of the whole run"), zip(*took, strict=True), strict=True
+        ("imports", "first report", "report of the whole run", "`watch` until the first report is drawn"),
+        zip(*took[1:], strict=True),  # the first compiled
+        strict=True,
     ):
         print(f"{name}: median {statistics.median(times):.2f} s ({min(times):.2f} to {max(times):.2f})")
+
+
+def drawn(run: Path, environment: dict[str, str]) -> float:
+    """Seconds from the start of `rn50-advisor watch` until its terminal shows the first report."""
+    began = time.perf_counter()
+    pid, terminal = pty.fork()
+    if pid == 0:
+        _watch(run, environment)
+    try:
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+        seen = b""
+        while FIRST_WORDS not in seen and time.perf_counter() < began + PATIENCE_S:
+            seen += os.read(terminal, 65536)
+        return time.perf_counter() - began
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(terminal)
+
+
+def _watch(run: Path, environment: dict[str, str]) -> NoReturn:
+    os.execve(sys.executable, [sys.executable, "-m", "rn50_advisor", "watch", str(run)], environment)
 
 
 class Given:

@@ -77,8 +77,9 @@ def test_a_live_source_keeps_what_it_saw_over_time(tmp_path):
     writer.close()
 
 
-def test_a_replay_opens_with_the_first_samples_and_has_all_with_its_next_report(tmp_path, monkeypatch):
-    monkeypatch.setattr("rn50_advisor.advisor.tui.report_source.FIRST_SAMPLES", 10)
+def test_a_replay_opens_with_the_first_rows_and_samples_and_has_all_with_its_next_report(tmp_path, monkeypatch):
+    for bound in ("FIRST_SAMPLES", "FIRST_ROWS"):
+        monkeypatch.setattr(f"rn50_advisor.advisor.store.run_reader.{bound}", 10)
     writer = write_run(tmp_path / "run", 200)
     for second in range(20):
         at_ns = T0_NS + second * 1_000_000_000
@@ -88,9 +89,10 @@ def test_a_replay_opens_with_the_first_samples_and_has_all_with_its_next_report(
     source = ReplayedRun(tmp_path / "run", clock=Clock())
     first = source.poll()
     assert first is not None and first.step_time.steps == 0
+    assert source.duration_s == pytest.approx(20.0)
     source.seek(source.duration_s)
     last = source.poll()
-    assert last is not None and last.gpus[0].util_pct == 10.0
+    assert last is not None and last.gpus[0].util_pct == 10.0 and last.step_time.steps == 200
 
 
 def test_a_screen_that_opens_late_reads_the_whole_past_once(tmp_path):

@@ -54,7 +54,8 @@ class PhasesPanel(Panel):
         height = 4 if self.brief else 6 if self.terminal_lines < 48 else 10
         inner = _inner(width)
         weights = [sum(counts) for counts in zip(*history.steps.values(), strict=True)]
-        strip = phase_strip(history.phases, inner, height, weights=weights, letters=self.app.no_color)
+        few_colours = self.app.no_color or self.app.console.color_system == "standard"  # of 16 some phases share one
+        strip = phase_strip(history.phases, inner, height, weights=weights, letters=few_colours)
         means = {name: _over_all(curve, weights) for name, curve in history.phases.items()}
         edges = {0: "whole step", height - 1: "0 %"}
         rows = [line(muted(fit(f" {edges.get(row, '')}", _LABEL)), drawn) for row, drawn in enumerate(strip)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import time
 from collections.abc import Iterator
@@ -9,11 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.color import Color, ColorSystem
+from rich.console import Console
 
 import report_samples as samples
 from history_samples import SLICES, eight_gpus, level, with_history
 from rn50_advisor.advisor.model.findings import Affected, Evidence, Finding, Fix, Saving
 from rn50_advisor.advisor.model.report import Budget, Report, Verdict
+from rn50_advisor.advisor.tui.app import AdvisorApp
 from rn50_advisor.advisor.tui.panels.tab_bar import VIEWS
 from tui_doubles import Lines, Reports, screen_lines, settle, shown
 
@@ -68,12 +72,17 @@ STATES = {
     "gpus": (hot_gpu, ("overview", "machine", "over-time")),
 }
 
+FEW_COLOURS = ("bottleneck", "gpus", "64-ranks")
+# Letters of the 16 colours, bright ones in capitals; a dot is the terminal's own.
+LETTERS = "krgybmcwKRGYBMCW"
+
 
 @pytest.fixture(autouse=True)
 def no_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Times of day in UTC, and no complaint about a report that is ten seconds old on a slow machine."""
     monkeypatch.setattr("rn50_advisor.advisor.tui.panels.banner._SILENT_S", float("inf"))
     monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.setenv("COLORTERM", "truecolor")
     time.tzset()
     yield
     monkeypatch.undo()
@@ -90,14 +99,79 @@ async def test_the_views_look_as_they_did(state: str) -> None:
                 await pilot.press(KEYS[view])
                 await settle(app, pilot)
                 parts += [f"== {width}x{height} {view}", *screen_lines(app)]
+    compare(state, parts)
+
+
+def compare(name: str, parts: list[str]) -> None:
     text = "\n".join(parts) + "\n"
-    file = FOLDER / f"{state}.txt"
+    file = FOLDER / f"{name}.txt"
     if os.environ.get("RN50_SNAPSHOTS") == "write":
         file.write_text(text, encoding="utf-8")
     assert text.splitlines() == file.read_text(encoding="utf-8").splitlines()
 
 
+@pytest.mark.parametrize("state", FEW_COLOURS)
+async def test_the_views_look_as_they_did_without_colour(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    make, views = STATES[state]
+    parts = []
+    async with shown(Reports(make()), (120, 36)) as (app, pilot):
+        for view in views:
+            await pilot.press(KEYS[view])
+            await settle(app, pilot)
+            parts += [f"== {view}", *screen_lines(app)]
+            assert all(_grey(fore) and _grey(back) for _, fore, back in cells(app, None))
+    compare(f"{state}-no-colour", parts)
+
+
+@pytest.mark.parametrize("state", FEW_COLOURS)
+async def test_the_views_look_as_they_did_in_16_colours(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each line has the letters of its cells' colours below it."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("COLORTERM")
+    make, views = STATES[state]
+    parts = []
+    async with shown(Reports(make()), (120, 36)) as (app, pilot):
+        for view in views:
+            await pilot.press(KEYS[view])
+            await settle(app, pilot)
+            parts.append(f"== {view}")
+            found = cells(app, ColorSystem.STANDARD)
+            assert not [text for text, fore, back in found if text.strip() and fore is not None and fore == back]
+            for top in range(0, len(found), 120):
+                row = found[top : top + 120]
+                parts.append("".join(text for text, _, _ in row).rstrip())
+                parts.append("".join(_letter(fore) if text.strip() else " " for text, fore, _ in row).rstrip())
+    compare(f"{state}-16-colours", parts)
+
+
+def cells(app: AdvisorApp, system: ColorSystem | None) -> list[tuple[str, Color | None, Color | None]]:
+    """Text, foreground and background of each cell, in the colours of such a terminal; None: as the screen has them."""
+    console = Console(width=app.size.width, height=app.size.height, file=io.StringIO(), force_terminal=True)
+    found = []
+    for segment in console.render(app.screen._compositor.render_update(full=True)):
+        if segment.control or segment.text == "\n":
+            continue
+        style = segment.style
+        colours = [style.color, style.bgcolor] if style else [None, None]
+        if style and style.reverse:
+            colours.reverse()
+        if system is not None:
+            colours = [colour.downgrade(system) if colour else None for colour in colours]
+        found += [(text, *colours) for text in segment.text.replace("\n", "")]
+    return found
+
+
+def _letter(colour: Color | None) -> str:
+    return "." if colour is None or colour.number is None else LETTERS[colour.number]
+
+
+def _grey(colour: Color | None) -> bool:
+    return colour is None or colour.triplet is None or len(set(colour.triplet)) == 1
+
+
 def test_there_is_no_snapshot_of_a_state_that_is_gone_and_all_are_small() -> None:
     files = sorted(FOLDER.iterdir())
-    assert [file.stem for file in files] == sorted(STATES)
+    few = [f"{state}-{colours}" for state in FEW_COLOURS for colours in ("no-colour", "16-colours")]
+    assert sorted(file.stem for file in files) == sorted([*STATES, *few])
     assert sum(file.stat().st_size for file in files) < 600_000

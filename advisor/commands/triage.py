@@ -60,11 +60,11 @@ def triage(
     metadata: bool,
     yes: bool,
 ) -> None:
-    """Is it the code or the box? Checks this machine before anything trains on it: keep it, fix a setting, or hand it back.
+    """Is it the code or the box? Checks this machine before anything trains on it: keep it, fix a setting, or replace it.
 
     Cores, quotas, memory, disk, decoding of pictures and GPUs are measured and held against what such machines were measured to do
     elsewhere. What cannot be measured is a gap, and what others disturb proves nothing. No root is needed. Ends with 0 to keep the
-    machine, 3 to fix a setting, 4 to hand it back.
+    machine, 3 to fix a setting, 4 to replace it.
 
     \b
     rn50-advisor triage --data /data/imagenet

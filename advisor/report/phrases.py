@@ -162,12 +162,12 @@ def saved(report: Report, finding: Finding) -> str:
 
 
 def lost(report: Report) -> str:
-    """`2m 30s of 4m 12s (0.33 GPU-hours) to DAT003, by its predicted gain`; empty if no gain is predicted."""
+    """`2m 30s of 4m 12s (0.33 GPU-hours) to DAT003 (predicted)`; empty if no gain is predicted."""
     found = time_lost(report)
     if found.lost_s is None:
         return ""
     hours = f" ({fmt.number(found.gpu_hours)} GPU-hours)" if found.gpu_hours is not None else ""
-    return f"{fmt.duration(found.lost_s)} of {fmt.duration(found.run_s)}{hours} to {found.rule}, by its predicted gain"
+    return f"{fmt.duration(found.lost_s)} of {fmt.duration(found.run_s)}{hours} to {found.rule} (predicted)"
 
 
 def fix_code(fix: Fix) -> tuple[str, str]:

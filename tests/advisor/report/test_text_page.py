@@ -23,7 +23,7 @@ VERDICT
 SPEED
   109 samples/s · 587 ms per step · 430 steps · 2 ranks · exit code 0 after 4m
   12s
-  time lost   2m 30s of 4m 12s to DAT003, by its predicted gain
+  time lost   2m 30s of 4m 12s to DAT003 (predicted)
 
 STEP TIME BREAKDOWN  587 ms on the critical path
   waiting for input           412 ms    70 %  █████████████████

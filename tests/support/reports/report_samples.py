@@ -145,7 +145,7 @@ def bottleneck() -> Report:
         capacities=(
             Capacity("storage", 2310.0, 1900.0, 2700.0, "blocks read against time blocked, 412 steps"),
             Capacity("preprocessing", 154.0, 148.0, 161.0, "two ranks, each one core, 13 ms of CPU a sample"),
-            Capacity("loader", None, None, None, "no worker ran, so nothing was handed over"),
+            Capacity("loader", None, None, None, "no worker ran, so nothing was transferred"),
             Capacity("compute", 424.0, 410.0, 440.0, "forward, backward and optimizer without waiting"),
             Capacity("communication", 7100.0, 6400.0, 7600.0, "98 MiB all-reduce a step over lo"),
         ),

@@ -80,7 +80,7 @@ def test_the_slowest_stage_and_its_cap_are_marked_and_the_unmeasured_say_why() -
     }
     assert marked == {"preprocessing": "◀ bottleneck", "compute": "◁ caps the gain"}
     assert shown_rows[0].startswith("achieved") and "109" in shown_rows[0]
-    assert "worker-to-loop transfer not measured: no worker ran, so nothing was handed over" in [
+    assert "worker-to-loop transfer not measured: no worker ran, so nothing was transferred" in [
         row.rstrip() for row in shown_rows
     ]
 

@@ -12,7 +12,8 @@ Evidence: the last rank's exposed communication as a share of the step, from Dis
 the gradient bytes; the bandwidth that each link reached, against what the path between the ranks should reach.
 
 Fix: fewer bytes (bf16 or fp16 compression hook), fewer exchanges (gradient accumulation under `no_sync`), more compute
-per exchange (a larger batch per rank), or a faster path (NVLink, InfiniBand; fewer nodes).
+per exchange (a larger batch per rank), or a faster path (NVLink, InfiniBand; fewer nodes). Of many small collectives that the job's own
+code calls one after the other: one for all gradients.
 
 Estimate: half the bytes take half the transfer time, and accumulating over two batches halves it too. The gain never
 exceeds the exposed communication. If backward hides part of the exchange, half of the whole exchange comes off the
@@ -21,6 +22,8 @@ passes hide as much as they can. FSDP between CPUs is advised to keep its parame
 computes in bfloat16. A loop that already accumulates but exchanges after each of its batches only needs to exchange after the
 last: one such exchange remains, and at best the caches stay warm. Both forward and backward of the others belong under
 `no_sync`: a forward outside it has its gradients exchanged all the same.
+
+One collective instead of many small ones takes at worst half of their time.
 
 A faster path has its own estimate if the bytes are known. It follows the ring, with 2(N-1)/N of the bytes over the new
 rate. Latencies, and gloo's CPU work for each byte, do not shrink with a faster link. The rates are those that each link
@@ -36,13 +39,14 @@ much, because the time counted here already excludes waiting for it.
 from __future__ import annotations
 
 from rn50_advisor.advisor.model.analysis import Analysis
-from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, Saving
+from rn50_advisor.advisor.model.findings import Clear, Evidence, Finding, Fix, Saving, Where
 from rn50_advisor.advisor.model.job_changes import Expression, GradientsKept, Invocation, Setup
 from rn50_advisor.advisor.model.measures.comm_measures import (
     COLLECTIVES_HELD_S,
     COLLECTIVES_MEGABYTES,
     COLLECTIVES_NORM_S,
     COLLECTIVES_STREAM_S,
+    COMM_BUS_GB_PER_S,
     COMM_MEGABYTES,
     COMM_SPAN_S,
     COMM_WIRE_S,
@@ -60,12 +64,15 @@ from rn50_advisor.rules.communication.comm_cost import (
     hidden_at_most_s,
     largest_model,
     library_of,
+    messages_of,
     metrics_s,
     norms_s,
     on_faster_links,
     others_s,
     path_is_sound,
+    path_of,
     proven_s,
+    python_calls,
     several_hosts,
     taken_from_computing,
     wrapped_at,
@@ -78,6 +85,9 @@ _SINGLE_EXCHANGE_RATIO = (0.8, 1.2)
 # Of three exchanges of the model's size (parameters twice, gradients once) two are left, if the wire carries each as fast as before. Two
 # ranks on one host became 1.06 to 1.10 times as fast.
 _LEFT_GATHERED_ONCE = (0.6, 0.8)
+_CALLS_MIN = 8
+# Of the time of many small messages that one large one takes at worst.
+_LEFT_OF_ONE_MESSAGE_MAX = 0.5
 # Ethernet speeds. Speeds that gain nothing, or no more than the speed before, are not shown.
 _RATES_GBIT_PER_S = (10.0, 25.0, 100.0)
 
@@ -105,6 +115,9 @@ def check(a: Analysis, t: Thresholds) -> Finding | Clear:
 def _saving(a: Analysis) -> Saving:
     """The saving with half the gradient bytes; other collectives stay as they are."""
     model, others, wire, times = model_of(a), others_s(a), gradients_s(a), exchanges_of(a)
+    if calls := _small_calls(a):
+        best, worst = (model.step_if({}, wire_s=others + left * wire) for left in (1 / calls, _LEFT_OF_ONE_MESSAGE_MAX))
+        return model.saving(best, worst, f"one collective per step instead of {calls:.0f}")
     if times > 1:
         best, worst = (
             model.step_if({}, wire_s=others + min(wire, share * wire / times)) for share in _SINGLE_EXCHANGE_RATIO
@@ -207,7 +220,9 @@ _FIXES_OF_LIBRARIES = {
 
 
 def _fixes(a: Analysis) -> tuple[Fix, ...]:
-    """Half the bytes first, unless they are halved already: this takes one line and keeps the batch size."""
+    """Half the bytes first, unless they are halved already: this takes one line and keeps the batch size. Of small messages fewer first."""
+    if calls := _small_calls(a):
+        return (_in_one_call(a, calls),)
     compress = Expression("torch.distributed.algorithms.ddp_comm_hooks.default_hooks.bf16_compress_hook")
     hook = Setup((Invocation("model.register_comm_hook", (None, compress)),))
     halve = Fix.of("halve the bytes: register a bf16 compression hook", hook, wrapped_at(a), "one line")
@@ -236,6 +251,28 @@ def _fixes(a: Analysis) -> tuple[Fix, ...]:
 def _gathers_once_first(a: Analysis) -> bool:
     """FSDP between CPUs: those without instructions for bfloat16 would compute several times as long in it."""
     return not a.on_gpu and _by_python(a) and library_of(a) == "FSDP"
+
+
+def _small_calls(a: Analysis) -> float:
+    """Collectives of a step that the job's own code calls one after the other, if they are so small that messages take the time, and not
+    bytes; else 0.
+    """
+    calls = messages_of(a)
+    small = _by_python(a) and not library_of(a) and calls >= _CALLS_MIN and path_is_sound(a)
+    carried, path = a.get(COMM_BUS_GB_PER_S), path_of(a)
+    return calls if small and carried and path and carried < path.gb_per_s else 0.0
+
+
+def _in_one_call(a: Analysis, calls: float) -> Fix:
+    site = max(python_calls(a), key=lambda site: site.get("bytes", 0))
+    file, line = site.get("file"), site.get("line")
+    return Fix(
+        f"one collective for all gradients instead of {calls:.0f}",
+        "all_reduce one flat tensor, torch.cat([p.grad.flatten() for p in parameters]), and copy its parts back; or "
+        "DistributedDataParallel, which exchanges in buckets while the backward pass goes on",
+        Where(file, line) if file and line else None,
+        "small change",
+    )
 
 
 def _faster(a: Analysis) -> tuple[Fix, ...]:

@@ -185,3 +185,35 @@ def test_the_part_of_a_librarys_exchange_that_its_passes_hide_is_spared_first() 
     for saving, name in ((engine, "DeepSpeed"), (sharded, "FSDP")):
         assert saving.seconds_per_step[1] == pytest.approx(0.5 * (0.6 + hidden[name]))
         assert saving.seconds_per_step[0] == by_hand.seconds_per_step[0] == pytest.approx(0.24)
+
+
+def by_hand(calls: float = 150.0, *, gb_per_s: float = 0.012, library: str = "") -> Analysis:
+    """Two ranks between CPUs that call collectives for 2.4 MB one after the other: a fifth of the step."""
+    own = {n: jobs.rank(0.8) for n in (0, 1)}
+    values = {
+        "collectives.held_s": {0: 0.2, 1: 0.2},
+        "collectives.megabytes": {0: 2.4, 1: 2.4},
+        "collectives.calls": {0: calls, 1: calls},
+        "comm.bus_gb_per_s": gb_per_s,
+    }
+    place = {"file": "/job/parallel.py", "line": 14}
+    facts = {"collectives": [{**place, "library": library, "backend": "gloo", "calls": 34, "bytes": 600, "ns": 1}]}
+    return jobs.job(own, wire_s=0.2, values=values, facts={str(n): facts for n in own})
+
+
+def test_many_small_collectives_become_one() -> None:
+    finding = found("COM001", by_hand())
+    (fix,) = finding.fixes
+    assert fix.title == "one collective for all gradients instead of 150"
+    assert fix.where == Where("/job/parallel.py", 14)
+    assert finding.saving is not None
+    assert finding.saving.seconds_per_step == pytest.approx((0.1, 0.2 * 149 / 150))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"calls": 7.0}, {"library": "DeepSpeed"}, {"gb_per_s": 4.0}, {"calls": 10.0}],
+    ids=["few", "a library's", "the bytes take the time", "slower than messages are"],
+)
+def test_other_collectives_do_not(given: dict[str, Any]) -> None:
+    assert not any("one collective" in fix.title for fix in found("COM001", by_hand(**given)).fixes)

@@ -100,7 +100,8 @@ class LeftRunning(TypedDict, total=False):
 
 
 class SampleMaking(TypedDict, total=False):
-    """A sample of a thread that makes a batch. `callers`: the user's lines that called the innermost one, innermost first; `awaits`: the lock or server it waits for; `asks`: it waits for a server's answer;
+    """A sample of a thread that makes a batch. `callers`: the user's lines that called the innermost one, innermost first;
+    `awaits`: the lock or server it waits for; `asks`: it waits for a server's answer;
     `repeats`: the call in which it does the same work for each item; `table`: the library of a table from which it takes a row;
     `collection`: the call that goes through a whole collection; `collects`: its own code called the garbage collector.
     """

@@ -101,7 +101,7 @@ class Sampler:
         gaps, self._gaps = tuple(self._gaps), []
         return Tick(now_ns, tuple(samples), gaps)
 
-    def shed(self, name: str) -> bool:
+    def drop(self, name: str) -> bool:
         """Stops a probe for good; the next tick reports the gap. False if the probe was not running."""
         return self._drop(
             name, "switched off to keep the advisor within its overhead budget", "raise --overhead-budget"

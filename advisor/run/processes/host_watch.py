@@ -88,7 +88,7 @@ class HostWatch:
         """False where there is nothing to shed."""
         if probe not in self._sampler.active or (probe == "gpu" and self._gpu and not self._gpu.devices()):
             return False
-        self._wanted.append(lambda: self._sampler.shed(probe))
+        self._wanted.append(lambda: self._sampler.drop(probe))
         return True
 
     def want_mount(self, root: str) -> None:

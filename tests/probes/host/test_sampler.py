@@ -105,8 +105,8 @@ def test_a_probe_that_fails_three_times_in_a_row_is_dropped_with_a_gap() -> None
 def test_a_shed_probe_runs_no_more_and_is_a_gap_once() -> None:
     sampler = Sampler([Scripted("a"), Scripted("b")], 1.0, Clock())
     sampler.sample_now([])
-    assert sampler.shed("a")
-    assert not sampler.shed("a")
+    assert sampler.drop("a")
+    assert not sampler.drop("a")
     tick = sampler.sample_now([])
     assert [s.scope for s in tick.samples] == ["b:0"]
     assert [(g.metric, g.hint) for g in tick.gaps] == [("a.*", "raise --overhead-budget")]
@@ -154,7 +154,7 @@ def test_all_probes_on_an_empty_machine_report_gaps_and_never_fail(tmp_path: Pat
 
 @pytest.mark.parametrize("name", sorted({*SHED_ORDER} - {"stacks", "cpu_cores", "workers"}))
 def test_what_is_shed_and_no_switch_of_the_agent_is_a_probe(name: str) -> None:
-    assert Sampler(host_probes()).shed(name)
+    assert Sampler(host_probes()).drop(name)
 
 
 def test_counters_with_rates_per_second_are_read_before_slow_probes() -> None:

@@ -217,7 +217,7 @@ SCENARIOS = (
         "CMP028",
         decoding("--keys=once", "--norm", "--width=256", "--batch=8", "--source=12", "--steps=400"),
         line="self.carry(state)",
-        says="parametrize.cached",
+        says="parametrized",
         fixed=decoding("--keys=once", "--norm", "--width=256", "--batch=8", "--source=12", "--steps=500", "--cached"),
         strength="just above",
         also=("CMP017",),

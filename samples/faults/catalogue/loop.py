@@ -422,7 +422,7 @@ SCENARIOS = (
         "LOP013",
         hooks("--steps=400"),
         line="self.keep(",
-        says="% 100",
+        says="hundredth",
         fixed=hooks("--steps=600", "--every=100"),
         also=("LOP012",),
     ),

@@ -61,6 +61,10 @@ def hooks(*arguments: str) -> Job:
     return Job("faults/jobs/loop/hooks.py", arguments, ranks=0, start="one by one")
 
 
+def debugging(*arguments: str) -> Job:
+    return Job("faults/jobs/loop/debugging.py", arguments, ranks=0, start="one by one")
+
+
 def untouched_by(rule: str, job: Job) -> tuple[Untouched, ...]:
     """Returns the phases that the fault does not affect.
 
@@ -439,6 +443,29 @@ SCENARIOS = (
         "norms-of-gradients-in-every-step",
         "LOP013",
         hooks("--norms", "--width=192", "--steps=300"),
+        strength="just below",
+    ),
+    fault(
+        "gradients-formatted-for-a-silent-logger",
+        "LOP015",
+        debugging("--width=512", "--steps=1500"),
+        line='logger.debug(f"{name}: {norms}")',
+        fixed=debugging("--width=512", "--steps=2500", "--lazily"),
+        also=("LOP004",),
+    ),
+    fault(
+        "gradients-of-a-wide-model-formatted-for-a-silent-logger",
+        "LOP015",
+        debugging("--steps=500"),
+        line='logger.debug(f"{name}: {norms}")',
+        fixed=debugging("--steps=600", "--lazily"),
+        strength="just above",
+        also=("LOP004",),
+    ),
+    fault(
+        "sizes-of-gradients-formatted-for-a-silent-logger",
+        "LOP015",
+        debugging("--width=512", "--sizes-alone", "--steps=1500"),
         strength="just below",
     ),
     seeded(

@@ -148,8 +148,9 @@ def describe(scenario: Scenario, seen: Observation, result: Result) -> Result:
 
 
 def measure_remedy(scenario: Scenario, remedy: Remedy, before: Observation, result: Result, bench: Bench) -> Result:
-    """Adds what was predicted, and what the advised change brought: in turns where the machine's circumstances are the same for both
-    jobs, else in a run right after the first one."""
+    """Adds what was predicted, and what the advised change brought: in turns where nothing but the job changes, else in a run right after
+    the first one.
+    """
     predicted = promised(remedy, before) if result.right else None  # a prediction for another cause does not apply
     result = replace(
         result,

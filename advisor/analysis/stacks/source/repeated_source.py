@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import itertools
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -106,15 +106,11 @@ def repeated_in_loop(
 
     The arguments are those of `repeated_work`.
     """
-    for n in range(len(entries)):
-        entry = entries[n]
-        function, lines = function_at(sources, entry.file, entry.line), backwards.get((entry.file, entry.function), ())
-        for loop in () if function is None else _loops_at(function, entry.line):
-            if function is not None and not any(covers(loop, backward) for backward in lines):
-                scope = _loop_scope(_Module.of(sources, entry.file), function, loop, in_pass=True)
-                found = _repeated(sources, entries[n:], scope) if scope.always_at(entry.line, loop) else None
-                if found is not None:
-                    return found
+    for n, function, loop in _inner_loops(sources, entries, backwards):
+        scope = _loop_scope(_Module.of(sources, entries[n].file), function, loop, in_pass=True)
+        found = _repeated(sources, entries[n:], scope) if scope.always_at(entries[n].line, loop) else None
+        if found is not None:
+            return found
     return None
 
 
@@ -122,16 +118,27 @@ def called_in_loop(
     sources: Sequence[Source], entries: Sequence[Entry], backwards: Mapping[tuple[str, str], Set[int]]
 ) -> bool:
     """True if a stack is in a loop that is no training loop, and that calls the same in each round: not each of several layers."""
-    for entry in entries:
-        function, lines = function_at(sources, entry.file, entry.line), backwards.get((entry.file, entry.function), ())
-        for loop in () if function is None else _loops_at(function, entry.line):
-            turns = names(loop.target) if isinstance(loop, (ast.For, ast.AsyncFor)) else set[str]()
-            statement = None if function is None else statement_at(function, entry.line)
-            parts = [] if statement is None else computed(statement)
-            called = [node.func for part in parts for node in ast.walk(part) if isinstance(node, ast.Call)]
-            if not any(covers(loop, backward) for backward in lines) and not any(names(f) & turns for f in called):
-                return True
+    for n, function, loop in _inner_loops(sources, entries, backwards):
+        turns = names(loop.target) if isinstance(loop, (ast.For, ast.AsyncFor)) else set()
+        statement = statement_at(function, entries[n].line)
+        parts = [] if statement is None else computed(statement)
+        called = [node.func for part in parts for node in ast.walk(part) if isinstance(node, ast.Call)]
+        if not any(names(each) & turns for each in called):
+            return True
     return False
+
+
+def _inner_loops(
+    sources: Sequence[Source], entries: Sequence[Entry], backwards: Mapping[tuple[str, str], Set[int]]
+) -> Iterator[tuple[int, ast.AST, ast.stmt]]:
+    """Yields (number of the entry, its function, loop around its line) for loops that lead to no backward pass, the outermost first."""
+    for n, entry in enumerate(entries):
+        function = function_at(sources, entry.file, entry.line)
+        if function is None:
+            continue
+        lines = backwards.get((entry.file, entry.function), ())
+        around = _loops_at(function, entry.line)
+        yield from ((n, function, loop) for loop in around if not any(covers(loop, line) for line in lines))
 
 
 def _repeated(sources: Sequence[Source], entries: Sequence[Entry], scope: _Scope) -> Entry | None:

@@ -231,6 +231,8 @@ class _Scope:
         given = {name: all(one.get(name, False) for one in each) for name in (each[0] if each else ())}
         own = dict.fromkeys((b.name for b in bindings(function)), True)
         of_call = {name: given.get(name, False) for name in parameters(function)}
+        if self.in_pass and "self" in of_call:  # each of several layers has weights of its own
+            of_call["self"] = bool(each) and all(self._same_receiver(call, how) for call in calls)
         return _Scope(module, function, own | of_call, self.depth + 1, self.in_pass).settled(function)
 
     def settled(self, within: ast.AST) -> _Scope:
@@ -241,6 +243,12 @@ class _Scope:
             if not different:
                 return scope
             scope = replace(scope, names={**scope.names, **dict.fromkeys(different, False)})
+
+    def _same_receiver(self, call: ast.Call, how: Entered) -> bool:
+        """True if the object that a call enters is the same in every round: a module that is called, or what the method is called on."""
+        around = class_around(self.module.tree, self.function)
+        itself = how == "as a module" or (around is not None and bool(class_of(around, call.func)))
+        return self.same(call.func.value if isinstance(call.func, ast.Attribute) and not itself else call.func)
 
     def _given(self, function: ast.AST, call: ast.Call) -> dict[str, bool]:
         """The parameters of a function for this call; those that it leaves out have their defaults."""
@@ -301,9 +309,9 @@ class _Scope:
             return True
         if isinstance(node.value, ast.Name) and node.value.id == "self":
             around = class_around(self.module.tree, self.function)
-            return around is not None and (
-                is_kept(around, node.attr) or (self.in_pass and is_set_once(around, node.attr))
-            )
+            if around is None or (self.in_pass and not self.names.get("self", False)):
+                return False
+            return is_kept(around, node.attr) or (self.in_pass and is_set_once(around, node.attr))
         return node.attr != "grad" and self.same(node.value)
 
     def _same_call(self, node: ast.Call) -> bool:

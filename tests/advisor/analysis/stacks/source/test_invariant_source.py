@@ -118,6 +118,49 @@ def test_in_a_module_of_another_file_what_it_is_given_decides(words: str, same: 
         assert (found.file, found.line) == (LAYERS, inner.line)
 
 
+LAYER = """\
+from torch import nn
+
+class Layer(nn.Module):
+    def __init__(self, width):
+        self.weight, self.scale = nn.Parameter(torch.ones(width)), nn.Parameter(torch.ones(width))
+
+    def forward(self, x, memory):
+        norm = self.weight.norm(dim=0)
+        keys = memory.softmax(dim=1)
+        return x * norm + keys
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "words", "same"),
+    [
+        pytest.param(
+            "for layer in self.layers:\n    x = layer(x, memory)", "norm = ", False, id="weights of each layer"
+        ),
+        pytest.param("for layer in self.layers:\n    x = layer(x, memory)", "keys = ", True, id="what each is given"),
+        pytest.param("for n in range(4):\n    x = self.layers[n](x, memory)", "norm = ", False, id="by their number"),
+        pytest.param(
+            "for n in range(4):\n    x = self.layer(x, memory)", "norm = ", True, id="the weights of one layer"
+        ),
+    ],
+)
+def test_each_of_several_layers_has_its_own_weights(call: str, words: str, *, same: bool) -> None:
+    model = (
+        "from layers import Layer\n"
+        "from torch import nn\n\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self, width):\n"
+        "        self.layer = Layer(width)\n"
+        "        self.layers = nn.ModuleList(Layer(width) for _ in range(4))\n\n"
+        "    def forward(self, x, memory):\n" + textwrap.indent(call, " " * 8) + "\n        return x\n"
+    )
+    made = Source(FILE, "", model), Source(LAYERS, "", LAYER)
+    outer = Entry(FILE, line_of(made[0], "    x = "), "Net.forward", "as a module")
+    inner = Entry(LAYERS, line_of(made[1], words), "Layer.forward", "as a module")
+    assert (repeated_in_loop(made, [outer, inner], {}) is not None) is same
+
+
 def test_a_training_loop_is_none_of_these() -> None:
     made = sources("keys = self.project(memory)")
     entry = Entry(FILE, line_of(made[0], "keys = self.project"), "forward", "called")

@@ -281,8 +281,12 @@ class _Scope:
         return statement is not None and all(map(self.same, around.get(statement, ())))
 
     def same_at(self, line: int) -> bool:
-        """True if all that the statement at a line computes is the same in every step in which it runs."""
+        """True if all that the statement at a line computes is the same in every step in which it runs; `in_pass`, of no loop's head, which
+        goes on with each round.
+        """
         statement = statement_at(self.function, line)
+        if self.in_pass and isinstance(statement, _LOOPS):
+            return False
         parts = [] if statement is None else computed(statement)
         return bool(parts) and all(map(self.same, parts))
 

@@ -93,6 +93,7 @@ def test_what_the_loop_does_not_change_is_the_same_in_each_round(line: str) -> N
         pytest.param("memory = self.project(memory)", "pass", id="one after the other"),
         pytest.param("memory.mul_(0.9)\nkeys = self.project(memory)", "pass", id="changed in place"),
         pytest.param("keys = unknown(memory)", "pass", id="by what is not known"),
+        pytest.param("for row in memory: pass", "pass", id="the rounds of an inner loop"),
     ],
 )
 def test_what_may_differ_from_round_to_round_is_not(line: str, before: str) -> None:

@@ -328,3 +328,10 @@ def test_json_has_the_time_lost_and_what_each_fix_saves_in_the_order_of_the_page
     assert (
         unknown["time_lost"]["seconds"] is None and unknown["time_lost"]["unknown"] and unknown["opportunities"] == []
     )
+
+
+def test_lines_of_the_jobs_code_stand_in_rows() -> None:
+    lines = {"train.py:34": "14 % of the step", "<b>": "9 %"}
+    page = render(replace(samples.healthy(), facts={"lines": lines}), "html")
+    assert '<th scope="row"><code>train.py:34</code></th><td>14 % of the step</td>' in page
+    assert "<code>&lt;b&gt;</code>" in page

@@ -17,7 +17,8 @@ Estimate: the forward pass without these lines, and what layers take in the back
 parametrized weights, as one computation saved for each second of the forward pass, both ways in turns in one process. At worst two
 iterations become one.
 
-False alarms: below 6 % of the step. The number of iterations is not known: of two, half of the time is saved. What the source does not
+False alarms: below 6 % of the step. The number of iterations is not known: of two, half of the time is saved, and
+where a loop goes round only once there is nothing to save. What the source does not
 decide (a layer of another library, dropout, batch normalisation) counts as different each time. On a GPU the host's samples do not show
 kernels, and the rule is silent.
 """

@@ -33,13 +33,14 @@ from rn50_advisor.advisor.model.analysis import PARAMETRIZED, HotLine
 from rn50_advisor.advisor.model.measures.measured import Measured
 from rn50_advisor.advisor.model.measures.step_measures import STEP_INVARIANT_S, STEP_REPEATED_S
 from rn50_advisor.advisor.model.recording import Recording, Source
+from rn50_advisor.probes.documents.code_places import StackFrame
 from rn50_advisor.probes.host.stacks.process_stacks import is_user_file
 
 # Frames of torch between a line that calls a model and the model's forward. These pass on its arguments.
 _PASS_ON = ("/torch/nn/modules/module.py", "/torch/nn/parallel/", "/torch/utils/_contextlib.py")
 # What computes the weight of a layer from others: each time that it is called.
 _WEIGHTS = ("/torch/nn/utils/parametrize.py", "/torch/nn/utils/weight_norm.py", "/torch/nn/utils/spectral_norm.py")
-_LAYERS = "/torch/nn/modules/"
+_LAYERS, _OPTIMIZERS = "/torch/nn/modules/", "/torch/optim/"
 _Line = tuple[str, int, str]
 _Backwards = frozenset[tuple[Place, Set[int]]]
 
@@ -76,7 +77,8 @@ def _invariant(recording: Recording) -> Iterator[tuple[int, _Line, str, int]]:
     on_gpu = ranks_on_gpus(recording)
     for rank, paths, row, count in step_rows(recording):
         frames = row["frames"]
-        if rank in on_gpu or any(FETCH in frame["file"] or starts_backward(frame) for frame in frames):
+        # without a backward pass in the profile nobody knows which loop trains
+        if rank in on_gpu or not paths.backwards or any(_is_elsewhere(frame) for frame in frames):
             continue
         entries, backwards = _entries(row), frozenset(paths.backwards.items())
         if any(frame["file"].endswith(_WEIGHTS) for frame in frames):
@@ -87,6 +89,11 @@ def _invariant(recording: Recording) -> Iterator[tuple[int, _Line, str, int]]:
             below = itertools.takewhile(lambda frame: not is_user_file(frame["file"]), frames)
             layer = next((place(frame) for frame in below if _LAYERS in frame["file"]), "")
             yield rank, (found.file, found.line, found.function), layer, count
+
+
+def _is_elsewhere(frame: StackFrame) -> bool:
+    """True in a loader, a backward pass or an update."""
+    return starts_backward(frame) or FETCH in frame["file"] or _OPTIMIZERS in frame["file"]
 
 
 # A live job is analysed each second, with the same stacks.

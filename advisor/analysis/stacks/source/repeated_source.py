@@ -131,13 +131,20 @@ def called_in_loop(
 def _inner_loops(
     sources: Sequence[Source], entries: Sequence[Entry], backwards: Mapping[tuple[str, str], Set[int]]
 ) -> Iterator[tuple[int, ast.AST, ast.stmt]]:
-    """Yields (number of the entry, its function, loop around its line) for loops that lead to no backward pass, the outermost first."""
+    """Yields (number of the entry, its function, loop around its line) for loops that lead to no backward pass, the outermost first.
+
+    Without those of generators: what takes from them may train in between.
+    """
     for n, entry in enumerate(entries):
         function = function_at(sources, entry.file, entry.line)
         if function is None:
             continue
         lines = backwards.get((entry.file, entry.function), ())
-        around = _loops_at(function, entry.line)
+        around = (
+            []
+            if any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in guarded(function))
+            else _loops_at(function, entry.line)
+        )
         yield from ((n, function, loop) for loop in around if not any(covers(loop, line) for line in lines))
 
 

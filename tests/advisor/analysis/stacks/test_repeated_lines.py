@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from profiled_steps import FETCHER, LIBRARY, MODULE, SCRIPT, TENSOR, Call, looks, profiled
+from recordings import FIRST_STEP_NS, plan, recording
+from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import PARAMETRIZED, Analysis
 from rn50_advisor.advisor.model.measures.step_measures import STEP_INVARIANT_S, STEP_REPEATED_S
-from rn50_advisor.advisor.model.recording import Source
+from rn50_advisor.advisor.model.recording import Event, Source
 
 WRAPPER = ("DistributedDataParallel.forward", f"{LIBRARY}/torch/nn/parallel/distributed.py", 1600)
 CONTAINER = ("Sequential.forward", f"{LIBRARY}/torch/nn/modules/container.py", 250)
@@ -93,6 +95,7 @@ class Decoder:
         return self.keys(memory)
 """,
 )
+UPDATE = ("Optimizer.step.<locals>.wrapper", f"{LIBRARY}/torch/optim/optimizer.py", 480)
 LINEAR = ("Linear.forward", f"{LIBRARY}/torch/nn/modules/linear.py", 130)
 WEIGHT = ("_WeightNorm.forward", f"{LIBRARY}/torch/nn/utils/parametrize.py", 300)
 ON_GPU = {100: {"cuda": {"devices": 1}}}
@@ -115,6 +118,7 @@ def looped(*rows: Any, **more: Any) -> Analysis:
         pytest.param(inside(8, LINEAR), [], id="of the round"),
         pytest.param(inside(9, LINEAR), [], id="behind the loop"),
         pytest.param(inside(7, TENSOR), [], id="a backward pass"),
+        pytest.param(looks(80, TRAIN, UPDATE, ("Decoder.forward", "/job/model.py", 7)), [], id="an update"),
         pytest.param(looks(80, FETCHER, ("Decoder.forward", "/job/model.py", 7)), [], id="an item"),
     ],
 )
@@ -122,6 +126,12 @@ def test_what_each_round_of_a_loop_computes_anew(row: Any, places: list[tuple[in
     a = looped(row)
     assert [(line.line, line.leaf) for line in a.invariant_lines] == places
     assert round(1000 * a.value(STEP_INVARIANT_S, 0), 1) == (26.0 if places else 0.0)
+
+
+def test_without_a_backward_pass_nobody_knows_which_loop_trains() -> None:
+    event = Event(FIRST_STEP_NS, "profile", 100, 0, {"outside_share": 0.0, "looks": 400, "stacks": [inside(7, LINEAR)]})
+    made = recording({0: plan(60)}, events=(event,), sources=(MODEL, Source(SCRIPT, "", SOURCE)), facts={100: {}})
+    assert not analyse(made).invariant_lines
 
 
 def test_on_a_gpu_it_is_not_measured() -> None:

@@ -158,7 +158,7 @@ CAUSES: Mapping[str, tuple[Cause, ...]] = MappingProxyType({
         Cause(("LOP013",), ("LOP007", "LOP012", "CMP026"), MOST_OF_IT),
         # what a loop need not do is known, while one call for all its iterations may not be possible
         Cause(("CMP024", "CMP028"), ("CMP017",)),
-        Cause(("LOP014",), ("LOP010", "LOP012"), MOST_OF_IT),
+        Cause(("LOP014",), ("LOP010", "LOP012", "CMP028"), MOST_OF_IT),
         # what is formatted says more than where
         Cause(("LOP015",), ("LOP002", "LOP004", "LOP007", "LOP009", "LOP012", "LOP013"), MOST_OF_IT),
     ),

@@ -194,7 +194,8 @@ class ReplayedRun:
                 self._move_to(min(self._base_s, self._duration_s))
         elif not self._whole:
             self._recording, self._whole = read_job(self.run_path), True
-            self._duration_s = _duration_s(self._recording)
+            with self._lock:
+                self._duration_s = _duration_s(self._recording)
         return self._recording
 
     def _position(self) -> float:

@@ -32,7 +32,7 @@ from rn50_advisor.rules.analysis_reading import common, model_of
 from rn50_advisor.rules.compute.compute_cost import facts_of, step_sparing
 from rn50_advisor.rules.rule import Threshold, Thresholds, confidence, rule, severity
 
-_LINE_SAMPLES_MIN = 2  # a cross entropy is short beside the layer before it, and its frame is no other function's
+_LINE_SAMPLES_MIN = 5  # a cross entropy is short beside the layer before it
 # Saved for each second of these rows in the backward pass, there and in the forward pass, at best and at worst. Five output layers of
 # 1,500 to 20,000 classes, 15 to 50 % of the targets counted, both forms by turns on two cores, twice: 0.92 to 1.09 (1.3 in one), and
 # 0.32 to 0.70. Of seven pairs of whole runs, one after the other, four became less fast than foretold by that (0.99 for 1.21, 1.39 for

@@ -25,6 +25,7 @@ from samples.faults.observe import JobWentWrong, command, last_words, run_folder
 from samples.faults.scenario import Conditions, Job
 
 TURN_S = 0.5
+_STOPS_WITHIN_S = 1.0  # a signal stops a process once the kernel lets go of it
 LONGEST_S = 45.0  # that either job computes
 _TIMES = ("t_start_ns", "t_end_ns")
 
@@ -44,6 +45,9 @@ class Player:
         while self.process.poll() is None and (found := self._pids() - stopped):
             _signal_all(found, signal.SIGSTOP)
             stopped |= found
+        deadline_s = time.monotonic() + _STOPS_WITHIN_S
+        while any(map(_runs, stopped)) and time.monotonic() < deadline_s:
+            time.sleep(0.0005)
         self.resting_since_ns = time.monotonic_ns()
 
     def compute(self) -> None:
@@ -72,6 +76,12 @@ class Player:
         return set()
 
 
+def _runs(pid: int) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)
+    return False
+
+
 def _signal_all(pids: set[int], signum: signal.Signals) -> None:
     for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -83,20 +93,24 @@ def in_turns(jobs: Sequence[Job], conditions: Conditions, folder: Path) -> list[
 
     `folder` exists. Raises JobWentWrong if a job fails or records nothing.
     """
+    players = list[Player]()
     with contextlib.ExitStack() as stack:
-        players = []
-        for number, job in enumerate(jobs):
-            place = folder / f"turns-{number}"
-            (place / "out").mkdir(parents=True)
-            process = stack.enter_context(running(command(job, conditions, place), job.environment, place))
-            players.append(Player(process, place))
-            players[-1].rest()
-        rounds = int(LONGEST_S / TURN_S)
-        while rounds and all(player.turn() for player in players):
-            rounds -= 1
-        for player in players:
-            player.compute()
-            stop(player.process)
+        try:
+            for number, job in enumerate(jobs):
+                place = folder / f"turns-{number}"
+                (place / "out").mkdir(parents=True)
+                process = stack.enter_context(running(command(job, conditions, place), job.environment, place))
+                players.append(Player(process, place))
+                players[-1].rest()
+            rounds = int(LONGEST_S / TURN_S)
+            while rounds and all(player.turn() for player in players):
+                rounds -= 1
+        finally:
+            for (
+                player
+            ) in players:  # a job that rests does not hear that it is to end, and the first one left kills the other
+                player.compute()
+                stop(player.process)
     return [without_rests(read_recording(run_folder(player.folder)), player.rests) for player in players]
 
 

@@ -12,6 +12,7 @@ from typing import Literal
 
 from rn50_advisor.advisor.analysis.stacks.after_update import evaluates, evaluation_lines
 from rn50_advisor.advisor.analysis.stacks.forward_operations import forward_values
+from rn50_advisor.advisor.analysis.stacks.loop_lines import samples_by_rank
 from rn50_advisor.advisor.analysis.stacks.source.attention_source import attention_in_parts
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     Frames,
@@ -56,9 +57,7 @@ class _Seen:
 
 def attention_values(recording: Recording, steady: Mapping[int, RankSteps], values: Measured) -> Measured:
     """Seconds of the forward pass per step, for each rank on a CPU with a profile and with the source of its model."""
-    seen = Counter[int]()
-    for one in _seen(recording):
-        seen[one.rank] += one.count
+    seen = samples_by_rank((one.rank, one.count) for one in _seen(recording))
     return forward_values(recording, steady, values, STEP_ATTENTION_S, seen)
 
 

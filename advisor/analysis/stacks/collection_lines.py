@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.after_update import evaluation_lines
 from rn50_advisor.advisor.analysis.stacks.hot_lines import place
-from rn50_advisor.advisor.analysis.stacks.loop_lines import profiled_values, working_rows
+from rn50_advisor.advisor.analysis.stacks.loop_lines import profiled_values, samples_by_rank, working_rows
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     SeenStack,
     profiles_by_rank,
@@ -24,10 +24,7 @@ from rn50_advisor.probes.documents.code_places import CollectionCall
 
 def collection_values(recording: Recording, steady: Mapping[int, RankSteps], values: Measured) -> Measured:
     """Seconds per step of each rank with a profile. On a GPU, at most the time in which the GPU had nothing queued."""
-    seen = Counter[int]()
-    for rank, _, _, count in _through(recording):
-        seen[rank] += count
-    return profiled_values(recording, steady, values, STEP_COLLECTION_S, seen)
+    return profiled_values(recording, steady, values, STEP_COLLECTION_S, samples_by_rank(_through(recording)))
 
 
 def collection_lines(recording: Recording) -> tuple[HotLine, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.forward_operations import forward_values
-from rn50_advisor.advisor.analysis.stacks.loop_lines import calls_model, step_rows
+from rn50_advisor.advisor.analysis.stacks.loop_lines import calls_model, samples_by_rank, step_rows
 from rn50_advisor.advisor.analysis.stacks.source.composed_source import composed_at, is_diagonal
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import SeenStack, called, inner, starts_backward
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
@@ -34,10 +34,7 @@ _Line = tuple[str, int, str]  # file, line, function
 
 def composed_values(recording: Recording, steady: Mapping[int, RankSteps], values: Measured) -> Measured:
     """Seconds per step, for each rank on a CPU with a profile and with the source of its model."""
-    seen = Counter[int]()
-    for rank, _, _, count in _seen(recording):
-        seen[rank] += count
-    return forward_values(recording, steady, values, STEP_COMPOSED_S, seen)
+    return forward_values(recording, steady, values, STEP_COMPOSED_S, samples_by_rank(_seen(recording)))
 
 
 def composed_lines(recording: Recording) -> tuple[ComposedLines, ...]:

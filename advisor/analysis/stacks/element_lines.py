@@ -6,10 +6,15 @@ within such a loop does not count: these work on whole tensors.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from rn50_advisor.advisor.analysis.stacks.loop_lines import WHOLE_TENSORS, longest, profiled_values, step_rows
+from rn50_advisor.advisor.analysis.stacks.loop_lines import (
+    WHOLE_TENSORS,
+    longest,
+    profiled_values,
+    samples_by_rank,
+    step_rows,
+)
 from rn50_advisor.advisor.analysis.stacks.source.element_source import element_loop
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
     CallPaths,
@@ -29,10 +34,9 @@ _Loop = tuple[str, int, str]  # file, line of the loop, function
 
 def element_values(recording: Recording, steady: Mapping[int, RankSteps], values: Measured) -> Measured:
     """Seconds per step of each rank with a profile. On a GPU, at most the time in which the GPU had nothing queued."""
-    seen = Counter[int]()
-    for rank, _, count in _in_loops(recording):
-        seen[rank] += count
-    return profiled_values(recording, steady, values, STEP_ELEMENTS_S, seen, by_source=True)
+    return profiled_values(
+        recording, steady, values, STEP_ELEMENTS_S, samples_by_rank(_in_loops(recording)), by_source=True
+    )
 
 
 def element_lines(recording: Recording) -> tuple[HotLine, ...]:

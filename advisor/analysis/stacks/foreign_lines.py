@@ -6,7 +6,6 @@ A library shows by its frames, and a call into C that leaves none by the text of
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
@@ -17,6 +16,7 @@ from rn50_advisor.advisor.analysis.stacks.loop_lines import (
     calls_model,
     longest,
     profiled_values,
+    samples_by_rank,
     working_rows,
 )
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
@@ -47,10 +47,7 @@ _BACKWARD = ("/torch/_tensor.py", "/torch/autograd/")
 
 def foreign_values(recording: Recording, steady: Mapping[int, RankSteps], values: Measured) -> Measured:
     """Seconds per step of each rank with a profile. On a GPU, at most the time in which the GPU had nothing queued."""
-    seen = Counter[int]()
-    for rank, _, count in _foreign(recording):
-        seen[rank] += count
-    return profiled_values(recording, steady, values, STEP_FOREIGN_S, seen)
+    return profiled_values(recording, steady, values, STEP_FOREIGN_S, samples_by_rank(_foreign(recording)))
 
 
 def foreign_lines(recording: Recording) -> tuple[HotLine, ...]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from typing import Literal
+from typing import Any, Literal
 
 from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.after_backward import Line
@@ -153,6 +153,14 @@ def profiled_values(
         else:
             found[measure, rank] = min(most_s, seen.get(rank, 0) / samples[rank] * steps.per_step_s)
     return found
+
+
+def samples_by_rank(found: Iterable[tuple[Any, ...]]) -> Counter[int]:
+    """The sum of stack samples by rank. `found`: rows that begin with the rank and end with their number."""
+    seen = Counter[int]()
+    for rank, *_, count in found:
+        seen[rank] += count
+    return seen
 
 
 def step_rows(recording: Recording) -> Iterator[tuple[int, CallPaths, SeenStack, int]]:

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 
 from rn50_advisor.advisor.analysis.host.node_window import ranks_on_gpus
 from rn50_advisor.advisor.analysis.stacks.forward_operations import forward_values
 from rn50_advisor.advisor.analysis.stacks.hot_lines import place
-from rn50_advisor.advisor.analysis.stacks.loop_lines import longest, profiled_values, step_rows
+from rn50_advisor.advisor.analysis.stacks.loop_lines import longest, profiled_values, samples_by_rank, step_rows
 from rn50_advisor.advisor.analysis.stacks.source.repeated_source import (
     Entered,
     Entry,
@@ -47,10 +46,9 @@ _Backwards = frozenset[tuple[Place, Set[int]]]
 
 def repeated_values(recording: Recording, steady: Mapping[int, RankSteps], values: Measured) -> Measured:
     """Seconds per step of each rank with a profile. On a GPU, at most the time in which the GPU had nothing queued."""
-    seen = Counter[int]()
-    for rank, *_, count in _repeated(recording):
-        seen[rank] += count
-    return profiled_values(recording, steady, values, STEP_REPEATED_S, seen, by_source=True)
+    return profiled_values(
+        recording, steady, values, STEP_REPEATED_S, samples_by_rank(_repeated(recording)), by_source=True
+    )
 
 
 def repeated_lines(recording: Recording) -> tuple[HotLine, ...]:
@@ -60,10 +58,7 @@ def repeated_lines(recording: Recording) -> tuple[HotLine, ...]:
 
 def invariant_values(recording: Recording, steady: Mapping[int, RankSteps], values: Measured) -> Measured:
     """Seconds per step of what each round of a loop computes anew, for each rank on a CPU with a profile and the source of its model."""
-    seen = Counter[int]()
-    for rank, *_, count in _invariant(recording):
-        seen[rank] += count
-    return forward_values(recording, steady, values, STEP_INVARIANT_S, seen)
+    return forward_values(recording, steady, values, STEP_INVARIANT_S, samples_by_rank(_invariant(recording)))
 
 
 def invariant_lines(recording: Recording) -> tuple[HotLine, ...]:

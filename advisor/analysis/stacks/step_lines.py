@@ -16,11 +16,12 @@ from rn50_advisor.advisor.analysis.stacks.stack_profiles import (
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.wording.quantities import duration, share
+from rn50_advisor.probes.host.stacks.stack_profile import RATE_HZ
 
 FACT = "lines"
 _LINES_MAX, _CLASSES_MAX = 8, 4
 _SHARE_MIN = 0.02
-_STEPS_MIN, _EVERY_S = 3, 0.005  # steps that the samples of the profiles cover; seconds from one sample to the next
+_STEPS_MIN = 3  # that the samples of the profiles cover
 
 _Line = tuple[str, int]  # file, line
 
@@ -49,7 +50,7 @@ def _lines(recording: Recording, steady: Mapping[int, RankSteps]) -> dict[str, s
             functions[line] = user["function"]
             inside.setdefault(line, Counter())[_inside(row)] += row["count"]
     step_s = sum(steps.per_step_s for steps in steady.values()) / max(len(steady), 1)
-    if samples < max(LINE_SAMPLES_MIN, _STEPS_MIN * step_s / _EVERY_S):
+    if samples < max(LINE_SAMPLES_MIN, _STEPS_MIN * step_s * RATE_HZ):
         return {}
     where = "of the host's time" if ranks_on_gpus(recording) else "of the step"
     found = [(line, count / samples) for line, count in seen.most_common(_LINES_MAX) if count >= _SHARE_MIN * samples]

@@ -1,16 +1,15 @@
 """Finds lines that turn tensors into text in the step, and measures them by stack samples, wherever in the step they are.
 
-An f-string is made before the function that it is given to decides whether anybody reads it: `logger.debug(f"{norms}")`. Formatting a
-tensor takes some hundred microseconds, and on a GPU waits for it and copies it.
+An f-string is made before the function that it is given to decides whether anybody reads it: `logger.debug(f"{norms}")`. Formatting
+ten elements took 0.25 ms, 512 elements 3 ms, and on a GPU it waits for the tensor and copies it first.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from rn50_advisor.advisor.analysis.stacks.after_update import evaluates, evaluation_lines
-from rn50_advisor.advisor.analysis.stacks.loop_lines import longest, profiled_values
+from rn50_advisor.advisor.analysis.stacks.loop_lines import longest, profiled_values, samples_by_rank
 from rn50_advisor.advisor.analysis.stacks.stack_profiles import FETCH, profiles_by_rank, user_rows
 from rn50_advisor.advisor.analysis.steps.steady_state import RankSteps
 from rn50_advisor.advisor.model.analysis import HotLine
@@ -25,10 +24,7 @@ _Line = tuple[str, int, str]  # file, line, function
 
 def text_values(recording: Recording, steady: Mapping[int, RankSteps], values: Measured) -> Measured:
     """Seconds per step of each rank with a profile. On a GPU, at most the time in which the GPU had nothing queued."""
-    seen = Counter[int]()
-    for rank, _, count in _formatting(recording):
-        seen[rank] += count
-    return profiled_values(recording, steady, values, STEP_TEXT_S, seen)
+    return profiled_values(recording, steady, values, STEP_TEXT_S, samples_by_rank(_formatting(recording)))
 
 
 def text_lines(recording: Recording) -> tuple[HotLine, ...]:

@@ -78,22 +78,24 @@ class Places:
 
 def watched_ranks(ranks: Sequence[Follower], facts: Mapping[int, RankFacts]) -> tuple[Watched, ...]:
     """`facts`: each process's own facts, by pid."""
-    return tuple(
-        Watched(
-            rank=f.rank or 0,
-            pid=f.pid,
-            ring=f.reader.path,
-            ring_made_ns=f.reader.identity.created_ns,
-            steps=f.recent.steps,
-            outside_share=f.recent.outside_share,
-            p99_ns=f.recent.p99_ns(),
-            whole_p99_ns=f.recent.p99_ns(whole=True),
-            thread=facts.get(f.pid, RankFacts()).get("main_thread"),
-            uneven_share=f.recent.uneven_share(on_gpu=bool(facts.get(f.pid, RankFacts()).get("cuda"))),
-            asleep_share=f.recent.asleep_share(alone=len(ranks) == 1),
-            group=facts.get(f.pid, RankFacts()).get("group_size") or 1,
-            median_ns=f.recent.median_ns,
-            on_gpu=bool(facts.get(f.pid, RankFacts()).get("cuda")),
-        )
-        for f in ranks
+    return tuple(_watched(f, facts.get(f.pid, RankFacts()), alone=len(ranks) == 1) for f in ranks)
+
+
+def _watched(follower: Follower, facts: RankFacts, *, alone: bool) -> Watched:
+    recent, on_gpu = follower.recent, bool(facts.get("cuda"))
+    return Watched(
+        rank=follower.rank or 0,
+        pid=follower.pid,
+        ring=follower.reader.path,
+        ring_made_ns=follower.reader.identity.created_ns,
+        steps=recent.steps,
+        outside_share=recent.outside_share,
+        p99_ns=recent.p99_ns(),
+        whole_p99_ns=recent.p99_ns(whole=True),
+        thread=facts.get("main_thread"),
+        uneven_share=recent.uneven_share(on_gpu=on_gpu),
+        asleep_share=recent.asleep_share(alone=alone),
+        group=facts.get("group_size") or 1,
+        median_ns=recent.median_ns,
+        on_gpu=on_gpu,
     )

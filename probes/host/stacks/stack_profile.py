@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from rn50_advisor.advisor.model.metrics import ProbeGap
 from rn50_advisor.probes.host.stacks.process_stacks import METRIC, Frame, run_py_spy
 
+RATE_HZ = 200  # samples of each thread in a second
+
 _LINE = re.compile(r"thread \((?P<id>\w+)\)(: (?P<name>[^;]*))?;(?P<frames>.+) (?P<count>\d+)")
 _FRAME = re.compile(r"(?P<function>.+?) \((?P<file>.+):(?P<line>\d+)\)")
 
@@ -26,7 +28,7 @@ class CountedStack:
 
 
 def profile_stacks(
-    pid: int, *, asleep: bool = True, seconds: int = 2, rate_hz: int = 200, timeout_s: float = 10.0
+    pid: int, *, asleep: bool = True, seconds: int = 2, rate_hz: int = RATE_HZ, timeout_s: float = 10.0
 ) -> tuple[CountedStack, ...] | ProbeGap:
     """Samples the stacks of all threads for `seconds`; `asleep` includes sleeping threads.
 

@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from samples.faults import turns
 from samples.faults.observe import JobWentWrong
 from samples.faults.runner import faster_by
+from samples.faults.scenario import Conditions, Job
 from samples.faults.turns import Player, rested_ns, without_rests
 
 from recordings import plan, recording
@@ -63,6 +65,23 @@ def test_a_turn_ends_in_a_rest_and_a_failed_job_ends_the_measurement(player: Pla
     player.process.kill()
     with pytest.raises(JobWentWrong, match="no such data set"):
         player.turn()
+
+
+def test_when_one_job_fails_the_other_hears_that_it_is_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (open('told', 'w').close(), sys.exit(0)))\n"
+        "time.sleep(60)\n"
+    )
+    scripts = {"waits.py": told, "fails.py": "raise SystemExit(3)"}
+    monkeypatch.setattr(
+        turns,
+        "command",
+        lambda job, _, place: [sys.executable, "-c", f"import os; os.chdir({str(place)!r})\n{scripts[job.script]}"],
+    )
+    with pytest.raises(JobWentWrong, match="exit code 3"):
+        turns.in_turns([Job("waits.py"), Job("fails.py")], Conditions(), tmp_path)
+    assert (tmp_path / "turns-0" / "told").exists(), "it was stopped, and would have heard nothing"
 
 
 def test_time_stands_still_in_rests() -> None:

@@ -15,7 +15,6 @@ transforms = pytest.importorskip("torchvision.transforms")
 from torch.utils.data import (  # noqa: E402
     ConcatDataset,
     DataLoader,
-    Dataset,
     IterableDataset,
     Subset,
     TensorDataset,
@@ -24,19 +23,9 @@ from torch.utils.data import (  # noqa: E402
 from rn50_advisor.probes.rank.facts import dataset_facts  # noqa: E402
 from rn50_advisor.probes.rank.facts.dataset_facts import describe_dataset  # noqa: E402
 from rn50_advisor.probes.rank.facts.loader_facts import describe_loader  # noqa: E402
+from untouched_data import Pictures  # noqa: E402
 
 pytestmark = pytest.mark.torch
-
-
-class Pictures(Dataset):
-    def __init__(self, root="pictures", length=10, transform=None):
-        self.root, self.length, self.transform = root, length, transform
-
-    def __len__(self):
-        return self.length
-
-    def __getitem__(self, index):
-        raise AssertionError("data was touched")
 
 
 class Stream(IterableDataset):

@@ -71,7 +71,7 @@ class Truth:
     never: tuple[str, ...] = ()
     noted: tuple[str, ...] = ()  # must be among the findings, at any severity
     silent: tuple[str, ...] = ()  # must not be among the findings, at any severity
-    line: str = ""  # must be in the source line that the first fix names
+    lines: tuple[str, ...] = ()  # one must be in the source line that the first fix names
     says: str = ""  # must be in the title, evidence or fixes of the root
 
     @property
@@ -122,7 +122,7 @@ def fault(
     ranks: tuple[int, ...] | None = None,
     also: tuple[str, ...] = (),
     noted: tuple[str, ...] = (),
-    line: str = "",
+    line: str | tuple[str, ...] = (),
     says: str = "",
     fixed: Job | None = None,
     untouched: tuple[Untouched, ...] = (),
@@ -133,16 +133,17 @@ def fault(
     note: str = "",
     late: str = "",
 ) -> Scenario:
-    """Returns the scenario of a fault whose right verdict is `rule`, or one of several.
+    """Returns the scenario of a fault whose right verdict is `rule`, at `line`, or one of several.
 
     Just below its threshold, `rule` must not be a root, and there is nothing to find or to fix. `fixed`: the job with the fix, as
     a remedy that changes nothing else and leaves the phases `untouched`.
     """
     rules = (rule,) if isinstance(rule, str) else rule
+    lines = tuple(filter(None, (line,) if isinstance(line, str) else line))
     if strength == "just below":
         truth = Truth(never=rules, also=also)
     else:
-        truth = Truth(roots=rules, ranks=ranks, also=also, noted=noted, line=line, says=says)
+        truth = Truth(roots=rules, ranks=ranks, also=also, noted=noted, lines=lines, says=says)
     return Scenario(
         name=name,
         job=job,

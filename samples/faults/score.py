@@ -41,7 +41,7 @@ def judge(truth: Truth, report: Mapping[str, Any]) -> Judgement:
     why = why or (f"{', '.join(sorted(missing))} not reported" if missing else "")
     why = why or (f"{', '.join(sorted(needless))} should not be reported" if needless else "")
     why = why or (f"{', '.join(crashed)} crashed" if crashed else "")
-    place = names_place(truth, root) if root and not why and (truth.line or truth.says) else None
+    place = names_place(truth, root) if root and not why and (truth.lines or truth.says) else None
     return Judgement(verdict, ranks, not why, why, alarms, place)
 
 
@@ -65,10 +65,11 @@ def _why_wrong(truth: Truth, verdict: str, ranks: tuple[int, ...], alarms: tuple
 
 
 def names_place(truth: Truth, finding: Mapping[str, Any]) -> bool:
-    """True if the first fix points at the true line, and the finding's words contain `truth.says`."""
-    if truth.line:
+    """True if the first fix points at a true line, and the finding's words contain `truth.says`."""
+    if truth.lines:
         where = finding["fixes"][0]["where"] if finding["fixes"] else None
-        if where is None or truth.line not in _source_line(Path(where["file"]), where["line"]):
+        source = _source_line(Path(where["file"]), where["line"]) if where else ""
+        if not any(line in source for line in truth.lines):
             return False
     words = [finding["title"], *(str(e["note"]) + str(e["value"]) for e in finding["evidence"])]
     return truth.says in " ".join(words + [fix["title"] for fix in finding["fixes"]])

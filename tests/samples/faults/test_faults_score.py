@@ -84,24 +84,27 @@ def test_a_verdict_is_right_if_root_ranks_and_all_required_findings_agree(
 
 
 @pytest.mark.parametrize(
-    ("line", "says", "where", "right"),
+    ("lines", "says", "where", "right"),
     [
-        ("save(", "", 2, True),
-        ("save(", "", 1, False),
-        ("save(", "", 9, False),
-        ("save(", "", None, False),
-        ("", "write_log", None, True),
-        ("", "DAT003 is so", None, True),
-        ("", "read_log", None, False),
-        ("save(", "read_log", 2, False),
+        (("save(",), "", 2, True),
+        (("load(", "save("), "", 2, True),
+        (("save(",), "", 1, False),
+        (("save(",), "", 9, False),
+        (("save(",), "", None, False),
+        ((), "write_log", None, True),
+        ((), "DAT003 is so", None, True),
+        ((), "read_log", None, False),
+        (("save(",), "read_log", 2, False),
     ],
 )
-def test_a_right_verdict_names_the_place(tmp_path: Path, line: str, says: str, where: int | None, right: bool) -> None:
+def test_a_right_verdict_names_the_place(
+    tmp_path: Path, lines: tuple[str, ...], says: str, where: int | None, right: bool
+) -> None:
     source = tmp_path / "train.py"
     source.write_text("import torch\ntorch.save(model)\n")
     found = finding("DAT003")
     found["fixes"] = [{"title": "t", "where": where and {"file": str(source), "line": where}}]
-    judgement = judge(Truth(roots=("DAT003",), line=line, says=says), report(found))
+    judgement = judge(Truth(roots=("DAT003",), lines=lines, says=says), report(found))
     assert judgement.right and judgement.right_place is right
 
 

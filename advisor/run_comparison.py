@@ -14,7 +14,21 @@ from rn50_advisor.advisor.analysis.compare.difference import (
     ratio_beside_compute,
     speed_ratio,
 )
-from rn50_advisor.advisor.analysis.compare.run_settings import changes, circumstances, other_job
+from rn50_advisor.advisor.analysis.compare.pair_words import (
+    DISTURBANCE_SHARE_MIN,
+    OTHERS_CORES,
+    disturbances,
+    random_time,
+    reasons,
+    span,
+)
+from rn50_advisor.advisor.analysis.compare.run_settings import (
+    changes,
+    circumstances,
+    other_device,
+    other_job,
+    other_model,
+)
 from rn50_advisor.advisor.analysis.compare.step_blocks import StepBlocks, step_blocks
 from rn50_advisor.advisor.analysis.pipeline import analyse
 from rn50_advisor.advisor.model.analysis import Analysis
@@ -36,13 +50,12 @@ from rn50_advisor.advisor.model.measures.host_measures import (
     CPU_ALLOWED_CORES,
     CPU_HOST_BUSY_CORES,
     CPU_OTHER_CORES,
-    CPU_STEAL_SHARE,
 )
 from rn50_advisor.advisor.model.measures.step_measures import STEP_RUN_DELAY_S, STEP_SYSTEM_S
 from rn50_advisor.advisor.model.recording import Recording
 from rn50_advisor.advisor.model.report import PHASES, Report
 from rn50_advisor.advisor.model.thresholds import Config
-from rn50_advisor.advisor.model.wording.quantities import number, percent
+from rn50_advisor.advisor.model.wording.quantities import percent
 from rn50_advisor.advisor.verdict.diagnose import diagnose, of_a_recording
 
 # Standard deviation of the mean step between runs of one unchanged job, as a share. Measured on two shared CPU cores, five runs each in two
@@ -57,13 +70,10 @@ _ASSUMED_RUNS = 3
 # page faults.
 _NEIGHBOUR_FACTOR = 0.6
 _CHANGE_SHARE_MIN = 0.01  # a change below 1 % is not a regression, however certain
-_FACTOR_LIMIT_MIN = 1.5  # a detection limit above this is worded as a factor
 _STEPS_MIN = 10  # steady steps: the mean of fewer is unreliable
 _PHASE_SHOWN = 0.002  # of the step
 _WORTH_FIXING = SEVERITIES[:3]
-_OTHERS_CORES = 0.1  # kept busy by other processes: less is the kernel and the advisor
 _COMPUTE_IS_ALIKE = "compute differs no more than between runs of the same job"
-_DISTURBANCE_SHARE_MIN = 0.02  # of the step or of the CPUs: smaller disturbances are not reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +120,8 @@ def compare(
     pairs = tuple(_pair(runs[0], run, place, between(runs[0], run)) for place, run in enumerate(runs) if place)
     blocks = tuple(run.blocks.steps.size if run.blocks else 0 for run in runs)
     basis = (
-        f"{percent(100 * CONFIDENCE)} intervals: blocks of steps drawn again and again, and {percent(100 * usual)} by "
-        f"which runs of one job differ in any case ({source}), more where others kept cores busy"
+        f"Block bootstrap, {percent(100 * CONFIDENCE)} interval; includes {percent(100 * usual)} between runs of the same job "
+        f"({source}), more where other processes used CPU cores"
     )
     method = Method(CONFIDENCE, tuple(noise[id(run)] for run in runs), blocks, basis)
     return Comparison(0, columns, pairs, method, _gate(pairs, max_regression))
@@ -133,7 +143,7 @@ def _between_runs(base: Run, repeated: Sequence[Run]) -> tuple[float, str]:
 def _neighbours(run: Run) -> float:
     """Returns the share of the cores that other processes kept busy."""
     others, cores = run.analysis.get(CPU_OTHER_CORES) or 0.0, run.analysis.get(CPU_ALLOWED_CORES) or 0.0
-    return min(1.0, others / cores) if others >= _OTHERS_CORES and cores > 0 else 0.0
+    return min(1.0, others / cores) if others >= OTHERS_CORES and cores > 0 else 0.0
 
 
 def _column(run: Run) -> RunColumn:
@@ -158,9 +168,13 @@ def _column(run: Run) -> RunColumn:
 
 
 def _efficiency(fewest: Run, run: Run, between_runs: tuple[float, float]) -> Estimate | None:
-    """Returns samples/s per rank relative to the run with the fewest ranks; None if both have the same number or are not comparable."""
+    """Returns samples/s per rank relative to the run with the fewest ranks; None for as many ranks, another model or other GPUs."""
     few, many = fewest.report.throughput.world_size, run.report.throughput.world_size
-    if few == many or _unfit(fewest) or _unfit(run) or not (fewest.work and run.work and fewest.blocks and run.blocks):
+    if few == many or _unfit(fewest) or _unfit(run):
+        return None
+    if other_model(fewest.report, run.report) or other_device(fewest.report, run.report):
+        return None
+    if not (fewest.work and run.work and fewest.blocks and run.blocks):
         return None
     scale = (run.work / many) / (fewest.work / few)
     return speed_ratio(fewest.draws, run.draws, scale, between_runs=between_runs, spared_s=(0.0, 0.0))
@@ -180,7 +194,11 @@ def _pair(base: Run, other: Run, place: int, between_runs: tuple[float, float]) 
         return Pair(0, place, "unknown", None, None, why, (), facts, findings)
     spared = (chance_s(base.analysis), chance_s(other.analysis)) if same_ranks and not different else (0.0, 0.0)
     speed = speed_ratio(base.draws, other.draws, scale, between_runs=between_runs, spared_s=spared)
-    change, why = judge(speed), _why(judge(speed), speed)
+    change = judge(speed)
+    phases = () if different else _phases(base, other, between_runs)
+    slower = (other if change == "regressed" else base).report
+    why = reasons(change, phases, findings, slower.verdict.rule) if change != "same" else ""
+    why = why or span(change, speed)
     if change == "same" and same_ranks and not different:
         more = [math.sqrt(max(0.0, share**2 - BETWEEN_RUNS**2)) for share in between_runs]
         beside = ratio_beside_compute(base.draws, other.draws, disturbed=(more[0], more[1]))
@@ -188,15 +206,14 @@ def _pair(base: Run, other: Run, place: int, between_runs: tuple[float, float]) 
         whole = (base.blocks.step_s - spared[0]) / (other.blocks.step_s - spared[1])
         if judge(beside) != "same" and (beside.value < 1.0) == (whole < 1.0):
             change, speed = judge(beside), beside
-            why = f"{_why(change, beside)} by input, optimizer and the time between steps alone; {_COMPUTE_IS_ALIKE}"
+            why = f"{span(change, beside)} by input, optimizer and the time between steps alone; {_COMPUTE_IS_ALIKE}"
     notes = [
         *([f"{different}; compared by samples/s"] if different else []),
-        *_disturbances(base),
-        *_disturbances(other),
+        *([f"different devices: {devices}"] if (devices := other_device(base.report, other.report)) else []),
+        *disturbances([(base.name, base.analysis), (other.name, other.analysis)]),
     ]
-    if abs(spared[1] - spared[0]) > _DISTURBANCE_SHARE_MIN * base.blocks.step_s:
-        notes.append(_of_chance(spared))
-    phases = () if different else _phases(base, other, between_runs)
+    if abs(spared[1] - spared[0]) > DISTURBANCE_SHARE_MIN * base.blocks.step_s:
+        notes.append(random_time(spared))
     return Pair(0, place, change, measure, speed, why, phases, facts, findings, tuple(dict.fromkeys(notes)))
 
 
@@ -226,15 +243,6 @@ def _worth(speed: Estimate) -> bool:
     return abs(speed.value - 1.0) >= _CHANGE_SHARE_MIN
 
 
-def _why(change: Change, speed: Estimate) -> str:
-    span = f"between {number(round(speed.lo, 3))} and {number(round(speed.hi, 3))} times as fast"
-    if change != "same":
-        return span
-    limit = max(1.0 / speed.lo, speed.hi)
-    least = percent(100 * (limit - 1.0)) if limit < _FACTOR_LIMIT_MIN else f"a factor of {number(round(limit, 1))}"
-    return f"{span}: no difference was found; one below {least} might not be seen"
-
-
 def chance_s(a: Analysis) -> float:
     """Seconds per step that depend on chance: kernel time for a heap that shrinks and grows, and waits for other processes.
 
@@ -243,25 +251,7 @@ def chance_s(a: Analysis) -> float:
     faults = max(a.by_rank(STEP_SYSTEM_S).values(), default=0.0)
     others, busy = a.get(CPU_OTHER_CORES) or 0.0, a.get(CPU_HOST_BUSY_CORES) or 0.0
     delay = max(a.by_rank(STEP_RUN_DELAY_S).values(), default=0.0)
-    return faults + (delay * min(1.0, others / busy) if others >= _OTHERS_CORES and busy > 0 else 0.0)
-
-
-def _of_chance(spared_s: tuple[float, float]) -> str:
-    part = f"{1000 * spared_s[0]:.3g} and {1000 * spared_s[1]:.3g} ms of the step"
-    return (
-        f"{part} are page faults of the heap and waits for other processes' cores, which chance brings and takes; both ways of "
-        "counting must agree (MALLOC_TRIM_THRESHOLD_=1000000000 keeps the heap)"
-    )
-
-
-def _disturbances(run: Run) -> list[str]:
-    others, steal = run.analysis.get(CPU_OTHER_CORES) or 0.0, run.analysis.get(CPU_STEAL_SHARE) or 0.0
-    notes = []
-    if others >= 2.5 * _OTHERS_CORES:
-        notes.append(f"other processes kept {others:.2g} cores busy during {run.name}")
-    if steal >= _DISTURBANCE_SHARE_MIN:
-        notes.append(f"the hypervisor took {percent(100 * steal)} of the CPUs during {run.name}")
-    return notes
+    return faults + (delay * min(1.0, others / busy) if others >= OTHERS_CORES and busy > 0 else 0.0)
 
 
 def _phases(base: Run, other: Run, between_runs: tuple[float, float]) -> tuple[PhaseDelta, ...]:

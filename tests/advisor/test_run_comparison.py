@@ -70,6 +70,21 @@ def test_ranks_scale_by_samples_and_efficiency_counts_from_the_fewest() -> None:
     assert made.runs[0].samples_per_s == pytest.approx(128.0, rel=0.05)
 
 
+def test_efficiency_of_scaling_is_not_claimed_for_other_gpus_or_another_model() -> None:
+    def efficiency(one: dict[str, Any], two: dict[str, Any]) -> Estimate | None:
+        return compare((noisy_run("one", 1, facts=one), noisy_run("two", 2, ranks=2, facts=two))).runs[1].efficiency
+
+    h100, l40s = ({"cuda": {"name": name}} for name in ("NVIDIA H100", "NVIDIA L40S"))
+    assert efficiency(h100, h100) is not None
+    assert efficiency(h100, l40s) is None and efficiency({}, h100) is None
+    assert efficiency({"optimizer": {"parameters": 161}}, {"optimizer": {"parameters": 62}}) is None
+
+
+def test_other_gpus_are_named_beside_the_result() -> None:
+    pair = pair_of(noisy_run("a", 1, facts={"cuda": {"name": "NVIDIA H100"}}), noisy_run("b", 2))
+    assert "different devices: NVIDIA H100 → CPU" in pair.notes
+
+
 def test_the_phases_that_grow_with_more_ranks_are_named() -> None:
     alone = load("one", noisy_recording(1), place=1)
     together = load("two", recording(dict.fromkeys(range(2), noisy_plan(2, 120)), wire_ms=40), place=2)
@@ -171,5 +186,5 @@ def test_other_load_on_the_machine_is_reported_and_widens_the_interval() -> None
     }
     beside = load("b", replace(noisy_recording(2), samples=samples), place=1)
     pair = pair_of(noisy_run("a", 1), beside)
-    assert any("other processes kept 1 cores busy during b" in note for note in pair.notes)
+    assert any("used by other processes: 1 during b" in note for note in pair.notes)
     assert pair.speed is not None and pair.speed.lo < 0.5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,9 +18,12 @@ _PASSING = frozenset(
         "run_delay", "visible_optimizer", "mounts", "started", "id", "line", "file", "training", "collections", "uuid", "hostname",
         "syncs", "copies", "again", "varies", "calls", "bytes", "ns", "searched_iterations", "iterations_with_unused",
         "work", "padding", "padded_ends", "unused_gradients", "batch_sizes", "operations", "compilations", "evaluation_sites",
-        "evaluation_batches", "denormals", "tables", "first_batches", "looks",
+        "evaluation_batches", "denormals", "tables", "first_batches", "looks", "indices_timed",
+        "watched_gradients", "backward_nodes", "made",
     )
 )  # fmt: skip
+# Which of several like things a property belongs to: GPUs are compared by what they are, not one by one.
+_PLACES = frozenset(("index", "pci_bus_id", "a", "b"))
 _VERSIONS = ("python", "torch", "advisor", "driver", "driver_cuda", "nccl", "cudnn")
 _PASSING_VARIABLE = re.compile(r"(PORT|JOBID|_ID|_PID|STEPID|NODELIST|_DIR|_FILE)$")
 _NUMBER = re.compile(r"-\.?\d")
@@ -40,7 +44,8 @@ def circumstances(report: Report) -> Circumstances:
     found.update({("versions", name): _short(everything[name]) for name in _VERSIONS if everything.get(name)})
     variables = report.environment.get("variables") or {}
     found.update({("environment", n): str(v) for n, v in variables.items() if not _PASSING_VARIABLE.search(n)})
-    machine = {n: v for n, v in report.environment.items() if n not in ("variables", *_VERSIONS)}
+    own = ("variables", *_VERSIONS, *(("cwd",) if about.get("cwd") else ()))
+    machine = {n: v for n, v in report.environment.items() if n not in own}
     found.update({("machine", name): value for name, value in _flat(machine)})
     found.update({("NCCL", name): value for name, value in _flat(_paths(report.facts.get("nccl") or {}))})
     return found
@@ -61,7 +66,19 @@ def other_job(base: Report, other: Report) -> str:
     """The reason why a step does different work in these two runs; empty if none is known."""
     old, new = base.throughput.batch_size, other.throughput.batch_size
     if old and new and abs(new - old) > 0.01 * old:
-        return f"batch size {old:g} → {new:g} a rank: a step does different work"
+        return f"batch size {old:g} → {new:g} per rank: a step does different work"
+    return other_model(base, other)
+
+
+def other_device(base: Report, other: Report) -> str:
+    """`NVIDIA L40S → CPU`; empty if both runs train on the same kind of device."""
+    abouts: list[Mapping[str, Any]] = [next(iter(report.facts.values()), {}) for report in (base, other)]
+    names = [(about.get("cuda") or {}).get("name") for about in abouts]
+    return f"{names[0] or 'CPU'} → {names[1] or 'CPU'}" if names[0] != names[1] else ""
+
+
+def other_model(base: Report, other: Report) -> str:
+    """The reason why the runs train different models; empty if none is known."""
     was, now = _parameters(base), _parameters(other)
     if any(was[name] != now[name] for name in was.keys() & now.keys()):
         return "the models have different parameters: a step does different work"
@@ -116,11 +133,25 @@ def _flat(mapping: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
         if key in _PASSING or key.endswith("_unix_s"):
             continue
         name = f"{prefix}{key}"
+        if name == "gpus":
+            yield name, str(len(value))
         only = value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
         if isinstance(only, Mapping) and only:
-            yield from _flat(only, f"{name}.")
+            yield from _flat({n: v for n, v in only.items() if only is value or n not in _PLACES}, f"{name}.")
+        elif isinstance(value, (list, tuple)) and value and all(isinstance(each, Mapping) for each in value):
+            yield from _counted(value, name)
         elif value is not None and value not in ({}, [], ""):
             yield name, _short(_lasting(value))
+
+
+def _counted(things: Sequence[Mapping[str, Any]], prefix: str) -> Iterator[tuple[str, str]]:
+    """Each property of several like things: its value if all share it, else `7 × 700, 350`."""
+    for name in dict.fromkeys(name for each in things for name in each if name not in _PASSING | _PLACES):
+        given = Counter(_short(_lasting(each[name])) for each in things if each.get(name) not in (None, {}, [], ""))
+        alike = len(given) == 1
+        values = [value if alike or times == 1 else f"{times} × {value}" for value, times in given.most_common()]
+        if values:
+            yield f"{prefix}.{name}", ", ".join(values)
 
 
 def _lasting(value: Any) -> Any:

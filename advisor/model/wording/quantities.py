@@ -94,6 +94,14 @@ def speedup_range(pair: tuple[float, float] | None) -> str:
     return low if low == high else f"{low.removesuffix('×')}–{high}"
 
 
+def ratio(x: float) -> str:
+    """`1.48`, `0.40`, `0.0020`, `12.3`, `145`: a speed over another one, never rounded to zero."""
+    size = abs(x)
+    if not math.isfinite(x) or 0.095 <= size < 9.995 or size < 1e-9:
+        return f"{x:.2f}" if math.isfinite(x) else DASH
+    return f"{x:,.{0 if size >= 99.95 else 1}f}" if size > 1 else f"{x:.{min(1 - math.floor(math.log10(size)), 9)}f}"
+
+
 def speedup(x: float, pair: tuple[float, float]) -> str:
     """`1.5×`, with as many decimals as its range needs."""
     lo, hi = min(pair), max(pair)

@@ -7,7 +7,7 @@ from typing import Any
 
 from rn50_advisor.advisor.model.documents.comparison import SCHEMA, Change, Comparison, Pair
 from rn50_advisor.advisor.report import DATA_LIMIT, inert_text, rendered
-from rn50_advisor.advisor.report.compared import wording
+from rn50_advisor.advisor.report.compared import setting_words, wording
 from rn50_advisor.advisor.report.document import (
     Block,
     Document,
@@ -102,12 +102,13 @@ def _commands(comparison: Comparison) -> Table:
 
 def _details(comparison: Comparison, pair: Pair) -> list[Section]:
     """Changes between two runs; with several pairs, each under its own title."""
+    settings = list(setting_words.rows(pair.facts))
     facts: list[Block] = [
         Table(
-            ("group", "what", "before", "after"),
-            [TableRow((fact.group, fact.name, *wording.fact_values(fact))) for fact in pair.facts],
+            ("group", "setting", "before", "after"),
+            [TableRow(row) for row in settings],
             (0, 1, 2, 3),
-            lines=[(f"{fact.group}  ".ljust(13), wording.fact(fact)) for fact in pair.facts],
+            lines=[(f"{group}  ".ljust(13), f"{name}: {base} → {other}") for group, name, base, other in settings],
         )
     ]
     before, after = comparison.runs[pair.base].name, comparison.runs[pair.other].name

@@ -9,7 +9,6 @@ from rn50_advisor.advisor.model.documents.comparison import (
     Change,
     Comparison,
     Estimate,
-    FactChange,
     FindingChange,
     Pair,
     PhaseDelta,
@@ -29,7 +28,7 @@ FINDING_WORDS = {"appeared": ("+", "appeared"), "gone": ("✓", "gone"), "stays"
 _REST_S_MIN = 1e-6  # less is rounding
 FINDING_COLUMNS = ("", "finding", "rule", "cost before", "cost after")
 PHASE_COLUMNS = ("step phase", "before", "after", "change", "interval")
-RUN_COLUMNS = ("run", "ranks", "samples/s", "a rank", "efficiency", "step", "verdict")
+RUN_COLUMNS = ("run", "ranks", "samples/s", "per rank", "efficiency", "step", "verdict")
 
 
 def change_word(change: Change) -> str:
@@ -55,7 +54,7 @@ def page_heading(pair: Pair) -> str:
     return (
         f"No difference found: {ratio(pair.speed)}"
         if pair.change == "same"
-        else f"{pair.speed.value:.2f}× as fast ({pair.speed.lo:.2f}–{pair.speed.hi:.2f})"
+        else ratio(pair.speed).replace("×", "× as fast")
     )
 
 
@@ -64,14 +63,15 @@ def phase_seconds(pair: Pair, of: Literal["base_s", "other_s"]) -> dict[str, flo
     seconds = {delta.phase: float(getattr(delta, of)) for delta in pair.phases}
     whole = seconds.pop(WHOLE_STEP, 0.0)
     rest = whole - sum(seconds.values())
-    return {**seconds, "unattributed": seconds.get("unattributed", 0.0) + rest} if rest > _REST_S_MIN else seconds
+    unattributed = seconds.get("unattributed", 0.0)
+    return {**seconds, "unattributed": max(0.0, unattributed + rest)} if rest > _REST_S_MIN or unattributed else seconds
 
 
 def ratio(estimate: Estimate | None) -> str:
     """`1.48× (1.37–1.60)`."""
     if estimate is None:
         return fmt.DASH
-    return f"{estimate.value:.2f}× ({estimate.lo:.2f}–{estimate.hi:.2f})"
+    return f"{fmt.ratio(estimate.value)}× ({fmt.ratio(estimate.lo)}–{fmt.ratio(estimate.hi)})"
 
 
 def share(estimate: Estimate | None) -> str:
@@ -112,15 +112,6 @@ def phase_row(delta: PhaseDelta) -> list[str]:
     ]
 
 
-def fact(change: FactChange) -> str:
-    """`--workers: 0 → 4`."""
-    return f"{change.name}: {' → '.join(fact_values(change))}"
-
-
-def fact_values(change: FactChange) -> tuple[str, str]:
-    return change.base or "not given", change.other or "not given"
-
-
 def finding(change: FindingChange) -> str:
     costs = [fmt.duration(s) for s in (change.base_s, change.other_s) if s]
     cost = f", {' → '.join(costs)} per step" if costs else ""
@@ -143,6 +134,4 @@ def gate(comparison: Comparison) -> str:
     if failed:
         return f"slower than {limit} allows: {failed}"
     unjudged = ", ".join(comparison.runs[place].name for place in asked.unjudged)
-    return (
-        f"could not be compared: {unjudged}" if unjudged else f"no run is slower beyond doubt and by more than {limit}"
-    )
+    return f"could not be compared: {unjudged}" if unjudged else f"no run is significantly slower by more than {limit}"

@@ -60,6 +60,29 @@ def test_changed_facts_are_listed_and_passing_ones_are_not() -> None:
     }
 
 
+def test_several_gpus_are_compared_by_what_they_are() -> None:
+    def gpus(*models: tuple[str, int]) -> dict[str, Any]:
+        each = [
+            {"index": at, "pci_bus_id": f"0000:{at}0", "name": name, "limit_w": watts}
+            for at, (name, watts) in enumerate(models)
+        ]
+        paths = [{"a": 0, "b": at, "p2p": "OK", "path": "NV18"} for at in range(1, len(models))]
+        return {"gpus": each, "gpu_paths": paths, "mounts": []}
+
+    def listed(one: dict[str, Any], two: dict[str, Any]) -> list[tuple[str, str | None, str | None]]:
+        pair = pair_of(noisy_run("a", 1, meta={"environment": one}), noisy_run("b", 2, meta={"environment": two}))
+        return [(c.name, c.base, c.other) for c in pair.facts]
+
+    eight = gpus(*[("H100", 700)] * 8)
+    assert listed(eight, gpus(*[("H100", 700)] * 2)) == [("gpus", "8", "2")]
+    assert listed(eight, gpus(("H100", 700))) == [
+        ("gpus", "8", "1"),
+        ("gpu_paths.p2p", "OK", None),
+        ("gpu_paths.path", "NV18", None),
+    ]
+    assert listed(eight, gpus(*[("H100", 700)] * 7, ("H100", 350))) == [("gpus.limit_w", "700", "7 × 700, 350")]
+
+
 def test_how_often_ranks_talked_is_no_difference_and_how_they_are_connected_is() -> None:
     def run(name: str, calls: int, transport: str) -> Any:
         sites = [

@@ -12,7 +12,6 @@ from rn50_advisor.advisor.model.documents.comparison import (
     Change,
     Comparison,
     Estimate,
-    FactChange,
     FindingChange,
     Gate,
     PhaseDelta,
@@ -64,6 +63,11 @@ def test_phases_of_a_run_sum_to_its_step(comparison: Comparison) -> None:
     assert wording.phase_seconds(pair, "base_s") == pytest.approx({"forward": 0.06, "unattributed": 0.04})
     assert wording.phase_seconds(pair, "other_s") == {"forward": 0.03}
     assert wording.phase_seconds(replace(pair, phases=()), "base_s") == {}
+    more = replace(pair, phases=(*phases, PhaseDelta("unattributed", 0.05, 0.02, change)))
+    assert wording.phase_seconds(more, "base_s") == pytest.approx({"forward": 0.06, "unattributed": 0.04})
+    assert sum(wording.phase_seconds(more, "other_s").values()) == pytest.approx(0.03), (
+        "bar and table say the same step"
+    )
 
 
 def test_a_finding_is_a_row_with_its_costs() -> None:
@@ -73,6 +77,7 @@ def test_a_finding_is_a_row_with_its_costs() -> None:
 
 
 def test_ratios_and_shares_have_their_intervals() -> None:
+    assert wording.ratio(Estimate(0.00203, 0.0018, 145.2)) == "0.0020× (0.0018–145)", "never rounded to zero"
     assert wording.ratio(None) == wording.share(None) == "–"
     assert wording.share(Estimate(0.87, 0.84, 0.9)) == "87 % (84–90)"
 
@@ -108,14 +113,6 @@ def test_the_whole_step_is_called_so_and_nothing_has_no_sign() -> None:
 
 
 @pytest.mark.parametrize(
-    ("base", "other", "said"),
-    [("0", "4", "--workers: 0 → 4"), (None, "4", "--workers: not given → 4"), ("0", "", "--workers: 0 → not given")],
-)
-def test_a_fact_is_shown_before_and_after(base: str | None, other: str | None, said: str) -> None:
-    assert wording.fact(FactChange("arguments", "--workers", base, other)) == said
-
-
-@pytest.mark.parametrize(
     ("change", "said"),
     [
         (FindingChange("DAT003", "Slow", "appeared", None, 0.1), "+ appeared: Slow (DAT003), 100 ms per step"),
@@ -132,7 +129,7 @@ def test_a_finding_is_shown_with_its_cost(change: FindingChange, said: str) -> N
     ("gate", "said"),
     [
         (None, ""),
-        (Gate(0.05, (), ()), "no run is slower beyond doubt and by more than 5.0 %"),
+        (Gate(0.05, (), ()), "no run is significantly slower by more than 5.0 %"),
         (Gate(0.1, (1, 2), (2,)), "slower than 10 % allows: after, last"),
         (Gate(0.1, (), (2,)), "could not be compared: last"),
     ],
